@@ -51,6 +51,11 @@ class Link(Reports):
             except OSError:
                 end_at_once()
 
+    def leave(self) -> None:
+        """See `Reports`. The worker sees the death of this child by the end of the socket, so no copy may hold it."""
+        super().leave()
+        self._sock.close()
+
     def _report(self) -> None:
         self.send()
 

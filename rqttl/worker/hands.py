@@ -22,6 +22,7 @@ from rqttl.protocol.commands import QueueConfig
 from rqttl.units import Duration
 from rqttl.worker.loading import Handler, HandlerNotLoaded
 from rqttl.worker.outcomes import ACK, RELEASE, Outcome, of_error
+from rqttl.worker.processes import end_copy, tell_copies
 from rqttl.worker.reports import Reports
 
 #: The number of coroutines of a handler that is a coroutine function, if the user gives none.
@@ -48,6 +49,11 @@ class Recorder:
     def plain(self, order: Order) -> Delivery:
         """Return the delivery for a handler that gets only its value."""
         return deliveries.from_parcel(self._settler, order[1], order[2])
+
+    def leave(self) -> None:
+        """Settle nothing: this process is a copy, which a handler has forked."""
+        self._keys.clear()
+        self._reports.leave()
 
     def end(self, item: Delivery) -> None:
         """The handler has ended."""
@@ -86,7 +92,9 @@ Order = tuple[int, QueueConfig, Parcel]
 
 
 def report_end(reports: Reports, key: int, item: Delivery, error: BaseException | None) -> None:
-    """Report the end of a handler. It may have settled its message itself."""
+    """Report the end of a handler. It may have settled its message itself. A copy of the process ends here."""
+    if reports.is_copy:
+        end_copy(error)
     if item.settled is not None and (error is None or isinstance(error, Decision)):
         reports.ended(key, None)
     elif error is None:
@@ -113,6 +121,7 @@ class ThreadHands:
         self._handler = handler
         self._reports = reports
         self._recorder = Recorder(reports)
+        tell_copies(self._recorder.leave)
         self._orders: deque[Order | None] = deque()
         self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
 
@@ -189,6 +198,7 @@ class LoopHands:
         self._handler = handler
         self._reports = reports
         self._recorder = Recorder(reports)
+        tell_copies(self._recorder.leave)
         self._waiting: deque[Order] = deque()
         self._will_flush = False
         self._tasks: dict[int, asyncio.Task[Any]] = {}

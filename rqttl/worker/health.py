@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import socket
+import sys
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -56,9 +57,19 @@ class HealthServer:
             def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the parameter of http.server
                 logger.debug(format, *args)
 
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        server = type("Server", (ThreadingHTTPServer,), {"address_family": family, "daemon_threads": True})
-        self._server: ThreadingHTTPServer = server((host, port), Handler)
+        class Server(ThreadingHTTPServer):
+            address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
+            daemon_threads = True
+
+            def handle_error(self, request: object, client_address: object) -> None:  # noqa: ARG002  # as in socketserver
+                """Log an error of a request. A client may leave at any time."""
+                gone = isinstance(sys.exc_info()[1], OSError)
+                logger.log(
+                    logging.DEBUG if gone else logging.ERROR, "health: a request of %s failed", client_address,
+                    exc_info=not gone,
+                )  # fmt: skip
+
+        self._server = Server((host, port), Handler)
         self._thread = threading.Thread(target=self._server.serve_forever, name="rqttl-health", daemon=True)
 
     @property

@@ -52,6 +52,8 @@ class Waker:
         self.reader.close()
         self.writer.close()
 
+    __del__ = close  # of a worker that never ran
+
 
 class Nursery:
     """The child processes of a worker. Without children it only waits."""
@@ -76,6 +78,7 @@ class Nursery:
         #: The reason for which no child could ever load the handler.
         self.broken = ""
         self._has_been_ready = False
+        self._killed_because = ""
 
     @property
     def ready(self) -> int:
@@ -125,9 +128,9 @@ class Nursery:
             if not child.is_ready:
                 child.signal(signal.SIGKILL)
 
-    def kill(self) -> None:
-        """End all children at once."""
-        self._ended = True
+    def kill(self, reason: str = "") -> None:
+        """End all children at once. Their messages fail with this reason."""
+        self._ended, self._killed_because = True, reason
         for child in self._children:
             child.signal(signal.SIGKILL)
 
@@ -193,7 +196,8 @@ class Nursery:
     def _bury(self, child: ChildProcess, now: float) -> None:
         """Take note of the end of a child."""
         self._remove(child)
-        reason = child.end()
+        ending = child.end()
+        reason = self._killed_because or ending
         late = any(task.deadline is not None and task.deadline.reached for task in child.tasks.values())
         self._crew.lost(child, reason)
         self._counters.has_slots(self._crew.slots)

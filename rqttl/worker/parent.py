@@ -90,7 +90,7 @@ class Worker:
         self._sources: dict[str, Source] = {}
         self._waker = Waker()
         self._stop_asked_at: float | None = None
-        self._quiet = self._now = self._has_fetched = False
+        self._quiet = self._now = self._has_fetched = self._has_run = False
         self._error: BaseException | None = None
         self._crew = Crew(
             self.counters, Pace(picked.prefetch), picked.retries, picked.timeout, self._notify_keeper,
@@ -153,10 +153,13 @@ class Worker:
     def run(self) -> RunCounts:
         """Work until `stop`, a signal (in the main thread only), or the end of `burst` or `idle_exit`.
 
-        SIGTERM and SIGINT stop the worker, a second one, a second later or more, at once. SIGTSTP is `quiet`.
+        SIGTERM, SIGINT and SIGHUP stop the worker, a second one, a second later or more, at once. SIGTSTP is `quiet`.
         Raises `QueueNotFound` if a named queue does not exist at the start, and `InvalidInput` if the handler cannot be
-        loaded.
+        loaded, or at a second call.
         """
+        if self._has_run:
+            raise InvalidInput("worker: it has run already; make another one")
+        self._has_run = True
         with ExitStack() as stack:
             stack.callback(self._waker.close)
             stack.callback(self._nursery.close)
@@ -246,7 +249,7 @@ class Worker:
         self._crew.stop()
         self._nursery.end()
         if not self._crew.is_idle:
-            self._nursery.kill()
+            self._nursery.kill(STOPPED)
         while not self._nursery.is_empty:
             self._nursery.turn(time.monotonic(), SIGN_EVERY)
         self._crew.give_up(STOPPED)

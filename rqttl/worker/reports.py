@@ -29,6 +29,12 @@ class Reports(ABC):
         self._lock = threading.Lock()
         self._succeeded: deque[int] = deque()
         self._reported_at = 0.0
+        #: True in a process that a handler has forked. See `leave`.
+        self.is_copy = False
+
+    def leave(self) -> None:
+        """Report nothing: this process is a copy of the one that handles messages."""
+        self.is_copy = True
 
     def begun(self, key: int, now: float) -> None:
         """A handler begins a message."""

@@ -39,7 +39,7 @@ class ControlSignals:
 
     def __enter__(self) -> ControlSignals:
         if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGTSTP):
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGTSTP):
                 if signal.getsignal(number) not in (signal.SIG_IGN, None):
                     self._before[number] = signal.signal(number, self._handle)
             self._fd = signal.set_wakeup_fd(self._wakeup, warn_on_full_buffer=False)

@@ -7,6 +7,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypedDict
 
 from rqttl import checks, units
@@ -124,7 +125,7 @@ def read(queues: object, options: Mapping[str, Any]) -> Settings:
         retries=_retries(values["retry_delay"], values["retry_max"], values["retry_jitter"]),
         idle_exit=None if idle is None else int(units.duration(idle, "idle_exit", least=1)),
         health=None if values["health"] is None else address(values["health"], "health"),
-        health_file=values["health_file"],
+        health_file=_file(values["health_file"]),
     )
 
 
@@ -201,6 +202,14 @@ def _size(value: object) -> int | None:
     if not match:
         raise InvalidInput(f"max_memory: expected bytes such as 500M or 2G, got {format_value(value)}")
     return int(match[1]) * _SIZES[match[2].upper()]
+
+
+def _file(value: object) -> str | None:
+    """Return the name of a file: text or a path."""
+    text = plain_text(str(value) if isinstance(value, Path) else value)
+    if value is not None and not text:
+        raise InvalidInput(f"health_file: expected the name of a file, got {format_value(value)}")
+    return text
 
 
 def _retries(first: Duration, longest: Duration, jitter: object) -> RetryPolicy:

@@ -6,6 +6,7 @@ import asyncio
 import os
 import re
 import signal
+import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -193,6 +194,32 @@ def meets(value: str) -> None:
     note("begun", value)
     until(lambda: len((HOME / "journal").read_text().splitlines()) >= int(value))
     note("done", value)
+
+
+def forks(value: str) -> None:
+    """Fork a process that returns, exits or raises, and note its exit code."""
+    process = os.fork()
+    if process == 0:
+        if value == "exit":
+            sys.exit(7)
+        if value == "raise":
+            raise ValueError(value)
+        return
+    note("done", value, os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]))
+
+
+def leaves_a_copy(value: str) -> None:
+    """Fork a process that outlives this one, and is in a group of its own."""
+    note("begun", value)
+    if len((HOME / "journal").read_text().splitlines()) > 1:
+        return note("done", value)
+    if os.fork() == 0:
+        os.setpgid(0, 0)
+        note("copy", value, os.getpid())
+        threading.Event().wait()
+    until(lambda: "copy" in (HOME / "journal").read_text())
+    os.kill(os.getpid(), signal.SIGKILL)
+    return None
 
 
 class Counting:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import struct
 import urllib.error
 import urllib.request
 from collections import Counter
@@ -141,6 +142,21 @@ def test_health_answers_before_and_after_the_children_are_ready(spawn: Spawn, qu
     assert worker.stop() == 0
     assert not file.exists()
     assert queue.stats().consumers == 0
+
+
+def test_clients_of_health_that_leave_early_are_no_errors(spawn: Spawn, queue: Queue) -> None:
+    port = free_port()
+    worker = spawn(queue.name, "--processes", "1", "--health", f"127.0.0.1:{port}", call="plain")
+    until(lambda: answer(port, "readyz") == 200)
+
+    for request in (b"", b"GET /liv", b"GET /metrics HTTP/1.1\r\n\r\n", b"a" * 100_000):
+        with socket.create_connection(("127.0.0.1", port)) as client:
+            client.sendall(request)
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # close by a reset
+    assert answer(port, "livez") == 200
+
+    assert worker.stop() == 0
+    assert "Traceback" not in worker.log()
 
 
 def test_systemd_hears_that_the_worker_is_ready_and_lives(

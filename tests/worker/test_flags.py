@@ -126,3 +126,29 @@ def test_the_own_delay_of_a_queue_replaces_that_of_the_worker(spawn: Spawn, brok
     end = queue.stats().next_delay_end
     assert end is not None
     assert timedelta(hours=4) < end - broker.server_time() <= timedelta(hours=5)
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ("q=0", "value for QUEUE: expected a weight from 1 to 1000000 after =, got 'q=0'"),
+        ("q=-1", "got 'q=-1'"),
+        ("q=1000001", "got 'q=1000001'"),
+        ("q=many", "got 'q=many'"),
+        ("q=2 q=3", "value for QUEUE: q has two weights"),
+        ("q q=3", "value for QUEUE: q has two weights"),
+        ("q --lease 0", "'--lease': expected 1 to 315360000000 ms (10 years), got '0'"),
+        ("q --timeout 0s", "'--timeout': expected 1 to 315360000000 ms (10 years), got '0s'"),
+        ("q --max-age 0", "'--max-age': expected 1 "),
+        ("q --idle-exit 0", "'--idle-exit': expected 1 "),
+    ],
+)
+def test_a_wrong_weight_or_time_is_named_as_the_user_gave_it(
+    spawn: Spawn, queue: Queue, arguments: str, message: str
+) -> None:
+    worker = spawn(*arguments.split(), call="plain")
+
+    assert worker.end() == 2
+    [line] = worker.log().splitlines()
+    assert message in line
+    assert queue.stats().consumers == 0

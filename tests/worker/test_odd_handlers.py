@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+
 import pytest
 
 from rqttl import Broker, Message, Queue
@@ -94,3 +97,27 @@ def test_a_plain_function_beside_a_coroutine_function_is_ended_after_its_time(sp
     assert worker.end() == 0, worker.log()
     assert worker.journal("begun") == [["begun", "sleep", "1"], ["begun", "sleep", "2"]]
     assert "took longer than 0.3 s" in worker.log()
+
+
+@pytest.mark.parametrize("mode", ["--processes=0", "--processes=1", "--threads=2"])
+def test_a_forked_process_ends_with_its_handler(spawn: Spawn, queue: Queue, mode: str) -> None:
+    queue.enqueue_many(["return", "exit", "raise"])
+
+    worker = spawn("q", *mode.split(), *([] if "processes" in mode else ["--processes=1"]), "--burst", call="forks")
+
+    assert worker.end() == 0, worker.log()
+    assert sorted(worker.journal("done")) == [["done", "exit", "7"], ["done", "raise", "1"], ["done", "return", "0"]]
+    assert queue.stats().acked == 3
+
+
+def test_a_forked_process_does_not_hide_the_death_of_a_child(spawn: Spawn, queue: Queue) -> None:
+    queue.enqueue("a")
+
+    worker = spawn("q", "--processes", "1", "--burst", call="leaves_a_copy")
+
+    try:
+        assert worker.end() == 0, worker.log()
+        assert ids(worker.journal("done")) == ["a"]
+    finally:
+        for _, _, pid in worker.journal("copy"):
+            os.kill(int(pid), signal.SIGKILL)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
+import warnings
 from collections import Counter
 
 import pytest
 
-from rqttl import InvalidInput, Reject, Release, Retry
+from rqttl import InvalidInput, Reject, Release, Retry, Worker
 from rqttl.options import QueueOptions
+from rqttl.testing import fake_broker
 from rqttl.worker import frames, settings
 from rqttl.worker.attention import PERIOD, PROOF, TURN, Attention, period
 from rqttl.worker.board import KEYS
@@ -297,6 +300,7 @@ def test_counters_show_all_that_a_collector_needs() -> None:
         ({"call": "m:f", "thread": 2}, "did you mean threads"),
         ({"exec": ""}, "exec: expected a command"),
         ({"exec": "sh -c 'x"}, "exec: No closing quotation"),
+        ({"call": "a:b", "health_file": 5}, "health_file: expected the name of a file, got int 5"),
     ],
 )  # fmt: skip
 def test_bad_options_are_refused_by_name(options: dict[str, object], message: str) -> None:
@@ -308,6 +312,23 @@ def test_bad_options_are_refused_by_name(options: dict[str, object], message: st
 def test_bad_queues_are_refused(queues: object) -> None:
     with pytest.raises(InvalidInput):
         settings.read(queues, {"call": "m:f"})
+
+
+def test_a_worker_that_never_runs_leaves_nothing_open() -> None:
+    with fake_broker() as broker, warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        Worker(broker, "q", call="shop:handle")
+        gc.collect()
+    assert [str(warning.message) for warning in caught] == []
+
+
+def test_a_worker_runs_once() -> None:
+    with fake_broker() as broker:
+        broker.declare_queue("q")
+        worker = Worker(broker, "q", call=print, processes=0, burst=True)
+        worker.run()
+        with pytest.raises(InvalidInput, match="it has run already; make another one"):
+            worker.run()
 
 
 def test_settings_read_sizes_patterns_and_weights() -> None:

@@ -239,7 +239,7 @@ def test_a_coroutine_that_takes_too_long_is_cancelled_and_its_neighbours_go_on(s
 # The ends of a worker
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_gives_unseen_messages_back_and_waits_for_the_others(
     spawn: Spawn, broker: Broker, number: signal.Signals
 ) -> None:
@@ -267,6 +267,9 @@ def test_after_the_grace_a_message_is_given_back_as_a_failed_delivery(spawn: Spa
 
     [item] = queue.receive_many(10)
     assert item.delivery_count == 2
+    assert "crashed" in worker.log()
+    assert "the worker stopped before the handler ended" in worker.log()
+    assert "SIGKILL" not in worker.log()
 
 
 def test_a_second_signal_ends_the_worker_at_once_and_returns_all_leases(spawn: Spawn, queue: Queue) -> None:

@@ -21,16 +21,19 @@ class ValueType(click.ParamType):  # type: ignore[type-arg]  # generic in new ve
 
 
 class DurationType(ValueType):
-    """A duration such as 30s, 5m, 1500ms; a `timedelta` for the command."""
+    """A duration such as 30s, 5m, 1500ms, of `least` ms or more; a `timedelta` for the command."""
 
     name = "duration"
+
+    def __init__(self, least: int = 0) -> None:
+        self._least = least
 
     def convert(self, value: str | timedelta, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
         """Read a duration. A `timedelta` is one already."""
         if isinstance(value, timedelta):
             return value
         try:
-            return units.as_timedelta(units.duration(value, "duration"))
+            return units.as_timedelta(units.duration(value, "duration", least=self._least))
         except InvalidInput as error:
             self.fail(str(error).removeprefix("duration: "), param, ctx)
 

@@ -69,9 +69,9 @@ def worker(
     argument is replaced. Exit code 0: done; 65: reject; 75: try again later;
     any other one: a failure, described by the end of stderr.
 
-    SIGTERM or Ctrl-C ends a worker: it gives back messages that no handler
-    has begun, and waits for the others for --grace. A second signal ends it
-    at once. SIGTSTP ends only the fetching.
+    SIGTERM, SIGHUP or Ctrl-C ends a worker: it gives back messages that no
+    handler has begun, and waits for the others for --grace. A second signal
+    ends it at once. SIGTSTP ends only the fetching.
     """
     from rqttl.worker.parent import Worker
 

@@ -9,12 +9,14 @@ from typing import Any
 
 import click
 
-from rqttl.cli.common.params import DURATION, F, log_format_option, verbose_flag
-from rqttl.worker.settings import MOST_PREFETCH, MOST_PROCESSES, MOST_SLOTS
+from rqttl.cli.common.params import DURATION, DurationType, F, log_format_option, verbose_flag
+from rqttl.text import format_value
+from rqttl.worker.settings import MOST_PREFETCH, MOST_PROCESSES, MOST_SLOTS, MOST_WEIGHT
 
 #: A decorator that gives a command an option.
 _Option = Callable[[Any], Any]
-_WEIGHTED = re.compile(r"(.+)=([1-9][0-9]{0,6})")
+_POSITIVE = DurationType(least=1)
+_WEIGHT = re.compile(r"[1-9][0-9]{0,6}")
 
 
 def _number(flag: str, most: int, meaning: str, least: int = 1) -> _Option:
@@ -22,10 +24,12 @@ def _number(flag: str, most: int, meaning: str, least: int = 1) -> _Option:
     return click.option(flag, type=kind, metavar="N", help=meaning)
 
 
-def _time(flag: str, meaning: str, default: str | None = None) -> _Option:
-    return click.option(
-        flag, type=DURATION, metavar="TIME", default=default, show_default=default is not None, help=meaning
-    )
+def _time(flag: str, meaning: str) -> _Option:
+    return click.option(flag, type=_POSITIVE, metavar="TIME", help=meaning)
+
+
+def _pause(flag: str, meaning: str, default: str) -> _Option:
+    return click.option(flag, type=DURATION, metavar="TIME", default=default, show_default=True, help=meaning)
 
 
 def _flag(flag: str, meaning: str) -> _Option:
@@ -45,14 +49,14 @@ _FLAGS: tuple[_Option, ...] = (
     _number("--threads", MOST_SLOTS, "Messages that a process handles at a time.  [default: 1]"),
     _number("--asyncio", MOST_SLOTS, "Coroutines of a process.  [default for coroutine functions: 100]"),
     _number("--prefetch", MOST_PREFETCH, "Messages to fetch for each handler.  [default: 50 ms of work]"),
-    click.option("--lease", type=DURATION, metavar="TIME", help="Lease of each delivery, instead of the queue's own."),
+    _time("--lease", "Lease of each delivery, instead of the queue's own."),
     _time("--timeout", "End a handler after this time; its message fails."),
     _number("--max-messages", 2**53, "Replace a child after so many messages."),
     click.option("--max-memory", metavar="SIZE", help="Replace a child above so much memory, such as 500M."),
     _time("--max-age", "Replace a child of this age."),
-    _time("--grace", "Time that handlers get to end when the worker stops.", "25s"),
-    _time("--retry-delay", "Pause after a failure, doubled by each one.", "1s"),
-    _time("--retry-max", "Longest pause after a failure.", "10m"),
+    _pause("--grace", "Time that handlers get to end when the worker stops.", "25s"),
+    _pause("--retry-delay", "Pause after a failure, doubled by each one.", "1s"),
+    _pause("--retry-max", "Longest pause after a failure.", "10m"),
     click.option(
         "--retry-jitter",
         type=click.FloatRange(0, 1),
@@ -87,14 +91,26 @@ def read_queues(arguments: Sequence[str], file: Path | None) -> dict[str, int | 
     words = [*arguments, *(_lines(file) if file is not None else ())]
     queues: dict[str, int | None] = {}
     for word in words:
-        weighted = _WEIGHTED.fullmatch(word)
-        queues[weighted[1] if weighted else word] = int(weighted[2]) if weighted else None
+        name, weight = _split(word)
+        if queues.setdefault(name, weight) != weight:
+            raise click.BadParameter(f"{name} has two weights", param_hint="QUEUE")
     if not queues:
         raise click.UsageError("expected at least one QUEUE, or --queues-file")
     weights = list(queues.values())
     if None in weights and any(weight is not None for weight in weights):
         raise click.UsageError("give each QUEUE a weight, or none of them")
     return queues
+
+
+def _split(word: str) -> tuple[str, int | None]:
+    """Return the name and the weight of a QUEUE argument. No name has a =."""
+    name, sign, weight = word.rpartition("=")
+    if not sign:
+        return word, None
+    if not _WEIGHT.fullmatch(weight) or int(weight) > MOST_WEIGHT:
+        rule = f"expected a weight from 1 to {MOST_WEIGHT} after ="
+        raise click.BadParameter(f"{rule}, got {format_value(word)}", param_hint="QUEUE")
+    return name, int(weight)
 
 
 def _lines(file: Path) -> list[str]:
