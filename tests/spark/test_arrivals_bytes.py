@@ -60,14 +60,14 @@ def batch_of(client: redis.Redis, planner: StreamPlanner, start: Offset, end: Of
 
 
 def batches(
-    client: redis.Redis, follow: Follow, limit: BatchLimit, *, restarted: bool = False, **options: Any
+    client: redis.Redis, follow: Follow, limit: BatchLimit, share: str, *, restarted: bool = False
 ) -> list[Sizes]:
-    planner = follow(**options)
+    planner = follow(**PATTERN, shareLimit=share)
     offset, found = planner.initial(), list[Sizes]()
     while (end := planner.latest(offset, limit)) != offset:
         found.append(batch_of(client, planner, offset, end))
         offset = again(end)
-        planner = follow(**options) if restarted else planner
+        planner = follow(**PATTERN, shareLimit=share) if restarted else planner
     return found
 
 
@@ -103,12 +103,11 @@ def test_batches_are_those_that_a_read_of_everything_would_make(
     bury_slowly(clocked, 5_000)
     bury_slowly(clocked, 3_000, MAILS)
     bury_slowly(clocked, 2_000)
-    options = {**PATTERN, "shareLimit": share}
 
-    found = batches(client, follow, limit, restarted=restarted, **options)
+    found = batches(client, follow, limit, share, restarted=restarted)
 
     drop_marks(client)
-    assert found == batches(client, follow, limit, **options)
+    assert found == batches(client, follow, limit, share)
     assert 2 < len(found) < 5
 
 
@@ -138,12 +137,12 @@ def test_limits_of_bytes_hold_where_senders_enqueue_among_the_letters(
         bury_slowly(clocked, 3_000)
         clocked.queue(DEAD).enqueue_many([numbered(i) for i in range(700)])
         clocked.advance(5)
-    options, limit = {**PATTERN, "shareLimit": share}, BatchLimit(2_900_000, in_bytes=True)
+    limit = BatchLimit(2_900_000, in_bytes=True)
 
-    found = batches(client, follow, limit, **options)
+    found = batches(client, follow, limit, share)
 
     drop_marks(client)
-    assert found == batches(client, follow, limit, **options)
+    assert found == batches(client, follow, limit, share)
 
 
 @pytest.mark.parametrize("share", SHARES)
@@ -156,7 +155,7 @@ def test_letters_that_have_left_make_batches_of_bytes_smaller_and_never_larger(
     clocked.queue(DEAD).purge_many([sequence for sequence, _ in letters[4_000:4_200]])
     total = cost({"": sizes_of(client, Range(DEAD, "0-0", "+", 1))})
 
-    found = batches(client, follow, BatchLimit(2_900_000, in_bytes=True), **PATTERN, shareLimit=share)
+    found = batches(client, follow, BatchLimit(2_900_000, in_bytes=True), share)
 
     assert max(map(cost, found)) <= 2_900_000
     assert sum(map(cost, found)) == total
@@ -171,13 +170,13 @@ def test_leased_letters_and_lost_ones_before_them_count_exactly(
     clocked.queue(DEAD).update(max_length=9_000)
     clocked.queue(DEAD).sweep()
     leased = clocked.queue(DEAD).receive_many(600)
-    options, limit = {**PATTERN, "shareLimit": share}, BatchLimit(2_900_000, in_bytes=True)
+    limit = BatchLimit(2_900_000, in_bytes=True)
 
-    found = batches(client, follow, limit, **options)
+    found = batches(client, follow, limit, share)
 
     drop_marks(client)
     assert len(leased) == 600
-    assert found == batches(client, follow, limit, **options)
+    assert found == batches(client, follow, limit, share)
 
 
 Step = tuple[str, int]
