@@ -70,7 +70,7 @@ class Marks:
 
     @classmethod
     def of(cls, marks: Iterable[tuple[int, Tally]], *, complete: bool = True) -> Marks:
-        """Make marks of sequences and tallies in order. Those that do not rise are left out."""
+        """Make marks of sequences and tallies in order, without marks that do not rise."""
         sequences, rows, last = [0], [(0, 0, 0)], Tally()
         for sequence, tally in marks:
             if sequence > sequences[-1] and tally.has_reached(last):

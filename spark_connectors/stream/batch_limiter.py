@@ -126,13 +126,13 @@ class BatchLimiter:
             first = stretches[name].marks
             rows = max(1, int(first.counts[0]) - stretches[name].received)
             heads[name] = replace(whole, upto=int(first.sequences[0]), rows=rows)
-        found = dict(stretches)
+        known = dict(stretches)
         for name, ahead in self.scan.read_all(reader, heads).items():
             self._ahead[name, unread[name].state.created_at] = ahead
             numbers, sizes = replace(heads[name], ahead=ahead).known()
             _, firsts = np.unique(numbers, return_index=True)
-            found[name] = stretches[name].with_first(int(sizes[firsts].sum()))
-        return found
+            known[name] = stretches[name].with_first(int(sizes[firsts].sum()))
+        return known
 
     def unread_ranges(self, reader: BulkReader, unread: Mapping[str, Unread]) -> dict[str, UnreadRange]:
         """Return the ranges of a share by time, with the messages that are read ahead."""

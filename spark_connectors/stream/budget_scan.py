@@ -71,7 +71,7 @@ class _Progress:
     def leap(self, mark: _Mark) -> None:
         """Go on to a mark, before which no message is left unread, and from there as far as the budget reaches.
 
-        What lies between marks is known without a read. It is at least as much as there is.
+        The marks bound the messages between them, so these need no read.
         """
         marks, at = mark.stretch.marks, mark.at
         steps = np.cumsum(mark.stretch.costs[at + 1 : len(marks)].astype(np.float64))

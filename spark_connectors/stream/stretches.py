@@ -88,7 +88,7 @@ def equal_level(limit: int, rows: Iterable[int]) -> int:
 def _messages_within(limit: BatchLimit, tallies: Iterable[Tally]) -> int:
     """Estimate the number of messages in a batch of so many bytes. Without dead letters it is 0."""
     known = list(tallies)
-    letters, letter_bytes = sum(one.count - one.sent for one in known), sum(one.letter_bytes for one in known)
+    letters, letter_bytes = sum(tally.count - tally.sent for tally in known), sum(tally.letter_bytes for tally in known)
     return limit.amount * letters // max(1, letter_bytes) if letters else 0
 
 

@@ -38,13 +38,13 @@ class TimeScan:
 
     def read_all(self, reader: BulkReader, ranges: Mapping[str, UnreadRange]) -> dict[str, ReadAhead]:
         """Read ranges to their end. Returns the messages read ahead, which these then belong to."""
-        found = {
+        known = {
             name: whole.ahead
             if whole.ahead.frontier >= whole.after
             else replace(whole.ahead, after=whole.after, frontier=whole.after)
             for name, whole in ranges.items()
         }
-        while waiting := [name for name, ahead in found.items() if ahead.frontier < ranges[name].upto]:
+        while waiting := [name for name, ahead in known.items() if ahead.frontier < ranges[name].upto]:
             requests: list[PageRequest] = []
             room = max(1, self.room)
             for name in waiting:
@@ -52,17 +52,17 @@ class TimeScan:
                     break
                 # one message more than there can be: a page that is not full is the last one
                 count = min(room, ranges[name].rows + 1)
-                requests.append(PageRequest(name, found[name].frontier, ranges[name].upto, count))
+                requests.append(PageRequest(name, known[name].frontier, ranges[name].upto, count))
                 room -= count
             for request, (numbers, sizes) in zip(requests, self.read(reader, requests), strict=True):
-                before = found[request.queue]
-                found[request.queue] = replace(
+                before = known[request.queue]
+                known[request.queue] = replace(
                     before,
                     frontier=int(numbers[-1]) if len(numbers) == request.count else request.upto,
                     numbers=np.append(before.numbers, numbers),
                     sizes=np.append(before.sizes, sizes),
                 )
-        return found
+        return known
 
     @property
     def room(self) -> int:

@@ -50,9 +50,9 @@ class Unread:
             after = after if first is None else max(after, first - 1)
             begin = marks.tally_upto(after)
             received, upto = max(received, begin.count), end
-            found = self._inside(marks, after)
+            known = self._inside(marks, after)
             if self.rows * 10 >= (arrived - received) * 9:
-                inside, upto = found, end if found.complete else None
+                inside, upto = known, end if known.complete else None
         if not len(inside):
             arrived = received + self.rows
         return Stretch(after, received, arrived, inside, None if end is None else inside.bytes_between(begin, upto))
