@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import IO
 
 from rqttl.decisions import Reject, Retry
@@ -108,8 +109,9 @@ def _keep_tail(stderr: IO[bytes], tail: bytearray) -> None:
         while data := os.read(stderr.fileno(), _CHUNK):
             tail += data
             del tail[:-KEPT]
-            sys.stderr.buffer.write(data)
-            sys.stderr.flush()
+            with suppress(OSError):  # nobody reads the errors of the worker: the command must not notice
+                sys.stderr.buffer.write(data)
+                sys.stderr.flush()
 
 
 def _ending(code: int) -> str:

@@ -99,11 +99,22 @@ def watched(handler: Handler, observer: Observer | None) -> Handler:
 
 async def _in_thread(function: Callable[[Any], Any], value: Any) -> Any:
     """Call a plain function beside coroutines. A thread cannot be cancelled, so neither can this."""
-    work = asyncio.ensure_future(asyncio.to_thread(function, value))
+    work = asyncio.ensure_future(asyncio.to_thread(_result_or_error, function, value))
     while not work.done():
         with suppress(asyncio.CancelledError):
             await asyncio.wait([work])
-    return work.result()
+    result, error = work.result()
+    if error is not None:
+        raise error
+    return result
+
+
+def _result_or_error(function: Callable[[Any], Any], value: Any) -> tuple[Any, BaseException | None]:
+    """Call a function of a handler. A `SystemExit` that a task raises would end the loop."""
+    try:
+        return function(value), None
+    except BaseException as error:  # noqa: BLE001  # the worker logs it
+        return None, error
 
 
 def _no_end() -> None:

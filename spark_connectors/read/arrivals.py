@@ -1,8 +1,9 @@
-"""The index of arrivals of dead-letter queues: marks of a log, each with the number of messages that had come by then.
+"""The index of arrivals of dead-letter queues: marks of a log, each with the messages and bytes that had come by then.
 
 A mark comes with about every 1,024th letter. The numbers count arrivals, not messages: letters that have left the queue
 keep their numbers. So between two marks there are at most as many messages as their numbers differ, and exactly as many
-if none of them has left. Queues without dead letters, and letters from before the index, have no marks.
+if none of them has left. The same holds for bytes where no sender has enqueued: bytes count dead letters only. Queues
+without dead letters have no marks.
 """
 
 from __future__ import annotations
@@ -27,44 +28,96 @@ _log = logging.getLogger("spark_connectors")
 STEP = 1_024
 #: Marks near a place: several lie in one millisecond if letters died fast.
 _NEAR = 64
-_MARK = re.compile(rb"[0-8]\d{12}-\d{6} \d{1,15}")
+_MARK = re.compile(rb"[0-8]\d{12}-\d{6}( \d{1,15}){3}")
+#: More messages, and more bytes, than any queue has.
+UNKNOWN = 2**60
+
+
+@dataclass(frozen=True, slots=True)
+class Tally:
+    """The arrivals of a queue up to a moment: their number, how many of them senders enqueued, bytes of the others."""
+
+    count: int = 0
+    sent: int = 0
+    letter_bytes: int = 0
+
+    @classmethod
+    def parse(cls, enqueued: bytes | None, letters: bytes | None, letter_bytes: bytes | None) -> Tally:
+        """Parse the fields of a record or of a mark."""
+        count = int(enqueued or 0)
+        return cls(count, count - int(letters or 0), int(letter_bytes or 0))
+
+    @property
+    def row(self) -> tuple[int, int, int]:
+        """The three numbers."""
+        return self.count, self.sent, self.letter_bytes
+
+    def has_reached(self, other: Tally) -> bool:
+        """True if this tally can be a later one."""
+        return self.count > other.count and self.sent >= other.sent and self.letter_bytes >= other.letter_bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """Marks of a log in order: numbers of sequences, and the numbers of arrivals up to each.
+    """Marks of a log in order: numbers of sequences, and a row of numbers for each, as in `Tally`.
 
     `complete` is true if no mark is missing at the end.
     """
 
     sequences: Array
-    counts: Array
+    tallies: Array
     complete: bool = True
 
     @classmethod
+    def of(cls, marks: Iterable[tuple[int, Tally]], *, complete: bool = True) -> Marks:
+        """Make marks of sequences and tallies in order, without marks that do not rise."""
+        sequences, rows, last = [0], [(0, 0, 0)], Tally()
+        for sequence, tally in marks:
+            if sequence > sequences[-1] and tally.has_reached(last):
+                sequences.append(sequence)
+                rows.append(tally.row)
+                last = tally
+        return cls(np.array(sequences[1:], np.int64), np.array(rows, np.int64)[1:], complete)
+
+    @classmethod
     def parse(cls, members: Iterable[bytes], *, complete: bool = True) -> Marks:
-        """Parse members of the index. A member that is no mark, or whose count does not rise, is left out."""
-        sequences, counts = [0], [0]
-        for member in members:
-            if _MARK.fullmatch(member):
-                sequence, count = sequence_number(member[:20]), int(member[21:])
-                if sequence > sequences[-1] and count > counts[-1]:
-                    sequences.append(sequence)
-                    counts.append(count)
-        return cls(np.array(sequences[1:], np.int64), np.array(counts[1:], np.int64), complete)
+        """Parse members of the index. A member that is no mark, or whose numbers do not rise, is left out."""
+        words = (member.split(b" ") for member in members if _MARK.fullmatch(member))
+        return cls.of(((sequence_number(word[0]), Tally.parse(*word[1:])) for word in words), complete=complete)
 
     def __len__(self) -> int:
         return len(self.sequences)
 
+    @property
+    def counts(self) -> Array:
+        """The numbers of arrivals up to each mark."""
+        counts: Array = self.tallies[:, 0]
+        return counts
+
+    def tally_upto(self, sequence: int) -> Tally:
+        """Return the arrivals up to the last mark that is not beyond a sequence; none before the first mark."""
+        at = int(np.searchsorted(self.sequences, sequence, "right"))
+        return Tally(*self.tallies[at - 1].tolist()) if at else Tally()
+
+    def bytes_between(self, begin: Tally, end: Tally | None) -> Array:
+        """Return the most bytes of header and body from `begin` to the first mark, from mark to mark, and to `end`.
+
+        It is `UNKNOWN` where a sender has enqueued, where numbers fall, and behind the last mark without an end.
+        """
+        rows = [begin.row, *self.tallies.tolist(), *(() if end is None else (end.row,))]
+        steps = np.diff(np.array(rows, np.int64), axis=0)
+        rises = (steps[:, 0] >= 0) & (steps[:, 1] == 0) & (steps[:, 2] >= 0)
+        known = np.where(rises, steps[:, 2], UNKNOWN)
+        return known if end is not None else np.append(known, UNKNOWN)
+
     def count_upto(self, sequence: int) -> int:
         """Return the number of arrivals up to the last mark that is not beyond a sequence; 0 before the first mark."""
-        at = int(np.searchsorted(self.sequences, sequence, "right"))
-        return int(self.counts[at - 1]) if at else 0
+        return self.tally_upto(sequence).count
 
     def within(self, arrived: int) -> Marks:
         """Return the marks whose numbers are not beyond a number of arrivals."""
         end = int(np.searchsorted(self.counts, arrived, "right"))
-        return Marks(self.sequences[:end], self.counts[:end], self.complete)
+        return Marks(self.sequences[:end], self.tallies[:end], self.complete)
 
     def split(self, after: int, upto: int, rows: int, parts: int) -> list[tuple[int, int]] | None:
         """Split `(after, upto]` into parts of equal numbers of messages, given the number of `rows` in it.
@@ -92,7 +145,7 @@ class Marks:
     def between(self, after: int, upto: int) -> Marks:
         """Return the marks in `(after, upto]`. All marks up to the last one given are known."""
         begin, end = np.searchsorted(self.sequences, [after, upto], "right")
-        return Marks(self.sequences[begin:end], self.counts[begin:end], self.complete or bool(end < len(self)))
+        return Marks(self.sequences[begin:end], self.tallies[begin:end], self.complete or bool(end < len(self)))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from typing import Protocol
 
 import numpy as np
@@ -11,82 +11,16 @@ import numpy as np
 from rqttl.protocol.keys import DETACHED, LOG, Keyspace
 from spark_connectors.options.options import Options
 from spark_connectors.ranges import sequence_number, sequence_text
-from spark_connectors.read.arrivals import STEP, ArrivalIndex, MarkRequest, Marks
 from spark_connectors.read.positions import QueuePosition, QueueState
 from spark_connectors.read.watch import execute_many
-from spark_connectors.redis.bulk_reader import BulkReader, xrange_command
+from spark_connectors.redis.bulk_reader import BulkReader
 from spark_connectors.stream.budget_scan import BudgetScan, MessageSizes
 from spark_connectors.stream.leap import Leap, Stretch, leaps
-from spark_connectors.stream.limits import FairShare, QueueShare, ReadRequest, ReadResult
+from spark_connectors.stream.limits import FairShare, ReadRequest, ReadResult
+from spark_connectors.stream.stretches import StretchReader
 from spark_connectors.stream.time_scan import TimeScan
 from spark_connectors.stream.time_share import ReadAhead, TimeShare, UnreadRange
-
-
-@dataclass(frozen=True, slots=True)
-class BatchLimit:
-    """The largest number of messages in a batch, or of bytes of their headers and bodies."""
-
-    amount: int
-    in_bytes: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Unread:
-    """A queue with unread messages, at most `rows` of them; `detached` is true if some of them lie outside the log.
-
-    A batch has the messages up to `begin` (empty: none) in any case, and shares its limit among later ones.
-    """
-
-    position: QueuePosition
-    state: QueueState
-    rows: int
-    detached: bool
-    begin: str = ""
-
-    def is_loose(self, marks: Marks) -> bool:
-        """True if far more messages than unread ones have arrived between the known number and the first mark."""
-        inside = self._inside(marks, sequence_number(self.position.after))
-        known = max(self.position.received, marks.count_upto(sequence_number(self.position.after)))
-        return len(inside) > 0 and int(inside.counts[0]) - known > 2 * STEP
-
-    def stretch(self, marks: Marks | None, first: int | None) -> Stretch:
-        """Return the unread part with its marks. `first` is the first unread message, where it is known.
-
-        Without marks, or if more than a tenth of the arrivals have left the queue, it has none: batches would be too
-        small.
-        """
-        after, received, arrived = sequence_number(self.position.after), self.position.received, self.state.enqueued
-        if marks is not None:
-            after = after if first is None else max(after, first - 1)
-            received = max(received, marks.count_upto(after))
-            inside = self._inside(marks, after)
-            if self.rows * 10 >= (arrived - received) * 9:
-                return Stretch(after, received, arrived, inside)
-        return Stretch(after, received, received + self.rows, Marks.parse(()))
-
-    def leapt(self, leap: Leap | None) -> Unread:
-        """Return the queue, of which a batch has all messages up to a mark, if there is one."""
-        if leap is None:
-            return self
-        position = replace(self.position, received=leap.count)
-        rows = max(1, min(self.rows, self.state.enqueued - leap.count))
-        return replace(self, position=position, rows=rows, begin=sequence_text(leap.sequence))
-
-    def end(self, after: str, rows: int) -> QueuePosition:
-        """Return the position at the end of a batch, `rows` messages after the begin of the shared part."""
-        return self.position.advanced(after, rows, self.state) if after > self.position.after else self.position
-
-    def _inside(self, marks: Marks, after: int) -> Marks:
-        """Return the marks in the unread part. Numbers that the queue has not reached are damage, and left out."""
-        return marks.between(after, sequence_number(self.state.last_sequence)).within(self.state.enqueued)
-
-    def share(self) -> QueueShare:
-        """Return the empty share of the queue in an equal division."""
-        return QueueShare(self.position.after, self.state.last_sequence)
-
-    def after_share(self, share: QueueShare) -> QueuePosition:
-        """Return the position after the messages of a share."""
-        return self.position.advanced(share.upto if share.done else share.after, share.rows, self.state)
+from spark_connectors.stream.unread import BatchLimit, Unread
 
 
 class TimeOutcome(Protocol):
@@ -113,7 +47,7 @@ class BatchLimiter:
         self._equal = options.text("shareLimit") == "equal"
         self._max_entries, self._reply_bytes = options.number("fetchEntries"), options.number("fetchBytes")
         self.scan = TimeScan(keys, max_entries=self._max_entries, reply_bytes=self._reply_bytes)
-        self._index = ArrivalIndex(keys)
+        self._stretches = StretchReader(keys)
         #: The messages read ahead, by queue and its creation time.
         self._ahead: dict[tuple[str, int], ReadAhead] = {}
 
@@ -149,44 +83,56 @@ class BatchLimiter:
     def _share_by_time(
         self, reader: BulkReader, unread: Mapping[str, Unread], limit: BatchLimit
     ) -> dict[str, QueuePosition]:
-        total = sum(queue.rows for queue in unread.values())
-        reached = {} if limit.in_bytes else leaps(limit.amount, self.stretches(reader, unread, limit.amount, total))
+        reached = self._leaps(reader, unread, limit)
         unread = {name: queue.leapt(reached.get(name)) for name, queue in unread.items()}
-        left = limit.amount - sum(leap.rows for leap in reached.values())
+        left = limit.amount - sum(leap.cost for leap in reached.values())
         if left == 0:
             return {name: queue.end(queue.begin, 0) for name, queue in unread.items()}
-        share = TimeShare(left, self.unread_ranges(reader, unread), in_bytes=limit.in_bytes)
+        share = TimeShare(left, self.unread_ranges(reader, unread), in_bytes=limit.in_bytes, begun=bool(reached))
         self.scan.run(reader, share)
         return self.ends_by_time(unread, share)
 
-    def stretches(self, reader: BulkReader, unread: Mapping[str, Unread], limit: int, total: int) -> dict[str, Stretch]:
+    def _leaps(self, reader: BulkReader, unread: Mapping[str, Unread], limit: BatchLimit) -> dict[str, Leap]:
+        """Return the leaps of the queues to one time."""
+        total = sum(queue.rows for queue in unread.values())
+        stretches = self.stretches(reader, unread, limit, total)
+        reached = leaps(limit.amount, stretches)
+        return leaps(limit.amount, self.exact(reader, unread, stretches, reached)) if limit.in_bytes else reached
+
+    def stretches(
+        self, reader: BulkReader, unread: Mapping[str, Unread], limit: BatchLimit, total: int
+    ) -> dict[str, Stretch]:
         """Return the unread part of each queue, with the marks in it that this limit may reach.
 
         `total` is the number of unread messages of all queues that share the limit.
         """
-        requests = [
-            MarkRequest(name, queue.position.after, queue.state.last_sequence, _marks_within(limit, queue.rows, total))
-            for name, queue in unread.items()
-            if queue.rows >= STEP and limit >= STEP
-        ]
-        marks = self._index.read(reader, requests)
-        firsts = self._first_messages(reader, {name: unread[name] for name in marks}, marks)
-        return {name: queue.stretch(marks.get(name), firsts.get(name)) for name, queue in unread.items()}
+        return self._stretches.read(reader, unread, limit, total)
 
-    def _first_messages(
-        self, reader: BulkReader, unread: Mapping[str, Unread], marks: Mapping[str, Marks]
-    ) -> dict[str, int]:
-        """Return the first unread messages of queues whose number of arrivals is only known to be much too low.
+    def exact(
+        self,
+        reader: BulkReader,
+        unread: Mapping[str, Unread],
+        stretches: Mapping[str, Stretch],
+        reached: Collection[str],
+    ) -> dict[str, Stretch]:
+        """Return the stretches for a limit of bytes, with the exact bytes before the first mark of those `reached`.
 
-        So it is for a new query over a queue that has lost its first letters.
+        The marks tell them only from the mark before the first unread message on. The messages that this reads are
+        read ahead.
         """
-        loose = [name for name, queue in unread.items() if not queue.detached and queue.is_loose(marks[name])]
-        commands = [
-            xrange_command(self._keys.key(name, LOG), unread[name].position.after, unread[name].state.last_sequence, 1)
-            for name in loose
-        ]
-        replies = execute_many(reader, commands)
-        return {name: sequence_number(reply[0][0]) for name, reply in zip(loose, replies, strict=True) if reply}
+        heads = {}
+        for name in reached:
+            whole = self._unread_range(reader, name, unread[name])
+            first = stretches[name].marks
+            rows = max(1, int(first.counts[0]) - stretches[name].received)
+            heads[name] = replace(whole, upto=int(first.sequences[0]), rows=rows)
+        known = dict(stretches)
+        for name, ahead in self.scan.read_all(reader, heads).items():
+            self._ahead[name, unread[name].state.created_at] = ahead
+            numbers, sizes = replace(heads[name], ahead=ahead).known()
+            _, firsts = np.unique(numbers, return_index=True)
+            known[name] = stretches[name].with_first(int(sizes[firsts].sum()))
+        return known
 
     def unread_ranges(self, reader: BulkReader, unread: Mapping[str, Unread]) -> dict[str, UnreadRange]:
         """Return the ranges of a share by time, with the messages that are read ahead."""
@@ -229,6 +175,7 @@ class BatchLimiter:
             reader,
             self._keys,
             {name: self._detached_sizes(reader, name) for name, queue in unread.items() if queue.detached},
+            self._stretches.read(reader, unread, limit, None),
             in_bytes=limit.in_bytes,
             max_entries=self._max_entries,
             reply_bytes=self._reply_bytes,
@@ -250,8 +197,3 @@ def serve(fair: FairShare, answer: Callable[[list[ReadRequest]], list[ReadResult
             requests = rounds.send(answer(requests))
     except StopIteration:
         return
-
-
-def _marks_within(limit: int, rows: int, total: int) -> int:
-    """Return the number of marks of a queue to read: twice those of its part of the limit."""
-    return int(min(rows, 2 * limit * rows / total + 4 * STEP)) // STEP + 4

@@ -1,7 +1,8 @@
 """Scans that measure how far a budget reaches: page by page along the logs, many queues in one round trip.
 
-Redis cannot count the entries between two sequences, so a scan counts them by a read. A batch without a limit, or with
-fewer messages than its limit, needs no scan.
+Redis cannot count the entries between two sequences, so a scan counts them by a read, up to the next mark of arrivals.
+From there it leaps to the last mark that the budget admits. A batch without a limit, or with fewer messages than its
+limit, needs no scan.
 """
 
 from __future__ import annotations
@@ -9,15 +10,17 @@ from __future__ import annotations
 import heapq
 from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
 
 from rqttl.protocol.keys import LOG, Keyspace
+from spark_connectors.ranges import sequence_number, sequence_text
 from spark_connectors.redis.bulk_reader import BulkReader, xrange_command
 from spark_connectors.redis.connect import Command
 from spark_connectors.redis.pages import Page
+from spark_connectors.stream.leap import Stretch
 from spark_connectors.stream.limits import ReadRequest, ReadResult
 
 #: Sequences with the bytes of their messages, in order.
@@ -26,15 +29,58 @@ MessageSizes: TypeAlias = list[tuple[str, int]]
 _FIRST_AVERAGE = 8_192
 
 
+@dataclass(frozen=True, slots=True)
+class _Mark:
+    """The mark at this place of a stretch."""
+
+    stretch: Stretch
+    at: int
+
+    @property
+    def text(self) -> str:
+        return sequence_text(int(self.stretch.marks.sequences[self.at]))
+
+    @property
+    def rows(self) -> int:
+        """The most messages between the mark before this one, or the begin, and this one."""
+        counts = self.stretch.marks.counts
+        return int(counts[self.at]) - (int(counts[self.at - 1]) if self.at else self.stretch.received)
+
+
 @dataclass(slots=True)
 class _Progress:
     """The state of the scan for one request."""
 
     request: ReadRequest
-    after: str = field(default="")
+    after: str
+    #: The part with marks, until the scan has leapt.
+    stretch: Stretch | None = None
     rows: int = 0
     cost: int = 0
     result: ReadResult | None = None
+
+    def next_mark(self) -> _Mark | None:
+        """Return the next mark, at which the scan may leap."""
+        if self.stretch is None:
+            return None
+        sequences = self.stretch.marks.sequences
+        at = int(np.searchsorted(sequences, sequence_number(self.after), "right"))
+        inside = at < len(sequences) and sequences[at] < sequence_number(self.request.upto)
+        return _Mark(self.stretch, at) if inside else None
+
+    def leap(self, mark: _Mark) -> None:
+        """Go on to a mark, before which no message is left unread, and from there as far as the budget reaches.
+
+        The marks bound the messages between them, so these need no read.
+        """
+        marks, at = mark.stretch.marks, mark.at
+        steps = np.cumsum(mark.stretch.costs[at + 1 : len(marks)].astype(np.float64))
+        further = int(np.searchsorted(steps, self.request.budget - self.cost, "right"))
+        self.after = sequence_text(int(marks.sequences[at + further]))
+        if further:
+            self.rows += int(marks.counts[at + further] - marks.counts[at])
+            self.cost += int(steps[further - 1])
+        self.stretch = None
 
     def finish(self, *, done: bool = False) -> None:
         after = self.request.upto if done else self.after
@@ -44,8 +90,8 @@ class _Progress:
 class BudgetScan:
     """Answers the requests of `limits.FairShare`. Their unit is messages, or with `in_bytes` bytes of header and body.
 
-    `detached` has the messages outside the logs, by queue. A page has at most `max_entries` entries, and about
-    `reply_bytes` bytes.
+    `detached` has the messages outside the logs, by queue, and `stretches` the unread parts with marks. A page has
+    at most `max_entries` entries, and about `reply_bytes` bytes.
     """
 
     def __init__(
@@ -53,6 +99,7 @@ class BudgetScan:
         reader: BulkReader,
         keys: Keyspace,
         detached: Mapping[str, MessageSizes],
+        stretches: Mapping[str, Stretch],
         *,
         in_bytes: bool,
         max_entries: int,
@@ -61,6 +108,7 @@ class BudgetScan:
         self._reader = reader
         self._keys = keys
         self._detached = detached
+        self._stretches = stretches
         self._in_bytes = in_bytes
         self._max_entries = max_entries
         self._reply_bytes = reply_bytes
@@ -68,7 +116,7 @@ class BudgetScan:
 
     def answer(self, requests: Sequence[ReadRequest]) -> list[ReadResult]:
         """Return the result of each request, in their order."""
-        scans = [_Progress(request, request.after) for request in requests]
+        scans = [self._progress(request) for request in requests]
         unfinished = scans
         while unfinished:
             batch: list[tuple[_Progress, int]] = []
@@ -85,16 +133,29 @@ class BudgetScan:
             unfinished = [scan for scan in unfinished if scan.result is None]
         return [scan.result for scan in scans if scan.result is not None]
 
+    def _progress(self, request: ReadRequest) -> _Progress:
+        stretch = None if request.at_least_one else self._stretches.get(request.queue)
+        return _Progress(request, request.after, stretch)
+
     def _max_entries_left(self, scan: _Progress) -> int:
-        """Estimate the number of entries that the rest of the budget admits."""
+        """Estimate the number of entries that the rest of the budget admits, at most those up to the next mark."""
         left = scan.request.budget - scan.cost
-        return 1 if scan.request.at_least_one else left // self._average + 1 if self._in_bytes else left
+        if scan.request.at_least_one:
+            return 1
+        admitted = left // self._average + 1 if self._in_bytes else left
+        mark = scan.next_mark()
+        # one message more than there can be: a page that is not full is the last one before the mark
+        return admitted if mark is None else min(admitted, max(0, mark.rows) + 1)
 
     def _command(self, scan: _Progress, count: int) -> Command:
-        return xrange_command(self._keys.key(scan.request.queue, LOG), scan.after, scan.request.upto, count)
+        mark = scan.next_mark()
+        upto = scan.request.upto if mark is None else mark.text
+        return xrange_command(self._keys.key(scan.request.queue, LOG), scan.after, upto, count)
 
     def _take(self, scan: _Progress, page: Page, count: int) -> None:
-        upto = scan.request.upto if len(page) < count else page.sequence(-1).decode()
+        mark = scan.next_mark()
+        end = scan.request.upto if mark is None else mark.text
+        upto = end if len(page) < count else page.sequence(-1).decode()
         detached = self._detached_upto(scan, upto)
         if detached:
             complete = self._add_messages(scan, heapq.merge(_message_sizes(page), detached))
@@ -102,7 +163,9 @@ class BudgetScan:
             complete = self._add_page(scan, page)
         if not complete:
             return scan.finish()
-        if len(page) < count:
+        if upto == end and mark is not None:
+            scan.leap(mark)
+        elif len(page) < count:
             return scan.finish(done=True)
         if scan.request.at_least_one or scan.cost >= scan.request.budget:
             return scan.finish()

@@ -17,12 +17,13 @@ from spark_connectors.read.positions import QueuePosition, QueueState, before_fi
 from spark_connectors.read.replica import check_replica
 from spark_connectors.read.watch import WatchedRange, now_ms, present_birth, queue_states, tombstones
 from spark_connectors.redis.bulk_reader import BulkReader
-from spark_connectors.stream.batch_limiter import BatchLimit, BatchLimiter, Unread
+from spark_connectors.stream.batch_limiter import BatchLimiter
 from spark_connectors.stream.committed import CommittedPurge
 from spark_connectors.stream.draft import BatchDraft
 from spark_connectors.stream.lag import Lag
 from spark_connectors.stream.offsets import Offset, batch_ranges
 from spark_connectors.stream.pace import BatchDelay
+from spark_connectors.stream.unread import BatchLimit, Unread
 
 
 class StreamPlanner:

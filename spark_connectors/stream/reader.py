@@ -29,11 +29,11 @@ from spark_connectors.read.loss import LossReporter
 from spark_connectors.read.replica import open_reader
 from spark_connectors.read.servers import ServerColumn, by_server, naming
 from spark_connectors.read.watch import DeletionWatch, WatchedRange, report_deletions
-from spark_connectors.stream.batch_limiter import BatchLimit
 from spark_connectors.stream.pace import Pauses
 from spark_connectors.stream.planner import StreamPlanner
 from spark_connectors.stream.servers.offset import is_composed
 from spark_connectors.stream.servers.planner import ServersPlanner
+from spark_connectors.stream.unread import BatchLimit
 
 
 @dataclass

@@ -66,11 +66,12 @@ class PageRequest:
 class TimeShare:
     """One batch of at most `limit` units, messages or bytes, from queues with unread ranges.
 
-    While `requests` returns some, `add` takes the page of each. Then `end_of` and `rows_of` have the outcome.
+    While `requests` returns some, `add` takes the page of each. Then `end_of` and `rows_of` have the outcome. The first
+    message of a batch fits in any case, unless the batch is `begun`: then other messages come before these.
     """
 
-    def __init__(self, limit: int, ranges: Mapping[str, UnreadRange], *, in_bytes: bool) -> None:
-        self._limit, self._in_bytes = limit, in_bytes
+    def __init__(self, limit: int, ranges: Mapping[str, UnreadRange], *, in_bytes: bool, begun: bool = False) -> None:
+        self._limit, self._in_bytes, self._begun = limit, in_bytes, begun
         self._names = sorted(ranges)
         self._index = {name: i for i, name in enumerate(self._names)}
         parts = [ranges[name] for name in self._names]
@@ -173,7 +174,7 @@ class TimeShare:
     # ---------------------------------------------------------------------------------------------- taking
 
     def _take_complete(self, waiting: Array) -> None:
-        """Take the messages up to the lowest frontier that still fit. The first message fits in any case."""
+        """Take the messages up to the lowest frontier that still fit."""
         numbers, queues, sizes = self._pool
         complete = len(numbers)
         if len(waiting):
@@ -181,7 +182,7 @@ class TimeShare:
         costs = sizes[:complete] if self._in_bytes else np.ones(complete, np.int64)
         totals = self._cost + np.cumsum(costs)
         rows = int(np.searchsorted(totals, self._limit, "right"))
-        if self._last is None and complete:
+        if self._last is None and complete and not self._begun:
             rows = max(rows, 1)
         if rows:
             self._cost, self._last = int(totals[rows - 1]), (int(numbers[rows - 1]), int(queues[rows - 1]))
@@ -204,8 +205,10 @@ class TimeShare:
         """Return the number of the sequence at which the range of a queue ends: the time that the batch has reached."""
         i = self._index[queue]
         upto = int(self._upto[i])
-        if self._last is None or not (len(self._pool[0]) or (self._frontier < self._upto).any()):
+        if not (len(self._pool[0]) or (self._frontier < self._upto).any()):
             return upto
+        if self._last is None:
+            return int(self._after[i]) if self._full else upto
         number, last_queue = self._last
         return max(int(self._after[i]), min(upto, number if i <= last_queue else number - 1))
 

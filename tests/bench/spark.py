@@ -55,21 +55,29 @@ def header(i: int, ms: int) -> bytes:
 def fill(client: redis.Redis, broker: Broker, queue: str, times: list[int]) -> None:
     """Letters that died at these milliseconds, in rising order, as scripts would have written them."""
     broker.declare_queue(queue)
-    log, place, serial = driver_of(broker).keyspace.key(queue, "log"), 0, 0
+    log, place, serial, size = driver_of(broker).keyspace.key(queue, "log"), 0, 0, 0
     marks: dict[str, int] = {}
     for start in range(0, len(times), 1000):
         pipeline = client.pipeline(transaction=False)
         for i, ms in enumerate(times[start : start + 1000], start):
             place, serial = (ms, 100_000) if ms > place else (place, serial + 1)
-            pipeline.execute_command("XADD", log, f"{place}-{serial}", header(i, ms), BODY)
+            head = header(i, ms)
+            size += len(head) + len(BODY)
+            pipeline.execute_command("XADD", log, f"{place}-{serial}", head, BODY)
             if (i + 1) % SWEPT == 0 and (i + 1) % 1024 < SWEPT:
-                marks[f"{place}-{serial} {i + 1}"] = place
+                marks[f"{place}-{serial} {i + 1} {i + 1} {size}"] = place
         pipeline.execute()
     if marks:
         client.zadd(driver_of(broker).keyspace.key(queue, "arrivals"), marks)
     client.hset(
         driver_of(broker).keyspace.key(queue, "meta"),
-        mapping={"last_id": f"{place}-{serial}", "holds_dead_letters": 1, "enqueued": len(times)},
+        mapping={
+            "last_id": f"{place}-{serial}",
+            "holds_dead_letters": 1,
+            "enqueued": len(times),
+            "letters": len(times),
+            "letter_bytes": size,
+        },
     )
 
 

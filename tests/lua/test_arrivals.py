@@ -34,7 +34,7 @@ def marks(lab: Lab, queue: str = DEAD) -> dict[str, int]:
     raw: Any = lab.client.zrange(lab.keyspace.key(queue, "arrivals"), 0, -1, withscores=True)
     found = {}
     for member, score in raw:
-        sequence, count = member.decode().split(" ")
+        sequence, count, *_ = member.decode().split(" ")
         assert int(sequence[:13]) == score
         found[sequence] = int(count)
     return found
@@ -42,7 +42,7 @@ def marks(lab: Lab, queue: str = DEAD) -> dict[str, int]:
 
 def index(*pairs: tuple[str, int]) -> dict[str, int]:
     """The part `arrivals` with these marks."""
-    return {f"{sequence} {count}": int(sequence[:13]) for sequence, count in pairs}
+    return {f"{sequence} {count} {count} {count}": int(sequence[:13]) for sequence, count in pairs}
 
 
 def test_sweeps_mark_the_letter_with_which_1024_more_have_arrived(lab: Lab) -> None:
@@ -69,6 +69,20 @@ def test_a_letter_that_creates_its_queue_is_the_first(lab: Lab) -> None:
     bury(lab, 1_100)
 
     assert list(marks(lab).values()) == [1_100]
+
+
+def test_a_mark_has_the_letters_up_to_it_and_the_bytes_of_their_headers_and_bodies(lab: Lab) -> None:
+    lab.seed(DEAD)
+    lab.run(enqueue_encoded(lab.known(DEAD), [(b"", b"sent")], now=NOW))
+
+    bury(lab, 1_600)
+
+    log = lab.snapshot()[DEAD]["log"]
+    sizes = [len(header) + len(body) for header, body in log.values()]
+    upto = list(log)[1_250]
+    assert list(lab.snapshot()[DEAD]["arrivals"]) == [f"{upto} 1251 1250 {sum(sizes[1:1251])}"]
+    meta = lab.snapshot()[DEAD]["meta"]
+    assert (meta["enqueued"], meta["letters"], meta["letter_bytes"]) == (1_601, 1_600, sum(sizes[1:]))
 
 
 def test_messages_of_senders_count_for_the_next_mark(lab: Lab) -> None:
@@ -138,7 +152,7 @@ def test_a_purge_of_chosen_letters_trims_the_index_to_the_first_that_stays(lab: 
     assert lab.snapshot() == changed(
         before, DEAD, meta={"ready_bytes": 1, "purged": 3},
         log=dict.fromkeys((place(-9), place(-8), place(-7))),
-        arrivals={f"{place(-9)} 1024": None, f"{place(-8)} 2048": None},
+        arrivals=dict.fromkeys(index((place(-9), 1_024), (place(-8), 2_048))),
     )  # fmt: skip
 
 

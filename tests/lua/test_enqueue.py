@@ -149,7 +149,8 @@ def test_a_message_whose_time_is_over_dies_on_arrival(
     assert header.decode() == f";{len(place())};{len(history)};{place()}{history}"
     assert body == b"x"
     meta = {"last_id": place(), "enqueued": 1, "deaths:expired": 1}
-    letters = {"last_id": place(), "enqueued": 1, "ready_bytes": 1, "holds_dead_letters": 1}
+    letters = {"last_id": place(), "enqueued": 1, "ready_bytes": 1, "holds_dead_letters": 1, "letters": 1}
+    letters["letter_bytes"] = len(header) + 1
     assert after == changed(changed(before, meta=meta), "dead", meta=letters, log={place(): (header, body)})
 
 

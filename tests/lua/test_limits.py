@@ -112,7 +112,8 @@ def test_reject_publish_dlx_dead_letters_what_it_refuses(lab: Lab) -> None:
     header = f";2;{len(history)};me{history}".encode()
     assert reply[2] == [b"!max_length"]
     expected = changed(before, meta={"last_id": place(), "enqueued": 0, "refused": 1, "deaths:maxlen": 1})
-    letters = {"last_id": place(), "ready_bytes": 1, "holds_dead_letters": 1, "enqueued": 1}
+    letters = {"last_id": place(), "ready_bytes": 1, "holds_dead_letters": 1, "enqueued": 1, "letters": 1}
+    letters["letter_bytes"] = len(header) + 1
     assert lab.snapshot() == changed(expected, "dead", meta=letters, log={place(): (header, b"a")})
 
 
@@ -229,14 +230,15 @@ def test_a_target_that_does_not_exist_is_made_and_named_in_the_reply(lab: Lab) -
 
     after = lab.snapshot()
     assert reply[1] == [b"created", b"DEAD.orders"]
-    meta = after["DEAD.orders"]["meta"]
+    meta, log = after["DEAD.orders"]["meta"], after["DEAD.orders"]["log"]
     assert {name: value for name, value in meta.items() if name != "about"} == {
         "version": f"auto-{NOW}", "explicit": 0, "declared": "{}", "options": "{}", "policies": 0,
         "overflow": "drop-head", "cursor": "0-0",
         "due_at": "", "last_id": place(), "ready_bytes": 1, "lease_grants": 0, "holds_dead_letters": 1, "enqueued": 1,
         "delivered": 0, "option_set": "default", "has_waiters": 0, "created_at": NOW, "trimmed_upto": "0-0",
+        "letters": 1, "letter_bytes": sum(len(header) + len(body) for header, body in log.values()),
     }  # fmt: skip
-    assert list(after["DEAD.orders"]["log"]) == [place()]
+    assert list(log) == [place()]
     assert before.keys() < after.keys()
 
 

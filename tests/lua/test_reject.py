@@ -48,7 +48,8 @@ def test_a_rejected_message_is_dead_with_its_whole_story(lab: Lab) -> None:
         failures={place(-5): None},
     )
     ((header, body),) = after["dead"]["log"].values()
-    letters = {"last_id": place(), "ready_bytes": 1, "holds_dead_letters": 1, "enqueued": 1}
+    letters = {"last_id": place(), "ready_bytes": 1, "holds_dead_letters": 1, "enqueued": 1, "letters": 1}
+    letters["letter_bytes"] = len(header) + 1
     assert after == changed(expected, "dead", meta=letters, log={place(): (header, b"x")})
     facts = codec.unpack_header(header)
     assert (facts.id, facts.deadline, body) == ("me", None, b"x")

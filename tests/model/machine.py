@@ -15,6 +15,7 @@ from rqttl.protocol import commands
 from rqttl.protocol.codec import ParsedHeader
 from rqttl.protocol.commands import Command, QueueConfig, Reply
 from rqttl.units import as_datetime
+from tests.model.arrivals import check_marks
 from tests.model.clients import CLIENTS, Client, Clock
 from tests.model.queues import DeathRecord, ModelQueue, Msg, Pair
 from tests.model.raw import RawQueue, Reader, check_places, unpack_header
@@ -175,6 +176,7 @@ class Machine(RuleBasedStateMachine):
             self.compare_facts(q, raw)
             self.compare_options(q, raw, earlier.get(name))
             check_places(raw)
+            check_marks(q, raw, earlier.get(name))
             self.check_limits(q, raw)
             self.check_hints(q, raw)
 

@@ -94,6 +94,12 @@ class ModelQueue:
         self.trimmed = b"0-0"
         #: Deaths of messages that were refused: they never were in the queue.
         self.refused_deaths = 0
+        #: The dead letters from other queues, each with the number of arrivals up to it.
+        self.letters: list[tuple[bytes, int]] = []
+        #: So many of them had arrived when a purge of all messages took the marks with it.
+        self.unmarked = 0
+        #: The bytes of header and body of all messages that anybody has seen here.
+        self.sizes: dict[bytes, int] = {}
         #: Over its limits until the next sweep: the options have changed, or the client that should sweep died.
         self.may_exceed = False
 

@@ -18,7 +18,7 @@ READS = (
     ("ZRANGE", "expiry", 0, -1, "WITHSCORES"),
     ("ZRANGE", "leases", 0, -1, "WITHSCORES"), ("ZRANGE", "requeued", 0, -1, "WITHSCORES"),
     ("ZRANGE", "delayed", 0, -1, "WITHSCORES"), ("HGETALL", "failures"), ("LRANGE", "wakeup", 0, -1),
-    ("ZRANGE", "waiters", 0, -1, "WITHSCORES"),
+    ("ZRANGE", "waiters", 0, -1, "WITHSCORES"), ("ZRANGE", "arrivals", 0, -1, "WITHSCORES"),
 )  # fmt: skip
 WAKEUP = [part for _, part, *_ in READS].index("wakeup")
 COUNTERS = ("enqueued", "delivered", "redelivered", "acked", "refused", "purged", "redriven")
@@ -46,6 +46,8 @@ class RawQueue:
     all_failures: dict[bytes, bytes]
     wakeup: list[bytes]
     waiters: dict[bytes, int]
+    #: The marks of the index of arrivals.
+    arrivals: dict[bytes, int]
 
     @property
     def due(self) -> int | None:
@@ -83,14 +85,14 @@ def numbers(flat: list[bytes]) -> dict[bytes, int]:
 
 
 def raw_queue(found: list[Any]) -> RawQueue:
-    meta, log, detached, expiry, leases, requeued, delayed, failures, wakeup, waiters = found
+    meta, log, detached, expiry, leases, requeued, delayed, failures, wakeup, waiters, arrivals = found
     entries = {seq: (header, body) for seq, (header, body) in log}
     for seq, joined in mapping(detached).items():
         assert seq not in entries, f"{seq!r} is in the log and in detached"
         length, _, rest = joined.partition(b":")
         entries[seq] = (rest[: int(length)], rest[int(length) :])
     return RawQueue(mapping(meta), dict(sorted(entries.items())), numbers(expiry), mapping(leases), numbers(requeued),
-        numbers(delayed), mapping(failures), wakeup, numbers(waiters))  # fmt: skip
+        numbers(delayed), mapping(failures), wakeup, numbers(waiters), numbers(arrivals))  # fmt: skip
 
 
 class Reader:

@@ -47,6 +47,8 @@ class World(Declarations):
             letter = Msg(goal.next_seq(now), m.body, m.id or m.seq.decode(), m.headers, None, deaths)
             goal.messages.append(letter)
             goal.counters["enqueued"] += 1
+            if goal is not q:
+                goal.letters.append((letter.seq, goal.counters["enqueued"]))
             goal.may_exceed = True
 
     @staticmethod
@@ -288,6 +290,7 @@ class World(Declarations):
         q.messages = [m for m in q.messages if m not in gone]
         q.counters["purged"] += len(gone)
         if chosen is None:
+            q.unmarked = len(q.letters)
             q.trimmed = max([q.trimmed, *[m.seq for m in gone]])
         return len(gone)
 

@@ -8,19 +8,18 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
 import pytest
 import redis
 
 from rqttl.protocol.keys import Keyspace
 from spark_connectors.options.options import Options
 from spark_connectors.ranges import sequence_number
-from spark_connectors.read.arrivals import STEP, Marks
+from spark_connectors.read.arrivals import STEP, Marks, Tally
 from spark_connectors.redis.connect import READ_COMMANDS
-from spark_connectors.stream.batch_limiter import BatchLimit
 from spark_connectors.stream.offsets import Offset
 from spark_connectors.stream.planner import StreamPlanner
 from spark_connectors.stream.reader import RqttlStreamReader
+from spark_connectors.stream.unread import BatchLimit
 from tests.contract.clocked import Clocked
 from tests.servers import Server
 from tests.spark.following import Follow, again, planners
@@ -157,8 +156,8 @@ def test_queues_without_a_right_index_are_read_in_full_batches(
     if damage == "partly gone":
         client.zremrangebyrank(INDEX, 0, 4)
     elif damage == "foreign":
-        foreign: Any = {"x": 1.7e12, "1700000000001-100000 1": 1_700_000_000_001, b"\xff": 9e300}
-        foreign["1700000000015-999999 99999999"] = 1_700_000_000_015
+        foreign: Any = {"x": 1.7e12, "1700000000001-100000 1 1 1": 1_700_000_000_001, b"\xff": 9e300}
+        foreign["1700000000015-999999 99999999 99999999 1"] = 1_700_000_000_015
         client.zadd(INDEX, foreign)
     else:
         client.delete(INDEX)
@@ -218,7 +217,7 @@ def test_a_stretch_of_time_is_shared_by_marks_too(load: Load, clocked: Clocked, 
 
 
 def marked(counts: list[int], complete: bool = True) -> Marks:
-    return Marks(np.array(counts, np.int64) * 10, np.array(counts, np.int64), complete)
+    return Marks.of(((10 * count, Tally(count)) for count in counts), complete=complete)
 
 
 def test_parts_end_at_marks_and_their_rows_add_up() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_connectors.read.arrivals import Marks
+from spark_connectors.read.arrivals import Marks, Tally
 from spark_connectors.stream.leap import Leap, Stretch, leaps
 from spark_connectors.stream.time_share import ReadAhead, TimeShare, UnreadRange
 
@@ -38,10 +38,7 @@ class Log:
 
     def stretch(self) -> Stretch:
         marked = [place for place in self.marked if self.arrivals[place] > self.after]
-        marks = Marks(
-            np.array([self.arrivals[place] for place in marked], np.int64),
-            np.array([place + 1 for place in marked], np.int64),
-        )
+        marks = Marks.of((self.arrivals[place], Tally(place + 1)) for place in marked)
         return Stretch(self.after, self.received, len(self.arrivals), marks)
 
 
@@ -50,7 +47,7 @@ def batch(logs: dict[str, Log], limit: int) -> Taken:
     unread = {name: log for name, log in logs.items() if log.messages}
     reached = leaps(limit, {name: log.stretch() for name, log in unread.items()})
     begins = {name: reached[name].sequence if name in reached else log.after for name, log in unread.items()}
-    left = limit - sum(leap.rows for leap in reached.values())
+    left = limit - sum(leap.cost for leap in reached.values())
     ends, rows = begins, dict.fromkeys(unread, 0)
     if left:
         ranges = {
@@ -79,8 +76,8 @@ def whole_log(count: int, step: int = 1_000, begin: int = 1, every: int = 1) -> 
 def test_a_batch_of_one_queue_goes_on_to_the_last_mark_that_the_limit_admits() -> None:
     log = whole_log(10_000)
 
-    assert leaps(4_500, {"a": log.stretch()}) == {"a": Leap(4_000, 0, 4_000)}
-    assert leaps(4_000, {"a": log.stretch()}) == {"a": Leap(4_000, 0, 4_000)}
+    assert leaps(4_500, {"a": log.stretch()}) == {"a": Leap(4_000, 0, 4_000, 4_000)}
+    assert leaps(4_000, {"a": log.stretch()}) == {"a": Leap(4_000, 0, 4_000, 4_000)}
     assert leaps(999, {"a": log.stretch()}) == {}
 
 
@@ -89,20 +86,20 @@ def test_queues_go_on_to_one_time_and_messages_up_to_the_next_mark_count() -> No
 
     found = leaps(5_500, {"dense": dense.stretch(), "sparse": sparse.stretch()})
 
-    assert found == {"dense": Leap(4_000, 0, 4_000), "sparse": Leap(4_991, 0, 500)}
+    assert found == {"dense": Leap(4_000, 0, 4_000, 4_000), "sparse": Leap(4_991, 0, 500, 500)}
 
 
 def test_a_queue_without_marks_keeps_all_at_its_begin_unless_all_of_it_fits() -> None:
     marked, unmarked = whole_log(10_000), Log(range(1, 3_001))
 
     assert leaps(2_999, {"a": marked.stretch(), "b": unmarked.stretch()}) == {}
-    assert leaps(5_000, {"a": marked.stretch(), "b": unmarked.stretch()}) == {"a": Leap(2_000, 0, 2_000)}
+    assert leaps(5_000, {"a": marked.stretch(), "b": unmarked.stretch()}) == {"a": Leap(2_000, 0, 2_000, 2_000)}
 
 
 def test_nothing_is_known_beyond_marks_that_were_cut_off() -> None:
-    marks = Marks(np.array([10, 20]), np.array([10, 20]), complete=False)
+    marks = Marks.of([(10, Tally(10)), (20, Tally(20))], complete=False)
 
-    assert leaps(10**9, {"a": Stretch(0, 0, 1_000, marks)}) == {"a": Leap(20, 0, 20)}
+    assert leaps(10**9, {"a": Stretch(0, 0, 1_000, marks)}) == {"a": Leap(20, 0, 20, 20)}
 
 
 def test_without_losses_each_batch_is_full_and_few_messages_are_read_twice() -> None:
@@ -145,7 +142,7 @@ def test_no_batch_exceeds_the_limit_or_has_older_messages_than_one_before_and_al
     assert taken == total or sorted(taken) == total
 
 
-@given(st.lists(st.one_of(st.binary(max_size=30), st.from_regex(rb"\d{13}-\d{6} \d{1,9}", fullmatch=True))))
+@given(st.lists(st.one_of(st.binary(max_size=30), st.from_regex(rb"\d{13}-\d{6}( \d{1,9}){3}", fullmatch=True))))
 def test_marks_rise_for_all_contents_of_an_index(members: list[bytes]) -> None:
     marks = Marks.parse(members)
 
@@ -154,9 +151,10 @@ def test_marks_rise_for_all_contents_of_an_index(members: list[bytes]) -> None:
 
 
 def test_members_that_are_no_marks_are_left_out() -> None:
-    first, second, third = (b"170000000000%d-100000 %d" % (i, 1_024 * i) for i in (1, 2, 3))
+    first, second, third = (b"170000000000%d-100000 %d %d %d" % (i, 1_024 * i, 1_000 * i, 9 * i) for i in (1, 2, 3))
+    falling = (b"7 0 18", b"2048 2047 18", b"2048 2000 8", b"2048 2000", b"2048 2000 18 1")
 
-    marks = Marks.parse([first, b"x", second[:-4], b"1700000000002-100000 7", third, second])
+    marks = Marks.parse([first, b"x", second[:-4], *(second[:21] + one for one in falling), third, second])
 
     assert marks.counts.tolist() == [1_024, 3_072]
     assert [marks.count_upto(int(n)) for n in (0, marks.sequences[0], marks.sequences[1] - 1)] == [0, 1_024, 1_024]

@@ -10,7 +10,7 @@ import redis
 
 from rqttl import Broker, Message
 from spark_connectors.errors import DataLoss
-from spark_connectors.stream.batch_limiter import BatchLimit
+from spark_connectors.stream.unread import BatchLimit
 from tests.contract.clocked import Clocked
 from tests.servers import Server
 from tests.spark.following import TRIMS, Follow, again, by_limit, letters, planners, rows

@@ -243,6 +243,7 @@ HANDLERS = {
 #: Plain functions beside a coroutine function.
 MIXED = {
     "meets": lambda delivery: meets(delivery.decode()),
+    "odd": lambda delivery: raises_odd(delivery.decode()),
     "too_long": too_long,
     "coroutine": awaits_too_long,
 }

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
+import sys
+from typing import NoReturn
 
 import pytest
 
-from rqttl import Broker, Message, Queue
+from rqttl import Broker, Message, Queue, Reject
+from rqttl.worker import command
 from tests.worker.conftest import Spawn
 from tests.worker.handlers import ODD
 from tests.worker.processes import ids
@@ -121,3 +125,35 @@ def test_a_forked_process_does_not_hide_the_death_of_a_child(spawn: Spawn, queue
     finally:
         for _, _, pid in worker.journal("copy"):
             os.kill(int(pid), signal.SIGKILL)
+
+
+def test_an_odd_exception_of_a_plain_function_beside_a_coroutine_function_fails_its_message(
+    spawn: Spawn, broker: Broker
+) -> None:
+    queue = broker.declare_queue("q", max_deliveries=1, dead_letter="dead")
+    queue.enqueue_many([Message(word, headers={"type": "odd"}) for word in (*ODD, "a")])
+
+    worker = spawn("q", "--processes", "1", "--burst", "--delivery", call="MIXED")
+
+    assert worker.end() == 0, worker.log()
+    assert worker.journal("done") == [["done", "a"]]
+    assert len(broker.queue("dead").peek()) == len(ODD)
+
+
+class Broken(io.StringIO):
+    """Where nobody reads."""
+
+    @property
+    def buffer(self) -> NoReturn:
+        raise BrokenPipeError
+
+
+def test_a_command_is_heard_to_its_end_if_nobody_reads_the_errors_of_the_worker(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    broker.declare_queue("q").enqueue(b"x")
+    [delivery] = broker.queue("q").receive_many(1)
+    monkeypatch.setattr(sys, "stderr", Broken())
+
+    with pytest.raises(Reject, match=r"one\n.*the last word$"):
+        command.run(["sh", "-c", "echo one >&2; sleep 0.1; echo the last word >&2; exit 65"], delivery)

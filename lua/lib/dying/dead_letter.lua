@@ -36,9 +36,8 @@ end
 
 --- Append dead messages to their target.
 function dead_letter.move(q, into, now, entries, death)
-  local moved, size, name = 0, 0, into.name or death.queue
-  if into ~= q then dead_letter.open_target(q, into, now) end
-  into.holds_dead_letters = '1'
+  local moved, size, all, name = 0, 0, 0, into.name or death.queue
+  if into == q then into.holds_dead_letters = '1' else dead_letter.open_target(q, into, now) end
   death.first = death.queue .. ' ' .. death.reason .. ' 1 ' .. death.now .. ' ' .. death.now .. ' '
   local fewest = tostring(death.more)
   for _, entry in ipairs(entries) do
@@ -49,12 +48,12 @@ function dead_letter.move(q, into, now, entries, death)
     local header = history.bury(parts[1], seq, death, name)
     if header then
       append.one(into, now, header, parts[2])
-      moved, size = moved + 1, size + #parts[2]
+      moved, size, all = moved + 1, size + #parts[2], all + #header + #parts[2]
     else
       record.count(q, 'dropped:cycle', 1)
     end
   end
-  dead_letter.close_target(q, into, now, moved, size)
+  dead_letter.close_target(q, into, now, moved, size, all)
 end
 
 --- The target queue of each reason. `words` are `reason=name`, with `.` for the queue itself. The keys of the other
@@ -74,32 +73,29 @@ end
 
 --- Read the record of a target, or create the queue with default options.
 function dead_letter.open_target(q, t, now)
-  local version, last_id, ready_bytes, due_at, holds_dead_letters, retention, max_length, max_length_bytes, overflow,
-    has_waiters, option_set, enqueued = unpack(redis.call('HMGET', t.meta, 'version', 'last_id', 'ready_bytes',
-    'due_at', 'holds_dead_letters', 'message_ttl', 'max_length', 'max_length_bytes', 'overflow', 'has_waiters',
-    'option_set', 'enqueued'))
-  if not version then
+  local last_id, ready_bytes, due_at, retention, max_length, max_length_bytes, overflow, has_waiters, option_set,
+    enqueued, letters, bytes = unpack(redis.call('HMGET', t.meta, 'last_id', 'ready_bytes', 'due_at', 'message_ttl',
+    'max_length', 'max_length_bytes', 'overflow', 'has_waiters', 'option_set', 'enqueued', 'letters', 'letter_bytes'))
+  if not last_id then
     last_id = options.last_seq(t.tombstone, now)
     options.create(t.meta, 'auto-' .. string.format('%d', now), 0, now, last_id)
     redis.call('UNLINK', t.wakeup)
     reply.note(q, 'created', t.name)
-    ready_bytes, due_at, holds_dead_letters, overflow, has_waiters, enqueued = 0, '', '0', 'drop-head', '0', 0
+    ready_bytes, due_at, overflow, has_waiters, enqueued = 0, '', 'drop-head', '0', 0
   end
   t.last_id, t.ready_bytes, t.due_at, t.has_waiters = last_id, tonumber(ready_bytes), tonumber(due_at), has_waiters
-  t.enqueued = tonumber(enqueued) or 0
+  t.enqueued, t.letters, t.letter_bytes = tonumber(enqueued), tonumber(letters) or 0, tonumber(bytes) or 0
   t.message_ttl, t.max_length = tonumber(retention), tonumber(max_length)
   t.max_length_bytes, t.drops_head = tonumber(max_length_bytes), overflow == 'drop-head'
-  t.was = {has_waiters = has_waiters, last_id = last_id, ready_bytes = t.ready_bytes, due_at = t.due_at or '',
-    holds_dead_letters = holds_dead_letters}
-  t.counts, t.serial, t.hint = {}, nil, nil
+  t.had_waiters, t.serial, t.hint = has_waiters, nil, nil
   -- a dead letter must not be lost because its target was not used for long
   if option_set == 'expiring' and lazy(queue_lifetime).read(t, now) then lazy(queue_lifetime).mark_used(t, now) end
 end
 
---- Note the arrival of dead letters. A limit of the target acts in a sweep of its own.
-function dead_letter.close_target(q, t, now, n, size)
+--- Note the arrival of dead letters: their bodies have `size` bytes, and with their headers `all`. A limit of the
+-- target acts in a sweep of its own.
+function dead_letter.close_target(q, t, now, n, size, all)
   t.ready_bytes = t.ready_bytes + size
-  record.count(t, 'enqueued', n)
   if t.message_ttl then
     record.schedule_sweep(t, now + t.message_ttl)
   end
@@ -110,8 +106,15 @@ function dead_letter.close_target(q, t, now, n, size)
     reply.note(q, 'sweep', t.name or reaper_hint.queue_name(q.meta))
   end
   if t.life then lazy(queue_lifetime).mark_active(t, now) end
-  if t == q then return end -- a queue that buries into itself is no store of dead letters, and has no index
-  if t.enqueued % MARKED + n >= MARKED then lazy(arrivals).mark(t, t.enqueued + n) end
+  if t == q then -- a queue that buries into itself is no store of dead letters, and has no index
+    record.count(t, 'enqueued', n)
+    return
+  end
+  if t.letters == 0 then redis.call('HSET', t.meta, 'holds_dead_letters', 1) end
+  local marked = t.enqueued % MARKED + n >= MARKED
+  t.enqueued, t.letters, t.letter_bytes = t.enqueued + n, t.letters + n, t.letter_bytes + all
+  if marked then lazy(arrivals).mark(t) end
   wakeup.ring(t, now)
-  record.save(t)
+  record.save_arrivals(t, string.format('%d', t.enqueued), 'letters', string.format('%d', t.letters), 'letter_bytes',
+    string.format('%d', t.letter_bytes))
 end

@@ -89,10 +89,10 @@ function record.save(q)
   if q.life then lazy(queue_lifetime).save(q) end
 end
 
---- Write the record where messages arrived and nothing else happened.
-function record.save_arrivals(q, enqueued)
+--- Write the record where messages arrived and nothing else happened, with the further fields and values.
+function record.save_arrivals(q, enqueued, ...)
   redis.call('HSET', q.meta, 'last_id', q.last_id, 'ready_bytes', string.format('%d', q.ready_bytes),
-    'enqueued', enqueued)
+    'enqueued', enqueued, ...)
   if q.has_waiters ~= q.had_waiters then
     redis.call('HSET', q.meta, 'has_waiters', q.has_waiters)
   end

@@ -14,11 +14,12 @@ from typing import TypeAlias, TypeVar
 from spark_connectors.read.positions import QueuePosition
 from spark_connectors.redis.bulk_reader import BulkReader
 from spark_connectors.redis.digits import Array
-from spark_connectors.stream.batch_limiter import BatchLimit, BatchLimiter, Unread, serve
+from spark_connectors.stream.batch_limiter import BatchLimiter, serve
 from spark_connectors.stream.leap import Leap, Stretch, leaps
 from spark_connectors.stream.limits import FairShare, ReadRequest, ReadResult
 from spark_connectors.stream.servers.offset import NO_QUEUE, QueueOfServer
 from spark_connectors.stream.time_share import PageRequest, ReadAhead, TimeShare, UnreadRange
+from spark_connectors.stream.unread import BatchLimit, Unread
 
 Request = TypeVar("Request", PageRequest, ReadRequest)
 Answer = TypeVar("Answer")
@@ -66,9 +67,9 @@ class SharedLimit:
         return self._share_equally(limit, next_queue) if equal else (self._share_by_time(limit), NO_QUEUE)
 
     def _share_by_time(self, limit: BatchLimit) -> Ends:
-        reached = {} if limit.in_bytes else self._leaps(limit.amount)
+        reached = self._leaps(limit)
         parts = {server: part.leapt(server, reached) for server, part in self._parts.items()}
-        left = limit.amount - sum(leap.rows for leap in reached.values())
+        left = limit.amount - sum(leap.cost for leap in reached.values())
         if left == 0:
             return {
                 server: {name: queue.end(queue.begin, 0) for name, queue in part.unread.items()}
@@ -79,7 +80,7 @@ class SharedLimit:
             with self._guard(server):
                 of_server = part.limiter.unread_ranges(part.reader, part.unread)
             ranges.update({_joined(server, queue): unread for queue, unread in of_server.items()})
-        share = TimeShare(left, ranges, in_bytes=limit.in_bytes)
+        share = TimeShare(left, ranges, in_bytes=limit.in_bytes, begun=bool(reached))
         while requests := share.requests(min(part.limiter.scan.room for part in self._parts.values())):
             for request, page in zip(requests, self._answers(requests, self._pages), strict=True):
                 share.add(request, *page)
@@ -89,7 +90,7 @@ class SharedLimit:
             for server, part in parts.items()
         }
 
-    def _leaps(self, limit: int) -> dict[str, Leap]:
+    def _leaps(self, limit: BatchLimit) -> dict[str, Leap]:
         """Return the leaps of the queues of all servers to one time."""
         total = sum(part.rows for part in self._parts.values())
         stretches: dict[str, Stretch] = {}
@@ -97,7 +98,16 @@ class SharedLimit:
             with self._guard(server):
                 of_server = part.limiter.stretches(part.reader, part.unread, limit, total)
             stretches.update({_joined(server, queue): stretch for queue, stretch in of_server.items()})
-        return leaps(limit, stretches)
+        reached = leaps(limit.amount, stretches)
+        if not limit.in_bytes:
+            return reached
+        for server, part in self._parts.items():
+            own = {queue: stretches[_joined(server, queue)] for queue in part.unread}
+            leaping = [queue for queue in part.unread if _joined(server, queue) in reached]
+            with self._guard(server):
+                exact = part.limiter.exact(part.reader, part.unread, own, leaping)
+            stretches.update({_joined(server, queue): stretch for queue, stretch in exact.items()})
+        return leaps(limit.amount, stretches)
 
     def _share_equally(self, limit: BatchLimit, next_queue: QueueOfServer) -> tuple[Ends, QueueOfServer]:
         scans = {}

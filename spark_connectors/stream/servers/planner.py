@@ -19,7 +19,6 @@ from spark_connectors.read.plan import task_count
 from spark_connectors.read.servers import merge_tasks, naming, refuse_same_data, shares_of_tasks
 from spark_connectors.read.watch import WatchedRange, present_birth
 from spark_connectors.redis.bulk_reader import BulkReader
-from spark_connectors.stream.batch_limiter import BatchLimit
 from spark_connectors.stream.draft import BatchDraft
 from spark_connectors.stream.offsets import Offset, batch_ranges
 from spark_connectors.stream.pace import BatchDelay
@@ -27,6 +26,7 @@ from spark_connectors.stream.planner import StreamPlanner, refuse_missing
 from spark_connectors.stream.servers.absence import Absences, ServerIsAway
 from spark_connectors.stream.servers.limit import Ends, ServerPart, SharedLimit
 from spark_connectors.stream.servers.offset import NO_QUEUE, ServersOffset
+from spark_connectors.stream.unread import BatchLimit
 
 #: A look at all servers that takes longer, in seconds, and longer than usual, is repeated. After the retries of a lost
 #: connection, for example, the state of the first server would be much older than that of the last one.
