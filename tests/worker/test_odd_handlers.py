@@ -141,7 +141,7 @@ def test_an_odd_exception_of_a_plain_function_beside_a_coroutine_function_fails_
 
 
 class Broken(io.StringIO):
-    """Where nobody reads."""
+    """A stream without a reader."""
 
     @property
     def buffer(self) -> NoReturn:
