@@ -8,6 +8,9 @@ from typing import Any
 from rqttl.errors import InvalidInput
 from rqttl.text import format_value, plain_whole
 
+#: The length of a description of a failure or a death at most.
+MAX_DESCRIPTION_BYTES = 4_096
+
 
 def whole(value: object, name: str, least: int = 1, most: int | None = None) -> int:
     """Check a whole number. Raises `InvalidInput` with `name`."""
@@ -23,3 +26,9 @@ def items(value: object, argument: str, expected: str) -> list[Any]:
     if isinstance(value, (str, bytes, bytearray, memoryview)) or not isinstance(value, Iterable):
         raise InvalidInput(f"{argument}: expected {expected}, got {format_value(value)}")
     return list(value)
+
+
+def cut_description(text: str) -> str:
+    """Return a description cut to its limit. Characters that UTF-8 cannot hold are escaped."""
+    encoded = text[:MAX_DESCRIPTION_BYTES].encode(errors="backslashreplace")
+    return encoded[:MAX_DESCRIPTION_BYTES].decode(errors="ignore")

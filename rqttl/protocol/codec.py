@@ -21,6 +21,7 @@ from typing import Any
 
 import msgpack
 
+from rqttl.checks import MAX_DESCRIPTION_BYTES, cut_description
 from rqttl.errors import InvalidInput, InvalidName, MessageTooLarge
 from rqttl.text import format_value, plain_number, plain_text
 from rqttl.types import Death, Header
@@ -31,7 +32,6 @@ BINARY = "application/octet-stream"
 #: Packed headers, content type included, may not be larger.
 MAX_HEADER_BYTES = 65_536
 MAX_ID_BYTES = 255
-MAX_DESCRIPTION_BYTES = 4_096
 
 #: The reason of the record in a history that says that the message went back from a dead-letter queue.
 REDRIVEN = b"redriven"
@@ -263,9 +263,7 @@ def describe(error: BaseException) -> str:
     """
     kind, text = type(error), _text_of(error)
     home = "" if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}."
-    described = f"{home}{kind.__qualname__}{': ' if text else ''}{text}"
-    encoded = described[:MAX_DESCRIPTION_BYTES].encode(errors="backslashreplace")
-    return encoded[:MAX_DESCRIPTION_BYTES].decode(errors="ignore")
+    return cut_description(f"{home}{kind.__qualname__}{': ' if text else ''}{text}")
 
 
 def _text_of(error: BaseException) -> str:

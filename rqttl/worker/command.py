@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import IO
 
+from rqttl.checks import MAX_DESCRIPTION_BYTES
 from rqttl.decisions import Reject, Retry
 from rqttl.delivery import Delivery
 from rqttl.errors import InvalidInput
@@ -21,8 +22,8 @@ from rqttl.worker.loading import Handler
 
 #: Exit codes of `sysexits.h`: the input is wrong for good, and a failure that ends by itself.
 EX_DATAERR, EX_TEMPFAIL = 65, 75
-#: The bytes of stderr that become the description of a failure: the last ones.
-KEPT = 4096
+#: The bytes of stderr that become the description of a failure: the last ones. The rest is for the exit code.
+KEPT = MAX_DESCRIPTION_BYTES - 128
 _CHUNK = 65_536
 #: Seconds for which the end of stderr is awaited after the end of the command. A process that it left may hold it.
 _LATE = 1.0
@@ -71,12 +72,13 @@ def run(words: Sequence[str], delivery: Delivery) -> None:
     reader.join(_LATE)
     if code == 0:
         return
-    text = bytes(tail).decode("utf-8", "replace").strip() or _ending(code)
+    # an undecodable byte becomes three bytes: the text may be too long
+    text = bytes(tail).decode("utf-8", "replace").strip().encode()[-KEPT:].decode(errors="ignore")
     if code == EX_DATAERR:
-        raise Reject(text)
+        raise Reject(text or _ending(code))
     if code == EX_TEMPFAIL:
-        raise Retry(description=text)
-    raise CommandFailed(f"{_ending(code)}: {bytes(tail).decode('utf-8', 'replace').strip()}".rstrip(": "))
+        raise Retry(description=text or _ending(code))
+    raise CommandFailed(f"{_ending(code)}: {text}".rstrip(": "))
 
 
 def environment(delivery: Delivery, inherited: Mapping[str, str]) -> dict[str, str]:

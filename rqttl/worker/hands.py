@@ -18,6 +18,7 @@ from rqttl import delivery as deliveries
 from rqttl import units
 from rqttl.decisions import Decision
 from rqttl.delivery import Delivery, Parcel, Settler, check_unsettled, mark
+from rqttl.protocol import codec
 from rqttl.protocol.commands import QueueConfig
 from rqttl.units import Duration
 from rqttl.worker.loading import Handler, HandlerNotLoaded
@@ -64,10 +65,10 @@ class Recorder:
 
     def _nack(self, items: Sequence[Delivery], delay: Duration | None, description: str | None) -> None:
         ms = None if delay is None else int(units.duration(delay, "delay"))
-        self._report(items, "nack", Outcome("nack", ms, description))
+        self._report(items, "nack", Outcome("nack", ms, _sendable(description)))
 
     def _reject(self, items: Sequence[Delivery], description: str | None) -> None:
-        self._report(items, "reject", Outcome("reject", None, description))
+        self._report(items, "reject", Outcome("reject", None, _sendable(description)))
 
     def _release(self, items: Sequence[Delivery]) -> None:
         self._report(items, "nack", RELEASE)
@@ -85,6 +86,11 @@ class Recorder:
         key = self._keys.get(id(items[0]))
         if key is not None:
             self._reports.settled(key, outcome)
+
+
+def _sendable(description: str | None) -> str | None:
+    """Return a description as it will be stored. Raises `InvalidInput` where a settle by Redis would."""
+    return codec.pack_description(description).decode() or None
 
 
 #: A message for a handler: its key, the options of its queue, and its content.

@@ -73,6 +73,8 @@ class Nursery:
         self._selector.register(waker.reader, selectors.EVENT_READ)
         self._reload = reload
         self._changed_at, self._looked_at = 0.0, 0.0
+        #: The source of the handler, and the begin of the child that ended last, as files have it.
+        self._source, self._last_began = "", 0.0
         #: The time of the next look at the boards, if something may be new there.
         self._look_at = 0.0
         #: The reason for which no child could ever load the handler.
@@ -168,7 +170,7 @@ class Nursery:
 
     def _admit(self, child: ChildProcess) -> None:
         """Let a child that has loaded its handler take messages."""
-        self._has_been_ready = True
+        self._has_been_ready, self._source = True, child.source
         with self._crew.lock:
             self._crew.places.append(child)
             self._counters.has_slots(self._crew.slots)
@@ -196,6 +198,7 @@ class Nursery:
     def _bury(self, child: ChildProcess, now: float) -> None:
         """Take note of the end of a child."""
         self._remove(child)
+        self._last_began = child.began
         ending = child.end()
         reason = self._killed_because or ending
         late = any(task.deadline is not None and task.deadline.reached for task in child.tasks.values())
@@ -235,16 +238,17 @@ class Nursery:
                 task.place.carry_out(step, task.key)
 
     def _look_for_changes(self, now: float) -> None:
-        """Replace all children when a source file has changed since the last look."""
+        """Replace all children when a source file has changed since the last look. Children that wait start at once."""
         self._looked_at = now
-        for child in self._children:
-            newest = _newest(child.source) if child.source and not child.retiring else 0.0
-            if newest > max(child.began, self._changed_at):
-                self._changed_at = newest
-                logger.info("the source has changed")
-                break
-        else:
+        begins = [child.began for child in self._children if child.is_ready and not child.retiring]
+        begins += [self._last_began] if any(at is not None for at in self._start_at) else []
+        if not self._source or not begins:
             return
+        newest = _newest(self._source)
+        if newest <= max(min(begins), self._changed_at):
+            return
+        self._changed_at = newest
+        logger.info("the source has changed")
         for child in self._children:
             child.retire("reload")
         for place, at in enumerate(self._start_at):

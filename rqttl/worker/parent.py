@@ -37,7 +37,7 @@ from rqttl.worker.nursery import Nursery, Waker
 from rqttl.worker.pace import Pace
 from rqttl.worker.rotation import selected
 from rqttl.worker.running import ControlSignals, ReaperThread
-from rqttl.worker.source import Source
+from rqttl.worker.source import Source, forget
 from rqttl.worker.vitals import Vitals
 
 if TYPE_CHECKING:
@@ -285,18 +285,19 @@ class Worker:
         return {**{name: getattr(picked, name) for name in names}, "path": [place for place in sys.path if place]}
 
     def _source(self, queue: str) -> Source:
-        source = self._sources.get(queue)
-        if source is None:
-            source = self._sources[queue] = Source(
+        if queue not in self._sources:
+            self._sources[queue] = Source(
                 self._driver, queue, self._name, self._settings.lease, self._lock, self.counters, Interrupt()
             )
-        return source
+        return self._sources[queue]
 
     def _scan(self) -> Mapping[str, int | None]:
         """Return the queues of this moment with their weights."""
         if not self._settings.patterns:
             return self._settings.queues
-        return selected(self._settings.queues, queue_names(self._driver.perform(flows.members(self._driver.keyspace))))
+        existing = queue_names(self._driver.perform(flows.members(self._driver.keyspace)))
+        forget(self._sources, set(existing))
+        return selected(self._settings.queues, existing)
 
     def _check_queues(self) -> None:
         names = [name for name in self._settings.queues if not is_pattern(name)]

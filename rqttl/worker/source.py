@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 from time import perf_counter
 
@@ -245,3 +245,9 @@ class Source:
         """Settle what is left, send all acks, and leave the queue."""
         self.settle_pending()
         self._sender.perform(self._turns.report(leaves=True))
+
+
+def forget(sources: dict[str, Source], existing: Container[str]) -> None:
+    """Drop the sources of queues that do not exist any more, unless messages of them are still at work."""
+    for queue in [queue for queue, source in sources.items() if queue not in existing and not source.has_work]:
+        del sources[queue]

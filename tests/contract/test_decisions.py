@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
-from rqttl import Broker, Delivery, InvalidDuration, Reject, Release, Retry
+from rqttl import Broker, Delivery, InvalidDuration, InvalidInput, Reject, Release, Retry
 from rqttl.decisions import Decision
 
 
@@ -28,6 +30,22 @@ def test_a_rejection_ends_with_the_block_and_is_a_death(broker: Broker) -> None:
 
     [letter] = broker.queue("dead").peek()
     assert (letter.deaths[0].reason, letter.deaths[0].description) == ("rejected", "no such item")
+
+
+@pytest.mark.parametrize("text", ["é" * 5_000, "a" + "\udcff" * 5_000, "name \udcff"])
+def test_the_words_of_a_rejection_never_keep_it_from_its_death(broker: Broker, text: str) -> None:
+    decide(broker, Reject(text))
+
+    [letter] = broker.queue("dead").peek()
+    description = letter.deaths[0].description or ""
+    assert text.encode(errors="backslashreplace").decode().startswith(description)
+    assert len(description.encode()) > min(4_090, len(text))
+
+
+@pytest.mark.parametrize("decision", [Reject, lambda words: Retry("1s", words)])
+def test_a_description_that_is_no_text_is_refused_where_it_is_written(decision: Callable[[object], Decision]) -> None:
+    with pytest.raises(InvalidInput, match="description: expected text, got ValueError"):
+        decision(ValueError("no such item"))
 
 
 def test_a_retry_is_a_failed_delivery_with_its_own_delay(broker: Broker) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from rqttl.checks import MAX_DESCRIPTION_BYTES
 from rqttl.protocol import codec
 
 
@@ -63,7 +64,7 @@ def test_text_of_a_class_of_its_own_is_taken_as_text() -> None:
 def test_a_long_text_is_cut_at_a_character(text: str) -> None:
     described = codec.describe(ValueError(text))
 
-    assert codec.MAX_DESCRIPTION_BYTES - 4 < len(described.encode()) <= codec.MAX_DESCRIPTION_BYTES
+    assert MAX_DESCRIPTION_BYTES - 4 < len(described.encode()) <= MAX_DESCRIPTION_BYTES
     assert codec.pack_description(described) == described.encode()
     assert f"ValueError: {text.encode('utf-8', 'backslashreplace').decode()}".startswith(described)
 

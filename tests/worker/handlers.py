@@ -77,6 +77,20 @@ def tracked(delivery: rqttl.Delivery) -> None:
     note("done", delivery.id, delivery.delivery_count)
 
 
+def rejects_long(value: str) -> None:
+    """Reject with more words than a description can have."""
+    raise rqttl.Reject(value * 5000)
+
+
+def rejects_by_hand(delivery: rqttl.Delivery) -> None:
+    """Try words that are too long, then words that fit."""
+    try:
+        delivery.reject("x" * 5000)
+    except rqttl.InvalidInput as error:
+        note("refused", error)
+    delivery.reject("\udcff fits")
+
+
 def by_word(value: Any) -> None:
     """Do the word."""
     note("word", value)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 import redis
@@ -199,6 +202,28 @@ def test_patterns_are_looked_up_anew(broker: Broker, monkeypatch: pytest.MonkeyP
         broker.declare_queue("other").enqueue("no")
         broker.declare_queue("tenant.b").enqueue("b")
         until(lambda: order == ["a", "b"])
+
+
+def test_a_deleted_queue_of_a_pattern_is_forgotten(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rqttl.worker.fetcher.SCAN", 50)
+    monkeypatch.setattr("rqttl.worker.attention.TURN", 50)
+    made: list[weakref.ref[Source]] = []
+    begin = Source.__init__
+
+    def noted(source: Source, *arguments: Any) -> None:
+        begin(source, *arguments)
+        made.append(weakref.ref(source))
+
+    monkeypatch.setattr(Source, "__init__", noted)
+    order: list[str] = []
+
+    with running(Worker(broker, ["tenant.*"], call=order.append, processes=0)):
+        broker.declare_queue("tenant.a").enqueue("a")
+        until(lambda: order == ["a"])
+        broker.queue("tenant.a").delete()
+        until(lambda: gc.collect() >= 0 and all(source() is None for source in made))
+        broker.declare_queue("tenant.a").enqueue("again")
+        until(lambda: order == ["a", "again"])
 
 
 def test_a_missing_queue_is_refused_at_the_start_and_awaited_later(

@@ -152,3 +152,19 @@ def test_a_wrong_weight_or_time_is_named_as_the_user_gave_it(
     [line] = worker.log().splitlines()
     assert message in line
     assert queue.stats().consumers == 0
+
+
+def test_a_source_that_was_broken_is_loaded_when_it_changes_again(spawn: Spawn, queue: Queue, tmp_path: Path) -> None:
+    source = tmp_path / "breaking.py"
+    source.write_text("def handle(value):\n    pass\n")
+    worker = spawn("q", "--processes", "1", "--reload", "--call", "breaking:handle")
+    worker.until_log("handling messages")
+    source.write_text("def handle(value:\n    pass\n")
+    worker.until_log("SyntaxError", 5)  # now the worker pauses for longer than between two looks
+
+    source.write_text("from tests.worker.handlers import note\n\n\ndef handle(value):\n    note('mended', value)\n")
+
+    worker.until_log("the source has changed", 2)
+    queue.enqueue("a")
+    worker.until_journal("mended")
+    assert worker.stop() == 0

@@ -141,7 +141,7 @@ def test_an_odd_exception_of_a_plain_function_beside_a_coroutine_function_fails_
 
 
 class Broken(io.StringIO):
-    """Where nobody reads."""
+    """A stream without a reader."""
 
     @property
     def buffer(self) -> NoReturn:
@@ -157,3 +157,39 @@ def test_a_command_is_heard_to_its_end_if_nobody_reads_the_errors_of_the_worker(
 
     with pytest.raises(Reject, match=r"one\n.*the last word$"):
         command.run(["sh", "-c", "echo one >&2; sleep 0.1; echo the last word >&2; exit 65"], delivery)
+
+
+@pytest.mark.parametrize("processes", ["0", "1"])
+def test_long_words_do_not_keep_a_message_from_its_death(spawn: Spawn, broker: Broker, processes: str) -> None:
+    broker.declare_queue("q", dead_letter="dead").enqueue("x")
+
+    worker = spawn("q", "--processes", processes, "--burst", call="rejects_long")
+
+    assert worker.end() == 0, worker.log()
+    [letter] = broker.queue("dead").peek()
+    assert letter.deaths[0].reason == "rejected"
+
+
+@pytest.mark.parametrize("processes", ["0", "1"])
+def test_words_of_a_settle_are_checked_in_the_handler(spawn: Spawn, broker: Broker, processes: str) -> None:
+    broker.declare_queue("q", dead_letter="dead").enqueue("a")
+
+    worker = spawn("q", "--processes", processes, "--burst", "--delivery", call="rejects_by_hand")
+
+    assert worker.end() == 0, worker.log()
+    assert "5000 bytes are more than 4096" in " ".join(*worker.journal("refused"))
+    [letter] = broker.queue("dead").peek()
+    assert (letter.deaths[0].reason, letter.deaths[0].description) == ("rejected", "? fits")
+
+
+@pytest.mark.parametrize("code", ["65", "3"])
+def test_the_end_of_a_long_stderr_of_any_bytes_is_the_description(spawn: Spawn, broker: Broker, code: str) -> None:
+    broker.declare_queue("q", dead_letter="dead", max_deliveries=1).enqueue(b"x")
+
+    noise = f"import sys; sys.stderr.buffer.write(bytes([255]) * 300_000 + b' the cause'); sys.exit({code})"
+    worker = spawn("q", "--processes", "1", "--burst", "--exec", f'{sys.executable} -c "{noise}"')
+
+    assert worker.end() == 0, worker.log()
+    [letter] = broker.queue("dead").peek()
+    assert letter.deaths[0].reason == ("rejected" if code == "65" else "delivery_limit")
+    assert (letter.deaths[0].description or "").endswith("\ufffd the cause")
