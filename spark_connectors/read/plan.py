@@ -87,9 +87,9 @@ class FilterBounds:
         return self.servers is None or server in self.servers
 
 
-def _common(one: frozenset[str] | None, other: frozenset[str] | None) -> frozenset[str] | None:
+def _common(names: frozenset[str] | None, other: frozenset[str] | None) -> frozenset[str] | None:
     """Return the names in both; `None` stands for all names."""
-    return other if one is None else one if other is None else one & other
+    return other if names is None else names if other is None else names & other
 
 
 def queue_snapshots(reader: BulkReader, keys: Keyspace, queues: Sequence[str]) -> dict[str, QueueSnapshot]:

@@ -75,7 +75,7 @@ def send(fleet: Fleet, server: str, count: int) -> None:
 
 
 def test_a_batch_over_two_servers_has_their_column_and_letters_go_back_to_where_they_are(
-    spark: SparkSession, fleet: Fleet
+    spark: SparkSession, fleet: Fleet, spark_conf: Callable[[str, str], None]
 ) -> None:
     bury(fleet.brokers["eu"], 300)
     bury(fleet.brokers["us"], 40)
@@ -92,6 +92,11 @@ def test_a_batch_over_two_servers_has_their_column_and_letters_go_back_to_where_
     back = {name: fleet.brokers[name].queue("orders").stats().ready for name in ("eu", "us")}
     assert back == {"eu": 2 + 10 + 100, "us": 2 + 10}
     assert fleet.brokers["us"].queue("orders/dead").stats().ready == 28
+
+    fleet.servers["us"].kill()
+    spark_conf("spark.sql.python.filterPushdown.enabled", "true")
+    pushed = spark.read.format("rqttl").options(**options, connectRetries="0", pushFilters="true").load()
+    assert pushed.where("server IN ('eu', 'mars')").count() == 300 - 112
 
 
 def test_a_stream_goes_on_without_a_killed_server_and_reads_it_when_it_is_back(
