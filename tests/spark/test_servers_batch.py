@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 from pyspark.sql.datasource import EqualTo, Filter, In, Not
@@ -19,12 +19,6 @@ from tests.spark.letters import bury
 from tests.spark.reading import Job, filtered, loader
 
 COLUMNS = ("queue", "server", "message_id")
-
-
-@pytest.fixture
-def fleet(start_server: Callable[..., Server]) -> Iterator[Fleet]:
-    with fleet_of(start_server, "eu", "us") as fleet:
-        yield fleet
 
 
 def counts(job: Job) -> Counter[tuple[str, str]]:

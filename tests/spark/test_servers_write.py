@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -13,8 +12,7 @@ from spark_connectors.errors import InvalidSchema, NoSuchQueue, Unreachable
 from spark_connectors.write.plan import check_target
 from spark_connectors.write.report import Report
 from spark_connectors.write.writer import RqttlBatchWriter, TaskResult
-from tests.servers import Server
-from tests.spark.fleets import Fleet, fleet_of
+from tests.spark.fleets import Fleet
 from tests.spark.letters import bury
 from tests.spark.reading import loader
 from tests.spark.reporting import numbers, queues
@@ -22,12 +20,6 @@ from tests.spark.writing import Job, columns, counts, ids
 
 MESSAGES = "server string, message_id string, body binary"
 LETTERS = "server string, queue string, sequence string"
-
-
-@pytest.fixture
-def fleet(start_server: Callable[..., Server]) -> Iterator[Fleet]:
-    with fleet_of(start_server, "eu", "us") as fleet:
-        yield fleet
 
 
 def counted(report: Report) -> dict[str, int]:
