@@ -110,7 +110,7 @@ OPTIONS: Mapping[str, Option] = {
         Option("includeDeaths", "flag", "false", _READ,
             "add the column `deaths` to a read without a schema; a schema that names the column needs no option"),
         Option("pushFilters", "flag", "false", _BATCH,
-            "push filters on `queue` and `died_at` down to the source; read the warning first"),
+            "push filters on `queue`, `server` and `died_at` down to the source; read the warning first"),
         Option("maxEntriesPerTrigger", "count", None, _STREAM,
             "largest number of messages in a micro-batch", minimum=1),
         Option("maxBytesPerTrigger", "size", None, _STREAM,

@@ -20,6 +20,7 @@ from pyspark.sql.datasource import (
 )
 
 from rqttl.protocol.keys import Keyspace
+from spark_connectors.columns.schema import SERVER
 from spark_connectors.options.options import Options
 from spark_connectors.ranges import sequence_before
 from spark_connectors.read import scan
@@ -125,7 +126,7 @@ class RqttlFilteringReader(RqttlBatchReader):
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  # Spark's name
-        """Narrow the read by filters on `queue` and `died_at`. Spark still applies all filters."""
+        """Narrow the read by filters on `queue`, `server` and `died_at`. Spark still applies all filters."""
         for condition in filters:
             self._bounds = self._bounds.intersect(_bounds_of(condition))
             yield condition
@@ -135,9 +136,9 @@ def _bounds_of(condition: Filter) -> FilterBounds:
     """Convert a filter to bounds. They may admit a little more, because times are rounded outward to whole ms."""
     column = getattr(condition, "attribute", None)
     if column == ("queue",):
-        if isinstance(condition, EqualTo):
-            return FilterBounds(frozenset({str(condition.value)}))
-        return FilterBounds(frozenset(map(str, condition.value))) if isinstance(condition, In) else FilterBounds()
+        return FilterBounds(_names_of(condition))
+    if column == (SERVER,):
+        return FilterBounds(servers=_names_of(condition))
     if column != ("died_at",):
         return FilterBounds()
     value = getattr(condition, "value", None)
@@ -151,3 +152,10 @@ def _bounds_of(condition: Filter) -> FilterBounds:
     if isinstance(condition, (GreaterThan, GreaterThanOrEqual)):
         return FilterBounds(None, since)
     return FilterBounds(None, upto=until) if isinstance(condition, (LessThan, LessThanOrEqual)) else FilterBounds()
+
+
+def _names_of(condition: Filter) -> frozenset[str] | None:
+    """Return the names that a filter on names admits; `None` for all names."""
+    if isinstance(condition, EqualTo) and condition.value is not None:
+        return frozenset({str(condition.value)})
+    return frozenset(map(str, condition.value)) if isinstance(condition, In) else None

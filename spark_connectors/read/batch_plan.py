@@ -60,6 +60,8 @@ def plan_tasks(options: Options, bounds: FilterBounds, *, splits: bool) -> list[
     """Plan the tasks of a batch. Raises all errors that are known before a task starts."""
     if options.is_composed:
         return _plan_composed(options, bounds, splits=splits)
+    if not bounds.admits(options.address.server):
+        return []
     whole = ServerPlan(options, bounds)
     with whole.reader:
         whole.read(required=True)
@@ -67,8 +69,14 @@ def plan_tasks(options: Options, bounds: FilterBounds, *, splits: bool) -> list[
 
 
 def _plan_composed(options: Options, bounds: FilterBounds, *, splits: bool) -> list[list[WatchedRange]]:
-    """Plan several servers, each by itself. With `onServerLost=skip`, leave out those that are away, but not all."""
-    of_servers = options.of_servers()
+    """Plan the servers that the filters choose, each by itself.
+
+    With `onServerLost=skip`, leave out those that are away, but not all.
+    """
+    all_servers = options.of_servers()
+    of_servers = {server: of_server for server, of_server in all_servers.items() if bounds.admits(server)}
+    if not of_servers:
+        return []
     plans = {server: ServerPlan(of_server, bounds) for server, of_server in of_servers.items()}
     planned: dict[str, ServerPlan] = {}
     lost: dict[str, Exception] = {}
@@ -86,7 +94,7 @@ def _plan_composed(options: Options, bounds: FilterBounds, *, splits: bool) -> l
             log_text(
                 logging.WARNING, f"{str(cause).rstrip('.')}. This read goes on without the server (onServerLost=skip)"
             )
-        _check_together(options, bounds, planned, complete=not lost)
+        _check_together(options, bounds, planned, complete=not lost and len(planned) == len(all_servers))
         rows = {server: server_plan.rows for server, server_plan in planned.items()}
         tasks = plan.task_count(options, sum(rows.values()))
         parts = []
@@ -102,7 +110,7 @@ def _plan_composed(options: Options, bounds: FilterBounds, *, splits: bool) -> l
 def _check_together(
     options: Options, bounds: FilterBounds, planned: Mapping[str, ServerPlan], *, complete: bool
 ) -> None:
-    """Refuse servers with the same data, and names of queues that no server has."""
+    """Refuse servers with the same data, and if all servers are planned, names of queues that none has."""
     refuse_same_data({server: server_plan.birth for server, server_plan in planned.items()})
     known = {name for server_plan in planned.values() for name in server_plan.queues}
     admitted = [name for name in options.queues if bounds.queues is None or name in bounds.queues]

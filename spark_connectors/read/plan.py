@@ -70,18 +70,26 @@ class QueueSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class FilterBounds:
-    """The bounds that Spark's filters set: some queues, or all of them, and one range of sequences."""
+    """The bounds that Spark's filters set: some queues and servers, or all of them, and one range of sequences."""
 
     queues: frozenset[str] | None = None
     after: str = FIRST
     upto: str = LAST
+    servers: frozenset[str] | None = None
 
     def intersect(self, other: FilterBounds) -> FilterBounds:
         """Return the bounds that both admit."""
-        queues = other.queues if self.queues is None else self.queues
-        if self.queues is not None and other.queues is not None:
-            queues = self.queues & other.queues
-        return FilterBounds(queues, max(self.after, other.after), min(self.upto, other.upto))
+        queues, servers = _common(self.queues, other.queues), _common(self.servers, other.servers)
+        return FilterBounds(queues, max(self.after, other.after), min(self.upto, other.upto), servers)
+
+    def admits(self, server: str) -> bool:
+        """Return whether rows of this server may pass."""
+        return self.servers is None or server in self.servers
+
+
+def _common(names: frozenset[str] | None, other: frozenset[str] | None) -> frozenset[str] | None:
+    """Return the names in both; `None` stands for all names."""
+    return other if names is None else names if other is None else names & other
 
 
 def queue_snapshots(reader: BulkReader, keys: Keyspace, queues: Sequence[str]) -> dict[str, QueueSnapshot]:

@@ -30,26 +30,53 @@ class Counts:
 
 
 @dataclass(slots=True)
-class Report(Counts):
-    """The counts of a task, or the sum of several. A report holds no bodies and no headers."""
+class Tally(Counts):
+    """Numbers of rows, in all and by queue."""
 
     #: The counts of each queue. `None` has the rows without a valid queue name, and of queues beyond `MAX_QUEUES`.
     queues: dict[str | None, Counts] = field(default_factory=dict)
-    #: For each reason, the names of the first refused rows, and the cause of the very first.
-    named: dict[str, list[str]] = field(default_factory=dict)
-    causes: dict[str, str] = field(default_factory=dict)
-    #: Files with refused rows.
-    files: list[str] = field(default_factory=list)
 
     def count(self, queue: str, outcome: str, rows: int) -> None:
         """Count rows of a queue. The queue is the one that the column or the option `queue` names."""
         self.counts[outcome] += rows
         self._of(queue).counts[outcome] += rows
 
-    def refuse(self, reason: str, row: str, cause: str, queue: str | None = None) -> None:
-        """Count a refused row. `row` is its name, and `queue` its queue, if that is a valid name."""
+    def count_refused(self, reason: str, queue: str | None) -> None:
+        """Count a refused row. `queue` is its queue, if that is a valid name."""
         self.refused[reason] += 1
         self._of(queue).refused[reason] += 1
+
+    def add_tally(self, other: Tally) -> None:
+        """Add the numbers of another tally."""
+        self.add_counts(other)
+        for queue, counts in other.queues.items():
+            self._of(queue).add_counts(counts)
+
+    def _of(self, queue: str | None) -> Counts:
+        if queue not in self.queues and len(self.queues) >= MAX_QUEUES:
+            queue = None
+        return self.queues.setdefault(queue, Counts())
+
+
+@dataclass(slots=True)
+class Report(Tally):
+    """The counts of a task, or the sum of several. A report holds no bodies and no headers."""
+
+    #: The numbers of each server, for a write to several. `None` has the rows that name none of them.
+    servers: dict[str | None, Tally] = field(default_factory=dict)
+    #: For each reason, the names of the first refused rows, and the cause of the very first.
+    named: dict[str, list[str]] = field(default_factory=dict)
+    causes: dict[str, str] = field(default_factory=dict)
+    #: Files with refused rows.
+    files: list[str] = field(default_factory=list)
+
+    def of_server(self, server: str | None) -> ServerReport:
+        """Return the part of a server."""
+        return ServerReport(self, self.servers.setdefault(server, Tally()))
+
+    def refuse(self, reason: str, row: str, cause: str, queue: str | None = None) -> None:
+        """Count a refused row. `row` is its name, and `queue` its queue, if that is a valid name."""
+        self.count_refused(reason, queue)
         self.causes.setdefault(reason, cause)
         names = self.named.setdefault(reason, [])
         if len(names) < MAX_NAMED:
@@ -57,9 +84,9 @@ class Report(Counts):
 
     def add(self, other: Report) -> None:
         """Add the counts of another report."""
-        self.add_counts(other)
-        for queue, counts in other.queues.items():
-            self._of(queue).add_counts(counts)
+        self.add_tally(other)
+        for server, tally in other.servers.items():
+            self.servers.setdefault(server, Tally()).add_tally(tally)
         for reason, names in other.named.items():
             own = self.named.setdefault(reason, [])
             own += names[: MAX_NAMED - len(own)]
@@ -87,11 +114,6 @@ class Report(Counts):
             f"{reason} {count:,} ({self._named(reason, count)})" for reason, count in self.refused.most_common()
         )
 
-    def _of(self, queue: str | None) -> Counts:
-        if queue not in self.queues and len(self.queues) >= MAX_QUEUES:
-            queue = None
-        return self.queues.setdefault(queue, Counts())
-
     def _named(self, reason: str, count: int) -> str:
         first, *others = self.named[reason]
         more = ", …" if count > len(others) + 1 else ""
@@ -99,3 +121,21 @@ class Report(Counts):
 
     def _reasons(self) -> str:
         return ", ".join(f"{reason} {count:,}" for reason, count in self.refused.most_common())
+
+
+@dataclass(frozen=True, slots=True)
+class ServerReport:
+    """The part of a report for one server: its rows count in both."""
+
+    report: Report
+    tally: Tally
+
+    def count(self, queue: str, outcome: str, rows: int) -> None:
+        """Count rows of a queue; see `Tally.count`."""
+        self.report.count(queue, outcome, rows)
+        self.tally.count(queue, outcome, rows)
+
+    def refuse(self, reason: str, row: str, cause: str, queue: str | None = None) -> None:
+        """Count a refused row; see `Report.refuse`."""
+        self.report.refuse(reason, row, cause, queue)
+        self.tally.count_refused(reason, queue)

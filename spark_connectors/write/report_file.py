@@ -10,11 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from rqttl import json_text
 from spark_connectors.errors import InvalidOption, ReportNotWritten
-from spark_connectors.write.report import LATE, OUTCOMES, Counts, Report
+from spark_connectors.write.report import LATE, OUTCOMES, Counts, Report, Tally
+
+T = TypeVar("T")
 
 #: The version of the format.
 _VERSION = 1
@@ -108,12 +110,25 @@ def content(
             {"reason": reason, "rows": rows, "cause": total.causes[reason], "first": total.named[reason]}
             for reason, rows in total.refused.most_common()
         ],
-        "queues": [
-            {"queue": queue, **_numbers(counts), "reasons": _reasons(counts.refused)}
-            for queue, counts in sorted(total.queues.items(), key=lambda item: (item[0] is None, item[0] or ""))
+        "queues": _queues(total),
+        "servers": [
+            {"server": server, **_numbers(tally), "reasons": _reasons(tally.refused), "queues": _queues(tally)}
+            for server, tally in _sorted(total.servers)
         ],
         "rejected_files": total.files,
     }
+
+
+def _queues(tally: Tally) -> list[dict[str, Any]]:
+    return [
+        {"queue": queue, **_numbers(counts), "reasons": _reasons(counts.refused)}
+        for queue, counts in _sorted(tally.queues)
+    ]
+
+
+def _sorted(by_name: Mapping[str | None, T]) -> list[tuple[str | None, T]]:
+    """Sort by name, with `None` at the end."""
+    return sorted(by_name.items(), key=lambda item: (item[0] is None, item[0] or ""))
 
 
 def _numbers(counts: Counts) -> dict[str, int]:

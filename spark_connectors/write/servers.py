@@ -65,16 +65,19 @@ class Targets:
     def __exit__(self, *exception: object) -> None:
         self._stack.close()
 
-    def split(self, batch: pa.RecordBatch) -> Iterator[tuple[Any, pa.RecordBatch]]:
-        """Yield each operation with its rows, which keep their order."""
+    def split(self, batch: pa.RecordBatch) -> Iterator[tuple[str | None, Any, pa.RecordBatch]]:
+        """Yield each server and its operation with its rows, which keep their order.
+
+        The server is `None` for rows that name none of `url`, and empty if the write does not look at the column.
+        """
         if not self._routed:
-            yield self._only(), batch
+            yield "", self._only(), batch
             return
         coded = batch.column(batch.schema.get_field_index(COLUMN)).dictionary_encode(null_encoding="encode")
         servers = coded.dictionary.to_pylist()
         for code, server in enumerate(servers):
             rows = batch if len(servers) == 1 else batch.filter(pc.equal(coded.indices, code))
-            yield self._operation(server), rows
+            yield server if server in self._of_servers else None, self._operation(server), rows
 
     def _only(self) -> Any:
         """Return the operation of the only server of a write that does not look at the column."""

@@ -15,7 +15,7 @@ from spark_connectors.write.enqueue import Enqueue
 from spark_connectors.write.letters import Purge, Redrive
 from spark_connectors.write.plan import Plan
 from spark_connectors.write.rejected import Rejected
-from spark_connectors.write.report import Report
+from spark_connectors.write.report import Report, ServerReport
 from spark_connectors.write.rows import RowBatch
 from spark_connectors.write.sender import Backpressure, WriteTask
 from spark_connectors.write.servers import Targets
@@ -41,10 +41,14 @@ def run(options: Options, plan: Plan, batches: Iterable[pa.RecordBatch], attempt
     """
     report = Report()
 
+    def part(server: str | None) -> Report | ServerReport:
+        return report.of_server(server) if options.has_servers else report
+
     def open_target(of_server: Options, stack: ExitStack) -> Operation:
         broker = open_broker(of_server)
         stack.callback(broker.close)
-        return OPERATIONS[plan.operation](WriteTask(of_server, plan, broker, Backpressure(of_server), report))
+        work = WriteTask(of_server, plan, broker, Backpressure(of_server), part(of_server.server))
+        return OPERATIONS[plan.operation](work)
 
     with (
         relaxed_gc(),
@@ -52,13 +56,13 @@ def run(options: Options, plan: Plan, batches: Iterable[pa.RecordBatch], attempt
         Rejected(options.optional_text("rejectedPath"), attempt) as rejected,
     ):
         for batch in batches:
-            for operation, rows in targets.split(batch):
-                _write(operation, RowBatch(rows, plan), report, rejected)
+            for server, operation, rows in targets.split(batch):
+                _write(operation, RowBatch(rows, plan), part(server), rejected)
         report.files = rejected.publish()
     return report
 
 
-def _write(operation: Operation, batch: RowBatch, report: Report, rejected: Rejected) -> None:
+def _write(operation: Operation, batch: RowBatch, report: Report | ServerReport, rejected: Rejected) -> None:
     if batch.count:
         operation.write(batch)
     for row, (reason, cause) in sorted(batch.refused.items()):

@@ -17,6 +17,8 @@ import redis
 
 from spark_connectors.java import java_problem
 from tests.contract.clocked import Clocked
+from tests.servers import Server
+from tests.spark.fleets import DURABLE, Fleet, fleet_of
 from tests.spark.jvm import Submitter, settings
 
 if TYPE_CHECKING:
@@ -104,3 +106,23 @@ def clocked(client: redis.Redis) -> Iterator[Clocked]:
     broker = Clocked(client)
     yield broker
     broker.close()
+
+
+@pytest.fixture
+def fleet(start_server: Callable[..., Server]) -> Iterator[Fleet]:
+    """Two servers, `eu` and `us`, that keep their data over a kill."""
+    with fleet_of(lambda: start_server(**DURABLE), "eu", "us") as fleet:
+        yield fleet
+
+
+@pytest.fixture
+def queue_a(fleet: Fleet) -> None:
+    """Declare the queue `a` on each server of the fleet."""
+    for broker in fleet.brokers.values():
+        broker.declare_queue("a")
+
+
+@pytest.fixture
+def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have a stream ask again at once for a server that is away."""
+    monkeypatch.setattr("spark_connectors.stream.servers.absence._FIRST_PAUSE", 0.0)

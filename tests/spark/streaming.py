@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +15,38 @@ if TYPE_CHECKING:
 
 #: The longest that a query of a test may take.
 PATIENCE = 120
+
+
+def finish(query: StreamingQuery) -> None:
+    """Wait for the end of a query that reads only what is there. Raises the error of the query."""
+    try:
+        assert query.awaitTermination(PATIENCE)
+    finally:
+        query.stop()
+
+
+def windowed_counts(messages: DataFrame, column: str, folder: Path) -> tuple[Counter[str], int]:
+    """Count the messages that are there in windows of 5 s, with a watermark of 1 s, for each value of a column.
+
+    Returns the sum over all windows for each value, and the number of batches. Late messages are missing in the sums.
+    """
+    from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
+
+    counts = messages.withWatermark("died_at", "1 second").groupBy(F.window("died_at", "5 seconds"), column).count()
+    #: The last count of each window and value, as a table with updates holds it.
+    table: dict[tuple[object, str], int] = {}
+    batches: list[int] = []
+
+    def update(frame: DataFrame, number: int) -> None:
+        batches.append(number)
+        table.update({(row.window.start, row[column]): row["count"] for row in frame.collect()})
+
+    writer = counts.writeStream.outputMode("update").foreachBatch(update).trigger(availableNow=True)
+    finish(writer.option("checkpointLocation", str(folder)).start())
+    sums: Counter[str] = Counter()
+    for (_, value), count in table.items():
+        sums[value] += count
+    return sums, len(batches)
 
 
 class Stream:
@@ -34,11 +66,7 @@ class Stream:
     def run(self, **changed: object) -> list[int]:
         """Read all present messages. Returns the number of rows of each batch. Raises the error of the query."""
         before = {number: len(of) for number, of in self.attempts.items()}
-        query = self.start(available_now=True, **changed)
-        try:
-            assert query.awaitTermination(PATIENCE)
-        finally:
-            query.stop()
+        finish(self.start(available_now=True, **changed))
         return [len(of[-1]) for number, of in sorted(self.attempts.items()) if len(of) > before.get(number, 0)]
 
     def start(self, *, available_now: bool = False, every: object = "", **changed: object) -> StreamingQuery:

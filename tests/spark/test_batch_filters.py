@@ -15,21 +15,14 @@ from pyspark.sql.datasource import (
 )
 
 from rqttl.units import as_datetime
-from spark_connectors.options.options import Options
-from spark_connectors.read.batch import RqttlFilteringReader
 from tests.contract.clocked import Clocked
 from tests.servers import Server
 from tests.spark.letters import bury
-from tests.spark.reading import Job, hourly, numbers
+from tests.spark.reading import Job, filtered, hourly, numbers
 
 
-def filtered(server: Server, *filters: Filter) -> Job:
-    options = Options.parse("batch", {"url": server.url, "queuePattern": "#/dead", "pushFilters": "true"})
-    reader = RqttlFilteringReader(options, ("message_id", "queue"))
-    assert list(reader.pushFilters(list(filters))) == list(filters)
-    job = object.__new__(Job)
-    job._reader, job.partitions = reader, list(reader.partitions())
-    return job
+def narrowed(server: Server, *filters: Filter) -> Job:
+    return filtered(server.url, ("message_id", "queue"), *filters, queuePattern="#/dead")
 
 
 def test_filters_on_queue_and_time_narrow_what_is_read(server: Server, clocked: Clocked) -> None:
@@ -38,15 +31,15 @@ def test_filters_on_queue_and_time_narrow_what_is_read(server: Server, clocked: 
     at = as_datetime(hours[4][1])
     died, orders = ("died_at",), EqualTo(("queue",), "orders/dead")
 
-    assert filtered(server, orders).ids() == numbers(10)
-    assert filtered(server, In(("queue",), ("stocks/dead", "none"))).ids() == ["m-100", "m-101"]
-    assert filtered(server, orders, In(("queue",), ("stocks/dead",))).rows() == []
-    assert filtered(server, orders, GreaterThan(died, at)).ids() in (numbers(6, 4), numbers(5, 5))
-    assert filtered(server, orders, GreaterThanOrEqual(died, at)).ids() == numbers(6, 4)
-    assert filtered(server, orders, LessThan(died, at)).ids() in (numbers(4), numbers(5))
-    assert filtered(server, orders, LessThanOrEqual(died, at)).ids() == numbers(5)
-    assert filtered(server, orders, EqualTo(died, at)).ids() == ["m-4"]
-    assert filtered(server, GreaterThan(died, at), LessThan(died, as_datetime(hours[6][1]))).ids() != []
+    assert narrowed(server, orders).ids() == numbers(10)
+    assert narrowed(server, In(("queue",), ("stocks/dead", "none"))).ids() == ["m-100", "m-101"]
+    assert narrowed(server, orders, In(("queue",), ("stocks/dead",))).rows() == []
+    assert narrowed(server, orders, GreaterThan(died, at)).ids() in (numbers(6, 4), numbers(5, 5))
+    assert narrowed(server, orders, GreaterThanOrEqual(died, at)).ids() == numbers(6, 4)
+    assert narrowed(server, orders, LessThan(died, at)).ids() in (numbers(4), numbers(5))
+    assert narrowed(server, orders, LessThanOrEqual(died, at)).ids() == numbers(5)
+    assert narrowed(server, orders, EqualTo(died, at)).ids() == ["m-4"]
+    assert narrowed(server, GreaterThan(died, at), LessThan(died, as_datetime(hours[6][1]))).ids() != []
 
 
 def test_other_filters_narrow_nothing(server: Server, clocked: Clocked) -> None:
@@ -59,4 +52,4 @@ def test_other_filters_narrow_nothing(server: Server, clocked: Clocked) -> None:
         EqualTo(("died_at",), None),
     )
 
-    assert filtered(server, *others).ids() == numbers(10)
+    assert narrowed(server, *others).ids() == numbers(10)

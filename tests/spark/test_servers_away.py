@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
 from itertools import pairwise
 from types import SimpleNamespace
 from typing import Any
@@ -15,23 +14,10 @@ from spark_connectors.stream.draft import BatchDraft
 from spark_connectors.stream.offsets import Offset
 from spark_connectors.stream.planner import StreamPlanner
 from spark_connectors.stream.servers.absence import Absences
-from tests.servers import Server
-from tests.spark.fleets import DURABLE, Fleet, counted, fleet_of, query, send
+from tests.spark.fleets import Fleet, counted, query, send
 from tests.waiting import until
 
-
-@pytest.fixture
-def fleet(start_server: Callable[..., Server]) -> Iterator[Fleet]:
-    with fleet_of(lambda: start_server(**DURABLE), "eu", "us") as fleet:
-        for broker in fleet.brokers.values():
-            broker.declare_queue("a")
-        yield fleet
-
-
-@pytest.fixture(autouse=True)
-def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server that is away is asked again at once."""
-    monkeypatch.setattr("spark_connectors.stream.servers.absence._FIRST_PAUSE", 0.0)
+pytestmark = pytest.mark.usefixtures("queue_a", "no_pause")
 
 
 def test_a_lost_server_fails_a_query_by_default(fleet: Fleet) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
+from pyspark.sql.datasource import EqualTo, Filter, In, Not
 
 from rqttl import Message
 from spark_connectors.errors import DataLoss, InvalidOption, NoSuchQueue, Unreachable
@@ -15,15 +16,9 @@ from spark_connectors.read.batch import BatchPartition
 from tests.servers import Server
 from tests.spark.fleets import Fleet, fleet_of
 from tests.spark.letters import bury
-from tests.spark.reading import Job, loader
+from tests.spark.reading import Job, filtered, loader
 
 COLUMNS = ("queue", "server", "message_id")
-
-
-@pytest.fixture
-def fleet(start_server: Callable[..., Server]) -> Iterator[Fleet]:
-    with fleet_of(start_server, "eu", "us") as fleet:
-        yield fleet
 
 
 def counts(job: Job) -> Counter[tuple[str, str]]:
@@ -181,3 +176,45 @@ def test_tasks_of_one_partition_read_each_server_with_its_own_connection(fleet: 
     assert {watched.server for watched in partition.ranges} == {"eu", "us"}
     assert {row["message_id"].split("-")[0] for row in job.rows() if row["server"] == "us"} == {"us"}
     assert counts(job) == {("eu", "plain"): 50, ("us", "plain"): 50}
+
+
+def connections(fleet: Fleet) -> dict[str, int]:
+    return {name: client.info("stats")["total_connections_received"] for name, client in fleet.clients.items()}
+
+
+@pytest.mark.parametrize("condition, chosen", [
+    (EqualTo(("server",), "us"), ["us"]), (In(("server",), ("us", "mars")), ["us"]),
+    (In(("server",), ("us", "eu")), ["eu", "us"]), (EqualTo(("server",), "mars"), []),
+    (Not(EqualTo(("server",), "us")), ["eu", "us"]), (EqualTo(("server",), None), ["eu", "us"]),
+])  # fmt: skip
+def test_a_filter_on_the_server_leaves_plan_and_tasks_to_the_chosen_ones(
+    condition: Filter, chosen: list[str], fleet: Fleet
+) -> None:
+    for broker in fleet.brokers.values():
+        bury(broker, 30)
+    before = connections(fleet)
+
+    job = filtered(fleet.url, COLUMNS, condition, queues="orders/dead", numPartitions=4)
+
+    assert counts(job) == {(name, "orders/dead"): 30 for name in chosen}
+    assert [name for name, count in connections(fleet).items() if count > before[name]] == chosen
+
+
+def test_a_server_that_no_filter_chooses_may_be_away_and_its_queues_are_not_looked_for(fleet: Fleet) -> None:
+    bury(fleet.brokers["eu"], 3)
+    fleet.servers["us"].kill()
+    eu = EqualTo(("server",), "eu")
+
+    assert counts(filtered(fleet.url, COLUMNS, eu, queues="orders/dead,only-on-us")) == {("eu", "orders/dead"): 3}
+    assert filtered(fleet.url, COLUMNS, eu, EqualTo(("server",), "us"), queues="orders/dead").rows() == []
+    with pytest.raises(Unreachable, match="server 'us'"):
+        filtered(fleet.url, COLUMNS, EqualTo(("queue",), "orders/dead"), queues="orders/dead")
+
+
+def test_a_filter_on_the_server_holds_for_a_read_of_one(fleet: Fleet) -> None:
+    bury(fleet.brokers["eu"], 3)
+    eu = fleet.servers["eu"]
+
+    for url, name in ((eu.url, f"{eu.socket}/0"), (fleet.url_of("eu"), "eu")):
+        assert len(filtered(url, COLUMNS, EqualTo(("server",), name), queues="orders/dead").rows()) == 3
+        assert filtered(url, COLUMNS, EqualTo(("server",), "us"), queues="orders/dead").rows() == []

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,10 +13,9 @@ from pyspark.errors import StreamingQueryException
 
 import spark_connectors
 from rqttl import Message
-from tests.servers import Server
-from tests.spark.fleets import DURABLE, Fleet, Row, fleet_of
+from tests.spark.fleets import Fleet, Row
 from tests.spark.letters import bury
-from tests.spark.streaming import PATIENCE
+from tests.spark.streaming import PATIENCE, finish, windowed_counts
 from tests.waiting import until
 
 if TYPE_CHECKING:
@@ -24,11 +23,10 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
 
-@pytest.fixture
-def fleet(spark: SparkSession, start_server: Callable[..., Server]) -> Iterator[Fleet]:
+@pytest.fixture(autouse=True)
+def source(spark: SparkSession) -> None:
+    """Register the data source in the session."""
     spark_connectors.register(spark)
-    with fleet_of(lambda: start_server(**DURABLE), "eu", "us") as fleet:
-        yield fleet
 
 
 class Follower:
@@ -53,11 +51,7 @@ class Follower:
 
     def run(self) -> None:
         """Read all present messages. Raises the error of the query."""
-        query = self.start(available_now=True)
-        try:
-            assert query.awaitTermination(PATIENCE)
-        finally:
-            query.stop()
+        finish(self.start(available_now=True))
 
     def _take(self, frame: DataFrame, number: int) -> None:
         self.batches[number] = [(row.server, row.queue, row.sequence) for row in frame.collect()]
@@ -75,7 +69,7 @@ def send(fleet: Fleet, server: str, count: int) -> None:
 
 
 def test_a_batch_over_two_servers_has_their_column_and_letters_go_back_to_where_they_are(
-    spark: SparkSession, fleet: Fleet
+    spark: SparkSession, fleet: Fleet, spark_conf: Callable[[str, str], None]
 ) -> None:
     bury(fleet.brokers["eu"], 300)
     bury(fleet.brokers["us"], 40)
@@ -92,6 +86,11 @@ def test_a_batch_over_two_servers_has_their_column_and_letters_go_back_to_where_
     back = {name: fleet.brokers[name].queue("orders").stats().ready for name in ("eu", "us")}
     assert back == {"eu": 2 + 10 + 100, "us": 2 + 10}
     assert fleet.brokers["us"].queue("orders/dead").stats().ready == 28
+
+    fleet.servers["us"].kill()
+    spark_conf("spark.sql.python.filterPushdown.enabled", "true")
+    pushed = spark.read.format("rqttl").options(**options, connectRetries="0", pushFilters="true").load()
+    assert pushed.where("server IN ('eu', 'mars')").count() == 300 - 112
 
 
 def test_a_stream_goes_on_without_a_killed_server_and_reads_it_when_it_is_back(
@@ -148,8 +147,6 @@ def test_a_killed_server_fails_a_stream_by_default_and_no_message_is_missing_aft
 def test_a_windowed_count_under_a_limit_counts_every_message_of_two_servers(
     spark: SparkSession, fleet: Fleet, tmp_path: Path
 ) -> None:
-    from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
-
     for server, count, every in (("eu", 1_500, 20), ("us", 30, 1_000)):
         broker = fleet.brokers[server]
         into = broker.declare_queue("a")
@@ -158,22 +155,8 @@ def test_a_windowed_count_under_a_limit_counts_every_message_of_two_servers(
             into.enqueue(Message(b"x"))
     reader = spark.readStream.format("rqttl").schema("server string, died_at timestamp")
     messages = reader.options(url=fleet.url, queues="a", maxEntriesPerTrigger="200").load()
-    counts = messages.withWatermark("died_at", "1 second").groupBy(F.window("died_at", "5 seconds"), "server").count()
-    #: The last count of each window and server, as a table with updates holds it.
-    table: dict[tuple[object, str], int] = {}
-    batches: list[int] = []
 
-    def update(frame: DataFrame, number: int) -> None:
-        batches.append(number)
-        table.update({(row.window.start, row.server): row["count"] for row in frame.collect()})
+    counts, batches = windowed_counts(messages, "server", tmp_path)
 
-    writer = counts.writeStream.outputMode("update").foreachBatch(update).trigger(availableNow=True)
-    query = writer.option("checkpointLocation", str(tmp_path)).start()
-    try:
-        assert query.awaitTermination(PATIENCE)
-    finally:
-        query.stop()
-
-    assert len(batches) >= 8
-    assert sum(n for (_, server), n in table.items() if server == "eu") == 1_500
-    assert sum(n for (_, server), n in table.items() if server == "us") == 30
+    assert batches >= 8
+    assert counts == {"eu": 1_500, "us": 30}

@@ -3,27 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
 from spark_connectors.errors import DataLoss, InvalidOffset, InvalidOption, NoSuchQueue, Unreachable
 from tests.servers import Server
-from tests.spark.fleets import DURABLE, Fleet, Query, counted, fleet_of, query, send
+from tests.spark.fleets import Fleet, Query, counted, query, send
 
-
-@pytest.fixture
-def fleet(start_server: Callable[..., Server]) -> Iterator[Fleet]:
-    with fleet_of(lambda: start_server(**DURABLE), "eu", "us") as fleet:
-        for broker in fleet.brokers.values():
-            broker.declare_queue("a")
-        yield fleet
-
-
-@pytest.fixture(autouse=True)
-def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A server that is away is asked again at once."""
-    monkeypatch.setattr("spark_connectors.stream.servers.absence._FIRST_PAUSE", 0.0)
+pytestmark = pytest.mark.usefixtures("queue_a", "no_pause")
 
 
 # Offsets

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,20 +11,15 @@ from rqttl import Queue
 from spark_connectors.errors import InvalidSchema, NoSuchQueue, Unreachable
 from spark_connectors.write.plan import check_target
 from spark_connectors.write.report import Report
-from tests.servers import Server
-from tests.spark.fleets import Fleet, fleet_of
+from spark_connectors.write.writer import RqttlBatchWriter, TaskResult
+from tests.spark.fleets import Fleet
 from tests.spark.letters import bury
 from tests.spark.reading import loader
-from tests.spark.writing import Job, counts, ids
+from tests.spark.reporting import numbers, queues
+from tests.spark.writing import Job, columns, counts, ids
 
 MESSAGES = "server string, message_id string, body binary"
 LETTERS = "server string, queue string, sequence string"
-
-
-@pytest.fixture
-def fleet(start_server: Callable[..., Server]) -> Iterator[Fleet]:
-    with fleet_of(start_server, "eu", "us") as fleet:
-        yield fleet
 
 
 def counted(report: Report) -> dict[str, int]:
@@ -59,6 +53,7 @@ def test_rows_of_other_servers_are_refused_and_kept(fleet: Fleet, tmp_path: Path
     report = job.task([("eu", "a", b"x"), ("mars", "b", b"x"), (None, "c", b"x")])
 
     assert counted(report) == {"stored": 1, "refused other_server": 2}
+    assert list(report.servers) == ["eu", None]
     [file] = tmp_path.glob("**/*.json*")
     rejected = [json.loads(line) for line in file.read_text().splitlines()]
     assert len(rejected) == 2
@@ -117,3 +112,39 @@ def test_the_driver_checks_each_server_and_one_of_them_has_the_queue(fleet: Flee
     fleet.servers["us"].kill()
     with pytest.raises(Unreachable, match="server 'us'"):
         check_target(options, "q")
+
+
+def test_a_report_has_the_numbers_of_each_server(fleet: Fleet, tmp_path: Path) -> None:
+    for name, broker in fleet.brokers.items():
+        broker.declare_queue("q", max_length={"eu": 3, "us": 5}[name], overflow="reject-publish")
+    fleet.brokers["us"].declare_queue("only-us")
+    ddl = f"queue string, {MESSAGES}"
+    job = Job(fleet.url, ddl, {"reportPath": str(tmp_path / "r"), "onRefused": "report"})
+    rows = [(queue, server, f"m-{i}", b"x") for queue in ("q", "only-us") for server in ("eu", "us") for i in range(4)]
+    first = job.task([*rows, ("q", "mars", "a", b"x")], size=5)
+    again = job.task(rows[:2])
+
+    writer = RqttlBatchWriter(columns(ddl), job.options, overwrite=False)
+    writer.commit([TaskResult(first), TaskResult(again)])
+
+    told = json.loads((tmp_path / "r").read_text())
+    by_server = {one["server"]: (numbers(one), queues(one)) for one in told["servers"]}
+    assert by_server == {
+        "eu": ({"stored": 3, "duplicates": 2, "refused": 5},
+               {"q": {"stored": 3, "duplicates": 2, "refused": 1}, "only-us": {"refused": 4}}),
+        "us": ({"stored": 8}, {"q": {"stored": 4}, "only-us": {"stored": 4}}),
+        None: ({"refused": 1}, {"q": {"refused": 1}}),
+    }  # fmt: skip
+    assert list(by_server) == ["eu", "us", None]
+    assert told["servers"][0]["reasons"] == [{"reason": "not_found", "rows": 4}, {"reason": "queue_full", "rows": 1}]
+    assert numbers(told) == {"stored": 11, "duplicates": 2, "refused": 6}
+    assert queues(told)["q"] == {"stored": 7, "duplicates": 2, "refused": 2}
+
+
+def test_a_report_of_one_server_has_no_parts(fleet: Fleet) -> None:
+    letters = letters_of(fleet)
+    rows = [("us", "orders/dead", letter.sequence) for letter in letters["us"].peek(10)]
+
+    report = Job(fleet.url_of("us"), LETTERS, {"operation": "purge"}).task(rows)
+
+    assert (counted(report), report.servers) == ({"purged": 10}, {})

@@ -16,7 +16,7 @@ from pyspark.errors import AnalysisException, StreamingQueryException
 from rqttl import Broker
 from tests.servers import Server
 from tests.spark.letters import bury
-from tests.spark.streaming import PATIENCE
+from tests.spark.streaming import finish
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -77,11 +77,7 @@ class Sink:
             frame = frame.mapInArrow(through, frame.schema)
         sink = {"url": self._url, "queue": "copies", "reportPath": str(self.reports), "connectRetries": "0"}
         writing = frame.writeStream.format("rqttl").options(**sink)
-        query = writing.option("checkpointLocation", str(self.checkpoint)).trigger(availableNow=True).start()
-        try:
-            assert query.awaitTermination(PATIENCE)
-        finally:
-            query.stop()
+        finish(writing.option("checkpointLocation", str(self.checkpoint)).trigger(availableNow=True).start())
 
     @property
     def told(self) -> dict[str, dict[str, Any]]:

@@ -14,6 +14,7 @@ from pyspark.errors import AnalysisException, StreamingQueryException
 from rqttl import Broker, Queue
 from tests.spark.jvm import Submitter
 from tests.spark.letters import bury
+from tests.spark.streaming import finish
 from tests.spark.writing import ids
 
 if TYPE_CHECKING:
@@ -183,11 +184,7 @@ class Sink:
             letters.option("maxEntriesPerTrigger", "40").load().select("message_id", "body", "headers", "content_type")
         )
         writing = rows.writeStream.format("rqttl").option("url", self._url).options(**self._options)
-        query = writing.option("checkpointLocation", str(self.folder)).trigger(availableNow=True).start()
-        try:
-            query.awaitTermination()
-        finally:
-            query.stop()
+        finish(writing.option("checkpointLocation", str(self.folder)).trigger(availableNow=True).start())
 
     @property
     def committed(self) -> list[int]:
