@@ -6,10 +6,7 @@ repeat
   local m = redis.call('HMGET', key.meta, 'version', 'option_set', 'has_waiters', 'last_id', 'ready_bytes', 'enqueued')
   if m[1] ~= arg.version or m[2] ~= 'default' or m[3] ~= '0' then break end
   local now, seq = tonumber(arg.now), m[4]
-  if not now then
-    now = redis.call('TIME')
-    now = now[1] * 1000 + math.floor(now[2] / 1000)
-  end
+  -- @part now
   local prefix = string.format('%013d-', now)
   if prefix > seq then
     seq = prefix .. '100000'

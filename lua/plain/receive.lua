@@ -9,23 +9,13 @@ repeat
     'ready_bytes', 'lease_grants', 'delivered', 'acked')
   local due, cursor, now = tonumber(m[3]), m[6], tonumber(arg.now)
   if m[1] ~= arg.version or m[2] ~= 'default' or m[4] ~= '0' or m[5] and m[5] > cursor then break end
-  if not now then
-    now = redis.call('TIME')
-    now = now[1] * 1000 + math.floor(now[2] / 1000)
-  end
+  -- @part now
   local ends = now + arg.lease
   if not due or due <= now or due > ends or redis.call('EXISTS', key.requeued) == 1 then break end
 
   if token then
-    if now * 1000 + 1000 > (tonumber(token) or 0) then break end
-    local held = true
-    if done == 1 then
-      held = redis.call('ZMSCORE', key.leases, rest[3])[1] == token
-    else
-      local score = string.format('%.17g', token)
-      local seqs = redis.call('ZRANGEBYSCORE', key.leases, score, score, 'LIMIT', 0, done)
-      for i = 1, done do held = held and seqs[i] == rest[i + 2] end
-    end
+    local held
+    -- @part held
     if not held then break end
   end
 
@@ -49,9 +39,7 @@ repeat
   if expired then break end
 
   if token then
-    if redis.call('XDEL', key.log, rest.from(3)) < done then redis.call('HDEL', key.detached, rest.from(3)) end
-    redis.call('ZREM', key.leases, rest.from(3))
-    if redis.call('EXISTS', key.failures) == 1 then redis.call('HDEL', key.failures, rest.from(3)) end
+    -- @part finish
   end
   if expiring then
     redis.call('ZREM', key.expiry, unpack(expiring))

@@ -55,6 +55,7 @@ _MODULE = re.compile(r"^local \w+ = \{\}\n", re.MULTILINE)
 _CHANGING = re.compile(r"^local [a-z]", re.MULTILINE)
 _NAMED = re.compile(r"\b(\w+)\.(\w+)\b")
 _LAZY = re.compile(r"\blazy\((\w+)\)\.(\w+)\b")
+_PART = re.compile(r"^\s*-- @part (\w+)\n", re.MULTILINE)
 _COMMENT = re.compile(r"^\s*--.*\n|(?<=\S)\s+-- .*$", re.MULTILINE)
 
 
@@ -192,10 +193,15 @@ def _reachable(functions: dict[str, str], text: str) -> set[str]:
 
 def _plain(name: str, keys: list[str], args: list[str]) -> str:
     """The text of the plain case of a command, with positions in place of names; empty for a command without one."""
-    file = _root() / "plain" / f"{name}.lua"
-    if not file.is_file():
+    folder = _root() / "plain"
+
+    def read(file: Traversable) -> str:
+        return _HEADER.sub("", file.read_text(encoding="utf-8"))
+
+    if not (folder / f"{name}.lua").is_file():
         return ""
-    text = _COMMENT.sub("", _HEADER.sub("", file.read_text(encoding="utf-8")))
+    text = _PART.sub(lambda match: read(folder / "parts" / f"{match[1]}.lua"), read(folder / f"{name}.lua"))
+    text = _COMMENT.sub("", text)
     positions = {f"key.{part}": f"KEYS[{i}]" for i, part in enumerate(keys, 1)}
     positions |= {f"arg.{word}": f"ARGV[{i}]" for i, word in enumerate(args, 1)}
 

@@ -58,6 +58,15 @@ def test_a_plain_case_stands_before_all_functions_and_names_positions(lua: Path)
     ]  # fmt: skip
 
 
+def test_a_part_stands_in_the_plain_cases_that_name_it(lua: Path) -> None:
+    (lua / "plain" / "parts").mkdir()
+    write(lua, commands_go="--- Go.\n--\n-- @keys meta\n-- @args one\n\nreturn 1\n",
+          plain_go="--- Plain.\n\nlocal now\n-- @part now\nreturn now\n")  # fmt: skip
+    (lua / "plain" / "parts" / "now.lua").write_text("--- Now.\n-- @names now\n\nnow = arg.one\n", encoding="utf-8")
+
+    assert scripts.load("go").text.splitlines()[3:6] == ["local now", "now = ARGV[1]", "return now"]
+
+
 def test_a_plain_case_cannot_name_what_its_command_does_not_have(lua: Path) -> None:
     write(lua, commands_go="--- Go.\n--\n-- @keys meta\n-- @args one\n\nreturn 1\n", plain_go="return key.log\n")
 

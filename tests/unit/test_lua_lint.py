@@ -14,11 +14,21 @@ from tests.unit.test_size import ROOT, lua_files, name_of
 
 #: The globals of every script: from Redis and from the linker.
 GIVEN = ("redis", "lazy", "each", "arg")
+PARTS = ROOT / "lua" / "plain" / "parts"
 
 
 def uses(path: Path) -> list[str]:
     """The fragments that a header names."""
-    return " ".join(re.findall(r"^-- @use\s+(.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)).split()
+    return tagged(path, "use")
+
+
+def names_of(path: Path) -> list[str]:
+    """The local variables that a part of plain cases shares with them."""
+    return tagged(path, "names")
+
+
+def tagged(path: Path, tag: str) -> list[str]:
+    return " ".join(re.findall(rf"^\s*-- @{tag}\s+(.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)).split()
 
 
 def configuration() -> str:
@@ -30,8 +40,12 @@ def configuration() -> str:
         rules = f'read_globals = {{{names}}}, globals = {{"q"}}, ignore = {{"241/{path.stem}"}}'
         lines.append(f'files["{name_of(path)}"] = {{{rules}}}')
     for path in lua_files("plain"):
-        # 511: a `return` before the end of the loop that a `break` leaves
-        rules = 'read_globals = {"redis", "key", "arg", "rest"}, ignore = {"511"}'
+        # 511: a `return` before the end of the loop that a `break` leaves. 542: a part is the whole body of an `if`.
+        # 2: a part sets or reads the variable.
+        shared = [f'"2../{name}"' for part in tagged(path, "part") for name in names_of(PARTS / f"{part}.lua")]
+        names = ", ".join(f'"{name}"' for name in names_of(path))
+        ignored = ", ".join(('"511"', '"542"', *shared))
+        rules = f'read_globals = {{"redis", "key", "arg", "rest"}}, globals = {{{names}}}, ignore = {{{ignored}}}'
         lines.append(f'files["{name_of(path)}"] = {{{rules}}}')
     return "\n".join(lines)
 

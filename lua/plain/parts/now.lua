@@ -1,0 +1,7 @@
+--- The time of the call: that of Redis, unless the call gives one.
+-- @names now
+
+if not now then
+  now = redis.call('TIME')
+  now = now[1] * 1000 + math.floor(now[2] / 1000)
+end
