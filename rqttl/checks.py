@@ -8,7 +8,7 @@ from typing import Any
 from rqttl.errors import InvalidInput
 from rqttl.text import format_value, plain_whole
 
-#: The length of a description of a failure or a death at most.
+#: The most bytes of the description of a failure or a death.
 MAX_DESCRIPTION_BYTES = 4_096
 
 

@@ -30,7 +30,7 @@ class Counts:
 
 
 @dataclass(slots=True)
-class Tally(Counts):
+class RowCounts(Counts):
     """Numbers of rows, in all and by queue."""
 
     #: The counts of each queue. `None` has the rows without a valid queue name, and of queues beyond `MAX_QUEUES`.
@@ -46,8 +46,8 @@ class Tally(Counts):
         self.refused[reason] += 1
         self._of(queue).refused[reason] += 1
 
-    def add_tally(self, other: Tally) -> None:
-        """Add the numbers of another tally."""
+    def add_row_counts(self, other: RowCounts) -> None:
+        """Add the numbers of other row counts."""
         self.add_counts(other)
         for queue, counts in other.queues.items():
             self._of(queue).add_counts(counts)
@@ -59,11 +59,11 @@ class Tally(Counts):
 
 
 @dataclass(slots=True)
-class Report(Tally):
+class Report(RowCounts):
     """The counts of a task, or the sum of several. A report holds no bodies and no headers."""
 
     #: The numbers of each server, for a write to several. `None` has the rows that name none of them.
-    servers: dict[str | None, Tally] = field(default_factory=dict)
+    servers: dict[str | None, RowCounts] = field(default_factory=dict)
     #: For each reason, the names of the first refused rows, and the cause of the very first.
     named: dict[str, list[str]] = field(default_factory=dict)
     causes: dict[str, str] = field(default_factory=dict)
@@ -72,7 +72,7 @@ class Report(Tally):
 
     def of_server(self, server: str | None) -> ServerReport:
         """Return the part of a server."""
-        return ServerReport(self, self.servers.setdefault(server, Tally()))
+        return ServerReport(self, self.servers.setdefault(server, RowCounts()))
 
     def refuse(self, reason: str, row: str, cause: str, queue: str | None = None) -> None:
         """Count a refused row. `row` is its name, and `queue` its queue, if that is a valid name."""
@@ -84,9 +84,9 @@ class Report(Tally):
 
     def add(self, other: Report) -> None:
         """Add the counts of another report."""
-        self.add_tally(other)
-        for server, tally in other.servers.items():
-            self.servers.setdefault(server, Tally()).add_tally(tally)
+        self.add_row_counts(other)
+        for server, rows in other.servers.items():
+            self.servers.setdefault(server, RowCounts()).add_row_counts(rows)
         for reason, names in other.named.items():
             own = self.named.setdefault(reason, [])
             own += names[: MAX_NAMED - len(own)]
@@ -128,14 +128,14 @@ class ServerReport:
     """The part of a report for one server: its rows count in both."""
 
     report: Report
-    tally: Tally
+    rows: RowCounts
 
     def count(self, queue: str, outcome: str, rows: int) -> None:
-        """Count rows of a queue; see `Tally.count`."""
+        """Count rows of a queue; see `RowCounts.count`."""
         self.report.count(queue, outcome, rows)
-        self.tally.count(queue, outcome, rows)
+        self.rows.count(queue, outcome, rows)
 
     def refuse(self, reason: str, row: str, cause: str, queue: str | None = None) -> None:
         """Count a refused row; see `Report.refuse`."""
         self.report.refuse(reason, row, cause, queue)
-        self.tally.count_refused(reason, queue)
+        self.rows.count_refused(reason, queue)

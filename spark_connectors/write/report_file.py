@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from rqttl import json_text
 from spark_connectors.errors import InvalidOption, ReportNotWritten
-from spark_connectors.write.report import LATE, OUTCOMES, Counts, Report, Tally
+from spark_connectors.write.report import LATE, OUTCOMES, Counts, Report, RowCounts
 
 T = TypeVar("T")
 
@@ -112,17 +112,17 @@ def content(
         ],
         "queues": _queues(total),
         "servers": [
-            {"server": server, **_numbers(tally), "reasons": _reasons(tally.refused), "queues": _queues(tally)}
-            for server, tally in _sorted(total.servers)
+            {"server": server, **_numbers(rows), "reasons": _reasons(rows.refused), "queues": _queues(rows)}
+            for server, rows in _sorted(total.servers)
         ],
         "rejected_files": total.files,
     }
 
 
-def _queues(tally: Tally) -> list[dict[str, Any]]:
+def _queues(rows: RowCounts) -> list[dict[str, Any]]:
     return [
         {"queue": queue, **_numbers(counts), "reasons": _reasons(counts.refused)}
-        for queue, counts in _sorted(tally.queues)
+        for queue, counts in _sorted(rows.queues)
     ]
 
 
