@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import TypeGuard
 
 from rqttl import delivery, flows, observing, units
 from rqttl.delivery import LOST, UNKNOWN, Delivered
@@ -191,8 +192,13 @@ def _newest(queue: str, deliveries: Sequence[Delivered]) -> list[Delivered]:
 
 def check_deliveries(deliveries: object) -> None:
     """Raise `InvalidInput` unless the argument is a sequence of deliveries."""
-    if not isinstance(deliveries, Sequence) or isinstance(deliveries, (str, bytes, bytearray, memoryview)):
+    if not isinstance(deliveries, (list, tuple)) and not _is_sequence(deliveries):
         raise InvalidInput(f"deliveries: expected a sequence of deliveries, got {format_value(deliveries)}")
     for item in deliveries:
         if not isinstance(item, Delivered):
             raise InvalidInput(f"deliveries: expected a sequence of deliveries, got one with {format_value(item)}")
+
+
+def _is_sequence(value: object) -> TypeGuard[Sequence[object]]:
+    """Tell whether a value of another type than list and tuple is a sequence: that question takes a long time."""
+    return isinstance(value, Sequence) and not isinstance(value, (str, bytes, bytearray, memoryview))

@@ -57,7 +57,7 @@ class IncompleteReply(ContractError):
     """A reply with fewer values than the header of the script names. Lua ends a list at the first value that is nil."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # equal means identical: the hash of all fields would be computed in each call
 class Script:
     """A linked command: its text and hash, and the names of its keys, arguments and values, in order.
 
