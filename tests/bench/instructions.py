@@ -57,7 +57,7 @@ def counts(folder: Path, pid: int) -> list[int]:
 
 def run(tree: Path, side: str, server: Server, names: Sequence[str], before: Sequence[str] = ()) -> int:
     """Run the workloads with the code of a tree. Returns the id of the process."""
-    environment = {**os.environ, "PYTHONPATH": str(tree), "PYTHONHASHSEED": "0"}
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(tree), str(ROOT))), "PYTHONHASHSEED": "0"}
     command = [*before, sys.executable, str(WORKLOADS), str(server.socket), side, *names]
     with subprocess.Popen(command, cwd=tree, env=environment) as process:
         if process.wait():

@@ -4,7 +4,7 @@
 
 Each workload is prepared on a new queue, and worked between two marks. A mark makes callgrind write down its count:
 the server then asks for its working directory, the client for its parent process. Neither does so otherwise. This file
-uses only the public API, so that it also runs with an older tree.
+and `bound.py` use only the public API, so that they also run with an older tree.
 """
 
 from __future__ import annotations
@@ -21,13 +21,12 @@ import redis
 
 import rqttl
 from rqttl.types import Message
+from tests.bench import bound
+from tests.bench.bound import BODY, Work
 
-BODY = bytes(range(200))
 ROUNDS = 3
 MOMENT = timedelta(milliseconds=1)
 HOUR = timedelta(hours=1)
-
-Work = Callable[[], object]
 
 
 class Workload(NamedTuple):
@@ -210,83 +209,13 @@ def redrive(broker: rqttl.Broker, name: str) -> Work:
     return dead.redrive
 
 
-def raw_enqueue(client: Any, name: str) -> Work:
-    return lambda: [client.xadd(name, {"": BODY}) for _ in range(100)]
-
-
-def raw_receive_and_ack(client: Any, name: str) -> Work:
-    client.xgroup_create(name, "group", mkstream=True)
-    for _ in range(100):
-        client.xadd(name, {"": BODY})
-
-    def work() -> None:
-        for _ in range(100):
-            [[_, [[entry, _]]]] = client.xreadgroup("group", "me", {name: ">"}, count=1)
-            pipeline = client.pipeline(transaction=False)
-            pipeline.xack(name, "group", entry)
-            pipeline.xdel(name, entry)
-            pipeline.execute()
-
-    return work
-
-
-#: Scripts that make only the commands that the promises need, with constants as their values, and reply one value.
-BARE = {
-    "enqueue": """
-        local m = redis.call('HMGET', KEYS[1], 'version', 'option_set', 'has_waiters', 'last_id', 'ready_bytes',
-          'enqueued')
-        redis.call('TIME')
-        local seq = redis.call('XADD', KEYS[2], '*', '', ARGV[1])
-        redis.call('HSET', KEYS[1], 'last_id', seq, 'ready_bytes', '200', 'enqueued', '1')
-        return seq""",
-    "receive": """
-        local m = redis.call('HMGET', KEYS[1], 'version', 'option_set', 'due_at', 'has_waiters', 'large_upto', 'cursor',
-          'ready_bytes', 'lease_grants', 'delivered')
-        redis.call('TIME')
-        redis.call('EXISTS', KEYS[3])
-        local page = redis.call('XRANGE', KEYS[2], '(' .. m[6], '+', 'COUNT', '1')
-        redis.call('ZREM', KEYS[5], '')
-        redis.call('ZADD', KEYS[4], '1732000000000001', page[1][1])
-        redis.call('HSET', KEYS[1], 'cursor', page[1][1], 'ready_bytes', '200', 'lease_grants', '1', 'delivered', '1')
-        return page[1][1]""",
-    "ack": """
-        redis.call('HGET', KEYS[1], 'option_set')
-        redis.call('TIME')
-        redis.call('ZMSCORE', KEYS[4], ARGV[1])
-        redis.call('XDEL', KEYS[2], ARGV[1])
-        redis.call('ZREM', KEYS[4], ARGV[1])
-        redis.call('EXISTS', KEYS[6])
-        redis.call('HINCRBY', KEYS[1], 'acked', '1')
-        return 1""",
-}  # fmt: skip
-
-
-def _bare(client: Any, name: str) -> Callable[[str, list[Any]], Any]:
-    """Calls of bare scripts for a queue of its own."""
-    keys = [f"{{{name}}}:{part}" for part in ("meta", "log", "requeued", "leases", "expiry", "failures")]
-    client.hset(keys[0], mapping={"version": "1", "option_set": "default", "cursor": "0-0", "due_at": ""})
-    client.zadd(keys[3], {"another": 1})
-    hashes = {script: client.script_load(text) for script, text in BARE.items()}
-    return lambda script, words: client.evalsha(hashes[script], len(keys), *keys, *words)
-
-
-def bare_enqueue(client: Any, name: str) -> Work:
-    call = _bare(client, name)
-    return lambda: [call("enqueue", [BODY]) for _ in range(100)]
-
-
-def bare_receive_and_ack(client: Any, name: str) -> Work:
-    call = _bare(client, name)
-    for _ in range(100):
-        call("enqueue", [BODY])
-    return lambda: [call("ack", [call("receive", [])]) for _ in range(100)]
-
-
 WORKLOADS = (
-    Workload("raw XADD", 100, raw_enqueue, raw=True),
-    Workload("raw XREADGROUP, XACK + XDEL", 100, raw_receive_and_ack, raw=True),
-    Workload("bare script, enqueue", 100, bare_enqueue, raw=True),
-    Workload("bare script, receive + ack", 100, bare_receive_and_ack, raw=True),
+    Workload("raw XADD", 100, bound.raw_enqueue, raw=True),
+    Workload("raw XREADGROUP, XACK + XDEL", 100, bound.raw_receive_and_ack, raw=True),
+    Workload("bare script, enqueue", 100, bound.bare_enqueue, raw=True),
+    Workload("bare script, receive + ack", 100, bound.bare_receive_and_ack, raw=True),
+    Workload("raw by 100", 1000, bound.raw_receive_and_ack_batches, raw=True),
+    Workload("bare script, by 100", 1000, bound.bare_receive_and_ack_batches, raw=True),
     Workload("enqueue", 100, enqueue),
     Workload("enqueue, id and ttl", 100, enqueue_with_id_and_ttl),
     Workload("enqueue_many of 100", 1000, enqueue_batches),
