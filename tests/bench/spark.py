@@ -171,7 +171,8 @@ class Bench:
         said = ", ".join(f"{name} {MILLION / taken:,.0f}/s" for name, taken in middle.items())
         self.table.row("rows/s, 2 partitions, to the naive source", middle["naive"] / middle["ours"], ">= 3", said)
         alone = f"a source without any work: {middle['drain'] / middle['ready']:.3f}"
-        self.table.row("rows/s to the drain rate of XRANGE", middle["drain"] / middle["ours"], ">= 0.35", alone)
+        self.table.row("rows/s to the drain rate of XRANGE", middle["drain"] / middle["ours"], ">= 0.32", alone)
+        self.table.row("the same, four columns by schema", middle["drain"] / middle["few"], ">= 0.37")
         self.table.row("default columns, to those with deaths", middle["deaths"] / middle["ours"], ">= 1.1")
         self.table.row("four columns by schema, to all", middle["ours"] / middle["few"], ">= 1.3")
         self.table.row("server us per row read", statistics.median(cpu), "<= 0.7")
