@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -98,7 +99,7 @@ class BatchLimiter:
         stretches = self.stretches(reader, unread, limit, total)
         if not limit.in_bytes:
             return leaps(limit.amount, stretches)
-        return exact_leaps(limit.amount, stretches, lambda some: self.exact(reader, unread, some))
+        return exact_leaps(limit.amount, stretches, partial(self.exact, reader, unread))
 
     def stretches(
         self, reader: BulkReader, unread: Mapping[str, Unread], limit: BatchLimit, total: int
