@@ -59,8 +59,8 @@ PARTS: Mapping[str, Part] = {
             "sequence → `<length of header>:<header><body>`: messages in any state that compaction moved out of the "
             "log", has_messages=True, in_target=True),
         Part(ARRIVALS, "zset",
-            "of a dead-letter queue `<sequence> <enqueued>` by the ms in the sequence: for about every 1,024th arrival "
-            "the number of messages that had arrived by then", in_target=True),
+            "of a dead-letter queue `<sequence> <enqueued> <letters> <letter_bytes>` by the ms in the sequence: for "
+            "about every 1,024th arrival these fields of `meta`, as they were after it", in_target=True),
         Part(EXPIRY, "zset", "sequence by own deadline: the ready messages that have one, no others",
             harm="the queue is due all the time"),
         Part("leases", "zset",

@@ -33,12 +33,14 @@ _BY_LOWER = {name.lower(): option for name, option in OPTIONS.items()}
 _PATH_OPTION: Mapping[Use, str] = {"batch": "queues", "stream": "queues", "write": "queue"}
 #: Options of Spark's connector for Kafka, and the options here.
 _OF_KAFKA = {
-    "assign": "queues", "kafka.bootstrap.servers": "url", "endingOffsetsByTimestamp": "endingTimestamp",
+    "kafka.bootstrap.servers": "url", "endingOffsetsByTimestamp": "endingTimestamp",
     "maxOffsetsPerTrigger": "maxEntriesPerTrigger", "minOffsetsPerTrigger": "minEntriesPerTrigger",
-    "minPartitions": "numPartitions", "startingOffsetsByTimestamp": "startingTimestamp", "subscribe": "queues",
-    "subscribePattern": "queuePattern", "topic": "queue",
+    "minPartitions": "numPartitions", "startingOffsetsByTimestamp": "startingTimestamp",
+    "subscribePattern": "queuePattern",
 }  # fmt: skip
-_KAFKA_BY_LOWER = {name.lower(): name for name in _OF_KAFKA}
+#: Options for Kafka with names of topics. Their counterpart depends on the job.
+_TOPICS_OF_KAFKA = ("assign", "subscribe", "topic")
+_KAFKA_BY_LOWER = {name.lower(): name for name in (*_OF_KAFKA, *_TOPICS_OF_KAFKA)}
 #: The place of the name of a server in `username`, `passwordEnv` and `passwordFile`.
 _SERVER = "{server}"
 _CREDENTIALS = ("username", "passwordEnv", "passwordFile")
@@ -252,7 +254,8 @@ def _option_of(uses: tuple[Use, ...], name: str) -> Option:
     option, jobs = _BY_LOWER.get(name.lower()), " and ".join(_USES[use] for use in uses)
     if option is None:
         theirs = _KAFKA_BY_LOWER.get(name.lower(), "")
-        if (ours := OPTIONS.get(_OF_KAFKA.get(theirs, ""))) is not None:
+        if theirs:
+            ours = OPTIONS[_PATH_OPTION[uses[0]] if theirs in _TOPICS_OF_KAFKA else _OF_KAFKA[theirs]]
             raise UnknownOption(f"{theirs}: an option for Kafka; its counterpart here is {ours.name}: {ours.meaning}")
         names = [other.name for other in OPTIONS.values() if set(uses) & set(other.uses)]
         hint = did_you_mean(name, names, f"the options of {jobs} are {', '.join(names)}", ignore_case=True)

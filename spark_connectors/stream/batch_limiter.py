@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -15,7 +16,7 @@ from spark_connectors.read.positions import QueuePosition, QueueState
 from spark_connectors.read.watch import execute_many
 from spark_connectors.redis.bulk_reader import BulkReader
 from spark_connectors.stream.budget_scan import BudgetScan, MessageSizes
-from spark_connectors.stream.leap import Leap, Stretch, leaps
+from spark_connectors.stream.leap import Leap, Stretch, exact_leaps, leaps
 from spark_connectors.stream.limits import FairShare, ReadRequest, ReadResult
 from spark_connectors.stream.stretches import StretchReader
 from spark_connectors.stream.time_scan import TimeScan
@@ -96,8 +97,9 @@ class BatchLimiter:
         """Return the leaps of the queues to one time."""
         total = sum(queue.rows for queue in unread.values())
         stretches = self.stretches(reader, unread, limit, total)
-        reached = leaps(limit.amount, stretches)
-        return leaps(limit.amount, self.exact(reader, unread, stretches, reached)) if limit.in_bytes else reached
+        if not limit.in_bytes:
+            return leaps(limit.amount, stretches)
+        return exact_leaps(limit.amount, stretches, partial(self.exact, reader, unread))
 
     def stretches(
         self, reader: BulkReader, unread: Mapping[str, Unread], limit: BatchLimit, total: int
@@ -109,24 +111,20 @@ class BatchLimiter:
         return self._stretches.read(reader, unread, limit, total)
 
     def exact(
-        self,
-        reader: BulkReader,
-        unread: Mapping[str, Unread],
-        stretches: Mapping[str, Stretch],
-        reached: Collection[str],
+        self, reader: BulkReader, unread: Mapping[str, Unread], stretches: Mapping[str, Stretch]
     ) -> dict[str, Stretch]:
-        """Return the stretches for a limit of bytes, with the exact bytes before the first mark of those `reached`.
+        """Return the stretches for a limit of bytes, with the exact bytes before their first mark.
 
         The marks tell them only from the mark before the first unread message on. The messages that this reads are
         read ahead.
         """
         heads = {}
-        for name in reached:
+        for name, stretch in stretches.items():
             whole = self._unread_range(reader, name, unread[name])
-            first = stretches[name].marks
-            rows = max(1, int(first.counts[0]) - stretches[name].received)
+            first = stretch.marks
+            rows = max(1, int(first.counts[0]) - stretch.received)
             heads[name] = replace(whole, upto=int(first.sequences[0]), rows=rows)
-        known = dict(stretches)
+        known = {}
         for name, ahead in self.scan.read_all(reader, heads).items():
             self._ahead[name, unread[name].state.created_at] = ahead
             numbers, sizes = replace(heads[name], ahead=ahead).known()

@@ -7,7 +7,7 @@ older. The rest of the batch, about a thousand messages of each queue, is shared
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -83,4 +83,21 @@ def leaps(limit: int, stretches: Mapping[str, Stretch]) -> dict[str, Leap]:
         at = int(np.searchsorted(stretch.marks.sequences, time, "right"))
         if at:
             reached[name] = stretch.leap_to(at)
+    return reached
+
+
+def exact_leaps(
+    limit: int, stretches: Mapping[str, Stretch], exact: Callable[[Mapping[str, Stretch]], Mapping[str, Stretch]]
+) -> dict[str, Leap]:
+    """Return the leaps of a batch of at most `limit` bytes. The bytes before the first mark of each queue are exact.
+
+    `exact` returns stretches with these bytes. They are fewer than those of the marks, so more queues may reach a mark
+    with them, and `exact` is called again for these.
+    """
+    known, asked = dict(stretches), set[str]()
+    reached = leaps(limit, known)
+    while new := reached.keys() - asked:
+        known.update(exact({name: stretches[name] for name in new}))
+        asked |= new
+        reached = leaps(limit, known)
     return reached

@@ -16,6 +16,11 @@ def numbered(i: int) -> Message:
     return Message({"number": i, "text": "x" * 170}, id=f"m-{i}", headers={"region": ("eu", "us")[i % 2], "attempt": i})
 
 
+def uneven(i: int) -> Message:
+    """The i-th message, of 3 to 1,602 bytes."""
+    return Message(b"x" * (3 + i * i * 37 % 1_600))
+
+
 def bury(
     broker: Broker,
     count: int,

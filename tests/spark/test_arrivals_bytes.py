@@ -11,7 +11,6 @@ import redis
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rqttl import Message
 from rqttl.protocol.keys import LOG, Keyspace
 from spark_connectors.options.options import Options
 from spark_connectors.ranges import Range
@@ -22,9 +21,9 @@ from spark_connectors.stream.unread import BatchLimit
 from tests.contract.clocked import Clocked
 from tests.servers import Server
 from tests.spark.following import Follow, again, planners
-from tests.spark.letters import bury, numbered
+from tests.spark.letters import bury, numbered, uneven
 
-DEAD, MAILS = "orders/dead", "mails/dead"
+DEAD, MAILS, SMS = "orders/dead", "mails/dead", "sms/dead"
 PATTERN = {"queuePattern": "#/dead"}
 SHARES = ("time", "equal")
 Sizes = dict[str, list[tuple[str, int]]]
@@ -33,11 +32,6 @@ Sizes = dict[str, list[tuple[str, int]]]
 @pytest.fixture
 def follow(server: Server) -> Follow:
     return planners(server.url)
-
-
-def uneven(i: int) -> Message:
-    """A message of 3 to 1,600 bytes."""
-    return Message(b"x" * (3 + i * i * 37 % 1_600))
 
 
 def bury_slowly(clocked: Clocked, count: int, into: str = DEAD, **where: Any) -> None:
@@ -88,7 +82,7 @@ def bytes_sent(client: redis.Redis, work: Callable[[], object]) -> int:
 
 
 def drop_marks(client: redis.Redis) -> None:
-    for queue in (DEAD, MAILS):
+    for queue in (DEAD, MAILS, SMS):
         client.delete(Keyspace().key(queue, "arrivals"))
 
 
@@ -109,6 +103,25 @@ def test_batches_are_those_that_a_read_of_everything_would_make(
     drop_marks(client)
     assert found == batches(client, follow, limit, share)
     assert 2 < len(found) < 5
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_queues_that_reach_a_mark_only_by_the_exact_bytes_of_others_leave_no_batch_short(
+    restarted: bool, clocked: Clocked, client: redis.Redis, follow: Follow
+) -> None:
+    # the queues have bursts of 500 at different rates, so their marks lie at different times
+    rates = {DEAD: (18, 20), MAILS: (12, 31), SMS: (9, 47)}
+    bursts = sorted((i * every, queue, i) for queue, (count, every) in rates.items() for i in range(count))
+    for at, queue, i in bursts:
+        clocked.go_to(at)
+        bury(clocked, 500, into=queue, source=queue.partition("/")[0], first=500 * i, make=uneven)
+    limit = BatchLimit(5_800_000, in_bytes=True)
+
+    found = batches(client, follow, limit, "time", restarted=restarted)
+
+    drop_marks(client)
+    assert found == batches(client, follow, limit, "time")
+    assert [cost(batch) > limit.amount - 2_000 for batch in found] == [True, True, False]
 
 
 @pytest.mark.parametrize("share, limit", [("time", 16_000_000), ("equal", 16_000_000), ("equal", 19_000)])

@@ -12,11 +12,14 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StringType, StructField, StructType, TimestampType
 
 from rqttl import Broker
+from spark_connectors.errors import Unreachable
 from spark_connectors.source import RqttlDataSource
 from tests.spark.letters import bury
 from tests.spark.loading import Loader
 
 QUEUE_ONLY = StructType([StructField("queue", StringType())])
+NOBODY = "redis://127.0.0.1:1"
+MESSAGE = StructType([StructField("message_id", StringType()), StructField("body", StringType())])
 
 
 @pytest.fixture
@@ -77,16 +80,20 @@ def test_a_mistake_in_an_option_of_a_stream_is_told_by_load(
     assert told in str(caught.value)
 
 
-@pytest.mark.parametrize("given", [{"password": "c4n4ry"}, {"url": "redis://:c4n4ry@localhost"}])
+@pytest.mark.parametrize("given", [{"url": NOBODY, "password": "c4n4ry"}, {"url": "redis://:c4n4ry@127.0.0.1:1"}])
 def test_a_password_in_an_option_is_warned_about_without_the_password(
     given: dict[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING, "spark_connectors"):
         RqttlDataSource({"queues": "a", **given}).reader(QUEUE_ONLY)
         RqttlDataSource({"queues": "a", **given}).streamReader(QUEUE_ONLY)
+        to = RqttlDataSource({"queue": "a", "connectRetries": "0", **given})
+        for writer in (to.writer, to.streamWriter):
+            with pytest.raises(Unreachable):
+                writer(MESSAGE, overwrite=False)
 
     warnings = [record.getMessage() for record in caplog.records]
-    assert len(warnings) == 2
+    assert len(warnings) == 4
     assert all("over Spark Connect" in text and "passwordFile" in text for text in warnings)
     assert "c4n4ry" not in caplog.text
 

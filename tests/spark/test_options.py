@@ -323,6 +323,7 @@ def test_a_mistake_in_a_read_that_may_be_a_stream_is_told_as_itself(texts: dict[
     ("stream", "maxOffsetsPerTrigger", "maxEntriesPerTrigger"), ("batch", "minPartitions", "numPartitions"),
     ("batch", "startingOffsetsByTimestamp", "startingTimestamp"), ("write", "topic", "queue"),
     ("batch", "endingOffsetsByTimestamp", "endingTimestamp"), ("write", "kafka.bootstrap.servers", "url"),
+    ("stream", "topic", "queues"), ("batch", "topic", "queues"), ("write", "subscribe", "queue"),
 ])  # fmt: skip
 def test_a_name_of_kafka_is_answered_with_ours(use: Use, name: str, ours: str) -> None:
     with pytest.raises(UnknownOption, match=f"{name}: an option for Kafka; its counterpart here is {ours}: "):

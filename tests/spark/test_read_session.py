@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from typing import Any
 
@@ -129,11 +130,17 @@ def test_json_bodies_can_be_queried(broker: Broker, load: Loader) -> None:
     assert tuple(sums.collect()[0]) == (45, 11)
 
 
-def test_a_view_in_sql_reads_too(spark: SparkSession, redis_url: str, broker: Broker) -> None:
-    bury(broker, 12)
+def test_threads_may_query_a_view_in_sql_at_the_same_time(spark: SparkSession, redis_url: str, broker: Broker) -> None:
+    bury(broker, 1_200)
     spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW letters USING rqttl OPTIONS (url '{redis_url}', queues 'orders/dead')")
+    query = (
+        "SELECT count(DISTINCT message_id) AS n FROM letters WHERE reason = 'maxlen' AND substring(message_id, -1) = "
+    )
 
-    assert spark.sql("SELECT count(*) AS n FROM letters WHERE reason = 'maxlen'").collect()[0].n == 12
+    with ThreadPoolExecutor(4) as pool:
+        counts = list(pool.map(lambda i: spark.sql(f"{query} '{i % 10}'").collect()[0].n, range(8)))
+
+    assert counts == [120] * 8
 
 
 def test_load_takes_the_queues_as_its_path(load: Loader, broker: Broker) -> None:

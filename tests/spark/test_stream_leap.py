@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_connectors.read.arrivals import Marks, Tally
-from spark_connectors.stream.leap import Leap, Stretch, leaps
+from spark_connectors.stream.leap import Leap, Stretch, exact_leaps, leaps
 from spark_connectors.stream.time_share import ReadAhead, TimeShare, UnreadRange
 
 Taken = list[tuple[int, str]]
@@ -100,6 +100,23 @@ def test_nothing_is_known_beyond_marks_that_were_cut_off() -> None:
     marks = Marks.of([(10, Tally(10)), (20, Tally(20))], complete=False)
 
     assert leaps(10**9, {"a": Stretch(0, 0, 1_000, marks)}) == {"a": Leap(20, 0, 20, 20)}
+
+
+def test_exact_bytes_of_a_queue_let_another_one_reach_a_mark_with_its_own_exact_bytes() -> None:
+    marks = {"a": Marks.of([(10, Tally(1)), (40, Tally(2))]), "b": Marks.of([(50, Tally(1))])}
+    rough = {
+        "a": Stretch(0, 0, 3, marks["a"], np.array([100, 300, 80])),
+        "b": Stretch(0, 0, 2, marks["b"], np.array([500, 90])),
+    }
+    firsts, asked = {"a": 20, "b": 60}, list[list[str]]()
+
+    def exact(some: Mapping[str, Stretch]) -> dict[str, Stretch]:
+        asked.append(sorted(some))
+        return {name: stretch.with_first(firsts[name]) for name, stretch in some.items()}
+
+    assert leaps(900, rough).keys() == {"a"}
+    assert exact_leaps(900, rough, exact) == {"a": Leap(40, 0, 2, 320), "b": Leap(50, 0, 1, 60)}
+    assert asked == [["a"], ["b"]]
 
 
 def test_without_losses_each_batch_is_full_and_few_messages_are_read_twice() -> None:

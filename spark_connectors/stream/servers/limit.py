@@ -15,7 +15,7 @@ from spark_connectors.read.positions import QueuePosition
 from spark_connectors.redis.bulk_reader import BulkReader
 from spark_connectors.redis.digits import Array
 from spark_connectors.stream.batch_limiter import BatchLimiter, serve
-from spark_connectors.stream.leap import Leap, Stretch, leaps
+from spark_connectors.stream.leap import Leap, Stretch, exact_leaps, leaps
 from spark_connectors.stream.limits import FairShare, ReadRequest, ReadResult
 from spark_connectors.stream.servers.offset import NO_QUEUE, QueueOfServer
 from spark_connectors.stream.time_share import PageRequest, ReadAhead, TimeShare, UnreadRange
@@ -98,16 +98,19 @@ class SharedLimit:
             with self._guard(server):
                 of_server = part.limiter.stretches(part.reader, part.unread, limit, total)
             stretches.update({_joined(server, queue): stretch for queue, stretch in of_server.items()})
-        reached = leaps(limit.amount, stretches)
         if not limit.in_bytes:
-            return reached
+            return leaps(limit.amount, stretches)
+        return exact_leaps(limit.amount, stretches, self._exact)
+
+    def _exact(self, stretches: Mapping[str, Stretch]) -> dict[str, Stretch]:
+        """Return the stretches with the exact bytes before their first mark."""
+        known: dict[str, Stretch] = {}
         for server, part in self._parts.items():
-            own = {queue: stretches[_joined(server, queue)] for queue in part.unread}
-            leaping = [queue for queue in part.unread if _joined(server, queue) in reached]
+            own = {queue: stretches[name] for queue in part.unread if (name := _joined(server, queue)) in stretches}
             with self._guard(server):
-                exact = part.limiter.exact(part.reader, part.unread, own, leaping)
-            stretches.update({_joined(server, queue): stretch for queue, stretch in exact.items()})
-        return leaps(limit.amount, stretches)
+                exact = part.limiter.exact(part.reader, part.unread, own)
+            known.update({_joined(server, queue): stretch for queue, stretch in exact.items()})
+        return known
 
     def _share_equally(self, limit: BatchLimit, next_queue: QueueOfServer) -> tuple[Ends, QueueOfServer]:
         scans = {}
