@@ -17,7 +17,7 @@ from typing import Any
 from rqttl.delivery import config_of, parcel
 from rqttl.options import QueueOptions
 from rqttl.worker import board as boards
-from rqttl.worker import frames
+from rqttl.worker import frames, groups
 from rqttl.worker.crew import Crew
 from rqttl.worker.outcomes import Outcome
 from rqttl.worker.places import Place, Task
@@ -56,6 +56,7 @@ class ChildProcess(Place):
         self.began = time.time()
         self._crew = crew
         self._wants_write = wants_write
+        self._runs_commands = bool(setup["exec"])
         self._known: dict[int, tuple[QueueOptions, int]] = {}
         self._reader = frames.FrameReader()
         self._out = bytearray()
@@ -124,10 +125,14 @@ class ChildProcess(Place):
     def carry_out(self, step: Step, key: int) -> None:
         """Take a step against a handler that takes too long."""
         if step is Step.CANCEL:
-            self._send(frames.pack(frames.CANCEL, key))
+            self.cancel(key)
             return
         logger.warning("child %d: a handler takes too long; %s", self.pid, "TERM" if step is Step.TERM else "KILL")
         self.signal(signal.SIGTERM if step is Step.TERM else signal.SIGKILL)
+
+    def cancel(self, key: int) -> None:
+        """See `Place`."""
+        self._send(frames.pack(frames.CANCEL, key))
 
     def signal(self, number: int) -> None:
         """Send a signal to the child and to all processes of its group."""
@@ -198,7 +203,7 @@ class ChildProcess(Place):
         elif kind == frames.UNSEEN:
             crew.unseen(self, content[0])
         elif kind == frames.READY:
-            self.slots, self.cancels, self.source = content
+            self.slots, self.cancel_grace, self.source = content
         elif kind == frames.BROKEN:
             self.broken = content[0]
 
@@ -211,6 +216,8 @@ class ChildProcess(Place):
             self.signal(signal.SIGKILL)
             code = self._process.wait()
         self.signal(signal.SIGKILL)
+        if self._runs_commands:
+            groups.kill_session(self.pid)  # commands have groups of their own
         if code >= 0:
             return f"the child process ended with exit code {code}"
         with suppress(ValueError):

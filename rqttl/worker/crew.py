@@ -215,7 +215,7 @@ class Crew:
         if task.begun_at is None:
             return False
         if self.timeout is not None:
-            task.deadline = self._deadlines[task] = Deadline(task.begun_at + self.timeout, task.place.cancels)
+            task.deadline = self._deadlines[task] = Deadline(task.begun_at + self.timeout, task.place.cancel_grace)
         [age] = task.source.in_queue([task.delivery])
         self.counters.begun(task.source.queue, age - (self.clock() - task.begun_at))
         return True

@@ -31,7 +31,8 @@ class HandlerNotLoaded(Exception):
 class Handler:
     """A loaded handler: the call with a delivery, its kind, its end, and the folder or file of its source.
 
-    `settles` is true if the user's code gets the delivery, so it may settle the message itself.
+    `settles` is true if the user's code gets the delivery, so it may settle the message itself. `end` lets the work for
+    one delivery end, within `end_grace` seconds; without it that is impossible. `kill` ends all such work at once.
     """
 
     call: Callable[[Delivery], Any]
@@ -39,6 +40,9 @@ class Handler:
     close: Callable[[], object]
     source: str
     settles: bool = False
+    end: Callable[[Delivery], object] | None = None
+    end_grace: float | None = None
+    kill: Callable[[], object] = lambda: None
 
 
 def load(name: str, *, with_delivery: bool) -> Handler:

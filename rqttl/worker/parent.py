@@ -25,14 +25,15 @@ from rqttl.runtime.memory import resident_bytes
 from rqttl.store.driver import driver_of
 from rqttl.text import plural
 from rqttl.types import RunCounts
-from rqttl.worker import command, loading, metrics, settings
+from rqttl.worker import metrics, settings
 from rqttl.worker.counters import Counters
 from rqttl.worker.crew import Crew
+from rqttl.worker.ending import end_commands
 from rqttl.worker.fetcher import Fetcher
 from rqttl.worker.health import Answer, HealthServer, Signs, judgement
 from rqttl.worker.keeper import Keeper
 from rqttl.worker.loading import HandlerNotLoaded
-from rqttl.worker.local import LocalPlace
+from rqttl.worker.local import LocalPlace, handler_for
 from rqttl.worker.nursery import Nursery, Waker
 from rqttl.worker.pace import Pace
 from rqttl.worker.rotation import selected
@@ -90,7 +91,7 @@ class Worker:
         self._sources: dict[str, Source] = {}
         self._waker = Waker()
         self._stop_asked_at: float | None = None
-        self._quiet = self._now = self._has_fetched = self._has_run = False
+        self._quiet = self._now = self._kill = self._has_fetched = self._has_run = False
         self._error: BaseException | None = None
         self._crew = Crew(
             self.counters, Pace(picked.prefetch), picked.retries, picked.timeout, self._notify_keeper,
@@ -133,8 +134,10 @@ class Worker:
     def stop(self) -> None:
         """Fetch no more, give back the messages that no handler has begun, and end when the handlers have ended.
 
-        After `grace` the worker ends them, and gives their messages back. A second call does that at once.
+        After `grace` the worker ends them, and gives their messages back. A second call does that at once. Commands get
+        SIGTERM then, and SIGKILL after 5 s (`TERM_GRACE`) or at a third call.
         """
+        self._kill = self._now
         if self._stop_asked_at is None:
             self._stop_asked_at = time.monotonic()
         else:
@@ -182,7 +185,7 @@ class Worker:
         picked = self._settings
         if picked.processes == 0:
             try:
-                self._local = LocalPlace(self._crew, self._handler(), picked.threads, picked.asyncio, self._broker)
+                self._local = LocalPlace(self._crew, handler_for(picked), picked.threads, picked.asyncio, self._broker)
             except HandlerNotLoaded as error:
                 raise InvalidInput(str(error)) from error
             self._crew.places.append(self._local)
@@ -248,8 +251,12 @@ class Worker:
         self._fetcher.stop.ask()
         self._crew.stop()
         self._nursery.end()
+        if self._settings.exec is not None:
+            end_commands(self._crew, self._nursery, lambda: self._kill)
         if not self._crew.is_idle:
             self._nursery.kill(STOPPED)
+            if self._local is not None:
+                self._local.kill()
         while not self._nursery.is_empty:
             self._nursery.turn(time.monotonic(), SIGN_EVERY)
         self._crew.give_up(STOPPED)
@@ -270,14 +277,6 @@ class Worker:
             logger.info("the worker has ended: handled %d, failed %d", self.counters.handled, self.counters.failed)
 
     # Parts
-
-    def _handler(self) -> loading.Handler:
-        picked = self._settings
-        if picked.exec is not None:
-            return command.handler(picked.exec)
-        if picked.function is not None:
-            return loading.of_function(picked.function, "call", with_delivery=picked.delivery)
-        return loading.load(picked.call or "", with_delivery=picked.delivery)
 
     def _setup(self) -> dict[str, Any]:
         picked = self._settings

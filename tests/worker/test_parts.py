@@ -18,7 +18,7 @@ from rqttl.worker.counters import Counters
 from rqttl.worker.outcomes import ACK, Outcome, RetryPolicy, of_error, settlement
 from rqttl.worker.pace import Pace
 from rqttl.worker.rotation import Rotation
-from rqttl.worker.supervision import Backoff, Deadline, Restarts, Step, with_jitter
+from rqttl.worker.supervision import CANCEL_GRACE, COMMAND_GRACE, Backoff, Deadline, Restarts, Step, with_jitter
 from rqttl.worker.vitals import Vitals
 
 pytestmark = pytest.mark.once
@@ -182,11 +182,13 @@ def test_a_child_that_ends_early_again_and_again_is_started_ever_more_slowly() -
 
 
 def test_a_handler_that_takes_too_long_meets_one_step_after_the_other() -> None:
-    deadline = Deadline(10.0, cancels=False)
+    deadline = Deadline(10.0, None)
     assert [deadline.due(now) for now in (9.9, 10.0, 10.1, 15.0, 16.0)] == [None, Step.TERM, None, Step.KILL, None]
-    coroutine = Deadline(10.0, cancels=True)
+    coroutine = Deadline(10.0, CANCEL_GRACE)
     assert [coroutine.due(now) for now in (10.0, 10.2, 10.5, 15.0)] == [Step.CANCEL, None, Step.TERM, Step.KILL]
     assert coroutine.next_at is None
+    command = Deadline(10.0, COMMAND_GRACE)
+    assert [command.due(now) for now in (10.0, 15.0, 15.9, 16.0, 17.0)] == [Step.CANCEL, None, None, Step.KILL, None]
 
 
 def test_pauses_while_redis_is_away_double_and_are_random() -> None:

@@ -72,6 +72,10 @@ def worker(
     SIGTERM, SIGHUP or Ctrl-C ends a worker: it gives back messages that no
     handler has begun, and waits for the others for --grace. A second signal
     ends it at once. SIGTSTP ends only the fetching.
+
+    A command that has to end, at its --timeout or with the worker, gets
+    SIGTERM, and SIGKILL 5 s later (or after its lease, if that is shorter).
+    A third signal to the worker kills it at once.
     """
     from rqttl.worker.parent import Worker
 
