@@ -30,7 +30,7 @@ from rqttl.worker.counters import Counters
 from rqttl.worker.crew import Crew
 from rqttl.worker.ending import end_commands
 from rqttl.worker.fetcher import Fetcher
-from rqttl.worker.health import Answer, HealthServer, Signs, judgement
+from rqttl.worker.health import SIGN_EVERY, Answer, HealthServer, Signs, judgement
 from rqttl.worker.keeper import Keeper
 from rqttl.worker.loading import HandlerNotLoaded
 from rqttl.worker.local import LocalPlace, handler_for
@@ -50,8 +50,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("rqttl.worker")
 
-#: Seconds between two signs of life for systemd and `health_file`.
-SIGN_EVERY = 5.0
 #: The text of a failure whose handler the worker has ended at its own end.
 STOPPED = "the worker stopped before the handler ended"
 #: Seconds that the local handlers get to end after `grace`.
@@ -222,9 +220,10 @@ class Worker:
         next_sign, ends_at, announced, quiet, recalled = 0.0, 0.0, False, False, False
         while not self._nursery.broken:
             now = self._turned_at = time.monotonic()
-            if now >= next_sign and not self.vitals().trouble():
-                next_sign = now + SIGN_EVERY
-                self._signs.alive()
+            if now >= next_sign:
+                next_sign = now + self._signs.every
+                if not self.vitals().trouble():
+                    self._signs.alive()
             if not announced and self._nursery.ready == self._nursery.number:
                 announced = True
                 self._signs.notify("READY=1")
@@ -237,6 +236,7 @@ class Worker:
             if self._stop_asked_at is not None and not recalled:
                 recalled, ends_at = True, now + self._settings.grace
                 logger.info("stopping: %s at work", plural(len(self._crew.running()), "message"))
+                self._signs.stopping()
                 self._crew.stop()
             ended = self._has_fetched and self._crew.is_idle
             if ended and (not self._quiet or self._stop_asked_at is not None):
@@ -244,10 +244,11 @@ class Worker:
             if recalled and (self._now or now >= ends_at):
                 logger.warning("the worker ends %s", plural(len(self._crew.running()), "handler"))
                 return
-            self._nursery.turn(now, max(0.0, ends_at - now) if recalled else SIGN_EVERY)
+            self._nursery.turn(now, max(0.0, min(next_sign, ends_at if recalled else next_sign) - now))
 
     def _finish(self) -> None:
         """End the children, and settle what is left."""
+        self._signs.stopping()
         self._fetcher.stop.ask()
         self._crew.stop()
         self._nursery.end()

@@ -15,6 +15,7 @@ from rqttl.worker import frames, settings
 from rqttl.worker.attention import PERIOD, PROOF, TURN, Attention, period
 from rqttl.worker.board import KEYS
 from rqttl.worker.counters import Counters
+from rqttl.worker.health import SIGN_EVERY, Signs, watchdog_interval
 from rqttl.worker.outcomes import ACK, Outcome, RetryPolicy, of_error, settlement
 from rqttl.worker.pace import Pace
 from rqttl.worker.rotation import Rotation
@@ -263,6 +264,34 @@ def test_a_worker_is_ready_only_if_it_can_handle_messages_now(changes: dict[str,
 
 def test_a_full_worker_needs_no_claim_to_be_ready() -> None:
     assert vitals(answered=1000.0, is_full=True).obstacle() == ""
+
+
+@pytest.mark.parametrize(
+    "variables, seconds, warning",
+    [
+        ({}, None, ""),
+        ({"WATCHDOG_PID": "7"}, None, ""),
+        ({"WATCHDOG_USEC": "30000000"}, 30.0, ""),
+        ({"WATCHDOG_USEC": "1", "WATCHDOG_PID": "7"}, 1e-6, ""),
+        ({"WATCHDOG_USEC": "30000000", "WATCHDOG_PID": "8"}, None, ""),
+        *[
+            ({"WATCHDOG_USEC": value}, None, "WATCHDOG_USEC")
+            for value in ("", "0", "-1", "5s", "1.5", str(2**64 - 1), "٣")
+        ],
+        *[({"WATCHDOG_USEC": "1", "WATCHDOG_PID": value}, None, "WATCHDOG_PID") for value in ("", "0", "me")],
+    ],
+)
+def test_the_interval_of_the_watchdog_is_read_as_systemd_says(
+    caplog: pytest.LogCaptureFixture, variables: dict[str, str], seconds: float | None, warning: str
+) -> None:
+    assert watchdog_interval(variables, 7) == seconds
+    assert [record.getMessage().split(":")[0] for record in caplog.records] == [warning] * bool(warning)
+
+
+@pytest.mark.parametrize("microseconds, seconds", [("3000000", 1.0), ("600000000", SIGN_EVERY), (None, SIGN_EVERY)])
+def test_signs_of_life_come_at_half_the_interval_at_most(microseconds: str | None, seconds: float) -> None:
+    variables = {} if microseconds is None else {"WATCHDOG_USEC": microseconds}
+    assert Signs(None, variables).every == pytest.approx(seconds)
 
 
 # Counters and settings
