@@ -200,7 +200,10 @@ def load(setup: Mapping[str, Any]) -> Handler:
     sys.path.extend(place for place in setup["path"] if place not in sys.path)
     if setup["exec"]:
         return command.handler(setup["exec"])
-    return loading.load(setup["call"], with_delivery=setup["delivery"])
+    handler = loading.load(setup["call"], with_delivery=setup["delivery"])
+    if setup["reload"] and not handler.source:
+        raise HandlerNotLoaded(f"reload: {setup['call']}, the function of `call`, has no source file")
+    return handler
 
 
 def main() -> None:

@@ -312,5 +312,7 @@ def hands_for(
     if not handler.is_async:
         return ThreadHands(handler, threads or coroutines or 1, reports)
     if threads is not None:
-        raise HandlerNotLoaded("--call: a coroutine function needs --asyncio, not --threads")
+        raise HandlerNotLoaded(
+            "threads: the function of `call` is a coroutine function: `asyncio` is the number of these"
+        )
     return LoopHands(handler, coroutines or COROUTINES, reports)

@@ -126,16 +126,16 @@ def _no_end() -> None:
 
 
 def _not_loaded(name: str, error: BaseException) -> HandlerNotLoaded:
-    return HandlerNotLoaded(f"--call {name}: {type(error).__name__}: {error}".replace("\n", " "))
+    return HandlerNotLoaded(f"call: {name}: {type(error).__name__}: {error}".replace("\n", " "))
 
 
 def _check_callable(function: Any, name: str) -> None:
     if not callable(function):
-        raise HandlerNotLoaded(f"--call {name}: expected a function, got {type(function).__name__}")
+        raise HandlerNotLoaded(f"call: {name}: expected a function, got {type(function).__name__}")
     for kind in (function, getattr(function, "__call__", None)):  # noqa: B004  # asks for its kind
         if inspect.isgeneratorfunction(kind) or inspect.isasyncgenfunction(kind):
             raise HandlerNotLoaded(
-                f"--call {name}: expected a function, got one that yields: its work would not be done"
+                f"call: {name}: expected a function, got one that yields: its work would not be done"
             )
 
 

@@ -281,7 +281,7 @@ class Worker:
 
     def _setup(self) -> dict[str, Any]:
         picked = self._settings
-        names = ("call", "exec", "delivery", "threads", "asyncio", "max_messages", "max_memory", "max_age")
+        names = ("call", "exec", "delivery", "reload", "threads", "asyncio", "max_messages", "max_memory", "max_age")
         return {**{name: getattr(picked, name) for name in names}, "path": [place for place in sys.path if place]}
 
     def _source(self, queue: str) -> Source:

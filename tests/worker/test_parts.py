@@ -318,12 +318,17 @@ def test_counters_show_all_that_a_collector_needs() -> None:
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({}, "call, exec: give one"),
-        ({"call": "m:f", "exec": "true"}, "call, exec: give one"),
+        ({}, "call: expected this or `exec`, got none"),
+        ({"call": "m:f", "exec": "true"}, "call: expected this or `exec`, got both"),
         ({"call": "no name"}, "call: expected package.module:name"),
         ({"call": lambda value: value}, "can import by its name"),
-        ({"call": "m:f", "threads": 1, "asyncio": 1}, "threads, asyncio"),
-        ({"call": "m:f", "processes": 0, "timeout": "1s"}, "timeout: it needs child processes"),
+        ({"call": "m:f", "threads": 1, "asyncio": 1}, "asyncio: it has no effect beside `threads`"),
+        *[({"call": "m:f", "processes": 0, name: value}, f"{name}: it needs child processes, and `processes` is 0")
+          for name, value in {"timeout": "1s", "max_messages": 1, "max_memory": "1G", "reload": True}.items()],
+        *[({"exec": "true", name: value}, f"{name}: it has no effect beside `exec`")
+          for name, value in {"delivery": True, "reload": True, "asyncio": 2}.items()],
+        ({"call": "m:f", "burst": True, "idle_exit": "1s"}, "idle_exit: it has no effect beside `burst`"),
+        ({"call": "m:f", "retry_delay": "1h", "retry_max": "9m"}, "expected 9m at most, which is `retry_max`, got 1h"),
         ({"call": "m:f", "max_memory": "much"}, "max_memory: expected bytes"),
         ({"call": "m:f", "health": "nine"}, "health: expected HOST:PORT"),
         ({"call": "m:f", "retry_jitter": 2}, "retry_jitter: expected"),
@@ -360,6 +365,12 @@ def test_a_worker_runs_once() -> None:
         worker.run()
         with pytest.raises(InvalidInput, match="it has run already; make another one"):
             worker.run()
+
+
+def test_the_longest_pause_is_never_shorter_than_the_first_without_a_word_of_the_user() -> None:
+    assert settings.read("q", {"call": "m:f"}).retries == RetryPolicy(1_000, 600_000, 0.2)
+    assert settings.read("q", {"call": "m:f", "retry_delay": "1h"}).retries == RetryPolicy(3_600_000, 3_600_000, 0.2)
+    assert settings.read("q", {"call": "m:f", "retry_max": "500ms"}).retries.pause(1, lambda: 0.0) == 500
 
 
 def test_settings_read_sizes_patterns_and_weights() -> None:
