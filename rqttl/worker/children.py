@@ -28,6 +28,8 @@ logger = logging.getLogger("rqttl.worker")
 _CHUNK = 1 << 18
 #: Bytes that wait for a child above which it gets no further message.
 BUFFERED = 1 << 22
+#: The number of versions of options that a child knows at most. Workers for months meet many queues.
+KNOWN = 1000
 #: Seconds that a process has to end after the end of its socket.
 LAST = 2.0
 
@@ -163,7 +165,12 @@ class ChildProcess(Place):
                 self._wants_write()
 
     def _introduce(self, options: QueueOptions, packed: list[bytes]) -> tuple[QueueOptions, int]:
-        """Tell the child the options of a queue. All messages of one version of the options share the object."""
+        """Tell the child the options of a queue. All messages of one version of the options share the object.
+
+        Beyond `KNOWN` the numbers begin again, and each takes the place of an older one in the child, too.
+        """
+        if len(self._known) >= KNOWN:
+            self._known.clear()
         number = len(self._known)
         packed.append(frames.pack(frames.QUEUE, number, options.queue, options.as_json()))
         known = self._known[id(options)] = options, number

@@ -176,8 +176,7 @@ class Worker:
             raise InvalidInput(self._nursery.broken)
         if self._error is not None:
             raise self._error
-        lost = sum(number for key, number in self.counters.snapshot().messages.items() if key[1] == "lost")
-        return RunCounts(self.counters.handled, self.counters.failed, lost, 0)
+        return RunCounts(self.counters.handled, self.counters.failed, self.counters.lost, 0)
 
     def _begin(self, stack: ExitStack) -> None:
         picked = self._settings
@@ -296,7 +295,7 @@ class Worker:
         if not self._settings.patterns:
             return self._settings.queues
         existing = queue_names(self._driver.perform(flows.members(self._driver.keyspace)))
-        forget(self._sources, set(existing))
+        forget(self._sources, {*existing, *self._settings.queues}, self.counters)
         return selected(self._settings.queues, existing)
 
     def _check_queues(self) -> None:

@@ -297,6 +297,26 @@ def test_signs_of_life_come_at_half_the_interval_at_most(microseconds: str | Non
 # Counters and settings
 
 
+def test_counters_of_deleted_queues_go_and_those_of_others_and_all_sums_stay() -> None:
+    counters = Counters()
+    for queue in ("gone", "lives", "works"):
+        counters.begun(queue, 0.5)
+        counters.ended(queue, 0.02)
+        counters.settled(queue, "ack")
+        counters.settled(queue, "lost")
+        counters.acked(queue, [0.5], [1.0])
+    counters.begun("works", 0.5)
+
+    counters.keep({"lives", "other"})
+
+    snapshot = counters.snapshot()
+    assert {queue for queue, _ in snapshot.messages} == {"lives", "works"}
+    for series in (snapshot.handling, snapshot.waiting, snapshot.running, snapshot.leases_lost):
+        assert set(series) == {"lives", "works"}
+    assert snapshot.messages["lives", "ack"] == 2
+    assert (counters.handled, counters.lost) == (6, 3)
+
+
 def test_counters_show_all_that_a_collector_needs() -> None:
     counters = Counters()
     counters.begun("q", 0.5)
