@@ -54,6 +54,8 @@ class ChildProcess(Place):
         self.quit_at: float | None = None
         #: True after the end of a handler. The death of such a child is not an early one.
         self.has_finished = False
+        #: The time since which the process is known to be stopped (SIGSTOP); `None` while it goes on.
+        self.stopped_since: float | None = None
         #: The time of its start, as files have it.
         self.began = time.time()
         self._crew = crew
@@ -89,7 +91,8 @@ class ChildProcess(Place):
     @property
     def takes(self) -> bool:
         """See `Place`."""
-        return self.is_ready and not self.retiring and self.quit_at is None and len(self._out) < BUFFERED
+        is_free = self.stopped_since is None and len(self._out) < BUFFERED
+        return self.is_ready and not self.retiring and self.quit_at is None and is_free
 
     @property
     def has_output(self) -> bool:
@@ -140,6 +143,12 @@ class ChildProcess(Place):
         """Send a signal to the child and to all processes of its group."""
         with suppress(ProcessLookupError, PermissionError):  # the group has ended
             os.killpg(self.pid, number)
+
+    def look_whether_stopped(self, now: float) -> bool:
+        """Ask the system if the process is stopped. Returns True if that has changed."""
+        before, is_stopped = self.stopped_since, _is_stopped(self.pid)
+        self.stopped_since = None if not is_stopped else now if before is None else before
+        return (before is None) == is_stopped
 
     def flush(self) -> None:
         """Send bytes that wait, as far as there is room."""
@@ -230,3 +239,12 @@ class ChildProcess(Place):
         with suppress(ValueError):
             return f"the child process was ended by {signal.Signals(-code).name}"
         return f"the child process was ended by signal {-code}"
+
+
+def _is_stopped(pid: int) -> bool:
+    """Return True if a child process of this one is stopped. Its end stays to be asked for."""
+    if not hasattr(os, "waitid"):  # macOS before Python 3.13
+        return False
+    with suppress(ChildProcessError):  # it has ended
+        return os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
+    return False

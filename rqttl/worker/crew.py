@@ -120,6 +120,8 @@ class Crew:
                 rooms[place] -= number
             if not self._backlog:
                 self._waits_since = None
+            elif self._waits_since is None:
+                self._waits_since = self.clock()
             for place, tasks in parts.items():
                 place.take(tasks)
             if parts:
@@ -257,8 +259,6 @@ class Crew:
             back = [place.tasks.pop(key) for key in keys if key in place.tasks]
             self._backlog.extendleft(reversed(back))
             self.share_out()
-            if self._backlog and self._waits_since is None:
-                self._waits_since = self.clock()
         self.freed.notify()
         self.on_change()
 
