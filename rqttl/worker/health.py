@@ -103,17 +103,17 @@ def watchdog_interval(environment: Mapping[str, str], pid: int) -> float | None:
 
     The rules are those of sd_watchdog_enabled(3). The log tells a wrong value.
     """
-    wanted, of = environment.get("WATCHDOG_USEC"), environment.get("WATCHDOG_PID", str(pid))
-    if wanted is None:
+    interval, owner = environment.get("WATCHDOG_USEC"), environment.get("WATCHDOG_PID", str(pid))
+    if interval is None:
         return None
-    for name, value, most in (("WATCHDOG_USEC", wanted, _FOREVER - 1), ("WATCHDOG_PID", of, 2**31 - 1)):
+    for name, value, most in (("WATCHDOG_USEC", interval, _FOREVER - 1), ("WATCHDOG_PID", owner, 2**31 - 1)):
         if not (value.isascii() and value.isdigit() and 0 < int(value) <= most):
             logger.warning(
                 "%s: expected a whole number from 1 to %d, got %s; systemd gets no sign of life", name, most,
                 format_value(value),
             )  # fmt: skip
             return None
-    return int(wanted) / 1e6 if int(of) == pid else None
+    return int(interval) / 1e6 if int(owner) == pid else None
 
 
 class Signs:
