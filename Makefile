@@ -22,7 +22,7 @@ help:
 	@echo 'make bench-spark       the same for the Spark data source'
 	@echo 'make bench-worker      the same for workers'
 	@echo 'make bench-metrics     a scrape of 1,000 and of 20,000 queues'
-	@echo 'make bench-asyncio     the asyncio interface against the client of redis-py and the sync interface'
+	@echo 'make bench-asyncio     the asyncio interface against the client of redis-py and the sync interface; 1,000 waits'
 	@echo 'make compare           rqttl against other queues on Redis, which it installs for itself; PEERS=rq WORKLOADS=single'
 	@echo 'make bench-observing   the cost of observers, off and with OpenTelemetry'
 	@echo 'make bench-instructions BASE=v1  instructions of a message, compared with the revision v1'
@@ -89,6 +89,7 @@ bench-metrics: setup
 
 bench-asyncio: setup
 	@$(BIN)/python -m tests.bench.asynchronous
+	@$(BIN)/python -m tests.bench.waiting
 
 bench-observing: setup
 	@$(BIN)/python -m tests.bench.observing

@@ -22,7 +22,7 @@ from rqttl.protocol.commands import QueueConfig
 from rqttl.protocol.keys import Keyspace
 from rqttl.runtime.memory import resident_bytes
 from rqttl.worker import board as boards
-from rqttl.worker import command, frames, loading
+from rqttl.worker import command, frames, groups, loading
 from rqttl.worker.hands import LoopHands, Order, ThreadHands, hands_for
 from rqttl.worker.loading import Handler, HandlerNotLoaded
 from rqttl.worker.outcomes import Outcome
@@ -121,7 +121,8 @@ class LimitedLink(Link):
 
 
 def end_at_once() -> None:
-    """End this process and all others of its group."""
+    """End this process, the commands that it runs, and all others of its group."""
+    groups.end_commands()
     os.killpg(0, signal.SIGKILL)
 
 
@@ -145,7 +146,7 @@ class Child:
         if isinstance(link, LimitedLink):
             link.hands = hands
         reader = threading.Thread(target=self._read, args=[hands, link, early], daemon=True)
-        link.send(frames.pack(frames.READY, hands.slots, hands.cancels, handler.source))
+        link.send(frames.pack(frames.READY, hands.slots, hands.cancel_grace, handler.source))
         reader.start()
         hands.run()
         handler.close()
@@ -199,7 +200,10 @@ def load(setup: Mapping[str, Any]) -> Handler:
     sys.path.extend(place for place in setup["path"] if place not in sys.path)
     if setup["exec"]:
         return command.handler(setup["exec"])
-    return loading.load(setup["call"], with_delivery=setup["delivery"])
+    handler = loading.load(setup["call"], with_delivery=setup["delivery"])
+    if setup["reload"] and not handler.source:
+        raise HandlerNotLoaded(f"reload: {setup['call']}, the function of `call`, has no source file")
+    return handler
 
 
 def main() -> None:

@@ -17,7 +17,7 @@ from typing import Any
 from rqttl.delivery import config_of, parcel
 from rqttl.options import QueueOptions
 from rqttl.worker import board as boards
-from rqttl.worker import frames
+from rqttl.worker import frames, groups
 from rqttl.worker.crew import Crew
 from rqttl.worker.outcomes import Outcome
 from rqttl.worker.places import Place, Task
@@ -28,6 +28,8 @@ logger = logging.getLogger("rqttl.worker")
 _CHUNK = 1 << 18
 #: Bytes that wait for a child above which it gets no further message.
 BUFFERED = 1 << 22
+#: The number of versions of options that a child knows at most. Workers for months meet many queues.
+KNOWN = 1000
 #: Seconds that a process has to end after the end of its socket.
 LAST = 2.0
 
@@ -52,10 +54,13 @@ class ChildProcess(Place):
         self.quit_at: float | None = None
         #: True after the end of a handler. The death of such a child is not an early one.
         self.has_finished = False
+        #: The time since which the process is known to be stopped (SIGSTOP); `None` while it goes on.
+        self.stopped_since: float | None = None
         #: The time of its start, as files have it.
         self.began = time.time()
         self._crew = crew
         self._wants_write = wants_write
+        self._runs_commands = bool(setup["exec"])
         self._known: dict[int, tuple[QueueOptions, int]] = {}
         self._reader = frames.FrameReader()
         self._out = bytearray()
@@ -86,7 +91,8 @@ class ChildProcess(Place):
     @property
     def takes(self) -> bool:
         """See `Place`."""
-        return self.is_ready and not self.retiring and self.quit_at is None and len(self._out) < BUFFERED
+        is_free = self.stopped_since is None and len(self._out) < BUFFERED
+        return self.is_ready and not self.retiring and self.quit_at is None and is_free
 
     @property
     def has_output(self) -> bool:
@@ -124,15 +130,25 @@ class ChildProcess(Place):
     def carry_out(self, step: Step, key: int) -> None:
         """Take a step against a handler that takes too long."""
         if step is Step.CANCEL:
-            self._send(frames.pack(frames.CANCEL, key))
+            self.cancel(key)
             return
         logger.warning("child %d: a handler takes too long; %s", self.pid, "TERM" if step is Step.TERM else "KILL")
         self.signal(signal.SIGTERM if step is Step.TERM else signal.SIGKILL)
+
+    def cancel(self, key: int) -> None:
+        """See `Place`."""
+        self._send(frames.pack(frames.CANCEL, key))
 
     def signal(self, number: int) -> None:
         """Send a signal to the child and to all processes of its group."""
         with suppress(ProcessLookupError, PermissionError):  # the group has ended
             os.killpg(self.pid, number)
+
+    def look_whether_stopped(self, now: float) -> bool:
+        """Ask the system if the process is stopped. Returns True if that has changed."""
+        before, is_stopped = self.stopped_since, _is_stopped(self.pid)
+        self.stopped_since = None if not is_stopped else now if before is None else before
+        return (before is None) == is_stopped
 
     def flush(self) -> None:
         """Send bytes that wait, as far as there is room."""
@@ -158,7 +174,12 @@ class ChildProcess(Place):
                 self._wants_write()
 
     def _introduce(self, options: QueueOptions, packed: list[bytes]) -> tuple[QueueOptions, int]:
-        """Tell the child the options of a queue. All messages of one version of the options share the object."""
+        """Tell the child the options of a queue. All messages of one version of the options share the object.
+
+        Beyond `KNOWN` the numbers begin again, and each takes the place of an older one in the child, too.
+        """
+        if len(self._known) >= KNOWN:
+            self._known.clear()
         number = len(self._known)
         packed.append(frames.pack(frames.QUEUE, number, options.queue, options.as_json()))
         known = self._known[id(options)] = options, number
@@ -198,7 +219,7 @@ class ChildProcess(Place):
         elif kind == frames.UNSEEN:
             crew.unseen(self, content[0])
         elif kind == frames.READY:
-            self.slots, self.cancels, self.source = content
+            self.slots, self.cancel_grace, self.source = content
         elif kind == frames.BROKEN:
             self.broken = content[0]
 
@@ -211,8 +232,19 @@ class ChildProcess(Place):
             self.signal(signal.SIGKILL)
             code = self._process.wait()
         self.signal(signal.SIGKILL)
+        if self._runs_commands:
+            groups.kill_session(self.pid)  # commands have groups of their own
         if code >= 0:
             return f"the child process ended with exit code {code}"
         with suppress(ValueError):
             return f"the child process was ended by {signal.Signals(-code).name}"
         return f"the child process was ended by signal {-code}"
+
+
+def _is_stopped(pid: int) -> bool:
+    """Return True if a child process of this one is stopped. Its end stays to be asked for."""
+    if not hasattr(os, "waitid"):  # macOS before Python 3.13
+        return False
+    with suppress(ChildProcessError):  # it has ended
+        return os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
+    return False

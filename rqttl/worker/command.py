@@ -7,7 +7,6 @@ import re
 import shlex
 import shutil
 import signal
-import subprocess
 import sys
 import threading
 from collections.abc import Mapping, Sequence
@@ -16,9 +15,12 @@ from typing import IO
 
 from rqttl.checks import MAX_DESCRIPTION_BYTES
 from rqttl.decisions import Reject, Retry
-from rqttl.delivery import Delivery
+from rqttl.delivery import Delivery, lease_of
 from rqttl.errors import InvalidInput
+from rqttl.worker.groups import CommandProcess, NotStarted
 from rqttl.worker.loading import Handler
+from rqttl.worker.outcomes import HandlerStopped
+from rqttl.worker.supervision import COMMAND_GRACE, TERM_GRACE
 
 #: Exit codes of `sysexits.h`: the input is wrong for good, and a failure that ends by itself.
 EX_DATAERR, EX_TEMPFAIL = 65, 75
@@ -49,23 +51,57 @@ def split(command: str | Sequence[str]) -> list[str]:
     return words
 
 
+class Commands:
+    """Runs a command once for each message. Any thread may end one of those that run."""
+
+    def __init__(self, words: Sequence[str]) -> None:
+        self._words = words
+        self._running: dict[int, CommandProcess] = {}
+
+    def run(self, delivery: Delivery) -> None:
+        """Run the command for one message. See `run`."""
+        process = self._running[id(delivery)] = CommandProcess()
+        try:
+            run(self._words, delivery, process)
+        finally:
+            del self._running[id(delivery)]
+
+    def end(self, delivery: Delivery) -> None:
+        """Let the command of a message end: SIGTERM now, SIGKILL after `TERM_GRACE`, or after a shorter lease."""
+        process = self._running.get(id(delivery))
+        if process is not None:
+            process.end(min(TERM_GRACE, lease_of(delivery) / 1000))
+
+    def kill(self) -> None:
+        """End all commands at once."""
+        for process in list(self._running.values()):
+            process.kill()
+
+
 def handler(words: Sequence[str]) -> Handler:
     """Return the handler that runs this command once for each message."""
-    return Handler(lambda delivery: run(words, delivery), is_async=False, close=lambda: None, source="")
+    commands = Commands(words)
+    return Handler(
+        commands.run, is_async=False, close=lambda: None, source="", end=commands.end, end_grace=COMMAND_GRACE,
+        kill=commands.kill,
+    )  # fmt: skip
 
 
-def run(words: Sequence[str], delivery: Delivery) -> None:
-    """Run a command for one message. Raises the decision, or `CommandFailed`, unless the exit code is 0."""
+def run(words: Sequence[str], delivery: Delivery, process: CommandProcess | None = None) -> None:
+    """Run a command for one message. Raises the decision, or `CommandFailed`, unless the exit code is 0.
+
+    Raises `HandlerStopped` if the worker has ended the command, and the exit code decides nothing.
+    """
+    process = process or CommandProcess()
     details = {"id": delivery.id, "queue": delivery.queue, "delivery": str(delivery.delivery_count)}
     arguments = [_FIELD.sub(lambda match: details[match[1]], word) for word in words]
-    process = subprocess.Popen(
-        arguments, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=environment(delivery, os.environ)
-    )
-    assert process.stdin is not None  # noqa: S101  # for the type checker
-    assert process.stderr is not None  # noqa: S101  # for the type checker
+    try:
+        stdin, stderr = process.start(arguments, environment(delivery, os.environ))
+    except NotStarted:
+        raise HandlerStopped("the worker ended the command before it had begun") from None
     tail = bytearray()
-    writer = threading.Thread(target=_feed, args=[process.stdin, delivery.body], daemon=True)
-    reader = threading.Thread(target=_keep_tail, args=[process.stderr, tail], daemon=True)
+    writer = threading.Thread(target=_feed, args=[stdin, delivery.body], daemon=True)
+    reader = threading.Thread(target=_keep_tail, args=[stderr, tail], daemon=True)
     writer.start()
     reader.start()
     code = process.wait()
@@ -78,6 +114,8 @@ def run(words: Sequence[str], delivery: Delivery) -> None:
         raise Reject(text or _ending(code))
     if code == EX_TEMPFAIL:
         raise Retry(description=text or _ending(code))
+    if process.was_ended:
+        raise HandlerStopped(f"the worker ended the command: {_ending(code)}: {text}".rstrip(": "))
     raise CommandFailed(f"{_ending(code)}: {text}".rstrip(": "))
 
 

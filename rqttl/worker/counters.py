@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 
 from rqttl.runtime.histogram import Histogram
@@ -34,6 +34,7 @@ class Counters:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._messages: Counter[tuple[str, str]] = Counter()
+        self._outcomes: Counter[str] = Counter()
         self._handling: dict[str, Histogram] = {}
         self._waiting: dict[str, Histogram] = {}
         self._running: Counter[str] = Counter()
@@ -66,11 +67,13 @@ class Counters:
                 self._waiting.setdefault(queue, Histogram()).add_all(waiting)
             self._handling.setdefault(queue, Histogram()).add_all(handling)
             self._messages[queue, "ack"] += len(handling)
+            self._outcomes["ack"] += len(handling)
 
     def settled(self, queue: str, outcome: str, number: int = 1) -> None:
         """Messages have an outcome."""
         with self._lock:
             self._messages[queue, outcome] += number
+            self._outcomes[outcome] += number
             if outcome == "lost":
                 self._leases_lost[queue] += number
 
@@ -91,6 +94,17 @@ class Counters:
         """The worker has so many slots for handlers."""
         self._slots = number
 
+    def keep(self, queues: Container[str]) -> None:
+        """Drop the counters of all other queues, unless handlers work on their messages. Sums of all queues stay."""
+        with self._lock:
+            met = {*self._waiting, *self._handling, *self._running, *(queue for queue, _ in self._messages)}
+            gone = {queue for queue in met if queue not in queues and not self._running[queue]}
+            for counters in (self._waiting, self._handling, self._running, self._leases_lost):
+                for queue in gone & counters.keys():
+                    del counters[queue]
+            for key in [key for key in self._messages if key[0] in gone]:
+                del self._messages[key]
+
     @property
     def handled(self) -> int:
         """The number of messages that were acked."""
@@ -100,6 +114,11 @@ class Counters:
     def failed(self) -> int:
         """The number of messages that failed or were refused."""
         return self._sum(("nack", "reject", "timeout", "crashed"))
+
+    @property
+    def lost(self) -> int:
+        """The number of messages whose lease had ended before their outcome was stored."""
+        return self._sum(("lost",))
 
     @property
     def last_claim(self) -> float | None:
@@ -119,4 +138,4 @@ class Counters:
 
     def _sum(self, outcomes: tuple[str, ...]) -> int:
         with self._lock:
-            return sum(number for (_, outcome), number in self._messages.items() if outcome in outcomes)
+            return sum(self._outcomes[outcome] for outcome in outcomes)

@@ -120,6 +120,8 @@ class Crew:
                 rooms[place] -= number
             if not self._backlog:
                 self._waits_since = None
+            elif self._waits_since is None:
+                self._waits_since = self.clock()
             for place, tasks in parts.items():
                 place.take(tasks)
             if parts:
@@ -215,7 +217,7 @@ class Crew:
         if task.begun_at is None:
             return False
         if self.timeout is not None:
-            task.deadline = self._deadlines[task] = Deadline(task.begun_at + self.timeout, task.place.cancels)
+            task.deadline = self._deadlines[task] = Deadline(task.begun_at + self.timeout, task.place.cancel_grace)
         [age] = task.source.in_queue([task.delivery])
         self.counters.begun(task.source.queue, age - (self.clock() - task.begun_at))
         return True
@@ -257,8 +259,6 @@ class Crew:
             back = [place.tasks.pop(key) for key in keys if key in place.tasks]
             self._backlog.extendleft(reversed(back))
             self.share_out()
-            if self._backlog and self._waits_since is None:
-                self._waits_since = self.clock()
         self.freed.notify()
         self.on_change()
 

@@ -273,6 +273,8 @@ class Fetcher:
                 logger.debug("queue %s does not exist any more", queue)
         self._rotation.follow(weights)
         self._attention.follow(weights)
+        self._hinted &= weights.keys()
+        self._missing &= weights.keys()
 
 
 def _read(calls: list[tuple[str, str]]) -> flows.Flow[list[int]]:

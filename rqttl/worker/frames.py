@@ -16,13 +16,14 @@ QUEUE = 1
 TASKS = 2
 #: Give back all messages that no handler has begun.
 RECALL = 3
-#: Cancel the coroutine of a key.
+#: Cancel the coroutine of a key, or end its command.
 CANCEL = 4
 #: End when no handler works any more.
 QUIT = 5
 
 # From a child to the worker
-#: The child can handle messages: the number at a time, and the folder of the handler's source.
+#: The child can handle messages: the number at a time, the seconds in which it can end one alone or none, and the
+#: folder of the handler's source.
 READY = 10
 #: The child cannot load its handler: one line for people.
 BROKEN = 11

@@ -25,6 +25,7 @@ from rqttl.worker.loading import Handler, HandlerNotLoaded
 from rqttl.worker.outcomes import ACK, RELEASE, Outcome, of_error
 from rqttl.worker.processes import end_copy, tell_copies
 from rqttl.worker.reports import Reports
+from rqttl.worker.supervision import CANCEL_GRACE
 
 #: The number of coroutines of a handler that is a coroutine function, if the user gives none.
 COROUTINES = 100
@@ -39,13 +40,19 @@ class Recorder:
     def __init__(self, reports: Reports) -> None:
         self._reports = reports
         self._keys: dict[int, int] = {}
+        self._items: dict[int, Delivery] = {}
         self._settler = Settler(self._ack, self._nack, self._reject, self._renew, self._release, None)
 
     def begin(self, order: Order) -> Delivery:
         """Return the delivery for a handler that may settle it."""
         item = deliveries.from_parcel(self._settler, order[1], order[2])
         self._keys[id(item)] = order[0]
+        self._items[order[0]] = item
         return item
+
+    def item_of(self, key: int) -> Delivery | None:
+        """Return the delivery of a key whose handler works; `None` if none does."""
+        return self._items.get(key)
 
     def plain(self, order: Order) -> Delivery:
         """Return the delivery for a handler that gets only its value."""
@@ -54,11 +61,14 @@ class Recorder:
     def leave(self) -> None:
         """Settle nothing: this process is a copy, which a handler has forked."""
         self._keys.clear()
+        self._items.clear()
         self._reports.leave()
 
     def end(self, item: Delivery) -> None:
         """The handler has ended."""
-        self._keys.pop(id(item), None)
+        key = self._keys.pop(id(item), None)
+        if key is not None:
+            del self._items[key]
 
     def _ack(self, items: Sequence[Delivery]) -> None:
         self._report(items, "ack", ACK)
@@ -120,10 +130,9 @@ def check_done(result: object) -> None:
 class ThreadHands:
     """Threads with one message each. `run` works in the calling thread, too, until `stop`."""
 
-    cancels = False
-
     def __init__(self, handler: Handler, number: int, reports: Reports) -> None:
         self.slots = number
+        self.cancel_grace = handler.end_grace
         self._handler = handler
         self._reports = reports
         self._recorder = Recorder(reports)
@@ -154,7 +163,10 @@ class ThreadHands:
         return keys
 
     def cancel(self, key: int) -> None:
-        """Do nothing: a thread cannot be cancelled."""
+        """End the work for a message, if the handler can. A thread cannot be cancelled."""
+        item = self._recorder.item_of(key)
+        if item is not None and self._handler.end is not None:
+            self._handler.end(item)
 
     def stop(self) -> None:
         """End all threads after their messages."""
@@ -168,7 +180,8 @@ class ThreadHands:
 
     def _work(self) -> None:
         orders, reports, recorder = self._orders, self._reports, self._recorder
-        call, settles, clock = self._handler.call, self._handler.settles, time.monotonic
+        handler, clock = self._handler, time.monotonic
+        call, settles = handler.call, handler.settles or handler.end is not None
         while True:
             try:
                 order = orders.popleft()
@@ -180,8 +193,8 @@ class ThreadHands:
                 reports.flush()
                 return
             key = order[0]
-            reports.begun(key, clock())
             item = recorder.begin(order) if settles else recorder.plain(order)
+            reports.begun(key, clock())  # from now on the worker may want to end it
             error: BaseException | None = None
             try:
                 result = call(item)
@@ -197,7 +210,7 @@ class ThreadHands:
 class LoopHands:
     """Coroutines of one event loop, `number` at a time."""
 
-    cancels = True
+    cancel_grace = CANCEL_GRACE
 
     def __init__(self, handler: Handler, number: int, reports: Reports) -> None:
         self.slots = number
@@ -299,5 +312,7 @@ def hands_for(
     if not handler.is_async:
         return ThreadHands(handler, threads or coroutines or 1, reports)
     if threads is not None:
-        raise HandlerNotLoaded("--call: a coroutine function needs --asyncio, not --threads")
+        raise HandlerNotLoaded(
+            "threads: the function of `call` is a coroutine function: `asyncio` is the number of these"
+        )
     return LoopHands(handler, coroutines or COROUTINES, reports)

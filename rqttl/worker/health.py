@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import socket
 import sys
 import threading
@@ -12,7 +13,16 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import NamedTuple
 
+from rqttl.text import format_value
+
 logger = logging.getLogger("rqttl.worker")
+
+
+#: Seconds between two signs of life, if systemd does not want them more often.
+SIGN_EVERY = 5.0
+#: The signs in one interval of systemd's watchdog. Two would do, if no turn of the worker ever took longer.
+SIGNS = 3
+_FOREVER = 2**64 - 1
 
 
 class Answer(NamedTuple):
@@ -88,12 +98,35 @@ class HealthServer:
         self._server.server_close()
 
 
+def watchdog_interval(environment: Mapping[str, str], pid: int) -> float | None:
+    """Return the seconds within which systemd wants a sign of life of a process; `None` if it wants none.
+
+    The rules are those of sd_watchdog_enabled(3). The log tells a wrong value.
+    """
+    interval, owner = environment.get("WATCHDOG_USEC"), environment.get("WATCHDOG_PID", str(pid))
+    if interval is None:
+        return None
+    for name, value, most in (("WATCHDOG_USEC", interval, _FOREVER - 1), ("WATCHDOG_PID", owner, 2**31 - 1)):
+        if not (value.isascii() and value.isdigit() and 0 < int(value) <= most):
+            logger.warning(
+                "%s: expected a whole number from 1 to %d, got %s; systemd gets no sign of life", name, most,
+                format_value(value),
+            )  # fmt: skip
+            return None
+    return int(interval) / 1e6 if int(owner) == pid else None
+
+
 class Signs:
     """Signs of life for other programs: a file whose time is now, and messages to systemd (`$NOTIFY_SOCKET`)."""
 
     def __init__(self, file: str | None, environment: Mapping[str, str]) -> None:
         self._file = None if file is None else Path(file)
         self._address = environment.get("NOTIFY_SOCKET", "")
+        self._is_stopping = False
+        interval = watchdog_interval(environment, os.getpid())
+        self._is_watched = interval is not None
+        #: The seconds between two signs.
+        self.every = SIGN_EVERY if interval is None else min(SIGN_EVERY, interval / SIGNS)
 
     def alive(self) -> None:
         """Show that the loops of the worker turn."""
@@ -102,7 +135,8 @@ class Signs:
                 self._file.touch()
             except OSError as error:
                 logger.warning("health file %s: %s", self._file, error)
-        self.notify("WATCHDOG=1")
+        if self._is_watched:
+            self.notify("WATCHDOG=1")
 
     def notify(self, state: str) -> None:
         """Tell systemd a state, such as `READY=1`. Without systemd nothing happens."""
@@ -113,9 +147,14 @@ class Signs:
             sock.connect(address)
             sock.send(state.encode())
 
+    def stopping(self) -> None:
+        """Tell systemd, once, that the worker ends. From then on systemd expects no signs of life."""
+        if not self._is_stopping:
+            self._is_stopping = True
+            self.notify("STOPPING=1")
+
     def close(self) -> None:
         """Remove the file: the worker has ended."""
         if self._file is not None:
             with suppress(OSError):  # it is not there
                 self._file.unlink()
-        self.notify("STOPPING=1")

@@ -31,7 +31,8 @@ class HandlerNotLoaded(Exception):
 class Handler:
     """A loaded handler: the call with a delivery, its kind, its end, and the folder or file of its source.
 
-    `settles` is true if the user's code gets the delivery, so it may settle the message itself.
+    `settles` is true if the user's code gets the delivery, so it may settle the message itself. `end` lets the work for
+    one delivery end, within `end_grace` seconds; without it that is impossible. `kill` ends all such work at once.
     """
 
     call: Callable[[Delivery], Any]
@@ -39,6 +40,9 @@ class Handler:
     close: Callable[[], object]
     source: str
     settles: bool = False
+    end: Callable[[Delivery], object] | None = None
+    end_grace: float | None = None
+    kill: Callable[[], object] = lambda: None
 
 
 def load(name: str, *, with_delivery: bool) -> Handler:
@@ -122,16 +126,16 @@ def _no_end() -> None:
 
 
 def _not_loaded(name: str, error: BaseException) -> HandlerNotLoaded:
-    return HandlerNotLoaded(f"--call {name}: {type(error).__name__}: {error}".replace("\n", " "))
+    return HandlerNotLoaded(f"call: {name}: {type(error).__name__}: {error}".replace("\n", " "))
 
 
 def _check_callable(function: Any, name: str) -> None:
     if not callable(function):
-        raise HandlerNotLoaded(f"--call {name}: expected a function, got {type(function).__name__}")
+        raise HandlerNotLoaded(f"call: {name}: expected a function, got {type(function).__name__}")
     for kind in (function, getattr(function, "__call__", None)):  # noqa: B004  # asks for its kind
         if inspect.isgeneratorfunction(kind) or inspect.isasyncgenfunction(kind):
             raise HandlerNotLoaded(
-                f"--call {name}: expected a function, got one that yields: its work would not be done"
+                f"call: {name}: expected a function, got one that yields: its work would not be done"
             )
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from rqttl.delivery import config_of, parcel
 from rqttl.worker import board as boards
+from rqttl.worker import command, loading
 from rqttl.worker.crew import Crew
 from rqttl.worker.hands import hands_for
 from rqttl.worker.loading import Handler, watched
@@ -17,6 +18,16 @@ from rqttl.worker.reports import Reports
 if TYPE_CHECKING:
     from rqttl.broker import Broker
     from rqttl.worker.board import Board
+    from rqttl.worker.settings import Settings
+
+
+def handler_for(picked: Settings) -> Handler:
+    """Load the handler of these settings. Raises `HandlerNotLoaded`."""
+    if picked.exec is not None:
+        return command.handler(picked.exec)
+    if picked.function is not None:
+        return loading.of_function(picked.function, "call", with_delivery=picked.delivery)
+    return loading.load(picked.call or "", with_delivery=picked.delivery)
 
 
 class LocalReports(Reports):
@@ -58,7 +69,7 @@ class LocalPlace(Place):
         self._crew = crew
         self._hands = hands_for(handler, threads, coroutines, reports)
         self.slots = self._hands.slots
-        self.cancels = self._hands.cancels
+        self.cancel_grace = self._hands.cancel_grace
         self._thread = threading.Thread(target=self._run, name="rqttl-handlers", daemon=True)
 
     @property
@@ -78,6 +89,14 @@ class LocalPlace(Place):
     def recall(self) -> None:
         """See `Place`."""
         self._crew.unseen(self, self._hands.recall())
+
+    def cancel(self, key: int) -> None:
+        """See `Place`."""
+        self._hands.cancel(key)
+
+    def kill(self) -> None:
+        """End at once what handlers have started outside of this process."""
+        self._handler.kill()
 
     def close(self, seconds: float) -> None:
         """End the handlers after their messages, and wait for that for `seconds` at most."""

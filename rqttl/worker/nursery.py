@@ -24,6 +24,8 @@ logger = logging.getLogger("rqttl.worker")
 TURN = 1.0
 #: Seconds between two looks at the boards while something may be new there. See `Reports`.
 LOOK = 0.02
+#: Seconds between two looks for stopped processes, and those after which one that works on nothing is replaced.
+LOOK_FOR_STOPPED = STOPPED = 1.0
 #: Seconds that a child has to end after the order, when it has no message.
 QUIT_GRACE = 5.0
 
@@ -77,6 +79,7 @@ class Nursery:
         self._source, self._last_began = "", 0.0
         #: The time of the next look at the boards, if something may be new there.
         self._look_at = 0.0
+        self._look_for_stopped_at = 0.0
         #: The reason for which no child could ever load the handler.
         self.broken = ""
         self._has_been_ready = False
@@ -85,7 +88,8 @@ class Nursery:
     @property
     def ready(self) -> int:
         """The number of children that take messages or would."""
-        return sum(child.is_ready and not child.retiring for child in list(self._children))
+        children = list(self._children)
+        return sum(child.is_ready and not child.retiring and child.stopped_since is None for child in children)
 
     @property
     def pids(self) -> list[int]:
@@ -105,6 +109,7 @@ class Nursery:
         if now >= self._look_at:
             self._look_at = now + LOOK
             self._crew.look()
+        self._look_for_stopped(now)
         self._enforce(now)
         self._dismiss(now)
         for child in self._children:
@@ -236,6 +241,24 @@ class Nursery:
             step = deadline.due(now)
             if step is not None and isinstance(task.place, ChildProcess):
                 task.place.carry_out(step, task.key)
+
+    def _look_for_stopped(self, now: float) -> None:
+        """Hand no message to a stopped child. Replace it if it has messages of which no handler has begun any."""
+        if now < self._look_for_stopped_at:
+            return
+        self._look_for_stopped_at = now + LOOK_FOR_STOPPED
+        for child in self._children:
+            if child.look_whether_stopped(now):
+                if child.stopped_since is None:
+                    logger.info("child %d goes on", child.pid)
+                    self._crew.share_out()
+                    self._crew.freed.notify()
+                else:
+                    logger.warning("child %d is stopped (SIGSTOP); it gets no message until it goes on", child.pid)
+            since = child.stopped_since
+            if since is not None and now - since >= STOPPED and child.tasks and not child.begins():
+                logger.warning("child %d is stopped, and holds messages that it has not begun; KILL", child.pid)
+                child.signal(signal.SIGKILL)
 
     def _look_for_changes(self, now: float) -> None:
         """Replace all children when a source file has changed since the last look. Children that wait start at once."""

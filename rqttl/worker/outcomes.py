@@ -32,8 +32,14 @@ ACK = Outcome("ack")
 RELEASE = Outcome("release")
 
 
+class HandlerStopped(Exception):
+    """The worker has ended what the handler did. The message comes again without a pause."""
+
+
 def of_error(error: BaseException) -> Outcome:
     """Return the outcome of a handler that raised an error or a decision."""
+    if isinstance(error, HandlerStopped):
+        return Outcome("crashed", None, str(error))
     if isinstance(error, Reject):
         return Outcome("reject", None, error.description)
     if isinstance(error, Retry):

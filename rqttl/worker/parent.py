@@ -25,14 +25,15 @@ from rqttl.runtime.memory import resident_bytes
 from rqttl.store.driver import driver_of
 from rqttl.text import plural
 from rqttl.types import RunCounts
-from rqttl.worker import command, loading, metrics, settings
+from rqttl.worker import metrics, settings
 from rqttl.worker.counters import Counters
 from rqttl.worker.crew import Crew
+from rqttl.worker.ending import end_commands
 from rqttl.worker.fetcher import Fetcher
-from rqttl.worker.health import Answer, HealthServer, Signs, judgement
+from rqttl.worker.health import SIGN_EVERY, Answer, HealthServer, Signs, judgement
 from rqttl.worker.keeper import Keeper
 from rqttl.worker.loading import HandlerNotLoaded
-from rqttl.worker.local import LocalPlace
+from rqttl.worker.local import LocalPlace, handler_for
 from rqttl.worker.nursery import Nursery, Waker
 from rqttl.worker.pace import Pace
 from rqttl.worker.rotation import selected
@@ -49,8 +50,6 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("rqttl.worker")
 
-#: Seconds between two signs of life for systemd and `health_file`.
-SIGN_EVERY = 5.0
 #: The text of a failure whose handler the worker has ended at its own end.
 STOPPED = "the worker stopped before the handler ended"
 #: Seconds that the local handlers get to end after `grace`.
@@ -90,7 +89,7 @@ class Worker:
         self._sources: dict[str, Source] = {}
         self._waker = Waker()
         self._stop_asked_at: float | None = None
-        self._quiet = self._now = self._has_fetched = self._has_run = False
+        self._quiet = self._now = self._kill = self._has_fetched = self._has_run = False
         self._error: BaseException | None = None
         self._crew = Crew(
             self.counters, Pace(picked.prefetch), picked.retries, picked.timeout, self._notify_keeper,
@@ -133,8 +132,10 @@ class Worker:
     def stop(self) -> None:
         """Fetch no more, give back the messages that no handler has begun, and end when the handlers have ended.
 
-        After `grace` the worker ends them, and gives their messages back. A second call does that at once.
+        After `grace` the worker ends them, and gives their messages back. A second call does that at once. Commands get
+        SIGTERM then, and SIGKILL after 5 s (`TERM_GRACE`) or at a third call.
         """
+        self._kill = self._now
         if self._stop_asked_at is None:
             self._stop_asked_at = time.monotonic()
         else:
@@ -175,14 +176,13 @@ class Worker:
             raise InvalidInput(self._nursery.broken)
         if self._error is not None:
             raise self._error
-        lost = sum(number for key, number in self.counters.snapshot().messages.items() if key[1] == "lost")
-        return RunCounts(self.counters.handled, self.counters.failed, lost, 0)
+        return RunCounts(self.counters.handled, self.counters.failed, self.counters.lost, 0)
 
     def _begin(self, stack: ExitStack) -> None:
         picked = self._settings
         if picked.processes == 0:
             try:
-                self._local = LocalPlace(self._crew, self._handler(), picked.threads, picked.asyncio, self._broker)
+                self._local = LocalPlace(self._crew, handler_for(picked), picked.threads, picked.asyncio, self._broker)
             except HandlerNotLoaded as error:
                 raise InvalidInput(str(error)) from error
             self._crew.places.append(self._local)
@@ -219,9 +219,10 @@ class Worker:
         next_sign, ends_at, announced, quiet, recalled = 0.0, 0.0, False, False, False
         while not self._nursery.broken:
             now = self._turned_at = time.monotonic()
-            if now >= next_sign and not self.vitals().trouble():
-                next_sign = now + SIGN_EVERY
-                self._signs.alive()
+            if now >= next_sign:
+                next_sign = now + self._signs.every
+                if not self.vitals().trouble():
+                    self._signs.alive()
             if not announced and self._nursery.ready == self._nursery.number:
                 announced = True
                 self._signs.notify("READY=1")
@@ -234,6 +235,7 @@ class Worker:
             if self._stop_asked_at is not None and not recalled:
                 recalled, ends_at = True, now + self._settings.grace
                 logger.info("stopping: %s at work", plural(len(self._crew.running()), "message"))
+                self._signs.stopping()
                 self._crew.stop()
             ended = self._has_fetched and self._crew.is_idle
             if ended and (not self._quiet or self._stop_asked_at is not None):
@@ -241,15 +243,20 @@ class Worker:
             if recalled and (self._now or now >= ends_at):
                 logger.warning("the worker ends %s", plural(len(self._crew.running()), "handler"))
                 return
-            self._nursery.turn(now, max(0.0, ends_at - now) if recalled else SIGN_EVERY)
+            self._nursery.turn(now, max(0.0, min(next_sign, ends_at if recalled else next_sign) - now))
 
     def _finish(self) -> None:
         """End the children, and settle what is left."""
+        self._signs.stopping()
         self._fetcher.stop.ask()
         self._crew.stop()
         self._nursery.end()
+        if self._settings.exec is not None:
+            end_commands(self._crew, self._nursery, lambda: self._kill)
         if not self._crew.is_idle:
             self._nursery.kill(STOPPED)
+            if self._local is not None:
+                self._local.kill()
         while not self._nursery.is_empty:
             self._nursery.turn(time.monotonic(), SIGN_EVERY)
         self._crew.give_up(STOPPED)
@@ -271,17 +278,9 @@ class Worker:
 
     # Parts
 
-    def _handler(self) -> loading.Handler:
-        picked = self._settings
-        if picked.exec is not None:
-            return command.handler(picked.exec)
-        if picked.function is not None:
-            return loading.of_function(picked.function, "call", with_delivery=picked.delivery)
-        return loading.load(picked.call or "", with_delivery=picked.delivery)
-
     def _setup(self) -> dict[str, Any]:
         picked = self._settings
-        names = ("call", "exec", "delivery", "threads", "asyncio", "max_messages", "max_memory", "max_age")
+        names = ("call", "exec", "delivery", "reload", "threads", "asyncio", "max_messages", "max_memory", "max_age")
         return {**{name: getattr(picked, name) for name in names}, "path": [place for place in sys.path if place]}
 
     def _source(self, queue: str) -> Source:
@@ -296,7 +295,7 @@ class Worker:
         if not self._settings.patterns:
             return self._settings.queues
         existing = queue_names(self._driver.perform(flows.members(self._driver.keyspace)))
-        forget(self._sources, set(existing))
+        forget(self._sources, {*existing, *self._settings.queues}, self.counters)
         return selected(self._settings.queues, existing)
 
     def _check_queues(self) -> None:

@@ -39,8 +39,8 @@ class Place(ABC):
     def __init__(self, board: Board) -> None:
         #: The number of handlers that can work at a time.
         self.slots = 0
-        #: True if the place can cancel one handler alone.
-        self.cancels = False
+        #: The seconds in which the place can end one handler alone; `None` if it cannot.
+        self.cancel_grace: float | None = None
         #: The messages that the place has, by key, the oldest first.
         self.tasks: dict[int, Task] = {}
         #: True if all handlers are slow, so that the place gets no message that would have to wait for them.
@@ -60,6 +60,10 @@ class Place(ABC):
     @abstractmethod
     def recall(self) -> None:
         """Ask for all messages that no handler has begun."""
+
+    @abstractmethod
+    def cancel(self, key: int) -> None:
+        """End the handler of a message alone, where `cancel_grace` says that this is possible."""
 
     def take(self, tasks: list[Task]) -> None:
         """Give each message a key that is free, and hand them to the handlers."""

@@ -54,10 +54,8 @@ class ControlSignals:
     def _handle(self, number: int, _: object) -> None:
         if number == signal.SIGTSTP:
             self._worker.quiet()
-        elif self._since is None:
+        elif self._since is None or time.monotonic() - self._since > SAME:
             self._since = time.monotonic()
-            self._worker.stop()
-        elif time.monotonic() - self._since > SAME:
             self._worker.stop()
 
 

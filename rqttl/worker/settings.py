@@ -73,8 +73,8 @@ class WorkerOptions(TypedDict, total=False):
     max_memory: int | str | None
     max_age: Duration | None
     grace: Duration
-    retry_delay: Duration
-    retry_max: Duration
+    retry_delay: Duration | None
+    retry_max: Duration | None
     retry_jitter: float
     burst: bool
     idle_exit: Duration | None
@@ -84,10 +84,21 @@ class WorkerOptions(TypedDict, total=False):
     health_file: str | None
 
 
-#: The options whose default is not `None` or false.
-DEFAULTS = {"grace": "25s", "retry_delay": "1s", "retry_max": "10m", "retry_jitter": 0.2}
+#: The pauses after failures where neither is given. The longest one is the first one if that is longer.
+RETRY_DELAY, RETRY_MAX = "1s", "10m"
+_SWITCHES = ("delivery", "burst", "reload", "reaper")
+#: The options whose default is not `None`.
+DEFAULTS = {"grace": "25s", "retry_jitter": 0.2, **dict.fromkeys(_SWITCHES, False)}
 #: The options that need child processes.
 _OF_CHILDREN = ("timeout", "max_messages", "max_memory", "max_age", "reload")
+#: Options that have no effect beside another one, and the reason.
+_EXCLUDING = (
+    ("delivery", "exec", "a command gets no delivery"),
+    ("reload", "exec", "a command is read anew for each message"),
+    ("asyncio", "exec", "commands are not coroutines, and `threads` is their number"),
+    ("asyncio", "threads", "handlers are coroutines or run in threads"),
+    ("idle_exit", "burst", "the worker ends earlier"),
+)
 
 
 def read(queues: object, options: Mapping[str, Any]) -> Settings:
@@ -98,20 +109,21 @@ def read(queues: object, options: Mapping[str, Any]) -> Settings:
             raise InvalidInput(f"{format_value(name)} is no option of a worker{did_you_mean(name, names)}")
     values: dict[str, Any] = {**dict.fromkeys(names), **DEFAULTS, **options}
     handler = _handler(values["call"], values["exec"], values["processes"])
+    for name in _SWITCHES:
+        if not isinstance(values[name], bool):
+            raise InvalidInput(f"{name}: expected true or false, got {format_value(values[name])}")
+    for name, other, reason in _EXCLUDING:
+        if all(values[each] is not None and values[each] is not False for each in (name, other)):
+            raise InvalidInput(f"{name}: it has no effect beside `{other}`: {reason}")
     processes, idle, lease = values["processes"], values["idle_exit"], values["lease"]
     number = default_processes() if processes is None else checks.whole(processes, "processes", 0, MOST_PROCESSES)
-    if values["threads"] is not None and values["asyncio"] is not None:
-        raise InvalidInput("threads, asyncio: give one of them, not both")
     for name in _OF_CHILDREN if number == 0 else ():
         if values[name]:
-            raise InvalidInput(f"{name}: it needs child processes, and processes is 0")
+            raise InvalidInput(f"{name}: it needs child processes, and `processes` is 0")
     return Settings(
         queues=_queues(queues),
         **handler,
-        delivery=bool(values["delivery"]),
-        burst=bool(values["burst"]),
-        reload=bool(values["reload"]),
-        reaper=bool(values["reaper"]),
+        **{name: values[name] for name in _SWITCHES},
         processes=number,
         threads=_whole_or_none(values["threads"], "threads", MOST_SLOTS),
         asyncio=_whole_or_none(values["asyncio"], "asyncio", MOST_SLOTS),
@@ -138,8 +150,10 @@ def default_processes() -> int:
 
 
 def _handler(call: object, execute: object, processes: object) -> dict[str, Any]:
-    if (call is None) == (execute is None):
-        raise InvalidInput("call, exec: give one of them")
+    if call is None and execute is None:
+        raise InvalidInput("call: expected this or `exec`, got none of them")
+    if call is not None and execute is not None:
+        raise InvalidInput("call: expected this or `exec`, got both")
     if execute is not None:
         if not isinstance(execute, str | Sequence):
             raise InvalidInput(f"exec: expected a command, got {format_value(execute)}")
@@ -162,7 +176,7 @@ def name_of(function: object) -> str:
     if not importable or not module or module == "__main__" or not name or "<" in name:
         raise InvalidInput(
             "call: expected package.module:name, or a function that child processes can import by its name; "
-            f"got {format_value(function)} (with processes=0 any function is possible)"
+            f"got {format_value(function)} (if `processes` is 0, any function is possible)"
         )
     return f"{module}:{name}"
 
@@ -212,13 +226,18 @@ def _file(value: object) -> str | None:
     return text
 
 
-def _retries(first: Duration, longest: Duration, jitter: object) -> RetryPolicy:
+def _retries(first: Duration | None, longest: Duration | None, jitter: object) -> RetryPolicy:
     part = plain_number(jitter)
     if part is None or not 0 <= part <= 1:
         raise InvalidInput(f"retry_jitter: expected a number from 0 to 1, got {format_value(jitter)}")
-    return RetryPolicy(
-        int(units.duration(first, "retry_delay")), int(units.duration(longest, "retry_max")), float(part)
-    )
+    pause = int(units.duration(RETRY_DELAY if first is None else first, "retry_delay"))
+    most = int(units.duration(RETRY_MAX if longest is None else longest, "retry_max"))
+    if longest is None:
+        most = max(most, pause)
+    elif first is not None and pause > most:
+        most_text, text = units.as_text(most), units.as_text(pause)
+        raise InvalidInput(f"retry_delay: expected {most_text} at most, which is `retry_max`, got {text}")
+    return RetryPolicy(pause, most, float(part))
 
 
 def address(value: object, name: str) -> tuple[str, int]:

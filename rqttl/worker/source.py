@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Container, Iterable
+from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from time import perf_counter
 
@@ -247,7 +248,8 @@ class Source:
         self._sender.perform(self._turns.report(leaves=True))
 
 
-def forget(sources: dict[str, Source], existing: Container[str]) -> None:
-    """Drop the sources of queues that do not exist any more, unless messages of them are still at work."""
-    for queue in [queue for queue, source in sources.items() if queue not in existing and not source.has_work]:
+def forget(sources: dict[str, Source], living: AbstractSet[str], counters: Counters) -> None:
+    """Drop the sources and the counters of all other queues, unless messages of them are still at work."""
+    for queue in [queue for queue, source in sources.items() if queue not in living and not source.has_work]:
         del sources[queue]
+    counters.keep(living | sources.keys())

@@ -10,8 +10,10 @@ from dataclasses import dataclass
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
 #: Seconds of life after which the end of a child is not an early one.
 SETTLED_IN = 10.0
-#: Seconds between SIGTERM and SIGKILL for a handler that takes too long.
+#: Seconds between SIGTERM and SIGKILL for a handler that takes too long, and for a command that has to end.
 TERM_GRACE = 5.0
+#: Seconds within which a child ends a command. After that the worker ends the child.
+COMMAND_GRACE = TERM_GRACE + 1
 #: Seconds that a cancelled coroutine has to end before its child gets SIGTERM.
 CANCEL_GRACE = 0.5
 
@@ -51,10 +53,13 @@ class Step(enum.Enum):
 
 @dataclass(slots=True)
 class Deadline:
-    """The time limit of one handler: the coroutine is cancelled, or the child gets SIGTERM, and SIGKILL after that."""
+    """The time limit of one handler: the child gets SIGTERM, and SIGKILL after that.
+
+    If the place can end one handler alone, it is told to, and has `cancel_grace` seconds for it before these steps.
+    """
 
     at: float
-    cancels: bool
+    cancel_grace: float | None
     reached: Step | None = None
 
     def due(self, now: float) -> Step | None:
@@ -74,9 +79,9 @@ class Deadline:
         return min(times, default=None)
 
     def _steps(self) -> list[tuple[Step, float]]:
-        if self.cancels:
-            ends = self.at + CANCEL_GRACE
-            return [(Step.CANCEL, self.at), (Step.TERM, ends), (Step.KILL, self.at + TERM_GRACE)]
+        if (grace := self.cancel_grace) is not None:
+            kill = self.at + max(TERM_GRACE, grace)
+            return [(Step.CANCEL, self.at), (Step.TERM, self.at + grace), (Step.KILL, kill)]
         return [(Step.TERM, self.at), (Step.KILL, self.at + TERM_GRACE)]
 
     def _from(self, step: Step) -> set[Step]:

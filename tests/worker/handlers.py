@@ -40,6 +40,10 @@ def plain(value: object) -> None:
     note("done", value if isinstance(value, str | int) else len(value), os.getpid())  # type: ignore[arg-type]
 
 
+def names_queue(delivery: rqttl.Delivery) -> None:
+    note("queue", delivery.queue, delivery.decode())
+
+
 def gated(delivery: rqttl.Delivery) -> None:
     """Begin, wait for the file `go`, end."""
     note("begun", delivery.id, delivery.delivery_count, os.getpid())

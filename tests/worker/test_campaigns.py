@@ -159,7 +159,7 @@ def test_a_worker_with_a_loop_that_hangs_is_not_alive(
 ) -> None:
     monkeypatch.setattr("rqttl.worker.vitals.TURNS", 2.0)
     monkeypatch.setattr("rqttl.worker.attention.TURN", 200)
-    monkeypatch.setattr("rqttl.worker.parent.SIGN_EVERY", 0.2)
+    monkeypatch.setattr("rqttl.worker.health.SIGN_EVERY", 0.2)
     broker.declare_queue("q")
     file = tmp_path / "alive"
     worker = Worker(broker, "q", call=print, processes=0, health="127.0.0.1:0", health_file=str(file))

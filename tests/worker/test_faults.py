@@ -167,10 +167,42 @@ def test_systemd_hears_that_the_worker_is_ready_and_lives(
         manager.bind(str(tmp_path / "n"))
         manager.settimeout(60)
         monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "n"))
+        monkeypatch.setenv("WATCHDOG_USEC", "200000")
         worker = spawn("q", "--processes", "1", call="plain")
-        states = [manager.recv(100) for _ in range(2)]
-        assert worker.stop() == 0
-    assert sorted(states) == [b"READY=1", b"WATCHDOG=1"]
+        states = [manager.recv(100) for _ in range(30)]
+        worker.send(signal.SIGTERM)
+        while b"STOPPING=1" not in states:
+            states.append(manager.recv(100))
+        assert worker.end() == 0
+    assert Counter(states) == {b"READY=1": 1, b"WATCHDOG=1": len(states) - 2, b"STOPPING=1": 1}
+
+
+@pytest.mark.parametrize(
+    "variables, warning",
+    [
+        ({}, ""),
+        ({"WATCHDOG_USEC": "200000", "WATCHDOG_PID": "1"}, ""),
+        ({"WATCHDOG_USEC": "5s"}, "WATCHDOG_USEC: expected a whole number from 1 to"),
+    ],
+)
+def test_systemd_gets_no_sign_of_life_that_it_does_not_want(
+    spawn: Spawn, queue: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], warning: str
+) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "n"))
+        manager.settimeout(60)
+        for name, value in {"NOTIFY_SOCKET": str(tmp_path / "n"), **variables}.items():
+            monkeypatch.setenv(name, value)
+        file = tmp_path / "alive"
+        worker = spawn(queue.name, "--processes", "1", "--health-file", str(file), call="plain")
+        until(file.exists)
+        states = [manager.recv(100)]
+        worker.send(signal.SIGTERM)
+        states.append(manager.recv(100))
+        assert worker.end() == 0
+
+    assert states == [b"READY=1", b"STOPPING=1"]
+    assert worker.log().count("WATCHDOG") == worker.log().count(warning or "WATCHDOG") == bool(warning)
 
 
 @pytest.mark.parametrize("victim", ["child", "worker", "redis"])

@@ -15,10 +15,11 @@ from rqttl.worker import frames, settings
 from rqttl.worker.attention import PERIOD, PROOF, TURN, Attention, period
 from rqttl.worker.board import KEYS
 from rqttl.worker.counters import Counters
+from rqttl.worker.health import SIGN_EVERY, Signs, watchdog_interval
 from rqttl.worker.outcomes import ACK, Outcome, RetryPolicy, of_error, settlement
 from rqttl.worker.pace import Pace
 from rqttl.worker.rotation import Rotation
-from rqttl.worker.supervision import Backoff, Deadline, Restarts, Step, with_jitter
+from rqttl.worker.supervision import CANCEL_GRACE, COMMAND_GRACE, Backoff, Deadline, Restarts, Step, with_jitter
 from rqttl.worker.vitals import Vitals
 
 pytestmark = pytest.mark.once
@@ -182,11 +183,13 @@ def test_a_child_that_ends_early_again_and_again_is_started_ever_more_slowly() -
 
 
 def test_a_handler_that_takes_too_long_meets_one_step_after_the_other() -> None:
-    deadline = Deadline(10.0, cancels=False)
+    deadline = Deadline(10.0, None)
     assert [deadline.due(now) for now in (9.9, 10.0, 10.1, 15.0, 16.0)] == [None, Step.TERM, None, Step.KILL, None]
-    coroutine = Deadline(10.0, cancels=True)
+    coroutine = Deadline(10.0, CANCEL_GRACE)
     assert [coroutine.due(now) for now in (10.0, 10.2, 10.5, 15.0)] == [Step.CANCEL, None, Step.TERM, Step.KILL]
     assert coroutine.next_at is None
+    command = Deadline(10.0, COMMAND_GRACE)
+    assert [command.due(now) for now in (10.0, 15.0, 15.9, 16.0, 17.0)] == [Step.CANCEL, None, None, Step.KILL, None]
 
 
 def test_pauses_while_redis_is_away_double_and_are_random() -> None:
@@ -263,7 +266,55 @@ def test_a_full_worker_needs_no_claim_to_be_ready() -> None:
     assert vitals(answered=1000.0, is_full=True).obstacle() == ""
 
 
+@pytest.mark.parametrize(
+    "variables, seconds, warning",
+    [
+        ({}, None, ""),
+        ({"WATCHDOG_PID": "7"}, None, ""),
+        ({"WATCHDOG_USEC": "30000000"}, 30.0, ""),
+        ({"WATCHDOG_USEC": "1", "WATCHDOG_PID": "7"}, 1e-6, ""),
+        ({"WATCHDOG_USEC": "30000000", "WATCHDOG_PID": "8"}, None, ""),
+        *[
+            ({"WATCHDOG_USEC": value}, None, "WATCHDOG_USEC")
+            for value in ("", "0", "-1", "5s", "1.5", str(2**64 - 1), "٣")
+        ],
+        *[({"WATCHDOG_USEC": "1", "WATCHDOG_PID": value}, None, "WATCHDOG_PID") for value in ("", "0", "me")],
+    ],
+)
+def test_the_interval_of_the_watchdog_is_read_as_systemd_says(
+    caplog: pytest.LogCaptureFixture, variables: dict[str, str], seconds: float | None, warning: str
+) -> None:
+    assert watchdog_interval(variables, 7) == seconds
+    assert [record.getMessage().split(":")[0] for record in caplog.records] == [warning] * bool(warning)
+
+
+@pytest.mark.parametrize("microseconds, seconds", [("3000000", 1.0), ("600000000", SIGN_EVERY), (None, SIGN_EVERY)])
+def test_signs_of_life_come_at_half_the_interval_at_most(microseconds: str | None, seconds: float) -> None:
+    variables = {} if microseconds is None else {"WATCHDOG_USEC": microseconds}
+    assert Signs(None, variables).every == pytest.approx(seconds)
+
+
 # Counters and settings
+
+
+def test_counters_of_deleted_queues_go_and_those_of_others_and_all_sums_stay() -> None:
+    counters = Counters()
+    for queue in ("gone", "lives", "works"):
+        counters.begun(queue, 0.5)
+        counters.ended(queue, 0.02)
+        counters.settled(queue, "ack")
+        counters.settled(queue, "lost")
+        counters.acked(queue, [0.5], [1.0])
+    counters.begun("works", 0.5)
+
+    counters.keep({"lives", "other"})
+
+    snapshot = counters.snapshot()
+    assert {queue for queue, _ in snapshot.messages} == {"lives", "works"}
+    for series in (snapshot.handling, snapshot.waiting, snapshot.running, snapshot.leases_lost):
+        assert set(series) == {"lives", "works"}
+    assert snapshot.messages["lives", "ack"] == 2
+    assert (counters.handled, counters.lost) == (6, 3)
 
 
 def test_counters_show_all_that_a_collector_needs() -> None:
@@ -287,12 +338,17 @@ def test_counters_show_all_that_a_collector_needs() -> None:
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({}, "call, exec: give one"),
-        ({"call": "m:f", "exec": "true"}, "call, exec: give one"),
+        ({}, "call: expected this or `exec`, got none"),
+        ({"call": "m:f", "exec": "true"}, "call: expected this or `exec`, got both"),
         ({"call": "no name"}, "call: expected package.module:name"),
         ({"call": lambda value: value}, "can import by its name"),
-        ({"call": "m:f", "threads": 1, "asyncio": 1}, "threads, asyncio"),
-        ({"call": "m:f", "processes": 0, "timeout": "1s"}, "timeout: it needs child processes"),
+        ({"call": "m:f", "threads": 1, "asyncio": 1}, "asyncio: it has no effect beside `threads`"),
+        *[({"call": "m:f", "processes": 0, name: value}, f"{name}: it needs child processes, and `processes` is 0")
+          for name, value in {"timeout": "1s", "max_messages": 1, "max_memory": "1G", "reload": True}.items()],
+        *[({"exec": "true", name: value}, f"{name}: it has no effect beside `exec`")
+          for name, value in {"delivery": True, "reload": True, "asyncio": 2}.items()],
+        ({"call": "m:f", "burst": True, "idle_exit": "1s"}, "idle_exit: it has no effect beside `burst`"),
+        ({"call": "m:f", "retry_delay": "1h", "retry_max": "9m"}, "expected 9m at most, which is `retry_max`, got 1h"),
         ({"call": "m:f", "max_memory": "much"}, "max_memory: expected bytes"),
         ({"call": "m:f", "health": "nine"}, "health: expected HOST:PORT"),
         ({"call": "m:f", "retry_jitter": 2}, "retry_jitter: expected"),
@@ -329,6 +385,12 @@ def test_a_worker_runs_once() -> None:
         worker.run()
         with pytest.raises(InvalidInput, match="it has run already; make another one"):
             worker.run()
+
+
+def test_the_longest_pause_is_never_shorter_than_the_first_without_a_word_of_the_user() -> None:
+    assert settings.read("q", {"call": "m:f"}).retries == RetryPolicy(1_000, 600_000, 0.2)
+    assert settings.read("q", {"call": "m:f", "retry_delay": "1h"}).retries == RetryPolicy(3_600_000, 3_600_000, 0.2)
+    assert settings.read("q", {"call": "m:f", "retry_max": "500ms"}).retries.pause(1, lambda: 0.0) == 500
 
 
 def test_settings_read_sizes_patterns_and_weights() -> None:

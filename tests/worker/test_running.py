@@ -115,7 +115,7 @@ def test_a_handler_that_cannot_be_loaded_ends_the_worker_with_one_line(
 
     assert worker.end() == 2
     [line] = worker.log().splitlines()
-    assert line.startswith(f"rqttl: --call {name}: ")
+    assert line.startswith(f"rqttl: --call: {name}: ")
 
 
 # Commands
@@ -169,7 +169,7 @@ def test_a_program_that_does_not_exist_ends_the_worker_at_once(spawn: Spawn, que
     worker = spawn("q", "--exec", "no-such-program {id}")
 
     assert worker.end() == 2
-    assert worker.log() == "rqttl: exec: there is no program 'no-such-program' [invalid_input]\n"
+    assert worker.log() == "rqttl: --exec: there is no program 'no-such-program' [invalid_input]\n"
 
 
 # Limits of children

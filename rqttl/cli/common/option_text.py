@@ -22,7 +22,16 @@ def flag(option: str) -> str:
 
 #: Arguments of the library that are no queue options, and their flags.
 _FLAGS = {name: flag(name) for name in ("id", "ttl", "expires_at", "content_type", "scan_period", "namespace", "after")}
-_FLAGS["headers"] = "--header"
+_FLAGS |= {"headers": "--header", "queues": "QUEUE"}
+#: The options of workers.
+WORKER_OPTIONS = (
+    "call", "exec", "delivery", "processes", "threads", "asyncio", "prefetch", "lease", "timeout", "max_messages",
+    "max_memory", "max_age", "grace", "retry_delay", "retry_max", "retry_jitter", "burst", "idle_exit", "reload",
+    "reaper", "health", "health_file",
+)  # fmt: skip
+_FLAGS |= {name: flag(name) for name in WORKER_OPTIONS}
+#: An argument that the rule about another one names.
+_QUOTED = re.compile(rf"`({'|'.join(WORKER_OPTIONS)})`")
 
 
 def format_value(option: Option, value: Value | None) -> str:
@@ -44,10 +53,15 @@ def with_flags(message: str) -> str:
 
 
 def naming_flag(message: str) -> str:
-    """`with_flags`; a message that begins with an argument, `id: expected …`, then begins with its flag."""
+    """`with_flags`; a message that begins with an argument, `id: expected …`, then begins with its flag.
+
+    If its rule names another argument in backquotes, this becomes a flag, too.
+    """
     name, colon, rule = message.partition(": ")
     named = flag(name) if name in OPTIONS else _FLAGS.get(name)
-    return f"{named}{colon}{with_flags(rule)}" if named and colon else with_flags(message)
+    if not named or not colon:
+        return with_flags(message)
+    return f"{named}{colon}{_QUOTED.sub(lambda other: flag(other[1]), with_flags(rule))}"
 
 
 def json_name(option: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +43,18 @@ class WorkerGroup(click.Group):
         return click.Command.collect_usage_pieces(self, ctx)
 
 
+def _check_complete(queues: Collection[str], options: Mapping[str, object]) -> None:
+    """Raise `click.UsageError` with the usage if the words name no queue or no handler."""
+    missing = [] if queues else ["a QUEUE (or --queues-file)"]
+    missing += [] if any(options.values()) else ["--call or --exec"]
+    if missing:
+        usage = click.get_current_context().get_usage().partition(": ")[2]
+        raise click.UsageError(f"usage: {usage}; missing: {', and '.join(missing)}")
+
+
 @click.group(
     cls=WorkerGroup,
+    no_args_is_help=False,
     short_help="Consume queues with a function or a command.",
     epilog="\b\nExample: rqttl worker orders=3 mails=1 --call shop.jobs:handle --processes 4",
 )
@@ -72,12 +83,17 @@ def worker(
     SIGTERM, SIGHUP or Ctrl-C ends a worker: it gives back messages that no
     handler has begun, and waits for the others for --grace. A second signal
     ends it at once. SIGTSTP ends only the fetching.
+
+    A command that has to end, at its --timeout or with the worker, gets
+    SIGTERM, and SIGKILL 5 s later (or after its lease, if that is shorter).
+    A third signal to the worker kills it at once.
     """
     from rqttl.worker.parent import Worker
 
     if os.getcwd() not in sys.path:  # noqa: PTH109  # as in `python -m`
         sys.path.insert(0, os.getcwd())  # noqa: PTH109  # as above
     weights = read_queues(queues, queues_file)
+    _check_complete(weights, {"call": options["call"], "exec": execute})
     with settings.using() as broker, logging_to_stderr(log_format, verbose=verbose):
         Worker(broker, weights, exec=execute, **options).run()
 

@@ -28,8 +28,8 @@ def _time(flag: str, meaning: str) -> _Option:
     return click.option(flag, type=_POSITIVE, metavar="TIME", help=meaning)
 
 
-def _pause(flag: str, meaning: str, default: str) -> _Option:
-    return click.option(flag, type=DURATION, metavar="TIME", default=default, show_default=True, help=meaning)
+def _pause(flag: str, meaning: str) -> _Option:
+    return click.option(flag, type=DURATION, metavar="TIME", help=meaning)
 
 
 def _flag(flag: str, meaning: str) -> _Option:
@@ -54,9 +54,10 @@ _FLAGS: tuple[_Option, ...] = (
     _number("--max-messages", 2**53, "Replace a child after so many messages."),
     click.option("--max-memory", metavar="SIZE", help="Replace a child above so much memory, such as 500M."),
     _time("--max-age", "Replace a child of this age."),
-    _pause("--grace", "Time that handlers get to end when the worker stops.", "25s"),
-    _pause("--retry-delay", "Pause after a failure, doubled by each one.", "1s"),
-    _pause("--retry-max", "Longest pause after a failure.", "10m"),
+    click.option("--grace", type=DURATION, metavar="TIME", default="25s", show_default=True,
+                 help="Time that handlers get to end when the worker stops."),
+    _pause("--retry-delay", "Pause after a failure, doubled by each one.  [default: 1s]"),
+    _pause("--retry-max", "Longest pause after a failure.  [default: 10m, or a longer --retry-delay]"),
     click.option(
         "--retry-jitter",
         type=click.FloatRange(0, 1),
@@ -94,8 +95,6 @@ def read_queues(arguments: Sequence[str], file: Path | None) -> dict[str, int | 
         name, weight = _split(word)
         if queues.setdefault(name, weight) != weight:
             raise click.BadParameter(f"{name} has two weights", param_hint="QUEUE")
-    if not queues:
-        raise click.UsageError("expected at least one QUEUE, or --queues-file")
     weights = list(queues.values())
     if None in weights and any(weight is not None for weight in weights):
         raise click.UsageError("give each QUEUE a weight, or none of them")

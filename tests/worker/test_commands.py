@@ -1,0 +1,214 @@
+"""Commands of `--exec` that have to end: after `--timeout`, when the worker stops, and when a process is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from rqttl import Broker, Message, Queue
+from rqttl.worker.command import Commands
+from rqttl.worker.groups import CommandProcess, NotStarted
+from rqttl.worker.outcomes import HandlerStopped
+from tests.waiting import PATIENCE, until
+from tests.worker.conftest import Spawn
+from tests.worker.processes import WorkerProcess, ids
+
+pytestmark = pytest.mark.slow
+
+#: Works until SIGTERM, then cleans up until the file `go` is there. The second delivery succeeds at once.
+TIDY = """
+note() { echo "$@" >> journal; }
+if [ "$RQTTL_DELIVERY" != 1 ]; then note again "$RQTTL_ID" "$RQTTL_DELIVERY"; exit 0; fi
+trap 'note cleaning "$RQTTL_ID"; until [ -e go ]; do sleep 0.02; done; note cleaned "$RQTTL_ID"; exit ${CODE:-3}' TERM
+sleep 600 &
+note begun "$RQTTL_ID" $$ $!
+wait
+"""
+#: Ignores SIGTERM, as its own child process does.
+STUBBORN = """
+if [ "$RQTTL_DELIVERY" != 1 ]; then echo again "$RQTTL_ID" "$RQTTL_DELIVERY" >> journal; exit 0; fi
+trap '' TERM
+sleep 600 &
+echo begun "$RQTTL_ID" $$ $! >> journal
+wait
+sleep 600
+"""
+#: Ends at SIGTERM, and leaves a process in its group that ignores SIGTERM.
+LEAVING = """
+if [ "$RQTTL_DELIVERY" != 1 ]; then echo again "$RQTTL_ID" "$RQTTL_DELIVERY" >> journal; exit 0; fi
+sh -c "trap '' TERM; echo begun 1 \\$\\$ >> journal; sleep 600" &
+wait
+"""
+
+
+def script(home: Path, text: str) -> str:
+    """Write a script. Returns the command that runs it."""
+    (home / "work.sh").write_text(text)
+    return f"sh {home / 'work.sh'}"
+
+
+def lives(pid: str) -> bool:
+    """True if a process works: it is there, and is no zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+
+
+def pids_of(worker: WorkerProcess) -> list[str]:
+    """The numbers of all processes of commands."""
+    return [pid for event in worker.journal("begun") for pid in event[2:]]
+
+
+def parents_of(worker: WorkerProcess) -> list[int]:
+    """The numbers of the processes that have started commands."""
+    stats = [Path(f"/proc/{event[2]}/stat").read_text() for event in worker.journal("begun")]
+    return [int(stat.rpartition(")")[2].split()[1]) for stat in stats]
+
+
+@pytest.mark.parametrize("threads", ["1", "2"])
+def test_a_command_that_takes_too_long_may_clean_up(spawn: Spawn, queue: Queue, tmp_path: Path, threads: str) -> None:
+    queue.enqueue("x", id="1")
+    worker = spawn("q", "--exec", script(tmp_path, TIDY), "--processes", "1", "--threads", threads, "--burst",
+                   "--timeout", "300ms", "--retry-delay", "0")  # fmt: skip
+
+    worker.until_journal("cleaning")
+    worker.open()
+
+    assert worker.end() == 0, worker.log()
+    assert worker.journal("cleaned") == [["cleaned", "1"]]
+    assert worker.journal("again") == [["again", "1", "2"]]
+    assert "timeout after" in worker.log()
+    assert "took longer than 0.3 s" in worker.log()
+
+
+@pytest.mark.parametrize("text", [STUBBORN, LEAVING])
+def test_no_process_of_a_command_outlives_its_time_to_clean_up(
+    spawn: Spawn, broker: Broker, tmp_path: Path, text: str
+) -> None:
+    queue = broker.declare_queue("q", lease="1s")  # the time to clean up is no longer than the lease
+    queue.enqueue("x", id="1")
+    worker = spawn("q", "--exec", script(tmp_path, text), "--processes", "1", "--timeout", "1s", "--retry-delay", "0")
+    worker.until_journal("begun")
+
+    worker.until_journal("again")
+
+    assert not any(lives(pid) for pid in pids_of(worker))
+    until(lambda: queue.stats().acked == 1)
+    assert worker.stop() == 0
+    assert "KILL" not in worker.log().replace("SIGKILL", "")  # the child itself goes on
+
+
+def test_a_command_that_takes_too_long_does_not_touch_those_beside_it(
+    spawn: Spawn, queue: Queue, tmp_path: Path
+) -> None:
+    queue.enqueue("x", id="1")
+    beside = '[ "$RQTTL_ID" = 2 ] && { echo beside >> journal; exit 0; }\n'
+    worker = spawn("q", "--exec", script(tmp_path, beside + TIDY), "--processes", "1", "--threads", "2", "--timeout",
+                   "300ms", "--retry-delay", "0")  # fmt: skip
+    worker.until_journal("cleaning")
+
+    queue.enqueue("x", id="2")
+
+    worker.until_journal("beside")
+    until(lambda: queue.stats().acked == 1)
+    worker.open()
+    worker.until_journal("again")
+    assert worker.stop() == 0
+    assert worker.journal("cleaned") == [["cleaned", "1"]]
+
+
+def test_one_command_of_several_ends_alone(broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    broker.declare_queue("q").enqueue_many([Message("x", id=str(n)) for n in (1, 2)])
+    deliveries = broker.queue("q").receive_many(2)
+    commands = Commands(script(tmp_path, "trap 'exit 3' TERM\necho begun $RQTTL_ID >> journal\nwhile :; do sleep 0.02; "
+                               "[ -e go ] && exit 0; done").split())  # fmt: skip
+    with ThreadPoolExecutor() as pool:
+        runs = [pool.submit(commands.run, item) for item in deliveries]
+        until(lambda: (tmp_path / "journal").exists() and (tmp_path / "journal").read_text().count("begun") == 2)
+
+        commands.end(deliveries[0])
+
+        with pytest.raises(HandlerStopped, match="exit code 3"):
+            runs[0].result(PATIENCE)
+        (tmp_path / "go").touch()
+        runs[1].result(PATIENCE)
+
+
+def test_a_command_that_has_not_begun_does_not_begin() -> None:
+    process = CommandProcess()
+    process.end(5.0)
+    with pytest.raises(NotStarted):
+        process.start(["true"], {})
+
+
+@pytest.mark.parametrize("processes", ["0", "1"])
+@pytest.mark.parametrize("code, deliveries", [("3", 2), ("0", None)])
+def test_a_command_may_clean_up_after_the_grace_of_the_worker(
+    spawn: Spawn, broker: Broker, tmp_path: Path, processes: str, code: str, deliveries: int | None
+) -> None:
+    queue = broker.declare_queue("q", lease="30s")
+    queue.enqueue("x", id="1")
+    worker = spawn("q", "--exec", script(tmp_path, f"CODE={code}\n{TIDY}"), "--processes", processes, "--threads", "1",
+                   "--grace", "0")  # fmt: skip
+    worker.until_journal("begun")
+
+    worker.send(signal.SIGTERM)
+    worker.until_journal("cleaning")
+    assert queue.stats().leased == 1
+    worker.open()
+
+    assert worker.end() == 0, worker.log()
+    assert worker.journal("cleaned") == [["cleaned", "1"]]
+    assert [item.delivery_count for item in queue.receive_many(9)] == ([] if deliveries is None else [deliveries])
+    assert not any(lives(pid) for pid in pids_of(worker))
+
+
+@pytest.mark.parametrize("processes", ["0", "1"])
+def test_a_third_signal_ends_commands_that_ignore_the_second(
+    spawn: Spawn, broker: Broker, tmp_path: Path, processes: str
+) -> None:
+    queue = broker.declare_queue("q", lease="1h")
+    queue.enqueue("x", id="1")
+    worker = spawn("q", "--exec", script(tmp_path, STUBBORN), "--processes", processes, "--grace", "1h")
+    worker.until_journal("begun")
+
+    def is_ending() -> bool:
+        if "ends all commands at once" not in worker.log():
+            worker.send(signal.SIGTERM)
+            return False
+        return True
+
+    until(is_ending)
+
+    assert worker.end() == 0, worker.log()
+    assert not any(lives(pid) for pid in pids_of(worker))
+    [item] = queue.receive_many(9)
+    assert item.delivery_count == 2
+
+
+@pytest.mark.parametrize("victim", ["child", "worker"])
+def test_no_command_survives_the_process_that_runs_it(
+    spawn: Spawn, broker: Broker, tmp_path: Path, victim: str
+) -> None:
+    queue = broker.declare_queue("q", lease="1h")
+    queue.enqueue_many([Message("x", id=str(n)) for n in range(4)])
+    worker = spawn("q", "--exec", script(tmp_path, STUBBORN), "--processes", "2", "--threads", "2")
+    worker.until_journal("begun", 4)
+    pids = pids_of(worker)
+    children = parents_of(worker)
+    assert len(set(children)) == 2
+
+    for victim_pid in {worker.process.pid} if victim == "worker" else set(children):
+        os.kill(victim_pid, signal.SIGKILL)
+
+    until(lambda: not any(lives(pid) for pid in pids))
+    if victim == "child":
+        worker.until_journal("again", 4)
+        assert sorted(ids(worker.journal("again"))) == ["0", "1", "2", "3"]
+        assert worker.stop() == 0
