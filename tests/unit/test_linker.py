@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import threading
 import time
@@ -260,7 +261,7 @@ def test_a_command_whose_linking_was_interrupted_is_linked_whole_the_next_time(
     after = scripts.load("go")
     forget()
 
-    assert after == scripts.load("go")
+    assert dataclasses.astuple(after) == dataclasses.astuple(scripts.load("go"))
     assert (after.keys, after.args, after.has_rest) == (("meta",), ("one",), True)
 
 

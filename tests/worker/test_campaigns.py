@@ -21,7 +21,7 @@ from tests.waiting import PATIENCE, until
 from tests.worker.conftest import Spawn
 from tests.worker.processes import WorkerProcess, ids
 from tests.worker.test_faults import answer, free_port
-from tests.worker.test_fetching import running
+from tests.worker.threads import running
 
 #: Rounds of stops, of starved processes and of outages, and the seconds of an outage. `make test-worker` takes more.
 STOPS = int(os.environ.get("RQTTL_TEST_STOPS", "3"))

@@ -1,53 +1,24 @@
-"""The fetching of a worker: shares of queues, strict order, wake-ups of many queues, tickets, patterns, idle cost."""
+"""The fetching of a worker: shares of queues, strict order, wake-ups of many queues, tickets, idle cost."""
 
 from __future__ import annotations
 
-import gc
 import json
 import threading
-import weakref
-from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
+from collections.abc import Callable
 
 import pytest
 import redis
 
 from rqttl import Broker, CommandEvent, Queue, QueueNotFound, Release, WaitEvent, Worker
 from rqttl.worker.attention import Attention
-from rqttl.worker.children import ChildProcess
 from rqttl.worker.fetcher import Fetcher
 from rqttl.worker.source import Source
 from tests.servers import Server
 from tests.waiting import PATIENCE, until
 from tests.worker.conftest import Spawn
+from tests.worker.threads import running
 
 pytestmark = pytest.mark.slow
-
-
-@contextmanager
-def running(worker: Worker) -> Iterator[None]:
-    """Run a worker in a thread, and stop it at the end of the block."""
-    errors: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            worker.run()
-        except BaseException as error:  # noqa: BLE001  # the test raises it
-            errors.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        yield
-    finally:
-        worker.stop()
-        thread.join(PATIENCE)
-        assert not thread.is_alive()
-        if errors:
-            raise errors[0]
 
 
 def test_weights_share_the_worker_while_both_queues_are_full(broker: Broker) -> None:
@@ -192,100 +163,6 @@ def test_a_full_worker_waits_for_no_message_any_more(broker: Broker) -> None:
         go.set()
 
     assert queue.stats().leased == 0
-
-
-def test_patterns_are_looked_up_anew(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rqttl.worker.fetcher.SCAN", 50)
-    monkeypatch.setattr("rqttl.worker.attention.TURN", 50)
-    order: list[str] = []
-
-    with running(Worker(broker, ["tenant.*"], call=order.append, processes=0)):
-        broker.declare_queue("tenant.a").enqueue("a")
-        until(lambda: order == ["a"])
-        broker.declare_queue("other").enqueue("no")
-        broker.declare_queue("tenant.b").enqueue("b")
-        until(lambda: order == ["a", "b"])
-
-
-def test_a_deleted_queue_of_a_pattern_is_forgotten(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rqttl.worker.fetcher.SCAN", 50)
-    monkeypatch.setattr("rqttl.worker.attention.TURN", 50)
-    made: list[weakref.ref[Source]] = []
-    begin = Source.__init__
-
-    def noted(source: Source, *arguments: Any) -> None:
-        begin(source, *arguments)
-        made.append(weakref.ref(source))
-
-    monkeypatch.setattr(Source, "__init__", noted)
-    order: list[str] = []
-
-    with running(Worker(broker, ["tenant.*"], call=order.append, processes=0)):
-        broker.declare_queue("tenant.a").enqueue("a")
-        until(lambda: order == ["a"])
-        broker.queue("tenant.a").delete()
-        until(lambda: gc.collect() >= 0 and all(source() is None for source in made))
-        broker.declare_queue("tenant.a").enqueue("again")
-        until(lambda: order == ["a", "again"])
-
-
-def test_a_worker_keeps_nothing_of_short_lived_queues(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, ms in {"fetcher.SCAN": 50, "fetcher.MISSING": 10, "attention.TURN": 50}.items():
-        monkeypatch.setattr(f"rqttl.worker.{name}", ms)
-    order: list[str] = []
-    broker.declare_queue("named").enqueue("first")
-    worker = Worker(broker, ["tenant.*", "named"], call=order.append, processes=0)
-
-    def met() -> set[str]:
-        """The queues of which any part of the worker knows."""
-        snapshot, fetcher = worker.counters.snapshot(), worker._fetcher
-        counters = [snapshot.handling, snapshot.waiting, snapshot.running, snapshot.leases_lost]
-        parts = [*counters, {queue for queue, _ in snapshot.messages}, fetcher._hinted, fetcher._missing,
-                 fetcher._rotation._weights, fetcher._rotation._progress, fetcher._rotation._idle,
-                 fetcher._attention._empty, fetcher._attention._tickets, worker._sources]  # fmt: skip
-        return {queue for part in parts for queue in list(part)}
-
-    with running(worker):
-        for n in range(20):
-            broker.declare_queue(f"tenant.{n}").enqueue(str(n))
-            until(lambda n=n: str(n) in order)  # type: ignore[misc]  # the default binds
-            broker.queue(f"tenant.{n}").delete()
-        until(lambda: met() == {"named"})
-        assert worker.counters.snapshot().messages == {("named", "ack"): 1}
-        assert worker.counters.handled == 21
-
-        broker.queue("named").delete()  # it is no queue of a pattern: there are as many of those as the user names
-        broker.declare_queue("named").enqueue("second")
-        until(lambda: worker.counters.snapshot().messages == {("named", "ack"): 2})
-
-
-def test_a_child_knows_the_options_of_few_queues_at_a_time(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr("rqttl.worker.children.KNOWN", 3)
-    monkeypatch.setenv("RQTTL_TEST_HOME", str(tmp_path))
-    names = [f"q{n}" for n in range(10)]
-    for name in names:
-        broker.declare_queue(name).enqueue_many([name] * 20)
-    worker = Worker(
-        broker, dict.fromkeys(names, 1), call="tests.worker.handlers:names_queue", delivery=True, processes=1,
-        burst=True, prefetch=1,
-    )  # fmt: skip
-    most: list[int] = []
-    introduce = ChildProcess._introduce
-
-    def noted(child: ChildProcess, *arguments: Any) -> Any:
-        introduced = introduce(child, *arguments)
-        most.append(len(child._known))
-        return introduced
-
-    monkeypatch.setattr(ChildProcess, "_introduce", noted)
-
-    assert worker.run().handled == 200
-    lines = [line.split() for line in (tmp_path / "journal").read_text().splitlines()]
-    assert Counter(queue for _, queue, _ in lines) == dict.fromkeys(names, 20)
-    assert all(queue == word for _, queue, word in lines)
-    assert max(most) == 3
 
 
 def test_a_missing_queue_is_refused_at_the_start_and_awaited_later(

@@ -12,7 +12,7 @@ from rqttl import Broker, Queue, Worker
 from tests.waiting import until
 from tests.worker.conftest import Spawn
 from tests.worker.test_faults import answer, free_port
-from tests.worker.test_fetching import running
+from tests.worker.threads import running
 
 pytestmark = [pytest.mark.slow, pytest.mark.once]
 
