@@ -19,8 +19,8 @@ repeat
     if not held then break end
   end
 
-  local page = redis.call('XRANGE', key.log, '(' .. cursor, '+', 'COUNT', count)
-  local taken, size, words, members, expiring, expired = #page, 0, {}, {}, nil, false
+  local page = redis.call('XRANGE', key.log, '(' .. cursor, '+', 'COUNT', arg.count)
+  local taken, size, words, members, expiring, expired = #page, 0, {nil, nil, nil}, {nil, nil}, nil, false
   if arg.consumer ~= '' and arg.block ~= '0' and taken < tonumber(arg.room) then break end
   local lease = string.format('%d', ends * 1000 + m[8] % 1000)
   for i = 1, taken do
@@ -58,14 +58,17 @@ repeat
   elseif arg.consumer ~= '' then
     redis.call('ZREM', key.consumers, arg.consumer)
   end
-  local acked = token and string.format('%d', (m[10] or 0) + done)
   if taken > 0 then
-    redis.call('HSET', key.meta, 'cursor', page[taken][1], 'ready_bytes', string.format('%d', m[7] - size),
-      'lease_grants', string.format('%d', m[8] + 1), 'delivered', string.format('%d', m[9] + taken),
-      acked and 'acked' or 'cursor', acked or page[taken][1])
+    local last, bytes = page[taken][1], string.format('%d', m[7] - size)
+    local grants, delivered = string.format('%d', m[8] + 1), string.format('%d', m[9] + taken)
+    if token then
+      redis.call('HSET', key.meta, 'cursor', last, 'ready_bytes', bytes, 'lease_grants', grants, 'delivered', delivered,
+        'acked', string.format('%d', (m[10] or 0) + done))
+    else
+      redis.call('HSET', key.meta, 'cursor', last, 'ready_bytes', bytes, 'lease_grants', grants, 'delivered', delivered)
+    end
   elseif token then
-    redis.call('HSET', key.meta, 'acked', acked)
+    redis.call('HSET', key.meta, 'acked', string.format('%d', (m[10] or 0) + done))
   end
-  local none = {}
-  do return {'ok', '', now, due, 0, taken > 0 and lease or '', none, words, none, none} end
+  do return {'ok', '', now, due, 0, taken > 0 and lease or '', '', words, '', ''} end
 until true

@@ -205,7 +205,8 @@ def receive_once(queue: str, count: int, lease: int | None, *, auto_ack: bool = 
     unknown: list[bytes] = []
     while True:
         values = yield from with_config(queue, build)
-        lost, unknown = lost + values.lost, unknown + values.unknown
+        lost += values.lost
+        unknown += values.unknown
         if values.messages or not values.more or not count:
             return _claimed(used, values, lost, unknown)
         finished = ()
