@@ -17,4 +17,4 @@ if #held > 0 then
   lease.finish(q, held)
   redis.call('HINCRBY', q.meta, 'acked', #held)
 end
-return reply.ok(q, unknown, lost)
+return reply.ok(q, reply.list(unknown), reply.list(lost))

@@ -65,4 +65,5 @@ if not state.emptied and (most > 0 or swept) then
   wakeup.ring_if_ready(q, now)
 end
 record.save(q)
-return reply.ok(q, now, q.due_at or '', more and 1 or 0, token, lost, log.flat(state.taken), failed, unknown)
+return reply.ok(q, now, q.due_at or '', more and 1 or 0, token, reply.list(lost), log.flat(state.taken),
+  reply.list(failed), reply.list(unknown))

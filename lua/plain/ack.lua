@@ -11,7 +11,6 @@ repeat
   if not held then break end
 
   -- @part finish
-  redis.call('HINCRBY', key.meta, 'acked', done)
-  local none = {}
-  do return {'ok', '', none, none} end
+  redis.call('HINCRBY', key.meta, 'acked', done == 1 and '1' or done)
+  do return {'ok', '', '', ''} end
 until true

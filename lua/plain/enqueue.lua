@@ -1,10 +1,17 @@
---- Store one body. The queue has default options, and nobody waits.
+--- Store one message, and ring once if a consumer waits. The queue has default options. The message has no id and no
+-- TTL.
 
 repeat
-  local body = rest[1]
-  if arg.form ~= 'bodies' or arg.window ~= '' or rest.size ~= 1 or #body > 16384 then break end
+  local header, body = '', rest[1]
+  if arg.form == 'bodies' then
+    if rest.size ~= 1 then break end
+  else
+    header, body = body, rest[2]
+    if arg.form ~= '' or rest.size ~= 2 or string.sub(header, 1, 3) ~= ';;;' then break end
+  end
+  if arg.window ~= '' or #header + #body > 16384 then break end
   local m = redis.call('HMGET', key.meta, 'version', 'option_set', 'has_waiters', 'last_id', 'ready_bytes', 'enqueued')
-  if m[1] ~= arg.version or m[2] ~= 'default' or m[3] ~= '0' then break end
+  if m[1] ~= arg.version or m[2] ~= 'default' then break end
   local now, seq = tonumber(arg.now), m[4]
   -- @part now
   local prefix = string.format('%013d-', now)
@@ -16,8 +23,11 @@ repeat
     seq = string.sub(seq, 1, 14) .. serial
   end
 
-  redis.call('XADD', key.log, seq, '', body)
+  redis.call('XADD', key.log, seq, header, body)
   redis.call('HSET', key.meta, 'last_id', seq, 'ready_bytes', string.format('%d', m[5] + #body),
     'enqueued', string.format('%d', m[6] + 1))
+  if m[3] == '1' then
+    -- @part ring
+  end
   do return {'ok', '', {seq}} end
 until true

@@ -1,5 +1,6 @@
---- Settle one run of deliveries at most, then take messages ahead of the cursor. The queue has default options, nothing
--- is due, no lease ends earlier than all others, nobody waits, and no message came back. No taken message has expired.
+--- Settle one run of deliveries at most, then take messages ahead of the cursor. The caller may begin to wait. The
+-- queue has default options, nothing is due, no lease ends earlier than all others, and no message came back. No taken
+-- message has expired, and no ready message is left for consumers that wait.
 
 repeat
   local count, done, token = tonumber(arg.count), rest.size - 2, rest[1]
@@ -7,11 +8,13 @@ repeat
   if token and tonumber(rest[2]) ~= done then break end
   local m = redis.call('HMGET', key.meta, 'version', 'option_set', 'due_at', 'has_waiters', 'large_upto', 'cursor',
     'ready_bytes', 'lease_grants', 'delivered', 'acked')
-  local due, cursor, now = tonumber(m[3]), m[6], tonumber(arg.now)
-  if m[1] ~= arg.version or m[2] ~= 'default' or m[4] ~= '0' or m[5] and m[5] > cursor then break end
+  local due, cursor, now, others = tonumber(m[3]), m[6], tonumber(arg.now), m[4] == '1'
+  if m[1] ~= arg.version or m[2] ~= 'default' or m[5] and m[5] > cursor then break end
+  if others and arg.consumer ~= '' and arg.block == '0' then break end
   -- @part now
-  local ends = now + arg.lease
-  if not due or due <= now or due > ends or redis.call('EXISTS', key.requeued) == 1 then break end
+  local ends, block = now + arg.lease, arg.consumer ~= '' and tonumber(arg.block) or 0
+  if block < 1 and (not due or due > ends) then break end
+  if due and due <= now or redis.call('EXISTS', key.requeued) == 1 then break end
 
   if token then
     local held
@@ -19,9 +22,12 @@ repeat
     if not held then break end
   end
 
-  local page = redis.call('XRANGE', key.log, '(' .. cursor, '+', 'COUNT', count)
-  local taken, size, words, members, expiring, expired = #page, 0, {}, {}, nil, false
-  if arg.consumer ~= '' and arg.block ~= '0' and taken < tonumber(arg.room) then break end
+  local page = redis.call('XRANGE', key.log, '(' .. cursor, '+', 'COUNT', arg.count)
+  local taken, size, words, members, expiring, expired = #page, 0, {nil, nil, nil}, {nil, nil}, nil, false
+  if block ~= 0 and taken >= tonumber(arg.room) then block = 0 end
+  if block < 0 or taken > 0 and (not due or due > ends) then break end
+  local last_id = (others or block > 0) and taken == count and redis.call('HGET', key.meta, 'last_id')
+  if last_id and last_id ~= page[taken][1] then break end
   local lease = string.format('%d', ends * 1000 + m[8] % 1000)
   for i = 1, taken do
     local entry = page[i]
@@ -53,19 +59,32 @@ repeat
   elseif taken > 0 then
     redis.call('ZADD', key.leases, unpack(members))
   end
-  if arg.consumer ~= '' and tonumber(arg.stay) > 0 then
-    redis.call('ZADD', key.consumers, now + arg.stay, arg.consumer)
-  elseif arg.consumer ~= '' then
-    redis.call('ZREM', key.consumers, arg.consumer)
+  if arg.consumer ~= '' then
+    local stay = tonumber(arg.stay)
+    if block > 0 then
+      redis.call('ZADD', key.waiters, now + block + 5000, arg.consumer)
+      if not others then redis.call('HSET', key.meta, 'has_waiters', '1') end
+      stay = math.max(block + 5000, stay)
+    elseif others then
+      redis.call('ZREM', key.waiters, arg.consumer)
+    end
+    if stay > 0 then
+      redis.call('ZADD', key.consumers, now + stay, arg.consumer)
+    else
+      redis.call('ZREM', key.consumers, arg.consumer)
+    end
   end
-  local acked = token and string.format('%d', (m[10] or 0) + done)
   if taken > 0 then
-    redis.call('HSET', key.meta, 'cursor', page[taken][1], 'ready_bytes', string.format('%d', m[7] - size),
-      'lease_grants', string.format('%d', m[8] + 1), 'delivered', string.format('%d', m[9] + taken),
-      acked and 'acked' or 'cursor', acked or page[taken][1])
+    local last, bytes = page[taken][1], string.format('%d', m[7] - size)
+    local grants, delivered = string.format('%d', m[8] + 1), string.format('%d', m[9] + taken)
+    if token then
+      redis.call('HSET', key.meta, 'cursor', last, 'ready_bytes', bytes, 'lease_grants', grants, 'delivered', delivered,
+        'acked', string.format('%d', (m[10] or 0) + done))
+    else
+      redis.call('HSET', key.meta, 'cursor', last, 'ready_bytes', bytes, 'lease_grants', grants, 'delivered', delivered)
+    end
   elseif token then
-    redis.call('HSET', key.meta, 'acked', acked)
+    redis.call('HSET', key.meta, 'acked', string.format('%d', (m[10] or 0) + done))
   end
-  local none = {}
-  do return {'ok', '', now, due, 0, taken > 0 and lease or '', none, words, none, none} end
+  do return {'ok', '', now, due or '', 0, taken > 0 and lease or '', '', words, '', ''} end
 until true

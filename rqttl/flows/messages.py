@@ -205,7 +205,8 @@ def receive_once(queue: str, count: int, lease: int | None, *, auto_ack: bool = 
     unknown: list[bytes] = []
     while True:
         values = yield from with_config(queue, build)
-        lost, unknown = lost + values.lost, unknown + values.unknown
+        lost += values.lost
+        unknown += values.unknown
         if values.messages or not values.more or not count:
             return _claimed(used, values, lost, unknown)
         finished = ()
@@ -240,20 +241,22 @@ def receive(queue: str, count: int, lease: int | None, wait: int, *, auto_ack: b
         own = Presence(consumer, 0, ttl) if consumer and ttl else ABSENT
         return (yield from receive_once(queue, count, lease, auto_ack=auto_ack, presence=own, finished=finished()))
     started: int = yield Now()
-    ticket, now = b"", started
-    lost: list[bytes] = []
-    unknown: list[bytes] = []
+    ticket, now, longest = b"", started, period(consumer)
+    lost: Sequence[bytes] = ()
+    unknown: Sequence[bytes] = ()
     exhausted: PoolExhausted | None = None
     while True:
         left = max(0, started + wait - now)
-        block = min(left, period(consumer))
+        block = min(left, longest)
         own = Presence(consumer, block, ttl, ticket, room)
         claimed = yield from receive_once(queue, count, lease, auto_ack=auto_ack, presence=own, finished=finished())
-        lost, unknown = [*lost, *claimed.lost], [*unknown, *claimed.unknown]
+        if lost or unknown:
+            claimed = claimed._replace(lost=[*lost, *claimed.lost], unknown=[*unknown, *claimed.unknown])
         if exhausted and not claimed.entries:
             raise exhausted
         if claimed.entries or block == 0:
-            return claimed._replace(lost=lost, unknown=unknown)
+            return claimed
+        lost, unknown = claimed.lost, claimed.unknown
         due = None if claimed.due is None else max(1, claimed.due - claimed.now)
         wakeup = yield WaitForWakeup(queue, block, left, due)
         exhausted = wakeup if isinstance(wakeup, PoolExhausted) else None

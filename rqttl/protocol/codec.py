@@ -154,6 +154,9 @@ def unpack_header(header: bytes) -> ParsedHeader:
         return _PLAIN
     if header.isdigit():
         return ParsedHeader(_deadline(header), None, BINARY, _NO_HEADERS, ())
+    if header.startswith(b";;;"):  # extras alone
+        content_type, headers = _unpack_extras(header[3:])
+        return ParsedHeader(None, None, content_type, headers, ())
     deadline, id, deaths, extras = _split(header)
     content_type, headers = _unpack_extras(extras)
     return ParsedHeader(

@@ -7,8 +7,8 @@ So these objects never wait for a lock that a running thread can hold. `threadin
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import suppress
 
 
 class Gate:
@@ -45,17 +45,12 @@ class Interrupt:
         for end in list(self._endings):
             end()
 
-    @contextmanager
-    def ending(self, end: Callable[[], object]) -> Iterator[None]:
+    def ending(self, end: Callable[[], object]) -> _Registration:
         """Call `end` at an `ask` within this block. The code in the block checks `asked()` first.
 
         `end` may still be called for a short time after the block, but only if `asked()` is true at its end.
         """
-        self._endings.append(end)
-        try:
-            yield
-        finally:
-            self._endings.remove(end)
+        return _Registration(self._endings, end)
 
     def wait(self, seconds: float) -> bool:
         """Sleep until `ask`, for `seconds` at most. Returns `asked()`."""
@@ -64,6 +59,22 @@ class Interrupt:
             if not self._asked:
                 gate.wait(seconds)
         return self._asked
+
+
+class _Registration:
+    """A block in which `end` is one of the endings of an interrupt. A generator would take longer."""
+
+    __slots__ = ("_end", "_endings")
+
+    def __init__(self, endings: list[Callable[[], object]], end: Callable[[], object]) -> None:
+        self._endings = endings
+        self._end = end
+
+    def __enter__(self) -> None:
+        self._endings.append(self._end)
+
+    def __exit__(self, *_: object) -> None:
+        self._endings.remove(self._end)
 
 
 class Wakeup:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -16,6 +16,7 @@ from redis.exceptions import ConnectionError, ResponseError, TimeoutError
 from rqttl.errors import PoolExhausted
 from rqttl.flows.messages import ENDED
 from rqttl.runtime.interrupt import Interrupt
+from rqttl.store.connections import Connections
 from rqttl.store.pools import Held, free_connection, places_of, pool_of_waits
 from rqttl.store.retry import NotSent
 
@@ -36,19 +37,19 @@ _KEEPALIVE = (("TCP_KEEPIDLE", 30), ("TCP_KEEPALIVE", 30), ("TCP_KEEPINTVL", 10)
 class Listener:
     """Waits for elements of lists. Safe to share between threads.
 
-    `ask` sends a command on a connection and reads the reply. `make_room` returns the connections that the caller keeps
-    to the pool. `interrupt` ends all waits.
+    `ask` sends a command on a connection and reads the reply. `kept` has the connections for calls, and gets that of a
+    wait at its end: the caller makes a call next. `interrupt` ends all waits.
     """
 
     def __init__(
         self,
         client: redis.Redis,
         ask: Callable[[Any, tuple[Any, ...]], Any],
-        make_room: Callable[[], None],
+        kept: Connections,
         interrupt: Interrupt,
     ) -> None:
         self._call = ask
-        self._make_room = make_room
+        self._kept = kept
         self._pool = pool_of_waits(client)
         self._shared = self._pool is client.connection_pool
         self._places = places_of(self._pool)
@@ -95,10 +96,9 @@ class Listener:
             # an interrupt shuts down this socket, not the connection: another thread may use the connection later
             sock = getattr(connection, "_sock", None)
             hang_up, line = partial(_hang_up, sock), _Line(connection, sock, ms / 1000 + SLACK)
+            first, last = interrupts[0], interrupts[-1]  # the same one, or two
             try:
-                with patiently(connection, ms) as longest, ExitStack() as stack:
-                    for interrupt in interrupts:
-                        stack.enter_context(interrupt.ending(hang_up))
+                with patiently(connection, ms) as longest, first.ending(hang_up), last.ending(hang_up):
                     # this check comes after the registration of `hang_up`: a later interrupt shuts the socket down
                     if _asked(interrupts):
                         return None
@@ -112,13 +112,18 @@ class Listener:
 
     def checkout(self) -> Connection:
         """A connection to wait on."""
-        return free_connection(self._pool, self._make_room)
+        return free_connection(self._pool, self._kept.release_idle)
 
     def keep(self, connection: Connection) -> None:
-        """Give a connection back to its pool."""
-        self._pool.release(connection)
+        """Keep a connection for the next call, or give it back to its own pool."""
+        if self._shared:
+            self._kept.keep(connection)
+        else:
+            self._pool.release(connection)
 
-    drop = keep
+    def drop(self, connection: Connection) -> None:
+        """Give a closed connection back to the pool."""
+        self._pool.release(connection)
 
     def close(self) -> None:
         """Close the free connections of a pool of its own. The end of a wait closes the connection of that wait."""
@@ -153,7 +158,10 @@ class _Line:
 
 
 def _asked(interrupts: Sequence[Interrupt]) -> bool:
-    return any(interrupt.asked() for interrupt in interrupts)
+    for interrupt in interrupts:  # noqa: SIM110  # a woken consumer comes here before it asks for its message
+        if interrupt.asked():
+            return True
+    return False
 
 
 def _hang_up(sock: Any) -> None:

@@ -158,7 +158,8 @@ class Places:
 
     def give_back(self, place: Place) -> None:
         """Give a place back."""
-        self._taken.discard(place)
+        if self.limit < UNLIMITED:
+            self._taken.discard(place)
 
 
 _places: WeakKeyDictionary[ConnectionPool, Places] = WeakKeyDictionary()

@@ -57,7 +57,7 @@ class Store:
         self._exchanges = Exchanges(leave=self.connections.renew)
         #: Ends every `listen` from the moment at which it is asked.
         self.interrupted = Interrupt()
-        self._listener = Listener(client, self._call, self.connections.release_idle, self.interrupted)
+        self._listener = Listener(client, self._call, self.connections, self.interrupted)
 
     def check_open(self) -> None:
         """Raise `BrokerClosed` after `close`."""

@@ -12,9 +12,12 @@ from __future__ import annotations
 import gc
 import os
 import sys
+import threading
 import time
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
+from itertools import islice
 from typing import Any, NamedTuple
 
 import redis
@@ -55,9 +58,10 @@ def _leased(broker: rqttl.Broker, name: str, count: int, **options: Any) -> list
     return _filled(broker, name, count, **options).receive_many(count, lease=HOUR)
 
 
-def _settle(settle: Callable[[rqttl.Delivery], object], deliveries: list[rqttl.Delivery]) -> None:
-    for delivery in deliveries:
-        settle(delivery)
+def _settling(broker: rqttl.Broker, name: str, settle: Callable[[rqttl.Delivery], object], **options: Any) -> Work:
+    first, *others = _leased(broker, name, 101, **options)
+    settle(first)
+    return lambda: [settle(delivery) for delivery in others]
 
 
 def _with_letters(broker: rqttl.Broker, name: str, count: int) -> tuple[rqttl.Queue, rqttl.Queue]:
@@ -70,10 +74,10 @@ def _with_letters(broker: rqttl.Broker, name: str, count: int) -> tuple[rqttl.Qu
     return queue, dead
 
 
-def enqueue(broker: rqttl.Broker, name: str) -> Work:
+def enqueue(broker: rqttl.Broker, name: str, body: object = BODY) -> Work:
     queue = _filled(broker, name, 1)
-    queue.enqueue(BODY)
-    return lambda: [queue.enqueue(BODY) for _ in range(100)]
+    queue.enqueue(body)
+    return lambda: [queue.enqueue(body) for _ in range(100)]
 
 
 def enqueue_with_id_and_ttl(broker: rqttl.Broker, name: str) -> Work:
@@ -109,14 +113,6 @@ def _enqueue_over_limit(broker: rqttl.Broker, name: str, overflow: Any) -> Work:
     return work
 
 
-def enqueue_drop_head(broker: rqttl.Broker, name: str) -> Work:
-    return _enqueue_over_limit(broker, name, "drop-head")
-
-
-def enqueue_reject_publish(broker: rqttl.Broker, name: str) -> Work:
-    return _enqueue_over_limit(broker, name, "reject-publish")
-
-
 def enqueue_known_window(broker: rqttl.Broker, name: str) -> Work:
     queue = broker.declare_queue(name, duplicate_window=HOUR)
     ids = [f"order-{i:06d}" for i in range(101)]
@@ -137,22 +133,16 @@ def receive(broker: rqttl.Broker, name: str) -> Work:
 
 
 def ack(broker: rqttl.Broker, name: str) -> Work:
-    first, *others = _leased(broker, name, 101)
-    first.ack()
-    return lambda: _settle(rqttl.Delivery.ack, others)
+    return _settling(broker, name, rqttl.Delivery.ack)
 
 
 def nack(broker: rqttl.Broker, name: str) -> Work:
-    first, *others = _leased(broker, name, 101)
-    first.nack()
-    return lambda: _settle(rqttl.Delivery.nack, others)
+    return _settling(broker, name, rqttl.Delivery.nack)
 
 
 def reject(broker: rqttl.Broker, name: str) -> Work:
     dead = broker.declare_queue(f"{name}/dead")
-    first, *others = _leased(broker, name, 101, dead_letter=dead.name)
-    first.reject()
-    return lambda: _settle(rqttl.Delivery.reject, others)
+    return _settling(broker, name, rqttl.Delivery.reject, dead_letter=dead.name)
 
 
 def receive_and_ack(broker: rqttl.Broker, name: str) -> Work:
@@ -190,6 +180,28 @@ def consume(broker: rqttl.Broker, name: str) -> Work:
     return work
 
 
+def wake_up(client: Any, name: str) -> Work:
+    """Each message wakes a consumer, which waits again before the next one."""
+    broker = rqttl.Broker(client)
+    queue, waits = broker.declare_queue(name), threading.Semaphore(0)
+    broker.events.subscribe(lambda _: waits.release(), rqttl.WaitEvent)
+
+    def consume() -> None:
+        with queue.consume(prefetch=100, lease=HOUR) as deliveries:
+            for delivery in islice(deliveries, 100):
+                delivery.ack()
+
+    def work() -> None:
+        consumer = threading.Thread(target=consume)
+        consumer.start()
+        for _ in range(100):
+            waits.acquire()
+            queue.enqueue(BODY)
+        consumer.join()
+
+    return work
+
+
 def sweep_leases(broker: rqttl.Broker, name: str) -> Work:
     queue = _filled(broker, name, 251)
     queue.receive()
@@ -217,11 +229,12 @@ WORKLOADS = (
     Workload("raw by 100", 1000, bound.raw_receive_and_ack_batches, raw=True),
     Workload("bare script, by 100", 1000, bound.bare_receive_and_ack_batches, raw=True),
     Workload("enqueue", 100, enqueue),
+    Workload("enqueue of a value", 100, partial(enqueue, body={"item": 7})),
     Workload("enqueue, id and ttl", 100, enqueue_with_id_and_ttl),
     Workload("enqueue_many of 100", 1000, enqueue_batches),
     Workload("enqueue_many of 100, id and ttl", 1000, enqueue_batches_with_id_and_ttl),
-    Workload("enqueue, full drop-head", 100, enqueue_drop_head),
-    Workload("enqueue, full reject-publish", 100, enqueue_reject_publish),
+    Workload("enqueue, full drop-head", 100, partial(_enqueue_over_limit, overflow="drop-head")),
+    Workload("enqueue, full reject-publish", 100, partial(_enqueue_over_limit, overflow="reject-publish")),
     Workload("enqueue, duplicate_window", 100, enqueue_known_window),
     Workload("enqueue, a duplicate", 100, enqueue_duplicates),
     Workload("receive", 100, receive),
@@ -231,6 +244,7 @@ WORKLOADS = (
     Workload("receive + ack", 100, receive_and_ack),
     Workload("receive_many of 100 + ack_many", 1000, receive_and_ack_batches),
     Workload("consume + ack", 1000, consume),
+    Workload("wake-up of a consumer", 100, wake_up, raw=True),
     Workload("sweep of 250 leases", 250, sweep_leases),
     Workload("sweep of 250 dead letters", 250, sweep_expired),
     Workload("redrive of 100", 100, redrive),

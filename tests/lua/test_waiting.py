@@ -118,7 +118,7 @@ def test_a_ticket_gives_the_message_it_names_and_a_lease_of_the_asked_length(lab
 
     assert bodies(reply) == [b"x"]
     assert reply[5] == b"%d" % token(1000)
-    assert reply[8] == []
+    assert reply[8] == b""
     after = lab.snapshot()
     assert after == changed(
         before,

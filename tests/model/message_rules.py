@@ -261,7 +261,7 @@ class QueueMachine(PolicyRules):
                 known, action, words_of(pairs), delay=delay, counted=counted, description=description))  # fmt: skip
         lost: list[bytes] = []
         reply = self.act(who, flow, action, lambda: lost.extend(apply(False)), deaf=dies)
-        assert (reply.unknown, reply.lost) == ([], lost)
+        assert (list(reply.unknown), list(reply.lost)) == ([], lost)
         assert now == self.clock.now
         self.settled[who] = (self.ran(who, action), apply)
         self.compare()
@@ -292,7 +292,7 @@ class QueueMachine(PolicyRules):
             reply = broker.step(command.as_replay())
             if reply[0] == b"ok":
                 lost = apply(True)
-                assert reply[2:] == [self.world.unknown, lost]
+                assert [list(part) for part in reply[2:]] == [self.world.unknown, lost]
                 self.attempt(who, flows.follow(broker.keyspace, reply[1] or ()), "", lambda: None)
             self.compare()
 

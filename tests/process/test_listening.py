@@ -54,6 +54,15 @@ class Late:
         monkeypatch.setattr(listener, "_call", lambda line, words: ask(line, (*words[:2], "3600")))
 
 
+def test_the_call_after_a_wait_uses_the_connection_of_the_wait(start_server: Callable[..., Server]) -> None:
+    with rqttl.connect(start_server().url) as broker:
+        store = driver_of(broker).store
+        store.connections.release_idle()
+
+        assert store.listen("q", WAKEUP, 10) is None
+        assert len(store.connections) == 1
+
+
 def test_a_wait_ends_by_the_clock_of_the_client(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blocking, "REPLY", 3600.0)
     with rqttl.connect(redis_url) as broker, ThreadPoolExecutor(1) as pool:

@@ -107,6 +107,11 @@ def test_a_plain_header_is_read_without_parsing() -> None:
     assert codec.unpack_header(b"1700000000000").deadline == NOW
 
 
+@pytest.mark.parametrize("extras", [b"", b"\x92\x01\xc0", b"\x92\xc0\x81\xa1a\xa1b", b"\x92", b";;;", b"1 ;"])
+def test_a_header_of_extras_alone_is_read_like_one_with_empty_parts(extras: bytes) -> None:
+    assert codec.unpack_header(b";;;" + extras) == codec.unpack_header(b";0;0;" + extras)
+
+
 def test_the_stored_form_is_what_it_was() -> None:
     golden = bytes.fromhex((GOLDEN / "header.hex").read_text())
     deaths = (

@@ -17,3 +17,9 @@ function reply.note(q, purpose, name)
   q.notes[#q.notes + 1] = purpose
   q.notes[#q.notes + 1] = name
 end
+
+--- A list as a value of a reply; `''` if it is empty. Redis asks each table of a reply for seven fields that it does
+-- not have.
+function reply.list(values)
+  return #values > 0 and values or ''
+end

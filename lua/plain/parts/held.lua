@@ -6,6 +6,6 @@ if held and done == 1 then
   held = redis.call('ZMSCORE', key.leases, rest[3])[1] == token
 elseif held then
   local score = string.format('%.17g', token)
-  local seqs = redis.call('ZRANGEBYSCORE', key.leases, score, score, 'LIMIT', 0, done)
+  local seqs = redis.call('ZRANGEBYSCORE', key.leases, score, score, 'LIMIT', '0', rest[2])
   for i = 1, done do held = held and seqs[i] == rest[i + 2] end
 end

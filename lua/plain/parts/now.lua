@@ -3,5 +3,5 @@
 
 if not now then
   now = redis.call('TIME')
-  now = now[1] * 1000 + math.floor(now[2] / 1000)
+  now = now[1] * 1000 + (now[2] - now[2] % 1000) / 1000
 end

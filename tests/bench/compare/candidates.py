@@ -69,6 +69,7 @@ CANDIDATES = (
               share=1),
     Candidate("raw redis-py", "rqttl", "with_raw.py", _AT_LEAST, _SYNC - {"workers"} | {"batch", "tasks", "async"},
               _lengths(("XLEN", "raw")), share=1),
+    Candidate("bare script", "rqttl", "with_bare.py", _AT_LEAST, frozenset({WAKE}), _lengths(("XLEN", "{q}:log"))),
     Candidate("RQ", "python", "with_rq.py", _AT_LEAST, _SYNC | {"batch"},
               _lengths(("LLEN", "rq:queue:q"), ("ZCARD", "rq:wip:q")), 2),
     Candidate("Dramatiq", "python", "with_dramatiq.py", _AT_LEAST, _SYNC, _lengths(("HLEN", "dramatiq:q.msgs"))),
