@@ -44,12 +44,12 @@ class ConsumerBase(ABC, Generic[D, R]):
 
     @property
     def lost(self) -> list[str]:
-        """The newest 1,000 ids of messages whose ack came after their lease had ended."""
+        """The newest 1,000 ids of messages whose ack came after their lease, or their queue, had ended."""
         return list(self._prefetch.late.newest)
 
     @property
     def lost_count(self) -> int:
-        """The number of messages whose ack came after their lease had ended."""
+        """The number of messages whose ack came after their lease, or their queue, had ended."""
         return self._prefetch.late.count
 
     @property

@@ -160,6 +160,12 @@ class AckBatch:
         self._waiting.extendleft(reversed(self._under_way))
         self._under_way = []
 
+    def give_up(self) -> list[Delivered]:
+        """Forget the acks of a failed call, and return them."""
+        given_up, self._under_way = self._under_way, []
+        self._tried.difference_update(map(lease_words, given_up))
+        return given_up
+
     def missed(self, sequences: Sequence[bytes]) -> list[Delivered]:
         """Return the sent deliveries that a reply names as missed: one for each time that it names a sequence.
 

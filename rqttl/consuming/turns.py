@@ -15,7 +15,7 @@ from rqttl import flows, units
 from rqttl.consuming import prefetch, settling
 from rqttl.consuming.prefetch import AckBatch, Prefetch, RenewalSchedule
 from rqttl.delivery import LOST, Delivered, lend
-from rqttl.errors import LeaseLost, RqttlError
+from rqttl.errors import LeaseLost, QueueNotFound, RqttlError
 from rqttl.events import Events, RenewalEvent
 from rqttl.flows import Flow, ReceiveResult
 from rqttl.flows.calls import lease_ms
@@ -72,9 +72,16 @@ class Turns(Generic[D]):
                 return
 
     def _carrying(self, flow: Flow[ReceiveResult], acks: AckBatch) -> Flow[ReceiveResult]:
-        """Wrap a flow whose commands send `acks`, and record their outcomes. If it fails, they are sent again."""
+        """Wrap a flow whose commands send `acks`, and record their outcomes. If it fails, they are sent again.
+
+        A deleted queue has taken its messages along, so nothing is left to ack there.
+        """
         try:
             claimed = yield from self._with_replays(flow, acks)
+        except QueueNotFound:
+            for ack in acks.give_up():
+                self._books.late.add(ack)
+            raise
         except BaseException:
             acks.put_back()
             raise

@@ -49,6 +49,7 @@ class Keeper:
         self._sends_acks = sends_acks
         self._closed = Interrupt()
         self._sooner = Wakeup()
+        self._failed: set[str] = set()  # the queues whose last turn failed: they are tried again with all others
         #: True while Redis does not answer.
         self.is_away = False
         #: The time of the last turn, in ms of the clock of this process.
@@ -84,7 +85,8 @@ class Keeper:
         pause, sends_acks = float(LONGEST_REST), self._sends_acks()
         for source in list(self._sources()):
             is_urgent = source.is_urgent or (sends_acks and source.has_acks)
-            pause = min(pause, 0.0 if is_urgent else source.schedule.next_turn(now))
+            is_next = is_urgent and source.queue not in self._failed
+            pause = min(pause, 0.0 if is_next else source.schedule.next_turn(now))
         return max(0.0, min([pause, *(beat.next_turn() for beat in self._beats)]))
 
     def _run(self) -> None:
@@ -103,6 +105,7 @@ class Keeper:
 
     def _take_turns(self) -> None:
         away = False
+        self._failed.clear()
         for source in list(self._sources()):
             try:
                 source.take_turn()
@@ -111,6 +114,7 @@ class Keeper:
             except (RedisError, RqttlError) as error:
                 # the next turn tries again: queue and server may come back; a later settle reports lost leases
                 self._log(source.queue, error)
+                self._failed.add(source.queue)
                 if is_away(error):
                     away = True
                     break  # all queues are on this server

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import gc
+import threading
 import weakref
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 
-from rqttl import Broker, Worker
+from rqttl import Broker, QueueNotFound, Worker
+from rqttl.protocol.keys import Keyspace
+from rqttl.store.driver import driver_of
 from rqttl.worker.children import ChildProcess
+from rqttl.worker.keeper import Keeper
 from rqttl.worker.source import Source
 from tests.waiting import until
 from tests.worker.threads import running
@@ -82,6 +87,43 @@ def test_a_worker_keeps_nothing_of_short_lived_queues(broker: Broker, monkeypatc
         broker.queue("named").delete()  # it is no queue of a pattern: there are as many of those as the user names
         broker.declare_queue("named").enqueue("second")
         until(lambda: worker.counters.snapshot().messages == {("named", "ack"): 2})
+
+
+def test_acks_of_a_deleted_queue_are_given_up(broker: Broker) -> None:
+    queue = broker.declare_queue("q")
+    queue.enqueue("x")
+    worker = Worker(broker, ["q"], call=print, processes=0)
+    source = worker._source("q")
+    claim = source.claim(1, 0)
+    source.finish(claim.deliveries)
+
+    queue.delete()
+
+    with pytest.raises(QueueNotFound):
+        source.take_turn()
+    assert not source.has_work
+    assert [item.settled for item in claim.deliveries] == ["lease lost"]
+    assert worker.counters.lost == 1
+
+
+def test_a_queue_whose_acks_fail_is_not_tried_again_at_once(broker: Broker, client: redis.Redis) -> None:
+    broker.declare_queue("q").enqueue("x")
+    source = Worker(broker, ["q"], call=print, processes=0)._source("q")
+    source.finish(source.claim(1, 0).deliveries)
+    keeper = Keeper(driver_of(broker).timing, lambda: [source], threading.Lock(), sends_acks=lambda: True)
+    leases = Keyspace().key("q", "leases")
+    client.rename(leases, "aside")
+    client.set(leases, "of another type")
+
+    pauses = [keeper._pause()]
+    keeper._take_turns()
+    pauses.append(keeper._pause())
+    assert [pause > 0 for pause in pauses] == [False, True]
+
+    client.rename("aside", leases)
+    keeper._take_turns()
+    assert not source.has_work
+    assert broker.queue("q").stats().leased == 0
 
 
 def test_a_child_knows_the_options_of_few_queues_at_a_time(
