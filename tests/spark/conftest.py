@@ -18,7 +18,7 @@ import redis
 from spark_connectors.java import java_problem
 from tests.contract.clocked import Clocked
 from tests.servers import Server
-from tests.spark.fleets import DURABLE, Fleet, fleet_of
+from tests.spark.fleets import DURABLE, THREE, Fleet, fleet_of
 from tests.spark.jvm import Submitter, settings
 
 if TYPE_CHECKING:
@@ -112,6 +112,24 @@ def clocked(client: redis.Redis) -> Iterator[Clocked]:
 def fleet(start_server: Callable[..., Server]) -> Iterator[Fleet]:
     """Two servers, `eu` and `us`, that keep their data over a kill."""
     with fleet_of(lambda: start_server(**DURABLE), "eu", "us") as fleet:
+        yield fleet
+
+
+@pytest.fixture(scope="module")
+def three_servers(launch: Callable[..., Server]) -> Iterator[list[Server]]:
+    """Three servers that the tests of a module share."""
+    servers = [launch() for _ in THREE]
+    yield servers
+    for server in servers:
+        server.remove()
+
+
+@pytest.fixture
+def fleet_of_three(three_servers: list[Server]) -> Iterator[Fleet]:
+    """The three servers without data."""
+    left = iter(three_servers)
+    with fleet_of(lambda: next(left), *THREE) as fleet:
+        fleet.empty()
         yield fleet
 
 

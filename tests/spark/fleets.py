@@ -23,6 +23,11 @@ class Fleet:
         self.clients = {name: server.client() for name, server in self.servers.items()}
         self.brokers = {name: Clocked(client) for name, client in self.clients.items()}
 
+    def empty(self) -> None:
+        """Remove all data."""
+        for client in self.clients.values():
+            client.flushall()
+
     @property
     def url(self) -> str:
         return self.url_of(*self.servers)
@@ -50,6 +55,9 @@ def fleet_of(start_server: Callable[..., Server], *names: str) -> Iterator[Fleet
     finally:
         fleet.close()
 
+
+#: The names of the servers of `fleet_of_three`.
+THREE = ("eu", "us", "zz")
 
 #: A server that keeps its data over a kill.
 DURABLE = {"appendonly": "yes", "appendfsync": "always"}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -12,32 +11,13 @@ from hypothesis import strategies as st
 
 from rqttl import Message
 from rqttl.protocol.keys import LOG, Keyspace
-from tests.servers import Server
-from tests.spark.fleets import Fleet, Query, Row, counted, fleet_of
+from tests.spark.fleets import THREE, Fleet, Query, Row, counted
 from tests.spark.letters import bury
-
-NAMES = ("eu", "us", "zz")
-
-
-@pytest.fixture(scope="module")
-def servers(launch: Callable[..., Server]) -> Iterator[list[Server]]:
-    servers = [launch() for _ in NAMES]
-    yield servers
-    for server in servers:
-        server.remove()
 
 
 @pytest.fixture
-def fleet(servers: list[Server]) -> Iterator[Fleet]:
-    left = iter(servers)
-    with fleet_of(lambda: next(left), *NAMES) as fleet:
-        empty(fleet)
-        yield fleet
-
-
-def empty(fleet: Fleet) -> None:
-    for client in fleet.clients.values():
-        client.flushall()
+def fleet(fleet_of_three: Fleet) -> Fleet:
+    return fleet_of_three
 
 
 def arrive(fleet: Fleet, server: str, queue: str, times: list[int], size: int = 10) -> None:
@@ -76,7 +56,7 @@ def test_a_limit_takes_the_oldest_messages_of_all_servers(fleet: Fleet) -> None:
 
 
 messages = st.dictionaries(
-    st.tuples(st.sampled_from(NAMES), st.sampled_from("ab")),
+    st.tuples(st.sampled_from(THREE), st.sampled_from("ab")),
     st.lists(st.integers(0, 40) | st.integers(0, 10**6), min_size=1, max_size=25),
     min_size=1,
 )
@@ -92,7 +72,7 @@ def test_no_batch_has_a_message_older_than_one_of_a_batch_before_it_on_any_serve
     later: dict[tuple[str, str], list[int]],
     restarts: bool,
 ) -> None:
-    empty(fleet)
+    fleet.empty()
     for (server, queue), of_queue in queues.items():
         arrive(fleet, server, queue, of_queue)
     # the rest arrives after all of these, while the query runs
@@ -161,7 +141,7 @@ def test_an_equal_share_is_one_of_all_queues_of_all_servers_and_starves_none(fle
 
 
 def test_an_equal_share_serves_the_queues_of_all_servers_in_turn_also_after_a_restart(fleet: Fleet) -> None:
-    for server in NAMES:
+    for server in THREE:
         arrive(fleet, server, "a", list(range(4)))
     stream = Query(fleet.url, queuePattern="#", maxEntriesPerTrigger=1, shareLimit="equal")
     served = []
@@ -172,7 +152,7 @@ def test_an_equal_share_serves_the_queues_of_all_servers_in_turn_also_after_a_re
         served += [server for server, _, _ in rows]
         stream.restart()
 
-    assert served == [*NAMES, *NAMES]
+    assert served == [*THREE, *THREE]
 
 
 def test_the_least_number_of_messages_is_one_of_all_servers(fleet: Fleet) -> None:
@@ -186,7 +166,7 @@ def test_the_least_number_of_messages_is_one_of_all_servers(fleet: Fleet) -> Non
 
 
 def test_a_limited_query_reads_each_message_once_on_the_driver_and_once_in_a_task(fleet: Fleet) -> None:
-    for i, server in enumerate(NAMES):
+    for i, server in enumerate(THREE):
         arrive(fleet, server, "a", list(range(i, 3_000, 3)))
     stream = Query(fleet.url, queues="a", maxEntriesPerTrigger=100, fetchEntries=200)
     read = []

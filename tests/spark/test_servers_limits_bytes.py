@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from itertools import chain, pairwise
 from typing import Any
 
 import pytest
 
 from rqttl.protocol.keys import LOG, Keyspace
-from tests.servers import Server
-from tests.spark.fleets import Fleet, Query, Row, counted, fleet_of
+from tests.spark.fleets import THREE, Fleet, Query, Row, counted
 from tests.spark.letters import bury, numbered, uneven
 
-NAMES = ("eu", "us", "zz")
 DEAD = "orders/dead"
 #: About 6,000 letters: more than lie between two marks of all servers.
 LIMIT = 5_800_000
@@ -22,21 +19,9 @@ SHARES = ("time", "equal")
 LETTERS = {"eu": (9_000, 20), "us": (6_000, 31), "zz": (4_500, 47)}
 
 
-@pytest.fixture(scope="module")
-def servers(launch: Callable[..., Server]) -> Iterator[list[Server]]:
-    servers = [launch() for _ in NAMES]
-    yield servers
-    for server in servers:
-        server.remove()
-
-
 @pytest.fixture
-def fleet(servers: list[Server]) -> Iterator[Fleet]:
-    left = iter(servers)
-    with fleet_of(lambda: next(left), *NAMES) as fleet:
-        for client in fleet.clients.values():
-            client.flushall()
-        yield fleet
+def fleet(fleet_of_three: Fleet) -> Fleet:
+    return fleet_of_three
 
 
 def bury_on(fleet: Fleet, server: str, count: int, every: int, start: int = 0) -> None:
@@ -92,7 +77,7 @@ def assert_in_order(found: list[list[Row]]) -> None:
 @pytest.mark.parametrize("share", SHARES)
 def test_batches_are_those_that_a_read_of_everything_would_make(share: str, restarted: bool, fleet: Fleet) -> None:
     fill(fleet)
-    assert all(marks(fleet, server) >= 2 for server in NAMES)
+    assert all(marks(fleet, server) >= 2 for server in THREE)
     size = sizes(fleet)
 
     found = batches(fleet, restarted=restarted, shareLimit=share)
@@ -111,7 +96,7 @@ def test_batches_are_those_that_a_read_of_everything_would_make(share: str, rest
 
 @pytest.mark.parametrize("share", SHARES)
 def test_the_driver_leaps_over_the_marks_of_every_server(share: str, fleet: Fleet) -> None:
-    for i, server in enumerate(NAMES):
+    for i, server in enumerate(THREE):
         bury_on(fleet, server, 8_000, 20, start=7 * i)
     size = sizes(fleet)
     limit = sum(size.values()) * 3 // 4
@@ -161,7 +146,7 @@ def test_servers_without_marks_and_queues_of_senders_are_read_in_the_same_order_
     for at in range(11, 350, 60):
         fleet.brokers["zz"].go_to(at)
         fleet.brokers["zz"].declare_queue(DEAD).enqueue_many([numbered(i) for i in range(500)])
-    assert [marks(fleet, server) > 0 for server in NAMES] == [True, False, False]
+    assert [marks(fleet, server) > 0 for server in THREE] == [True, False, False]
     size = sizes(fleet)
 
     found = batches(fleet, shareLimit=share)
