@@ -37,6 +37,14 @@ def family(folder: Path) -> list[int]:
     return sorted(found)
 
 
+def command_line(pid: int) -> bytes:
+    """The command line of a process; nothing if it has ended."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
+
+
 def check_document(document: Any) -> None:
     total = document["total"]
     assert document["problems"] == []

@@ -17,7 +17,7 @@ from rqttl.demo.children import ChildFailed
 from rqttl.demo.names import boarding, dead_letters
 from rqttl.demo.report import PATTERN, ask_spark
 from spark_connectors import demo_report
-from tests.process.demo_runs import check_document, family, start
+from tests.process.demo_runs import check_document, command_line, family, start
 from tests.process.embedded_users import data_folder, running
 from tests.spark.letters import bury
 from tests.waiting import until
@@ -67,7 +67,7 @@ def test_a_run_that_is_ended_while_spark_works_leaves_no_spark_behind(
     java: None, redis_url: str, folder: Path, number: int
 ) -> None:
     def at_work() -> bool:
-        return any(b"java" in Path(f"/proc/{pid}/cmdline").read_bytes() for pid in family(folder))
+        return any(b"java" in command_line(pid) for pid in family(folder))
 
     with start(folder, "--url", redis_url, spark=True) as process:
         until(at_work)
