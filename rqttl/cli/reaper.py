@@ -59,6 +59,8 @@ def reaper(
     A reaper also enforces limits, and deletes queues whose lifetime is over.
     Any number of reapers may run at once. SIGTERM or Ctrl-C ends a reaper.
     """
+    if as_json and not once:
+        raise click.UsageError("--json: it prints the counts of --once; a reaper that runs on prints none")
     if scan_period is None:
         output.note("the reaper is disabled: --scan-period is -1")
         return

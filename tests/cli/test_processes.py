@@ -49,6 +49,13 @@ def test_once_can_answer_in_json_with_a_json_log(run: Run, broker: Broker) -> No
     assert (line["event"], line["level"], line["queue"], line["expired"]) == ("swept", "info", "orders", 3)
 
 
+def test_json_without_once_is_refused(run: Run) -> None:
+    result = run("reaper", "--json")
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith("rqttl: --json: it prints the counts of --once")
+
+
 def test_once_fails_when_a_queue_could_not_be_swept(run: Run, client: redis.Redis) -> None:
     client.sadd("rqttl:queues", "bad")
     client.set("rqttl:{bad}:meta", "not a hash")
