@@ -73,7 +73,7 @@ check: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(PYTEST) tests/unit -q -m 'not slow'
+	$(PYTEST) -n 2 --dist worksteal tests/unit -q -m 'not slow'
 
 bench: setup
 	@$(BIN)/python -m tests.bench.core

@@ -81,6 +81,7 @@ class Turns(Generic[D]):
         except QueueNotFound:
             for ack in acks.give_up():
                 self._books.late.add(ack)
+                logger.info("queue %s: the ack of %s was given up: the queue is deleted", ack.queue, ack.id)
             raise
         except BaseException:
             acks.put_back()

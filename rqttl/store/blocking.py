@@ -64,7 +64,7 @@ class Listener:
         and the error if no connection is free.
         A lost connection ends the wait with `None`. The caller's next call shows whether Redis is reachable.
         """
-        interrupts = [self._interrupt] if interrupt is None else [self._interrupt, interrupt]
+        interrupts = (self._interrupt, interrupt or self._interrupt)
         place = self._places.take(ms / 1000, partial(_asked, interrupts))
         if not place:
             exhausted = PoolExhausted(self._places.limit, self._places.held)
@@ -89,16 +89,16 @@ class Listener:
         key, element = reply
         return key.decode(), element
 
-    def _block(self, keys: Sequence[str], ms: int, interrupts: Sequence[Interrupt]) -> Any:
-        """Make one blocking call. Each of the interrupts ends it."""
+    def _block(self, keys: Sequence[str], ms: int, interrupts: tuple[Interrupt, Interrupt]) -> Any:
+        """Make one blocking call. Each of the two interrupts ends it."""
         with Held(self) as held:
             connection = held.connection
             # an interrupt shuts down this socket, not the connection: another thread may use the connection later
             sock = getattr(connection, "_sock", None)
             hang_up, line = partial(_hang_up, sock), _Line(connection, sock, ms / 1000 + SLACK)
-            first, last = interrupts[0], interrupts[-1]  # the same one, or two
+            of_all, of_this = interrupts
             try:
-                with patiently(connection, ms) as longest, first.ending(hang_up), last.ending(hang_up):
+                with patiently(connection, ms) as longest, of_all.ending(hang_up), of_this.ending(hang_up):
                     # this check comes after the registration of `hang_up`: a later interrupt shuts the socket down
                     if _asked(interrupts):
                         return None

@@ -24,8 +24,10 @@ logger = logging.getLogger("rqttl.worker")
 TURN = 1.0
 #: Seconds between two looks at the boards while something may be new there. See `Reports`.
 LOOK = 0.02
-#: Seconds between two looks for stopped processes, and those after which one that works on nothing is replaced.
-LOOK_FOR_STOPPED = STOPPED = 1.0
+#: Seconds between two looks for stopped children.
+LOOK_FOR_STOPPED = 1.0
+#: Seconds after which a stopped child that has messages, and has begun none of them, is replaced.
+STOPPED_IDLE = 1.0
 #: Seconds that a child has to end after the order, when it has no message.
 QUIT_GRACE = 5.0
 
@@ -256,7 +258,7 @@ class Nursery:
                 else:
                     logger.warning("child %d is stopped (SIGSTOP); it gets no message until it goes on", child.pid)
             since = child.stopped_since
-            if since is not None and now - since >= STOPPED and child.tasks and not child.begins():
+            if since is not None and now - since >= STOPPED_IDLE and child.tasks and not child.begins():
                 logger.warning("child %d is stopped, and holds messages that it has not begun; KILL", child.pid)
                 child.signal(signal.SIGKILL)
 

@@ -105,6 +105,29 @@ def test_a_queue_that_is_deleted_ends_the_loop_with_its_error(broker: Broker) ->
         run()
 
 
+def test_an_ack_for_a_deleted_queue_is_given_up_and_listed_by_its_id(
+    broker: Broker, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, "rqttl.consumer")
+    queue = broker.declare_queue("q")
+    queue.enqueue(b"x", id="mine")
+    consumer = queue.consume(prefetch=1)
+
+    def run() -> None:
+        with consumer as deliveries:
+            delivery = next(deliveries)
+            queue.delete()
+            delivery.ack()
+            next(deliveries)
+
+    with pytest.raises(QueueNotFound):
+        run()
+
+    assert consumer.lost == ["mine"]
+    assert consumer.lost_count == 1
+    assert "the ack of mine was given up" in caplog.text
+
+
 def test_an_ack_that_comes_too_late_is_logged_and_listed_by_its_id(
     clocked: Clocked, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -19,6 +19,7 @@ from rqttl.embedded import server as embedded
 from rqttl.embedded.client import revive_with
 from rqttl.embedded.folder import MARK
 from rqttl.embedded.server import EmbeddedUnavailable, acquire
+from tests.proc import has_closed_all
 from tests.process.embedded_users import Users, identity, running, starts, told
 from tests.waiting import until
 
@@ -56,17 +57,7 @@ def kill(folder: Path, *victims: str) -> None:
 def kill_and_wait(folder: Path, *victims: str) -> None:
     pids = [pid for name in {*victims, SERVER} for pid in running(folder, name)]  # the guard takes the server along
     kill(folder, *victims)
-    until(lambda: all(has_ended(pid) for pid in pids))
-
-
-def has_ended(pid: int) -> bool:
-    """Return True if a process is gone, or a zombie without threads: either has closed all its connections."""
-    process = Path(f"/proc/{pid}")
-    try:
-        state = (process / "stat").read_text().rpartition(")")[2].split()[0]
-        return state == "Z" and len(list((process / "task").iterdir())) == 1
-    except (FileNotFoundError, ProcessLookupError):
-        return True
+    until(lambda: all(has_closed_all(pid) for pid in pids))
 
 
 def other_identity(folder: Path, before: list[tuple[int, str]]) -> bool:

@@ -13,6 +13,7 @@ from rqttl import Broker, Message, Queue
 from rqttl.worker.command import Commands
 from rqttl.worker.groups import CommandProcess, NotStarted
 from rqttl.worker.outcomes import HandlerStopped
+from tests.proc import is_running, process_fields
 from tests.waiting import PATIENCE, until
 from tests.worker.conftest import Spawn
 from tests.worker.processes import WorkerProcess, ids
@@ -51,14 +52,6 @@ def script(home: Path, text: str) -> str:
     return f"sh {home / 'work.sh'}"
 
 
-def lives(pid: str) -> bool:
-    """True if a process works: it is there, and is no zombie."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-
-
 def pids_of(worker: WorkerProcess) -> list[str]:
     """The numbers of all processes of commands."""
     return [pid for event in worker.journal("begun") for pid in event[2:]]
@@ -66,8 +59,7 @@ def pids_of(worker: WorkerProcess) -> list[str]:
 
 def parents_of(worker: WorkerProcess) -> list[int]:
     """The numbers of the processes that have started commands."""
-    stats = [Path(f"/proc/{event[2]}/stat").read_text() for event in worker.journal("begun")]
-    return [int(stat.rpartition(")")[2].split()[1]) for stat in stats]
+    return [int(process_fields(event[2])[1]) for event in worker.journal("begun")]
 
 
 @pytest.mark.parametrize("threads", ["1", "2"])
@@ -97,7 +89,7 @@ def test_no_process_of_a_command_outlives_its_time_to_clean_up(
 
     worker.until_journal("again")
 
-    assert not any(lives(pid) for pid in pids_of(worker))
+    assert not any(is_running(pid) for pid in pids_of(worker))
     until(lambda: queue.stats().acked == 1)
     assert worker.stop() == 0
     assert "KILL" not in worker.log().replace("SIGKILL", "")  # the child itself goes on
@@ -166,7 +158,7 @@ def test_a_command_may_clean_up_after_the_grace_of_the_worker(
     assert worker.end() == 0, worker.log()
     assert worker.journal("cleaned") == [["cleaned", "1"]]
     assert [item.delivery_count for item in queue.receive_many(9)] == ([] if deliveries is None else [deliveries])
-    assert not any(lives(pid) for pid in pids_of(worker))
+    assert not any(is_running(pid) for pid in pids_of(worker))
 
 
 @pytest.mark.parametrize("processes", ["0", "1"])
@@ -187,7 +179,7 @@ def test_a_third_signal_ends_commands_that_ignore_the_second(
     until(is_ending)
 
     assert worker.end() == 0, worker.log()
-    assert not any(lives(pid) for pid in pids_of(worker))
+    assert not any(is_running(pid) for pid in pids_of(worker))
     [item] = queue.receive_many(9)
     assert item.delivery_count == 2
 
@@ -207,7 +199,7 @@ def test_no_command_survives_the_process_that_runs_it(
     for victim_pid in {worker.process.pid} if victim == "worker" else set(children):
         os.kill(victim_pid, signal.SIGKILL)
 
-    until(lambda: not any(lives(pid) for pid in pids))
+    until(lambda: not any(is_running(pid) for pid in pids))
     if victim == "child":
         worker.until_journal("again", 4)
         assert sorted(ids(worker.journal("again"))) == ["0", "1", "2", "3"]

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from rqttl import Broker, Message, Queue, connect
+from tests.proc import is_running
 from tests.servers import Server
 from tests.waiting import until
 from tests.worker.conftest import Spawn
@@ -90,13 +91,7 @@ def test_children_end_with_their_worker(spawn: Spawn, broker: Broker) -> None:
 
     worker.process.kill()
 
-    def is_gone() -> bool:
-        try:
-            return Path(f"/proc/{begun[3]}/stat").read_text().split()[2] == "Z"
-        except (FileNotFoundError, ProcessLookupError):
-            return True
-
-    until(is_gone)
+    until(lambda: not is_running(begun[3]))
     until(lambda: queue.receive() is not None)
 
 

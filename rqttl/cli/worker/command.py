@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -43,10 +43,10 @@ class WorkerGroup(click.Group):
         return click.Command.collect_usage_pieces(self, ctx)
 
 
-def _check_complete(queues: Collection[str], options: Mapping[str, object]) -> None:
+def _check_complete(queues: Collection[str], *handlers: object) -> None:
     """Raise `click.UsageError` with the usage if the words name no queue or no handler."""
     missing = [] if queues else ["a QUEUE (or --queues-file)"]
-    missing += [] if any(options.values()) else ["--call or --exec"]
+    missing += [] if any(handlers) else ["--call or --exec"]
     if missing:
         usage = click.get_current_context().get_usage().partition(": ")[2]
         raise click.UsageError(f"usage: {usage}; missing: {', and '.join(missing)}")
@@ -93,7 +93,7 @@ def worker(
     if os.getcwd() not in sys.path:  # noqa: PTH109  # as in `python -m`
         sys.path.insert(0, os.getcwd())  # noqa: PTH109  # as above
     weights = read_queues(queues, queues_file)
-    _check_complete(weights, {"call": options["call"], "exec": execute})
+    _check_complete(weights, options["call"], execute)
     with settings.using() as broker, logging_to_stderr(log_format, verbose=verbose):
         Worker(broker, weights, exec=execute, **options).run()
 

@@ -12,17 +12,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 
+from tests.proc import process_fields
+
 PATIENCE = 60.0  # seconds
 _TICK = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
-
-
-def _stat(pid: int) -> list[str]:
-    """The fields of `/proc/PID/stat` behind the name; `[]` when the process has ended."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
-        return []
 
 
 class Program:
@@ -48,7 +42,7 @@ class Program:
         """The process and all its descendants."""
         parents: dict[int, list[int]] = {}
         for entry in Path("/proc").iterdir():
-            if entry.name.isdigit() and (stat := _stat(int(entry.name))):
+            if entry.name.isdigit() and (stat := process_fields(int(entry.name))):
                 parents.setdefault(int(stat[1]), []).append(int(entry.name))
         found = [self._process.pid]
         for pid in found:
@@ -66,12 +60,12 @@ class Program:
 
     def processor_us(self) -> float:
         """Processor time of the tree, also of its ended children."""
-        stats = [stat for pid in self.tree() if (stat := _stat(pid))]
+        stats = [stat for pid in self.tree() if (stat := process_fields(pid))]
         return sum(int(field) for stat in stats for field in stat[11:15]) / _TICK * 1e6
 
     def megabytes(self) -> float:
         """Resident memory of the tree."""
-        return sum(int(stat[21]) for pid in self.tree() if (stat := _stat(pid))) * _PAGE / 1e6
+        return sum(int(stat[21]) for pid in self.tree() if (stat := process_fields(pid))) * _PAGE / 1e6
 
     def expect(self, word: str) -> None:
         """Wait for a line of the program."""
