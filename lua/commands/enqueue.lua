@@ -2,9 +2,9 @@
 --
 -- The messages that make room are chosen first and removed last: without free memory, Redis must refuse the first write
 -- of an enqueue. The keys behind the bar are needed only where a limit, a TTL of 0 or a window for duplicates can act;
--- the client knows. `form` is `bodies` for a batch of bare bodies, `ids` for a batch in which each message has an id
--- and nothing else, and otherwise empty. An envelope comes before its body. `window` is empty, or a window for
--- duplicates of this call in ms.
+-- the client knows. `form` says what the batch has. If it is empty, an envelope comes before each body. With `ids` it is
+-- the same, and each envelope is only an id. With `bodies` the batch has bodies alone; with the envelope of all messages
+-- in place of this word, too. `window` is empty, or a window for duplicates of this call in ms.
 --
 -- @use     clock record queue_lifetime fast_path batch store admission append limits dedup wakeup reply
 -- @keys    meta log expiry wakeup waiters | detached requeued states failures dedup dedup_ids dedup_windows
@@ -20,9 +20,14 @@ if refusal then
   return lazy(reply).refuse(refusal)
 end
 if arg.window ~= '' then q.remember = tonumber(arg.window) end
-local step, plan = arg.form == 'bodies' and 1 or 2, nil
-local items = arg.form ~= '' and fast_path.no_default_ttl(q) and fast_path.measure(q, now, arg.batch, step)
-  or lazy(batch).read(q, now, arg.batch, step)
+local common, step, plan = arg.form, 1, nil
+if common == 'bodies' then
+  common = ''
+elseif common == '' or common == 'ids' then
+  step = 2
+end
+local items = arg.form ~= '' and fast_path.no_default_ttl(q) and fast_path.measure(q, now, arg.batch, step, common)
+  or lazy(batch).read(q, now, arg.batch, step, common)
 if items.malformed then
   return lazy(reply).refuse('malformed', items.malformed)
 elseif q.retry then
@@ -31,14 +36,14 @@ end
 local limited = q.max_length or q.max_length_bytes
 if items.count < items.n or limited and lazy(limits).would_exceed(q, items.count, items.size) then
   lazy(record).open_rest(q)
-  if items.step then items = lazy(batch).read(q, now, arg.batch, step) end
+  if items.step then items = lazy(batch).read(q, now, arg.batch, step, common) end
   plan = lazy(admission).decide(q, now, items)
   if not plan then
     return lazy(reply).refuse('retry')
   end
 end
 
-local results = items.step and append.all(q, now, items.words, step, items.n) or lazy(store).all(q, now, items)
+local results = items.step and append.all(q, now, items.words, step, items.n, common) or lazy(store).all(q, now, items)
 local repeated = (items.dedup_names or items.new_names) and lazy(dedup).note(q, now, items) or 0
 local enqueued = enqueued_before + items.n - repeated
 if plan then

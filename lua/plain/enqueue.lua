@@ -2,14 +2,13 @@
 -- TTL.
 
 repeat
-  local header, body = '', rest[1]
-  if arg.form == 'bodies' then
-    if rest.size ~= 1 then break end
-  else
-    header, body = body, rest[2]
-    if arg.form ~= '' or rest.size ~= 2 or string.sub(header, 1, 3) ~= ';;;' then break end
+  local header, body = arg.form, rest[1]
+  if header == 'bodies' then
+    header = ''
+  elseif string.sub(header, 1, 3) ~= ';;;' then
+    break
   end
-  if arg.window ~= '' or #header + #body > 16384 then break end
+  if rest.size ~= 1 or arg.window ~= '' or #header + #body > 16384 then break end
   local m = redis.call('HMGET', key.meta, 'version', 'option_set', 'has_waiters', 'last_id', 'ready_bytes', 'enqueued')
   if m[1] ~= arg.version or m[2] ~= 'default' then break end
   local now, seq = tonumber(arg.now), m[4]

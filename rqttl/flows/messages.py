@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import NamedTuple, cast
 from zlib import crc32
 
 from rqttl.errors import PoolExhausted, QueueFull
@@ -24,7 +24,7 @@ from rqttl.protocol.commands import (
     Refused,
     Word,
 )
-from rqttl.protocol.envelope import Envelope
+from rqttl.protocol.envelope import NO_ENVELOPE, VALUE, Envelope
 from rqttl.text import plain_text
 from rqttl.types import Message, Receipt
 
@@ -55,12 +55,12 @@ def _batches(packed: Sequence[tuple[Envelope, bytes]]) -> Iterator[Sequence[tupl
 def enqueue_one(queue: str, message: Message | object) -> Flow[Receipt | QueueFull]:
     """Store one message."""
     config: QueueConfig = yield GetConfig(queue)
-    if type(message) is bytes:
-        bodies = (message,)
-        config, results = yield from _store(config, len(message), lambda newest: commands.enqueue_plain(newest, bodies))
+    envelope, body = (NO_ENVELOPE, message) if type(message) is bytes else commands.pack(message)
+    if envelope.id:
+        stored = yield from _store(config, len(body), commands.enqueue, ((envelope, body),))
     else:
-        packed = (commands.pack(message),)
-        config, results = yield from _store(config, len(packed[0][1]), lambda newest: commands.enqueue(newest, packed))
+        stored = yield from _store(config, len(body), commands.enqueue_alike, (body,), envelope)
+    config, results = stored
     return _receipt(config, results[0], message)
 
 
@@ -71,35 +71,51 @@ def enqueue(queue: str, messages: Sequence[Message | object], window: int = 0) -
     the other, because no batch may overtake one that is repeated.
     """
     config: QueueConfig = yield GetConfig(queue)
-    largest = _largest_of_plain(messages)
-    if largest is None:
+    kinds = set(map(type, messages))
+    alike = _alike(messages, kinds)
+    if alike is None:
         packed = [commands.pack(message) for message in messages]
         stored = yield from _in_batches(config, packed, window)
     else:
-        bodies: Any = messages
-        stored = [(yield from _store(config, largest, lambda config: commands.enqueue_plain(config, bodies)))]
+        envelope, bodies, largest = alike
+        stored = [(yield from _store(config, largest, commands.enqueue_alike, bodies, envelope))]
     results = [result for _, batch in stored for result in batch]
     forever = all(config.retention is None for config, _ in stored)
-    if forever and set(map(type, messages)) == {bytes} and set(map(len, results)) == {_SEQUENCE_BYTES}:
+    if forever and not _of(kinds, Message) and set(map(len, results)) == {_SEQUENCE_BYTES}:
         return list(map(Receipt, map(bytes.decode, results)))
     options = [config for config, batch in stored for _ in batch]
     return [_receipt(*arguments) for arguments in zip(options, results, messages, strict=True)]
 
 
-def _largest_of_plain(messages: Sequence[Message | object]) -> int | None:
-    """The size of the largest body if all messages are bytes and fit into one batch, else `None`."""
-    if len(messages) > BATCH or set(map(type, messages)) != {bytes}:
+def _alike(messages: Sequence[Message | object], kinds: set[type]) -> tuple[Envelope, Sequence[bytes], int] | None:
+    """The common envelope of all messages, their bodies, and the size of the largest one.
+
+    `None` unless all are bytes, or all are values of other types, and fit into one batch.
+    """
+    if len(messages) > BATCH:
         return None
-    sizes = list(map(len, messages))  # type: ignore[arg-type]  # all are bytes
-    return max(sizes) if sum(sizes) <= BATCH_BYTES else None
+    if kinds == {bytes}:
+        envelope, bodies = NO_ENVELOPE, cast("Sequence[bytes]", messages)
+    elif not kinds or _of(kinds, (Message, bytes, bytearray, memoryview)):
+        return None
+    else:
+        envelope, bodies = VALUE, codec.pack_values(messages)
+    sizes = list(map(len, bodies))
+    return (envelope, bodies, max(sizes)) if sum(sizes) <= BATCH_BYTES else None
+
+
+def _of(kinds: set[type], bases: type | tuple[type, ...]) -> bool:
+    return any(issubclass(kind, bases) for kind in kinds)
 
 
 #: The options that were in force when a call stored messages, and the result of each message.
 _Stored = tuple[QueueConfig, Sequence[bytes]]
 
 
-def _store(config: QueueConfig, largest: int, build: Callable[[QueueConfig], Command]) -> Flow[_Stored]:
-    """Store messages in one call. The largest body has `largest` bytes.
+def _store(config: QueueConfig, largest: int, build: Callable[..., Command], *batch: object) -> Flow[_Stored]:
+    """Store messages in one call, which `build` makes of the options in force and `batch`.
+
+    The largest body has `largest` bytes.
 
     Raises `MessageTooLarge` according to the options in force. Options in the cache never suffice for it.
     """
@@ -109,7 +125,7 @@ def _store(config: QueueConfig, largest: int, build: Callable[[QueueConfig], Com
         nonlocal config
         config = newest
         commands.check_size(config, largest)
-        return build(config)
+        return build(config, *batch)
 
     values = yield from with_config(config.name, checked, config)
     return config, values.results
@@ -205,8 +221,8 @@ def receive_once(queue: str, count: int, lease: int | None, *, auto_ack: bool = 
     unknown: list[bytes] = []
     while True:
         values = yield from with_config(queue, build)
-        lost += values.lost
-        unknown += values.unknown
+        lost += values.lost  # an empty list may come as an empty text
+        unknown += values.unknown  # as above
         if values.messages or not values.more or not count:
             return _claimed(used, values, lost, unknown)
         finished = ()

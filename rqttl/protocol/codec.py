@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -56,6 +56,14 @@ def pack_body(body: object) -> tuple[bytes, str | None]:
     except Exception as error:  # methods of the caller's own types may raise any exception
         why = describe(error)[:200]
         raise InvalidInput(f"body: expected bytes or a value that msgpack can hold: {why}") from error
+
+
+def pack_values(values: Sequence[object]) -> list[bytes]:
+    """The stored bytes of values of other types than bytes, as `pack_body` packs them."""
+    try:
+        return list(map(msgpack.Packer(use_bin_type=True).pack, values))
+    except Exception:  # noqa: BLE001  # one of them cannot be packed: its own error tells which rule it breaks
+        return [pack_body(value)[0] for value in values]
 
 
 def unpack(data: bytes) -> Any:

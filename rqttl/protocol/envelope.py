@@ -32,6 +32,8 @@ class Envelope(NamedTuple):
 
 #: The envelope of a message that has a body only.
 NO_ENVELOPE = Envelope()
+#: The envelope of a value that msgpack holds, without further fields.
+VALUE = Envelope(extras=codec.pack_extras(codec.MSGPACK, None))
 
 
 def ttl_may_be_over(ttl: bytes) -> bool:

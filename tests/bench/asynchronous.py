@@ -50,7 +50,7 @@ async def _enqueue_by_redis_py(url: str, tasks: int) -> float:
         broker.declare_queue("q")
         config = driver_of(broker).step(GetConfig("q"))
         broker.queue("q").enqueue(BODY)
-    command = commands.enqueue_plain(config, [BODY])
+    command = commands.enqueue_alike(config, [BODY])
     words = ("EVALSHA", command.script.sha, *command.words)
     client = redis.asyncio.Redis.from_url(url)
     await client.ping()

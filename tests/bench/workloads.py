@@ -87,9 +87,9 @@ def enqueue_with_id_and_ttl(broker: rqttl.Broker, name: str) -> Work:
     return lambda: [queue.enqueue(BODY, id=id, ttl=HOUR) for id in ids]
 
 
-def enqueue_batches(broker: rqttl.Broker, name: str) -> Work:
+def enqueue_batches(broker: rqttl.Broker, name: str, body: object = BODY) -> Work:
     queue = _filled(broker, name, 100)
-    return lambda: [queue.enqueue_many([BODY] * 100) for _ in range(10)]
+    return lambda: [queue.enqueue_many([body] * 100) for _ in range(10)]
 
 
 def enqueue_batches_with_id_and_ttl(broker: rqttl.Broker, name: str) -> Work:
@@ -232,6 +232,7 @@ WORKLOADS = (
     Workload("enqueue of a value", 100, partial(enqueue, body={"item": 7})),
     Workload("enqueue, id and ttl", 100, enqueue_with_id_and_ttl),
     Workload("enqueue_many of 100", 1000, enqueue_batches),
+    Workload("enqueue_many of 100 values", 1000, partial(enqueue_batches, body="x" * 200)),
     Workload("enqueue_many of 100, id and ttl", 1000, enqueue_batches_with_id_and_ttl),
     Workload("enqueue, full drop-head", 100, partial(_enqueue_over_limit, overflow="drop-head")),
     Workload("enqueue, full reject-publish", 100, partial(_enqueue_over_limit, overflow="reject-publish")),

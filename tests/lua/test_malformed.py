@@ -48,6 +48,11 @@ def enqueue(lab: Lab, headers: list[bytes], form: str = "") -> Command:
     return Command(script, "orders", (*known.keys_for(script), NOW, "", form, *words))
 
 
+def of_one_envelope(lab: Lab, envelope: bytes) -> Command:
+    """The call of such a user for two bodies that have the envelope in common."""
+    return commands.enqueue_alike(lab.known(), [b"a", b"b"], now=NOW).with_word("form", envelope)
+
+
 @pytest.mark.parametrize("options", [{}, {"default_ttl": 900}, {"duplicate_window": 9, "max_length": 4}], ids=str)
 @pytest.mark.parametrize("form", ["", "ids"])
 @examples
@@ -83,6 +88,29 @@ def test_senders_bring_no_deaths_and_no_deadlines_of_their_own_making(lab: Lab, 
     assert lab.refusal(enqueue(lab, [b"", b"+5", header])) == [b"malformed", 3]
     assert lab.refusal(enqueue(lab, [header])) == [b"malformed", 1]
     assert lab.refusal(enqueue(lab, [b";2;;id", header], "ids")) == [b"malformed", 2]
+    assert lab.refusal(of_one_envelope(lab, header)) == [b"malformed", 1]
+
+
+@pytest.mark.parametrize("options", [{}, {"default_ttl": 900}, {"duplicate_window": 9, "max_length": 1}], ids=str)
+@examples
+@given(common=anything)
+@example(b";;%d;" % len(RECORD) + RECORD)
+@example(b"bodies ")
+def test_a_batch_of_any_common_envelope_is_stored_as_a_whole_or_not_at_all(
+    lab: Lab, options: dict[str, object], common: bytes
+) -> None:
+    lab.client.flushall()
+    lab.seed(options=options)
+    before = lab.dump()
+
+    reply = lab.run(of_one_envelope(lab, common))
+
+    if reply[0] == b"refused":
+        assert (reply[1:], lab.dump()) == ([b"malformed", 1], before)
+    else:
+        stored = lab.snapshot()["orders"].get("log", {}).values()
+        assert all(not codec.unpack_header(header).deaths for header, _ in stored)
+    take_all(lab)
 
 
 @pytest.mark.parametrize("form", ["", "ids"])

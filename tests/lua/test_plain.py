@@ -91,8 +91,10 @@ def ack(lab: Lab, queue: str, _: random.Random, finished: list[Any]) -> Command:
 def enqueue(lab: Lab, queue: str, chance: random.Random, _: list[Any]) -> Command:
     now, config = chance.choice([NOW - 400, NOW - 401, NOW, NOW - 450]), lab.known(queue)
     bodies = [b"x" * chance.choice([0, 1, 9, 16_381, 20_000]) for _ in range(chance.choice([1, 1, 2]))]
-    if chance.random() < 0.5:
-        return commands.enqueue_plain(config, bodies, now=now)
+    command = commands.enqueue_alike(config, bodies, now=now)
+    if chance.random() < 0.7:
+        common = [b"bodies", b"bodies", b";;;\x92\x01\xc0", b";;;", b"+500;;;", b";3;;abc", b"x", b""]
+        return command.with_word("form", chance.choice(common))
     forms = [b";;;", b";;;", b";;;\x92\x01\xc0", b"+500", b";3;;abc\x92", b"+0;;;", b""]
     envelopes = [chance.choice(forms) for _ in bodies]
     words = [word for pair in zip(envelopes, bodies, strict=True) for word in pair]

@@ -183,7 +183,7 @@ def test_a_few_huge_messages_before_many_small_ones_come_one_in_a_call(lab: Lab,
     command, count = UNEVEN[name]
     fill(lab, [b"x" * 15 * MB] * 24)
     for _ in range(96):
-        lab.run(commands.enqueue_plain(lab.known(), [b"x" * 20] * 250, now=NOW))
+        lab.run(commands.enqueue_alike(lab.known(), [b"x" * 20] * 250, now=NOW))
     built = command(lab)
 
     with bounded(server):
@@ -227,7 +227,7 @@ def test_every_way_in_notes_a_large_message(lab: Lab, way: str) -> None:
     fill(lab, [b"x"], dead_letter_rejected="dead")
     lab.seed("dead")
     if way == "letter":
-        lab.run(commands.enqueue_plain(lab.known(), [body], now=NOW))
+        lab.run(commands.enqueue_alike(lab.known(), [body], now=NOW))
         lab.run(commands.reject(lab.known(), leased(lab), now=NOW))
     else:
         said = b"+900" if way == "with a deadline" else b""

@@ -106,7 +106,7 @@ def test_the_calls_of_each_message_have_no_number_that_has_to_become_text() -> N
     here, one = known(), [b"1", b"t1"]
 
     for made in (commands.receive(here, 1, 9, finished=one), commands.ack(KEYSPACE, "orders", one),
-                 commands.enqueue_plain(here, [b"x"])):  # fmt: skip
+                 commands.enqueue_alike(here, [b"x"])):  # fmt: skip
         assert {type(word) for word in made.words} <= {str, bytes}
 
 
@@ -232,8 +232,8 @@ ID, TTL, HEADERS = Envelope(id=b"a"), Envelope(ttl=b"+5"), Envelope(extras=b"\x9
 @pytest.mark.parametrize(
     "envelopes,form",
     [
-        ([ID, Envelope(id=b";;"), Envelope(id=b"123456789012")], "ids"), ([ID, Envelope()], ""), ([Envelope()], ""),
-        ([TTL], ""), ([Envelope(b"+5", b"a")], ""), ([Envelope(b"", b"a", b"\x92\x01\xc0")], ""), ([HEADERS], ""),
+        ([ID, Envelope(id=b";;"), Envelope(id=b"123456789012")], "ids"), ([ID, Envelope()], ""), ([TTL, HEADERS], ""),
+        ([Envelope(b"+5", b"a")], ""), ([Envelope(b"", b"a", b"\x92\x01\xc0")], ""),
         ([ID, Envelope(b"@5", b"a")], ""), ([Envelope(b"@5", b"a"), ID], ""),
     ],
 )  # fmt: skip
@@ -245,6 +245,23 @@ def test_only_a_batch_of_nothing_but_ids_has_that_form(envelopes: list[Envelope]
         command = commands.enqueue(known(), packed, window=window)
         assert bound(command)["form"] == form
         assert command == enqueue_encoded(known(), encoded, window=window)
+
+
+@pytest.mark.parametrize(
+    "envelope,form",
+    [
+        (Envelope(), "bodies"), (TTL, b"+5"), (HEADERS, b";;;\x92\x01\xc0"), (Envelope(b"@5"), b"@5"),
+        (Envelope(b"+0", b"", b"\x92\x01\xc0"), b"+0;;;\x92\x01\xc0"),
+    ],
+)  # fmt: skip
+def test_a_batch_of_one_envelope_without_an_id_sends_it_once(envelope: Envelope, form: commands.Word) -> None:
+    encoded = [(envelope.encode(), b"x"), (envelope.encode(), b"y")]
+
+    for window in (0, 5):
+        command = commands.enqueue(known(), [(envelope, b"x"), (envelope, b"y")], window=window)
+        assert (bound(command)["form"], bound(command)["rest"]) == (form, [b"x", b"y"])
+        assert bound(command)["keys"] == bound(enqueue_encoded(known(), encoded))["keys"]
+        assert not command.repeatable
 
 
 def test_an_enqueue_with_ids_may_be_repeated_if_a_window_knows_duplicates() -> None:

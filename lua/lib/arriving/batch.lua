@@ -10,9 +10,9 @@ local batch = {}
 
 --- Read a batch of envelopes and bodies. An envelope is a header with the TTL (`+<ms>` or `@<instant>`) in place of the
 -- deadline. So an envelope without a TTL is the header, unless an option gives one. `malformed` is the number of the
--- first message with a bad envelope. With `step` 1 the words are bodies alone.
-function batch.read(q, now, words, step)
-  if step == 1 then words = fast_path.with_empty_headers(words) end
+-- first message with a bad envelope. With `step` 1 the words are bodies alone, all with the envelope `common`.
+function batch.read(q, now, words, step, common)
+  if step == 1 then words = fast_path.with_envelopes(words, common) end
   local items = {n = #words / 2, words = words, deadline = {}, outcome = {}, head = '', least = math.huge}
   local no_default_ttl, named = fast_path.no_default_ttl(q), q.window or q.remember
   local count, size = items.n, 0

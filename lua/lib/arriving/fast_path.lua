@@ -1,5 +1,5 @@
---- The fast path of enqueue: batches of bare bodies, or of messages with an id and nothing else, are stored as they
--- came.
+--- The fast path of enqueue: batches of bodies without an id and a TTL, or of messages with an id and nothing else, are
+-- stored as they came.
 --
 -- @use dedup envelope
 local fast_path = {}
@@ -9,9 +9,10 @@ function fast_path.no_default_ttl(q)
   return q.message_ttl ~= 0 and not (q.default_ttl or q.min_ttl or q.max_ttl)
 end
 
---- Measure a batch in which every `step`-th word is a body. Returns nil if it has duplicates. `malformed` is the number
--- of the first message with a bad envelope.
-function fast_path.measure(q, now, words, step)
+--- Measure a batch in which every `step`-th word is a body. With `step` 1 all messages have the envelope `common`.
+-- Returns nil if the batch has duplicates, or `common` is more than extras. `malformed` is the number of the first
+-- message with a bad envelope.
+function fast_path.measure(q, now, words, step, common)
   local size, names, n = 0, nil, #words / step
   if step == 2 then
     local malformed
@@ -21,6 +22,8 @@ function fast_path.measure(q, now, words, step)
       names = lazy(fast_path).unique_ids(q, now, words)
       if not names then return nil end
     end
+  elseif common ~= '' and string.sub(common, 1, 3) ~= ';;;' then
+    return nil
   else
     for i = 1, n do
       size = size + #words[i]
@@ -58,11 +61,11 @@ function fast_path.unique_ids(q, now, words)
   return not next(dedup.known(q, now, names)) and names or nil
 end
 
---- A batch of bodies in the form that `batch.read` takes.
-function fast_path.with_empty_headers(bodies)
+--- A batch of bodies with one envelope, in the form that `batch.read` takes.
+function fast_path.with_envelopes(bodies, common)
   local words = {}
   for i = 1, #bodies do
-    words[2 * i - 1], words[2 * i] = '', bodies[i]
+    words[2 * i - 1], words[2 * i] = common, bodies[i]
   end
   return words
 end

@@ -6,7 +6,7 @@ local store = {}
 --- Store a batch without its dead and refused messages. Returns the result of each message for the client.
 function store.all(q, now, items)
   if not next(items.outcome) and not next(items.deadline) then
-    return append.all(q, now, items.words, 2, items.n)
+    return append.all(q, now, items.words, 2, items.n, '')
   end
   local deadlines, results = {}, {}
   for i = 2, 2 * items.n, 2 do

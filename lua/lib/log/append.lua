@@ -36,8 +36,9 @@ function append.one(q, now, header, body)
 end
 
 --- Append `count` messages and return their sequences. Every `step`-th word is a body; with `step` 2 its header comes
--- before it. Formatting a number is the dearest part, so it happens once for ten sequences.
-function append.all(q, now, words, step, count)
+-- before it, and otherwise all messages have the header `common`. Formatting a number is the dearest part, so it happens
+-- once for ten sequences.
+function append.all(q, now, words, step, count, common)
   local seqs, n, seq, digits, ten, digit, most = {}, 0, nil, nil, nil, 9, SMALL
   for i = step, step * count, step do
     if digit < 9 then
@@ -50,7 +51,7 @@ function append.all(q, now, words, step, count)
       seq, ten = append.next_seq(q, now), nil
       digit = q.serial % 10
     end
-    local header, body = step == 2 and words[i - 1] or '', words[i]
+    local header, body = step == 2 and words[i - 1] or common, words[i]
     redis.call('XADD', q.log, seq, header, body)
     n = n + 1
     seqs[n] = seq

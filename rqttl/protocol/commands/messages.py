@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from operator import itemgetter
 
 from rqttl.errors import MessageTooLarge
 from rqttl.protocol import codec, scripts
 from rqttl.protocol.commands.call import Command
 from rqttl.protocol.commands.settle import runs
 from rqttl.protocol.contract import Word
-from rqttl.protocol.envelope import NO_ENVELOPE, Envelope, envelope_of, ttl_may_be_over
+from rqttl.protocol.envelope import NO_ENVELOPE, VALUE, Envelope, envelope_of, ttl_may_be_over
 from rqttl.protocol.queue_config import QueueConfig
 from rqttl.text import plain_text
 from rqttl.types import Message
+
+_ENVELOPE, _BODY = itemgetter(0), itemgetter(1)
 
 
 def pack(message: Message | object) -> tuple[Envelope, bytes]:
@@ -21,7 +24,8 @@ def pack(message: Message | object) -> tuple[Envelope, bytes]:
     if type(message) is bytes:
         return NO_ENVELOPE, message
     if not isinstance(message, Message):
-        message = Message(message)
+        body, content_type = codec.pack_body(message)
+        return VALUE if content_type else NO_ENVELOPE, body
     body, content_type = codec.pack_body(message.body)
     chosen_type = message.content_type
     kind = content_type if chosen_type is None or plain_text(chosen_type) == "" else chosen_type
@@ -35,12 +39,15 @@ def check_size(config: QueueConfig, largest: int) -> None:
 
 
 def enqueue(
-    config: QueueConfig, packed: Iterable[tuple[Envelope, bytes]], *, window: int = 0, now: Word = ""
+    config: QueueConfig, packed: Sequence[tuple[Envelope, bytes]], *, window: int = 0, now: Word = ""
 ) -> Command:
     """Store at most `BATCH` messages. The queue remembers their ids for `window` ms, in addition to its own window.
 
     The call is repeatable if each message has an id, and the queue or the call has a window for duplicates.
     """
+    common = packed[0][0]
+    if not common.id and len(set(map(_ENVELOPE, packed))) == 1:
+        return enqueue_alike(config, list(map(_BODY, packed)), common, now=now)
     words: list[Word] = []
     may_be_over, has_ids, ids_only, last_ttl = False, True, True, b""
     for envelope, body in packed:
@@ -67,12 +74,17 @@ def enqueue_encoded(config: QueueConfig, words: Sequence[Word], *, has_ids: bool
     return _enqueue(config, form, words, window=window, simple=simple, now=now, repeatable=repeatable)
 
 
-def enqueue_plain(config: QueueConfig, bodies: Sequence[bytes], *, now: Word = "") -> Command:
-    """Store at most `BATCH` messages that have bodies only."""
-    return _enqueue(config, "bodies", bodies, simple=config.cannot_refuse, now=now)
+def enqueue_alike(
+    config: QueueConfig, bodies: Sequence[bytes], common: Envelope = NO_ENVELOPE, *, now: Word = ""
+) -> Command:
+    """Store at most `BATCH` messages that have the same envelope, without an id."""
+    if common is NO_ENVELOPE:
+        return _enqueue(config, "bodies", bodies, simple=config.cannot_refuse, now=now)
+    simple = config.cannot_refuse and not ttl_may_be_over(common.ttl)
+    return _enqueue(config, common.encode() or "bodies", bodies, simple=simple, now=now)
 
 
-def _enqueue(config: QueueConfig, form: str, batch: Sequence[Word], *, simple: bool, window: int = 0, now: Word = "",
+def _enqueue(config: QueueConfig, form: Word, batch: Sequence[Word], *, simple: bool, window: int = 0, now: Word = "",
              repeatable: bool = False) -> Command:  # fmt: skip
     script = scripts.load("enqueue")
     prefix = config.minimal_keys(script) if simple else config.keys_for(script)
