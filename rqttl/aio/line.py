@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import deque
-from collections.abc import Generator
-from typing import Any
+from collections.abc import Generator, Iterable, Iterator
+from copy import copy
+from typing import Any, final
 
 from redis.exceptions import BusyLoadingError, ConnectionError, RedisError, ResponseError, TimeoutError
 
 from rqttl.errors import ContractError
+from rqttl.protocol.commands import Command, Joined
 from rqttl.protocol.resp import pack_command
 from rqttl.store.retry import SOCKET_TIMEOUT, NotSent
 
@@ -20,6 +22,7 @@ FULL = 1 << 20
 GRACE = 1.0
 
 
+@final
 class Call:
     """A call on the line. Its answer is the reply, the list of replies to several commands, or an error as a value.
 
@@ -70,6 +73,48 @@ class Call:
             self._arrival.set_result(None)
 
 
+@final
+class JointCall:
+    """Enqueue calls that go out as one, and the reply to each of them. See `Joined`."""
+
+    __slots__ = ("_joined", "calls")
+
+    def __init__(self, first: Call) -> None:
+        self._joined = Joined(first.command)
+        self.calls = [first]
+
+    @property
+    def at(self) -> float:
+        """The time of the oldest call."""
+        return self.calls[0].at
+
+    @property
+    def size(self) -> int:
+        """The bytes of all messages."""
+        return self._joined.size
+
+    def add(self, call: Call) -> bool:
+        """Add a call. Returns False if it has to go out by itself."""
+        if not self._joined.take(call.command):
+            return False
+        self.calls.append(call)
+        return True
+
+    def pack(self) -> bytes:
+        """The bytes of the one command."""
+        return pack_command(("EVALSHA", self._joined.first.script.sha, *self._joined.words))
+
+    def take(self, reply: Any) -> bool:
+        """Take the reply. Returns True."""
+        self.end(reply)
+        return True
+
+    def end(self, reply: Any) -> None:
+        """Give each call its part of the reply."""
+        for call, part in zip(self.calls, self._joined.replies(reply), strict=True):
+            call.end(NotSent() if part is None else copy(part) if isinstance(part, Exception) else part)
+
+
 class Line:
     """A connection that callers share. Replies come in the order of the calls. Only for the loop that made it."""
 
@@ -81,12 +126,12 @@ class Line:
         self._timeout, connection.socket_timeout = connection.socket_timeout, None
         # redis-py shows no other way to write without waiting
         self._writer: asyncio.StreamWriter = connection._writer  # noqa: SLF001
-        self._unsent: list[Call] = []
-        self._packed: list[bytes] = []
+        self._unsent: list[Call | JointCall] = []
+        self._packed: list[bytes | JointCall] = []
         self._size = 0
         self._is_lone = False  # the last calls went out one by one
-        self._sent: deque[Call] = deque()
-        self._suspect: Call | None = None
+        self._sent: deque[Call | JointCall] = deque()
+        self._suspect: Call | JointCall | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._drained: asyncio.Task[None] | None = None
         #: False once the connection is lost or closed.
@@ -108,7 +153,31 @@ class Line:
 
         A call goes out at once where a pass had one call only: then it saves a pass of the loop.
         """
-        call = Call(self._loop, count)
+        return self._put(Call(self._loop, count), packed)
+
+    def send(self, command: Command) -> Call:
+        """Send a script as `call` does. Enqueue calls that follow each other in one pass go out as one."""
+        call = Call(self._loop, 1)
+        call.command = command
+        if self._unsent and self._join(call):
+            return call
+        return self._put(call, pack_command(("EVALSHA", command.script.sha, *command.words)))
+
+    def _join(self, call: Call) -> bool:
+        """Let a call go out with the last one, if that is possible."""
+        joint = self._unsent[-1]
+        if type(joint) is Call:
+            if not Joined.can_begin(joint.command):
+                return False
+            joint = JointCall(joint)
+        before = joint.size
+        if not joint.add(call):
+            return False
+        self._unsent[-1] = self._packed[-1] = joint
+        self._size += joint.size - before
+        return True
+
+    def _put(self, call: Call, packed: bytes) -> Call:
         waits = bool(self._unsent)
         self._unsent.append(call)
         self._packed.append(packed)
@@ -126,9 +195,9 @@ class Line:
         if not unsent or not self.usable:
             return
         self._unsent, self._packed, self._size = [], [], 0
-        self._is_lone = len(unsent) == 1
+        self._is_lone = len(unsent) == 1 and type(unsent[0]) is Call
         self._sent.extend(unsent)
-        self._writer.write(b"".join(packed))
+        self._writer.write(b"".join([part if isinstance(part, bytes) else part.pack() for part in packed]))
         if self._drained is None and self._writer.transport.get_write_buffer_size() > FULL:
             self._drained = self._loop.create_task(self._drain())
 
@@ -169,9 +238,9 @@ class Line:
         sent, self._sent, unsent, self._unsent = self._sent, deque(), self._unsent, []
         if sent and isinstance(error, BusyLoadingError):
             sent.popleft().end(error)  # this one was refused; nobody knows of the others
-        for call in sent:
+        for call in _single(sent):
             call.end(lost(str(error)))
-        for call in unsent:
+        for call in _single(unsent):
             failure = NotSent()
             failure.__cause__ = lost(str(error))
             call.end(failure)
@@ -198,3 +267,8 @@ class Line:
             await self.call(pack_command(("PING",)))
         self.abandon(ConnectionError("the connection was closed"))
         await asyncio.shield(self._reader)
+
+
+def _single(calls: Iterable[Call | JointCall]) -> Iterator[Call]:
+    for call in calls:
+        yield from [call] if type(call) is Call else call.calls

@@ -61,9 +61,7 @@ class AsyncStore:
         line = self._line
         if line is None or not line.usable or line.full or self._events.notify is not None:
             return None
-        call = line.call(pack_command(("EVALSHA", command.script.sha, *command.words)))
-        call.command = command
-        return call
+        return line.send(command)
 
     @staticmethod
     def accepts(command: Command, reply: Any) -> bool:

@@ -4,6 +4,7 @@
 """
 
 from rqttl.protocol.commands.call import BATCH, BATCH_BYTES, READ_BYTES, Command
+from rqttl.protocol.commands.joining import Joined
 from rqttl.protocol.commands.messages import (
     ABSENT,
     Presence,
@@ -42,6 +43,7 @@ __all__ = [
     "BATCH_BYTES",
     "READ_BYTES",
     "Command",
+    "Joined",
     "Ok",
     "Options",
     "Presence",

@@ -1,0 +1,132 @@
+"""Enqueue calls of one pass of the loop go out as one call, and each has the outcome that it would have alone."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+import redis
+
+import rqttl
+from rqttl import Broker, Message, MessageTooLarge, QueueFull
+from rqttl.protocol import codec
+from tests.aio.conftest import Run
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "none": {},
+    "reject": {"max_length": 30, "overflow": "reject-publish"},
+    "reject with dead letters": {"max_length": 30, "overflow": "reject-publish-dlx", "dead_letter": "dead"},
+    "drop": {"max_length": 7, "dead_letter": "dead"},
+    "bytes": {"max_length_bytes": 90, "overflow": "reject-publish"},
+    "window": {"duplicate_window": "1h"},
+    "at once": {"message_ttl": 0, "dead_letter": "dead"},
+    "retention": {"message_ttl": "1h"},
+    "size": {"max_message_bytes": 6},
+}
+KINDS: dict[str, list[object]] = {
+    "bodies": [b"%d" % i for i in range(60)],
+    "values": [{"v": i} for i in range(60)],
+    "ids": [Message(b"%d" % i, id=f"id-{i % 50}") for i in range(60)],
+    "one TTL": [Message(b"%d" % i, ttl="1h") for i in range(60)],
+    "dead ones": [Message(b"%d" % i, ttl=0 if i % 7 == 0 else None, id=f"{i}") for i in range(60)],
+    "mixed": [[b"%d" % i, i, Message(b"%d" % i, id=f"{i}"), Message(i, ttl="1h")][i // 3 % 4] for i in range(60)],
+}
+
+
+def told(result: object) -> object:
+    """The outcome of a call, without the sequence and the deadline."""
+    if isinstance(result, rqttl.Receipt):
+        return result.duplicate, result.expired, result.expires_at is None
+    return type(result), getattr(result, "limit", "")
+
+
+def stored(broker: Broker, *queues: str) -> list[list[bytes]]:
+    return [[view.body for view in broker.queue(name).peek(100)] for name in queues]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("way", OPTIONS)
+def test_each_call_has_the_outcome_that_it_would_have_alone(
+    run: Run, redis_url: str, broker: Broker, kind: str, way: str
+) -> None:
+    options = {name: value.replace("dead", "dead-alone") if name == "dead_letter" else value
+               for name, value in OPTIONS[way].items()}  # fmt: skip
+    for name in ("dead", "dead-alone"):
+        broker.declare_queue(name)
+    alone, alone_told = broker.declare_queue("alone", **options), []
+    for message in KINDS[kind]:
+        try:
+            alone_told.append(told(alone.enqueue(message)))
+        except (QueueFull, MessageTooLarge) as error:
+            alone_told.append(told(error))
+
+    async def work() -> list[object]:
+        async with rqttl.connect_async(redis_url) as own:
+            queue = await own.declare_queue("together", **OPTIONS[way])
+            return await asyncio.gather(*[queue.enqueue(one) for one in KINDS[kind]], return_exceptions=True)
+
+    assert [told(result) for result in run(work())] == alone_told
+    assert stored(broker, "together", "dead") == stored(broker, "alone", "dead-alone")
+    counts, alone_counts = broker.queue("together").stats(), alone.stats()
+    assert (counts.enqueued, counts.refused, counts.deaths) == (
+        alone_counts.enqueued, alone_counts.refused, alone_counts.deaths,
+    )  # fmt: skip
+
+
+def test_calls_of_one_pass_take_one_script_call(run: Run, redis_url: str, client: redis.Redis) -> None:
+    async def work() -> None:
+        async with rqttl.connect_async(redis_url) as broker:
+            queue, other = await broker.declare_queue("q"), await broker.declare_queue("other")
+            # the call before was a lone one, so the first of these goes out at once, and the next ones wait for a pass
+            await asyncio.gather(*[queue.enqueue(b"first") for _ in range(3)])
+            client.config_resetstat()
+            await asyncio.gather(*[queue.enqueue(b"%d" % i) for i in range(200)])
+            assert client.info("commandstats")["cmdstat_evalsha"]["calls"] == 1
+            await asyncio.gather(*[queue.enqueue(b"%d" % i) for i in range(200, 500)], other.enqueue(b"x"))
+            assert client.info("commandstats")["cmdstat_evalsha"]["calls"] == 4  # a batch has 250 at most
+
+            assert [view.body for view in await queue.peek(503)] == [b"first"] * 3 + [b"%d" % i for i in range(500)]
+
+    run(work())
+
+
+def test_calls_of_several_kinds_keep_their_order(run: Run, redis_url: str) -> None:
+    async def work() -> None:
+        async with rqttl.connect_async(redis_url) as broker:
+            queue = await broker.declare_queue("q")
+            await asyncio.gather(*[queue.enqueue(one) for one in KINDS["mixed"]])
+            views = await queue.peek(60)
+            bodies = [
+                codec.unpack(view.body) if view.content_type == codec.MSGPACK else int(view.body) for view in views
+            ]
+            assert bodies == list(range(60))
+
+    run(work())
+
+
+def test_a_refusal_because_of_other_options_repeats_all_calls(run: Run, redis_url: str, broker: Broker) -> None:
+    async def work() -> None:
+        async with rqttl.connect_async(redis_url) as own:
+            queue = await own.declare_queue("q")
+            broker.set_policy("p", "q", {"max_length": 5, "overflow": "reject-publish"})
+            sent = await asyncio.gather(*[queue.enqueue(b"%d" % i) for i in range(10)], return_exceptions=True)
+            assert [type(one) for one in sent] == [rqttl.Receipt] * 5 + [QueueFull] * 5
+
+    run(work())
+
+
+def test_full_memory_refuses_each_call_with_an_error_of_its_own(run: Run, redis_url: str, client: redis.Redis) -> None:
+    async def work() -> None:
+        async with rqttl.connect_async(redis_url) as broker:
+            queue = await broker.declare_queue("q")
+            client.config_set("maxmemory", 1)
+            try:
+                sent = await asyncio.gather(*[queue.enqueue(b"x") for _ in range(5)], return_exceptions=True)
+            finally:
+                client.config_set("maxmemory", 0)
+            assert {type(one).__name__ for one in sent} == {"OutOfMemoryError"}
+            assert len({id(one) for one in sent}) == 5
+            assert (await queue.stats()).ready == 0
+
+    run(work())
