@@ -1,13 +1,12 @@
 """Flows: operations of several steps, as generators that yield each step. No I/O here."""
 
 from rqttl.flows import deploying, policies
+from rqttl.flows.arriving import enqueue, enqueue_one
 from rqttl.flows.config_cache import KNOWN, ConfigCache, PolicyCache
 from rqttl.flows.looking import look, look_closely, names, only, options, options_of, registered
 from rqttl.flows.messages import (
     PERIOD,
     ReceiveResult,
-    enqueue,
-    enqueue_one,
     heartbeat,
     period,
     receive,

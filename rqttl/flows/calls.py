@@ -9,7 +9,7 @@ from typing import TypeVar
 from rqttl import checks, observing, units
 from rqttl.errors import InvalidInput, QueueFull
 from rqttl.events import Events
-from rqttl.flows import looking, messages, policies, queues, statistics
+from rqttl.flows import arriving, looking, messages, policies, queues, statistics
 from rqttl.flows.steps import Flow
 from rqttl.names import check_queue_name
 from rqttl.observing import Observer
@@ -36,12 +36,12 @@ def enqueue(
         message = Message(body, ttl, expires_at, headers, id, content_type)
     if events.observer is not None:
         return _observed(events.observer, queue, message)
-    return messages.enqueue_one(queue, message)
+    return arriving.enqueue_one(queue, message)
 
 
 def _observed(observer: Observer, queue: str, message: object) -> Flow[Receipt | QueueFull]:
     with observing.sending(observer, queue, [message]) as sent:
-        result = yield from messages.enqueue_one(queue, sent.messages[0])
+        result = yield from arriving.enqueue_one(queue, sent.messages[0])
         sent.stored([result])
     return result
 
@@ -63,14 +63,14 @@ def enqueue_many(
     window = 0 if duplicate_window is None else units.duration(duplicate_window, "duplicate_window", least=1)
     if events.observer is not None and items:
         return _all_observed(events.observer, queue, items, int(window))
-    return messages.enqueue(queue, items, int(window))
+    return arriving.enqueue(queue, items, int(window))
 
 
 def _all_observed(
     observer: Observer, queue: str, items: Sequence[object], window: int
 ) -> Flow[list[Receipt | QueueFull]]:
     with observing.sending(observer, queue, items) as sent:
-        results = yield from messages.enqueue(queue, sent.messages, window)
+        results = yield from arriving.enqueue(queue, sent.messages, window)
         sent.stored(results)
     return results
 

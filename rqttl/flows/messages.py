@@ -1,32 +1,26 @@
-"""Flows about messages: storing, taking out, settling."""
+"""Flows about messages: taking out, settling. See `arriving` for storing."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
-from itertools import accumulate
-from typing import NamedTuple, cast
+from typing import NamedTuple
 from zlib import crc32
 
-from rqttl.errors import PoolExhausted, QueueFull
-from rqttl.flows.steps import OUTDATED, Flow, GetConfig, Now, WaitForWakeup, pipeline, with_config
-from rqttl.protocol import codec, commands
+from rqttl.errors import PoolExhausted
+from rqttl.flows.steps import Flow, Now, WaitForWakeup, with_config
+from rqttl.protocol import commands
 from rqttl.protocol.commands import (
     ABSENT,
     BATCH,
-    BATCH_BYTES,
     READ_BYTES,
     Command,
     Ok,
     Presence,
     QueueConfig,
-    Refused,
     Word,
 )
-from rqttl.protocol.envelope import NO_ENVELOPE, VALUE, Envelope
-from rqttl.text import plain_text
-from rqttl.types import Message, Receipt
+from rqttl.units import MAX_DURATION
 
 #: The ms after which a blocked consumer looks at the queue again at the latest.
 PERIOD = 240_000
@@ -34,158 +28,6 @@ PERIOD = 240_000
 ENDED = b"ended"
 #: The same if nobody waits for the messages any more: the flow takes no message.
 ABANDONED = b"abandoned"
-#: Calls that one round trip of `enqueue_many` carries at most.
-WINDOW = 8
-
-_SEQUENCE_BYTES = 20
-
-
-def _batches(packed: Sequence[tuple[Envelope, bytes]]) -> Iterator[Sequence[tuple[Envelope, bytes]]]:
-    start = size = 0
-    for i, ((_, id, extras), body) in enumerate(packed):
-        more = len(id) + len(extras) + len(body)
-        if i > start and (i - start >= BATCH or size + more > BATCH_BYTES):
-            yield packed[start:i]
-            start, size = i, 0
-        size += more
-    if start < len(packed):
-        yield packed[start:]
-
-
-def enqueue_one(queue: str, message: Message | object) -> Flow[Receipt | QueueFull]:
-    """Store one message."""
-    config: QueueConfig = yield GetConfig(queue)
-    envelope, body = (NO_ENVELOPE, message) if type(message) is bytes else commands.pack(message)
-    if envelope.id:
-        stored = yield from _store(config, len(body), commands.enqueue, ((envelope, body),))
-    else:
-        stored = yield from _store(config, len(body), commands.enqueue_alike, (body,), envelope)
-    config, results = stored
-    return _receipt(config, results[0], message)
-
-
-def enqueue(queue: str, messages: Sequence[Message | object], window: int = 0) -> Flow[list[Receipt | QueueFull]]:
-    """Store messages in order. The queue remembers their ids for `window` ms.
-
-    If the queue has no limits and the call no window, several batches go in one round trip. Otherwise they go one after
-    the other, because no batch may overtake one that is repeated.
-    """
-    config: QueueConfig = yield GetConfig(queue)
-    kinds = set(map(type, messages))
-    alike = _alike(messages, kinds)
-    if alike is None:
-        packed = [commands.pack(message) for message in messages]
-        stored = yield from _in_batches(config, packed, window)
-    else:
-        envelope, bodies, largest = alike
-        stored = [(yield from _store(config, largest, commands.enqueue_alike, bodies, envelope))]
-    results = [result for _, batch in stored for result in batch]
-    forever = all(config.retention is None for config, _ in stored)
-    if forever and not _of(kinds, Message) and set(map(len, results)) == {_SEQUENCE_BYTES}:
-        return list(map(Receipt, map(bytes.decode, results)))
-    options = [config for config, batch in stored for _ in batch]
-    return [_receipt(*arguments) for arguments in zip(options, results, messages, strict=True)]
-
-
-def _alike(messages: Sequence[Message | object], kinds: set[type]) -> tuple[Envelope, Sequence[bytes], int] | None:
-    """The common envelope of all messages, their bodies, and the size of the largest one.
-
-    `None` unless all are bytes, or all are values of other types, and fit into one batch.
-    """
-    if len(messages) > BATCH:
-        return None
-    if kinds == {bytes}:
-        envelope, bodies = NO_ENVELOPE, cast("Sequence[bytes]", messages)
-    elif not kinds or _of(kinds, (Message, bytes, bytearray, memoryview)):
-        return None
-    else:
-        envelope, bodies = VALUE, codec.pack_values(messages)
-    sizes = list(map(len, bodies))
-    return (envelope, bodies, max(sizes)) if sum(sizes) <= BATCH_BYTES else None
-
-
-def _of(kinds: set[type], bases: type | tuple[type, ...]) -> bool:
-    return any(issubclass(kind, bases) for kind in kinds)
-
-
-#: The options that were in force when a call stored messages, and the result of each message.
-_Stored = tuple[QueueConfig, Sequence[bytes]]
-
-
-def _store(config: QueueConfig, largest: int, build: Callable[..., Command], *batch: object) -> Flow[_Stored]:
-    """Store messages in one call, which `build` makes of the options in force and `batch`.
-
-    The largest body has `largest` bytes.
-
-    Raises `MessageTooLarge` according to the options in force. Options in the cache never suffice for it.
-    """
-    config = yield from _roomy(config, largest)
-
-    def checked(newest: QueueConfig) -> Command:
-        nonlocal config
-        config = newest
-        commands.check_size(config, largest)
-        return build(config, *batch)
-
-    values = yield from with_config(config.name, checked, config)
-    return config, values.results
-
-
-def _roomy(config: QueueConfig, largest: int) -> Flow[QueueConfig]:
-    """A config that permits a body of `largest` bytes: this one, or the one in force now. Raises `MessageTooLarge`."""
-    if largest > config.max_body:
-        config = yield GetConfig(config.name, fresh=True)
-        commands.check_size(config, largest)
-    return config
-
-
-def _in_batches(config: QueueConfig, packed: Sequence[tuple[Envelope, bytes]], window: int) -> Flow[list[_Stored]]:
-    pieces = list(_batches(packed))
-    sizes = [max(len(body) for _, body in piece) for piece in pieces]
-    #: For each batch, the largest body in it and in all later ones, so a refusal comes before any of them is stored.
-    largest = list(accumulate(reversed(sizes), max))[::-1]
-    stored: list[_Stored] = []
-    while len(stored) < len(pieces):
-        start = len(stored)
-        config = yield from _roomy(config, largest[start])
-        alone = len(pieces) == 1 or config.limited or window
-        batches = pieces[start : start + (1 if alone else WINDOW)]
-        calls = [partial(commands.enqueue, packed=piece, window=window) for piece in batches]
-        if alone:
-            stored.append((yield from _store(config, largest[start], calls[0])))
-        else:
-            stored += yield from _in_one_round_trip(config, largest[start:], calls)
-        config = stored[-1][0]
-    return stored
-
-
-def _in_one_round_trip(
-    config: QueueConfig, largest: Sequence[int], calls: Sequence[Callable[[QueueConfig], Command]]
-) -> Flow[list[_Stored]]:
-    answers = yield from pipeline([call(config) for call in calls], OUTDATED)
-    stored: list[_Stored] = []
-    for answer, call, size in zip(answers, calls, largest, strict=False):
-        if type(answer) is Refused:
-            newest: QueueConfig = yield GetConfig(config.name, fresh=True)
-            stored.append((yield from _store(newest, size, call)))
-        else:
-            stored.append((config, answer.results))
-    return stored
-
-
-def _receipt(config: QueueConfig, result: bytes, message: Message | object) -> Receipt | QueueFull:
-    id = plain_text(message.id) if isinstance(message, Message) else None
-    if result == b"=":
-        return Receipt(id or "", duplicate=True)
-    if len(result) == _SEQUENCE_BYTES and config.retention is None:
-        return Receipt(result.decode() if id is None else id)
-    if result[:1] == b"!":
-        limit = result[1:].decode()
-        return QueueFull(config.name, limit, config.options.number(limit) or 0)
-    expired = result[:1] == b"~"
-    place, _, own = result[expired:].partition(b" ")
-    deadline = codec.deadline(config.retention, place, int(own) if own else None)
-    return Receipt(place.decode() if id is None else id, deadline, expired=expired)
 
 
 class ReceiveResult(NamedTuple):
@@ -206,9 +48,14 @@ class ReceiveResult(NamedTuple):
     more: bool
 
 
-def receive_once(queue: str, count: int, lease: int | None, *, auto_ack: bool = False, presence: Presence = ABSENT,
-          finished: Sequence[Word] = (), now: Word = "") -> Flow[ReceiveResult]:  # fmt: skip
-    """Make one receive call. Repeat it at once while it meets expired messages only."""
+def receive_once(
+    queue: str, count: int, lease: int | None, *, auto_ack: bool = False, presence: Presence = ABSENT,
+    finished: Sequence[Word] = (), now: Word = "", config: QueueConfig | None = None,
+) -> Flow[ReceiveResult]:  # fmt: skip
+    """Make one receive call. Repeat it at once while it meets expired messages only.
+
+    `config` is the config of a call a moment ago; without it the one in the cache is taken.
+    """
     used: QueueConfig
 
     def build(config: QueueConfig) -> Command:
@@ -220,12 +67,12 @@ def receive_once(queue: str, count: int, lease: int | None, *, auto_ack: bool = 
     lost: list[bytes] = []
     unknown: list[bytes] = []
     while True:
-        values = yield from with_config(queue, build)
+        values = yield from with_config(queue, build, config)
         lost += values.lost  # an empty list may come as an empty text
         unknown += values.unknown  # as above
         if values.messages or not values.more or not count:
             return _claimed(used, values, lost, unknown)
-        finished = ()
+        finished, config = (), used
 
 
 def _claimed(config: QueueConfig, values: Ok, lost: Sequence[bytes], unknown: Sequence[bytes]) -> ReceiveResult:
@@ -256,23 +103,27 @@ def receive(queue: str, count: int, lease: int | None, wait: int, *, auto_ack: b
     if wait <= 0:
         own = Presence(consumer, 0, ttl) if consumer and ttl else ABSENT
         return (yield from receive_once(queue, count, lease, auto_ack=auto_ack, presence=own, finished=finished()))
-    started: int = yield Now()
+    endless = wait >= MAX_DURATION  # an idle consumer that is woken asks no clock
+    started: int = 0 if endless else (yield Now())
     ticket, now, longest = b"", started, period(consumer)
+    config: QueueConfig | None = None
+    exhausted: PoolExhausted | None = None
     lost: Sequence[bytes] = ()
     unknown: Sequence[bytes] = ()
-    exhausted: PoolExhausted | None = None
     while True:
         left = max(0, started + wait - now)
         block = min(left, longest)
         own = Presence(consumer, block, ttl, ticket, room)
-        claimed = yield from receive_once(queue, count, lease, auto_ack=auto_ack, presence=own, finished=finished())
+        claimed = yield from receive_once(
+            queue, count, lease, auto_ack=auto_ack, presence=own, finished=finished(), config=config
+        )
         if lost or unknown:
             claimed = claimed._replace(lost=[*lost, *claimed.lost], unknown=[*unknown, *claimed.unknown])
         if exhausted and not claimed.entries:
             raise exhausted
         if claimed.entries or block == 0:
             return claimed
-        lost, unknown = claimed.lost, claimed.unknown
+        config, lost, unknown = claimed.config, claimed.lost, claimed.unknown
         due = None if claimed.due is None else max(1, claimed.due - claimed.now)
         wakeup = yield WaitForWakeup(queue, block, left, due)
         exhausted = wakeup if isinstance(wakeup, PoolExhausted) else None
@@ -280,8 +131,8 @@ def receive(queue: str, count: int, lease: int | None, wait: int, *, auto_ack: b
         if exhausted or ticket in (ENDED, ABANDONED):
             # one last look: it ends the presence among the waiters, and takes a message that was handed over meanwhile
             count = 0 if ticket == ABANDONED else count
-            ticket, wait = b"", 0
-        now = yield Now()
+            ticket, wait, endless = b"", 0, False
+        now = now if endless else (yield Now())
 
 
 def receive_many(queue: str, count: int, lease: int | None, wait: int, *, auto_ack: bool,

@@ -8,6 +8,9 @@ import pytest
 
 from rqttl import PoolExhausted, flows
 from rqttl.flows import GetConfig, Now, WaitForWakeup
+from rqttl.flows.messages import ENDED
+from rqttl.protocol.commands import Command
+from rqttl.units import MAX_DURATION
 from tests.unit.test_flows import Drive, known, received
 
 
@@ -28,9 +31,9 @@ def blocks(step: Any) -> int:
 
 
 def again(drive: Drive, clock: int) -> None:
+    """The next look takes the options of the look before, without a step."""
     assert drive.step == Now()
-    if drive.answer(clock) == GetConfig("orders"):
-        drive.answer(known())
+    assert isinstance(drive.answer(clock), Command)
 
 
 def test_a_wait_listens_looks_again_and_ends_when_its_time_is_over() -> None:
@@ -54,6 +57,38 @@ def test_a_long_wait_looks_at_the_queue_once_in_a_period() -> None:
     assert blocks(drive.answer(received())) == flows.period("me")
 
 
+def test_a_wait_without_an_end_asks_no_clock_until_it_is_interrupted() -> None:
+    drive = Drive(flows.receive("orders", 1, None, MAX_DURATION, auto_ack=False, consumer="me"))
+    assert drive.step == GetConfig("orders")
+    drive.answer(known())
+    block = str(flows.period("me"))
+
+    for _ in range(3):
+        assert block in drive.step.words
+        step = drive.answer(received())
+        assert isinstance(step, WaitForWakeup)
+        assert step.left == MAX_DURATION
+        assert isinstance(drive.answer(b"ticket"), Command)
+    drive.answer(received())
+    assert drive.answer(ENDED) == Now()
+    drive.answer(5)
+    assert drive.step.words[-4:] == ("me", "0", "0", b""), "it waits no longer"
+    assert drive.answer(received()) is None
+    assert drive.result.entries == []
+
+
+def test_a_look_that_is_refused_as_outdated_reads_the_options_again() -> None:
+    drive = Drive(flows.receive("orders", 1, None, MAX_DURATION, auto_ack=False, consumer="me"))
+    drive.answer(known())
+    drive.answer(received())
+    drive.answer(b"ticket")
+
+    assert drive.answer([b"refused", b"stale"]) == GetConfig("orders", fresh=True)
+    assert isinstance(drive.answer(known()), Command)
+    assert drive.answer(received(b"1", b"", b"x")) is None
+    assert len(drive.result.entries) == 1
+
+
 def test_consumers_have_periods_of_their_own_between_half_and_all_of_the_longest() -> None:
     periods = {flows.period(f"{i:016x}") for i in range(1_000)}
 
@@ -69,8 +104,7 @@ def test_a_wait_without_a_connection_looks_once_more_and_fails_only_without_a_me
     exhausted = PoolExhausted(3, 2)
 
     assert drive.answer(exhausted) == Now()
-    assert drive.answer(200) == GetConfig("orders")
-    drive.answer(known())
+    drive.answer(200)
     assert drive.step.words[-4:] == ("me", "0", "0", b""), "it waits no longer"
     if there:
         assert drive.answer(received(b"1", b"", b"x")) is None

@@ -1,0 +1,169 @@
+"""Flows that store messages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from itertools import accumulate
+from typing import cast
+
+from rqttl.errors import QueueFull
+from rqttl.flows.steps import OUTDATED, Flow, GetConfig, pipeline, with_config
+from rqttl.protocol import codec, commands
+from rqttl.protocol.commands import BATCH, BATCH_BYTES, Command, QueueConfig, Refused
+from rqttl.protocol.envelope import NO_ENVELOPE, VALUE, Envelope
+from rqttl.text import plain_text
+from rqttl.types import Message, Receipt
+
+#: Calls that one round trip of `enqueue_many` carries at most.
+WINDOW = 8
+
+_SEQUENCE_BYTES = 20
+
+
+def _batches(packed: Sequence[tuple[Envelope, bytes]]) -> Iterator[Sequence[tuple[Envelope, bytes]]]:
+    start = size = 0
+    for i, ((_, id, extras), body) in enumerate(packed):
+        more = len(id) + len(extras) + len(body)
+        if i > start and (i - start >= BATCH or size + more > BATCH_BYTES):
+            yield packed[start:i]
+            start, size = i, 0
+        size += more
+    if start < len(packed):
+        yield packed[start:]
+
+
+def enqueue_one(queue: str, message: Message | object) -> Flow[Receipt | QueueFull]:
+    """Store one message."""
+    config: QueueConfig = yield GetConfig(queue)
+    envelope, body = (NO_ENVELOPE, message) if type(message) is bytes else commands.pack(message)
+    if envelope.id:
+        stored = yield from _store(config, len(body), commands.enqueue, ((envelope, body),))
+    else:
+        stored = yield from _store(config, len(body), commands.enqueue_alike, (body,), envelope)
+    config, results = stored
+    return _receipt(config, results[0], message)
+
+
+def enqueue(queue: str, messages: Sequence[Message | object], window: int = 0) -> Flow[list[Receipt | QueueFull]]:
+    """Store messages in order. The queue remembers their ids for `window` ms.
+
+    If the queue has no limits and the call no window, several batches go in one round trip. Otherwise they go one after
+    the other, because no batch may overtake one that is repeated.
+    """
+    config: QueueConfig = yield GetConfig(queue)
+    kinds = set(map(type, messages))
+    alike = _alike(messages, kinds)
+    if alike is None:
+        packed = [commands.pack(message) for message in messages]
+        stored = yield from _in_batches(config, packed, window)
+    else:
+        envelope, bodies, largest = alike
+        stored = [(yield from _store(config, largest, commands.enqueue_alike, bodies, envelope))]
+    results = [result for _, batch in stored for result in batch]
+    forever = all(config.retention is None for config, _ in stored)
+    if forever and not _of(kinds, Message) and set(map(len, results)) == {_SEQUENCE_BYTES}:
+        return list(map(Receipt, map(bytes.decode, results)))
+    options = [config for config, batch in stored for _ in batch]
+    return [_receipt(*arguments) for arguments in zip(options, results, messages, strict=True)]
+
+
+def _alike(messages: Sequence[Message | object], kinds: set[type]) -> tuple[Envelope, Sequence[bytes], int] | None:
+    """The common envelope of all messages, their bodies, and the size of the largest one.
+
+    `None` unless all are bytes, or all are values of other types, and fit into one batch.
+    """
+    if len(messages) > BATCH:
+        return None
+    if kinds == {bytes}:
+        envelope, bodies = NO_ENVELOPE, cast("Sequence[bytes]", messages)
+    elif not kinds or _of(kinds, (Message, bytes, bytearray, memoryview)):
+        return None
+    else:
+        envelope, bodies = VALUE, codec.pack_values(messages)
+    sizes = list(map(len, bodies))
+    return (envelope, bodies, max(sizes)) if sum(sizes) <= BATCH_BYTES else None
+
+
+def _of(kinds: set[type], bases: type | tuple[type, ...]) -> bool:
+    return any(issubclass(kind, bases) for kind in kinds)
+
+
+#: The options that were in force when a call stored messages, and the result of each message.
+_Stored = tuple[QueueConfig, Sequence[bytes]]
+
+
+def _store(config: QueueConfig, largest: int, build: Callable[..., Command], *batch: object) -> Flow[_Stored]:
+    """Store messages in one call, which `build` makes of the options in force and `batch`.
+
+    The largest body has `largest` bytes.
+
+    Raises `MessageTooLarge` according to the options in force. Options in the cache never suffice for it.
+    """
+    config = yield from _roomy(config, largest)
+
+    def checked(newest: QueueConfig) -> Command:
+        nonlocal config
+        config = newest
+        commands.check_size(config, largest)
+        return build(config, *batch)
+
+    values = yield from with_config(config.name, checked, config)
+    return config, values.results
+
+
+def _roomy(config: QueueConfig, largest: int) -> Flow[QueueConfig]:
+    """A config that permits a body of `largest` bytes: this one, or the one in force now. Raises `MessageTooLarge`."""
+    if largest > config.max_body:
+        config = yield GetConfig(config.name, fresh=True)
+        commands.check_size(config, largest)
+    return config
+
+
+def _in_batches(config: QueueConfig, packed: Sequence[tuple[Envelope, bytes]], window: int) -> Flow[list[_Stored]]:
+    pieces = list(_batches(packed))
+    sizes = [max(len(body) for _, body in piece) for piece in pieces]
+    #: For each batch, the largest body in it and in all later ones, so a refusal comes before any of them is stored.
+    largest = list(accumulate(reversed(sizes), max))[::-1]
+    stored: list[_Stored] = []
+    while len(stored) < len(pieces):
+        start = len(stored)
+        config = yield from _roomy(config, largest[start])
+        alone = len(pieces) == 1 or config.limited or window
+        batches = pieces[start : start + (1 if alone else WINDOW)]
+        calls = [partial(commands.enqueue, packed=piece, window=window) for piece in batches]
+        if alone:
+            stored.append((yield from _store(config, largest[start], calls[0])))
+        else:
+            stored += yield from _in_one_round_trip(config, largest[start:], calls)
+        config = stored[-1][0]
+    return stored
+
+
+def _in_one_round_trip(
+    config: QueueConfig, largest: Sequence[int], calls: Sequence[Callable[[QueueConfig], Command]]
+) -> Flow[list[_Stored]]:
+    answers = yield from pipeline([call(config) for call in calls], OUTDATED)
+    stored: list[_Stored] = []
+    for answer, call, size in zip(answers, calls, largest, strict=False):
+        if type(answer) is Refused:
+            newest: QueueConfig = yield GetConfig(config.name, fresh=True)
+            stored.append((yield from _store(newest, size, call)))
+        else:
+            stored.append((config, answer.results))
+    return stored
+
+
+def _receipt(config: QueueConfig, result: bytes, message: Message | object) -> Receipt | QueueFull:
+    id = plain_text(message.id) if isinstance(message, Message) else None
+    if result == b"=":
+        return Receipt(id or "", duplicate=True)
+    if len(result) == _SEQUENCE_BYTES and config.retention is None:
+        return Receipt(result.decode() if id is None else id)
+    if result[:1] == b"!":
+        limit = result[1:].decode()
+        return QueueFull(config.name, limit, config.options.number(limit) or 0)
+    expired = result[:1] == b"~"
+    place, _, own = result[expired:].partition(b" ")
+    deadline = codec.deadline(config.retention, place, int(own) if own else None)
+    return Receipt(place.decode() if id is None else id, deadline, expired=expired)
