@@ -17,6 +17,7 @@ WORKLOADS = {
     "tasks": "enqueue from 100 asyncio tasks",
     "one": "consume, empty handler, one process",
     "by100": "receive and ack by 100",
+    "value": "consume, a handler gets each value",
     "async": "consume in asyncio, one process",
     "workers": "worker with 2 processes",
     "worker0": "worker without processes of its own",

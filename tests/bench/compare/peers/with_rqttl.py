@@ -14,7 +14,7 @@ IDLE_QUEUES = 20
 
 
 def handler(value: Any) -> None:
-    """Handle a message of `rqttl worker`."""
+    """Handle a message: the handler of `rqttl worker`, and of the shape `value`."""
     shared.handle(value)
 
 
@@ -31,8 +31,8 @@ def consume(shape: str) -> None:
         with queue.consume(prefetch=1 if shape == "single" else 100) as deliveries:
             for delivery in deliveries:
                 with delivery:
-                    if shared.STAMPS:
-                        shared.handle(delivery.decode())
+                    if shape == "value" or shared.STAMPS:
+                        handler(delivery.decode())
 
 
 async def consume_async() -> None:
