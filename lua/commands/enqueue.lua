@@ -2,9 +2,9 @@
 --
 -- The messages that make room are chosen first and removed last: without free memory, Redis must refuse the first write
 -- of an enqueue. The keys behind the bar are needed only where a limit, a TTL of 0 or a window for duplicates can act;
--- the client knows. With an empty `form` each body has an envelope before it, and with `ids` each envelope is only an id.
--- With `bodies` the batch has bodies alone. Any other `form` is the envelope of all messages, and the batch has their
--- bodies. `window` is empty, or a window for duplicates of this call in ms.
+-- the client knows. With an empty `form` each body has an envelope before it, and with `ids` each envelope is only an
+-- id. With `bodies` the batch has bodies alone. Any other `form` is the envelope of all messages, and the batch has
+-- their bodies. `window` is empty, or a window for duplicates of this call in ms.
 --
 -- @use     clock record queue_lifetime fast_path batch store admission append limits dedup wakeup reply
 -- @keys    meta log expiry wakeup waiters | detached requeued states failures dedup dedup_ids dedup_windows

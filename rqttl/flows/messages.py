@@ -103,8 +103,7 @@ def receive(queue: str, count: int, lease: int | None, wait: int, *, auto_ack: b
     if wait <= 0:
         own = Presence(consumer, 0, ttl) if consumer and ttl else ABSENT
         return (yield from receive_once(queue, count, lease, auto_ack=auto_ack, presence=own, finished=finished()))
-    endless = wait >= MAX_DURATION  # an idle consumer that is woken asks no clock
-    started: int = 0 if endless else (yield Now())
+    started: int = yield Now()
     ticket, now, longest = b"", started, period(consumer)
     config: QueueConfig | None = None
     exhausted: PoolExhausted | None = None
@@ -131,8 +130,9 @@ def receive(queue: str, count: int, lease: int | None, wait: int, *, auto_ack: b
         if exhausted or ticket in (ENDED, ABANDONED):
             # one last look: it ends the presence among the waiters, and takes a message that was handed over meanwhile
             count = 0 if ticket == ABANDONED else count
-            ticket, wait, endless = b"", 0, False
-        now = now if endless else (yield Now())
+            ticket, wait = b"", 0
+        # a consumer whose wait has no end asks no clock when it is woken
+        now = now if ticket and wait >= MAX_DURATION else (yield Now())
 
 
 def receive_many(queue: str, count: int, lease: int | None, wait: int, *, auto_ack: bool,

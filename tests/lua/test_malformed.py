@@ -50,7 +50,8 @@ def enqueue(lab: Lab, headers: list[bytes], form: str = "") -> Command:
 
 def of_one_envelope(lab: Lab, envelope: bytes) -> Command:
     """The call of such a user for two bodies that have the envelope in common."""
-    return commands.enqueue_alike(lab.known(), [b"a", b"b"], now=NOW).with_word("form", envelope)
+    known, script = lab.known(), scripts.load("enqueue")
+    return Command(script, "orders", (*known.keys_for(script), NOW, "", envelope, b"a", b"b"))
 
 
 @pytest.mark.parametrize("options", [{}, {"default_ttl": 900}, {"duplicate_window": 9, "max_length": 4}], ids=str)
@@ -96,6 +97,7 @@ def test_senders_bring_no_deaths_and_no_deadlines_of_their_own_making(lab: Lab, 
 @given(common=anything)
 @example(b";;%d;" % len(RECORD) + RECORD)
 @example(b"bodies ")
+@example(b"@0")
 def test_a_batch_of_any_common_envelope_is_stored_as_a_whole_or_not_at_all(
     lab: Lab, options: dict[str, object], common: bytes
 ) -> None:

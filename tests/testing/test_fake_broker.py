@@ -8,6 +8,7 @@ import pickle
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ import rqttl
 from rqttl import Broker, InvalidName, Policy, Queue, QueueNotFound, RqttlError
 from rqttl.cli.common.errors import explain
 from rqttl.cli.common.exits import REFUSED
+from rqttl.protocol import scripts
 from rqttl.reaper import Reaper
 from rqttl.store.driver import driver_of
 from rqttl.testing import FakeBroker, FakeUnavailable, NotSupportedByFake, dead_letters, fake_broker
@@ -43,6 +45,21 @@ def test_every_fake_broker_is_alone() -> None:
         one.declare_queue("q")
 
         assert (one.queues(), other.queues()) == (["q"], [])
+
+
+def test_a_script_is_compiled_once_and_again_after_redis_has_forgotten_it(fake: FakeBroker) -> None:
+    """fakeredis compiles the text of a script at each call: several times the time of its run."""
+    queue, sha = fake.declare_queue("q"), scripts.load("enqueue").sha.encode()
+    client: Any = driver_of(fake).store.client
+    texts = client.fake_server.script_cache
+    queue.enqueue(b"1")
+    assert len(texts[sha]) < 100
+
+    client.script_flush()
+    queue.enqueue(b"2")
+    client.script_load(scripts.load("enqueue").text)
+    queue.enqueue(b"3")
+    assert bodies(queue) == [b"1", b"2", b"3"]
 
 
 def test_it_has_the_namespace_that_it_is_given() -> None:

@@ -57,10 +57,8 @@ def test_a_long_wait_looks_at_the_queue_once_in_a_period() -> None:
     assert blocks(drive.answer(received())) == flows.period("me")
 
 
-def test_a_wait_without_an_end_asks_no_clock_until_it_is_interrupted() -> None:
-    drive = Drive(flows.receive("orders", 1, None, MAX_DURATION, auto_ack=False, consumer="me"))
-    assert drive.step == GetConfig("orders")
-    drive.answer(known())
+def test_a_wait_without_an_end_asks_no_clock_when_it_is_woken() -> None:
+    drive = wait_loop(MAX_DURATION)
     block = str(flows.period("me"))
 
     for _ in range(3):
@@ -70,16 +68,20 @@ def test_a_wait_without_an_end_asks_no_clock_until_it_is_interrupted() -> None:
         assert step.left == MAX_DURATION
         assert isinstance(drive.answer(b"ticket"), Command)
     drive.answer(received())
+    assert drive.answer(None) == Now()
+    drive.answer(150)
+    step = drive.answer(received())
+    assert isinstance(step, WaitForWakeup)
+    assert step.left == MAX_DURATION - 50
     assert drive.answer(ENDED) == Now()
-    drive.answer(5)
+    drive.answer(150)
     assert drive.step.words[-4:] == ("me", "0", "0", b""), "it waits no longer"
     assert drive.answer(received()) is None
     assert drive.result.entries == []
 
 
 def test_a_look_that_is_refused_as_outdated_reads_the_options_again() -> None:
-    drive = Drive(flows.receive("orders", 1, None, MAX_DURATION, auto_ack=False, consumer="me"))
-    drive.answer(known())
+    drive = wait_loop(MAX_DURATION)
     drive.answer(received())
     drive.answer(b"ticket")
 

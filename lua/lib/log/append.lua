@@ -36,8 +36,8 @@ function append.one(q, now, header, body)
 end
 
 --- Append `count` messages and return their sequences. Every `step`-th word is a body; with `step` 2 its header comes
--- before it, and otherwise all messages have the header `common`. Formatting a number is the dearest part, so it happens
--- once for ten sequences.
+-- before it, and otherwise all messages have the header `common`. Formatting a number is the dearest part, so it
+-- happens once for ten sequences.
 function append.all(q, now, words, step, count, common)
   local seqs, n, seq, digits, ten, digit, most = {}, 0, nil, nil, nil, 9, SMALL
   for i = step, step * count, step do
