@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import subprocess
 import sys
 import tarfile
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -32,12 +35,28 @@ def run(*command: object, cwd: Path) -> str:
     return done.stdout
 
 
+def made_once(factory: pytest.TempPathFactory, name: str, make: Callable[[Path], object]) -> Path:
+    """A folder that one of the processes of this run of tests makes for all of them."""
+    own = factory.getbasetemp()
+    folder = (own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / name
+    with folder.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        made = folder / "made"
+        if not made.exists():
+            folder.mkdir(exist_ok=True)
+            make(folder)
+            made.touch()
+    return folder
+
+
 @pytest.fixture(scope="module")
 def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the source package and the wheel that was built from it."""
-    folder = tmp_path_factory.mktemp("packages")
-    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, ROOT, cwd=folder)
-    return folder
+
+    def make(folder: Path) -> None:
+        run(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, ROOT, cwd=folder)
+
+    return made_once(tmp_path_factory, "packages", make)
 
 
 @pytest.fixture(scope="module")
@@ -49,10 +68,12 @@ def wheel(packages: Path) -> Path:
 @pytest.fixture(scope="module")
 def scripts_folder(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of programs of an environment that has the wheel, what it depends on, and nothing else."""
-    folder = tmp_path_factory.mktemp("empty")
-    run(sys.executable, "-m", "venv", folder, cwd=folder)
-    run(folder / "bin" / "python", "-m", "pip", "install", "--quiet", wheel, cwd=folder)
-    return folder / "bin"
+
+    def make(folder: Path) -> None:
+        run(sys.executable, "-m", "venv", folder, cwd=folder)
+        run(folder / "bin" / "python", "-m", "pip", "install", "--quiet", wheel, cwd=folder)
+
+    return made_once(tmp_path_factory, "empty", make) / "bin"
 
 
 def test_the_wheel_holds_the_packages_the_scripts_and_nothing_else(wheel: Path) -> None:
