@@ -53,13 +53,13 @@ def enqueue(queue: str, messages: Sequence[Message | object], window: int = 0) -
     """
     config: QueueConfig = yield GetConfig(queue)
     kinds = set(map(type, messages))
-    alike = _alike(messages, kinds)
-    if alike is None:
-        packed = [commands.pack(message) for message in messages]
-        stored = yield from _in_batches(config, packed, window)
+    envelope, bodies = _alike(messages, kinds)
+    sizes = list(map(len, bodies))
+    if 0 < len(bodies) <= BATCH and sum(sizes) <= BATCH_BYTES:
+        stored = [(yield from _store(config, max(sizes), commands.enqueue_alike, bodies, envelope))]
     else:
-        envelope, bodies, largest = alike
-        stored = [(yield from _store(config, largest, commands.enqueue_alike, bodies, envelope))]
+        packed = [(envelope, body) for body in bodies] or [commands.pack(message) for message in messages]
+        stored = yield from _in_batches(config, packed, window)
     results = [result for _, batch in stored for result in batch]
     forever = all(config.retention is None for config, _ in stored)
     if forever and not _of(kinds, Message) and set(map(len, results)) == {_SEQUENCE_BYTES}:
@@ -68,21 +68,16 @@ def enqueue(queue: str, messages: Sequence[Message | object], window: int = 0) -
     return [_receipt(*arguments) for arguments in zip(options, results, messages, strict=True)]
 
 
-def _alike(messages: Sequence[Message | object], kinds: set[type]) -> tuple[Envelope, Sequence[bytes], int] | None:
-    """The common envelope of all messages, their bodies, and the size of the largest one.
+def _alike(messages: Sequence[Message | object], kinds: set[type]) -> tuple[Envelope, Sequence[bytes]]:
+    """The common envelope of all messages, and their bodies, if all are bytes, or all are values of other types.
 
-    `None` unless all are bytes, or all are values of other types, and fit into one batch.
+    No bodies otherwise.
     """
-    if len(messages) > BATCH:
-        return None
     if kinds == {bytes}:
-        envelope, bodies = NO_ENVELOPE, cast("Sequence[bytes]", messages)
-    elif not kinds or _of(kinds, (Message, bytes, bytearray, memoryview)):
-        return None
-    else:
-        envelope, bodies = VALUE, codec.pack_values(messages)
-    sizes = list(map(len, bodies))
-    return (envelope, bodies, max(sizes)) if sum(sizes) <= BATCH_BYTES else None
+        return NO_ENVELOPE, cast("Sequence[bytes]", messages)
+    if _of(kinds, (Message, bytes, bytearray, memoryview)):
+        return NO_ENVELOPE, ()
+    return VALUE, codec.pack_values(messages)
 
 
 def _of(kinds: set[type], bases: type | tuple[type, ...]) -> bool:
