@@ -11,7 +11,7 @@ from redis.connection import Connection, ConnectionPool
 from redis.exceptions import ConnectionError, TimeoutError
 
 from rqttl.errors import BrokerClosed
-from rqttl.store.pools import Held, free_connection
+from rqttl.store.pools import free_connection
 from rqttl.store.retry import NotSent
 
 #: Seconds for which a used connection is kept for the next call. The pool would poll its socket first.
@@ -37,12 +37,11 @@ class Connections:
         if self._closed:
             raise BrokerClosed
 
-    def hold(self) -> Held:
-        """Return a context that has a connection for one call. Raises `NotSent`, `PoolExhausted`, `BrokerClosed`."""
-        return Held(self)
-
     def checkout(self) -> Connection:
-        """A connection for one call: a recently used one, or one that the pool has checked."""
+        """A connection for one call: a recently used one, or one that the pool has checked.
+
+        Raises `NotSent`, `PoolExhausted`, `BrokerClosed`.
+        """
         if self._process != os.getpid():
             # the connections of the parent process are the parent's
             self._idle, self._process = deque(), os.getpid()
@@ -52,7 +51,8 @@ class Connections:
             raise NotSent from error
 
     def _take_idle(self) -> Connection | None:
-        self.check_open()
+        if self._closed:
+            raise BrokerClosed
         for connection, since in self._popped():
             if time.monotonic() - since < FRESH:
                 return connection

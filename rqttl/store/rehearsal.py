@@ -12,13 +12,14 @@ from redis.exceptions import ResponseError
 
 from rqttl.protocol.commands import Word
 from rqttl.store.connections import Connections
+from rqttl.store.pools import Held
 
 
 def rehearse(connections: Connections, calls: Sequence[Sequence[Word]]) -> list[ResponseError | None]:
     """Return the refusal of each call, or `None`. Raises `ResponseError` if Redis makes no transaction."""
     refusals: list[ResponseError | None] = []
     # never `clean`, so the connection is closed at the end, which discards the transaction
-    with connections.hold() as held:
+    with Held(connections) as held:
         connection = held.connection
         connection.connect()
         connection.send_packed_command(connection.pack_command("MULTI"), check_health=False)

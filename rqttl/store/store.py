@@ -53,6 +53,7 @@ class Store:
             raise InvalidInput("client: decode_responses=True is not supported, bodies are bytes")
         self.client = client
         self.connections = Connections(client.connection_pool)
+        self._events = events
         self._observer = Observer(events)
         self._exchanges = Exchanges(leave=self.connections.renew)
         #: Ends every `listen` from the moment at which it is asked.
@@ -65,6 +66,8 @@ class Store:
 
     def run(self, command: Command) -> Reply:
         """Run a command. After a lost reply a repeatable command runs again; any other raises `OutcomeUnknown`."""
+        if self._events.notify is None:
+            return with_retries(command, self._send_one)
         return self._observer.send(
             command.script.name, command.queue, reply_outcome, with_retries, command, self._send_one
         )
@@ -124,20 +127,20 @@ class Store:
         self._listener.close()
 
     def _send_one(self, command: Command) -> Reply:
-        reply = self._ask(command)
-        return Repeated(reply) if reply[0] == b"refused" and command.is_replay else reply
-
-    def _ask(self, command: Command) -> Reply:
-        script = command.script
         try:
-            with self.connections.hold() as held:
-                reply: Reply = self._call_in(held, ("EVALSHA", script.sha, *command.words))
+            with Held(self.connections) as held:
+                try:
+                    reply: Reply = self._call(held.connection, ("EVALSHA", command.script.sha, *command.words))
+                except ResponseError:
+                    held.clean = True
+                    raise
                 check(command, reply)
                 held.clean = True
-                return reply
         except NoScriptError:
-            pass  # the script is loaded outside of this handler: a later error has no part in this one
-        return self._observer.send("SCRIPT LOAD", None, ok, self._send_with_text, command)
+            reply = b""  # the script is loaded outside of this handler: a later error has no part in this one
+        if not reply:
+            reply = self._observer.send("SCRIPT LOAD", None, ok, self._send_with_text, command)
+        return Repeated(reply) if reply[0] == b"refused" and command.is_replay else reply
 
     def _send_with_text(self, command: Command) -> Reply:
         return self._carry_out(self._exchanges.with_text(command))
@@ -154,7 +157,7 @@ class Store:
         try:
             calls = next(exchange)
             while True:
-                with self.connections.hold() as held:
+                with Held(self.connections) as held:
                     try:
                         replies = self._round_trip(held.connection, calls)
                     except ConnectionError as error:
@@ -185,13 +188,6 @@ class Store:
             connection.connect()
         except (ConnectionError, TimeoutError) as error:
             raise NotSent from error
-
-    def _call_in(self, held: Held, words: tuple[Any, ...]) -> Any:
-        try:
-            return self._call(held.connection, words)
-        except ResponseError:
-            held.clean = True
-            raise
 
     def _call(self, connection: Connection, words: tuple[Any, ...]) -> Any:
         self._write(connection, pack_command(words))

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from operator import itemgetter
+from typing import NamedTuple
 
 from rqttl.errors import MessageTooLarge
 from rqttl.protocol import codec, scripts
@@ -17,6 +17,7 @@ from rqttl.text import plain_text
 from rqttl.types import Message
 
 _ENVELOPE, _BODY = itemgetter(0), itemgetter(1)
+_VALUE_FORM = VALUE.encode()
 
 
 def pack(message: Message | object) -> tuple[Envelope, bytes]:
@@ -78,8 +79,9 @@ def enqueue_alike(
     config: QueueConfig, bodies: Sequence[bytes], common: Envelope = NO_ENVELOPE, *, now: Word = ""
 ) -> Command:
     """Store at most `BATCH` messages that have the same envelope, without an id."""
-    if common is NO_ENVELOPE:
-        return _enqueue(config, "bodies", bodies, simple=config.cannot_refuse, now=now)
+    if common is NO_ENVELOPE or common is VALUE:
+        form: Word = "bodies" if common is NO_ENVELOPE else _VALUE_FORM
+        return _enqueue(config, form, bodies, simple=config.cannot_refuse, now=now)
     simple = config.cannot_refuse and not ttl_may_be_over(common.ttl)
     return _enqueue(config, common.encode() or "bodies", bodies, simple=simple, now=now)
 
@@ -99,8 +101,7 @@ def redrive(config: QueueConfig, source: str, sequences: Sequence[Word], *, now:
     return Command(script, config.name, (*config.keys_for(script, source), *arguments, *sequences))
 
 
-@dataclass(frozen=True, slots=True)
-class Presence:
+class Presence(NamedTuple):  # each look of a consumer makes one, and a named tuple costs the least
     """The presence of a consumer: its name, the ms for which it blocks next, and the ms for which it counts as present.
 
     A consumer that gets fewer messages than `room` counts as waiting.
