@@ -104,7 +104,8 @@ class ConsumerBase(ABC, Generic[D, R]):
         if events is not None:
             observing.received(events.observer, self.queue, fetched, since)
         self._prefetch.add(fetched)
-        self._follow_leases()  # the queue's `lease` may have changed
+        if fetched and not self._schedule.is_for(self._lease or claimed.config.lease):
+            self._follow_leases()  # these are the first messages, or the queue's `lease` has changed
         return bool(fetched)
 
     def _follow_leases(self) -> None:

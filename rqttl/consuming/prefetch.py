@@ -204,6 +204,10 @@ class RenewalSchedule:
         before, self.renew_every = self.renew_every, min(leases) / 3
         return self.renew_every < before
 
+    def is_for(self, lease: int) -> bool:
+        """Return True if the period is that of leases of this length, in ms. One more of them does not change it."""
+        return self.renew_every == lease / 3
+
     def next_turn(self, now: float) -> float:
         """Return the ms until the renewer's next turn.
 

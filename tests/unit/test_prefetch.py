@@ -228,6 +228,13 @@ def test_a_turn_that_came_too_early_is_made_again_when_the_renewal_is_due(now: f
     assert schedule.next_turn(now) == rest
 
 
+def test_the_rhythm_is_that_of_the_shortest_lease_and_no_other() -> None:
+    schedule = RenewalSchedule()
+    schedule.follow([900, 301])
+
+    assert [schedule.is_for(lease) for lease in (900, 301, 300)] == [False, True, False]
+
+
 def test_only_a_shorter_lease_makes_the_rhythm_shorter() -> None:
     schedule = RenewalSchedule()
 
