@@ -125,7 +125,7 @@ def test_full_memory_refuses_each_call_with_an_error_of_its_own(run: Run, redis_
                 sent = await asyncio.gather(*[queue.enqueue(b"x") for _ in range(5)], return_exceptions=True)
             finally:
                 client.config_set("maxmemory", 0)
-            assert {type(one).__name__ for one in sent} == {"OutOfMemoryError"}
+            assert all(isinstance(one, redis.ResponseError) and "memory" in str(one) for one in sent), sent
             assert len({id(one) for one in sent}) == 5
             assert (await queue.stats()).ready == 0
 
