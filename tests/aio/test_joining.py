@@ -130,3 +130,29 @@ def test_full_memory_refuses_each_call_with_an_error_of_its_own(run: Run, redis_
             assert (await queue.stats()).ready == 0
 
     run(work())
+
+
+@pytest.mark.parametrize("passes", [1, 2, 3])
+def test_callers_that_are_cancelled_take_no_message_along_and_disturb_no_other(
+    run: Run, redis_url: str, passes: int
+) -> None:
+    """After one pass of the loop the joint call has not gone out, after two it has."""
+
+    async def work() -> None:
+        async with rqttl.connect_async(redis_url) as broker:
+            queue = await broker.declare_queue("q")
+            await asyncio.gather(*[queue.enqueue(b"first") for _ in range(3)])
+            calls = [asyncio.ensure_future(queue.enqueue(b"%d" % i)) for i in range(20)]
+            for _ in range(passes):
+                await asyncio.sleep(0)
+            for call in calls[::2]:
+                call.cancel()
+            ends = [type(end) for end in await asyncio.gather(*calls, return_exceptions=True)]
+            assert ends[1::2] == [rqttl.Receipt] * 10
+            assert set(ends[::2]) == {asyncio.CancelledError}
+
+            await asyncio.gather(*[queue.enqueue(b"last") for _ in range(3)])
+            bodies = [view.body for view in await queue.peek(100)]
+            assert bodies == [b"first"] * 3 + [b"%d" % i for i in range(20)] + [b"last"] * 3
+
+    run(work())
