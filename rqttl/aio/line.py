@@ -74,7 +74,7 @@ class Call:
 
 
 @final
-class JointCall:
+class JoinedCall:
     """Enqueue calls that go out as one, and the reply to each of them. See `Joined`."""
 
     __slots__ = ("_joined", "calls")
@@ -126,12 +126,12 @@ class Line:
         self._timeout, connection.socket_timeout = connection.socket_timeout, None
         # redis-py shows no other way to write without waiting
         self._writer: asyncio.StreamWriter = connection._writer  # noqa: SLF001
-        self._unsent: list[Call | JointCall] = []
-        self._packed: list[bytes | JointCall] = []
+        self._unsent: list[Call | JoinedCall] = []
+        self._packed: list[bytes | JoinedCall] = []
         self._size = 0
         self._is_lone = False  # the last calls went out one by one
-        self._sent: deque[Call | JointCall] = deque()
-        self._suspect: Call | JointCall | None = None
+        self._sent: deque[Call | JoinedCall] = deque()
+        self._suspect: Call | JoinedCall | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._drained: asyncio.Task[None] | None = None
         #: False once the connection is lost or closed.
@@ -165,16 +165,16 @@ class Line:
 
     def _join(self, call: Call) -> bool:
         """Let a call go out with the last one, if that is possible."""
-        joint = self._unsent[-1]
-        if type(joint) is Call:
-            if not Joined.can_begin(joint.command):
+        joined = self._unsent[-1]
+        if type(joined) is Call:
+            if not Joined.can_begin(joined.command):
                 return False
-            joint = JointCall(joint)
-        before = joint.size
-        if not joint.add(call):
+            joined = JoinedCall(joined)
+        before = joined.size
+        if not joined.add(call):
             return False
-        self._unsent[-1] = self._packed[-1] = joint
-        self._size += joint.size - before
+        self._unsent[-1] = self._packed[-1] = joined
+        self._size += joined.size - before
         return True
 
     def _put(self, call: Call, packed: bytes) -> Call:
@@ -269,6 +269,6 @@ class Line:
         await asyncio.shield(self._reader)
 
 
-def _single(calls: Iterable[Call | JointCall]) -> Iterator[Call]:
+def _single(calls: Iterable[Call | JoinedCall]) -> Iterator[Call]:
     for call in calls:
         yield from [call] if type(call) is Call else call.calls

@@ -91,9 +91,8 @@ _Stored = tuple[QueueConfig, Sequence[bytes]]
 def _store(config: QueueConfig, largest: int, build: Callable[..., Command], *batch: object) -> Flow[_Stored]:
     """Store messages in one call, which `build` makes of the options in force and `batch`.
 
-    The largest body has `largest` bytes.
-
-    Raises `MessageTooLarge` according to the options in force. Options in the cache never suffice for it.
+    The largest body has `largest` bytes. Raises `MessageTooLarge` according to the options in force. Options in the
+    cache never suffice for it.
     """
     config = yield from _roomy(config, largest)
 

@@ -51,8 +51,7 @@ class Connections:
             raise NotSent from error
 
     def _take_idle(self) -> Connection | None:
-        if self._closed:
-            raise BrokerClosed
+        self.check_open()
         for connection, since in self._popped():
             if time.monotonic() - since < FRESH:
                 return connection

@@ -66,7 +66,7 @@ class Store:
 
     def run(self, command: Command) -> Reply:
         """Run a command. After a lost reply a repeatable command runs again; any other raises `OutcomeUnknown`."""
-        if self._events.notify is None:
+        if self._events.notify is None:  # as the observer decides; each call comes here
             return with_retries(command, self._send_one)
         return self._observer.send(
             command.script.name, command.queue, reply_outcome, with_retries, command, self._send_one
@@ -127,18 +127,19 @@ class Store:
         self._listener.close()
 
     def _send_one(self, command: Command) -> Reply:
+        reply: Reply | None = None
         try:
             with Held(self.connections) as held:
                 try:
-                    reply: Reply = self._call(held.connection, ("EVALSHA", command.script.sha, *command.words))
+                    reply = self._call(held.connection, ("EVALSHA", command.script.sha, *command.words))
                 except ResponseError:
                     held.clean = True
                     raise
                 check(command, reply)
                 held.clean = True
         except NoScriptError:
-            reply = b""  # the script is loaded outside of this handler: a later error has no part in this one
-        if not reply:
+            pass  # the script is loaded outside of this handler: a later error has no part in this one
+        if reply is None:
             reply = self._observer.send("SCRIPT LOAD", None, ok, self._send_with_text, command)
         return Repeated(reply) if reply[0] == b"refused" and command.is_replay else reply
 

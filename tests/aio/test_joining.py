@@ -136,7 +136,7 @@ def test_full_memory_refuses_each_call_with_an_error_of_its_own(run: Run, redis_
 def test_callers_that_are_cancelled_take_no_message_along_and_disturb_no_other(
     run: Run, redis_url: str, passes: int
 ) -> None:
-    """After one pass of the loop the joint call has not gone out, after two it has."""
+    """After one pass of the loop the joined call has not gone out, after two it has."""
 
     async def work() -> None:
         async with rqttl.connect_async(redis_url) as broker:

@@ -38,7 +38,7 @@ class Joined:
         return command is not None and command.script.name == "enqueue"
 
     def take(self, command: Command) -> bool:
-        """Add a call. Returns False if it is another one than those before, or if a call would carry too much."""
+        """Add a call. Returns False if its queue, options or form are other ones, or if a call would carry too much."""
         first, start = self.first, len(self._head)
         if command.script is not first.script or command.repeatable is not first.repeatable:
             return False
