@@ -13,7 +13,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rqttl import observing
@@ -39,6 +39,8 @@ class Link(Reports):
 
     def __init__(self, sock: socket.socket, board: Board) -> None:
         super().__init__(board)
+        #: Set by the message that reaches a limit. Messages that no handler has begun go back to the worker.
+        self.retiring = threading.Event()
         self._sock = sock
 
     def send(self, frame: bytes = b"") -> None:
@@ -99,7 +101,6 @@ class LimitedLink(Link):
     def __init__(self, sock: socket.socket, board: Board, limits: Limits) -> None:
         super().__init__(sock, board)
         self._limits = limits
-        self._retiring = False
         self.hands: ThreadHands | LoopHands | None = None
 
     def succeeded(self, key: int, now: float) -> None:
@@ -113,10 +114,10 @@ class LimitedLink(Link):
         super().ended(key, outcome)
 
     def _count(self) -> None:
-        """Count a message. The worker sends no message after it has read that this child ends."""
+        """Count a message. The one that reaches a limit gives back all messages that no handler has begun."""
         cause = self._limits.reached()
-        if cause and not self._retiring and self.hands is not None:
-            self._retiring = True
+        if cause and not self.retiring.is_set() and self.hands is not None:
+            self.retiring.set()
             self.send(frames.pack(frames.RETIRING, cause) + frames.pack(frames.UNSEEN, self.hands.recall()))
 
 
@@ -179,7 +180,7 @@ class Child:
                 orders += [(key, config, parcel) for key, parcel in tasks]
                 continue
             if orders:
-                hands.put(orders)
+                _give(orders, hands, link)
                 orders = []
             if kind == frames.QUEUE:
                 number, name, text = content
@@ -192,7 +193,17 @@ class Child:
             elif kind == frames.QUIT:
                 hands.stop()
         if orders:
-            hands.put(orders)
+            _give(orders, hands, link)
+
+
+def _give(orders: Sequence[Order], hands: ThreadHands | LoopHands, link: Link) -> None:
+    """Give messages to the handlers, or back to a worker that sent them before it knew that this child ends."""
+    if link.retiring.is_set():
+        link.send(frames.pack(frames.UNSEEN, [order[0] for order in orders]))
+        return
+    hands.put(orders)
+    if link.retiring.is_set():  # a handler reached a limit meanwhile, perhaps before it could give these back
+        link.send(frames.pack(frames.UNSEEN, hands.recall()))
 
 
 def load(setup: Mapping[str, Any]) -> Handler:
