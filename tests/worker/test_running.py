@@ -247,6 +247,7 @@ def test_a_signal_gives_unseen_messages_back_and_waits_for_the_others(
     queue.enqueue_many([Message("x", id=str(n)) for n in range(6)])
     worker = spawn("q", "--processes", "2", "--prefetch", "2", "--delivery", call="gated")
     worker.until_journal("begun", 2)
+    until(lambda: queue.stats().ready == 2)  # each child has one message at work and one that it has not seen
 
     worker.send(number)
     until(lambda: queue.stats().ready == 4)
