@@ -7,11 +7,11 @@ PYTEST := $(BIN)/python -m pytest
 
 # Tests of what depends on no server run once (`tests/unit`, `tests/testing`, the mark `once`); all others run on each kind
 # of server. Many tests wait for a process, so three at a time are quicker than two on two cores. Tests with a JVM run
-# once, in two processes: each has a Spark session.
-PARALLEL := -n 3 --dist worksteal -m 'not spark'
+# once, in two processes: each has a Spark session. `make check test` runs the quick tests once.
+PARALLEL := -n 3 --dist worksteal -m 'not spark and not quick'
 ON_EACH  := -n 3 --dist worksteal -m 'not spark and not once'
 
-.PHONY: help demo test test-7.0 test-6.2 test-fake test-aio test-spark check setup bench bench-spark bench-worker bench-metrics bench-asyncio bench-observing bench-instructions compare chaos chaos-worker cancellations coverage coverage-of-spec test-policies test-worker
+.PHONY: help demo lint quick test test-7.0 test-6.2 test-fake test-aio test-spark check setup bench bench-spark bench-worker bench-metrics bench-asyncio bench-observing bench-instructions compare chaos chaos-worker cancellations coverage coverage-of-spec test-policies test-worker
 
 help:
 	@echo 'make demo              rqttl at work, from sending to a report of Spark, on real data'
@@ -48,7 +48,7 @@ demo: $(READY)
 	@bash .ci/setup java
 	@$(BIN)/rqttl demo --picture build/dead-letters.png
 
-test: test-7.0 test-6.2 test-fake test-aio test-spark
+test: quick test-7.0 test-6.2 test-fake test-aio test-spark
 
 test-7.0: setup
 	RQTTL_TEST_REDIS=7.0 $(PYTEST) $(PARALLEL) tests
@@ -67,13 +67,18 @@ test-aio: setup
 test-spark: setup
 	RQTTL_TEST_REDIS=7.0 $(PYTEST) -n 2 --dist worksteal -m spark tests/spark
 
-check: $(READY)
+# The tests without a server.
+quick: $(READY)
 	@bash .ci/setup lua
+	$(PYTEST) -n 2 --dist worksteal -m quick -q tests/unit
+
+lint: $(READY)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(PYTEST) -n 2 --dist worksteal tests/unit -q -m 'not slow'
+
+check: lint quick
 
 bench: setup
 	@$(BIN)/python -m tests.bench.core

@@ -206,6 +206,8 @@ class AsyncStore:
                     raise PoolExhausted(int(pool.max_connections)) from error
                 raise
             self._line = Line(connection, pool)
+            if not self._line.usable:
+                raise ConnectionError("the connection was lost before its first call")
             return self._line
         finally:
             self._opening = None

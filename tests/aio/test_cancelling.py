@@ -9,6 +9,7 @@ from typing import Any
 
 import anyio
 import pytest
+import redis
 
 import rqttl
 from rqttl.aio.driver import AsyncDriver
@@ -191,12 +192,13 @@ def test_a_cancelled_consumer_releases_what_no_handler_has_seen(run: Run, redis_
     run(work())
 
 
-def test_the_work_of_cancelled_callers_belongs_to_the_broker(run: Run, redis_url: str) -> None:
+def test_the_work_of_cancelled_callers_belongs_to_the_broker(run: Run, redis_url: str, client: redis.Redis) -> None:
     """`aclose` waits for it."""
 
     async def work() -> None:
         broker = rqttl.connect_async(redis_url)
         queue = await broker.declare_queue("q")
+        client.client_pause(10_000, all=False)  # so the work is still under way below
         tasks = [asyncio.ensure_future(queue.enqueue(b"x")) for _ in range(100)]
         await asyncio.sleep(0)
         for task in tasks:
@@ -204,7 +206,10 @@ def test_the_work_of_cancelled_callers_belongs_to_the_broker(run: Run, redis_url
         await asyncio.wait(tasks)
         assert isinstance(broker._driver, AsyncDriver)
         assert broker._driver._tasks
-        await broker.aclose()
+        closing = asyncio.ensure_future(broker.aclose())
+        await asyncio.sleep(0)
+        client.client_unpause()
+        await closing
         assert await _state(redis_url) == (100, 0, 0)
 
     run(work())

@@ -102,15 +102,71 @@ def test_a_server_that_never_answers_ends_a_call_with_a_time_out(
     run(work())
 
 
+def test_a_note_of_the_server_answers_no_call(run: Run, redis_url: str) -> None:
+    async def work() -> None:
+        async with rqttl.connect_async(redis_url) as broker:
+            queue = await broker.declare_queue("q")
+            own: Any = broker._driver.store._line
+            own.data_received(b">2\r\n+MOVING\r\n:1")
+            own.data_received(b"\r\n")
+            await queue.enqueue(b"x")
+            assert broker._driver.store._line is own
+            assert (await queue.stats()).ready == 1
+
+    run(work())
+
+
+def test_bytes_that_are_no_reply_end_the_line_and_its_calls(run: Run, redis_url: str) -> None:
+    async def work() -> None:
+        async with rqttl.connect_async(redis_url) as broker:
+            queue = await broker.declare_queue("q")
+            await queue.enqueue(b"first")
+            sent = asyncio.ensure_future(queue.enqueue(b"x"))
+            await asyncio.sleep(0)
+            own: Any = broker._driver.store._line
+            own.data_received(b"what?\r\n")
+            with pytest.raises(rqttl.OutcomeUnknown):
+                await sent
+            await queue.enqueue(b"y")
+            assert broker._driver.store._line is not own
+
+    run(work())
+
+
+def test_a_connection_that_was_lost_before_its_first_call_is_replaced(run: Run, redis_url: str) -> None:
+    async def work() -> None:
+        async with rqttl.connect_async(redis_url) as broker:
+            queue = await broker.declare_queue("q")
+            store: Any = broker._driver.store
+            pool, get = store._client.connection_pool, store._client.connection_pool.get_connection
+            lost: list[Any] = []
+
+            async def get_and_lose() -> Any:
+                connection = await get()
+                if not lost:
+                    lost.append(connection)
+                    connection._writer.transport.abort()
+                    await asyncio.sleep(0.01)  # the loop tells it redis-py
+                return connection
+
+            pool.get_connection = get_and_lose
+            store._line.abandon(OSError("cut"))
+            await queue.enqueue(b"x")
+            assert lost
+            assert (await queue.stats()).ready == 1
+
+    run(work())
+
+
 def test_calls_of_one_pass_of_the_loop_go_out_in_one_write(run: Run, redis_url: str) -> None:
     async def work() -> None:
         async with rqttl.connect_async(redis_url) as broker:
             queue = await broker.declare_queue("q")
             await queue.enqueue(b"first")
-            writer = broker._driver.store._line._writer  # type: ignore[union-attr]  # it is open
+            own: Any = broker._driver.store._line
             writes: list[object] = []
-            write = writer.write
-            writer.write = lambda data: (writes.append(data), write(data))  # type: ignore[method-assign, func-returns-value]
+            write = own._write
+            own._write = lambda data: (writes.append(data), write(data))  # type: ignore[func-returns-value]
             await asyncio.gather(*[queue.enqueue(b"%d" % i) for i in range(50)])
             assert len(writes) <= 2  # the call before was a lone one, so the first of these goes out at once
             writes.clear()
@@ -133,7 +189,7 @@ def test_callers_wait_while_redis_takes_nothing(run: Run, redis_url: str, monkey
                 for _ in range(20):
                     await queue.enqueue(b"%04d" % number + b"x" * 50_000)
                     own: Any = broker._driver.store._line
-                    most.append(own._size + own._writer.transport.get_write_buffer_size())
+                    most.append(own._size + own._transport.get_write_buffer_size())
 
             await asyncio.gather(*map(send, range(20)))
             assert (await queue.stats()).ready == 400

@@ -23,6 +23,8 @@ from tests.cli.conftest import Run
 from tests.cli.processes import command
 from tests.contract.clocked import Clocked
 
+pytestmark = pytest.mark.once
+
 
 @pytest.fixture
 def orders(broker: Broker) -> Queue:

@@ -30,6 +30,7 @@ PROMETHEUS = shutil.which("prometheus")
 VARIABLES = {"$__rate_interval": "1m", "$job": ".*", "$instance": ".*", "$queue": ".*"}
 
 pytestmark = [
+    pytest.mark.once,
     pytest.mark.slow,
     pytest.mark.skipif(PROMETHEUS is None, reason="prometheus is not installed (Debian: apt-get install prometheus)"),
 ]

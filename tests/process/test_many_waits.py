@@ -15,7 +15,7 @@ import redis
 
 from tests.process.consuming import ROOT
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.once, pytest.mark.slow, pytest.mark.timeout(600)]
 
 THREADS = 300
 

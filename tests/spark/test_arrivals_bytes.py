@@ -23,6 +23,8 @@ from tests.servers import Server
 from tests.spark.following import Follow, again, planners
 from tests.spark.letters import bury, numbered, uneven
 
+pytestmark = pytest.mark.once
+
 DEAD, MAILS, SMS = "orders/dead", "mails/dead", "sms/dead"
 PATTERN = {"queuePattern": "#/dead"}
 SHARES = ("time", "equal")

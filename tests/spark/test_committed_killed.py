@@ -15,6 +15,8 @@ from tests.servers import Server
 from tests.spark.drivers import PATIENCE, Drivers, kill, wait_until
 from tests.spark.letters import bury
 
+pytestmark = pytest.mark.once
+
 ROUND = 60
 #: The number of kills of a driver of Spark. Each costs the start of a JVM.
 SPARK_KILLS = int(os.environ.get("RQTTL_TEST_KILLS", "2"))

@@ -20,6 +20,8 @@ from spark_connectors.columns.entries import BatchBuilder, QueuePage
 from spark_connectors.errors import MalformedEntry
 from spark_connectors.redis.pages import Page
 
+pytestmark = pytest.mark.once
+
 ALL = tuple(schema.entry_columns("json"))
 SEQUENCE = b"1700000001234-100007"
 

@@ -14,6 +14,8 @@ from rqttl.protocol.keys import LOG, Keyspace
 from tests.spark.fleets import THREE, Fleet, Query, Row, counted
 from tests.spark.letters import bury
 
+pytestmark = pytest.mark.once
+
 
 @pytest.fixture
 def fleet(fleet_of_three: Fleet) -> Fleet:

@@ -11,6 +11,8 @@ from rqttl.protocol.keys import LOG, Keyspace
 from tests.spark.fleets import THREE, Fleet, Query, Row, counted
 from tests.spark.letters import bury, numbered, uneven
 
+pytestmark = pytest.mark.once
+
 DEAD = "orders/dead"
 #: About 6,000 letters: more than lie between two marks of all servers.
 LIMIT = 5_800_000

@@ -18,6 +18,8 @@ from tests.servers import Server
 from tests.spark.following import Follow, again, planners, rows
 from tests.spark.letters import bury
 
+pytestmark = pytest.mark.once
+
 
 @pytest.fixture
 def follow(server: Server) -> Follow:

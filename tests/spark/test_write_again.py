@@ -24,6 +24,8 @@ from tests.spark.test_refused_for_now import make_primary, make_replica, pausing
 from tests.spark.writing import MESSAGES, Job, batch, ids, numbered
 from tests.waiting import until
 
+pytestmark = pytest.mark.once
+
 IDEMPOTENCY = pytest.mark.parametrize("idempotency", ["required", "off"])
 
 

@@ -60,7 +60,7 @@ def test_a_run_keeps_what_it_needs_and_drops_the_rest(tmp_path: Path) -> None:
 def test_a_run_sets_up_checks_and_tests_once(tmp_path: Path) -> None:
     run(tmp_path)
 
-    assert (tmp_path / "calls").read_text() == "make setup\nmake check\nmake test\n"
+    assert (tmp_path / "calls").read_text() == "make setup\nmake check test\n"
 
 
 @pytest.mark.parametrize("given, set_to", [("", "true"), ("yes", "yes")])

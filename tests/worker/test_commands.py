@@ -18,7 +18,7 @@ from tests.waiting import PATIENCE, until
 from tests.worker.conftest import Spawn
 from tests.worker.processes import WorkerProcess, ids
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.once, pytest.mark.slow]
 
 #: Works until SIGTERM, then cleans up until the file `go` is there. The second delivery succeeds at once.
 TIDY = """

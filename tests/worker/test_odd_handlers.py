@@ -16,7 +16,7 @@ from tests.worker.conftest import Spawn
 from tests.worker.handlers import ODD
 from tests.worker.processes import ids
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.once, pytest.mark.slow]
 
 
 @pytest.mark.parametrize("mode", ["--processes=0", "--processes=1", "--threads=2", "--processes=0 --threads=2"])

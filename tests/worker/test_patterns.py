@@ -21,7 +21,7 @@ from rqttl.worker.source import Source
 from tests.waiting import until
 from tests.worker.threads import running
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.once, pytest.mark.slow]
 
 
 def test_patterns_are_looked_up_anew(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:

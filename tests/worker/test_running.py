@@ -14,7 +14,7 @@ from tests.waiting import until
 from tests.worker.conftest import Spawn
 from tests.worker.processes import ids
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.once, pytest.mark.slow]
 
 
 # Handlers
