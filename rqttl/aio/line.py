@@ -19,6 +19,8 @@ from rqttl.store.retry import SOCKET_TIMEOUT, NotSent
 
 #: Unsent bytes beyond which callers wait until Redis has taken some.
 FULL = 1 << 20
+#: Joined calls that go out before the end of the pass if Redis has nothing to do: it works while others are made.
+EARLY = 32
 #: Seconds between the first sight of a late reply and the second one. A loop that was blocked reads it meanwhile.
 GRACE = 1.0
 
@@ -195,6 +197,8 @@ class Line(asyncio.Protocol):
             return False
         self._unsent[-1] = self._packed[-1] = joined
         self._size += joined.size - before
+        if not self._sent and len(joined.calls) >= EARLY:
+            self._flush()
         return True
 
     def _put(self, call: Call, packed: bytes) -> Call:

@@ -158,7 +158,7 @@ def test_a_connection_that_was_lost_before_its_first_call_is_replaced(run: Run, 
     run(work())
 
 
-def test_calls_of_one_pass_of_the_loop_go_out_in_one_write(run: Run, redis_url: str) -> None:
+def test_calls_of_one_pass_of_the_loop_go_out_in_one_write_and_many_in_two(run: Run, redis_url: str) -> None:
     async def work() -> None:
         async with rqttl.connect_async(redis_url) as broker:
             queue = await broker.declare_queue("q")
@@ -167,11 +167,14 @@ def test_calls_of_one_pass_of_the_loop_go_out_in_one_write(run: Run, redis_url: 
             writes: list[object] = []
             write = own._write
             own._write = lambda data: (writes.append(data), write(data))  # type: ignore[func-returns-value]
-            await asyncio.gather(*[queue.enqueue(b"%d" % i) for i in range(50)])
+            await asyncio.gather(*[queue.enqueue(b"%d" % i) for i in range(20)])
             assert len(writes) <= 2  # the call before was a lone one, so the first of these goes out at once
             writes.clear()
-            await asyncio.gather(*[queue.enqueue(b"%d" % i) for i in range(50, 100)])
+            await asyncio.gather(*[queue.enqueue(b"%d" % i) for i in range(20, 50)])
             assert len(writes) == 1
+            writes.clear()
+            await asyncio.gather(*[queue.enqueue(b"%d" % i) for i in range(50, 100)])
+            assert len(writes) == 2  # Redis had nothing to do, and gets the first 32 at once
             assert [view.body for view in await queue.peek(101)] == [b"first", *(b"%d" % i for i in range(100))]
 
     run(work())
