@@ -158,7 +158,7 @@ class Line(asyncio.Protocol):
         self._transport = transport
         self._write = transport.write
         self._opener: asyncio.BaseProtocol | None = None
-        if transport.is_closing():  # the loop has told redis-py, and tells it nobody else
+        if transport.is_closing():  # the loop has told redis-py, so nobody tells the line
             self.connection_lost(None)
             return
         self._opener = transport.get_protocol()
@@ -239,7 +239,7 @@ class Line(asyncio.Protocol):
         if isinstance(reply, ConnectionError):
             raise reply
         if isinstance(reply, _Push):
-            return  # a note of the server, and no reply
+            return  # the server sends notes without being asked
         if not self._sent:
             raise ContractError(f"connection: a reply without a call: {reply!s:.80}")
         if self._sent[0].take(reply):
