@@ -24,7 +24,7 @@ EARLY = 32
 #: Seconds between the first sight of a late reply and the second one. A loop that was blocked reads it meanwhile.
 GRACE = 1.0
 
-#: What the reader of replies returns when the rest of a reply is still to come.
+#: The answer of the parser while the rest of a reply is still to come.
 _MORE = object()
 #: A message of the server that answers no call. Before hiredis 3.2 there is no type for it.
 _Push: type = getattr(hiredis, "PushNotification", type(_MORE))
