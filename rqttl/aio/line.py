@@ -26,8 +26,8 @@ GRACE = 1.0
 
 #: The answer of the parser while the rest of a reply is still to come.
 _MORE = object()
-#: A message of the server that answers no call. Before hiredis 3.2 there is no type for it.
-_Push: type = getattr(hiredis, "PushNotification", type(_MORE))
+#: The type of messages of the server that answer no call. Before hiredis 3.2 they have none.
+_PUSHED: tuple[type, ...] = (hiredis.PushNotification,) if hasattr(hiredis, "PushNotification") else ()
 
 
 @final
@@ -238,7 +238,7 @@ class Line(asyncio.Protocol):
     def _take(self, reply: Any) -> None:
         if isinstance(reply, ConnectionError):
             raise reply
-        if isinstance(reply, _Push):
+        if isinstance(reply, _PUSHED):
             return  # the server sends notes without being asked
         if not self._sent:
             raise ContractError(f"connection: a reply without a call: {reply!s:.80}")
