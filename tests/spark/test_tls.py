@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import shutil
 import socket
-import subprocess
 import threading
 import types
 from collections.abc import Callable, Iterator
@@ -20,6 +17,7 @@ from spark_connectors.options.options import Options
 from spark_connectors.redis import connect
 from spark_connectors.redis.broker import open_broker
 from spark_connectors.redis.bulk_reader import BulkReader
+from tests import tls
 from tests.servers import Server
 from tests.spark.letters import bury
 from tests.spark.reading import Load, loader, numbers
@@ -29,65 +27,21 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """`ca.crt`, `server` and `client` certificates that it has signed, and a `stranger` that it has not."""
-    program = shutil.which("openssl")
-    if program is None:
-        missing = pytest.fail if os.environ.get("CI") else pytest.skip
-        missing("no openssl to make certificates with")
-    folder = tmp_path_factory.mktemp("tls")
-
-    def openssl(*words: str) -> None:
-        subprocess.run([str(program), *words], cwd=folder, check=True, capture_output=True)
-
-    key = ("-newkey", "rsa:2048", "-nodes", "-days", "2")
-    openssl("req", "-x509", *key, "-keyout", "ca.key", "-out", "ca.crt", "-subj", "/CN=test authority")
-    openssl("req", "-x509", *key, "-keyout", "other.key", "-out", "other.crt", "-subj", "/CN=other authority")
-    for name, authority in (("server", "ca"), ("client", "ca"), ("stranger", "other")):
-        openssl(
-            "req",
-            "-x509",
-            *key,
-            "-keyout",
-            f"{name}.key",
-            "-out",
-            f"{name}.crt",
-            "-subj",
-            f"/CN={name}",
-            "-CA",
-            f"{authority}.crt",
-            "-CAkey",
-            f"{authority}.key",
-            "-addext",
-            "subjectAltName=DNS:localhost",
-        )
-    return folder
+    """See `certify`."""
+    return tls.certify(tmp_path_factory.mktemp("tls"))
 
 
 @pytest.fixture
 def secured(start_server: Callable[..., Server], certificates: Path) -> tuple[Server, str]:
     """A server that wants certificates of its clients, and its URL."""
-    return secure(start_server, certificates)
+    return with_letters(start_server, certificates)
 
 
-def secure(start_server: Callable[..., Server], certificates: Path, **config: str) -> tuple[Server, str]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    files = {
-        name: certificates / file
-        for name, file in {
-            "tls_cert_file": "server.crt",
-            "tls_key_file": "server.key",
-            "tls_ca_cert_file": "ca.crt",
-        }.items()
-    }
-    try:
-        server = start_server(tls_port=port, bind="127.0.0.1", **files, **config)
-    except RuntimeError:
-        pytest.skip("this redis-server was built without TLS")
+def with_letters(start_server: Callable[..., Server], certificates: Path, **config: str) -> tuple[Server, str]:
+    server, url = tls.secure(start_server, certificates, **config)
     with Broker(server.client()) as broker:
         bury(broker, 300)
-    return server, f"rediss://localhost:{port}/0"
+    return server, url
 
 
 @pytest.fixture
@@ -146,7 +100,7 @@ def read(options: Options) -> None:
 def test_a_client_whose_certificate_is_refused_is_told_so_and_does_not_try_again(
     client: str, protocol: str, start_server: Callable[..., Server], certificates: Path, pauses: list[float]
 ) -> None:
-    _, url = secure(start_server, certificates, tls_protocols=protocol)
+    _, url = with_letters(start_server, certificates, tls_protocols=protocol)
     texts = {"url": url, "queues": "a", "tlsCaFile": str(certificates / "ca.crt"), "connectRetries": "5"}
     told = "without a certificate"
     if client:
