@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import signal
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,13 @@ from tests.waiting import PATIENCE
 pytestmark = pytest.mark.once
 
 OTHER = "rqttl: $RQTTL_URL names another Redis: commands will use that one, unless --url says otherwise\n"
+
+
+def test_the_package_is_a_command_too() -> None:
+    done = subprocess.run([sys.executable, "-m", "rqttl", "quue"], capture_output=True, text=True, check=False)
+
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == "rqttl: no such command 'quue'; did you mean `queue`? (see `rqttl --help`)\n"
 
 
 def test_once_does_what_is_due_and_says_what_it_did(run: Run, broker: Broker, client: redis.Redis) -> None:
