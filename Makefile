@@ -67,7 +67,7 @@ test-aio: setup
 test-spark: setup
 	RQTTL_TEST_REDIS=7.0 $(PYTEST) -n 2 --dist worksteal -m spark tests/spark
 
-# The tests without a server.
+# The tests that need no server and are not slow.
 quick: $(READY)
 	@bash .ci/setup lua
 	$(PYTEST) -n 2 --dist worksteal -m quick -q tests/unit

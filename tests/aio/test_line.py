@@ -148,7 +148,7 @@ def test_a_connection_that_was_lost_before_its_first_call_is_replaced(run: Run, 
                 if not lost:
                     lost.append(connection)
                     connection._writer.transport.abort()
-                    await asyncio.sleep(0.01)  # the loop tells it redis-py
+                    await connection._writer.wait_closed()  # the loop has told redis-py
                 return connection
 
             pool.get_connection = get_and_lose

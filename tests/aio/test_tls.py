@@ -28,6 +28,14 @@ def test_calls_go_over_an_encrypted_line_and_over_the_next_one(
     run: Run, start_server: Callable[..., Server], certificates: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(line, "FULL", 10_000)
+    held: list[line.Line] = []
+    room = line.Line.room
+
+    async def counted(own: line.Line) -> None:
+        held.append(own)
+        await room(own)
+
+    monkeypatch.setattr(line.Line, "room", counted)
     _, url = tls.secure(start_server, certificates)
     files = {"ssl_ca_certs": "ca.crt", "ssl_certfile": "client.crt", "ssl_keyfile": "client.key"}
     options = "&".join(f"{option}={certificates / name}" for option, name in files.items())
@@ -37,6 +45,7 @@ def test_calls_go_over_an_encrypted_line_and_over_the_next_one(
             queue = await broker.declare_queue("q")
             await asyncio.gather(*[queue.enqueue(b"x" * 50_000) for _ in range(100)])
             first: Any = broker._driver.store._line
+            assert first in held
             first._transport.abort()
             while first.usable:
                 await asyncio.sleep(0)
