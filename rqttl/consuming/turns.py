@@ -43,6 +43,7 @@ class Turns(Generic[D]):
         self._books = books
         self._schedule = schedule
         self._stop = stop
+        self._leap = 0
 
     # Calls that carry the waiting acks
 
@@ -144,13 +145,16 @@ class Turns(Generic[D]):
         self._schedule.renewed((yield flows.Now()))
         return renewed
 
-    def renew(self, leap: int = 0) -> Flow[int | None]:
-        """Renew all leases for their own lengths plus `leap` ms. Returns the number of renewed ones; `None` if idle."""
+    def renew(self) -> Flow[int | None]:
+        """Renew all leases for their own lengths. Returns the number of renewed ones; `None` if idle.
+
+        A renewal in the midst of a leap of the clock adds the leap, so that the lease outlasts it.
+        """
         leases = self._books.leases()
         if not leases:
             return None
         for lease, group in leases.items():
-            length = units.as_timedelta(min(lease + leap, MAX_DURATION))
+            length = units.as_timedelta(min(lease + self._leap, MAX_DURATION))
             try:
                 yield from settling.renew(self._keyspace, self.queue, group, length)
             except LeaseLost as lost:
@@ -159,9 +163,10 @@ class Turns(Generic[D]):
 
     def prepare(self, leap: int) -> Flow[int | None]:
         """Keep the presence and all leases throughout a leap of the clock by `leap` ms. See `Timing.leaps`."""
+        self._leap = leap
         try:
             yield from self.report(prefetch.CONSUMER_TTL_MS + leap)
-            return (yield from self.renew(leap))
+            return (yield from self.renew())
         except (*TEMPORARY, RqttlError) as error:  # the loop tells it when it goes on
             self.log_failure(error)
             return None
@@ -183,6 +188,8 @@ class Turns(Generic[D]):
         length = lease_ms(lease)
         for item in deliveries if length is not None else ():
             lend(item, length or 0)
+        if self._leap:
+            yield from self.renew()
 
     def release_unseen(self) -> Flow[None]:
         """Give back, uncounted, the deliveries that the iteration has not handed out."""

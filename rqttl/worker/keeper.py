@@ -67,10 +67,7 @@ class Keeper:
     def prepare(self, leap: int) -> None:
         """Keep all leases throughout a leap of the clock. See `Timing.leaps`."""
         for source in list(self._sources()):
-            try:
-                source.renew(leap)
-            except (RedisError, RqttlError) as error:  # the next turn tells it if it lasts
-                self._log(source.queue, error)
+            source.prepare(leap)
 
     def close(self) -> None:
         """Take no further turn."""

@@ -238,9 +238,9 @@ class Source:
             self.settle_pending()
         announce_renewal(self._driver.events, self.queue, self._sender.perform(self._turns.upkeep()))
 
-    def renew(self, leap: int) -> None:
-        """Renew all leases for their lengths plus `leap` ms."""
-        announce_renewal(self._driver.events, self.queue, self._sender.perform(self._turns.renew(leap)))
+    def prepare(self, leap: int) -> None:
+        """Keep the presence of the worker and all leases throughout a leap of the clock. See `Timing.leaps`."""
+        announce_renewal(self._driver.events, self.queue, self._sender.perform(self._turns.prepare(leap)))
 
     def close(self) -> None:
         """Settle what is left, send all acks, and leave the queue."""

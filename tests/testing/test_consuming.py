@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 
 import pytest
 
@@ -10,6 +11,7 @@ from rqttl import CommandEvent, QueueNotFound, RenewalEvent
 from rqttl.testing import FakeBroker
 from tests.contract.clocked import START, at
 from tests.contract.looks import one
+from tests.waiting import PATIENCE
 
 
 @pytest.mark.parametrize("time", ["1ms", "29s", "30s", "5m", "30d", "500w"])
@@ -24,6 +26,37 @@ def test_a_handler_may_take_as_long_as_it_likes(fake: FakeBroker, time: str) -> 
                 fake.run_reaper()
 
     assert (deliveries.lost, queue.stats().acked) == ([], 3)
+
+
+@pytest.mark.parametrize("renews", ["its thread", "the handler"])
+def test_a_renewal_in_the_midst_of_a_leap_does_not_end_the_lease(fake: FakeBroker, renews: str) -> None:
+    queue = fake.declare_queue("q", lease="1s", max_deliveries=1)
+    queue.enqueue(b"x")
+    turned = threading.Event()
+
+    def listen(event: RenewalEvent) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            turned.set()
+
+    fake.events.subscribe(listen, RenewalEvent)
+
+    with queue.consume(wait=0) as deliveries:
+        delivery = next(deliveries)
+
+        def renew(leap: int) -> None:
+            """Renew between the preparation of a leap and the leap."""
+            if leap and renews == "the handler":
+                delivery.renew("2s")
+            elif leap:
+                assert turned.wait(PATIENCE)
+
+        fake.clock.subscribe(renew)
+        fake.clock.advance("1h")
+        fake.clock.unsubscribe(renew)
+        fake.run_reaper()
+        delivery.ack()
+
+    assert (deliveries.lost, queue.stats().acked) == ([], 1)
 
 
 @pytest.mark.parametrize("own, ends", [(None, 330_000), ("2s", 302_000)], ids=["queue's", "own"])
