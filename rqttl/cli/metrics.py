@@ -86,7 +86,7 @@ def _serve(source: QueueCollector, host: str, port: int) -> None:
     except OSError as error:
         raise click.BadParameter(f"cannot listen on {host}:{port}: {error}", param_hint="'--listen'") from error
     try:
-        with StopSignals(stop.set):
+        with StopSignals(stop.set, ends_process=True):
             server.start()
             output.note(f"serving /metrics on {host}:{server.port}; Ctrl-C ends it")
             stop.wait()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -17,6 +16,7 @@ from rqttl.cli.common.logs import logging_to_stderr
 from rqttl.cli.common.params import DurationType, json_flag, log_format_option, verbose_flag
 from rqttl.cli.common.settings import Settings, connecting
 from rqttl.errors import InvalidInput
+from rqttl.runtime.stop_signals import StopSignals
 
 if TYPE_CHECKING:
     from rqttl.reaper import Reaper, Totals
@@ -68,26 +68,12 @@ def reaper(
 
     with settings.using() as broker, logging_to_stderr(log_format, verbose=verbose):
         worker = Reaper(broker, scan_period=scan_period)
-        with _stopped_by_signals(worker), _health(worker, health):
+        with StopSignals(worker.stop, ends_process=True), _health(worker, health):
             totals = worker.run_once() if once else worker.run()
     if once:
         _print_result(totals, as_json)
         if totals.failed:
             raise Refused(f"{text.plural(totals.failed, 'queue')} could not be swept; the log above says why")
-
-
-@contextmanager
-def _stopped_by_signals(worker: Reaper) -> Iterator[None]:
-    def stop(number: int, _: object) -> None:
-        signal.signal(number, signal.SIG_DFL)  # a second one ends the process at once
-        worker.stop()
-
-    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @contextmanager

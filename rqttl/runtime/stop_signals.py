@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from contextlib import ExitStack, suppress
 from types import FrameType, TracebackType
 from typing import Any
@@ -52,6 +53,12 @@ class SignalWatch:
                     os.write(self._before, received)
 
 
+def ignore_at_exit(numbers: Iterable[int]) -> None:
+    """Ignore signals while the interpreter shuts down. It would give them their default effects then."""
+    for number in numbers:
+        atexit.register(signal.signal, number, signal.SIG_IGN)
+
+
 class StopSignals:
     """A context manager in which the first SIGTERM or SIGINT calls `stop`. A later signal has its previous effect.
 
@@ -59,11 +66,13 @@ class StopSignals:
     process ignores stays ignored (`nohup`). Only the main thread handles signals, because Python allows no other. The
     exit restores the previous handlers; each forked child process has them at once.
 
-    `stop` may be called several times, and in a signal handler.
+    `stop` may be called several times, and in a signal handler. With `ends_process` the exit after a signal keeps the
+    handlers: a command that ends must not end in another way because its signal comes twice.
     """
 
-    def __init__(self, stop: Callable[[], None]) -> None:
+    def __init__(self, stop: Callable[[], None], *, ends_process: bool = False) -> None:
         self._stop = stop
+        self._ends_process = ends_process
         self._since: float | None = None
         self._before: dict[int, Any] = {}
         self._watch = ExitStack()
@@ -82,7 +91,10 @@ class StopSignals:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self in _entered:
-            self.restore()
+            if self._since is None or not self._ends_process:
+                self.restore()
+            else:
+                ignore_at_exit(self._before)
             self._watch.close()
             _entered.remove(self)
 

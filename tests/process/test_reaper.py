@@ -121,6 +121,14 @@ def test_a_sleeping_reaper_ends_at_once_on_a_signal(redis_url: str) -> None:
     assert [event["event"] for event in reaper.events] == ["pass_completed", "stopped"]
 
 
+def test_the_same_signal_twice_at_once_is_one(redis_url: str) -> None:
+    with reaping(redis_url, "--scan-period", "1h") as reaper:
+        for _ in range(3):
+            reaper.process.send_signal(signal.SIGTERM)
+
+        assert reaper.end(signal.SIGTERM) == 0
+
+
 def test_the_reaper_goes_on_when_redis_is_back(start_server: Callable[..., Server]) -> None:
     server = start_server(appendonly="yes", appendfsync="always")
     with server.client() as client, Broker(client) as broker:

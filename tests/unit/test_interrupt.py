@@ -117,6 +117,19 @@ def test_the_first_signal_stops_and_a_later_one_does_what_it_did_before(
         assert own == [signal.SIGINT]
 
 
+def test_the_same_signal_may_come_once_more_after_the_end_of_a_command(
+    own: list[int], later: Callable[[float], None]
+) -> None:
+    with StopSignals(lambda: None, ends_process=True):
+        signal.raise_signal(signal.SIGTERM)
+
+    signal.raise_signal(signal.SIGTERM)
+    assert own == []
+    later(1.1)
+    signal.raise_signal(signal.SIGTERM)
+    assert own == [signal.SIGTERM]
+
+
 def test_the_previous_handlers_are_back_at_the_end(own: list[int]) -> None:
     before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
 

@@ -11,7 +11,7 @@ from types import FrameType, TracebackType
 
 from rqttl.cli.common.signals import Interrupted, SignalGuard, SignalReceived
 from rqttl.runtime.interrupt import Interrupt
-from rqttl.runtime.stop_signals import SignalWatch
+from rqttl.runtime.stop_signals import SignalWatch, ignore_at_exit
 
 #: Seconds in which a second signal counts as the first one again.
 SAME = 1.0
@@ -22,7 +22,8 @@ class GracefulStop(SignalGuard):
 
     `timeout` and other programs send the first signal twice, so a signal within a second is the same one. A signal
     raises nothing, so that no call to Redis is broken off. It calls `end_wait` and asks `interrupt`, and the file
-    `reader` is readable from then on.
+    `reader` is readable from then on. After a signal the exit keeps the handlers: the process ends now, and the same
+    signal once more must not end it in another way.
     """
 
     def __init__(self, end_wait: Callable[[], None]) -> None:
@@ -45,7 +46,10 @@ class GracefulStop(SignalGuard):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        super().__exit__(kind, error, trace)
+        if self.asked:
+            ignore_at_exit(self._before)
+        else:
+            super().__exit__(kind, error, trace)
         self._watch.close()
         os.close(self.reader)
         os.close(self._writer)
