@@ -6,6 +6,7 @@
 -- @use record lease ready
 local wakeup = {}
 local LATE = 5000
+local NOTICE = 60000
 local RECHECK = 5000
 local HANDOFF_LEASE = 5000
 local MOST = 1000
@@ -43,12 +44,12 @@ end
 
 --- Ring once for each of `waiting` consumers of a deleted queue, `MOST` at most. Each one looks, and learns of the
 -- deletion. A consumer on its way into its wait finds its hint in the list. Redis removes hints that nobody takes
--- after `LATE` ms.
+-- after `NOTICE` ms.
 function wakeup.dismiss(q, waiting)
   local hints = {}
   for i = 1, math.min(waiting, MOST) do hints[i] = '' end
   redis.call('RPUSH', q.wakeup, unpack(hints))
-  redis.call('PEXPIRE', q.wakeup, LATE)
+  redis.call('PEXPIRE', q.wakeup, NOTICE)
 end
 
 --- Lease messages for waiting consumers and push a ticket for each. Until the ticket is shown, `waiters` has the
