@@ -76,8 +76,8 @@ class _Guard:
             with self._turn:
                 if self._stopping.is_set():
                     return 0
+                born = time.monotonic()
                 child = self._child = self._start()
-            born = time.monotonic()
             code = child.wait()
             if self._stopping.is_set():
                 self._remove_short_folder()

@@ -113,7 +113,7 @@ class EmbeddedServer:
             _await_stop(self.folder, time.monotonic() + _CLOSE_TIMEOUT)
 
 
-def acquire(folder: str | os.PathLike[str] | None = None, *, timeout: float = 10.0) -> EmbeddedServer:
+def acquire(folder: str | os.PathLike[str] | None = None, *, timeout: float = 30.0) -> EmbeddedServer:
     """Use the server of a folder; start it if it is not running.
 
     The folder is made if needed; without one it is `$RQTTL_HOME`, else `rqttl` in `$XDG_DATA_HOME` or in
