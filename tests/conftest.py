@@ -33,9 +33,10 @@ if AIO and not TYPE_CHECKING:
 else:
     from rqttl import Broker
 
-# A shell that starts a command in the background makes it ignore Ctrl-C, and each program that it starts does so, too.
+# A shell that starts a command in the background makes it ignore Ctrl-C, `nohup` makes it ignore SIGHUP, and each
+# program that it starts does so, too.
 # The tests send these signals to programs.
-for number in (signal.SIGINT, signal.SIGQUIT):
+for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
     if signal.getsignal(number) == signal.SIG_IGN:
         signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 

@@ -20,10 +20,12 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from tests.waiting import PATIENCE
+
 _LONGEST_SOCKET_PATH = 100  # the kernel takes 107 bytes on Linux, 103 on macOS
-_READY_TRIES = 4000
 _ANSWER = 60.0  # seconds: a server under valgrind takes long for its first answer
-_READY_PAUSE = 0.005  # seconds, so 20 s in all: a slow machine may have a large append-only file to load
+_READY_PAUSE = 0.005  # seconds
+_READY_TRIES = int(PATIENCE / _READY_PAUSE)  # a slow machine may have a large append-only file to load
 
 
 def version_of(binary: Path) -> tuple[int, ...]:
@@ -82,8 +84,9 @@ class Server:
         return f"unix://{self.socket}"
 
     def client(self, **options: object) -> redis.Redis:
-        """A plain redis-py client without retries; the caller closes it."""
-        return redis.Redis.from_url(self.url, retry=Retry(NoBackoff(), 0), **options)
+        """A plain redis-py client without retries; the caller closes it. Its time-outs suit a slow machine."""
+        defaults = {"retry": Retry(NoBackoff(), 0), "socket_timeout": PATIENCE, "socket_connect_timeout": PATIENCE}
+        return redis.Redis.from_url(self.url, **defaults | options)
 
     def kill(self) -> None:
         """End the process at once, as a crash does."""

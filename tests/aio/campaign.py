@@ -48,8 +48,8 @@ class Counts:
         twice = sum(count > 1 for count in self.done.values())
         named = {
             "lost": lost, "twice": twice, "redelivered": self.redelivered, "leased": self.leased, "deaths": self.deaths,
-            # a consumer has one, and perhaps one that it has closed and Redis has not
-            "connections": max(0, self.connections - 2 * CONSUMERS - 2), "trouble": self.trouble,
+            # a consumer has one; Redis may be late to notice the end of one before, and of those of the last round
+            "connections": max(0, self.connections - 4 * CONSUMERS - 4), "trouble": self.trouble,
         }  # fmt: skip
         return {name: value for name, value in named.items() if value}
 

@@ -68,7 +68,7 @@ def test_a_receive_that_is_cancelled_gives_its_message_back_uncounted(
                     await asyncio.wait([task])
             with pytest.raises(asyncio.CancelledError):
                 await task
-            delivery = await queue.receive(wait="10s")
+            delivery = await queue.receive(wait="1m")
             assert delivery is not None
             assert delivery.delivery_count == 1
             await delivery.ack()
@@ -111,7 +111,7 @@ def test_a_cancelled_handler_gives_its_message_back_without_waiting(run: Run, re
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task
-            again = await queue.receive(wait="10s")
+            again = await queue.receive(wait="1m")
             assert again is not None
             assert again.delivery_count == 2
             await again.ack()
@@ -198,17 +198,19 @@ def test_the_work_of_cancelled_callers_belongs_to_the_broker(run: Run, redis_url
     async def work() -> None:
         broker = rqttl.connect_async(redis_url)
         queue = await broker.declare_queue("q")
-        client.client_pause(10_000, all=False)  # so the work is still under way below
-        tasks = [asyncio.ensure_future(queue.enqueue(b"x")) for _ in range(100)]
-        await asyncio.sleep(0)
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
-        assert isinstance(broker._driver, AsyncDriver)
-        assert broker._driver._tasks
-        closing = asyncio.ensure_future(broker.aclose())
-        await asyncio.sleep(0)
-        client.client_unpause()
+        client.client_pause(600_000, all=False)  # so the work is still under way below
+        try:
+            tasks = [asyncio.ensure_future(queue.enqueue(b"x")) for _ in range(100)]
+            await asyncio.sleep(0)
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+            assert isinstance(broker._driver, AsyncDriver)
+            assert broker._driver._tasks
+            closing = asyncio.ensure_future(broker.aclose())
+            await asyncio.sleep(0)
+        finally:
+            client.client_unpause()
         await closing
         assert await _state(redis_url) == (100, 0, 0)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -36,21 +37,29 @@ def test_calls_go_over_an_encrypted_line_and_over_the_next_one(
         await room(own)
 
     monkeypatch.setattr(line.Line, "room", counted)
-    _, url = tls.secure(start_server, certificates)
+    server, url = tls.secure(start_server, certificates)
     files = {"ssl_ca_certs": "ca.crt", "ssl_certfile": "client.crt", "ssl_keyfile": "client.key"}
     options = "&".join(f"{option}={certificates / name}" for option, name in files.items())
 
     async def work() -> None:
         async with rqttl.connect_async(f"{url}?{options}") as broker:
             queue = await broker.declare_queue("q")
-            await asyncio.gather(*[queue.enqueue(b"x" * 50_000) for _ in range(100)])
+            await queue.enqueue(b"x")
             first: Any = broker._driver.store._line
-            assert first in held
+            server.process.send_signal(signal.SIGSTOP)  # so that no bytes of the calls can leave
+            try:
+                calls = asyncio.gather(*[queue.enqueue(b"x" * 50_000) for _ in range(400)])
+                while not held:
+                    await asyncio.sleep(0)
+            finally:
+                server.process.send_signal(signal.SIGCONT)
+            await calls
+            assert set(held) == {first}
             first._transport.abort()
             while first.usable:
                 await asyncio.sleep(0)
             await queue.enqueue(b"x")
             assert broker._driver.store._line is not first
-            assert (await queue.stats()).ready == 101
+            assert (await queue.stats()).ready == 402
 
     run(work())

@@ -110,7 +110,7 @@ def test_an_observer_that_fails_breaks_no_call(
 ) -> None:
     journal = Journal()
     broker.observer = Observers(Broken(place), journal) if joined else Broken(place)
-    queue = broker.declare_queue("q")
+    queue = broker.declare_queue("q", redelivery_delay="1h")
     assert isinstance(queue.enqueue(b"1"), Receipt)
     assert len(queue.enqueue_many([b"2", b"3"])) == 2
     first = queue.receive()

@@ -8,6 +8,7 @@ import threading
 import pytest
 
 from rqttl import CommandEvent, QueueNotFound, RenewalEvent
+from rqttl.consuming import prefetch
 from rqttl.testing import FakeBroker
 from tests.contract.clocked import START, at
 from tests.contract.looks import one
@@ -109,7 +110,10 @@ def test_events_tell_that_leases_were_renewed(fake: FakeBroker) -> None:
     assert set(renewed) == {("q", 1)}
 
 
-def test_a_clock_that_is_set_finds_nobody_at_work(fake: FakeBroker, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_clock_that_is_set_finds_nobody_at_work(
+    fake: FakeBroker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(prefetch, "LONGEST_REST", 3_600_000)  # the renewer takes no turn before the ack
     caplog.set_level(logging.WARNING)
     queue = fake.declare_queue("q", lease="30s")
     queue.enqueue(b"x", id="mine")
