@@ -43,6 +43,15 @@ def receiving(url: str, *flags: str, stdout: int | IO[bytes] = subprocess.PIPE) 
             process.kill()  # without it, the end of the block waits for a program that a failed test has not stopped
 
 
+@contextmanager
+def following(server: Server, mode: tuple[str, ...]) -> Iterator[tuple[subprocess.Popen[bytes], redis.Redis]]:
+    """A process that follows the queue `orders` of a server, and a client of that server."""
+    with server.client() as client:
+        Broker(client).declare_queue("orders")  # before the process looks for it
+        with receiving(server.url, "--follow", *mode) as process:
+            yield process, client
+
+
 def pipes(process: subprocess.Popen[bytes]) -> tuple[IO[bytes], IO[bytes]]:
     """Its stdout and its stderr."""
     assert process.stdout is not None
@@ -182,9 +191,9 @@ def test_leases_are_renewed_while_the_reader_is_slow(orders: Queue, redis_url: s
 def test_following_goes_on_when_redis_was_away_and_says_so(
     start_server: Callable[..., Server], mode: tuple[str, ...]
 ) -> None:
-    server = start_server()
-    with server.client() as client, Broker(client) as broker, receiving(server.url, "--follow", *mode) as process:
-        broker.declare_queue("orders").enqueue(b"before")
+    server = start_server(appendonly="yes", appendfsync="always")
+    with following(server, mode) as (process, client):
+        Broker(client).queue("orders").enqueue(b"before")
         out, err = pipes(process)
         assert out.readline() == b"before\n"
         assert waiting(client)
@@ -193,7 +202,7 @@ def test_following_goes_on_when_redis_was_away_and_says_so(
         assert err.readline() == b"rqttl: queue orders: Redis is away (ConnectionError), trying again\n"
         server.start()
         with server.client() as fresh:
-            Broker(fresh).declare_queue("orders").enqueue(b"after")
+            Broker(fresh).queue("orders").enqueue(b"after")
             assert out.readline() == b"after\n"
 
 
@@ -201,16 +210,14 @@ def test_following_goes_on_when_redis_was_away_and_says_so(
 def test_following_goes_on_when_redis_refused_and_says_so(
     start_server: Callable[..., Server], mode: tuple[str, ...]
 ) -> None:
-    server = start_server()
-    with server.client() as client, Broker(client) as broker, receiving(server.url, "--follow", *mode) as process:
-        orders = broker.declare_queue("orders")
+    with following(start_server(), mode) as (process, client):
         out, err = pipes(process)
         assert waiting(client)
 
         client.execute_command("REPLICAOF", "127.0.0.1", "1")  # scripts of 6.2 do not heed too few replicas
         assert err.readline().startswith(b"rqttl: queue orders: Redis refuses for now (")
         client.execute_command("REPLICAOF", "NO", "ONE")
-        orders.enqueue(b"after")
+        Broker(client).queue("orders").enqueue(b"after")
         assert out.readline() == b"after\n"
 
 
@@ -219,8 +226,7 @@ def test_a_signal_ends_following_while_redis_is_away(
     start_server: Callable[..., Server], mode: tuple[str, ...]
 ) -> None:
     server = start_server()
-    with server.client() as client, Broker(client) as broker, receiving(server.url, "--follow", *mode) as process:
-        broker.declare_queue("orders")
+    with following(server, mode) as (process, client):
         _, err = pipes(process)
         assert waiting(client)
         server.kill()

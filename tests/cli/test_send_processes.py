@@ -172,16 +172,17 @@ def test_after_a_lost_redis_the_stored_and_unknown_counts_bound_the_stored_messa
 @pytest.mark.slow
 def test_an_idle_stream_whose_redis_is_gone_tells_exact_counts(start_server: Callable[..., Server]) -> None:
     server = start_server()
-    with server.client() as client, start(server.url) as process:
-        assert process.stdin is not None
+    with server.client() as client:
         orders = Broker(client).declare_queue("orders")
-        process.stdin.write(b"a\nb\n")
-        process.stdin.flush()
-        wait_for(orders, 1)
-        server.kill()
-        process.stdin.write(b"c\n")
-        process.stdin.close()
-        code, stdout, stderr = end(process)
+        with start(server.url) as process:
+            assert process.stdin is not None
+            process.stdin.write(b"a\nb\n")
+            process.stdin.flush()
+            wait_for(orders, 1)
+            server.kill()
+            process.stdin.write(b"c\n")
+            process.stdin.close()
+            code, stdout, stderr = end(process)
 
     assert (code, stdout) == (4, b"stored 2 messages in orders\n")
     assert stderr.startswith(b"rqttl: Redis does not answer: ")
