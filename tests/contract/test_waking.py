@@ -14,7 +14,7 @@ from rqttl import Broker, CommandEvent, Delivery, Message, Queue, QueueNotFound,
 from rqttl.delivery import lease_of
 from rqttl.store.driver import driver_of
 from tests.conftest import FAKE
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, until
 
 LONG = "10m"  # much longer than a test may take: a consumer that gets a message was woken
 
@@ -42,10 +42,10 @@ class Waiters:
 
 
 def blocked(client: redis.Redis, count: int) -> bool:
-    """Ask until Redis has so many blocked clients."""
-    if FAKE:
-        return True  # it cannot tell, and need not: a registered waiter takes each later element of the list
-    return any(int(client.info("clients")["blocked_clients"]) >= count for _ in range(100_000))
+    """Wait until Redis has so many blocked clients."""
+    if not FAKE:  # it cannot tell, and need not: a registered waiter takes each later element of the list
+        until(lambda: int(client.info("clients")["blocked_clients"]) >= count)
+    return True
 
 
 @pytest.fixture
