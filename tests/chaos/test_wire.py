@@ -12,6 +12,7 @@ from redis.retry import Retry
 
 from tests.chaos.wire import FAULTS, Wire
 from tests.servers import Server
+from tests.waiting import PATIENCE
 
 
 @pytest.fixture
@@ -23,7 +24,7 @@ def wire(server: Server) -> Iterator[Wire]:
 
 @pytest.fixture
 def client(wire: Wire) -> Iterator[redis.Redis]:
-    with redis.Redis("127.0.0.1", wire.port, socket_timeout=5, retry=Retry(NoBackoff(), 0)) as client:
+    with redis.Redis("127.0.0.1", wire.port, socket_timeout=PATIENCE, retry=Retry(NoBackoff(), 0)) as client:
         yield client
 
 

@@ -21,7 +21,7 @@ def filled(broker: Broker) -> Broker:
 def fill(broker: Broker) -> None:
     orders = broker.declare_queue("orders")
     orders.enqueue_many([b"x" * 100] * 1240)
-    first, *_ = orders.receive_many(6)
+    first, *_ = orders.receive_many(6, lease="1h")
     first.nack("1h")
     broker.declare_queue("mails").enqueue_many([b"x"] * 3)
     broker.declare_queue("empty")

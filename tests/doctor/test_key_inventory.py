@@ -17,6 +17,7 @@ from rqttl.store.driver import driver_of
 from tests.doctor.looking import of, only, repaired, server, wrong
 from tests.drivers import before_step
 from tests.lua.states import everything
+from tests.waiting import PATIENCE
 
 
 def test_all_is_well_with_queues_of_all_kinds(broker: Broker) -> None:
@@ -231,7 +232,7 @@ def test_a_queue_of_which_there_is_no_trace_is_not_found(broker: Broker) -> None
 def test_a_user_without_the_right_to_list_keys_is_told_so(broker: Broker, client: redis.Redis, redis_url: str) -> None:
     broker.declare_queue("orders")
     client.execute_command("ACL", "SETUSER", "half", "reset", "on", "nopass", "~*", "+@all", "-scan")
-    with Broker(redis.Redis.from_url(redis_url, username="half")) as half:
+    with Broker(redis.Redis.from_url(redis_url, username="half", socket_timeout=PATIENCE)) as half:
         assert only(examine(half), "keys")[0] == "warning"
         assert of(examine(half, ["orders"]), "queue") == [("ok", "empty")]
     client.execute_command("ACL", "DELUSER", "half")
@@ -299,7 +300,7 @@ def test_a_user_who_may_not_count_listeners_still_sees_overdue_work(
     broker: Broker, client: redis.Redis, redis_url: str
 ) -> None:
     client.execute_command("ACL", "SETUSER", "half", "reset", "on", "nopass", "~*", "+@all", "-pubsub")
-    with Broker(redis.Redis.from_url(redis_url, username="half")) as half:
+    with Broker(redis.Redis.from_url(redis_url, username="half", socket_timeout=PATIENCE)) as half:
         assert only(examine(half), "reaper")[1].startswith("it cannot be seen whether a reaper listens; ")
     client.execute_command("ACL", "DELUSER", "half")
 

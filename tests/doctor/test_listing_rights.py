@@ -9,6 +9,7 @@ from rqttl import Broker
 from rqttl.doctor import examine
 from rqttl.protocol.keys import PARTS, WAKEUP
 from tests.doctor.looking import only
+from tests.waiting import PATIENCE
 
 
 @pytest.mark.parametrize(
@@ -26,7 +27,7 @@ def test_a_user_who_may_not_read_wake_up_lists_is_told_the_right_that_is_missing
     client.delete("rqttl:{orders}:meta")
     client.rpush("rqttl:{orders}:wakeup", "")
     client.execute_command("ACL", "SETUSER", "half", "reset", "on", "nopass", "allchannels", "+@all", *rules)
-    with Broker(redis.Redis.from_url(redis_url, username="half")) as half:
+    with Broker(redis.Redis.from_url(redis_url, username="half", socket_timeout=PATIENCE)) as half:
         level, _, advice = only(examine(half), "keys")
 
     assert (level, right in advice.split()) == ("warning", True)

@@ -28,7 +28,7 @@ def orders(broker: Broker) -> Queue:
     """Six messages: leased, given back, delayed, ready, ready with a deadline, ready with a deadline."""
     queue = broker.declare_queue("orders")
     queue.enqueue_many([*[b"x" * 10] * 4, *[Message(b"y" * 100, ttl="1h")] * 2])
-    _, back, later = queue.receive_many(3)
+    _, back, later = queue.receive_many(3, lease="1h")
     queue.nack_many([back], description="ValueError: no such item")
     queue.nack_many([later], delay="1h")
     return queue
