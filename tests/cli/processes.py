@@ -19,8 +19,10 @@ from tests.waiting import PATIENCE
 STYLE = re.compile(r"\x1b\[[0-9;]*m")
 
 
-def command(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "rqttl.cli", *arguments]
+def command(*arguments: str, first: str = "") -> list[str]:
+    """The words that start a command. Its process runs the Python statements `first` before it."""
+    program = ("-c", f"{first}; from rqttl.cli import main; main()") if first else ("-m", "rqttl.cli")
+    return [sys.executable, *program, *arguments]
 
 
 #: What a machine may happen to set, and what changes how a command behaves.
@@ -47,11 +49,11 @@ class Terminal:
     Use it with `with`. `screen` is its output so far, with bold text plain; `\\r\\n` is `\\n`.
     """
 
-    def __init__(self, *arguments: str, columns: int = 80, **changed: str) -> None:
+    def __init__(self, *arguments: str, columns: int = 80, first: str = "", **changed: str) -> None:
         self._ours, theirs = pty.openpty()
         self._bytes = bytearray()
         self.resize(columns, 24)
-        words = [sys.executable, "-c", _TAKE_TERMINAL, *command(*arguments)]
+        words = [sys.executable, "-c", _TAKE_TERMINAL, *command(*arguments, first=first)]
         self.process = subprocess.Popen(
             words, stdin=theirs, stdout=theirs, stderr=theirs, env=environment(**changed), start_new_session=True
         )
