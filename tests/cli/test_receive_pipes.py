@@ -29,6 +29,8 @@ def orders(broker: Broker) -> Queue:
 
 # As processes
 
+#: A reader that has taken nothing for a while does not count as one that waits for the end: it may be slow to start.
+PATIENT = "from rqttl.cli.receive import pipe; pipe.PATIENCE = 3600"
 SENT = [b"%06d" % i + b"x" * 10_000 for i in range(90)]
 
 
@@ -43,7 +45,7 @@ def read_first(process: subprocess.Popen[bytes]) -> None:
 
 def read_first_and_go(redis_url: str, *flags: str) -> None:
     """Receive all, and close the pipe after the first of the messages `SENT`. That is no failure."""
-    with receiving(redis_url, "--max", "0", *flags) as process:
+    with receiving(redis_url, "--max", "0", *flags, first=PATIENT) as process:
         assert process.stdout is not None
         assert process.stderr is not None
         read_first(process)
@@ -59,7 +61,7 @@ def test_head_gets_three_messages_acked_and_no_more(orders: Queue, redis_url: st
     sent = [b"%d" % i for i in range(300)]
     orders.enqueue_many(sent)
 
-    with receiving(redis_url, *flags) as process:
+    with receiving(redis_url, *flags, first=PATIENT) as process:
         assert process.stdout is not None
         head = subprocess.run(["head", "-3"], stdin=process.stdout, capture_output=True, check=True)
         process.stdout.close()
@@ -110,7 +112,7 @@ def test_with_auto_ack_a_reader_that_goes_away_costs_one_message(orders: Queue, 
 def test_a_message_that_is_unread_when_a_signal_comes_goes_back(orders: Queue, redis_url: str) -> None:
     orders.enqueue_many(SENT)
 
-    with receiving(redis_url, "--max", "0") as process:
+    with receiving(redis_url, "--max", "0", first=PATIENT) as process:
         read_first(process)
         until(lambda: in_pipe(process) == len(SENT[1]) + 1)
         process.send_signal(signal.SIGTERM)

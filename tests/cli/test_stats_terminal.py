@@ -16,6 +16,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.once]
 
 ENTER, LEAVE = b"\x1b[?1049h\x1b[?25l", b"\x1b[?25h\x1b[?1049l"
 WATCH = ("stats", "--watch", "--interval", "100ms")
+#: The frame says nothing about a Redis that is slow to answer: on a busy machine each one may be.
+UNHURRIED = "from rqttl.cli.stats import watch; watch.SLOW = 3600"
 
 
 def screens(raw: bytes) -> list[list[str]]:
@@ -29,7 +31,7 @@ def test_a_watch_shows_what_changes_until_ctrl_c_and_leaves_the_screen_as_it_was
 ) -> None:
     orders = broker.declare_queue("orders")
 
-    with Terminal(*WATCH, "--url", redis_url) as terminal:
+    with Terminal(*WATCH, "--url", redis_url, first=UNHURRIED) as terminal:
         terminal.until("orders")
         orders.enqueue_many([b"x"] * 1_234)
         terminal.until("1,234")
@@ -51,7 +53,7 @@ def test_a_watch_fits_a_terminal_that_changes_its_size(broker: Broker, redis_url
     for i in range(20):
         broker.declare_queue(f"orders.{i:02}")
 
-    with Terminal(*WATCH, "--url", redis_url) as terminal:
+    with Terminal(*WATCH, "--url", redis_url, first=UNHURRIED) as terminal:
         terminal.until("orders.19")
         terminal.resize(40, 10)
         terminal.until("(14 queues not shown")
@@ -71,7 +73,7 @@ def test_a_watch_outlives_redis(start_server: Callable[..., Server]) -> None:
     with Broker(server.client()) as broker:
         broker.declare_queue("orders")
 
-        with Terminal(*WATCH, "orders", "--url", server.url) as terminal:
+        with Terminal(*WATCH, "orders", "--url", server.url, first=UNHURRIED) as terminal:
             terminal.until("1 queue")
             server.kill()
             terminal.until("Redis does not answer: ")
@@ -96,8 +98,8 @@ def test_a_redis_that_hangs_freezes_neither_the_screen_nor_ctrl_c(start_server: 
         server.process.send_signal(signal.SIGSTOP)
         try:
             terminal.until("Redis has not answered for ")
-            terminal.resize(30, 24)
-            terminal.until("\x1b[K\nwaiting")
+            terminal.resize(29, 24)
+            terminal.until("Redis has not answered for\x1b[K\n")  # then a number of seconds of any length
             assert terminal.interrupt() == 0
         finally:
             server.process.send_signal(signal.SIGCONT)
@@ -119,7 +121,7 @@ def test_a_watch_that_is_terminated_leaves_the_screen_too(broker: Broker, redis_
 def test_a_watch_ends_after_so_many_looks(broker: Broker, redis_url: str) -> None:
     broker.declare_queue("orders")
 
-    with Terminal(*WATCH, "--count", "3", "--url", redis_url) as terminal:
+    with Terminal(*WATCH, "--count", "3", "--url", redis_url, first=UNHURRIED) as terminal:
         assert terminal.end() == 0
 
     assert len({tuple(one) for one in screens(terminal.raw)}) <= len(screens(terminal.raw)) <= 3
@@ -162,7 +164,7 @@ def test_stats_fit_a_terminal_and_say_what_is_left_out(broker: Broker, redis_url
     broker.declare_queue(long).enqueue_many([b"x"] * 12_345)
     orders = broker.declare_queue("orders")
     orders.enqueue_many([b"x"] * 1_234)
-    orders.receive_many(1_000)
+    orders.receive_many(1_000, lease="1h")
 
     def notes(columns: int) -> list[str]:
         printed = on_terminal("stats", "--url", redis_url, columns=columns)
