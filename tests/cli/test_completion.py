@@ -31,6 +31,13 @@ pytestmark = pytest.mark.once
 Complete = Callable[..., list[str]]
 
 
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A name that comes late is no missing name."""
+    monkeypatch.setattr(queue_names, "PATIENCE", PATIENCE)
+    monkeypatch.setattr("rqttl.embedded.server._PROBE_TIMEOUT", PATIENCE)
+
+
 def asked(line: str, **environment: str) -> list[str]:
     """The completions behind `line`, asked as our function for bash asks."""
     result = CliRunner(env={"_RQTTL_COMPLETE": "bash_complete", "COMP_LINE": line, **environment}).invoke(cli)
@@ -172,8 +179,14 @@ def test_the_script_of_a_shell_is_one_that_it_can_read(shell: str, run: Run) -> 
 
 # A real bash on a terminal
 
-#: Seconds without output after which a tab is pressed again.
-AGAIN = 5.0
+#: What `rqttl` is for that bash: it waits for the names as long as they take.
+SHIM = f"""#!/bin/sh
+exec "{sys.executable}" -c "
+from rqttl.cli import main
+from rqttl.cli.common import queue_names
+queue_names.PATIENCE = {PATIENCE}
+main()" "$@"
+"""
 
 
 class Typed:
@@ -181,7 +194,7 @@ class Typed:
 
     def __init__(self, folder: Path, url: str) -> None:
         shim = folder / "rqttl"
-        shim.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m rqttl.cli "$@"\n')
+        shim.write_text(SHIM)
         shim.chmod(0o700)
         changed = {"PATH": f"{folder}{os.pathsep}{os.environ['PATH']}", "PS1": "$ ", "RQTTL_URL": url}
         ours, theirs = pty.openpty()
@@ -193,19 +206,14 @@ class Typed:
         os.close(theirs)
 
     def shows(self, typed: str, wanted: str) -> str:
-        """Type, and read until `wanted` is seen.
-
-        A tab is pressed again after some time: no name comes if Redis has not answered within a second.
-        """
+        """Type, and read until `wanted` is seen."""
         os.write(self.terminal, typed.encode())
         results, deadline = "", time.monotonic() + PATIENCE
         while not re.search(wanted, results):
             left = deadline - time.monotonic()
             assert left > 0, f"{wanted!r} is not in {results!r}"
-            if select.select([self.terminal], [], [], min(left, AGAIN))[0]:
+            if select.select([self.terminal], [], [], left)[0]:
                 results += os.read(self.terminal, 65536).decode(errors="replace")
-            elif typed.endswith("\t"):
-                os.write(self.terminal, b"\t")
         return results
 
     def end(self) -> None:
