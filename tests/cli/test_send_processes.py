@@ -78,6 +78,7 @@ def test_lines_are_stored_as_they_come_and_ctrl_c_leaves_exact_counts(orders: Qu
         wait_for(orders, 1)  # both lines are there though the writer goes on
 
         process.send_signal(signal.SIGINT)
+        process.stdin.close()  # it ends the read before which the signal may have come
         line = end(process)
 
     assert line == (130, b"stored 2 messages in orders\n", b"rqttl: interrupted after line 2 of stdin\n")
