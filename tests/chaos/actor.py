@@ -68,8 +68,10 @@ class Actor:
     witness: Witness
     random: random.Random
     stopping: threading.Event = field(default_factory=threading.Event)
-    #: Called by SIGTERM, for a role that waits in a loop of rqttl.
+    #: Called by SIGTERM, for a role that waits in a loop of rqttl. A role that sets it looks at `asked` afterwards.
     on_stop: Callable[[], object] = lambda: None
+    #: Whether SIGTERM came. `stopping` may be set a little later.
+    asked: bool = False
     made: int = 0
 
     def new_id(self) -> str:
@@ -79,6 +81,7 @@ class Actor:
 
     def stop(self, number: int = 0, frame: FrameType | None = None) -> None:
         """Begin nothing new. It is the handler of SIGTERM."""
+        self.asked = True
         # `Event.set` takes a lock that the interrupted thread may hold, so another thread does it
         threading.Thread(target=self.stopping.set, daemon=True).start()
         self.on_stop()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import random
+import threading
 from collections import Counter
 from pathlib import Path
 
@@ -67,7 +68,14 @@ def steal(stage: Stage, chance: random.Random) -> None:
 def test_a_round_in_which_messages_are_stolen_is_a_failed_one(
     binary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(ON_SERVER, "theft", (steal,))
+    stolen, has_worked = threading.Event(), Stage.has_worked
+
+    def theft(stage: Stage, chance: random.Random) -> None:
+        steal(stage, chance)
+        stolen.set()
+
+    monkeypatch.setitem(ON_SERVER, "theft", (theft,))
+    monkeypatch.setattr(Stage, "has_worked", lambda stage: stolen.is_set() and has_worked(stage))
     monkeypatch.setattr("tests.chaos.stage.PATIENCE", 5.0)  # the queues cannot be emptied any more
 
     verdict = run.play("theft", 2.0, ("theft",), binary, tmp_path)

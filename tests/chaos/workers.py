@@ -149,7 +149,7 @@ def _consume(me: Actor, queue: rqttl.Queue) -> None:
     # the queue may fall silent, so that a number of messages alone would not end this
     ending = threading.Timer(2 + 3 * me.random.random(), consuming.stop)
     me.on_stop = consuming.stop
-    if me.stopping.is_set():
+    if me.asked:
         consuming.stop()
     ending.start()
     try:
@@ -205,7 +205,7 @@ def reaper(me: Actor) -> None:
         me.broker.events.subscribe(listener, rqttl.CommandEvent)
         reaping = Reaper(me.broker, scan_period="2s")
         me.on_stop = reaping.stop
-        if me.stopping.is_set():
+        if me.asked:
             return
         try:
             reaping.run()
@@ -311,7 +311,7 @@ def _drain_one(me: Actor, name: str, sound: set[str]) -> bool:
 
 def _drain(me: Actor, queue: rqttl.Queue) -> int:
     """Ack all that is ready. Returns how many messages are still in the queue, or were."""
-    batch = queue.receive_many(250)
+    batch = queue.receive_many(250, lease="30s")  # that of the queue may end before the acks
     for one in batch:
         if one.body.startswith(MEDDLED):
             continue
