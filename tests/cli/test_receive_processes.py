@@ -52,7 +52,7 @@ def receiving(
 def following(server: Server, mode: tuple[str, ...]) -> Iterator[tuple[subprocess.Popen[bytes], redis.Redis]]:
     """A process that follows the queue `orders` of a server, and a client of that server."""
     with server.client() as client:
-        Broker(client).declare_queue("orders")  # before the process looks for it
+        Broker(client).declare_queue("orders", lease="1h")  # before the process looks for it
         with receiving(server.url, "--follow", *mode) as process:
             yield process, client
 
