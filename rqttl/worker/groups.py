@@ -17,8 +17,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
-#: Seconds between two looks at a group whose leader has ended after SIGTERM.
+#: Seconds between two looks at a group whose leader has ended.
 _LOOK = 0.02
+#: Seconds for which the end of a group is awaited after SIGKILL. Containers without an init keep dead processes in it.
+LAST = 0.5
 _OWN_GROUP: dict[str, Any] = {"process_group": 0} if sys.version_info >= (3, 11) else {"preexec_fn": os.setpgrp}
 #: Held while a process starts. `end_commands` keeps it, so that no further one can start.
 _starting = threading.Lock()
@@ -80,20 +82,27 @@ class CommandProcess:
                 self._signal(signal.SIGKILL)
 
     def wait(self) -> int:
-        """Wait for the end. Returns the exit code. After `end` no process of the group is left."""
+        """Wait for the end. Returns the exit code.
+
+        After `end` no process of the group is left. A killed process counts as ended after `LAST` seconds.
+        """
         assert self._process is not None  # noqa: S101  # for the type checker
         code = self._process.wait()
         with self._lock:
             kill_at = self._kill_at
             self._is_over = kill_at is None
         if kill_at is not None:
-            while time.monotonic() < kill_at and self._has_members():
-                time.sleep(_LOOK)
+            self._wait_for_group(kill_at)
             self.kill()
+            self._wait_for_group(time.monotonic() + LAST)  # they are dead when they get the CPU next
             self._is_over = True
         if self._killer is not None:
             self._killer.cancel()
         return code
+
+    def _wait_for_group(self, until: float) -> None:
+        while time.monotonic() < until and self._has_members():
+            time.sleep(_LOOK)
 
     def _has_members(self) -> bool:
         """Return True while the group has a process: its number belongs to no other group until then."""
