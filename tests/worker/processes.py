@@ -6,12 +6,16 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from rqttl.runtime.stop_signals import SAME
 from tests.waiting import PATIENCE, until
 
 ROOT = Path(__file__).parents[2]
+#: The folder of `home` in which workers find modules, too. See `tests.worker.late`.
+SITE = "site"
 
 
 class WorkerProcess:
@@ -20,7 +24,8 @@ class WorkerProcess:
     def __init__(self, url: str, home: Path, *arguments: str, call: str | None = None) -> None:
         self.home = home
         handler = [] if call is None else ["--call", f"tests.worker.handlers:{call}"]
-        environment = {**os.environ, "RQTTL_URL": url, "RQTTL_TEST_HOME": str(home), "PYTHONPATH": str(ROOT)}
+        path = f"{home / SITE}{os.pathsep}{ROOT}"
+        environment = {**os.environ, "RQTTL_URL": url, "RQTTL_TEST_HOME": str(home), "PYTHONPATH": path}
         self._errors = (home / "stderr").open("ab")
         self.process = subprocess.Popen(
             [sys.executable, "-m", "rqttl.cli", "worker", *arguments, *handler],
@@ -29,9 +34,7 @@ class WorkerProcess:
 
     def journal(self, word: str = "") -> list[list[str]]:
         """The events so far, or those of one word."""
-        path = self.home / "journal"
-        lines = path.read_text().splitlines() if path.exists() else []
-        return [line.split(" ") for line in lines if line.startswith(word)]
+        return events(self.home, word)
 
     def log(self) -> str:
         """The lines on stderr so far."""
@@ -56,6 +59,12 @@ class WorkerProcess:
         """Send a signal to the worker alone."""
         self.process.send_signal(number)
 
+    def send_another(self, number: int) -> None:
+        """Send a signal that the worker does not take for the one that its log shows already."""
+        seen = time.monotonic()
+        until(lambda: time.monotonic() - seen > SAME)
+        self.send(number)
+
     def end(self) -> int:
         """Wait for the end. Returns the exit code."""
         return self.process.wait(PATIENCE)
@@ -70,6 +79,13 @@ class WorkerProcess:
         self.process.kill()
         self.process.wait()
         self._errors.close()
+
+
+def events(home: Path, word: str = "") -> list[list[str]]:
+    """The events of a journal so far, or those of one word."""
+    path = home / "journal"
+    lines = path.read_text().splitlines() if path.exists() else []
+    return [line.split(" ") for line in lines if line.startswith(word)]
 
 
 def ids(events: Sequence[Sequence[str]]) -> list[str]:

@@ -9,16 +9,20 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+import redis
 
-from rqttl import Broker, Message, Queue
-from rqttl.worker import groups
+from rqttl import Broker, Message, Queue, Worker
+from rqttl.testing.clocked import ClockedBroker
+from rqttl.worker import command, groups
 from rqttl.worker.command import Commands
 from rqttl.worker.groups import CommandProcess, NotStarted
 from rqttl.worker.outcomes import HandlerStopped
 from tests.proc import is_running, process_fields
 from tests.waiting import PATIENCE, until
+from tests.worker import late
 from tests.worker.conftest import Spawn
-from tests.worker.processes import WorkerProcess, ids
+from tests.worker.processes import WorkerProcess, events, ids
+from tests.worker.threads import running
 
 pytestmark = [pytest.mark.once, pytest.mark.slow]
 
@@ -26,7 +30,8 @@ pytestmark = [pytest.mark.once, pytest.mark.slow]
 TIDY = """
 note() { echo "$@" >> journal; }
 if [ "$RQTTL_DELIVERY" != 1 ]; then note again "$RQTTL_ID" "$RQTTL_DELIVERY"; exit 0; fi
-trap 'note cleaning "$RQTTL_ID"; until [ -e go ]; do sleep 0.02; done; note cleaned "$RQTTL_ID"; exit ${CODE:-3}' TERM
+clean() { note cleaning "$RQTTL_ID"; until [ -e go ]; do sleep 0.02; done; note cleaned "$RQTTL_ID"; }
+trap 'clean; wait; exit ${CODE:-3}' TERM
 sleep 600 &
 note begun "$RQTTL_ID" $$ $!
 wait
@@ -67,6 +72,7 @@ def parents_of(worker: WorkerProcess) -> list[int]:
 @pytest.mark.parametrize("threads", ["1", "2"])
 def test_a_command_that_takes_too_long_may_clean_up(spawn: Spawn, queue: Queue, tmp_path: Path, threads: str) -> None:
     queue.enqueue("x", id="1")
+    late.prepare(tmp_path, limited="1", graces=True)
     worker = spawn("q", "--exec", script(tmp_path, TIDY), "--processes", "1", "--threads", threads, "--burst",
                    "--timeout", "300ms", "--retry-delay", "0")  # fmt: skip
 
@@ -82,25 +88,30 @@ def test_a_command_that_takes_too_long_may_clean_up(spawn: Spawn, queue: Queue, 
 
 @pytest.mark.parametrize("text", [STUBBORN, LEAVING])
 def test_no_process_of_a_command_outlives_its_time_to_clean_up(
-    spawn: Spawn, broker: Broker, tmp_path: Path, text: str
+    client: redis.Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, text: str
 ) -> None:
+    late.limit(tmp_path, "1", monkeypatch.setattr)
+    monkeypatch.chdir(tmp_path)
+    broker = ClockedBroker(client)  # its time stands still, so no lease ends
     queue = broker.declare_queue("q", lease="1s")  # the time to clean up is no longer than the lease
     queue.enqueue("x", id="1")
-    worker = spawn("q", "--exec", script(tmp_path, text), "--processes", "1", "--timeout", "1s", "--retry-delay", "0")
-    worker.until_journal("begun")
+    worker = Worker(broker, "q", exec=script(tmp_path, text), processes=1, timeout="300ms", retry_delay=0)
 
-    worker.until_journal("again")
+    with running(worker):
+        until(lambda: events(tmp_path, "again"))
 
-    assert not any(is_running(pid) for pid in pids_of(worker))
-    until(lambda: queue.stats().acked == 1)
-    assert worker.stop() == 0
-    assert "KILL" not in worker.log().replace("SIGKILL", "")  # the child itself goes on
+        assert not any(is_running(pid) for event in events(tmp_path, "begun") for pid in event[2:])
+        until(lambda: queue.stats().acked == 1)
+    assert events(tmp_path, "again") == [["again", "1", "2"]]
+    assert "KILL" not in caplog.text.replace("SIGKILL", "")  # the child itself goes on
+    broker.close()
 
 
 def test_a_command_that_takes_too_long_does_not_touch_those_beside_it(
     spawn: Spawn, queue: Queue, tmp_path: Path
 ) -> None:
     queue.enqueue("x", id="1")
+    late.prepare(tmp_path, limited="1", graces=True)
     beside = '[ "$RQTTL_ID" = 2 ] && { echo beside >> journal; exit 0; }\n'
     worker = spawn("q", "--exec", script(tmp_path, beside + TIDY), "--processes", "1", "--threads", "2", "--timeout",
                    "300ms", "--retry-delay", "0")  # fmt: skip
@@ -118,6 +129,7 @@ def test_a_command_that_takes_too_long_does_not_touch_those_beside_it(
 
 def test_one_command_of_several_ends_alone(broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(command, "TERM_GRACE", PATIENCE)
     broker.declare_queue("q").enqueue_many([Message("x", id=str(n)) for n in (1, 2)])
     deliveries = broker.queue("q").receive_many(2)
     commands = Commands(script(tmp_path, "trap 'exit 3' TERM\necho begun $RQTTL_ID >> journal\nwhile :; do sleep 0.02; "
@@ -187,6 +199,7 @@ def test_a_command_may_clean_up_after_the_grace_of_the_worker(
 ) -> None:
     queue = broker.declare_queue("q", lease="30s")
     queue.enqueue("x", id="1")
+    late.prepare(tmp_path, graces=True)
     worker = spawn("q", "--exec", script(tmp_path, f"CODE={code}\n{TIDY}"), "--processes", processes, "--threads", "1",
                    "--grace", "0")  # fmt: skip
     worker.until_journal("begun")
@@ -199,7 +212,7 @@ def test_a_command_may_clean_up_after_the_grace_of_the_worker(
     assert worker.end() == 0, worker.log()
     assert worker.journal("cleaned") == [["cleaned", "1"]]
     assert [item.delivery_count for item in queue.receive_many(9)] == ([] if deliveries is None else [deliveries])
-    assert not any(is_running(pid) for pid in pids_of(worker))
+    until(lambda: not any(is_running(pid) for pid in pids_of(worker)))
 
 
 @pytest.mark.parametrize("processes", ["0", "1"])
@@ -208,19 +221,19 @@ def test_a_third_signal_ends_commands_that_ignore_the_second(
 ) -> None:
     queue = broker.declare_queue("q", lease="1h")
     queue.enqueue("x", id="1")
+    late.prepare(tmp_path, graces=True)
     worker = spawn("q", "--exec", script(tmp_path, STUBBORN), "--processes", processes, "--grace", "1h")
     worker.until_journal("begun")
 
-    def is_ending() -> bool:
-        if "ends all commands at once" not in worker.log():
-            worker.send(signal.SIGTERM)
-            return False
-        return True
-
-    until(is_ending)
+    worker.send(signal.SIGTERM)
+    worker.until_log("stopping: ")
+    worker.send_another(signal.SIGTERM)
+    worker.until_log("the worker ends ")
+    worker.send_another(signal.SIGTERM)
 
     assert worker.end() == 0, worker.log()
-    assert not any(is_running(pid) for pid in pids_of(worker))
+    assert "ends all commands at once" in worker.log()
+    until(lambda: not any(is_running(pid) for pid in pids_of(worker)))
     [item] = queue.receive_many(9)
     assert item.delivery_count == 2
 

@@ -6,12 +6,14 @@ import io
 import os
 import signal
 import sys
+from pathlib import Path
 from typing import NoReturn
 
 import pytest
 
 from rqttl import Broker, Message, Queue, Reject
 from rqttl.worker import command
+from tests.worker import late
 from tests.worker.conftest import Spawn
 from tests.worker.handlers import ODD
 from tests.worker.processes import ids
@@ -92,8 +94,11 @@ def test_plain_functions_beside_a_coroutine_function_do_not_block_its_loop(
     assert len(worker.journal("done")) == 39
 
 
-def test_a_plain_function_beside_a_coroutine_function_is_ended_after_its_time(spawn: Spawn, queue: Queue) -> None:
-    queue.enqueue(Message("sleep", headers={"type": "too_long"}))
+def test_a_plain_function_beside_a_coroutine_function_is_ended_after_its_time(
+    spawn: Spawn, queue: Queue, tmp_path: Path
+) -> None:
+    queue.enqueue(Message("sleep", id="sleep", headers={"type": "too_long"}))
+    late.prepare(tmp_path, limited="sleep")
 
     worker = spawn("q", "--processes", "1", "--timeout", "300ms", "--retry-delay", "0", "--burst", "--delivery",
                    call="MIXED")  # fmt: skip
