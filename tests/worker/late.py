@@ -34,6 +34,9 @@ def apply(limited: str, graces: bool) -> None:
     if graces:
         supervision.TERM_GRACE = supervision.CANCEL_GRACE = LONG
         supervision.COMMAND_GRACE = LONG + 1
+        from rqttl.worker import command, nursery  # they copy the constants
+
+        command._LATE = nursery.QUIT_GRACE = LONG
     if limited:
         limit(Path(os.environ["RQTTL_TEST_HOME"]), limited, setattr)
 

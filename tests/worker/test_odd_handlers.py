@@ -13,6 +13,7 @@ import pytest
 
 from rqttl import Broker, Message, Queue, Reject
 from rqttl.worker import command
+from tests.waiting import PATIENCE
 from tests.worker import late
 from tests.worker.conftest import Spawn
 from tests.worker.handlers import ODD
@@ -159,6 +160,7 @@ def test_a_command_is_heard_to_its_end_if_nobody_reads_the_errors_of_the_worker(
     broker.declare_queue("q").enqueue(b"x")
     [delivery] = broker.queue("q").receive_many(1)
     monkeypatch.setattr(sys, "stderr", Broken())
+    monkeypatch.setattr(command, "_LATE", PATIENCE)
 
     with pytest.raises(Reject, match=r"the last word\Z"):  # it lies beyond the first read of stderr
         command.run(["sh", "-c", "head -c 200000 /dev/zero >&2; echo the last word >&2; exit 65"], delivery)
@@ -188,8 +190,11 @@ def test_words_of_a_settle_are_checked_in_the_handler(spawn: Spawn, broker: Brok
 
 
 @pytest.mark.parametrize("code", ["65", "3"])
-def test_the_end_of_a_long_stderr_of_any_bytes_is_the_description(spawn: Spawn, broker: Broker, code: str) -> None:
+def test_the_end_of_a_long_stderr_of_any_bytes_is_the_description(
+    spawn: Spawn, broker: Broker, tmp_path: Path, code: str
+) -> None:
     broker.declare_queue("q", dead_letter="dead", max_deliveries=1).enqueue(b"x")
+    late.prepare(tmp_path, graces=True)
 
     noise = f"import sys; sys.stderr.buffer.write(bytes([255]) * 300_000 + b' the cause'); sys.exit({code})"
     worker = spawn("q", "--processes", "1", "--burst", "--exec", f'{sys.executable} -c "{noise}"')

@@ -64,8 +64,9 @@ def test_a_handler_may_settle_and_renew_its_delivery_itself(spawn: Spawn, broker
     assert [letter.deaths[0].description for letter in broker.queue("dead").peek()] == ["by hand"]
 
 
-def test_a_class_is_made_once_in_each_child_and_closed(spawn: Spawn, queue: Queue) -> None:
+def test_a_class_is_made_once_in_each_child_and_closed(spawn: Spawn, queue: Queue, tmp_path: Path) -> None:
     queue.enqueue_many(["a", "b", "c"])
+    late.prepare(tmp_path, graces=True)
 
     worker = spawn("q", "--processes", "1", "--burst", call="Counting")
 
@@ -126,9 +127,12 @@ def shell(text: str) -> list[str]:
     return ["--exec", f"sh -c '{text}'", "--processes", "1", "--burst", "--retry-delay", "1h"]
 
 
-def test_a_command_gets_the_body_and_facts_and_its_exit_code_decides(spawn: Spawn, broker: Broker) -> None:
+def test_a_command_gets_the_body_and_facts_and_its_exit_code_decides(
+    spawn: Spawn, broker: Broker, tmp_path: Path
+) -> None:
     queue = broker.declare_queue("q", dead_letter="dead")
     queue.enqueue_many([Message(str(code).encode(), id=str(code)) for code in (0, 65, 75, 3)])
+    late.prepare(tmp_path, graces=True)
 
     worker = spawn("q", *shell("echo because >&2; exit $(cat)"))
 
