@@ -18,14 +18,18 @@ ROOT = Path(__file__).parents[2]
 SITE = "site"
 
 
+def module_path(home: Path) -> str:
+    """The folders in which workers and their children look for modules."""
+    return f"{home / SITE}{os.pathsep}{ROOT}"
+
+
 class WorkerProcess:
     """`rqttl worker` with these arguments. `home` is the folder of its journal and of the files for handlers."""
 
     def __init__(self, url: str, home: Path, *arguments: str, call: str | None = None) -> None:
         self.home = home
         handler = [] if call is None else ["--call", f"tests.worker.handlers:{call}"]
-        path = f"{home / SITE}{os.pathsep}{ROOT}"
-        environment = {**os.environ, "RQTTL_URL": url, "RQTTL_TEST_HOME": str(home), "PYTHONPATH": path}
+        environment = {**os.environ, "RQTTL_URL": url, "RQTTL_TEST_HOME": str(home), "PYTHONPATH": module_path(home)}
         self._errors = (home / "stderr").open("ab")
         self.process = subprocess.Popen(
             [sys.executable, "-m", "rqttl.cli", "worker", *arguments, *handler],

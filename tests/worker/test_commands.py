@@ -21,7 +21,7 @@ from tests.proc import is_running, process_fields
 from tests.waiting import PATIENCE, until
 from tests.worker import late
 from tests.worker.conftest import Spawn
-from tests.worker.processes import WorkerProcess, events, ids
+from tests.worker.processes import WorkerProcess, events, ids, module_path
 from tests.worker.threads import running
 
 pytestmark = [pytest.mark.once, pytest.mark.slow]
@@ -91,6 +91,8 @@ def test_no_process_of_a_command_outlives_its_time_to_clean_up(
     client: redis.Redis, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, text: str
 ) -> None:
     late.limit(tmp_path, "1", monkeypatch.setattr)
+    late.prepare(tmp_path, graces=True)
+    monkeypatch.setenv("PYTHONPATH", module_path(tmp_path))  # for the child
     monkeypatch.chdir(tmp_path)
     broker = ClockedBroker(client)  # its time stands still, so no lease ends
     queue = broker.declare_queue("q", lease="1s")  # the time to clean up is no longer than the lease
