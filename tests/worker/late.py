@@ -14,6 +14,8 @@ from tests.worker.processes import SITE, events
 
 #: Seconds that nothing waits out.
 LONG = 3600.0
+#: Seconds for commands that end. A dead process that is not yet waited for stays in the group, and can use them up.
+TIDY = 15.0
 
 
 def prepare(home: Path, *, limited: str = "", graces: bool = False) -> None:
@@ -32,8 +34,8 @@ def prepare(home: Path, *, limited: str = "", graces: bool = False) -> None:
 def apply(limited: str, graces: bool) -> None:
     """Change this process, before it imports further modules of the worker."""
     if graces:
-        supervision.TERM_GRACE = supervision.CANCEL_GRACE = LONG
-        supervision.COMMAND_GRACE = LONG + 1
+        supervision.TERM_GRACE, supervision.COMMAND_GRACE = TIDY, TIDY + 1
+        supervision.CANCEL_GRACE = LONG
         from rqttl.worker import command, nursery  # they copy the constants
 
         command._LATE = nursery.QUIT_GRACE = LONG
