@@ -146,8 +146,7 @@ class Fetcher:
             self._miss(queue, now)
             return
         except TEMPORARY:
-            if ticket:
-                self._attention.woken(queue, ticket)  # it may still be good when Redis is back
+            self._attention.woken(queue, ticket)  # it may still be good when Redis is back, and the look is still owed
             raise
         self._answered(queue, now)
         self._rotation.charge(queue, len(claimed.deliveries))
@@ -237,7 +236,7 @@ class Fetcher:
         return [queue for queue, length in zip(queues, lengths, strict=True) if length]
 
     def _withdraw(self) -> None:
-        """Wait in no queue any more. Take the messages that were handed to this worker meanwhile."""
+        """Wait in no queue any more. Take a message where a ticket or a hint has come meanwhile."""
         noted = self._attention.noted
         for queue in noted:
             self._source_of(queue).withdraw()

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import redis
@@ -131,6 +134,42 @@ def test_the_last_ack_waits_for_no_further_message(
     worker = Worker(broker, "q", call=handle, processes=0, threads=2)
     with running(worker):
         until(lambda: queue.stats().acked == 1)
+
+
+@pytest.mark.parametrize("fault", ["its child is stopped", "it ends"])
+def test_a_worker_that_cannot_use_a_wakeup_leaves_it_to_the_next_consumer(
+    pool: ThreadPoolExecutor, broker: Broker, client: redis.Redis, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    """No reaper is there to wake the consumer again."""
+    for name in ("attention.PROOF", "attention.TURN"):
+        monkeypatch.setattr(f"rqttl.worker.{name}", 3_600_000)
+    monkeypatch.setattr("rqttl.worker.nursery.LOOK_FOR_STOPPED", 0.0)
+    monkeypatch.setattr("rqttl.worker.crew.PATIENCE", 0.0)
+    queue, woken = broker.declare_queue("q", lease="1h"), Attention.woken
+
+    def wake(attention: Attention, name: str, element: bytes) -> None:
+        woken(attention, name, element)
+        if fault == "it ends":
+            worker.stop()
+
+    monkeypatch.setattr(Attention, "woken", wake)
+    worker = Worker(broker, "q", call="tests.worker.handlers:plain", processes=1)
+    with running(worker):
+        until(lambda: worker._nursery.ready == 1)
+        until(lambda: client.info("clients")["blocked_clients"] == 1)
+        other = pool.submit(queue.receive, wait="1h")
+        until(lambda: client.info("clients")["blocked_clients"] == 2)  # Redis serves the first one first
+        [pid] = worker._nursery.pids
+        if fault != "it ends":
+            os.kill(pid, signal.SIGSTOP)
+            until(lambda: worker._nursery.ready == 0)
+        queue.enqueue("x")
+
+        received = other.result(PATIENCE)
+        os.kill(pid, signal.SIGCONT)
+
+    assert received is not None
+    assert received.delivery_count == 1
 
 
 def test_a_message_without_time_reaches_an_idle_worker_by_its_ticket(broker: Broker) -> None:
