@@ -144,7 +144,6 @@ def test_a_worker_that_cannot_use_a_wakeup_leaves_it_to_the_next_consumer(
     for name in ("attention.PROOF", "attention.TURN"):
         monkeypatch.setattr(f"rqttl.worker.{name}", 3_600_000)
     monkeypatch.setattr("rqttl.worker.nursery.LOOK_FOR_STOPPED", 0.0)
-    monkeypatch.setattr("rqttl.worker.crew.PATIENCE", 0.0)
     queue, woken = broker.declare_queue("q", lease="1h"), Attention.woken
 
     def wake(attention: Attention, name: str, element: bytes) -> None:
