@@ -19,11 +19,12 @@ import redis
 from rqttl import Broker, Message, Queue, RenewalEvent, Worker, connect
 from rqttl.runtime.stop_signals import SAME
 from rqttl.testing.clocked import ClockedBroker
+from tests.ports import free_port
 from tests.servers import Server
 from tests.waiting import PATIENCE, until
 from tests.worker.conftest import Spawn
 from tests.worker.processes import ids
-from tests.worker.test_faults import answer, free_port
+from tests.worker.test_faults import answer
 from tests.worker.threads import running
 
 #: Rounds of stops, of starved processes and of outages, and the seconds of an outage. `make test-worker` takes more.

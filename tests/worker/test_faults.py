@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from rqttl import Broker, Message, Queue, connect
+from tests.ports import free_port
 from tests.proc import is_running
 from tests.servers import Server
 from tests.waiting import until
@@ -215,13 +216,6 @@ def test_kills_lose_nothing_and_repeat_only_running_work(
 
     assert (report.lost, report.unexplained) == (0, 0), report
     assert report.handled >= report.sent > 0
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def text(port: int, path: str) -> str:

@@ -15,9 +15,10 @@ from rqttl.testing.clocked import ClockedBroker
 from rqttl.worker.crew import Crew
 from rqttl.worker.places import Task
 from rqttl.worker.supervision import Deadline
+from tests.ports import free_port
 from tests.waiting import until
 from tests.worker.conftest import Spawn
-from tests.worker.test_faults import answer, free_port
+from tests.worker.test_faults import answer
 from tests.worker.threads import running
 
 pytestmark = [pytest.mark.slow, pytest.mark.once]
