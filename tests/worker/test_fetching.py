@@ -167,7 +167,8 @@ def test_a_worker_that_cannot_use_a_wakeup_leaves_it_to_the_next_consumer(
         queue.enqueue("x")
 
         received = other.result(PATIENCE)
-        os.kill(pid, signal.SIGCONT)
+        if fault != "it ends":
+            os.kill(pid, signal.SIGCONT)
 
     assert received is not None
     assert received.delivery_count == 1
