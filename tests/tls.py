@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import shutil
-import socket
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tests.ports import free_port
 from tests.servers import Server
 
 
@@ -35,9 +35,7 @@ def certify(folder: Path) -> Path:
 
 def secure(start_server: Callable[..., Server], certificates: Path, **config: str) -> tuple[Server, str]:
     """Start a server that wants certificates of its clients. Returns it and its URL."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     names = {"tls_cert_file": "server.crt", "tls_key_file": "server.key", "tls_ca_cert_file": "ca.crt"}
     files = {option: certificates / name for option, name in names.items()}
     try:

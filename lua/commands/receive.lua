@@ -60,7 +60,8 @@ if waits then
   wakeup.track_consumer(q, now, arg.consumer, block, tonumber(arg.stay), state.handed or {})
 end
 if q.life then lazy(queue_lifetime).mark_received(q, now) end
-if not state.emptied and (most > 0 or swept) then
+-- a consumer that leaves its wait may have taken a wake-up
+if not state.emptied and (most > 0 or swept or arg.block == '0') then
   more = more or #seqs < most
   wakeup.ring_if_ready(q, now)
 end

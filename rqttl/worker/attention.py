@@ -63,11 +63,10 @@ class Attention:
         self._proved_at = now
 
     def woken(self, queue: str, element: bytes) -> None:
-        """Record an element of the wake-up list of a queue: a hint or a ticket."""
+        """Record an element of the wake-up list of a queue: a hint (empty) or a ticket."""
         if queue in self._empty:
             self._empty[queue] = None
-            if element:
-                self._tickets[queue] = element
+            self._tickets[queue] = element
 
     def suspect(self, queue: str | None = None) -> None:
         """Make a queue a candidate; without a name, the one that was asked longest ago."""
@@ -82,17 +81,22 @@ class Attention:
             self._empty[queue] = None
 
     def take_ticket(self, queue: str) -> bytes:
-        """Remove and return the ticket for a queue; empty without one."""
+        """Remove and return the ticket for a queue; empty for a hint and without one."""
         return self._tickets.pop(queue, b"")
 
     @property
     def has_tickets(self) -> bool:
         """True if a ticket waits to be shown."""
-        return bool(self._tickets)
+        return any(self._tickets.values())
 
     def ticketed(self) -> Iterator[str]:
         """The queues for which a ticket waits to be shown."""
-        yield from list(self._tickets)
+        yield from [queue for queue, element in self._tickets.items() if element]
+
+    @property
+    def hinted(self) -> list[str]:
+        """The queues whose hint the worker has, without a claim since then. No other consumer is woken by it."""
+        return [queue for queue, element in self._tickets.items() if not element]
 
     def wait(self, now: float) -> int:
         """Return the ms to wait for a wake-up."""

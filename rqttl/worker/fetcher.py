@@ -106,6 +106,7 @@ class Fetcher:
                 self._meet_outage(error)
         self.takes_acks = False
         try:
+            self._pass_on()
             self._withdraw()
         except (*TEMPORARY, QueueNotFound) as error:
             logger.info("the worker left its queues while Redis was away: %s", error)
@@ -146,8 +147,7 @@ class Fetcher:
             self._miss(queue, now)
             return
         except TEMPORARY:
-            if ticket:
-                self._attention.woken(queue, ticket)  # it may still be good when Redis is back
+            self._attention.woken(queue, ticket)  # it may still be good when Redis is back
             raise
         self._answered(queue, now)
         self._rotation.charge(queue, len(claimed.deliveries))
@@ -220,7 +220,17 @@ class Fetcher:
             self._full_since = now
         if now - self._full_since >= PATIENT_WHILE_FULL and self._attention.noted:
             self._withdraw()
+        self._pass_on()
         self._hands.wait_for_room(self.stop, PATIENT_WHILE_FULL / 1000)
+
+    def _pass_on(self) -> None:
+        """Leave the queues whose hints this worker has and cannot use. That wakes the next consumer of each."""
+        for queue in self._attention.hinted:
+            try:
+                self._source_of(queue).withdraw()
+            except QueueNotFound:
+                logger.debug("queue %s does not exist any more", queue)
+            self._attention.take_ticket(queue)
 
     def _glance(self, now: int) -> None:
         """Look at the wake-up lists of the empty queues, while others have messages."""

@@ -6,7 +6,6 @@ import multiprocessing
 import os
 import random
 import signal
-import socket
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -36,6 +35,7 @@ from tests.chaos.workers import (
     sender,
     taker,
 )
+from tests.ports import free_port
 from tests.servers import Server
 from tests.waiting import PATIENCE, until
 
@@ -59,13 +59,6 @@ IMPATIENCE = 2
 
 def _play(part: Part) -> None:
     perform(part, ROLES)
-
-
-def free_port() -> int:
-    """Return a port of this machine that nobody listens at now."""
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class Stage:

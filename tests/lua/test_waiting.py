@@ -103,6 +103,16 @@ def test_a_consumer_that_leaves_messages_behind_wakes_the_next(lab: Lab) -> None
     assert lab.snapshot()["orders"]["wakeup"] == [""]
 
 
+def test_a_consumer_that_ends_its_wait_while_messages_are_ready_wakes_the_next(lab: Lab) -> None:
+    before = lab.seed(log=plain(place(-1)), waiters={"me": NOW + 5, "other": NOW + 5})
+
+    lab.run(receive(lab, Presence("me", 0, 60_000), 0))
+
+    assert lab.snapshot() == changed(
+        before, waiters={"me": None}, consumers={"me": NOW + 60_000}, wakeup=[""], meta={"due_at": NOW + 5_000}
+    )
+
+
 def test_a_consumer_that_leaves_no_message_behind_wakes_no_other(lab: Lab) -> None:
     lab.seed(log=plain(place(-2)), waiters={"other": NOW + 5})
 

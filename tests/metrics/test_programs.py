@@ -20,11 +20,11 @@ from tests.cli.processes import command, environment
 from tests.cli.test_errors import failed
 from tests.metrics.scrapes import fetch, parse, types_in, value
 from tests.metrics.test_queues import names_of
+from tests.ports import free_port
 from tests.servers import Server
 from tests.waiting import PATIENCE, until
 from tests.worker.conftest import spawn
 from tests.worker.processes import WorkerProcess
-from tests.worker.test_faults import free_port
 
 pytestmark = pytest.mark.once
 

@@ -19,9 +19,9 @@ import yaml
 from rqttl import Broker, Message
 from tests.metrics.test_deploy import ALERTS, targets
 from tests.metrics.test_programs import Start, spawn, start
+from tests.ports import free_port
 from tests.waiting import until
 from tests.worker.processes import WorkerProcess
-from tests.worker.test_faults import free_port
 
 __all__ = ["spawn", "start"]  # fixtures
 

@@ -10,8 +10,8 @@ import pytest
 from rqttl import Broker
 from spark_connectors.errors import DataLoss
 from spark_connectors.stream.offsets import Offset
-from tests.chaos.stage import free_port
 from tests.contract.clocked import Clocked
+from tests.ports import free_port
 from tests.servers import Server
 from tests.spark.following import Follow, again, letters, planners, rows
 from tests.spark.reading import loader

@@ -13,7 +13,7 @@ import redis
 
 from rqttl import Broker, Delivery, Message
 from spark_connectors.errors import DataLoss, InvalidOption, NotAuthenticated
-from tests.chaos.stage import free_port
+from tests.ports import free_port
 from tests.servers import Server
 from tests.spark.fleets import Query
 from tests.spark.letters import bury

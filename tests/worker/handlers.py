@@ -121,19 +121,19 @@ def settles(delivery: rqttl.Delivery) -> None:
 
 
 def holds_the_gil(delivery: rqttl.Delivery) -> None:
-    """Keep the GIL for about three leases of 1 s: matches of a regular expression."""
+    """Keep the GIL until the file `go` exists: matches of a regular expression."""
     note("begun", delivery.id, delivery.delivery_count)
-    size, began = 18, time.monotonic()
-    while time.monotonic() - began < 3.2:
+    size = 18
+    while not (HOME / "go").exists():
         re.match(r"(a+)+$", "a" * size + "b")
         size += 1
     note("done", delivery.id, delivery.delivery_count)
 
 
 async def blocks_the_loop(value: str) -> None:
-    """Block the event loop for three leases of 1 s."""
+    """Block the event loop until the file `go` exists."""
     note("begun", value)
-    time.sleep(3.2)  # the fault under test
+    wait_for("go")  # the fault under test
     note("done", value)
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from rqttl import Broker, Message, Queue, connect
+from tests.ports import free_port
 from tests.proc import is_running
 from tests.servers import Server
 from tests.waiting import until
@@ -22,6 +23,8 @@ from tests.worker.conftest import Spawn
 from tests.worker.kills import Campaign
 
 pytestmark = pytest.mark.slow
+
+ACKED = 'rqttl_worker_messages_total{{outcome="ack",queue="q"}} {}'
 
 
 def test_the_messages_of_a_killed_child_fail_with_a_reason_and_come_again_at_once(spawn: Spawn, broker: Broker) -> None:
@@ -74,7 +77,7 @@ def test_other_workers_get_the_messages_behind_a_slow_one(spawn: Spawn, queue: Q
     worker = spawn("q", "--processes", processes, call="slow_one")
 
     worker.until_journal("begun slow")
-    until(lambda: queue.stats().ready == 50)
+    until(lambda: (queue.stats().ready, queue.stats().leased) == (50, 1))
     assert [item.delivery_count for item in queue.receive_many(50, auto_ack=True)] == [1] * 50
     worker.open()
     until(lambda: queue.stats().acked >= 101)
@@ -106,11 +109,12 @@ def test_a_worker_goes_on_after_an_outage_and_repeats_no_finished_work(
         worker = spawn("q", "--processes", "2", "--prefetch", "1", "--delivery", "--health", f"127.0.0.1:{port}",
                        call="first_gated", url=server.url)  # fmt: skip
         worker.until_journal("begun", 2)
+        queue.update(lease="1h")  # of later claims
         until(lambda: answer(port, "readyz") == 200)
 
         server.kill()
         worker.open()
-        worker.until_journal("done", 2)
+        until(lambda: ACKED.format(2) in text(port, "metrics"))  # the worker knows what it has to ack
         until(lambda: answer(port, "readyz") == 503)
         assert answer(port, "livez") == 200
         server.start()
@@ -164,7 +168,9 @@ def test_systemd_hears_that_the_worker_is_ready_and_lives(
         monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "n"))
         monkeypatch.setenv("WATCHDOG_USEC", "200000")
         worker = spawn("q", "--processes", "1", call="plain")
-        states = [manager.recv(100) for _ in range(30)]
+        states = list[bytes]()
+        while b"READY=1" not in states or len(states) < 30:
+            states.append(manager.recv(100))
         worker.send(signal.SIGTERM)
         while b"STOPPING=1" not in states:
             states.append(manager.recv(100))
@@ -212,11 +218,10 @@ def test_kills_lose_nothing_and_repeat_only_running_work(
     assert report.handled >= report.sent > 0
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
+def text(port: int, path: str) -> str:
+    """The text of a path of the health server."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}", timeout=30) as reply:
+        return str(reply.read(), "utf-8")
 
 
 def answer(port: int, path: str) -> int:

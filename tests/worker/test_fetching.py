@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import threading
+import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import redis
 
 from rqttl import Broker, CommandEvent, Queue, QueueNotFound, Release, WaitEvent, Worker
+from rqttl.testing.clocked import ClockedBroker
 from rqttl.worker.attention import Attention
 from rqttl.worker.fetcher import Fetcher
 from rqttl.worker.source import Source
@@ -133,7 +138,44 @@ def test_the_last_ack_waits_for_no_further_message(
         until(lambda: queue.stats().acked == 1)
 
 
-def test_a_message_without_time_reaches_an_idle_worker_by_its_ticket(broker: Broker) -> None:
+@pytest.mark.parametrize("fault", ["its child is stopped", "it ends"])
+def test_a_worker_that_cannot_use_a_wakeup_leaves_it_to_the_next_consumer(
+    pool: ThreadPoolExecutor, broker: Broker, client: redis.Redis, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    """No reaper is there to wake the consumer again."""
+    for name in ("attention.PROOF", "attention.TURN"):
+        monkeypatch.setattr(f"rqttl.worker.{name}", 3_600_000)
+    monkeypatch.setattr("rqttl.worker.nursery.LOOK_FOR_STOPPED", 0.0)
+    queue, woken = broker.declare_queue("q", lease="1h"), Attention.woken
+
+    def wake(attention: Attention, name: str, element: bytes) -> None:
+        woken(attention, name, element)
+        if fault == "it ends":
+            worker.stop()
+
+    monkeypatch.setattr(Attention, "woken", wake)
+    worker = Worker(broker, "q", call="tests.worker.handlers:plain", processes=1)
+    with running(worker):
+        until(lambda: worker._nursery.ready == 1)
+        until(lambda: client.info("clients")["blocked_clients"] == 1)
+        other = pool.submit(queue.receive, wait="1h")
+        until(lambda: client.info("clients")["blocked_clients"] == 2)  # Redis serves the first one first
+        [pid] = worker._nursery.pids
+        if fault != "it ends":
+            os.kill(pid, signal.SIGSTOP)
+            until(lambda: worker._nursery.ready == 0)
+        queue.enqueue("x")
+
+        received = other.result(PATIENCE)
+        if fault != "it ends":
+            os.kill(pid, signal.SIGCONT)
+
+    assert received is not None
+    assert received.delivery_count == 1
+
+
+def test_a_message_without_time_reaches_an_idle_worker_by_its_ticket(client: redis.Redis) -> None:
+    broker = ClockedBroker(client)  # the ticket lasts, however slow the machine is
     broker.declare_queue("other")
     queue = broker.declare_queue("q")
     waiting, order = threading.Event(), list[str]()
@@ -203,10 +245,11 @@ def test_an_idle_worker_of_20_queues_makes_few_calls_on_2_connections(
     with broker, running(Worker(broker, [f"q{n}" for n in range(20)], call=print, processes=0)), server.client() as one:
         assert waiting.wait(PATIENCE)
         until(lambda: calls.count("BLPOP") >= 2)
-        before = len(calls)
+        began, before = time.monotonic(), len(calls)
         blocks = calls.count("BLPOP")
-        until(lambda: calls.count("BLPOP") >= blocks + 18)  # three minutes of 6 waits each
-        minute = (len(calls) - before) / 3
+        until(lambda: calls.count("BLPOP") >= blocks + 18 and time.monotonic() >= began + 3)  # minutes of 6 waits each
+        made = len(calls) - before
+        minute = made / (time.monotonic() - began)
         me = str(one.client_id())
         connections = [client["cmd"] for client in one.client_list() if client["id"] != me]
 
