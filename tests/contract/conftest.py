@@ -33,6 +33,12 @@ def clocked(client: redis.Redis) -> Iterator[Clocked]:
 
 
 @pytest.fixture
+def at_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No consumer that begins now takes a turn within the test unless a renewal is due: acks wait for a call."""
+    monkeypatch.setattr("rqttl.consuming.prefetch.LONGEST_REST", 3_600_000)
+
+
+@pytest.fixture
 def user(client: redis.Redis) -> Iterator[Callable[..., Broker]]:
     """`user(*rules)`: a broker as a user with these rules."""
     brokers: list[Broker] = []
