@@ -63,7 +63,8 @@ def on_alarm() -> Iterator[Callable[[Callable[[], None]], None]]:
 
     def arrange(action: Callable[[], None]) -> None:
         signal.signal(signal.SIGALRM, lambda *_: action())
-        signal.setitimer(signal.ITIMER_REAL, 0.05)
+        # again and again: one that comes just before a blocking call begins would wait for the end of that call
+        signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)
 
     yield arrange
     signal.setitimer(signal.ITIMER_REAL, 0)  # an alarm that comes later would end this process
