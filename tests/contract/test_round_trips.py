@@ -87,6 +87,7 @@ def test_policies_add_no_round_trip(client: redis.Redis, broker: Broker, policie
         broker.set_policy(f"p{i}", ("q", "a.#", "#")[i % 3], {"max_length": 1_000 + i})
     queue = broker.declare_queue("q")
     queue.enqueue_many([b"x"] * 10)
+    assert queue.receive()  # now the server knows all scripts
     before = calls(client)
 
     broker.declare_queue("q")
