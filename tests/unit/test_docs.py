@@ -226,6 +226,7 @@ def told(text: str) -> list[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)  # each line is a process of its own
 @pytest.mark.parametrize("document", [README, POLICIES])
 def test_a_tour_runs_and_prints_what_it_says(document: str, tmp_path: Path) -> None:
     script = tmp_path / "rqttl"

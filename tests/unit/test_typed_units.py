@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.unit.test_size import ROOT
+from tests.unit.test_wheel import made_once
 
+pytestmark = pytest.mark.timeout(600)  # mypy begins without a cache
 PROLOGUE = """
 from datetime import datetime, timedelta, timezone
 
@@ -48,18 +50,22 @@ WRONG = [
 @pytest.fixture(scope="module")
 def refused(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     """For `right` and `wrong`, the calls that mypy refuses."""
-    folder = tmp_path_factory.mktemp("programs")
     written = {name: (PROLOGUE + "\n".join(calls)).split("\n") for name, calls in (("right", RIGHT), ("wrong", WRONG))}
-    for name, lines in written.items():
-        (folder / f"{name}.py").write_text("\n".join(lines), encoding="utf-8")
-    done = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--python-version=3.10",
-         "--cache-dir", str(ROOT / ".mypy_cache"), str(folder / "right.py"), str(folder / "wrong.py")],
-        capture_output=True, text=True, check=False, cwd=ROOT,
-    )  # fmt: skip
-    assert done.stderr == ""
+
+    def make(folder: Path) -> None:
+        for name, lines in written.items():
+            (folder / f"{name}.py").write_text("\n".join(lines), encoding="utf-8")
+        done = subprocess.run(
+            [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--python-version=3.10",
+             "--cache-dir", str(ROOT / ".mypy_cache" / "units"), str(folder / "right.py"), str(folder / "wrong.py")],
+            capture_output=True, text=True, check=False, cwd=ROOT,
+        )  # fmt: skip
+        assert done.stderr == ""
+        (folder / "said").write_text(done.stdout, encoding="utf-8")
+
+    folder = made_once(tmp_path_factory, "units", make)
     found: dict[str, list[str]] = {name: [] for name in written}
-    for line in done.stdout.splitlines():
+    for line in (folder / "said").read_text(encoding="utf-8").splitlines():
         place, _, said = line.partition(": error: ")
         if said:
             path, number = place.split(":")[:2]
