@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.unit.test_size import ROOT
-from tests.unit.test_wheel import made_once
+from tests.unit.checked import said_of
 
 pytestmark = pytest.mark.timeout(600)  # mypy begins without a cache
 PROLOGUE = """
@@ -51,25 +48,13 @@ WRONG = [
 def refused(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     """For `right` and `wrong`, the calls that mypy refuses."""
     written = {name: (PROLOGUE + "\n".join(calls)).split("\n") for name, calls in (("right", RIGHT), ("wrong", WRONG))}
-
-    def make(folder: Path) -> None:
-        for name, lines in written.items():
-            (folder / f"{name}.py").write_text("\n".join(lines), encoding="utf-8")
-        done = subprocess.run(
-            [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--python-version=3.10",
-             "--cache-dir", str(ROOT / ".mypy_cache" / "units"), str(folder / "right.py"), str(folder / "wrong.py")],
-            capture_output=True, text=True, check=False, cwd=ROOT,
-        )  # fmt: skip
-        assert done.stderr == ""
-        (folder / "said").write_text(done.stdout, encoding="utf-8")
-
-    folder = made_once(tmp_path_factory, "units", make)
+    said = said_of({f"{name}.py": "\n".join(lines) for name, lines in written.items()}, tmp_path_factory, "units")
     found: dict[str, list[str]] = {name: [] for name in written}
-    for line in (folder / "said").read_text(encoding="utf-8").splitlines():
-        place, _, said = line.partition(": error: ")
-        if said:
+    for line in said.splitlines():
+        place, _, error = line.partition(": error: ")
+        if error:
             path, number = place.split(":")[:2]
-            assert "incompatible type" in said, line
+            assert "incompatible type" in error, line
             found[Path(path).stem].append(written[Path(path).stem][int(number) - 1])
     return found
 
