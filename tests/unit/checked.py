@@ -1,4 +1,4 @@
-"""What a strict type checker says of programs, for the oldest Python."""
+"""A strict type checker, run on programs, for the oldest Python."""
 
 from __future__ import annotations
 
