@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import time
@@ -119,7 +120,8 @@ class Places:
     def __init__(self, pool: ConnectionPool) -> None:
         self.limit = int(pool.max_connections)
         # callers of a blocking pool queue for a connection, so threads that wait queue for a place
-        self._patience: float | None = pool.timeout if isinstance(pool, BlockingConnectionPool) else 0.0
+        timeout = pool.timeout if isinstance(pool, BlockingConnectionPool) else 0.0
+        self._patience: float = math.inf if timeout is None else timeout
         self._process = 0
         self._lock = threading.Lock()
         self._taken: WeakSet[Place] = WeakSet()
@@ -132,7 +134,8 @@ class Places:
     def take(self, seconds: float, ended: Callable[[], bool]) -> Place | Literal[False] | None:
         """Take a place. A blocking pool lets the thread wait for one, up to `seconds`.
 
-        Returns `None` when the time is over or `ended()` is true, and False when the time-out of the pool is over.
+        Returns `None` when the time is over or `ended()` is true, and False when the time-out of the pool is over. If
+        both times are over, the shorter one decides.
         """
         place = Place()
         if self.limit >= UNLIMITED:
@@ -142,9 +145,9 @@ class Places:
         started = time.monotonic()
         while not self._admit(place):
             waited = time.monotonic() - started
-            if self._patience is not None and waited >= self._patience:
-                return False
-            if waited >= seconds or ended():
+            if waited >= min(seconds, self._patience):
+                return None if seconds < self._patience else False
+            if ended():
                 return None
             time.sleep(_PAUSE)
         return place

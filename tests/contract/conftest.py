@@ -33,6 +33,12 @@ def clocked(client: redis.Redis) -> Iterator[Clocked]:
 
 
 @pytest.fixture
+def at_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No consumer that begins now takes a turn within the test unless a renewal is due: acks wait for a call."""
+    monkeypatch.setattr("rqttl.consuming.prefetch.LONGEST_REST", 3_600_000)
+
+
+@pytest.fixture
 def user(client: redis.Redis) -> Iterator[Callable[..., Broker]]:
     """`user(*rules)`: a broker as a user with these rules."""
     brokers: list[Broker] = []
@@ -57,7 +63,8 @@ def on_alarm() -> Iterator[Callable[[Callable[[], None]], None]]:
 
     def arrange(action: Callable[[], None]) -> None:
         signal.signal(signal.SIGALRM, lambda *_: action())
-        signal.setitimer(signal.ITIMER_REAL, 0.05)
+        # again and again: one that comes just before a blocking call begins would wait for the end of that call
+        signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)
 
     yield arrange
     signal.setitimer(signal.ITIMER_REAL, 0)  # an alarm that comes later would end this process

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 from rqttl import Broker, Delivery, RenewalEvent
+from tests.contract.clocked import START, Clocked, at
 from tests.waiting import PATIENCE
 
 
@@ -18,6 +19,13 @@ class Renewals:
     def wait(self, count: int) -> None:
         for _ in range(count):
             assert self._renewed.acquire(timeout=PATIENCE)
+
+    def outlast(self, clocked: Clocked, delivery: Delivery, lease: int, times: int = 4) -> None:
+        """Let half of a lease of so many ms pass, so many times. Each time the renewer renews it, in real time."""
+        for _ in range(times):
+            clocked.advance(lease // 2)
+            while delivery.leased_until != at(clocked.now - START + lease):
+                self.wait(1)
 
 
 def fail(_: Delivery) -> None:

@@ -30,6 +30,7 @@ from rqttl.testing.async_fake import AsyncClockedDriver
 from rqttl.testing.clock import Clock
 from rqttl.testing.clocked import ClockedDriver
 from rqttl.units import Instant
+from tests.waiting import PATIENCE
 
 #: The thread that made the call which a task carries out.
 _caller: ContextVar[int] = ContextVar("caller")
@@ -164,9 +165,10 @@ class _Stop:
 
 
 def _async_client(client: redis.Redis) -> redis.asyncio.Redis:
-    """An asyncio client of the same server."""
+    """An asyncio client of the same server. It waits for replies as long as a test waits."""
     settings = client.connection_pool.connection_kwargs
-    return redis.asyncio.Redis(unix_socket_path=settings.get("path"), db=settings.get("db", 0))
+    path, db = settings.get("path"), settings.get("db", 0)
+    return redis.asyncio.Redis(unix_socket_path=path, db=db, socket_timeout=PATIENCE)
 
 
 class PortalBroker(Face):

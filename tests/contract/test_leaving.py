@@ -93,10 +93,11 @@ def test_settling_too_late_after_the_consumer_ended_is_an_error(clocked: Clocked
     assert one(queue).delivery_count == 2
 
 
-def test_a_pool_inside_the_consumer_finishes_its_work_under_leases(broker: Broker, queue: Queue) -> None:
+def test_a_pool_inside_the_consumer_finishes_its_work_under_leases(clocked: Clocked) -> None:
     """The order that the documentation gives: the pool's exit waits for handlers while the consumer still renews."""
+    queue = clocked.declare_queue("q")
     queue.enqueue_many([b"1", b"2", b"3", b"4", b"5"])
-    renewals = Renewals(broker)
+    renewals = Renewals(clocked)
     started = threading.Barrier(3)
     lock = threading.Lock()
 
@@ -104,7 +105,7 @@ def test_a_pool_inside_the_consumer_finishes_its_work_under_leases(broker: Broke
         with delivery:
             started.wait(PATIENCE)
             with lock:
-                renewals.wait(4)
+                renewals.outlast(clocked, delivery, 600)
 
     with queue.consume(prefetch=2, lease="600ms") as deliveries, ThreadPoolExecutor(2) as inner:
         for delivery in deliveries:
@@ -151,8 +152,9 @@ def test_a_failure_at_the_end_does_not_hide_the_exception_that_leaves_the_block(
 
     def loop() -> None:
         with queue.consume() as deliveries:
-            next(deliveries).ack()
+            delivery = next(deliveries)
             monkeypatch.setattr(deliveries._turns, "report", fail)
+            delivery.ack()
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
@@ -162,19 +164,20 @@ def test_a_failure_at_the_end_does_not_hide_the_exception_that_leaves_the_block(
 
 
 def test_a_listener_that_fails_does_not_end_the_keeper_of_leases(
-    broker: Broker, queue: Queue, caplog: pytest.LogCaptureFixture
+    clocked: Clocked, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.ERROR)
+    queue = clocked.declare_queue("q")
     queue.enqueue(b"x")
-    renewals = Renewals(broker)
+    renewals = Renewals(clocked)
 
     def fail(_: RenewalEvent) -> None:
         raise RuntimeError("a listener")
 
-    broker.events.subscribe(fail, RenewalEvent)
+    clocked.events.subscribe(fail, RenewalEvent)
     with queue.consume(lease="300ms") as deliveries:
         delivery = next(deliveries)
-        renewals.wait(4)
+        renewals.outlast(clocked, delivery, 300)
         assert queue.receive() is None
         delivery.ack()
 

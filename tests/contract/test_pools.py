@@ -18,8 +18,13 @@ from tests.servers import Server
 from tests.waiting import PATIENCE
 
 
+def client_of(redis_url: str, **options: Any) -> redis.Redis:
+    """A client that waits for replies as long as a test waits."""
+    return redis.Redis.from_url(redis_url, socket_timeout=PATIENCE, **options)
+
+
 def test_a_pool_of_one_connection_is_enough(redis_url: str) -> None:
-    with redis.Redis.from_url(redis_url, max_connections=1) as client, Broker(client) as broker:
+    with client_of(redis_url, max_connections=1) as client, Broker(client) as broker:
         queue = broker.declare_queue("q", dead_letter="d")
         queue.enqueue_many([b"x"] * 1_000)
         scripts: list[str] = []
@@ -68,7 +73,7 @@ def broker_of(threads: ThreadPoolExecutor) -> Iterator[Callable[..., Broker]]:
 def test_a_wait_without_a_free_connection_in_a_small_pool_ends_with_the_limit_of_the_pool(
     redis_url: str, threads: ThreadPoolExecutor, broker_of: Callable[..., Broker]
 ) -> None:
-    with redis.Redis.from_url(redis_url, max_connections=3) as client:
+    with client_of(redis_url, max_connections=3) as client:
         broker = broker_of(client)
         queue = broker.declare_queue("q")
         waiters = Waiters(broker, threads)
@@ -86,7 +91,7 @@ def test_a_wait_without_a_free_connection_in_a_small_pool_ends_with_the_limit_of
 def test_a_message_that_came_while_a_wait_found_no_connection_is_received(
     redis_url: str, client: redis.Redis, threads: ThreadPoolExecutor, broker_of: Callable[..., Broker]
 ) -> None:
-    with redis.Redis.from_url(redis_url, max_connections=2) as small:
+    with client_of(redis_url, max_connections=2) as small:
         broker = broker_of(small)
         queue, other = broker.declare_queue("q"), broker.declare_queue("other")
         waiting = Waiters(broker, threads).start(other)
@@ -103,7 +108,7 @@ def test_a_message_that_came_while_a_wait_found_no_connection_is_received(
 def test_brokers_that_share_a_pool_share_its_places(
     redis_url: str, threads: ThreadPoolExecutor, broker_of: Callable[..., Broker]
 ) -> None:
-    with redis.Redis.from_url(redis_url, max_connections=2) as client:
+    with client_of(redis_url, max_connections=2) as client:
         broker = broker_of(client)
         queue = broker.declare_queue("q")
         waiting = Waiters(broker, threads).start(queue)
@@ -118,8 +123,8 @@ def test_brokers_that_share_a_pool_share_its_places(
 def test_in_a_pool_that_blocks_a_wait_takes_the_place_that_becomes_free(
     redis_url: str, client: redis.Redis, threads: ThreadPoolExecutor, broker_of: Callable[..., Broker]
 ) -> None:
-    blocking = redis.BlockingConnectionPool.from_url(redis_url, max_connections=2, timeout=None)
-    with redis.Redis(connection_pool=blocking) as small:
+    options: dict[str, Any] = {"max_connections": 2, "timeout": None, "socket_timeout": PATIENCE}
+    with redis.Redis(connection_pool=redis.BlockingConnectionPool.from_url(redis_url, **options)) as small:
         broker = broker_of(small)
         queue, other = broker.declare_queue("q"), broker.declare_queue("other")
         waiters = Waiters(broker, threads)
@@ -139,8 +144,8 @@ def test_in_a_pool_that_blocks_a_wait_takes_the_place_that_becomes_free(
 def test_in_a_pool_that_blocks_a_wait_fails_after_its_time_out(
     redis_url: str, threads: ThreadPoolExecutor, broker_of: Callable[..., Broker]
 ) -> None:
-    blocking = redis.BlockingConnectionPool.from_url(redis_url, max_connections=2, timeout=0.1)
-    with redis.Redis(connection_pool=blocking) as client:
+    options: dict[str, Any] = {"max_connections": 2, "timeout": 0.1, "socket_timeout": PATIENCE}
+    with redis.Redis(connection_pool=redis.BlockingConnectionPool.from_url(redis_url, **options)) as client:
         broker = broker_of(client)
         queue = broker.declare_queue("q")
         waiting = Waiters(broker, threads).start(queue)
@@ -161,7 +166,12 @@ def test_a_command_that_gets_no_connection_tells_the_limit(
     monkeypatch.setattr(pools, "PATIENCE", 0.05)
     monkeypatch.setattr(retry, "PAUSES", (0.001,))
     kinds = {False: redis.ConnectionPool, True: redis.BlockingConnectionPool}
-    small = kinds[blocks].from_url(redis_url, max_connections=1, **({"timeout": 0.05} if blocks else {}))
+    options: dict[str, Any] = {
+        "max_connections": 1,
+        "socket_timeout": PATIENCE,
+        **({"timeout": 0.05} if blocks else {}),
+    }
+    small = kinds[blocks].from_url(redis_url, **options)
     with redis.Redis(connection_pool=small) as client:
         broker = broker_of(client)
         queue = broker.declare_queue("q")
@@ -178,7 +188,7 @@ def test_a_command_that_gets_no_connection_tells_the_limit(
 def test_a_command_waits_for_a_connection_that_another_thread_has(
     redis_url: str, threads: ThreadPoolExecutor, broker_of: Callable[..., Broker]
 ) -> None:
-    with redis.Redis.from_url(redis_url, max_connections=2) as client:
+    with client_of(redis_url, max_connections=2) as client:
         broker = broker_of(client)
         queue = broker.declare_queue("q")
         held = [client.connection_pool.get_connection() for _ in range(2 - len(driver_of(broker).store.connections))]
@@ -189,10 +199,16 @@ def test_a_command_waits_for_a_connection_that_another_thread_has(
         assert len({one.result(timeout=PATIENCE).id for one in sent}) == 4
 
 
-def test_a_wait_is_not_cut_to_the_time_out_of_the_client(
-    redis_url: str, threads: ThreadPoolExecutor, broker_of: Callable[..., Broker]
-) -> None:
-    with redis.Redis.from_url(redis_url, socket_timeout=0.05) as client:
+def test_a_wait_is_not_cut_to_the_time_out_of_the_client(redis_url: str, broker_of: Callable[..., Broker]) -> None:
+    connected: list[Any] = []
+
+    def connect(connection: Any) -> None:
+        connection._sock.settimeout(PATIENCE)  # a connection without a handshake would end the wait early
+        connection.on_connect()
+        connection._sock.settimeout(0.05)
+        connected.append(connection)
+
+    with redis.Redis.from_url(redis_url, socket_timeout=0.05, redis_connect_func=connect) as client:
         broker = broker_of(client)
         queue = broker.declare_queue("q")
         waits: list[WaitEvent] = []
@@ -201,6 +217,4 @@ def test_a_wait_is_not_cut_to_the_time_out_of_the_client(
         assert queue.receive(wait="500ms") is None
 
         assert waits == [WaitEvent("q")]
-        connection = client.connection_pool.get_connection()
-        assert connection._sock.gettimeout() == 0.05
-        client.connection_pool.release(connection)
+        assert {one._sock.gettimeout() for one in connected if one._sock is not None} == {0.05}

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-from datetime import timedelta
 
 import pytest
 import redis
 
-from rqttl import Broker, CommandEvent, LeaseLost, QueueNotFound, RenewalEvent
+from rqttl import Broker, CommandEvent, LeaseLost, QueueNotFound
 from tests.contract.clocked import Clocked, at, ms
+from tests.contract.handling import Renewals
 
 LIFE = 10_000
 
@@ -53,10 +53,10 @@ def test_leases_of_one_length_are_renewed_although_one_of_another_was_lost(clock
     assert held[1].leased_until == at(3_601_000)
 
 
-def test_a_lease_that_gets_shorter_while_a_consumer_runs_sets_the_rhythm_of_its_renewals(broker: Broker) -> None:
-    queue = broker.declare_queue("q", lease="1h", max_deliveries=1)
-    renewals = threading.Semaphore(0)
-    broker.events.subscribe(lambda event: renewals.release(), RenewalEvent)
+@pytest.mark.usefixtures("at_rest")
+def test_a_lease_that_gets_shorter_while_a_consumer_runs_sets_the_rhythm_of_its_renewals(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q", lease="1h", max_deliveries=1)
+    renewals = Renewals(clocked)
 
     with queue.consume(prefetch=3) as deliveries:
         queue.enqueue(b"long")
@@ -64,27 +64,23 @@ def test_a_lease_that_gets_shorter_while_a_consumer_runs_sets_the_rhythm_of_its_
         queue.update(lease="300ms")
         queue.enqueue(b"short")
         after = next(deliveries)
-        for _ in range(5):
-            assert renewals.acquire(timeout=60)
+        renewals.outlast(clocked, after, 300)
         before.ack()
         after.ack()
 
     assert (deliveries.lost, queue.stats().acked) == ([], 2)
 
 
-def test_a_consumer_goes_on_renewing_for_as_long_as_a_user_has_renewed(broker: Broker) -> None:
-    queue = broker.declare_queue("q", lease="1h", max_deliveries=1)
+@pytest.mark.usefixtures("at_rest")
+def test_a_consumer_goes_on_renewing_for_as_long_as_a_user_has_renewed(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q", lease="1h", max_deliveries=1)
     queue.enqueue(b"x")
-    renewals = threading.Semaphore(0)
-    broker.events.subscribe(lambda event: renewals.release(), RenewalEvent)
+    renewals = Renewals(clocked)
 
     with queue.consume(prefetch=1) as deliveries:
         delivery = next(deliveries)
         delivery.renew("600ms")
-        for _ in range(3):
-            assert renewals.acquire(timeout=60)
-        assert delivery.leased_until is not None
-        assert delivery.leased_until < broker.server_time() + timedelta(minutes=1)
+        renewals.outlast(clocked, delivery, 600)
         delivery.ack()
 
     assert (deliveries.lost, queue.stats().acked) == ([], 1)

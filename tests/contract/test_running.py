@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from rqttl import Broker, Delivery, Queue, RunCounts
+from rqttl import Delivery, Queue, RunCounts
 from rqttl.runner import Runner
 from rqttl.store.driver import driver_of
 from tests.contract.clocked import Clocked, at
@@ -69,14 +69,15 @@ def test_no_more_messages_are_begun_than_there_are_threads(queue: Queue, pool: T
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_slow_handlers_keep_their_leases(broker: Broker, queue: Queue, threads: int) -> None:
+def test_slow_handlers_keep_their_leases(clocked: Clocked, threads: int) -> None:
+    queue = clocked.declare_queue("q")
     queue.enqueue_many([b"x"] * threads)
-    renewals = Renewals(broker)
+    renewals = Renewals(clocked)
     turn = threading.Lock()
 
-    def handle(_: Delivery) -> None:
+    def handle(delivery: Delivery) -> None:
         with turn:
-            renewals.wait(4)
+            renewals.outlast(clocked, delivery, 600)
 
     assert queue.run(handle, threads, lease="600ms", wait="0s") == RunCounts(threads, 0, 0)
     assert queue.stats().redelivered == 0

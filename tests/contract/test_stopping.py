@@ -16,16 +16,16 @@ from tests.contract.test_waking import LONG, Waiters, blocked
 from tests.waiting import PATIENCE, until
 
 
-def test_leases_are_renewed_after_stop_until_the_handler_is_done(broker: Broker, queue: Queue) -> None:
-    """Leases are renewed at a third of their time, so four renewals take longer than a lease."""
+def test_leases_are_renewed_after_stop_until_the_handler_is_done(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q")
     queue.enqueue(b"x")
-    renewals = Renewals(broker)
+    renewals = Renewals(clocked)
 
     with queue.consume(lease="600ms") as deliveries:
         for delivery in deliveries:
             with delivery:
                 deliveries.stop()
-                renewals.wait(4)
+                renewals.outlast(clocked, delivery, 600)
                 assert queue.receive() is None
 
     stats = queue.stats()

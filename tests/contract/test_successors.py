@@ -56,8 +56,9 @@ def test_nor_does_it_fit_a_successor_that_a_dead_letter_made(clocked: Clocked, s
     new.ack()
 
 
+@pytest.mark.usefixtures("at_rest")
 def test_acks_that_a_consumer_sends_with_a_fetch_do_not_fit_either(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q")
+    queue = clocked.declare_queue("q", lease="1h")
     queue.enqueue(b"old")
     with queue.consume(wait=0) as deliveries:
         next(deliveries).ack()

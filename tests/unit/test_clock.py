@@ -24,9 +24,8 @@ from rqttl.runtime.timing import RealTiming
 from tests.unit.test_flows import OK, received
 from tests.unit.test_performing import Canned
 from tests.unit.test_prefetch import delivery
+from tests.waiting import PATIENCE
 
-#: Seconds.
-PATIENCE = 20.0
 CLOCKS = {"time", "datetime"}
 CONSUMING = sorted((Path(rqttl.__file__).parent / "consuming").glob("*.py"))
 

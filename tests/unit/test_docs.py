@@ -35,9 +35,8 @@ from tests.unit.test_size import ROOT, lua_files
 
 README, ARCHITECTURE, PROTOCOL, COMMANDS = "README.md", "ARCHITECTURE.md", "lua/README.md", "rqttl/cli/README.md"
 TESTING, DEPLOY, SPARK = "rqttl/testing/README.md", "deploy/README.md", "spark_connectors/README.md"
-ASYNCIO = "rqttl/aio/README.md"
+ASYNCIO, TELEMETRY = "rqttl/aio/README.md", "rqttl/telemetry/README.md"
 POLICIES, METRICS = "rqttl/policies/README.md", "rqttl/metrics/README.md"
-TELEMETRY = "rqttl/telemetry/README.md"
 OPTION_TYPES = "rqttl/option_types.py"
 OTHERS = ("CONTRIBUTING.md", "CHANGELOG.md", "tests/bench/README.md", "tests/chaos/README.md",
           "rqttl/worker/README.md", "spark_connectors/SERVERS.md")  # fmt: skip
@@ -226,6 +225,7 @@ def told(text: str) -> list[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)  # each line is a process of its own
 @pytest.mark.parametrize("document", [README, POLICIES])
 def test_a_tour_runs_and_prints_what_it_says(document: str, tmp_path: Path) -> None:
     script = tmp_path / "rqttl"

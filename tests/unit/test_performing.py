@@ -78,7 +78,8 @@ def test_a_settle_on_a_driver_without_redis_tells_lost_leases() -> None:
     assert delivery.settled == "lease lost"
 
 
-def test_a_consumer_works_on_a_driver_without_redis() -> None:
+def test_a_consumer_works_on_a_driver_without_redis(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rqttl.consuming.prefetch.LONGEST_REST", 3_600_000)  # no turn of the renewer takes an answer
     answers = [received(PLACE, b"", b"x"), received(), received()]
     driver = Canned(receive=answers)
 

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.unit.test_size import ROOT
+from tests.unit.checked import said_of
 
+pytestmark = pytest.mark.timeout(600)  # mypy begins without a cache
 PROLOGUE = """
 from datetime import datetime, timedelta, timezone
 
@@ -48,22 +47,14 @@ WRONG = [
 @pytest.fixture(scope="module")
 def refused(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     """For `right` and `wrong`, the calls that mypy refuses."""
-    folder = tmp_path_factory.mktemp("programs")
     written = {name: (PROLOGUE + "\n".join(calls)).split("\n") for name, calls in (("right", RIGHT), ("wrong", WRONG))}
-    for name, lines in written.items():
-        (folder / f"{name}.py").write_text("\n".join(lines), encoding="utf-8")
-    done = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", "--config-file=", "--python-version=3.10",
-         "--cache-dir", str(ROOT / ".mypy_cache"), str(folder / "right.py"), str(folder / "wrong.py")],
-        capture_output=True, text=True, check=False, cwd=ROOT,
-    )  # fmt: skip
-    assert done.stderr == ""
+    said = said_of({f"{name}.py": "\n".join(lines) for name, lines in written.items()}, tmp_path_factory, "units")
     found: dict[str, list[str]] = {name: [] for name in written}
-    for line in done.stdout.splitlines():
-        place, _, said = line.partition(": error: ")
-        if said:
+    for line in said.splitlines():
+        place, _, error = line.partition(": error: ")
+        if error:
             path, number = place.split(":")[:2]
-            assert "incompatible type" in said, line
+            assert "incompatible type" in error, line
             found[Path(path).stem].append(written[Path(path).stem][int(number) - 1])
     return found
 

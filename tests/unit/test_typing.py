@@ -5,7 +5,6 @@ All snippets go through one run of `mypy --strict`, for the oldest Python.
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
 import sys
@@ -17,9 +16,10 @@ import pytest
 
 from rqttl.option_types import OptionArguments
 from rqttl.options import OPTIONS
+from tests.unit.checked import said_of
 from tests.unit.test_docs import ASYNCIO, README, SPARK, TESTING, blocks
-from tests.unit.test_size import ROOT
 
+pytestmark = pytest.mark.timeout(600)  # mypy begins without a cache
 PROLOGUE = """
 from datetime import timedelta
 
@@ -81,23 +81,12 @@ def programs() -> dict[str, str]:
 @pytest.fixture(scope="module")
 def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[int, str]]:
     """The errors of mypy: for each program the line, and the text."""
-    folder = tmp_path_factory.mktemp("programs")
     written = programs()
-    for name, text in written.items():
-        (folder / name).write_text(text, encoding="utf-8")
-    done = subprocess.run(
-        [
-            sys.executable, "-m", "mypy", "--strict", "--no-error-summary", "--hide-error-context", "--config-file=",
-            "--python-version=3.10", f"--cache-dir={ROOT / '.mypy_cache' / 'programs'}", "--scripts-are-modules",
-            *[str(folder / name) for name in written],
-        ],
-        cwd=folder, env={**os.environ, "MYPYPATH": str(ROOT)}, capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode in (0, 1), done.stderr
+    said = said_of(written, tmp_path_factory, "programs")
     errors: dict[str, dict[int, str]] = defaultdict(dict)
-    for path, line, text in re.findall(r"^(.+?\.py):(\d+): error: (.*)$", done.stdout, re.MULTILINE):
+    for path, line, text in re.findall(r"^(.+?\.py):(\d+): error: (.*)$", said, re.MULTILINE):
         errors[Path(path).name].setdefault(int(line), text)
-    assert set(errors) <= set(written), done.stdout
+    assert set(errors) <= set(written), said
     return errors
 
 
