@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -54,6 +55,16 @@ def fleet_of(start_server: Callable[..., Server], *names: str) -> Iterator[Fleet
         yield fleet
     finally:
         fleet.close()
+
+
+@contextmanager
+def own_port() -> Iterator[int]:
+    """A port of this machine that nobody else gets before a Redis server of the test listens at it."""
+    with socket.socket() as held:
+        # Redis sets the same option: so it can bind too, as long as nobody listens
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.bind(("127.0.0.1", 0))
+        yield held.getsockname()[1]
 
 
 #: The names of the servers of `fleet_of_three`.

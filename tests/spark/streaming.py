@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-#: The longest that a query of a test may take.
-PATIENCE = 120
+#: The longest that a query of a test may take. The test itself has 600 s.
+PATIENCE = 500
 
 
 def finish(query: StreamingQuery) -> None:

@@ -10,9 +10,9 @@ import pytest
 from rqttl import Broker
 from spark_connectors.errors import DataLoss
 from spark_connectors.stream.offsets import Offset
-from tests.chaos.stage import free_port
 from tests.contract.clocked import Clocked
 from tests.servers import Server
+from tests.spark.fleets import own_port
 from tests.spark.following import Follow, again, letters, planners, rows
 from tests.spark.reading import loader
 from tests.waiting import until
@@ -198,8 +198,8 @@ def test_a_batch_of_a_server_with_an_older_state_fails(start_server: Callable[..
 def test_new_letters_below_the_mark_are_read_after_a_failover_to_a_replica_that_lagged(
     start_server: Callable[..., Server],
 ) -> None:
-    port = free_port()
-    primary, replica = start_server(port=port, bind="127.0.0.1"), start_server()
+    with own_port() as port:
+        primary, replica = start_server(port=port, bind="127.0.0.1"), start_server()
     with primary.client() as client, replica.client() as copy:
         before = Clocked(client)
         letters(before.declare_queue("a"), 5)

@@ -13,9 +13,8 @@ import redis
 
 from rqttl import Broker, Delivery, Message
 from spark_connectors.errors import DataLoss, InvalidOption, NotAuthenticated
-from tests.chaos.stage import free_port
 from tests.servers import Server
-from tests.spark.fleets import Query
+from tests.spark.fleets import Query, own_port
 from tests.spark.letters import bury
 from tests.spark.reading import Job, loader
 from tests.waiting import until
@@ -57,9 +56,10 @@ class Pair:
 
 
 @pytest.fixture
-def pair(start_server: Callable[..., Server]) -> Iterator[Pair]:
-    port = free_port()
-    primary = start_server(port=port, bind="127.0.0.1", repl_diskless_sync_delay=0)
+def pair(start_server: Callable[..., Server], monkeypatch: pytest.MonkeyPatch) -> Iterator[Pair]:
+    monkeypatch.setattr("spark_connectors.options.options._REPLICA_TIMEOUT", 60_000)
+    with own_port() as port:
+        primary = start_server(port=port, bind="127.0.0.1", repl_diskless_sync_delay=0)
     replica = start_server()
     with primary.client() as client, replica.client() as copy, Broker(client) as broker:
         copy.replicaof("127.0.0.1", port)
@@ -132,8 +132,8 @@ def test_letters_that_left_before_the_plan_do_not_come_from_a_replica_that_lags(
 
 def test_the_number_of_messages_that_have_left_a_queue_never_falls(client: redis.Redis, broker: Broker) -> None:
     chance = random.Random(11)
-    queue = broker.declare_queue("q", dead_letter="q/dead", max_deliveries=2, max_length=60)
-    letters = broker.declare_queue("q/dead")
+    queue = broker.declare_queue("q", dead_letter="q/dead", max_deliveries=2, max_length=60, lease="1h")
+    letters = broker.declare_queue("q/dead", lease="1h")
     held, removed = list[Delivery](), {"q": 0, "q/dead": 0}
 
     def taken(count: int) -> list[Delivery]:
