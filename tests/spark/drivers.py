@@ -9,11 +9,11 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.spark.jvm import end_of, settings
+from tests.spark.jvm import STARTED_TOO_LATE, end_of, settings
 from tests.waiting import until
 
 #: The longest that anything of a driver may take.
-PATIENCE = 240
+PATIENCE = 500
 
 
 class Drivers:
@@ -44,12 +44,14 @@ class Drivers:
         return self._started[-1]
 
     def wait_until(self, seen: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
-        """Ask again and again, as long as the driver runs."""
+        """Ask again and again, as long as the driver runs and Spark has not given up one of its queries."""
 
         def is_there() -> bool:
             if seen():
                 return True
-            assert process.poll() is None, f"the driver ended too early:\n{self._errors()}"
+            runs, errors = process.poll() is None, self._errors()
+            assert runs, f"the driver ended too early:\n{errors}"
+            assert STARTED_TOO_LATE not in errors, errors
             return False
 
         until(is_there, PATIENCE)

@@ -14,8 +14,10 @@ from tests.spark.jvm import STARTED_TOO_LATE, Done
 LINE = f"1 ERROR Executor: org.apache.spark.SparkException: {STARTED_TOO_LATE}."
 #: Fails as a driver does: what Spark said comes first, then much else, then the error of Python.
 PROGRAM = f"""
-import sys
+import sys, threading
 print({LINE!r}, *["1 ERROR TaskSetManager: Task 0 failed"] * 200, sep="\\n", file=sys.stderr)
+if "stay" in sys.argv:
+    threading.Event().wait()
 raise SystemExit("the query failed")
 """
 
@@ -40,3 +42,8 @@ def test_the_end_of_a_program_tells_it_from_the_logs() -> None:
 def test_the_failure_of_a_driver_tells_it(wait: Callable[[Drivers], None], drivers: Drivers) -> None:
     with pytest.raises(AssertionError, match=rf"(?s)the query failed.*{re.escape(STARTED_TOO_LATE)}"):
         wait(drivers)
+
+
+def test_a_driver_that_stays_after_that_is_not_waited_for(drivers: Drivers) -> None:
+    with pytest.raises(AssertionError, match=STARTED_TOO_LATE):
+        drivers.wait_until(lambda: False, drivers.start("stay"))
