@@ -19,14 +19,12 @@ from spark_connectors.java import java_problem
 from tests.contract.clocked import Clocked
 from tests.servers import Server
 from tests.spark.fleets import DURABLE, THREE, Fleet, fleet_of
-from tests.spark.jvm import Submitter, settings
+from tests.spark.jvm import STARTED_TOO_LATE, Submitter, settings
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 HERE = Path(__file__).parent
-#: Spark gives a Python process 10 s to start, and has no setting for it. A busy machine takes longer.
-STARTED_TOO_LATE = "Python worker failed to connect back"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -12,6 +12,9 @@ from pathlib import Path
 #: Two workers of one core and 1 GiB, each a JVM of its own: what is shipped to executors, and what is not, shows.
 CLUSTER = "local-cluster[2,1,1024]"
 
+#: Spark gives a Python process 10 s to start, and has no setting for it. A busy machine takes longer. Then Spark says:
+STARTED_TOO_LATE = "Python worker failed to connect back"
+
 #: A JVM of a test lives for seconds: what its second compiler and its parallel collectors cost, it does not earn back.
 BRIEF = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
@@ -36,6 +39,15 @@ def settings(folder: Path, *, level: str = "ERROR") -> dict[str, str]:
     return {**python, "SPARK_CONF_DIR": str(folder), "SPARK_LOCAL_IP": "127.0.0.1"}
 
 
+def end_of(printed: str, log: str) -> str:
+    """Return the end of what a program printed, for a failing test: without the stack of the JVM.
+
+    Lines of its log follow that say that a Python process started too late: the rule for reruns looks for them.
+    """
+    end = [line for line in printed.splitlines() if not line.startswith("\tat ")][-60:]
+    return "\n".join(end + [line for line in log.splitlines() if STARTED_TOO_LATE in line])
+
+
 @dataclass(frozen=True)
 class Done:
     """The end of a program: its exit code, its output, and the logs of it, its JVM and its executors."""
@@ -46,8 +58,8 @@ class Done:
 
     @property
     def end(self) -> str:
-        """The end of what it printed, for a failing test: without the stack of the JVM."""
-        return "\n".join([line for line in self.out.splitlines() if not line.startswith("\tat ")][-60:])
+        """See `end_of`."""
+        return end_of(self.out, self.log)
 
 
 class Submitter:
@@ -70,7 +82,7 @@ class Submitter:
         master: str = CLUSTER,
         options: tuple[object, ...] = (),
         environment: Mapping[str, str | None] | None = None,
-        patience: float = 500,
+        patience: int = 500,
     ) -> Done:
         """Run the text of a program to its end; `environment` changes that of its driver, `None` removes a variable."""
         script = self.folder / "program.py"
@@ -82,6 +94,10 @@ class Submitter:
             "spark.local.dir": self.folder / "local",
             "spark.sql.warehouse.dir": self.folder / "warehouse",
             "spark.sql.shuffle.partitions": "2",
+            # on a cluster, no task begins before both executors are there: the first one would do the work of both
+            "spark.cores.max": "2",
+            "spark.scheduler.minRegisteredResourcesRatio": "1.0",
+            "spark.scheduler.maxRegisteredResourcesWaitingTime": f"{patience}s",
         }
         words = [self.home / "bin" / "spark-submit", "--master", master]
         words += [word for name, value in conf.items() for word in ("--conf", f"{name}={value}")]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING
 import spark_connectors
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, Row, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
-#: The longest that a query of a test may take.
-PATIENCE = 120
+#: The longest that a query of a test may take. The test itself has 600 s.
+PATIENCE = 500
 
 
 def finish(query: StreamingQuery) -> None:
@@ -58,7 +58,7 @@ class Stream:
         self.folder = folder
         self.options = {"url": url, **{name: str(value) for name, value in options.items()}}
         #: The rows of each batch, `(queue, sequence)` in the order in which they came; every attempt is added.
-        self.attempts: dict[int, list[list[tuple[str, str]]]] = defaultdict(list)
+        self.attempts: dict[int, list[list[tuple[str, str]]]] = {}
         self.crash_in = -1
         #: Done in each batch, before it ends.
         self.meanwhile: Callable[[], object] = int
@@ -86,8 +86,9 @@ class Stream:
         return [row for _, of in sorted(self.attempts.items()) for row in of[-1]]
 
     def _take(self, frame: DataFrame, number: int) -> None:
-        rows: list[Row] = frame.collect()
-        self.attempts[number].append([(row.queue, row.sequence) for row in rows])
+        rows = [(row.queue, row.sequence) for row in frame.collect()]
+        # one step: the thread of the test reads this meanwhile, and finds no batch without an attempt
+        self.attempts[number] = [*self.attempts.get(number, []), rows]
         self.meanwhile()
         if number == self.crash_in:
             raise RuntimeError("the batch was read, and not committed")

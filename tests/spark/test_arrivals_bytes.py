@@ -221,6 +221,7 @@ def change(clocked: Clocked, kind: str, amount: int) -> None:
         queue.redrive_many([(one, "orders") for one in some]) if kind == "redrive" else queue.purge_many(some)
 
 
+@pytest.mark.timeout(600)
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     steps=STEPS, later=STEPS, limit=st.integers(1_000, 2_000_000), share=st.sampled_from(SHARES), in_bytes=st.booleans()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
 import pytest
@@ -18,7 +19,10 @@ from tests.spark.reading import loader
 @pytest.fixture
 def node(start_server: Callable[..., Server]) -> Server:
     """A node that owns all slots."""
-    server = start_server(cluster_enabled="yes", cluster_require_full_coverage="no")
+    # Redis without a port for clients still has one for other nodes: always 10000, so each process has its own address.
+    pid = os.getpid()
+    address = f"127.{1 + (pid >> 16)}.{pid >> 8 & 255}.{pid & 255}"
+    server = start_server(cluster_enabled="yes", cluster_require_full_coverage="no", bind=address)
     with server.client() as client:
         client.execute_command("CLUSTER", "ADDSLOTS", *range(16_384))
         while client.execute_command("CLUSTER INFO")["cluster_state"] != "ok":

@@ -12,7 +12,7 @@ import pytest
 
 from rqttl import Broker
 from tests.servers import Server
-from tests.spark.drivers import PATIENCE, Drivers, kill, wait_until
+from tests.spark.drivers import PATIENCE, Drivers, kill
 from tests.spark.letters import bury
 
 pytestmark = pytest.mark.once
@@ -112,10 +112,10 @@ def check_kills(drivers: Drivers, broker: Broker, server: Server, folder: Path, 
         letters = bury(broker, ROUND, first=i * ROUND)
         enough, purged = batches() + chance.randint(1, 3), letters.stats().purged + chance.randint(1, 20)
         driver = drivers.start(server.url, folder, "more")
-        wait_until(lambda: batches() >= enough or letters.stats().purged >= purged, driver)  # noqa: B023  # at once
+        drivers.wait_until(lambda: batches() >= enough or letters.stats().purged >= purged, driver)  # noqa: B023  # at once
         kill(driver)
     assert letters.stats().purged > 0
-    assert drivers.start(server.url, folder, "last").wait(PATIENCE) == 0
+    drivers.finish(drivers.start(server.url, folder, "last"))
 
     rows = [row for file in table.glob("*.json") for row in json.loads(file.read_text())]
     assert sorted(rows) == sorted(f"m-{i}" for i in range(kills * ROUND))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -34,8 +35,17 @@ spark.stop()
 """
 
 
+@pytest.fixture
+def connects_port(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """One process at a time: a server of Spark Connect that `remote("local[1]")` starts has always the port 15002."""
+    with (tmp_path_factory.getbasetemp().parent / "spark-connect.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
 @pytest.mark.slow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1_200)  # a time for the other process, and one for this
+@pytest.mark.usefixtures("connects_port")
 @pytest.mark.parametrize("way, exposed", [("passwordFile", False), ("password", True)])
 def test_only_a_password_in_an_option_is_in_the_event_log_and_a_warning_says_so(
     way: str, exposed: bool, java: None, start_server: Callable[..., Server], tmp_path: Path

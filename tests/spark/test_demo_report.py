@@ -70,7 +70,7 @@ def test_a_run_that_is_ended_while_spark_works_leaves_no_spark_behind(
         return any(b"java" in command_line(pid) for pid in family(folder))
 
     with start(folder, "--url", redis_url, spark=True) as process:
-        until(at_work)
+        until(at_work, 240)  # the demo itself comes first
         os.kill(process.pid, number)
         process.communicate()
 

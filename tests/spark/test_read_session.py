@@ -19,6 +19,7 @@ from pyspark.sql.types import StructType
 from rqttl import Broker, Message
 from rqttl.protocol.keys import Keyspace
 from spark_connectors.columns import schema
+from tests.contract.clocked import Clocked
 from tests.spark.letters import DEATHS, bury
 from tests.spark.loading import Loader, ids, told
 from tests.spark.reading import numbers
@@ -239,11 +240,12 @@ def test_by_default_filters_leak_into_nothing(
 
 
 def test_filters_that_are_pushed_down_narrow_a_single_scan(
-    broker: Broker, load: Loader, client: redis.Redis, spark_conf: Callable[[str, str], None]
+    clocked: Clocked, load: Loader, client: redis.Redis, spark_conf: Callable[[str, str], None]
 ) -> None:
-    bury(broker, 2_000, source="a", into="a/dead")
-    bury(broker, 5, source="b", into="b/dead")
-    at = datetime.fromtimestamp(int(broker.queue("b/dead").peek(1)[0].sequence[:13]) / 1000).astimezone()
+    bury(clocked, 2_000, source="a", into="a/dead")
+    clocked.advance(1_000)
+    bury(clocked, 5, source="b", into="b/dead")
+    at = datetime.fromtimestamp(int(clocked.queue("b/dead").peek(1)[0].sequence[:13]) / 1000).astimezone()
     spark_conf(PUSHDOWN, "true")
     client.config_resetstat()
 

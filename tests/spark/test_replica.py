@@ -57,7 +57,8 @@ class Pair:
 
 
 @pytest.fixture
-def pair(start_server: Callable[..., Server]) -> Iterator[Pair]:
+def pair(start_server: Callable[..., Server], monkeypatch: pytest.MonkeyPatch) -> Iterator[Pair]:
+    monkeypatch.setattr("spark_connectors.options.options._REPLICA_TIMEOUT", 60_000)
     port = free_port()
     primary = start_server(port=port, bind="127.0.0.1", repl_diskless_sync_delay=0)
     replica = start_server()
@@ -132,8 +133,8 @@ def test_letters_that_left_before_the_plan_do_not_come_from_a_replica_that_lags(
 
 def test_the_number_of_messages_that_have_left_a_queue_never_falls(client: redis.Redis, broker: Broker) -> None:
     chance = random.Random(11)
-    queue = broker.declare_queue("q", dead_letter="q/dead", max_deliveries=2, max_length=60)
-    letters = broker.declare_queue("q/dead")
+    queue = broker.declare_queue("q", dead_letter="q/dead", max_deliveries=2, max_length=60, lease="1h")
+    letters = broker.declare_queue("q/dead", lease="1h")
     held, removed = list[Delivery](), {"q": 0, "q/dead": 0}
 
     def taken(count: int) -> list[Delivery]:

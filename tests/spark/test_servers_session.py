@@ -41,7 +41,8 @@ class Follower:
 
     @property
     def counts(self) -> Counter[str]:
-        return Counter(server for rows in self.batches.values() for server, _, _ in rows)
+        # a copy: the thread of the callback adds batches meanwhile
+        return Counter(server for rows in list(self.batches.values()) for server, _, _ in rows)
 
     def start(self, *, available_now: bool = False) -> StreamingQuery:
         frame = self._spark.readStream.format("rqttl").options(**self._options).load()

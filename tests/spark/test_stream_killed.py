@@ -10,7 +10,7 @@ import pytest
 
 from rqttl import Broker
 from tests.servers import Server
-from tests.spark.drivers import PATIENCE, Drivers, kill, wait_until
+from tests.spark.drivers import PATIENCE, Drivers, kill
 from tests.spark.letters import bury
 
 DRIVER = """
@@ -56,12 +56,12 @@ def test_a_batch_is_repeated_as_it_was_after_its_driver_was_killed(
     options = ["queuePattern=dead.#", "maxEntriesPerTrigger=150"]
 
     driver = drivers.start(server.url, tmp_path, 2, *options)
-    wait_until((tmp_path / "hangs").exists, driver)
+    drivers.wait_until((tmp_path / "hangs").exists, driver)
     kill(driver)
     # what happens meanwhile belongs to later batches: new letters, a new queue; and letters that were read may go
     bury(broker, 60, into="dead.a", source="source.of.a", first=200)
     bury(broker, 60, into="dead.new", source="source.of.new")
-    assert drivers.start(server.url, tmp_path, -1, *options, "numPartitions=3").wait(PATIENCE) == 0
+    drivers.finish(drivers.start(server.url, tmp_path, -1, *options, "numPartitions=3"))
 
     written: dict[int, list[list[list[str]]]] = {}
     for file in sorted((tmp_path / "out").iterdir(), key=lambda file: file.stat().st_mtime_ns):

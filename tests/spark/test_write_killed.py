@@ -9,7 +9,7 @@ import pytest
 
 from rqttl import Broker, Queue
 from tests.servers import Server
-from tests.spark.drivers import PATIENCE, Drivers, kill, wait_until
+from tests.spark.drivers import PATIENCE, Drivers, kill
 from tests.spark.letters import bury
 from tests.spark.writing import ids
 
@@ -82,11 +82,11 @@ def test_writes_whose_driver_was_killed_are_made_up_for_and_store_nothing_twice(
     words = [server.url, tmp_path, FIRST]
 
     driver = drivers.start(*words)
-    wait_until(lambda: all(queue.stats().ready for queue in copies), driver)
+    drivers.wait_until(lambda: all(queue.stats().ready for queue in copies), driver)
     kill(driver)
     before = [queue.stats().ready for queue in copies]
     (tmp_path / "hang").unlink()
-    assert drivers.start(*words).wait(PATIENCE) == 0
+    drivers.finish(drivers.start(*words))
 
     for queue, number in zip(copies, before, strict=True):
         assert 0 < number < FIRST
