@@ -15,7 +15,7 @@ import pytest
 import redis
 
 from tests.servers import find_binary
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -37,7 +37,7 @@ def running(folder: Path, what: str = "") -> list[int]:
 
 
 def identity(url: str) -> tuple[int, str]:
-    with redis.Redis.from_url(url, retry=None) as client:
+    with redis.Redis.from_url(url, retry=None, socket_timeout=PATIENCE) as client:
         info = client.info("server")
         return info["process_id"], info["run_id"]
 

@@ -14,6 +14,7 @@ from rqttl import Broker, Delivery, Message, Queue, RenewalEvent, SweepEvent, Wa
 from rqttl.reaper import Reaper
 from tests.drivers import broker_of
 from tests.process.consuming import Process
+from tests.servers import Server
 from tests.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.slow
@@ -33,6 +34,13 @@ def spawn(redis_url: str) -> Iterator[Callable[..., Process]]:
     yield start
     for process in processes:
         process.kill()
+
+
+@pytest.fixture
+def thief(server: Server, redis_url: str) -> Iterator[redis.Redis]:
+    """A client whose calls may last until another process has begun."""
+    with server.client(socket_timeout=PATIENCE) as thief:
+        yield thief
 
 
 def drain(queue: Queue, is_done: Callable[[], bool]) -> dict[str, Delivery]:
@@ -106,13 +114,13 @@ def test_a_killed_consumer_that_waited_takes_no_wake_up_with_it(
 
 
 def test_the_wakeup_of_a_consumer_that_died_before_its_look_is_made_up_for(
-    queue: Queue, client: redis.Redis, spawn: Callable[..., Process], pool: ThreadPoolExecutor
+    queue: Queue, client: redis.Redis, thief: redis.Redis, spawn: Callable[..., Process], pool: ThreadPoolExecutor
 ) -> None:
     listening = threading.Event()
     broker_of(queue).events.subscribe(lambda _: listening.set(), SweepEvent)
     reaper = Reaper(broker_of(queue), scan_period="1h")
     running = pool.submit(reaper.run)
-    stolen = pool.submit(client.blpop, ["rqttl:{q}:wakeup"], timeout=0)
+    stolen = pool.submit(thief.blpop, ["rqttl:{q}:wakeup"], timeout=0)
     until(lambda: bool(client.info("clients")["blocked_clients"] >= 1))
     other = spawn("wait")
     assert other.hear() == ["waiting"]
@@ -128,9 +136,8 @@ def test_the_wakeup_of_a_consumer_that_died_before_its_look_is_made_up_for(
 
 
 def test_without_a_reaper_the_next_message_makes_up_for_a_lost_wake_up(
-    queue: Queue, client: redis.Redis, redis_url: str, spawn: Callable[..., Process], pool: ThreadPoolExecutor
+    queue: Queue, client: redis.Redis, thief: redis.Redis, spawn: Callable[..., Process], pool: ThreadPoolExecutor
 ) -> None:
-    thief = redis.Redis.from_url(redis_url, socket_timeout=PATIENCE)  # the other process may take long to begin
     stolen = pool.submit(thief.blpop, ["rqttl:{q}:wakeup"], timeout=0)
     until(lambda: bool(client.info("clients")["blocked_clients"] >= 1))
     other = spawn("wait")
@@ -138,7 +145,6 @@ def test_without_a_reaper_the_next_message_makes_up_for_a_lost_wake_up(
 
     queue.enqueue(b"x", id="first")
     assert stolen.result(timeout=PATIENCE)
-    thief.close()
     queue.enqueue(b"y", id="second")
 
     assert next(line for line in iter(other.hear, []) if line != ["waiting"]) == ["received", "first"]
