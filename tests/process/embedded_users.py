@@ -20,6 +20,13 @@ from tests.waiting import PATIENCE, until
 ROOT = Path(__file__).resolve().parents[2]
 
 Users = Callable[..., "subprocess.Popen[str]"]
+#: As patient as the fixture in `conftest.py`.
+BEGIN = f"""import os, sys, redis
+from rqttl import embedded
+from rqttl.embedded import server
+server._CLOSE_TIMEOUT = server.acquire.__kwdefaults__['timeout'] = {PATIENCE}
+server.EmbeddedServer.revive.__kwdefaults__['timeout'] = {PATIENCE}
+"""
 USE = "server = embedded.acquire(os.environ['FOLDER']); print(server.url, flush=True); sys.stdin.read()"
 
 
@@ -49,7 +56,7 @@ def starts(folder: Path) -> int:
 def spawn(folder: Path, code: str, **environment: str) -> subprocess.Popen[str]:
     """A process that runs `code`, in another folder than ours and without rqttl being installed."""
     return subprocess.Popen(
-        [sys.executable, "-c", f"import os, sys, redis\nfrom rqttl import embedded\n{code}"],
+        [sys.executable, "-c", BEGIN + code],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
