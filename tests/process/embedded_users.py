@@ -15,11 +15,18 @@ import pytest
 import redis
 
 from tests.servers import find_binary
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 ROOT = Path(__file__).resolve().parents[2]
 
 Users = Callable[..., "subprocess.Popen[str]"]
+#: As patient as the fixture in `conftest.py`.
+BEGIN = f"""import os, sys, redis
+from rqttl import embedded
+from rqttl.embedded import server
+server._CLOSE_TIMEOUT = server.acquire.__kwdefaults__['timeout'] = {PATIENCE}
+server.EmbeddedServer.revive.__kwdefaults__['timeout'] = {PATIENCE}
+"""
 USE = "server = embedded.acquire(os.environ['FOLDER']); print(server.url, flush=True); sys.stdin.read()"
 
 
@@ -37,7 +44,7 @@ def running(folder: Path, what: str = "") -> list[int]:
 
 
 def identity(url: str) -> tuple[int, str]:
-    with redis.Redis.from_url(url, retry=None) as client:
+    with redis.Redis.from_url(url, retry=None, socket_timeout=PATIENCE) as client:
         info = client.info("server")
         return info["process_id"], info["run_id"]
 
@@ -49,7 +56,7 @@ def starts(folder: Path) -> int:
 def spawn(folder: Path, code: str, **environment: str) -> subprocess.Popen[str]:
     """A process that runs `code`, in another folder than ours and without rqttl being installed."""
     return subprocess.Popen(
-        [sys.executable, "-c", f"import os, sys, redis\nfrom rqttl import embedded\n{code}"],
+        [sys.executable, "-c", BEGIN + code],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,

@@ -66,7 +66,7 @@ def main(url: str, interrupts: int) -> None:
             facts["strange"] += not_its_own_reply(broker)
         pool = driver_of(broker).store.client.connection_pool
         in_use = len(pool._in_use_connections)
-        connections = len([one for one in driver_of(broker).store.client.client_list() if one["name"] != "other"])
+        connections = len([one for one in driver_of(broker).store.client.client_list() if one["name"] == "storm"])
         told = {**facts, "stored": len(stored), "refused": len(refused), "in_use": in_use, "connections": connections}
         sys.stdout.write(json.dumps(told))
 

@@ -1,6 +1,7 @@
 """Many threads that wait at once, in a process of its own: `python -m tests.process.many_waits <url> <kind> <threads>`.
 
-`<kind>` is `connect`, or `default` for a client with the pool that redis-py makes by itself. Prints a line of JSON.
+`<kind>` is `connect`, or `default` for a client with the pool that redis-py makes by itself. Prints a line of JSON
+when all of them have blocked in Redis at once, and each has got a message.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import redis
 
 import rqttl
 from rqttl.store.driver import driver_of
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, until
 
 
 def wait(queue: rqttl.Queue) -> str:
@@ -27,7 +28,7 @@ def main(url: str, kind: str, threads: int) -> dict[str, Any]:
     if kind == "connect":
         broker = rqttl.connect(url)
     else:
-        broker = rqttl.Broker(redis.Redis(unix_socket_path=url.removeprefix("unix://")))
+        broker = rqttl.Broker(redis.Redis(unix_socket_path=url.removeprefix("unix://"), socket_timeout=PATIENCE))
     waiting = threading.Semaphore(0)
     broker.events.subscribe(lambda _: waiting.release(), rqttl.WaitEvent)
     with broker, ThreadPoolExecutor(threads) as pool:
@@ -36,21 +37,18 @@ def main(url: str, kind: str, threads: int) -> dict[str, Any]:
         try:
             for _ in range(threads):
                 assert waiting.acquire(timeout=PATIENCE)
-            blocked = most_blocked(threads, broker)
+            until(lambda: blocked(broker) == threads)
             queue.enqueue_many([b"%d" % i for i in range(threads)])
             served = {future.result(timeout=PATIENCE) for future in futures}
         finally:
             broker.interrupt()
-    return {"redis": redis.__version__, "blocked": blocked, "served": len(served)}
+    return {"redis": redis.__version__, "served": len(served)}
 
 
-def most_blocked(threads: int, broker: rqttl.Broker) -> int:
-    """Ask until all block in Redis."""
-    for _ in range(100_000):
-        info: Any = driver_of(broker).store.client.info("clients")
-        if (blocked := int(info["blocked_clients"])) >= threads:
-            break
-    return blocked
+def blocked(broker: rqttl.Broker) -> int:
+    """The number of clients that block in Redis."""
+    info: Any = driver_of(broker).store.client.info("clients")
+    return int(info["blocked_clients"])
 
 
 if __name__ == "__main__":

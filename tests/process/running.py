@@ -1,7 +1,8 @@
 """A worker in a process of its own, for tests that send it signals.
 
-`python -m tests.process.running <url> <threads>` runs on the queue `q`. Its handler tells that it has begun, waits for
-a line of input, and tells that it is done. At its end the worker tells what `run` returned.
+`python -m tests.process.running <url> <threads> <same>` runs on the queue `q`. Its handler tells that it has begun,
+waits for a line of input, and tells that it is done. At its end the worker tells what `run` returned. A signal up to
+`same` seconds after the first one counts as the same.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ import signal
 import subprocess
 import sys
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import IO
 
 import rqttl
+from rqttl.runtime import stop_signals
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -38,6 +41,7 @@ def handle(delivery: rqttl.Delivery) -> None:
 
 def main() -> None:
     logging.basicConfig(level=logging.INFO)
+    stop_signals.SAME = float(sys.argv[3])
     with rqttl.connect(sys.argv[1]) as broker:
         broker.events.subscribe(lambda name: say("waiting"), rqttl.WaitEvent)
         counts = broker.queue("q").run(handle, int(sys.argv[2]), prefetch=4)
@@ -47,9 +51,9 @@ def main() -> None:
 class Worker:
     """Such a process, as a test sees it."""
 
-    def __init__(self, url: str, threads: int = 1) -> None:
+    def __init__(self, url: str, threads: int = 1, same: float = stop_signals.SAME) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, "-m", "tests.process.running", url, str(threads)],
+            [sys.executable, "-m", "tests.process.running", url, str(threads), str(same)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, bufsize=1, cwd=ROOT,
         )  # fmt: skip
 
@@ -72,8 +76,10 @@ class Worker:
         """Send a signal."""
         os.kill(self._process.pid, number)
 
-    def is_over(self) -> bool:
-        """Return True once the process has ended."""
+    def ends(self, patience: float) -> bool:
+        """Wait for so many seconds, and return True if the process has ended."""
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(patience)
         return self._process.poll() is not None
 
     def end(self) -> tuple[int, str]:

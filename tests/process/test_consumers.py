@@ -14,11 +14,11 @@ from rqttl import Broker, Delivery, Message, Queue, RenewalEvent, SweepEvent, Wa
 from rqttl.reaper import Reaper
 from tests.drivers import broker_of
 from tests.process.consuming import Process
+from tests.process.leases import LONG, Rival, end_leases, hasty_broker
+from tests.servers import Server
 from tests.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.slow
-
-LONG = "10m"  # much longer than a test may take
 
 
 @pytest.fixture
@@ -33,6 +33,13 @@ def spawn(redis_url: str) -> Iterator[Callable[..., Process]]:
     yield start
     for process in processes:
         process.kill()
+
+
+@pytest.fixture
+def thief(server: Server, redis_url: str) -> Iterator[redis.Redis]:
+    """A client whose calls may last until another process has begun."""
+    with server.client(socket_timeout=PATIENCE) as thief:
+        yield thief
 
 
 def drain(queue: Queue, is_done: Callable[[], bool]) -> dict[str, Delivery]:
@@ -52,16 +59,17 @@ def enqueue(queue: Queue, count: int) -> list[str]:
 
 
 def test_the_messages_of_a_killed_consumer_come_back_after_the_lease(
-    queue: Queue, spawn: Callable[..., Process]
+    queue: Queue, client: redis.Redis, spawn: Callable[..., Process]
 ) -> None:
     ids = enqueue(queue, 20)
-    consumer = spawn("consume", lease="3s")
+    consumer = spawn("consume", lease=LONG)
     for _ in range(4):
         assert consumer.hear()[0] == "handling"
         consumer.go_on()
     assert consumer.hear() == ["handling", "004"]
 
     consumer.kill()
+    end_leases(client)
     found = drain(queue, lambda: queue.stats().acked >= 20)
 
     # an ack that was on its way when the consumer died is done or not; everything else is there, each once
@@ -106,13 +114,13 @@ def test_a_killed_consumer_that_waited_takes_no_wake_up_with_it(
 
 
 def test_the_wakeup_of_a_consumer_that_died_before_its_look_is_made_up_for(
-    queue: Queue, client: redis.Redis, spawn: Callable[..., Process], pool: ThreadPoolExecutor
+    queue: Queue, client: redis.Redis, thief: redis.Redis, spawn: Callable[..., Process], pool: ThreadPoolExecutor
 ) -> None:
     listening = threading.Event()
     broker_of(queue).events.subscribe(lambda _: listening.set(), SweepEvent)
     reaper = Reaper(broker_of(queue), scan_period="1h")
     running = pool.submit(reaper.run)
-    stolen = pool.submit(client.blpop, ["rqttl:{q}:wakeup"], timeout=0)
+    stolen = pool.submit(thief.blpop, ["rqttl:{q}:wakeup"], timeout=0)
     until(lambda: bool(client.info("clients")["blocked_clients"] >= 1))
     other = spawn("wait")
     assert other.hear() == ["waiting"]
@@ -128,9 +136,8 @@ def test_the_wakeup_of_a_consumer_that_died_before_its_look_is_made_up_for(
 
 
 def test_without_a_reaper_the_next_message_makes_up_for_a_lost_wake_up(
-    queue: Queue, client: redis.Redis, redis_url: str, spawn: Callable[..., Process], pool: ThreadPoolExecutor
+    queue: Queue, client: redis.Redis, thief: redis.Redis, spawn: Callable[..., Process], pool: ThreadPoolExecutor
 ) -> None:
-    thief = redis.Redis.from_url(redis_url, socket_timeout=PATIENCE)  # the other process may take long to begin
     stolen = pool.submit(thief.blpop, ["rqttl:{q}:wakeup"], timeout=0)
     until(lambda: bool(client.info("clients")["blocked_clients"] >= 1))
     other = spawn("wait")
@@ -138,7 +145,6 @@ def test_without_a_reaper_the_next_message_makes_up_for_a_lost_wake_up(
 
     queue.enqueue(b"x", id="first")
     assert stolen.result(timeout=PATIENCE)
-    thief.close()
     queue.enqueue(b"y", id="second")
 
     assert next(line for line in iter(other.hear, []) if line != ["waiting"]) == ["received", "first"]
@@ -156,26 +162,26 @@ def test_a_slow_handler_keeps_its_messages(
     broker: Broker, queue: Queue, work: Callable[[threading.Event], Any], client: redis.Redis
 ) -> None:
     enqueue(queue, 3)
-    rival = Broker(client).queue("q")
+    hasty, rival = hasty_broker(client), Rival(broker, "q")
     renewed: list[int] = []
-    stolen: list[Delivery | None] = []
+    stolen: list[bool] = []
     enough = threading.Event()
 
     def note(renewal: RenewalEvent) -> None:
-        stolen.append(rival.receive())
+        stolen.append(rival.steals())
         renewed.append(renewal.count)
-        if len(renewed) >= 4:  # longer than the lease, which is renewed at a third of its time
+        if len(renewed) >= 4:
             enough.set()
 
-    broker.events.subscribe(note, RenewalEvent)
+    hasty.events.subscribe(note, RenewalEvent)
 
-    with queue.consume(prefetch=3, lease="3s", wait=0) as deliveries:
+    with hasty.queue("q").consume(prefetch=3, lease="1m", wait=0) as deliveries:
         for delivery in deliveries:
             with delivery:
                 work(enough)
 
     assert renewed[:4] == [3] * 4
-    assert set(stolen) == {None}
+    assert set(stolen) == {False}
     stats = queue.stats()
     assert (stats.acked, stats.delivered, stats.redelivered, deliveries.lost) == (3, 3, 0, [])
 
@@ -185,19 +191,20 @@ def test_prefetched_messages_that_no_handler_saw_are_released_uncounted(queue: Q
     ids = enqueue(queue, 10)
 
     with queue.consume(prefetch=10) as deliveries:
-        next(deliveries).ack()
+        first = next(deliveries)
         assert queue.stats().leased == 10
+        first.ack()
 
     assert queue.stats().acked == 1
     assert [(one.id, one.delivery_count) for one in queue.receive_many(10)] == [(id, 1) for id in ids[1:]]
 
 
 def test_an_unsettled_delivery_comes_again_as_failed_when_its_lease_ends(queue: Queue) -> None:
-    queue.update(lease="500ms")
     enqueue(queue, 2)
 
-    with queue.consume() as deliveries:
-        next(deliveries)
+    with queue.consume(lease=LONG) as deliveries:
+        unsettled = next(deliveries)
+    unsettled.renew("1ms")
 
     found = drain(queue, lambda: queue.stats().acked == 2)
     assert {id: delivery.delivery_count for id, delivery in found.items()} == {"000": 2, "001": 1}

@@ -19,6 +19,7 @@ from rqttl.store.driver import driver_of
 from tests.drivers import broker_of
 from tests.process.proxy import Proxy
 from tests.servers import Server
+from tests.waiting import PATIENCE
 
 
 @pytest.fixture
@@ -142,7 +143,7 @@ def test_scripts_that_are_forgotten_over_and_over_never_reach_the_caller_as_no_s
 
 def test_a_script_that_is_gone_after_each_loading_is_a_typed_error(server: Server, redis_url: str) -> None:
     proxy = Proxy(server.socket)
-    with redis.Redis("127.0.0.1", proxy.port) as client, rqttl.Broker(client) as broker:
+    with redis.Redis("127.0.0.1", proxy.port, socket_timeout=PATIENCE) as client, rqttl.Broker(client) as broker:
         queue = broker.declare_queue("orders")
         gone = b"-NOSCRIPT No matching script. Please use EVAL.\r\n"
         proxy.spoil(gone, *[b"$40\r\n" + b"0" * 40 + b"\r\n" + gone] * 5, script="touch")

@@ -79,6 +79,7 @@ def test_a_wait_ends_by_the_clock_of_the_client(redis_url: str, monkeypatch: pyt
 def test_a_message_that_comes_as_a_late_wait_is_ended_is_not_lost(
     redis_url: str, monkeypatch: pytest.MonkeyPatch, ttl: Literal[0] | None
 ) -> None:
+    monkeypatch.setattr(blocking, "SLACK", 0.0)  # the notes of a waiting consumer are kept for 5 s only
     with rqttl.connect(redis_url) as broker, rqttl.connect(redis_url) as sender:
         queue = broker.declare_queue("q")
         Late(broker, monkeypatch)
@@ -138,7 +139,7 @@ def test_tcp_asks_whether_the_other_machine_is_there_unless_the_client_says_how(
 ) -> None:
     proxy = Proxy(server.socket)
     options = {"socket_keepalive": own is not None, "socket_keepalive_options": own}
-    with redis.Redis(host="127.0.0.1", port=proxy.port, socket_timeout=3, **options) as client:  # type: ignore[arg-type]  # one of them at a time
+    with redis.Redis(host="127.0.0.1", port=proxy.port, socket_timeout=PATIENCE, **options) as client:  # type: ignore[arg-type]  # one of them at a time
         connection = client.connection_pool.get_connection()
         sock = connection._sock
 
@@ -147,7 +148,7 @@ def test_tcp_asks_whether_the_other_machine_is_there_unless_the_client_says_how(
             assert sock.gettimeout() == 240 + blocking.REPLY
             assert sock.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
             assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL) == (7 if own else 10)
-        assert sock.gettimeout() == 3
+        assert sock.gettimeout() == PATIENCE
         client.connection_pool.release(connection)
     proxy.stop_listening()
 

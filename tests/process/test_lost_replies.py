@@ -15,11 +15,9 @@ from rqttl.delivery import lease_words
 from rqttl.store import retry as retrying
 from rqttl.store.driver import driver_of
 from tests.drivers import broker_of, drop_connections
-from tests.process.proxy import Proxy
+from tests.process.proxy import Proxy, client_of
 from tests.servers import Server
 
-#: Longer than a script takes on a busy machine; the tests that swallow a reply wait for it.
-PATIENCE = 0.5
 LOG = "rqttl:{orders}:log"
 LEASES = "rqttl:{orders}:leases"
 FAULTS = ("cut", "swallow")
@@ -44,8 +42,7 @@ def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 def broker(request: pytest.FixtureRequest, proxy: Proxy) -> Iterator[rqttl.Broker]:
     """A broker behind the proxy, on a client as `connect` makes it, or as people make it."""
     retry: dict[str, Any] = {"retry": Retry(NoBackoff(), 0)} if request.param == "no retries" else {}
-    client = redis.Redis("127.0.0.1", proxy.port, socket_timeout=PATIENCE, **retry)
-    with rqttl.Broker(client) as broker:
+    with rqttl.Broker(client_of(proxy, **retry)) as broker:
         yield broker
 
 

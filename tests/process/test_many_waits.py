@@ -47,7 +47,7 @@ def lowest(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
 def test_300_threads_wait_and_each_is_served(redis_url: str, kind: str) -> None:
     found = wait_together(redis_url, kind)
 
-    assert found == {"redis": redis.__version__, "blocked": THREADS, "served": THREADS}
+    assert found == {"redis": redis.__version__, "served": THREADS}
 
 
 @pytest.mark.parametrize("kind", ["connect", "default"])
@@ -59,4 +59,4 @@ def test_300_threads_wait_and_each_is_served_with_the_lowest_redis_py(
     found = wait_together(redis_url, kind, folder)
 
     assert found["redis"].startswith(f"{version}.")
-    assert (found["blocked"], found["served"]) == (THREADS, THREADS)
+    assert found["served"] == THREADS

@@ -66,7 +66,8 @@ class Refusing:
         until(lambda: self._client.info("persistence")["rdb_last_bgsave_status"] == "err")
 
     def _hang(self) -> None:
-        with self._server.client() as client, suppress(redis.ResponseError):
+        # without a time limit: the call must last until `end`
+        with self._server.client(socket_timeout=None) as client, suppress(redis.ResponseError):
             client.eval("while true do end", 0)
 
     def _is_busy(self) -> bool:

@@ -22,6 +22,9 @@ from rqttl import (
     WaitEvent,
     connect,
 )
+from rqttl.testing.clock import Clock
+from rqttl.testing.clocked import ClockedBroker
+from tests.process.leases import hasty_broker
 from tests.servers import Server
 from tests.waiting import PATIENCE, until
 
@@ -88,22 +91,23 @@ def test_messages_deadlines_leases_and_counters_survive(broker: Broker, restart:
 
 @pytest.mark.spec("TTL-28", "A-007", "TTL-27", "A-070")
 def test_messages_that_expire_while_the_server_is_down_are_dead_lettered_and_not_delivered(
-    broker: Broker, server: Server, restart: Callable[[], None]
+    server: Server, restart: Callable[[], None]
 ) -> None:
-    queue = broker.declare_queue("q", dead_letter="d")
-    deadline = servers_time(server) + 600
-    queue.enqueue_many([Message(b"%d" % i, expires_at=deadline) for i in range(20)] + [b"for ever"])
-    held = queue.receive_many(5, lease="1h")
+    clock = Clock()
+    with server.client() as client, ClockedBroker(client, clock=clock) as broker:
+        queue = broker.declare_queue("q", dead_letter="d")
+        queue.enqueue_many([Message(b"%d" % i, ttl="1m") for i in range(20)] + [b"for ever"])
+        held = queue.receive_many(5, lease="1h")
 
-    restart()
-    until(lambda: servers_time(server) >= deadline)
+        restart()
+        clock.advance("1m")
 
-    (delivery,) = queue.receive_many(100)
-    assert delivery.body == b"for ever"
-    letters = broker.queue("d").receive_many(100)
-    assert [letter.body for letter in letters] == [b"%d" % i for i in range(5, 20)]
-    assert {letter.deaths[0].reason for letter in letters} == {"expired"}
-    queue.ack_many(held)
+        (delivery,) = queue.receive_many(100)
+        assert delivery.body == b"for ever"
+        letters = broker.queue("d").receive_many(100)
+        assert [letter.body for letter in letters] == [b"%d" % i for i in range(5, 20)]
+        assert {letter.deaths[0].reason for letter in letters} == {"expired"}
+        queue.ack_many(held)
 
 
 @pytest.mark.spec("A-085")
@@ -194,28 +198,27 @@ def test_a_consumer_waits_for_redis_no_longer_than_for_messages(broker: Broker, 
     deliveries.close()
 
 
-def test_a_slow_handler_keeps_its_message_over_a_restart(
-    broker: Broker, server: Server, caplog: pytest.LogCaptureFixture
-) -> None:
-    queue = broker.declare_queue("q")
-    queue.enqueue(b"x")
-    renewals, failures = threading.Semaphore(0), threading.Semaphore(0)
-    broker.events.subscribe(lambda event: renewals.release(), RenewalEvent)
-    broker.events.subscribe(
-        lambda event: failures.release() if event.outcome == "ConnectionError" else None, CommandEvent
-    )
+def test_a_slow_handler_keeps_its_message_over_a_restart(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+    with server.client() as client, hasty_broker(client) as broker:
+        queue = broker.declare_queue("q")
+        queue.enqueue(b"x")
+        renewals, failures = threading.Semaphore(0), threading.Semaphore(0)
+        broker.events.subscribe(lambda event: renewals.release(), RenewalEvent)
+        broker.events.subscribe(
+            lambda event: failures.release() if event.outcome == "ConnectionError" else None, CommandEvent
+        )
 
-    with queue.consume(lease="9s", wait=0) as deliveries:
-        for delivery in deliveries:
-            with delivery:
-                server.kill()
-                assert failures.acquire(timeout=PATIENCE)
-                server.start()
-                assert renewals.acquire(timeout=PATIENCE)
+        with queue.consume(lease="10m", wait=0) as deliveries:
+            for delivery in deliveries:
+                with delivery:
+                    server.kill()
+                    assert failures.acquire(timeout=PATIENCE)
+                    server.start()
+                    assert renewals.acquire(timeout=PATIENCE)
 
-    stats = queue.stats()
-    assert (stats.acked, stats.delivered, deliveries.lost) == (1, 1, [])
-    assert "could not renew leases" in caplog.text
+        stats = queue.stats()
+        assert (stats.acked, stats.delivered, deliveries.lost) == (1, 1, [])
+        assert "could not renew leases" in caplog.text
 
 
 def test_nothing_that_was_acknowledged_is_lost_in_full_swing(broker: Broker, restart: Callable[[], None]) -> None:
@@ -224,6 +227,7 @@ def test_nothing_that_was_acknowledged_is_lost_in_full_swing(broker: Broker, res
     unknown: list[str] = []
     handled: list[str] = []
     sending = threading.Event()
+    deliveries = queue.consume(prefetch=10)
 
     def send() -> None:
         for i in range(400):
@@ -236,18 +240,20 @@ def test_nothing_that_was_acknowledged_is_lost_in_full_swing(broker: Broker, res
                 sending.set()
 
     def handle() -> None:
-        with queue.consume(prefetch=10, wait="4s") as deliveries:
+        with deliveries:
             for delivery in deliveries:
                 with delivery:
                     handled.append(delivery.id)
 
-    # what was leased by a call whose reply was lost comes back when the lease ends, which is sooner than the wait
     with ThreadPoolExecutor() as pool:
         crew = [pool.submit(send), pool.submit(handle)]
         assert sending.wait(PATIENCE)
         restart()
-        for one in crew:
-            one.result(timeout=PATIENCE)
+        crew[0].result(timeout=PATIENCE)
+        # what was leased by a call whose reply was lost comes back when the lease ends
+        until(lambda: (stats := queue.stats()).ready + stats.leased == 0)
+        deliveries.stop()
+        crew[1].result(timeout=PATIENCE)
 
     assert set(receipts) <= set(handled) <= {*receipts, *unknown}
     assert len(unknown) <= 1
