@@ -128,7 +128,7 @@ class Fetcher:
             self._claim(queue, max(1, min(room, BATCH)), now)
         elif self._is_over(now):
             self.stop.ask()
-        else:
+        elif not self._attention.candidates(now):  # messages that came back make their queue one
             self._wait(now)
 
     def _claim(self, queue: str, count: int, now: int) -> None:
@@ -226,11 +226,15 @@ class Fetcher:
     def _pass_on(self) -> None:
         """Leave the queues whose hints this worker has and cannot use. That wakes the next consumer of each."""
         for queue in self._attention.hinted:
-            try:
-                self._source_of(queue).withdraw()
-            except QueueNotFound:
-                logger.debug("queue %s does not exist any more", queue)
+            self._leave(queue)
             self._attention.take_ticket(queue)
+
+    def _leave(self, queue: str) -> None:
+        """End the wait in a queue, which may be deleted."""
+        try:
+            self._source_of(queue).withdraw()
+        except QueueNotFound:
+            logger.debug("queue %s does not exist any more", queue)
 
     def _glance(self, now: int) -> None:
         """Look at the wake-up lists of the empty queues, while others have messages."""
@@ -250,12 +254,15 @@ class Fetcher:
         """Wait in no queue any more. Take the messages that were handed to this worker meanwhile."""
         noted = self._attention.noted
         for queue in noted:
-            self._source_of(queue).withdraw()
+            self._leave(queue)
         self._attention.withdrawn()
         pending = dict.fromkeys([*self._attention.ticketed(), *self._with_wakeup(noted)])
         for queue in pending:
             source = self._source_of(queue)
-            claimed = source.claim(1, 0, self._attention.take_ticket(queue))
+            try:
+                claimed = source.claim(1, 0, self._attention.take_ticket(queue))
+            except QueueNotFound:
+                continue  # a claim of the next turn tells it
             self._hands.give(source, claimed.deliveries)
 
     # The end, and new queues
@@ -277,10 +284,7 @@ class Fetcher:
             weights = self._scan()
         self._scan_at = self._driver.timing.now() + SCAN
         for queue in set(self._attention.noted) - set(weights):
-            try:
-                self._source_of(queue).withdraw()
-            except QueueNotFound:
-                logger.debug("queue %s does not exist any more", queue)
+            self._leave(queue)
         self._rotation.follow(weights)
         self._attention.follow(weights)
         self._hinted &= weights.keys()

@@ -17,7 +17,7 @@ from rqttl import Broker, CommandEvent, Queue, QueueNotFound, Release, WaitEvent
 from rqttl.testing.clocked import ClockedBroker
 from rqttl.worker.attention import Attention
 from rqttl.worker.fetcher import Fetcher
-from rqttl.worker.source import Source
+from rqttl.worker.source import Claim, Source
 from tests.servers import Server
 from tests.waiting import PATIENCE, until
 from tests.worker.conftest import Spawn
@@ -45,6 +45,54 @@ def test_a_strict_order_takes_nothing_of_the_second_queue_before_the_first_is_em
     Worker(broker, ["a", "b"], call=order.append, processes=0, burst=True).run()
 
     assert order == ["a"] * 600 + ["b"] * 600
+
+
+def test_a_message_that_came_back_after_a_look_is_taken(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The keeper gives the message back after the fetcher has found its queue empty."""
+    queue, looked, seen = broker.declare_queue("q"), threading.Event(), list[str]()
+    claim, settle_pending = Source.claim, Source.settle_pending
+
+    def watched(source: Source, count: int, block: int, ticket: bytes = b"") -> Claim:
+        result = claim(source, count, block, ticket)
+        if seen and not result.deliveries:
+            looked.set()
+        return result
+
+    def late(source: Source) -> None:
+        assert not seen or looked.wait(PATIENCE)
+        settle_pending(source)
+
+    def handle(body: str) -> None:
+        seen.append(body)
+        if len(seen) == 1:
+            raise Release
+
+    monkeypatch.setattr(Source, "claim", watched)
+    monkeypatch.setattr(Source, "settle_pending", late)
+    monkeypatch.setattr("rqttl.worker.attention.TURN", 3_600_000)
+    queue.enqueue("x")
+    with running(Worker(broker, "q", call=handle, processes=0)):
+        until(lambda: queue.stats().acked == 1)
+    assert seen == ["x", "x"]
+
+
+def test_a_full_worker_outlives_the_deletion_of_a_queue_that_it_waits_in(
+    broker: Broker, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue, empty = broker.declare_queue("q"), broker.declare_queue("empty")
+    go, withdraw = threading.Event(), Fetcher._withdraw
+
+    def watched(fetcher: Fetcher) -> None:
+        if not go.is_set():
+            empty.delete()
+        withdraw(fetcher)
+        go.set()
+
+    monkeypatch.setattr(Fetcher, "_withdraw", watched)
+    with running(Worker(broker, ["q", "empty"], call=lambda _: go.wait(PATIENCE), processes=0, prefetch=1)):
+        until(lambda: client.zcard("rqttl:{q}:waiters") and client.zcard("rqttl:{empty}:waiters"))
+        queue.enqueue_many(["1", "2"])
+        until(lambda: queue.stats().acked == 2)
 
 
 def test_a_burst_does_not_end_before_a_released_message_is_back(
