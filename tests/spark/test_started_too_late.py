@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -36,12 +37,18 @@ def test_the_end_of_a_program_tells_it_from_the_logs() -> None:
 
 
 @pytest.mark.parametrize("wait", [
-    lambda drivers: drivers.finish(drivers.start()),
-    lambda drivers: drivers.wait_until(lambda: False, drivers.start()),
+    lambda drivers, driver: drivers.finish(driver),
+    lambda drivers, driver: drivers.wait_until(lambda: False, driver),
 ])  # fmt: skip
-def test_the_failure_of_a_driver_tells_it(wait: Callable[[Drivers], None], drivers: Drivers) -> None:
+def test_the_failure_of_a_driver_tells_it(
+    wait: Callable[[Drivers, subprocess.Popen[bytes]], None], drivers: Drivers
+) -> None:
+    driver = drivers.start()
+    # A driver that still runs is not waited for: the error of Python would not be there yet.
+    driver.wait(60)
+
     with pytest.raises(AssertionError, match=rf"(?s)the query failed.*{re.escape(STARTED_TOO_LATE)}"):
-        wait(drivers)
+        wait(drivers, driver)
 
 
 def test_a_driver_that_stays_after_that_is_not_waited_for(drivers: Drivers) -> None:
