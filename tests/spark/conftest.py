@@ -55,8 +55,7 @@ def spark(java: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spar
 
     folder = tmp_path_factory.mktemp("spark")
     with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("SPARK_HOME", raising=False)
-        for name, value in settings(folder / "conf").items():
+        for name, value in settings(folder).items():
             patch.setenv(name, value)
         builder = SparkSession.builder.master("local[2]").appName("rqttl tests")
         for name, setting in {

@@ -30,9 +30,8 @@ class Drivers:
         self._started: list[subprocess.Popen[bytes]] = []
 
     def start(self, *arguments: object) -> subprocess.Popen[bytes]:
-        """Start it, as it is when nobody else's Spark is set."""
-        environment = {**os.environ, **settings(self._folder / "conf")}
-        environment.pop("SPARK_HOME", None)
+        """Start it, with settings of its own."""
+        environment = {**os.environ, **settings(self._folder)}
         words = [str(word) for word in (sys.executable, self._script, *arguments)]
         with self._told.open("ab") as log:
             self._started.append(

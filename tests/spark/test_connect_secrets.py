@@ -65,7 +65,7 @@ def test_only_a_password_in_an_option_is_in_the_event_log_and_a_warning_says_so(
         check=False,
         text=True,
         timeout=500,
-        env={**os.environ, **settings(tmp_path / "conf")},
+        env={**os.environ, **settings(tmp_path)},
     )
 
     assert done.returncode == 0, done.stdout + done.stderr
