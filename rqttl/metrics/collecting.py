@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import re
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import wait
 from importlib import import_module
 from typing import TYPE_CHECKING, TypeVar, get_args
 
@@ -19,6 +19,7 @@ from rqttl.flows.records import COUNTERS
 from rqttl.metrics.families import Families
 from rqttl.metrics.reading import Reading, read_queues
 from rqttl.metrics.table import QUEUES
+from rqttl.runtime.shared_call import SharedCall
 from rqttl.store.driver import driver_of
 from rqttl.types import QueueStats, State
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from rqttl.broker import Broker
 
 logger = logging.getLogger("rqttl.metrics")
+#: Seconds for which a scrape waits for Redis. Prometheus waits for 10 by default, and would not see `rqttl_up` then.
+PATIENCE = 8.0
 T = TypeVar("T")
 _VERSION = re.compile(rb"redis_version:([\w.-]+)")
 
@@ -35,10 +38,10 @@ _VERSION = re.compile(rb"redis_version:([\w.-]+)")
 class QueueCollector(Collector):
     """Reads the metrics of queues at each scrape. It changes nothing, and needs no right to write."""
 
-    def __init__(self, broker: Broker, patterns: Sequence[str], limit: int) -> None:
+    def __init__(self, broker: Broker, patterns: Sequence[str], limit: int, patience: float = PATIENCE) -> None:
         self._broker, self._driver = broker, driver_of(broker)
-        self._patterns, self._limit = patterns, limit
-        self._lock = threading.Lock()
+        self._patterns, self._limit, self._patience = patterns, limit, patience
+        self._reading = SharedCall(self.read, "rqttl-metrics")
         self._troubles: set[str] = set()
 
     def describe(self) -> Iterable[Family]:
@@ -46,26 +49,30 @@ class QueueCollector(Collector):
         return Families(QUEUES)
 
     def collect(self) -> Iterator[Family]:
-        """Read the metrics. If Redis does not answer, `rqttl_up` is 0 and the metrics of queues are missing."""
-        with self._lock:
-            started, families = time.perf_counter(), Families(QUEUES)
-            try:
-                self._read(families)
-            except (RedisError, RqttlError) as error:
-                self._note("scrape", f"the queues cannot be read: {error}")
-                families = Families(QUEUES)
-                families.add("rqttl_up", 0)
-            else:
-                self._troubles.discard("scrape")
-            families.add("rqttl_scrape_duration_seconds", time.perf_counter() - started)
+        """Read the metrics. If Redis does not answer in time, `rqttl_up` is 0 and the metrics of queues are missing.
+
+        Scrapes at the same time share one reading.
+        """
+        started, reading = time.perf_counter(), self._reading.join()
+        wait([reading], self._patience)
+        try:
+            if reading.done():
+                return iter(reading.result())
+            trouble = f"Redis has not answered within {self._patience:g} s"
+        except (RedisError, RqttlError) as error:
+            trouble = str(error)
+        self._note("scrape", f"the queues cannot be read: {trouble}")
+        families = Families(QUEUES)
+        families.add("rqttl_up", 0)
+        families.add("rqttl_scrape_duration_seconds", time.perf_counter() - started)
         return iter(families)
 
     def read(self) -> Iterable[Family]:
         """Read the metrics. Raises the errors of Redis and of rqttl."""
-        with self._lock:
-            started, families = time.perf_counter(), Families(QUEUES)
-            self._read(families)
-            families.add("rqttl_scrape_duration_seconds", time.perf_counter() - started)
+        started, families = time.perf_counter(), Families(QUEUES)
+        self._read(families)
+        self._troubles.discard("scrape")
+        families.add("rqttl_scrape_duration_seconds", time.perf_counter() - started)
         return families
 
     def _read(self, families: Families) -> None:
