@@ -27,6 +27,7 @@ class _Texts(Getter[Mapping[str, Header]]):
 
 
 _TEXTS = _Texts()
+_EMPTY = Context()
 
 
 def extract(headers: Mapping[str, Header], context: Context) -> tuple[Context, SpanContext | None]:
@@ -43,7 +44,10 @@ def extract(headers: Mapping[str, Header], context: Context) -> tuple[Context, S
 
 def creation_context(headers: Mapping[str, Header] | None) -> SpanContext | None:
     """Return the creation context that headers bring; `None` without one."""
-    return extract(headers, Context())[1] if isinstance(headers, Mapping) and headers else None
+    if not headers or not isinstance(headers, Mapping):
+        return None
+    created = trace.get_current_span(propagate.extract(headers, _EMPTY, _TEXTS)).get_span_context()
+    return created if created.is_valid else None
 
 
 def inject(message: Message | object, context: Context) -> Message | object:

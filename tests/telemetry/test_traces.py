@@ -229,6 +229,12 @@ def test_metrics_count_messages_and_seconds(broker: Broker, recording: Recording
     assert (process.count, tuple(process.explicit_bounds)) == (3, names.BOUNDARIES)
     operations = {point.attributes[names.OPERATION_NAME] for point in recording.points(names.OPERATION_DURATION)}
     assert operations == {"enqueue", "receive"}
+    typed = {
+        metric
+        for metric in (names.SENT_MESSAGES, names.CONSUMED_MESSAGES, names.PROCESS_DURATION, names.OPERATION_DURATION)
+        if any(names.OPERATION_TYPE in point.attributes for point in recording.points(metric))
+    }
+    assert typed == {names.OPERATION_DURATION}
 
 
 def test_settle_spans_are_off_unless_they_are_asked_for(broker: Broker, recording: Recording) -> None:
