@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, TypeVar, get_args
 
 from prometheus_client.registry import Collector
-from redis.exceptions import NoPermissionError, RedisError
+from redis.exceptions import RedisError, ResponseError
 
 from rqttl.errors import QueueDamaged, RqttlError
 from rqttl.flows import Flow, Read
@@ -82,22 +82,22 @@ class QueueCollector(Collector):
         _add_limits(families, reading)
         self._note_damage(reading.stats.damaged)
         families.add("rqttl_queues_left_out", reading.left_out)
-        reapers = self._if_allowed("PUBSUB NUMSUB", self._broker.reaper_count)
+        reapers = self._unless_refused("PUBSUB NUMSUB", self._broker.reaper_count)
         if reapers is not None:
             families.add("rqttl_reapers", reapers)
-        workers = self._if_allowed("HGETALL", self._broker.workers)
+        workers = self._unless_refused("HGETALL", self._broker.workers)
         if workers is not None:
             families.add("rqttl_workers", sum(worker.role == "worker" for worker in workers))
         version = self._driver.perform(_redis_version())
         families.add_info("rqttl_build_info", version=import_module("rqttl").__version__, redis=version)
         families.add("rqttl_up", 1)
 
-    def _if_allowed(self, command: str, read: Callable[[], T]) -> T | None:
-        """A number, or `None` if the user may not read it: its metric is missing then."""
+    def _unless_refused(self, command: str, read: Callable[[], T]) -> T | None:
+        """A number, or `None` if Redis refuses the command, mostly for want of a right: its metric is missing then."""
         try:
             return read()
-        except NoPermissionError as error:
-            self._note(command, f"no right for {command}, so a metric is missing: {error}")
+        except ResponseError as error:
+            self._note(command, f"Redis refuses {command}, so a metric is missing: {error}")
             return None
 
     def _note_damage(self, damaged: dict[str, QueueDamaged]) -> None:
@@ -138,9 +138,9 @@ def _add_limits(families: Families, reading: Reading) -> None:
 
 
 def _redis_version() -> Flow[str]:
-    """The version of Redis; empty if the user has no right for `INFO`."""
+    """The version of Redis; empty if it refuses `INFO`: the user has no right, or the server has no such command."""
     (reply,) = yield Read([("INFO", "server")], keep_errors=True)
-    if isinstance(reply, Exception) and not isinstance(reply, NoPermissionError):
+    if isinstance(reply, Exception) and not isinstance(reply, ResponseError):
         raise reply
     match = _VERSION.search(reply) if isinstance(reply, bytes) else None
     return "" if match is None else match[1].decode()

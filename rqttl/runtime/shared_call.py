@@ -13,7 +13,7 @@ T = TypeVar("T")
 class SharedCall(Generic[T]):
     """Makes one call at a time, in a thread of its own, so a caller may leave before its end.
 
-    Whoever joins while a call runs shares its result, so callers do not pile up behind a slow call.
+    Callers that join while a call runs share its result, so they do not pile up behind a slow call.
     """
 
     def __init__(self, call: Callable[[], T], name: str) -> None:

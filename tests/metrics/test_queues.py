@@ -19,9 +19,10 @@ from rqttl import Broker, InvalidInput, Message
 from rqttl.metrics import collector, instrument
 from rqttl.metrics.collecting import QueueCollector
 from rqttl.metrics.exposition import as_text
-from rqttl.metrics.table import CLIENT, QUEUES, SOURCES, Metric
+from rqttl.metrics.table import QUEUES, SOURCES, Metric
 from rqttl.reaper import Reaper
 from rqttl.reaper.metrics import families as reaper_families
+from rqttl.testing import fake_broker
 from rqttl.worker.counters import Counters
 from rqttl.worker.metrics import families as worker_families
 from tests.contract.clocked import Clocked
@@ -168,8 +169,17 @@ def test_a_user_who_may_only_read_can_scrape(
     assert value(samples, "rqttl_build_info", version=rqttl.__version__, redis="") == 1
     assert ("rqttl_reapers", ()) not in samples
     assert [record.message.partition(":")[0] for record in caplog.records] == [
-        "no right for PUBSUB NUMSUB, so a metric is missing"
+        "Redis refuses PUBSUB NUMSUB, so a metric is missing"
     ]
+
+
+def test_a_fake_broker_can_be_scraped() -> None:
+    with fake_broker() as broker:
+        broker.declare_queue("q").enqueue(b"x")
+        samples = parse(as_text(collector(broker).collect))
+
+    assert value(samples, "rqttl_queue_messages", queue="q", state="ready") == 1
+    assert value(samples, "rqttl_up") == 1
 
 
 def test_without_redis_up_is_0_and_no_queue_is_shown(
@@ -253,33 +263,6 @@ def test_a_registration_reads_nothing_and_a_second_one_is_refused(broker: Broker
     assert "cmdstat_smembers" not in client.info("commandstats")
     with pytest.raises(ValueError, match="Duplicated timeseries"):
         registry.register(collector(broker))
-
-
-def test_commands_are_measured_by_name_and_outcome_until_the_end(broker: Broker, client: redis.Redis) -> None:
-    registry, (metric,) = CollectorRegistry(), CLIENT
-    end = instrument(broker, registry)
-    queue = broker.declare_queue("q")
-    queue.enqueue(b"x")
-    Broker(client).queue("q").update(max_length=9)
-    queue.enqueue(b"y")
-    end()
-    queue.receive()
-
-    assert registry.get_sample_value(f"{metric.name}_count", {"command": "enqueue", "outcome": "ok"}) == 2
-    assert registry.get_sample_value(f"{metric.name}_count", {"command": "enqueue", "outcome": "stale"}) == 1
-    assert registry.get_sample_value(f"{metric.name}_count", {"command": "receive", "outcome": "ok"}) is None
-
-
-def test_two_brokers_share_a_registry(broker: Broker, client: redis.Redis) -> None:
-    registry, other = CollectorRegistry(), Broker(client, "other")
-    instrument(broker, registry)
-    instrument(other, registry)
-
-    broker.declare_queue("q").enqueue(b"x")
-    other.declare_queue("q").enqueue(b"x")
-
-    labels = {"command": "enqueue", "outcome": "ok"}
-    assert registry.get_sample_value("rqttl_client_command_seconds_count", labels) == 2
 
 
 @pytest.mark.parametrize("wrong", [{"limit": 0}, {"limit": "many"}, {"queues": "q"}])
