@@ -6,15 +6,14 @@ import logging
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import wait
 from importlib import import_module
-from typing import TYPE_CHECKING, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from prometheus_client.registry import Collector
 from redis.exceptions import RedisError, ResponseError
 
 from rqttl.errors import QueueDamaged, RqttlError
-from rqttl.flows import Flow, Read
+from rqttl.flows import Flow, Read, Step, drive
 from rqttl.flows.records import COUNTERS
 from rqttl.metrics.families import Families
 from rqttl.metrics.reading import Reading, read_queues
@@ -29,7 +28,8 @@ if TYPE_CHECKING:
     from rqttl.broker import Broker
 
 logger = logging.getLogger("rqttl.metrics")
-#: Seconds for which a scrape waits for Redis. Prometheus waits for 10 by default, and would not see `rqttl_up` then.
+#: Seconds for which a scrape waits for an answer of Redis. Prometheus waits for 10 in all by default, and would not see
+#: `rqttl_up` then.
 PATIENCE = 8.0
 T = TypeVar("T")
 _VERSION = re.compile(rb"redis_version:([\w.-]+)")
@@ -53,19 +53,19 @@ class QueueCollector(Collector):
 
         Scrapes at the same time share one reading.
         """
-        started, reading = time.perf_counter(), self._reading.join()
-        wait([reading], self._patience)
+        started = time.perf_counter()
         try:
-            if reading.done():
-                return iter(reading.result())
+            families = self._reading.result(self._patience)
+            if families is not None:
+                return iter(families)
             trouble = f"Redis has not answered within {self._patience:g} s"
         except (RedisError, RqttlError) as error:
             trouble = str(error)
         self._note("scrape", f"the queues cannot be read: {trouble}")
-        families = Families(QUEUES)
-        families.add("rqttl_up", 0)
-        families.add("rqttl_scrape_duration_seconds", time.perf_counter() - started)
-        return iter(families)
+        down = Families(QUEUES)
+        down.add("rqttl_up", 0)
+        down.add("rqttl_scrape_duration_seconds", time.perf_counter() - started)
+        return iter(down)
 
     def read(self) -> Iterable[Family]:
         """Read the metrics. Raises the errors of Redis and of rqttl."""
@@ -76,7 +76,7 @@ class QueueCollector(Collector):
         return families
 
     def _read(self, families: Families) -> None:
-        reading = self._driver.perform(read_queues(self._driver.keyspace, self._patterns, self._limit))
+        reading = drive(read_queues(self._driver.keyspace, self._patterns, self._limit), self._step)
         for queue, stats in reading.stats.items():
             _add_queue(families, queue, stats)
         _add_limits(families, reading)
@@ -91,6 +91,12 @@ class QueueCollector(Collector):
         version = self._driver.perform(_redis_version())
         families.add_info("rqttl_build_info", version=import_module("rqttl").__version__, redis=version)
         families.add("rqttl_up", 1)
+
+    def _step(self, step: Step) -> Any:
+        """Perform one step of the reading. Many queues take many, so only a step that hangs ends a scrape."""
+        answer = self._driver.step(step)
+        self._reading.moved()
+        return answer
 
     def _unless_refused(self, command: str, read: Callable[[], T]) -> T | None:
         """A number, or `None` if Redis refuses the command, mostly for want of a right: its metric is missing then."""

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from concurrent.futures import Future
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, wait
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -16,13 +17,32 @@ class SharedCall(Generic[T]):
     Callers that join while a call runs share its result, so they do not pile up behind a slow call.
     """
 
-    def __init__(self, call: Callable[[], T], name: str) -> None:
-        self._call, self._name = call, name
+    def __init__(
+        self, call: Callable[[], T], name: str, clock: Callable[[], float] = time.monotonic,
+        wait: Callable[[Sequence[Future[T]], float], object] = wait,
+    ) -> None:  # fmt: skip
+        self._call, self._name, self._clock, self._wait = call, name, clock, wait
         self._lock = threading.Lock()
         self._running: Future[T] | None = None
+        self._moved_at = 0.0
 
-    def join(self) -> Future[T]:
-        """Return the future of the call that runs; if none does, begin one."""
+    def moved(self) -> None:
+        """Note that the call goes on: it calls this after each step."""
+        self._moved_at = self._clock()
+
+    def result(self, patience: float) -> T | None:
+        """Join the call that runs, or begin one. Returns its result, or `None` if it does not move for so many seconds.
+
+        Raises its exception.
+        """
+        joined_at, running = self._clock(), self._join()
+        left = patience
+        while left > 0 and not running.done():
+            self._wait([running], left)
+            left = max(joined_at, self._moved_at) + patience - self._clock()
+        return running.result() if running.done() else None
+
+    def _join(self) -> Future[T]:
         with self._lock:
             if self._running is not None and not self._running.done():
                 return self._running
