@@ -8,8 +8,9 @@ import secrets
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from email.message import Message as Headers
 from typing import TYPE_CHECKING, Any
 
 from redis.exceptions import RedisError
@@ -30,7 +31,7 @@ from rqttl.worker.counters import Counters
 from rqttl.worker.crew import Crew
 from rqttl.worker.ending import end_commands
 from rqttl.worker.fetcher import Fetcher
-from rqttl.worker.health import SIGN_EVERY, Answer, HealthServer, Signs, judgement
+from rqttl.worker.health import SIGN_EVERY, Answer, HealthServer, Route, Signs, judgement
 from rqttl.worker.keeper import Keeper
 from rqttl.worker.loading import HandlerNotLoaded
 from rqttl.worker.local import LocalPlace, handler_for
@@ -82,7 +83,7 @@ class Worker:
         #: The counters, for collectors of metrics.
         self.counters = Counters()
         #: The answers of the health server by path. Further ones may be added before `run`.
-        self.routes: dict[str, Callable[[], Answer]] = {
+        self.routes: dict[str, Route] = {
             "/livez": self._livez, "/readyz": self._readyz, "/metrics": self._metrics,
         }  # fmt: skip
         self._lock = threading.Lock()
@@ -336,14 +337,14 @@ class Worker:
             ready_children=self._nursery.ready if self._nursery.number else int(self._local is not None),
         )  # fmt: skip
 
-    def _livez(self) -> Answer:
+    def _livez(self, _: Headers) -> Answer:
         return judgement(self.vitals().trouble())
 
-    def _readyz(self) -> Answer:
+    def _readyz(self, _: Headers) -> Answer:
         return judgement(self.vitals().obstacle())
 
-    def _metrics(self) -> Answer:
+    def _metrics(self, headers: Headers) -> Answer:
         sources = [lambda: metrics.families(self.counters.snapshot())]
         if (reaper := self._reaper) is not None:
             sources.append(lambda: reaper_metrics.families(reaper.snapshot()))
-        return metrics.answer(sources)
+        return metrics.answer(headers, *sources)
