@@ -52,8 +52,6 @@ logger = logging.getLogger("rqttl.worker")
 
 #: The text of a failure whose handler the worker has ended at its own end.
 STOPPED = "the worker stopped before the handler ended"
-#: Seconds that the local handlers get to end after `grace`.
-LAST = 0.2
 
 
 class Worker:
@@ -66,6 +64,7 @@ class Worker:
     `package.module:name`; it gets the decoded value, or with `delivery` the `Delivery`. `exec` is a command instead.
     A handler that returns acks its message. `rqttl.Reject`, `rqttl.Retry` and `rqttl.Release` decide otherwise; any
     other exception is a failed delivery, with a pause that doubles. With `processes=0` the handlers run in threads.
+    A class is made once in each process of handlers. At the end its `close` is called, in the loop of its coroutines.
     `rqttl worker --help` explains all options. Raises `InvalidInput`.
     """
 
@@ -194,6 +193,7 @@ class Worker:
             except OSError as error:
                 raise InvalidInput(f"health: cannot listen on {':'.join(map(str, picked.health))}: {error}") from error
             self._health.start()
+            logger.info("serving /livez, /readyz and /metrics on %s:%d", picked.health[0], self._health.port)
             stack.callback(self._health.close)
         if picked.reaper:
             self._reaper = stack.enter_context(ReaperThread(self._broker, self._fail)).reaper
@@ -261,7 +261,7 @@ class Worker:
             self._nursery.turn(time.monotonic(), SIGN_EVERY)
         self._crew.give_up(STOPPED)
         if self._local is not None:
-            self._local.close(LAST)
+            self._local.close()
         self._fetching.join()
         self._crew.give_up(STOPPED)  # a last look may have taken a message
         self._keeper.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import struct
@@ -141,6 +142,17 @@ def test_health_answers_before_and_after_the_children_are_ready(spawn: Spawn, qu
     assert worker.stop() == 0
     assert not file.exists()
     assert queue.stats().consumers == 0
+
+
+def test_the_log_names_the_port_of_health_that_the_system_has_chosen(spawn: Spawn, queue: Queue) -> None:
+    worker = spawn(queue.name, "--processes", "1", "--health", "127.0.0.1:0", call="plain")
+
+    worker.until_log("/metrics on 127.0.0.1:")
+    port = re.search(r"/metrics on 127\.0\.0\.1:(\d+)\n", worker.log())
+
+    assert port
+    assert answer(int(port[1]), "livez") == 200
+    assert worker.stop() == 0
 
 
 def test_clients_of_health_that_leave_early_are_no_errors(spawn: Spawn, queue: Queue) -> None:
