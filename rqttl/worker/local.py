@@ -28,7 +28,7 @@ LAST = 0.2
 def handler_for(picked: Settings) -> Handler:
     """Load the handler of these settings. Raises `HandlerNotLoaded`."""
     if picked.exec is not None:
-        return command.handler(picked.exec)
+        return command.handler(picked.exec, guarded=True)
     if picked.function is not None:
         return loading.of_function(picked.function, "call", with_delivery=picked.delivery)
     return loading.load(picked.call or "", with_delivery=picked.delivery)
