@@ -19,7 +19,7 @@ from rqttl.delivery import Delivery, lease_of
 from rqttl.errors import InvalidInput
 from rqttl.worker.groups import CommandProcess, Guard, NotStarted
 from rqttl.worker.loading import Handler
-from rqttl.worker.outcomes import HandlerStopped
+from rqttl.worker.outcomes import CommandFailed, HandlerStopped
 from rqttl.worker.supervision import COMMAND_GRACE, TERM_GRACE
 
 #: Exit codes of `sysexits.h`: the input is wrong for good, and a failure that ends by itself.
@@ -32,10 +32,6 @@ _LATE = 1.0
 #: Placeholders in the arguments of a command.
 _FIELD = re.compile(r"\{(id|queue|delivery)\}")
 _NOT_IN_NAMES = re.compile(r"[^A-Z0-9]")
-
-
-class CommandFailed(Exception):
-    """A command ended with an exit code that is neither 0, 65 nor 75, or by a signal."""
 
 
 def split(command: str | Sequence[str]) -> list[str]:
