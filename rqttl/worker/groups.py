@@ -50,11 +50,11 @@ class Guard:
 
     def began(self, group: int) -> None:
         """A group is to end with this process."""
-        self._tell(b"+%d\n" % group)
+        self._send(b"+%d\n" % group)
 
     def ended(self, group: int) -> None:
         """A group has ended. Its number may belong to another one soon."""
-        self._tell(b"-%d\n" % group)
+        self._send(b"-%d\n" % group)
 
     def close(self) -> None:
         """End the process, and all groups that have not ended."""
@@ -68,7 +68,7 @@ class Guard:
         assert self._process.stdin is not None  # noqa: S101  # for the type checker
         return self._process.stdin
 
-    def _tell(self, line: bytes) -> None:
+    def _send(self, line: bytes) -> None:
         with suppress(BrokenPipeError):  # the guard was killed: commands go on without one
             self._stdin.write(line)
 

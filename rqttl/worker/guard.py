@@ -2,7 +2,7 @@
 
 The standard library only: `rqttl.worker.groups` runs this file by its path, in an isolated interpreter, so it starts
 fast and takes little memory. Each line on stdin is `+` or `-` and the number of a process group that begins or ends.
-The end of stdin is the end of the process that runs the commands, whatever ended it.
+At the end of stdin the process that runs the commands has ended.
 
     python -I -S guard.py
 """
