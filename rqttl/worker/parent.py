@@ -179,14 +179,6 @@ class Worker:
 
     def _begin(self, stack: ExitStack) -> None:
         picked = self._settings
-        if picked.processes == 0:
-            try:
-                self._local = LocalPlace(self._crew, handler_for(picked), picked.threads, picked.asyncio, self._broker)
-            except HandlerNotLoaded as error:
-                raise InvalidInput(str(error)) from error
-            self._crew.places.append(self._local)
-            self.counters.has_slots(self._local.slots)
-            self._local.start()
         if picked.health is not None:
             try:
                 self._health = HealthServer(*picked.health, self.routes)
@@ -195,6 +187,14 @@ class Worker:
             self._health.start()
             logger.info("serving /livez, /readyz and /metrics on %s:%d", picked.health[0], self._health.port)
             stack.callback(self._health.close)
+        if picked.processes == 0:
+            try:
+                self._local = LocalPlace(self._crew, handler_for(picked), picked.threads, picked.asyncio, self._broker)
+            except HandlerNotLoaded as error:
+                raise InvalidInput(str(error)) from error
+            self._crew.places.append(self._local)
+            self.counters.has_slots(self._local.slots)
+            self._local.start()
         if picked.reaper:
             self._reaper = stack.enter_context(ReaperThread(self._broker, self._fail)).reaper
         self._keeper.start()

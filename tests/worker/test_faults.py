@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from rqttl import Broker, Message, Queue, connect
+from rqttl import Broker, InvalidInput, Message, Queue, Worker, connect
 from tests.ports import free_port
 from tests.proc import is_running
 from tests.servers import Server
@@ -153,6 +153,26 @@ def test_the_log_names_the_port_of_health_that_the_system_has_chosen(spawn: Spaw
     assert port
     assert answer(int(port[1]), "livez") == 200
     assert worker.stop() == 0
+
+
+def test_a_busy_port_of_health_is_refused_before_the_handler_is_made(broker: Broker) -> None:
+    broker.declare_queue("q")
+    made = []
+
+    class Maker:
+        def __init__(self) -> None:
+            made.append(self)
+
+        def __call__(self, value: object) -> None:
+            """Handle a message."""
+
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        place = f"127.0.0.1:{other.getsockname()[1]}"
+
+        with pytest.raises(InvalidInput, match="health: cannot listen"):
+            Worker(broker, "q", call=Maker, processes=0, health=place).run()
+
+    assert made == []
 
 
 def test_clients_of_health_that_leave_early_are_no_errors(spawn: Spawn, queue: Queue) -> None:
