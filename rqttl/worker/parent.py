@@ -53,8 +53,6 @@ logger = logging.getLogger("rqttl.worker")
 
 #: The text of a failure whose handler the worker has ended at its own end.
 STOPPED = "the worker stopped before the handler ended"
-#: Seconds that the local handlers get to end after `grace`.
-LAST = 0.2
 
 
 class Worker:
@@ -67,6 +65,7 @@ class Worker:
     `package.module:name`; it gets the decoded value, or with `delivery` the `Delivery`. `exec` is a command instead.
     A handler that returns acks its message. `rqttl.Reject`, `rqttl.Retry` and `rqttl.Release` decide otherwise; any
     other exception is a failed delivery, with a pause that doubles. With `processes=0` the handlers run in threads.
+    A class is made once in each process of handlers. At the end its `close` is called, in the loop of its coroutines.
     `rqttl worker --help` explains all options. Raises `InvalidInput`.
     """
 
@@ -181,6 +180,14 @@ class Worker:
 
     def _begin(self, stack: ExitStack) -> None:
         picked = self._settings
+        if picked.health is not None:
+            try:
+                self._health = HealthServer(*picked.health, self.routes)
+            except OSError as error:
+                raise InvalidInput(f"health: cannot listen on {':'.join(map(str, picked.health))}: {error}") from error
+            self._health.start()
+            logger.info("serving /livez, /readyz and /metrics on %s:%d", picked.health[0], self._health.port)
+            stack.callback(self._health.close)
         if picked.processes == 0:
             try:
                 self._local = LocalPlace(self._crew, handler_for(picked), picked.threads, picked.asyncio, self._broker)
@@ -189,13 +196,6 @@ class Worker:
             self._crew.places.append(self._local)
             self.counters.has_slots(self._local.slots)
             self._local.start()
-        if picked.health is not None:
-            try:
-                self._health = HealthServer(*picked.health, self.routes)
-            except OSError as error:
-                raise InvalidInput(f"health: cannot listen on {':'.join(map(str, picked.health))}: {error}") from error
-            self._health.start()
-            stack.callback(self._health.close)
         if picked.reaper:
             self._reaper = stack.enter_context(ReaperThread(self._broker, self._fail)).reaper
         self._keeper.start()
@@ -262,7 +262,7 @@ class Worker:
             self._nursery.turn(time.monotonic(), SIGN_EVERY)
         self._crew.give_up(STOPPED)
         if self._local is not None:
-            self._local.close(LAST)
+            self._local.close()
         self._fetching.join()
         self._crew.give_up(STOPPED)  # a last look may have taken a message
         self._keeper.close()
