@@ -186,7 +186,7 @@ class Worker:
             except OSError as error:
                 raise InvalidInput(f"health: cannot listen on {':'.join(map(str, picked.health))}: {error}") from error
             self._health.start()
-            logger.info("serving /livez, /readyz and /metrics on %s:%d", picked.health[0], self._health.port)
+            logger.info("serving /livez, /readyz and /metrics on %s", self._health.place)
             stack.callback(self._health.close)
         if picked.processes == 0:
             try:
