@@ -22,6 +22,7 @@ from rqttl.errors import InvalidInput, RqttlError
 from rqttl.runtime.interrupt import Interrupt
 from rqttl.runtime.stop_signals import StopSignals
 from rqttl.store.refusals import TEMPORARY
+from rqttl.text import type_name
 from rqttl.types import RunCounts
 
 if TYPE_CHECKING:
@@ -31,6 +32,15 @@ if TYPE_CHECKING:
 logger = logging.getLogger("rqttl.run")
 
 Handler = Callable[[AsyncDelivery], Awaitable[object]]
+
+
+class HandlerNotAsync(InvalidInput):
+    """The handler returned something else than an awaitable. It would fail with each message of the queue."""
+
+    def __init__(self, result: object) -> None:
+        super().__init__(
+            f"handler: expected an `async def` that takes a delivery, got a function that returns {type_name(result)}"
+        )
 
 
 class Handling:
@@ -75,16 +85,22 @@ class Handling:
             finally:
                 self._begun -= 1
 
+    async def _call(self, delivery: AsyncDelivery) -> None:
+        result = self._handler(delivery)
+        if not inspect.isawaitable(result):
+            raise HandlerNotAsync(result)
+        await result
+
     async def _handle(self, delivery: AsyncDelivery) -> None:
         """Call the handler, and settle the delivery if the handler has not."""
         failure: Exception | None = None
         try:
             observer = observer_of(delivery)
-            handler = self._handler if observer is None else observing.observed_async(observer, self._handler)
-            result = handler(delivery)
-            if not inspect.isawaitable(result):
-                raise TypeError(f"the handler returned {type(result).__name__}, and no awaitable")
-            await result
+            await (self._call if observer is None else observing.observed_async(observer, self._call))(delivery)
+        except HandlerNotAsync as error:
+            if delivery.settled in (None, LOST):
+                await settle_after(delivery, error, None)
+            raise
         except Decision as decision:
             failure = decision
         except Exception as error:  # noqa: BLE001  # a handler may raise anything; the loop logs it and goes on

@@ -126,7 +126,8 @@ class AsyncQueue:
         may settle the delivery itself.
 
         `handler` is an `async def`. `concurrency` tasks call it, each with one message at a time. Up to `prefetch`
-        messages (10 for each task) are fetched at a time. Their leases are renewed while handlers work.
+        messages (10 for each task) are fetched at a time. Their leases are renewed while handlers work. A plain `def`
+        ends the run at its first message, which goes back.
 
         The run ends when no message has come for `wait` (never, without `wait`), when `stop` is set, and, in the main
         thread only, on SIGTERM or SIGINT. It returns when the working handlers are done. Fetched messages without a

@@ -46,6 +46,31 @@ def test_a_handle_and_a_broker_may_be_made_outside_of_a_loop(redis_url: str) -> 
     assert isinstance(asyncio.run(work()), rqttl.Receipt)
 
 
+@pytest.mark.parametrize("observed", [False, True])
+def test_a_handler_that_is_no_coroutine_function_ends_the_run_at_its_first_message(
+    run: Run, redis_url: str, observed: bool
+) -> None:
+    """It would fail with each message of the queue, after it has done the work."""
+    calls: list[str] = []
+
+    def plain(delivery: rqttl.AsyncDelivery) -> None:
+        calls.append(delivery.id)
+
+    async def work() -> rqttl.QueueStats:
+        async with rqttl.connect_async(redis_url) as broker:
+            broker.observer = rqttl.Observer() if observed else None
+            queue = await broker.declare_queue("q")
+            await queue.enqueue_many([b"x"] * 5)
+            with pytest.raises(rqttl.InvalidInput, match=r"handler: expected an `async def`.* returns NoneType"):
+                await queue.run(plain)  # type: ignore[arg-type]  # a wrong argument is the point
+            return await queue.stats()
+
+    stats = run(work())
+
+    assert len(calls) == 1
+    assert (stats.ready, stats.leased, stats.acked) == (5, 0, 0)
+
+
 def test_a_blocked_loop_is_logged_with_the_code_that_blocks_it(
     run: Run, redis_url: str, caplog: pytest.LogCaptureFixture
 ) -> None:
