@@ -33,20 +33,22 @@ class NotStarted(Exception):
 class Guard:
     """A process that ends all groups of commands when this one is killed. It starts with the first group.
 
-    Any thread may call `began` and `ended`: each writes one short line at once.
+    Safe to share between threads: `began` and `ended` write one short line at once.
     """
 
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
+        self._lock = threading.Lock()
 
     def start(self) -> None:
         """Start the process, unless it runs."""
-        if self._process is None:
-            self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(Path(__file__).with_name("guard.py"))], bufsize=0,
-                stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                start_new_session=True,  # Ctrl-C is for the worker
-            )  # fmt: skip
+        with self._lock:  # a second process would replace the first one, which would end its groups then
+            if self._process is None:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-I", "-S", str(Path(__file__).with_name("guard.py"))], bufsize=0,
+                    stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                    start_new_session=True,  # Ctrl-C is for the worker
+                )  # fmt: skip
 
     def began(self, group: int) -> None:
         """A group is to end with this process."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
@@ -296,6 +297,26 @@ def test_a_worker_goes_on_without_its_guard(spawn: Spawn, queue: Queue, tmp_path
     worker.until_journal("begun", 2)
     assert worker.process.poll() is None
     assert worker.stop() == 0
+
+
+def test_two_threads_with_their_first_commands_start_one_guard(monkeypatch: pytest.MonkeyPatch) -> None:
+    guard, second, started = groups.Guard(), list[Future[None]](), list[subprocess.Popen[bytes]]()
+    start = subprocess.Popen
+
+    def popen(*words: Any, **options: Any) -> subprocess.Popen[bytes]:
+        if not second:
+            second.append(pool.submit(guard.start))
+            wait(second, timeout=0.2)  # it ends at once if it can
+        started.append(start(*words, **options))
+        return started[-1]
+
+    with ThreadPoolExecutor(1) as pool:
+        monkeypatch.setattr(subprocess, "Popen", popen)
+        guard.start()
+        second[0].result(PATIENCE)
+
+    guard.close()
+    assert len(started) == 1
 
 
 def test_a_guard_ends_the_groups_that_have_begun_and_not_ended() -> None:
