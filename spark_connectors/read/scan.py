@@ -7,7 +7,7 @@ last, and those that the log has shown are left out: each message that stays in 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 
@@ -39,19 +39,31 @@ def read(
 
     There are as many `watches` as ranges, or none. Raises `MalformedEntry`, and the errors of reader and watches.
     """
+    yield from build(_pages(reader, keys, ranges, watches), names, limit)
+
+
+def build(pages: Iterable[QueuePage], names: tuple[str, ...], limit: int | None = None) -> Iterator[pa.RecordBatch]:
+    """Build batches of these columns, of all entries of the pages; the first one as soon as it has `limit` rows."""
     builder, buffer = BatchBuilder(names), _PageQueue(_BUILT_ROWS if limit is None else min(limit, _BUILT_ROWS))
-    seen = {index: _SeenSequences() for index, whole in enumerate(ranges) if whole.detached}
     with relaxed_gc():
-        for index, page in _log_pages(reader, keys, ranges, watches):
-            if index in seen:
-                seen[index].add(page)
-            if buffer.add(ranges[index].queue, page):
-                yield from _slices(builder.build(buffer.take()))
-        for index, page in _detached_pages(reader, keys, ranges, seen):
-            if buffer.add(ranges[index].queue, page):
+        for queue, page in pages:
+            if buffer.add(queue, page):
                 yield from _slices(builder.build(buffer.take()))
         if buffer.rows:
             yield from _slices(builder.build(buffer.take()))
+
+
+def _pages(
+    reader: BulkReader, keys: Keyspace, ranges: Sequence[Range], watches: Sequence[PageWatch]
+) -> Iterator[QueuePage]:
+    """Yield the pages of all messages of the ranges."""
+    seen = {index: _SeenSequences() for index, whole in enumerate(ranges) if whole.detached}
+    for index, page in _log_pages(reader, keys, ranges, watches):
+        if index in seen:
+            seen[index].add(page)
+        yield ranges[index].queue, page
+    for index, page in _detached_pages(reader, keys, ranges, seen):
+        yield ranges[index].queue, page
 
 
 def _slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

@@ -94,6 +94,11 @@ class Page:
         sizes: Array = self.header_stops - self.header_starts + self.body_stops - self.body_starts
         return sizes
 
+    def compact(self) -> Page:
+        """Return a copy that holds the bytes of its entries and no others, for a pickle."""
+        begin, end = (int(self.sequence_starts[0]), int(self.body_stops[-1])) if len(self) else (0, 0)
+        return Page(self.data[begin:end].copy(), *((column - begin).astype(np.int32) for column in self.positions()))
+
     @property
     def reply_size(self) -> int:
         """The bytes of these entries in the reply."""

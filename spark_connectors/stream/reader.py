@@ -170,8 +170,13 @@ def _read_server(options: Options, task: Sequence[WatchedRange], columns: tuple[
     """Read the ranges of one server."""
     keys = Keyspace(options.text("namespace"))
     losses = LossReporter(fail=options.flag("failOnDataLoss"), server=options.server)
-    with naming(options.server), open_reader(options, keys, task) as reader:
+    unread = [watched for watched in task if watched.kept is None]
+    with naming(options.server), open_reader(options, keys, unread) as reader:
         for neighbours in _in_order(task, reader.max_entries):
+            if neighbours[0].kept is not None:
+                pages = [(watched.range.queue, page) for watched in neighbours for page in watched.kept or ()]
+                yield from scan.build(pages, columns)
+                continue
             watches = [DeletionWatch(watched, keys, losses) for watched in neighbours]
             ranges = [watched.range for watched in neighbours]
             yield from scan.read(reader, keys, ranges, columns, watches)
@@ -185,6 +190,6 @@ def _batch_limit(limit: ReadLimit) -> BatchLimit | None:
 
 
 def _in_order(ranges: Sequence[WatchedRange], max_entries: int) -> Iterator[list[WatchedRange]]:
-    """Yield runs of small or of large ranges: a scan reads small ranges before large ones, and each kind in order."""
-    for _, neighbours in groupby(ranges, lambda watched: watched.range.rows <= max_entries):
+    """Yield runs of kept, small or large ranges: a scan reads small ones before large ones, and each kind in order."""
+    for _, neighbours in groupby(ranges, lambda watched: (watched.kept is None, watched.range.rows <= max_entries)):
         yield list(neighbours)
