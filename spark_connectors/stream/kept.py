@@ -1,8 +1,8 @@
 """The messages that the driver has read to find the end of a batch, kept for the tasks that would read them again.
 
 Redis sends an entry of a log as a whole or not at all. So a driver that counts messages reads their bodies, too. Each
-task gets what the driver has read of its ranges, up to the size at which Spark warns about large tasks. What a batch
-does not take serves the next one, as long as no message has left the queue in the meantime.
+task gets what the driver has read of its ranges, up to the size at which Spark warns about large tasks. Messages beyond
+the end of a batch serve the next batch, as long as no message has left their queue in the meantime.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _POSITION_BYTES = 20
 
 #: Pages with all messages of a range; `None` for a range that is not kept.
 Kept: TypeAlias = tuple[Page, ...] | None
-#: The numbers of sequences `(after, upto]`, and what is kept between them.
+#: A part of a range, as numbers of sequences `(after, upto]`, and its messages.
 _Piece: TypeAlias = tuple[int, int, Kept]
 
 
