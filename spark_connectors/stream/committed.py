@@ -60,7 +60,7 @@ class CommittedPurge:
         try:
             refusals = with_retries(self._options, lambda: self._driver().perform(rights.ask(calls)))
         except NoPermission:
-            # the text of this error tells what reading needs
+            # the text of this error is about readers
             raise self._no_permission("multi") from None
         except RefusedByRedis as error:
             raise self._no_permission("multi", str(error).removeprefix(f"[{error.code}] ")) from None
