@@ -20,8 +20,8 @@ from spark_connectors.redis.pages import Page
 
 #: The most bytes that are kept, and the most that a task gets: Spark warns about tasks of more than 1,000 KiB.
 _MOST, _MOST_OF_TASK = 4 * 2**20, 768 * 1024
-#: The bytes of the positions of an entry in a compact page.
-_POSITION_BYTES = 20
+#: The bytes that the pickle of a page has for each entry beside its own, and for itself with its range.
+_OF_ENTRY, _OF_PAGE = 20, 250
 
 #: Pages with all messages of a range; `None` for a range that is not kept.
 Kept: TypeAlias = tuple[Page, ...] | None
@@ -56,9 +56,9 @@ class _KeptPage:
     page: Page
 
     def slice(self, after: int, upto: int) -> Page:
-        """Return the messages in `(after, upto]`, and no bytes of others."""
+        """Return the messages in `(after, upto]`."""
         begin, end = np.searchsorted(self.numbers, [after, upto], "right").tolist()
-        return self.page[begin:end].compact()
+        return self.page[begin:end]
 
 
 class PageKeeper:
@@ -128,8 +128,8 @@ class PageKeeper:
 
 
 def size(page: Page) -> int:
-    """Return the approximate bytes of the pickle of a compact page."""
-    return page.reply_size + len(page) * _POSITION_BYTES
+    """Return the approximate bytes of the pickle of a page."""
+    return page.reply_size + len(page) * _OF_ENTRY + _OF_PAGE
 
 
 def _with_rows(part: Range, pieces: Sequence[_Piece]) -> list[tuple[Range, Kept]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -119,6 +120,22 @@ def test_a_task_has_the_letters_of_each_queue_in_order(
     batches = Query(server.url, **limit, shareLimit=share).drain()
 
     assert len(batches) > 6
+    assert all(batch == sorted(batch) for batch in batches)
+    assert sorted(letter for batch in batches for letter in batch) == sorted(letters_in(client, *names))
+
+
+def test_a_task_has_the_letters_in_order_also_if_only_some_ranges_fit_into_it(
+    clocked: Clocked, client: redis.Redis, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = bury_in_turn(clocked, 30, 2, 4)
+    bury_in_turn(clocked, 1, 1, 40)
+    small = partial(PageKeeper, most_of_task=6_000)
+    monkeypatch.setattr("spark_connectors.stream.batch_limiter.PageKeeper", small)
+
+    # a request has 10 letters at most: some ranges are large ones
+    batches = Query(server.url, maxEntriesPerTrigger=150, fetchEntries=10, numPartitions=1).drain()
+
+    assert [len(batch) for batch in batches] == [150, 130]
     assert all(batch == sorted(batch) for batch in batches)
     assert sorted(letter for batch in batches for letter in batch) == sorted(letters_in(client, *names))
 
