@@ -12,11 +12,11 @@ import numpy as np
 from rqttl.protocol.keys import DETACHED, LOG, Keyspace
 from spark_connectors.options.options import Options
 from spark_connectors.ranges import sequence_number, sequence_text
+from spark_connectors.read.kept import LogVersion, PageKeeper
 from spark_connectors.read.positions import QueuePosition, QueueState
 from spark_connectors.read.watch import execute_many
 from spark_connectors.redis.bulk_reader import BulkReader
 from spark_connectors.stream.budget_scan import BudgetScan, MessageSizes
-from spark_connectors.stream.kept import LogVersion, PageKeeper
 from spark_connectors.stream.leap import Leap, Stretch, exact_leaps, leaps
 from spark_connectors.stream.limits import FairShare, ReadRequest, ReadResult
 from spark_connectors.stream.stretches import StretchReader

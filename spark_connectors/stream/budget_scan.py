@@ -17,10 +17,10 @@ import numpy as np
 
 from rqttl.protocol.keys import LOG, Keyspace
 from spark_connectors.ranges import sequence_number, sequence_text
+from spark_connectors.read.kept import PageKeeper
 from spark_connectors.redis.bulk_reader import BulkReader, xrange_command
 from spark_connectors.redis.connect import Command
 from spark_connectors.redis.pages import Page
-from spark_connectors.stream.kept import PageKeeper
 from spark_connectors.stream.leap import Stretch
 from spark_connectors.stream.limits import ReadRequest, ReadResult
 from spark_connectors.stream.time_scan import sequence_numbers

@@ -9,10 +9,10 @@ import numpy as np
 
 from rqttl.protocol.keys import LOG, Keyspace
 from spark_connectors.ranges import SERIALS, sequence_text
+from spark_connectors.read.kept import PageKeeper
 from spark_connectors.redis.bulk_reader import BulkReader, xrange_command
 from spark_connectors.redis.digits import ASCII_ZEROS, Array, as_uint64_windows, parse_eight_digits
 from spark_connectors.redis.pages import NOT_A_SEQUENCE, SEQUENCE_BYTES, Page, malformed_entry
-from spark_connectors.stream.kept import PageKeeper
 from spark_connectors.stream.time_share import PageRequest, ReadAhead, TimeShare, UnreadRange
 
 #: Digits of the milliseconds in a sequence, before its dash.

@@ -1,4 +1,4 @@
-"""What the driver has read for a limit goes to the tasks: Redis sends each letter once, and none that has left."""
+"""The letters that the driver has read for a limit go to the tasks: Redis sends each once, and none that has left."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from rqttl.protocol.keys import LOG, Keyspace
 from spark_connectors.errors import DataLoss
 from spark_connectors.options.options import Options
 from spark_connectors.ranges import Range, sequence_number, sequence_text
+from spark_connectors.read.kept import LogVersion, PageKeeper, size
 from spark_connectors.read.watch import WatchedRange
 from spark_connectors.redis.pages import Page
-from spark_connectors.stream.kept import LogVersion, PageKeeper, size
 from spark_connectors.stream.reader import RqttlStreamReader
 from tests.contract.clocked import Clocked
 from tests.servers import Server
