@@ -73,11 +73,12 @@ class Queue:
         be stored or not. With an id and such a window the call is repeated instead, and its receipt may call the
         message a duplicate of itself.
         """
+        driver = self._driver
         flow = calls.enqueue(
-            self._driver.events, self.name, body, ttl=ttl, expires_at=expires_at, headers=headers, id=id,
-            content_type=content_type,
+            driver.events, driver.configs.get(self.name), self.name, body, ttl=ttl, expires_at=expires_at,
+            headers=headers, id=id, content_type=content_type,
         )  # fmt: skip
-        return calls.stored(self._driver.perform(flow))
+        return calls.stored(driver.perform(flow))
 
     def enqueue_many(
         self, messages: Sequence[Message | object], *, duplicate_window: Duration | None = None

@@ -79,7 +79,8 @@ class AsyncDriver:
 
     async def perform(self, flow: Flow[T], orphaned: Callable[[T], Flow[object]] | None = None) -> T:
         """Carry out a flow. If its caller is cancelled, `orphaned` makes the flow that gives back its result."""
-        self.enter()
+        if self._loop is not asyncio.get_running_loop() or self.closed.asked():
+            self.enter()
         run = Run(self, flow)
         self._under_way += 1
         try:

@@ -30,27 +30,24 @@ _MORE = object()
 _PUSHED: tuple[type, ...] = (hiredis.PushNotification,) if hasattr(hiredis, "PushNotification") else ()
 
 
-@final
 class Call:
-    """A call on the line. Its answer is the reply, the list of replies to several commands, or an error as a value.
+    """A call on the line. Its answer is the reply, or an error as a value.
 
     A cancelled caller, or a task in its place, may await the call again: the answer is kept. The fastest way to it is
     `if call.is_open: await call.arrival()`, and then `call.answer`.
     """
 
-    __slots__ = ("_arrival", "_left", "_replies", "answer", "at", "command", "is_open")
+    __slots__ = ("_arrival", "answer", "at", "command", "is_open")
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, count: int) -> None:
-        self._arrival: asyncio.Future[None] = loop.create_future()
-        self._left = count
-        self._replies: list[Any] | None = [] if count > 1 else None
+    def __init__(self, arrival: asyncio.Future[None], command: Command | None) -> None:
+        self._arrival = arrival
         #: False once the answer is there.
         self.is_open = True
         self.answer: Any = None
         #: The script that is called, if it is one.
-        self.command: Any = None
-        #: The time of the call, by the clock of the loop.
-        self.at = loop.time()
+        self.command: Any = command
+        #: The time of the call, or of the one that it joined, by the clock of the loop.
+        self.at = 0.0
 
     def __await__(self) -> Generator[Any, None, Any]:
         if self.is_open:
@@ -65,12 +62,6 @@ class Call:
 
     def take(self, reply: Any) -> bool:
         """Take the next reply. Returns True if it was the last one."""
-        if self._replies is not None:
-            self._replies.append(reply)
-            if self._left > 1:
-                self._left -= 1
-                return False
-            reply = self._replies
         self.end(reply)
         return True
 
@@ -82,35 +73,37 @@ class Call:
 
 
 @final
-class JoinedCall:
-    """Enqueue calls that go out as one, and the reply to each of them. See `Joined`."""
+class Calls(Call):
+    """Several commands in one call. Its answer is the list of their replies, or an error as a value."""
 
-    __slots__ = ("_joined", "calls")
+    __slots__ = ("_left", "_replies")
+
+    def __init__(self, arrival: asyncio.Future[None], count: int) -> None:
+        super().__init__(arrival, None)
+        self._left = count
+        self._replies: list[Any] = []
+
+    def take(self, reply: Any) -> bool:
+        self._replies.append(reply)
+        self._left -= 1
+        return self._left == 0 and super().take(self._replies)
+
+
+@final
+class JoinedCall:
+    """Enqueue calls that go out as one, and the reply to each of them."""
+
+    __slots__ = ("at", "batch", "calls")
 
     def __init__(self, first: Call) -> None:
-        self._joined = Joined(first.command)
+        self.batch = Joined(first.command)
         self.calls = [first]
-
-    @property
-    def at(self) -> float:
-        """The time of the oldest call."""
-        return self.calls[0].at
-
-    @property
-    def size(self) -> int:
-        """The bytes of all messages."""
-        return self._joined.size
-
-    def add(self, call: Call) -> bool:
-        """Add a call. Returns False if it has to go out by itself."""
-        if not self._joined.take(call.command):
-            return False
-        self.calls.append(call)
-        return True
+        #: The time of the first call.
+        self.at = first.at
 
     def pack(self) -> bytes:
         """The bytes of the one command."""
-        return pack_command(("EVALSHA", self._joined.first.script.sha, *self._joined.words))
+        return pack_command(("EVALSHA", self.batch.first.script.sha, *self.batch.words))
 
     def take(self, reply: Any) -> bool:
         """Take the reply. Returns True."""
@@ -119,8 +112,8 @@ class JoinedCall:
 
     def end(self, reply: Any) -> None:
         """Give each call its part of the reply."""
-        for call, part in zip(self.calls, self._joined.replies(reply), strict=True):
-            call.end(NotSent() if part is None else copy(part) if isinstance(part, Exception) else part)
+        for call, part in zip(self.calls, self.batch.replies(reply), strict=True):
+            call.end(part if type(part) is list else NotSent() if part is None else copy(part))
 
 
 class Line(asyncio.Protocol):
@@ -175,33 +168,38 @@ class Line(asyncio.Protocol):
 
         A call goes out at once where a pass had one call only: then it saves a pass of the loop.
         """
-        return self._put(Call(self._loop, count), packed)
+        arrival = self._loop.create_future()
+        return self._put(Call(arrival, None) if count == 1 else Calls(arrival, count), packed)
 
     def send(self, command: Command) -> Call:
         """Send a script as `call` does. Enqueue calls that follow each other in one pass go out as one."""
-        call = Call(self._loop, 1)
-        call.command = command
+        call = Call(self._loop.create_future(), command)
         if self._unsent and self._join(call):
             return call
         return self._put(call, pack_command(("EVALSHA", command.script.sha, *command.words)))
 
     def _join(self, call: Call) -> bool:
         """Let a call go out with the last one, if that is possible."""
-        joined = self._unsent[-1]
-        if type(joined) is Call:
-            if not Joined.can_begin(joined.command):
-                return False
-            joined = JoinedCall(joined)
-        before = joined.size
-        if not joined.add(call):
+        last = self._unsent[-1]
+        if isinstance(last, JoinedCall):
+            joined = last
+        elif Joined.can_begin(last.command):
+            joined = JoinedCall(last)
+        else:
+            return False
+        before = joined.batch.size
+        if not joined.batch.take(call.command):
             return False
         self._unsent[-1] = self._packed[-1] = joined
-        self._size += joined.size - before
+        self._size += joined.batch.size - before
+        call.at = joined.at
+        joined.calls.append(call)
         if not self._sent and len(joined.calls) >= EARLY:
             self._flush()
         return True
 
     def _put(self, call: Call, packed: bytes) -> Call:
+        call.at = self._loop.time()
         waits = bool(self._unsent)
         self._unsent.append(call)
         self._packed.append(packed)
@@ -219,7 +217,7 @@ class Line(asyncio.Protocol):
         if not unsent or not self.usable:
             return
         self._unsent, self._packed, self._size = [], [], 0
-        self._is_lone = len(unsent) == 1 and type(unsent[0]) is Call
+        self._is_lone = len(unsent) == 1 and not isinstance(unsent[0], JoinedCall)
         self._sent.extend(unsent)
         self._write(b"".join([part if isinstance(part, bytes) else part.pack() for part in packed]))
 
@@ -318,4 +316,4 @@ class Line(asyncio.Protocol):
 
 def _single(calls: Iterable[Call | JoinedCall]) -> Iterator[Call]:
     for call in calls:
-        yield from [call] if type(call) is Call else call.calls
+        yield from call.calls if isinstance(call, JoinedCall) else [call]

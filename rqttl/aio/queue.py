@@ -59,11 +59,12 @@ class AsyncQueue:
         self, body: Message | object, *, ttl: Duration | None = None, expires_at: Instant | None = None,
         headers: Mapping[str, Header] | None = None, id: str | None = None, content_type: str | None = None,
     ) -> Receipt:  # fmt: skip
+        driver = self._driver
         flow = calls.enqueue(
-            self._driver.events, self.name, body, ttl=ttl, expires_at=expires_at, headers=headers, id=id,
-            content_type=content_type,
+            driver.events, driver.configs.get(self.name), self.name, body, ttl=ttl, expires_at=expires_at,
+            headers=headers, id=id, content_type=content_type,
         )  # fmt: skip
-        return calls.stored(await self._driver.perform(flow))
+        return calls.stored(await driver.perform(flow))
 
     async def enqueue_many(
         self, messages: Sequence[Message | object], *, duplicate_window: Duration | None = None

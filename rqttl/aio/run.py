@@ -8,6 +8,7 @@ from types import CoroutineType, GeneratorType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from rqttl.aio.line import Call
+from rqttl.aio.store import is_usual
 from rqttl.flows import Flow, Step
 from rqttl.runtime.interrupt import Interrupt
 
@@ -54,7 +55,7 @@ class Run(Generic[T]):
                     if pending.is_open:
                         await pending.arrival()
                     self._answer = pending.answer
-                    if not self._driver.store.accepts(pending.command, self._answer):
+                    if not is_usual(pending.command, self._answer):
                         self._pending = self._keep(self._driver.store.run(pending.command, self._answer, pending.at))
                         continue
                 else:
@@ -68,10 +69,13 @@ class Run(Generic[T]):
     def _advance(self) -> bool:
         """Perform all steps that need no wait. Returns False at the end of the flow."""
         while True:
-            error, self._error = self._error, None
+            flow = self._flows[-1]
             try:
-                flow = self._flows[-1]
-                step = flow.send(self._answer) if error is None else flow.throw(error)
+                if self._error is None:
+                    step = flow.send(self._answer)
+                else:
+                    error, self._error = self._error, None
+                    step = flow.throw(error)
             except StopIteration as done:
                 self._answer = done.value
                 self._flows.pop()
@@ -95,17 +99,19 @@ class Run(Generic[T]):
         except Exception as error:  # noqa: BLE001  # the flow decides about it
             self._error = error
             return False
-        self._answer = None
         kind = type(begun)
         if kind is Call:
             self._pending = begun
-        elif kind is GeneratorType:
-            self._flows.append(begun)
-        elif kind is CoroutineType:
+            return True
+        self._answer = None
+        if kind is CoroutineType:
             self._pending = self._keep(begun)
+            return True
+        if kind is GeneratorType:
+            self._flows.append(begun)
         else:
             self._answer = begun
-        return self._pending is not None
+        return False
 
     def _keep(self, work: Coroutine[Any, Any, Any]) -> Kept:
         return Kept(self._driver.keep(work))

@@ -39,6 +39,13 @@ def checked_client(client: object) -> Redis:
     return client
 
 
+def is_usual(command: Command, reply: Any) -> bool:
+    """Return True for a reply as scripts give them. `AsyncStore.run` treats any other one, and refusals of replays."""
+    if type(reply) is not list or len(reply) < 2:  # the outcome, and a value
+        return False
+    return reply[0] == b"ok" or (reply[0] == b"refused" and not command.is_replay)
+
+
 class AsyncStore:
     """Runs commands on one Redis server, all of them on one line. `keep` makes a task that nobody cancels.
 
@@ -57,18 +64,11 @@ class AsyncStore:
         self._closed = False
 
     def send_now(self, command: Command) -> Call | None:
-        """Send a script at once, if the line is open and nobody listens to events. See `accepts`, and `run`."""
+        """Send a script at once, if the line is open and nobody listens to events. See `is_usual`, and `run`."""
         line = self._line
         if line is None or not line.usable or line.full or self._events.notify is not None:
             return None
         return line.send(command)
-
-    @staticmethod
-    def accepts(command: Command, reply: Any) -> bool:
-        """Return True for a reply as scripts give them. `run` treats any other one, and refusals of replays."""
-        if type(reply) is not list or len(reply) < 2:  # the outcome, and a value
-            return False
-        return reply[0] == b"ok" or (reply[0] == b"refused" and not command.is_replay)
 
     async def run(self, command: Command, reply: Any = None, since: float | None = None) -> Reply:
         """Run a script, and repeat it as `Attempts` decides. `reply` is the answer to a first attempt at `since`."""

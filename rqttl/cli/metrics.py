@@ -62,7 +62,7 @@ def metrics(
 
 
 def _print(families: Iterable[Family], as_json: bool) -> None:
-    from rqttl.metrics.families import as_text
+    from rqttl.metrics.exposition import as_text
 
     if as_json:
         output.answer_json([_to_json(sample) for family in families for sample in family.samples])
@@ -76,19 +76,19 @@ def _to_json(sample: Any) -> dict[str, Any]:
 
 def _serve(source: QueueCollector, host: str, port: int) -> None:
     """Serve until a signal."""
-    from rqttl.metrics.families import CONTENT_TYPE, as_text
     from rqttl.runtime.stop_signals import StopSignals
-    from rqttl.worker.health import Answer, HealthServer
+    from rqttl.worker.health import HealthServer
+    from rqttl.worker.metrics import answer
 
     stop = threading.Event()
     try:
-        server = HealthServer(host, port, {"/metrics": lambda: Answer(200, as_text(source.collect), CONTENT_TYPE)})
+        server = HealthServer(host, port, {"/metrics": lambda headers: answer(headers, source.collect)})
     except OSError as error:
         raise click.BadParameter(f"cannot listen on {host}:{port}: {error}", param_hint="'--listen'") from error
     try:
         with StopSignals(stop.set, ends_process=True):
             server.start()
-            output.note(f"serving /metrics on {host}:{server.port}; Ctrl-C ends it")
+            output.note(f"serving /metrics on {server.place}; Ctrl-C ends it")
             stop.wait()
     finally:
         server.close()

@@ -83,22 +83,22 @@ def _health(worker: Reaper, place: str | None) -> Iterator[None]:
         yield
         return
     from rqttl.reaper import metrics
-    from rqttl.worker.health import HealthServer, judgement
+    from rqttl.worker.health import HealthServer, Route, judgement
     from rqttl.worker.metrics import answer
     from rqttl.worker.settings import address
 
     host, port = address(place, "health")
-    routes = {
-        "/livez": lambda: judgement(worker.snapshot().trouble()),
-        "/readyz": lambda: judgement(worker.snapshot().obstacle()),
-        "/metrics": lambda: answer([lambda: metrics.families(worker.snapshot())]),
+    routes: dict[str, Route] = {
+        "/livez": lambda _: judgement(worker.snapshot().trouble()),
+        "/readyz": lambda _: judgement(worker.snapshot().obstacle()),
+        "/metrics": lambda headers: answer(headers, lambda: metrics.families(worker.snapshot())),
     }
     try:
         server = HealthServer(host, port, routes)
     except OSError as error:
         raise InvalidInput(f"health: cannot listen on {place}: {error}") from error
     server.start()
-    output.note(f"serving /livez, /readyz and /metrics on {host}:{server.port}")
+    output.note(f"serving /livez, /readyz and /metrics on {server.place}")
     try:
         yield
     finally:

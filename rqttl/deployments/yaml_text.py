@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 #: Levels of the deepest file.
 MAX_DEPTH = 20
+_TOO_DEEP = f"expected at most {MAX_DEPTH} levels of mappings and lists"
 #: Values that aliases may add to a file.
 MAX_REPEATED = 10_000
 
@@ -35,6 +36,8 @@ def read_yaml(text: str) -> tuple[object, dict[Path, tuple[int, int]]]:
         return _Reader().read(node) if node else (None, {})
     except yaml.MarkedYAMLError as error:
         place = _at(error.problem_mark or error.context_mark)
+        if "nesting depth" in (error.problem or ""):  # newer versions of libyaml have a limit, and read ahead
+            raise InvalidDeployment(place, _TOO_DEEP) from None
         problem = ", ".join(part for part in (error.context, error.problem) if part)
         raise InvalidDeployment(place, f"expected YAML: {problem}") from None
     except yaml.YAMLError as error:  # a character that YAML does not allow
@@ -53,7 +56,7 @@ def _check_depth(events: Iterator[yaml.Event]) -> None:
     for event in events:
         depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
         if depth > MAX_DEPTH:
-            raise InvalidDeployment(_at(event.start_mark), f"expected at most {MAX_DEPTH} levels of mappings and lists")
+            raise InvalidDeployment(_at(event.start_mark), _TOO_DEEP)
 
 
 class _Reader:

@@ -35,7 +35,6 @@ from rqttl.flows.statistics import stats, stats_of
 from rqttl.flows.steps import (
     NOT_THERE,
     OUTDATED,
-    SWEEPS,
     Driver,
     Flow,
     ForgetConfig,
@@ -59,9 +58,9 @@ from rqttl.flows.steps import (
     existing,
     pipeline,
     run,
-    sweep,
     with_config,
 )
+from rqttl.flows.sweeping import SWEEPS, sweep
 
 __all__ = [
     "KNOWN",

@@ -8,9 +8,9 @@ from itertools import accumulate
 from typing import cast
 
 from rqttl.errors import QueueFull
-from rqttl.flows.steps import OUTDATED, Flow, GetConfig, pipeline, with_config
+from rqttl.flows.steps import OUTDATED, Flow, GetConfig, pipeline, values_of, with_config
 from rqttl.protocol import codec, commands
-from rqttl.protocol.commands import BATCH, BATCH_BYTES, Command, QueueConfig, Refused
+from rqttl.protocol.commands import BATCH, BATCH_BYTES, Command, QueueConfig, Refused, Reply
 from rqttl.protocol.envelope import NO_ENVELOPE, VALUE, Envelope
 from rqttl.text import plain_text
 from rqttl.types import Message, Receipt
@@ -33,15 +33,23 @@ def _batches(packed: Sequence[tuple[Envelope, bytes]]) -> Iterator[Sequence[tupl
         yield packed[start:]
 
 
-def enqueue_one(queue: str, message: Message | object) -> Flow[Receipt | QueueFull]:
-    """Store one message."""
-    config: QueueConfig = yield GetConfig(queue)
+def enqueue_one(queue: str, message: Message | object, config: QueueConfig | None = None) -> Flow[Receipt | QueueFull]:
+    """Store one message. `config` has the options in the cache of the driver, if they are there."""
+    if config is None:
+        config = yield GetConfig(queue)
     envelope, body = (NO_ENVELOPE, message) if type(message) is bytes else commands.pack(message)
+    if len(body) > config.max_body:
+        config = yield from _roomy(config, len(body))
+    build: Callable[..., Command] = commands.enqueue_alike
+    batch: tuple[object, ...] = (body,), envelope
     if envelope.id:
-        stored = yield from _store(config, len(body), commands.enqueue, ((envelope, body),))
-    else:
-        stored = yield from _store(config, len(body), commands.enqueue_alike, (body,), envelope)
-    config, results = stored
+        build, batch = commands.enqueue, (((envelope, body),),)
+    command = build(config, *batch)
+    reply: Reply = yield command
+    values = values_of(command, reply)
+    if values is not None:
+        return _receipt(config, values.results[0], message)
+    config, results = yield from _store(config, len(body), build, *batch, reply=reply)
     return _receipt(config, results[0], message)
 
 
@@ -88,13 +96,16 @@ def _of(kinds: set[type], bases: type | tuple[type, ...]) -> bool:
 _Stored = tuple[QueueConfig, Sequence[bytes]]
 
 
-def _store(config: QueueConfig, largest: int, build: Callable[..., Command], *batch: object) -> Flow[_Stored]:
-    """Store messages in one call, which `build` makes of the options in force and `batch`.
+def _store(
+    config: QueueConfig, largest: int, build: Callable[..., Command], *batch: object, reply: Reply | None = None
+) -> Flow[_Stored]:
+    """Store messages in one call, which `build` makes of the options in force and `batch`. See also `with_config`.
 
     The largest body has `largest` bytes. Raises `MessageTooLarge` according to the options in force. Options in the
     cache never suffice for it.
     """
-    config = yield from _roomy(config, largest)
+    if largest > config.max_body:
+        config = yield from _roomy(config, largest)
 
     def checked(newest: QueueConfig) -> Command:
         nonlocal config
@@ -102,7 +113,7 @@ def _store(config: QueueConfig, largest: int, build: Callable[..., Command], *ba
         commands.check_size(config, largest)
         return build(config, *batch)
 
-    values = yield from with_config(config.name, checked, config)
+    values = yield from with_config(config.name, checked, config, reply)
     return config, values.results
 
 

@@ -15,6 +15,7 @@ from rqttl.names import check_queue_name
 from rqttl.observing import Observer
 from rqttl.options import QueueOptions
 from rqttl.policies import Explanation
+from rqttl.protocol.commands import QueueConfig
 from rqttl.protocol.keys import Keyspace
 from rqttl.text import format_value
 from rqttl.types import Header, Message, MessageView, PerQueue, QueueStats, Receipt
@@ -24,10 +25,10 @@ T = TypeVar("T")
 
 
 def enqueue(
-    events: Events, queue: str, body: Message | object, *, ttl: Duration | None, expires_at: Instant | None,
-    headers: Mapping[str, Header] | None, id: str | None, content_type: str | None,
+    events: Events, known: QueueConfig | None, queue: str, body: Message | object, *, ttl: Duration | None,
+    expires_at: Instant | None, headers: Mapping[str, Header] | None, id: str | None, content_type: str | None,
 ) -> Flow[Receipt | QueueFull]:  # fmt: skip
-    """See `Queue.enqueue`. The answer goes through `stored`."""
+    """See `Queue.enqueue`. `known` is from the cache of the driver. The answer goes through `stored`."""
     if ttl is None and expires_at is None and headers is None and id is None and content_type is None:
         message: object = body
     elif isinstance(body, Message):
@@ -36,7 +37,7 @@ def enqueue(
         message = Message(body, ttl, expires_at, headers, id, content_type)
     if events.observer is not None:
         return _observed(events.observer, queue, message)
-    return arriving.enqueue_one(queue, message)
+    return arriving.enqueue_one(queue, message, known)
 
 
 def _observed(observer: Observer, queue: str, message: object) -> Flow[Receipt | QueueFull]:

@@ -84,7 +84,7 @@ def look_closely(
         numbers = _sound(records, lambda record: Numbers(keyspace, record, now), looks.damaged)  # noqa: B023  # used at once
         counts = yield from _ask({name: tally.ask_counts() for name, tally in numbers.items()}, looks.damaged)
         for name, answers in counts.items():
-            numbers[name].counts = answers
+            numbers[name].count(answers)
         for group in _groups([numbers[name] for name in counts]):
             heads = yield from _ask({tally.queue: tally.ask_heads(ends=ends) for tally in group}, looks.damaged)
             for name, answers in heads.items():

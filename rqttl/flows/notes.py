@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from rqttl.errors import QueueNotFound, ScriptsForgotten
 from rqttl.flows import policies
-from rqttl.flows.steps import SWEEPS, Flow, Register, Unregister, sweep
+from rqttl.flows.steps import Flow, Register, Unregister
+from rqttl.flows.sweeping import SWEEPS, sweep
 from rqttl.protocol.keys import Keyspace
 
 logger = logging.getLogger("rqttl")

@@ -1,8 +1,8 @@
 """The numbers of one queue, from plain reads: its record first, then counts, then the heads of its parts.
 
-Nothing is asked that earlier answers rule out. A queue takes at most 5 commands, the one for its record among them, and
-one for each state other than ready. It takes one more after a compaction (`detached`). While something in it may be
-overdue, it takes one more for each of these states, and one for `expiry`.
+Nothing is asked that earlier answers rule out. A queue takes at most 5 commands, the one for its record among them (4
+until its first message is delivered), and one for each state other than ready. It takes one more after a compaction
+(`detached`). While something in it may be overdue, it takes one more for each of these states, and one for `expiry`.
 """
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ from rqttl.types import QueueStats
 from rqttl.units import as_datetime
 
 Call = tuple[Word, ...]
+
+#: The cursor of a queue before its first delivery: no message is behind it.
+_START = "0-0"
 
 
 def state_fields(counts: Mapping[str, int], ends: Mapping[str, int | None]) -> dict[str, Any]:
@@ -49,7 +52,9 @@ class Numbers:
         due = record.due
         #: True if work may be overdue. `due` is only a lower bound.
         self._suspect = due is not None and due <= now
-        self.counts: dict[str, int] = {}
+        self.counts: Mapping[str, int] = {}
+        #: Ready messages.
+        self.ready = 0
         self.heads: dict[str, Any] = {}
 
     def ask_counts(self) -> dict[str, Call]:
@@ -63,11 +68,18 @@ class Numbers:
         parts = [part for part, state in STATES.items() if self._was_leased or not state.from_lease]
         return asked | {part: ("ZCARD", self._key(part)) for part in parts}
 
+    def count(self, counts: Mapping[str, int]) -> None:
+        """Take the answers to `ask_counts`. Redis gave one after the other, so their sum may be wrong for a moment."""
+        self.counts = counts
+        away = sum([counts.get(part, 0) for part in STATES])
+        self.ready = max(0, counts["log"] + counts.get("detached", 0) - away)
+
     def ask_heads(self, *, ends: bool) -> dict[str, Call]:
         """Calls for the oldest ready message; with `ends`, or if work may be overdue, also for the earliest ends."""
         asked: dict[str, Call] = {}
         if self.ready:
-            asked["requeued"] = ("ZRANGE", self._key("requeued"), 0, 0)
+            if self._cursor != _START:
+                asked["requeued"] = ("ZRANGE", self._key("requeued"), 0, 0)
             if self._last > self._cursor:
                 # Redis has no command that gives the id of an entry without its body
                 asked["log"] = ("XRANGE", self._key("log"), f"({self._cursor}", "+", "COUNT", 1)
@@ -75,12 +87,6 @@ class Numbers:
         if self.ready and self._suspect:
             parts.append("expiry")
         return asked | {part: ("ZRANGE", self._key(part), 0, 0, "WITHSCORES") for part in parts}
-
-    @property
-    def ready(self) -> int:
-        """Ready messages. The counts are read one after the other, so their difference may be wrong for a moment."""
-        count = self.counts.get
-        return max(0, self.counts["log"] + count("detached", 0) - sum(count(part, 0) for part in STATES))
 
     @property
     def weight(self) -> int:

@@ -20,7 +20,8 @@ from rqttl.flows.following import Change, following, needed
 from rqttl.flows.many import in_one_round_trip
 from rqttl.flows.previews import count_deaths
 from rqttl.flows.registry import members
-from rqttl.flows.steps import OUTDATED, Flow, GetConfig, GetPolicies, Read, dispatch, sweep, swept
+from rqttl.flows.steps import OUTDATED, Flow, GetConfig, GetPolicies, Read, dispatch
+from rqttl.flows.sweeping import sweep, swept
 from rqttl.options import QueueOptions, Value
 from rqttl.policies import Explanation, Policy, PolicySet
 from rqttl.policies.damage import Damage

@@ -23,10 +23,9 @@ from rqttl.flows.steps import (
     Unregister,
     dispatch,
     existing,
-    retire,
     run,
-    sweep,
 )
+from rqttl.flows.sweeping import retire, sweep
 from rqttl.options import QueueOptions, UpdateResult, written
 from rqttl.policies import PolicySet
 from rqttl.protocol import codec, commands

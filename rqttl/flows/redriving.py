@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from rqttl import checks
 from rqttl.errors import InvalidInput
 from rqttl.flows.queues import config_if_exists, peek
-from rqttl.flows.steps import OUTDATED, Flow, GetConfig, dispatch, sweep, with_config
+from rqttl.flows.steps import OUTDATED, Flow, GetConfig, dispatch, with_config
+from rqttl.flows.sweeping import sweep
 from rqttl.names import check_queue_name
 from rqttl.options import REASONS
 from rqttl.protocol import codec, commands

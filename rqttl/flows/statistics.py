@@ -9,7 +9,8 @@ from rqttl.errors import QueueDamaged
 from rqttl.flows.many import NO_NUMBER, in_one_round_trip
 from rqttl.flows.numbers import state_fields
 from rqttl.flows.records import Record
-from rqttl.flows.steps import NOT_THERE, OUTDATED, SWEEPS, Flow, with_config
+from rqttl.flows.steps import NOT_THERE, OUTDATED, Flow, with_config
+from rqttl.flows.sweeping import SWEEPS
 from rqttl.protocol import commands
 from rqttl.protocol.commands import Ok, QueueConfig, Refused, Word
 from rqttl.protocol.contract import IncompleteReply

@@ -12,12 +12,12 @@ from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 from rqttl.errors import ContractError, MalformedMessage, QueueNotFound
 from rqttl.events import Events
-from rqttl.protocol import commands, replies
+from rqttl.protocol import replies
 from rqttl.protocol.commands import Command, Ok, QueueConfig, Refused, Reply, Word
 from rqttl.protocol.keys import WAKEUP, Keyspace
 from rqttl.runtime.interrupt import Interrupt
+from rqttl.runtime.recent import Recent
 from rqttl.runtime.timing import Timing
-from rqttl.types import SweepResult
 
 T = TypeVar("T")
 
@@ -185,6 +185,10 @@ class Driver(Protocol):
         """The clock of this driver, and the way in which time passes."""
 
     @property
+    def configs(self) -> Recent[QueueConfig]:
+        """The options of the queues that were used last."""
+
+    @property
     def closed(self) -> Interrupt:
         """The interrupt that ends each wait outside of Redis when the driver is closed."""
 
@@ -212,10 +216,6 @@ def drive(flow: Flow[T], perform: Callable[[Step], Any]) -> T:
     except StopIteration as done:
         result: T = done.value
         return result
-
-
-#: The largest number of bounded steps of a sweep before a statistic.
-SWEEPS = 50
 
 
 #: The refusal of a queue that still exists after the end of its lifetime.
@@ -246,6 +246,12 @@ def dispatch(command: Command, answered: Container[str] = (), reply: Reply | Non
         if answer.code != "retry":
             raise _error(command, answer)
         reply = None
+
+
+def values_of(command: Command, reply: Reply) -> Ok | None:
+    """The values of a reply after which nothing is left to do. Most replies need no `dispatch`, which has its cost."""
+    answer = command.script.read(reply)
+    return None if type(answer) is Refused or answer.notes else answer
 
 
 def pipeline(calls: Sequence[Command], answered: Container[str]) -> Flow[list[Ok | Refused]]:
@@ -287,8 +293,12 @@ def existing(queue: str, command: Command) -> Flow[Ok]:
         yield GetConfig(queue, fresh=True)  # this step deletes the queue, or shows that it lives on
 
 
-def with_config(queue: str, build: Callable[[QueueConfig], Command], config: QueueConfig | None = None) -> Flow[Ok]:
+def with_config(
+    queue: str, build: Callable[[QueueConfig], Command], config: QueueConfig | None = None, reply: Reply | None = None
+) -> Flow[Ok]:
     """Run a command with the options of the queue. Repeat it with newer options while it is refused as outdated.
+
+    `reply` is the reply to a first run with the options `config`.
 
     Redis may have carried out a call whose reply was lost, and refuse the repeated one as outdated, because the options
     have changed in between. The calls after it have the mark of a replay, too.
@@ -298,36 +308,17 @@ def with_config(queue: str, build: Callable[[QueueConfig], Command], config: Que
     repeated = False
     while True:
         command = build(config)
-        answer = yield from dispatch(command.as_replay() if repeated else command, OUTDATED)
+        if repeated:
+            command = command.as_replay()
+        if reply is None:
+            reply = yield command
+        values = values_of(command, reply)
+        if values is not None:
+            return values
+        answer = yield from dispatch(command, OUTDATED, reply)
         if type(answer) is not Refused:
             return answer
+        reply = None
         repeated = repeated or answer.repeated
         # `not_found` may be outdated, too: the step raises `QueueNotFound` if the queue does not exist now
         config = yield GetConfig(queue, fresh=True)
-
-
-def sweep(queue: str, *, rounds: int | None = None, now: Word = "") -> Flow[list[SweepResult]]:
-    """Sweep in bounded steps until nothing is due, or `rounds` times."""
-    done: list[SweepResult] = []
-    while rounds is None or len(done) < rounds:
-        values = yield from with_config(queue, lambda config: commands.sweep(config, now=now))
-        done.append(swept(values))
-        if not done[-1].more:
-            break
-    return done
-
-
-def swept(values: Ok) -> SweepResult:
-    """The values of sweep.lua."""
-    return SweepResult(
-        values.now, int(values.due) if values.due else None, bool(values.more), values.reclaimed, values.promoted,
-        values.expired, values.trimmed, values.compacted, None if values.retired == b"" else values.retired,
-    )  # fmt: skip
-
-
-def retire(config: QueueConfig, *, now: Word = "") -> Flow[None]:
-    """Delete a queue at the end of its lifetime, in bounded steps. A queue that was used meanwhile lives on."""
-    while True:
-        answer = yield from dispatch(commands.sweep(config, now=now), OUTDATED)
-        if type(answer) is Refused or not answer.more:  # after a refusal: another client was faster
-            return

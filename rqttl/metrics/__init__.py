@@ -16,6 +16,7 @@ from rqttl.names import check_name_or_pattern
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
 
+    from rqttl.aio.broker import AsyncBroker
     from rqttl.broker import Broker
     from rqttl.metrics.collecting import QueueCollector
 
@@ -40,10 +41,11 @@ def collector(broker: Broker, *, queues: Sequence[str] = (), limit: int = LIMIT)
     return QueueCollector(broker, tuple(patterns), checks.whole(limit, "limit", 1))
 
 
-def instrument(broker: Broker, registry: CollectorRegistry) -> Callable[[], None]:
+def instrument(broker: Broker | AsyncBroker, registry: CollectorRegistry) -> Callable[[], None]:
     """Measure each command of a broker in `rqttl_client_command_seconds` of a registry.
 
-    Returns a function that ends it. Several brokers may share a registry. Raises `MetricsUnavailable`.
+    Returns a function that ends it. Several brokers may share a registry; a second call for a broker and its registry
+    changes nothing. Raises `MetricsUnavailable` and `InvalidInput`.
     """
     require_client()
     from rqttl.metrics import commands

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import logging
 import re
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from prometheus_client.registry import Collector
-from redis.exceptions import NoPermissionError, RedisError
+from redis.exceptions import RedisError, ResponseError
 
 from rqttl.errors import QueueDamaged, RqttlError
-from rqttl.flows import Flow, Read
+from rqttl.flows import Flow, Read, Step, drive
 from rqttl.flows.records import COUNTERS
 from rqttl.metrics.families import Families
 from rqttl.metrics.reading import Reading, read_queues
 from rqttl.metrics.table import QUEUES
+from rqttl.runtime.shared_call import SharedCall
 from rqttl.store.driver import driver_of
 from rqttl.types import QueueStats, State
 
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from rqttl.broker import Broker
 
 logger = logging.getLogger("rqttl.metrics")
+#: Seconds for which a scrape waits for an answer of Redis. Prometheus waits for 10 in all by default, and would not see
+#: `rqttl_up` then.
+PATIENCE = 8.0
 T = TypeVar("T")
 _VERSION = re.compile(rb"redis_version:([\w.-]+)")
 
@@ -35,10 +38,10 @@ _VERSION = re.compile(rb"redis_version:([\w.-]+)")
 class QueueCollector(Collector):
     """Reads the metrics of queues at each scrape. It changes nothing, and needs no right to write."""
 
-    def __init__(self, broker: Broker, patterns: Sequence[str], limit: int) -> None:
+    def __init__(self, broker: Broker, patterns: Sequence[str], limit: int, patience: float = PATIENCE) -> None:
         self._broker, self._driver = broker, driver_of(broker)
-        self._patterns, self._limit = patterns, limit
-        self._lock = threading.Lock()
+        self._patterns, self._limit, self._patience = patterns, limit, patience
+        self._reading = SharedCall(self.read, "rqttl-metrics")
         self._troubles: set[str] = set()
 
     def describe(self) -> Iterable[Family]:
@@ -46,51 +49,61 @@ class QueueCollector(Collector):
         return Families(QUEUES)
 
     def collect(self) -> Iterator[Family]:
-        """Read the metrics. If Redis does not answer, `rqttl_up` is 0 and the metrics of queues are missing."""
-        with self._lock:
-            started, families = time.perf_counter(), Families(QUEUES)
-            try:
-                self._read(families)
-            except (RedisError, RqttlError) as error:
-                self._note("scrape", f"the queues cannot be read: {error}")
-                families = Families(QUEUES)
-                families.add("rqttl_up", 0)
-            else:
-                self._troubles.discard("scrape")
-            families.add("rqttl_scrape_duration_seconds", time.perf_counter() - started)
-        return iter(families)
+        """Read the metrics. If Redis does not answer in time, `rqttl_up` is 0 and the metrics of queues are missing.
+
+        Scrapes at the same time share one reading.
+        """
+        started = time.perf_counter()
+        try:
+            families = self._reading.result(self._patience)
+            if families is not None:
+                return iter(families)
+            trouble = f"Redis has not answered within {self._patience:g} s"
+        except (RedisError, RqttlError) as error:
+            trouble = str(error)
+        self._note("scrape", f"the queues cannot be read: {trouble}")
+        down = Families(QUEUES)
+        down.add("rqttl_up", 0)
+        down.add("rqttl_scrape_duration_seconds", time.perf_counter() - started)
+        return iter(down)
 
     def read(self) -> Iterable[Family]:
         """Read the metrics. Raises the errors of Redis and of rqttl."""
-        with self._lock:
-            started, families = time.perf_counter(), Families(QUEUES)
-            self._read(families)
-            families.add("rqttl_scrape_duration_seconds", time.perf_counter() - started)
+        started, families = time.perf_counter(), Families(QUEUES)
+        self._read(families)
+        self._troubles.discard("scrape")
+        families.add("rqttl_scrape_duration_seconds", time.perf_counter() - started)
         return families
 
     def _read(self, families: Families) -> None:
-        reading = self._driver.perform(read_queues(self._driver.keyspace, self._patterns, self._limit))
+        reading = drive(read_queues(self._driver.keyspace, self._patterns, self._limit), self._step)
         for queue, stats in reading.stats.items():
             _add_queue(families, queue, stats)
         _add_limits(families, reading)
         self._note_damage(reading.stats.damaged)
         families.add("rqttl_queues_left_out", reading.left_out)
-        reapers = self._if_allowed("PUBSUB NUMSUB", self._broker.reaper_count)
+        reapers = self._unless_refused("PUBSUB NUMSUB", self._broker.reaper_count)
         if reapers is not None:
             families.add("rqttl_reapers", reapers)
-        workers = self._if_allowed("HGETALL", self._broker.workers)
+        workers = self._unless_refused("HGETALL", self._broker.workers)
         if workers is not None:
             families.add("rqttl_workers", sum(worker.role == "worker" for worker in workers))
         version = self._driver.perform(_redis_version())
         families.add_info("rqttl_build_info", version=import_module("rqttl").__version__, redis=version)
         families.add("rqttl_up", 1)
 
-    def _if_allowed(self, command: str, read: Callable[[], T]) -> T | None:
-        """A number, or `None` if the user may not read it: its metric is missing then."""
+    def _step(self, step: Step) -> Any:
+        """Perform one step of the reading. Many queues take many, so only a step that hangs ends a scrape."""
+        answer = self._driver.step(step)
+        self._reading.moved()
+        return answer
+
+    def _unless_refused(self, command: str, read: Callable[[], T]) -> T | None:
+        """A number, or `None` if Redis refuses the command, mostly for want of a right: its metric is missing then."""
         try:
             return read()
-        except NoPermissionError as error:
-            self._note(command, f"no right for {command}, so a metric is missing: {error}")
+        except ResponseError as error:
+            self._note(command, f"Redis refuses {command}, so a metric is missing: {error}")
             return None
 
     def _note_damage(self, damaged: dict[str, QueueDamaged]) -> None:
@@ -131,9 +144,9 @@ def _add_limits(families: Families, reading: Reading) -> None:
 
 
 def _redis_version() -> Flow[str]:
-    """The version of Redis; empty if the user has no right for `INFO`."""
+    """The version of Redis; empty if it refuses `INFO`: the user has no right, or the server has no such command."""
     (reply,) = yield Read([("INFO", "server")], keep_errors=True)
-    if isinstance(reply, Exception) and not isinstance(reply, NoPermissionError):
+    if isinstance(reply, Exception) and not isinstance(reply, ResponseError):
         raise reply
     match = _VERSION.search(reply) if isinstance(reply, bytes) else None
     return "" if match is None else match[1].decode()

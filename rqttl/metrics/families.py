@@ -1,14 +1,12 @@
-"""Metrics as families of prometheus-client, and as text. It imports prometheus-client."""
+"""Metrics as families of prometheus-client. It imports prometheus-client."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
 
-from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, InfoMetricFamily
-from prometheus_client.registry import Collector
 
 from rqttl.runtime.histogram import BOUNDS, Histogram
 
@@ -17,8 +15,6 @@ if TYPE_CHECKING:
 
     from rqttl.metrics.table import Kind, Metric
 
-#: The type of the text in `as_text`.
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 #: The words that a class of prometheus-client adds to a name.
 _ENDS: dict[Kind, str] = {"counter": "_total", "info": "_info"}
 _CLASSES: dict[Kind, Any] = {
@@ -55,24 +51,3 @@ def _family(metric: Metric) -> Any:
     name = metric.name.removesuffix(_ENDS.get(metric.kind, ""))
     labels = () if metric.kind == "info" else metric.labels
     return _CLASSES[metric.kind](name, metric.meaning, labels=labels)
-
-
-class _Once(Collector):
-    """A collector for one scrape."""
-
-    def __init__(self, collect: Callable[[], Iterable[Family]]) -> None:
-        self._collect = collect
-
-    def describe(self) -> Iterable[Family]:
-        return ()
-
-    def collect(self) -> Iterable[Family]:
-        return self._collect()
-
-
-def as_text(*sources: Callable[[], Iterable[Family]]) -> str:
-    """The families of all sources in the text format of Prometheus."""
-    registry = CollectorRegistry()
-    for collect in sources:
-        registry.register(_Once(collect))
-    return generate_latest(registry).decode()

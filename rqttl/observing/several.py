@@ -18,9 +18,15 @@ logger = logging.getLogger("rqttl.observer")
 
 
 class Observers(Observer):
-    """Several observers in the place of one. Each sees the messages as those before it have changed them."""
+    """Several observers in the place of one. Each sees the messages as those before it have changed them.
+
+    Raises `InvalidInput` for anything but observers.
+    """
 
     def __init__(self, *observers: Observer) -> None:
+        for observer in observers:
+            if checked(observer) is None:
+                raise InvalidInput("observer: expected an Observer, got None")
         #: The observers, in the order of their calls.
         self.members = observers
 

@@ -26,6 +26,8 @@ class QueueConfig:
     options: QueueOptions
     declared: QueueOptions
     policies: int = 0
+    #: The words before the batch of usual enqueue calls, by form and simplicity.
+    heads: dict[tuple[Word, bool], tuple[Word, ...]] = field(default_factory=dict, compare=False, repr=False)
     _prefixes: dict[str, tuple[Word, ...]] = field(default_factory=dict, compare=False, repr=False)
 
     @classmethod

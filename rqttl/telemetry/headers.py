@@ -27,6 +27,7 @@ class _Texts(Getter[Mapping[str, Header]]):
 
 
 _TEXTS = _Texts()
+_EMPTY = Context()
 
 
 def extract(headers: Mapping[str, Header], context: Context) -> tuple[Context, SpanContext | None]:
@@ -43,13 +44,17 @@ def extract(headers: Mapping[str, Header], context: Context) -> tuple[Context, S
 
 def creation_context(headers: Mapping[str, Header] | None) -> SpanContext | None:
     """Return the creation context that headers bring; `None` without one."""
-    return extract(headers, Context())[1] if isinstance(headers, Mapping) and headers else None
+    if not headers or not isinstance(headers, Mapping):
+        return None
+    created = trace.get_current_span(propagate.extract(headers, _EMPTY, _TEXTS)).get_span_context()
+    return created if created.is_valid else None
 
 
 def inject(message: Message | object, context: Context) -> Message | object:
-    """Return a message with a context in its headers. Headers that the message has stay as they are.
+    """Return a message with a context in its headers. The message has no creation context of its own.
 
-    A message whose headers would be too large stays without the context.
+    Its own headers stay as they are, but one of a trace that cannot be read gives way. A message whose headers would be
+    too large, or are no mapping, stays without the context.
     """
     carrier: dict[str, Header] = {}
     propagate.inject(carrier, context)
@@ -57,13 +62,26 @@ def inject(message: Message | object, context: Context) -> Message | object:
         return message
     if not isinstance(message, Message):
         return Message(message, headers=carrier)
-    if message.headers:
-        carrier.update(message.headers)
+    own: object = message.headers
+    if own is not None:
+        if not isinstance(own, Mapping):
+            return message  # the call refuses it
+        replaced = _of_span(context, own) if carrier.keys() & own.keys() else {}
+        carrier.update({**own, **replaced})
         if _is_too_large(message.content_type, carrier):
             return message
     if type(message) is not Message:
         return replace(message, headers=carrier)
     return Message(message.body, message.ttl, message.expires_at, carrier, message.id, message.content_type)
+
+
+def _of_span(context: Context, own: Mapping[str, Header]) -> dict[str, Header]:
+    """The headers with the span of a context, without its baggage. A value that the call refuses has none instead."""
+    carrier: dict[str, Header] = {}
+    propagate.inject(carrier, trace.set_span_in_context(trace.get_current_span(context), _EMPTY))
+    return {
+        name: value for name, value in carrier.items() if isinstance(own.get(name), str | bytes | int | float | None)
+    }
 
 
 def _is_too_large(content_type: str | None, headers: Mapping[str, Header]) -> bool:

@@ -15,12 +15,16 @@ Attributes = dict[str, str | int]
 
 
 class Common(NamedTuple):
-    """A queue, the name of a span, and the attributes that all spans and points of one operation on the queue have."""
+    """A queue, the name of a span, and the attributes that all spans and points of one operation on the queue have.
+
+    Only points of the duration of an operation have its type: `labels` are those of all others.
+    """
 
     queue: str
     span: str
     attributes: Attributes
     labels: Attributes
+    operation_labels: Attributes
 
 
 class Place:
@@ -44,15 +48,13 @@ class Place:
 
     def _read(self, queue: str, operation: Operation, _: bool) -> Common:
         template = next((pattern.text for pattern in self._templates if pattern.matches(queue)), None)
-        shared: Attributes = {
-            names.SYSTEM: names.RQTTL, names.OPERATION_NAME: operation.name, names.OPERATION_TYPE: operation.type,
-            **self._server,
+        place: Attributes = {names.DESTINATION: queue} if template is None else {names.TEMPLATE: template}
+        labels: Attributes = {
+            names.SYSTEM: names.RQTTL, names.OPERATION_NAME: operation.name, **self._server, **place,
         }  # fmt: skip
-        if template is None:
-            common: Attributes = {**shared, names.DESTINATION: queue}
-            return Common(queue, f"{operation.name} {queue}", common, common)
-        labels: Attributes = {**shared, names.TEMPLATE: template}
-        return Common(queue, f"{operation.name} {template}", {**labels, names.DESTINATION: queue}, labels)
+        operation_labels = {**labels, names.OPERATION_TYPE: operation.type}
+        attributes = {**operation_labels, names.DESTINATION: queue}
+        return Common(queue, f"{operation.name} {template or queue}", attributes, labels, operation_labels)
 
 
 def server_of(broker: object) -> Attributes:

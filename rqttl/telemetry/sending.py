@@ -47,7 +47,8 @@ class _Traced(Sending):
         if sent:
             instruments.sent.add(sent, with_error(labels, failed))
         refused = next(iter(self._refused)) if not sent else None
-        instruments.operation.record(perf_counter() - self._began, with_error(labels, failed or refused))
+        seconds = perf_counter() - self._began
+        instruments.operation.record(seconds, with_error(self._common.operation_labels, failed or refused))
 
 
 class TracedMessage(_Traced):

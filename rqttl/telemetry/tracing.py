@@ -45,7 +45,7 @@ class Tracing(Observer):
         """Make a span with links to the creation contexts of the messages, the first 128 of them."""
         common = self._tools.place.common(queue, names.RECEIVE)
         self._tools.instruments.consumed.add(len(deliveries), common.labels)
-        self._tools.instruments.operation.record(seconds, common.labels)
+        self._tools.instruments.operation.record(seconds, common.operation_labels)
         now = time_ns()
         span = self._tools.tracer.start_span(
             common.span, kind=SpanKind.CLIENT, links=links_to(deliveries),
@@ -65,7 +65,7 @@ class Tracing(Observer):
 class Processing:
     """The span of one handler. It is the current span while the handler works."""
 
-    __slots__ = ("_began", "_choices", "_delivery", "_span", "_token", "_tools")
+    __slots__ = ("_began", "_choices", "_delivery", "_labels", "_span", "_token", "_tools")
 
     def __init__(self, tools: Tools, choices: Choices, delivery: Received) -> None:
         self._tools, self._choices, self._delivery = tools, choices, delivery
@@ -73,6 +73,7 @@ class Processing:
     def __enter__(self) -> None:
         tools, delivery = self._tools, self._delivery
         common = tools.place.common(delivery.queue, names.PROCESS)
+        self._labels = common.labels
         current = contexts.get_current()
         context, created = headers.extract(delivery.headers, current)
         attributes = {
@@ -94,8 +95,7 @@ class Processing:
     ) -> None:
         seconds = perf_counter() - self._began
         contexts.detach(self._token)
-        labels = self._tools.place.common(self._delivery.queue, names.PROCESS).labels
-        self._tools.instruments.process.record(seconds, with_error(labels, fail(self._span, error)))
+        self._tools.instruments.process.record(seconds, with_error(self._labels, fail(self._span, error)))
         self._span.end()
 
 
@@ -107,7 +107,7 @@ class Settling:
     def __init__(self, tools: Tools, queue: str, how: str, deliveries: Sequence[Received]) -> None:
         self._tools = tools
         common = tools.place.common(queue, names.SETTLE[how])
-        self._labels = common.labels
+        self._labels = common.operation_labels
         self._began = perf_counter()
         self._span = tools.tracer.start_span(
             common.span, kind=SpanKind.CLIENT, links=links_to(deliveries),

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from rqttl.worker.board import Board
 
 _CHUNK = 1 << 18
+_PR_SET_PDEATHSIG = 1
 
 
 class Link(Reports):
@@ -150,7 +151,6 @@ class Child:
         link.send(frames.pack(frames.READY, hands.slots, hands.cancel_grace, handler.source))
         reader.start()
         hands.run()
-        handler.close()
 
     def _setup(self) -> tuple[Mapping[str, Any], list[tuple[Any, ...]]]:
         while data := self._sock.recv(_CHUNK):
@@ -217,8 +217,24 @@ def load(setup: Mapping[str, Any]) -> Handler:
     return handler
 
 
+def wake_without_worker() -> None:
+    """Let the system send SIGCONT to this process when its worker is dead. Only Linux does.
+
+    A stopped process (SIGSTOP) would not see the end of its socket, and would go on when nobody expects it.
+    """
+    if sys.platform != "linux":
+        return
+    try:
+        from ctypes import CDLL
+
+        CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGCONT)
+    except (ImportError, OSError, AttributeError):
+        return  # this Python or this kernel has no such call
+
+
 def main() -> None:
     """Run a child on the socket and the memory of its board, whose numbers are the arguments."""
+    wake_without_worker()
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the worker ends a handler that takes too long
     sock = socket.socket(fileno=int(sys.argv[1]))
     sock.setblocking(True)

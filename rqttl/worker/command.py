@@ -17,9 +17,9 @@ from rqttl.checks import MAX_DESCRIPTION_BYTES
 from rqttl.decisions import Reject, Retry
 from rqttl.delivery import Delivery, lease_of
 from rqttl.errors import InvalidInput
-from rqttl.worker.groups import CommandProcess, NotStarted
+from rqttl.worker.groups import CommandProcess, Guard, NotStarted
 from rqttl.worker.loading import Handler
-from rqttl.worker.outcomes import HandlerStopped
+from rqttl.worker.outcomes import CommandFailed, HandlerStopped
 from rqttl.worker.supervision import COMMAND_GRACE, TERM_GRACE
 
 #: Exit codes of `sysexits.h`: the input is wrong for good, and a failure that ends by itself.
@@ -32,10 +32,6 @@ _LATE = 1.0
 #: Placeholders in the arguments of a command.
 _FIELD = re.compile(r"\{(id|queue|delivery)\}")
 _NOT_IN_NAMES = re.compile(r"[^A-Z0-9]")
-
-
-class CommandFailed(Exception):
-    """A command ended with an exit code that is neither 0, 65 nor 75, or by a signal."""
 
 
 def split(command: str | Sequence[str]) -> list[str]:
@@ -54,13 +50,14 @@ def split(command: str | Sequence[str]) -> list[str]:
 class Commands:
     """Runs a command once for each message. Any thread may end one of those that run."""
 
-    def __init__(self, words: Sequence[str]) -> None:
+    def __init__(self, words: Sequence[str], guard: Guard | None = None) -> None:
         self._words = words
+        self._guard = guard
         self._running: dict[int, CommandProcess] = {}
 
     def run(self, delivery: Delivery) -> None:
         """Run the command for one message. See `run`."""
-        process = self._running[id(delivery)] = CommandProcess()
+        process = self._running[id(delivery)] = CommandProcess(self._guard)
         try:
             run(self._words, delivery, process)
         finally:
@@ -78,11 +75,15 @@ class Commands:
             process.kill()
 
 
-def handler(words: Sequence[str]) -> Handler:
-    """Return the handler that runs this command once for each message."""
-    commands = Commands(words)
+def handler(words: Sequence[str], *, guarded: bool = False) -> Handler:
+    """Return the handler that runs this command once for each message.
+
+    With `guarded`, all commands end when this process is killed. A child needs no guard: its worker ends its session.
+    """
+    guard = Guard()
+    commands = Commands(words, guard if guarded else None)
     return Handler(
-        commands.run, is_async=False, close=lambda: None, source="", end=commands.end, end_grace=COMMAND_GRACE,
+        commands.run, is_async=False, close=guard.close, source="", end=commands.end, end_grace=COMMAND_GRACE,
         kill=commands.kill,
     )  # fmt: skip
 

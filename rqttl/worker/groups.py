@@ -1,7 +1,7 @@
 """Processes of commands: each leads a process group of its own, in the session of its child.
 
 The group makes it possible to end one command with all that it has started, and none beside it. The session leads to
-all of them when the child is dead.
+all of them when the child is dead. Commands of a worker without children are in its own session; a guard ends them.
 """
 
 from __future__ import annotations
@@ -30,13 +30,57 @@ class NotStarted(Exception):
     """The command was to end before it had begun."""
 
 
+class Guard:
+    """A process that ends all groups of commands when this one is killed. It starts with the first group.
+
+    Any thread may call `began` and `ended`: each writes one short line at once.
+    """
+
+    def __init__(self) -> None:
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        """Start the process, unless it runs."""
+        if self._process is None:
+            self._process = subprocess.Popen(
+                [sys.executable, "-I", "-S", str(Path(__file__).with_name("guard.py"))], bufsize=0,
+                stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                start_new_session=True,  # Ctrl-C is for the worker
+            )  # fmt: skip
+
+    def began(self, group: int) -> None:
+        """A group is to end with this process."""
+        self._send(b"+%d\n" % group)
+
+    def ended(self, group: int) -> None:
+        """A group has ended. Its number may belong to another one soon."""
+        self._send(b"-%d\n" % group)
+
+    def close(self) -> None:
+        """End the process, and all groups that have not ended."""
+        if self._process is not None:
+            self._stdin.close()
+            self._process.wait()
+
+    @property
+    def _stdin(self) -> IO[bytes]:
+        assert self._process is not None  # noqa: S101  # for the type checker
+        assert self._process.stdin is not None  # noqa: S101  # for the type checker
+        return self._process.stdin
+
+    def _send(self, line: bytes) -> None:
+        with suppress(BrokenPipeError):  # the guard was killed: commands go on without one
+            self._stdin.write(line)
+
+
 class CommandProcess:
     """One process with its group. `end` may come from another thread, also before `start`."""
 
     #: True if this process has started one.
     has_started = False
 
-    def __init__(self) -> None:
+    def __init__(self, guard: Guard | None = None) -> None:
+        self._guard = guard
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
         self._kill_at: float | None = None
@@ -54,9 +98,13 @@ class CommandProcess:
             if self._kill_at is not None:
                 raise NotStarted
             CommandProcess.has_started = True
+            if self._guard is not None:
+                self._guard.start()
             self._process = process = subprocess.Popen(
                 words, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, **_OWN_GROUP
             )
+            if self._guard is not None:
+                self._guard.began(process.pid)
         assert process.stdin is not None  # noqa: S101  # for the type checker
         assert process.stderr is not None  # noqa: S101  # for the type checker
         return process.stdin, process.stderr
@@ -96,6 +144,8 @@ class CommandProcess:
             self.kill()
             self._wait_for_group(time.monotonic() + LAST)  # they are dead when they get the CPU next
             self._is_over = True
+        if self._guard is not None:
+            self._guard.ended(self._process.pid)
         if self._killer is not None:
             self._killer.cancel()
         return code

@@ -141,13 +141,14 @@ class ThreadHands:
         self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
 
     def run(self) -> None:
-        """Handle messages until `stop`, with all threads."""
+        """Handle messages until `stop`, with all threads. Then close the handler."""
         crew = [threading.Thread(target=self._work, daemon=True) for _ in range(self.slots - 1)]
         for thread in crew:
             thread.start()
         self._work()
         for thread in crew:
             thread.join()
+        self._handler.close()
 
     def put(self, orders: Sequence[Order]) -> None:
         """Take messages."""
@@ -225,7 +226,7 @@ class LoopHands:
         self._end: asyncio.Event | None = None
 
     def run(self) -> None:
-        """Handle messages until `stop`."""
+        """Handle messages until `stop`. Then close the handler, in the loop of its coroutines."""
         asyncio.run(self._serve())
 
     async def _serve(self) -> None:
@@ -237,6 +238,9 @@ class LoopHands:
         if self._tasks:
             await asyncio.wait(list(self._tasks.values()))
         self._reports.flush()
+        closing = self._handler.close()
+        if inspect.isawaitable(closing):
+            await closing
 
     def put(self, orders: Sequence[Order]) -> None:
         """Take messages."""

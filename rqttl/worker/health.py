@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from email.message import Message as Headers
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import NamedTuple
@@ -26,43 +27,45 @@ _FOREVER = 2**64 - 1
 
 
 class Answer(NamedTuple):
-    """The answer to a request: the status, the text, and its type."""
+    """The answer to a request: the status, the text as bytes, its type, and its encoding (empty: none)."""
 
     status: int
-    text: str
+    body: bytes
     content_type: str = "text/plain; charset=utf-8"
+    encoding: str = ""
 
 
 def judgement(reason: str) -> Answer:
     """The answer of a path of health: 200, or 503 with the reason for which something is wrong."""
-    return Answer(503, f"{reason}\n") if reason else Answer(200, "ok\n")
+    return Answer(503, f"{reason}\n".encode()) if reason else Answer(200, b"ok\n")
 
 
-#: The answer of each path.
-Routes = Mapping[str, Callable[[], Answer]]
+#: The answer of a path to a request with these headers.
+Route = Callable[[Headers], Answer]
 
 
 class HealthServer:
     """A HTTP server in a thread of its own. `routes` may get further paths until `start`."""
 
-    def __init__(self, host: str, port: int, routes: Routes) -> None:
+    def __init__(self, host: str, port: int, routes: Mapping[str, Route]) -> None:
         class Handler(BaseHTTPRequestHandler):
             timeout = 10  # seconds for a request: a client that sends nothing holds no thread for ever
 
             def do_GET(self) -> None:
                 route = routes.get(self.path.partition("?")[0])
-                self._send(Answer(404, "not found\n") if route is None else route())
+                self._send(Answer(404, b"not found\n") if route is None else route(self.headers))
 
             do_HEAD = do_GET  # noqa: N815  # the name that http.server calls
 
             def _send(self, answer: Answer) -> None:
-                body = answer.text.encode()
                 self.send_response(answer.status)
                 self.send_header("Content-Type", answer.content_type)
-                self.send_header("Content-Length", str(len(body)))
+                if answer.encoding:
+                    self.send_header("Content-Encoding", answer.encoding)
+                self.send_header("Content-Length", str(len(answer.body)))
                 self.end_headers()
                 if self.command != "HEAD":
-                    self.wfile.write(body)
+                    self.wfile.write(answer.body)
 
             def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the parameter of http.server
                 logger.debug(format, *args)
@@ -79,6 +82,7 @@ class HealthServer:
                     exc_info=not gone,
                 )  # fmt: skip
 
+        self._host = host
         self._server = Server((host, port), Handler)
         self._thread = threading.Thread(target=self._server.serve_forever, name="rqttl-health", daemon=True)
 
@@ -87,6 +91,12 @@ class HealthServer:
         """The port in use. It differs from the wish if that was 0."""
         port: int = self._server.server_address[1]
         return port
+
+    @property
+    def place(self) -> str:
+        """The host and the port in use as text, as in a URL."""
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        return f"{host}:{self.port}"
 
     def start(self) -> None:
         """Begin to answer."""

@@ -22,7 +22,7 @@ def log_outcome(item: Delivery, outcome: Outcome, seconds: float, *, failed: boo
         return
     fields = {
         "queue": item.queue, "id": item.id, "delivery": item.delivery_count, "seconds": round(seconds, 3),
-        "outcome": outcome.kind, "description": outcome.description, "traceback": outcome.trace,
+        "outcome": outcome.kind, "description": outcome.description, "traceback": outcome.trace or None,
     }  # fmt: skip
     words = f": {outcome.description}" if outcome.description else ""
     logger.log(

@@ -89,6 +89,8 @@ def of_function(function: Any, name: str, *, with_delivery: bool, source: str = 
     else:
         _check_callable(function, name)
         is_async = _is_async(function)
+        if inspect.iscoroutinefunction(close) and not is_async:
+            raise HandlerNotLoaded(f"call: {name}: `close` is a coroutine function, and the handler is none")
         call = function if with_delivery else lambda delivery: function(delivery.decode())
     return Handler(call, is_async, close if callable(close) else _no_end, source, settles=with_delivery)
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from rqttl.delivery import config_of, parcel
 from rqttl.worker import board as boards
-from rqttl.worker import command, loading
+from rqttl.worker import command, loading, nursery
 from rqttl.worker.crew import Crew
 from rqttl.worker.hands import hands_for
 from rqttl.worker.loading import Handler, watched
@@ -21,10 +21,14 @@ if TYPE_CHECKING:
     from rqttl.worker.settings import Settings
 
 
+#: Seconds that handlers have to end after `kill`. Threads cannot be killed.
+LAST = 0.2
+
+
 def handler_for(picked: Settings) -> Handler:
     """Load the handler of these settings. Raises `HandlerNotLoaded`."""
     if picked.exec is not None:
-        return command.handler(picked.exec)
+        return command.handler(picked.exec, guarded=True)
     if picked.function is not None:
         return loading.of_function(picked.function, "call", with_delivery=picked.delivery)
     return loading.load(picked.call or "", with_delivery=picked.delivery)
@@ -70,7 +74,8 @@ class LocalPlace(Place):
         self._hands = hands_for(handler, threads, coroutines, reports)
         self.slots = self._hands.slots
         self.cancel_grace = self._hands.cancel_grace
-        self._thread = threading.Thread(target=self._run, name="rqttl-handlers", daemon=True)
+        self._was_killed = False
+        self._thread = threading.Thread(target=self._hands.run, name="rqttl-handlers", daemon=True)
 
     @property
     def takes(self) -> bool:
@@ -96,13 +101,10 @@ class LocalPlace(Place):
 
     def kill(self) -> None:
         """End at once what handlers have started outside of this process."""
+        self._was_killed = True
         self._handler.kill()
 
-    def close(self, seconds: float) -> None:
-        """End the handlers after their messages, and wait for that for `seconds` at most."""
+    def close(self) -> None:
+        """End the handlers after their messages, and wait for that: as for a child, or for `LAST` after `kill`."""
         self._hands.stop()
-        self._thread.join(seconds)
-
-    def _run(self) -> None:
-        self._hands.run()
-        self._handler.close()
+        self._thread.join(LAST if self._was_killed else nursery.QUIT_GRACE)

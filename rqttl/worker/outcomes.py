@@ -20,7 +20,10 @@ _OURS = str(Path(__file__).parent)
 
 
 class Outcome(NamedTuple):
-    """The outcome of a message: its kind, the delay in ms and the description that a handler gave, and a traceback."""
+    """The outcome of a message: its kind, the delay in ms and the description that a handler gave, and a traceback.
+
+    The traceback of a failed command is empty. A handler that has decided has none.
+    """
 
     kind: Kind
     delay: int | None = None
@@ -32,6 +35,10 @@ ACK = Outcome("ack")
 RELEASE = Outcome("release")
 
 
+class CommandFailed(Exception):
+    """A command ended with an exit code that is neither 0, 65 nor 75, or by a signal. The text is its description."""
+
+
 class HandlerStopped(Exception):
     """The worker has ended what the handler did. The message comes again without a pause."""
 
@@ -40,6 +47,8 @@ def of_error(error: BaseException) -> Outcome:
     """Return the outcome of a handler that raised an error or a decision."""
     if isinstance(error, HandlerStopped):
         return Outcome("crashed", None, str(error))
+    if isinstance(error, CommandFailed):
+        return Outcome("nack", None, str(error), "")
     if isinstance(error, Reject):
         return Outcome("reject", None, error.description)
     if isinstance(error, Retry):

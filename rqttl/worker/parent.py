@@ -8,8 +8,9 @@ import secrets
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
+from email.message import Message as Headers
 from typing import TYPE_CHECKING, Any
 
 from redis.exceptions import RedisError
@@ -30,7 +31,7 @@ from rqttl.worker.counters import Counters
 from rqttl.worker.crew import Crew
 from rqttl.worker.ending import end_commands
 from rqttl.worker.fetcher import Fetcher
-from rqttl.worker.health import SIGN_EVERY, Answer, HealthServer, Signs, judgement
+from rqttl.worker.health import SIGN_EVERY, Answer, HealthServer, Route, Signs, judgement
 from rqttl.worker.keeper import Keeper
 from rqttl.worker.loading import HandlerNotLoaded
 from rqttl.worker.local import LocalPlace, handler_for
@@ -52,8 +53,6 @@ logger = logging.getLogger("rqttl.worker")
 
 #: The text of a failure whose handler the worker has ended at its own end.
 STOPPED = "the worker stopped before the handler ended"
-#: Seconds that the local handlers get to end after `grace`.
-LAST = 0.2
 
 
 class Worker:
@@ -66,6 +65,7 @@ class Worker:
     `package.module:name`; it gets the decoded value, or with `delivery` the `Delivery`. `exec` is a command instead.
     A handler that returns acks its message. `rqttl.Reject`, `rqttl.Retry` and `rqttl.Release` decide otherwise; any
     other exception is a failed delivery, with a pause that doubles. With `processes=0` the handlers run in threads.
+    A class is made once in each process of handlers. At the end its `close` is called, in the loop of its coroutines.
     `rqttl worker --help` explains all options. Raises `InvalidInput`.
     """
 
@@ -82,7 +82,7 @@ class Worker:
         #: The counters, for collectors of metrics.
         self.counters = Counters()
         #: The answers of the health server by path. Further ones may be added before `run`.
-        self.routes: dict[str, Callable[[], Answer]] = {
+        self.routes: dict[str, Route] = {
             "/livez": self._livez, "/readyz": self._readyz, "/metrics": self._metrics,
         }  # fmt: skip
         self._lock = threading.Lock()
@@ -180,6 +180,14 @@ class Worker:
 
     def _begin(self, stack: ExitStack) -> None:
         picked = self._settings
+        if picked.health is not None:
+            try:
+                self._health = HealthServer(*picked.health, self.routes)
+            except OSError as error:
+                raise InvalidInput(f"health: cannot listen on {':'.join(map(str, picked.health))}: {error}") from error
+            self._health.start()
+            logger.info("serving /livez, /readyz and /metrics on %s", self._health.place)
+            stack.callback(self._health.close)
         if picked.processes == 0:
             try:
                 self._local = LocalPlace(self._crew, handler_for(picked), picked.threads, picked.asyncio, self._broker)
@@ -188,13 +196,6 @@ class Worker:
             self._crew.places.append(self._local)
             self.counters.has_slots(self._local.slots)
             self._local.start()
-        if picked.health is not None:
-            try:
-                self._health = HealthServer(*picked.health, self.routes)
-            except OSError as error:
-                raise InvalidInput(f"health: cannot listen on {':'.join(map(str, picked.health))}: {error}") from error
-            self._health.start()
-            stack.callback(self._health.close)
         if picked.reaper:
             self._reaper = stack.enter_context(ReaperThread(self._broker, self._fail)).reaper
         self._keeper.start()
@@ -261,7 +262,7 @@ class Worker:
             self._nursery.turn(time.monotonic(), SIGN_EVERY)
         self._crew.give_up(STOPPED)
         if self._local is not None:
-            self._local.close(LAST)
+            self._local.close()
         self._fetching.join()
         self._crew.give_up(STOPPED)  # a last look may have taken a message
         self._keeper.close()
@@ -336,14 +337,14 @@ class Worker:
             ready_children=self._nursery.ready if self._nursery.number else int(self._local is not None),
         )  # fmt: skip
 
-    def _livez(self) -> Answer:
+    def _livez(self, _: Headers) -> Answer:
         return judgement(self.vitals().trouble())
 
-    def _readyz(self) -> Answer:
+    def _readyz(self, _: Headers) -> Answer:
         return judgement(self.vitals().obstacle())
 
-    def _metrics(self) -> Answer:
+    def _metrics(self, headers: Headers) -> Answer:
         sources = [lambda: metrics.families(self.counters.snapshot())]
         if (reaper := self._reaper) is not None:
             sources.append(lambda: reaper_metrics.families(reaper.snapshot()))
-        return metrics.answer(sources)
+        return metrics.answer(headers, *sources)

@@ -155,7 +155,7 @@ def _handler(call: object, execute: object, processes: object) -> dict[str, Any]
     if call is not None and execute is not None:
         raise InvalidInput("call: expected this or `exec`, got both")
     if execute is not None:
-        if not isinstance(execute, str | Sequence):
+        if isinstance(execute, bytes | bytearray) or not isinstance(execute, str | Sequence):
             raise InvalidInput(f"exec: expected a command, got {format_value(execute)}")
         return {"call": None, "function": None, "exec": command.split(execute)}
     name = plain_text(call)
@@ -194,6 +194,9 @@ def _queues(queues: object) -> dict[str, int | None]:
         weights[text] = None if weight is None else checks.whole(weight, "queues: weight", 1, MOST_WEIGHT)
     if not weights:
         raise InvalidInput("queues: expected at least one name or pattern")
+    without = [name for name, weight in weights.items() if weight is None]
+    if 0 < len(without) < len(weights):
+        raise InvalidInput(f"queues: expected a weight for each queue or for none, got none for {without[0]!r}")
     return weights
 
 

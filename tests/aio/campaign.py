@@ -120,7 +120,8 @@ async def _consume(broker: rqttl.AsyncBroker, scope: Callable[..., Any], counts:
     while len(counts.done) < MESSAGES:
         # Most moments are within the first millisecond: a message is received and acknowledged in that time, and work
         # that is done cancels nothing.
-        counts.cancelled += await scope(work, 0.0003 * chance.random() * 4 ** chance.randrange(4))
+        was_cancelled = await scope(work, 0.0003 * chance.random() * 4 ** chance.randrange(4))
+        counts.cancelled += was_cancelled  # Python would read the count before an `await` in this line
 
 
 def run(server: Server, loop: str, scope: str, cancels: int, seed: int) -> Counts:

@@ -26,6 +26,20 @@ def test_random_cancellations_lose_nothing_and_redeliver_nothing(server: Server,
     assert campaign.run(server, loop, scope, cancels=300, seed=7).faults() == {}
 
 
+@pytest.mark.slow
+def test_a_campaign_counts_each_cancellation_of_all_its_consumers(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ends: list[bool] = []
+
+    async def counted(work: Callable[[], Any], seconds: float) -> bool:
+        ends.append(await campaign.cancelled_by_asyncio(work, seconds))
+        return ends[-1]
+
+    monkeypatch.setitem(campaign.SCOPES, "counted", counted)
+    assert campaign.run(server, "asyncio", "counted", cancels=300, seed=7).cancelled == sum(ends)
+
+
 async def _until(condition: Callable[[], object]) -> None:
     while not condition():
         await asyncio.sleep(0.001)

@@ -9,7 +9,7 @@ import redis
 
 import rqttl
 from rqttl.metrics import collector
-from rqttl.metrics.families import as_text
+from rqttl.metrics.exposition import as_text
 from tests.servers import Server, find_binary
 
 #: The numbers of queues of the rows, and the largest number with metrics of their own.

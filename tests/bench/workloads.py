@@ -9,6 +9,7 @@ and `bound.py` use only the public API, so that they also run with an older tree
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import os
 import sys
@@ -202,6 +203,41 @@ def wake_up(client: Any, name: str) -> Work:
     return work
 
 
+def _with_loop(client: Any, name: str, work: Callable[[rqttl.AsyncQueue], Any]) -> Work:
+    """Work of asyncio on a queue. A first turn of it opens the connection."""
+    loop = asyncio.new_event_loop()
+    broker = rqttl.connect_async(f"unix://{client.connection_pool.connection_kwargs['path']}")
+    queue = loop.run_until_complete(broker.declare_queue(name))
+    loop.run_until_complete(work(queue))
+    return lambda: loop.run_until_complete(work(queue))
+
+
+def enqueue_in_tasks(client: Any, name: str, tasks: int) -> Work:
+    """Each task sends one message after the other."""
+
+    async def send(queue: rqttl.AsyncQueue, count: int) -> None:
+        for _ in range(count):
+            await queue.enqueue(BODY)
+
+    async def work(queue: rqttl.AsyncQueue) -> None:
+        await asyncio.gather(*[send(queue, 1000 // tasks) for _ in range(tasks)])
+
+    return _with_loop(client, name, work)
+
+
+def consume_in_loop(client: Any, name: str) -> Work:
+    """The messages are there before; `consume` of asyncio takes and acks them."""
+
+    async def work(queue: rqttl.AsyncQueue) -> None:
+        async with queue.consume(prefetch=100, lease=HOUR, wait=timedelta(0)) as deliveries:
+            async for delivery in deliveries:
+                await delivery.ack()
+
+    done = _with_loop(client, name, work)
+    rqttl.Broker(client).queue(name).enqueue_many([BODY] * 1000)
+    return done
+
+
 def sweep_leases(broker: rqttl.Broker, name: str) -> Work:
     queue = _filled(broker, name, 251)
     queue.receive()
@@ -246,6 +282,9 @@ WORKLOADS = (
     Workload("receive_many of 100 + ack_many", 1000, receive_and_ack_batches),
     Workload("consume + ack", 1000, consume),
     Workload("wake-up of a consumer", 100, wake_up, raw=True),
+    Workload("asyncio: enqueue", 1000, partial(enqueue_in_tasks, tasks=1), raw=True),
+    Workload("asyncio: enqueue, 100 tasks", 1000, partial(enqueue_in_tasks, tasks=100), raw=True),
+    Workload("asyncio: consume + ack", 1000, consume_in_loop, raw=True),
     Workload("sweep of 250 leases", 250, sweep_leases),
     Workload("sweep of 250 dead letters", 250, sweep_expired),
     Workload("redrive of 100", 100, redrive),

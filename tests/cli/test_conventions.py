@@ -39,12 +39,13 @@ FILES = {
 }
 #: What is given beside the arguments, so that a command ends, asks nothing and has something to do.
 BESIDE = {"--repair": ("--repair",), "--yes": ("--yes",), "--once": ("--once",), "--unset": ("--lease", "1m"),
-          "--definition": ("--lease", "1m")}  # fmt: skip
+          "--definition": ("--lease", "1m"),
+          "--burst": ("--burst", "--processes", "0", "--call", "json:loads")}  # fmt: skip
 #: Commands that take no Redis from `--url`: they run one, bring their own queues, or need none.
 APART: dict[Path, set[str]] = {("server",): {"--namespace"}, ("demo",): {"--namespace"},
                                ("completion",): {"--url", "--namespace"}}  # fmt: skip
 #: Commands that print no answer which a program would read.
-NO_JSON: set[Path] = {("completion",)}
+NO_JSON: set[Path] = {("completion",), ("worker",)}
 DESTRUCTIVE: set[Path] = {("queue", "purge"), ("queue", "delete"), ("dead", "purge"), ("dead", "redrive")}
 #: Commands that show moments, and not only ages: what has a column or a line that says when.
 SHOWS_MOMENTS: set[Path] = {("peek",), ("message", "show"), ("dead", "ls"), ("dead", "show"), ("queue", "show"),
@@ -52,6 +53,8 @@ SHOWS_MOMENTS: set[Path] = {("peek",), ("message", "show"), ("dead", "ls"), ("de
 
 #: Commands that look for what is wrong, and answer with it.
 REPORTS: set[Path] = {("doctor",)}
+#: Commands that may have written lines of a log before Redis refuses something.
+LOGS: set[Path] = {("worker",)}
 #: Commands whose JSON is a file for another command, with durations as text with a unit.
 WRITES_FILES: set[Path] = {("export",)}
 
@@ -86,6 +89,7 @@ def named(path: Path) -> str:
 
 every = pytest.mark.parametrize("path", ALL, ids=named)
 leaves = pytest.mark.parametrize("path", LEAVES, ids=named)
+answering = pytest.mark.parametrize("path", [path for path in ON_REDIS if path not in NO_JSON], ids=named)
 on_redis = pytest.mark.parametrize("path", ON_REDIS, ids=named)
 with_queue = pytest.mark.parametrize("path", [path for path in ON_REDIS if "QUEUE" in names(path)], ids=named)
 
@@ -167,7 +171,7 @@ def letter(broker: Broker) -> None:
     broker.declare_queue("work", dead_letter="orders").enqueue(b"x", id="x", ttl=0)
 
 
-@on_redis
+@answering
 @pytest.mark.usefixtures("letter")
 def test_json_is_one_document_with_exact_times(run: Run, path: Path) -> None:
     result = run(*argv(path, optional=True), "--json")
@@ -184,7 +188,7 @@ def test_json_is_one_document_with_exact_times(run: Run, path: Path) -> None:
         assert not name.endswith("_ms") or value is None or isinstance(value, int), name
 
 
-@on_redis
+@answering
 @pytest.mark.usefixtures("letter")
 def test_an_answer_is_lines_of_plain_text(run: Run, path: Path) -> None:
     result = run(*argv(path, optional=True))
@@ -265,7 +269,8 @@ def test_a_queue_with_nearly_the_same_name_is_named(run: Run, broker: Broker, pa
 def test_a_name_that_no_queue_can_have_is_wrong_usage(run: Run, path: Path) -> None:
     words = ["a\x1b]52;c;x\x07" if word == "orders" else word for word in argv(path, optional=True)]
 
-    assert "queue name: expected" in failed(run(*words), 2)
+    about = "QUEUE" if path == ("worker",) else "queue name"  # it takes patterns, too
+    assert f"{about}: expected" in failed(run(*words), 2)
 
 
 @pytest.fixture(scope="module")
@@ -303,6 +308,8 @@ def refused(result: Result, path: Path, shape: str, expected: str) -> None:
         assert re.search(expected, result.stdout)
         assert "\x1b" not in result.stdout
     else:
+        if path in LOGS:
+            result.stderr_bytes = result.stderr.splitlines(keepends=True)[-1].encode()
         line = failed(result, 3)
         assert re.search(shape, line)
         assert re.search(expected, line)

@@ -35,9 +35,14 @@ def found(path: Path) -> click.Command:
     return command
 
 
-#: Every command, groups included; and those that are no groups, which do the work.
+def does_work(command: click.Command) -> bool:
+    """Return True unless a command is only a group of others. `rqttl worker` is a group that takes arguments, too."""
+    return not isinstance(command, click.Group) or any(isinstance(one, click.Argument) for one in command.params)
+
+
+#: Every command, groups included; and those that do the work.
 ALL = list(walk(cli))
-LEAVES = [path for path in ALL if not isinstance(found(path), click.Group)]
+LEAVES = [path for path in ALL if does_work(found(path))]
 
 
 def options(path: Path) -> list[click.Option]:

@@ -257,6 +257,22 @@ def test_a_missing_right_is_no_damage(client: redis.Redis, reader: Callable[...,
         reader(*READS, "-xlen").stats(sweep=False)
 
 
+def test_a_look_asks_for_returned_messages_from_the_first_delivery_on(broker: Broker) -> None:
+    queue = broker.declare_queue("q", lease="1h")
+    queue.enqueue_many([b"x"] * 3)
+    sent: list[CommandEvent] = []
+    broker.events.subscribe(sent.append, CommandEvent)
+    queue.stats(sweep=False)
+    commands = [event.name for event in sent]
+    assert "ZRANGE" not in commands
+
+    assert queue.receive(auto_ack=True) is not None
+    sent.clear()
+    queue.stats(sweep=False)
+
+    assert [event.name for event in sent] == [*commands[:-1], "ZRANGE", commands[-1]]
+
+
 def test_a_look_at_many_queues_takes_at_most_seven_commands_each_in_three_round_trips(broker: Broker) -> None:
     for i in range(300):
         queue = broker.declare_queue(f"q{i:03}")

@@ -235,6 +235,12 @@ def test_each_observer_sees_the_messages_of_the_one_before_it(broker: Broker) ->
     assert queue.peek()[0].headers == {"a": 0, "b": 1}
 
 
+@pytest.mark.parametrize("wrong", [None, 5, Observer], ids=repr)
+def test_several_observers_are_observers(wrong: Any) -> None:
+    with pytest.raises(InvalidInput, match="observer: expected an Observer"):
+        Observers(Observer(), wrong)
+
+
 def test_an_observer_is_an_observer_or_none(broker: Broker) -> None:
     with pytest.raises(InvalidInput, match="observer"):
         broker.observer = print  # type: ignore[assignment]  # what the test is about

@@ -85,6 +85,22 @@ def test_a_stale_client_asks_for_the_options_and_repeats_the_call_with_them() ->
     assert [receipt.id for receipt in drive.result] == [PLACE.decode()]
 
 
+def test_a_message_takes_one_step_with_known_options_and_its_reply_is_treated_like_any_other() -> None:
+    drive = Drive(flows.enqueue_one("orders", b"x", known(b"v1")))
+    assert drive.script == "enqueue"
+    drive.answer(stored(PLACE))
+    assert (drive.step, drive.result.id) == (None, PLACE.decode())
+
+    drive = Drive(flows.enqueue_one("orders", b"x", known(b"v1")))
+    first = drive.step
+    assert drive.answer([REFUSED, b"retry"]) == first
+    assert drive.answer([REFUSED, b"stale"]) == GetConfig("orders", fresh=True)
+    assert b"v2" in drive.answer(known(b"v2", message_ttl="1h")).words
+    assert drive.answer([OK, [b"a note"], [PLACE]]) == HandleNotes([b"a note"])
+    drive.answer(None)
+    assert (drive.step, drive.result.expires_at is None) == (None, False)
+
+
 def test_a_call_that_had_to_make_room_first_is_repeated_as_it_was() -> None:
     drive = Drive(flows.with_config("orders", lambda known: enqueue_encoded(known, [(b"", b"x")])))
 

@@ -12,9 +12,10 @@ from redis.exceptions import ResponseError
 from rqttl import Consumer, ContractError, LeaseLost, Queue, RegistryDamaged, flows
 from rqttl.events import Events
 from rqttl.flows import Driver, Flow, GetConfig, HandleNotes, Now, Read, Write
-from rqttl.protocol.commands import Command
+from rqttl.protocol.commands import Command, QueueConfig
 from rqttl.protocol.keys import Keyspace
 from rqttl.runtime.interrupt import Interrupt
+from rqttl.runtime.recent import Recent
 from rqttl.runtime.timing import RealTiming, Timing
 from rqttl.store.driver import RedisDriver
 from tests.unit.test_flows import KEYSPACE, OK, PLACE, Drive, known, received, stored
@@ -29,6 +30,7 @@ class Canned:
         self.keyspace = Keyspace()
         self.events = Events()
         self.closed = Interrupt()
+        self.configs: Recent[QueueConfig] = Recent(1)
         self.timing: Timing = RealTiming()
         self.asked: list[str] = []
         self._replies = replies

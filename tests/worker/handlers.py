@@ -253,6 +253,40 @@ class Counting:
         note("closed", os.getpid())
 
 
+class CountingInLoop:
+    """A handler whose call and end belong to one event loop."""
+
+    def __init__(self) -> None:
+        note("made", os.getpid())
+
+    async def __call__(self, value: object) -> None:
+        self.loop = asyncio.get_running_loop()
+        note("done", value)
+
+    async def close(self) -> None:
+        await asyncio.sleep(0)
+        note("closed", asyncio.get_running_loop() is self.loop)
+
+
+class ClosesLate:
+    """A handler whose end takes longer than that of a killed one. Other threads of the process go on meanwhile."""
+
+    def __call__(self, value: object) -> None:
+        note("done", value)
+
+    def close(self) -> None:
+        note("closing")
+        wait_for("go")
+        note("closed")
+
+
+class ClosesWrongly(Counting):
+    """A plain handler whose end is a coroutine, for which there is no loop."""
+
+    async def close(self) -> None:  # type: ignore[override]
+        note("closed")
+
+
 HANDLERS = {
     "mail": lambda value: note("mail", value),
     "bill": lambda value: note("bill", value),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -16,6 +17,7 @@ from rqttl.testing.clocked import ClockedBroker
 from rqttl.worker import command, groups
 from rqttl.worker.command import Commands
 from rqttl.worker.groups import CommandProcess, NotStarted
+from rqttl.worker.guard import left
 from rqttl.worker.outcomes import HandlerStopped
 from tests.proc import is_running, process_fields
 from tests.waiting import PATIENCE, until
@@ -261,3 +263,40 @@ def test_no_command_survives_the_process_that_runs_it(
         worker.until_journal("again", 4)
         assert sorted(ids(worker.journal("again"))) == ["0", "1", "2", "3"]
         assert worker.stop() == 0
+
+
+def guards_of(worker: WorkerProcess) -> list[int]:
+    """The numbers of the guards of a worker."""
+    listed = subprocess.run(["ps", "-A", "-ww", "-o", "pid=,ppid=,args="], capture_output=True, text=True, check=True)
+    lines = [line.split(maxsplit=2) for line in listed.stdout.splitlines()]
+    return [int(pid) for pid, parent, words in lines if int(parent) == worker.process.pid and "guard.py" in words]
+
+
+def test_no_command_of_a_worker_without_children_survives_it(spawn: Spawn, broker: Broker, tmp_path: Path) -> None:
+    queue = broker.declare_queue("q", lease="1h")
+    queue.enqueue_many([Message("x", id=str(n)) for n in range(2)])
+    worker = spawn("q", "--exec", script(tmp_path, STUBBORN), "--processes", "0", "--threads", "2")
+    worker.until_journal("begun", 2)
+    pids, [guard] = pids_of(worker), guards_of(worker)
+
+    worker.process.kill()
+
+    until(lambda: not any(is_running(pid) for pid in [*pids, str(guard)]))
+
+
+def test_a_worker_goes_on_without_its_guard(spawn: Spawn, queue: Queue, tmp_path: Path) -> None:
+    queue.enqueue_many([Message("x", id=str(n)) for n in range(2)])
+    worker = spawn("q", "--exec", script(tmp_path, TIDY), "--processes", "0", "--grace", "0")
+    worker.until_journal("begun")
+    [guard] = guards_of(worker)
+    os.kill(guard, signal.SIGKILL)  # the worker goes on without it
+    worker.open()
+    os.kill(int(worker.journal("begun")[0][2]), signal.SIGTERM)
+
+    worker.until_journal("begun", 2)
+    assert worker.process.poll() is None
+    assert worker.stop() == 0
+
+
+def test_a_guard_ends_the_groups_that_have_begun_and_not_ended() -> None:
+    assert left([b"+5\n", b"+7\n", b"-5\n", b"-9\n"]) == {7}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import struct
@@ -14,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from rqttl import Broker, Message, Queue, connect
+from rqttl import Broker, InvalidInput, Message, Queue, Worker, connect
 from tests.ports import free_port
 from tests.proc import is_running
 from tests.servers import Server
@@ -141,6 +142,37 @@ def test_health_answers_before_and_after_the_children_are_ready(spawn: Spawn, qu
     assert worker.stop() == 0
     assert not file.exists()
     assert queue.stats().consumers == 0
+
+
+def test_the_log_names_the_port_of_health_that_the_system_has_chosen(spawn: Spawn, queue: Queue) -> None:
+    worker = spawn(queue.name, "--processes", "1", "--health", "127.0.0.1:0", call="plain")
+
+    worker.until_log("/metrics on 127.0.0.1:")
+    port = re.search(r"/metrics on 127\.0\.0\.1:(\d+)\n", worker.log())
+
+    assert port
+    assert answer(int(port[1]), "livez") == 200
+    assert worker.stop() == 0
+
+
+def test_a_busy_port_of_health_is_refused_before_the_handler_is_made(broker: Broker) -> None:
+    broker.declare_queue("q")
+    made = []
+
+    class Maker:
+        def __init__(self) -> None:
+            made.append(self)
+
+        def __call__(self, value: object) -> None:
+            """Handle a message."""
+
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        place = f"127.0.0.1:{other.getsockname()[1]}"
+
+        with pytest.raises(InvalidInput, match="health: cannot listen"):
+            Worker(broker, "q", call=Maker, processes=0, health=place).run()
+
+    assert made == []
 
 
 def test_clients_of_health_that_leave_early_are_no_errors(spawn: Spawn, queue: Queue) -> None:

@@ -1,4 +1,4 @@
-"""Handlers that do what handlers should not: odd exceptions, odd results, odd processes."""
+"""Handlers that do what handlers should not: odd exceptions, odd results, odd processes, odd ends."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import io
 import os
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import NoReturn
 
@@ -13,7 +14,8 @@ import pytest
 
 from rqttl import Broker, Message, Queue, Reject
 from rqttl.worker import command
-from tests.waiting import PATIENCE
+from rqttl.worker.local import LAST
+from tests.waiting import PATIENCE, until
 from tests.worker import late
 from tests.worker.conftest import Spawn
 from tests.worker.handlers import ODD
@@ -203,3 +205,46 @@ def test_the_end_of_a_long_stderr_of_any_bytes_is_the_description(
     [letter] = broker.queue("dead").peek()
     assert letter.deaths[0].reason == ("rejected" if code == "65" else "delivery_limit")
     assert (letter.deaths[0].description or "").endswith("\ufffd the cause")
+
+
+@pytest.mark.parametrize("processes", ["0", "1"])
+def test_the_close_of_an_async_class_runs_in_the_loop_of_its_coroutines(
+    spawn: Spawn, queue: Queue, tmp_path: Path, processes: str
+) -> None:
+    queue.enqueue_many(["a", "b", "c"])
+    late.prepare(tmp_path, graces=True)
+
+    worker = spawn("q", "--processes", processes, "--asyncio", "1", "--burst", call="CountingInLoop")
+
+    assert worker.end() == 0
+    assert [event[0] for event in worker.journal()] == ["made", "done", "done", "done", "closed"]
+    assert worker.journal("closed") == [["closed", "True"]]
+
+
+@pytest.mark.parametrize("processes", ["0", "1"])
+def test_a_close_may_take_its_time(spawn: Spawn, queue: Queue, tmp_path: Path, processes: str) -> None:
+    queue.enqueue("a")
+    late.prepare(tmp_path, graces=True)
+
+    worker = spawn("q", "--processes", processes, "--burst", call="ClosesLate")
+
+    worker.until_journal("closing")
+    began = time.monotonic()
+    until(lambda: time.monotonic() - began > 2 * LAST)
+    worker.open()
+    assert worker.end() == 0
+    assert worker.journal("closed") == [["closed"]]
+
+
+@pytest.mark.parametrize("processes", ["0", "1"])
+def test_a_plain_class_with_an_async_close_ends_the_worker_with_one_line(
+    spawn: Spawn, queue: Queue, processes: str
+) -> None:
+    queue.enqueue("a")
+
+    worker = spawn("q", "--processes", processes, call="ClosesWrongly")
+
+    assert worker.end() == 2
+    [line] = worker.log().splitlines()
+    assert line.endswith("`close` is a coroutine function, and the handler is none [invalid_input]")
+    assert queue.stats().delivered == 0

@@ -286,6 +286,7 @@ def test_counters_show_all_that_a_collector_needs() -> None:
         ({"call": "m:f", "prefetch": 0}, "prefetch"),
         ({"call": "m:f", "thread": 2}, "did you mean threads"),
         ({"exec": ""}, "exec: expected a command"),
+        ({"exec": b"cat"}, "exec: expected a command, got bytes"),
         ({"exec": "sh -c 'x"}, "exec: No closing quotation"),
         ({"call": "a:b", "health_file": 5}, "health_file: expected the name of a file, got int 5"),
     ],
@@ -295,7 +296,7 @@ def test_bad_options_are_refused_by_name(options: dict[str, object], message: st
         settings.read("q", options)
 
 
-@pytest.mark.parametrize("queues", [[], {}, {"q": 0}, ["bad name!"], 5])
+@pytest.mark.parametrize("queues", [[], {}, {"q": 0}, ["bad name!"], 5, {"q": 1, "p": None}])
 def test_bad_queues_are_refused(queues: object) -> None:
     with pytest.raises(InvalidInput):
         settings.read(queues, {"call": "m:f"})

@@ -141,7 +141,9 @@ def test_a_command_gets_the_body_and_facts_and_its_exit_code_decides(
     [letter] = broker.queue("dead").peek()
     assert (letter.id, letter.deaths[0].description) == ("65", "because")
     assert {item.id for item in queue.peek() if item.state == "delayed"} == {"75", "3"}
-    assert "exit code 3: because" in worker.log()
+    assert [line.partition(" s: ")[2] for line in worker.log().splitlines() if "exit code 3" in line] == [
+        "the command ended with exit code 3: because"
+    ]
 
 
 def test_a_body_of_a_megabyte_with_nul_bytes_arrives_whole(spawn: Spawn, queue: Queue, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 from pathlib import Path
 
@@ -16,6 +17,7 @@ from rqttl.worker.crew import Crew
 from rqttl.worker.places import Task
 from rqttl.worker.supervision import Deadline
 from tests.ports import free_port
+from tests.proc import is_running
 from tests.waiting import until
 from tests.worker.conftest import Spawn
 from tests.worker.test_faults import answer
@@ -117,6 +119,20 @@ def test_a_stopped_child_is_ended_with_its_worker(spawn: Spawn, queue: Queue) ->
 
     assert worker.stop() == 0
     assert [item.delivery_count for item in queue.receive_many(9)] == [2]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux wakes a child whose worker is dead")
+def test_a_stopped_child_ends_with_its_killed_worker(spawn: Spawn, queue: Queue) -> None:
+    queue.enqueue("x", id="1")
+    worker = spawn("q", "--processes", "1", "--delivery", call="first_gated")
+    [begun] = worker.until_journal("begun")
+    os.kill(int(begun[3]), signal.SIGSTOP)
+    worker.until_log("is stopped (SIGSTOP)")
+
+    worker.process.kill()
+
+    until(lambda: not is_running(begun[3]))
+    assert worker.journal("done") == []
 
 
 def test_messages_that_a_stopped_child_has_not_begun_go_to_another_one(

@@ -73,7 +73,8 @@ def worker(
 
     A function gets the decoded value. A message is done when the function
     returns; rqttl.Reject, rqttl.Retry and rqttl.Release decide otherwise;
-    any other exception is a failure, and the message comes again.
+    any other exception is a failure, and the message comes again. A class is
+    made once in each child, and its close() is called at the end.
 
     A command gets the body on stdin and RQTTL_ID, RQTTL_QUEUE,
     RQTTL_DELIVERY and RQTTL_HEADER_... in the environment; {id} in an

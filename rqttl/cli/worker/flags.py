@@ -66,7 +66,7 @@ _FLAGS: tuple[_Option, ...] = (
         metavar="X",
         help="Part of the pause that is random.",
     ),
-    _flag("--burst", "End when no message is left."),
+    _flag("--burst", "End when no message is ready or at work."),
     _time("--idle-exit", "End when no message has come for this time."),
     _flag("--reload", "Replace the children when the source changes."),
     _flag("--reaper", "Run a reaper as well."),

@@ -23,13 +23,15 @@ BATCH_BYTES = 2**20
 class Command(NamedTuple):
     """One script call as a value, before it is made.
 
-    `repeatable`: two calls have the same effect as one, so the call may be repeated after a lost reply.
+    `repeatable`: two calls have the same effect as one, so the call may be repeated after a lost reply. `head` are the
+    words before a batch, on a call that others may join; see `Joined`.
     """
 
     script: Script
     queue: str
     words: tuple[Word, ...]
     repeatable: bool = True
+    head: tuple[Word, ...] = ()
 
     def as_replay(self) -> Command:
         """The same call with a mark for the script: the reply to an earlier attempt was lost."""

@@ -18,15 +18,14 @@ from rqttl.protocol.contract import Word
 class Joined:
     """Calls that become one. `take` adds one more at the end, if it fits."""
 
-    __slots__ = ("_batch", "_ends", "_head", "_step", "first", "size")
+    __slots__ = ("_batch", "_ends", "_most", "_step", "first", "size")
 
     def __init__(self, command: Command) -> None:
-        start = _start(command)
         #: The first call.
         self.first = command
-        self._head = command.words[:start]
-        self._batch = list(command.words[start:])
+        self._batch = list(command.words[len(command.head) :])
         self._step = 2 if command.word("form") in ("", "ids") else 1
+        self._most = BATCH * self._step
         #: The number of words of the calls up to each one.
         self._ends = [0, len(self._batch)]
         #: The bytes of all envelopes and bodies.
@@ -35,27 +34,26 @@ class Joined:
     @staticmethod
     def can_begin(command: Command | None) -> bool:
         """Return True if other calls may join this one."""
-        return command is not None and command.script.name == "enqueue"
+        return command is not None and command.head != ()
 
     def take(self, command: Command) -> bool:
         """Add a call. Returns False if its queue, options or form are other ones, or if a call would carry too much."""
-        first, start = self.first, len(self._head)
-        if command.script is not first.script or command.repeatable is not first.repeatable:
+        first, head = self.first, command.head
+        if (head is not first.head and head != first.head) or command.repeatable is not first.repeatable:
             return False
-        batch = command.words[start:]
-        size = self.size + _size(batch)
-        number = (len(self._batch) + len(batch)) / self._step
-        if command.words[:start] != self._head or number > BATCH or size > BATCH_BYTES:
+        batch = command.words[len(head) :]
+        size, end = self.size + sum(map(len, batch)), self._ends[-1] + len(batch)  # type: ignore[arg-type]  # as in `_size`
+        if end > self._most or size > BATCH_BYTES:
             return False
         self._batch += batch
-        self._ends.append(len(self._batch))
+        self._ends.append(end)
         self.size = size
         return True
 
     @property
     def words(self) -> tuple[Word, ...]:
         """The words of the one call."""
-        return (*self._head, *self._batch)
+        return (*self.first.head, *self._batch)
 
     def replies(self, reply: Any) -> list[Any]:
         """Make the reply to each call of the reply to all. `None` stands for a call that was not carried out.
@@ -76,11 +74,6 @@ class Joined:
             text = f"script enqueue: {len(results)} results for {calls[-1][1]} messages"
             return [ContractError(text) for _ in calls]
         return [[b"ok", b"" if begin else notes, results[begin:end]] for begin, end in calls]
-
-
-def _start(command: Command) -> int:
-    """The place of the first word of the batch."""
-    return 1 + int(command.words[0]) + len(command.script.args)
 
 
 def _size(batch: Iterable[Word]) -> int:

@@ -89,9 +89,14 @@ def enqueue_alike(
 def _enqueue(config: QueueConfig, form: Word, batch: Sequence[Word], *, simple: bool, window: int = 0, now: Word = "",
              repeatable: bool = False) -> Command:  # fmt: skip
     script = scripts.load("enqueue")
-    prefix = config.minimal_keys(script) if simple else config.keys_for(script)
-    arguments = script.arguments(now=now, window=window or "", form=form)
-    return Command(script, config.name, (*prefix, *arguments, *batch), repeatable)
+    usual = (type(form) is str or form is _VALUE_FORM) and not window and now == ""
+    head = config.heads.get((form, simple)) if usual else None
+    if head is None:
+        prefix = config.minimal_keys(script) if simple else config.keys_for(script)
+        head = (*prefix, *script.arguments(now=now, window=window or "", form=form))
+        if usual:  # there are few such forms
+            config.heads[form, simple] = head
+    return Command(script, config.name, (*head, *batch), repeatable, head)
 
 
 def redrive(config: QueueConfig, source: str, sequences: Sequence[Word], *, now: Word = "") -> Command:
