@@ -18,6 +18,10 @@ _EXCLUSIVE = (
     ("password", "passwordEnv", "passwordFile"),
     ("maxEntriesPerTrigger", "maxBytesPerTrigger"),
 )
+#: Options with the path of files, and the place where it is.
+_PLACES = {
+    "rejectedPath": "folder in the file system of the executors", "reportPath": "path in the file system of the driver",
+}  # fmt: skip
 
 
 def is_by_server(offsets: Mapping[str, object]) -> bool:
@@ -32,6 +36,9 @@ def check_together(use: Use, explicit: Mapping[str, object]) -> None:
             raise InvalidOption(f"{both[0]}: set either this or {both[1]}, not both")
     if use != "write" and not ("queues" in explicit or "queuePattern" in explicit):
         raise InvalidOption("queues: required; name the queues with option queues, queuePattern or load(...)")
+    for name, place in _PLACES.items():
+        if "://" in str(explicit.get(name, "")):
+            raise InvalidOption(f"{name}: expected a {place}, not a URL")
     servers = _addresses(explicit.get("url"))
     _check_offsets(explicit, servers, "startingOffsets", "latest" if use == "batch" else "")
     _check_offsets(explicit, servers, "endingOffsets", "earliest")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from rqttl.protocol.keys import META, TOMBSTONE, Keyspace
@@ -22,6 +22,7 @@ from spark_connectors.read.positions import QueuePosition, QueueState
 from spark_connectors.redis.bulk_reader import BulkReader
 from spark_connectors.redis.connect import Command
 from spark_connectors.redis.names import BIRTH_FIELD, STATE_FIELDS, TOMBSTONE_FIELDS
+from spark_connectors.redis.pages import Page
 
 T = TypeVar("T")
 
@@ -52,6 +53,8 @@ class WatchedRange:
     removed: int = 0
     #: The name of the server; empty for a `url` without names.
     server: str = ""
+    #: The messages of the range, if the plan has read them; `None` if the task has to read them.
+    kept: tuple[Page, ...] | None = field(default=None, repr=False)
 
     def loss_in(self, after: str, state: QueueState) -> Loss | None:
         """Return the loss after the sequence `after` in the same queue, with this state."""

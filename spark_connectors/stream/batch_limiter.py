@@ -12,6 +12,7 @@ import numpy as np
 from rqttl.protocol.keys import DETACHED, LOG, Keyspace
 from spark_connectors.options.options import Options
 from spark_connectors.ranges import sequence_number, sequence_text
+from spark_connectors.read.kept import LogVersion, PageKeeper
 from spark_connectors.read.positions import QueuePosition, QueueState
 from spark_connectors.read.watch import execute_many
 from spark_connectors.redis.bulk_reader import BulkReader
@@ -40,14 +41,16 @@ class TimeOutcome(Protocol):
 class BatchLimiter:
     """Finds the ends of batches with a limit, for one query.
 
-    It keeps the messages that a share by time has read beyond the end of a batch, and reads them from Redis only once.
+    It remembers what a share by time has read beyond the end of a batch, and reads it from Redis only once.
     """
 
     def __init__(self, options: Options, keys: Keyspace) -> None:
         self._keys = keys
         self._equal = options.text("shareLimit") == "equal"
         self._max_entries, self._reply_bytes = options.number("fetchEntries"), options.number("fetchBytes")
-        self.scan = TimeScan(keys, max_entries=self._max_entries, reply_bytes=self._reply_bytes)
+        #: The messages that were read for ends of batches, for the tasks.
+        self.keeper = PageKeeper()
+        self.scan = TimeScan(keys, self.keeper, max_entries=self._max_entries, reply_bytes=self._reply_bytes)
         self._stretches = StretchReader(keys)
         #: The messages read ahead, by queue and its creation time.
         self._ahead: dict[tuple[str, int], ReadAhead] = {}
@@ -55,17 +58,21 @@ class BatchLimiter:
     def unread(
         self, reader: BulkReader, positions: Mapping[str, QueuePosition], states: Mapping[str, QueueState]
     ) -> dict[str, Unread]:
-        """Return the queues that may have unread messages, with an upper bound of their number."""
+        """Return the queues that may have unread messages, with an upper bound of their number. A batch begins."""
         behind = [name for name, position in positions.items() if position.after < states[name].last_sequence]
         parts = (("XLEN", LOG), ("HLEN", DETACHED))
         replies = execute_many(
             reader, [(command, self._keys.key(name, part)) for name in behind for command, part in parts]
         )
-        unread = {}
+        unread, logs = {}, {}
         for name, logged, detached in zip(behind, replies[::2], replies[1::2], strict=True):
+            state = states[name]
+            version = LogVersion(state.created_at, state.enqueued, state.enqueued - logged - detached)
+            logs[name] = sequence_number(positions[name].after), version
             rows = min(logged + detached, positions[name].max_unread(states[name]))
             if rows:
                 unread[name] = Unread(positions[name], states[name], rows, bool(detached))
+        self.keeper.begin(logs)
         return unread
 
     def ends(
@@ -174,6 +181,7 @@ class BatchLimiter:
             self._keys,
             {name: self._detached_sizes(reader, name) for name, queue in unread.items() if queue.detached},
             self._stretches.read(reader, unread, limit, None),
+            self.keeper,
             in_bytes=limit.in_bytes,
             max_entries=self._max_entries,
             reply_bytes=self._reply_bytes,

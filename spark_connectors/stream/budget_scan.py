@@ -17,11 +17,13 @@ import numpy as np
 
 from rqttl.protocol.keys import LOG, Keyspace
 from spark_connectors.ranges import sequence_number, sequence_text
+from spark_connectors.read.kept import PageKeeper
 from spark_connectors.redis.bulk_reader import BulkReader, xrange_command
 from spark_connectors.redis.connect import Command
 from spark_connectors.redis.pages import Page
 from spark_connectors.stream.leap import Stretch
 from spark_connectors.stream.limits import ReadRequest, ReadResult
+from spark_connectors.stream.time_scan import sequence_numbers
 
 #: Sequences with the bytes of their messages, in order.
 MessageSizes: TypeAlias = list[tuple[str, int]]
@@ -90,8 +92,8 @@ class _Progress:
 class BudgetScan:
     """Answers the requests of `limits.FairShare`. Their unit is messages, or with `in_bytes` bytes of header and body.
 
-    `detached` has the messages outside the logs, by queue, and `stretches` the unread parts with marks. A page has
-    at most `max_entries` entries, and about `reply_bytes` bytes.
+    `detached` has the messages outside the logs, by queue, and `stretches` the unread parts with marks. The keeper gets
+    each page. A page has at most `max_entries` entries, and about `reply_bytes` bytes.
     """
 
     def __init__(
@@ -100,6 +102,7 @@ class BudgetScan:
         keys: Keyspace,
         detached: Mapping[str, MessageSizes],
         stretches: Mapping[str, Stretch],
+        keeper: PageKeeper,
         *,
         in_bytes: bool,
         max_entries: int,
@@ -109,6 +112,7 @@ class BudgetScan:
         self._keys = keys
         self._detached = detached
         self._stretches = stretches
+        self._keeper = keeper
         self._in_bytes = in_bytes
         self._max_entries = max_entries
         self._reply_bytes = reply_bytes
@@ -156,6 +160,8 @@ class BudgetScan:
         mark = scan.next_mark()
         end = scan.request.upto if mark is None else mark.text
         upto = end if len(page) < count else page.sequence(-1).decode()
+        numbers = sequence_numbers(scan.request.queue, page)
+        self._keeper.add(scan.request.queue, sequence_number(scan.after), sequence_number(upto), numbers, page)
         detached = self._detached_upto(scan, upto)
         if detached:
             complete = self._add_messages(scan, heapq.merge(_message_sizes(page), detached))

@@ -59,8 +59,11 @@ class CommittedPurge:
         names = ["evalsha", "script|load", *[command.lower() for command in inner]]
         try:
             refusals = with_retries(self._options, lambda: self._driver().perform(rights.ask(calls)))
-        except (NoPermission, RefusedByRedis) as error:
-            raise self._no_permission("multi", str(error)) from None
+        except NoPermission:
+            # the text of this error is about readers
+            raise self._no_permission("multi") from None
+        except RefusedByRedis as error:
+            raise self._no_permission("multi", str(error).removeprefix(f"[{error.code}] ")) from None
         denied = [name for name, refusal in zip(names, refusals, strict=True) if refusal]
         if denied:
             raise self._no_permission(", ".join(denied), next(filter(None, refusals)))
@@ -98,10 +101,10 @@ class CommittedPurge:
     def _call(self, queue: str, position: QueuePosition, since: str) -> Command:
         return commands.discard(self._keys, queue, position.created_at, since, position.after)
 
-    def _no_permission(self, names: str, cause: str) -> NoPermission:
-        user = self._options.optional_text("username") or "default"
+    def _no_permission(self, names: str, cause: str = "") -> NoPermission:
+        user, reason = self._options.optional_text("username") or "default", cause and f": {cause}"
         return NoPermission(
-            f"afterCommit: purge removes messages, and user {user!r} may not run {names}: {cause}. It needs the rights "
+            f"afterCommit: purge removes messages, and user {user!r} may not run {names}{reason}. It needs the rights "
             "of a program that uses rqttl; `rqttl doctor`, run as this user, names the missing rights"
         )
 

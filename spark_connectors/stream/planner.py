@@ -215,7 +215,9 @@ class StreamPlanner:
         check_read_access(self.reader(), self._keys, whole)
         options = self._options if most is None else self._options.replaced(numPartitions=most)
         tasks = partitions(options, self.reader(), self._keys, whole, in_order=True) if whole else []
-        return [[replace(by_queue[part.queue], range=part) for part in task] for task in tasks]
+        return [
+            self.limiter.keeper.pieces([replace(by_queue[part.queue], range=part) for part in task]) for task in tasks
+        ]
 
     # ------------------------------------------------------------------------------------------ positions
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -170,11 +169,13 @@ def _read_server(options: Options, task: Sequence[WatchedRange], columns: tuple[
     """Read the ranges of one server."""
     keys = Keyspace(options.text("namespace"))
     losses = LossReporter(fail=options.flag("failOnDataLoss"), server=options.server)
-    with naming(options.server), open_reader(options, keys, task) as reader:
+    unread = [watched for watched in task if watched.kept is None]
+    with naming(options.server), open_reader(options, keys, unread) as reader:
         for neighbours in _in_order(task, reader.max_entries):
             watches = [DeletionWatch(watched, keys, losses) for watched in neighbours]
             ranges = [watched.range for watched in neighbours]
-            yield from scan.read(reader, keys, ranges, columns, watches)
+            kept = {i: watched.kept for i, watched in enumerate(neighbours) if watched.kept is not None}
+            yield from scan.read(reader, keys, ranges, columns, watches, kept=kept)
             report_deletions(reader, keys, watches, losses)
 
 
@@ -185,6 +186,19 @@ def _batch_limit(limit: ReadLimit) -> BatchLimit | None:
 
 
 def _in_order(ranges: Sequence[WatchedRange], max_entries: int) -> Iterator[list[WatchedRange]]:
-    """Yield runs of small or of large ranges: a scan reads small ranges before large ones, and each kind in order."""
-    for _, neighbours in groupby(ranges, lambda watched: watched.range.rows <= max_entries):
-        yield list(neighbours)
+    """Yield runs of small or of large ranges: a scan reads small ranges before large ones, and each kind in order.
+
+    Ranges that are read already belong to any run.
+    """
+    run: list[WatchedRange] = []
+    large: bool | None = None
+    for watched in ranges:
+        if watched.kept is None:
+            is_large = watched.range.rows > max_entries
+            if large is not None and is_large != large:
+                yield run
+                run = []
+            large = is_large
+        run.append(watched)
+    if run:
+        yield run

@@ -9,6 +9,7 @@ import numpy as np
 
 from rqttl.protocol.keys import LOG, Keyspace
 from spark_connectors.ranges import SERIALS, sequence_text
+from spark_connectors.read.kept import PageKeeper
 from spark_connectors.redis.bulk_reader import BulkReader, xrange_command
 from spark_connectors.redis.digits import ASCII_ZEROS, Array, as_uint64_windows, parse_eight_digits
 from spark_connectors.redis.pages import NOT_A_SEQUENCE, SEQUENCE_BYTES, Page, malformed_entry
@@ -22,10 +23,14 @@ _FIRST_AVERAGE = 8_192
 
 
 class TimeScan:
-    """Reads the pages that a `TimeShare` requests: `max_entries` entries in one round trip, or about `reply_bytes`."""
+    """Reads the pages that a `TimeShare` requests: `max_entries` entries in one round trip, or about `reply_bytes`.
 
-    def __init__(self, keys: Keyspace, *, max_entries: int, reply_bytes: int) -> None:
+    The keeper gets each page.
+    """
+
+    def __init__(self, keys: Keyspace, keeper: PageKeeper, *, max_entries: int, reply_bytes: int) -> None:
         self._keys = keys
+        self._keeper = keeper
         self._max_entries = max_entries
         self._reply_bytes = reply_bytes
         self._average = _FIRST_AVERAGE
@@ -58,7 +63,7 @@ class TimeScan:
                 before = known[request.queue]
                 known[request.queue] = replace(
                     before,
-                    frontier=int(numbers[-1]) if len(numbers) == request.count else request.upto,
+                    frontier=request.reached(numbers),
                     numbers=np.append(before.numbers, numbers),
                     sizes=np.append(before.sizes, sizes),
                 )
@@ -73,10 +78,12 @@ class TimeScan:
         """Return the sequences, as numbers, and the sizes of the messages of each request."""
         pages = reader.fetch_pages([self._command(request) for request in requests])
         self._measure(pages)
-        return [
-            (_sequence_numbers(request.queue, page), page.message_sizes())
-            for request, page in zip(requests, pages, strict=True)
-        ]
+        answers = []
+        for request, page in zip(requests, pages, strict=True):
+            numbers = sequence_numbers(request.queue, page)
+            self._keeper.add(request.queue, request.after, request.reached(numbers), numbers, page)
+            answers.append((numbers, page.message_sizes()))
+        return answers
 
     def _command(self, request: PageRequest) -> tuple[object, ...]:
         after, upto = sequence_text(request.after), sequence_text(request.upto)
@@ -88,7 +95,7 @@ class TimeScan:
             self._average = max(sum(page.reply_size for page in pages) // entries, self._average // 4, 1)
 
 
-def _sequence_numbers(queue: str, page: Page) -> Array:
+def sequence_numbers(queue: str, page: Page) -> Array:
     """Return the sequences of a page as numbers. Raises `MalformedEntry` for an id that is no sequence."""
     windows, starts = as_uint64_windows(page.data), page.sequence_starts
     high, invalid = parse_eight_digits(windows[starts] ^ ASCII_ZEROS)

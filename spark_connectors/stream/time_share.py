@@ -62,6 +62,10 @@ class PageRequest:
     upto: int
     count: int
 
+    def reached(self, numbers: Array) -> int:
+        """Return the end of the range that a page with these messages has read: a page that is not full is the last."""
+        return int(numbers[-1]) if len(numbers) == self.count else self.upto
+
 
 class TimeShare:
     """One batch of at most `limit` units, messages or bytes, from queues with unread ranges.
@@ -112,7 +116,7 @@ class TimeShare:
     def add(self, request: PageRequest, numbers: Array, sizes: Array) -> None:
         """Add the page of a request. A page that is not full ends the range of its queue."""
         i = self._index[request.queue]
-        self._frontier[i] = int(numbers[-1]) if len(numbers) == request.count else request.upto
+        self._frontier[i] = request.reached(numbers)
         self._left[i] = max(1, self._left[i] - len(numbers))
         self._least[i] = 1 if self._headless[i] else 2 * request.count
         self._headless[i] = False

@@ -86,12 +86,6 @@ def make_plan(schema: StructType, options: Options, *, overwrite: bool) -> Plan:
             '.outputMode("append") of a stream'
         )
     operation, queue = options.text("operation"), options.optional_text("queue")
-    for name, place in (
-        ("rejectedPath", "folder in the file system of the executors"),
-        ("reportPath", "path in the file system of the driver"),
-    ):
-        if "://" in (options.optional_text(name) or ""):
-            raise InvalidOption(f"{name}: expected a {place}, not a URL")
     _check_together(operation, options)
     columns = MESSAGE_COLUMNS if operation == "enqueue" else LETTER_COLUMNS
     used = _used(schema, columns, operation)

@@ -55,14 +55,16 @@ class _Writer:
         from spark_connectors.write.plan import check_target, make_plan
 
         self._options = options
-        self._plan = make_plan(schema, options, overwrite=overwrite)
         path = options.optional_text("reportPath")
         # a report goes into the file behind a link, and error texts show the whole path
         self._target = None if path is None else ReportTarget(Path(os.path.realpath(path)), self._of_stream)
-        if not _ends_micro_batch():
+        begins = not _ends_micro_batch()
+        if begins and self._target is not None:
+            # before all other checks: a refused write must not leave the report of an earlier one
+            self._target.prepare()
+        self._plan = make_plan(schema, options, overwrite=overwrite)
+        if begins:
             check_target(options, self._plan.queue)
-            if self._target is not None:
-                self._target.prepare()
         self._job = secrets.token_hex(4)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rqttl import Broker
-from spark_connectors.errors import InvalidOption, NoSuchQueue, ReportNotWritten, RowsRefused
+from spark_connectors.errors import InvalidOption, ReportNotWritten, RowsRefused, SourceError
 from spark_connectors.source import RqttlDataSource
 from spark_connectors.write import writer as writer_module
 from spark_connectors.write.report_file import ReportTarget, query_of_checkpoint
@@ -91,14 +91,17 @@ def test_a_new_write_removes_the_report_of_the_last_one_before_its_first_row(bat
     assert json.loads(path.read_text())["stored"] == 4
 
 
-def test_a_write_that_is_refused_at_its_start_keeps_the_report_of_the_last_one(batch: Writers, tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", [{"queue": "nobody"}, {"operation": "redrive"}, {"url": "redis://localhost:1"}])
+def test_a_write_that_is_refused_at_its_start_leaves_no_report_of_the_last_one(
+    options: dict[str, str], batch: Writers, tmp_path: Path
+) -> None:
     path = tmp_path / "r"
     end(batch(path), "commit", task(3))
 
-    with pytest.raises(NoSuchQueue):
-        batch(path, queue="nobody")
+    with pytest.raises(SourceError):
+        batch(path, connectRetries="0", **options)
 
-    assert json.loads(path.read_text())["stored"] == 3
+    assert names(tmp_path) == []
 
 
 def test_a_link_stays_a_link(batch: Writers, tmp_path: Path) -> None:
