@@ -67,6 +67,8 @@ DURATIONS = {option.name for option in OPTIONS.values() if option.kind == "durat
 }
 
 ON_REDIS = [path for path in LEAVES if path not in APART]
+#: Those that print an answer. A worker only logs.
+ANSWERING = [path for path in ON_REDIS if path not in NO_JSON]
 
 
 def names(path: Path) -> list[str]:
@@ -89,7 +91,7 @@ def named(path: Path) -> str:
 
 every = pytest.mark.parametrize("path", ALL, ids=named)
 leaves = pytest.mark.parametrize("path", LEAVES, ids=named)
-answering = pytest.mark.parametrize("path", [path for path in ON_REDIS if path not in NO_JSON], ids=named)
+answering = pytest.mark.parametrize("path", ANSWERING, ids=named)
 on_redis = pytest.mark.parametrize("path", ON_REDIS, ids=named)
 with_queue = pytest.mark.parametrize("path", [path for path in ON_REDIS if "QUEUE" in names(path)], ids=named)
 

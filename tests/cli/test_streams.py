@@ -13,7 +13,7 @@ from rqttl.reaper.report import Totals
 from rqttl.reaper.roster import RosterBeat, reaper_details
 from rqttl.store.driver import driver_of
 from tests.cli.processes import command, environment
-from tests.cli.test_conventions import ON_REDIS, REPORTS, argv, named
+from tests.cli.test_conventions import ANSWERING, REPORTS, argv, named
 from tests.cli.tree import Path
 from tests.waiting import PATIENCE
 
@@ -51,7 +51,7 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
     return process.returncode, out, err
 
 
-@pytest.mark.parametrize("path", [*ON_REDIS, ("completion",)], ids=named)
+@pytest.mark.parametrize("path", [*ANSWERING, ("completion",)], ids=named)
 def test_every_command_has_its_exit_code_where_nobody_can_read_what_it_says(
     redis_url: str, client: redis.Redis, path: Path
 ) -> None:
@@ -59,7 +59,7 @@ def test_every_command_has_its_exit_code_where_nobody_can_read_what_it_says(
     processes = []
     for number, line in enumerate(lines):
         set_up(Broker(client, f"space{number}"))
-        where = ("--url", redis_url, "--namespace", f"space{number}") if path in ON_REDIS else ()
+        where = ("--url", redis_url, "--namespace", f"space{number}") if path in ANSWERING else ()
         processes.append(start(line, *argv(path, optional=True), *where))
 
     (code, out, _), (unread, _, _) = map(ended, processes)

@@ -11,7 +11,7 @@ from rqttl import Broker
 from rqttl.cli import cli
 from tests.cli.conftest import Run
 from tests.cli.processes import STYLE, Terminal, command, environment, on_terminal
-from tests.cli.test_conventions import ON_REDIS, argv
+from tests.cli.test_conventions import ANSWERING, argv
 from tests.cli.test_text import HOSTILE
 from tests.cli.tree import Path
 
@@ -54,7 +54,7 @@ def test_output_into_a_pipe_is_neither_folded_nor_styled(broker: Broker, redis_u
     assert "\x1b" not in result.stdout
 
 
-@pytest.mark.parametrize("path", [*ON_REDIS, ("completion",)], ids=" ".join)
+@pytest.mark.parametrize("path", [*ANSWERING, ("completion",)], ids=" ".join)
 def test_without_colours_there_is_none(broker: Broker, redis_url: str, path: Path) -> None:
     queue = broker.declare_queue("orders", dead_letter="dead")
     queue.enqueue(b"x", id="x")
@@ -111,7 +111,7 @@ def test_a_terminal_that_can_do_no_colours_gets_no_escapes(redis_url: str, broke
     assert b"\x1b" not in terminal.raw
 
 
-@pytest.mark.parametrize("path", [path for path in ON_REDIS if path not in WHOLE], ids=" ".join)
+@pytest.mark.parametrize("path", [path for path in ANSWERING if path not in WHOLE], ids=" ".join)
 @pytest.mark.parametrize("columns", [80, 60])
 def test_on_a_dumb_terminal_everything_fits(broker: Broker, redis_url: str, path: Path, columns: int) -> None:
     broker.declare_queue("orders")
