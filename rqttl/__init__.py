@@ -141,9 +141,22 @@ __all__ = [
 
 #: The modules with the public names, in the order of their import.
 _MODULES = (
-    "errors", "units", "decisions", "options", "policies", "types", "option_types", "observing", "events", "delivery",
-    "queue", "consumer", "broker", "twins", "worker.parent",
-)  # fmt: skip
+    "errors",
+    "units",
+    "decisions",
+    "options",
+    "policies",
+    "types",
+    "option_types",
+    "observing",
+    "events",
+    "delivery",
+    "queue",
+    "consumer",
+    "broker",
+    "twins",
+    "worker.parent",
+)
 
 if not TYPE_CHECKING:  # with this function a type checker would accept any name
 

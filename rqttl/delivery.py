@@ -41,9 +41,18 @@ class Delivered:
     """The facts of a message that was handed out. Sync and asyncio deliveries add the methods that settle it."""
 
     __slots__ = (
-        "_failed", "_header", "_known", "_lease", "_sequence", "_settled", "_settler", "_token", "_unpacked", "_watch",
+        "_failed",
+        "_header",
+        "_known",
+        "_lease",
+        "_sequence",
+        "_settled",
+        "_settler",
+        "_token",
+        "_unpacked",
+        "_watch",
         "body",
-    )  # fmt: skip
+    )
 
     _settler: Settlers[Any, Any]
 
@@ -235,8 +244,11 @@ def warn_not_given_back(delivery: Delivered, failure: Exception) -> None:
     """Log that the end of a `with` block could not give the message back."""
     logger.warning(
         "queue %s: message %s was not given back, and comes again when its lease ends: %s",
-        delivery.queue, delivery.sequence, failure, exc_info=failure,
-    )  # fmt: skip
+        delivery.queue,
+        delivery.sequence,
+        failure,
+        exc_info=failure,
+    )
 
 
 def delivered(kind: type[D], settler: Settlers[Any, Any], claimed: ReceiveResult, lease: int | None) -> list[D]:

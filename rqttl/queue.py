@@ -75,9 +75,16 @@ class Queue:
         """
         driver = self._driver
         flow = calls.enqueue(
-            driver.events, driver.configs.get(self.name), self.name, body, ttl=ttl, expires_at=expires_at,
-            headers=headers, id=id, content_type=content_type,
-        )  # fmt: skip
+            driver.events,
+            driver.configs.get(self.name),
+            self.name,
+            body,
+            ttl=ttl,
+            expires_at=expires_at,
+            headers=headers,
+            id=id,
+            content_type=content_type,
+        )
         return calls.stored(driver.perform(flow))
 
     def enqueue_many(

@@ -44,9 +44,17 @@ class Runner:
     """A run: its handler, its consumer and its counts."""
 
     def __init__(
-        self, driver: Driver, queue: str, handler: Handler, threads: int = 1, *, prefetch: int | None = None,
-        lease: Duration | None = None, wait: Duration | None = None, chance: Callable[[], float] = random.random,
-    ) -> None:  # fmt: skip
+        self,
+        driver: Driver,
+        queue: str,
+        handler: Handler,
+        threads: int = 1,
+        *,
+        prefetch: int | None = None,
+        lease: Duration | None = None,
+        wait: Duration | None = None,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
         self._handler = _checked(handler)
         self._threads, fetched = handling.crew(threads, prefetch, "threads")
         self._driver, self._queue = driver, queue

@@ -42,10 +42,37 @@ def _failing(kind: type, *names: str, **attributes: object) -> type:
 
 
 _METHODS = ("__repr__", "__str__", "__eq__", "__hash__", "__len__", "__iter__", "__bool__", "__format__", "__getitem__")
-_TEXT = ("strip", "encode", "isprintable", "replace", "startswith", "partition", "format", "__contains__", "__add__",
-         "__mod__", "__getitem__", "__ne__", "removeprefix")  # fmt: skip
-_NUMBER = ("__lt__", "__le__", "__gt__", "__ge__", "__sub__", "__add__", "__int__", "__index__", "__truediv__",
-           "__radd__", "__rsub__", "bit_length", "__mod__", "__neg__")  # fmt: skip
+_TEXT = (
+    "strip",
+    "encode",
+    "isprintable",
+    "replace",
+    "startswith",
+    "partition",
+    "format",
+    "__contains__",
+    "__add__",
+    "__mod__",
+    "__getitem__",
+    "__ne__",
+    "removeprefix",
+)
+_NUMBER = (
+    "__lt__",
+    "__le__",
+    "__gt__",
+    "__ge__",
+    "__sub__",
+    "__add__",
+    "__int__",
+    "__index__",
+    "__truediv__",
+    "__radd__",
+    "__rsub__",
+    "bit_length",
+    "__mod__",
+    "__neg__",
+)
 _MAPPING = ("items", "keys", "values", "get", "__contains__")
 
 
@@ -95,65 +122,115 @@ def _zoned(offset: object) -> datetime:
 _METHOD_VALUES = {f"object, {name} raises": _failing(object, name) for name in _METHODS}
 
 #: The name of each hostile value, and the function that makes it.
-VALUES: Mapping[str, Callable[[], object]] = MappingProxyType({
-    "None": lambda: None, "True": lambda: True, "False": lambda: False, "0": lambda: 0, "-1": lambda: -1,
-    "-0.0": lambda: -0.0, "0.5": lambda: 0.5, "2**31": lambda: 2**31, "2**63": lambda: 2**63, "2**64": lambda: 2**64,
-    "5,000 digits": lambda: 10**5_000, "minus 5,000 digits": lambda: -(10**5_000), "-(2**63)": lambda: -(2**63),
-    "nan": lambda: float("nan"), "inf": lambda: float("inf"), "-inf": lambda: -float("inf"), "1e308": lambda: 1e308,
-    "complex": lambda: 1j, "Decimal NaN": lambda: decimal.Decimal("NaN"),
-    "Decimal sNaN": lambda: decimal.Decimal("sNaN"),
-    "Decimal 1E+999999": lambda: decimal.Decimal("1E+999999"), "Decimal 5": lambda: decimal.Decimal(5),
-    "Fraction": lambda: fractions.Fraction(10**5_000, 3),
-    "text: empty": lambda: "", "text: space": lambda: " ", "text: NUL": lambda: "a\0b",
-    "text: line end": lambda: "a\nb",
-    "text: surrogate": lambda: "\ud800", "text: undecodable": lambda: "caf\udce9",
-    "text: wide digits": lambda: "\uff11\uff12s",
-    "text: 5,000 digits": lambda: "9" * 5_000, "text: 5,000 digits and s": lambda: "9" * 5_000 + "s",
-    "text: nan": lambda: "nan", "text: 1e5s": lambda: "1e5s", "text: long": lambda: "x" * 100_000,
-    "text: template": lambda: "{queue}" * 40, "text: braces": lambda: "{0.__class__}",
-    "text: embedded": lambda: "x:{y}",
-    "text: date without zone": lambda: "2026-11-22 10:00", "text: hour 25": lambda: "2026-11-22 25:00Z",
-    "text: year 0": lambda: "0000-01-01 00:00Z", "text: offset of a day": lambda: "2026-11-22 10:00+24:00",
-    "text subclass, methods raise": lambda: _failing(str, *_TEXT, *_METHODS)("30s"),
-    "text subclass, a time": lambda: _failing(str, *_TEXT, *_METHODS)("2026-11-22T10:00Z"),
-    "int subclass, methods raise": lambda: _failing(int, *_NUMBER, *_METHODS)(5),
-    "int subclass, a time": lambda: _failing(int, *_NUMBER, *_METHODS)(1_800_000_000_000),
-    "float subclass, methods raise": lambda: _failing(float, *_NUMBER[:-4], *_METHODS, "is_integer")(1.5),
-    "bytes": lambda: b"\xff\0", "bytes: empty": lambda: b"", "bytes subclass": lambda: _failing(bytes, *_METHODS)(b"x"),
-    "bytearray": lambda: bytearray(b"body"), "bytearray subclass": lambda: _failing(bytearray, *_METHODS)(b"x"),
-    "memoryview": lambda: memoryview(b"body"), "memoryview with steps": lambda: memoryview(b"abcdef")[::2],
-    "memoryview of numbers": lambda: memoryview(array.array("d", [1.0])), "memoryview released": _released,
-    "memoryview of two dimensions": lambda: memoryview(b"abcdef").cast("B", (2, 3)),
-    "array": lambda: array.array("i", [1, 2]),
-    "timedelta.min": lambda: timedelta.min, "timedelta.max": lambda: timedelta.max,
-    "timedelta.resolution": lambda: timedelta.resolution,
-    "timedelta subclass": lambda: _failing(timedelta, "__lt__", "__floordiv__", "__mod__", *_METHODS)(seconds=5),
-    "datetime naive": lambda: datetime(2026, 11, 22),  # noqa: DTZ001  # on purpose
-    "datetime.min": lambda: datetime.min.replace(tzinfo=timezone.utc),
-    "datetime.max": lambda: datetime.max.replace(tzinfo=timezone.utc),
-    "datetime.max in the west": lambda: datetime.max.replace(tzinfo=timezone(timedelta(hours=-23))),
-    "datetime.min in the east": lambda: datetime.min.replace(tzinfo=timezone(timedelta(hours=23))),
-    "datetime, no offset": lambda: _zoned(None), "datetime, offset raises": lambda: _zoned(Own),
-    "datetime, offset is text": lambda: _zoned("+1"), "datetime, offset of 3 days": lambda: _zoned(timedelta(3)),
-    "list": list, "list of None": lambda: [None], "list of hostile": lambda: [_failing(object, *_METHODS)()],
-    "list in itself": _own_list, "list of lists": lambda: [[[]]], "list of surrogates": lambda: ["\ud800"],
-    "tuple": lambda: (1, 2), "tuple of text": lambda: ("a", "b"), "set": lambda: {"a"}, "pairs": lambda: [("a", "b")],
-    "dict": dict, "dict in itself": _own_dict, "dict of None": lambda: {None: None}, "dict of lists": lambda: {"a": []},
-    "dict of surrogates": lambda: {"a": "\ud800", "\udc80": 1}, "dict of a large number": lambda: {"a": 10**5_000},
-    "dict subclass": lambda: _failing(dict, *_MAPPING, *_METHODS)(a=1),
-    "dict of hostile": lambda: {"a": _failing(object, *_METHODS)()},
-    "dict with a hostile name": lambda: {_failing(str, *_TEXT[:-1])("a"): 1},
-    "generator that raises": _generator, "iterator of numbers": lambda: iter([1, 2]),
-    "iterable whose __iter__ raises": _failing(list, "__iter__"),
-    "sequence whose __len__ raises": lambda: _failing(tuple, *_METHODS)((b"x",)),
-    **_METHOD_VALUES, "object, all raise": _failing(object, *_METHODS), "object": object,
-
-    "class": lambda: dict, "class, __repr__ raises": lambda: _failing(type, "__repr__")("Kind", (), {}),
-    "class of a strange module": _failing(object, *_METHODS, __module__=5),
-    "function": lambda: _fail, "Message": lambda: Message(b"x"), "Message of None": lambda: Message(None),
-    "Message in a Message": lambda: Message(Message(b"x")),
-    "Message, hostile id": lambda: Message(b"x", id=_failing(object, *_METHODS)()),
-})  # fmt: skip
+VALUES: Mapping[str, Callable[[], object]] = MappingProxyType(
+    {
+        "None": lambda: None,
+        "True": lambda: True,
+        "False": lambda: False,
+        "0": lambda: 0,
+        "-1": lambda: -1,
+        "-0.0": lambda: -0.0,
+        "0.5": lambda: 0.5,
+        "2**31": lambda: 2**31,
+        "2**63": lambda: 2**63,
+        "2**64": lambda: 2**64,
+        "5,000 digits": lambda: 10**5_000,
+        "minus 5,000 digits": lambda: -(10**5_000),
+        "-(2**63)": lambda: -(2**63),
+        "nan": lambda: float("nan"),
+        "inf": lambda: float("inf"),
+        "-inf": lambda: -float("inf"),
+        "1e308": lambda: 1e308,
+        "complex": lambda: 1j,
+        "Decimal NaN": lambda: decimal.Decimal("NaN"),
+        "Decimal sNaN": lambda: decimal.Decimal("sNaN"),
+        "Decimal 1E+999999": lambda: decimal.Decimal("1E+999999"),
+        "Decimal 5": lambda: decimal.Decimal(5),
+        "Fraction": lambda: fractions.Fraction(10**5_000, 3),
+        "text: empty": lambda: "",
+        "text: space": lambda: " ",
+        "text: NUL": lambda: "a\0b",
+        "text: line end": lambda: "a\nb",
+        "text: surrogate": lambda: "\ud800",
+        "text: undecodable": lambda: "caf\udce9",
+        "text: wide digits": lambda: "\uff11\uff12s",
+        "text: 5,000 digits": lambda: "9" * 5_000,
+        "text: 5,000 digits and s": lambda: "9" * 5_000 + "s",
+        "text: nan": lambda: "nan",
+        "text: 1e5s": lambda: "1e5s",
+        "text: long": lambda: "x" * 100_000,
+        "text: template": lambda: "{queue}" * 40,
+        "text: braces": lambda: "{0.__class__}",
+        "text: embedded": lambda: "x:{y}",
+        "text: date without zone": lambda: "2026-11-22 10:00",
+        "text: hour 25": lambda: "2026-11-22 25:00Z",
+        "text: year 0": lambda: "0000-01-01 00:00Z",
+        "text: offset of a day": lambda: "2026-11-22 10:00+24:00",
+        "text subclass, methods raise": lambda: _failing(str, *_TEXT, *_METHODS)("30s"),
+        "text subclass, a time": lambda: _failing(str, *_TEXT, *_METHODS)("2026-11-22T10:00Z"),
+        "int subclass, methods raise": lambda: _failing(int, *_NUMBER, *_METHODS)(5),
+        "int subclass, a time": lambda: _failing(int, *_NUMBER, *_METHODS)(1_800_000_000_000),
+        "float subclass, methods raise": lambda: _failing(float, *_NUMBER[:-4], *_METHODS, "is_integer")(1.5),
+        "bytes": lambda: b"\xff\0",
+        "bytes: empty": lambda: b"",
+        "bytes subclass": lambda: _failing(bytes, *_METHODS)(b"x"),
+        "bytearray": lambda: bytearray(b"body"),
+        "bytearray subclass": lambda: _failing(bytearray, *_METHODS)(b"x"),
+        "memoryview": lambda: memoryview(b"body"),
+        "memoryview with steps": lambda: memoryview(b"abcdef")[::2],
+        "memoryview of numbers": lambda: memoryview(array.array("d", [1.0])),
+        "memoryview released": _released,
+        "memoryview of two dimensions": lambda: memoryview(b"abcdef").cast("B", (2, 3)),
+        "array": lambda: array.array("i", [1, 2]),
+        "timedelta.min": lambda: timedelta.min,
+        "timedelta.max": lambda: timedelta.max,
+        "timedelta.resolution": lambda: timedelta.resolution,
+        "timedelta subclass": lambda: _failing(timedelta, "__lt__", "__floordiv__", "__mod__", *_METHODS)(seconds=5),
+        "datetime naive": lambda: datetime(2026, 11, 22),  # noqa: DTZ001  # on purpose
+        "datetime.min": lambda: datetime.min.replace(tzinfo=timezone.utc),
+        "datetime.max": lambda: datetime.max.replace(tzinfo=timezone.utc),
+        "datetime.max in the west": lambda: datetime.max.replace(tzinfo=timezone(timedelta(hours=-23))),
+        "datetime.min in the east": lambda: datetime.min.replace(tzinfo=timezone(timedelta(hours=23))),
+        "datetime, no offset": lambda: _zoned(None),
+        "datetime, offset raises": lambda: _zoned(Own),
+        "datetime, offset is text": lambda: _zoned("+1"),
+        "datetime, offset of 3 days": lambda: _zoned(timedelta(3)),
+        "list": list,
+        "list of None": lambda: [None],
+        "list of hostile": lambda: [_failing(object, *_METHODS)()],
+        "list in itself": _own_list,
+        "list of lists": lambda: [[[]]],
+        "list of surrogates": lambda: ["\ud800"],
+        "tuple": lambda: (1, 2),
+        "tuple of text": lambda: ("a", "b"),
+        "set": lambda: {"a"},
+        "pairs": lambda: [("a", "b")],
+        "dict": dict,
+        "dict in itself": _own_dict,
+        "dict of None": lambda: {None: None},
+        "dict of lists": lambda: {"a": []},
+        "dict of surrogates": lambda: {"a": "\ud800", "\udc80": 1},
+        "dict of a large number": lambda: {"a": 10**5_000},
+        "dict subclass": lambda: _failing(dict, *_MAPPING, *_METHODS)(a=1),
+        "dict of hostile": lambda: {"a": _failing(object, *_METHODS)()},
+        "dict with a hostile name": lambda: {_failing(str, *_TEXT[:-1])("a"): 1},
+        "generator that raises": _generator,
+        "iterator of numbers": lambda: iter([1, 2]),
+        "iterable whose __iter__ raises": _failing(list, "__iter__"),
+        "sequence whose __len__ raises": lambda: _failing(tuple, *_METHODS)((b"x",)),
+        **_METHOD_VALUES,
+        "object, all raise": _failing(object, *_METHODS),
+        "object": object,
+        "class": lambda: dict,
+        "class, __repr__ raises": lambda: _failing(type, "__repr__")("Kind", (), {}),
+        "class of a strange module": _failing(object, *_METHODS, __module__=5),
+        "function": lambda: _fail,
+        "Message": lambda: Message(b"x"),
+        "Message of None": lambda: Message(None),
+        "Message in a Message": lambda: Message(Message(b"x")),
+        "Message, hostile id": lambda: Message(b"x", id=_failing(object, *_METHODS)()),
+    }
+)
 
 
 class Stage(NamedTuple):
@@ -235,7 +312,7 @@ _BROKER = (
     _call("QueueOptions.read(queue)", lambda _, v: QueueOptions.read(v, {}), _NAME),
     _call("QueueOptions.read(arguments)", lambda _, v: QueueOptions.read("q", v), "arguments", ""),
     _call("QueueOptions.changed(changes)", lambda _, v: QueueOptions("q", {}).changed(v), "changes", "arguments", ""),
-)  # fmt: skip
+)
 
 _SENDING = (
     _call("enqueue(body)", lambda s, v: s.queue.enqueue(v), "body", "id"),
@@ -243,7 +320,7 @@ _SENDING = (
     *_calls("Message", ("body", *_PARTS), lambda s, given: s.queue.enqueue(Message(**{"body": b"x", **given}))),
     _call("enqueue_many(messages)", lambda s, v: s.queue.enqueue_many(v), "messages", "body", "id"),
     _call("enqueue_many(duplicate_window)", lambda s, v: s.queue.enqueue_many([b"x"], duplicate_window=v)),
-)  # fmt: skip
+)
 
 _TAKING = (
     _call("receive(wait)", lambda s, v: s.queue.receive(v)),
@@ -254,7 +331,7 @@ _TAKING = (
     *_calls("consume", ("prefetch", "lease", "wait"), lambda s, given: _consumed(s, **given)),
     *_calls("run", ("handler", "threads", "prefetch", "lease", "wait", "stop"), lambda s, given: _run(s, **given)),
     _call("Consumer.release(delivery)", lambda s, v: s.queue.consume().release(v), *_IDS, "delivery"),
-)  # fmt: skip
+)
 
 _SETTLING = (
     _call("nack(delay)", lambda s, v: s.delivery.nack(v)),
@@ -269,7 +346,7 @@ _SETTLING = (
     _call("nack_many(description)", lambda s, v: s.queue.nack_many([s.delivery], description=v, counted=False)),
     _call("reject_many(description)", lambda s, v: s.queue.reject_many([], v)),
     _call("renew_many(lease)", lambda s, v: s.queue.renew_many([], v)),
-)  # fmt: skip
+)
 
 _LOOKING = (
     _call("peek(limit)", lambda s, v: s.queue.peek(v)),
@@ -284,7 +361,7 @@ _LOOKING = (
     _call("units.duration(value)", lambda _, v: units.duration(v, "value")),
     _call("units.instant(value)", lambda _, v: units.instant(v, "value")),
     _call("units.milliseconds(value)", lambda _, v: units.milliseconds(v, "value")),
-)  # fmt: skip
+)
 
 _TESTING = (
     _call("fake_broker(namespace)", lambda _, v: fake_broker(v).close()),
@@ -301,7 +378,7 @@ _TESTING = (
     _call("assert_depth(queue)", lambda _, v: assert_depth(v, 0)),
     _call("assert_depth(state)", lambda s, v: assert_depth(s.queue, 1, v)),
     _call("assert_depth(depth)", _depth),
-)  # fmt: skip
+)
 
 #: Every argument of a public call.
 CALLS: tuple[Call, ...] = (*_BROKER, *_SENDING, *_TAKING, *_SETTLING, *_LOOKING, *_TESTING)

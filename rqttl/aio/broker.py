@@ -122,17 +122,29 @@ class AsyncBroker:
     # Policies
 
     async def set_policy(
-        self, name: str, pattern: str, definition: Mapping[str, object], *, priority: int = 0,
-        apply_to: str = "queues", syntax: Syntax = "wildcard",
-    ) -> PolicyResult:  # fmt: skip
+        self,
+        name: str,
+        pattern: str,
+        definition: Mapping[str, object],
+        *,
+        priority: int = 0,
+        apply_to: str = "queues",
+        syntax: Syntax = "wildcard",
+    ) -> PolicyResult:
         return await self._set(
             Policy.read(name, pattern, definition, priority=priority, apply_to=apply_to, syntax=syntax)
         )
 
     async def set_operator_policy(
-        self, name: str, pattern: str, definition: Mapping[str, object], *, priority: int = 0,
-        apply_to: str = "queues", syntax: Syntax = "wildcard",
-    ) -> PolicyResult:  # fmt: skip
+        self,
+        name: str,
+        pattern: str,
+        definition: Mapping[str, object],
+        *,
+        priority: int = 0,
+        apply_to: str = "queues",
+        syntax: Syntax = "wildcard",
+    ) -> PolicyResult:
         arguments = {"priority": priority, "apply_to": apply_to, "syntax": syntax}
         return await self._set(Policy.read(name, pattern, definition, **arguments, operator=True))
 

@@ -55,9 +55,14 @@ class AsyncConsumer(ConsumerBase[AsyncDelivery, Awaitable[None]]):
     """
 
     def __init__(
-        self, driver: AsyncDriver, queue: str, prefetch: int = 100, *, lease: Duration | None = None,
+        self,
+        driver: AsyncDriver,
+        queue: str,
+        prefetch: int = 100,
+        *,
+        lease: Duration | None = None,
         wait: Duration | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(driver.keyspace, queue, prefetch, lease, wait)
         self._driver = driver
         driver.check_open()

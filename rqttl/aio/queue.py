@@ -56,14 +56,27 @@ class AsyncQueue:
     # Sending
 
     async def enqueue(
-        self, body: Message | object, *, ttl: Duration | None = None, expires_at: Instant | None = None,
-        headers: Mapping[str, Header] | None = None, id: str | None = None, content_type: str | None = None,
-    ) -> Receipt:  # fmt: skip
+        self,
+        body: Message | object,
+        *,
+        ttl: Duration | None = None,
+        expires_at: Instant | None = None,
+        headers: Mapping[str, Header] | None = None,
+        id: str | None = None,
+        content_type: str | None = None,
+    ) -> Receipt:
         driver = self._driver
         flow = calls.enqueue(
-            driver.events, driver.configs.get(self.name), self.name, body, ttl=ttl, expires_at=expires_at,
-            headers=headers, id=id, content_type=content_type,
-        )  # fmt: skip
+            driver.events,
+            driver.configs.get(self.name),
+            self.name,
+            body,
+            ttl=ttl,
+            expires_at=expires_at,
+            headers=headers,
+            id=id,
+            content_type=content_type,
+        )
         return calls.stored(await driver.perform(flow))
 
     async def enqueue_many(
@@ -97,9 +110,14 @@ class AsyncQueue:
 
     def _deliveries(self, batches: list[ReceiveResult], lease: int | None) -> list[AsyncDelivery]:
         settler = AsyncSettler(
-            self.ack_many, self.nack_many, self.reject_many, self.renew_many, self._release_many, self._driver.events,
+            self.ack_many,
+            self.nack_many,
+            self.reject_many,
+            self.renew_many,
+            self._release_many,
+            self._driver.events,
             self._driver.keep,
-        )  # fmt: skip
+        )
         return [item for claimed in batches for item in delivered(AsyncDelivery, settler, claimed, lease)]
 
     def consume(
@@ -150,9 +168,13 @@ class AsyncQueue:
         await self._driver.perform(settling.ack(self._driver.keyspace, self.name, deliveries))
 
     async def nack_many(
-        self, deliveries: Sequence[AsyncDelivery], delay: Duration | None = None, description: str | None = None, *,
+        self,
+        deliveries: Sequence[AsyncDelivery],
+        delay: Duration | None = None,
+        description: str | None = None,
+        *,
         counted: bool = True,
-    ) -> None:  # fmt: skip
+    ) -> None:
         await self._driver.perform(settling.nack(self.name, deliveries, delay, description, counted=counted))
 
     async def _release_many(self, deliveries: Sequence[AsyncDelivery]) -> None:

@@ -163,9 +163,12 @@ class AsyncStore:
         return answer if len(calls) > 1 else [answer]
 
     async def _insist(
-        self, command: Command | None, attempt: Callable[..., Awaitable[T]], reply: Any = None,
+        self,
+        command: Command | None,
+        attempt: Callable[..., Awaitable[T]],
+        reply: Any = None,
         since: float | None = None,
-    ) -> T:  # fmt: skip
+    ) -> T:
         now = asyncio.get_running_loop().time
         attempts = Attempts(command, now() if since is None else since)
         while True:

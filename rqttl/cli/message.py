@@ -83,28 +83,40 @@ def _matches(queue: Queue, id: str) -> list[MessageView]:
 
 
 def _print_message(message: MessageView, now: datetime, longest: int | None, *, utc: bool) -> None:
-    output.print_pairs([
-        ("id", text.escape(message.id)),
-        ("sequence", message.sequence),
-        ("queue", message.queue),
-        ("state", messages.format_state(message, now, utc=utc)),
-        ("enqueued", text.format_time(message.enqueued_at, now, utc=utc)),
-        ("expires", text.format_time(message.expires_at, now, utc=utc) if message.expires_at else "never"),
-        ("deliveries", text.format_count(message.delivery_count)),
-        *([("last failure", text.escape(message.description, longest))] if message.description else []),
-        ("content type", text.escape(message.content_type)),
-        ("size", as_size(len(message.body))),
-        *((f"header {text.escape(name, longest)}", message_view.header_text(value, longest))
-          for name, value in message.headers.items()),
-    ])  # fmt: skip
+    output.print_pairs(
+        [
+            ("id", text.escape(message.id)),
+            ("sequence", message.sequence),
+            ("queue", message.queue),
+            ("state", messages.format_state(message, now, utc=utc)),
+            ("enqueued", text.format_time(message.enqueued_at, now, utc=utc)),
+            ("expires", text.format_time(message.expires_at, now, utc=utc) if message.expires_at else "never"),
+            ("deliveries", text.format_count(message.delivery_count)),
+            *([("last failure", text.escape(message.description, longest))] if message.description else []),
+            ("content type", text.escape(message.content_type)),
+            ("size", as_size(len(message.body))),
+            *(
+                (f"header {text.escape(name, longest)}", message_view.header_text(value, longest))
+                for name, value in message.headers.items()
+            ),
+        ]
+    )
     if message.deaths:
         output.answer("")
         output.print_table(
             ["died", "in queue", "of", ">times", ">deliv.", "description"],
-            [[text.format_time(death.last_at, now, utc=utc), death.queue, death.reason, text.format_count(death.count),
-              text.format_count(death.delivery_count), text.escape(death.description or "-", longest)]
-             for death in message.deaths],
-        )  # fmt: skip
+            [
+                [
+                    text.format_time(death.last_at, now, utc=utc),
+                    death.queue,
+                    death.reason,
+                    text.format_count(death.count),
+                    text.format_count(death.delivery_count),
+                    text.escape(death.description or "-", longest),
+                ]
+                for death in message.deaths
+            ],
+        )
     output.answer("")
     cells = shutil.get_terminal_size().columns - 2 if sys.stdout.isatty() else None
     for line in messages.body_lines(message, longest) if message.body else ("(no body)",):

@@ -36,9 +36,15 @@ LISTEN = "127.0.0.1:9471"
 @json_flag
 @connecting
 def metrics(
-    listen: str, queues: tuple[str, ...], limit: int, once: bool, log_format: str, verbose: bool, as_json: bool,
+    listen: str,
+    queues: tuple[str, ...],
+    limit: int,
+    once: bool,
+    log_format: str,
+    verbose: bool,
+    as_json: bool,
     settings: Settings,
-) -> None:  # fmt: skip
+) -> None:
     """Serve the metrics of queues to Prometheus, at the path /metrics.
 
     The command only reads, at each scrape anew, and sweeps nothing. Without

@@ -51,9 +51,14 @@ class PeriodType(DurationType):
 @json_flag
 @connecting
 def reaper(
-    scan_period: timedelta | None, once: bool, health: str | None, log_format: str, verbose: bool, as_json: bool,
+    scan_period: timedelta | None,
+    once: bool,
+    health: str | None,
+    log_format: str,
+    verbose: bool,
+    as_json: bool,
     settings: Settings,
-) -> None:  # fmt: skip
+) -> None:
     """Expire messages, reclaim lost leases and return delayed messages on time.
 
     A reaper also enforces limits, and deletes queues whose lifetime is over.

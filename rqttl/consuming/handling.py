@@ -65,9 +65,12 @@ def is_failure(error: Exception | None) -> bool:
 def log_failure(delivery: Delivered, error: Exception) -> None:
     """Log the exception of a handler."""
     logger.error(
-        "queue %s: the handler failed for message %s (delivery %d)", delivery.queue, _name(delivery),
-        delivery.delivery_count, exc_info=error,
-    )  # fmt: skip
+        "queue %s: the handler failed for message %s (delivery %d)",
+        delivery.queue,
+        _name(delivery),
+        delivery.delivery_count,
+        exc_info=error,
+    )
 
 
 def log_unsettled(delivery: Delivered, error: Exception) -> None:
@@ -78,8 +81,10 @@ def log_unsettled(delivery: Delivered, error: Exception) -> None:
     mark(delivery, LEFT)
     logger.warning(
         "queue %s: message %s could not be settled (%s), and comes again when its lease ends",
-        delivery.queue, _name(delivery), error,
-    )  # fmt: skip
+        delivery.queue,
+        _name(delivery),
+        error,
+    )
 
 
 def _name(delivery: Delivered) -> str:

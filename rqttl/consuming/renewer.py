@@ -21,9 +21,14 @@ class Renewer:
     """
 
     def __init__(
-        self, driver: Driver, turns: Turns[Any], schedule: RenewalSchedule, sender: Sender, stop: Interrupt,
+        self,
+        driver: Driver,
+        turns: Turns[Any],
+        schedule: RenewalSchedule,
+        sender: Sender,
+        stop: Interrupt,
         settled: Wakeup,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._driver = driver
         self._turns = turns
         self._schedule = schedule

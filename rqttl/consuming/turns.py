@@ -51,9 +51,16 @@ class Turns(Generic[D]):
         """Send acks and take up to `count` messages. See `flows.receive`."""
         acks = self._books.acks()
         flow = flows.receive(
-            self.queue, count, lease, wait, auto_ack=False, consumer=self._name, ttl=prefetch.CONSUMER_TTL_MS,
-            room=room, finished=acks.next_words,
-        )  # fmt: skip
+            self.queue,
+            count,
+            lease,
+            wait,
+            auto_ack=False,
+            consumer=self._name,
+            ttl=prefetch.CONSUMER_TTL_MS,
+            room=room,
+            finished=acks.next_words,
+        )
         return self._carrying(flow, acks)
 
     def claim(self, count: int, lease: int | None, presence: Presence) -> Flow[ReceiveResult]:
@@ -130,8 +137,9 @@ class Turns(Generic[D]):
             self._books.unknown.add(ack)
             logger.warning(
                 "queue %s: the ack of %s got no reply until its lease had ended: it may have been carried out",
-                ack.queue, ack.id,
-            )  # fmt: skip
+                ack.queue,
+                ack.id,
+            )
 
     # Upkeep
 
@@ -217,8 +225,10 @@ class Turns(Generic[D]):
         if unsettled:
             logger.warning(
                 "queue %s: the consumer ended before %d of its deliveries were settled; "
-                "unsettled messages come again when their leases end", self.queue, unsettled,
-            )  # fmt: skip
+                "unsettled messages come again when their leases end",
+                self.queue,
+                unsettled,
+            )
 
 
 def announce_renewal(events: Events, queue: str, number: int | None) -> None:

@@ -13,13 +13,23 @@ from rqttl.policies import Policy
 
 #: Options that end messages, or whole queues, sooner when they are lowered or newly set.
 _ENDINGS = (
-    "message_ttl", "default_ttl", "max_ttl", "max_length", "max_length_bytes", "expires", "auto_delete_on_idle",
+    "message_ttl",
+    "default_ttl",
+    "max_ttl",
+    "max_length",
+    "max_length_bytes",
+    "expires",
+    "auto_delete_on_idle",
     "max_deliveries",
-)  # fmt: skip
+)
 #: Options that keep messages, or a part of them.
 _KEEPERS = (
-    "min_ttl", "never_expire", "overflow", "on_expire", *(name for name in OPTIONS if OPTIONS[name].kind == "target"),
-)  # fmt: skip
+    "min_ttl",
+    "never_expire",
+    "overflow",
+    "on_expire",
+    *(name for name in OPTIONS if OPTIONS[name].kind == "target"),
+)
 _PARTS = ("pattern", "syntax", "priority", "apply_to")
 
 

@@ -37,9 +37,15 @@ from rqttl.text import plural
 
 #: Checks of the server by its own answers, in the order of the report.
 SERVER: tuple[Callable[[ServerInfo], Iterator[Finding]], ...] = (
-    server.kind, server.role, memory.policy, memory.left, persistence.durability, persistence.writing, server.replicas,
+    server.kind,
+    server.role,
+    memory.policy,
+    memory.left,
+    persistence.durability,
+    persistence.writing,
+    server.replicas,
     server.patience,
-)  # fmt: skip
+)
 #: Name of a queue for checks that need one, where no queue exists.
 NO_QUEUE = "rqttl.doctor"
 

@@ -12,7 +12,7 @@ Level = Literal["ok", "warning", "problem"]
 #: `remove_policy` removes a damaged field of the policies, `reset_version` stores a new version of them.
 Kind = Literal[
     "register", "unregister", "remove_member", "clear", "repair", "reconcile", "remove_policy", "reset_version"
-]  # fmt: skip
+]
 
 
 @dataclass(frozen=True, slots=True)

@@ -160,8 +160,14 @@ def _targets(
     if not circle or frozenset(circle) in circles:
         return notes, []
     circles.add(frozenset(circle))
-    return notes, [warning("dead letters", f"go round: {' > '.join(circle)}; at the second time they are dropped",
-        "let one of these queues have no target for this reason, or another one", queue=queue)]  # fmt: skip
+    return notes, [
+        warning(
+            "dead letters",
+            f"go round: {' > '.join(circle)}; at the second time they are dropped",
+            "let one of these queues have no target for this reason, or another one",
+            queue=queue,
+        )
+    ]
 
 
 def _declared_text(keyspace: Keyspace, queue: str) -> Flow[str | None]:

@@ -20,22 +20,55 @@ from rqttl.protocol.keys import Keyspace
 CHECK = "rights"
 #: Arguments behind the key of the commands that scripts call, so that Redis finds the key and accepts the call.
 ARGUMENTS: dict[str, tuple[Word, ...]] = {
-    "BLPOP": (1,), "EXISTS": (), "HDEL": ("f",), "HEXISTS": ("f",), "HGET": ("f",), "HGETALL": (), "HINCRBY": ("f", 1),
-    "HLEN": (), "HMGET": ("f",), "HSCAN": (0,), "HSET": ("f", "v"), "HSETNX": ("f", "v"), "LLEN": (), "LPOP": (),
+    "BLPOP": (1,),
+    "EXISTS": (),
+    "HDEL": ("f",),
+    "HEXISTS": ("f",),
+    "HGET": ("f",),
+    "HGETALL": (),
+    "HINCRBY": ("f", 1),
+    "HLEN": (),
+    "HMGET": ("f",),
+    "HSCAN": (0,),
+    "HSET": ("f", "v"),
+    "HSETNX": ("f", "v"),
+    "LLEN": (),
+    "LPOP": (),
     "PEXPIRE": (1,),
-    "RPUSH": ("v",), "SADD": ("m",), "SMEMBERS": (), "SISMEMBER": ("m",), "SMISMEMBER": ("m",), "SREM": ("m",),
-    "SSCAN": (0,), "UNLINK": (),
-    "XADD": ("*", "f", "v"), "XDEL": ("0-0",), "XLEN": (), "XRANGE": ("-", "+"), "XREVRANGE": ("+", "-"),
+    "RPUSH": ("v",),
+    "SADD": ("m",),
+    "SMEMBERS": (),
+    "SISMEMBER": ("m",),
+    "SMISMEMBER": ("m",),
+    "SREM": ("m",),
+    "SSCAN": (0,),
+    "UNLINK": (),
+    "XADD": ("*", "f", "v"),
+    "XDEL": ("0-0",),
+    "XLEN": (),
+    "XRANGE": ("-", "+"),
+    "XREVRANGE": ("+", "-"),
     "XTRIM": ("MAXLEN", 1),
-    "ZADD": (0, "m"), "ZCARD": (), "ZCOUNT": (0, 0), "ZMSCORE": ("m",), "ZRANGE": (0, 0), "ZRANGEBYSCORE": (0, 0),
-    "ZREM": ("m",), "ZREMRANGEBYSCORE": (0, 0), "ZSCAN": (0,), "ZSCORE": ("m",),
-}  # fmt: skip
+    "ZADD": (0, "m"),
+    "ZCARD": (),
+    "ZCOUNT": (0, 0),
+    "ZMSCORE": ("m",),
+    "ZRANGE": (0, 0),
+    "ZRANGEBYSCORE": (0, 0),
+    "ZREM": ("m",),
+    "ZREMRANGEBYSCORE": (0, 0),
+    "ZSCAN": (0,),
+    "ZSCORE": ("m",),
+}
 #: Commands that clients call beside scripts, by part: on the wake-up list, the record, the policies, the name of
 #: the data and the registry.
 PLAIN = {
-    "wakeup": ("BLPOP",), "meta": ("EXISTS", "HMGET"), "policies": ("HGET", "HGETALL"), "birth": ("HSETNX",),
+    "wakeup": ("BLPOP",),
+    "meta": ("EXISTS", "HMGET"),
+    "policies": ("HGET", "HGETALL"),
+    "birth": ("HSETNX",),
     "": ("SADD", "SREM", "SISMEMBER", "SMEMBERS", "SSCAN"),
-}  # fmt: skip
+}
 _INNER = re.compile(r"'([A-Z]{3,})'")
 
 
@@ -48,9 +81,11 @@ def words(keyspace: Keyspace, queue: str, command: str, part: str = "meta") -> t
     """A call of a command on a part of a queue, or on the registry if `part` is empty."""
     key = _key(keyspace, queue, part) if part else keyspace.registry
     special: dict[str, tuple[Word, ...]] = {
-        "TIME": ("TIME",), "PUBLISH": ("PUBLISH", keyspace.due_channel, ""), "XINFO": ("XINFO", "STREAM", key),
+        "TIME": ("TIME",),
+        "PUBLISH": ("PUBLISH", keyspace.due_channel, ""),
+        "XINFO": ("XINFO", "STREAM", key),
         "SCRIPT LOAD": ("SCRIPT", "LOAD", "return 1"),
-    }  # fmt: skip
+    }
     return special.get(command) or (command, key, *ARGUMENTS[command])
 
 
@@ -95,8 +130,15 @@ def rights(keyspace: Keyspace, queue: str) -> Flow[list[Finding]]:
     return findings or [ok(CHECK, f"{user} has all rights that rqttl needs")]
 
 
-def _denied(user: str, scripts: Sequence[Script], outer: dict[str, str], within: set[str], around: list[str],
-            why_deaf: str, keyspace: Keyspace) -> Iterator[Finding]:  # fmt: skip
+def _denied(
+    user: str,
+    scripts: Sequence[Script],
+    outer: dict[str, str],
+    within: set[str],
+    around: list[str],
+    why_deaf: str,
+    keyspace: Keyspace,
+) -> Iterator[Finding]:
     torn = [s.name for s in scripts if not outer[s.name] and within & set(inner(s))]
     shut = [name for name, why in outer.items() if why]
     if torn:

@@ -13,9 +13,20 @@ from rqttl.protocol import replies
 
 #: The settings that checks read.
 SETTINGS = (
-    "appendfsync", "busy-reply-threshold", "dir", "lua-time-limit", "min-replicas-to-write", "port", "save",
-    "stop-writes-on-bgsave-error", "tcp-keepalive", "timeout", "tls-port", "unixsocket", "unixsocketperm",
-)  # fmt: skip
+    "appendfsync",
+    "busy-reply-threshold",
+    "dir",
+    "lua-time-limit",
+    "min-replicas-to-write",
+    "port",
+    "save",
+    "stop-writes-on-bgsave-error",
+    "tcp-keepalive",
+    "timeout",
+    "tls-port",
+    "unixsocket",
+    "unixsocketperm",
+)
 
 
 class ServerInfo:

@@ -25,9 +25,17 @@ T = TypeVar("T")
 
 
 def enqueue(
-    events: Events, known: QueueConfig | None, queue: str, body: Message | object, *, ttl: Duration | None,
-    expires_at: Instant | None, headers: Mapping[str, Header] | None, id: str | None, content_type: str | None,
-) -> Flow[Receipt | QueueFull]:  # fmt: skip
+    events: Events,
+    known: QueueConfig | None,
+    queue: str,
+    body: Message | object,
+    *,
+    ttl: Duration | None,
+    expires_at: Instant | None,
+    headers: Mapping[str, Header] | None,
+    id: str | None,
+    content_type: str | None,
+) -> Flow[Receipt | QueueFull]:
     """See `Queue.enqueue`. `known` is from the cache of the driver. The answer goes through `stored`."""
     if ttl is None and expires_at is None and headers is None and id is None and content_type is None:
         message: object = body

@@ -49,9 +49,16 @@ class ReceiveResult(NamedTuple):
 
 
 def receive_once(
-    queue: str, count: int, lease: int | None, *, auto_ack: bool = False, presence: Presence = ABSENT,
-    finished: Sequence[Word] = (), now: Word = "", config: QueueConfig | None = None,
-) -> Flow[ReceiveResult]:  # fmt: skip
+    queue: str,
+    count: int,
+    lease: int | None,
+    *,
+    auto_ack: bool = False,
+    presence: Presence = ABSENT,
+    finished: Sequence[Word] = (),
+    now: Word = "",
+    config: QueueConfig | None = None,
+) -> Flow[ReceiveResult]:
     """Make one receive call. Repeat it at once while it meets expired messages only.
 
     `config` is the config of a call a moment ago; without it the one in the cache is taken.
@@ -80,9 +87,16 @@ def _claimed(config: QueueConfig, values: Ok, lost: Sequence[bytes], unknown: Se
     entries = list(zip(words[::3], words[1::3], words[2::3], strict=True))
     failed = dict(zip(failures[::2], map(int, failures[1::2]), strict=True)) if failures else {}
     return ReceiveResult(
-        config, entries, values.token, failed, lost, unknown, values.now, int(due) if due else None,
+        config,
+        entries,
+        values.token,
+        failed,
+        lost,
+        unknown,
+        values.now,
+        int(due) if due else None,
         bool(values.more),
-    )  # fmt: skip
+    )
 
 
 def period(consumer: str) -> int:
@@ -93,8 +107,18 @@ def period(consumer: str) -> int:
     return PERIOD - crc32(consumer.encode()) % (PERIOD // 2)
 
 
-def receive(queue: str, count: int, lease: int | None, wait: int, *, auto_ack: bool, consumer: str, ttl: int = 0,
-            room: int = 1, finished: Callable[[], Sequence[Word]] = tuple) -> Flow[ReceiveResult]:  # fmt: skip
+def receive(
+    queue: str,
+    count: int,
+    lease: int | None,
+    wait: int,
+    *,
+    auto_ack: bool,
+    consumer: str,
+    ttl: int = 0,
+    room: int = 1,
+    finished: Callable[[], Sequence[Word]] = tuple,
+) -> Flow[ReceiveResult]:
     """Take up to `count` messages. Wait up to `wait` ms for the first one, and look at the queue after every time-out.
 
     Each look settles the deliveries that `finished()` returns as acked. A consumer that gets fewer messages than `room`
@@ -135,8 +159,9 @@ def receive(queue: str, count: int, lease: int | None, wait: int, *, auto_ack: b
         now = now if ticket and wait >= MAX_DURATION else (yield Now())
 
 
-def receive_many(queue: str, count: int, lease: int | None, wait: int, *, auto_ack: bool,
-                 consumer: str) -> Flow[list[ReceiveResult]]:  # fmt: skip
+def receive_many(
+    queue: str, count: int, lease: int | None, wait: int, *, auto_ack: bool, consumer: str
+) -> Flow[list[ReceiveResult]]:
     """Take up to `count` messages in batches, waiting for the first message up to `wait` ms."""
     batches: list[ReceiveResult] = []
     while count:
@@ -167,8 +192,9 @@ class Settled:
     tokens: dict[bytes, bytes]
 
 
-def settle(deliveries: Sequence[tuple[bytes, bytes]],
-           run: Callable[[Sequence[Word]], Flow[Ok]], sizes: Sequence[int] = ()) -> Flow[Settled]:  # fmt: skip
+def settle(
+    deliveries: Sequence[tuple[bytes, bytes]], run: Callable[[Sequence[Word]], Flow[Ok]], sizes: Sequence[int] = ()
+) -> Flow[Settled]:
     """Settle deliveries (sequence and token) in batches.
 
     `sizes` has the bytes of each message, for a script that reads messages. They bound the batches, too.

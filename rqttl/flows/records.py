@@ -17,14 +17,28 @@ _DROPPED = {reason: f"dropped:{reason}" for reason in (*REASONS, "cycle")}
 _LIVES = (("last_used_at", "expires"), ("last_active_at", "auto_delete_on_idle"))
 #: The fields that show the existence of the queue and its end.
 LIFETIME = (
-    "version", "last_used_at", "expires", "last_active_at", "auto_delete_on_idle", "on_expire",
-    "emptied_last_id", "last_id",
-)  # fmt: skip
+    "version",
+    "last_used_at",
+    "expires",
+    "last_active_at",
+    "auto_delete_on_idle",
+    "on_expire",
+    "emptied_last_id",
+    "last_id",
+)
 #: The fields that statistics need.
 STATISTICS = (
-    *LIFETIME, "ready_bytes", "due_at", "cursor", "lease_grants", "compacted", "message_ttl", *COUNTERS,
-    *_DEATHS.values(), *_DROPPED.values(),
-)  # fmt: skip
+    *LIFETIME,
+    "ready_bytes",
+    "due_at",
+    "cursor",
+    "lease_grants",
+    "compacted",
+    "message_ttl",
+    *COUNTERS,
+    *_DEATHS.values(),
+    *_DROPPED.values(),
+)
 
 
 @dataclass(frozen=True, slots=True)

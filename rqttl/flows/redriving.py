@@ -124,8 +124,15 @@ class _Redrive:
                         self.closed.add(origin)
 
 
-def redrive(keyspace: Keyspace, queue: str, *, limit: int | None = None, reason: str | None = None,
-            source: str | None = None, to: str | None = None) -> Flow[int]:  # fmt: skip
+def redrive(
+    keyspace: Keyspace,
+    queue: str,
+    *,
+    limit: int | None = None,
+    reason: str | None = None,
+    source: str | None = None,
+    to: str | None = None,
+) -> Flow[int]:
     """Move the present letters back, the oldest first. A queue that has no room for a letter gets no further one."""
     limit = None if limit is None else checks.whole(limit, "limit")
     if reason is not None and plain_text(reason) not in REASONS:

@@ -66,12 +66,20 @@ def _info(name: str, text: bytes) -> WorkerInfo | None:
         details = json.loads(text)
         last = details["last_claim"]
         return WorkerInfo(
-            name, str(details["role"]), str(details["host"]), int(details["pid"]), tuple(map(str, details["queues"])),
+            name,
+            str(details["role"]),
+            str(details["host"]),
+            int(details["pid"]),
+            tuple(map(str, details["queues"])),
             int(details["slots"]),
             tuple((str(queue), str(id), as_datetime(int(start))) for queue, id, start in details["running"]),
-            int(details["handled"]), int(details["failed"]), int(details["rss"]), str(details["version"]),
-            as_datetime(int(details["started"])), None if last is None else as_datetime(int(last)),
+            int(details["handled"]),
+            int(details["failed"]),
+            int(details["rss"]),
+            str(details["version"]),
+            as_datetime(int(details["started"])),
+            None if last is None else as_datetime(int(last)),
             as_datetime(int(details["beat"])),
-        )  # fmt: skip
+        )
     except (ValueError, TypeError, KeyError, OverflowError, OSError):
         return None

@@ -163,9 +163,22 @@ class Sleep:
 
 
 Step = (
-    Command | GetConfig | ForgetConfig | GetPolicies | Pipeline | Read | Write | Rehearse | Register | Unregister
-    | HandleNotes | WaitForWakeup | WaitForAnyWakeup | Now | Sleep
-)  # fmt: skip
+    Command
+    | GetConfig
+    | ForgetConfig
+    | GetPolicies
+    | Pipeline
+    | Read
+    | Write
+    | Rehearse
+    | Register
+    | Unregister
+    | HandleNotes
+    | WaitForWakeup
+    | WaitForAnyWakeup
+    | Now
+    | Sleep
+)
 Flow = Generator[Step, Any, T]
 
 

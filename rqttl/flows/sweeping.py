@@ -25,9 +25,16 @@ def sweep(queue: str, *, rounds: int | None = None, now: Word = "") -> Flow[list
 def swept(values: Ok) -> SweepResult:
     """The values of sweep.lua."""
     return SweepResult(
-        values.now, int(values.due) if values.due else None, bool(values.more), values.reclaimed, values.promoted,
-        values.expired, values.trimmed, values.compacted, None if values.retired == b"" else values.retired,
-    )  # fmt: skip
+        values.now,
+        int(values.due) if values.due else None,
+        bool(values.more),
+        values.reclaimed,
+        values.promoted,
+        values.expired,
+        values.trimmed,
+        values.compacted,
+        None if values.retired == b"" else values.retired,
+    )
 
 
 def retire(config: QueueConfig, *, now: Word = "") -> Flow[None]:

@@ -18,9 +18,11 @@ if TYPE_CHECKING:
 #: The words that a class of prometheus-client adds to a name.
 _ENDS: dict[Kind, str] = {"counter": "_total", "info": "_info"}
 _CLASSES: dict[Kind, Any] = {
-    "gauge": GaugeMetricFamily, "counter": CounterMetricFamily, "histogram": HistogramMetricFamily,
+    "gauge": GaugeMetricFamily,
+    "counter": CounterMetricFamily,
+    "histogram": HistogramMetricFamily,
     "info": InfoMetricFamily,
-}  # fmt: skip
+}
 
 
 class Families:

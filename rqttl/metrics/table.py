@@ -21,8 +21,12 @@ QUEUES = (
     Metric("rqttl_queue_messages", "gauge", ("queue", "state"), "Messages in a queue, by state."),
     Metric("rqttl_queue_ready_bytes", "gauge", _QUEUE, "Bytes of the bodies of ready messages."),
     Metric("rqttl_queue_consumers", "gauge", _QUEUE, "Consumers of a queue."),
-    Metric("rqttl_queue_oldest_ready_age_seconds", "gauge", _QUEUE,
-           "Age of the oldest ready message; 0 without one. Leased and delayed messages do not count."),
+    Metric(
+        "rqttl_queue_oldest_ready_age_seconds",
+        "gauge",
+        _QUEUE,
+        "Age of the oldest ready message; 0 without one. Leased and delayed messages do not count.",
+    ),
     Metric("rqttl_queue_overdue_seconds", "gauge", _QUEUE, "Time for which the oldest due work waits for a sweep."),
     Metric("rqttl_queue_limit_messages", "gauge", _QUEUE, "The limit of messages (max-length), where it is set."),
     Metric("rqttl_queue_limit_bytes", "gauge", _QUEUE, "The limit of bytes (max-length-bytes), where it is set."),
@@ -41,19 +45,23 @@ QUEUES = (
     Metric("rqttl_scrape_duration_seconds", "gauge", (), "Time that this scrape took."),
     Metric("rqttl_queues_left_out", "gauge", (), "Queues without metrics of their own, because of the limit."),
     Metric("rqttl_build_info", "info", ("version", "redis"), "The versions of rqttl and of Redis."),
-)  # fmt: skip
+)
 WORKER = (
     Metric("rqttl_worker_messages_total", "counter", ("queue", "outcome"), "Messages of a worker, by outcome."),
     Metric("rqttl_worker_handling_seconds", "histogram", _QUEUE, "Time of a handler for one message."),
-    Metric("rqttl_worker_waiting_seconds", "histogram", _QUEUE,
-           "Time from the arrival of a message to the start of its handler, by the clock of Redis."),
+    Metric(
+        "rqttl_worker_waiting_seconds",
+        "histogram",
+        _QUEUE,
+        "Time from the arrival of a message to the start of its handler, by the clock of Redis.",
+    ),
     Metric("rqttl_worker_running", "gauge", _QUEUE, "Messages whose handlers work."),
     Metric("rqttl_worker_slots", "gauge", (), "Messages that the worker can handle at a time."),
     Metric("rqttl_worker_last_claim_timestamp_seconds", "gauge", (), "Time of the last claim that Redis answered."),
     Metric("rqttl_worker_leases_lost_total", "counter", _QUEUE, "Messages whose lease ended before their settle."),
     Metric("rqttl_worker_restarts_total", "counter", ("cause",), "Child processes that were replaced, by cause."),
     Metric("rqttl_worker_reconnects_total", "counter", (), "Ends of outages of Redis."),
-)  # fmt: skip
+)
 REAPER = (
     Metric("rqttl_reaper_swept_total", "counter", ("duty",), "Messages that the reaper has swept, by duty."),
     Metric("rqttl_reaper_sweeps_total", "counter", (), "Bounded sweeps of queues."),
@@ -61,10 +69,14 @@ REAPER = (
     Metric("rqttl_reaper_queues", "gauge", (), "Queues that the reaper watches."),
     Metric("rqttl_reaper_failures_total", "counter", (), "Queues that could not be swept."),
     Metric("rqttl_reaper_last_pass_timestamp_seconds", "gauge", (), "End of the last pass over all queues."),
-)  # fmt: skip
+)
 CLIENT = (
-    Metric("rqttl_client_command_seconds", "histogram", ("command", "outcome"),
-           "Time of a command of a client, with all its attempts."),
-)  # fmt: skip
+    Metric(
+        "rqttl_client_command_seconds",
+        "histogram",
+        ("command", "outcome"),
+        "Time of a command of a client, with all its attempts.",
+    ),
+)
 #: All metrics by their sources.
 SOURCES = {"queues": QUEUES, "worker": WORKER, "reaper": REAPER, "client": CLIENT}

@@ -9,6 +9,21 @@ from rqttl.observing.several import Observers, checked, joined, members, observe
 from rqttl.observing.watching import handling, observed, observed_async, received, sending, settled, settling, swept
 
 __all__ = [
-    "Observer", "Observers", "Received", "Sending", "checked", "handling", "joined", "members", "observe_new",
-    "observed", "observed_async", "observer_of_new", "received", "sending", "settled", "settling", "swept",
-]  # fmt: skip
+    "Observer",
+    "Observers",
+    "Received",
+    "Sending",
+    "checked",
+    "handling",
+    "joined",
+    "members",
+    "observe_new",
+    "observed",
+    "observed_async",
+    "observer_of_new",
+    "received",
+    "sending",
+    "settled",
+    "settling",
+    "swept",
+]

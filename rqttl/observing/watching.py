@@ -83,8 +83,9 @@ class sending(Watch):  # noqa: N801  # it is used as a function: `with sending(â
             if isinstance(self.value, Sequence) and len(self.value) == len(messages):
                 self.messages = self.value
             else:
-                logger.error("an observer gave no message for each of %d messages; they are sent as they are",
-                             len(messages))  # fmt: skip
+                logger.error(
+                    "an observer gave no message for each of %d messages; they are sent as they are", len(messages)
+                )
 
     def __enter__(self) -> sending:
         return self

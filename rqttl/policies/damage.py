@@ -65,9 +65,12 @@ class Damage:
 
 
 def kept(
-    resolved: QueueOptions, declared: QueueOptions, was_declared: QueueOptions, in_force: QueueOptions,
+    resolved: QueueOptions,
+    declared: QueueOptions,
+    was_declared: QueueOptions,
+    in_force: QueueOptions,
     damages: Collection[Damage],
-) -> QueueOptions:  # fmt: skip
+) -> QueueOptions:
     """The resolved options of a queue, with the values in force where an unreadable policy may have given them.
 
     An option with a new declared value gets that value: a user changes it now.

@@ -36,16 +36,26 @@ class Explanation(Mapping[str, Explained]):
 
     @classmethod
     def of(
-        cls, resolution: Resolution, ttl: int | None, recorded: QueueOptions | None = None,
+        cls,
+        resolution: Resolution,
+        ttl: int | None,
+        recorded: QueueOptions | None = None,
         damages: Iterable[Damage] = (),
-    ) -> Explanation:  # fmt: skip
+    ) -> Explanation:
         """Explain a resolution. `recorded` are the options in force of an existing queue, as its record has them."""
         options = resolution.options
         outdated = {} if recorded is None else {name: was for name, (was, _) in recorded.differences(options).items()}
         return cls(
-            options.queue, options, resolution.policies, resolution.operator_policies, resolve_ttl(options, ttl),
-            resolution.explained, recorded is not None, outdated, tuple(str(damage.error) for damage in damages),
-        )  # fmt: skip
+            options.queue,
+            options,
+            resolution.policies,
+            resolution.operator_policies,
+            resolve_ttl(options, ttl),
+            resolution.explained,
+            recorded is not None,
+            outdated,
+            tuple(str(damage.error) for damage in damages),
+        )
 
     def __getitem__(self, name: str) -> Explained:
         return self.explained[name]

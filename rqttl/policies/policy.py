@@ -62,9 +62,14 @@ class Policy:
         try:
             compiled = compile_pattern(pattern, syntax)
             return cls(
-                known, compiled.text, _definition(definition), _priority(priority), _apply_to(apply_to),
-                compiled.syntax, operator,
-            )  # fmt: skip
+                known,
+                compiled.text,
+                _definition(definition),
+                _priority(priority),
+                _apply_to(apply_to),
+                compiled.syntax,
+                operator,
+            )
         except InvalidInput as error:
             raise InvalidPolicy(f"{_kind(operator)} {known!r}: {error}") from None
 

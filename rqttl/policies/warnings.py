@@ -66,8 +66,10 @@ def _equals(policy: Policy, policies: PolicySet) -> Iterator[str]:
     for other in policies.policies:
         is_other = other.name != policy.name and other.operator is policy.operator
         if not is_other or (other.pattern, other.syntax, other.priority) != (
-            policy.pattern, policy.syntax, policy.priority,
-        ):  # fmt: skip
+            policy.pattern,
+            policy.syntax,
+            policy.priority,
+        ):
             continue
         if both := sorted(policy.definition.keys() & other.definition.keys()):
             first = min(policy.name, other.name)

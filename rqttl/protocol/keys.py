@@ -52,50 +52,96 @@ PARTS: Mapping[str, Part] = {
     part.name: part
     for part in (
         Part(META, "hash", "the record of the queue, below; the queue exists while its record does", in_target=True),
-        Part(LOG, "stream",
+        Part(
+            LOG,
+            "stream",
             "messages, one pair each: packed header as field name, body as value; removed when settled or dead",
-            has_messages=True, in_target=True),
-        Part(DETACHED, "hash",
+            has_messages=True,
+            in_target=True,
+        ),
+        Part(
+            DETACHED,
+            "hash",
             "sequence → `<length of header>:<header><body>`: messages in any state that compaction moved out of the "
-            "log", has_messages=True, in_target=True),
-        Part(ARRIVALS, "zset",
+            "log",
+            has_messages=True,
+            in_target=True,
+        ),
+        Part(
+            ARRIVALS,
+            "zset",
             "of a dead-letter queue `<sequence> <enqueued> <letters> <letter_bytes>` by the ms in the sequence: for "
-            "about every 1,024th arrival these fields of `meta`, as they were after it", in_target=True),
-        Part(EXPIRY, "zset", "sequence by own deadline: the ready messages that have one, no others",
-            harm="the queue is due all the time"),
-        Part("leases", "zset",
+            "about every 1,024th arrival these fields of `meta`, as they were after it",
+            in_target=True,
+        ),
+        Part(
+            EXPIRY,
+            "zset",
+            "sequence by own deadline: the ready messages that have one, no others",
+            harm="the queue is due all the time",
+        ),
+        Part(
+            "leases",
+            "zset",
             "sequence by token, for leased messages: end of the lease in ms × 1000 + (number of the grant mod 1000)",
-            state=AwayState("leased", "next_lease_end", per_ms=1000, promoted=False, from_lease=True)),
-        Part(REQUEUED, "zset",
+            state=AwayState("leased", "next_lease_end", per_ms=1000, promoted=False, from_lease=True),
+        ),
+        Part(
+            REQUEUED,
+            "zset",
             "sequence by the ms in it: ready messages behind the cursor, given back or moved to `detached`, in log "
-            "order", harm="consumers do not get past"),
-        Part("delayed", "zset",
+            "order",
+            harm="consumers do not get past",
+        ),
+        Part(
+            "delayed",
+            "zset",
             "sequence by due time: messages given back with a delay, or in the pause after a failed delivery. They "
             "are due at their deadline at the latest; a change of `message_ttl` moves it",
-            state=AwayState("delayed", "next_delay_end", from_lease=True)),
-        Part("failures", "hash",
+            state=AwayState("delayed", "next_delay_end", from_lease=True),
+        ),
+        Part(
+            "failures",
+            "hash",
             "sequence → `<failed deliveries>` or `<failed deliveries> <description>`, with the last description of a "
             "failure. Behind the number stands `@<ms>`, the end of the delay, for a delayed message whose retention "
-            "ends earlier, also for one that never failed", harm="they take memory"),
-        Part(WAKEUP, "list",
+            "ends earlier, also for one that never failed",
+            harm="they take memory",
+        ),
+        Part(
+            WAKEUP,
+            "list",
             "at most one hint (an empty string), and tickets `<sequence> <token>` of messages handed to consumers "
             "that wait. Of a deleted queue: a hint for each consumer that waited, at most 1,000; Redis removes them "
-            "after a minute", in_target=True),
-        Part("waiters", "zset",
+            "after a minute",
+            in_target=True,
+        ),
+        Part(
+            "waiters",
+            "zset",
             "consumers that wait, by the ms until which they count as waiting: 5 s longer than they block; and "
-            "sequences of messages on the way to them, by minus the ms at which their ticket ends", in_target=True),
+            "sequences of messages on the way to them, by minus the ms at which their ticket ends",
+            in_target=True,
+        ),
         Part("consumers", "zset", "consumers, by the ms until which they count as consumers (`stats`, `if_unused`)"),
         Part("dedup", "zset", "names of messages by the ms of their last storing, with `duplicate_window`"),
-        Part("dedup_ids", "set",
-            "names of messages from calls with a window of their own, each also in one of `dedup_windows`"),
+        Part(
+            "dedup_ids",
+            "set",
+            "names of messages from calls with a window of their own, each also in one of `dedup_windows`",
+        ),
         Part("dedup_windows", "zset", "the names of one call, a line each, by the end of the window of the call"),
-        Part(TOMBSTONE, "hash",
+        Part(
+            TOMBSTONE,
+            "hash",
             "as `deleted` the `created_at` of the last deleted queue of this name; and of the last one that lost "
             "messages its `created_at` and `trimmed_upto`, and as `last_id` its highest sequence, in any state (`0-0`: "
             "none). Redis removes it 7 days after the last deletion",
-            in_target=True, outlives=True),
+            in_target=True,
+            outlives=True,
+        ),
     )
-}  # fmt: skip
+}
 #: The parts of a target queue that a dead letter touches, in the order in which their keys are passed.
 TARGET_PARTS = tuple(part.name for part in PARTS.values() if part.in_target)
 #: The states other than ready, by part.

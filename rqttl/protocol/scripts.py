@@ -278,9 +278,19 @@ def _link(name: str) -> Script:
     text = re.sub(r"\n{2,}", "\n", text).lstrip()
     sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
     return Script(
-        name, text, sha, tuple(keys), least, tuple(args), tuple(targets), _names(tags, "refuse"), bool(further), other,
-        _names(tags, "reply"), tuple(tags.get("shared", [])),
-    )  # fmt: skip
+        name,
+        text,
+        sha,
+        tuple(keys),
+        least,
+        tuple(args),
+        tuple(targets),
+        _names(tags, "refuse"),
+        bool(further),
+        other,
+        _names(tags, "reply"),
+        tuple(tags.get("shared", [])),
+    )
 
 
 def _names(tags: dict[str, list[str]], tag: str) -> tuple[str, ...]:

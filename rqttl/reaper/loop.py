@@ -137,9 +137,13 @@ class Reaper:
     def snapshot(self) -> ReaperSnapshot:
         """Return the numbers of this run, for metrics and health. May be called from any thread."""
         return ReaperSnapshot(
-            replace(self._report.totals), self._report.lags.copy(), self._watched, self._last_pass,
-            time.monotonic() - self._turned_at, self._away,
-        )  # fmt: skip
+            replace(self._report.totals),
+            self._report.lags.copy(),
+            self._watched,
+            self._last_pass,
+            time.monotonic() - self._turned_at,
+            self._away,
+        )
 
     def stop(self) -> None:
         """End `run` after the sweep at hand. May be called from any thread, and from a signal handler."""
@@ -216,9 +220,12 @@ class Reaper:
         if not self._away:
             state = "Redis refuses for now" if refuses_for_now(error) else "Redis does not answer"
             log_event(
-                logging.WARNING, "redis_unavailable", f"{state}: {error}; trying again until it does",
-                error=type(error).__name__, message=str(error),
-            )  # fmt: skip
+                logging.WARNING,
+                "redis_unavailable",
+                f"{state}: {error}; trying again until it does",
+                error=type(error).__name__,
+                message=str(error),
+            )
         self._away = self._away_in_pass = True
 
     def _turn(self) -> None:

@@ -45,6 +45,9 @@ class Reconciler:
         for queue, options in result.changed.items():
             names = ", ".join(options)
             log_event(
-                logging.INFO, "queue_reconciled", f"queue {queue}: its policies give it other options: {names}",
-                queue=queue, options=list(options),
-            )  # fmt: skip
+                logging.INFO,
+                "queue_reconciled",
+                f"queue {queue}: its policies give it other options: {names}",
+                queue=queue,
+                options=list(options),
+            )

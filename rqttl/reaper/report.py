@@ -110,9 +110,12 @@ class Refusals:
                 self._noted[kind] = now
                 cause = "Redis refuses upkeep, " if isinstance(error, ResponseError) else ""
                 log_event(
-                    logging.WARNING, "refused", f"{cause}{effect}: {error}; a later pass tries again",
-                    error=type(error).__name__, message=str(error),
-                )  # fmt: skip
+                    logging.WARNING,
+                    "refused",
+                    f"{cause}{effect}: {error}; a later pass tries again",
+                    error=type(error).__name__,
+                    message=str(error),
+                )
 
 
 class Report:
@@ -151,9 +154,13 @@ class Report:
         self.totals.failed += 1
         self.gone(queue)
         log_event(
-            logging.ERROR, "failed", f"queue {queue}: not swept: {error}; all others go on",
-            queue=queue, error=type(error).__name__, message=str(error),
-        )  # fmt: skip
+            logging.ERROR,
+            "failed",
+            f"queue {queue}: not swept: {error}; all others go on",
+            queue=queue,
+            error=type(error).__name__,
+            message=str(error),
+        )
 
     def gone(self, queue: str) -> None:
         """Log the collected sweeps of a queue that is deleted or cannot be swept."""

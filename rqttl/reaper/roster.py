@@ -36,9 +36,12 @@ class RosterBeat:
         self._driver = driver
         self._details = details
         self._fixed = {
-            "role": role, "host": host, "pid": os.getpid(), "version": import_module("rqttl").__version__,
+            "role": role,
+            "host": host,
+            "pid": os.getpid(),
+            "version": import_module("rqttl").__version__,
             "started": int(time.time() * 1000),
-        }  # fmt: skip
+        }
         self._beats = 0
         self._next = 0.0
         self._ahead = 0.0
@@ -90,6 +93,11 @@ class RosterBeat:
 def reaper_details(totals: Totals) -> dict[str, Any]:
     """Return the changing details of a reaper: it has no slots and runs no handlers."""
     return {
-        "queues": [], "slots": 0, "running": [], "handled": totals.messages, "failed": totals.failed,
-        "rss": resident_bytes(), "last_claim": None,
-    }  # fmt: skip
+        "queues": [],
+        "slots": 0,
+        "running": [],
+        "handled": totals.messages,
+        "failed": totals.failed,
+        "rss": resident_bytes(),
+        "last_claim": None,
+    }

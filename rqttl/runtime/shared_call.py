@@ -18,9 +18,12 @@ class SharedCall(Generic[T]):
     """
 
     def __init__(
-        self, call: Callable[[], T], name: str, clock: Callable[[], float] = time.monotonic,
+        self,
+        call: Callable[[], T],
+        name: str,
+        clock: Callable[[], float] = time.monotonic,
         wait: Callable[[Sequence[Future[T]], float], object] = wait,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._call, self._name, self._clock, self._wait = call, name, clock, wait
         self._lock = threading.Lock()
         self._running: Future[T] | None = None

@@ -56,9 +56,14 @@ class Observer:
         self._events = events
 
     def send(
-        self, name: str, queue: str | None, outcome: Callable[[T], str],
-        call: Callable[P, T], *args: P.args, **kwargs: P.kwargs,
-    ) -> T:  # fmt: skip
+        self,
+        name: str,
+        queue: str | None,
+        outcome: Callable[[T], str],
+        call: Callable[P, T],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
         """Send one command by `call`. `outcome` names the outcome of its answer."""
         notify = self._events.notify
         if notify is None:

@@ -27,9 +27,14 @@ if TYPE_CHECKING:
 
 
 def attach(
-    broker: Broker | AsyncBroker | None, parent: Literal["message", "link"], templates: Sequence[str],
-    tracer_provider: TracerProvider | None, meter_provider: MeterProvider | None, *, settle: bool,
-) -> Callable[[], None]:  # fmt: skip
+    broker: Broker | AsyncBroker | None,
+    parent: Literal["message", "link"],
+    templates: Sequence[str],
+    tracer_provider: TracerProvider | None,
+    meter_provider: MeterProvider | None,
+    *,
+    settle: bool,
+) -> Callable[[], None]:
     """See `rqttl.telemetry.instrument`."""
     if parent not in ("message", "link"):
         raise InvalidInput(f"parent: expected 'message' or 'link', got {format_value(parent)}")

@@ -19,10 +19,11 @@ class Instruments:
         )
         bounds = list(names.BOUNDARIES)
         self.operation = meter.create_histogram(
-            names.OPERATION_DURATION, "s",
+            names.OPERATION_DURATION,
+            "s",
             "Duration of messaging operation initiated by a producer or consumer client.",
             explicit_bucket_boundaries_advisory=bounds,
-        )  # fmt: skip
+        )
         self.process = meter.create_histogram(
             names.PROCESS_DURATION, "s", "Duration of processing operation.", explicit_bucket_boundaries_advisory=bounds
         )

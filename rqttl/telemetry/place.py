@@ -50,8 +50,11 @@ class Place:
         template = next((pattern.text for pattern in self._templates if pattern.matches(queue)), None)
         place: Attributes = {names.DESTINATION: queue} if template is None else {names.TEMPLATE: template}
         labels: Attributes = {
-            names.SYSTEM: names.RQTTL, names.OPERATION_NAME: operation.name, **self._server, **place,
-        }  # fmt: skip
+            names.SYSTEM: names.RQTTL,
+            names.OPERATION_NAME: operation.name,
+            **self._server,
+            **place,
+        }
         operation_labels = {**labels, names.OPERATION_TYPE: operation.type}
         attributes = {**operation_labels, names.DESTINATION: queue}
         return Common(queue, f"{operation.name} {template or queue}", attributes, labels, operation_labels)

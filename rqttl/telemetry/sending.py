@@ -59,9 +59,12 @@ class TracedMessage(_Traced):
         own = headers.creation_context(message.headers) if isinstance(message, Message) else None
         current = contexts.get_current()
         self._span = self._tools.tracer.start_span(
-            self._common.span, current, SpanKind.PRODUCER if own is None else SpanKind.CLIENT,
-            {**self._common.attributes, **_attributes(message, size)}, None if own is None else [Link(own)],
-        )  # fmt: skip
+            self._common.span,
+            current,
+            SpanKind.PRODUCER if own is None else SpanKind.CLIENT,
+            {**self._common.attributes, **_attributes(message, size)},
+            None if own is None else [Link(own)],
+        )
         self.messages = [message if own else headers.inject(message, trace.set_span_in_context(self._span, current))]
         return self.messages
 

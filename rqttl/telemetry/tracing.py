@@ -48,9 +48,12 @@ class Tracing(Observer):
         self._tools.instruments.operation.record(seconds, common.operation_labels)
         now = time_ns()
         span = self._tools.tracer.start_span(
-            common.span, kind=SpanKind.CLIENT, links=links_to(deliveries),
-            attributes={**common.attributes, **count_or_id(deliveries)}, start_time=now - int(seconds * 1e9),
-        )  # fmt: skip
+            common.span,
+            kind=SpanKind.CLIENT,
+            links=links_to(deliveries),
+            attributes={**common.attributes, **count_or_id(deliveries)},
+            start_time=now - int(seconds * 1e9),
+        )
         span.end(now)
 
     def handling(self, delivery: Received) -> AbstractContextManager[object]:
@@ -77,16 +80,20 @@ class Processing:
         current = contexts.get_current()
         context, created = headers.extract(delivery.headers, current)
         attributes = {
-            **common.attributes, names.MESSAGE_ID: delivery.id,
-            names.BODY_SIZE: len(delivery.body), names.DELIVERY_COUNT: delivery.delivery_count,
-        }  # fmt: skip
+            **common.attributes,
+            names.MESSAGE_ID: delivery.id,
+            names.BODY_SIZE: len(delivery.body),
+            names.DELIVERY_COUNT: delivery.delivery_count,
+        }
         if delivery.deaths:
             attributes[names.REASON] = delivery.deaths[0].reason
         self._span = tools.tracer.start_span(
             common.span,
             context if self._choices.parent == "message" else current,
-            SpanKind.CONSUMER, attributes, [Link(created)] if created is not None else None,
-        )  # fmt: skip
+            SpanKind.CONSUMER,
+            attributes,
+            [Link(created)] if created is not None else None,
+        )
         self._token = contexts.attach(trace.set_span_in_context(self._span, context))
         self._began = perf_counter()
 
@@ -110,9 +117,11 @@ class Settling:
         self._labels = common.operation_labels
         self._began = perf_counter()
         self._span = tools.tracer.start_span(
-            common.span, kind=SpanKind.CLIENT, links=links_to(deliveries),
+            common.span,
+            kind=SpanKind.CLIENT,
+            links=links_to(deliveries),
             attributes={**common.attributes, **count_or_id(deliveries)},
-        )  # fmt: skip
+        )
 
     def __enter__(self) -> None:
         """Begin the call."""

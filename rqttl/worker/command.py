@@ -83,9 +83,14 @@ def handler(words: Sequence[str], *, guarded: bool = False) -> Handler:
     guard = Guard()
     commands = Commands(words, guard if guarded else None)
     return Handler(
-        commands.run, is_async=False, close=guard.close, source="", end=commands.end, end_grace=COMMAND_GRACE,
+        commands.run,
+        is_async=False,
+        close=guard.close,
+        source="",
+        end=commands.end,
+        end_grace=COMMAND_GRACE,
         kill=commands.kill,
-    )  # fmt: skip
+    )
 
 
 def run(words: Sequence[str], delivery: Delivery, process: CommandProcess | None = None) -> None:
@@ -126,9 +131,11 @@ def environment(delivery: Delivery, inherited: Mapping[str, str]) -> dict[str, s
     A header `Trace-Id` is `RQTTL_HEADER_TRACE_ID`. The environment holds text without NUL, so a NUL becomes U+FFFD.
     """
     details = {
-        "RQTTL_QUEUE": delivery.queue, "RQTTL_ID": delivery.id, "RQTTL_DELIVERY": str(delivery.delivery_count),
+        "RQTTL_QUEUE": delivery.queue,
+        "RQTTL_ID": delivery.id,
+        "RQTTL_DELIVERY": str(delivery.delivery_count),
         "RQTTL_CONTENT_TYPE": delivery.content_type,
-    }  # fmt: skip
+    }
     for name, value in delivery.headers.items():
         text = value.decode("utf-8", "replace") if isinstance(value, bytes) else "" if value is None else str(value)
         details[f"RQTTL_HEADER_{_NOT_IN_NAMES.sub('_', name.upper())}"] = text

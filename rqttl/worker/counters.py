@@ -132,9 +132,13 @@ class Counters:
                 dict(self._messages),
                 {queue: histogram.copy() for queue, histogram in self._handling.items()},
                 {queue: histogram.copy() for queue, histogram in self._waiting.items()},
-                dict(self._running), self._slots, self._last_claim, dict(self._leases_lost), dict(self._restarts),
+                dict(self._running),
+                self._slots,
+                self._last_claim,
+                dict(self._leases_lost),
+                dict(self._restarts),
                 self._reconnects,
-            )  # fmt: skip
+            )
 
     def _sum(self, outcomes: tuple[str, ...]) -> int:
         with self._lock:

@@ -63,10 +63,19 @@ class Fetcher:
     """
 
     def __init__(
-        self, driver: Driver, name: str, source_of: Callable[[str], Source], hands: Hands, counters: Counters,
-        lock: threading.Lock, *, scan: Callable[[], Mapping[str, int | None]], scans: bool, burst: bool,
+        self,
+        driver: Driver,
+        name: str,
+        source_of: Callable[[str], Source],
+        hands: Hands,
+        counters: Counters,
+        lock: threading.Lock,
+        *,
+        scan: Callable[[], Mapping[str, int | None]],
+        scans: bool,
+        burst: bool,
         idle_exit: int | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._driver = driver
         self._name = name
         self._source_of = source_of

@@ -45,10 +45,13 @@ class Guard:
         with self._lock:  # a second process would replace the first one, which would end its groups then
             if self._process is None:
                 self._process = subprocess.Popen(
-                    [sys.executable, "-I", "-S", str(Path(__file__).with_name("guard.py"))], bufsize=0,
-                    stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                    [sys.executable, "-I", "-S", str(Path(__file__).with_name("guard.py"))],
+                    bufsize=0,
+                    stdin=subprocess.PIPE,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
                     start_new_session=True,  # Ctrl-C is for the worker
-                )  # fmt: skip
+                )
 
     def began(self, group: int) -> None:
         """A group is to end with this process."""

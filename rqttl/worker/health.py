@@ -78,9 +78,11 @@ class HealthServer:
                 """Log an error of a request. A client may leave at any time."""
                 gone = isinstance(sys.exc_info()[1], OSError)
                 logger.log(
-                    logging.DEBUG if gone else logging.ERROR, "health: a request of %s failed", client_address,
+                    logging.DEBUG if gone else logging.ERROR,
+                    "health: a request of %s failed",
+                    client_address,
                     exc_info=not gone,
-                )  # fmt: skip
+                )
 
         self._host = host
         self._server = Server((host, port), Handler)
@@ -119,9 +121,11 @@ def watchdog_interval(environment: Mapping[str, str], pid: int) -> float | None:
     for name, value, most in (("WATCHDOG_USEC", interval, _FOREVER - 1), ("WATCHDOG_PID", owner, 2**31 - 1)):
         if not (value.isascii() and value.isdigit() and 0 < int(value) <= most):
             logger.warning(
-                "%s: expected a whole number from 1 to %d, got %s; systemd gets no sign of life", name, most,
+                "%s: expected a whole number from 1 to %d, got %s; systemd gets no sign of life",
+                name,
+                most,
                 format_value(value),
-            )  # fmt: skip
+            )
             return None
     return int(interval) / 1e6 if int(owner) == pid else None
 

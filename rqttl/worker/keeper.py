@@ -39,9 +39,13 @@ class Keeper:
     """
 
     def __init__(
-        self, timing: Timing, sources: Callable[[], Iterable[Source]], lock: threading.Lock, beats: Iterable[Beat] = (),
+        self,
+        timing: Timing,
+        sources: Callable[[], Iterable[Source]],
+        lock: threading.Lock,
+        beats: Iterable[Beat] = (),
         sends_acks: Callable[[], bool] = lambda: False,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._timing = timing
         self._sources = sources
         self._lock = lock

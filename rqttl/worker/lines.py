@@ -21,11 +21,23 @@ def log_outcome(item: Delivery, outcome: Outcome, seconds: float, *, failed: boo
     if not logger.isEnabledFor(level):
         return
     fields = {
-        "queue": item.queue, "id": item.id, "delivery": item.delivery_count, "seconds": round(seconds, 3),
-        "outcome": outcome.kind, "description": outcome.description, "traceback": outcome.trace or None,
-    }  # fmt: skip
+        "queue": item.queue,
+        "id": item.id,
+        "delivery": item.delivery_count,
+        "seconds": round(seconds, 3),
+        "outcome": outcome.kind,
+        "description": outcome.description,
+        "traceback": outcome.trace or None,
+    }
     words = f": {outcome.description}" if outcome.description else ""
     logger.log(
-        level, "queue %s: message %s, delivery %d: %s after %.3f s%s", item.queue, item.id, item.delivery_count,
-        outcome.kind, seconds, words, extra={"event": "message", "fields": fields, "trace": outcome.trace},
-    )  # fmt: skip
+        level,
+        "queue %s: message %s, delivery %d: %s after %.3f s%s",
+        item.queue,
+        item.id,
+        item.delivery_count,
+        outcome.kind,
+        seconds,
+        words,
+        extra={"event": "message", "fields": fields, "trace": outcome.trace},
+    )

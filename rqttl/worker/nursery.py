@@ -63,8 +63,15 @@ class Nursery:
     """The child processes of a worker. Without children it only waits."""
 
     def __init__(
-        self, crew: Crew, counters: Counters, setup: Mapping[str, Any], number: int, waker: Waker, *, reload: bool,
-    ) -> None:  # fmt: skip
+        self,
+        crew: Crew,
+        counters: Counters,
+        setup: Mapping[str, Any],
+        number: int,
+        waker: Waker,
+        *,
+        reload: bool,
+    ) -> None:
         self.number = number
         self._crew, self._counters = crew, counters
         self._setup = dict(setup)

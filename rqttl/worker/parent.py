@@ -83,8 +83,10 @@ class Worker:
         self.counters = Counters()
         #: The answers of the health server by path. Further ones may be added before `run`.
         self.routes: dict[str, Route] = {
-            "/livez": self._livez, "/readyz": self._readyz, "/metrics": self._metrics,
-        }  # fmt: skip
+            "/livez": self._livez,
+            "/readyz": self._readyz,
+            "/metrics": self._metrics,
+        }
         self._lock = threading.Lock()
         self._sources: dict[str, Source] = {}
         self._waker = Waker()
@@ -92,19 +94,35 @@ class Worker:
         self._quiet = self._now = self._kill = self._has_fetched = self._has_run = False
         self._error: BaseException | None = None
         self._crew = Crew(
-            self.counters, Pace(picked.prefetch), picked.retries, picked.timeout, self._notify_keeper,
-            on_change=self._on_change, on_watch=self._waker,
-        )  # fmt: skip
+            self.counters,
+            Pace(picked.prefetch),
+            picked.retries,
+            picked.timeout,
+            self._notify_keeper,
+            on_change=self._on_change,
+            on_watch=self._waker,
+        )
         self._name = secrets.token_hex(8)
         self._fetcher = Fetcher(
-            self._driver, self._name, self._source, self._crew, self.counters, self._lock,
-            scan=self._scan, scans=bool(picked.patterns), burst=picked.burst, idle_exit=picked.idle_exit,
-        )  # fmt: skip
+            self._driver,
+            self._name,
+            self._source,
+            self._crew,
+            self.counters,
+            self._lock,
+            scan=self._scan,
+            scans=bool(picked.patterns),
+            burst=picked.burst,
+            idle_exit=picked.idle_exit,
+        )
         self._beat = RosterBeat(self._driver, "worker", self._details)
         self._keeper = Keeper(
-            self._driver.timing, lambda: list(self._sources.values()), self._lock, [self._beat],
+            self._driver.timing,
+            lambda: list(self._sources.values()),
+            self._lock,
+            [self._beat],
             lambda: not self._fetcher.takes_acks,
-        )  # fmt: skip
+        )
         own = self._setup(), picked.processes
         self._nursery = Nursery(self._crew, self.counters, *own, self._waker, reload=picked.reload)
         self._local: LocalPlace | None = None
@@ -330,12 +348,17 @@ class Worker:
         stopping = self._stop_asked_at is not None or self._quiet
         answered = None if fetcher.answered_at is None else (clock - fetcher.answered_at) / 1000
         return Vitals(
-            supervised=now - self._turned_at, fetched=0.0 if stopping else (clock - fetcher.turned_at) / 1000,
-            kept=(clock - self._keeper.turned_at) / 1000, answered=answered, calls_redis=self._lock.locked(),
-            is_away=fetcher.is_away or self._keeper.is_away, is_full=self._crew.is_full, is_stopping=stopping,
+            supervised=now - self._turned_at,
+            fetched=0.0 if stopping else (clock - fetcher.turned_at) / 1000,
+            kept=(clock - self._keeper.turned_at) / 1000,
+            answered=answered,
+            calls_redis=self._lock.locked(),
+            is_away=fetcher.is_away or self._keeper.is_away,
+            is_full=self._crew.is_full,
+            is_stopping=stopping,
             children=self._nursery.number or 1,
             ready_children=self._nursery.ready if self._nursery.number else int(self._local is not None),
-        )  # fmt: skip
+        )
 
     def _livez(self, _: Headers) -> Answer:
         return judgement(self.vitals().trouble())

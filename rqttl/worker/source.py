@@ -65,9 +65,15 @@ class Source:
     """
 
     def __init__(
-        self, driver: Driver, queue: str, name: str, lease: int | None, lock: threading.Lock, counters: Counters,
+        self,
+        driver: Driver,
+        queue: str,
+        name: str,
+        lease: int | None,
+        lock: threading.Lock,
+        counters: Counters,
         stop: Interrupt,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.queue = queue
         self._driver = driver
         self._name = name
@@ -224,9 +230,11 @@ class Source:
     def _leave(self, items: list[Delivery], error: Exception) -> None:
         """Give up settling: the leases end by themselves."""
         logger.warning(
-            "queue %s: %d messages could not be settled (%s), and come again when their leases end", self.queue,
-            len(items), error,
-        )  # fmt: skip
+            "queue %s: %d messages could not be settled (%s), and come again when their leases end",
+            self.queue,
+            len(items),
+            error,
+        )
         for item in items:
             delivery.mark(item, LEFT)
 

@@ -18,11 +18,19 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
 TIMESTAMP = pa.timestamp("us", tz="UTC")
-DEATH = pa.struct([
-    ("queue", pa.string()), ("reason", pa.string()), ("count", pa.int32()),
-    ("first_at", TIMESTAMP), ("last_at", TIMESTAMP), ("enqueued_at", TIMESTAMP), ("expires_at", TIMESTAMP),
-    ("delivery_count", pa.int32()), ("description", pa.string()),
-])  # fmt: skip
+DEATH = pa.struct(
+    [
+        ("queue", pa.string()),
+        ("reason", pa.string()),
+        ("count", pa.int32()),
+        ("first_at", TIMESTAMP),
+        ("last_at", TIMESTAMP),
+        ("enqueued_at", TIMESTAMP),
+        ("expires_at", TIMESTAMP),
+        ("delivery_count", pa.int32()),
+        ("description", pa.string()),
+    ]
+)
 DEATH_DDL = (
     "struct<queue:string,reason:string,count:int,first_at:timestamp,last_at:timestamp,enqueued_at:timestamp,"
     "expires_at:timestamp,delivery_count:int,description:string>"
@@ -44,31 +52,56 @@ COLUMNS: Mapping[str, Column] = {
     column.name: column
     for column in (
         Column("queue", "string", pa.string(), "queue that was read"),
-        Column("server", "string", pa.string(),
-               "server of the queue, by its name in `url` or its `host:port/db`; only with several servers, or in a "
-               "schema"),
+        Column(
+            "server",
+            "string",
+            pa.string(),
+            "server of the queue, by its name in `url` or its `host:port/db`; only with several servers, or in a "
+            "schema",
+        ),
         Column("message_id", "string", pa.string(), "id that the sender chose; default: first sequence of the message"),
         Column("sequence", "string", pa.string(), "place of the message in the log of the queue; sorts as text"),
-        Column("died_at", "timestamp", TIMESTAMP,
-               "time of arrival in this queue: for a dead letter, the time of its death"),
+        Column(
+            "died_at", "timestamp", TIMESTAMP, "time of arrival in this queue: for a dead letter, the time of its death"
+        ),
         Column("source", "string", pa.string(), "queue of the last death; null if the message never died"),
-        Column("reason", "string", pa.string(),
-               "reason of the last death: `expired`, `maxlen`, `rejected` or `delivery_limit`"),
+        Column(
+            "reason",
+            "string",
+            pa.string(),
+            "reason of the last death: `expired`, `maxlen`, `rejected` or `delivery_limit`",
+        ),
         Column("description", "string", pa.string(), "description by the consumer, for example of its error"),
-        Column("enqueued_at", "timestamp", TIMESTAMP,
-               "time of arrival in `source`, or in this queue if the message never died"),
-        Column("expires_at", "timestamp", TIMESTAMP,
-               "deadline at the last death; if the message never died, its own deadline"),
-        Column("delivery_count", "int", pa.int32(),
-               "failed deliveries before the last death; null if the message never died"),
+        Column(
+            "enqueued_at",
+            "timestamp",
+            TIMESTAMP,
+            "time of arrival in `source`, or in this queue if the message never died",
+        ),
+        Column(
+            "expires_at",
+            "timestamp",
+            TIMESTAMP,
+            "deadline at the last death; if the message never died, its own deadline",
+        ),
+        Column(
+            "delivery_count",
+            "int",
+            pa.int32(),
+            "failed deliveries before the last death; null if the message never died",
+        ),
         Column("death_count", "int", pa.int32(), "number of deaths, in all queues and for all reasons"),
         Column("content_type", "string", pa.string(), "content type of the body"),
         Column("headers", "map<string,string>", HEADERS, "headers of the sender, as text; null for no headers"),
         Column("body", "binary", pa.binary(), "body, as it was stored"),
-        Column("deaths", f"array<{DEATH_DDL}>", pa.list_(DEATH),
-               "one record for each queue and reason, newest first; only with `includeDeaths=true`, or in a schema"),
+        Column(
+            "deaths",
+            f"array<{DEATH_DDL}>",
+            pa.list_(DEATH),
+            "one record for each queue and reason, newest first; only with `includeDeaths=true`, or in a schema",
+        ),
     )
-}  # fmt: skip
+}
 #: The column that a read adds to the entries of a server.
 SERVER = "server"
 #: Columns that only an option or a schema of the user adds.
@@ -103,9 +136,11 @@ def spark_schema(columns: Mapping[str, Column]) -> StructType:
     from pyspark.sql import types
 
     plain: Mapping[str, type[DataType]] = {
-        "string": types.StringType, "binary": types.BinaryType, "int32": types.IntegerType,
+        "string": types.StringType,
+        "binary": types.BinaryType,
+        "int32": types.IntegerType,
         str(TIMESTAMP): types.TimestampType,
-    }  # fmt: skip
+    }
 
     def convert(kind: pa.DataType) -> DataType:
         if pa.types.is_struct(kind):

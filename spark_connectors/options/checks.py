@@ -20,8 +20,9 @@ _EXCLUSIVE = (
 )
 #: Options with the path of files, and the place where it is.
 _PLACES = {
-    "rejectedPath": "folder in the file system of the executors", "reportPath": "path in the file system of the driver",
-}  # fmt: skip
+    "rejectedPath": "folder in the file system of the executors",
+    "reportPath": "path in the file system of the driver",
+}
 
 
 def is_by_server(offsets: Mapping[str, object]) -> bool:

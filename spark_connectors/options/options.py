@@ -33,11 +33,14 @@ _BY_LOWER = {name.lower(): option for name, option in OPTIONS.items()}
 _PATH_OPTION: Mapping[Use, str] = {"batch": "queues", "stream": "queues", "write": "queue"}
 #: Options of Spark's connector for Kafka, and the options here.
 _OF_KAFKA = {
-    "kafka.bootstrap.servers": "url", "endingOffsetsByTimestamp": "endingTimestamp",
-    "maxOffsetsPerTrigger": "maxEntriesPerTrigger", "minOffsetsPerTrigger": "minEntriesPerTrigger",
-    "minPartitions": "numPartitions", "startingOffsetsByTimestamp": "startingTimestamp",
+    "kafka.bootstrap.servers": "url",
+    "endingOffsetsByTimestamp": "endingTimestamp",
+    "maxOffsetsPerTrigger": "maxEntriesPerTrigger",
+    "minOffsetsPerTrigger": "minEntriesPerTrigger",
+    "minPartitions": "numPartitions",
+    "startingOffsetsByTimestamp": "startingTimestamp",
     "subscribePattern": "queuePattern",
-}  # fmt: skip
+}
 #: Options for Kafka with names of topics. Their counterpart depends on the job.
 _TOPICS_OF_KAFKA = ("assign", "subscribe", "topic")
 _KAFKA_BY_LOWER = {name.lower(): name for name in (*_OF_KAFKA, *_TOPICS_OF_KAFKA)}

@@ -142,8 +142,20 @@ def _check_sequences(option: Option, offsets: Mapping[str, object]) -> None:
 
 #: The parser of each kind of option.
 PARSERS: Mapping[str, Callable[[Option, str], object]] = {
-    "servers": addresses.parse_servers, "source": addresses.parse_source,
-    "text": _text, "path": _text, "secret": _secret, "flag": _flag, "count": _count,
-    "size": _size, "duration": _duration, "instant": _instant, "choice": _choice, "namespace": _namespace,
-    "queue": _queue, "queues": _queues, "pattern": _pattern, "offsets": _offsets,
-}  # fmt: skip
+    "servers": addresses.parse_servers,
+    "source": addresses.parse_source,
+    "text": _text,
+    "path": _text,
+    "secret": _secret,
+    "flag": _flag,
+    "count": _count,
+    "size": _size,
+    "duration": _duration,
+    "instant": _instant,
+    "choice": _choice,
+    "namespace": _namespace,
+    "queue": _queue,
+    "queues": _queues,
+    "pattern": _pattern,
+    "offsets": _offsets,
+}

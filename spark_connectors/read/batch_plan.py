@@ -51,9 +51,15 @@ class ServerPlan:
         """Watch a range. Messages that were lost before the snapshot are not in the batch."""
         queue = self.queues[part.queue]
         return WatchedRange(
-            part, queue.created_at, queue.trimmed_upto, now_ms(), queue.enqueued, self.birth, queue.removed,
+            part,
+            queue.created_at,
+            queue.trimmed_upto,
+            now_ms(),
+            queue.enqueued,
+            self.birth,
+            queue.removed,
             self._options.server,
-        )  # fmt: skip
+        )
 
 
 def plan_tasks(options: Options, bounds: FilterBounds, *, splits: bool) -> list[list[WatchedRange]]:

@@ -39,27 +39,35 @@ MESSAGE_COLUMNS: Mapping[str, Column] = {
     "message_id": Column(*_TEXT, "id of the message, which Redis stores once; needed unless `idempotency=off`"),
     "body": Column("binary or string", re.compile("binary|" + _TEXT[1].pattern), "body; text becomes UTF-8"),
     "content_type": Column(*_TEXT, "content type of the body"),
-    "headers": Column("map<string,string>", re.compile(rf"map<string,({_PLAIN})>"),
-                      "headers; values may also be numbers, booleans and binary"),
-    "ttl": Column("string or an interval", re.compile(r"string|interval (day|hour|minute|second).*"),
-                  "TTL: a text with a unit such as `30s` or `5m`, or an interval"),
+    "headers": Column(
+        "map<string,string>",
+        re.compile(rf"map<string,({_PLAIN})>"),
+        "headers; values may also be numbers, booleans and binary",
+    ),
+    "ttl": Column(
+        "string or an interval",
+        re.compile(r"string|interval (day|hour|minute|second).*"),
+        "TTL: a text with a unit such as `30s` or `5m`, or an interval",
+    ),
     "ttl_ms": Column("bigint", re.compile(_WHOLE), "TTL as a number of milliseconds, instead of `ttl`"),
     "expires_at": Column(
-        "timestamp", re.compile("timestamp"),
+        "timestamp",
+        re.compile("timestamp"),
         "deadline, instead of a TTL. A message whose deadline has passed expires at once, for example a row that was "
         "read as a dead letter: leave the column out (`drop`), or use `redrive`",
     ),
     "server": Column(*_TEXT, "server in `url` to write to; only needed, and only looked at, if there are several"),
-}  # fmt: skip
+}
 _NO_UNIT = (
     ", which has no unit: convert seconds to text, `concat(ttl, 's') AS ttl`; convert milliseconds to ttl_ms, "
     "`CAST(ttl AS bigint) AS ttl_ms`"
 )
 #: Hints for missing columns.
 _HINTS = {
-    "queue": " (or option queue)", "message_id": " (or option idempotency=off, if duplicates are acceptable)",
+    "queue": " (or option queue)",
+    "message_id": " (or option idempotency=off, if duplicates are acceptable)",
     "server": " for a url of several servers (or a url of one server)",
-}  # fmt: skip
+}
 #: The columns of `redrive` and `purge`.
 LETTER_COLUMNS: Mapping[str, Column] = {
     "queue": Column(*_TEXT, "dead-letter queue of the letter; not needed with option `queue`"),

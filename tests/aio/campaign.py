@@ -26,8 +26,9 @@ from tests.servers import Server, find_binary
 CONSUMERS = 8
 MESSAGES = 1_500
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
-    "asyncio": asyncio.new_event_loop, "uvloop": uvloop.new_event_loop,
-}  # fmt: skip
+    "asyncio": asyncio.new_event_loop,
+    "uvloop": uvloop.new_event_loop,
+}
 
 
 @dataclass
@@ -47,10 +48,15 @@ class Counts:
         lost = MESSAGES - len(self.done)
         twice = sum(count > 1 for count in self.done.values())
         named = {
-            "lost": lost, "twice": twice, "redelivered": self.redelivered, "leased": self.leased, "deaths": self.deaths,
+            "lost": lost,
+            "twice": twice,
+            "redelivered": self.redelivered,
+            "leased": self.leased,
+            "deaths": self.deaths,
             # a consumer has one; Redis may be late to notice the end of one before, and of those of the last round
-            "connections": max(0, self.connections - 4 * CONSUMERS - 4), "trouble": self.trouble,
-        }  # fmt: skip
+            "connections": max(0, self.connections - 4 * CONSUMERS - 4),
+            "trouble": self.trouble,
+        }
         return {name: value for name, value in named.items() if value}
 
 
@@ -182,8 +188,11 @@ def main(words: Sequence[str] | None = None) -> None:
                     counts = run(server, loop, scope, chosen.cancels, chosen.seed)
                     faults = counts.faults()
                     failed = failed or bool(faults)
-                    print(f"redis {series}  {loop:8}  {scope:16}  {counts.cancelled:7} cancelled  "
-                          f"{counts.connections} connections  {faults or 'no fault'}", flush=True)  # fmt: skip
+                    print(
+                        f"redis {series}  {loop:8}  {scope:16}  {counts.cancelled:7} cancelled  "
+                        f"{counts.connections} connections  {faults or 'no fault'}",
+                        flush=True,
+                    )
         finally:
             server.remove()
     raise SystemExit(failed)

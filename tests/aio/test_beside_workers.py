@@ -68,9 +68,20 @@ def test_workers_are_the_same_as_in_the_sync_interface(
     run: Run, redis_url: str, broker: rqttl.Broker, client: redis.Redis
 ) -> None:
     details = {
-        "role": "worker", "host": "h", "pid": 1, "queues": ["q"], "slots": 2, "running": [], "handled": 3, "failed": 4,
-        "rss": 5, "version": "1", "started": 6, "last_claim": None, "beat": int(time.time() * 1000),
-    }  # fmt: skip
+        "role": "worker",
+        "host": "h",
+        "pid": 1,
+        "queues": ["q"],
+        "slots": 2,
+        "running": [],
+        "handled": 3,
+        "failed": 4,
+        "rss": 5,
+        "version": "1",
+        "started": 6,
+        "last_claim": None,
+        "beat": int(time.time() * 1000),
+    }
     client.hset("rqttl:workers", "me", json.dumps(details))
 
     async def work() -> list[rqttl.WorkerInfo]:

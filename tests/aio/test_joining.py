@@ -50,8 +50,10 @@ def stored(broker: Broker, *queues: str) -> list[list[bytes]]:
 def test_each_call_has_the_outcome_that_it_would_have_alone(
     run: Run, redis_url: str, broker: Broker, kind: str, way: str
 ) -> None:
-    options = {name: value.replace("dead", "dead-alone") if name == "dead_letter" else value
-               for name, value in OPTIONS[way].items()}  # fmt: skip
+    options = {
+        name: value.replace("dead", "dead-alone") if name == "dead_letter" else value
+        for name, value in OPTIONS[way].items()
+    }
     for name in ("dead", "dead-alone"):
         broker.declare_queue(name)
     alone, alone_told = broker.declare_queue("alone", **options), []
@@ -70,8 +72,10 @@ def test_each_call_has_the_outcome_that_it_would_have_alone(
     assert stored(broker, "together", "dead") == stored(broker, "alone", "dead-alone")
     counts, alone_counts = broker.queue("together").stats(), alone.stats()
     assert (counts.enqueued, counts.refused, counts.deaths) == (
-        alone_counts.enqueued, alone_counts.refused, alone_counts.deaths,
-    )  # fmt: skip
+        alone_counts.enqueued,
+        alone_counts.refused,
+        alone_counts.deaths,
+    )
 
 
 def test_calls_of_one_pass_take_few_script_calls(run: Run, redis_url: str, client: redis.Redis) -> None:

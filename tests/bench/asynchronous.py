@@ -97,11 +97,15 @@ def _consume_sync(url: str) -> float:
 
 #: Name, our work, the work beside it, and the ratio to reach.
 ROWS: tuple[tuple[str, Callable[[str], float], Callable[[str], float], float], ...] = (
-    ("enqueue, 100 tasks, against redis.asyncio", lambda url: asyncio.run(_enqueue(url, 100)),
-     lambda url: asyncio.run(_enqueue_by_redis_py(url, 100)), 4.0),
+    (
+        "enqueue, 100 tasks, against redis.asyncio",
+        lambda url: asyncio.run(_enqueue(url, 100)),
+        lambda url: asyncio.run(_enqueue_by_redis_py(url, 100)),
+        4.0,
+    ),
     ("enqueue, 1 task, against sync", lambda url: asyncio.run(_enqueue(url, 1)), _enqueue_sync, 0.9),
     ("consume, against sync", lambda url: asyncio.run(_consume(url)), _consume_sync, 0.7),
-)  # fmt: skip
+)
 
 
 def main() -> None:

@@ -103,7 +103,7 @@ BARE = {
         redis.call('EXISTS', KEYS[6])
         redis.call('HINCRBY', KEYS[1], 'acked', '100')
         return 1""",
-}  # fmt: skip
+}
 
 
 def _bare(client: Any, name: str) -> Callable[[str, list[Any]], Any]:

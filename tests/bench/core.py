@@ -81,14 +81,18 @@ def sending(client: redis.Redis, broker: rqttl.Broker, table: Table) -> None:
     )
     ours, raw = middle(found["ours"]), middle(found["raw"])
     table.row(
-        "enqueue one by one / raw xadd, speed", ratio(found["ours"], found["raw"]), ">= 0.75",
+        "enqueue one by one / raw xadd, speed",
+        ratio(found["ours"], found["raw"]),
+        ">= 0.75",
         f"{per_message(ours, N)} (raw {raw.server_us / N:.2f} us)",
-    )  # fmt: skip
+    )
     batch, raw = middle(found["our batch"]), middle(found["raw batch"])
     table.row(
-        "enqueue_many by 100 / pipelined raw xadd, speed", ratio(found["our batch"], found["raw batch"]), ">= 1.5",
+        "enqueue_many by 100 / pipelined raw xadd, speed",
+        ratio(found["our batch"], found["raw batch"]),
+        ">= 1.5",
         f"{per_message(batch, N)} (raw {raw.server_us / N:.2f} us)",
-    )  # fmt: skip
+    )
     table.row("round trips per enqueue", ours.calls / N, "<= 1")
     table.row("round trips per enqueue_many(100)", batch.calls / (N / 100), "<= 1")
 
@@ -147,14 +151,18 @@ def receiving(client: redis.Redis, broker: rqttl.Broker, table: Table) -> None:
 
     found = interleaved(client, ROUNDS, {"raw": lambda: raw_group(client), "ours": ours, "consume": consume})
     table.row(
-        "receive_many(100) + ack_many / XREADGROUP + XACK + XDEL, speed", ratio(found["ours"], found["raw"]), ">= 0.5",
+        "receive_many(100) + ack_many / XREADGROUP + XACK + XDEL, speed",
+        ratio(found["ours"], found["raw"]),
+        ">= 0.5",
         f"{per_message(middle(found['ours']), N)} (raw {middle(found['raw']).server_us / N:.2f} us)",
-    )  # fmt: skip
+    )
     loop = middle(found["consume"])
     table.row(
-        "consume(prefetch=100), empty handler / the same, speed", ratio(found["consume"], found["raw"]), ">= 0.4",
+        "consume(prefetch=100), empty handler / the same, speed",
+        ratio(found["consume"], found["raw"]),
+        ">= 0.4",
         per_message(loop, N),
-    )  # fmt: skip
+    )
     table.row("round trips per ack of 100 + next receive", loop.calls / (N / 100), "<= 1.05")
 
 

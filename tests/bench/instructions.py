@@ -42,8 +42,12 @@ def check_out(revision: str, folder: Path) -> Path:
 def callgrind(side: str, folder: Path) -> list[str]:
     """The words before a command whose instructions are counted up to each mark. The counts are files of `folder`."""
     return [
-        "valgrind", "--quiet", "--tool=callgrind", f"--dump-before={MARKS[side]}", f"--callgrind-out-file={folder}/%p",
-    ]  # fmt: skip
+        "valgrind",
+        "--quiet",
+        "--tool=callgrind",
+        f"--dump-before={MARKS[side]}",
+        f"--callgrind-out-file={folder}/%p",
+    ]
 
 
 def counts(folder: Path, pid: int) -> list[int]:

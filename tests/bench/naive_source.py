@@ -53,10 +53,22 @@ class NaiveReader(DataSourceReader):
         newest = read.deaths[0]
         deaths = [tuple(getattr(death, name) for name in _DEATH) for death in read.deaths]
         return (
-            "dead", read.id, sequence.decode(), as_datetime(int(sequence[:13])), newest.queue, newest.reason,
-            newest.description, newest.enqueued_at, newest.expires_at, newest.delivery_count, len(deaths),
-            read.content_type, {name: str(value) for name, value in read.headers.items()}, body, deaths,
-        )  # fmt: skip
+            "dead",
+            read.id,
+            sequence.decode(),
+            as_datetime(int(sequence[:13])),
+            newest.queue,
+            newest.reason,
+            newest.description,
+            newest.enqueued_at,
+            newest.expires_at,
+            newest.delivery_count,
+            len(deaths),
+            read.content_type,
+            {name: str(value) for name, value in read.headers.items()},
+            body,
+            deaths,
+        )
 
 
 class NaiveSource(DataSource):

@@ -47,8 +47,11 @@ def set_many(broker: rqttl.Broker) -> None:
 def _policy(i: int) -> Policy:
     team = f"team{i % TEAMS}"
     kinds: Sequence[tuple[str, Syntax]] = (
-        ("#", "wildcard"), (f"{team}.#", "wildcard"), (f"*.queue{i}", "wildcard"), (f"^{team}[.]", "regex"),
-    )  # fmt: skip
+        ("#", "wildcard"),
+        (f"{team}.#", "wildcard"),
+        (f"*.queue{i}", "wildcard"),
+        (f"^{team}[.]", "regex"),
+    )
     pattern, syntax = kinds[i % len(kinds)]
     definition = {"max_length": 1_000_000 + i}
     return Policy.read(f"policy-{i:03}", pattern, definition, priority=i % 7, syntax=syntax)

@@ -198,8 +198,12 @@ class Bench:
 
         frame = self.load(queues="bursty", numPartitions=8, schema="message_id string")
         sizes = [row["count"] for row in frame.groupBy(spark_partition_id()).count().collect()]
-        self.table.row("largest of 8 partitions on bursty ids, to the mean", max(sizes) * 8 / sum(sizes), "<= 2.5",
-                       f"{len(sizes)} partitions")  # fmt: skip
+        self.table.row(
+            "largest of 8 partitions on bursty ids, to the mean",
+            max(sizes) * 8 / sum(sizes),
+            "<= 2.5",
+            f"{len(sizes)} partitions",
+        )
 
     def many_queues(self) -> None:
         """As many letters as before, in thousands of queues."""
@@ -217,9 +221,14 @@ class Bench:
         """Rows into a queue, against one process that pipelines XADD."""
         from pyspark.sql import functions as f
 
-        rows = self.spark.range(0, WRITTEN, 1, 2).select(
-            f.concat(f.lit("w-"), f.col("id").cast("string")).alias("message_id"), f.lit(bytearray(BODY)).alias("body")
-        ).cache()  # fmt: skip
+        rows = (
+            self.spark.range(0, WRITTEN, 1, 2)
+            .select(
+                f.concat(f.lit("w-"), f.col("id").cast("string")).alias("message_id"),
+                f.lit(bytearray(BODY)).alias("body"),
+            )
+            .cache()
+        )
         rows.count()
         ours, raw = [], []
         for turn in range(ROUNDS + 1):

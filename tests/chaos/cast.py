@@ -28,25 +28,45 @@ QUEUES = (
     Judged("aging", {"dead_letter": "aging/dead", "message_ttl": "300ms", "lease": "700ms"}),
     Judged("window", {"dead_letter": "window/dead", "duplicate_window": "1h", "lease": "900ms"}),
     Judged("head", {"dead_letter": "head/dead", "max_length": LENGTH, "lease": "500ms"}),
-    Judged("full", {"dead_letter": "full/dead", "max_length": LENGTH, "max_length_bytes": BYTES,
-                    "overflow": "reject-publish", "lease": "700ms"}),
-    Judged("dlx", {"dead_letter": "dlx/dead", "max_length": LENGTH, "overflow": "reject-publish-dlx",
-                   "lease": "700ms"}),
+    Judged(
+        "full",
+        {
+            "dead_letter": "full/dead",
+            "max_length": LENGTH,
+            "max_length_bytes": BYTES,
+            "overflow": "reject-publish",
+            "lease": "700ms",
+        },
+    ),
+    Judged(
+        "dlx", {"dead_letter": "dlx/dead", "max_length": LENGTH, "overflow": "reject-publish-dlx", "lease": "700ms"}
+    ),
     Judged("drop", {"lease": "700ms"}),
     Judged("once", {"dead_letter": "once/dead"}),
     Judged("tainted", {"dead_letter": "tainted/dead", "lease": "700ms"}),
-)  # fmt: skip
+)
 
 #: The names of all queues whose messages are accounted for.
 ACCOUNTED = frozenset(name for queue in QUEUES for name in (queue.name, queue.dead) if name)
 
 #: Roles of the processes that always work, each with the number of them.
 CREW = {
-    "sender": 2, "receiver": 2, "consumer": 2, "runner": 1, "hoarder": 1, "taker": 1, "reaper": 2, "redriver": 1,
+    "sender": 2,
+    "receiver": 2,
+    "consumer": 2,
+    "runner": 1,
+    "hoarder": 1,
+    "taker": 1,
+    "reaper": 2,
+    "redriver": 1,
     "observer": 1,
-}  # fmt: skip
+}
 #: Roles that come with a nemesis.
-GUESTS = {"interrupts": {"interrupted": 2}, "input": {"vandal": 1, "meddler": 1}, "damage": {"wrecker": 1},
-          "policies": {"operator": 2}}  # fmt: skip
+GUESTS = {
+    "interrupts": {"interrupted": 2},
+    "input": {"vandal": 1, "meddler": 1},
+    "damage": {"wrecker": 1},
+    "policies": {"operator": 2},
+}
 #: Names of the queues that guests may damage; no message in them is accounted for.
 SIDE = ("side.a", "side.b", "side.c")

@@ -165,9 +165,18 @@ class Facts:
         began = granted - event["lease"] * 1000 if token else since
         for sequence, id, deadline, count, deaths in event["got"]:
             claim = Claim(
-                event["p"], event["q"], sequence, id, event["t"], began, deadline, count, deaths, granted,
+                event["p"],
+                event["q"],
+                sequence,
+                id,
+                event["t"],
+                began,
+                deadline,
+                count,
+                deaths,
+                granted,
                 _was_handed(event, sequence, deadline, began),
-            )  # fmt: skip
+            )
             self.claims[id].append(claim)
             if not token:
                 claim.attempts.append(Attempt("ack", began, done=True, ended=event["t"]))

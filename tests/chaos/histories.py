@@ -13,8 +13,17 @@ START = 1_700_000_000_000
 LEASE = 1_000
 #: A queue, a sequence and a token: what settles a claim.
 Held = tuple[str, str, str]
-NUMBERS = {"ready": 0, "leased": 0, "delayed": 0, "enqueued": 0, "acked": 0, "refused": 0, "purged": 0, "redriven": 0,
-           "deaths": 0}  # fmt: skip
+NUMBERS = {
+    "ready": 0,
+    "leased": 0,
+    "delayed": 0,
+    "enqueued": 0,
+    "acked": 0,
+    "refused": 0,
+    "purged": 0,
+    "redriven": 0,
+    "deaths": 0,
+}
 
 
 class History:

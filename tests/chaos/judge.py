@@ -19,8 +19,15 @@ from tests.chaos.journal import Event
 Kind = Literal["lost", "late", "twice", "over a limit", "out of order", "told wrongly", "not in force", "unexplained"]
 #: The kinds of violations, in the order of the table.
 KINDS: tuple[Kind, ...] = (
-    "lost", "late", "twice", "over a limit", "out of order", "told wrongly", "not in force", "unexplained",
-)  # fmt: skip
+    "lost",
+    "late",
+    "twice",
+    "over a limit",
+    "out of order",
+    "told wrongly",
+    "not in force",
+    "unexplained",
+)
 #: Stands for a queue that is not judged itself.
 FOREIGN: Event = {"foreign": True}
 
@@ -322,5 +329,15 @@ def reports(facts: Facts, _: Counter[str]) -> Iterator[Violation]:
 
 Rule = Callable[[Facts, Counter[str]], Iterator[Violation]]
 RULES: tuple[Rule, ...] = (
-    accounts, deadlines, handings_out, counts, order, letters, limits, conservation, receipts, options, reports,
-)  # fmt: skip
+    accounts,
+    deadlines,
+    handings_out,
+    counts,
+    order,
+    letters,
+    limits,
+    conservation,
+    receipts,
+    options,
+    reports,
+)

@@ -203,9 +203,13 @@ def _answers(admin: redis.Redis) -> bool:
 
 
 REFUSALS: dict[str, Any] = {
-    "NOREPLICAS": _no_replicas, "READONLY": _read_only, "MASTERDOWN": _master_down, "OOM": _full_memory,
-    "MISCONF": _failed_save, "BUSY": _busy,
-}  # fmt: skip
+    "NOREPLICAS": _no_replicas,
+    "READONLY": _read_only,
+    "MASTERDOWN": _master_down,
+    "OOM": _full_memory,
+    "MISCONF": _failed_save,
+    "BUSY": _busy,
+}
 
 
 def fail_over(stage: Stage, chance: random.Random) -> None:
@@ -276,12 +280,18 @@ def _remove(stage: Stage, other: Any) -> None:
 
 #: Nemeses by the name of their campaign: those that strike clients, and those that strike the server.
 ON_CLIENTS: dict[str, tuple[Nemesis, ...]] = {
-    "kills": (kill_client, kill_client, kill_client), "pauses": (pause_client,), "network": (bad_line, bad_line),
-}  # fmt: skip
+    "kills": (kill_client, kill_client, kill_client),
+    "pauses": (pause_client,),
+    "network": (bad_line, bad_line),
+}
 ON_SERVER: dict[str, tuple[Nemesis, ...]] = {
-    "kills": (kill_server, kill_server), "pauses": (pause_server,), "refusals": (refuse, refuse, refuse),
-    "network": (cut_connections,), "scripts": (forget_scripts,), "failover": (fail_over,),
-}  # fmt: skip
+    "kills": (kill_server, kill_server),
+    "pauses": (pause_server,),
+    "refusals": (refuse, refuse, refuse),
+    "network": (cut_connections,),
+    "scripts": (forget_scripts,),
+    "failover": (fail_over,),
+}
 #: Campaigns whose harm comes from processes that take part: see `cast.GUESTS`.
 BY_GUESTS = ("interrupts", "input", "damage", "policies")
 NAMES = (*dict.fromkeys((*ON_CLIENTS, *ON_SERVER, *BY_GUESTS)),)

@@ -14,19 +14,34 @@ from tests.in_force import differences
 #: Definitions that leave the judge its facts: which limits a queue has, which targets, which deadline a receipt names.
 #: A policy only lowers limits that are declared, and the operators never touch declared targets and windows.
 ANYWHERE: tuple[dict[str, Any], ...] = (
-    {"expires": "9h", "on_expire": "keep"}, {"auto_delete_on_idle": "8h"}, {"lease": "650ms"}, {"max_ttl": "4h"},
-    {"redelivery_delay": "10ms"}, {"redelivery_delay": "30ms", "redelivery_max_delay": "50ms"}, {"default_ttl": "3h"},
-    {"max_message_bytes": 100_000}, {"lease": None}, {"redelivery_delay": None},
-)  # fmt: skip
+    {"expires": "9h", "on_expire": "keep"},
+    {"auto_delete_on_idle": "8h"},
+    {"lease": "650ms"},
+    {"max_ttl": "4h"},
+    {"redelivery_delay": "10ms"},
+    {"redelivery_delay": "30ms", "redelivery_max_delay": "50ms"},
+    {"default_ttl": "3h"},
+    {"max_message_bytes": 100_000},
+    {"lease": None},
+    {"redelivery_delay": None},
+)
 LIMITED: tuple[dict[str, Any], ...] = ({"max_length": 15}, {"max_length": 30}, {"max_length": None})
 #: `drop` declares no target. The queue of these letters is nobody's.
 LETTERS: tuple[dict[str, Any], ...] = (
-    {"dead_letter": "drop/late"}, {"dead_letter_expired": "drop/{queue}"}, {"dead_letter": None},
-)  # fmt: skip
+    {"dead_letter": "drop/late"},
+    {"dead_letter_expired": "drop/{queue}"},
+    {"dead_letter": None},
+)
 PLACES: tuple[tuple[str, tuple[dict[str, Any], ...]], ...] = (
-    ("#", ANYWHERE), ("*", ANYWHERE), ("plain", ANYWHERE), ("head", LIMITED), ("full", LIMITED), ("dlx", LIMITED),
-    ("drop", LETTERS), ("window", ANYWHERE),
-)  # fmt: skip
+    ("#", ANYWHERE),
+    ("*", ANYWHERE),
+    ("plain", ANYWHERE),
+    ("head", LIMITED),
+    ("full", LIMITED),
+    ("dlx", LIMITED),
+    ("drop", LETTERS),
+    ("window", ANYWHERE),
+)
 
 
 def operator(me: Actor) -> None:

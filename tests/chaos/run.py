@@ -33,10 +33,27 @@ ROUND = 20.0
 #: Bytes that the clients write into their journals between two strikes, and seconds that they get for it at most.
 DEEDS, REST = 10_000, 3.0
 FIGURES = (
-    "client kills", "server kills", "restarts", "failovers", "pauses", "refusals", "refused calls", "network faults",
-    "scripts forgotten", "interrupts", "bad inputs", "damages", "policy changes", "sent", "stored", "delivered",
-    "settled", "late settles", "dead", "server forgot",
-)  # fmt: skip
+    "client kills",
+    "server kills",
+    "restarts",
+    "failovers",
+    "pauses",
+    "refusals",
+    "refused calls",
+    "network faults",
+    "scripts forgotten",
+    "interrupts",
+    "bad inputs",
+    "damages",
+    "policy changes",
+    "sent",
+    "stored",
+    "delivered",
+    "settled",
+    "late settles",
+    "dead",
+    "server forgot",
+)
 #: How many violations of a round are shown, and how many messages get a timeline.
 SHOWN = 12
 

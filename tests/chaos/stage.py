@@ -41,10 +41,23 @@ from tests.waiting import PATIENCE, until
 
 #: Every role that a process can play. A role of a later part of the project is one more line here, and one in `cast`.
 ROLES: dict[str, Callable[[Actor], None]] = {
-    "sender": sender, "receiver": receiver, "consumer": consumer, "runner": runner, "hoarder": hoarder, "taker": taker,
-    "reaper": reaper, "redriver": redriver, "observer": observer, "drainer": drainer, "interrupted": interrupted,
-    "vandal": vandal, "meddler": meddler, "wrecker": wrecker, "operator": operator, "auditor": auditor,
-}  # fmt: skip
+    "sender": sender,
+    "receiver": receiver,
+    "consumer": consumer,
+    "runner": runner,
+    "hoarder": hoarder,
+    "taker": taker,
+    "reaper": reaper,
+    "redriver": redriver,
+    "observer": observer,
+    "drainer": drainer,
+    "interrupted": interrupted,
+    "vandal": vandal,
+    "meddler": meddler,
+    "wrecker": wrecker,
+    "operator": operator,
+    "auditor": auditor,
+}
 #: Where servers keep their files: a killed process loses nothing there, and no slow disk holds up a round.
 MEMORY = Path("/dev/shm") if os.access("/dev/shm", os.W_OK) else None  # noqa: S108  # each has a folder of its own
 #: Calls that sent, claims and settles that a round has at least.
@@ -86,19 +99,25 @@ class Stage:
     def launch(self) -> Server:
         """Start a server that has everything in its file before it answers."""
         return Server(
-            self._binary, within=MEMORY, appendonly="yes", appendfsync="always", save="3600 1000000", port=free_port(),
-            bind="127.0.0.1", dbfilename="dump.rdb", repl_diskless_sync="yes", repl_diskless_sync_delay=0,
+            self._binary,
+            within=MEMORY,
+            appendonly="yes",
+            appendfsync="always",
+            save="3600 1000000",
+            port=free_port(),
+            bind="127.0.0.1",
+            dbfilename="dump.rdb",
+            repl_diskless_sync="yes",
+            repl_diskless_sync_delay=0,
             repl_ping_replica_period=1,
-        )  # fmt: skip
+        )
 
     def _declare(self) -> None:
         with rqttl.connect(f"unix://{self.link}") as broker:
             for queue in QUEUES:
                 options = broker.declare_queue(queue.name, **queue.options).options()
                 foreign = queue.name == "tainted"
-                self.journal.write(
-                    "queue", q=queue.name, options=_plain(options), dead=queue.dead, foreign=foreign
-                )  # fmt: skip
+                self.journal.write("queue", q=queue.name, options=_plain(options), dead=queue.dead, foreign=foreign)
 
     # Clients
 
@@ -121,9 +140,12 @@ class Stage:
             through_line = self.random.random() < 0.5 and role not in LAST
             url = f"redis://127.0.0.1:{self.wire.port}/0?socket_timeout={IMPATIENCE}"
             part = Part(
-                f"{name}-{self._births}", role, f"{self.seed}/{self._births}",
-                url if through_line else f"unix://{self.link}", self.folder,
-            )  # fmt: skip
+                f"{name}-{self._births}",
+                role,
+                f"{self.seed}/{self._births}",
+                url if through_line else f"unix://{self.link}",
+                self.folder,
+            )
             process: Any = self._nursery.Process(target=_play, args=(part,), name=part.name, daemon=True)
             process.start()
             self._clients[name] = (role, process)

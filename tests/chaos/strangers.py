@@ -95,8 +95,9 @@ def _begin_anew(me: Actor) -> None:
 
 def _send_one(me: Actor) -> None:
     id = me.new_id()
-    me.witness.send(me.broker.queue(me.random.choice(("plain", "full"))), [rqttl.Message(body_of(id, 40), id=id)],
-                    single=True)  # fmt: skip
+    me.witness.send(
+        me.broker.queue(me.random.choice(("plain", "full"))), [rqttl.Message(body_of(id, 40), id=id)], single=True
+    )
 
 
 def _receive_one(me: Actor) -> None:
@@ -183,10 +184,33 @@ def _stage(me: Actor) -> hostile.Stage | None:
 
 #: What a client says of a message, as no client says it.
 SAID = (
-    b"x", b";", b";;", b";;;", b"5;;;", b";3;;", b";900;;ab", b";2;900;ab", b";2;4;abzzzz", b";-1;;a", b"+;", b"+9x;;",
-    b"+-5", b"@", b"@x", b";1e3;;a", b"\xff\xfe", b";1;12;aplain expired", b";1;46;aplain expired 1 1 1 1 - 1 0 ",
-    b"99999999999999999999;;;", b";;;\xc1", b";2;;ab\x92\xc0", b"+0;", b";0;0;", b" ", b"1700000000000;;;;;;;;;",
-)  # fmt: skip
+    b"x",
+    b";",
+    b";;",
+    b";;;",
+    b"5;;;",
+    b";3;;",
+    b";900;;ab",
+    b";2;900;ab",
+    b";2;4;abzzzz",
+    b";-1;;a",
+    b"+;",
+    b"+9x;;",
+    b"+-5",
+    b"@",
+    b"@x",
+    b";1e3;;a",
+    b"\xff\xfe",
+    b";1;12;aplain expired",
+    b";1;46;aplain expired 1 1 1 1 - 1 0 ",
+    b"99999999999999999999;;;",
+    b";;;\xc1",
+    b";2;;ab\x92\xc0",
+    b"+0;",
+    b";0;0;",
+    b" ",
+    b"1700000000000;;;;;;;;;",
+)
 
 
 #: What an honest client says of a message with a TTL of a second.
@@ -239,8 +263,17 @@ def _wreck(me: Actor, client: Any, name: str) -> None:
         client.delete(*[driver_of(me.broker).keyspace.key(name, part) for part in ("meta", "log", "expiry", "leases")])
         return
     _damage(me, client, name)
-    for act in (queue.sweep, queue.stats, queue.receive, queue.peek, queue.purge, queue.delete,
-                lambda: queue.update(max_length=5), me.broker.queues, me.broker.stats):  # fmt: skip
+    for act in (
+        queue.sweep,
+        queue.stats,
+        queue.receive,
+        queue.peek,
+        queue.purge,
+        queue.delete,
+        lambda: queue.update(max_length=5),
+        me.broker.queues,
+        me.broker.stats,
+    ):
         try:
             act()
         except rqttl.ContractError:
@@ -253,14 +286,16 @@ def _damage(me: Actor, client: Any, name: str) -> None:
     keyspace, stale = driver_of(me.broker).keyspace, f"{1_600_000_000_000 + me.random.randint(0, 999)}-100000"
     part = me.random.choice(("expiry", "requeued", "leases", "delayed"))
     registry: Any = keyspace.registry
-    act: Callable[[], object] = me.random.choice((
-        lambda: client.zadd(keyspace.key(name, part), {stale: 1}),
-        lambda: client.zadd(keyspace.key(name, part), {b"\xff": 1}),
-        lambda: client.sadd(registry, b"\xff\xfe", b"side.gone", b"a b"),
-        lambda: client.publish(keyspace.due_channel, b"\xff nonsense"),
-        lambda: client.hdel(keyspace.key(name, "meta"), "ready_bytes"),
-        lambda: client.delete(keyspace.key(name, "log")),
-        lambda: client.set(keyspace.key(name, "expiry"), "no zset"),
-    ))  # fmt: skip
+    act: Callable[[], object] = me.random.choice(
+        (
+            lambda: client.zadd(keyspace.key(name, part), {stale: 1}),
+            lambda: client.zadd(keyspace.key(name, part), {b"\xff": 1}),
+            lambda: client.sadd(registry, b"\xff\xfe", b"side.gone", b"a b"),
+            lambda: client.publish(keyspace.due_channel, b"\xff nonsense"),
+            lambda: client.hdel(keyspace.key(name, "meta"), "ready_bytes"),
+            lambda: client.delete(keyspace.key(name, "log")),
+            lambda: client.set(keyspace.key(name, "expiry"), "no zset"),
+        )
+    )
     with suppress(ResponseError):
         act()

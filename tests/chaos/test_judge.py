@@ -18,8 +18,12 @@ def test_a_sound_history_has_no_violation() -> None:
     assert verdict.violations == []
     figures = verdict.figures
     assert (figures["sent"], figures["stored"], figures["delivered"], figures["settled"], figures["dead"]) == (
-        10, 7, 12, 8, 2,
-    )  # fmt: skip
+        10,
+        7,
+        12,
+        8,
+        2,
+    )
 
 
 @pytest.mark.parametrize("make, violations", BROKEN, ids=[make.__name__ for make, _ in BROKEN])

@@ -107,9 +107,14 @@ class Witness:
             name, token = claimed.config.name, claimed.token.decode()
             since = self._call.since
             self.journal.write(
-                "claim", q=name, token=token, lease=lease or claimed.config.lease, got=got, tickets=self._call.tickets,
+                "claim",
+                q=name,
+                token=token,
+                lease=lease or claimed.config.lease,
+                got=got,
+                tickets=self._call.tickets,
                 looked=since and [since, found[0].sequence],
-            )  # fmt: skip
+            )
 
     def _look_at_tickets(self, known: commands.QueueConfig, count: int, presence: commands.Presence) -> None:
         """Record the tickets that a receive may take up: its own, or at its last look those in the wake-up list.

@@ -319,9 +319,15 @@ def _drain(me: Actor, queue: rqttl.Queue) -> int:
         if death is not None and queue.name.endswith("/dead"):
             deadline = None if death.expires_at is None else milliseconds(death.expires_at)
             me.journal.write(
-                "letter", q=queue.name, id=one.id, reason=death.reason, origin=death.queue, count=death.delivery_count,
-                died=milliseconds(death.last_at), deadline=deadline,
-            )  # fmt: skip
+                "letter",
+                q=queue.name,
+                id=one.id,
+                reason=death.reason,
+                origin=death.queue,
+                count=death.delivery_count,
+                died=milliseconds(death.last_at),
+                deadline=deadline,
+            )
     queue.ack_many(batch)
     stats = queue.stats()
     return len(batch) + stats.ready + stats.leased + stats.delayed

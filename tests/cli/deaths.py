@@ -12,10 +12,14 @@ from tests.contract.clocked import Clocked
 
 #: What is in `orders/dead`: id -> where and why it died, in the order in which they came.
 LETTERS = {
-    "order-1": ("orders", "rejected"), "order-2": ("orders", "rejected"), "order-3": ("orders", "delivery_limit"),
-    "mail-1": ("mails", "expired"), "mail-2": ("mails", "expired"), "mail-3": ("mails", "expired"),
+    "order-1": ("orders", "rejected"),
+    "order-2": ("orders", "rejected"),
+    "order-3": ("orders", "delivery_limit"),
+    "mail-1": ("mails", "expired"),
+    "mail-2": ("mails", "expired"),
+    "mail-3": ("mails", "expired"),
     "order-4": ("orders", "maxlen"),
-}  # fmt: skip
+}
 
 
 def bury(clocked: Clocked) -> Queue:
@@ -23,10 +27,13 @@ def bury(clocked: Clocked) -> Queue:
     everything: dict[str, Any] = {"dead_letter": "orders/dead", "dead_letter_rejected": "orders/dead"}
     orders = clocked.declare_queue("orders", max_deliveries=2, **everything)
     mails = clocked.declare_queue("mails", message_ttl="5m", **everything)
-    orders.enqueue_many([
-        Message({"sku": "A-17", "count": 2}, id="order-1", headers={"region": "eu", "attempt": 3, "vip": True}),
-        Message(b"two", id="order-2", headers={"region": "us"}), Message(b"three", id="order-3"),
-    ])  # fmt: skip
+    orders.enqueue_many(
+        [
+            Message({"sku": "A-17", "count": 2}, id="order-1", headers={"region": "eu", "attempt": 3, "vip": True}),
+            Message(b"two", id="order-2", headers={"region": "us"}),
+            Message(b"three", id="order-3"),
+        ]
+    )
     clocked.advance(60_000)
     for delivery in orders.receive_many(2):
         delivery.reject("no such item")

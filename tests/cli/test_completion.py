@@ -200,9 +200,14 @@ class Typed:
         ours, theirs = pty.openpty()
         self.terminal = ours
         self.bash = subprocess.Popen(
-            ["bash", "--norc", "--noprofile", "-i"], stdin=theirs, stdout=theirs, stderr=theirs, cwd=folder,
-            env=environment(**changed, INPUTRC=os.devnull), start_new_session=True,
-        )  # fmt: skip
+            ["bash", "--norc", "--noprofile", "-i"],
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            cwd=folder,
+            env=environment(**changed, INPUTRC=os.devnull),
+            start_new_session=True,
+        )
         os.close(theirs)
 
     def shows(self, typed: str, wanted: str) -> str:

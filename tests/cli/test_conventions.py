@@ -38,18 +38,32 @@ FILES = {
     "artemis": _UNIT / "imports/artemis/files/every_element.xml",
 }
 #: What is given beside the arguments, so that a command ends, asks nothing and has something to do.
-BESIDE = {"--repair": ("--repair",), "--yes": ("--yes",), "--once": ("--once",), "--unset": ("--lease", "1m"),
-          "--definition": ("--lease", "1m"),
-          "--burst": ("--burst", "--processes", "0", "--call", "json:loads")}  # fmt: skip
+BESIDE = {
+    "--repair": ("--repair",),
+    "--yes": ("--yes",),
+    "--once": ("--once",),
+    "--unset": ("--lease", "1m"),
+    "--definition": ("--lease", "1m"),
+    "--burst": ("--burst", "--processes", "0", "--call", "json:loads"),
+}
 #: Commands that take no Redis from `--url`: they run one, bring their own queues, or need none.
-APART: dict[Path, set[str]] = {("server",): {"--namespace"}, ("demo",): {"--namespace"},
-                               ("completion",): {"--url", "--namespace"}}  # fmt: skip
+APART: dict[Path, set[str]] = {
+    ("server",): {"--namespace"},
+    ("demo",): {"--namespace"},
+    ("completion",): {"--url", "--namespace"},
+}
 #: Commands that print no answer which a program would read.
 NO_JSON: set[Path] = {("completion",), ("worker",)}
 DESTRUCTIVE: set[Path] = {("queue", "purge"), ("queue", "delete"), ("dead", "purge"), ("dead", "redrive")}
 #: Commands that show moments, and not only ages: what has a column or a line that says when.
-SHOWS_MOMENTS: set[Path] = {("peek",), ("message", "show"), ("dead", "ls"), ("dead", "show"), ("queue", "show"),
-                            ("dead", "report")}  # fmt: skip
+SHOWS_MOMENTS: set[Path] = {
+    ("peek",),
+    ("message", "show"),
+    ("dead", "ls"),
+    ("dead", "show"),
+    ("queue", "show"),
+    ("dead", "report"),
+}
 
 #: Commands that look for what is wrong, and answer with it.
 REPORTS: set[Path] = {("doctor",)}
@@ -136,8 +150,23 @@ def test_the_same_flag_means_the_same_everywhere() -> None:
 
 def test_an_argument_has_one_name() -> None:
     """Words that are synonyms of an existing flag."""
-    synonyms = {"--force", "--count-only", "--output", "--out", "--utc-times", "--exact", "--names", "--tail", "--age",
-                "--simulate", "--number", "--ns", "--redis", "--host", "--confirm"}  # fmt: skip
+    synonyms = {
+        "--force",
+        "--count-only",
+        "--output",
+        "--out",
+        "--utc-times",
+        "--exact",
+        "--names",
+        "--tail",
+        "--age",
+        "--simulate",
+        "--number",
+        "--ns",
+        "--redis",
+        "--host",
+        "--confirm",
+    }
 
     assert {(path, flag) for path in ALL for flag in flags(path) & synonyms} == set()
 

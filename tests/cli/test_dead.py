@@ -48,9 +48,12 @@ def test_messages_that_never_died_and_letters_that_are_not_ready_are_noted(run_c
     assert result.stderr == "rqttl: of these, 2 leased and 1 delayed\n"
     groups = json.loads(run_clocked("dead", "ls", "orders/dead", "--json").stdout)
     assert [(one["source"], one["reason"], one["count"], one["leased"], one["delayed"]) for one in groups] == [
-        ("mails", "expired", 3, 0, 0), ("orders", "rejected", 2, 2, 0), ("orders", "delivery_limit", 1, 0, 1),
-        ("orders", "maxlen", 1, 0, 0), (None, None, 2, 0, 0),
-    ]  # fmt: skip
+        ("mails", "expired", 3, 0, 0),
+        ("orders", "rejected", 2, 2, 0),
+        ("orders", "delivery_limit", 1, 0, 1),
+        ("orders", "maxlen", 1, 0, 0),
+        (None, None, 2, 0, 0),
+    ]
 
 
 def test_one_group_needs_no_total(run_clocked: Run, clocked: Clocked) -> None:
@@ -81,10 +84,12 @@ def test_a_queue_without_letters_is_an_empty_answer_and_a_note(run: Run, broker:
     [
         ({"dead_letter": "dead"}, "dead letters of orders go to dead"),
         ({"dead_letter": "dead", "dead_letter_rejected": "{queue}"}, "dead letters of orders go to dead"),
-        ({"dead_letter": "{queue}/dead", "dead_letter_rejected": "no"},
-         "dead letters of orders go to orders/dead (expired, maxlen, delivery_limit) and no (rejected)"),
+        (
+            {"dead_letter": "{queue}/dead", "dead_letter_rejected": "no"},
+            "dead letters of orders go to orders/dead (expired, maxlen, delivery_limit) and no (rejected)",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_queue_with_another_target_has_a_note(
     run: Run, broker: Broker, options: dict[str, Any], expected: str
 ) -> None:
@@ -107,8 +112,9 @@ def test_many_letters_are_read_in_pages(run: Run, broker: Broker) -> None:
 
     assert (group["count"], group["bytes"]) == (5_020, sum(i % 7 for i in range(5_000)) + 10_000_000)
     assert [one["id"] for one in json.loads(run("dead", "show", "dead", "--json", "--limit", "2").stdout)] == [
-        "large-19", "large-18",
-    ]  # fmt: skip
+        "large-19",
+        "large-18",
+    ]
 
 
 @pytest.mark.parametrize("words", [("ls",), ("show",), ("show", "order-1"), ("purge", "--dry-run")], ids=" ".join)
@@ -225,8 +231,10 @@ def test_filters_select_letters(run_clocked: Run, letters: Queue, words: tuple[s
     [
         (("--reason", "rejcted"), "'--reason': no such reason 'rejcted'; did you mean rejected?"),
         (("--reason", "expire"), "'--reason': no such reason 'expire'; did you mean expired?"),
-        (("--reason", "xyz"),
-         "'--reason': no such reason 'xyz'; expected one of expired, maxlen, rejected, delivery_limit"),
+        (
+            ("--reason", "xyz"),
+            "'--reason': no such reason 'xyz'; expected one of expired, maxlen, rejected, delivery_limit",
+        ),
         (("--header", "region"), "'--header': expected KEY=VALUE, got 'region'"),
         (("--header", "=eu"), "'--header': expected KEY=VALUE, got '=eu'"),
         (("--older-than", "soon"), "'--older-than': expected an age such as 7d, or a time with its zone"),
@@ -236,10 +244,10 @@ def test_filters_select_letters(run_clocked: Run, letters: Queue, words: tuple[s
         (("--newer-than", "2023-02-30 22:20Z"), "'--newer-than': no such time: '2023-02-30 22:20Z'"),
         (("--newer-than", "1700000060"), "'--newer-than': expected milliseconds since 1970, got '1700000060', which"),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_filter_is_one_line(
     run: Run, broker: Broker, command: str, words: tuple[str, ...], expected: str
-) -> None:  # fmt: skip
+) -> None:
     broker.declare_queue("dead")
 
     result = run("dead", command, "dead", *words)
@@ -275,10 +283,13 @@ COMMANDS = [("ls",), ("show",), ("purge", "--yes"), ("purge", "--dry-run")]
 
 
 @pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
-@pytest.mark.parametrize("existing, expected", [
-    ("orders", "queue 'my/dead' does not exist: `rqttl queue declare my/dead` creates it [not_found]"),
-    ("may/dead", "queue 'my/dead' does not exist; did you mean may/dead? [not_found]"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "existing, expected",
+    [
+        ("orders", "queue 'my/dead' does not exist: `rqttl queue declare my/dead` creates it [not_found]"),
+        ("may/dead", "queue 'my/dead' does not exist; did you mean may/dead? [not_found]"),
+    ],
+)
 def test_a_missing_queue_is_refused(
     run: Run, broker: Broker, existing: str, expected: str, words: tuple[str, ...]
 ) -> None:

@@ -53,16 +53,21 @@ def test_several_queues_are_one_report_and_may_be_matched(run_clocked: Run, die:
 
     document = json.loads(run_clocked("dead", "report", "*/dead", "failed", "failed", "--by", "queue", "--json").stdout)
     assert (document["queues"], document["count"]) == (["failed", "mails/dead", "orders/dead"], 6)
-    assert document["by"] == {"queue": [
-        {"queue": "orders/dead", "count": 3}, {"queue": "mails/dead", "count": 2}, {"queue": "failed", "count": 1}
-    ]}  # fmt: skip
+    assert document["by"] == {
+        "queue": [
+            {"queue": "orders/dead", "count": 3},
+            {"queue": "mails/dead", "count": 2},
+            {"queue": "failed", "count": 1},
+        ]
+    }
     printed = run_clocked("dead", "report", "*/dead", "failed", "--by", "queue").stdout
     assert table(printed, "queue") == {"orders/dead": 3, "mails/dead": 2, "failed": 1}
     assert printed.startswith("letters  6 (6 B) in failed, mails/dead, orders/dead\n")
     die(0, 1, "logs", "logs/dead")
-    assert "(7 B) in failed, logs/dead, mails/dead and 1 other queue\n" in run_clocked(
-        "dead", "report", "*/dead", "failed"
-    ).stdout  # fmt: skip
+    assert (
+        "(7 B) in failed, logs/dead, mails/dead and 1 other queue\n"
+        in run_clocked("dead", "report", "*/dead", "failed").stdout
+    )
 
 
 @pytest.mark.parametrize("since", ["30m", "2023-11-14T23:13:20Z"])
@@ -99,11 +104,17 @@ def test_the_tables_come_once_and_in_the_order_that_was_asked_for(run_clocked: R
     assert "'--by'" in run_clocked("dead", "report", "orders/dead", "--by", "day").stderr
 
 
-@pytest.mark.parametrize("words, count", [
-    (("--source", "mails"), 3), (("--reason", "rejected", "--reason", "maxlen"), 3), (("--newer-than", "10m"), 5),
-    (("--older-than", "2023-11-14 22:20Z"), 2), (("--header", "region=eu"), 4),
-    (("--source", "mails", "--header", "region=us"), 0),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "words, count",
+    [
+        (("--source", "mails"), 3),
+        (("--reason", "rejected", "--reason", "maxlen"), 3),
+        (("--newer-than", "10m"), 5),
+        (("--older-than", "2023-11-14 22:20Z"), 2),
+        (("--header", "region=eu"), 4),
+        (("--source", "mails", "--header", "region=us"), 0),
+    ],
+)
 def test_only_what_the_filters_mean_is_counted(
     run_clocked: Run, letters: Queue, words: tuple[str, ...], count: int
 ) -> None:
@@ -124,9 +135,7 @@ def test_notes_count_letters_that_are_not_ready_and_messages_that_never_died(run
 
     answer = {name: json.loads(result.stdout)[name] for name in ("count", "leased", "delayed", "never_died")}
     assert answer == {"count": 7, "leased": 2, "delayed": 1, "never_died": 2}
-    assert result.stderr == (
-        "rqttl: of these, 2 leased and 1 delayed\nrqttl: 2 messages never died: not counted\n"
-    )  # fmt: skip
+    assert result.stderr == ("rqttl: of these, 2 leased and 1 delayed\nrqttl: 2 messages never died: not counted\n")
 
 
 def test_letters_of_many_pages_are_all_counted(run: Run, broker: Broker) -> None:
@@ -178,9 +187,16 @@ def test_a_report_without_letters_is_an_empty_answer_and_a_note(run: Run, broker
     assert run("dead", "report", "*/dead").stderr == "rqttl: no dead letters in 2 queues\n"
     assert run("dead", "report", "c.*").stderr == "rqttl: no queue matches c.*\n"
     assert json.loads(run("dead", "report", "c.*", "--json").stdout) == {
-        "queues": [], "count": 0, "leased": 0, "delayed": 0, "bytes": 0, "oldest_at": None, "newest_at": None,
-        "never_died": 0, "by": {"source": [], "reason": [], "hour": []},
-    }  # fmt: skip
+        "queues": [],
+        "count": 0,
+        "leased": 0,
+        "delayed": 0,
+        "bytes": 0,
+        "oldest_at": None,
+        "newest_at": None,
+        "never_died": 0,
+        "by": {"source": [], "reason": [], "hour": []},
+    }
 
 
 def test_a_queue_with_another_target_has_a_note(run: Run, broker: Broker) -> None:
@@ -240,10 +256,18 @@ def test_beyond_the_limit_sources_are_counted_together(run_clocked: Run, die: Di
     assert len(table(run_clocked("dead", "report", "dead", "--limit", "7").stdout, "source")) == 7
 
 
-@pytest.mark.parametrize("n, blocks, bar", [
-    (0, "▌█", ""), (1, "▌█", "▌"), (500, "▌█", "██▌"), (1_000, "▌█", "█████"), (1, "#", "#"), (500, "#", "###"),
-    (1_000, "#", "#####"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "n, blocks, bar",
+    [
+        (0, "▌█", ""),
+        (1, "▌█", "▌"),
+        (500, "▌█", "██▌"),
+        (1_000, "▌█", "█████"),
+        (1, "#", "#"),
+        (500, "#", "###"),
+        (1_000, "#", "#####"),
+    ],
+)
 def test_a_bar_is_as_long_as_its_number_and_never_empty_for_something(n: int, blocks: str, bar: str) -> None:
     assert tables.bar(n, 1_000, 5, blocks) == bar
 

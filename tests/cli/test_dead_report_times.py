@@ -53,15 +53,26 @@ def test_hours_without_deaths_have_their_lines(run_clocked: Run, die: Die) -> No
     printed = run_clocked("dead", "report", "dead", "--by", "hour", "--utc").stdout
 
     assert table(printed, "hour (UTC)") == {
-        "2023-11-14 22:00": 1, "2023-11-14 23:00": 0, "2023-11-15 00:00": 0, "2023-11-15 01:00": 0,
+        "2023-11-14 22:00": 1,
+        "2023-11-14 23:00": 0,
+        "2023-11-15 00:00": 0,
+        "2023-11-15 01:00": 0,
         "2023-11-15 02:00": 2,
-    }  # fmt: skip
+    }
 
 
-@pytest.mark.parametrize("apart, unit, lines", [
-    (2 * DAY, "hour", 49), (2 * DAY + HOUR, "6 hours", 9), (11 * DAY, "6 hours", 45), (13 * DAY, "day", 14),
-    (50 * DAY, "week", 8), (400 * DAY, "month", 14), (9 * 365 * DAY, "year", 2),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "apart, unit, lines",
+    [
+        (2 * DAY, "hour", 49),
+        (2 * DAY + HOUR, "6 hours", 9),
+        (11 * DAY, "6 hours", 45),
+        (13 * DAY, "day", 14),
+        (50 * DAY, "week", 8),
+        (400 * DAY, "month", 14),
+        (9 * 365 * DAY, "year", 2),
+    ],
+)
 @pytest.mark.parametrize("words", [("--utc",), ()])
 def test_over_a_longer_time_a_longer_unit_is_used_and_a_note_names_it(
     run_clocked: Run, die: Die, zone: Zone, apart: int, unit: str, lines: int, words: tuple[str, ...]
@@ -111,5 +122,7 @@ def test_an_hour_that_comes_twice_has_two_lines(run_clocked: Run, die: Die, zone
     printed = run_clocked("dead", "report", "dead", "--by", "hour").stdout
 
     assert table(printed, "hour (local time)") == {
-        "2024-10-27 02:00+02:00": 1, "2024-10-27 02:00+01:00": 2, "2024-10-27 03:00+01:00": 3,
-    }  # fmt: skip
+        "2024-10-27 02:00+02:00": 1,
+        "2024-10-27 02:00+01:00": 2,
+        "2024-10-27 03:00+01:00": 3,
+    }

@@ -101,8 +101,12 @@ def test_steps_that_end_messages_are_counted_and_asked_for(
     for answer in (counted, done):
         assert (answer["expired"], answer["trimmed"], answer["deleted"]) == (0, 7, 3)
     assert [(step["action"], step["name"]) for step in done["steps"]] == [
-        ("set", "cap"), ("set", "short"), ("create", "mails"), ("update", "orders"), ("delete", "old"),
-    ]  # fmt: skip
+        ("set", "cap"),
+        ("set", "short"),
+        ("create", "mails"),
+        ("update", "orders"),
+        ("delete", "old"),
+    ]
     assert broker.queues() == ["mails", "orders", "orders/dead"]
 
 

@@ -29,9 +29,13 @@ USING = "rqttl: using the embedded server in {}: no --url is given, and $RQTTL_U
 def test_without_a_url_commands_share_an_embedded_server_that_keeps_its_data(tmp_path: Path) -> None:
     def expected(*arguments: str) -> tuple[str, str]:
         printed = subprocess.run(
-            command(*arguments), env=environment(RQTTL_HOME=str(tmp_path / "home")),
-            capture_output=True, text=True, check=True, timeout=PATIENCE,
-        )  # fmt: skip
+            command(*arguments),
+            env=environment(RQTTL_HOME=str(tmp_path / "home")),
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=PATIENCE,
+        )
         return printed.stdout, printed.stderr
 
     using = USING.format(tmp_path / "home")

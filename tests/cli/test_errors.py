@@ -62,13 +62,17 @@ NO_UNIT = "expected a duration with a unit, got '60': write '60s' or '60ms'"
         (("reaper", "--scan-period", "-2"), "'--scan-period': expected 0 to 315360000000 ms"),
         (("reaper", "--scan-period", "60"), "'--scan-period': " + NO_UNIT),
         (("send", "orders", "x", "--ttl", "60"), "'--ttl': " + NO_UNIT),
-        (("send", "orders", "x", "--expires-at", "1795255200"),
-         "'--expires-at': expected milliseconds since 1970, got '1795255200', which is in seconds: write 1795255200"),
+        (
+            ("send", "orders", "x", "--expires-at", "1795255200"),
+            "'--expires-at': expected milliseconds since 1970, got '1795255200', which is in seconds: write 1795255200",
+        ),
         (("receive", "orders", "--wait", "60"), "'--wait': " + NO_UNIT),
         (("receive", "orders", "--lease", "60"), "'--lease': " + NO_UNIT),
         (("stats", "--watch", "--interval", "60"), "'--interval' / '-n': " + NO_UNIT),
-        *[(("queue", "declare", "orders", flag, "60"), f"'{flag}': {NO_UNIT}")
-          for flag in ("--message-ttl", "--lease", "--expires", "--duplicate-window")],
+        *[
+            (("queue", "declare", "orders", flag, "60"), f"'{flag}': {NO_UNIT}")
+            for flag in ("--message-ttl", "--lease", "--expires", "--duplicate-window")
+        ],
         (("queue", "update", "orders", "--auto-delete-on-idle", "60"), "'--auto-delete-on-idle': " + NO_UNIT),
         (("reaper", "--log-format", "xml"), "'--log-format'"),
         (("queue", "declare", "orders", "--lease", "0"), "lease: expected 1 to"),
@@ -84,7 +88,7 @@ NO_UNIT = "expected a duration with a unit, got '60': write '60s' or '60ms'"
         (("--url", "http://example.org", "queue", "ls"), "url: expected redis://"),
         (("demo", "--limit", "0"), "'--limit'"),
     ],
-)  # fmt: skip
+)
 def test_wrong_input_is_wrong_usage(run: Run, broker: Broker, arguments: tuple[str, ...], expected: str) -> None:
     if "declare" not in arguments:
         broker.declare_queue("orders")
@@ -184,9 +188,14 @@ def test_out_of_memory_says_how_much_redis_may_take_and_what_to_do(
     with server.client() as client, Broker(client) as broker:
         broker.declare_queue("orders").enqueue(b"x")
         client.acl_setuser(
-            "user", enabled=True, nopass=True, categories=["+@all"], keys=["*"], channels=["*"],
+            "user",
+            enabled=True,
+            nopass=True,
+            categories=["+@all"],
+            keys=["*"],
+            channels=["*"],
             commands=[] if asked else ["-info"],
-        )  # fmt: skip
+        )
         client.config_set("maxmemory", "512kb")
 
         line = failed_at(server.url.replace("unix://", "unix://user:any@"), 3, "send", "orders", "x")

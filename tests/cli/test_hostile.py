@@ -129,10 +129,14 @@ def test_the_check_finds_what_it_is_to_find() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "arguments",
-    [("receive", "orders", "--max", "0"), ("receive", "orders", "--max", "0", "--format", "headers"),
-     ("peek", "orders", "--limit", "1000"), ("peek", "orders", "--limit", "1000", "--utc")],
+    [
+        ("receive", "orders", "--max", "0"),
+        ("receive", "orders", "--max", "0", "--format", "headers"),
+        ("peek", "orders", "--limit", "1000"),
+        ("peek", "orders", "--limit", "1000", "--utc"),
+    ],
     ids=" ".join,
-)  # fmt: skip
+)
 def test_on_a_terminal(orders: Queue, redis_url: str, arguments: tuple[str, ...]) -> None:
     printed = on_plain_terminal(*arguments, "--url", redis_url)
 
@@ -191,11 +195,18 @@ def test_errors_name_them_in_one_harmless_line(run: Run, broker: Broker) -> None
     broker.declare_queue("orders")
     for one in TEXTS[:-1]:
         for arguments in (
-            ("send", one, "x"), ("send", "orders", "x", "--header", one.replace("=", "")),
-            ("send", "orders", "x", "--ttl", one), ("peek", one), ("peek", "orders", "--after", one), ("receive", one),
-            ("receive", "orders", "--max", f"{one}x"), ("message", "show", "orders", one),
-            ("dead", "show", "orders", one), (f"{one}x",), ("peek", "orders", f"--x{one}"),
-        ):  # fmt: skip
+            ("send", one, "x"),
+            ("send", "orders", "x", "--header", one.replace("=", "")),
+            ("send", "orders", "x", "--ttl", one),
+            ("peek", one),
+            ("peek", "orders", "--after", one),
+            ("receive", one),
+            ("receive", "orders", "--max", f"{one}x"),
+            ("message", "show", "orders", one),
+            ("dead", "show", "orders", one),
+            (f"{one}x",),
+            ("peek", "orders", f"--x{one}"),
+        ):
             last = arguments[-1]
             looks_like_an_option = last.startswith("-") and not last.startswith("--x")
             result = run(*arguments[:-1], *["--"] * looks_like_an_option, last)
@@ -220,10 +231,18 @@ def test_ids_and_headers_that_are_no_text_are_printed_all_the_same(run: Run, bro
 
 @pytest.mark.parametrize(
     "arguments",
-    [("{}",), ("receive", "orders", "{}"), ("peek", "{}"), ("send", "{}", "x"), ("receive", "orders", "--max", "{}"),
-     ("queue", "show", "{}"), ("message", "show", "orders", "{}"), ("--namespace", "{}", "queue", "ls")],
+    [
+        ("{}",),
+        ("receive", "orders", "{}"),
+        ("peek", "{}"),
+        ("send", "{}", "x"),
+        ("receive", "orders", "--max", "{}"),
+        ("queue", "show", "{}"),
+        ("message", "show", "orders", "{}"),
+        ("--namespace", "{}", "queue", "ls"),
+    ],
     ids=" ".join,
-)  # fmt: skip
+)
 @pytest.mark.parametrize("debug", [(), ("--debug",)])
 def test_a_url_in_the_wrong_place_does_not_tell_its_secret(
     run: Run, broker: Broker, arguments: tuple[str, ...], debug: tuple[str, ...]

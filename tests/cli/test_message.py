@@ -27,8 +27,10 @@ def dead(clocked: Clocked) -> Queue:
     orders = clocked.declare_queue("orders", dead_letter="late")
     orders.enqueue(
         b"first line\r\nsecond\tline \x1b[31m\n\n[/x] end\n",
-        id="order-17", headers={"region": "eu", "trace": b"\xff", "n\n": 1.5, "none": None}, content_type="text/plain",
-    )  # fmt: skip
+        id="order-17",
+        headers={"region": "eu", "trace": b"\xff", "n\n": 1.5, "none": None},
+        content_type="text/plain",
+    )
     delivery = orders.receive()
     assert delivery is not None
     clocked.advance(5_000)

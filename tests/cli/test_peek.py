@@ -19,10 +19,14 @@ def mixed(clocked: Clocked) -> Queue:
     """A leased message, a delayed one, one that came back, an expired one that nobody has swept, a dead letter."""
     other = clocked.declare_queue("other", dead_letter="orders")
     orders = clocked.declare_queue("orders")
-    orders.enqueue_many([
-        b"leased", Message({"a": ["é", 1]}, id="delayed", ttl="1h"), Message(b"back\n[/x]", headers={"h": b"\xff"}),
-        Message(b"gone", ttl="10s"),
-    ])  # fmt: skip
+    orders.enqueue_many(
+        [
+            b"leased",
+            Message({"a": ["é", 1]}, id="delayed", ttl="1h"),
+            Message(b"back\n[/x]", headers={"h": b"\xff"}),
+            Message(b"gone", ttl="10s"),
+        ]
+    )
     for delivery in orders.receive_many(3, lease="20m"):
         if delivery.id == "delayed":
             delivery.nack("10m")

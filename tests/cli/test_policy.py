@@ -36,10 +36,14 @@ def queues(clocked: Clocked) -> Clocked:
         (["operator-policy", "ls"], "operator-policy-ls.txt"),
         (["policy", "show", "base"], "policy-show.txt"),
         (["policy", "show", "base", "--json"], "policy-show.json"),
-        (["policy", "set", "short", "orders.#", "--message-ttl", "5m", "--max-length", "3", "--dry-run"],
-         "policy-set-dry-run.txt"),
-        (["policy", "set", "short", "orders.#", "--message-ttl", "5m", "--max-length", "3", "--dry-run", "--json"],
-         "policy-set-dry-run.json"),
+        (
+            ["policy", "set", "short", "orders.#", "--message-ttl", "5m", "--max-length", "3", "--dry-run"],
+            "policy-set-dry-run.txt",
+        ),
+        (
+            ["policy", "set", "short", "orders.#", "--message-ttl", "5m", "--max-length", "3", "--dry-run", "--json"],
+            "policy-set-dry-run.json",
+        ),
         (["policy", "set", "more", "orders.#", "--lease", "1m", "--none", "message-ttl"], "policy-set.txt"),
         (["policy", "delete", "base", "--dry-run"], "policy-delete-dry-run.txt"),
         (["explain", "orders.eu", "--ttl", "5s"], "explain.txt"),
@@ -47,7 +51,7 @@ def queues(clocked: Clocked) -> Clocked:
         (["explain", "orders.new", "--name-only", "--all"], "explain-name-only.txt"),
     ],
     ids=lambda part: part if isinstance(part, str) else "",
-)  # fmt: skip
+)
 def test_an_answer_is_always_the_same(run_clocked: Run, words: list[str], file: str) -> None:
     result = run_clocked(*words)
 
@@ -130,19 +134,35 @@ def test_a_missing_policy_is_named_with_a_similar_one(run: Run, broker: Broker) 
 
 
 BAD = [
-    ["p"], ["p", "#"], ["", "#", "--lease", "1m"], ["a b", "#", "--lease", "1m"], ["p", "", "--lease", "1m"],
-    ["p", "a*", "--lease", "1m"], ["p", "#.a", "--lease", "1m"], ["p", "(", "--regex", "--lease", "1m"],
-    ["p", "#", "--lease", "60"], ["p", "#", "--lease", "0"], ["p", "#", "--max-length", "-1"],
-    ["p", "#", "--max-length", "x"], ["p", "#", "--overflow", "drop"], ["p", "#", "--dead-letter", "a b"],
-    ["p", "#", "--min-ttl", "5m", "--max-ttl", "1m"], ["p", "#", "--none", "frobnicate"],
-    ["p", "#", "--definition", "{"], ["p", "#", "--definition", "[]"], ["p", "#", "--definition", "{}"],
-    ["p", "#", "--definition", '{"odd": 1}'], ["p", "#", "--definition", '{"lease": 5}'],
+    ["p"],
+    ["p", "#"],
+    ["", "#", "--lease", "1m"],
+    ["a b", "#", "--lease", "1m"],
+    ["p", "", "--lease", "1m"],
+    ["p", "a*", "--lease", "1m"],
+    ["p", "#.a", "--lease", "1m"],
+    ["p", "(", "--regex", "--lease", "1m"],
+    ["p", "#", "--lease", "60"],
+    ["p", "#", "--lease", "0"],
+    ["p", "#", "--max-length", "-1"],
+    ["p", "#", "--max-length", "x"],
+    ["p", "#", "--overflow", "drop"],
+    ["p", "#", "--dead-letter", "a b"],
+    ["p", "#", "--min-ttl", "5m", "--max-ttl", "1m"],
+    ["p", "#", "--none", "frobnicate"],
+    ["p", "#", "--definition", "{"],
+    ["p", "#", "--definition", "[]"],
+    ["p", "#", "--definition", "{}"],
+    ["p", "#", "--definition", '{"odd": 1}'],
+    ["p", "#", "--definition", '{"lease": 5}'],
     ["p", "#", "--definition", '{"lease": "1m", "lease": "2m"}'],
     ["p", "#", "--definition", '{"lease": "1m"}', "--lease", "2m"],
     ["p", "#", "--definition", '{"lease": "1m", "le-ase": "2m"}'],
-    ["p", "#", "--lease", "1m", "--priority", "x"], ["p", "#", "--lease", "1m", "--priority", "9999999"],
-    ["p", "#", "--lease", "1m", "--apply-to", "topics"], ["p", "#", "--definition", '{"max-length": 1e400}'],
-]  # fmt: skip
+    ["p", "#", "--lease", "1m", "--priority", "x"],
+    ["p", "#", "--lease", "1m", "--priority", "9999999"],
+    ["p", "#", "--lease", "1m", "--apply-to", "topics"],
+    ["p", "#", "--definition", '{"max-length": 1e400}'],
+]
 
 
 @pytest.mark.parametrize("group", ["policy", "operator-policy"])

@@ -157,7 +157,7 @@ def test_server_prints_the_url_of_a_redis_that_runs_until_it_ends(tmp_path: Path
         ("", (), None, ""),
         ("redis://host", (), None, OTHER),
     ],
-)  # fmt: skip
+)
 def test_server_runs_what_commands_would_use(
     url: str, given: tuple[str, ...], folder: str | None, note: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

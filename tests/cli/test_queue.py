@@ -88,9 +88,21 @@ def test_every_option_can_be_updated_and_unset(run: Run, broker: Broker) -> None
 
 
 UPDATE = (
-    "queue", "update", "orders", "--message-ttl", "5m", "--max-deliveries", "3", "--no-never-expire",
-    "--dead-letter-expired", "", "--unset", "max_length", "--unset", "min-ttl",
-)  # fmt: skip
+    "queue",
+    "update",
+    "orders",
+    "--message-ttl",
+    "5m",
+    "--max-deliveries",
+    "3",
+    "--no-never-expire",
+    "--dead-letter-expired",
+    "",
+    "--unset",
+    "max_length",
+    "--unset",
+    "min-ttl",
+)
 
 
 def prepared(clocked: Clocked) -> None:
@@ -113,8 +125,12 @@ def test_update_says_what_has_changed_and_what_was_so_before(run_clocked: Run, c
     assert (result.exit_code, result.stderr) == (0, "")
     golden.check("queue-update.txt", result.stdout)
     assert clocked.queue("orders").options().non_default == {
-        "message_ttl": 300_000, "max_deliveries": 3, "lease": 60_000, "dead_letter": "dead", "dead_letter_expired": "",
-    }  # fmt: skip
+        "message_ttl": 300_000,
+        "max_deliveries": 3,
+        "lease": 60_000,
+        "dead_letter": "dead",
+        "dead_letter_expired": "",
+    }
 
 
 def test_update_can_answer_in_json(run_clocked: Run, clocked: Clocked) -> None:
@@ -207,14 +223,18 @@ def test_an_update_that_lets_no_message_die_asks_nothing(run_clocked: Run, clock
     [
         ([], "nothing to change: give an option, or --unset OPTION"),
         (["--lease", "1m", "--unset", "lease"], "--lease is given a value and unset"),
-        (["--unset", "mesage-ttl"],
-         "invalid value for '--unset': no queue option is called 'mesage-ttl'; did you mean --unset message-ttl?"),
+        (
+            ["--unset", "mesage-ttl"],
+            "invalid value for '--unset': no queue option is called 'mesage-ttl'; did you mean --unset message-ttl?",
+        ),
         (["--unset", "xyz"], "invalid value for '--unset': no queue option is called 'xyz'"),
-        (["--overflow", "xyz"],
-         "invalid value for '--overflow': 'xyz' is not one of 'drop-head', 'reject-publish', 'reject-publish-dlx'"),
+        (
+            ["--overflow", "xyz"],
+            "invalid value for '--overflow': 'xyz' is not one of 'drop-head', 'reject-publish', 'reject-publish-dlx'",
+        ),
         (["--max-length", "many"], "invalid value for '--max-length': 'many' is not a valid integer"),
     ],
-)  # fmt: skip
+)
 def test_a_wrong_update_is_one_line(run: Run, broker: Broker, words: list[str], line: str) -> None:
     broker.declare_queue("orders", lease="2m")
 
@@ -252,10 +272,19 @@ def test_names_of_options_are_completed() -> None:
 
 
 MISSING = [
-    ("update", "nope", "--lease", "1m"), ("update", "nope", "--lease", "1m", "--dry-run"), ("show", "nope"),
-    ("ls", "nope"), ("ls", "o*", "nope"), ("touch", "nope"), ("purge", "nope"), ("purge", "nope", "--yes"),
-    ("purge", "nope", "--dry-run"), ("delete", "nope"), ("delete", "nope", "--yes"), ("delete", "nope", "--dry-run"),
-]  # fmt: skip
+    ("update", "nope", "--lease", "1m"),
+    ("update", "nope", "--lease", "1m", "--dry-run"),
+    ("show", "nope"),
+    ("ls", "nope"),
+    ("ls", "o*", "nope"),
+    ("touch", "nope"),
+    ("purge", "nope"),
+    ("purge", "nope", "--yes"),
+    ("purge", "nope", "--dry-run"),
+    ("delete", "nope"),
+    ("delete", "nope", "--yes"),
+    ("delete", "nope", "--dry-run"),
+]
 
 
 @pytest.mark.parametrize("words", MISSING, ids=" ".join)
@@ -265,9 +294,7 @@ def test_a_missing_queue_is_refused_in_one_line(run: Run, broker: Broker, words:
     result = run("queue", *words)
 
     assert (result.exit_code, result.stdout) == (3, "")
-    assert result.stderr == (
-        "rqttl: queue 'nope' does not exist: `rqttl queue declare nope` creates it [not_found]\n"
-    )  # fmt: skip
+    assert result.stderr == ("rqttl: queue 'nope' does not exist: `rqttl queue declare nope` creates it [not_found]\n")
     assert broker.queues() == ["orders"]
 
 

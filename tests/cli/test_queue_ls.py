@@ -197,8 +197,14 @@ def test_ls_says_that_due_work_waits_and_changes_nothing(
     assert run_clocked("queue", "ls").stderr == ""
 
 
-LOOKS = (("queue", "ls"), ("queue", "show", "orders", "--sources"), ("stats",), ("stats", "--watch", "--count", "1"),
-         ("doctor",), ("doctor", "orders"))  # fmt: skip
+LOOKS = (
+    ("queue", "ls"),
+    ("queue", "show", "orders", "--sources"),
+    ("stats",),
+    ("stats", "--watch", "--count", "1"),
+    ("doctor",),
+    ("doctor", "orders"),
+)
 
 
 @pytest.mark.parametrize("words", LOOKS, ids=" ".join)

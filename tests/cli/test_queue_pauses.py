@@ -12,8 +12,10 @@ def test_a_pause_is_declared_changed_and_printed_as_people_write_it(run: Run, br
     words = ("--redelivery-delay", "10s", "--redelivery-multiplier", "2", "--redelivery-jitter", "0.25")
     assert run("queue", "declare", "orders", *words).exit_code == 0
     assert dict(broker.queue("orders").options().non_default) == {
-        "redelivery_delay": 10_000, "redelivery_multiplier": 2, "redelivery_jitter": 0.25,
-    }  # fmt: skip
+        "redelivery_delay": 10_000,
+        "redelivery_multiplier": 2,
+        "redelivery_jitter": 0.25,
+    }
 
     changed = run("queue", "update", "orders", "--redelivery-multiplier", "1.5").stdout.splitlines()
     printed = run("queue", "show", "orders").stdout

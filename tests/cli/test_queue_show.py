@@ -110,7 +110,7 @@ def test_dead_letters_that_went_in_a_circle_are_counted(run: Run, broker: Broker
 
     assert [line.split() for line in printed.splitlines() if line.startswith("cycle")] == [
         ["cycle", "-", "1", "(dropped)"]
-    ]  # fmt: skip
+    ]
 
 
 def test_options_name_their_sources_where_policies_match(run: Run, broker: Broker) -> None:
@@ -120,9 +120,11 @@ def test_options_name_their_sources_where_policies_match(run: Run, broker: Broke
 
     lines = run("queue", "show", "orders").stdout.splitlines()[-4:]
     assert {" ".join(line.split()) for line in lines} == {
-        "--lease 1h (declared)", "--message-ttl 5m (policy short)", "--max-length 50 (declared)",
+        "--lease 1h (declared)",
+        "--message-ttl 5m (policy short)",
+        "--max-length 50 (declared)",
         "--max-deliveries 7 (operator policy cap)",
-    }  # fmt: skip
+    }
     answer = json.loads(run("queue", "show", "orders", "--json").stdout)["option_sources"]
     sources = {entry["option"]: entry["source"] for entry in answer}
     assert (sources["message_ttl_ms"], sources["overflow"]) == ("policy short", "default")

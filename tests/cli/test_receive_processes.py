@@ -132,9 +132,15 @@ def test_an_output_that_cannot_be_written_leaves_the_message_in_the_queue(orders
     ],
 )
 def test_a_signal_ends_the_wait(
-    orders: Queue, redis_url: str, client: redis.Redis, mode: tuple[str, ...], flags: tuple[str, ...],
-    number: signal.Signals, code: int, line: bytes,
-) -> None:  # fmt: skip
+    orders: Queue,
+    redis_url: str,
+    client: redis.Redis,
+    mode: tuple[str, ...],
+    flags: tuple[str, ...],
+    number: signal.Signals,
+    code: int,
+    line: bytes,
+) -> None:
     with receiving(redis_url, *flags, *mode) as process:
         assert waiting(client)
         process.send_signal(number)

@@ -27,15 +27,21 @@ def test_a_server_that_hangs_up_may_want_tls() -> None:
     "words, line",
     [
         ("LOADING Redis is loading the dataset in memory", "Redis is loading its data: try again in a moment"),
-        ("MISCONF Redis is configured to save RDB snapshots, but it is currently unable to persist on disk",
-         "Redis cannot save its data, so it takes no writes: look at its log and its disk"),
-        ("Error running script (call to f_0123): @user_script:164: @user_script: 164: -BUSY wait",
-         "Redis refused: BUSY wait"),
+        (
+            "MISCONF Redis is configured to save RDB snapshots, but it is currently unable to persist on disk",
+            "Redis cannot save its data, so it takes no writes: look at its log and its disk",
+        ),
+        (
+            "Error running script (call to f_0123): @user_script:164: @user_script: 164: -BUSY wait",
+            "Redis refused: BUSY wait",
+        ),
         (f"BUSY wait script: {'a1' * 20}, on @user_script:164.", "Redis refused: BUSY wait"),
-        ("[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed",
-         "the certificate of Redis is not trusted: name its authority's in the URL, with ?ssl_ca_certs=FILE"),
+        (
+            "[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed",
+            "the certificate of Redis is not trusted: name its authority's in the URL, with ?ssl_ca_certs=FILE",
+        ),
     ],
-)  # fmt: skip
+)
 def test_an_error_of_a_script_is_explained_without_its_text(words: str, line: str) -> None:
     explained = redis_errors.explain(redis.ResponseError(words))
 

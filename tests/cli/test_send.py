@@ -135,8 +135,21 @@ def test_options_that_exclude_each_other_are_wrong_usage(
 
 
 def test_messages_carry_what_the_flags_say(run: Run, orders: Queue) -> None:
-    run("send", "orders", "x", "--ttl", "1h", "--header", "region=eu", "--header", "a=b=c", "--id", "one",
-        "--content-type", "text/plain")  # fmt: skip
+    run(
+        "send",
+        "orders",
+        "x",
+        "--ttl",
+        "1h",
+        "--header",
+        "region=eu",
+        "--header",
+        "a=b=c",
+        "--id",
+        "one",
+        "--content-type",
+        "text/plain",
+    )
     run("send", "orders", "--expires-at", "2999-11-21 10:00Z", "--header", "n=", stdin=b"y\nz\n")
 
     x, y, z = orders.peek()
@@ -293,9 +306,14 @@ class Losing(Broker):
     ],
 )
 def test_every_end_has_the_counts_of_stored_and_unknown_messages(
-    orders: Queue, broker: Broker, monkeypatch: pytest.MonkeyPatch,
-    failure: Callable[[], Exception], code: int, expected: str, unknown: int,
-) -> None:  # fmt: skip
+    orders: Queue,
+    broker: Broker,
+    monkeypatch: pytest.MonkeyPatch,
+    failure: Callable[[], Exception],
+    code: int,
+    expected: str,
+    unknown: int,
+) -> None:
     monkeypatch.setattr(Losing, "failure", staticmethod(failure), raising=False)
     monkeypatch.setattr("rqttl.cli.common.settings.Settings.connect", lambda _: Losing(driver_of(broker).store.client))
     lines = b"".join(b"%d\n" % i for i in range(1000))

@@ -94,8 +94,11 @@ def test_the_deadline_of_a_line_goes_before_that_of_the_flags(
 def test_headers_and_content_type_of_a_line_go_before_those_of_the_flags(run: Run, orders: Queue) -> None:
     flags = ("--header", "a=flag", "--header", "b=flag", "--content-type", "text/plain")
 
-    lines = [{"body": "1"}, {"body": "2", "headers": {"b": "line", "c": 1}, "content_type": "text/csv"},
-             {"body": "3", "content_type": "application/octet-stream", "headers": None}]  # fmt: skip
+    lines = [
+        {"body": "1"},
+        {"body": "2", "headers": {"b": "line", "c": 1}, "content_type": "text/csv"},
+        {"body": "3", "content_type": "application/octet-stream", "headers": None},
+    ]
     run("send", "orders", "--format", "json", *flags, stdin=b"\n".join(json.dumps(line).encode() for line in lines))
 
     first, second, third = orders.peek()
@@ -106,9 +109,12 @@ def test_headers_and_content_type_of_a_line_go_before_those_of_the_flags(run: Ru
 
 def test_blank_lines_a_mark_of_byte_order_and_windows_line_ends_are_read_over(run: Run, orders: Queue) -> None:
     result = run(
-        "send", "orders", "--format", "json",
+        "send",
+        "orders",
+        "--format",
+        "json",
         stdin=b'\xef\xbb\xbf{"body": "a"}\r\n\r\n  \n {"body": "b"} \r\n\n{"body": "c"}',
-    )  # fmt: skip
+    )
 
     assert (result.exit_code, result.stdout) == (0, "stored 3 messages in orders\n")
     assert [one.body for one in orders.peek()] == [b"a", b"b", b"c"]
@@ -116,8 +122,11 @@ def test_blank_lines_a_mark_of_byte_order_and_windows_line_ends_are_read_over(ru
 
 WRONG = [
     (b'{"body":"a","ttl":"soon"}', "ttl: expected a number with a unit such as '30s'", "invalid_duration"),
-    (b'{"body":"a","ttl":60}', "ttl: expected a duration with a unit, got 60: write '60s' or '60ms'",
-     "invalid_duration"),
+    (
+        b'{"body":"a","ttl":60}',
+        "ttl: expected a duration with a unit, got 60: write '60s' or '60ms'",
+        "invalid_duration",
+    ),
     (b'{"body":"a","ttl":1.5}', "got 1.5: write '1.5s' or '1.5ms'", "invalid_duration"),
     (b'{"body":"a","ttl":true}', "ttl: expected a timedelta or text with a unit", "invalid_duration"),
     (b'{"body":"a","ttl":-1}', "ttl: expected 0 to", "invalid_duration"),
@@ -142,7 +151,7 @@ WRONG = [
     (b'{"body_base64":7}', "body_base64: expected text in base64", "invalid_input"),
     ('{"body_base64":"é"}'.encode(), "body_base64: expected text in base64", "invalid_input"),
     (b'{"ttl":"1s"}', "body: missing; give body or body_base64", "invalid_input"),
-    (b"[1]", "expected an object such as {\"body\": \"hello\"}, got a list", "invalid_input"),
+    (b"[1]", 'expected an object such as {"body": "hello"}, got a list', "invalid_input"),
     (b"null", "got null", "invalid_input"),
     (b"true", "got true or false", "invalid_input"),
     (b"orders", "not JSON: Expecting value at character 1", "invalid_input"),
@@ -152,7 +161,7 @@ WRONG = [
     (b'{"body":' + b"[" * 100_000, "not JSON that can be read", "invalid_input"),
     (b'{"body":' + b"9" * 5_000 + b"}", "not JSON that can be read", "invalid_input"),
     (b"\x00", "not JSON", "invalid_input"),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("line, expected, code", WRONG)

@@ -59,8 +59,9 @@ def test_stats_tell_what_queues_hold_and_what_has_happened(clocked: Clocked, run
     result = run_clocked("stats")
 
     assert (result.exit_code, result.stderr) == (
-        0, "rqttl: no reaper runs: oldest due work waits 1m 5s (`rqttl reaper` does it)\n"
-    )  # fmt: skip
+        0,
+        "rqttl: no reaper runs: oldest due work waits 1m 5s (`rqttl reaper` does it)\n",
+    )
     golden.check("stats.txt", result.stdout)
 
 
@@ -228,8 +229,11 @@ def test_a_watch_as_json_is_one_line_for_each_look(clocked: Clocked, run_clocked
     assert [line["elapsed_ms"] for line in lines] == [None, 2_000, 2_000, 1_000]
     rates = [{one["queue"]: one["rates"] and one["rates"]["in"] for one in line["queues"]} for line in lines]
     assert rates == [
-        {"orders": None}, {"orders": 2.5}, {"mails": None, "orders": None}, {"mails": 0, "orders": 0},
-    ]  # fmt: skip
+        {"orders": None},
+        {"orders": 2.5},
+        {"mails": None, "orders": None},
+        {"mails": 0, "orders": 0},
+    ]
     assert lines[3]["totals"]["rates"] == {"in": 0, "out": 1, "acked": 1, "expired": 0, "dead": 0, "refused": 0}
     golden.check("stats-watch.json", result.stdout)
 

@@ -22,19 +22,41 @@ pytestmark = pytest.mark.once
 
 @pytest.mark.parametrize(
     "n,short",
-    [(0, "0"), (12_345, "12,345"), (99_999, "99,999"), (99_999.6, "100k"), (999_499, "999k"), (999_500, "1.0M"),
-     (9_949_999, "9.9M"), (99_949_999, "99.9M"), (99_950_000, "100M"), (123_456_789, "123M"), (5e9, "5.0G"),
-     (7e15, "7,000T")],
-)  # fmt: skip
+    [
+        (0, "0"),
+        (12_345, "12,345"),
+        (99_999, "99,999"),
+        (99_999.6, "100k"),
+        (999_499, "999k"),
+        (999_500, "1.0M"),
+        (9_949_999, "9.9M"),
+        (99_949_999, "99.9M"),
+        (99_950_000, "100M"),
+        (123_456_789, "123M"),
+        (5e9, "5.0G"),
+        (7e15, "7,000T"),
+    ],
+)
 def test_large_numbers_are_short(n: float, short: str) -> None:
     assert compact(n) == short
 
 
 @pytest.mark.parametrize(
     "n,short",
-    [(None, "-"), (0.0, "0"), (0.001, "<0.1"), (0.05, "0.1"), (1.25, "1.2"), (9.94, "9.9"), (9.96, "10"),
-     (1_234.4, "1,234"), (9_999.4, "9,999"), (9_999.6, "10.0k"), (250_000.0, "250k")],
-)  # fmt: skip
+    [
+        (None, "-"),
+        (0.0, "0"),
+        (0.001, "<0.1"),
+        (0.05, "0.1"),
+        (1.25, "1.2"),
+        (9.94, "9.9"),
+        (9.96, "10"),
+        (1_234.4, "1,234"),
+        (9_999.4, "9,999"),
+        (9_999.6, "10.0k"),
+        (250_000.0, "250k"),
+    ],
+)
 def test_rates_are_short(n: float | None, short: str) -> None:
     assert rate(n) == short
 
@@ -104,12 +126,16 @@ def busy(n: int, looks: int = 12) -> Trend:
     def look(i: int) -> dict[str, QueueStats]:
         return {
             f"orders.{q:02}.region-{'abc'[q % 3]}": stats(
-                (q * 977 + i * q * 31) % 5_000, leased=q % 7,
-                enqueued=i * q * 40, delivered=i * q * 39, acked=i * q * 39,
-                deaths={"expired": i * (q % 3), "rejected": i * (q % 2)}, oldest_ready_age=timedelta(seconds=q * 9),
+                (q * 977 + i * q * 31) % 5_000,
+                leased=q % 7,
+                enqueued=i * q * 40,
+                delivered=i * q * 39,
+                acked=i * q * 39,
+                deaths={"expired": i * (q % 3), "rejected": i * (q % 2)},
+                oldest_ready_age=timedelta(seconds=q * 9),
             )
             for q in range(n)
-        }  # fmt: skip
+        }
 
     return trend_of(*map(look, range(looks)))
 
@@ -187,13 +213,16 @@ def test_a_narrow_title_keeps_what_matters_most() -> None:
 def test_rows_are_sorted_by_what_is_watched() -> None:
     before = {name: stats(enqueued=9) for name in ("a", "b", "c", "d")}
     after = {
-        "a": stats(5, enqueued=9), "b": stats(2, leased=4, enqueued=29),
+        "a": stats(5, enqueued=9),
+        "b": stats(2, leased=4, enqueued=29),
         "c": stats(5, enqueued=9, overdue=7, oldest_ready_age=timedelta(0)),
         "d": stats(0, enqueued=9, deaths={"maxlen": 1}),
-    }  # fmt: skip
+    }
     trend = trend_of(before, after)
 
-    found = {sort: "".join(row.name for row in sort_rows(trend.rows(), sort)) for sort in
-             ("name", "depth", "age", "rate", "dead", "overdue")}  # fmt: skip
+    found = {
+        sort: "".join(row.name for row in sort_rows(trend.rows(), sort))
+        for sort in ("name", "depth", "age", "rate", "dead", "overdue")
+    }
 
     assert found == {"name": "abcd", "depth": "bacd", "age": "cabd", "rate": "bacd", "dead": "dabc", "overdue": "cabd"}

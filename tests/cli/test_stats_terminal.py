@@ -147,7 +147,9 @@ def test_a_watch_on_a_dumb_terminal_prints_tables(broker: Broker, redis_url: str
 
     assert "\x1b" not in printed
     assert [line.split()[0] for line in printed.splitlines() if line.startswith(("queue", "orders"))] == [
-        "queue", "orders"] * 2  # fmt: skip
+        "queue",
+        "orders",
+    ] * 2
 
 
 def test_a_terminal_without_bars_gets_others(broker: Broker, redis_url: str) -> None:

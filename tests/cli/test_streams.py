@@ -41,9 +41,13 @@ def start(line: str, *arguments: str, **changed: str) -> subprocess.Popen[str]:
     """Run a command with the redirections of a shell."""
     words = " ".join(map(shlex.quote, command(*arguments)))
     return subprocess.Popen(
-        ["sh", "-c", f"exec {words} {line}"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        text=True, env=environment(**changed),
-    )  # fmt: skip
+        ["sh", "-c", f"exec {words} {line}"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(**changed),
+    )
 
 
 def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:

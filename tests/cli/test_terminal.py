@@ -79,8 +79,10 @@ def test_characters_that_the_encoding_lacks_are_escaped(broker: Broker, redis_ur
     broker.declare_queue("orders").enqueue("grün 漢".encode())
     latin = environment(RQTTL_URL=redis_url, PYTHONIOENCODING="latin-1")
 
-    done = [subprocess.run(command(*words), env=latin, capture_output=True, check=True)
-            for words in (("peek", "orders"), ("queue", "ls"))]  # fmt: skip
+    done = [
+        subprocess.run(command(*words), env=latin, capture_output=True, check=True)
+        for words in (("peek", "orders"), ("queue", "ls"))
+    ]
 
     assert b"  gr\xfcn \\u6f22\n" in done[0].stdout
     assert b"\n------" in done[1].stdout

@@ -64,18 +64,36 @@ def test_long_texts_are_cut_with_their_size() -> None:
 
 @pytest.mark.parametrize(
     "n, size",
-    [(0, "0 B"), (999, "999 B"), (1000, "1.0 kB"), (1234, "1.2 kB"), (99_940, "99.9 kB"), (99_950, "100 kB"),
-     (999_499, "999 kB"), (999_500, "1.0 MB"), (5 * 10**12, "5.0 TB"), (5 * 10**16, "50000 TB")],
-)  # fmt: skip
+    [
+        (0, "0 B"),
+        (999, "999 B"),
+        (1000, "1.0 kB"),
+        (1234, "1.2 kB"),
+        (99_940, "99.9 kB"),
+        (99_950, "100 kB"),
+        (999_499, "999 kB"),
+        (999_500, "1.0 MB"),
+        (5 * 10**12, "5.0 TB"),
+        (5 * 10**16, "50000 TB"),
+    ],
+)
 def test_sizes_are_short(n: int, size: str) -> None:
     assert as_size(n) == size
 
 
 @pytest.mark.parametrize(
     "seconds, age",
-    [(0, "0.0s"), (1.26, "1.3s"), (12.9, "12s"), (60, "1m"), (184, "3m 4s"), (3600, "1h"), (3605, "1h"),
-     (86_400 * 400 + 3600 * 5 + 60, "400d 5h")],
-)  # fmt: skip
+    [
+        (0, "0.0s"),
+        (1.26, "1.3s"),
+        (12.9, "12s"),
+        (60, "1m"),
+        (184, "3m 4s"),
+        (3600, "1h"),
+        (3605, "1h"),
+        (86_400 * 400 + 3600 * 5 + 60, "400d 5h"),
+    ],
+)
 def test_ages_have_two_units_at_most(seconds: float, age: str) -> None:
     assert text.format_age(timedelta(seconds=seconds)) == age
 
@@ -130,10 +148,13 @@ def test_a_text_is_cut_to_the_cells_that_it_takes(line: str, cells: int, cut: st
     [
         ("no url: a@b", "no url: a@b"),
         ("redis://user:pa@ss'word@host:1/0 is away", "redis://***@host:1/0 is away"),
-        ("(rediss://:x@h) and unix:///tmp/s?username=u&password=x&db=1", "(rediss://***@h) and unix:///tmp/s?username=***&password=***&db=1"),
+        (
+            "(rediss://:x@h) and unix:///tmp/s?username=u&password=x&db=1",
+            "(rediss://***@h) and unix:///tmp/s?username=***&password=***&db=1",
+        ),
         ("unix://:x@/tmp/s", "unix://***@/tmp/s"),
     ],
-)  # fmt: skip
+)
 def test_secrets_of_urls_are_left_out(line: str, public: str) -> None:
     assert text.without_secrets(line) == public
 
@@ -153,8 +174,12 @@ def test_json_is_strict_and_has_a_text_for_each_value_that_json_lacks() -> None:
     document = json.loads(json_text.dump(value), parse_constant=refuse)
 
     assert document == {
-        "nan": "NaN", "more": ["Infinity", {"\\xff": "-Infinity"}], "1": [2], "null": True, "NaN": 0,
-    }  # fmt: skip
+        "nan": "NaN",
+        "more": ["Infinity", {"\\xff": "-Infinity"}],
+        "1": [2],
+        "null": True,
+        "NaN": 0,
+    }
 
 
 def test_people_read_letters_and_programs_ascii() -> None:

@@ -83,8 +83,10 @@ def test_a_body_and_a_folder_keep_their_bytes(run: Run, broker: Broker, tmp_path
 def test_a_url_in_the_environment_that_is_no_text_is_refused_in_one_line(url: bytes) -> None:
     result = subprocess.run(
         [sys.executable, "-m", "rqttl.cli", "peek", "orders"],
-        env={**os.environb, b"RQTTL_URL": url}, capture_output=True, check=False,
-    )  # fmt: skip
+        env={**os.environb, b"RQTTL_URL": url},
+        capture_output=True,
+        check=False,
+    )
 
     assert (result.returncode, result.stdout) == (2, b"")
     assert result.stderr.startswith(b"rqttl: url: ")

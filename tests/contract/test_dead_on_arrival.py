@@ -12,9 +12,13 @@ from tests.contract.clocked import START, Clocked, at
 from tests.contract.looks import bodies, dead, one
 
 BATCH: list[Any] = [
-    Message(b"late", expires_at=START - 1, id="late"), Message(b"zero", ttl=0), b"stays",
-    Message(b"now", expires_at=START), Message(b"named", id="named"), Message(b"in time", ttl="1ms", id="in time"),
-]  # fmt: skip
+    Message(b"late", expires_at=START - 1, id="late"),
+    Message(b"zero", ttl=0),
+    b"stays",
+    Message(b"now", expires_at=START),
+    Message(b"named", id="named"),
+    Message(b"in time", ttl="1ms", id="in time"),
+]
 
 
 def test_each_receipt_of_a_batch_says_whether_its_message_was_dead_on_arrival(clocked: Clocked) -> None:

@@ -49,14 +49,23 @@ def test_a_queue_that_nobody_uses_is_gone_from_that_millisecond_on(clocked: Cloc
     assert client.keys("*{q}*") == [b"rqttl:{q}:tombstone"]
 
 
-@pytest.mark.parametrize("use", [
-    lambda clocked, queue: queue.enqueue(b"x"), lambda clocked, queue: queue.enqueue(b"x", ttl=0),
-    lambda clocked, queue: queue.enqueue_many([b"x"] * 600), lambda clocked, queue: queue.receive(),
-    lambda clocked, queue: queue.receive(wait="1h"), lambda clocked, queue: queue.stats(),
-    lambda clocked, queue: queue.peek(), lambda clocked, queue: queue.touch(), lambda clocked, queue: queue.purge(),
-    lambda clocked, queue: queue.sweep() and queue.stats(), lambda clocked, queue: queue.delete(),
-    lambda clocked, queue: queue.update(max_length=5),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda clocked, queue: queue.enqueue(b"x"),
+        lambda clocked, queue: queue.enqueue(b"x", ttl=0),
+        lambda clocked, queue: queue.enqueue_many([b"x"] * 600),
+        lambda clocked, queue: queue.receive(),
+        lambda clocked, queue: queue.receive(wait="1h"),
+        lambda clocked, queue: queue.stats(),
+        lambda clocked, queue: queue.peek(),
+        lambda clocked, queue: queue.touch(),
+        lambda clocked, queue: queue.purge(),
+        lambda clocked, queue: queue.sweep() and queue.stats(),
+        lambda clocked, queue: queue.delete(),
+        lambda clocked, queue: queue.update(max_length=5),
+    ],
+)
 @pytest.mark.parametrize("option", ["expires", "auto_delete_on_idle"])
 def test_without_a_reaper_the_first_call_after_that_finds_no_queue(
     clocked: Clocked, client: redis.Redis, option: str, use: Callable[[Clocked, Queue], object]

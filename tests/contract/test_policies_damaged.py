@@ -14,9 +14,12 @@ from rqttl.reaper import Reaper
 KEY = "rqttl:policies"
 #: A policy of a newer rqttl: it has an option that this one does not know.
 NEWER = {
-    "apply_to": "queues", "definition": {"max_length": 7, "warp_factor": 9}, "pattern": "orders.#", "priority": 5,
+    "apply_to": "queues",
+    "definition": {"max_length": 7, "warp_factor": 9},
+    "pattern": "orders.#",
+    "priority": 5,
     "syntax": "wildcard",
-}  # fmt: skip
+}
 
 
 def put(client: redis.Redis, field: str, value: object, version: int = 50) -> None:
@@ -116,8 +119,10 @@ def test_an_old_process_does_not_strip_the_options_of_a_newer_one(broker: Broker
     assert record(client, "orders.eu") == {"policies": 50, "max_length": 7, "warp_factor": 9}
 
     result = old.set_policy("low", "#", {"max_length": 3, "message_ttl": "5m"})
-    assert result.changed == {"mails": {"max_length": (None, 3), "message_ttl": (None, 300_000)},
-                              "orders.eu": {"message_ttl": (None, 300_000)}}  # fmt: skip
+    assert result.changed == {
+        "mails": {"max_length": (None, 3), "message_ttl": (None, 300_000)},
+        "orders.eu": {"message_ttl": (None, 300_000)},
+    }
     # version 0: a newer process brings the queue up to date
     assert record(client, "orders.eu") == {"policies": 0, "max_length": 7, "message_ttl": 300_000, "warp_factor": 9}
     assert record(client, "mails")["policies"] == int(client.hget(KEY, "version") or 0)
@@ -126,8 +131,12 @@ def test_an_old_process_does_not_strip_the_options_of_a_newer_one(broker: Broker
 
     old.queue("orders.eu").update(max_deliveries=4)
     assert record(client, "orders.eu") == {
-        "policies": 0, "max_deliveries": 4, "max_length": 7, "message_ttl": 300_000, "warp_factor": 9,
-    }  # fmt: skip
+        "policies": 0,
+        "max_deliveries": 4,
+        "max_length": 7,
+        "message_ttl": 300_000,
+        "warp_factor": 9,
+    }
     assert client.hget("rqttl:{orders.eu}:meta", "warp_factor") == b"9"
     assert queue.enqueue(b"x").id
 

@@ -28,8 +28,10 @@ def test_each_option_has_its_source_and_the_values_that_lost(broker: Broker, cli
     assert everything(client) == before
     assert list(explanation) == list(OPTIONS)
     assert {name: one.source for name, one in explanation.items() if one.source != "default"} == {
-        "max_length": "operator policy cap", "message_ttl": "policy high", "lease": "declared",
-    }  # fmt: skip
+        "max_length": "operator policy cap",
+        "message_ttl": "policy high",
+        "lease": "declared",
+    }
     lost = {name: [(other.value, other.source) for other in one.lost] for name, one in explanation.items() if one.lost}
     assert lost["message_ttl"] == [(3_600_000, "policy low")]
     assert set(lost["max_length"]) == {(50, "declared"), (100, "policy low")}
@@ -63,17 +65,29 @@ def test_options_that_are_not_in_force_yet_are_named(broker: Broker) -> None:
 VECTORS = [
     pytest.param(
         ["#", "a", "a.#", "a.*", "a.b", "a.b.#", "a.b.c", "a.*.c", "a.d.c", "a.b.c.#", "a.b.c.d", "a.*.*.d", "a.*.d.#"],
-        {"a.x": "a.*", "a.b.x": "a.b.#", "a.x.c": "a.*.c", "a.x.c.d": "a.*.*.d", "a.b.x.d": "a.*.*.d",
-         "a.d.x.d": "a.*.*.d", "a.d.d.g": "a.*.d.#", "zzz.z": "#"},
+        {
+            "a.x": "a.*",
+            "a.b.x": "a.b.#",
+            "a.x.c": "a.*.c",
+            "a.x.c.d": "a.*.*.d",
+            "a.b.x.d": "a.*.*.d",
+            "a.d.x.d": "a.*.*.d",
+            "a.d.d.g": "a.*.d.#",
+            "zzz.z": "#",
+        },
         id="A-077",
     ),
     pytest.param(
         ["a.b.c.d.e.f", "a.b.c.d.e.*", "a.*.*.*.*.*", "*.b.c.d.*.f", "*.b.*.d.*.f", "a.b.c.d.e.#"],
-        {"a.b.c.d.e.x": "a.b.c.d.e.*", "a.b.x.d.x.f": "a.*.*.*.*.*", "x.b.c.d.e.f": "*.b.c.d.*.f",
-         "a.b.c.d.e.f.g": "a.b.c.d.e.#"},
+        {
+            "a.b.c.d.e.x": "a.b.c.d.e.*",
+            "a.b.x.d.x.f": "a.*.*.*.*.*",
+            "x.b.c.d.e.f": "*.b.c.d.*.f",
+            "a.b.c.d.e.f.g": "a.b.c.d.e.#",
+        },
         id="A-078",
     ),
-]  # fmt: skip
+]
 
 
 @pytest.mark.spec("A-077", "A-078", "C-19")
@@ -112,11 +126,22 @@ def test_a_child_turns_an_option_of_its_parent_off(broker: Broker, parent: dict[
 
 
 TTLS: list[tuple[dict[str, Any], str | int | None]] = [
-    ({}, None), ({}, "5s"), ({"message_ttl": "1m"}, None), ({"message_ttl": "1m"}, "5s"), ({"message_ttl": "1m"}, "5m"),
-    ({"default_ttl": "2m"}, None), ({"default_ttl": "2m"}, "5m"), ({"min_ttl": "1m"}, "5s"), ({"max_ttl": "1m"}, "5m"),
-    ({"max_ttl": "1m"}, None), ({"never_expire": True}, "5s"), ({"never_expire": True, "message_ttl": "1m"}, "5s"),
-    ({"min_ttl": "10s", "max_ttl": "1m", "message_ttl": "30s"}, "5m"), ({"min_ttl": "1m"}, None), ({}, 0),
-]  # fmt: skip
+    ({}, None),
+    ({}, "5s"),
+    ({"message_ttl": "1m"}, None),
+    ({"message_ttl": "1m"}, "5s"),
+    ({"message_ttl": "1m"}, "5m"),
+    ({"default_ttl": "2m"}, None),
+    ({"default_ttl": "2m"}, "5m"),
+    ({"min_ttl": "1m"}, "5s"),
+    ({"max_ttl": "1m"}, "5m"),
+    ({"max_ttl": "1m"}, None),
+    ({"never_expire": True}, "5s"),
+    ({"never_expire": True, "message_ttl": "1m"}, "5s"),
+    ({"min_ttl": "10s", "max_ttl": "1m", "message_ttl": "30s"}, "5m"),
+    ({"min_ttl": "1m"}, None),
+    ({}, 0),
+]
 
 
 @pytest.mark.spec("C-48")

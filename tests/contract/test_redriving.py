@@ -60,9 +60,14 @@ def test_a_redriven_letter_keeps_neither_its_state_nor_the_ttl_of_its_sender(clo
 
 @pytest.mark.parametrize(
     "options, ends",
-    [({"message_ttl": "70ms"}, 75), ({"default_ttl": "60ms"}, 65), ({"max_ttl": "50ms"}, 55), ({"min_ttl": "40ms"}, 45),
-     ({}, None)],
-)  # fmt: skip
+    [
+        ({"message_ttl": "70ms"}, 75),
+        ({"default_ttl": "60ms"}, 65),
+        ({"max_ttl": "50ms"}, 55),
+        ({"min_ttl": "40ms"}, 45),
+        ({}, None),
+    ],
+)
 def test_the_ttl_rules_of_its_queue_act_as_for_a_message_without_a_ttl(
     clocked: Clocked, options: dict[str, Any], ends: int | None
 ) -> None:

@@ -22,17 +22,30 @@ def test_the_outcome_of_each_chosen_letter_is_told_in_their_order(clocked: Clock
     unknown = "1600000000000-100000"
 
     told = dead_ones.redrive_many(
-        [(third, "q"), (second, "q"), (fourth, "p"), (fourth, "p2"), (first, "q"), (fifth, "nobody"), (unknown, "q"),
-         (fifth, "d"), (third, "q")]
-    )  # fmt: skip
+        [
+            (third, "q"),
+            (second, "q"),
+            (fourth, "p"),
+            (fourth, "p2"),
+            (first, "q"),
+            (fifth, "nobody"),
+            (unknown, "q"),
+            (fifth, "d"),
+            (third, "q"),
+        ]
+    )
 
     assert told == [
-        RedriveResult(third, "q", "moved"), RedriveResult(second, "q", "moved"),
-        RedriveResult(fourth, "p", "full", "max_length"), RedriveResult(fourth, "p2", "full", "max_length_bytes"),
-        RedriveResult(first, "q", "unavailable"), RedriveResult(fifth, "nobody", "no_origin"),
-        RedriveResult(unknown, "q", "unavailable"), RedriveResult(fifth, "d", "same_queue"),
         RedriveResult(third, "q", "moved"),
-    ]  # fmt: skip
+        RedriveResult(second, "q", "moved"),
+        RedriveResult(fourth, "p", "full", "max_length"),
+        RedriveResult(fourth, "p2", "full", "max_length_bytes"),
+        RedriveResult(first, "q", "unavailable"),
+        RedriveResult(fifth, "nobody", "no_origin"),
+        RedriveResult(unknown, "q", "unavailable"),
+        RedriveResult(fifth, "d", "same_queue"),
+        RedriveResult(third, "q", "moved"),
+    ]
     assert bodies(queue) == [b"2", b"3"]
     assert ready(dead_ones) == [b"4", b"5"]
 
@@ -57,8 +70,18 @@ def test_a_second_time_it_is_gone(clocked: Clocked) -> None:
     assert bodies(queue) == [b"x"]
 
 
-@pytest.mark.parametrize("bad", ["1600000000000-100000", [1], [("x", "q")], [("1600000000000-100000",)], 5,
-                                 [("1600000000000-100000", "q", "r")], [("1600000000000-100000", "")]])  # fmt: skip
+@pytest.mark.parametrize(
+    "bad",
+    [
+        "1600000000000-100000",
+        [1],
+        [("x", "q")],
+        [("1600000000000-100000",)],
+        5,
+        [("1600000000000-100000", "q", "r")],
+        [("1600000000000-100000", "")],
+    ],
+)
 def test_a_sequence_that_is_no_letter_is_refused(clocked: Clocked, bad: Any) -> None:
     with pytest.raises(InvalidInput):
         clocked.declare_queue("d").redrive_many(bad)

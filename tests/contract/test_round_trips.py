@@ -64,8 +64,9 @@ def test_a_call_is_one_script(
 
     after = calls(client)
     assert {name: after[name] - before[name] for name in CALLS if after[name] != before[name]} == {
-        "evalsha": expected, **({"multi": 1} if expected > 1 else {})
-    }  # fmt: skip
+        "evalsha": expected,
+        **({"multi": 1} if expected > 1 else {}),
+    }
 
 
 @pytest.mark.parametrize("settle", ["ack", "nack", "reject", "renew"])

@@ -97,9 +97,10 @@ class Called:
 
 
 @pytest.mark.parametrize(
-    "handler", [None, 7, coroutine, generator, functools.partial(coroutine), Called()],
+    "handler",
+    [None, 7, coroutine, generator, functools.partial(coroutine), Called()],
     ids=["none", "number", "coroutine", "generator", "partial", "object"],
-)  # fmt: skip
+)
 def test_a_handler_whose_work_would_not_be_done_is_refused(queue: Queue, handler: Any) -> None:
     queue.enqueue(b"x")
 
@@ -126,13 +127,19 @@ def test_a_handler_that_returns_a_coroutine_has_failed(clocked: Clocked, caplog:
 @pytest.mark.parametrize(
     "wrong, error",
     [
-        ({"threads": 0}, InvalidInput), ({"threads": True}, InvalidInput), ({"threads": 251}, InvalidInput),
-        ({"threads": "2"}, InvalidInput), ({"prefetch": 0}, InvalidInput), ({"prefetch": 251}, InvalidInput),
-        ({"prefetch": 3, "threads": 4}, InvalidInput), ({"prefetch": 1.5}, InvalidInput),
-        ({"lease": "0s"}, InvalidDuration), ({"wait": "soon"}, InvalidDuration),
+        ({"threads": 0}, InvalidInput),
+        ({"threads": True}, InvalidInput),
+        ({"threads": 251}, InvalidInput),
+        ({"threads": "2"}, InvalidInput),
+        ({"prefetch": 0}, InvalidInput),
+        ({"prefetch": 251}, InvalidInput),
+        ({"prefetch": 3, "threads": 4}, InvalidInput),
+        ({"prefetch": 1.5}, InvalidInput),
+        ({"lease": "0s"}, InvalidDuration),
+        ({"wait": "soon"}, InvalidDuration),
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_wrong_arguments_are_refused_by_name(queue: Queue, wrong: dict[str, Any], error: type[Exception]) -> None:
     queue.enqueue(b"x")
 

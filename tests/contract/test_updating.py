@@ -31,10 +31,15 @@ def filled(clocked: Clocked) -> Any:
 
 
 CHANGES: list[dict[str, Any]] = [
-    {"message_ttl": "300ms"}, {"message_ttl": 0}, {"message_ttl": "1h"}, {"max_length": 100},
-    {"max_length_bytes": 500}, {"max_length": 9, "message_ttl": "400ms"}, {"lease": "5s"},
+    {"message_ttl": "300ms"},
+    {"message_ttl": 0},
+    {"message_ttl": "1h"},
+    {"max_length": 100},
+    {"max_length_bytes": 500},
+    {"max_length": 9, "message_ttl": "400ms"},
+    {"lease": "5s"},
     {"max_length": 0, "overflow": "reject-publish"},
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("changes", CHANGES)

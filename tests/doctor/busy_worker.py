@@ -27,9 +27,10 @@ def work(broker: rqttl.Broker, chance: random.Random, name: str) -> None:
     batch = queue.receive_many(25, lease=chance.choice(("1ms", "1m")))
     cut = len(batch) // 4
     for settle, part in (
-        (queue.ack_many, batch[: 2 * cut]), (queue.nack_many, batch[2 * cut : 3 * cut]),
+        (queue.ack_many, batch[: 2 * cut]),
+        (queue.nack_many, batch[2 * cut : 3 * cut]),
         (queue.reject_many, batch[3 * cut :]),
-    ):  # fmt: skip
+    ):
         try:
             settle(part)
         except rqttl.LeaseLost:

@@ -25,10 +25,13 @@ def busy(broker: Broker, redis_url: str) -> Iterator[list[subprocess.Popen[bytes
     broker.declare_queue(QUEUE, dead_letter=DEAD, max_deliveries=3).enqueue_many([b"x" * 10] * 1_500)
     broker.declare_queue(DEAD)
     workers = [
-        subprocess.Popen([sys.executable, "-m", "tests.doctor.busy_worker", redis_url, str(seed)],
-                         stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        subprocess.Popen(
+            [sys.executable, "-m", "tests.doctor.busy_worker", redis_url, str(seed)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
         for seed in range(2)
-    ]  # fmt: skip
+    ]
     with reaping(redis_url):
         for worker in workers:
             assert worker.stdout

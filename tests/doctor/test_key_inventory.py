@@ -39,9 +39,18 @@ def test_a_key_says_to_which_queue_it_belongs(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "key", [b"rqttl:queues", b"rqttl:orders:log", b"rqttl:{or ders}:log", b"rqttl:{}:log", b"other:{orders}:log",
-            b"rqttl:{orders}", b"rqttl:\xff:log", b"rqttl:{a}b}:log"],
-)  # fmt: skip
+    "key",
+    [
+        b"rqttl:queues",
+        b"rqttl:orders:log",
+        b"rqttl:{or ders}:log",
+        b"rqttl:{}:log",
+        b"other:{orders}:log",
+        b"rqttl:{orders}",
+        b"rqttl:\xff:log",
+        b"rqttl:{a}b}:log",
+    ],
+)
 def test_other_keys_belong_to_no_queue(key: bytes) -> None:
     assert Keyspace().split(key) is None
 

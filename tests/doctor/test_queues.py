@@ -61,36 +61,91 @@ def test_looking_changes_nothing(broker: Broker, client: redis.Redis, orders: Qu
 
 
 DAMAGES: list[tuple[str, Damage, str, str]] = [
-    ("leases", lambda c, ids: c.zadd(part("leases"), {NOBODY: FAR * 1000}), "1 id in leases without a message",
-     "1 sequence without a message removed"),
-    ("delayed", lambda c, ids: c.zadd(part("delayed"), {NOBODY: FAR}), "1 id in delayed without a message",
-     "1 sequence without a message removed"),
-    ("returned", lambda c, ids: c.zadd(part("requeued"), {NOBODY: 1}), "1 id in requeued without a message",
-     "1 sequence without a message removed"),
-    ("expiry", lambda c, ids: c.zadd(part("expiry"), {NOBODY: FAR}), "1 id in expiry without a message",
-     "1 sequence without a message removed"),
-    ("described", lambda c, ids: c.hset(part("failures"), NOBODY, "2 why"), "1 id in failures without a message",
-     "1 sequence without a message removed"),
-    ("redelivered", lambda c, ids: c.hset(part("failures"), NOBODY, 1), "1 id in failures without a message",
-     "1 sequence without a message removed"),
-    ("lost", lambda c, ids: c.zrem(part("leases"), ids[0]), "1 message in the log, but nowhere else",
-     "1 message made ready again"),
-    ("doubled", lambda c, ids: c.zadd(part("requeued"), {ids[0]: int(ids[0][:13])}), "1 message in two places",
-     "1 message left in one place"),
-    ("deadline missing", lambda c, ids: c.delete(part("expiry")), "2 messages whose deadline differs from expiry",
-     "2 deadlines corrected"),
-    ("deadline of none", lambda c, ids: c.zadd(part("expiry"), {ids[3]: FAR}), "1 message whose deadline",
-     "1 deadline corrected"),
-    ("bytes", lambda c, ids: c.hset(part("meta"), "ready_bytes", 5), "ready_bytes is 5, but ready bodies have 220",
-     "bytes counted again"),
-    ("no bytes", lambda c, ids: c.hdel(part("meta"), "ready_bytes"),
-     "ready_bytes is missing, but ready bodies have 220",
-     "bytes counted again"),
-    ("last", lambda c, ids: c.hset(part("meta"), "last_id", ids[0]), "last_id is {0}, below the highest id {5}",
-     "last sequence corrected"),
-    ("cursor", lambda c, ids: c.hset(part("meta"), "cursor", "9700000000000-100000"),
-     "cursor is 9700000000000-100000, should be {5}", "cursor corrected"),
-]  # fmt: skip
+    (
+        "leases",
+        lambda c, ids: c.zadd(part("leases"), {NOBODY: FAR * 1000}),
+        "1 id in leases without a message",
+        "1 sequence without a message removed",
+    ),
+    (
+        "delayed",
+        lambda c, ids: c.zadd(part("delayed"), {NOBODY: FAR}),
+        "1 id in delayed without a message",
+        "1 sequence without a message removed",
+    ),
+    (
+        "returned",
+        lambda c, ids: c.zadd(part("requeued"), {NOBODY: 1}),
+        "1 id in requeued without a message",
+        "1 sequence without a message removed",
+    ),
+    (
+        "expiry",
+        lambda c, ids: c.zadd(part("expiry"), {NOBODY: FAR}),
+        "1 id in expiry without a message",
+        "1 sequence without a message removed",
+    ),
+    (
+        "described",
+        lambda c, ids: c.hset(part("failures"), NOBODY, "2 why"),
+        "1 id in failures without a message",
+        "1 sequence without a message removed",
+    ),
+    (
+        "redelivered",
+        lambda c, ids: c.hset(part("failures"), NOBODY, 1),
+        "1 id in failures without a message",
+        "1 sequence without a message removed",
+    ),
+    (
+        "lost",
+        lambda c, ids: c.zrem(part("leases"), ids[0]),
+        "1 message in the log, but nowhere else",
+        "1 message made ready again",
+    ),
+    (
+        "doubled",
+        lambda c, ids: c.zadd(part("requeued"), {ids[0]: int(ids[0][:13])}),
+        "1 message in two places",
+        "1 message left in one place",
+    ),
+    (
+        "deadline missing",
+        lambda c, ids: c.delete(part("expiry")),
+        "2 messages whose deadline differs from expiry",
+        "2 deadlines corrected",
+    ),
+    (
+        "deadline of none",
+        lambda c, ids: c.zadd(part("expiry"), {ids[3]: FAR}),
+        "1 message whose deadline",
+        "1 deadline corrected",
+    ),
+    (
+        "bytes",
+        lambda c, ids: c.hset(part("meta"), "ready_bytes", 5),
+        "ready_bytes is 5, but ready bodies have 220",
+        "bytes counted again",
+    ),
+    (
+        "no bytes",
+        lambda c, ids: c.hdel(part("meta"), "ready_bytes"),
+        "ready_bytes is missing, but ready bodies have 220",
+        "bytes counted again",
+    ),
+    (
+        "last",
+        lambda c, ids: c.hset(part("meta"), "last_id", ids[0]),
+        "last_id is {0}, below the highest id {5}",
+        "last sequence corrected",
+    ),
+    (
+        "cursor",
+        lambda c, ids: c.hset(part("meta"), "cursor", "9700000000000-100000"),
+        "cursor is 9700000000000-100000, should be {5}",
+        "cursor corrected",
+    ),
+]
 
 
 @pytest.mark.parametrize("damage, told, done", [one[1:] for one in DAMAGES], ids=[one[0] for one in DAMAGES])
@@ -216,8 +271,9 @@ def test_large_queues_are_looked_at_in_pages(
     client.zadd(part("leases"), {f"{1_600_000_000_000 + i}-100000": FAR * 1000 for i in range(700)})
 
     assert sorted(text.split(" in ")[0].split(" whose ")[0] for _, _, text in wrong(broker)) == [
-        "600 messages", "700 ids"
-    ]  # fmt: skip
+        "600 messages",
+        "700 ids",
+    ]
     assert repaired(broker) == {MENDED: "600 deadlines corrected; 700 sequences without a message removed"}
 
 

@@ -33,8 +33,9 @@ def as_user(server: Server, client: redis.Redis) -> Iterator[As]:
         *rules: str, names: tuple[str, ...] = (), keys: str = "~*", channels: tuple[str, ...] = ("allchannels",)
     ) -> list[tuple[str, str, str]]:
         Broker(client).declare_queue("orders")
-        client.execute_command("ACL", "SETUSER", "half", "reset", "on", "nopass", keys, "resetchannels", *channels,
-            "+@all", *rules)  # fmt: skip
+        client.execute_command(
+            "ACL", "SETUSER", "half", "reset", "on", "nopass", keys, "resetchannels", *channels, "+@all", *rules
+        )
         before = everything(client)
         with Broker(server.client(username="half")) as broker:
             found = [one for one in examine(broker, names) if one.check == "rights"]

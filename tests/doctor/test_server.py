@@ -33,9 +33,21 @@ def test_a_well_kept_server_has_no_problem(configured: Configured) -> None:
     assert levels.pop("server") == ("warning" if old else "ok")
     assert set(levels.values()) == {"ok"}
     assert levels.keys() == {
-        "role", "memory policy", "memory", "persistence", "disk", "replicas", "script time", "connections", "clock",
-        "rights", "scripts", "reaper", "keys", "queue",
-    }  # fmt: skip
+        "role",
+        "memory policy",
+        "memory",
+        "persistence",
+        "disk",
+        "replicas",
+        "script time",
+        "connections",
+        "clock",
+        "rights",
+        "scripts",
+        "reaper",
+        "keys",
+        "queue",
+    }
 
 
 @pytest.mark.parametrize(
@@ -157,8 +169,9 @@ def test_earlier_evictions_are_told(configured: Configured) -> None:
     assert "keys evicted since the start" in found
 
 
-@pytest.mark.parametrize("share, level, told", [(10.0, "ok", " used"), (1.05, "warning", "refused soon"),
-                                                (0.5, "problem", "refused now")])  # fmt: skip
+@pytest.mark.parametrize(
+    "share, level, told", [(10.0, "ok", " used"), (1.05, "warning", "refused soon"), (0.5, "problem", "refused now")]
+)
 def test_the_check_of_memory_says_how_much_is_left(configured: Configured, share: float, level: str, told: str) -> None:
     broker = configured()
     driver_of(broker).store.client.set("ballast", b"x" * 20_000_000)
@@ -236,9 +249,12 @@ def test_settings_that_are_hidden_leave_persistence_open(info: dict[str, Any], t
 
 @pytest.mark.parametrize(
     "settings, level",
-    [({"save": "900 1"}, "problem"), ({"save": "900 1", "stop-writes-on-bgsave-error": "no"}, "warning"),
-     ({}, "warning")],
-)  # fmt: skip
+    [
+        ({"save": "900 1"}, "problem"),
+        ({"save": "900 1", "stop-writes-on-bgsave-error": "no"}, "warning"),
+        ({}, "warning"),
+    ],
+)
 def test_a_failed_snapshot_stops_all_writes(
     start_server: Callable[..., Server], settings: dict[str, str], level: str
 ) -> None:
@@ -287,9 +303,14 @@ def test_a_server_that_is_soon_busy_is_told(configured: Configured) -> None:
 
 @pytest.mark.parametrize(
     "config, levels",
-    [({}, ["ok"]), ({"timeout": 600}, ["ok"]), ({"timeout": 5}, ["warning"]), ({"tcp_keepalive": 0}, ["warning"]),
-     ({"timeout": 5, "tcp_keepalive": 0}, ["warning", "warning"])],
-)  # fmt: skip
+    [
+        ({}, ["ok"]),
+        ({"timeout": 600}, ["ok"]),
+        ({"timeout": 5}, ["warning"]),
+        ({"tcp_keepalive": 0}, ["warning"]),
+        ({"timeout": 5, "tcp_keepalive": 0}, ["warning", "warning"]),
+    ],
+)
 def test_connections(configured: Configured, config: dict[str, Any], levels: list[str]) -> None:
     assert [level for level, _ in of(examine(configured(**config)), "connections")] == levels
 

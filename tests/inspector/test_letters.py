@@ -21,14 +21,34 @@ NOON = datetime(2026, 11, 21, 12, 0, tzinfo=timezone.utc)
 def letter(id: str, *deaths: tuple[str, str, datetime], state: Any = "ready", **headers: Any) -> MessageView:
     """A message with these deaths (queue, reason, time), the latest first."""
     history = tuple(
-        Death(queue=queue, reason=reason, count=1, first_at=at, last_at=at, enqueued_at=at, expires_at=None,
-              delivery_count=0, description="")
+        Death(
+            queue=queue,
+            reason=reason,
+            count=1,
+            first_at=at,
+            last_at=at,
+            enqueued_at=at,
+            expires_at=None,
+            delivery_count=0,
+            description="",
+        )
         for queue, reason, at in deaths
-    )  # fmt: skip
+    )
     return MessageView(
-        queue="dead", sequence=f"1-{id}", id=id, body=b"xy", content_type="", headers=MappingProxyType(headers),
-        enqueued_at=NOON, expires_at=None, delivery_count=0, deaths=history, state=state, until=None, description="",
-    )  # fmt: skip
+        queue="dead",
+        sequence=f"1-{id}",
+        id=id,
+        body=b"xy",
+        content_type="",
+        headers=MappingProxyType(headers),
+        enqueued_at=NOON,
+        expires_at=None,
+        delivery_count=0,
+        deaths=history,
+        state=state,
+        until=None,
+        description="",
+    )
 
 
 ALIVE = letter("alive", region="eu")

@@ -29,8 +29,10 @@ def queues(broker: Broker) -> Broker:
 
 def test_only_stars_question_marks_and_brackets_make_a_pattern() -> None:
     assert [text for text in ("orders.*", "order?", "[om]*", "orders", "a/b-c:d") if is_pattern(text)] == [
-        "orders.*", "order?", "[om]*",
-    ]  # fmt: skip
+        "orders.*",
+        "order?",
+        "[om]*",
+    ]
     assert plain_names(["b", "a*", "b", "a"]) == ["b", "a"]
 
 

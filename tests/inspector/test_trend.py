@@ -89,9 +89,10 @@ def test_the_aggregate_of_queues_has_their_sums_and_the_longest_wait() -> None:
     both = aggregate([first, second, third])
 
     assert both == replace(
-        stats(11, leased=2, enqueued=20, deaths={"expired": 33, "maxlen": 1}, overdue=10), next_lease_end=at(3),
+        stats(11, leased=2, enqueued=20, deaths={"expired": 33, "maxlen": 1}, overdue=10),
+        next_lease_end=at(3),
         oldest_ready_age=timedelta(seconds=1),
-    )  # fmt: skip
+    )
     assert (aggregate([]).ready, aggregate([]).overdue, aggregate([]).oldest_ready_age) == (0, timedelta(0), None)
 
 

@@ -121,9 +121,10 @@ _READY = {"log": plain(place(-9), place(-8, 1))}
 _RETURNED = {"detached": plain(place(-9)), "requeued": {place(-9): NOW - 9}, "failures": {place(-9): 1}}
 _OVER = {"log": {place(-9): (at(0), b"x"), **plain(place(-8))}, "expiry": {place(-9): NOW}}
 _LEASED = {
-    "log": plain(place(-9), place(-8, 1), place(-7)), "leases": {place(-9): token(50), place(-8, 1): token(50)},
+    "log": plain(place(-9), place(-8, 1), place(-7)),
+    "leases": {place(-9): token(50), place(-8, 1): token(50)},
     "failures": {place(-9): 1},
-}  # fmt: skip
+}
 _LATE = {"log": plain(place(-9), place(-7)), "leases": {place(-9): token(0)}, "failures": {place(-9): 1}}
 _DELAYED = {"log": plain(place(-9)), "delayed": {place(-9): NOW}}
 _HANDED: dict[str, Any] = {
@@ -142,9 +143,12 @@ _PAST = {"meta": {"last_used_at": NOW - 5, "last_active_at": NOW - 5}}
 #: One message is in two places, one in none, one has lost its deadline, and one is only named.
 _TORN: dict[str, Any] = {
     "log": {**plain(place(-9), place(-8, 1)), place(-7): (at(9), b"7")},
-    "leases": {place(-9): token(50), place(-6): token(50)}, "delayed": {place(-9): NOW + 9},
-    "expiry": {place(-6): NOW + 9}, "failures": {place(-6): 1}, "meta": {"cursor": place(-8, 1), "ready_bytes": 77},
-}  # fmt: skip
+    "leases": {place(-9): token(50), place(-6): token(50)},
+    "delayed": {place(-9): NOW + 9},
+    "expiry": {place(-6): NOW + 9},
+    "failures": {place(-6): 1},
+    "meta": {"cursor": place(-8, 1), "ready_bytes": 77},
+}
 
 #: Ways through `enqueue`.
 PRODUCERS = {

@@ -20,14 +20,17 @@ def renew(lab: Lab, *deliveries: Word, now: int = NOW) -> Command:
 def test_an_ack_forgets_the_message_wherever_it_is(lab: Lab) -> None:
     places = place(-3), place(-2)
     before = lab.seed(
-        log=plain(places[0], place(-1)), detached=plain(places[1]), leases=dict.fromkeys(places, token(5)),
+        log=plain(places[0], place(-1)),
+        detached=plain(places[1]),
+        leases=dict.fromkeys(places, token(5)),
         failures={places[1]: 3},
-    )  # fmt: skip
+    )
 
     assert lab.run(ack(lab, places[0], token(5), places[1], token(5))) == [b"ok", b"", b"", b""]
     gone = dict.fromkeys(places)
-    assert lab.snapshot() == changed(before, meta={"acked": 2}, log={places[0]: None}, detached={places[1]: None},
-                                     leases=gone, failures=gone)  # fmt: skip
+    assert lab.snapshot() == changed(
+        before, meta={"acked": 2}, log={places[0]: None}, detached={places[1]: None}, leases=gone, failures=gone
+    )
 
 
 LOST = {

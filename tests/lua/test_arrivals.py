@@ -97,8 +97,12 @@ def test_messages_of_senders_count_for_the_next_mark(lab: Lab) -> None:
 
 
 def test_a_queue_that_buries_into_itself_has_no_index(lab: Lab) -> None:
-    lab.seed(options={"dead_letter_rejected": "orders"}, log=plain(place(-5)), leases={place(-5): token(5)},
-        meta={"enqueued": 1_023})  # fmt: skip
+    lab.seed(
+        options={"dead_letter_rejected": "orders"},
+        log=plain(place(-5)),
+        leases={place(-5): token(5)},
+        meta={"enqueued": 1_023},
+    )
 
     lab.run(commands.reject(lab.known(), (place(-5), token(5)), now=NOW))
 
@@ -150,10 +154,12 @@ def test_a_purge_of_chosen_letters_trims_the_index_to_the_first_that_stays(lab: 
     lab.run(commands.purge(lab.keyspace, DEAD, "", (place(-9), place(-8), place(-7))))
 
     assert lab.snapshot() == changed(
-        before, DEAD, meta={"ready_bytes": 1, "purged": 3},
+        before,
+        DEAD,
+        meta={"ready_bytes": 1, "purged": 3},
         log=dict.fromkeys((place(-9), place(-8), place(-7))),
         arrivals=dict.fromkeys(index((place(-9), 1_024), (place(-8), 2_048))),
-    )  # fmt: skip
+    )
 
 
 def test_a_purge_in_the_middle_leaves_the_index(lab: Lab) -> None:
@@ -173,8 +179,13 @@ def test_a_discard_trims_the_index(lab: Lab) -> None:
 
 
 def test_the_sweep_of_a_dead_letter_queue_trims_the_index(lab: Lab) -> None:
-    lab.seed(DEAD, options={"message_ttl": 7}, log=plain(place(-9), place(-8), place(-7), place(-6)), arrivals=OLD,
-        meta={"holds_dead_letters": 1})  # fmt: skip
+    lab.seed(
+        DEAD,
+        options={"message_ttl": 7},
+        log=plain(place(-9), place(-8), place(-7), place(-6)),
+        arrivals=OLD,
+        meta={"holds_dead_letters": 1},
+    )
 
     lab.run(commands.sweep(lab.known(DEAD), now=NOW))
 

@@ -34,9 +34,23 @@ NAMES: list[Any] = [
 COUNTS: list[Any] = [0, -1, True, 1.0, "5", None, []]
 INSTANTS: list[Any] = [-1, True, 1.5, "tomorrow", datetime(2030, 1, 1, tzinfo=timezone.utc).replace(tzinfo=None)]
 HEADERS: list[Any] = [
-    5, "x=1", [("x", 1)], {"": 1}, {1: 1}, {b"x": 1}, {"x": object()}, {"x": {}}, {"x": [1]}, {"x": float("nan")},
-    {"x": float("inf")}, {"x": 2**64}, {"x": -(2**63) - 1}, {"\ud800": 1}, {"x": "\ud800"}, {"x": "y" * 70_000},
-]  # fmt: skip
+    5,
+    "x=1",
+    [("x", 1)],
+    {"": 1},
+    {1: 1},
+    {b"x": 1},
+    {"x": object()},
+    {"x": {}},
+    {"x": [1]},
+    {"x": float("nan")},
+    {"x": float("inf")},
+    {"x": 2**64},
+    {"x": -(2**63) - 1},
+    {"\ud800": 1},
+    {"x": "\ud800"},
+    {"x": "y" * 70_000},
+]
 IDS: list[Any] = ["", "x" * 256, "é" * 128, "a\n", "\ud800", 5, b"id", ["a"]]
 CONTENT_TYPES: list[Any] = ["a\n", 5, b"text/plain", "\ud800", "x" * 70_000]
 LISTS: list[Any] = [None, 5, b"xyz", bytearray(b"xyz"), memoryview(b"xyz"), "xyz", {"x": 1}]
@@ -50,7 +64,8 @@ CALLS: dict[str, tuple[list[Any], Callable[[Any], Call]]] = {
     "declare_queue": (NAMES, lambda bad: lambda b, q, d: b.declare_queue(bad)),
     "declare_queue(message_ttl)": (DURATIONS, lambda bad: lambda b, q, d: b.declare_queue("new", message_ttl=bad)),
     "declare_queue(unknown)": (
-        ["max_lenght", "topic"], lambda bad: lambda b, q, d: b.declare_queue("n", **dict[str, Any]({bad: 1})),
+        ["max_lenght", "topic"],
+        lambda bad: lambda b, q, d: b.declare_queue("n", **dict[str, Any]({bad: 1})),
     ),
     "update(lease)": ([*DURATIONS, 0], lambda bad: lambda b, q, d: q.update(lease=bad)),
     "update(max_length)": ([-1, "5", 1.0, True], lambda bad: lambda b, q, d: q.update(max_length=bad)),
@@ -82,11 +97,13 @@ CALLS: dict[str, tuple[list[Any], Callable[[Any], Call]]] = {
     "nack(description)": (DESCRIPTIONS, lambda bad: lambda b, q, d: d.nack(None, bad)),
     "nack_many(description)": (DESCRIPTIONS, lambda bad: lambda b, q, d: q.nack_many([d], description=bad)),
     "nack_many(description of no failure)": (
-        ["why"], lambda bad: lambda b, q, d: q.nack_many([d], counted=False, description=bad)
+        ["why"],
+        lambda bad: lambda b, q, d: q.nack_many([d], counted=False, description=bad),
     ),
     "update(redelivery_delay)": ([*DURATIONS, 0], lambda bad: lambda b, q, d: q.update(redelivery_delay=bad)),
     "update(redelivery_jitter)": (
-        [-0.1, 1.1, "1", True, float("nan"), 0.5], lambda bad: lambda b, q, d: q.update(redelivery_jitter=bad)
+        [-0.1, 1.1, "1", True, float("nan"), 0.5],
+        lambda bad: lambda b, q, d: q.update(redelivery_jitter=bad),
     ),
     "reject": (DESCRIPTIONS, lambda bad: lambda b, q, d: d.reject(bad)),
     "reject_many": (DESCRIPTIONS, lambda bad: lambda b, q, d: q.reject_many([d], bad)),
@@ -101,20 +118,23 @@ CALLS: dict[str, tuple[list[Any], Callable[[Any], Call]]] = {
     "peek": (COUNTS, lambda bad: lambda b, q, d: q.peek(bad)),
     "peek(after)": (SEQUENCES, lambda bad: lambda b, q, d: q.peek(5, bad)),
     "purge_many(sequences)": (
-        [5, "1700000000000-100000", [5], [b"1"], [None]], lambda bad: lambda b, q, d: q.purge_many(bad)
+        [5, "1700000000000-100000", [5], [b"1"], [None]],
+        lambda bad: lambda b, q, d: q.purge_many(bad),
     ),
     "redrive(limit)": (COUNTS[:5], lambda bad: lambda b, q, d: q.redrive(bad)),
     "redrive(reason)": (["none", 5, True, b"expired"], lambda bad: lambda b, q, d: q.redrive(reason=bad)),
     "redrive(source)": ([n for n in NAMES if n is not None], lambda bad: lambda b, q, d: q.redrive(source=bad)),
-    "redrive_many": ([None, 5, "x", ["ab"], [5], [(5, "q")], [("1", None)]],
-                      lambda bad: lambda b, q, d: q.redrive_many(bad)),
+    "redrive_many": (
+        [None, 5, "x", ["ab"], [5], [(5, "q")], [("1", None)]],
+        lambda bad: lambda b, q, d: q.redrive_many(bad),
+    ),
     "Broker(client)": ([None, 5, "redis://h"], lambda bad: lambda b, q, d: rqttl.Broker(bad)),
     "connect": ([5, b"redis://h"], lambda bad: lambda b, q, d: rqttl.connect(bad)),
     "Broker(namespace)": (
         ["", "a:b", "{a}", "x" * 65, "é", None, 5, b"rqttl"],
         lambda bad: lambda b, q, d: rqttl.Broker(driver_of(b).store.client, bad),
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize(
@@ -143,11 +163,20 @@ def test_a_malformed_argument_is_refused_and_nothing_has_changed(lab: Lab, name:
 @pytest.mark.parametrize(
     "call",
     [
-        lambda q: q.enqueue(b"x"), lambda q: q.enqueue_many([b"x"]), lambda q: q.receive(), lambda q: q.receive_many(5),
-        lambda q: q.receive(wait="1s"), lambda q: q.peek(), lambda q: q.stats(), lambda q: q.options(),
-        lambda q: q.update(max_length=5), lambda q: q.sweep(), lambda q: q.purge(), lambda q: q.delete(),
+        lambda q: q.enqueue(b"x"),
+        lambda q: q.enqueue_many([b"x"]),
+        lambda q: q.receive(),
+        lambda q: q.receive_many(5),
+        lambda q: q.receive(wait="1s"),
+        lambda q: q.peek(),
+        lambda q: q.stats(),
+        lambda q: q.options(),
+        lambda q: q.update(max_length=5),
+        lambda q: q.sweep(),
+        lambda q: q.purge(),
+        lambda q: q.delete(),
     ],
-)  # fmt: skip
+)
 def test_a_queue_that_does_not_exist_is_named_and_not_made(lab: Lab, call: Callable[[rqttl.Queue], Any]) -> None:
     with pytest.raises(rqttl.QueueNotFound, match="'nobody' does not exist"):
         call(lab.broker.queue("nobody"))

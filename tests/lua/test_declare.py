@@ -25,16 +25,36 @@ def test_declare_makes_a_queue_with_what_scripts_read_and_all_that_was_given(lab
     assert reply[:3] == [b"ok", b"", 1]
     meta = lab.snapshot()["orders"]["meta"]
     meta.pop("about", None)
-    given = {"dead_letter": "dead", "lease": 5000, "max_length": 5, "message_ttl": 60000, "never_expire": True,
-             "overflow": "reject-publish"}  # fmt: skip
+    given = {
+        "dead_letter": "dead",
+        "lease": 5000,
+        "max_length": 5,
+        "message_ttl": 60000,
+        "never_expire": True,
+        "overflow": "reject-publish",
+    }
     assert json.loads(meta.pop("declared")) == json.loads(meta.pop("options")) == given
     assert len(meta.pop("version")) == 16
     assert meta == {
-        "explicit": 1, "created_at": NOW, "cursor": "0-0", "trimmed_upto": "0-0", "last_id": "0-0",
-        "ready_bytes": 0, "due_at": "", "lease_grants": 0, "holds_dead_letters": 0, "policies": 0,
-        "has_waiters": 0, "enqueued": 0, "delivered": 0, "option_set": "custom", "message_ttl": 60000, "max_length": 5,
-        "overflow": "reject-publish", "never_expire": 1,
-    }  # fmt: skip
+        "explicit": 1,
+        "created_at": NOW,
+        "cursor": "0-0",
+        "trimmed_upto": "0-0",
+        "last_id": "0-0",
+        "ready_bytes": 0,
+        "due_at": "",
+        "lease_grants": 0,
+        "holds_dead_letters": 0,
+        "policies": 0,
+        "has_waiters": 0,
+        "enqueued": 0,
+        "delivered": 0,
+        "option_set": "custom",
+        "message_ttl": 60000,
+        "max_length": 5,
+        "overflow": "reject-publish",
+        "never_expire": 1,
+    }
     assert list(lab.snapshot()) == ["orders"]
 
 
@@ -113,8 +133,17 @@ def test_lookup_of_a_missing_queue_is_refused(lab: Lab) -> None:
 
 
 def test_update_replaces_every_option_that_scripts_read(lab: Lab) -> None:
-    everything = {"message_ttl": 1, "default_ttl": 2, "min_ttl": 3, "max_ttl": 4, "never_expire": True, "max_length": 5,
-                  "max_length_bytes": 6, "max_deliveries": 7, "overflow": "reject-publish-dlx"}  # fmt: skip
+    everything = {
+        "message_ttl": 1,
+        "default_ttl": 2,
+        "min_ttl": 3,
+        "max_ttl": 4,
+        "never_expire": True,
+        "max_length": 5,
+        "max_length_bytes": 6,
+        "max_deliveries": 7,
+        "overflow": "reject-publish-dlx",
+    }
     before = lab.seed(options=everything, log=plain(place()))
     gone: dict[str, object] = dict.fromkeys(everything)
 

@@ -19,8 +19,9 @@ def held(lab: Lab, redelivered: object = None, *, ends: int = 500, **options: An
     """Seed one leased message, with its value in `failures`."""
     parts: dict[str, Any] = {} if redelivered is None else {"failures": {PLACE: redelivered}}
     lab.seed("dead")
-    lab.seed(options={"dead_letter": "dead", **options}, log={PLACE: (at(900), b"x")}, leases={PLACE: token(ends)},
-             **parts)  # fmt: skip
+    lab.seed(
+        options={"dead_letter": "dead", **options}, log={PLACE: (at(900), b"x")}, leases={PLACE: token(ends)}, **parts
+    )
 
 
 def nack(lab: Lab, **words: Any) -> Command:
@@ -118,17 +119,20 @@ def test_each_message_of_a_batch_dies_with_its_own_error(lab: Lab) -> None:
     places = [f"1699999999999-{100_000 + i}" for i in range(3)]
     lab.seed("dead")
     lab.seed(
-        options={"dead_letter": "dead", "max_deliveries": 2}, log=plain(*places),
+        options={"dead_letter": "dead", "max_deliveries": 2},
+        log=plain(*places),
         leases=dict.fromkeys(places, token(500)),
         failures={places[0]: "1 first", places[1]: 1, places[2]: "1 third"},
-    )  # fmt: skip
+    )
 
     lab.run(commands.nack(lab.known(), [word for one in places for word in (one, token(500))], now=NOW))
 
     headers = [codec.unpack_header(header) for header, _ in lab.snapshot()["dead"]["log"].values()]
     assert [(one.id, one.deaths[0].description) for one in headers] == [
-        (places[0], "first"), (places[1], None), (places[2], "third"),
-    ]  # fmt: skip
+        (places[0], "first"),
+        (places[1], None),
+        (places[2], "third"),
+    ]
 
 
 @pytest.mark.parametrize("how", ["reject", "expired"])

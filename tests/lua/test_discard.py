@@ -22,18 +22,25 @@ def test_ready_messages_up_to_the_mark_go_and_the_others_stay_and_nothing_is_los
             **plain(place(-9), place(-8), place(-6), place(-4), place(-4, 1)),
             place(-5): (at(9), b"with a deadline"),
         },
-        detached=plain(place(-7)), requeued={place(-7): NOW - 7}, failures={place(-7): 1},
-        leases={place(-9): token(9)}, delayed={place(-8): NOW + 9}, expiry={place(-5): NOW + 9},
+        detached=plain(place(-7)),
+        requeued={place(-7): NOW - 7},
+        failures={place(-7): 1},
+        leases={place(-9): token(9)},
+        delayed={place(-8): NOW + 9},
+        expiry={place(-5): NOW + 9},
         meta={"cursor": place(-7)},
-    )  # fmt: skip
+    )
 
     assert discard(lab, place(-4)) == [b"ok", b"", 4, 0, 2]
     assert lab.snapshot() == changed(
         before,
         meta={"ready_bytes": 1, "purged": 4, "cursor": place(-4)},
         log={place(-6): None, place(-5): None, place(-4): None},
-        detached={place(-7): None}, requeued={place(-7): None}, failures={place(-7): None}, expiry={place(-5): None},
-    )  # fmt: skip
+        detached={place(-7): None},
+        requeued={place(-7): None},
+        failures={place(-7): None},
+        expiry={place(-5): None},
+    )
 
 
 @pytest.mark.parametrize("requeued", [False, True])

@@ -295,9 +295,11 @@ def test_nothing_is_handed_to_consumers_while_there_is_room(lab: Lab) -> None:
 
 def test_an_expired_message_ahead_does_not_keep_a_message_from_a_consumer(lab: Lab) -> None:
     lab.seed(
-        options={"max_length": 1, "overflow": "reject-publish"}, log={place(-9): (at(0), b"o")},
-        expiry={place(-9): NOW}, waiters={"c1": NOW + 1},
-    )  # fmt: skip
+        options={"max_length": 1, "overflow": "reject-publish"},
+        log={place(-9): (at(0), b"o")},
+        expiry={place(-9): NOW},
+        waiters={"c1": NOW + 1},
+    )
 
     reply = lab.run(enqueue(lab, b"a", b"b"))
 

@@ -18,12 +18,16 @@ from tests.lua.states import NOW, Lab, State, place, plain
 
 WINDOW = 9
 OPTIONS: dict[str, dict[str, Any]] = {
-    "none": {}, "window": {"duplicate_window": WINDOW}, "retention": {"message_ttl": 5}, "TTL": {"default_ttl": 5},
-    "at once": {"message_ttl": 0}, "limit": {"max_length": 4},
+    "none": {},
+    "window": {"duplicate_window": WINDOW},
+    "retention": {"message_ttl": 5},
+    "TTL": {"default_ttl": 5},
+    "at once": {"message_ttl": 0},
+    "limit": {"max_length": 4},
     "strict": {"max_length": 4, "overflow": "reject-publish"},
     "strict window": {"max_length": 4, "overflow": "reject-publish", "duplicate_window": WINDOW},
     "expiring": {"expires": "1h"},
-}  # fmt: skip
+}
 
 
 def as_any(command: Command) -> Command:
@@ -40,8 +44,10 @@ def as_any(command: Command) -> Command:
 def batches(chance: random.Random) -> list[list[tuple[Envelope, bytes]]]:
     """Batches of few ids, so that some come again, in the same batch too; their last digits run over."""
     ids = [f"{i:0{1 + i % 12}d}" for i in range(200)]
-    sent = [[Message(b"x" * chance.randrange(4), id=chance.choice(ids)) for _ in range(chance.choice((1, 3, 12, 25)))]
-            for _ in range(4)]  # fmt: skip
+    sent = [
+        [Message(b"x" * chance.randrange(4), id=chance.choice(ids)) for _ in range(chance.choice((1, 3, 12, 25)))]
+        for _ in range(4)
+    ]
     return [[commands.pack(message) for message in batch] for batch in sent]
 
 
@@ -61,8 +67,10 @@ def of_one_envelope(chance: random.Random) -> list[list[tuple[Envelope, bytes]]]
         {"content_type": "text/plain"},
         {"ttl": "4ms", "headers": {"a": 1}},
     ]
-    sent = [(chance.choice(kinds), [b"x" * chance.randrange(4) for _ in range(chance.choice((1, 3, 12, 25)))])
-            for _ in range(4)]  # fmt: skip
+    sent = [
+        (chance.choice(kinds), [b"x" * chance.randrange(4) for _ in range(chance.choice((1, 3, 12, 25)))])
+        for _ in range(4)
+    ]
     return [[commands.pack(Message(body, **fields)) for body in bodies] for fields, bodies in sent]
 
 

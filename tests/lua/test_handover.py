@@ -30,9 +30,12 @@ def ticket(one: str, grant: int = 0) -> str:
 def test_ready_messages_are_handed_over_before_a_message_with_ttl_zero(lab: Lab) -> None:
     before = lab.seed(
         log={place(-3): (b"", b"back"), place(-2): (at(70), b"own"), place(-1): (b"", b"ahead")},
-        requeued={place(-3): NOW - 3}, expiry={place(-2): NOW + 70}, waiters=waiting(4), wakeup=[""],
+        requeued={place(-3): NOW - 3},
+        expiry={place(-2): NOW + 70},
+        waiters=waiting(4),
+        wakeup=[""],
         meta={"cursor": place(-3)},
-    )  # fmt: skip
+    )
 
     enqueue(lab, Message(b"x", ttl=0))
 
@@ -78,9 +81,11 @@ def test_fewer_that_wait_than_are_ready_take_the_oldest_before_a_limit_acts(lab:
 
 def test_overdue_messages_go_to_no_consumer_and_make_room_first(lab: Lab) -> None:
     lab.seed(
-        options={"max_length": 2}, log={place(-2): (at(0), b"x"), place(-1): (b"", b"y")}, expiry={place(-2): NOW},
+        options={"max_length": 2},
+        log={place(-2): (at(0), b"x"), place(-1): (b"", b"y")},
+        expiry={place(-2): NOW},
         waiters=waiting(1),
-    )  # fmt: skip
+    )
 
     assert enqueue(lab, b"a", b"b") == [b"refused", b"retry"]
     enqueue(lab, b"a", b"b")
@@ -105,9 +110,12 @@ def test_one_call_hands_over_a_bounded_number(lab: Lab) -> None:
 def test_nothing_is_handed_past_a_ready_message_that_cannot_be_found(lab: Lab, ready: int) -> None:
     """Somebody has meddled: `returned` names a message that is in no log."""
     lab.seed(
-        options={"max_length": ready}, log=plain(*[place(-1 - i) for i in range(ready)]),
-        requeued={place(-9): NOW - 9}, waiters=waiting(9), meta={"cursor": place(-8)},
-    )  # fmt: skip
+        options={"max_length": ready},
+        log=plain(*[place(-1 - i) for i in range(ready)]),
+        requeued={place(-9): NOW - 9},
+        waiters=waiting(9),
+        meta={"cursor": place(-8)},
+    )
 
     reply = enqueue(lab, b"x")
     if reply == [b"refused", b"retry"]:  # the id has gone, and that was all that this call did

@@ -60,9 +60,12 @@ def test_drop_head_drops_the_oldest_and_dead_letters_them_in_order(lab: Lab, opt
 
 def test_drop_head_takes_returned_messages_first(lab: Lab) -> None:
     lab.seed(
-        options={"max_length": 2}, log=plain(place(-3), place(-2), place(-1)), leases={place(-2): token(9000)},
-        requeued={place(-3): NOW - 3}, failures={place(-3): 1},
-    )  # fmt: skip
+        options={"max_length": 2},
+        log=plain(place(-3), place(-2), place(-1)),
+        leases={place(-2): token(9000)},
+        requeued={place(-3): NOW - 3},
+        failures={place(-3): 1},
+    )
 
     lab.run(enqueue(lab, b"a"))
 
@@ -81,10 +84,18 @@ def test_a_batch_larger_than_the_limit_keeps_its_own_end(lab: Lab) -> None:
     assert [result.split()[0] for result in reply[2]] == [place(0, i).encode() for i in range(4)]
     assert lab.snapshot() == changed(
         before,
-        meta={"last_id": place(0, 3), "cursor": place(0, 1), "ready_bytes": 2, "enqueued": 4, "deaths:maxlen": 3,
-              "dropped:maxlen": 3, "due_at": NOW + 9, "trimmed_upto": place(0, 1)},
+        meta={
+            "last_id": place(0, 3),
+            "cursor": place(0, 1),
+            "ready_bytes": 2,
+            "enqueued": 4,
+            "deaths:maxlen": 3,
+            "dropped:maxlen": 3,
+            "due_at": NOW + 9,
+            "trimmed_upto": place(0, 1),
+        },
         log={place(-1): None, place(0, 2): (b"", b"c"), place(0, 3): (b"", b"d")},
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize("overflow", [REFUSE, DLX])
@@ -119,9 +130,11 @@ def test_reject_publish_dlx_dead_letters_what_it_refuses(lab: Lab) -> None:
 
 def test_leased_and_delayed_messages_take_no_room(lab: Lab) -> None:
     lab.seed(
-        options={"max_length": 1, "overflow": REFUSE}, log=plain(place(-3), place(-2)), leases={place(-3): token(99)},
+        options={"max_length": 1, "overflow": REFUSE},
+        log=plain(place(-3), place(-2)),
+        leases={place(-3): token(99)},
         delayed={place(-2): NOW + 99},
-    )  # fmt: skip
+    )
 
     reply = lab.run(enqueue(lab, b"a", b"b"))
 
@@ -130,9 +143,10 @@ def test_leased_and_delayed_messages_take_no_room(lab: Lab) -> None:
 
 def test_the_expired_make_room_before_anybody_is_refused(lab: Lab) -> None:
     before = lab.seed(
-        options={"max_length": 2, "overflow": REFUSE}, log={place(-9): (at(0), b"old"), **plain(place(-8))},
+        options={"max_length": 2, "overflow": REFUSE},
+        log={place(-9): (at(0), b"old"), **plain(place(-8))},
         expiry={place(-9): NOW},
-    )  # fmt: skip
+    )
 
     reply = lab.run(enqueue(lab, b"a", b"b"))
 
@@ -140,11 +154,18 @@ def test_the_expired_make_room_before_anybody_is_refused(lab: Lab) -> None:
     after = lab.snapshot()
     assert after == changed(
         before,
-        meta={"last_id": after["orders"]["meta"]["last_id"], "ready_bytes": 2, "enqueued": 1, "refused": 1,
-              "deaths:expired": 1, "dropped:expired": 1, "trimmed_upto": place(-9)},
+        meta={
+            "last_id": after["orders"]["meta"]["last_id"],
+            "ready_bytes": 2,
+            "enqueued": 1,
+            "refused": 1,
+            "deaths:expired": 1,
+            "dropped:expired": 1,
+            "trimmed_upto": place(-9),
+        },
         log={place(-9): None, place(): (b"", b"a")},
         expiry={place(-9): None},
-    )  # fmt: skip
+    )
 
 
 def test_the_expired_are_not_dropped_for_length(lab: Lab) -> None:
@@ -163,9 +184,10 @@ def test_more_than_a_budget_of_expired_is_buried_step_by_step_before_anything_is
 ) -> None:
     places = [place(-1000, i) for i in range(600)]
     before = lab.seed(
-        options={"max_length": 1, "overflow": overflow}, log={one: (at(-1), b"x") for one in places},
+        options={"max_length": 1, "overflow": overflow},
+        log={one: (at(-1), b"x") for one in places},
         expiry=dict.fromkeys(places, NOW - 1),
-    )  # fmt: skip
+    )
 
     replies: list[Reply] = []
     while not replies or replies[-1][0] == b"refused":
@@ -194,9 +216,10 @@ def test_more_than_a_budget_of_victims_goes_step_by_step(lab: Lab) -> None:
 def test_own_deadlines_within_retention_do_not_hide_that_more_has_expired(lab: Lab) -> None:
     places = [place(-1000, i) for i in range(300)]
     lab.seed(
-        options={"max_length": 1, "message_ttl": 5}, log={one: (at(-900), b"x") for one in places},
+        options={"max_length": 1, "message_ttl": 5},
+        log={one: (at(-900), b"x") for one in places},
         expiry=dict.fromkeys(places[:10], NOW - 900),
-    )  # fmt: skip
+    )
 
     while lab.run(enqueue(lab, b"a"))[0] == b"refused":
         pass
@@ -232,12 +255,27 @@ def test_a_target_that_does_not_exist_is_made_and_named_in_the_reply(lab: Lab) -
     assert reply[1] == [b"created", b"DEAD.orders"]
     meta, log = after["DEAD.orders"]["meta"], after["DEAD.orders"]["log"]
     assert {name: value for name, value in meta.items() if name != "about"} == {
-        "version": f"auto-{NOW}", "explicit": 0, "declared": "{}", "options": "{}", "policies": 0,
-        "overflow": "drop-head", "cursor": "0-0",
-        "due_at": "", "last_id": place(), "ready_bytes": 1, "lease_grants": 0, "holds_dead_letters": 1, "enqueued": 1,
-        "delivered": 0, "option_set": "default", "has_waiters": 0, "created_at": NOW, "trimmed_upto": "0-0",
-        "letters": 1, "letter_bytes": sum(len(header) + len(body) for header, body in log.values()),
-    }  # fmt: skip
+        "version": f"auto-{NOW}",
+        "explicit": 0,
+        "declared": "{}",
+        "options": "{}",
+        "policies": 0,
+        "overflow": "drop-head",
+        "cursor": "0-0",
+        "due_at": "",
+        "last_id": place(),
+        "ready_bytes": 1,
+        "lease_grants": 0,
+        "holds_dead_letters": 1,
+        "enqueued": 1,
+        "delivered": 0,
+        "option_set": "default",
+        "has_waiters": 0,
+        "created_at": NOW,
+        "trimmed_upto": "0-0",
+        "letters": 1,
+        "letter_bytes": sum(len(header) + len(body) for header, body in log.values()),
+    }
     assert list(log) == [place()]
     assert before.keys() < after.keys()
 
@@ -293,8 +331,9 @@ def test_the_targets_waiting_consumer_is_rung_and_its_retention_is_due(lab: Lab)
 def test_the_bytes_of_the_expired_make_room_too(lab: Lab) -> None:
     lab.seed(
         options={"max_length_bytes": 6, "overflow": REFUSE},
-        log={place(-9): (at(0), b"12345"), place(-8): (b"", b"1")}, expiry={place(-9): NOW},
-    )  # fmt: skip
+        log={place(-9): (at(0), b"12345"), place(-8): (b"", b"1")},
+        expiry={place(-9): NOW},
+    )
 
     reply = lab.run(enqueue(lab, b"12345"))
 

@@ -45,14 +45,18 @@ def test_peek_shows_every_message_in_order_with_its_state(lab: Lab) -> None:
 
     assert (now, retention) == (NOW, b"60")
     assert [(one, body) for one, (_, body) in entries] == [
-        (place(-4).encode(), b"0"), (place(-3, 1).encode(), b"1"), (place(-3, 3).encode(), b"3"),
+        (place(-4).encode(), b"0"),
+        (place(-3, 1).encode(), b"1"),
+        (place(-3, 3).encode(), b"3"),
         (place(-2, 2).encode(), b"2"),
-    ]  # fmt: skip
+    ]
     states = [tuple(details[i : i + 3]) for i in range(0, len(details), 3)]
     assert states == [
-        (b"leased", b"%d" % (NOW + 7), b"2"), (b"delayed", b"%d" % (NOW + 9), b"1"), (b"ready", b"", b"0"),
+        (b"leased", b"%d" % (NOW + 7), b"2"),
+        (b"delayed", b"%d" % (NOW + 9), b"1"),
         (b"ready", b"", b"0"),
-    ]  # fmt: skip
+        (b"ready", b"", b"0"),
+    ]
     assert lab.snapshot() == before
 
 
@@ -144,9 +148,11 @@ OVERDUE: dict[str, dict[str, Any]] = {
     "a deadline": {"log": {place(-90): (at(-7), b"x")}, "expiry": {place(-90): NOW - 7}},
     "retention": {"log": plain(place(-67)), "options": {"message_ttl": 60}},
     "the oldest of several": {
-        "log": plain(place(-90), place(-90, 1)), "leases": {place(-90): token(-2)}, "delayed": {place(-90, 1): NOW - 7},
+        "log": plain(place(-90), place(-90, 1)),
+        "leases": {place(-90): token(-2)},
+        "delayed": {place(-90, 1): NOW - 7},
     },
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("due", [-20, -7, None], ids=["bound too low", "bound exact", "at once"])

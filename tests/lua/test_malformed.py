@@ -17,15 +17,35 @@ from tests.lua.states import NOW, Lab, at, place, plain, token
 
 RECORD = b"q expired 1 1700000000000 1700000000000 1700000000000 - 1 3 why"
 DAMAGED = [
-    b";", b";;", b"x", b"nan", b"inf", b"0x10", b"1e400", b"-5", b"9" * 400, b"9" * 400 + b";;;", b";9;;short",
+    b";",
+    b";;",
+    b"x",
+    b"nan",
+    b"inf",
+    b"0x10",
+    b"1e400",
+    b"-5",
+    b"9" * 400,
+    b"9" * 400 + b";;;",
+    b";9;;short",
     b"\xff\xfe",
-    b";;" + b"9" * 400 + b";x", b";" + b"9" * 400 + b";;x", b"5;5;5;5", b"5x;;;", b" 12", b"1.5", b";;;\xc1",
+    b";;" + b"9" * 400 + b";x",
+    b";" + b"9" * 400 + b";;x",
+    b"5;5;5;5",
+    b"5x;;;",
+    b" 12",
+    b"1.5",
+    b";;;\xc1",
     b";;;\x93\x01",
-    b";;;\x92\x01\xa1a", b";;4;dead", b";;63;" + RECORD[:-1], b";;63;" + RECORD.replace(b" 1 3 ", b" 1 9 "),
+    b";;;\x92\x01\xa1a",
+    b";;4;dead",
+    b";;63;" + RECORD[:-1],
+    b";;63;" + RECORD.replace(b" 1 3 ", b" 1 9 "),
     b";;%d;" % (2 * len(RECORD) - 3) + RECORD + RECORD[3:],
     b";;%d;" % (len(RECORD) + 399) + RECORD.replace(b" 1 ", b" %b " % (b"9" * 400), 1),
-    b";;%d;" % (len(RECORD) + 2) + RECORD.replace(b" - ", b" nan ", 1), b"1700000000009;2;;i",
-]  # fmt: skip
+    b";;%d;" % (len(RECORD) + 2) + RECORD.replace(b" - ", b" nan ", 1),
+    b"1700000000009;2;;i",
+]
 anything = st.one_of(
     st.binary(max_size=40),
     st.text("0123456789;;;+@ -.aqx", max_size=24).map(str.encode),
@@ -80,9 +100,24 @@ def test_a_batch_with_any_header_is_stored_as_a_whole_or_not_at_all(
     take_all(lab)
 
 
-@pytest.mark.parametrize("header", [b";;%d;" % len(RECORD) + RECORD, b"5;2;63;id" + RECORD, b"1700000000009", b"+",
-                                    b"+5;", b"+5;0;;", b";02;;id", b";999;;id", b";3;;id", b"+" + b"9" * 16, b"@-5",
-                                    b"++5", b"x"])  # fmt: skip
+@pytest.mark.parametrize(
+    "header",
+    [
+        b";;%d;" % len(RECORD) + RECORD,
+        b"5;2;63;id" + RECORD,
+        b"1700000000009",
+        b"+",
+        b"+5;",
+        b"+5;0;;",
+        b";02;;id",
+        b";999;;id",
+        b";3;;id",
+        b"+" + b"9" * 16,
+        b"@-5",
+        b"++5",
+        b"x",
+    ],
+)
 def test_senders_bring_no_deaths_and_no_deadlines_of_their_own_making(lab: Lab, header: bytes) -> None:
     lab.seed()
 

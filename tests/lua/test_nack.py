@@ -92,9 +92,11 @@ def test_after_its_deadline_a_message_expires_then_and_there(
 def test_the_last_allowed_delivery_that_fails_is_a_death(lab: Lab) -> None:
     lab.seed("dead")
     before = lab.seed(
-        options={"max_deliveries": 3, "dead_letter": "dead"}, log=plain(place(-2), place(-1)),
-        leases={place(-2): token(5), place(-1): token(5)}, failures={place(-2): 2, place(-1): 1},
-    )  # fmt: skip
+        options={"max_deliveries": 3, "dead_letter": "dead"},
+        log=plain(place(-2), place(-1)),
+        leases={place(-2): token(5), place(-1): token(5)},
+        failures={place(-2): 2, place(-1): 1},
+    )
 
     lab.run(nack(lab, place(-2), token(5), place(-1), token(5)))
 
@@ -135,9 +137,10 @@ def test_a_returned_message_may_push_the_oldest_out_of_a_full_queue(lab: Lab) ->
 
 def test_a_returned_message_may_exceed_the_limit_of_a_queue_that_refuses(lab: Lab) -> None:
     lab.seed(
-        options={"max_length": 1, "overflow": "reject-publish"}, log=plain(place(-2), place(-1)),
+        options={"max_length": 1, "overflow": "reject-publish"},
+        log=plain(place(-2), place(-1)),
         leases={place(-2): token(5)},
-    )  # fmt: skip
+    )
 
     lab.run(nack(lab, place(-2), token(5)))
 

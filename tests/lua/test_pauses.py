@@ -94,8 +94,13 @@ def test_a_lease_that_ended_is_a_failure_in_each_command_that_notices_it(lab: La
     held(lab, GROWING, failed=1, ends=0)
     known = lab.known()
 
-    lab.run({"sweep": commands.sweep(known, now=NOW), "stats": commands.stats(known, now=NOW),
-             "receive": commands.receive(known, 1, 1000, now=NOW)}[who])  # fmt: skip
+    lab.run(
+        {
+            "sweep": commands.sweep(known, now=NOW),
+            "stats": commands.stats(known, now=NOW),
+            "receive": commands.receive(known, 1, 1000, now=NOW),
+        }[who]
+    )
 
     assert ready_at(lab) == 10_000
     assert lab.snapshot()["orders"]["failures"] == {PLACE: 2}
@@ -137,9 +142,14 @@ def test_the_deadline_holds_and_ends_a_pause(lab: Lab, ends: int) -> None:
     assert state["meta"]["deaths:expired"] == 1
 
 
-@pytest.mark.parametrize("options,header,reason", [
-    ({"max_deliveries": 2}, b"", "delivery_limit"), ({}, at(0), "expired"), ({"message_ttl": 1}, b"", "expired"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "options,header,reason",
+    [
+        ({"max_deliveries": 2}, b"", "delivery_limit"),
+        ({}, at(0), "expired"),
+        ({"message_ttl": 1}, b"", "expired"),
+    ],
+)
 def test_no_pause_keeps_a_message_alive_that_has_to_die(
     lab: Lab, options: dict[str, Any], header: bytes, reason: str
 ) -> None:
@@ -195,9 +205,11 @@ def test_a_pause_lasts_a_millisecond_at_least(lab: Lab) -> None:
 def test_one_batch_has_one_rule_and_each_message_its_own_pause(lab: Lab) -> None:
     other = "1699999999999-100001"
     lab.seed(
-        options=GROWING, log=plain(PLACE, other), leases={PLACE: token(500), other: token(500)},
+        options=GROWING,
+        log=plain(PLACE, other),
+        leases={PLACE: token(500), other: token(500)},
         failures={other: "2 why"},
-    )  # fmt: skip
+    )
 
     lab.run(commands.nack(lab.known(), [PLACE, token(500), other, token(500)], now=NOW))
 

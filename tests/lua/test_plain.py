@@ -50,9 +50,15 @@ def state(chance: random.Random, finished: int) -> dict[str, Any]:
     own = {one: int(header.partition(b";")[0]) for one, (header, _) in waiting.items() if header[:1].isdigit()}
     ends = seldom(token(0, 1), token(500, 7))
     parts: dict[str, Any] = {
-        "log": {**log, **waiting}, "leases": {place(-600): token(3), **dict.fromkeys(leased, ends)}, "expiry": own,
+        "log": {**log, **waiting},
+        "leases": {place(-600): token(3), **dict.fromkeys(leased, ends)},
+        "expiry": own,
         "meta": {
-            "acked": 5, "delivered": 9, "lease_grants": 1_007, "has_waiters": int(waits), "cursor": place(-450),
+            "acked": 5,
+            "delivered": 9,
+            "lease_grants": 1_007,
+            "has_waiters": int(waits),
+            "cursor": place(-450),
             "due_at": chance.choice(["", NOW, *[NOW + 1] * 5, NOW + 4_600, NOW + 9_000]),
             "last_id": chance.choice([place(-400, 899_999), place(-400, 30), max([place(-450), *waiting])]),
         },
@@ -60,7 +66,7 @@ def state(chance: random.Random, finished: int) -> dict[str, Any]:
         **(waiters(chance) if waits else {}),
         **seldom({"requeued": {place(-700): NOW - 700}}, {}),
         **seldom({"failures": {leased[0]: 2}} if leased else {}, {}),
-    }  # fmt: skip
+    }
     parts["log"][place(-600)] = (b"", b"of another")
     if "requeued" in parts:
         parts["log"][place(-700)] = (b"", b"back")

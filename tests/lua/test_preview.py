@@ -59,9 +59,11 @@ def test_the_first_messages_are_counted_by_what_they_would_die_of(
 
 def test_leased_and_delayed_messages_are_not_counted(lab: Lab) -> None:
     lab.seed(
-        log=plain(place(-30), place(-20), place(-10)), leases={place(-30): token(9)}, delayed={place(-20): NOW + 9},
+        log=plain(place(-30), place(-20), place(-10)),
+        leases={place(-30): token(9)},
+        delayed={place(-20): NOW + 9},
         meta={"cursor": place(-20)},
-    )  # fmt: skip
+    )
 
     assert preview(lab, message_ttl="5ms") == (1, 0)
     assert preview(lab, max_length=0) == (0, 1)

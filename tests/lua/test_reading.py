@@ -117,15 +117,15 @@ CASES = {
     "redrive": Case(
         lambda lab: commands.redrive(lab.known("origin"), "orders", chosen(lab), now=NOW), lambda reply: len(reply[2])
     ),
-    "preview": Case(
-        lambda lab: commands.preview(lab.known(), EMPTY, commands.Walk(), now=NOW), lambda reply: reply[6]
-    ),
+    "preview": Case(lambda lab: commands.preview(lab.known(), EMPTY, commands.Walk(), now=NOW), lambda reply: reply[6]),
     "enqueue past the expired": Case(
-        lambda lab: enqueue_encoded(lab.known(), [(b"", b"x")], now=LATER), lambda _: 1, {"max_length": 250},
+        lambda lab: enqueue_encoded(lab.known(), [(b"", b"x")], now=LATER),
+        lambda _: 1,
+        {"max_length": 250},
         "expiring",
     ),
     "audit": Case(lambda lab: repair.audit(lab.keyspace, "orders", "log", "", 250), lambda reply: reply[7]),
-}  # fmt: skip
+}
 
 
 def prepare(lab: Lab, case: Case) -> None:
@@ -175,7 +175,7 @@ UNEVEN: dict[str, tuple[Callable[[Lab], Command], Callable[[Any], int]]] = {
     "sweep": (lowered, lambda reply: reply[8]),
     "stats": (lambda lab: commands.stats(lab.known(), now=NOW), lambda _: 1),
     "purge": (lambda lab: commands.purge(lab.keyspace, "orders", "", chosen(lab)), lambda reply: reply[2]),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", UNEVEN)

@@ -52,9 +52,12 @@ def test_two_leases_that_end_together_have_different_tokens(lab: Lab) -> None:
 
 def test_returned_messages_come_before_what_lies_ahead_in_their_old_order(lab: Lab) -> None:
     before = lab.seed(
-        log=plain(place(-4), place(-3, 1), place(-2, 3)), detached=plain(place(-3, 2)), leases={place(-4): token(500)},
-        requeued={place(-3, 1): NOW - 3, place(-3, 2): NOW - 3}, failures={place(-3, 1): 2},
-    )  # fmt: skip
+        log=plain(place(-4), place(-3, 1), place(-2, 3)),
+        detached=plain(place(-3, 2)),
+        leases={place(-4): token(500)},
+        requeued={place(-3, 1): NOW - 3, place(-3, 2): NOW - 3},
+        failures={place(-3, 1): 2},
+    )
 
     reply = lab.run(receive(lab))
 
@@ -97,8 +100,9 @@ def test_auto_ack_removes_what_it_hands_out(lab: Lab) -> None:
 def test_an_expired_message_is_never_handed_out_swept_or_not(lab: Lab, due: object) -> None:
     before = lab.seed(
         log={place(-2): (at(0), b"old"), place(-1): (at(1), b"new")},
-        expiry={place(-2): NOW, place(-1): NOW + 1}, meta={"due_at": due},
-    )  # fmt: skip
+        expiry={place(-2): NOW, place(-1): NOW + 1},
+        meta={"due_at": due},
+    )
 
     reply = lab.run(receive(lab))
 
@@ -161,9 +165,10 @@ def test_one_body_larger_than_an_answer_is_handed_out_all_the_same(lab: Lab) -> 
 
 def test_finish_and_claim_in_one_step(lab: Lab) -> None:
     before = lab.seed(
-        log=plain(place(-3), place(-2, 1), place(-1, 2)), leases={place(-3): token(9), place(-2, 1): token(8)},
+        log=plain(place(-3), place(-2, 1), place(-1, 2)),
+        leases={place(-3): token(9), place(-2, 1): token(8)},
         failures={place(-3): 1},
-    )  # fmt: skip
+    )
 
     reply = lab.run(receive(lab, finished=[place(-3), token(9), place(-2, 1), token(7)]))
 

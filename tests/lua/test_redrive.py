@@ -55,11 +55,15 @@ def test_it_is_no_trim_and_no_purge(lab: Lab) -> None:
 
 def test_every_place_of_a_letter_is_left(lab: Lab) -> None:
     lab.seed(
-        "dead", log={place(-9): (at(90), b"first"), place(-8): letter("b", b"2"), place(-7): letter("c", b"3")},
-        detached={place(-10): letter("d", b"4")}, requeued={place(-9): NOW - 9, place(-10): NOW - 10},
-        expiry={place(-9): NOW + 90}, failures={place(-9): 2, place(-8): 1}, leases={place(-8): token(9)},
+        "dead",
+        log={place(-9): (at(90), b"first"), place(-8): letter("b", b"2"), place(-7): letter("c", b"3")},
+        detached={place(-10): letter("d", b"4")},
+        requeued={place(-9): NOW - 9, place(-10): NOW - 10},
+        expiry={place(-9): NOW + 90},
+        failures={place(-9): 2, place(-8): 1},
+        leases={place(-8): token(9)},
         meta={"cursor": place(-8)},
-    )  # fmt: skip
+    )
     lab.seed()
 
     told = redrive(lab, place(-10), place(-9), place(-8), place(-7), place(-1))
@@ -147,8 +151,10 @@ def test_the_source_queue_is_the_target_of_pushed_out_messages_and_its_record_fi
 
 def test_a_letter_without_room_stays_and_only_that_is_noted(lab: Lab) -> None:
     lab.seed("dead", log={place(-9): letter("a", b"abc"), place(-8): letter("b", b"")})
-    before = lab.seed(options={"max_length": 2, "max_length_bytes": 2, "overflow": "reject-publish-dlx",
-                               "dead_letter": "dead"}, log=plain(place(-7)))  # fmt: skip
+    before = lab.seed(
+        options={"max_length": 2, "max_length_bytes": 2, "overflow": "reject-publish-dlx", "dead_letter": "dead"},
+        log=plain(place(-7)),
+    )
 
     assert redrive(lab, place(-9), place(-8))[2] == [b"!max_length_bytes", place(0, 1).encode()]
 
@@ -167,8 +173,12 @@ def test_a_letter_whose_time_is_over_stays_to_be_swept(lab: Lab) -> None:
 
 
 def test_after_a_lost_reply_what_is_gone_has_gone_back_and_what_is_out_has_not(lab: Lab) -> None:
-    lab.seed("dead", log={place(-9): letter(), place(-8): letter("b"), place(-7): letter("c")},
-             leases={place(-8): token(9)}, meta={"cursor": "0-0"})  # fmt: skip
+    lab.seed(
+        "dead",
+        log={place(-9): letter(), place(-8): letter("b"), place(-7): letter("c")},
+        leases={place(-8): token(9)},
+        meta={"cursor": "0-0"},
+    )
     lab.seed()
     redrive(lab, place(-9))
     before = lab.snapshot()
@@ -244,8 +254,9 @@ def test_a_circle_ends_at_a_redrive(lab: Lab, reason: str) -> None:
     assert "dropped:cycle" not in state["orders"]["meta"]
     (header, _) = state["dead"]["log"][place()]
     assert [(death.queue, death.reason) for death in unpack_header(header).deaths] == [
-        ("orders", "expired"), ("dead", reason),
-    ]  # fmt: skip
+        ("orders", "expired"),
+        ("dead", reason),
+    ]
 
 
 @pytest.mark.parametrize("queue, code", [("orders", b"not_found"), ("stale", b"stale")])

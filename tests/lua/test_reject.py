@@ -33,9 +33,11 @@ def buried(*records: str, id: str = "me") -> bytes:
 def test_a_rejected_message_is_dead_with_its_whole_story(lab: Lab) -> None:
     lab.seed("dead")
     before = lab.seed(
-        options={"dead_letter": "dead"}, log={place(-5): (b"%b;2;;me\x92\xc0\xc0" % at(70), b"x"), **plain(place(-1))},
-        leases={place(-5): token(5)}, failures={place(-5): 2},
-    )  # fmt: skip
+        options={"dead_letter": "dead"},
+        log={place(-5): (b"%b;2;;me\x92\xc0\xc0" % at(70), b"x"), **plain(place(-1))},
+        leases={place(-5): token(5)},
+        failures={place(-5): 2},
+    )
 
     assert lab.run(reject(lab, place(-5), token(5), description=b"no; such\n\0thing")) == [b"ok", b"", [], []]
 
@@ -56,16 +58,23 @@ def test_a_rejected_message_is_dead_with_its_whole_story(lab: Lab) -> None:
     assert header.endswith(b"\x92\xc0\xc0")
     assert facts.deaths == (
         Death(
-            "orders", "rejected", 1, first_at=as_datetime(NOW), last_at=as_datetime(NOW),
-            enqueued_at=as_datetime(NOW - 5), expires_at=as_datetime(NOW + 70), delivery_count=3,
+            "orders",
+            "rejected",
+            1,
+            first_at=as_datetime(NOW),
+            last_at=as_datetime(NOW),
+            enqueued_at=as_datetime(NOW - 5),
+            expires_at=as_datetime(NOW + 70),
+            delivery_count=3,
             description="no; such\n\0thing",
         ),
-    )  # fmt: skip
+    )
 
 
 def test_without_a_target_a_rejected_message_is_counted_as_dropped(lab: Lab) -> None:
-    before = lab.seed(options={"dead_letter": "dead", "dead_letter_rejected": ""}, log=plain(place(-1)),
-                      leases={place(-1): token(5)})  # fmt: skip
+    before = lab.seed(
+        options={"dead_letter": "dead", "dead_letter_rejected": ""}, log=plain(place(-1)), leases={place(-1): token(5)}
+    )
 
     lab.run(reject(lab, place(-1), token(5)))
 
@@ -76,9 +85,11 @@ def test_without_a_target_a_rejected_message_is_counted_as_dropped(lab: Lab) -> 
 
 def test_a_queue_may_be_its_own_target_for_rejections(lab: Lab) -> None:
     before = lab.seed(
-        options={"dead_letter_rejected": "{queue}", "message_ttl": 50}, log=plain(place(-1)),
-        leases={place(-1): token(5)}, waiters={"c": NOW + 5},
-    )  # fmt: skip
+        options={"dead_letter_rejected": "{queue}", "message_ttl": 50},
+        log=plain(place(-1)),
+        leases={place(-1): token(5)},
+        waiters={"c": NOW + 5},
+    )
 
     lab.run(reject(lab, place(-1), token(5)))
 

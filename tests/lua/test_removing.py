@@ -29,9 +29,12 @@ def test_a_purge_of_an_empty_queue_changes_nothing(lab: Lab) -> None:
 
 def test_a_queue_without_leases_and_delays_is_deleted_at_once(lab: Lab) -> None:
     before = lab.seed(
-        log={place(-2): (at(9), b"a"), **plain(place(-1))}, detached=plain(place(-3)), requeued={place(-3): NOW - 3},
-        expiry={place(-2): NOW + 9}, failures={place(-3): 1},
-    )  # fmt: skip
+        log={place(-2): (at(9), b"a"), **plain(place(-1))},
+        detached=plain(place(-3)),
+        requeued={place(-3): NOW - 3},
+        expiry={place(-2): NOW + 9},
+        failures={place(-3): 1},
+    )
 
     assert purge(lab)[2:4] == [3, 0]
     after = lab.snapshot()
@@ -41,10 +44,14 @@ def test_a_queue_without_leases_and_delays_is_deleted_at_once(lab: Lab) -> None:
 
 def test_leased_and_delayed_messages_stay(lab: Lab) -> None:
     before = lab.seed(
-        log=plain(place(-5), place(-4), place(-3), place(-1)), detached=plain(place(-2)),
-        leases={place(-5): token(9)}, delayed={place(-4): NOW + 9}, requeued={place(-3): NOW - 3, place(-2): NOW - 2},
-        failures={place(-3): 1, place(-5): 2}, meta={"cursor": place(-2)},
-    )  # fmt: skip
+        log=plain(place(-5), place(-4), place(-3), place(-1)),
+        detached=plain(place(-2)),
+        leases={place(-5): token(9)},
+        delayed={place(-4): NOW + 9},
+        requeued={place(-3): NOW - 3, place(-2): NOW - 2},
+        failures={place(-3): 1, place(-5): 2},
+        meta={"cursor": place(-2)},
+    )
 
     assert purge(lab)[2:4] == [3, 0]
     assert lab.snapshot() == changed(
@@ -95,9 +102,12 @@ def test_of_the_chosen_ones_only_those_that_are_ready_go(lab: Lab) -> None:
             **plain(place(-7), place(-6), place(-5), place(-3), place(-2), place(-1)),
             place(-4): (at(9), b"with a deadline"),
         },
-        leases={place(-7): token(9)}, delayed={place(-6): NOW + 9}, requeued={place(-5): NOW - 5},
-        expiry={place(-4): NOW + 9}, failures={place(-7): 1, place(-5): 2},
-    )  # fmt: skip
+        leases={place(-7): token(9)},
+        delayed={place(-6): NOW + 9},
+        requeued={place(-5): NOW - 5},
+        expiry={place(-4): NOW + 9},
+        failures={place(-7): 1, place(-5): 2},
+    )
 
     chosen = [place(-9), place(-7), place(-6), place(-5), place(-4), place(-2), place(0)]
     assert purge(lab, "", *chosen) == [b"ok", b"", 3, 0, place(0).encode()]
@@ -113,9 +123,12 @@ def test_of_the_chosen_ones_only_those_that_are_ready_go(lab: Lab) -> None:
 
 def test_chosen_ones_that_were_moved_aside_go_too(lab: Lab) -> None:
     before = lab.seed(
-        log=plain(place(-2), place(-1)), detached={**plain(place(-5), place(-3)), place(-4): (at(9), b"xyz")},
-        leases={place(-3): token(9)}, requeued={place(-5): NOW - 5, place(-4): NOW - 4}, expiry={place(-4): NOW + 9},
-    )  # fmt: skip
+        log=plain(place(-2), place(-1)),
+        detached={**plain(place(-5), place(-3)), place(-4): (at(9), b"xyz")},
+        leases={place(-3): token(9)},
+        requeued={place(-5): NOW - 5, place(-4): NOW - 4},
+        expiry={place(-4): NOW + 9},
+    )
 
     assert purge(lab, "", place(-4), place(-3), place(-1))[2:4] == [2, 0]
     assert lab.snapshot() == changed(
@@ -203,11 +216,18 @@ def test_nor_does_one_that_a_dead_letter_creates(lab: Lab) -> None:
 def test_delete_leaves_but_a_trace_of_the_queue_and_all_of_others(lab: Lab, conditions: dict[str, bool]) -> None:
     before = lab.seed("other", log=plain(place(-1)))
     lab.seed(
-        options={"dead_letter": "other"}, log=plain(place(-4), place(-3), place(-2)), detached=plain(place(-5)),
-        expiry={place(-2): NOW + 5}, leases={place(-4): token(5)}, delayed={place(-3): NOW + 5},
-        requeued={place(-5): NOW - 5}, failures={place(-5): 1}, wakeup=[""], waiters={"c": NOW},
+        options={"dead_letter": "other"},
+        log=plain(place(-4), place(-3), place(-2)),
+        detached=plain(place(-5)),
+        expiry={place(-2): NOW + 5},
+        leases={place(-4): token(5)},
+        delayed={place(-3): NOW + 5},
+        requeued={place(-5): NOW - 5},
+        failures={place(-5): 1},
+        wakeup=[""],
+        waiters={"c": NOW},
         consumers={"c": NOW},
-    )  # fmt: skip
+    )
 
     assert lab.run(delete(lab, **conditions)) == [b"ok", b"", 2]
     assert lab.snapshot() == {

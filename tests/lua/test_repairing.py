@@ -110,20 +110,26 @@ def test_damage_is_found_where_it_is(lab: Lab, source: str, parts: dict[str, Any
 @pytest.mark.parametrize(
     "parts, after",
     [
-        ({"leases": {C: token(5)}, "delayed": {C: NOW}, "requeued": {C: NOW}, "expiry": {C: 1}, "failures": {C: 2}},
-         {part: {C: None} for part in INDEXES}),
+        (
+            {"leases": {C: token(5)}, "delayed": {C: NOW}, "requeued": {C: NOW}, "expiry": {C: 1}, "failures": {C: 2}},
+            {part: {C: None} for part in INDEXES},
+        ),
         ({"log": plain(A, C), "meta": {"cursor": C}, "leases": {A: token(5)}}, {"requeued": {C: NOW - 7}}),
-        ({"detached": {C: (at(5), b"c")}, "meta": {"cursor": "0-0"}},
-         {"requeued": {C: NOW - 7}, "expiry": {C: NOW + 5}}),
-        ({"log": plain(C), "leases": {C: token(5)}, "delayed": {C: NOW}, "requeued": {C: NOW - 7}},
-         {"delayed": {C: None}, "requeued": {C: None}}),
+        (
+            {"detached": {C: (at(5), b"c")}, "meta": {"cursor": "0-0"}},
+            {"requeued": {C: NOW - 7}, "expiry": {C: NOW + 5}},
+        ),
+        (
+            {"log": plain(C), "leases": {C: token(5)}, "delayed": {C: NOW}, "requeued": {C: NOW - 7}},
+            {"delayed": {C: None}, "requeued": {C: None}},
+        ),
         ({"log": plain(C), "delayed": {C: NOW}, "requeued": {C: NOW - 7}}, {"requeued": {C: None}}),
         ({"log": plain(C), "leases": {C: token(5)}, "meta": {"cursor": "0-0"}}, {"leases": {C: None}}),
         ({"log": {C: (at(5), b"c")}, "expiry": {C: NOW + 6}, "meta": {"cursor": "0-0"}}, {"expiry": {C: NOW + 5}}),
         ({"log": plain(C), "expiry": {C: NOW + 6}, "meta": {"cursor": "0-0"}}, {"expiry": {C: None}}),
         ({"log": {C: (at(5), b"c")}, "leases": {C: token(5)}, "expiry": {C: NOW + 5}}, {"expiry": {C: None}}),
     ],
-)  # fmt: skip
+)
 def test_a_repair_leaves_a_message_in_one_place_and_changes_nothing_else(
     lab: Lab, parts: dict[str, Any], after: dict[str, Any]
 ) -> None:
@@ -186,12 +192,19 @@ def test_bytes_are_set_only_while_the_record_is_what_was_seen(lab: Lab) -> None:
     assert lab.snapshot() == mended(before, meta={"ready_bytes": 10})
 
 
-@pytest.mark.parametrize("part, change", [
-    ("log", lambda c, key: c.xadd(key, {"": "x"}, id=place(5))), ("detached", lambda c, key: c.hdel(key, place(-10))),
-    ("leases", lambda c, key: c.zrem(key, A)), ("requeued", lambda c, key: c.zrem(key, place(-10))),
-    ("delayed", lambda c, key: c.zrem(key, B)), ("expiry", lambda c, key: c.zrem(key, C)),
-    ("failures", lambda c, key: c.hdel(key, A)), ("meta", lambda c, key: c.hincrby(key, "acked", 1)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "part, change",
+    [
+        ("log", lambda c, key: c.xadd(key, {"": "x"}, id=place(5))),
+        ("detached", lambda c, key: c.hdel(key, place(-10))),
+        ("leases", lambda c, key: c.zrem(key, A)),
+        ("requeued", lambda c, key: c.zrem(key, place(-10))),
+        ("delayed", lambda c, key: c.zrem(key, B)),
+        ("expiry", lambda c, key: c.zrem(key, C)),
+        ("failures", lambda c, key: c.hdel(key, A)),
+        ("meta", lambda c, key: c.hincrby(key, "acked", 1)),
+    ],
+)
 def test_the_text_of_a_record_differs_after_any_change(lab: Lab, part: str, change: Any) -> None:
     lab.seed(**SOUND)
     before = audit(lab)["record"]

@@ -17,15 +17,29 @@ def sweep(lab: Lab, now: int = NOW) -> dict[str, Any]:
 
 def test_a_queue_in_which_nothing_is_due_is_left_untouched(lab: Lab) -> None:
     before = lab.seed(
-        options={"message_ttl": 50}, log=plain(place(-3), place(-2), place(-1)), leases={place(-3): token(1)},
-        delayed={place(-2): NOW + 5}, waiters={"c": NOW + 5}, consumers={"c": NOW + 5}, wakeup=[""],
+        options={"message_ttl": 50},
+        log=plain(place(-3), place(-2), place(-1)),
+        leases={place(-3): token(1)},
+        delayed={place(-2): NOW + 5},
+        waiters={"c": NOW + 5},
+        consumers={"c": NOW + 5},
+        wakeup=[""],
         meta={"retention_scan": "done"},
-    )  # fmt: skip
+    )
 
     done = sweep(lab)
 
-    assert done == {"now": NOW, "due": NOW + 1, "more": 0, "reclaimed": 0, "promoted": 0, "expired": 0, "trimmed": 0,
-                    "compacted": 0, "retired": b""}  # fmt: skip
+    assert done == {
+        "now": NOW,
+        "due": NOW + 1,
+        "more": 0,
+        "reclaimed": 0,
+        "promoted": 0,
+        "expired": 0,
+        "trimmed": 0,
+        "compacted": 0,
+        "retired": b"",
+    }
     assert lab.snapshot() == before
 
 
@@ -54,8 +68,9 @@ def test_the_next_due_time_is_the_earliest_of_all(
 def test_messages_whose_lease_has_ended_come_back_as_failed_deliveries(lab: Lab) -> None:
     before = lab.seed(
         log={place(-3): (at(9), b"a"), **plain(place(-2), place(-1))},
-        leases={place(-3): token(-5), place(-2): token(0, 999), place(-1): token(1)}, failures={place(-3): 1},
-    )  # fmt: skip
+        leases={place(-3): token(-5), place(-2): token(0, 999), place(-1): token(1)},
+        failures={place(-3): 1},
+    )
 
     assert sweep(lab)["reclaimed"] == 2
     assert lab.snapshot() == changed(
@@ -73,8 +88,9 @@ def test_a_lost_lease_is_a_death_where_it_was_the_last_allowed_delivery_or_its_t
     lab.seed(
         options={"max_deliveries": 2, "dead_letter": "dead"},
         log={place(-3): (at(-1), b"a"), **plain(place(-2), place(-1))},
-        leases={place(-3): token(0), place(-2): token(0), place(-1): token(0)}, failures={place(-2): 1},
-    )  # fmt: skip
+        leases={place(-3): token(0), place(-2): token(0), place(-1): token(0)},
+        failures={place(-2): 1},
+    )
 
     assert sweep(lab)["reclaimed"] == 3
 
@@ -87,9 +103,11 @@ def test_a_lost_lease_is_a_death_where_it_was_the_last_allowed_delivery_or_its_t
 
 def test_delayed_messages_are_ready_when_their_time_has_come_and_count_no_further_failure(lab: Lab) -> None:
     before = lab.seed(
-        options={"max_deliveries": 2}, log=plain(place(-3), place(-2)), delayed={place(-3): NOW, place(-2): NOW + 1},
+        options={"max_deliveries": 2},
+        log=plain(place(-3), place(-2)),
+        delayed={place(-3): NOW, place(-2): NOW + 1},
         failures={place(-3): 1},
-    )  # fmt: skip
+    )
 
     assert sweep(lab)["promoted"] == 1
     assert lab.snapshot() == changed(
@@ -110,9 +128,12 @@ def test_a_delayed_message_dies_at_its_deadline(lab: Lab) -> None:
 def test_expired_messages_leave_from_anywhere(lab: Lab) -> None:
     before = lab.seed(
         log={place(-4): (b"", b"a"), place(-3): (at(0), b"b"), place(-2): (at(1), b"c"), place(-1): (at(-7), b"d")},
-        detached={place(-6): (at(0), b"e")}, requeued={place(-6): NOW - 6}, meta={"cursor": place(-5)},
-        expiry={place(-3): NOW, place(-2): NOW + 1, place(-1): NOW - 7, place(-6): NOW}, failures={place(-6): 1},
-    )  # fmt: skip
+        detached={place(-6): (at(0), b"e")},
+        requeued={place(-6): NOW - 6},
+        meta={"cursor": place(-5)},
+        expiry={place(-3): NOW, place(-2): NOW + 1, place(-1): NOW - 7, place(-6): NOW},
+        failures={place(-6): 1},
+    )
 
     assert sweep(lab)["expired"] == 3
     assert lab.snapshot() == changed(
@@ -134,9 +155,11 @@ def test_expired_messages_leave_from_anywhere(lab: Lab) -> None:
 
 def test_retention_takes_the_head(lab: Lab) -> None:
     before = lab.seed(
-        options={"message_ttl": 3}, log=plain(place(-5), place(-4), place(-3), place(-2)), leases={place(-5): token(9)},
+        options={"message_ttl": 3},
+        log=plain(place(-5), place(-4), place(-3), place(-2)),
+        leases={place(-5): token(9)},
         requeued={place(-4): NOW - 4},
-    )  # fmt: skip
+    )
 
     assert sweep(lab)["expired"] == 2
     assert lab.snapshot() == changed(

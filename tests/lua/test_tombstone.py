@@ -48,25 +48,48 @@ HELD: dict[str, tuple[dict[str, Any], str]] = {
     "leased": ({"log": plain(place(-9)), "leases": {place(-9): token(9)}, "meta": {"cursor": place(-2)}}, place(-9)),
     "delayed": ({"log": plain(place(-9)), "delayed": {place(-9): NOW + 9}, "meta": {"cursor": place(-2)}}, place(-9)),
     "moved aside, ready": (
-        {"log": plain(place(-9)), "leases": {place(-9): token(9)}, "detached": plain(place(-8), place(-7)),
-         "requeued": aside(place(-8), place(-7)), "meta": {"cursor": place(-2)}}, place(-7),
+        {
+            "log": plain(place(-9)),
+            "leases": {place(-9): token(9)},
+            "detached": plain(place(-8), place(-7)),
+            "requeued": aside(place(-8), place(-7)),
+            "meta": {"cursor": place(-2)},
+        },
+        place(-7),
     ),
     "moved aside, of one millisecond": (
-        {"detached": plain(*many(-9, 3)), "requeued": aside(*many(-9, 3)), "meta": {"cursor": place(-2)}}, place(-9, 2),
+        {"detached": plain(*many(-9, 3)), "requeued": aside(*many(-9, 3)), "meta": {"cursor": place(-2)}},
+        place(-9, 2),
     ),
     "moved aside, leased": (
-        {"detached": plain(place(-9), place(-8)), "requeued": aside(place(-9)), "leases": {place(-8): token(9)},
-         "meta": {"cursor": place(-2)}}, place(-8),
+        {
+            "detached": plain(place(-9), place(-8)),
+            "requeued": aside(place(-9)),
+            "leases": {place(-8): token(9)},
+            "meta": {"cursor": place(-2)},
+        },
+        place(-8),
     ),
     "moved aside, delayed": (
-        {"log": plain(place(-9)), "leases": {place(-9): token(9)}, "detached": plain(place(-7)),
-         "delayed": {place(-7): NOW + 9}, "meta": {"cursor": place(-2)}}, place(-7),
+        {
+            "log": plain(place(-9)),
+            "leases": {place(-9): token(9)},
+            "detached": plain(place(-7)),
+            "delayed": {place(-7): NOW + 9},
+            "meta": {"cursor": place(-2)},
+        },
+        place(-7),
     ),
     "moved aside, and others ahead": (
-        {"detached": plain(place(-9)), "requeued": aside(place(-9)), "log": plain(place(-3)),
-         "meta": {"cursor": place(-5)}}, place(-3),
+        {
+            "detached": plain(place(-9)),
+            "requeued": aside(place(-9)),
+            "log": plain(place(-3)),
+            "meta": {"cursor": place(-5)},
+        },
+        place(-3),
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("how", HELD)
@@ -130,9 +153,11 @@ def test_the_end_of_a_lifetime_tells_what_it_dropped_or_moved_elsewhere(lab: Lab
     over = {"last_used_at": NOW - 5, "last_active_at": NOW - 5}
     lab.seed("dead")
     lab.seed(
-        options={"expires": 5, "on_expire": on_expire, "dead_letter": "dead"}, log=plain(place(-9), place(-8)),
-        leases={place(-9): token(50)}, meta=over,
-    )  # fmt: skip
+        options={"expires": 5, "on_expire": on_expire, "dead_letter": "dead"},
+        log=plain(place(-9), place(-8)),
+        leases={place(-9): token(50)},
+        meta=over,
+    )
 
     for _ in range(2):
         if "meta" in lab.snapshot()["orders"]:
@@ -145,9 +170,11 @@ def test_the_end_of_a_lifetime_tells_what_it_dropped_or_moved_elsewhere(lab: Lab
 def test_of_very_many_that_are_out_and_moved_aside_none_is_higher_than_the_cursor(lab: Lab, ahead: bool) -> None:
     out = many(-9, 1001)
     lab.seed(
-        detached=plain(*out), leases=dict.fromkeys(out, token(9)), log=plain(*([place(-3)] if ahead else [])),
+        detached=plain(*out),
+        leases=dict.fromkeys(out, token(9)),
+        log=plain(*([place(-3)] if ahead else [])),
         meta={"cursor": place(-5), "last_id": place(-1)},
-    )  # fmt: skip
+    )
 
     assert delete(lab) == lost(place(-3) if ahead else place(-5))
 

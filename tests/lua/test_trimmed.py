@@ -147,9 +147,11 @@ def test_the_end_of_a_lifetime_trims_every_message_that_it_takes(lab: Lab, away:
     ends = {"leases": token(50), "delayed": NOW + 50}
     parts: dict[str, Any] = {away: dict.fromkeys(places, ends[away])} if away else {}
     lab.seed(
-        options={"expires": 5, "on_expire": "dead-letter", "dead_letter": "dead"}, log=plain(*places),
-        meta={"last_used_at": NOW - 5, "last_active_at": NOW - 5}, **parts,
-    )  # fmt: skip
+        options={"expires": 5, "on_expire": "dead-letter", "dead_letter": "dead"},
+        log=plain(*places),
+        meta={"last_used_at": NOW - 5, "last_active_at": NOW - 5},
+        **parts,
+    )
 
     lab.run(commands.sweep(lab.known(), now=NOW))
 

@@ -176,9 +176,11 @@ def test_a_handed_message_without_a_deadline_comes_back_when_the_pickup_ends(lab
 
 def test_a_consumer_that_stops_waiting_takes_a_message_that_was_handed_over_meanwhile(lab: Lab) -> None:
     lab.seed(
-        log={place(-1): (at(-1), b"x")}, leases={place(-1): token(4999)}, wakeup=[ticket(4999).decode()],
+        log={place(-1): (at(-1), b"x")},
+        leases={place(-1): token(4999)},
+        wakeup=[ticket(4999).decode()],
         waiters={"me": NOW + 300},
-    )  # fmt: skip
+    )
 
     reply = lab.run(receive(lab, Presence("me", 0)))
 
@@ -191,9 +193,12 @@ def test_a_consumer_that_stops_waiting_takes_a_message_that_was_handed_over_mean
 
 def test_a_consumer_that_stops_waiting_takes_the_handed_message_before_a_ready_one(lab: Lab) -> None:
     lab.seed(
-        log={place(-1): (at(-1), b"handed"), place(): (b"", b"ready")}, leases={place(-1): token(4999)},
-        meta={"cursor": place(-1)}, wakeup=[ticket(4999).decode()], waiters={"me": NOW + 300},
-    )  # fmt: skip
+        log={place(-1): (at(-1), b"handed"), place(): (b"", b"ready")},
+        leases={place(-1): token(4999)},
+        meta={"cursor": place(-1)},
+        wakeup=[ticket(4999).decode()],
+        waiters={"me": NOW + 300},
+    )
 
     reply = lab.run(receive(lab, Presence("me", 0), 1))
 

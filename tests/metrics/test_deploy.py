@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from rqttl.metrics.table import QUEUES, REAPER, WORKER
-from tests.unit.test_size import ROOT
+from tests.repository import ROOT
 
 pytestmark = pytest.mark.once
 
@@ -99,8 +99,9 @@ def test_each_alert_is_tested_and_says_what_to_do() -> None:
 
 
 @pytest.mark.skipif(PROMTOOL is None, reason="promtool is not installed (Debian: apt-get install prometheus)")
-@pytest.mark.parametrize("words", [("check", "rules", "alerts.yml"), ("test", "rules", "alerts_test.yml"),
-                                   ("check", "config", "scrape.yml")])  # fmt: skip
+@pytest.mark.parametrize(
+    "words", [("check", "rules", "alerts.yml"), ("test", "rules", "alerts_test.yml"), ("check", "config", "scrape.yml")]
+)
 def test_promtool_accepts_the_alerts_and_their_tests(words: tuple[str, ...]) -> None:
     done = subprocess.run(["promtool", *words], cwd=ALERTS.parent, capture_output=True, text=True, check=False)
 

@@ -58,9 +58,19 @@ def prometheus(folder: Path, ports: dict[str, int]) -> Iterator[Callable[[str], 
 
     with (folder / "prometheus.log").open("wb") as log:
         process = subprocess.Popen(
-            ["prometheus", "--config.file", "prometheus.yml", "--storage.tsdb.path", "data",
-             "--web.listen-address", f"127.0.0.1:{port}"], cwd=folder, stdout=log, stderr=log,
-        )  # fmt: skip
+            [
+                "prometheus",
+                "--config.file",
+                "prometheus.yml",
+                "--storage.tsdb.path",
+                "data",
+                "--web.listen-address",
+                f"127.0.0.1:{port}",
+            ],
+            cwd=folder,
+            stdout=log,
+            stderr=log,
+        )
     try:
         until(answers)
         yield ask

@@ -32,8 +32,21 @@ from tests.metrics.scrapes import Samples, parse, types_in, value
 from tests.servers import Server
 
 #: The rules of deploy/README.md for a user who may only read.
-READER = ("~rqttl:*", "+@connection", "+time", "+smembers", "+hget", "+hgetall", "+hmget", "+xlen", "+hlen", "+zcard",
-          "+zcount", "+zrange", "+xrange")  # fmt: skip
+READER = (
+    "~rqttl:*",
+    "+@connection",
+    "+time",
+    "+smembers",
+    "+hget",
+    "+hgetall",
+    "+hmget",
+    "+xlen",
+    "+hlen",
+    "+zcard",
+    "+zcount",
+    "+zrange",
+    "+xrange",
+)
 
 
 def scrape(broker: Broker, queues: Iterable[str] = (), limit: int = 1000) -> Samples:
@@ -111,8 +124,10 @@ def test_deaths_are_counted_by_reason(clocked: Clocked) -> None:
 
     for metric in ("rqttl_queue_deaths_total", "rqttl_queue_dropped_total"):
         assert [value(samples, metric, queue="q", reason=reason) for reason in ("rejected", "expired", "maxlen")] == [
-            1, 1, 0
-        ]  # fmt: skip
+            1,
+            1,
+            0,
+        ]
 
 
 def test_leased_and_delayed_messages_have_no_part_in_the_oldest_age(clocked: Clocked) -> None:
@@ -221,8 +236,10 @@ def test_beyond_the_limit_the_busiest_queues_are_shown_and_the_others_counted(br
     samples = scrape(broker, ["q*"], limit=3)
 
     assert {dict(labels)["queue"] for name, labels in samples if name == "rqttl_queue_enqueued_total"} == {
-        "q11", "q10", "q09"
-    }  # fmt: skip
+        "q11",
+        "q10",
+        "q09",
+    }
     assert value(samples, "rqttl_queues_left_out") == 9
 
 
@@ -248,9 +265,26 @@ def test_a_scrape_reads_a_queue_without_deliveries_by_4_commands(broker: Broker,
     assert calls <= 4_000 + 20
     assert commands["cmdstat_hmget"]["calls"] == 1_000  # the limits come with the numbers of a queue
     assert {name.removeprefix("cmdstat_") for name in commands} <= {
-        "time", "smembers", "hmget", "xlen", "zcard", "zcount", "zrange", "xrange", "hgetall", "pubsub|numsub",
-        "pubsub", "info", "config|resetstat", "config", "select", "client|setinfo", "client", "hello", "hlen"
-    }  # fmt: skip
+        "time",
+        "smembers",
+        "hmget",
+        "xlen",
+        "zcard",
+        "zcount",
+        "zrange",
+        "xrange",
+        "hgetall",
+        "pubsub|numsub",
+        "pubsub",
+        "info",
+        "config|resetstat",
+        "config",
+        "select",
+        "client|setinfo",
+        "client",
+        "hello",
+        "hlen",
+    }
     assert len({dict(labels)["queue"] for _, labels in samples if dict(labels).get("queue")}) == 1_000
 
 

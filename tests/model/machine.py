@@ -76,8 +76,9 @@ class Machine(RuleBasedStateMachine):
 
     # Acting
 
-    def act(self, who: int, flow: Generator[Any, Any, T], script: str, apply: Callable[[], object],
-            *, deaf: bool = False) -> T:  # fmt: skip
+    def act(
+        self, who: int, flow: Generator[Any, Any, T], script: str, apply: Callable[[], object], *, deaf: bool = False
+    ) -> T:
         """Carry out a flow; `apply` does to the model what its call of `script` does, `follow` what other calls do.
 
         The flow must make that call, and the queues that it creates have the options of their policies at its end.
@@ -92,8 +93,9 @@ class Machine(RuleBasedStateMachine):
             assert all(self.world.queues[name].policies == self.world.version for name in new)
         return result
 
-    def attempt(self, who: int, flow: Generator[Any, Any, T], script: str, apply: Callable[[], object],
-                *, deaf: bool = False) -> T:  # fmt: skip
+    def attempt(
+        self, who: int, flow: Generator[Any, Any, T], script: str, apply: Callable[[], object], *, deaf: bool = False
+    ) -> T:
         """Carry out a flow that perhaps does not come to its call of `script`."""
         broker = self.clients[who]
         waits = [apply]
@@ -261,14 +263,32 @@ class Machine(RuleBasedStateMachine):
 
 
 def tuple_of(death: Any) -> tuple[object, ...]:
-    return (death.queue, death.reason, death.count, death.first_at, death.last_at, death.enqueued_at, death.expires_at,
-        death.delivery_count, death.description)  # fmt: skip
+    return (
+        death.queue,
+        death.reason,
+        death.count,
+        death.first_at,
+        death.last_at,
+        death.enqueued_at,
+        death.expires_at,
+        death.delivery_count,
+        death.description,
+    )
 
 
 def shown(death: DeathRecord) -> tuple[object, ...]:
     ends = None if death.expires is None else as_datetime(death.expires)
-    return (death.queue, death.reason, death.times, as_datetime(death.first), as_datetime(death.last),
-        as_datetime(death.enqueued), ends, death.deliveries, death.description)  # fmt: skip
+    return (
+        death.queue,
+        death.reason,
+        death.times,
+        as_datetime(death.first),
+        as_datetime(death.last),
+        as_datetime(death.enqueued),
+        ends,
+        death.deliveries,
+        death.description,
+    )
 
 
 def failures_of(m: Msg) -> bytes:
@@ -285,8 +305,15 @@ def words_of(pairs: Sequence[Pair]) -> list[bytes]:
     return [word for pair in pairs for word in pair]
 
 
-def settle_command(known: QueueConfig, action: str, words: Sequence[bytes], *, delay: int | None, counted: bool,
-                   description: str | None) -> Command:  # fmt: skip
+def settle_command(
+    known: QueueConfig,
+    action: str,
+    words: Sequence[bytes],
+    *,
+    delay: int | None,
+    counted: bool,
+    description: str | None,
+) -> Command:
     text = (description or "").encode()
     if action == "nack":
         return commands.nack(known, words, delay=delay, counted=counted, description=text)

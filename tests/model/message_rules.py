@@ -43,8 +43,13 @@ class QueueMachine(PolicyRules):
         messages = [Message(i.body, ttl=ms(i.ttl), expires_at=i.at, headers=i.headers or None, id=i.id) for i in batch]
         outcomes: list[Msg | str] = []
         free = self.raw[name].free(now)
-        receipts = self.act(who, flows.enqueue(name, messages), "enqueue",
-            lambda: outcomes.extend(self.world.enqueue(name, now, batch, free)), deaf=dies)  # fmt: skip
+        receipts = self.act(
+            who,
+            flows.enqueue(name, messages),
+            "enqueue",
+            lambda: outcomes.extend(self.world.enqueue(name, now, batch, free)),
+            deaf=dies,
+        )
         q = self.world.queues[name]
         for receipt, outcome in zip(receipts, outcomes, strict=True):
             if isinstance(outcome, str):
@@ -61,19 +66,38 @@ class QueueMachine(PolicyRules):
         tickets = [m.seq + b" " + (m.token or b"") for m in handed]
         assert self.raw[name].wakeup[-len(tickets) :] == tickets or not tickets
 
-    @rule(who=clients, name=names, count=st.sampled_from((1, 1, 2, 5, 0)), lease=leases, auto=rarely,
-          finish=st.none() | picks, again=rarely, dies=rarely)  # fmt: skip
-    def receive(self, who: int, name: str, count: int, lease: int, auto: bool, finish: list[int] | None, again: bool,
-                dies: bool) -> None:  # fmt: skip
+    @rule(
+        who=clients,
+        name=names,
+        count=st.sampled_from((1, 1, 2, 5, 0)),
+        lease=leases,
+        auto=rarely,
+        finish=st.none() | picks,
+        again=rarely,
+        dies=rarely,
+    )
+    def receive(
+        self, who: int, name: str, count: int, lease: int, auto: bool, finish: list[int] | None, again: bool, dies: bool
+    ) -> None:
         finished: list[Pair] = []
         if finish and self.seen:
             name, finished = self.deliveries(finish, foreign=False)
         if self._exists(who, name):
             self._receive(who, name, count, lease, auto=auto, finished=finished, again=again, dies=dies)
 
-    def _receive(self, who: int, name: str, count: int, lease: int = 50, *, auto: bool = False,
-                 finished: Sequence[Pair] = (), again: bool = False, dies: bool = False,
-                 presence: Presence = ABSENT) -> bool:  # fmt: skip
+    def _receive(
+        self,
+        who: int,
+        name: str,
+        count: int,
+        lease: int = 50,
+        *,
+        auto: bool = False,
+        finished: Sequence[Pair] = (),
+        again: bool = False,
+        dies: bool = False,
+        presence: Presence = ABSENT,
+    ) -> bool:
         """Returns whether anything was taken."""
         now, due, wakeup = self.clock.now, self.raw[name].due, self.raw[name].wakeup
         late = wakeup[:10] if presence.consumer and not presence.block else []
@@ -82,9 +106,26 @@ class QueueMachine(PolicyRules):
         flow = flows.receive_once(name, count, lease, auto_ack=auto, presence=presence, finished=words_of(finished))
         if again:
             flow = _marked(flow, "receive")
-        claimed = self.act(who, flow, "receive", lambda: expected.append(self.world.receive(name, now, count, lease,
-            auto=auto, finished=finished, again=again, due=due, ticket=presence.ticket,
-            late=late)), deaf=dies)  # fmt: skip
+        claimed = self.act(
+            who,
+            flow,
+            "receive",
+            lambda: expected.append(
+                self.world.receive(
+                    name,
+                    now,
+                    count,
+                    lease,
+                    auto=auto,
+                    finished=finished,
+                    again=again,
+                    due=due,
+                    ticket=presence.ticket,
+                    late=late,
+                )
+            ),
+            deaf=dies,
+        )
         (taken,) = expected
         assert [entry[0] for entry in claimed.entries] == [m.seq for m in taken.messages]
         assert [entry[2] for entry in claimed.entries] == [m.body for m in taken.messages]
@@ -101,12 +142,31 @@ class QueueMachine(PolicyRules):
         assert followed or claimed.due == self.due(name)
         return bool(taken.messages)
 
-    @rule(who=clients, name=names, take=st.sampled_from(((1, 200), (1, 1000), (2, 200), (5, 1000))), action=actions,
-          delay=delays, counted=st.sampled_from((True, True, False)),
-          description=strategies.descriptions, dies=rarely,
-          meanwhile=st.lists(st.sampled_from(MEANWHILE), max_size=3), more=items)  # fmt: skip
-    def work(self, who: int, name: str, take: tuple[int, int], action: str, delay: int | None, counted: bool,
-             description: str | None, dies: bool, meanwhile: list[str | int], more: list[Said]) -> None:  # fmt: skip
+    @rule(
+        who=clients,
+        name=names,
+        take=st.sampled_from(((1, 200), (1, 1000), (2, 200), (5, 1000))),
+        action=actions,
+        delay=delays,
+        counted=st.sampled_from((True, True, False)),
+        description=strategies.descriptions,
+        dies=rarely,
+        meanwhile=st.lists(st.sampled_from(MEANWHILE), max_size=3),
+        more=items,
+    )
+    def work(
+        self,
+        who: int,
+        name: str,
+        take: tuple[int, int],
+        action: str,
+        delay: int | None,
+        counted: bool,
+        description: str | None,
+        dies: bool,
+        meanwhile: list[str | int],
+        more: list[Said],
+    ) -> None:
         """The usual work of a consumer: it takes messages from any queue and settles them after a while."""
         count, lease = take
         if not self._exists(who, name):
@@ -133,10 +193,17 @@ class QueueMachine(PolicyRules):
                 self.clock.move(what)
         self.settle(who, action, list(range(count)), False, delay, counted, 50, description, dies)
 
-    @rule(who=clients, name=names, lapses=rarely, late=st.sampled_from((0, 0, 10)), more=items,
-          descriptions=st.lists(strategies.descriptions, min_size=3, max_size=3))  # fmt: skip
-    def fail_again(self, who: int, name: str, lapses: bool, late: int, more: list[Said],
-                   descriptions: list[str | None]) -> None:  # fmt: skip
+    @rule(
+        who=clients,
+        name=names,
+        lapses=rarely,
+        late=st.sampled_from((0, 0, 10)),
+        more=items,
+        descriptions=st.lists(strategies.descriptions, min_size=3, max_size=3),
+    )
+    def fail_again(
+        self, who: int, name: str, lapses: bool, late: int, more: list[Said], descriptions: list[str | None]
+    ) -> None:
         """A message fails, is away for its pause, and fails again for another reason."""
         for description in descriptions:
             if not self._exists(who, name):
@@ -154,10 +221,29 @@ class QueueMachine(PolicyRules):
             if m is not None and m.state == "delayed":
                 self.clock.move(m.until - self.clock.now)
 
-    @rule(who=clients, first=st.integers(0, 9), chosen=picks, home=st.sampled_from((True, True, True, False)),
-          name=names, strange=rarely, again=rarely, dies=rarely, full=rarely)  # fmt: skip
-    def redrive(self, who: int, first: int, chosen: list[int], home: bool, name: str, strange: bool, again: bool,
-                dies: bool, full: bool) -> None:  # fmt: skip
+    @rule(
+        who=clients,
+        first=st.integers(0, 9),
+        chosen=picks,
+        home=st.sampled_from((True, True, True, False)),
+        name=names,
+        strange=rarely,
+        again=rarely,
+        dies=rarely,
+        full=rarely,
+    )
+    def redrive(
+        self,
+        who: int,
+        first: int,
+        chosen: list[int],
+        home: bool,
+        name: str,
+        strange: bool,
+        again: bool,
+        dies: bool,
+        full: bool,
+    ) -> None:
         """Dead letters go back to where they died, or elsewhere, from any state; a foreign one is not there."""
         letters = [(q, m) for q in self.world.queues.values() for m in q.messages if m.deaths]
         if not letters:
@@ -180,8 +266,9 @@ class QueueMachine(PolicyRules):
         flow = flows.with_config(origin, lambda at: commands.redrive(at, source, seqs))
         if again:
             flow = _marked(flow, "redrive")
-        reply = self.act(who, flow, "redrive",
-            lambda: became.extend(self.world.redrive(source, origin, now, seqs, free)), deaf=dies)  # fmt: skip
+        reply = self.act(
+            who, flow, "redrive", lambda: became.extend(self.world.redrive(source, origin, now, seqs, free)), deaf=dies
+        )
         for seq, told, one in zip(seqs, reply.results, became, strict=True):
             if one is None:
                 assert told == (b"=" if again and seq not in known else b"-")
@@ -194,8 +281,13 @@ class QueueMachine(PolicyRules):
 
     # Waiting
 
-    @rule(who=clients, name=names, count=st.sampled_from((1, 1, 3)), block=st.sampled_from((5, 100, 1000)),
-          then=st.lists(strategies.sudden, max_size=2))  # fmt: skip
+    @rule(
+        who=clients,
+        name=names,
+        count=st.sampled_from((1, 1, 3)),
+        block=st.sampled_from((5, 100, 1000)),
+        then=st.lists(strategies.sudden, max_size=2),
+    )
     def wait(self, who: int, name: str, count: int, block: int, then: list[list[Said]]) -> None:
         """A consumer waits. Messages come at once, also some that only it can save."""
         if self._exists(who, name):
@@ -217,8 +309,12 @@ class QueueMachine(PolicyRules):
             self.waiters.append(waiter)
 
     @precondition(lambda self: self.waiters)
-    @rule(which=st.integers(0, 3), block=st.sampled_from((0, 50, 1000)), woken=st.sampled_from((True, True, False)),
-          late=st.sampled_from((False, False, False, False, False, True)))  # fmt: skip
+    @rule(
+        which=st.integers(0, 3),
+        block=st.sampled_from((0, 50, 1000)),
+        woken=st.sampled_from((True, True, False)),
+        late=st.sampled_from((False, False, False, False, False, True)),
+    )
     def wake(self, which: int, block: int, woken: bool, late: bool) -> None:
         """A consumer is woken, or its wait is over. Then it looks again, and may go on waiting."""
         waiter = self.waiters.pop(which % len(self.waiters))
@@ -233,11 +329,29 @@ class QueueMachine(PolicyRules):
     # Settling
 
     @precondition(lambda self: self.seen)
-    @rule(who=clients, action=actions, chosen=picks, foreign=rarely, delay=delays,
-          counted=st.sampled_from((True, True, False)), lease=leases,
-          description=strategies.descriptions, dies=rarely)  # fmt: skip
-    def settle(self, who: int, action: str, chosen: list[int], foreign: bool, delay: int | None, counted: bool,
-               lease: int, description: str | None, dies: bool) -> None:  # fmt: skip
+    @rule(
+        who=clients,
+        action=actions,
+        chosen=picks,
+        foreign=rarely,
+        delay=delays,
+        counted=st.sampled_from((True, True, False)),
+        lease=leases,
+        description=strategies.descriptions,
+        dies=rarely,
+    )
+    def settle(
+        self,
+        who: int,
+        action: str,
+        chosen: list[int],
+        foreign: bool,
+        delay: int | None,
+        counted: bool,
+        lease: int,
+        description: str | None,
+        dies: bool,
+    ) -> None:
         name, pairs = self.deliveries(chosen, foreign=foreign)
         if not self._exists(who, name):
             return
@@ -257,8 +371,12 @@ class QueueMachine(PolicyRules):
         if action == "ack":
             flow = flows.run(commands.ack(broker.keyspace, name, words_of(pairs)))
         else:
-            flow = flows.with_config(name, lambda known: settle_command(
-                known, action, words_of(pairs), delay=delay, counted=counted, description=description))  # fmt: skip
+            flow = flows.with_config(
+                name,
+                lambda known: settle_command(
+                    known, action, words_of(pairs), delay=delay, counted=counted, description=description
+                ),
+            )
         lost: list[bytes] = []
         reply = self.act(who, flow, action, lambda: lost.extend(apply(False)), deaf=dies)
         assert (list(reply.unknown), list(reply.lost)) == ([], lost)

@@ -104,11 +104,29 @@ class PolicyRules(QueueRules):
 
     # Two clients
 
-    @rule(who=clients, name=names, act=st.sampled_from(ACTS), policy=policies, options=some_options,
-          moment=st.sampled_from(MOMENTS), rival=st.sampled_from(RIVALS), other=policies,
-          changes=some_options)  # fmt: skip
-    def race(self, who: int, name: str, act: str, policy: Policy, options: Options, moment: str, rival: str,
-             other: Policy, changes: Options) -> None:  # fmt: skip
+    @rule(
+        who=clients,
+        name=names,
+        act=st.sampled_from(ACTS),
+        policy=policies,
+        options=some_options,
+        moment=st.sampled_from(MOMENTS),
+        rival=st.sampled_from(RIVALS),
+        other=policies,
+        changes=some_options,
+    )
+    def race(
+        self,
+        who: int,
+        name: str,
+        act: str,
+        policy: Policy,
+        options: Options,
+        moment: str,
+        rival: str,
+        other: Policy,
+        changes: Options,
+    ) -> None:
         """A client acts between two calls of another one. At the end the options in force are those that follow."""
         before, stored = self.world.outdated() | self.unlisted, self.world.policies[-1]
         if act == "declare" and name in self.raw:

@@ -145,8 +145,13 @@ class QueueRules(Machine):
         self.waiters = [waiter for waiter in self.waiters if waiter.queue != name]
         self.seen = [delivery for delivery in self.seen if delivery[0] != name]
 
-    @rule(who=clients, name=names, what=st.sampled_from(("purge", "scripts", "forth", "back", "declare", "delete")),
-          options=some_options, ms=st.sampled_from((1, 10, 40)))  # fmt: skip
+    @rule(
+        who=clients,
+        name=names,
+        what=st.sampled_from(("purge", "scripts", "forth", "back", "declare", "delete")),
+        options=some_options,
+        ms=st.sampled_from((1, 10, 40)),
+    )
     def do_what_is_rare(self, who: int, name: str, what: str, options: Options, ms: int) -> None:
         """Empty, declare or delete a queue; lose all scripts; much time passes, or the clock steps back."""
         if what == "purge":
@@ -175,8 +180,14 @@ class QueueRules(Machine):
             if ahead:
                 self.clock.move(ahead[min(which, len(ahead) - 1)] + off - self.clock.now)
 
-    @rule(who=clients, name=names, what=st.sampled_from(("sweep", "stats", "peek")), dies=rarely,
-          limit=st.sampled_from((100, 1, 3)), skip=st.integers(0, 3))  # fmt: skip
+    @rule(
+        who=clients,
+        name=names,
+        what=st.sampled_from(("sweep", "stats", "peek")),
+        dies=rarely,
+        limit=st.sampled_from((100, 1, 3)),
+        skip=st.integers(0, 3),
+    )
     def look(self, who: int, name: str, what: str, dies: bool, limit: int, skip: int) -> None:
         if what == "sweep":
             self.sweep(who, name, dies)

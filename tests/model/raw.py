@@ -14,12 +14,18 @@ from rqttl.protocol.keys import Keyspace
 
 #: The commands that read one queue, in the order of the fields that they fill.
 READS = (
-    ("HGETALL", "meta"), ("XRANGE", "log", "-", "+"), ("HGETALL", "detached"),
+    ("HGETALL", "meta"),
+    ("XRANGE", "log", "-", "+"),
+    ("HGETALL", "detached"),
     ("ZRANGE", "expiry", 0, -1, "WITHSCORES"),
-    ("ZRANGE", "leases", 0, -1, "WITHSCORES"), ("ZRANGE", "requeued", 0, -1, "WITHSCORES"),
-    ("ZRANGE", "delayed", 0, -1, "WITHSCORES"), ("HGETALL", "failures"), ("LRANGE", "wakeup", 0, -1),
-    ("ZRANGE", "waiters", 0, -1, "WITHSCORES"), ("ZRANGE", "arrivals", 0, -1, "WITHSCORES"),
-)  # fmt: skip
+    ("ZRANGE", "leases", 0, -1, "WITHSCORES"),
+    ("ZRANGE", "requeued", 0, -1, "WITHSCORES"),
+    ("ZRANGE", "delayed", 0, -1, "WITHSCORES"),
+    ("HGETALL", "failures"),
+    ("LRANGE", "wakeup", 0, -1),
+    ("ZRANGE", "waiters", 0, -1, "WITHSCORES"),
+    ("ZRANGE", "arrivals", 0, -1, "WITHSCORES"),
+)
 WAKEUP = [part for _, part, *_ in READS].index("wakeup")
 COUNTERS = ("enqueued", "delivered", "redelivered", "acked", "refused", "purged", "redriven")
 
@@ -91,8 +97,18 @@ def raw_queue(found: list[Any]) -> RawQueue:
         assert seq not in entries, f"{seq!r} is in the log and in detached"
         length, _, rest = joined.partition(b":")
         entries[seq] = (rest[: int(length)], rest[int(length) :])
-    return RawQueue(mapping(meta), dict(sorted(entries.items())), numbers(expiry), mapping(leases), numbers(requeued),
-        numbers(delayed), mapping(failures), wakeup, numbers(waiters), numbers(arrivals))  # fmt: skip
+    return RawQueue(
+        mapping(meta),
+        dict(sorted(entries.items())),
+        numbers(expiry),
+        mapping(leases),
+        numbers(requeued),
+        numbers(delayed),
+        mapping(failures),
+        wakeup,
+        numbers(waiters),
+        numbers(arrivals),
+    )
 
 
 class Reader:

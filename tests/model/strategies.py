@@ -56,9 +56,16 @@ PAUSES: tuple[dict[str, object], ...] = (
 )
 #: The options that do the most come up the most.
 _LIKELY = (
-    "max_length", "max_length_bytes", "overflow", "dead_letter", "dead_letter", "message_ttl", "max_deliveries",
-    "pauses", "pauses",
-)  # fmt: skip
+    "max_length",
+    "max_length_bytes",
+    "overflow",
+    "dead_letter",
+    "dead_letter",
+    "message_ttl",
+    "max_deliveries",
+    "pauses",
+    "pauses",
+)
 clients = st.integers(0, CLIENTS - 1)
 names = st.sampled_from(("a", "a", "a", "a", "b", "b", "dead", "a.late"))
 
@@ -87,9 +94,18 @@ DEFINITIONS = OPTIONS | {
 MADE = OPTIONS | dict.fromkeys(("dead_letter", "dead_letter_expired", "dead_letter_maxlen"), st.just("{queue}.late"))
 FOR_MADE = (("a", "wildcard"), ("a.#", "wildcard"), ("^a($|[.])", "regex"))
 PATTERNS = (
-    ("#", "wildcard"), ("#", "wildcard"), ("*", "wildcard"), ("a", "wildcard"), ("a", "wildcard"), ("a.#", "wildcard"),
-    ("*.late", "wildcard"), ("dead", "wildcard"), ("a", "regex"), ("^[ab]$", "regex"), ("c", "regex"),
-)  # fmt: skip
+    ("#", "wildcard"),
+    ("#", "wildcard"),
+    ("*", "wildcard"),
+    ("a", "wildcard"),
+    ("a", "wildcard"),
+    ("a.#", "wildcard"),
+    ("*.late", "wildcard"),
+    ("dead", "wildcard"),
+    ("a", "regex"),
+    ("^[ab]$", "regex"),
+    ("c", "regex"),
+)
 
 
 def _policy(name: str, pattern: tuple[str, str], definition: Options, priority: int, operator: bool) -> Policy | None:
@@ -105,9 +121,13 @@ def _policies(
     patterns: Sequence[tuple[str, str]], values: Mapping[str, st.SearchStrategy[object]]
 ) -> st.SearchStrategy[Policy | None]:
     return st.builds(
-        _policy, st.sampled_from(("p", "q", "r")), st.sampled_from(patterns), _some(values, 1, 3),
-        st.sampled_from((0, 0, 1, -1)), st.sampled_from((False, False, True)),
-    )  # fmt: skip
+        _policy,
+        st.sampled_from(("p", "q", "r")),
+        st.sampled_from(patterns),
+        _some(values, 1, 3),
+        st.sampled_from((0, 0, 1, -1)),
+        st.sampled_from((False, False, True)),
+    )
 
 
 policies = (_policies(PATTERNS, DEFINITIONS) | _policies(PATTERNS, DEFINITIONS) | _policies(FOR_MADE, MADE)).filter(
@@ -115,11 +135,16 @@ policies = (_policies(PATTERNS, DEFINITIONS) | _policies(PATTERNS, DEFINITIONS) 
 )
 items = st.lists(
     st.builds(
-        Said, st.sampled_from((4, 6, 10, 0)), maybe(None, None, 20, 50, 100, 1000, 5, 1, 0),
-        maybe(None, None, 30, 1, 0, -1, -1000), st.booleans(), st.booleans(),
+        Said,
+        st.sampled_from((4, 6, 10, 0)),
+        maybe(None, None, 20, 50, 100, 1000, 5, 1, 0),
+        maybe(None, None, 30, 1, 0, -1, -1000),
+        st.booleans(),
+        st.booleans(),
     ),
-    min_size=1, max_size=4,
-)  # fmt: skip
+    min_size=1,
+    max_size=4,
+)
 #: Messages for a consumer that waits: some die at once unless it takes them.
 sudden = st.lists(st.sampled_from((Said(4), Said(10), Said(4, 0), Said(10, 0), Said(4, 100))), min_size=1, max_size=2)
 picks = st.lists(st.integers(0, 9), min_size=1, max_size=3)

@@ -24,20 +24,33 @@ from tests.unit.policies import reference
 
 RUNS = int(os.environ.get("RQTTL_MODEL_RUNS", "200"))
 LIVES = st.sampled_from((None, 20, 50))
-OPTIONS = st.fixed_dictionaries({
-    "expires": LIVES, "auto_delete_on_idle": LIVES, "on_expire": st.sampled_from(("drop", "dead-letter", "keep")),
-    "duplicate_window": LIVES, "dead_letter": st.sampled_from((None, "dead")),
-})  # fmt: skip
+OPTIONS = st.fixed_dictionaries(
+    {
+        "expires": LIVES,
+        "auto_delete_on_idle": LIVES,
+        "on_expire": st.sampled_from(("drop", "dead-letter", "keep")),
+        "duplicate_window": LIVES,
+        "dead_letter": st.sampled_from((None, "dead")),
+    }
+)
 STEP = st.one_of(
     st.tuples(st.just("wait"), st.sampled_from((1, 5, 19, 20, 30, 49, 50))),
     st.tuples(st.just("enqueue"), st.tuples(st.lists(st.sampled_from("abc"), min_size=1, max_size=4), LIVES)),
     st.tuples(st.sampled_from(("receive", "ack", "delay", "touch", "peek", "sweep", "stats", "declare")), st.just(0)),
     st.tuples(st.just("update"), OPTIONS),
-    st.tuples(st.just("policy"), st.fixed_dictionaries({}, optional={
-        "expires": LIVES, "auto_delete_on_idle": LIVES, "on_expire": st.sampled_from(("drop", "dead-letter", None)),
-        "dead_letter": st.sampled_from((None, "dead")),
-    })),
-)  # fmt: skip
+    st.tuples(
+        st.just("policy"),
+        st.fixed_dictionaries(
+            {},
+            optional={
+                "expires": LIVES,
+                "auto_delete_on_idle": LIVES,
+                "on_expire": st.sampled_from(("drop", "dead-letter", None)),
+                "dead_letter": st.sampled_from((None, "dead")),
+            },
+        ),
+    ),
+)
 
 
 @dataclass

@@ -29,9 +29,13 @@ def test_random_operations_agree_with_the_model(client: redis.Redis) -> None:
     run_state_machine_as_test(
         lambda: QueueMachine(client, brokers, reader),  # type: ignore[arg-type]  # a factory will do
         settings=settings(
-            max_examples=RUNS, phases=PHASES,
-            stateful_step_count=50, deadline=None, print_blob=True, report_multiple_bugs=False,
+            max_examples=RUNS,
+            phases=PHASES,
+            stateful_step_count=50,
+            deadline=None,
+            print_blob=True,
+            report_multiple_bugs=False,
             suppress_health_check=list(HealthCheck),
         ),
-    )  # fmt: skip
+    )
     reader.close()

@@ -22,8 +22,16 @@ class World(Declarations):
 
     # Deaths
 
-    def bury(self, q: ModelQueue, now: int, reason: str, dead: Iterable[Msg], *, cause: int = 0,
-             description: str | None = None) -> None:  # fmt: skip
+    def bury(
+        self,
+        q: ModelQueue,
+        now: int,
+        reason: str,
+        dead: Iterable[Msg],
+        *,
+        cause: int = 0,
+        description: str | None = None,
+    ) -> None:
         """Messages die. `cause` is 1 if they die of the current delivery."""
         for m in dead:
             if m in q.messages:
@@ -41,8 +49,17 @@ class World(Declarations):
                 continue
             same = [d for d in m.deaths if (d.queue, d.reason) == (q.name, reason)]
             why = description or (m.description if reason == "delivery_limit" else None)
-            record = DeathRecord(q.name, reason, 1 + sum(d.times for d in same), same[0].first if same else now, now,
-                m.arrived, q.deadline(m), m.failures + cause, why)  # fmt: skip
+            record = DeathRecord(
+                q.name,
+                reason,
+                1 + sum(d.times for d in same),
+                same[0].first if same else now,
+                now,
+                m.arrived,
+                q.deadline(m),
+                m.failures + cause,
+                why,
+            )
             deaths = (record, *(d for d in m.deaths if d not in same))
             letter = Msg(goal.next_seq(now), m.body, m.id or m.seq.decode(), m.headers, None, deaths)
             goal.messages.append(letter)
@@ -72,8 +89,17 @@ class World(Declarations):
         q.may_exceed = False
         return len(victims)
 
-    def _give_back(self, q: ModelQueue, now: int, messages: list[Msg], *, failed: bool, delay: int | None = None,
-                   description: str | None = None, ran_out: bool = False) -> None:  # fmt: skip
+    def _give_back(
+        self,
+        q: ModelQueue,
+        now: int,
+        messages: list[Msg],
+        *,
+        failed: bool,
+        delay: int | None = None,
+        description: str | None = None,
+        ran_out: bool = False,
+    ) -> None:
         """Leased or delayed messages return: spent, dead of their deadline, or back in their place.
 
         A lease that ran out failed at its end, and without a `delay` the queue's pause begins there.
@@ -146,8 +172,17 @@ class World(Declarations):
         became = {m.seq: one for m, one in zip(letters, told, strict=True)}
         return [became.get(seq) for seq in chosen]
 
-    def _arrive(self, q: ModelQueue, now: int, fresh: list[Msg], late: list[Msg], waiting: int, *,
-                letters: Mapping[Msg, Msg] | None = None, d: ModelQueue | None = None) -> list[Msg | str]:  # fmt: skip
+    def _arrive(
+        self,
+        q: ModelQueue,
+        now: int,
+        fresh: list[Msg],
+        late: list[Msg],
+        waiting: int,
+        *,
+        letters: Mapping[Msg, Msg] | None = None,
+        d: ModelQueue | None = None,
+    ) -> list[Msg | str]:
         """Messages arrive; where they were letters of `d`, those that find room leave it."""
         mortal = [m for m in fresh if q.is_mortal(m, now)]
         vital = [m for m in fresh if m not in mortal]
@@ -181,8 +216,9 @@ class World(Declarations):
         return [refused.get(m, m) for m in fresh]
 
     @staticmethod
-    def _handed(q: ModelQueue, timely: list[Msg], mortal: list[Msg], overdue: list[Msg], waiting: int, *,
-                pressed: bool) -> tuple[list[Msg], list[Msg]]:  # fmt: skip
+    def _handed(
+        q: ModelQueue, timely: list[Msg], mortal: list[Msg], overdue: list[Msg], waiting: int, *, pressed: bool
+    ) -> tuple[list[Msg], list[Msg]]:
         """The ready and the arriving messages that go to consumers that wait, in the order of the queue."""
         ready = [m for m in q.ready if m not in overdue]
         reached = timely[: max(0, waiting - len(ready))]
@@ -205,8 +241,20 @@ class World(Declarations):
                 count, size = count + 1, size + len(m.body)
         return refused
 
-    def receive(self, name: str, now: int, count: int, lease: int, *, auto: bool, finished: Sequence[Pair], again: bool,
-                due: int | None, ticket: bytes = b"", late: Sequence[bytes] = ()) -> Taken:  # fmt: skip
+    def receive(
+        self,
+        name: str,
+        now: int,
+        count: int,
+        lease: int,
+        *,
+        auto: bool,
+        finished: Sequence[Pair],
+        again: bool,
+        due: int | None,
+        ticket: bytes = b"",
+        late: Sequence[bytes] = (),
+    ) -> Taken:
         """`due` is when the queue believes to be due; `late` has the wake-up list for a consumer that leaves."""
         q = self.queues[name]
         lost = self.ack(name, now, finished, again=again)
@@ -231,8 +279,9 @@ class World(Declarations):
         m = q.find(seq)
         return [m] if m is not None and q.held(m, token, now) else []
 
-    def _split(self, q: ModelQueue, now: int, pairs: Sequence[Pair], *, again: bool,
-               gives_back: bool = False) -> tuple[list[Msg], list[bytes]]:  # fmt: skip
+    def _split(
+        self, q: ModelQueue, now: int, pairs: Sequence[Pair], *, again: bool, gives_back: bool = False
+    ) -> tuple[list[Msg], list[bytes]]:
         """Deliveries that may be settled, and those whose lease is lost.
 
         After a lost reply, what is gone is neither; what is back is neither where it was to be given back. Of those
@@ -258,8 +307,17 @@ class World(Declarations):
         q.counters["acked"] += len(held)
         return lost
 
-    def nack(self, name: str, now: int, pairs: Sequence[Pair], *, again: bool, delay: int | None, counted: bool,
-             description: str | None) -> list[bytes]:  # fmt: skip
+    def nack(
+        self,
+        name: str,
+        now: int,
+        pairs: Sequence[Pair],
+        *,
+        again: bool,
+        delay: int | None,
+        counted: bool,
+        description: str | None,
+    ) -> list[bytes]:
         q = self.queues[name]
         held, lost = self._split(q, now, pairs, again=again, gives_back=True)
         if held and q.drops_head and (q.number("max_length"), q.number("max_length_bytes")) != (None, None):

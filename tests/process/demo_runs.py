@@ -19,9 +19,12 @@ def start(folder: Path, *arguments: str, spark: bool = False, **environment: str
     words = ["--limit", str(LIMIT), "--spark" if spark else "--no-spark", *arguments]
     return subprocess.Popen(
         [sys.executable, "-m", "rqttl.cli", "demo", *words],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=ROOT,
         env={**kept, "RQTTL_HOME": str(folder), **environment},
-    )  # fmt: skip
+    )
 
 
 def family(folder: Path) -> list[int]:

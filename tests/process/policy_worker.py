@@ -22,16 +22,32 @@ FEWEST = 40
 #: More queues than one round trip of a change reads, and more bytes than Redis reads from a socket at once.
 QUEUES = tuple(f"{kind}.{number}" for kind in ("orders", "jobs", "a.b") for number in range(90))
 DECLARED: tuple[dict[str, Any], ...] = (
-    {}, {"max_length": 4}, {"message_ttl": "1h"}, {"dead_letter": "graves"}, {"dead_letter_rejected": "{queue}.no"},
-    {"max_deliveries": 2, "redelivery_delay": "1ms"}, {"overflow": "reject-publish", "max_length": 3},
-)  # fmt: skip
+    {},
+    {"max_length": 4},
+    {"message_ttl": "1h"},
+    {"dead_letter": "graves"},
+    {"dead_letter_rejected": "{queue}.no"},
+    {"max_deliveries": 2, "redelivery_delay": "1ms"},
+    {"overflow": "reject-publish", "max_length": 3},
+)
 #: Options of policies, all together or apart. Messages die at once by the short TTLs and the limits.
 DEFINED: tuple[dict[str, object], ...] = (
-    {"message_ttl": "2h"}, {"message_ttl": 0}, {"default_ttl": "1ms"}, {"max_length": 2}, {"max_length": None},
-    {"overflow": "reject-publish-dlx"}, {"dead_letter": "EXP.{queue}"}, {"dead_letter_expired": "EXP.{queue}"},
-    {"dead_letter_maxlen": "{queue}.full"}, {"dead_letter": "graves"}, {"dead_letter": None}, {"max_deliveries": 3},
-    {"redelivery_delay": "1s", "redelivery_max_delay": "1m"}, {"lease": "3m"}, {"expires": "5h"},
-)  # fmt: skip
+    {"message_ttl": "2h"},
+    {"message_ttl": 0},
+    {"default_ttl": "1ms"},
+    {"max_length": 2},
+    {"max_length": None},
+    {"overflow": "reject-publish-dlx"},
+    {"dead_letter": "EXP.{queue}"},
+    {"dead_letter_expired": "EXP.{queue}"},
+    {"dead_letter_maxlen": "{queue}.full"},
+    {"dead_letter": "graves"},
+    {"dead_letter": None},
+    {"max_deliveries": 3},
+    {"redelivery_delay": "1s", "redelivery_max_delay": "1m"},
+    {"lease": "3m"},
+    {"expires": "5h"},
+)
 #: Letters live long, so that no chain of expiry queues grows: the patterns of queues that letters make.
 NAMES, PATTERNS, OF_LETTERS = "pqrstu", ("orders.*", "*.#", "jobs.*", "a.#", "a.b.7", "*.5"), ("EXP.#", "graves")
 QUIET = {"max_length", "max_deliveries", "lease", "redelivery_delay", "expires"}

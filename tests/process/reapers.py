@@ -28,8 +28,11 @@ class ReaperProcess:
         self._changed = threading.Condition()
         self.process = subprocess.Popen(
             [sys.executable, "-m", "rqttl.cli", "reaper", "--url", url, "--log-format", "json", *arguments],
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-        )  # fmt: skip
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
         self._reader = threading.Thread(target=self._read)
         self._reader.start()
 

@@ -54,8 +54,13 @@ class Worker:
     def __init__(self, url: str, threads: int = 1, same: float = stop_signals.SAME) -> None:
         self._process = subprocess.Popen(
             [sys.executable, "-m", "tests.process.running", url, str(threads), str(same)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, bufsize=1, cwd=ROOT,
-        )  # fmt: skip
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            bufsize=1,
+            cwd=ROOT,
+        )
 
     def hear(self) -> list[str]:
         """Return the words of the next line that it says, but for `waiting`."""

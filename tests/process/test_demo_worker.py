@@ -31,8 +31,10 @@ def test_agents_reject_cancelled_calls_and_write_their_counts(
     rqttl.Worker(broker, [*map(boarding, queues)], call=Agents(), delivery=True, processes=0, burst=True).run()
 
     assert tallies(["UA", "DL", "AA"], tmp_path / "tallies") == {
-        "UA": Tally(handled=2, rejected=1), "DL": Tally(rejected=1), "AA": Tally(),
-    }  # fmt: skip
+        "UA": Tally(handled=2, rejected=1),
+        "DL": Tally(rejected=1),
+        "AA": Tally(),
+    }
     [letter] = broker.queue("boarding.DL/dead").peek()
     assert letter.deaths[0].description == "cancelled"
 
@@ -42,8 +44,14 @@ def test_a_consumer_is_a_worker_that_ends_with_its_input(
 ) -> None:
     queue = broker.declare_queue(boarding("UA"), dead_letter=DEAD_LETTER)
     queue.enqueue_many([{"cancelled": False}, {"cancelled": True}])
-    task: dict[str, Any] = {"role": "consumer", "url": redis_url, "namespace": "rqttl", "carriers": ["UA"],
-                            "agents": 2, "handling_ms": 0.0}  # fmt: skip
+    task: dict[str, Any] = {
+        "role": "consumer",
+        "url": redis_url,
+        "namespace": "rqttl",
+        "carriers": ["UA"],
+        "agents": 2,
+        "handling_ms": 0.0,
+    }
 
     class Input(io.StringIO):
         """The task, and an end when both calls are done."""

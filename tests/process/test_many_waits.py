@@ -24,9 +24,12 @@ def wait_together(url: str, kind: str, packages: Path | None = None) -> dict[str
     path = [str(packages)] if packages else []
     done = subprocess.run(
         [sys.executable, "-m", "tests.process.many_waits", url, kind, str(THREADS)],
-        cwd=ROOT, env={**os.environ, "PYTHONPATH": os.pathsep.join([*path, str(ROOT)])},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([*path, str(ROOT)])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     found: dict[str, Any] = json.loads(done.stdout)
     return found

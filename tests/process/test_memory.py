@@ -37,9 +37,11 @@ def used(queue: Queue, client: redis.Redis) -> int:
     return sum(client.memory_usage(keyspace.key(queue.name, part), samples=0) or 0 for part in parts)
 
 
-@pytest.mark.parametrize("by, past", [("sweep", None), ("sweep", receive_all), ("reaper", receive_all),
-                                      ("sweep", delay_all)],
-                         ids=["never received", "came back", "came back, reaper", "away"])  # fmt: skip
+@pytest.mark.parametrize(
+    "by, past",
+    [("sweep", None), ("sweep", receive_all), ("reaper", receive_all), ("sweep", delay_all)],
+    ids=["never received", "came back", "came back, reaper", "away"],
+)
 def test_survivors_of_many_messages_take_little_more_than_they_need(
     client: redis.Redis, by: str, past: Callable[[Queue], None] | None
 ) -> None:

@@ -26,10 +26,14 @@ def race(url: str, seconds: float) -> Counter[str]:
     processes = [
         subprocess.Popen(
             [sys.executable, "-m", "tests.process.policy_worker", url, role, str(seed), str(seconds)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
         )
         for seed, role in enumerate(ROLES)
-    ]  # fmt: skip
+    ]
     calls: Counter[str] = Counter()
     for process in processes:
         assert process.stdin is not None

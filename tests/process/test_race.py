@@ -46,10 +46,13 @@ def run(url: str, client: redis.Redis, broker: Broker) -> Race:
     processes = [
         subprocess.Popen(
             [sys.executable, "-m", "tests.process.race_worker", url, role, str(seed), str(SECONDS)],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=ROOT,
         )
         for seed, role in enumerate(ROLES)
-    ]  # fmt: skip
+    ]
     race = Race()
     watcher = Watcher(client, broker)
     with watcher:

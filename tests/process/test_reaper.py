@@ -80,9 +80,7 @@ def test_two_reapers_at_once_move_every_message_exactly_once(broker: Broker, red
     for name in names:
         broker.declare_queue(name, dead_letter="dead")
     with reaping(redis_url, "--scan-period", "200ms") as one, reaping(redis_url, "--scan-period", "200ms") as two:
-        sent = [
-            Message(b"%s %d" % (name.encode(), i), ttl=f"{1 + i % 700}ms") for i in range(1000) for name in names
-        ]  # fmt: skip
+        sent = [Message(b"%s %d" % (name.encode(), i), ttl=f"{1 + i % 700}ms") for i in range(1000) for name in names]
         for name in names:
             broker.queue(name).enqueue_many([m for m in sent if str(m.body)[2:].startswith(name)])
         arrived = drain(broker, "dead", len(sent))
@@ -189,8 +187,11 @@ def test_without_redis_the_reaper_does_not_start(start_server: Callable[..., Ser
     server.kill()
     reaper = subprocess.run(
         [sys.executable, "-m", "rqttl.cli", "reaper", "--url", server.url],
-        capture_output=True, text=True, timeout=PATIENCE, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
 
     assert reaper.returncode == 4
     assert reaper.stderr.startswith("rqttl: Redis does not answer: ")

@@ -36,10 +36,14 @@ class Drivers:
         with self._told.open("ab") as log:
             self._started.append(
                 subprocess.Popen(
-                    words, cwd=self._folder, env=environment, stdin=subprocess.DEVNULL, stderr=log,
+                    words,
+                    cwd=self._folder,
+                    env=environment,
+                    stdin=subprocess.DEVNULL,
+                    stderr=log,
                     start_new_session=True,
                 )
-            )  # fmt: skip
+            )
         return self._started[-1]
 
     def wait_until(self, seen: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:

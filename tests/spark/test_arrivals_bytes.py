@@ -90,9 +90,13 @@ def drop_marks(client: redis.Redis) -> None:
 
 @pytest.mark.parametrize("restarted", [False, True])
 @pytest.mark.parametrize(
-    "share, limit", [("time", BatchLimit(2_900_000, in_bytes=True)), ("equal", BatchLimit(2_900_000, in_bytes=True)),
-                     ("equal", BatchLimit(4_100))],
-)  # fmt: skip
+    "share, limit",
+    [
+        ("time", BatchLimit(2_900_000, in_bytes=True)),
+        ("equal", BatchLimit(2_900_000, in_bytes=True)),
+        ("equal", BatchLimit(4_100)),
+    ],
+)
 def test_batches_are_those_that_a_read_of_everything_would_make(
     share: str, limit: BatchLimit, restarted: bool, clocked: Clocked, client: redis.Redis, follow: Follow
 ) -> None:
@@ -227,9 +231,15 @@ def change(clocked: Clocked, kind: str, amount: int) -> None:
     steps=STEPS, later=STEPS, limit=st.integers(1_000, 2_000_000), share=st.sampled_from(SHARES), in_bytes=st.booleans()
 )
 def test_no_batch_exceeds_its_limit_or_goes_back_in_time_and_each_letter_is_read_once(
-    clocked: Clocked, client: redis.Redis, follow: Follow, steps: list[Step], later: list[Step], limit: int, share: str,
+    clocked: Clocked,
+    client: redis.Redis,
+    follow: Follow,
+    steps: list[Step],
+    later: list[Step],
+    limit: int,
+    share: str,
     in_bytes: bool,
-) -> None:  # fmt: skip
+) -> None:
     client.flushall()
     for step in steps:
         change(clocked, *step)

@@ -204,9 +204,13 @@ def test_a_wrong_password_is_told_at_once(client: redis.Redis, redis_url: str) -
     assert "c4n4ry" not in str(error)
 
 
-@pytest.mark.parametrize("keys, commands, told", [
-    (["rqttl:*"], ["+ping"], "may not run XLEN"), (["other:*"], ["+xlen"], "may not run XLEN"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "keys, commands, told",
+    [
+        (["rqttl:*"], ["+ping"], "may not run XLEN"),
+        (["other:*"], ["+xlen"], "may not run XLEN"),
+    ],
+)
 def test_a_missing_permission_is_told_with_what_is_needed(
     client: redis.Redis, redis_url: str, keys: list[str], commands: list[str], told: str
 ) -> None:

@@ -132,9 +132,14 @@ def test_many_queues_are_emptied(broker: Broker, follow: Follow) -> None:
 READ = "+@connection +hmget +hlen +hscan +smembers +xlen +xrange +xrevrange"
 
 
-@pytest.mark.parametrize("more, missing", [
-    ("", r"multi\. It needs the rights of a program"), ("+multi +exec", "evalsha"), ("+@all -@dangerous -xdel", "xdel"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "more, missing",
+    [
+        ("", r"multi\. It needs the rights of a program"),
+        ("+multi +exec", "evalsha"),
+        ("+@all -@dangerous -xdel", "xdel"),
+    ],
+)
 def test_a_user_without_the_right_to_write_is_told_before_anything_begins(
     client: redis.Redis, server: Server, broker: Broker, more: str, missing: str
 ) -> None:

@@ -17,10 +17,10 @@ import pytest
 from pyarrow import dataset
 
 from rqttl import Broker
+from tests.repository import ROOT
 from tests.servers import Server
 from tests.spark.jvm import Submitter
 from tests.spark.letters import bury
-from tests.unit.test_size import ROOT
 
 SPARK = ROOT / "deploy" / "spark"
 ARCHIVE, SUBMIT, DOCKERFILE = SPARK / "archive.py", SPARK / "submit.sh", SPARK / "Dockerfile"

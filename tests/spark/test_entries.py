@@ -159,23 +159,38 @@ def test_of_what_is_no_header_columns_show_what_the_codec_reads(packed: bytes) -
     assert found == [expected(packed, SEQUENCE.decode()), expected(good, SEQUENCE.decode())]
 
 
-@pytest.mark.parametrize("entry, told", [
-    ([SEQUENCE, [b"", b"", b"", b""]], "it has more than one field"),
-    ([b"1-1", [b"", b""]], "its id is not a sequence"),
-    ([b"17000000x1234-100007", [b"", b""]], "its id is not a sequence"),
-    ([b"1700000001-234100007", [b"", b""]], "its id is not a sequence"),
-    ([b"1700000001234-1000-7", [b"", b""]], "its id is not a sequence"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "entry, told",
+    [
+        ([SEQUENCE, [b"", b"", b"", b""]], "it has more than one field"),
+        ([b"1-1", [b"", b""]], "its id is not a sequence"),
+        ([b"17000000x1234-100007", [b"", b""]], "its id is not a sequence"),
+        ([b"1700000001-234100007", [b"", b""]], "its id is not a sequence"),
+        ([b"1700000001234-1000-7", [b"", b""]], "its id is not a sequence"),
+    ],
+)
 def test_entries_of_other_programs_are_refused(entry: list[Any], told: str) -> None:
     with pytest.raises(MalformedEntry, match=told):
         rows(("q", [[SEQUENCE, [b"", b""]], entry]))
 
 
-@pytest.mark.parametrize("packed", [
-    b"12a", b"12a;;;", b"12;;", b";;;\xc1", b";;;\x92\x01\xa1a", b";;;\x92\x05\xc0", b";;9;a b c d e",
-    b";;18;q r 1 x 3 4 - 5 0 ",
-    b";;18;q r 1 2 3 4 - 5 9 ", b";;18;q r 1 2 3 4 - 5 - ", header(id=b"a", deaths=record())[:-5], b"9" * 20,
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "packed",
+    [
+        b"12a",
+        b"12a;;;",
+        b"12;;",
+        b";;;\xc1",
+        b";;;\x92\x01\xa1a",
+        b";;;\x92\x05\xc0",
+        b";;9;a b c d e",
+        b";;18;q r 1 x 3 4 - 5 0 ",
+        b";;18;q r 1 2 3 4 - 5 9 ",
+        b";;18;q r 1 2 3 4 - 5 - ",
+        header(id=b"a", deaths=record())[:-5],
+        b"9" * 20,
+    ],
+)
 def test_of_a_damaged_header_columns_show_what_can_be_read(packed: bytes) -> None:
     good = header(id=b"a", deaths=record())
     entries = [[SEQUENCE, [one, b"body"]] for one in (good, packed, good)]
@@ -266,19 +281,36 @@ def test_a_batch_stays_as_it_is_while_the_next_are_made() -> None:
     assert [one["body"] for one in told] == [b"body %d" % i for i in range(20)]
 
 
-@pytest.mark.parametrize("value, text", [
-    ("eu", "eu"), (7, "7"), (True, "true"), (False, "false"), (1.5, "1.5"), (None, None), (b"raw", "raw"),
-    (b"\xff\x00", "0xff00"), ("", ""),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "value, text",
+    [
+        ("eu", "eu"),
+        (7, "7"),
+        (True, "true"),
+        (False, "false"),
+        (1.5, "1.5"),
+        (None, None),
+        (b"raw", "raw"),
+        (b"\xff\x00", "0xff00"),
+        ("", ""),
+    ],
+)
 def test_a_header_is_text(value: Header, text: str | None) -> None:
     assert row(header(extras=codec.pack_extras(None, {"a": value})))["headers"] == [("a", text)]
 
 
-@pytest.mark.parametrize("value, text", [
-    ({"a": [1, None, "ü"]}, '{"a":[1,null,"ü"]}'), (b"x", '"x"'), ({1: 2, b"k": b"\xff"}, '{"1":2,"k":"0xff"}'),
-    ([float("nan"), 2.5, float("inf")], "[null,2.5,null]"), ({None: 1, True: 2}, '{"null":1,"true":2}'), (5, "5"),
-    ([msgpack.Timestamp(1)], '["Timestamp(seconds=1, nanoseconds=0)"]'),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "value, text",
+    [
+        ({"a": [1, None, "ü"]}, '{"a":[1,null,"ü"]}'),
+        (b"x", '"x"'),
+        ({1: 2, b"k": b"\xff"}, '{"1":2,"k":"0xff"}'),
+        ([float("nan"), 2.5, float("inf")], "[null,2.5,null]"),
+        ({None: 1, True: 2}, '{"null":1,"true":2}'),
+        (5, "5"),
+        ([msgpack.Timestamp(1)], '["Timestamp(seconds=1, nanoseconds=0)"]'),
+    ],
+)
 def test_a_msgpack_body_is_json_text(value: object, text: str) -> None:
     body = msgpack.packb(value)
 

@@ -64,11 +64,20 @@ def test_a_list_of_queues_is_loaded(load: Loader, broker: Broker) -> None:
     }
 
 
-@pytest.mark.parametrize("options, told", [
-    ({"maxEntriesPerTrigger": "5", "fetchEntries": "many"}, "[RQTTL_INVALID_OPTION] fetchEntries: expected a whole"),
-    ({"maxEntriesPerTriger": "5"}, "maxentriespertriger: no such option; did you mean maxEntriesPerTrigger"),
-    ({"maxOffsetsPerTrigger": "5"}, "maxOffsetsPerTrigger: an option for Kafka; its counterpart here is maxEntries"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "options, told",
+    [
+        (
+            {"maxEntriesPerTrigger": "5", "fetchEntries": "many"},
+            "[RQTTL_INVALID_OPTION] fetchEntries: expected a whole",
+        ),
+        ({"maxEntriesPerTriger": "5"}, "maxentriespertriger: no such option; did you mean maxEntriesPerTrigger"),
+        (
+            {"maxOffsetsPerTrigger": "5"},
+            "maxOffsetsPerTrigger: an option for Kafka; its counterpart here is maxEntries",
+        ),
+    ],
+)
 def test_a_mistake_in_an_option_of_a_stream_is_told_by_load(
     options: dict[str, str], told: str, spark: SparkSession, redis_url: str
 ) -> None:

@@ -82,12 +82,23 @@ def test_the_text_of_an_offset_is_short_and_in_order() -> None:
     )
 
 
-@pytest.mark.parametrize("found", [
-    {}, {"v": 1, "queues": {}}, {"v": 3, "queues": {}}, {"v": 2}, {"v": 2, "queues": []}, {"v": 2, "queues": {"a": []}},
-    {"v": 2, "queues": {"a": ["nowhere", 1, 2]}}, {"v": 2, "queues": {"a": [at(1), 1, 2, "", 0, 9]}},
-    {"v": 2, "queues": {"a": 5}}, {"v": 2, "queues": {}, "gone": "ab"}, {"v": 2, "queues": {}, "gone": [1]},
-    {"v": 2, "queues": {}, "began": {"a": [7]}},
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "found",
+    [
+        {},
+        {"v": 1, "queues": {}},
+        {"v": 3, "queues": {}},
+        {"v": 2},
+        {"v": 2, "queues": []},
+        {"v": 2, "queues": {"a": []}},
+        {"v": 2, "queues": {"a": ["nowhere", 1, 2]}},
+        {"v": 2, "queues": {"a": [at(1), 1, 2, "", 0, 9]}},
+        {"v": 2, "queues": {"a": 5}},
+        {"v": 2, "queues": {}, "gone": "ab"},
+        {"v": 2, "queues": {}, "gone": [1]},
+        {"v": 2, "queues": {}, "began": {"a": [7]}},
+    ],
+)
 def test_an_invalid_offset_is_refused_by_name(found: dict[str, object]) -> None:
     with pytest.raises(InvalidOffset, match=r"^\[RQTTL_INVALID_OFFSET\] offset in the checkpoint: "):
         Offset.parse(found)
@@ -152,24 +163,30 @@ def test_marks_count_what_was_read_exactly_at_the_end_and_at_least_before() -> N
 # ------------------------------------------------------------------------------------------------ loss
 
 
-@pytest.mark.parametrize("position, there", [
-    (QueuePosition(at(50), BORN), state()),
-    (QueuePosition(at(50), BORN), state(trimmed=50)),
-    (QueuePosition(at(50), BORN, 0, at(70)), state(trimmed=70)),
-    (before_first(state(trimmed=70)), state(trimmed=70)),
-    (before_first(state(trimmed=70)).advanced(at(10), 1, state(trimmed=70)), state(trimmed=70)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "position, there",
+    [
+        (QueuePosition(at(50), BORN), state()),
+        (QueuePosition(at(50), BORN), state(trimmed=50)),
+        (QueuePosition(at(50), BORN, 0, at(70)), state(trimmed=70)),
+        (before_first(state(trimmed=70)), state(trimmed=70)),
+        (before_first(state(trimmed=70)).advanced(at(10), 1, state(trimmed=70)), state(trimmed=70)),
+    ],
+)
 def test_nothing_is_lost_of_what_was_read_or_was_gone_before_anybody_looked(
     position: QueuePosition, there: QueueState
 ) -> None:
     assert detect_loss("q", position, there) is None
 
 
-@pytest.mark.parametrize("position, there", [
-    (QueuePosition(at(50), BORN), state(trimmed=51)),
-    (QueuePosition(at(50), BORN, 0, at(70)), state(trimmed=71)),
-    (before_first(state()), state(trimmed=1)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "position, there",
+    [
+        (QueuePosition(at(50), BORN), state(trimmed=51)),
+        (QueuePosition(at(50), BORN, 0, at(70)), state(trimmed=71)),
+        (before_first(state()), state(trimmed=1)),
+    ],
+)
 def test_messages_trimmed_beyond_the_position_are_lost(position: QueuePosition, there: QueueState) -> None:
     loss = detect_loss("q", position, there)
 
@@ -187,18 +204,21 @@ GONE = pytest.mark.parametrize("there, what", [(None, "deleted"), (state(born=BO
 
 
 @GONE
-@pytest.mark.parametrize("position, left, highest", [
-    (QueuePosition(at(50), BORN), tombstone(51), 51),
-    (QueuePosition(at(50), BORN), tombstone(51, trimmed=70), 70),
-    (QueuePosition(at(50), BORN), tombstone(49, trimmed=51), 51),
-    (QueuePosition(at(50), BORN), tombstone(trimmed=51), 51),
-    # what had been told lies beyond, but it had left the queue already
-    (QueuePosition(at(50), BORN, 0, at(70)), tombstone(51, trimmed=70), 70),
-    (QueuePosition(at(50), BORN, 0, at(70)), tombstone(trimmed=71), 71),
-    (QueuePosition(FIRST, BORN), tombstone(1), 1),
-    # of a queue that was made and deleted meanwhile nothing had been read
-    (QueuePosition(at(50), BORN), tombstone(7, born=BORN + 1), 7),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "position, left, highest",
+    [
+        (QueuePosition(at(50), BORN), tombstone(51), 51),
+        (QueuePosition(at(50), BORN), tombstone(51, trimmed=70), 70),
+        (QueuePosition(at(50), BORN), tombstone(49, trimmed=51), 51),
+        (QueuePosition(at(50), BORN), tombstone(trimmed=51), 51),
+        # what had been told lies beyond, but it had left the queue already
+        (QueuePosition(at(50), BORN, 0, at(70)), tombstone(51, trimmed=70), 70),
+        (QueuePosition(at(50), BORN, 0, at(70)), tombstone(trimmed=71), 71),
+        (QueuePosition(FIRST, BORN), tombstone(1), 1),
+        # of a queue that was made and deleted meanwhile nothing had been read
+        (QueuePosition(at(50), BORN), tombstone(7, born=BORN + 1), 7),
+    ],
+)
 def test_messages_deleted_beyond_the_position_are_lost(
     there: QueueState | None, what: str, position: QueuePosition, left: Tombstone, highest: int
 ) -> None:
@@ -212,17 +232,20 @@ def test_messages_deleted_beyond_the_position_are_lost(
 
 
 @GONE
-@pytest.mark.parametrize("position, left", [
-    (QueuePosition(at(50), BORN), tombstone(50)),
-    (QueuePosition(at(50), BORN), tombstone(trimmed=50)),
-    (QueuePosition(at(50), BORN, 0, at(70)), tombstone(50, trimmed=70)),
-    (QueuePosition(at(50), BORN, 0, "", 7), tombstone(50)),
-    # the last queue of the name that was deleted lost nothing, and neither did this one
-    (QueuePosition(at(50), BORN), tombstone()),
-    (QueuePosition(at(50), BORN), tombstone(born=BORN + 1)),
-    (QueuePosition(at(50), BORN), tombstone(70, born=BORN - 1, deleted=BORN)),
-    (QueuePosition(at(50), BORN), tombstone(70, born=BORN - 1, deleted=BORN + 1)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "position, left",
+    [
+        (QueuePosition(at(50), BORN), tombstone(50)),
+        (QueuePosition(at(50), BORN), tombstone(trimmed=50)),
+        (QueuePosition(at(50), BORN, 0, at(70)), tombstone(50, trimmed=70)),
+        (QueuePosition(at(50), BORN, 0, "", 7), tombstone(50)),
+        # the last queue of the name that was deleted lost nothing, and neither did this one
+        (QueuePosition(at(50), BORN), tombstone()),
+        (QueuePosition(at(50), BORN), tombstone(born=BORN + 1)),
+        (QueuePosition(at(50), BORN), tombstone(70, born=BORN - 1, deleted=BORN)),
+        (QueuePosition(at(50), BORN), tombstone(70, born=BORN - 1, deleted=BORN + 1)),
+    ],
+)
 def test_deleted_messages_that_had_been_read_are_no_loss(
     there: QueueState | None, what: str, position: QueuePosition, left: Tombstone
 ) -> None:
@@ -230,11 +253,17 @@ def test_deleted_messages_that_had_been_read_are_no_loss(
 
 
 @GONE
-@pytest.mark.parametrize("left, unseen", [
-    (None, 0), (None, TOMBSTONE_LIFETIME), (tombstone(70, born=BORN - 1), 0), (tombstone(born=BORN - 1), 0),
-    # a tombstone of today would be that of a deletion of today
-    (tombstone(born=BORN - 1), TOMBSTONE_LIFETIME + 1),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "left, unseen",
+    [
+        (None, 0),
+        (None, TOMBSTONE_LIFETIME),
+        (tombstone(70, born=BORN - 1), 0),
+        (tombstone(born=BORN - 1), 0),
+        # a tombstone of today would be that of a deletion of today
+        (tombstone(born=BORN - 1), TOMBSTONE_LIFETIME + 1),
+    ],
+)
 def test_a_queue_without_a_tombstone_of_its_own_was_forgotten(
     there: QueueState | None, what: str, left: Tombstone | None, unseen: int
 ) -> None:
@@ -260,9 +289,16 @@ def test_after_a_week_nobody_can_know(there: QueueState | None, what: str) -> No
     assert f"unread messages after {at(5)}, 7 at most. " in certain.text
 
 
-@pytest.mark.parametrize("expected, present, lost", [
-    ("", "", False), ("", "a1", False), ("a1", "a1", False), ("a1", "", True), ("a1", "b2", True),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "expected, present, lost",
+    [
+        ("", "", False),
+        ("", "a1", False),
+        ("a1", "a1", False),
+        ("a1", "", True),
+        ("a1", "b2", True),
+    ],
+)
 def test_data_of_another_name_or_of_none_are_a_loss(expected: str, present: str, lost: bool) -> None:
     loss = detect_other_data(expected, present)
 

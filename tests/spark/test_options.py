@@ -49,9 +49,14 @@ def test_names_hold_without_case_as_spark_gives_them() -> None:
     assert read.number("fetchEntries") == 1000
 
 
-@pytest.mark.parametrize("written, nearest", [
-    ("queus", "queues"), ("numpartition", "numPartitions"), ("failOnDataloos", "failOnDataLoss"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "written, nearest",
+    [
+        ("queus", "queues"),
+        ("numpartition", "numPartitions"),
+        ("failOnDataloos", "failOnDataLoss"),
+    ],
+)
 def test_an_unknown_option_is_refused_with_the_nearest_known_one(written: str, nearest: str) -> None:
     told = refusal(**{written: CANARY})
 
@@ -66,62 +71,76 @@ def test_an_unknown_option_that_is_like_no_other_is_refused_with_all_there_are()
     assert "startingOffsets" not in str(caught.value)
 
 
-@pytest.mark.parametrize("use, name, value, told", [
-    ("batch", "maxEntriesPerTrigger", "5", "an option of spark.readStream, not of spark.read"),
-    ("stream", "endingOffsets", "latest", "an option of spark.read, not of spark.readStream"),
-    ("batch", "operation", "purge", "an option of write and writeStream, not of spark.read"),
-    ("write", "queues", "a", "an option of spark.read and spark.readStream, not of write and writeStream"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "use, name, value, told",
+    [
+        ("batch", "maxEntriesPerTrigger", "5", "an option of spark.readStream, not of spark.read"),
+        ("stream", "endingOffsets", "latest", "an option of spark.read, not of spark.readStream"),
+        ("batch", "operation", "purge", "an option of write and writeStream, not of spark.read"),
+        ("write", "queues", "a", "an option of spark.read and spark.readStream, not of write and writeStream"),
+    ],
+)
 def test_an_option_of_another_kind_of_job_is_refused(use: Use, name: str, value: str, told: str) -> None:
     with pytest.raises(UnknownOption, match=rf"^\[RQTTL_UNKNOWN_OPTION\] {name}: {told}$"):
         Options.parse(use, {name: value})
 
 
-@pytest.mark.parametrize("name, value, rule", [
-    ("numPartitions", "0", "numPartitions: expected a whole number from 1 to 100000, got '0'"),
-    ("numPartitions", "two", "numPartitions: expected a whole number from 1 to 100000, got 'two'"),
-    ("rowsPerPartition", "-5", "rowsPerPartition: expected a whole number from 1 to"),
-    ("fetchEntries", "²", "fetchEntries: expected a whole number"),
-    ("fetchBytes", "1000", "fetchBytes: expected a number of bytes from 1024 to 9007199254740991, such as 512k, 10m"),
-    ("fetchBytes", "10 apples", "got '10 apples'"),
-    ("fetchBytes", "m", "got 'm'"),
-    ("fetchBytes", "1.5m", "got '1.5m'"),
-    ("fetchBytes", "-1m", "got '-1m'"),
-    ("fetchBytes", "9999999g", "got '9999999g'"),
-    ("failOnDataLoss", "maybe", "failOnDataLoss: expected true or false, got 'maybe'"),
-    ("splitMethod", "even", "splitMethod: expected one of auto, time, probe, none, got 'even'"),
-    ("socketTimeout", "30", "socketTimeout: expected a duration with a unit, got '30': write '30s' or '30ms'"),
-    ("socketTimeout", "0s", "socketTimeout: expected 1 to"),
-    ("startingTimestamp", "2026-01-01", "startingTimestamp: expected a time with its zone"),
-    ("startingTimestamp", "1700000000", "got '1700000000', which is in seconds: write 1700000000000"),
-    ("startingOffsets", "latest", "startingOffsets: 'latest' would read nothing in a batch"),
-    ("startingOffsets", "newest", "startingOffsets: expected earliest, latest, or JSON"),
-    ("startingOffsets", '{"a": "1700000000000-1"}', "startingOffsets: a: expected a value of the column sequence"),
-    ("startingOffsets", '{"a": 5}', "startingOffsets: a: expected a value of the column sequence"),
-    ("startingOffsets", '{"b": "earliest"}', "startingOffsets: 'b' is not one of the queues to read"),
-    ("endingOffsets", '{"a": "earliest"}', "endingOffsets: 'earliest' would read nothing in a batch"),
-    ("namespace", "a b", "namespace: namespace: expected 1 to 64 of"),
-    ("url", "localhost:6379", "url: expected redis://host:port/db"),
-    ("url", "redis://h/x", "url: expected the number of a database"),
-    ("url", "redis://h:6379,i:6379/0", "url: expected the URL of one server, or a list of complete URLs with commas"),
-    ("url", "redis://h redis://i", "url: expected the URL of one server, or a list of complete URLs with commas"),
-    ("url", "redis://h;redis://i", "url: expected the URL of one server, or a list of complete URLs with commas"),
-    ("url", "redis://h,http://i", "url: expected redis://host:port/db"),
-    ("url", "redis://h,redis://H:6379/0", "url: two servers have the name 'h:6379/0'"),
-    ("url", "a=redis://h,a=redis://i", "url: two servers have the name 'a'"),
-    ("onServerLost", "skip", "onServerLost: skip needs a url with a list of servers"),
-    ("onServerLost", "ask", "onServerLost: expected one of fail, skip, got 'ask'"),
-    ("readFrom", "secondary", "readFrom: expected primary, or replica: and the URL of a replica"),
-    ("readFrom", "redis://h", "readFrom: expected primary, or replica: and the URL of a replica"),
-    ("readFrom", "replica:", "readFrom: expected redis://host:port/db"),
-    ("readFrom", "replica:redis://user:secret@h", "readFrom: expected a URL without user name and password"),
-    ("readFrom", "replica:us=redis://h", "readFrom: 'us' is not one of the servers"),
-    ("url", "redis://h?ssl_ca_certs=x", "url: expected db, username or password after '?', got 'ssl_ca_certs'"),
-    ("url", "unix://h/x", "url: a unix:// URL has three slashes"),
-    ("url", "redis://h:port", "url: expected redis://host:port/db"),
-    ("tlsCaFile", "x", "tlsCaFile: needs a url that begins with rediss://"),
-    ("username", "", "username: expected printable text, got ''"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "name, value, rule",
+    [
+        ("numPartitions", "0", "numPartitions: expected a whole number from 1 to 100000, got '0'"),
+        ("numPartitions", "two", "numPartitions: expected a whole number from 1 to 100000, got 'two'"),
+        ("rowsPerPartition", "-5", "rowsPerPartition: expected a whole number from 1 to"),
+        ("fetchEntries", "²", "fetchEntries: expected a whole number"),
+        (
+            "fetchBytes",
+            "1000",
+            "fetchBytes: expected a number of bytes from 1024 to 9007199254740991, such as 512k, 10m",
+        ),
+        ("fetchBytes", "10 apples", "got '10 apples'"),
+        ("fetchBytes", "m", "got 'm'"),
+        ("fetchBytes", "1.5m", "got '1.5m'"),
+        ("fetchBytes", "-1m", "got '-1m'"),
+        ("fetchBytes", "9999999g", "got '9999999g'"),
+        ("failOnDataLoss", "maybe", "failOnDataLoss: expected true or false, got 'maybe'"),
+        ("splitMethod", "even", "splitMethod: expected one of auto, time, probe, none, got 'even'"),
+        ("socketTimeout", "30", "socketTimeout: expected a duration with a unit, got '30': write '30s' or '30ms'"),
+        ("socketTimeout", "0s", "socketTimeout: expected 1 to"),
+        ("startingTimestamp", "2026-01-01", "startingTimestamp: expected a time with its zone"),
+        ("startingTimestamp", "1700000000", "got '1700000000', which is in seconds: write 1700000000000"),
+        ("startingOffsets", "latest", "startingOffsets: 'latest' would read nothing in a batch"),
+        ("startingOffsets", "newest", "startingOffsets: expected earliest, latest, or JSON"),
+        ("startingOffsets", '{"a": "1700000000000-1"}', "startingOffsets: a: expected a value of the column sequence"),
+        ("startingOffsets", '{"a": 5}', "startingOffsets: a: expected a value of the column sequence"),
+        ("startingOffsets", '{"b": "earliest"}', "startingOffsets: 'b' is not one of the queues to read"),
+        ("endingOffsets", '{"a": "earliest"}', "endingOffsets: 'earliest' would read nothing in a batch"),
+        ("namespace", "a b", "namespace: namespace: expected 1 to 64 of"),
+        ("url", "localhost:6379", "url: expected redis://host:port/db"),
+        ("url", "redis://h/x", "url: expected the number of a database"),
+        (
+            "url",
+            "redis://h:6379,i:6379/0",
+            "url: expected the URL of one server, or a list of complete URLs with commas",
+        ),
+        ("url", "redis://h redis://i", "url: expected the URL of one server, or a list of complete URLs with commas"),
+        ("url", "redis://h;redis://i", "url: expected the URL of one server, or a list of complete URLs with commas"),
+        ("url", "redis://h,http://i", "url: expected redis://host:port/db"),
+        ("url", "redis://h,redis://H:6379/0", "url: two servers have the name 'h:6379/0'"),
+        ("url", "a=redis://h,a=redis://i", "url: two servers have the name 'a'"),
+        ("onServerLost", "skip", "onServerLost: skip needs a url with a list of servers"),
+        ("onServerLost", "ask", "onServerLost: expected one of fail, skip, got 'ask'"),
+        ("readFrom", "secondary", "readFrom: expected primary, or replica: and the URL of a replica"),
+        ("readFrom", "redis://h", "readFrom: expected primary, or replica: and the URL of a replica"),
+        ("readFrom", "replica:", "readFrom: expected redis://host:port/db"),
+        ("readFrom", "replica:redis://user:secret@h", "readFrom: expected a URL without user name and password"),
+        ("readFrom", "replica:us=redis://h", "readFrom: 'us' is not one of the servers"),
+        ("url", "redis://h?ssl_ca_certs=x", "url: expected db, username or password after '?', got 'ssl_ca_certs'"),
+        ("url", "unix://h/x", "url: a unix:// URL has three slashes"),
+        ("url", "redis://h:port", "url: expected redis://host:port/db"),
+        ("tlsCaFile", "x", "tlsCaFile: needs a url that begins with rediss://"),
+        ("username", "", "username: expected printable text, got ''"),
+    ],
+)
 def test_a_wrong_value_is_refused_with_option_value_and_rule(name: str, value: str, rule: str) -> None:
     told = refusal(**{name: value})
 
@@ -129,22 +148,33 @@ def test_a_wrong_value_is_refused_with_option_value_and_rule(name: str, value: s
     assert rule in told
 
 
-@pytest.mark.parametrize("text, size", [
-    ("2048", 2_048), ("2_048", 2_048), ("2048b", 2_048), ("512k", 2**19), ("10m", 10 * 2**20), (" 10 MB ", 10 * 2**20),
-    ("1G", 2**30),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "text, size",
+    [
+        ("2048", 2_048),
+        ("2_048", 2_048),
+        ("2048b", 2_048),
+        ("512k", 2**19),
+        ("10m", 10 * 2**20),
+        (" 10 MB ", 10 * 2**20),
+        ("1G", 2**30),
+    ],
+)
 @pytest.mark.parametrize("name", ["fetchBytes", "maxBytesPerTrigger"])
 def test_a_number_of_bytes_has_a_unit_or_none(name: str, text: str, size: int) -> None:
     assert Options.parse("stream", {"queues": "a", name: text}).number(name) == size
 
 
-@pytest.mark.parametrize("options, told", [
-    (
-        {"minEntriesPerTrigger": "11", "maxEntriesPerTrigger": "10"},
-        "minEntriesPerTrigger: expected at most maxEntriesPerTrigger, 10, got 11",
-    ),
-    ({"maxTriggerDelay": "1m"}, "maxTriggerDelay: needs option minEntriesPerTrigger, too"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "options, told",
+    [
+        (
+            {"minEntriesPerTrigger": "11", "maxEntriesPerTrigger": "10"},
+            "minEntriesPerTrigger: expected at most maxEntriesPerTrigger, 10, got 11",
+        ),
+        ({"maxTriggerDelay": "1m"}, "maxTriggerDelay: needs option minEntriesPerTrigger, too"),
+    ],
+)
 def test_options_of_a_trigger_that_contradict_each_other_are_refused(options: dict[str, str], told: str) -> None:
     with pytest.raises(InvalidOption, match=f"{told}$"):
         Options.parse("stream", {"queues": "a", **options})
@@ -160,14 +190,17 @@ def test_queues_are_names_with_commas_each_once() -> None:
     assert Options.parse("batch", {"path": " a/dead , b,a/dead"}).queues == ("a/dead", "b")
 
 
-@pytest.mark.parametrize("options, told", [
-    ({}, "queues: required; name the queues"),
-    ({"queues": "a", "queuePattern": "#"}, "queues: set either this or queuePattern, not both"),
-    ({"queues": "a", "path": "b"}, "queues: set twice"),
-    ({"queues": "a", "password": "x", "passwordFile": "y"}, "password: set either this or passwordFile"),
-    ({"queues": "a", "password": "x", "url": "redis://:y@h"}, "password: set twice, as an option and in url"),
-    ({"queues": "a", "url": "rediss://h", "tlsKeyFile": "k"}, "tlsKeyFile: needs option tlsCertFile"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "options, told",
+    [
+        ({}, "queues: required; name the queues"),
+        ({"queues": "a", "queuePattern": "#"}, "queues: set either this or queuePattern, not both"),
+        ({"queues": "a", "path": "b"}, "queues: set twice"),
+        ({"queues": "a", "password": "x", "passwordFile": "y"}, "password: set either this or passwordFile"),
+        ({"queues": "a", "password": "x", "url": "redis://:y@h"}, "password: set twice, as an option and in url"),
+        ({"queues": "a", "url": "rediss://h", "tlsKeyFile": "k"}, "tlsKeyFile: needs option tlsCertFile"),
+    ],
+)
 def test_options_that_contradict_each_other_are_refused(options: dict[str, str], told: str) -> None:
     with pytest.raises(InvalidOption) as caught:
         Options.parse("batch", options)
@@ -194,10 +227,15 @@ def test_an_option_that_is_required_and_not_given_says_so() -> None:
 # Secrets
 
 
-@pytest.mark.parametrize("url", [
-    f"redis://bob:{CANARY}@h:1/2", f"rediss://:{CANARY}@h", f"redis://h?password={CANARY}",
-    f"unix:///tmp/s?password={CANARY}",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"redis://bob:{CANARY}@h:1/2",
+        f"rediss://:{CANARY}@h",
+        f"redis://h?password={CANARY}",
+        f"unix:///tmp/s?password={CANARY}",
+    ],
+)
 def test_a_password_is_taken_out_of_the_url_and_seen_nowhere(url: str) -> None:
     options = Options.parse("batch", {"queues": "a", "url": url})
 
@@ -218,10 +256,19 @@ def test_a_password_in_a_url_is_decoded() -> None:
     assert options.address.db == 3
 
 
-@pytest.mark.parametrize("url", [
-    f"redis://bob:{CANARY}/x@h:1", f"redis://:{CANARY}#@h", f"http://:{CANARY}@h", f"redis://:{CANARY}@h:no",
-    f"redis://:{CANARY}@[h", f"redis://:{CANARY}@h/db", f"{CANARY}@h", f"redis://h?password={CANARY}&x=1",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "url",
+    [
+        f"redis://bob:{CANARY}/x@h:1",
+        f"redis://:{CANARY}#@h",
+        f"http://:{CANARY}@h",
+        f"redis://:{CANARY}@h:no",
+        f"redis://:{CANARY}@[h",
+        f"redis://:{CANARY}@h/db",
+        f"{CANARY}@h",
+        f"redis://h?password={CANARY}&x=1",
+    ],
+)
 def test_a_url_that_is_refused_is_not_shown(url: str) -> None:
     with pytest.raises(InvalidOption) as caught:
         Options.parse("batch", {"queues": "a", "url": url})
@@ -299,18 +346,27 @@ def test_a_comma_in_a_password_is_no_second_server() -> None:
     assert Options.parse("batch", {"queues": "a", "url": "redis://:x,y@h/1"}).address.host == "h"
 
 
-@pytest.mark.parametrize("texts, told", [
-    ({"maxEntriesPerTrigger": "many"}, "maxEntriesPerTrigger: expected a whole number"),
-    ({"maxEntriesPerTrigger": "5", "fetchEntries": "x"}, "fetchEntries: expected a whole number"),
-    ({"maxEntriesPerTrigger": "5", "startingOffsets": "newest"}, "startingOffsets: expected earliest, latest, or JSON"),
-    ({"maxEntriesPerTriger": "5"}, "maxEntriesPerTriger: no such option; did you mean maxEntriesPerTrigger"),
-    ({"startingOffsets": "latest", "tlsKeyFile": "k"}, "tlsKeyFile: needs a url that begins with rediss://"),
-    ({"endingOfsets": "latest"}, "endingOfsets: no such option; did you mean endingOffsets"),
-    ({"endingOffsets": "earliest"}, "endingOffsets: 'earliest' would read nothing in a batch"),
-    ({"zzz": "1"}, "the options of spark.read and spark.readStream are"),
-    ({"onFull": "wait"}, "onFull: an option of write and writeStream, not of spark.read and spark.readStream"),
-    ({"maxEntriesPerTrigger": "5", "endingOffsets": "latest"}, "maxEntriesPerTrigger: an option of spark.readStream"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "texts, told",
+    [
+        ({"maxEntriesPerTrigger": "many"}, "maxEntriesPerTrigger: expected a whole number"),
+        ({"maxEntriesPerTrigger": "5", "fetchEntries": "x"}, "fetchEntries: expected a whole number"),
+        (
+            {"maxEntriesPerTrigger": "5", "startingOffsets": "newest"},
+            "startingOffsets: expected earliest, latest, or JSON",
+        ),
+        ({"maxEntriesPerTriger": "5"}, "maxEntriesPerTriger: no such option; did you mean maxEntriesPerTrigger"),
+        ({"startingOffsets": "latest", "tlsKeyFile": "k"}, "tlsKeyFile: needs a url that begins with rediss://"),
+        ({"endingOfsets": "latest"}, "endingOfsets: no such option; did you mean endingOffsets"),
+        ({"endingOffsets": "earliest"}, "endingOffsets: 'earliest' would read nothing in a batch"),
+        ({"zzz": "1"}, "the options of spark.read and spark.readStream are"),
+        ({"onFull": "wait"}, "onFull: an option of write and writeStream, not of spark.read and spark.readStream"),
+        (
+            {"maxEntriesPerTrigger": "5", "endingOffsets": "latest"},
+            "maxEntriesPerTrigger: an option of spark.readStream",
+        ),
+    ],
+)
 def test_a_mistake_in_a_read_that_may_be_a_stream_is_told_as_itself(texts: dict[str, str], told: str) -> None:
     with pytest.raises(SourceError) as caught:
         Options.parse_read({"queues": "a", **texts})
@@ -318,13 +374,23 @@ def test_a_mistake_in_a_read_that_may_be_a_stream_is_told_as_itself(texts: dict[
     assert told in str(caught.value)
 
 
-@pytest.mark.parametrize("use, name, ours", [
-    ("stream", "subscribe", "queues"), ("stream", "subscribePattern", "queuePattern"), ("batch", "assign", "queues"),
-    ("stream", "maxOffsetsPerTrigger", "maxEntriesPerTrigger"), ("batch", "minPartitions", "numPartitions"),
-    ("batch", "startingOffsetsByTimestamp", "startingTimestamp"), ("write", "topic", "queue"),
-    ("batch", "endingOffsetsByTimestamp", "endingTimestamp"), ("write", "kafka.bootstrap.servers", "url"),
-    ("stream", "topic", "queues"), ("batch", "topic", "queues"), ("write", "subscribe", "queue"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "use, name, ours",
+    [
+        ("stream", "subscribe", "queues"),
+        ("stream", "subscribePattern", "queuePattern"),
+        ("batch", "assign", "queues"),
+        ("stream", "maxOffsetsPerTrigger", "maxEntriesPerTrigger"),
+        ("batch", "minPartitions", "numPartitions"),
+        ("batch", "startingOffsetsByTimestamp", "startingTimestamp"),
+        ("write", "topic", "queue"),
+        ("batch", "endingOffsetsByTimestamp", "endingTimestamp"),
+        ("write", "kafka.bootstrap.servers", "url"),
+        ("stream", "topic", "queues"),
+        ("batch", "topic", "queues"),
+        ("write", "subscribe", "queue"),
+    ],
+)
 def test_a_name_of_kafka_is_answered_with_ours(use: Use, name: str, ours: str) -> None:
     with pytest.raises(UnknownOption, match=f"{name}: an option for Kafka; its counterpart here is {ours}: "):
         Options.parse(use, {name: "x"})

@@ -12,10 +12,10 @@ import pytest
 
 import spark_connectors.bundle
 from rqttl import Broker
+from tests.repository import ROOT
 from tests.spark.environments import OURS, SPARKS, environment, install
 from tests.spark.jvm import CLUSTER, Submitter
 from tests.spark.letters import bury
-from tests.unit.test_size import ROOT
 
 pytestmark = pytest.mark.slow
 

@@ -17,10 +17,24 @@ from spark_connectors.redis.pages import SPARE_BYTES, Page, PageBuffer, Unexpect
 SEQUENCE = b"1700000000000-100000"
 FORGED = b"*2\r\n$20\r\n" + SEQUENCE + b"\r\n*2\r\n$3\r\nabc\r\n$2\r\nxx\r\n"
 
-PIECES = st.sampled_from([
-    FORGED, FORGED[:9], FORGED[:29], FORGED[:36], b"*2\r\n$20\r\n" * 2, b"\r\n", b"\r", b"*", b"$", b"9\r\n\r\n", b"0",
-    b"99999999999\r\n", b"x" * 90, b"x" * 300,
-])  # fmt: skip
+PIECES = st.sampled_from(
+    [
+        FORGED,
+        FORGED[:9],
+        FORGED[:29],
+        FORGED[:36],
+        b"*2\r\n$20\r\n" * 2,
+        b"\r\n",
+        b"\r",
+        b"*",
+        b"$",
+        b"9\r\n\r\n",
+        b"0",
+        b"99999999999\r\n",
+        b"x" * 90,
+        b"x" * 300,
+    ]
+)
 TEXTS = st.lists(PIECES | st.binary(max_size=12), max_size=4).map(b"".join)
 # bodies of one length are found in another way than others
 ALIKE = st.integers(0, 40).flatmap(lambda n: st.tuples(st.just(b"h" * (n % 7)), st.binary(min_size=n, max_size=n)))
@@ -106,15 +120,21 @@ def test_a_text_of_many_digits_at_the_end_is_not_waited_for(size: int, others: l
     assert end == len(raw)
 
 
-@pytest.mark.parametrize("raw", [
-    b"-NOPERM this user has no permissions\r\n", b"+OK\r\n", b":1\r\n", b"*-1\r\n",
-    b"*1\r\n*2\r\n" + bulk(b"1-1") + b"*2\r\n" + bulk(b"") + bulk(b""),
-    b"*1\r\n*2\r\n" + bulk(SEQUENCE) + b"*4\r\n" + bulk(b"a") + bulk(b"b") + bulk(b"c") + bulk(b"d"),
-    b"*1\r\n*2\r\n" + bulk(SEQUENCE) + b"*10\r\n" + 10 * bulk(b"abc"),
-    b"*1\r\n*2\r\n" + bulk(b"1-1") + b"*2\r\n" + bulk(b"") + bulk(FORGED.replace(b"$3", b"$x")),
-    b"*2\r\n" + entry(SEQUENCE, b"", b"") + b"*2\r\n" + bulk(SEQUENCE) + b"*4\r\n" + 4 * bulk(b""),
-    b"*2\r\n" + entry(SEQUENCE, b"", FORGED) + b"*2\r\n" + bulk(b"1-1") + b"*2\r\n" + 2 * bulk(b""),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"-NOPERM this user has no permissions\r\n",
+        b"+OK\r\n",
+        b":1\r\n",
+        b"*-1\r\n",
+        b"*1\r\n*2\r\n" + bulk(b"1-1") + b"*2\r\n" + bulk(b"") + bulk(b""),
+        b"*1\r\n*2\r\n" + bulk(SEQUENCE) + b"*4\r\n" + bulk(b"a") + bulk(b"b") + bulk(b"c") + bulk(b"d"),
+        b"*1\r\n*2\r\n" + bulk(SEQUENCE) + b"*10\r\n" + 10 * bulk(b"abc"),
+        b"*1\r\n*2\r\n" + bulk(b"1-1") + b"*2\r\n" + bulk(b"") + bulk(FORGED.replace(b"$3", b"$x")),
+        b"*2\r\n" + entry(SEQUENCE, b"", b"") + b"*2\r\n" + bulk(SEQUENCE) + b"*4\r\n" + 4 * bulk(b""),
+        b"*2\r\n" + entry(SEQUENCE, b"", FORGED) + b"*2\r\n" + bulk(b"1-1") + b"*2\r\n" + 2 * bulk(b""),
+    ],
+)
 def test_a_reply_that_is_no_page_of_messages_is_unexpected(raw: bytes) -> None:
     with pytest.raises(UnexpectedReply):
         look(raw, 1)
@@ -135,9 +155,13 @@ def test_pages_of_one_buffer_and_of_others_are_joined_in_their_order() -> None:
     ]
 
 
-@pytest.mark.parametrize("entry, why", [
-    ([SEQUENCE, [b"a", b"b", b"c", b"d"]], "more than one field"), ([b"1-1", [b"", b""]], "not a sequence of rqttl"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "entry, why",
+    [
+        ([SEQUENCE, [b"a", b"b", b"c", b"d"]], "more than one field"),
+        ([b"1-1", [b"", b""]], "not a sequence of rqttl"),
+    ],
+)
 def test_entries_of_other_programs_are_named(entry: list[Any], why: str) -> None:
     with pytest.raises(MalformedEntry, match=f"queue 'q', sequence {entry[0].decode()}: .*{why}"):
         Page.from_entries("q", [[SEQUENCE, [b"", b""]], entry])

@@ -23,37 +23,43 @@ PATHS = [
 ]
 
 
-@pytest.mark.parametrize("pattern, found", [
-    ("#", NAMES),
-    ("EXP.#", ["EXP", "EXP.a", "EXP.a.b"]),
-    ("EXP.*", ["EXP.a"]),
-    ("*.EXP", ["x.EXP"]),
-    ("#.dead", ["dead", "orders.dead", "shop.orders.dead"]),
-    ("*.#.dead", ["orders.dead", "shop.orders.dead"]),
-    ("#.EXP.#", ["EXP", "EXP.a", "EXP.a.b", "x.EXP", "x.EXP.y"]),
-    ("*", ["EXP", "dead"]),
-    ("orders.dead", ["orders.dead"]),
-    ("exp", []),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "pattern, found",
+    [
+        ("#", NAMES),
+        ("EXP.#", ["EXP", "EXP.a", "EXP.a.b"]),
+        ("EXP.*", ["EXP.a"]),
+        ("*.EXP", ["x.EXP"]),
+        ("#.dead", ["dead", "orders.dead", "shop.orders.dead"]),
+        ("*.#.dead", ["orders.dead", "shop.orders.dead"]),
+        ("#.EXP.#", ["EXP", "EXP.a", "EXP.a.b", "x.EXP", "x.EXP.y"]),
+        ("*", ["EXP", "dead"]),
+        ("orders.dead", ["orders.dead"]),
+        ("exp", []),
+    ],
+)
 def test_words_match_as_artemis_has_it(pattern: str, found: list[str]) -> None:
     assert patterns.pattern_error(pattern) is None
     assert patterns.matching(pattern, reversed(NAMES)) == found
 
 
-@pytest.mark.parametrize("pattern, found", [
-    ("*/dead", ["orders/dead"]),
-    ("#/dead", ["dead", "orders/dead", "shop.orders/dead", "shop/eu/dead"]),
-    ("*.*/dead", ["shop.orders/dead"]),
-    ("shop.#", ["shop.orders", "shop.orders/dead"]),
-    ("shop/#", ["shop/eu/dead"]),
-    ("orders/*", ["orders/dead"]),
-    ("orders/#", ["orders", "orders/dead", "orders/dead/late"]),
-    ("orders.*", ["orders.dead"]),
-    ("#.dead", ["dead", "orders.dead"]),
-    ("shop.#/dead", ["shop.orders/dead"]),
-    ("*", ["dead", "orders"]),
-    ("#", PATHS),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "pattern, found",
+    [
+        ("*/dead", ["orders/dead"]),
+        ("#/dead", ["dead", "orders/dead", "shop.orders/dead", "shop/eu/dead"]),
+        ("*.*/dead", ["shop.orders/dead"]),
+        ("shop.#", ["shop.orders", "shop.orders/dead"]),
+        ("shop/#", ["shop/eu/dead"]),
+        ("orders/*", ["orders/dead"]),
+        ("orders/#", ["orders", "orders/dead", "orders/dead/late"]),
+        ("orders.*", ["orders.dead"]),
+        ("#.dead", ["dead", "orders.dead"]),
+        ("shop.#/dead", ["shop.orders/dead"]),
+        ("*", ["dead", "orders"]),
+        ("#", PATHS),
+    ],
+)
 def test_a_word_ends_at_a_dot_or_a_slash_and_a_slash_is_no_dot(pattern: str, found: list[str]) -> None:
     assert patterns.pattern_error(pattern) is None
     assert patterns.matching(pattern, PATHS) == found

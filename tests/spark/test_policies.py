@@ -61,8 +61,11 @@ def test_a_policy_that_changes_during_a_task_acts_on_its_next_rows(write: Write,
 
     assert ids(broker.queue("orders")) == ["m-0", "m-1", "m-2", "m-4"]
     assert counts(report) == {
-        "stored": 4, "duplicates": 0, "refused message_too_large": 1, "refused queue_full": 1,
-    }  # fmt: skip
+        "stored": 4,
+        "duplicates": 0,
+        "refused message_too_large": 1,
+        "refused queue_full": 1,
+    }
 
 
 def test_an_expiry_queue_that_a_written_row_creates_has_the_options_of_its_policies(

@@ -21,12 +21,15 @@ def load(spark: SparkSession, redis_url: str) -> Loader:
     return Loader(spark, redis_url)
 
 
-@pytest.mark.parametrize("options, text", [
-    ({"queues": "orders/dead", "queus": "x"}, "[RQTTL_UNKNOWN_OPTION] queus: no such option; did you mean queues?"),
-    ({"queues": "orders/dead", "numPartitions": "many"}, "[RQTTL_INVALID_OPTION] numPartitions: expected a whole"),
-    ({"queues": "orders/dead", "operation": "purge"}, "[RQTTL_UNKNOWN_OPTION] operation: an option of write and"),
-    ({}, "[RQTTL_INVALID_OPTION] queues: required; name the queues"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "options, text",
+    [
+        ({"queues": "orders/dead", "queus": "x"}, "[RQTTL_UNKNOWN_OPTION] queus: no such option; did you mean queues?"),
+        ({"queues": "orders/dead", "numPartitions": "many"}, "[RQTTL_INVALID_OPTION] numPartitions: expected a whole"),
+        ({"queues": "orders/dead", "operation": "purge"}, "[RQTTL_UNKNOWN_OPTION] operation: an option of write and"),
+        ({}, "[RQTTL_INVALID_OPTION] queues: required; name the queues"),
+    ],
+)
 def test_wrong_options_are_told_by_load(load: Loader, options: dict[str, str], text: str) -> None:
     with pytest.raises(AnalysisException) as caught:
         load(**options)
@@ -34,11 +37,14 @@ def test_wrong_options_are_told_by_load(load: Loader, options: dict[str, str], t
     assert text in str(caught.value)
 
 
-@pytest.mark.parametrize("given, text", [
-    ("ids string", "[RQTTL_INVALID_SCHEMA] ids: no such column; the columns are queue"),
-    ("message_id bigint", "[RQTTL_INVALID_SCHEMA] message_id: expected string, got bigint"),
-    ("message_id string not null", "[RQTTL_INVALID_SCHEMA] message_id: the column and all its fields are nullable"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "given, text",
+    [
+        ("ids string", "[RQTTL_INVALID_SCHEMA] ids: no such column; the columns are queue"),
+        ("message_id bigint", "[RQTTL_INVALID_SCHEMA] message_id: expected string, got bigint"),
+        ("message_id string not null", "[RQTTL_INVALID_SCHEMA] message_id: the column and all its fields are nullable"),
+    ],
+)
 def test_a_wrong_schema_is_told_before_any_task(
     jobs: Callable[[], list[int]], load: Loader, broker: Broker, given: str, text: str
 ) -> None:

@@ -21,20 +21,37 @@ from pyspark.sql.types import (
 from spark_connectors.columns import schema
 from spark_connectors.errors import InvalidSchema
 
-DEATH = StructType([
-    StructField("queue", StringType()), StructField("reason", StringType()), StructField("count", IntegerType()),
-    StructField("first_at", TimestampType()), StructField("last_at", TimestampType()),
-    StructField("enqueued_at", TimestampType()), StructField("expires_at", TimestampType()),
-    StructField("delivery_count", IntegerType()), StructField("description", StringType()),
-])  # fmt: skip
+DEATH = StructType(
+    [
+        StructField("queue", StringType()),
+        StructField("reason", StringType()),
+        StructField("count", IntegerType()),
+        StructField("first_at", TimestampType()),
+        StructField("last_at", TimestampType()),
+        StructField("enqueued_at", TimestampType()),
+        StructField("expires_at", TimestampType()),
+        StructField("delivery_count", IntegerType()),
+        StructField("description", StringType()),
+    ]
+)
 TYPES: dict[str, DataType] = {
-    "queue": StringType(), "server": StringType(), "message_id": StringType(), "sequence": StringType(),
-    "died_at": TimestampType(), "source": StringType(), "reason": StringType(), "description": StringType(),
+    "queue": StringType(),
+    "server": StringType(),
+    "message_id": StringType(),
+    "sequence": StringType(),
+    "died_at": TimestampType(),
+    "source": StringType(),
+    "reason": StringType(),
+    "description": StringType(),
     "enqueued_at": TimestampType(),
-    "expires_at": TimestampType(), "delivery_count": IntegerType(), "death_count": IntegerType(),
-    "content_type": StringType(), "headers": MapType(StringType(), StringType()), "body": BinaryType(),
+    "expires_at": TimestampType(),
+    "delivery_count": IntegerType(),
+    "death_count": IntegerType(),
+    "content_type": StringType(),
+    "headers": MapType(StringType(), StringType()),
+    "body": BinaryType(),
     "deaths": ArrayType(DEATH),
-}  # fmt: skip
+}
 JSON = StructField("body_json", StringType())
 
 
@@ -79,18 +96,21 @@ def test_a_users_schema_may_have_some_columns_in_any_order() -> None:
     assert schema.requested_columns(StructType([JSON]), "json") == ("body_json",)
 
 
-@pytest.mark.parametrize("given, told", [
-    (StructType([StructField("ids", StringType())]), "ids: no such column; the columns are queue string, server"),
-    (StructType([StructField("ID", StringType())]), "ID: no such column"),
-    (StructType([StructField("message_id", LongType())]), "message_id: expected string, got bigint"),
-    (StructType([StructField("deaths", ArrayType(StringType()))]), "deaths: expected array<struct<queue:string"),
-    (StructType([StructField("message_id", StringType(), nullable=False)]), "message_id: the column and all its"),
-    (StructType([StructField("headers", MapType(StringType(), StringType(), False))]), "headers: the column and"),
-    (StructType([StructField("deaths", ArrayType(DEATH, False))]), "deaths: the column and all its fields"),
-    (StructType([JSON]), "body_json: no such column: it needs option decode=json; the columns"),
-    (StructType([]), "expected at least one column of queue string"),
-    (of("message_id", "body", "message_id"), "message_id, body, message_id: a column occurs twice"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "given, told",
+    [
+        (StructType([StructField("ids", StringType())]), "ids: no such column; the columns are queue string, server"),
+        (StructType([StructField("ID", StringType())]), "ID: no such column"),
+        (StructType([StructField("message_id", LongType())]), "message_id: expected string, got bigint"),
+        (StructType([StructField("deaths", ArrayType(StringType()))]), "deaths: expected array<struct<queue:string"),
+        (StructType([StructField("message_id", StringType(), nullable=False)]), "message_id: the column and all its"),
+        (StructType([StructField("headers", MapType(StringType(), StringType(), False))]), "headers: the column and"),
+        (StructType([StructField("deaths", ArrayType(DEATH, False))]), "deaths: the column and all its fields"),
+        (StructType([JSON]), "body_json: no such column: it needs option decode=json; the columns"),
+        (StructType([]), "expected at least one column of queue string"),
+        (of("message_id", "body", "message_id"), "message_id, body, message_id: a column occurs twice"),
+    ],
+)
 def test_another_schema_is_refused(given: StructType, told: str) -> None:
     with pytest.raises(InvalidSchema) as caught:
         schema.requested_columns(given, "none")

@@ -139,10 +139,17 @@ def traces(text: str | bytes) -> list[str]:
     return [name for name, form in forms.items() if form.lower() in data.lower()]
 
 
-@pytest.mark.parametrize("text", [
-    f"x{PASSWORD}y", base64.b64encode(f"a{PASSWORD}b".encode()), base64.b64encode(f"abc{PASSWORD}".encode()),
-    base64.b64encode(f"ab{PASSWORD}d".encode()), PASSWORD.encode().hex(), PASSWORD.upper(),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"x{PASSWORD}y",
+        base64.b64encode(f"a{PASSWORD}b".encode()),
+        base64.b64encode(f"abc{PASSWORD}".encode()),
+        base64.b64encode(f"ab{PASSWORD}d".encode()),
+        PASSWORD.encode().hex(),
+        PASSWORD.upper(),
+    ],
+)
 def test_every_form_of_the_password_is_found(text: str | bytes) -> None:
     assert len(traces(text)) == 1
 
@@ -163,12 +170,15 @@ def test_no_repr_and_no_pickle_of_options_shows_it(
 
 
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("what, url, user, server_says", [
-    ("nobody listens", "redis://127.0.0.1:1/0", "reader", "[RQTTL_UNREACHABLE]"),
-    ("no such host", "redis://no-such-host.invalid:6379/0", "reader", "[RQTTL_UNREACHABLE]"),
-    ("no such user", None, "somebody", "[RQTTL_AUTHENTICATION]"),
-    ("no rights", None, "nobody", "[RQTTL_NO_PERMISSION]"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "what, url, user, server_says",
+    [
+        ("nobody listens", "redis://127.0.0.1:1/0", "reader", "[RQTTL_UNREACHABLE]"),
+        ("no such host", "redis://no-such-host.invalid:6379/0", "reader", "[RQTTL_UNREACHABLE]"),
+        ("no such user", None, "somebody", "[RQTTL_AUTHENTICATION]"),
+        ("no rights", None, "nobody", "[RQTTL_NO_PERMISSION]"),
+    ],
+)
 def test_no_refusal_shows_it(
     way: str,
     what: str,
@@ -191,12 +201,24 @@ def test_no_refusal_shows_it(
         chain = chain.__cause__ or (None if chain.__suppress_context__ else chain.__context__)
 
 
-@pytest.mark.parametrize("url", [
-    "http://:{}@localhost", "redis:/:{}@localhost", "redis://:{}@localhost:port/0", "redis://:{}#@localhost",
-    "redis://:{}/x@localhost/0", "redis://:x?{}@localhost", "redis://:{}@localhost/zero",
-    "unix://:{}@localhost/run/redis", "redis://localhost/0?pass={}", "redis://[:{}@localhost", ":{}@localhost",
-    "http://localhost?password={}", "redis://localhost/{}",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://:{}@localhost",
+        "redis:/:{}@localhost",
+        "redis://:{}@localhost:port/0",
+        "redis://:{}#@localhost",
+        "redis://:{}/x@localhost/0",
+        "redis://:x?{}@localhost",
+        "redis://:{}@localhost/zero",
+        "unix://:{}@localhost/run/redis",
+        "redis://localhost/0?pass={}",
+        "redis://[:{}@localhost",
+        ":{}@localhost",
+        "http://localhost?password={}",
+        "redis://localhost/{}",
+    ],
+)
 def test_no_refusal_of_a_url_shows_what_may_be_a_password_in_it(url: str) -> None:
     with pytest.raises(InvalidOption, match=r"^\[RQTTL_INVALID_OPTION\] url: ") as caught:
         Options.parse("batch", {"url": url.format(PASSWORD), "queues": "orders/dead"})

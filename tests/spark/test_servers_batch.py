@@ -182,11 +182,17 @@ def connections(fleet: Fleet) -> dict[str, int]:
     return {name: client.info("stats")["total_connections_received"] for name, client in fleet.clients.items()}
 
 
-@pytest.mark.parametrize("condition, chosen", [
-    (EqualTo(("server",), "us"), ["us"]), (In(("server",), ("us", "mars")), ["us"]),
-    (In(("server",), ("us", "eu")), ["eu", "us"]), (EqualTo(("server",), "mars"), []),
-    (Not(EqualTo(("server",), "us")), ["eu", "us"]), (EqualTo(("server",), None), ["eu", "us"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "condition, chosen",
+    [
+        (EqualTo(("server",), "us"), ["us"]),
+        (In(("server",), ("us", "mars")), ["us"]),
+        (In(("server",), ("us", "eu")), ["eu", "us"]),
+        (EqualTo(("server",), "mars"), []),
+        (Not(EqualTo(("server",), "us")), ["eu", "us"]),
+        (EqualTo(("server",), None), ["eu", "us"]),
+    ],
+)
 def test_a_filter_on_the_server_leaves_plan_and_tasks_to_the_chosen_ones(
     condition: Filter, chosen: list[str], fleet: Fleet
 ) -> None:

@@ -17,21 +17,24 @@ def parse(use: Use = "batch", **options: str) -> Options:
     return Options.parse(use, {**({} if use == "write" else {"queues": "a"}), **options})
 
 
-@pytest.mark.parametrize("url, names", [
-    ("redis://h", ["h:6379/0"]),
-    ("redis://H:6380/3", ["h:6380/3"]),
-    ("rediss://h", ["h:6379/0"]),
-    ("redis://[::1]:7000/1", ["[::1]:7000/1"]),
-    ("unix:///run/redis,1.sock?db=2", ["/run/redis,1.sock/2"]),
-    (f"redis://user:{SECRET}@h/0", ["h:6379/0"]),
-    ("redis://i,redis://h", ["h:6379/0", "i:6379/0"]),
-    ("redis://i/0 , redis://h/0", ["h:6379/0", "i:6379/0"]),
-    (f"redis://:{SECRET}@i,rediss://u:{SECRET}@h", ["h:6379/0", "i:6379/0"]),
-    ("eu=redis://h", ["eu"]),
-    ("us=redis://h,eu=redis://i,redis://j", ["eu", "j:6379/0", "us"]),
-    ("h:6379/0=redis://new-host:7000", ["h:6379/0"]),
-    ("redis://:a,b@h", ["h:6379/0"]),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "url, names",
+    [
+        ("redis://h", ["h:6379/0"]),
+        ("redis://H:6380/3", ["h:6380/3"]),
+        ("rediss://h", ["h:6379/0"]),
+        ("redis://[::1]:7000/1", ["[::1]:7000/1"]),
+        ("unix:///run/redis,1.sock?db=2", ["/run/redis,1.sock/2"]),
+        (f"redis://user:{SECRET}@h/0", ["h:6379/0"]),
+        ("redis://i,redis://h", ["h:6379/0", "i:6379/0"]),
+        ("redis://i/0 , redis://h/0", ["h:6379/0", "i:6379/0"]),
+        (f"redis://:{SECRET}@i,rediss://u:{SECRET}@h", ["h:6379/0", "i:6379/0"]),
+        ("eu=redis://h", ["eu"]),
+        ("us=redis://h,eu=redis://i,redis://j", ["eu", "j:6379/0", "us"]),
+        ("h:6379/0=redis://new-host:7000", ["h:6379/0"]),
+        ("redis://:a,b@h", ["h:6379/0"]),
+    ],
+)
 def test_a_server_has_a_name_without_secrets_and_the_order_of_the_list_does_not_matter(
     url: str, names: list[str]
 ) -> None:
@@ -82,14 +85,21 @@ def test_offsets_are_given_by_server() -> None:
     assert parse(url="redis://h,redis://i").of_servers()["h:6379/0"].offsets("endingOffsets") == "latest"
 
 
-@pytest.mark.parametrize("url, offsets, told", [
-    ("eu=redis://h,us=redis://i", '{"a": "earliest"}', 'with several servers, expected JSON such as {"eu": {"queue":'),
-    ("eu=redis://h,us=redis://i", '{"jp": {"a": "earliest"}}', "'jp' is not one of the servers of url"),
-    ("eu=redis://h,us=redis://i", '{"eu": {"b": "earliest"}}', "'b' is not one of the queues to read"),
-    ("eu=redis://h,us=redis://i", '{"eu": {"a": "latest"}}', "'latest' would read nothing in a batch"),
-    ("eu=redis://h,us=redis://i", '{"eu": {"a": 5}}', "a: expected a value of the column sequence"),
-    ("eu=redis://h,us=redis://i", '{"eu": {"a": "earliest"}, "a": "earliest"}', "'a' is not one of the servers"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "url, offsets, told",
+    [
+        (
+            "eu=redis://h,us=redis://i",
+            '{"a": "earliest"}',
+            'with several servers, expected JSON such as {"eu": {"queue":',
+        ),
+        ("eu=redis://h,us=redis://i", '{"jp": {"a": "earliest"}}', "'jp' is not one of the servers of url"),
+        ("eu=redis://h,us=redis://i", '{"eu": {"b": "earliest"}}', "'b' is not one of the queues to read"),
+        ("eu=redis://h,us=redis://i", '{"eu": {"a": "latest"}}', "'latest' would read nothing in a batch"),
+        ("eu=redis://h,us=redis://i", '{"eu": {"a": 5}}', "a: expected a value of the column sequence"),
+        ("eu=redis://h,us=redis://i", '{"eu": {"a": "earliest"}, "a": "earliest"}', "'a' is not one of the servers"),
+    ],
+)
 def test_offsets_of_unknown_servers_and_queues_are_refused(url: str, offsets: str, told: str) -> None:
     with pytest.raises(InvalidOption) as caught:
         parse(url=url, startingOffsets=offsets)
@@ -99,9 +109,12 @@ def test_offsets_of_unknown_servers_and_queues_are_refused(url: str, offsets: st
 
 def test_each_server_may_have_a_replica_which_has_its_credentials_and_no_retries() -> None:
     options = parse(
-        url=f"eu=redis://alice:{SECRET}@h,us=redis://i", readFrom="replica:eu=rediss://r:7000", username="carol",
-        socketTimeout="1m", tlsCaFile="/ca.pem",
-    )  # fmt: skip
+        url=f"eu=redis://alice:{SECRET}@h,us=redis://i",
+        readFrom="replica:eu=rediss://r:7000",
+        username="carol",
+        socketTimeout="1m",
+        tlsCaFile="/ca.pem",
+    )
     eu, us = options.of_servers().values()
     replica = eu.of_replica()
 
@@ -132,10 +145,17 @@ def test_the_replicas_of_several_servers_need_their_names(text: str) -> None:
 
 
 @pytest.mark.parametrize("option", ["url", "readFrom"])
-@pytest.mark.parametrize("text", [
-    "eu=redis://:{}@h,us=http://:{}@i", "eu=redis://:{}@h,us=redis:/:{}@i", "redis://:{}@h,redis://:{}@h:port",
-    "eu=redis://:{}@h us=redis://i", "redis://:{}#@h,redis://i", "a=redis://:{}@h,a=redis://i",
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "text",
+    [
+        "eu=redis://:{}@h,us=http://:{}@i",
+        "eu=redis://:{}@h,us=redis:/:{}@i",
+        "redis://:{}@h,redis://:{}@h:port",
+        "eu=redis://:{}@h us=redis://i",
+        "redis://:{}#@h,redis://i",
+        "a=redis://:{}@h,a=redis://i",
+    ],
+)
 def test_no_refusal_of_a_list_shows_a_password(option: str, text: str) -> None:
     with pytest.raises(InvalidOption) as caught:
         parse("batch", **{option: ("replica:" if option == "readFrom" else "") + text.replace("{}", SECRET)})

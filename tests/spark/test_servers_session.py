@@ -35,8 +35,12 @@ class Follower:
     def __init__(self, spark: SparkSession, fleet: Fleet, folder: Path, **options: str) -> None:
         self._spark, self._folder = spark, folder
         self._options: dict[str, str] = {
-            "url": fleet.url, "queues": "a", "retryBackoff": "1ms", "connectRetries": "1", **options,
-        }  # fmt: skip
+            "url": fleet.url,
+            "queues": "a",
+            "retryBackoff": "1ms",
+            "connectRetries": "1",
+            **options,
+        }
         self.batches: dict[int, list[Row]] = {}
 
     @property

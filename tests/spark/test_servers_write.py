@@ -94,9 +94,13 @@ def test_messages_of_all_servers_may_go_into_one(fleet: Fleet) -> None:
     assert ids(queue) == ["a", "b"]
 
 
-@pytest.mark.parametrize("operation, ddl", [
-    ("enqueue", "queue string, message_id string, body binary"), ("purge", "queue string, sequence string"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "operation, ddl",
+    [
+        ("enqueue", "queue string, message_id string, body binary"),
+        ("purge", "queue string, sequence string"),
+    ],
+)
 def test_several_servers_need_the_column(operation: str, ddl: str) -> None:
     with pytest.raises(InvalidSchema, match=rf"server: {operation} needs this column for a url of several servers"):
         Job("redis://a,redis://b", ddl, {"operation": operation})
@@ -130,11 +134,13 @@ def test_a_report_has_the_numbers_of_each_server(fleet: Fleet, tmp_path: Path) -
     told = json.loads((tmp_path / "r").read_text())
     by_server = {one["server"]: (numbers(one), queues(one)) for one in told["servers"]}
     assert by_server == {
-        "eu": ({"stored": 3, "duplicates": 2, "refused": 5},
-               {"q": {"stored": 3, "duplicates": 2, "refused": 1}, "only-us": {"refused": 4}}),
+        "eu": (
+            {"stored": 3, "duplicates": 2, "refused": 5},
+            {"q": {"stored": 3, "duplicates": 2, "refused": 1}, "only-us": {"refused": 4}},
+        ),
         "us": ({"stored": 8}, {"q": {"stored": 4}, "only-us": {"stored": 4}}),
         None: ({"refused": 1}, {"q": {"refused": 1}}),
-    }  # fmt: skip
+    }
     assert list(by_server) == ["eu", "us", None]
     assert told["servers"][0]["reasons"] == [{"reason": "not_found", "rows": 4}, {"reason": "queue_full", "rows": 1}]
     assert numbers(told) == {"stored": 11, "duplicates": 2, "refused": 6}

@@ -30,10 +30,16 @@ def test_the_session_has_two_cores_and_nothing_of_the_settings_of_this_machine(s
     assert spark.range(10).count() == 10
 
 
-@pytest.mark.parametrize("said, told", [
-    ('openjdk version "17.0.15" 2025-04-15', ""), ('java version "21"', ""), ("", "is of no version"),
-    ('openjdk version "11.0.2"', 'is openjdk version "11'), ('java version "1.8.0_402"', 'is java version "1.8.0'),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "said, told",
+    [
+        ('openjdk version "17.0.15" 2025-04-15', ""),
+        ('java version "21"', ""),
+        ("", "is of no version"),
+        ('openjdk version "11.0.2"', 'is openjdk version "11'),
+        ('java version "1.8.0_402"', 'is java version "1.8.0'),
+    ],
+)
 def test_a_java_that_is_too_old_is_named_with_what_to_install(
     said: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

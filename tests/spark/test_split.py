@@ -78,7 +78,7 @@ ARRIVALS: dict[str, tuple[Callable[[random.Random], Sequence[float]], float]] = 
     "in 200 bursts": (bursts, 2.5),
     "with lognormal gaps": (lambda r: list(accumulate(10 * r.lognormvariate(0, 3) for _ in range(COUNT))), 2.2),
     "as sweeps": (sweeps, 2.5),
-}  # fmt: skip
+}
 
 
 class FakeLog:

@@ -36,10 +36,13 @@ def test_the_end_of_a_program_tells_it_from_the_logs() -> None:
     assert done.end == f"began\nended\n{LINE}"
 
 
-@pytest.mark.parametrize("wait", [
-    lambda drivers, driver: drivers.finish(driver),
-    lambda drivers, driver: drivers.wait_until(lambda: False, driver),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "wait",
+    [
+        lambda drivers, driver: drivers.finish(driver),
+        lambda drivers, driver: drivers.wait_until(lambda: False, driver),
+    ],
+)
 def test_the_failure_of_a_driver_tells_it(
     wait: Callable[[Drivers, subprocess.Popen[bytes]], None], drivers: Drivers
 ) -> None:

@@ -16,11 +16,14 @@ def follow(server: Server) -> Follow:
     return planners(server.url)
 
 
-@pytest.mark.parametrize("wide, narrow", [
-    ({"queues": "a.x,b"}, {"queues": "a.x"}),
-    ({"queuePattern": "#"}, {"queuePattern": "a.#"}),
-    ({"queuePattern": "#"}, {"queues": "a.x"}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "wide, narrow",
+    [
+        ({"queues": "a.x,b"}, {"queues": "a.x"}),
+        ({"queuePattern": "#"}, {"queuePattern": "a.#"}),
+        ({"queuePattern": "#"}, {"queues": "a.x"}),
+    ],
+)
 def test_a_stream_that_is_narrowed_and_widened_again_reads_nothing_twice(
     wide: dict[str, str], narrow: dict[str, str], client: redis.Redis, broker: Broker, follow: Follow
 ) -> None:

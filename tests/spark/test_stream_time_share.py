@@ -169,14 +169,22 @@ def test_of_equal_sequences_a_limit_takes_the_first_by_name() -> None:
     assert [[name for _, name, _ in logs.batch(3)] for _ in range(2)] == [["a", "b", "c"], ["d"]]
 
 
-@pytest.mark.parametrize("queues, limit, entries, trips", [
-    # one message of each queue, and one more of those whose first message is in the batch
-    ({f"q{i:04}": evenly(10, 20_000, first=1 + i) for i in range(2_000)}, 300, 2_300, 4),
-    ({"dense": evenly(20_000, 1), **{f"q{i:03}": evenly(10, 2_000, first=7 + i) for i in range(900)}}, 5_000, 6_000, 8),
-    # bursts, far denser than their queues are as a whole
-    ({f"q{i}": [*evenly(400, 1, first=1 + 1_000 * i), (10**8, 1)] for i in range(50)}, 1_000, 4_500, 8),
-    ({"one": evenly(20_000, 5)}, 10_000, 10_000, 10),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "queues, limit, entries, trips",
+    [
+        # one message of each queue, and one more of those whose first message is in the batch
+        ({f"q{i:04}": evenly(10, 20_000, first=1 + i) for i in range(2_000)}, 300, 2_300, 4),
+        (
+            {"dense": evenly(20_000, 1), **{f"q{i:03}": evenly(10, 2_000, first=7 + i) for i in range(900)}},
+            5_000,
+            6_000,
+            8,
+        ),
+        # bursts, far denser than their queues are as a whole
+        ({f"q{i}": [*evenly(400, 1, first=1 + 1_000 * i), (10**8, 1)] for i in range(50)}, 1_000, 4_500, 8),
+        ({"one": evenly(20_000, 5)}, 10_000, 10_000, 10),
+    ],
+)
 def test_a_first_batch_reads_little_more_than_it_holds(
     queues: dict[str, Letters], limit: int, entries: int, trips: int
 ) -> None:

@@ -140,9 +140,12 @@ def test_a_certificate_and_a_key_that_do_not_fit_are_told_and_not_tried_again(
 def test_a_user_without_the_right_to_ping_reads_over_tls(secured: tuple[Server, str], load: Load) -> None:
     with secured[0].client() as client:
         client.acl_setuser(
-            "few", enabled=True, passwords=["+secret"], keys=["rqttl:*"],
+            "few",
+            enabled=True,
+            passwords=["+secret"],
+            keys=["rqttl:*"],
             commands=[f"+{name}" for name in connect.READ_COMMANDS],
-        )  # fmt: skip
+        )
 
     assert load(tlsVerify="false", username="few", password="secret").ids() == numbers(300)
 

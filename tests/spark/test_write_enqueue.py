@@ -35,12 +35,14 @@ def test_rows_become_messages_in_their_order(write: Write, broker: Broker) -> No
 def test_every_column_of_a_row_is_in_the_message(write: Write, broker: Broker) -> None:
     ends = datetime(2100, 1, 2, 3, 4, 5, 678_999, tzinfo=timezone.utc)
     ddl = f"{MESSAGES}, content_type string, headers map<string,string>, ttl string, expires_at timestamp"
-    write(ddl).task([
-        ("a", b"1", "text/plain", {"region": "eu", "Ä": "ö"}, None, ends),
-        ("b", b"2", None, None, "1h", None),
-        ("c", b"3", None, {}, None, None),
-        ("d", b"4", "application/msgpack", {"n": None}, "7200000ms", None),
-    ])  # fmt: skip
+    write(ddl).task(
+        [
+            ("a", b"1", "text/plain", {"region": "eu", "Ä": "ö"}, None, ends),
+            ("b", b"2", None, None, "1h", None),
+            ("c", b"3", None, {}, None, None),
+            ("d", b"4", "application/msgpack", {"n": None}, "7200000ms", None),
+        ]
+    )
 
     a, b, c, d = broker.queue("q").peek()
     assert (a.content_type, a.headers, a.expires_at) == (
@@ -57,17 +59,25 @@ def test_every_column_of_a_row_is_in_the_message(write: Write, broker: Broker) -
     assert d.expires_at - d.enqueued_at == timedelta(hours=2)
 
 
-@pytest.mark.parametrize("ddl, row, body, headers, lives", [
-    ("message_id string, body string", ("a", "Grüße"), "Grüße".encode(), {}, None),
-    ("message_id string, body string", ("a", ""), b"", {}, None),
-    (f"{MESSAGES}, headers map<string,int>", ("a", b"\0\xff", {"n": 5, "m": 6}), b"\0\xff", {"n": 5, "m": 6}, None),
-    (f"{MESSAGES}, ttl_ms bigint", ("a", b"1", 1_500_000), b"1", {}, timedelta(seconds=1_500)),
-    (f"{MESSAGES}, ttl_ms int", ("a", b"1", 150_500), b"1", {}, timedelta(seconds=150.5)),
-    (f"{MESSAGES}, ttl string", ("a", b"1", "150.5s"), b"1", {}, timedelta(seconds=150.5)),
-    (f"{MESSAGES}, ttl interval", ("a", b"1", timedelta(minutes=5, microseconds=9_999)), b"1", {},
-        timedelta(minutes=5, milliseconds=10)),
-    (f"{MESSAGES}, ttl interval", ("a", b"1", timedelta(minutes=5)), b"1", {}, timedelta(minutes=5)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "ddl, row, body, headers, lives",
+    [
+        ("message_id string, body string", ("a", "Grüße"), "Grüße".encode(), {}, None),
+        ("message_id string, body string", ("a", ""), b"", {}, None),
+        (f"{MESSAGES}, headers map<string,int>", ("a", b"\0\xff", {"n": 5, "m": 6}), b"\0\xff", {"n": 5, "m": 6}, None),
+        (f"{MESSAGES}, ttl_ms bigint", ("a", b"1", 1_500_000), b"1", {}, timedelta(seconds=1_500)),
+        (f"{MESSAGES}, ttl_ms int", ("a", b"1", 150_500), b"1", {}, timedelta(seconds=150.5)),
+        (f"{MESSAGES}, ttl string", ("a", b"1", "150.5s"), b"1", {}, timedelta(seconds=150.5)),
+        (
+            f"{MESSAGES}, ttl interval",
+            ("a", b"1", timedelta(minutes=5, microseconds=9_999)),
+            b"1",
+            {},
+            timedelta(minutes=5, milliseconds=10),
+        ),
+        (f"{MESSAGES}, ttl interval", ("a", b"1", timedelta(minutes=5)), b"1", {}, timedelta(minutes=5)),
+    ],
+)
 def test_columns_may_have_several_types(
     ddl: str,
     row: tuple[object, ...],
@@ -183,16 +193,26 @@ DDL = f"queue string, {MESSAGES}, headers map<string,string>, content_type strin
 NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
 
 
-@pytest.mark.parametrize("changed, reason", [
-    ({"queue": None}, "no_queue"), ({"queue": "a b"}, "invalid_name"), ({"queue": "nobody"}, "not_found"),
-    ({"message_id": None}, "no_message_id"), ({"message_id": ""}, "invalid_name"),
-    ({"message_id": "x" * 256}, "invalid_name"),
-    ({"message_id": "a\nb"}, "invalid_name"), ({"body": None}, "no_body"),
-    ({"body": b"x" * 2_001}, "message_too_large"),
-    ({"headers": {"": "x"}}, "invalid_input"), ({"headers": {"x": "y" * 70_000}}, "message_too_large"),
-    ({"content_type": "a\0"}, "invalid_input"), ({"ttl_ms": -1}, "invalid_duration"),
-    ({"ttl_ms": 10**15}, "invalid_duration"), ({"ttl_ms": 5, "expires_at": NOW}, "invalid_input"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "changed, reason",
+    [
+        ({"queue": None}, "no_queue"),
+        ({"queue": "a b"}, "invalid_name"),
+        ({"queue": "nobody"}, "not_found"),
+        ({"message_id": None}, "no_message_id"),
+        ({"message_id": ""}, "invalid_name"),
+        ({"message_id": "x" * 256}, "invalid_name"),
+        ({"message_id": "a\nb"}, "invalid_name"),
+        ({"body": None}, "no_body"),
+        ({"body": b"x" * 2_001}, "message_too_large"),
+        ({"headers": {"": "x"}}, "invalid_input"),
+        ({"headers": {"x": "y" * 70_000}}, "message_too_large"),
+        ({"content_type": "a\0"}, "invalid_input"),
+        ({"ttl_ms": -1}, "invalid_duration"),
+        ({"ttl_ms": 10**15}, "invalid_duration"),
+        ({"ttl_ms": 5, "expires_at": NOW}, "invalid_input"),
+    ],
+)
 def test_a_row_that_cannot_be_sent_is_refused_and_all_others_are_stored(
     changed: dict[str, Any], reason: str, redis_url: str, broker: Broker
 ) -> None:

@@ -109,12 +109,19 @@ def test_a_letter_without_room_stays_and_is_told(job: Make, broker: Broker) -> N
     assert (len(ids(broker.queue("orders"))), ids(letters)) == (6, [f"m-{i}" for i in range(6, 10)])
 
 
-@pytest.mark.parametrize("change, reason", [
-    (lambda row: (row[0], row[1], "nobody"), "not_found"), (lambda row: (row[0], row[1], row[0]), "same_queue"),
-    (lambda row: (row[0], row[1], None), "no_source"), (lambda row: (row[0], row[1], "a b"), "invalid_name"),
-    (lambda row: (None, row[1], row[2]), "no_queue"), (lambda row: ("a b", row[1], row[2]), "invalid_name"),
-    (lambda row: (row[0], None, row[2]), "no_sequence"), (lambda row: (row[0], "7-1", row[2]), "invalid_sequence"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "change, reason",
+    [
+        (lambda row: (row[0], row[1], "nobody"), "not_found"),
+        (lambda row: (row[0], row[1], row[0]), "same_queue"),
+        (lambda row: (row[0], row[1], None), "no_source"),
+        (lambda row: (row[0], row[1], "a b"), "invalid_name"),
+        (lambda row: (None, row[1], row[2]), "no_queue"),
+        (lambda row: ("a b", row[1], row[2]), "invalid_name"),
+        (lambda row: (row[0], None, row[2]), "no_sequence"),
+        (lambda row: (row[0], "7-1", row[2]), "invalid_sequence"),
+    ],
+)
 def test_a_row_that_names_no_letter_or_no_place_for_it_is_refused_alone(
     change: Callable[[Sequence[Any]], tuple[Any, ...]], reason: str, job: Make, broker: Broker
 ) -> None:
@@ -126,11 +133,14 @@ def test_a_row_that_names_no_letter_or_no_place_for_it_is_refused_alone(
     assert ids(letters) == ["m-2"]
 
 
-@pytest.mark.parametrize("source, cause", [
-    ("nobody", "queue 'nobody' of column source does not exist"),
-    ("orders/dead", "column source names queue 'orders/dead', which holds the letter"),
-    (None, "column source is null, so there is no queue to put it back into"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "source, cause",
+    [
+        ("nobody", "queue 'nobody' of column source does not exist"),
+        ("orders/dead", "column source names queue 'orders/dead', which holds the letter"),
+        (None, "column source is null, so there is no queue to put it back into"),
+    ],
+)
 def test_a_refusal_of_a_target_that_the_column_source_named_says_so(
     source: str | None, cause: str, job: Make, broker: Broker
 ) -> None:

@@ -30,48 +30,63 @@ def planned(ddl: str, **options: str) -> plan.Plan:
     return plan.make_plan(columns(ddl), Options.parse("write", options), overwrite=False)
 
 
-@pytest.mark.parametrize("ddl, options, used", [
-    (f"queue string, {MESSAGES}", {}, ("queue", "message_id", "body")),
-    (f"queue string, {MESSAGES}", {"queue": "q"}, ("message_id", "body")),
-    (f"{MESSAGES}, headers map<string,string>, content_type string, ttl string", {"path": "q"},
-     ("message_id", "body", "headers", "content_type", "ttl")),
-    *[(f"{MESSAGES}, headers map<string,int>, ttl_ms {whole}, expires_at timestamp", {"path": "q"},
-       ("message_id", "body", "headers", "ttl_ms", "expires_at"))
-      for whole in ("tinyint", "smallint", "int", "bigint")],
-    ("message_id string, body string, ttl interval", {"path": "q"}, ("message_id", "body", "ttl")),
-    ("body binary", {"path": "q", "idempotency": "off"}, ("body",)),
-    (f"{MESSAGES}, died_at timestamp, reason string, death_count int", {"path": "q"}, ("message_id", "body")),
-    (LETTERS, {"operation": "redrive"}, ("queue", "sequence", "source")),
-    ("sequence string, carrier string", {"operation": "purge", "queue": "d"}, ("sequence",)),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "ddl, options, used",
+    [
+        (f"queue string, {MESSAGES}", {}, ("queue", "message_id", "body")),
+        (f"queue string, {MESSAGES}", {"queue": "q"}, ("message_id", "body")),
+        (
+            f"{MESSAGES}, headers map<string,string>, content_type string, ttl string",
+            {"path": "q"},
+            ("message_id", "body", "headers", "content_type", "ttl"),
+        ),
+        *[
+            (
+                f"{MESSAGES}, headers map<string,int>, ttl_ms {whole}, expires_at timestamp",
+                {"path": "q"},
+                ("message_id", "body", "headers", "ttl_ms", "expires_at"),
+            )
+            for whole in ("tinyint", "smallint", "int", "bigint")
+        ],
+        ("message_id string, body string, ttl interval", {"path": "q"}, ("message_id", "body", "ttl")),
+        ("body binary", {"path": "q", "idempotency": "off"}, ("body",)),
+        (f"{MESSAGES}, died_at timestamp, reason string, death_count int", {"path": "q"}, ("message_id", "body")),
+        (LETTERS, {"operation": "redrive"}, ("queue", "sequence", "source")),
+        ("sequence string, carrier string", {"operation": "purge", "queue": "d"}, ("sequence",)),
+    ],
+)
 def test_an_operation_uses_what_it_knows_and_leaves_what_the_reader_adds(
     ddl: str, options: dict[str, str], used: tuple[str, ...]
 ) -> None:
     assert planned(ddl, **options).columns == used
 
 
-@pytest.mark.parametrize("ddl, options, told", [
-    (MESSAGES, {}, "queue: enqueue needs this column (or option queue)"),
-    ("body binary", {"queue": "q"}, "message_id: enqueue needs this column (or option idempotency=off"),
-    ("message_id string", {"queue": "q"}, "body: enqueue needs this column; it uses queue string"),
-    ("message_id int, body binary", {"queue": "q"}, "message_id: expected string, got int"),
-    ("message_id string, body int", {"queue": "q"}, "body: expected binary or string, got int"),
-    (f"{MESSAGES}, header map<string,string>", {"queue": "q"}, "header: enqueue has no such column; did you"),
-    (f"{MESSAGES}, price double", {"queue": "q"}, "price: enqueue has no such column; drop it"),
-    *[(f"{MESSAGES}, ttl {number}", {"queue": "q"},
-       f"ttl: expected string or an interval, got {number}{NO_UNIT}")
-      for number in ("tinyint", "smallint", "int", "bigint", "float", "double", "decimal(10,3)")],
-    (f"{MESSAGES}, ttl boolean", {"queue": "q"}, "ttl: expected string or an interval, got boolean"),
-    (f"{MESSAGES}, ttl_ms string", {"queue": "q"}, "ttl_ms: expected bigint, got string"),
-    (f"{MESSAGES}, ttl_ms double", {"queue": "q"}, "ttl_ms: expected bigint, got double"),
-    (f"{MESSAGES}, ttl_ms int, ttl string", {"queue": "q"}, "ttl_ms: set ttl or ttl_ms, not both"),
-    (f"{MESSAGES}, expires_at timestamp_ntz", {"queue": "q"}, "expires_at: expected timestamp, got timestamp_ntz"),
-    (f"{MESSAGES}, headers string", {"queue": "q"}, "headers: expected map<string,string>, got string"),
-    (f"{MESSAGES}, message_id string", {"queue": "q"}, "message_id: the column occurs twice"),
-    ("sequence string", {"operation": "redrive"}, "queue: redrive needs this column (or option queue)"),
-    ("queue string", {"operation": "purge"}, "sequence: purge needs this column"),
-    ("queue string, sequence bigint", {"operation": "purge"}, "sequence: expected string, got bigint"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "ddl, options, told",
+    [
+        (MESSAGES, {}, "queue: enqueue needs this column (or option queue)"),
+        ("body binary", {"queue": "q"}, "message_id: enqueue needs this column (or option idempotency=off"),
+        ("message_id string", {"queue": "q"}, "body: enqueue needs this column; it uses queue string"),
+        ("message_id int, body binary", {"queue": "q"}, "message_id: expected string, got int"),
+        ("message_id string, body int", {"queue": "q"}, "body: expected binary or string, got int"),
+        (f"{MESSAGES}, header map<string,string>", {"queue": "q"}, "header: enqueue has no such column; did you"),
+        (f"{MESSAGES}, price double", {"queue": "q"}, "price: enqueue has no such column; drop it"),
+        *[
+            (f"{MESSAGES}, ttl {number}", {"queue": "q"}, f"ttl: expected string or an interval, got {number}{NO_UNIT}")
+            for number in ("tinyint", "smallint", "int", "bigint", "float", "double", "decimal(10,3)")
+        ],
+        (f"{MESSAGES}, ttl boolean", {"queue": "q"}, "ttl: expected string or an interval, got boolean"),
+        (f"{MESSAGES}, ttl_ms string", {"queue": "q"}, "ttl_ms: expected bigint, got string"),
+        (f"{MESSAGES}, ttl_ms double", {"queue": "q"}, "ttl_ms: expected bigint, got double"),
+        (f"{MESSAGES}, ttl_ms int, ttl string", {"queue": "q"}, "ttl_ms: set ttl or ttl_ms, not both"),
+        (f"{MESSAGES}, expires_at timestamp_ntz", {"queue": "q"}, "expires_at: expected timestamp, got timestamp_ntz"),
+        (f"{MESSAGES}, headers string", {"queue": "q"}, "headers: expected map<string,string>, got string"),
+        (f"{MESSAGES}, message_id string", {"queue": "q"}, "message_id: the column occurs twice"),
+        ("sequence string", {"operation": "redrive"}, "queue: redrive needs this column (or option queue)"),
+        ("queue string", {"operation": "purge"}, "sequence: purge needs this column"),
+        ("queue string, sequence bigint", {"operation": "purge"}, "sequence: expected string, got bigint"),
+    ],
+)
 def test_columns_that_do_not_fit_are_named(ddl: str, options: dict[str, str], told: str) -> None:
     with pytest.raises(InvalidSchema) as caught:
         planned(ddl, **options)
@@ -79,16 +94,19 @@ def test_columns_that_do_not_fit_are_named(ddl: str, options: dict[str, str], to
     assert str(caught.value).startswith(f"[RQTTL_INVALID_SCHEMA] {told}")
 
 
-@pytest.mark.parametrize("options, told", [
-    ({"operation": "delete"}, "operation: expected one of enqueue, redrive, purge, got 'delete'"),
-    ({"operation": "redrive", "idempotency": "off"}, "idempotency: only for operation=enqueue"),
-    ({"operation": "purge", "idempotencyTtl": "1d"}, "idempotencyTtl: only for operation=enqueue"),
-    ({"operation": "purge", "maxQueueDepth": "5"}, "maxQueueDepth: not for operation=purge"),
-    ({"batchEntries": "251"}, "batchEntries: expected a whole number from 1 to 250, got '251'"),
-    ({"rejectedPath": "s3://bucket/x"}, "rejectedPath: expected a folder in the file system of the executors"),
-    ({"queue": "a b"}, "queue: queue name: expected 1 to 128 of"),
-    ({"onFull": "drop"}, "onFull: expected one of wait, error, got 'drop'"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "options, told",
+    [
+        ({"operation": "delete"}, "operation: expected one of enqueue, redrive, purge, got 'delete'"),
+        ({"operation": "redrive", "idempotency": "off"}, "idempotency: only for operation=enqueue"),
+        ({"operation": "purge", "idempotencyTtl": "1d"}, "idempotencyTtl: only for operation=enqueue"),
+        ({"operation": "purge", "maxQueueDepth": "5"}, "maxQueueDepth: not for operation=purge"),
+        ({"batchEntries": "251"}, "batchEntries: expected a whole number from 1 to 250, got '251'"),
+        ({"rejectedPath": "s3://bucket/x"}, "rejectedPath: expected a folder in the file system of the executors"),
+        ({"queue": "a b"}, "queue: queue name: expected 1 to 128 of"),
+        ({"onFull": "drop"}, "onFull: expected one of wait, error, got 'drop'"),
+    ],
+)
 def test_options_that_make_no_sense_are_named(options: dict[str, str], told: str) -> None:
     with pytest.raises(InvalidOption) as caught:
         planned(f"{LETTERS}, {MESSAGES}", **options)

@@ -104,11 +104,15 @@ def test_a_stream_leaves_a_report_of_each_batch_and_a_replay_replaces_it(
     sink.run()
 
     assert {name: (one["batch_id"], one["stored"]) for name, one in first.items()} == {
-        "0.json": (0, 40), "1.json": (1, 40), "2.json": (2, 20)
-    }  # fmt: skip
+        "0.json": (0, 40),
+        "1.json": (1, 40),
+        "2.json": (2, 20),
+    }
     assert {name: (one["stored"], one["duplicates"]) for name, one in sink.told.items()} == {
-        "0.json": (40, 0), "1.json": (40, 0), "2.json": (0, 20)
-    }  # fmt: skip
+        "0.json": (40, 0),
+        "1.json": (40, 0),
+        "2.json": (0, 20),
+    }
     assert {one["status"] for one in sink.told.values()} == {"succeeded"}
 
 

@@ -84,10 +84,15 @@ def test_a_message_has_all_that_its_row_says(rqttl: SparkSession, save: Save, br
     assert b.expires_at.isoformat() == "2100-01-01T00:00:00+00:00"
 
 
-@pytest.mark.parametrize("mode, told", [
-    ("overwrite", r'\[RQTTL_SAVE_MODE\].*use \.mode\("append"\)'), ("error", "UNSUPPORTED_DATA_SOURCE_SAVE_MODE"),
-    ("ignore", "UNSUPPORTED_DATA_SOURCE_SAVE_MODE"), (None, "UNSUPPORTED_DATA_SOURCE_SAVE_MODE"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "mode, told",
+    [
+        ("overwrite", r'\[RQTTL_SAVE_MODE\].*use \.mode\("append"\)'),
+        ("error", "UNSUPPORTED_DATA_SOURCE_SAVE_MODE"),
+        ("ignore", "UNSUPPORTED_DATA_SOURCE_SAVE_MODE"),
+        (None, "UNSUPPORTED_DATA_SOURCE_SAVE_MODE"),
+    ],
+)
 def test_other_save_modes_are_refused(
     mode: str | None, told: str, rqttl: SparkSession, save: Save, broker: Broker
 ) -> None:
@@ -98,12 +103,18 @@ def test_other_save_modes_are_refused(
     assert queue.stats().ready == 0
 
 
-@pytest.mark.parametrize("options, told", [
-    ({"queue": "nobody"}, "[RQTTL_QUEUE_NOT_FOUND] queue: there is no queue 'nobody' in namespace 'rqttl'"),
-    ({}, "[RQTTL_INVALID_SCHEMA] queue: enqueue needs this column (or option queue)"),
-    ({"queue": "q", "maxQueueDeph": "1"}, "[RQTTL_UNKNOWN_OPTION] maxqueuedeph: no such option; did you mean max"),
-    ({"queue": "q", "url": "redis://:canary@127.0.0.1:1", "connectRetries": "0"}, "[RQTTL_UNREACHABLE] url: redis://"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "options, told",
+    [
+        ({"queue": "nobody"}, "[RQTTL_QUEUE_NOT_FOUND] queue: there is no queue 'nobody' in namespace 'rqttl'"),
+        ({}, "[RQTTL_INVALID_SCHEMA] queue: enqueue needs this column (or option queue)"),
+        ({"queue": "q", "maxQueueDeph": "1"}, "[RQTTL_UNKNOWN_OPTION] maxqueuedeph: no such option; did you mean max"),
+        (
+            {"queue": "q", "url": "redis://:canary@127.0.0.1:1", "connectRetries": "0"},
+            "[RQTTL_UNREACHABLE] url: redis://",
+        ),
+    ],
+)
 def test_wrong_options_and_columns_are_told_before_any_task_starts(
     options: dict[str, str], told: str, rqttl: SparkSession, save: Save, broker: Broker
 ) -> None:

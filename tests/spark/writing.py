@@ -20,17 +20,22 @@ LETTERS = "queue string, sequence string, source string"
 
 _TEXT, _INT = types.StringType(), types.IntegerType()
 _TYPES: dict[str, tuple[types.DataType, Any]] = {
-    "string": (_TEXT, pa.string()), "binary": (types.BinaryType(), pa.binary()), "int": (_INT, pa.int32()),
-    "bigint": (types.LongType(), pa.int64()), "double": (types.DoubleType(), pa.float64()),
-    "tinyint": (types.ByteType(), pa.int8()), "smallint": (types.ShortType(), pa.int16()),
-    "float": (types.FloatType(), pa.float32()), "decimal(10,3)": (types.DecimalType(10, 3), pa.decimal128(10, 3)),
+    "string": (_TEXT, pa.string()),
+    "binary": (types.BinaryType(), pa.binary()),
+    "int": (_INT, pa.int32()),
+    "bigint": (types.LongType(), pa.int64()),
+    "double": (types.DoubleType(), pa.float64()),
+    "tinyint": (types.ByteType(), pa.int8()),
+    "smallint": (types.ShortType(), pa.int16()),
+    "float": (types.FloatType(), pa.float32()),
+    "decimal(10,3)": (types.DecimalType(10, 3), pa.decimal128(10, 3)),
     "boolean": (types.BooleanType(), pa.bool_()),
     "timestamp": (types.TimestampType(), pa.timestamp("us", tz="UTC")),
     "timestamp_ntz": (types.TimestampNTZType(), pa.timestamp("us")),
     "map<string,string>": (types.MapType(_TEXT, _TEXT), pa.map_(pa.string(), pa.string())),
     "map<string,int>": (types.MapType(_TEXT, _INT), pa.map_(pa.string(), pa.int32())),
     "interval": (types.DayTimeIntervalType(), pa.duration("us")),
-}  # fmt: skip
+}
 
 
 def columns(ddl: str) -> types.StructType:

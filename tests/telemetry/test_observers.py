@@ -98,9 +98,19 @@ class Broken(Observer):
 
 
 PLACES = [
-    "sending", "sending begins", "too few", "stored", "sending ends", "received", "handling", "handling begins",
-    "handling ends", "settling", "settling begins", "settling ends",
-]  # fmt: skip
+    "sending",
+    "sending begins",
+    "too few",
+    "stored",
+    "sending ends",
+    "received",
+    "handling",
+    "handling begins",
+    "handling ends",
+    "settling",
+    "settling begins",
+    "settling ends",
+]
 
 
 @pytest.mark.parametrize("joined", [False, True], ids=["alone", "joined"])
@@ -170,10 +180,20 @@ def test_an_observer_is_asked_once_for_each_call(broker: Broker) -> None:
     assert queue.receive() is not None
     Reaper(broker).run_once()
     assert [call for call in journal.calls if call[0] != "swept"] == [
-        ("sending", "q", 1), ("sending", "q", 3), ("received", "q", 1), ("received", "q", 3), ("begin", "ack", 1),
-        ("end", "ack", 1), ("begin", "release", 1), ("end", "release", 1), ("begin", "reject", 1), ("end", "reject", 1),
-        ("begin", "redrive", 0), ("end", "redrive", 0), ("received", "q", 1),
-    ]  # fmt: skip
+        ("sending", "q", 1),
+        ("sending", "q", 3),
+        ("received", "q", 1),
+        ("received", "q", 3),
+        ("begin", "ack", 1),
+        ("end", "ack", 1),
+        ("begin", "release", 1),
+        ("end", "release", 1),
+        ("begin", "reject", 1),
+        ("end", "reject", 1),
+        ("begin", "redrive", 0),
+        ("end", "redrive", 0),
+        ("received", "q", 1),
+    ]
     assert ("swept", "q") in journal.calls
 
 
@@ -188,9 +208,12 @@ def test_a_consumer_and_a_block_within_a_handler_are_seen_once(broker: Broker) -
 
     queue.run(handle, wait=0)
     assert journal.calls[1:] == [
-        ("received", "q", 1), ("begin", "handling", b"1"), ("begin", "ack", 1), ("end", "ack", 1),
+        ("received", "q", 1),
+        ("begin", "handling", b"1"),
+        ("begin", "ack", 1),
+        ("end", "ack", 1),
         ("end", "handling", b"1"),
-    ]  # fmt: skip
+    ]
 
 
 async def _each(url: str, journal: Journal) -> None:
@@ -214,10 +237,17 @@ def test_asyncio_asks_the_observer_in_the_same_places(redis_url: str) -> None:
     journal = Journal()
     asyncio.run(_each(redis_url, journal))
     assert journal.calls == [
-        ("sending", "q", 1), ("received", "q", 1), ("begin", "handling", b"1"), ("end", "handling", b"1"),
-        ("begin", "ack", 1), ("end", "ack", 1), ("sending", "q", 1), ("received", "q", 1), ("begin", "nack", 1),
+        ("sending", "q", 1),
+        ("received", "q", 1),
+        ("begin", "handling", b"1"),
+        ("end", "handling", b"1"),
+        ("begin", "ack", 1),
+        ("end", "ack", 1),
+        ("sending", "q", 1),
+        ("received", "q", 1),
+        ("begin", "nack", 1),
         ("end", "nack", 1),
-    ]  # fmt: skip
+    ]
 
 
 def test_each_observer_sees_the_messages_of_the_one_before_it(broker: Broker) -> None:

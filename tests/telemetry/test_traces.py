@@ -64,10 +64,12 @@ def test_spans_have_the_attributes_of_the_conventions_and_neither_bodies_nor_hea
         pass
     server = attributes(recording.one("enqueue orders"))[server_attributes.SERVER_ADDRESS]
     common = {
-        conventions.MESSAGING_SYSTEM: "rqttl", conventions.MESSAGING_DESTINATION_NAME: "orders",
-        server_attributes.SERVER_ADDRESS: server, conventions.MESSAGING_MESSAGE_ID: receipt.id,
+        conventions.MESSAGING_SYSTEM: "rqttl",
+        conventions.MESSAGING_DESTINATION_NAME: "orders",
+        server_attributes.SERVER_ADDRESS: server,
+        conventions.MESSAGING_MESSAGE_ID: receipt.id,
         conventions.MESSAGING_MESSAGE_BODY_SIZE: len(delivery.body),
-    }  # fmt: skip
+    }
     kinds = {"enqueue": "send", "receive": "receive", "process": "process"}
     own: dict[str, dict[str, Any]] = {
         "enqueue": {"messaging.rqttl.ttl_ms": 60_000},
@@ -85,9 +87,24 @@ def test_the_names_are_those_of_the_conventions() -> None:
     from opentelemetry.semconv._incubating.metrics import messaging_metrics as metrics
     from opentelemetry.semconv.schemas import Schemas
 
-    assert {name: name for name in vars(names).values() if isinstance(name, str) and name.startswith(
-        ("messaging.s", "messaging.d", "messaging.o", "messaging.m", "messaging.b", "messaging.c", "messaging.p",
-         "server.", "error."))} == {
+    assert {
+        name: name
+        for name in vars(names).values()
+        if isinstance(name, str)
+        and name.startswith(
+            (
+                "messaging.s",
+                "messaging.d",
+                "messaging.o",
+                "messaging.m",
+                "messaging.b",
+                "messaging.c",
+                "messaging.p",
+                "server.",
+                "error.",
+            )
+        )
+    } == {
         names.SYSTEM: conventions.MESSAGING_SYSTEM,
         names.DESTINATION: conventions.MESSAGING_DESTINATION_NAME,
         names.TEMPLATE: conventions.MESSAGING_DESTINATION_TEMPLATE,
@@ -103,7 +120,7 @@ def test_the_names_are_those_of_the_conventions() -> None:
         names.CONSUMED_MESSAGES: metrics.MESSAGING_CLIENT_CONSUMED_MESSAGES,
         names.OPERATION_DURATION: metrics.MESSAGING_CLIENT_OPERATION_DURATION,
         names.PROCESS_DURATION: metrics.MESSAGING_PROCESS_DURATION,
-    }  # fmt: skip
+    }
     types = {kind.value for kind in conventions.MessagingOperationTypeValues}
     assert {operation.type for operation in (names.ENQUEUE, names.CREATE, names.RECEIVE, names.PROCESS)} <= types
     assert {operation.type for operation in names.SETTLE.values()} <= types

@@ -34,12 +34,23 @@ def run_worker(url: str, home: Path, how: str, *arguments: str, call: str = "wor
         (home / "site" / "sitecustomize.py").write_text(SITE)
     path = f"{home / 'site'}{os.pathsep}{ROOT}"
     environment = {
-        **os.environ, "RQTTL_URL": url, "RQTTL_TEST_HOME": str(home), "RQTTL_TEST_TELEMETRY": how, "PYTHONPATH": path,
-    }  # fmt: skip
+        **os.environ,
+        "RQTTL_URL": url,
+        "RQTTL_TEST_HOME": str(home),
+        "RQTTL_TEST_TELEMETRY": how,
+        "PYTHONPATH": path,
+    }
     command = [
-        sys.executable, "-m", "rqttl.cli", "worker", "orders", "--burst", "--call", f"tests.telemetry.handlers:{call}",
+        sys.executable,
+        "-m",
+        "rqttl.cli",
+        "worker",
+        "orders",
+        "--burst",
+        "--call",
+        f"tests.telemetry.handlers:{call}",
         *arguments,
-    ]  # fmt: skip
+    ]
     subprocess.run(command, env=environment, cwd=home, check=True, timeout=100)
 
 

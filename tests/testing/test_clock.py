@@ -52,8 +52,10 @@ def test_an_invalid_duration_is_refused_and_no_time_passes(fake: FakeBroker, wro
 
 
 @pytest.mark.parametrize(
-    "wrong", ["2023-11-14", datetime(2023, 1, 1), 10**12 - 1, 10**13, True], ids=str  # noqa: DTZ001  # naive on purpose
-)  # fmt: skip
+    "wrong",
+    ["2023-11-14", datetime(2023, 1, 1), 10**12 - 1, 10**13, True],  # noqa: DTZ001 - naive on purpose
+    ids=str,
+)
 def test_an_invalid_time_or_one_too_far_away_is_refused(wrong: Any) -> None:
     with pytest.raises(InvalidInput, match="start"):
         fake_broker(start=wrong)

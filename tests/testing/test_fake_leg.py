@@ -9,7 +9,7 @@ import ast
 import re
 
 from tests.contract.fake_cannot import FAKE_CANNOT, FAKE_WAITS
-from tests.unit.test_size import ROOT
+from tests.repository import ROOT
 
 FOLDER = ROOT / "tests" / "contract"
 

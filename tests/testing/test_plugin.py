@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.test_size import ROOT
+from tests.repository import ROOT
 
 pytest_plugins = ["pytester"]
 pytestmark = pytest.mark.slow

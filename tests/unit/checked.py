@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.test_size import ROOT
+from tests.repository import ROOT
 from tests.unit.test_wheel import made_once
 
 
@@ -28,12 +28,24 @@ def said_of(programs: Mapping[str, str], factory: pytest.TempPathFactory, name: 
             fcntl.flock(lock, fcntl.LOCK_EX)
             done = subprocess.run(
                 [
-                    sys.executable, "-m", "mypy", "--strict", "--no-error-summary", "--hide-error-context",
-                    "--config-file=", "--python-version=3.10", f"--cache-dir={ROOT / '.mypy_cache' / 'programs'}",
-                    "--scripts-are-modules", *[str(folder / file) for file in programs],
+                    sys.executable,
+                    "-m",
+                    "mypy",
+                    "--strict",
+                    "--no-error-summary",
+                    "--hide-error-context",
+                    "--config-file=",
+                    "--python-version=3.10",
+                    f"--cache-dir={ROOT / '.mypy_cache' / 'programs'}",
+                    "--scripts-are-modules",
+                    *[str(folder / file) for file in programs],
                 ],
-                cwd=folder, env={**os.environ, "MYPYPATH": str(ROOT)}, capture_output=True, text=True, check=False,
-            )  # fmt: skip
+                cwd=folder,
+                env={**os.environ, "MYPYPATH": str(ROOT)},
+                capture_output=True,
+                text=True,
+                check=False,
+            )
         assert (done.returncode in (0, 1), done.stderr) == (True, "")
         (folder / "said").write_text(done.stdout, encoding="utf-8")
 

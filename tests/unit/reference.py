@@ -87,9 +87,9 @@ def common() -> dict[str, click.Option]:
 
 def common_table() -> str:
     context = context_of(())
-    return table(["option", "meaning", "default"], [
-        [spelled(one, context), *meaning(one, context)] for one in common().values()
-    ])  # fmt: skip
+    return table(
+        ["option", "meaning", "default"], [[spelled(one, context), *meaning(one, context)] for one in common().values()]
+    )
 
 
 def paragraphs(said: str) -> Iterator[str]:

@@ -10,11 +10,20 @@ from spark_connectors.write.plan import LETTER_COLUMNS, MESSAGE_COLUMNS, Column
 from tests.unit.reference import table
 
 _VALUES = {
-    "servers": "URLs", "source": "`primary`, `replica:…`", "text": "text", "path": "path",
-    "secret": "text", "flag": "`true`, `false`", "namespace": "name",
-    "duration": "duration", "queues": "names", "pattern": "pattern", "offsets": "word or JSON", "instant": "time",
+    "servers": "URLs",
+    "source": "`primary`, `replica:…`",
+    "text": "text",
+    "path": "path",
+    "secret": "text",
+    "flag": "`true`, `false`",
+    "namespace": "name",
+    "duration": "duration",
+    "queues": "names",
+    "pattern": "pattern",
+    "offsets": "word or JSON",
+    "instant": "time",
     "queue": "name",
-}  # fmt: skip
+}
 _PLACES = {("batch", "stream", "write"): "all", ("batch", "stream"): "read"}
 
 

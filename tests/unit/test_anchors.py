@@ -6,8 +6,8 @@ import re
 
 import pytest
 
+from tests.repository import ROOT
 from tests.unit.test_docs import DOCUMENTS, read
-from tests.unit.test_size import ROOT
 
 pytestmark = pytest.mark.once
 

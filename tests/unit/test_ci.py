@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.test_size import ROOT
+from tests.repository import ROOT
 
 #: Writes down its arguments and its environment, and does nothing else.
 MAKE = '#!/bin/sh\necho "make $*" >>"$HOME/calls"\nenv -0 >"$HOME/environment"\n'

@@ -26,11 +26,21 @@ CANARY = "s3cr%t"
 @pytest.mark.parametrize(
     "url",
     [
-        "redis://:{}/x@localhost:6379", "redis://:{}#x@localhost:6379/0", "redis://:1234/{}@localhost", "redis://:{}@h:port",
-        "redis://:{}@h:99999999", "redis://:{}@[::1", "{}", ":{}@localhost", "{}://localhost", "redis:{}", "http://:{}@h",
-        "redis://:1234?{}@localhost", "redis://:{}@h?socket_timeout=abc",
+        "redis://:{}/x@localhost:6379",
+        "redis://:{}#x@localhost:6379/0",
+        "redis://:1234/{}@localhost",
+        "redis://:{}@h:port",
+        "redis://:{}@h:99999999",
+        "redis://:{}@[::1",
+        "{}",
+        ":{}@localhost",
+        "{}://localhost",
+        "redis:{}",
+        "http://:{}@h",
+        "redis://:1234?{}@localhost",
+        "redis://:{}@h?socket_timeout=abc",
     ],
-)  # fmt: skip
+)
 def test_no_error_about_a_url_shows_its_password(url: str) -> None:
     with pytest.raises(rqttl.InvalidInput) as refused:
         rqttl.connect(url.format(CANARY))
@@ -60,16 +70,34 @@ def test_a_value_that_is_no_url_of_redis_is_refused(url: object) -> None:
         rqttl.connect(url)  # type: ignore[arg-type]  # what people pass
 
 
-@pytest.mark.parametrize("url", ["redis://localhost/abc", "redis://localhost/0x", "redis://localhost/0/1",
-                                 "redis://localhost/-1", "redis://localhost?colour=red", "unix:///a.sock?colour=red",
-                                 "rediss://localhost?ssl_cert_reqs=sometimes"])  # fmt: skip
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://localhost/abc",
+        "redis://localhost/0x",
+        "redis://localhost/0/1",
+        "redis://localhost/-1",
+        "redis://localhost?colour=red",
+        "unix:///a.sock?colour=red",
+        "rediss://localhost?ssl_cert_reqs=sometimes",
+    ],
+)
 def test_a_url_that_asks_for_what_there_is_not_is_refused(url: str) -> None:
     with pytest.raises(rqttl.InvalidInput, match=r"^url: not a valid Redis URL"):
         rqttl.connect(url)
 
 
-@pytest.mark.parametrize("url", ["redis://localhost", "redis://localhost/", "redis://localhost/3", "rediss://localhost/3/",
-                                 "redis://localhost?db=3", "unix:///a.sock?db=3"])  # fmt: skip
+@pytest.mark.parametrize(
+    "url",
+    [
+        "redis://localhost",
+        "redis://localhost/",
+        "redis://localhost/3",
+        "rediss://localhost/3/",
+        "redis://localhost?db=3",
+        "unix:///a.sock?db=3",
+    ],
+)
 def test_a_url_may_name_a_database(url: str) -> None:
     with rqttl.connect(url) as broker:
         assert driver_of(broker).store.client.connection_pool.connection_kwargs.get("db", 0) == (3 if "3" in url else 0)

@@ -125,10 +125,19 @@ def test_the_stored_form_is_what_it_was() -> None:
     assert (read.deadline, read.id, read.content_type) == (NOW, "me;é", codec.MSGPACK)
     assert read.headers == {"region": "eu", "n": 1, "raw": b"\0", "none": None, "f": 0.5}
     assert read.deaths == (
-        Death("orders", "rejected", 2, as_datetime(NOW), as_datetime(NOW + 500), as_datetime(NOW + 400),
-              as_datetime(NOW + 60_000), 3, "bad; \n\0é two"),
+        Death(
+            "orders",
+            "rejected",
+            2,
+            as_datetime(NOW),
+            as_datetime(NOW + 500),
+            as_datetime(NOW + 400),
+            as_datetime(NOW + 60_000),
+            3,
+            "bad; \n\0é two",
+        ),
         Death("a.b", "expired", 1, as_datetime(NOW), as_datetime(NOW), as_datetime(1_690_000_000_000), None, 1, None),
-    )  # fmt: skip
+    )
 
 
 @pytest.mark.parametrize("id", ["x", "x" * 255, "é" * 127, "a b", "{}", "1700000000000-100000"])

@@ -41,19 +41,29 @@ def keys_of(queue: str, parts: Sequence[str]) -> list[str]:
 def test_every_script_has_a_factory_and_every_factory_fills_its_header() -> None:
     here = known()
     made = [
-        commands.lookup(KEYSPACE, "orders"), commands.declare(KEYSPACE, Options.plain(here.options)),
-        commands.update(here, Options.plain(here.options)), commands.preview(here, here.options, commands.Walk()),
+        commands.lookup(KEYSPACE, "orders"),
+        commands.declare(KEYSPACE, Options.plain(here.options)),
+        commands.update(here, Options.plain(here.options)),
+        commands.preview(here, here.options, commands.Walk()),
         commands.touch(KEYSPACE, "orders"),
-        commands.purge(KEYSPACE, "orders", ""), commands.discard(KEYSPACE, "orders", 1, "a", "b"),
+        commands.purge(KEYSPACE, "orders", ""),
+        commands.discard(KEYSPACE, "orders", 1, "a", "b"),
         commands.delete(KEYSPACE, "orders", if_unused=True, if_empty=False),
-        commands.peek(KEYSPACE, "orders", after="", limit=1), commands.sweep(here), commands.stats(here),
-        enqueue_encoded(here, [(b"", b"x")]), commands.receive(here, 1, 1), commands.redrive(here, "dead", ["x"]),
+        commands.peek(KEYSPACE, "orders", after="", limit=1),
+        commands.sweep(here),
+        commands.stats(here),
+        enqueue_encoded(here, [(b"", b"x")]),
+        commands.receive(here, 1, 1),
+        commands.redrive(here, "dead", ["x"]),
         commands.ack(KEYSPACE, "orders", DELIVERIES),
-        commands.nack(here, DELIVERIES), commands.reject(here, DELIVERIES),
+        commands.nack(here, DELIVERIES),
+        commands.reject(here, DELIVERIES),
         commands.renew(KEYSPACE, "orders", DELIVERIES, lease=1),
-        repair.audit(KEYSPACE, "orders", "log", "", 1), repair.repair(KEYSPACE, "orders", [b"1"]),
-        repair.clear(KEYSPACE, "orders"), commands.change_policies(KEYSPACE, 1, {"policy p": "{}"}, ["operator o"]),
-    ]  # fmt: skip
+        repair.audit(KEYSPACE, "orders", "log", "", 1),
+        repair.repair(KEYSPACE, "orders", [b"1"]),
+        repair.clear(KEYSPACE, "orders"),
+        commands.change_policies(KEYSPACE, 1, {"policy p": "{}"}, ["operator o"]),
+    ]
 
     assert sorted(command.script.name for command in made) == list(scripts.names())
     for command in made:
@@ -75,13 +85,29 @@ def test_the_words_of_each_command_stand_where_its_header_says() -> None:
     receive = bound(commands.receive(here, 7, 99, auto_ack=True, presence=presence, finished=DELIVERIES, now=5))
     assert receive.pop("keys") == keys_of("orders", scripts.load("receive").keys)
     assert receive == {
-        "version": b"v1", "targets": "", "now": 5, "replay": "", "count": "7", "lease": "99", "auto": "1", "room": "4",
-        "consumer": "me", "block": "20", "stay": "30", "ticket": b"ticket", "rest": RUNS,
-    }  # fmt: skip
+        "version": b"v1",
+        "targets": "",
+        "now": 5,
+        "replay": "",
+        "count": "7",
+        "lease": "99",
+        "auto": "1",
+        "room": "4",
+        "consumer": "me",
+        "block": "20",
+        "stay": "30",
+        "ticket": b"ticket",
+        "rest": RUNS,
+    }
     nack = bound(commands.nack(here, DELIVERIES, delay=8, counted=False, description=b"why", now=5))
     assert {name: nack[name] for name in ("now", "replay", "delay", "counted", "description", "rest")} == {
-        "now": 5, "replay": "", "delay": 8, "counted": 0, "description": b"why", "rest": RUNS,
-    }  # fmt: skip
+        "now": 5,
+        "replay": "",
+        "delay": 8,
+        "counted": 0,
+        "description": b"why",
+        "rest": RUNS,
+    }
     plain = bound(commands.nack(here, DELIVERIES))
     assert (plain["delay"], plain["counted"], plain["description"]) == ("", 1, b"")
     assert bound(commands.nack(here, DELIVERIES, delay=0))["delay"] == 0
@@ -105,8 +131,11 @@ def test_the_words_of_each_command_stand_where_its_header_says() -> None:
 def test_the_calls_of_each_message_have_no_number_that_has_to_become_text() -> None:
     here, one = known(), [b"1", b"t1"]
 
-    for made in (commands.receive(here, 1, 9, finished=one), commands.ack(KEYSPACE, "orders", one),
-                 commands.enqueue_alike(here, [b"x"])):  # fmt: skip
+    for made in (
+        commands.receive(here, 1, 9, finished=one),
+        commands.ack(KEYSPACE, "orders", one),
+        commands.enqueue_alike(here, [b"x"]),
+    ):
         assert {type(word) for word in made.words} <= {str, bytes}
 
 
@@ -146,10 +175,13 @@ def test_no_two_declarations_have_the_same_version() -> None:
         ({"dead_letter": "a", "dead_letter_maxlen": "b"}, "expired=a maxlen=b delivery_limit=a", ["a", "b"]),
         ({"dead_letter": "a", "dead_letter_expired": ""}, "maxlen=a delivery_limit=a", ["a"]),
         ({"dead_letter_rejected": "{queue}"}, "", []),
-        ({"dead_letter": "DEAD.{queue}"}, " ".join(f"{r}=DEAD.orders" for r in ("expired", "maxlen", "delivery_limit")),
-         ["DEAD.orders"]),
+        (
+            {"dead_letter": "DEAD.{queue}"},
+            " ".join(f"{r}=DEAD.orders" for r in ("expired", "maxlen", "delivery_limit")),
+            ["DEAD.orders"],
+        ),
     ],
-)  # fmt: skip
+)
 def test_targets_are_named_with_their_keys_behind_the_queues_own(
     options: dict[str, object], said: str, queues: list[str]
 ) -> None:
@@ -170,14 +202,20 @@ def test_a_queue_that_is_its_own_target_is_named_by_a_dot_and_has_no_further_key
 @pytest.mark.parametrize(
     "options,message,short",
     [
-        ({}, b"x", True), ({}, Message(b"x", ttl="5ms"), True), ({}, Message(b"x", ttl=0), False),
-        ({}, Message(b"x", expires_at=10**12), False), ({}, Message(b"x", id="a", ttl=0), False),
-        ({}, Message(b"x", id="a", ttl="5ms"), True), ({"max_length": 5}, b"x", False),
+        ({}, b"x", True),
+        ({}, Message(b"x", ttl="5ms"), True),
+        ({}, Message(b"x", ttl=0), False),
+        ({}, Message(b"x", expires_at=10**12), False),
+        ({}, Message(b"x", id="a", ttl=0), False),
+        ({}, Message(b"x", id="a", ttl="5ms"), True),
+        ({"max_length": 5}, b"x", False),
         ({"max_length_bytes": 5}, b"x", False),
-        ({"message_ttl": 0}, b"x", False), ({"max_ttl": 0}, b"x", False), ({"default_ttl": 0}, b"x", False),
+        ({"message_ttl": 0}, b"x", False),
+        ({"max_ttl": 0}, b"x", False),
+        ({"default_ttl": 0}, b"x", False),
         ({"message_ttl": 5, "dead_letter": "dead"}, b"x", True),
     ],
-)  # fmt: skip
+)
 def test_keys_that_no_limit_and_no_ttl_of_zero_can_need_are_left_out(
     options: dict[str, object], message: object, short: bool
 ) -> None:
@@ -194,9 +232,11 @@ def test_keys_that_no_limit_and_no_ttl_of_zero_can_need_are_left_out(
 def test_a_repeatable_command_says_so_to_the_script_and_nothing_else_changes() -> None:
     here = known()
     for command in (
-        commands.ack(KEYSPACE, "orders", DELIVERIES, now=5), commands.nack(here, DELIVERIES, now=5),
-        commands.reject(here, DELIVERIES, now=5), commands.receive(here, 1, 1, finished=DELIVERIES, now=5),
-    ):  # fmt: skip
+        commands.ack(KEYSPACE, "orders", DELIVERIES, now=5),
+        commands.nack(here, DELIVERIES, now=5),
+        commands.reject(here, DELIVERIES, now=5),
+        commands.receive(here, 1, 1, finished=DELIVERIES, now=5),
+    ):
         assert command.repeatable
         assert bound(command.as_replay()) == {**bound(command), "replay": "1"}
         assert command.as_replay().as_replay() == command.as_replay()
@@ -215,12 +255,17 @@ def test_commands_without_a_safe_repeat_are_not_repeatable() -> None:
 @pytest.mark.parametrize(
     "message,said",
     [
-        (b"x", b""), (Message(b"x"), b""), (Message(b"x", ttl="5s"), b"+5000"), (Message(b"x", ttl=0), b"+0"),
-        (Message(b"x", expires_at=10**12), b"@1000000000000"), (Message(b"x", id="é"), b";2;;\xc3\xa9"),
+        (b"x", b""),
+        (Message(b"x"), b""),
+        (Message(b"x", ttl="5s"), b"+5000"),
+        (Message(b"x", ttl=0), b"+0"),
+        (Message(b"x", expires_at=10**12), b"@1000000000000"),
+        (Message(b"x", id="é"), b";2;;\xc3\xa9"),
         (Message(b"x", ttl="1ms", id="a", headers={"b": 1}), b"+1;1;;a\x92\xc0\x81\xa1b\x01"),
-        ({"v": 1}, b";;;\x92\x01\xc0"), (Message({"v": 1}, content_type="text/x"), b";;;\x92\xa6text/x\xc0"),
+        ({"v": 1}, b";;;\x92\x01\xc0"),
+        (Message({"v": 1}, content_type="text/x"), b";;;\x92\xa6text/x\xc0"),
     ],
-)  # fmt: skip
+)
 def test_the_envelope_of_a_sender_is_packed_for_the_script(message: object, said: bytes) -> None:
     envelope, _ = commands.pack(message)
     assert envelope.encode() == said
@@ -232,11 +277,15 @@ ID, TTL, HEADERS = Envelope(id=b"a"), Envelope(ttl=b"+5"), Envelope(extras=b"\x9
 @pytest.mark.parametrize(
     "envelopes,form",
     [
-        ([ID, Envelope(id=b";;"), Envelope(id=b"123456789012")], "ids"), ([ID, Envelope()], ""), ([TTL, HEADERS], ""),
-        ([Envelope(b"+5", b"a")], ""), ([Envelope(b"", b"a", b"\x92\x01\xc0")], ""),
-        ([ID, Envelope(b"@5", b"a")], ""), ([Envelope(b"@5", b"a"), ID], ""),
+        ([ID, Envelope(id=b";;"), Envelope(id=b"123456789012")], "ids"),
+        ([ID, Envelope()], ""),
+        ([TTL, HEADERS], ""),
+        ([Envelope(b"+5", b"a")], ""),
+        ([Envelope(b"", b"a", b"\x92\x01\xc0")], ""),
+        ([ID, Envelope(b"@5", b"a")], ""),
+        ([Envelope(b"@5", b"a"), ID], ""),
     ],
-)  # fmt: skip
+)
 def test_only_a_batch_of_nothing_but_ids_has_that_form(envelopes: list[Envelope], form: str) -> None:
     packed = [(envelope, b"x") for envelope in envelopes]
     encoded = [(envelope.encode(), b"x") for envelope in envelopes]
@@ -250,10 +299,13 @@ def test_only_a_batch_of_nothing_but_ids_has_that_form(envelopes: list[Envelope]
 @pytest.mark.parametrize(
     "envelope,form",
     [
-        (Envelope(), "bodies"), (TTL, b"+5"), (HEADERS, b";;;\x92\x01\xc0"), (Envelope(b"@5"), b"@5"),
+        (Envelope(), "bodies"),
+        (TTL, b"+5"),
+        (HEADERS, b";;;\x92\x01\xc0"),
+        (Envelope(b"@5"), b"@5"),
         (Envelope(b"+0", b"", b"\x92\x01\xc0"), b"+0;;;\x92\x01\xc0"),
     ],
-)  # fmt: skip
+)
 def test_a_batch_of_one_envelope_without_an_id_sends_it_once(envelope: Envelope, form: commands.Word) -> None:
     encoded = [(envelope.encode(), b"x"), (envelope.encode(), b"y")]
 

@@ -62,9 +62,14 @@ class Notebook:
 
 
 def delivery(
-    header: bytes = b"", body: bytes = b"x", token: bytes = b"1700000030000007", failed: int = 0,
-    lease: int | None = None, settler: Notebook | None = None, **options: object,
-) -> Delivery:  # fmt: skip
+    header: bytes = b"",
+    body: bytes = b"x",
+    token: bytes = b"1700000030000007",
+    failed: int = 0,
+    lease: int | None = None,
+    settler: Notebook | None = None,
+    **options: object,
+) -> Delivery:
     known = Options.plain(QueueOptions.read_stored("orders", options)).config(Keyspace(), b"v1")
     book = settler or Notebook()
     settling = Settler(book.ack, book.nack, book.reject, book.renew, book.release, None)
@@ -118,9 +123,14 @@ def test_settling_tells_the_settler() -> None:
     delivery(b";1;;a", settler=book).renew(timedelta(seconds=1))
 
     assert book.told == [
-        ("ack", ["a"]), ("nack", ["a"], None, None), ("reject", ["a"], None), ("renew", ["a"], None),
-        ("nack", ["a"], "5s", "why"), ("reject", ["a"], "why"), ("renew", ["a"], timedelta(seconds=1)),
-    ]  # fmt: skip
+        ("ack", ["a"]),
+        ("nack", ["a"], None, None),
+        ("reject", ["a"], None),
+        ("renew", ["a"], None),
+        ("nack", ["a"], "5s", "why"),
+        ("reject", ["a"], "why"),
+        ("renew", ["a"], timedelta(seconds=1)),
+    ]
 
 
 @pytest.mark.parametrize("first", ["ack", "nack", "reject"])

@@ -27,21 +27,39 @@ from rqttl.protocol import codec
 from rqttl.protocol.keys import PARTS, STATES
 from rqttl.store.driver import driver_of
 from tests.cli import tree
+from tests.repository import ROOT, lua_files
 from tests.unit import spark_reference
 from tests.unit.deployments import schema
 from tests.unit.option_reference import option_keys, options_table
 from tests.unit.reference import commands_reference, common_table, errors_table, table
-from tests.unit.test_size import ROOT, lua_files
 
 README, ARCHITECTURE, PROTOCOL, COMMANDS = "README.md", "ARCHITECTURE.md", "lua/README.md", "rqttl/cli/README.md"
 TESTING, DEPLOY, SPARK = "rqttl/testing/README.md", "deploy/README.md", "spark_connectors/README.md"
 ASYNCIO, TELEMETRY = "rqttl/aio/README.md", "rqttl/telemetry/README.md"
 POLICIES, METRICS = "rqttl/policies/README.md", "rqttl/metrics/README.md"
 OPTION_TYPES = "rqttl/option_types.py"
-OTHERS = ("CONTRIBUTING.md", "CHANGELOG.md", "tests/bench/README.md", "tests/chaos/README.md",
-          "rqttl/worker/README.md", "spark_connectors/SERVERS.md")  # fmt: skip
-DOCUMENTS = (README, ARCHITECTURE, PROTOCOL, COMMANDS, TESTING, POLICIES, ASYNCIO, METRICS, TELEMETRY, DEPLOY, SPARK,
-             *OTHERS)  # fmt: skip
+OTHERS = (
+    "CONTRIBUTING.md",
+    "CHANGELOG.md",
+    "tests/bench/README.md",
+    "tests/chaos/README.md",
+    "rqttl/worker/README.md",
+    "spark_connectors/SERVERS.md",
+)
+DOCUMENTS = (
+    README,
+    ARCHITECTURE,
+    PROTOCOL,
+    COMMANDS,
+    TESTING,
+    POLICIES,
+    ASYNCIO,
+    METRICS,
+    TELEMETRY,
+    DEPLOY,
+    SPARK,
+    *OTHERS,
+)
 #: Programs that an example may run, beside `rqttl` and `make`.
 PROGRAMS = {"printf", "export", "cp", "install", "python3", "systemctl", "docker"}
 
@@ -101,8 +119,15 @@ def fragments_table() -> str:
 def keys_table() -> str:
     rows = []
     for part in PARTS.values():
-        marks = [mark for mark, is_set in (("messages", part.has_messages), ("in a target", part.in_target),
-                                           ("outlives the queue", part.outlives)) if is_set]  # fmt: skip
+        marks = [
+            mark
+            for mark, is_set in (
+                ("messages", part.has_messages),
+                ("in a target", part.in_target),
+                ("outlives the queue", part.outlives),
+            )
+            if is_set
+        ]
         rows.append([f"`{part.name}`", part.type, ", ".join(marks), part.holds])
     return table(["part", "type", "marks", "holds"], rows)
 
@@ -232,15 +257,25 @@ def test_a_tour_runs_and_prints_what_it_says(document: str, tmp_path: Path) -> N
     script.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m rqttl.cli "$@"\n')
     script.chmod(0o700)
     kept = {name: value for name, value in os.environ.items() if name != "RQTTL_URL"}
-    environment = {**kept, "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(ROOT),
-                   "RQTTL_HOME": str(tmp_path / "home")}  # fmt: skip
+    environment = {
+        **kept,
+        "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}",
+        "PYTHONPATH": str(ROOT),
+        "RQTTL_HOME": str(tmp_path / "home"),
+    }
     checked = 0
 
     with rqttl.connect(f"embedded://{tmp_path}/home"):  # so that it does not start and stop for each line
         for line, expected in calls(document):
             if not line.startswith("make "):
-                done = subprocess.run(["bash", "-euo", "pipefail", "-c", line], env=environment, capture_output=True,
-                                      cwd=tmp_path, text=True, check=False)  # fmt: skip
+                done = subprocess.run(
+                    ["bash", "-euo", "pipefail", "-c", line],
+                    env=environment,
+                    capture_output=True,
+                    cwd=tmp_path,
+                    text=True,
+                    check=False,
+                )
                 assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
                 assert not expected or told(done.stdout) == told("\n".join(expected))
                 checked += bool(expected)
@@ -340,8 +375,10 @@ def test_the_packed_headers_shown_are_read_as_they_say() -> None:
     assert examples
     for packed, said in examples:
         unpacked = codec.unpack_header(ast.literal_eval(packed))
-        facts = {**{name: getattr(unpacked, name) for name in ("deadline", "id", "content_type", "headers")},
-                 "deaths": len(unpacked.deaths)}  # fmt: skip
+        facts = {
+            **{name: getattr(unpacked, name) for name in ("deadline", "id", "content_type", "headers")},
+            "deaths": len(unpacked.deaths),
+        }
         expected = dict(pair.split("=", 1) for pair in said.split(", "))
         assert {name: str(facts[name]) for name in expected} == expected
 

@@ -50,14 +50,18 @@ def test_bad_input_is_also_a_value_error(name: str) -> None:
         (errors.QueueFull("q", "max_length", 5), "queue 'q' is full: max_length is 5"),
         (errors.QueueInUse("q", "if_unused", 2), "queue 'q' was not deleted: if_unused is set and it has 2 consumers"),
         (errors.QueueInUse("q", "if_empty", 2), "queue 'q' was not deleted: if_empty is set and it has 2 messages"),
-        (errors.LeaseLost("q", ["a", "b"]),
-         "queue 'q': the lease had ended for a, b; another consumer may hold the message now"),
-        (errors.LeaseLost("q", list("abcdefg")),
-         "queue 'q': the lease had ended for a, b, c, d, e and 2 more; another consumer may hold the message now"),
+        (
+            errors.LeaseLost("q", ["a", "b"]),
+            "queue 'q': the lease had ended for a, b; another consumer may hold the message now",
+        ),
+        (
+            errors.LeaseLost("q", list("abcdefg")),
+            "queue 'q': the lease had ended for a, b, c, d, e and 2 more; another consumer may hold the message now",
+        ),
         (errors.AlreadySettled("q", "a", "ack"), "queue 'q': delivery of 'a' is settled already (ack)"),
         (errors.OutcomeUnknown("q", "enqueue"), UNKNOWN),
     ],
-)  # fmt: skip
+)
 def test_an_error_names_what_it_is_about(error: RqttlError, text: str) -> None:
     assert str(error) == text
     assert error.queue == "q"  # type: ignore[attr-defined]  # all of these have one

@@ -10,8 +10,8 @@ import pytest
 
 from rqttl.errors import ContractError
 from rqttl.protocol import scripts
+from tests.repository import ROOT, lua_files
 from tests.unit.test_scripts import forget
-from tests.unit.test_size import ROOT, lua_files
 
 COMMAND = "--- Go.\n-- @use a\n-- @keys\n-- @args\n\nreturn a.one()\n"
 FRAGMENT = "--- A.\nlocal a = {}\nfunction a.one()\n  return 1\nend\n"

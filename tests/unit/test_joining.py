@@ -24,12 +24,14 @@ def enqueue(*messages: object, config: QueueConfig | None = None) -> Command:
 @pytest.mark.parametrize(
     "calls",
     [
-        [(b"a",), (b"b", b"c"), (b"",)], [({"v": 1},), ("x", "y")],
+        [(b"a",), (b"b", b"c"), (b"",)],
+        [({"v": 1},), ("x", "y")],
         [(Message(b"a", id="1"),), (Message(b"b", id="2"), Message(b"c", id="30"))],
-        [(Message(b"a", id="1", ttl="5s"), b"b"), (Message(b"c", id="1", ttl="6s"),)], [(Message(b"a", ttl="5s"),)] * 2,
+        [(Message(b"a", id="1", ttl="5s"), b"b"), (Message(b"c", id="1", ttl="6s"),)],
+        [(Message(b"a", ttl="5s"),)] * 2,
     ],
     ids=["bodies", "values", "ids", "any", "one TTL"],
-)  # fmt: skip
+)
 def test_the_one_call_is_that_of_all_messages(calls: list[tuple[object, ...]]) -> None:
     first, *others = (enqueue(*messages) for messages in calls)
     joined = Joined(first)
@@ -46,8 +48,10 @@ def test_each_call_gets_the_results_of_its_own_messages_and_the_first_one_the_no
     assert joined.take(enqueue(b"d"))
 
     assert joined.replies([b"ok", [b"note"], [b"1", b"2", b"!max_length", b"="]]) == [
-        [b"ok", [b"note"], [b"1"]], [b"ok", b"", [b"2", b"!max_length"]], [b"ok", b"", [b"="]],
-    ]  # fmt: skip
+        [b"ok", [b"note"], [b"1"]],
+        [b"ok", b"", [b"2", b"!max_length"]],
+        [b"ok", b"", [b"="]],
+    ]
 
 
 @pytest.mark.parametrize("reply", [[b"refused", b"stale"], [b"refused", b"retry"], ConnectionError("lost"), b"odd"])
@@ -58,8 +62,9 @@ def test_any_other_reply_is_the_reply_to_all(reply: Any) -> None:
     assert joined.replies(reply) == [reply, reply]
 
 
-@pytest.mark.parametrize("place,told", [(1, [1, None, None]), (2, [None, 1, None]), (3, [None, 2, None]),
-                                        (4, [None, None, 1])])  # fmt: skip
+@pytest.mark.parametrize(
+    "place,told", [(1, [1, None, None]), (2, [None, 1, None]), (3, [None, 2, None]), (4, [None, None, 1])]
+)
 def test_a_malformed_message_is_the_fault_of_its_own_call(place: int, told: list[int | None]) -> None:
     ids = [Message(b"x", id=str(i)) for i in range(4)]
     joined = Joined(enqueue(ids[0]))
@@ -83,12 +88,18 @@ def test_a_reply_with_another_number_of_results_is_no_reply_to_any_call() -> Non
 @pytest.mark.parametrize(
     "other",
     [
-        enqueue(b"x", config=known("others")), enqueue(b"x", config=known(version=b"v2")), enqueue({"v": 1}),
-        enqueue(Message(b"x", id="1")), enqueue(Message(b"x", ttl="5s")), enqueue(b"x", config=known(max_length=5)),
-        commands.receive(known(), 1, 1), enqueue(*[b"x"] * BATCH), enqueue(b"x" * (commands.BATCH_BYTES + 1)),
+        enqueue(b"x", config=known("others")),
+        enqueue(b"x", config=known(version=b"v2")),
+        enqueue({"v": 1}),
+        enqueue(Message(b"x", id="1")),
+        enqueue(Message(b"x", ttl="5s")),
+        enqueue(b"x", config=known(max_length=5)),
+        commands.receive(known(), 1, 1),
+        enqueue(*[b"x"] * BATCH),
+        enqueue(b"x" * (commands.BATCH_BYTES + 1)),
     ],
     ids=["queue", "options", "value", "id", "TTL", "limit", "script", "too many", "too large"],
-)  # fmt: skip
+)
 def test_other_calls_do_not_join(other: Command) -> None:
     joined = Joined(enqueue(b"a"))
     before = joined.words

@@ -13,9 +13,21 @@ from rqttl.options import QueueOptions
 from rqttl.protocol.keys import PARTS, Keyspace
 
 GOOD = [
-    "a", "0", "orders.dead", "a/b:c_d-e", "x" * 128, "{billing}.orders", "{a}b", "A.1", "topic/name", "{a}b/c", "a/",
-    "a//b", "a:b/c:d", "{a}:b",
-]  # fmt: skip
+    "a",
+    "0",
+    "orders.dead",
+    "a/b:c_d-e",
+    "x" * 128,
+    "{billing}.orders",
+    "{a}b",
+    "A.1",
+    "topic/name",
+    "{a}b/c",
+    "a/",
+    "a//b",
+    "a:b/c:d",
+    "{a}:b",
+]
 
 
 @pytest.mark.parametrize("name", GOOD)
@@ -71,11 +83,17 @@ def test_an_explicit_tag_with_a_slash_behind_it_is_refused_by_its_rule() -> None
         check_queue_name("{orders}/dead")
 
 
-@pytest.mark.parametrize("name, tag", [
-    ("orders", "{orders}"), ("orders/dead", "{orders}/dead"), ("orders/dead/late", "{orders}/dead/late"),
-    ("{billing}.orders", "{billing}.orders"), ("{billing}.orders/dead", "{billing}.orders/dead"),
-    ("orders.eu/dead", "{orders.eu}/dead"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "name, tag",
+    [
+        ("orders", "{orders}"),
+        ("orders/dead", "{orders}/dead"),
+        ("orders/dead/late", "{orders}/dead/late"),
+        ("{billing}.orders", "{billing}.orders"),
+        ("{billing}.orders/dead", "{billing}.orders/dead"),
+        ("orders.eu/dead", "{orders.eu}/dead"),
+    ],
+)
 def test_the_hash_tag_is_the_explicit_one_or_all_before_the_first_slash(name: str, tag: str) -> None:
     assert Keyspace("ns").key(name, "log") == f"ns:{tag}:log"
 

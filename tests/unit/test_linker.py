@@ -49,20 +49,29 @@ def test_positions_follow_the_header(lua: Path) -> None:
 
 
 def test_a_plain_case_stands_before_all_functions_and_names_positions(lua: Path) -> None:
-    write(lua, commands_go="--- Go.\n--\n-- @keys meta log\n-- @args one rest...\n\nreturn q.log\n",
-          plain_go="--- Plain.\n\nlocal n, i = rest.size, 1 -- a comment\n"
-          "return redis.call(arg.one, key.log, rest[2], rest[i + 1], rest.from(3))\n")  # fmt: skip
+    write(
+        lua,
+        commands_go="--- Go.\n--\n-- @keys meta log\n-- @args one rest...\n\nreturn q.log\n",
+        plain_go="--- Plain.\n\nlocal n, i = rest.size, 1 -- a comment\n"
+        "return redis.call(arg.one, key.log, rest[2], rest[i + 1], rest.from(3))\n",
+    )
 
     assert scripts.load("go").text.splitlines()[1:6] == [
-        "do", "local call = redis.call", "local n, i = (#ARGV - 1), 1",
-        "return call(ARGV[1], KEYS[2], ARGV[3], ARGV[1 + i + 1], unpack(ARGV, 4))", "end",
-    ]  # fmt: skip
+        "do",
+        "local call = redis.call",
+        "local n, i = (#ARGV - 1), 1",
+        "return call(ARGV[1], KEYS[2], ARGV[3], ARGV[1 + i + 1], unpack(ARGV, 4))",
+        "end",
+    ]
 
 
 def test_a_part_stands_in_the_plain_cases_that_name_it(lua: Path) -> None:
     (lua / "plain" / "parts").mkdir()
-    write(lua, commands_go="--- Go.\n--\n-- @keys meta\n-- @args one\n\nreturn 1\n",
-          plain_go="--- Plain.\n\nlocal now\n-- @part now\nreturn now\n")  # fmt: skip
+    write(
+        lua,
+        commands_go="--- Go.\n--\n-- @keys meta\n-- @args one\n\nreturn 1\n",
+        plain_go="--- Plain.\n\nlocal now\n-- @part now\nreturn now\n",
+    )
     (lua / "plain" / "parts" / "now.lua").write_text("--- Now.\n-- @names now\n\nnow = arg.one\n", encoding="utf-8")
 
     assert scripts.load("go").text.splitlines()[3:6] == ["local now", "now = ARGV[1]", "return now"]
@@ -148,8 +157,10 @@ def test_the_arguments_that_options_decide_stand_first(lua: Path) -> None:
 
 def test_functions_that_nobody_names_are_dropped_also_those_that_only_they_name(lua: Path) -> None:
     lib = "--- A.\nlocal a = {}\nfunction a.used()\n  return a.needed()\nend\n"
-    lib += "".join(f"function a.{name}()\n  return a.{other}()\nend\n" for name, other in
-                   [("needed", "needed"), ("idle", "lazy"), ("lazy", "idle")])  # fmt: skip
+    lib += "".join(
+        f"function a.{name}()\n  return a.{other}()\nend\n"
+        for name, other in [("needed", "needed"), ("idle", "lazy"), ("lazy", "idle")]
+    )
     write(lua, lib_a=lib, commands_go="--- Go.\n-- @use a\n-- @keys\n-- @args\n\nreturn a.used()\n")
 
     text = scripts.load("go").text
@@ -210,13 +221,16 @@ def test_a_list_of_expressions_is_written_out_for_each_state(lua: Path) -> None:
     )
 
 
-@pytest.mark.parametrize("change,error", [
-    (("'states'", "'nobody'"), "each: expected one of states, .*, got nobody"),
-    (("state.per_ms", "state.nobody"), "each: leases has no field nobody"),
-    (("state.per_ms", "state"), "each: leases has no field state"),
-    (("end\n", "  break\nend\n"), "each: a loop that is written out has no break"),
-    (("for state", "for _, state"), "each: expected a loop with `do` at the end of its line, or a list"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "change,error",
+    [
+        (("'states'", "'nobody'"), "each: expected one of states, .*, got nobody"),
+        (("state.per_ms", "state.nobody"), "each: leases has no field nobody"),
+        (("state.per_ms", "state"), "each: leases has no field state"),
+        (("end\n", "  break\nend\n"), "each: a loop that is written out has no break"),
+        (("for state", "for _, state"), "each: expected a loop with `do` at the end of its line, or a list"),
+    ],
+)
 def test_a_loop_that_cannot_be_written_out_is_a_bug(lua: Path, change: tuple[str, str], error: str) -> None:
     write(lua, commands_go=f"--- Go.\n-- @keys\n-- @args\n\n{LOOP.replace(*change)}return 1\n")
 
@@ -266,8 +280,12 @@ def test_a_command_whose_linking_was_interrupted_is_linked_whole_the_next_time(
 
 
 def test_fragments_that_use_each_other_in_a_circle_are_a_bug(lua: Path) -> None:
-    write(lua, lib_a="--- A.\n-- @use b\nlocal a = {}\n", lib_b="--- B.\n-- @use a\nlocal b = {}\n",
-          commands_go="--- Go.\n-- @use a\n-- @keys\n-- @args\n\nreturn 1\n")  # fmt: skip
+    write(
+        lua,
+        lib_a="--- A.\n-- @use b\nlocal a = {}\n",
+        lib_b="--- B.\n-- @use a\nlocal b = {}\n",
+        commands_go="--- Go.\n-- @use a\n-- @keys\n-- @args\n\nreturn 1\n",
+    )
 
     with pytest.raises(ContractError, match="a > b > a"):
         scripts.load("go")

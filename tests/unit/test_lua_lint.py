@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.test_size import ROOT, lua_files, name_of
+from tests.repository import ROOT, lua_files, name_of
 
 #: The globals of every script: from Redis and from the linker.
 GIVEN = ("redis", "lazy", "each", "arg")

@@ -32,12 +32,31 @@ def with_its_like(name: str, value: object) -> QueueOptions:
 
 def test_the_table_holds_these_options() -> None:
     assert list(OPTIONS) == [
-        "message_ttl", "default_ttl", "min_ttl", "max_ttl", "never_expire", "max_length", "max_length_bytes",
-        "overflow", "dead_letter", "dead_letter_expired", "dead_letter_maxlen", "dead_letter_rejected",
-        "dead_letter_delivery_limit", "expires", "auto_delete_on_idle", "on_expire", "lease", "max_deliveries",
-        "redelivery_delay", "redelivery_multiplier", "redelivery_max_delay", "redelivery_jitter", "duplicate_window",
+        "message_ttl",
+        "default_ttl",
+        "min_ttl",
+        "max_ttl",
+        "never_expire",
+        "max_length",
+        "max_length_bytes",
+        "overflow",
+        "dead_letter",
+        "dead_letter_expired",
+        "dead_letter_maxlen",
+        "dead_letter_rejected",
+        "dead_letter_delivery_limit",
+        "expires",
+        "auto_delete_on_idle",
+        "on_expire",
+        "lease",
+        "max_deliveries",
+        "redelivery_delay",
+        "redelivery_multiplier",
+        "redelivery_max_delay",
+        "redelivery_jitter",
+        "duplicate_window",
         "max_message_bytes",
-    ]  # fmt: skip
+    ]
 
 
 def test_an_option_that_is_not_given_has_its_default() -> None:
@@ -138,9 +157,12 @@ def test_a_pause_costs_a_plain_queue_nothing_until_a_delivery_fails() -> None:
 
     pauses = {"redelivery_delay": "1s", "redelivery_multiplier": 1.5, "redelivery_jitter": 0.1}
     assert fields(**pauses) == {
-        "option_set": "default", "overflow": "drop-head", "redelivery_delay": 1000, "redelivery_multiplier": "1.5",
+        "option_set": "default",
+        "overflow": "drop-head",
+        "redelivery_delay": 1000,
+        "redelivery_multiplier": "1.5",
         "redelivery_jitter": "0.1",
-    }  # fmt: skip
+    }
     assert (fields(**pauses, max_length=3)["option_set"], fields(**pauses, expires="1s")["option_set"]) == (
         "custom",
         "expiring",
@@ -265,9 +287,13 @@ def test_options_are_passed_on_as_arguments() -> None:
     options = read(message_ttl="90s", lease="1ms", max_ttl=0, max_length=3, never_expire=True, dead_letter="dead")
 
     assert options.as_arguments() == {
-        "dead_letter": "dead", "lease": "1ms", "max_length": 3, "max_ttl": "0ms", "message_ttl": "90s",
+        "dead_letter": "dead",
+        "lease": "1ms",
+        "max_length": 3,
+        "max_ttl": "0ms",
+        "message_ttl": "90s",
         "never_expire": True,
-    }  # fmt: skip
+    }
     assert read(**options.as_arguments()) == options
 
 
@@ -284,8 +310,10 @@ def test_stored_options_are_checked_as_written_ones_are() -> None:
 
 def test_differences_name_each_option_with_both_values() -> None:
     assert read(max_length=3, lease="5ms").differences(read(max_length=4, overflow="reject-publish")) == {
-        "max_length": (3, 4), "lease": (5, 30_000), "overflow": ("drop-head", "reject-publish"),
-    }  # fmt: skip
+        "max_length": (3, 4),
+        "lease": (5, 30_000),
+        "overflow": ("drop-head", "reject-publish"),
+    }
 
 
 def test_options_are_read_like_a_mapping_and_by_attribute() -> None:

@@ -12,21 +12,77 @@ from rqttl.testing import fake_broker
 
 PUBLIC = {
     rqttl.Broker: {
-        "check_policy", "close", "declare_queue", "delete_operator_policy", "delete_policy", "events", "explain",
-        "interrupt", "observer", "operator_policies", "options", "policies", "preview_policy", "queue", "queues",
-        "reaper_count", "reconcile", "server_time", "set_operator_policy", "set_policy", "stats", "workers",
+        "check_policy",
+        "close",
+        "declare_queue",
+        "delete_operator_policy",
+        "delete_policy",
+        "events",
+        "explain",
+        "interrupt",
+        "observer",
+        "operator_policies",
+        "options",
+        "policies",
+        "preview_policy",
+        "queue",
+        "queues",
+        "reaper_count",
+        "reconcile",
+        "server_time",
+        "set_operator_policy",
+        "set_policy",
+        "stats",
+        "workers",
     },
     rqttl.Queue: {
-        "ack_many", "consume", "declared", "delete", "enqueue", "enqueue_many", "explain", "nack_many", "name",
-        "options", "peek", "preview_update", "purge", "purge_many", "receive", "receive_many", "redrive",
-        "redrive_many", "reject_many", "renew_many", "run", "stats", "sweep", "touch", "update",
+        "ack_many",
+        "consume",
+        "declared",
+        "delete",
+        "enqueue",
+        "enqueue_many",
+        "explain",
+        "nack_many",
+        "name",
+        "options",
+        "peek",
+        "preview_update",
+        "purge",
+        "purge_many",
+        "receive",
+        "receive_many",
+        "redrive",
+        "redrive_many",
+        "reject_many",
+        "renew_many",
+        "run",
+        "stats",
+        "sweep",
+        "touch",
+        "update",
     },
     rqttl.Delivery: {
-        "ack", "body", "content_type", "deaths", "decode", "delivery_count", "enqueued_at", "expires_at", "headers",
-        "id", "leased_until", "nack", "queue", "reject", "renew", "sequence", "settled",
+        "ack",
+        "body",
+        "content_type",
+        "deaths",
+        "decode",
+        "delivery_count",
+        "enqueued_at",
+        "expires_at",
+        "headers",
+        "id",
+        "leased_until",
+        "nack",
+        "queue",
+        "reject",
+        "renew",
+        "sequence",
+        "settled",
     },
     rqttl.Consumer: {"close", "lost", "lost_count", "queue", "release", "stop", "unknown", "unknown_count"},
-}  # fmt: skip
+}
 
 
 def names(one: object) -> set[str]:
@@ -60,10 +116,11 @@ def test_the_fake_broker_adds_a_clock_a_reaper_and_twins_to_a_broker() -> None:
 @pytest.mark.parametrize("kind", PUBLIC, ids=lambda kind: str(kind.__name__))
 def test_every_public_method_and_property_says_what_it_does(kind: type) -> None:
     assert [
-        name for name in names(kind)
+        name
+        for name in names(kind)
         if (inspect.isfunction(one := inspect.getattr_static(kind, name)) or isinstance(one, property))
         and not inspect.getdoc(one)
-    ] == []  # fmt: skip
+    ] == []
 
 
 def test_users_cannot_change_how_a_delivery_was_settled() -> None:

@@ -12,7 +12,7 @@ from rqttl import SweepResult
 from rqttl.reaper import report as reaper_report
 from rqttl.reaper.report import LOG_EVENTS, PERIOD, Report, Totals
 from rqttl.store.refusals import is_away
-from tests.unit.test_size import ROOT
+from tests.repository import ROOT
 
 
 def swept(expired: int, *, now: int = 1_000, more: bool = False) -> SweepResult:

@@ -89,8 +89,9 @@ def test_idle_queues_are_looked_at_and_not_swept_but_in_turn() -> None:
     assert sorted(queue for swept in turns for queue in swept) == sorted(queues.records)
 
 
-@pytest.mark.parametrize("record", [Record(7, (b"v", b"7", b"0")), Record(None, (b"w", b"", b"0")),
-                                    Record(None, (b"v", b"", b"1"))])  # fmt: skip
+@pytest.mark.parametrize(
+    "record", [Record(7, (b"v", b"7", b"0")), Record(None, (b"w", b"", b"0")), Record(None, (b"v", b"", b"1"))]
+)
 def test_a_queue_that_has_changed_is_swept(record: Record) -> None:
     queues = Queues(1)
     scan = scan_of(queues)

@@ -12,8 +12,8 @@ from rqttl.doctor import audit, queues
 from rqttl.options import OPTIONS, SCRIPT_OPTIONS
 from rqttl.protocol import keys, scripts
 from rqttl.types import QueueStats, State
+from tests.repository import lua_files
 from tests.unit.test_scripts import FRAGMENTS, NAMES, source
-from tests.unit.test_size import lua_files
 
 
 def test_a_star_in_a_header_stands_for_all_parts_of_a_queue_in_the_order_of_the_table() -> None:

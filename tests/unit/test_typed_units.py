@@ -25,12 +25,22 @@ headers: dict[str, rqttl.Header] = {"region": "eu", "retries": 3}
 seconds: int = 60
 """
 DURATIONS = [
-    'queue.enqueue(b"x", ttl={})', 'rqttl.Message(b"x", ttl={})', "queue.receive({})", "queue.receive(lease={})",
-    "queue.receive_many(5, wait={})", "queue.receive_many(5, lease={})", "queue.consume(lease={})",
-    "queue.consume(wait={})", "delivery.nack({})", "delivery.renew({})", "queue.nack_many([delivery], delay={})",
-    "queue.renew_many([delivery], lease={})", 'queue.enqueue_many([b"x"], duplicate_window={})',
-    "broker.clock.advance({})", "Reaper(broker, scan_period={})",
-]  # fmt: skip
+    'queue.enqueue(b"x", ttl={})',
+    'rqttl.Message(b"x", ttl={})',
+    "queue.receive({})",
+    "queue.receive(lease={})",
+    "queue.receive_many(5, wait={})",
+    "queue.receive_many(5, lease={})",
+    "queue.consume(lease={})",
+    "queue.consume(wait={})",
+    "delivery.nack({})",
+    "delivery.renew({})",
+    "queue.nack_many([delivery], delay={})",
+    "queue.renew_many([delivery], lease={})",
+    'queue.enqueue_many([b"x"], duplicate_window={})',
+    "broker.clock.advance({})",
+    "Reaper(broker, scan_period={})",
+]
 INSTANTS = ['queue.enqueue(b"x", expires_at={})', 'rqttl.Message(b"x", expires_at={})', "broker.clock.set({})"]
 
 RIGHT = [

@@ -54,7 +54,7 @@ WRONG = {
     'never_expire="no"': 'Argument "never_expire" to "{}" of "{}" has incompatible type "str"; expected "bool | None"',
     'overflow="drop-tail"': 'Argument "overflow" to "{}" of "{}" has incompatible type "Literal[\'drop-tail\']"',
     "dead_letter=5": 'Argument "dead_letter" to "{}" of "{}" has incompatible type "int"; expected "str | None"',
-}  # fmt: skip
+}
 #: The calls that take options, with the names that mypy has for them.
 CALLS = {
     'broker.declare_queue("q", {})': ("declare_queue", "Broker"),
@@ -98,9 +98,10 @@ def test_right_options_pass_and_wrong_ones_are_errors(i: int, said: dict[str, di
     assert said.get(f"right_{i}.py", {}) == {}
     wrong = said[f"wrong_{i}.py"]
     assert [
-        (written, wrong.get(first + n)) for n, (written, text) in enumerate(WRONG.items())
+        (written, wrong.get(first + n))
+        for n, (written, text) in enumerate(WRONG.items())
         if not wrong.get(first + n, "").startswith(text.format(*names))
-    ] == []  # fmt: skip
+    ] == []
 
 
 @pytest.mark.parametrize("document", EXAMPLES)
@@ -120,8 +121,15 @@ def test_no_package_is_needed_for_the_types_at_run_time() -> None:
     told = "import sys, rqttl; rqttl.OptionArguments; rqttl.Broker; print('typing_extensions' in sys.modules)"
 
     done = subprocess.run(
-        [sys.executable, "-X", "frozen_modules=off", "-c",
-         f"import sys; sys.modules['typing_extensions'] = None; import rqttl.option_types, rqttl.broker; {told}"],
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-X",
+            "frozen_modules=off",
+            "-c",
+            f"import sys; sys.modules['typing_extensions'] = None; import rqttl.option_types, rqttl.broker; {told}",
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr

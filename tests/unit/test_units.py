@@ -23,12 +23,26 @@ from rqttl.units import MAX_DURATION, MAX_INSTANT
 @pytest.mark.parametrize(
     "written,ms",
     [
-        (0, 0), ("0", 0), (" 0 ", 0), ("0ms", 0), ("1500ms", 1500), ("30s", 30_000), ("5m", 300_000), ("2h", 7_200_000),
-        ("1d", 86_400_000), ("1w", 604_800_000), (" 5 s ", 5_000), ("007s", 7_000), ("1.5s", 1_500), ("0.25h", 900_000),
-        ("315360000000ms", MAX_DURATION), (timedelta(seconds=1.5), 1500), (timedelta(0), 0),
+        (0, 0),
+        ("0", 0),
+        (" 0 ", 0),
+        ("0ms", 0),
+        ("1500ms", 1500),
+        ("30s", 30_000),
+        ("5m", 300_000),
+        ("2h", 7_200_000),
+        ("1d", 86_400_000),
+        ("1w", 604_800_000),
+        (" 5 s ", 5_000),
+        ("007s", 7_000),
+        ("1.5s", 1_500),
+        ("0.25h", 900_000),
+        ("315360000000ms", MAX_DURATION),
+        (timedelta(seconds=1.5), 1500),
+        (timedelta(0), 0),
         (timedelta(days=3650), MAX_DURATION),
     ],
-)  # fmt: skip
+)
 def test_a_duration_is_read_as_whole_milliseconds(written: Duration, ms: int) -> None:
     assert units.duration(written, "ttl") == ms
 
@@ -36,10 +50,15 @@ def test_a_duration_is_read_as_whole_milliseconds(written: Duration, ms: int) ->
 @pytest.mark.parametrize(
     "written,ms",
     [
-        (timedelta(microseconds=1), 1), (timedelta(microseconds=1_000), 1), (timedelta(microseconds=1_001), 2),
-        (timedelta(seconds=60, microseconds=999), 60_001), ("0.1ms", 1), ("1.0001s", 1_001), ("1.000s", 1_000),
+        (timedelta(microseconds=1), 1),
+        (timedelta(microseconds=1_000), 1),
+        (timedelta(microseconds=1_001), 2),
+        (timedelta(seconds=60, microseconds=999), 60_001),
+        ("0.1ms", 1),
+        ("1.0001s", 1_001),
+        ("1.000s", 1_000),
     ],
-)  # fmt: skip
+)
 def test_a_part_of_a_millisecond_is_rounded_up(written: Duration, ms: int) -> None:
     assert units.duration(written, "ttl") == ms
 
@@ -47,14 +66,24 @@ def test_a_part_of_a_millisecond_is_rounded_up(written: Duration, ms: int) -> No
 @pytest.mark.parametrize(
     "written,told",
     [
-        (60, "'60s' or '60ms'"), ("60", "'60s' or '60ms'"), (" 60 ", "'60s' or '60ms'"), (1.5, "'1.5s' or '1.5ms'"),
-        (60.0, "'60s' or '60ms'"), ("1.50", "'1.5s' or '1.5ms'"), (Decimal("2.5"), "'2.5s' or '2.5ms'"),
-        (np.int64(60), "'60s' or '60ms'"), (np.float64(2), "'2s' or '2ms'"), (HTTPStatus.OK, "'200s' or '200ms'"),
-        (0.0, "0"), ("0.0", "0"), (np.int64(0), "0"), (315_360_000, "'315360000s' or '315360000ms'"),
+        (60, "'60s' or '60ms'"),
+        ("60", "'60s' or '60ms'"),
+        (" 60 ", "'60s' or '60ms'"),
+        (1.5, "'1.5s' or '1.5ms'"),
+        (60.0, "'60s' or '60ms'"),
+        ("1.50", "'1.5s' or '1.5ms'"),
+        (Decimal("2.5"), "'2.5s' or '2.5ms'"),
+        (np.int64(60), "'60s' or '60ms'"),
+        (np.float64(2), "'2s' or '2ms'"),
+        (HTTPStatus.OK, "'200s' or '200ms'"),
+        (0.0, "0"),
+        ("0.0", "0"),
+        (np.int64(0), "0"),
+        (315_360_000, "'315360000s' or '315360000ms'"),
         (315_360_001, "'315360001ms'"),  # in seconds more than ten years
     ],
     ids=repr,
-)  # fmt: skip
+)
 def test_a_number_without_a_unit_is_refused_with_what_it_may_mean(written: Any, told: str) -> None:
     with pytest.raises(InvalidDuration) as refused:
         units.duration(written, "message_ttl")
@@ -75,10 +104,22 @@ def test_the_spelling_that_a_refusal_proposes_is_taken(number: Any) -> None:
 
 @pytest.mark.parametrize(
     "written",
-    [-1, "-1", -0.5, timedelta(microseconds=-1), timedelta(seconds=-1), timedelta.min, timedelta.max,
-     MAX_DURATION + 1, 10**30, "315360000001ms", "521.5w", "9" * 18 + "w"],
+    [
+        -1,
+        "-1",
+        -0.5,
+        timedelta(microseconds=-1),
+        timedelta(seconds=-1),
+        timedelta.min,
+        timedelta.max,
+        MAX_DURATION + 1,
+        10**30,
+        "315360000001ms",
+        "521.5w",
+        "9" * 18 + "w",
+    ],
     ids=repr,
-)  # fmt: skip
+)
 def test_a_negative_or_too_long_duration_is_refused_with_the_range(written: Any) -> None:
     with pytest.raises(InvalidDuration) as refused:
         units.duration(written, "ttl")
@@ -88,11 +129,36 @@ def test_a_negative_or_too_long_duration_is_refused_with_the_range(written: Any)
 
 @pytest.mark.parametrize(
     "written",
-    [True, False, float("nan"), float("inf"), Decimal("nan"), Decimal("snan"), Fraction(1, 3), 1j, None, b"5s", [], "",
-     "5 seconds", "-5s", "5S", "5s5m", "s", "1.s", ".5s", "٣s", "٣", "9" * 19 + "s", "1e3ms", "1,5s",
-     np.timedelta64(5, "s"), np.bool_(True)],
+    [
+        True,
+        False,
+        float("nan"),
+        float("inf"),
+        Decimal("nan"),
+        Decimal("snan"),
+        Fraction(1, 3),
+        1j,
+        None,
+        b"5s",
+        [],
+        "",
+        "5 seconds",
+        "-5s",
+        "5S",
+        "5s5m",
+        "s",
+        "1.s",
+        ".5s",
+        "٣s",
+        "٣",
+        "9" * 19 + "s",
+        "1e3ms",
+        "1,5s",
+        np.timedelta64(5, "s"),
+        np.bool_(True),
+    ],
     ids=repr,
-)  # fmt: skip
+)
 def test_an_invalid_duration_is_refused_with_name_and_value(written: Any) -> None:
     with pytest.raises(InvalidDuration) as refused:
         units.duration(written, "message_ttl")
@@ -147,17 +213,28 @@ NAIVE = datetime(2023, 1, 1, tzinfo=UTC).replace(tzinfo=None)
 @pytest.mark.parametrize(
     "written,ms",
     [
-        (YEAR_2001, YEAR_2001), (MAX_INSTANT, MAX_INSTANT), (str(YEAR_2001), YEAR_2001), (f" {TEN} ", TEN),
-        (datetime(1970, 1, 1, tzinfo=UTC), 0), (datetime(1969, 1, 1, tzinfo=UTC), 0), ("1969-12-31T00:00Z", 0),
+        (YEAR_2001, YEAR_2001),
+        (MAX_INSTANT, MAX_INSTANT),
+        (str(YEAR_2001), YEAR_2001),
+        (f" {TEN} ", TEN),
+        (datetime(1970, 1, 1, tzinfo=UTC), 0),
+        (datetime(1969, 1, 1, tzinfo=UTC), 0),
+        ("1969-12-31T00:00Z", 0),
         (datetime(2023, 11, 14, 22, 13, 20, 123_999, tzinfo=UTC), 1_700_000_000_123),
         (datetime(2023, 11, 15, 0, 13, 20, tzinfo=timezone(timedelta(hours=2))), 1_700_000_000_000),
-        (datetime.max.replace(tzinfo=UTC), MAX_INSTANT), ("9999-12-31T23:59:59.999Z", MAX_INSTANT),
-        ("2026-11-21T10:00:00+00:00", TEN), ("2026-11-21T10:00:00.123456+00:00", TEN + 123),
-        ("2026-11-21T10:00:00.5Z", TEN + 500), ("2026-11-21T10:00:00,123456789z", TEN + 123),
-        ("2026-11-21 10:00Z", TEN), (" 2026-11-21 10:00 Z ", TEN), ("2026-11-21 12:00+02", TEN),
-        ("2026-11-21 12:00+0200", TEN), ("2026-11-21T04:30-05:30", TEN),
+        (datetime.max.replace(tzinfo=UTC), MAX_INSTANT),
+        ("9999-12-31T23:59:59.999Z", MAX_INSTANT),
+        ("2026-11-21T10:00:00+00:00", TEN),
+        ("2026-11-21T10:00:00.123456+00:00", TEN + 123),
+        ("2026-11-21T10:00:00.5Z", TEN + 500),
+        ("2026-11-21T10:00:00,123456789z", TEN + 123),
+        ("2026-11-21 10:00Z", TEN),
+        (" 2026-11-21 10:00 Z ", TEN),
+        ("2026-11-21 12:00+02", TEN),
+        ("2026-11-21 12:00+0200", TEN),
+        ("2026-11-21T04:30-05:30", TEN),
     ],
-)  # fmt: skip
+)
 def test_an_instant_is_read_as_milliseconds_since_1970(written: Instant, ms: int) -> None:
     assert units.instant(written, "expires_at") == ms
 
@@ -169,13 +246,16 @@ def test_an_instant_is_read_as_milliseconds_since_1970(written: Instant, ms: int
         ("1795255200", "'1795255200', which is in seconds: write 1795255200000"),
         (1_795_255_200.25, "1795255200.25, which is in seconds: write 1795255200250"),
         (YEAR_2001 // 1000, "978307200, which is in seconds: write 978307200000"),
-        (float(TEN), f"{TEN}.0: write {TEN}"), (np.int64(TEN), f"{np.int64(TEN)!r}: write {TEN}"),
+        (float(TEN), f"{TEN}.0: write {TEN}"),
+        (np.int64(TEN), f"{np.int64(TEN)!r}: write {TEN}"),
         (f"{TEN}.5", f"'{TEN}.5': write {TEN}"),
-        *[(n, f"{n}, which is not from 978307200000 (2001) to 253402300799999 (9999)")
-          for n in (0, 1, -1, YEAR_2001 - 1, MAX_INSTANT + 1, 10**18)],
+        *[
+            (n, f"{n}, which is not from 978307200000 (2001) to 253402300799999 (9999)")
+            for n in (0, 1, -1, YEAR_2001 - 1, MAX_INSTANT + 1, 10**18)
+        ],
     ],
     ids=repr,
-)  # fmt: skip
+)
 def test_a_number_that_is_no_time_in_milliseconds_is_refused_with_the_right_one(written: Any, told: str) -> None:
     with pytest.raises(InvalidInput) as refused:
         units.instant(written, "expires_at")
@@ -185,10 +265,24 @@ def test_a_number_that_is_no_time_in_milliseconds_is_refused_with_the_right_one(
 
 @pytest.mark.parametrize(
     "written",
-    [True, None, timedelta(1), [], ["x" * 500], b"2026-11-21T10:00Z", "", "tomorrow", "2026-11-21", "2026-11-21 10:00",
-     "٢٠٢٦-11-21 10:00Z", "9" * 5000, float("nan"), 10**5_000],
+    [
+        True,
+        None,
+        timedelta(1),
+        [],
+        ["x" * 500],
+        b"2026-11-21T10:00Z",
+        "",
+        "tomorrow",
+        "2026-11-21",
+        "2026-11-21 10:00",
+        "٢٠٢٦-11-21 10:00Z",
+        "9" * 5000,
+        float("nan"),
+        10**5_000,
+    ],
     ids=lambda written: str(type(written)),
-)  # fmt: skip
+)
 def test_an_invalid_instant_is_refused_in_a_short_line(written: Any) -> None:
     with pytest.raises(InvalidInput) as refused:
         units.instant(written, "expires_at")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.unit.test_size import PACKAGES, ROOT, lua_files, name_of, python_files
+from tests.repository import PACKAGES, ROOT, lua_files, name_of, python_files
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -107,9 +107,17 @@ class Campaign:
 
     def _start(self) -> WorkerProcess:
         return WorkerProcess(
-            self._server.url, self._home, "q", "--processes", str(CHILDREN), "--delivery", "--reaper",
-            "--retry-delay", "0", call="tracked",
-        )  # fmt: skip
+            self._server.url,
+            self._home,
+            "q",
+            "--processes",
+            str(CHILDREN),
+            "--delivery",
+            "--reaper",
+            "--retry-delay",
+            "0",
+            call="tracked",
+        )
 
     def _kill(self, victim: str, worker: WorkerProcess, running: set[str]) -> WorkerProcess:
         """Kill the victim, and note the messages at work then. Returns the worker that goes on."""
@@ -228,8 +236,15 @@ def main() -> int:
         finally:
             server.remove()
         failed = failed or bool(report.lost or report.unexplained)
-        cells = (report.victim, report.kills, report.sent, report.handled, report.lost, report.repeated,
-                 report.unexplained)  # fmt: skip
+        cells = (
+            report.victim,
+            report.kills,
+            report.sent,
+            report.handled,
+            report.lost,
+            report.repeated,
+            report.unexplained,
+        )
         _print(f"| {' | '.join(map(str, cells))} |")
     return int(failed)
 

@@ -33,8 +33,10 @@ class WorkerProcess:
         self._errors = (home / "stderr").open("ab")
         self.process = subprocess.Popen(
             [sys.executable, "-m", "rqttl.cli", "worker", *arguments, *handler],
-            env=environment, stderr=self._errors, cwd=home,
-        )  # fmt: skip
+            env=environment,
+            stderr=self._errors,
+            cwd=home,
+        )
 
     def journal(self, word: str = "") -> list[list[str]]:
         """The events so far, or those of one word."""

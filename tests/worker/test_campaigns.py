@@ -142,8 +142,17 @@ def test_outages_end_no_worker_and_repeat_nothing_that_has_finished(
     server, port = start_server(appendonly="yes", appendfsync="always"), free_port()
     with connect(server.url) as broker:
         queue = broker.declare_queue("q", lease="20s")
-        worker = spawn("q", "--processes", "2", "--delivery", "--reaper", "--health", f"127.0.0.1:{port}",
-                       call="tracked", url=server.url)  # fmt: skip
+        worker = spawn(
+            "q",
+            "--processes",
+            "2",
+            "--delivery",
+            "--reaper",
+            "--health",
+            f"127.0.0.1:{port}",
+            call="tracked",
+            url=server.url,
+        )
         for number in range(OUTAGES):
             until(lambda: answer(port, "readyz") == 200)
             send(queue, 300 * number, 300)

@@ -77,8 +77,20 @@ def parents_of(worker: WorkerProcess) -> list[int]:
 def test_a_command_that_takes_too_long_may_clean_up(spawn: Spawn, queue: Queue, tmp_path: Path, threads: str) -> None:
     queue.enqueue("x", id="1")
     late.prepare(tmp_path, limited="1", graces=True)
-    worker = spawn("q", "--exec", script(tmp_path, TIDY), "--processes", "1", "--threads", threads, "--burst",
-                   "--timeout", "300ms", "--retry-delay", "0")  # fmt: skip
+    worker = spawn(
+        "q",
+        "--exec",
+        script(tmp_path, TIDY),
+        "--processes",
+        "1",
+        "--threads",
+        threads,
+        "--burst",
+        "--timeout",
+        "300ms",
+        "--retry-delay",
+        "0",
+    )
 
     worker.until_journal("cleaning")
     worker.open()
@@ -119,8 +131,19 @@ def test_a_command_that_takes_too_long_does_not_touch_those_beside_it(
     queue.enqueue("x", id="1")
     late.prepare(tmp_path, limited="1", graces=True)
     beside = '[ "$RQTTL_ID" = 2 ] && { echo beside >> journal; exit 0; }\n'
-    worker = spawn("q", "--exec", script(tmp_path, beside + TIDY), "--processes", "1", "--threads", "2", "--timeout",
-                   "300ms", "--retry-delay", "0")  # fmt: skip
+    worker = spawn(
+        "q",
+        "--exec",
+        script(tmp_path, beside + TIDY),
+        "--processes",
+        "1",
+        "--threads",
+        "2",
+        "--timeout",
+        "300ms",
+        "--retry-delay",
+        "0",
+    )
     worker.until_journal("cleaning")
 
     queue.enqueue("x", id="2")
@@ -138,8 +161,12 @@ def test_one_command_of_several_ends_alone(broker: Broker, tmp_path: Path, monke
     monkeypatch.setattr(command, "TERM_GRACE", PATIENCE)
     broker.declare_queue("q").enqueue_many([Message("x", id=str(n)) for n in (1, 2)])
     deliveries = broker.queue("q").receive_many(2)
-    commands = Commands(script(tmp_path, "trap 'exit 3' TERM\necho begun $RQTTL_ID >> journal\nwhile :; do sleep 0.02; "
-                               "[ -e go ] && exit 0; done").split())  # fmt: skip
+    commands = Commands(
+        script(
+            tmp_path,
+            "trap 'exit 3' TERM\necho begun $RQTTL_ID >> journal\nwhile :; do sleep 0.02; [ -e go ] && exit 0; done",
+        ).split()
+    )
     with ThreadPoolExecutor() as pool:
         runs = [pool.submit(commands.run, item) for item in deliveries]
         until(lambda: (tmp_path / "journal").exists() and (tmp_path / "journal").read_text().count("begun") == 2)
@@ -206,8 +233,17 @@ def test_a_command_may_clean_up_after_the_grace_of_the_worker(
     queue = broker.declare_queue("q", lease="30s")
     queue.enqueue("x", id="1")
     late.prepare(tmp_path, graces=True)
-    worker = spawn("q", "--exec", script(tmp_path, f"CODE={code}\n{TIDY}"), "--processes", processes, "--threads", "1",
-                   "--grace", "0")  # fmt: skip
+    worker = spawn(
+        "q",
+        "--exec",
+        script(tmp_path, f"CODE={code}\n{TIDY}"),
+        "--processes",
+        processes,
+        "--threads",
+        "1",
+        "--grace",
+        "0",
+    )
     worker.until_journal("begun")
 
     worker.send(signal.SIGTERM)

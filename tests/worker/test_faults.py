@@ -107,8 +107,18 @@ def test_a_worker_goes_on_after_an_outage_and_repeats_no_finished_work(
         queue = broker.declare_queue("q", lease="500ms")
         queue.enqueue_many([Message("x", id=str(n)) for n in range(4)])
         port = free_port()
-        worker = spawn("q", "--processes", "2", "--prefetch", "1", "--delivery", "--health", f"127.0.0.1:{port}",
-                       call="first_gated", url=server.url)  # fmt: skip
+        worker = spawn(
+            "q",
+            "--processes",
+            "2",
+            "--prefetch",
+            "1",
+            "--delivery",
+            "--health",
+            f"127.0.0.1:{port}",
+            call="first_gated",
+            url=server.url,
+        )
         worker.until_journal("begun", 2)
         queue.update(lease="1h")  # of later claims
         until(lambda: answer(port, "readyz") == 200)

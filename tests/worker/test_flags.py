@@ -67,8 +67,9 @@ def test_a_wrong_file_of_queues_ends_the_worker_at_once(
 def test_a_log_as_json_has_one_line_for_each_message(spawn: Spawn, queue: Queue) -> None:
     queue.enqueue_many([Message(word, id=word) for word in ("work", "retry", "fail")])
 
-    worker = spawn("q", "--processes", "1", "--burst", "--retry-delay", "1h", "--log-format", "json", "-v",
-                   call="by_word")  # fmt: skip
+    worker = spawn(
+        "q", "--processes", "1", "--burst", "--retry-delay", "1h", "--log-format", "json", "-v", call="by_word"
+    )
 
     assert worker.end() == 0
     lines = [json.loads(line) for line in worker.log().splitlines()]
@@ -79,8 +80,10 @@ def test_a_log_as_json_has_one_line_for_each_message(spawn: Spawn, queue: Queue)
         assert (line["queue"], line["delivery"]) == ("q", 1)
         assert isinstance(line["seconds"], float)
     assert [(messages[word]["outcome"], messages[word]["level"]) for word in ("work", "retry", "fail")] == [
-        ("ack", "debug"), ("nack", "debug"), ("nack", "error")
-    ]  # fmt: skip
+        ("ack", "debug"),
+        ("nack", "debug"),
+        ("nack", "error"),
+    ]
     assert messages["retry"]["description"] == "later"
     assert "ValueError: broken" in messages["fail"]["traceback"]
 
@@ -105,8 +108,21 @@ def test_an_exit_code_that_asks_for_another_try_pauses_the_message(
     queue = broker.declare_queue("q")
     queue.enqueue("x", id="1")
 
-    worker = spawn("q", "--exec", f"sh -c 'echo later >&2; exit {code}'", "--processes", "1", "--burst",
-                   "-v", "--retry-delay", "1h", "--retry-max", "1h", "--retry-jitter", "0.5")  # fmt: skip
+    worker = spawn(
+        "q",
+        "--exec",
+        f"sh -c 'echo later >&2; exit {code}'",
+        "--processes",
+        "1",
+        "--burst",
+        "-v",
+        "--retry-delay",
+        "1h",
+        "--retry-max",
+        "1h",
+        "--retry-jitter",
+        "0.5",
+    )
 
     assert worker.end() == 0, worker.log()
     [item] = queue.peek()

@@ -103,8 +103,9 @@ def test_a_plain_function_beside_a_coroutine_function_is_ended_after_its_time(
     queue.enqueue(Message("sleep", id="sleep", headers={"type": "too_long"}))
     late.prepare(tmp_path, limited="sleep")
 
-    worker = spawn("q", "--processes", "1", "--timeout", "300ms", "--retry-delay", "0", "--burst", "--delivery",
-                   call="MIXED")  # fmt: skip
+    worker = spawn(
+        "q", "--processes", "1", "--timeout", "300ms", "--retry-delay", "0", "--burst", "--delivery", call="MIXED"
+    )
 
     assert worker.end() == 0, worker.log()
     assert worker.journal("begun") == [["begun", "sleep", "1"], ["begun", "sleep", "2"]]

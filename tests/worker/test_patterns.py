@@ -70,9 +70,18 @@ def test_a_worker_keeps_nothing_of_short_lived_queues(broker: Broker, monkeypatc
         """The queues of which any part of the worker knows."""
         snapshot, fetcher = worker.counters.snapshot(), worker._fetcher
         counters = [snapshot.handling, snapshot.waiting, snapshot.running, snapshot.leases_lost]
-        parts = [*counters, {queue for queue, _ in snapshot.messages}, fetcher._hinted, fetcher._missing,
-                 fetcher._rotation._weights, fetcher._rotation._progress, fetcher._rotation._idle,
-                 fetcher._attention._empty, fetcher._attention._tickets, worker._sources]  # fmt: skip
+        parts = [
+            *counters,
+            {queue for queue, _ in snapshot.messages},
+            fetcher._hinted,
+            fetcher._missing,
+            fetcher._rotation._weights,
+            fetcher._rotation._progress,
+            fetcher._rotation._idle,
+            fetcher._attention._empty,
+            fetcher._attention._tickets,
+            worker._sources,
+        ]
         return {queue for part in parts for queue in list(part)}
 
     with running(worker):
@@ -135,9 +144,14 @@ def test_a_child_knows_the_options_of_few_queues_at_a_time(
     for name in names:
         broker.declare_queue(name).enqueue_many([name] * 20)
     worker = Worker(
-        broker, dict.fromkeys(names, 1), call="tests.worker.handlers:names_queue", delivery=True, processes=1,
-        burst=True, prefetch=1,
-    )  # fmt: skip
+        broker,
+        dict.fromkeys(names, 1),
+        call="tests.worker.handlers:names_queue",
+        delivery=True,
+        processes=1,
+        burst=True,
+        prefetch=1,
+    )
     most: list[int] = []
     introduce = ChildProcess._introduce
 

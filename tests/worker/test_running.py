@@ -76,8 +76,13 @@ def test_a_class_is_made_once_in_each_child_and_closed(spawn: Spawn, queue: Queu
 
 def test_a_module_with_handlers_routes_by_the_header_type(spawn: Spawn, broker: Broker) -> None:
     queue = broker.declare_queue("q", dead_letter="dead")
-    queue.enqueue_many([Message("1", headers={"type": "mail"}), Message("2", headers={"type": "bill"}),
-                        Message("3", headers={"type": "odd"})])  # fmt: skip
+    queue.enqueue_many(
+        [
+            Message("1", headers={"type": "mail"}),
+            Message("2", headers={"type": "bill"}),
+            Message("3", headers={"type": "odd"}),
+        ]
+    )
 
     worker = spawn("q", "--processes", "1", "--burst", call="")
 
@@ -226,8 +231,9 @@ def test_a_handler_that_takes_too_long_is_ended_and_its_message_fails(
     queue.enqueue(kind, id=kind)
     late.prepare(tmp_path, limited=kind)
 
-    worker = spawn("q", "--processes", "1", "--timeout", "300ms", "--retry-delay", "0", "--burst", "--delivery",
-                   call="too_long")  # fmt: skip
+    worker = spawn(
+        "q", "--processes", "1", "--timeout", "300ms", "--retry-delay", "0", "--burst", "--delivery", call="too_long"
+    )
 
     assert worker.end() == 0, worker.log()
     assert worker.journal("begun") == [["begun", kind, "1"], ["begun", kind, "2"]]
@@ -241,8 +247,18 @@ def test_a_coroutine_that_takes_too_long_is_cancelled_and_its_neighbours_go_on(
     queue.enqueue_many([Message("long", id="long"), Message("short", id="short")])
     late.prepare(tmp_path, limited="long", graces=True)
 
-    worker = spawn("q", "--processes", "1", "--timeout", "300ms", "--retry-delay", "0", "--burst", "--delivery",
-                   call="awaits_too_long")  # fmt: skip
+    worker = spawn(
+        "q",
+        "--processes",
+        "1",
+        "--timeout",
+        "300ms",
+        "--retry-delay",
+        "0",
+        "--burst",
+        "--delivery",
+        call="awaits_too_long",
+    )
 
     assert worker.end() == 0, worker.log()
     assert sorted(worker.journal("begun")) == [["begun", "long", "1"], ["begun", "long", "2"], ["begun", "short", "1"]]

@@ -44,8 +44,14 @@ WRONG: dict[str, tuple[object, dict[str, Any]]] = {
     "health_file": ("", {}),
 }
 #: The same for options of the command line that code does not have.
-WRONG_FLAGS = {"--queues-file": "/no/such/file", "--log-format": "xml", "--verbose": "x", "--url": "ftp://x",
-               "--namespace": "not valid", "--debug": "x"}  # fmt: skip
+WRONG_FLAGS = {
+    "--queues-file": "/no/such/file",
+    "--log-format": "xml",
+    "--verbose": "x",
+    "--url": "ftp://x",
+    "--namespace": "not valid",
+    "--debug": "x",
+}
 
 #: Words of which one has no effect beside another one, or cannot have one; and the options that the error names.
 PAIRS = (

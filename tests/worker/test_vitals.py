@@ -10,9 +10,17 @@ from rqttl.worker.vitals import Vitals
 pytestmark = pytest.mark.once
 
 HEALTHY: dict[str, object] = {
-    "supervised": 0.0, "fetched": 0.0, "kept": 0.0, "answered": 1.0, "calls_redis": False, "is_away": False,
-    "is_full": False, "is_stopping": False, "children": 2, "ready_children": 2,
-}  # fmt: skip
+    "supervised": 0.0,
+    "fetched": 0.0,
+    "kept": 0.0,
+    "answered": 1.0,
+    "calls_redis": False,
+    "is_away": False,
+    "is_full": False,
+    "is_stopping": False,
+    "children": 2,
+    "ready_children": 2,
+}
 
 
 def vitals(**changes: object) -> Vitals:

@@ -25,10 +25,29 @@ _FLAGS = {name: flag(name) for name in ("id", "ttl", "expires_at", "content_type
 _FLAGS |= {"headers": "--header", "queues": "QUEUE"}
 #: The options of workers.
 WORKER_OPTIONS = (
-    "call", "exec", "delivery", "processes", "threads", "asyncio", "prefetch", "lease", "timeout", "max_messages",
-    "max_memory", "max_age", "grace", "retry_delay", "retry_max", "retry_jitter", "burst", "idle_exit", "reload",
-    "reaper", "health", "health_file",
-)  # fmt: skip
+    "call",
+    "exec",
+    "delivery",
+    "processes",
+    "threads",
+    "asyncio",
+    "prefetch",
+    "lease",
+    "timeout",
+    "max_messages",
+    "max_memory",
+    "max_age",
+    "grace",
+    "retry_delay",
+    "retry_max",
+    "retry_jitter",
+    "burst",
+    "idle_exit",
+    "reload",
+    "reaper",
+    "health",
+    "health_file",
+)
 _FLAGS |= {name: flag(name) for name in WORKER_OPTIONS}
 #: An argument that the rule about another one names.
 _QUOTED = re.compile(rf"`({'|'.join(WORKER_OPTIONS)})`")

@@ -27,25 +27,41 @@ _RIGHT = re.compile(r"no permissions to run the '([^']+)' command", re.IGNORECAS
 #: A pattern in an error, the exit code, and the line.
 _KNOWN: tuple[tuple[str, int, str], ...] = (
     ("read only replica", REFUSED, "this Redis is a read-only replica: name its primary in --url or $RQTTL_URL"),
-    ("MISCONF|unable to persist|errors writing to the AOF", REFUSED,
-     "Redis cannot save its data, so it takes no writes: look at its log and its disk"),
-    ("NOREPLICAS|Not enough good replicas", REFUSED,
-     "Redis has fewer replicas than min-replicas-to-write asks for, so it takes no writes"),
+    (
+        "MISCONF|unable to persist|errors writing to the AOF",
+        REFUSED,
+        "Redis cannot save its data, so it takes no writes: look at its log and its disk",
+    ),
+    (
+        "NOREPLICAS|Not enough good replicas",
+        REFUSED,
+        "Redis has fewer replicas than min-replicas-to-write asks for, so it takes no writes",
+    ),
     ("loading the dataset", UNREACHABLE, "Redis is loading its data: try again in a moment"),
-    ("max number of clients", UNREACHABLE,
-     "Redis takes no more connections (maxclients): close some, or raise it"),
-    ("DB index is out of range|invalid DB index", UNREACHABLE,
-     f"Redis has no database of this number: {_CHECK}"),
-    ("HELLO must be called|Authentication required|NOAUTH", UNREACHABLE,
-     "Redis wants a password: give it in --url or $RQTTL_URL, before the host, as :PASSWORD@"),
-    ("WRONGPASS|invalid username-password|invalid password|called without any password configured", UNREACHABLE,
-     f"Redis does not take this user and password: {_CHECK}"),
+    ("max number of clients", UNREACHABLE, "Redis takes no more connections (maxclients): close some, or raise it"),
+    ("DB index is out of range|invalid DB index", UNREACHABLE, f"Redis has no database of this number: {_CHECK}"),
+    (
+        "HELLO must be called|Authentication required|NOAUTH",
+        UNREACHABLE,
+        "Redis wants a password: give it in --url or $RQTTL_URL, before the host, as :PASSWORD@",
+    ),
+    (
+        "WRONGPASS|invalid username-password|invalid password|called without any password configured",
+        UNREACHABLE,
+        f"Redis does not take this user and password: {_CHECK}",
+    ),
     ("Protocol error, got", UNREACHABLE, f"the server speaks another protocol than Redis: {_CHECK}"),
-    ("WRONG_VERSION_NUMBER|record layer failure", UNREACHABLE,
-     f"the server does not speak TLS: use redis:// instead of rediss://, or {_CHECK}"),
-    ("CERTIFICATE_VERIFY_FAILED", UNREACHABLE,
-     "the certificate of Redis is not trusted: name its authority's in the URL, with ?ssl_ca_certs=FILE"),
-)  # fmt: skip
+    (
+        "WRONG_VERSION_NUMBER|record layer failure",
+        UNREACHABLE,
+        f"the server does not speak TLS: use redis:// instead of rediss://, or {_CHECK}",
+    ),
+    (
+        "CERTIFICATE_VERIFY_FAILED",
+        UNREACHABLE,
+        "the certificate of Redis is not trusted: name its authority's in the URL, with ?ssl_ca_certs=FILE",
+    ),
+)
 
 
 def explain(error: Exception, store: Store | None = None) -> tuple[int, str] | None:

@@ -64,14 +64,19 @@ def _assignments(_: click.Context, __: click.Parameter, texts: Sequence[str]) ->
 
 _PARAMETERS = (
     click.option(
-        "--parameter", multiple=True, callback=_assignments, metavar="NAME=VALUE",
+        "--parameter",
+        multiple=True,
+        callback=_assignments,
+        metavar="NAME=VALUE",
         help="Value of a parameter of the template; may be repeated.",
     ),
     click.option(
-        "--parameters", type=click.Path(), metavar="FILE",
+        "--parameters",
+        type=click.Path(),
+        metavar="FILE",
         help="Parameter file of the template; --parameter wins over it.",
     ),
-)  # fmt: skip
+)
 
 
 def _add(name: str, read: Reader, example: str, summary: str, details: str, *flags: Callable[[F], F]) -> None:
@@ -101,12 +106,28 @@ def _add(name: str, read: Reader, example: str, summary: str, details: str, *fla
     import_group.add_command(command)
 
 
-_add("rabbitmq", _rabbitmq, "definitions.json", "Import definitions of RabbitMQ.",
-    "FILE comes from `rabbitmqctl export_definitions`; - is stdin. Each vhost becomes a namespace.")  # fmt: skip
-_add("artemis", _artemis, "broker.xml", "Import the configuration of Artemis.",
-    "FILE is its broker.xml; - is stdin. Address settings become policies.")  # fmt: skip
-_add("servicebus", _servicebus, "template.json", "Import a template of Service Bus.",
-    "FILE is an ARM template; - is stdin. Each namespace of it becomes a namespace.", *_PARAMETERS)  # fmt: skip
+_add(
+    "rabbitmq",
+    _rabbitmq,
+    "definitions.json",
+    "Import definitions of RabbitMQ.",
+    "FILE comes from `rabbitmqctl export_definitions`; - is stdin. Each vhost becomes a namespace.",
+)
+_add(
+    "artemis",
+    _artemis,
+    "broker.xml",
+    "Import the configuration of Artemis.",
+    "FILE is its broker.xml; - is stdin. Address settings become policies.",
+)
+_add(
+    "servicebus",
+    _servicebus,
+    "template.json",
+    "Import a template of Service Bus.",
+    "FILE is an ARM template; - is stdin. Each namespace of it becomes a namespace.",
+    *_PARAMETERS,
+)
 
 
 def _text(file: str, hint: str = "FILE") -> str:
@@ -152,9 +173,13 @@ def _read(imported: ImportedDeployment) -> Deployment:
 
 
 def _carry_out(
-    notes: Sequence[Note], selected: Mapping[str, tuple[Settings, Deployment]], *, yes: bool, dry_run: bool,
+    notes: Sequence[Note],
+    selected: Mapping[str, tuple[Settings, Deployment]],
+    *,
+    yes: bool,
+    dry_run: bool,
     as_json: bool,
-) -> None:  # fmt: skip
+) -> None:
     """Plan all namespaces, ask once, and carry out the plans."""
     with ExitStack() as stack:
         brokers = [stack.enter_context(settings.using()) for settings, _ in selected.values()]
@@ -182,15 +207,20 @@ def _to_json(
     return {
         "dry_run": dry_run,
         "notes": [
-            {"kind": note.kind, "subject": note.subject, "setting": note.setting, "value": note.value,
-             "text": note.text}
+            {
+                "kind": note.kind,
+                "subject": note.subject,
+                "setting": note.setting,
+                "value": note.value,
+                "text": note.text,
+            }
             for note in notes
         ],
         "deployments": [
             {"source": name, **plans.plan_to_json(plan)} for name, plan in zip(names, planned, strict=True)
         ],
         **plans.effect_to_json(effect),
-    }  # fmt: skip
+    }
 
 
 def _print_notes(notes: Sequence[Note]) -> None:
@@ -198,10 +228,14 @@ def _print_notes(notes: Sequence[Note]) -> None:
 
     for kind in get_args(report.Kind):
         rows = [
-            [text.escape(note.subject), text.escape(" ".join(part for part in (note.setting, note.value) if part)),
-             text.escape(note.text)]
-            for note in notes if note.kind == kind
-        ]  # fmt: skip
+            [
+                text.escape(note.subject),
+                text.escape(" ".join(part for part in (note.setting, note.value) if part)),
+                text.escape(note.text),
+            ]
+            for note in notes
+            if note.kind == kind
+        ]
         if rows:
             output.print_table([cast("str", kind), "setting", "in rqttl"], rows)
             output.answer("")

@@ -33,10 +33,16 @@ def ls_command(*, operator: bool) -> click.Command:
             output.note(f"no {kind(operator)} yet: `rqttl {group} set NAME PATTERN` sets one")
         else:
             rows = [
-                [policy.name, policy.pattern, policy.syntax, str(policy.priority), format_count(counts[policy.name]),
-                 format_definition(policy)]
+                [
+                    policy.name,
+                    policy.pattern,
+                    policy.syntax,
+                    str(policy.priority),
+                    format_count(counts[policy.name]),
+                    format_definition(policy),
+                ]
                 for policy in sorted(policies, key=lambda policy: (-policy.priority, policy.name))
-            ]  # fmt: skip
+            ]
             output.print_table(["name", "pattern", "syntax", ">priority", ">queues", "definition"], rows)
 
     command.help = f"List all {words}, those of the highest priority first."

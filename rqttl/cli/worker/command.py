@@ -62,9 +62,14 @@ def _check_complete(queues: Collection[str], *handlers: object) -> None:
 @worker_flags
 @connecting
 def worker(
-    queues: tuple[str, ...], queues_file: Path | None, execute: str | None, log_format: str, verbose: bool,
-    settings: Settings, **options: Any,
-) -> None:  # fmt: skip
+    queues: tuple[str, ...],
+    queues_file: Path | None,
+    execute: str | None,
+    log_format: str,
+    verbose: bool,
+    settings: Settings,
+    **options: Any,
+) -> None:
     """Consume queues: call a function, or run a command, for each message.
 
     A QUEUE is a name or a pattern (with *, ? and [...]), in strict order;

@@ -38,8 +38,11 @@ def _flag(flag: str, meaning: str) -> _Option:
 
 #: The flags in the order of the help.
 _FLAGS: tuple[_Option, ...] = (
-    click.option("--call", metavar="MODULE:NAME",
-                 help="Function to call with each message; MODULE: takes one of its HANDLERS, by the header type."),
+    click.option(
+        "--call",
+        metavar="MODULE:NAME",
+        help="Function to call with each message; MODULE: takes one of its HANDLERS, by the header type.",
+    ),
     click.option("--exec", "execute", metavar="COMMAND", help="Command to run for each message, without a shell."),
     click.option("--delivery", is_flag=True, help="Call the function with the delivery, not with the value."),
     click.option(
@@ -54,8 +57,14 @@ _FLAGS: tuple[_Option, ...] = (
     _number("--max-messages", 2**53, "Replace a child after so many messages."),
     click.option("--max-memory", metavar="SIZE", help="Replace a child above so much memory, such as 500M."),
     _time("--max-age", "Replace a child of this age."),
-    click.option("--grace", type=DURATION, metavar="TIME", default="25s", show_default=True,
-                 help="Time that handlers get to end when the worker stops."),
+    click.option(
+        "--grace",
+        type=DURATION,
+        metavar="TIME",
+        default="25s",
+        show_default=True,
+        help="Time that handlers get to end when the worker stops.",
+    ),
     _pause("--retry-delay", "Pause after a failure, doubled by each one.  [default: 1s]"),
     _pause("--retry-max", "Longest pause after a failure.  [default: 10m, or a longer --retry-delay]"),
     click.option(
@@ -74,7 +83,7 @@ _FLAGS: tuple[_Option, ...] = (
     click.option("--health-file", metavar="FILE", help="File to touch while the worker lives."),
     log_format_option,
     verbose_flag,
-)  # fmt: skip
+)
 
 
 def worker_flags(command: F) -> F:

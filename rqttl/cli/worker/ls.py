@@ -15,8 +15,19 @@ from rqttl.cli.common.settings import Settings, connecting
 from rqttl.types import WorkerInfo
 from rqttl.units import as_size
 
-COLUMNS = ("role", "host", ">pid", "queues", ">slots", ">running", ">handled", ">failed", ">memory", "last claim",
-           "started")  # fmt: skip
+COLUMNS = (
+    "role",
+    "host",
+    ">pid",
+    "queues",
+    ">slots",
+    ">running",
+    ">handled",
+    ">failed",
+    ">memory",
+    "last claim",
+    "started",
+)
 
 
 @click.command("ls", short_help="List the workers and reapers that live.", epilog="\b\nExample: rqttl worker ls")
@@ -41,15 +52,20 @@ def list_workers(utc: bool, as_json: bool, settings: Settings) -> None:
 
 def _row(worker: WorkerInfo, now: datetime, *, utc: bool) -> list[str]:
     is_reaper = worker.role == "reaper"
-    numbers = ["" if is_reaper else text.format_count(n) for n in (
-        worker.slots, len(worker.running), worker.handled, worker.failed
-    )]  # fmt: skip
+    numbers = [
+        "" if is_reaper else text.format_count(n)
+        for n in (worker.slots, len(worker.running), worker.handled, worker.failed)
+    ]
     return [
-        text.escape(worker.role), text.escape(worker.host), str(worker.pid),
-        text.escape(" ".join(worker.queues), 40), *numbers, as_size(worker.rss),
+        text.escape(worker.role),
+        text.escape(worker.host),
+        str(worker.pid),
+        text.escape(" ".join(worker.queues), 40),
+        *numbers,
+        as_size(worker.rss),
         "" if is_reaper else text.format_time(worker.last_claim, now, utc=utc),
         text.format_time(worker.started, now, utc=utc),
-    ]  # fmt: skip
+    ]
 
 
 def _to_json(worker: WorkerInfo) -> dict[str, Any]:

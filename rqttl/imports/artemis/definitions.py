@@ -62,11 +62,22 @@ class Targets(NamedTuple):
     default_prefix: str
 
 
-EXPIRY = Targets("expiry-address", "auto-create-expiry-resources", "expiry-queue-prefix", "expiry-queue-suffix",
-                 ("dead-letter-expired",), "EXP.")  # fmt: skip
-DEAD_LETTERS = Targets("dead-letter-address", "auto-create-dead-letter-resources", "dead-letter-queue-prefix",
-                       "dead-letter-queue-suffix", ("dead-letter-delivery-limit", "dead-letter-rejected"),
-                       "DLQ.")  # fmt: skip
+EXPIRY = Targets(
+    "expiry-address",
+    "auto-create-expiry-resources",
+    "expiry-queue-prefix",
+    "expiry-queue-suffix",
+    ("dead-letter-expired",),
+    "EXP.",
+)
+DEAD_LETTERS = Targets(
+    "dead-letter-address",
+    "auto-create-dead-letter-resources",
+    "dead-letter-queue-prefix",
+    "dead-letter-queue-suffix",
+    ("dead-letter-delivery-limit", "dead-letter-rejected"),
+    "DLQ.",
+)
 
 #: Returns the queue of an address and a remark on it, or raises `Untranslatable`.
 QueueOf = Callable[[str], tuple[str, str]]

@@ -15,14 +15,22 @@ from rqttl.imports.report import Notes
 #: Settings that act together.
 _GROUPS = (
     ("auto-create-expiry-resources", "expiry-address", "expiry-queue-prefix", "expiry-queue-suffix"),
-    ("auto-create-dead-letter-resources", "dead-letter-address", "dead-letter-queue-prefix",
-     "dead-letter-queue-suffix"),
+    (
+        "auto-create-dead-letter-resources",
+        "dead-letter-address",
+        "dead-letter-queue-prefix",
+        "dead-letter-queue-suffix",
+    ),
     ("expiry-delay", "min-expiry-delay", "max-expiry-delay", "no-expiry"),
-    ("redelivery-delay", "redelivery-delay-multiplier", "redelivery-collision-avoidance-factor",
-     "max-redelivery-delay"),
+    (
+        "redelivery-delay",
+        "redelivery-delay-multiplier",
+        "redelivery-collision-avoidance-factor",
+        "max-redelivery-delay",
+    ),
     ("address-full-policy", "max-size-bytes", "max-size-messages", "default-ring-size"),
     ("auto-delete-queues", "auto-delete-queues-delay", "auto-delete-queues-message-count"),
-)  # fmt: skip
+)
 
 
 def note_overlaps(settings: Iterable[AddressSetting], notes: Notes) -> None:

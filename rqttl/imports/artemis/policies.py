@@ -72,11 +72,14 @@ class Policies:
         """The policies by name, with the keys of a deployment file."""
         return {
             made.name: {
-                "pattern": made.pattern.text, "syntax": "wildcard", "priority": 0, "apply-to": "queues",
+                "pattern": made.pattern.text,
+                "syntax": "wildcard",
+                "priority": 0,
+                "apply-to": "queues",
                 "definition": made.definition,
             }
             for made in self.made
-        }  # fmt: skip
+        }
 
     def _targets(self, settings: Iterable[AddressSetting]) -> set[str]:
         """The names of the queues that get expired or dead messages."""

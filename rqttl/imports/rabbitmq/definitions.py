@@ -15,9 +15,13 @@ LISTS = ("vhosts", "queues", "exchanges", "bindings", "policies", "parameters")
 DEFAULT_VHOST = "/"
 #: Exchanges that every vhost has. The files do not list them.
 _BUILT_IN = {
-    "amq.direct": "direct", "amq.fanout": "fanout", "amq.topic": "topic", "amq.headers": "headers",
-    "amq.match": "headers", "amq.rabbitmq.trace": "topic",
-}  # fmt: skip
+    "amq.direct": "direct",
+    "amq.fanout": "fanout",
+    "amq.topic": "topic",
+    "amq.headers": "headers",
+    "amq.match": "headers",
+    "amq.rabbitmq.trace": "topic",
+}
 
 
 @dataclass(frozen=True)

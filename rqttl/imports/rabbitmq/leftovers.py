@@ -19,11 +19,23 @@ _COMPONENTS = {
 }
 _LISTED = ("users", "permissions", "topic_permissions", "global_parameters")
 #: Parts of a file that tell of the file and of the server.
-_ABOUT_THE_FILE = frozenset({
-    "rabbit_version", "rabbitmq_version", "product_name", "product_version", "rabbitmq_definition_format",
-    "original_cluster_name", "original_vhost_name", "default_queue_type", "explanation", "description", "metadata",
-    "tags", "limits",
-})  # fmt: skip
+_ABOUT_THE_FILE = frozenset(
+    {
+        "rabbit_version",
+        "rabbitmq_version",
+        "product_name",
+        "product_version",
+        "rabbitmq_definition_format",
+        "original_cluster_name",
+        "original_vhost_name",
+        "default_queue_type",
+        "explanation",
+        "description",
+        "metadata",
+        "tags",
+        "limits",
+    }
+)
 _VHOST_READ = frozenset({"name", "default_queue_type"})
 
 

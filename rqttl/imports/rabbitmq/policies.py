@@ -92,9 +92,13 @@ class PolicyReader:
             return None
         try:
             return Policy.read(
-                self._names.names[source.name], pattern.text, out.options,
-                priority=source.priority, syntax="regex", operator=source.operator,
-            )  # fmt: skip
+                self._names.names[source.name],
+                pattern.text,
+                out.options,
+                priority=source.priority,
+                syntax="regex",
+                operator=source.operator,
+            )
         except InvalidInput as error:
             out.left_out("", None, f"the policy is not imported: {error}")
             return None

@@ -25,16 +25,36 @@ _APPLY = {
 }
 #: A policy with one of these keys does not apply to a queue of the type.
 _UNSUPPORTED = {
-    "classic": frozenset({
-        "max-age", "stream-max-segment-size-bytes", "queue-leader-locator", "initial-cluster-size", "delivery-limit",
-        "dead-letter-strategy", "target-group-size", "delayed-retry-type", "delayed-retry-min", "delayed-retry-max",
-    }),
-    "quorum": frozenset({
-        "max-priority", "queue-mode", "ha-mode", "ha-params", "ha-sync-mode", "ha-promote-on-shutdown",
-        "ha-promote-on-failure", "queue-master-locator", "max-age", "stream-max-segment-size-bytes",
-        "initial-cluster-size",
-    }),
-}  # fmt: skip
+    "classic": frozenset(
+        {
+            "max-age",
+            "stream-max-segment-size-bytes",
+            "queue-leader-locator",
+            "initial-cluster-size",
+            "delivery-limit",
+            "dead-letter-strategy",
+            "target-group-size",
+            "delayed-retry-type",
+            "delayed-retry-min",
+            "delayed-retry-max",
+        }
+    ),
+    "quorum": frozenset(
+        {
+            "max-priority",
+            "queue-mode",
+            "ha-mode",
+            "ha-params",
+            "ha-sync-mode",
+            "ha-promote-on-shutdown",
+            "ha-promote-on-failure",
+            "queue-master-locator",
+            "max-age",
+            "stream-max-segment-size-bytes",
+            "initial-cluster-size",
+        }
+    ),
+}
 _PREFIX = re.compile(r"\^((?:[A-Za-z0-9_:/-]|\\[._:/-])*)([*?+{]?)", re.ASCII)
 
 

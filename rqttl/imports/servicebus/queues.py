@@ -241,8 +241,19 @@ class QueueReader:
             self.out.left_out(setting, value, _LEFT_OUT.get(setting, "rqttl knows no such property of a queue"))
 
 
-_READ = frozenset({
-    "lockDuration", "defaultMessageTimeToLive", "maxDeliveryCount", "maxSizeInMegabytes", "maxMessageSizeInKilobytes",
-    "requiresDuplicateDetection", "duplicateDetectionHistoryTimeWindow", "autoDeleteOnIdle", "status", "forwardTo",
-    "deadLetteringOnMessageExpiration", "forwardDeadLetteredMessagesTo",
-})  # fmt: skip
+_READ = frozenset(
+    {
+        "lockDuration",
+        "defaultMessageTimeToLive",
+        "maxDeliveryCount",
+        "maxSizeInMegabytes",
+        "maxMessageSizeInKilobytes",
+        "requiresDuplicateDetection",
+        "duplicateDetectionHistoryTimeWindow",
+        "autoDeleteOnIdle",
+        "status",
+        "forwardTo",
+        "deadLetteringOnMessageExpiration",
+        "forwardDeadLetteredMessagesTo",
+    }
+)

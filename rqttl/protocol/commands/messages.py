@@ -63,8 +63,16 @@ def enqueue(
     )
 
 
-def enqueue_encoded(config: QueueConfig, words: Sequence[Word], *, has_ids: bool, ids_only: bool, may_be_over: bool,
-                    window: int = 0, now: Word = "") -> Command:  # fmt: skip
+def enqueue_encoded(
+    config: QueueConfig,
+    words: Sequence[Word],
+    *,
+    has_ids: bool,
+    ids_only: bool,
+    may_be_over: bool,
+    window: int = 0,
+    now: Word = "",
+) -> Command:
     """Store messages as `enqueue` does. `words` has the encoded envelope and the body of each message in turn.
 
     `has_ids`: each message has an id. `ids_only`: each envelope is only an id. `may_be_over`: a TTL may have ended.
@@ -86,8 +94,16 @@ def enqueue_alike(
     return _enqueue(config, common.encode() or "bodies", bodies, simple=simple, now=now)
 
 
-def _enqueue(config: QueueConfig, form: Word, batch: Sequence[Word], *, simple: bool, window: int = 0, now: Word = "",
-             repeatable: bool = False) -> Command:  # fmt: skip
+def _enqueue(
+    config: QueueConfig,
+    form: Word,
+    batch: Sequence[Word],
+    *,
+    simple: bool,
+    window: int = 0,
+    now: Word = "",
+    repeatable: bool = False,
+) -> Command:
     script = scripts.load("enqueue")
     usual = (type(form) is str or form is _VALUE_FORM) and not window and now == ""
     head = config.heads.get((form, simple)) if usual else None
@@ -135,7 +151,15 @@ def receive(
     """Settle deliveries as acked (sequence and token in turn), then take up to `count` messages."""
     script = scripts.load("receive")
     arguments = script.arguments(
-        now=now, replay="", count=str(count), lease=str(lease), auto="1" if auto_ack else "", room=str(presence.room),
-        consumer=presence.consumer, block=str(presence.block), stay=str(presence.ttl), ticket=presence.ticket,
-    )  # fmt: skip
+        now=now,
+        replay="",
+        count=str(count),
+        lease=str(lease),
+        auto="1" if auto_ack else "",
+        room=str(presence.room),
+        consumer=presence.consumer,
+        block=str(presence.block),
+        stay=str(presence.ttl),
+        ticket=presence.ticket,
+    )
     return Command(script, config.name, (*config.keys_for(script), *arguments, *runs(finished)), not auto_ack)

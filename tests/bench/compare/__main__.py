@@ -73,9 +73,11 @@ def main(arguments: list[str] | None = None) -> None:
     present = [c for c in options.candidates if interpreters[c.environment]]
     absent: Absent = {
         (c.name, workload): "not installed"
-        for c in options.candidates if c not in present
-        for workload in options.workloads if workload in c.workloads
-    }  # fmt: skip
+        for c in options.candidates
+        if c not in present
+        for workload in options.workloads
+        if workload in c.workloads
+    }
     server = Server(binary)
     bench = Bench(server, interpreters, options.idle_seconds)
     try:

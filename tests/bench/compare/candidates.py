@@ -66,20 +66,36 @@ _AT_LEAST, _AT_MOST = "at least once", "at most once"
 _BULLMQ = _lengths(("LLEN", "bull:q:wait"), ("LLEN", "bull:q:active"))
 
 CANDIDATES = (
-    Candidate("rqttl", "rqttl", "with_rqttl.py", _AT_LEAST, frozenset(WORKLOADS), _lengths(("XLEN", "rqttl:{q}:log")),
-              share=1),
-    Candidate("raw redis-py", "rqttl", "with_raw.py", _AT_LEAST, _SYNC - {"workers"} | {"batch", "tasks", "async"},
-              _lengths(("XLEN", "raw")), share=1),
+    Candidate(
+        "rqttl", "rqttl", "with_rqttl.py", _AT_LEAST, frozenset(WORKLOADS), _lengths(("XLEN", "rqttl:{q}:log")), share=1
+    ),
+    Candidate(
+        "raw redis-py",
+        "rqttl",
+        "with_raw.py",
+        _AT_LEAST,
+        _SYNC - {"workers"} | {"batch", "tasks", "async"},
+        _lengths(("XLEN", "raw")),
+        share=1,
+    ),
     Candidate("bare script", "rqttl", "with_bare.py", _AT_LEAST, frozenset({WAKE}), _lengths(("XLEN", "{q}:log"))),
-    Candidate("RQ", "python", "with_rq.py", _AT_LEAST, _SYNC | {"batch"},
-              _lengths(("LLEN", "rq:queue:q"), ("ZCARD", "rq:wip:q")), 2),
+    Candidate(
+        "RQ",
+        "python",
+        "with_rq.py",
+        _AT_LEAST,
+        _SYNC | {"batch"},
+        _lengths(("LLEN", "rq:queue:q"), ("ZCARD", "rq:wip:q")),
+        2,
+    ),
     Candidate("Dramatiq", "python", "with_dramatiq.py", _AT_LEAST, _SYNC, _lengths(("HLEN", "dramatiq:q.msgs"))),
-    Candidate("Celery", "python", "with_celery.py", _AT_LEAST, _SYNC,
-              _lengths(("LLEN", "celery"), ("HLEN", "unacked")), 2),
+    Candidate(
+        "Celery", "python", "with_celery.py", _AT_LEAST, _SYNC, _lengths(("LLEN", "celery"), ("HLEN", "unacked")), 2
+    ),
     Candidate("SAQ", "python", "with_saq.py", _AT_LEAST, _ASYNC, _lengths(("ZCARD", "saq:q:incomplete"))),
     Candidate("taskiq-redis", "python", "with_taskiq.py", _AT_LEAST, _ASYNC, _lag),
     Candidate("arq", "arq", "with_arq.py", _AT_LEAST, _ASYNC, _lengths(("ZCARD", "arq:queue"))),
     Candidate("BullMQ Python", "python", "with_bullmq.py", _AT_LEAST, _ASYNC | {"batch"}, _BULLMQ, 2),
     Candidate("BullMQ Node", "node", "with_bullmq.cjs", _AT_LEAST, _ASYNC | {"batch"}, _BULLMQ, 2),
     Candidate("Huey", "python", "with_huey.py", _AT_MOST, _SYNC, _lengths(("LLEN", "huey.redis.q"))),
-)  # fmt: skip
+)

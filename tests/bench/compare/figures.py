@@ -55,10 +55,17 @@ def command_us(stats: Mapping[str, Mapping[str, Any]]) -> float:
 
 
 _COLUMNS = (
-    ("messages/s", "rate", ",.0f"), ("client us", "client_us", ".1f"), ("Redis us", "redis_us", ".1f"),
-    ("in calls", "command_us", ".1f"), ("commands", "commands", ".2f"), ("trips", "trips", ".3f"),
-    ("p50 us", "p50", ",.0f"), ("p99 us", "p99", ",.0f"), ("RSS MB", "megabytes", ".0f"), ("bytes", "stored", ",.0f"),
-)  # fmt: skip
+    ("messages/s", "rate", ",.0f"),
+    ("client us", "client_us", ".1f"),
+    ("Redis us", "redis_us", ".1f"),
+    ("in calls", "command_us", ".1f"),
+    ("commands", "commands", ".2f"),
+    ("trips", "trips", ".3f"),
+    ("p50 us", "p50", ",.0f"),
+    ("p99 us", "p99", ",.0f"),
+    ("RSS MB", "megabytes", ".0f"),
+    ("bytes", "stored", ",.0f"),
+)
 
 
 def cell(value: float | None, form: str) -> str:

@@ -25,9 +25,15 @@ class Program:
     def __init__(self, command: list[str], environment: Mapping[str, str], folder: Path) -> None:
         self._log = tempfile.TemporaryFile("w+")  # noqa: SIM115 - closed with the program
         self._process = subprocess.Popen(
-            command, env={**os.environ, **environment}, cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-            stderr=self._log, text=True, start_new_session=True,
-        )  # fmt: skip
+            command,
+            env={**os.environ, **environment},
+            cwd=folder,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=self._log,
+            text=True,
+            start_new_session=True,
+        )
 
     def __enter__(self) -> Program:
         return self

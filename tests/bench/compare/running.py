@@ -46,9 +46,12 @@ class Bench:
 
     def _program(self, candidate: Candidate, role: str, shape: str, count: int, stamps: str = "") -> Program:
         environment = {
-            "COMPARE_SOCKET": str(self._server.socket), "COMPARE_SHAPE": shape, "COMPARE_STAMPS": stamps,
-            "COMPARE_MODULES": str(FOLDER / "node"), "PYTHONPATH": f"{PROGRAMS}",
-        }  # fmt: skip
+            "COMPARE_SOCKET": str(self._server.socket),
+            "COMPARE_SHAPE": shape,
+            "COMPARE_STAMPS": stamps,
+            "COMPARE_MODULES": str(FOLDER / "node"),
+            "PYTHONPATH": f"{PROGRAMS}",
+        }
         if candidate.environment == "rqttl":
             environment["PYTHONPATH"] += f":{HERE.parents[2]}"
         words = [*self._interpreters[candidate.environment], str(PROGRAMS / candidate.program)]

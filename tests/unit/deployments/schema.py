@@ -10,8 +10,8 @@ from rqttl.names import _MAX_NAME, _NAME
 from rqttl.options import _MAX_COUNT, OPTIONS, Option
 from rqttl.policies.patterns import MAX_BYTES, SYNTAXES
 from rqttl.policies.policy import MAX_PRIORITY, NONE
+from tests.repository import ROOT
 from tests.unit.option_reference import default_of, takes, values_of
-from tests.unit.test_size import ROOT
 
 PATH = ROOT / "rqttl" / "deployments" / "schema.json"
 
@@ -58,9 +58,12 @@ def options(values: dict[str, dict[str, Any]], **more: Any) -> dict[str, Any]:
     """A mapping of options. An editor offers the names with hyphens; those with underscores are valid, too."""
     patterns = {f"^{name}$": values[name] for name in values if "_" in name}
     return {
-        "type": "object", "properties": {kebab(name): found for name, found in values.items()},
-        "patternProperties": patterns, "additionalProperties": False, **more,
-    }  # fmt: skip
+        "type": "object",
+        "properties": {kebab(name): found for name, found in values.items()},
+        "patternProperties": patterns,
+        "additionalProperties": False,
+        **more,
+    }
 
 
 def ref(name: str) -> dict[str, Any]:
@@ -75,7 +78,9 @@ def policy() -> dict[str, Any]:
         "properties": {
             "pattern": {
                 "description": "Names of queues: words with dots between them, * for one word, # for any number.",
-                "type": "string", "minLength": 1, "maxLength": MAX_BYTES,
+                "type": "string",
+                "minLength": 1,
+                "maxLength": MAX_BYTES,
             },
             "syntax": {"description": "Syntax of the pattern.", "enum": list(SYNTAXES)},
             "priority": {"description": "A policy with a higher priority comes first.", "type": "integer", **bounds},
@@ -85,14 +90,17 @@ def policy() -> dict[str, Any]:
         "patternProperties": {"^apply_to$": apply_to},
         "required": ["pattern", "definition"],
         "additionalProperties": False,
-    }  # fmt: skip
+    }
 
 
 def section(description: str, values: dict[str, Any]) -> dict[str, Any]:
     names = {"maxLength": _MAX_NAME, "pattern": f"^{_NAME.pattern}$"}
     return {
-        "description": description, "type": ["object", "null"], "propertyNames": names, "additionalProperties": values,
-    }  # fmt: skip
+        "description": description,
+        "type": ["object", "null"],
+        "propertyNames": names,
+        "additionalProperties": values,
+    }
 
 
 def schema() -> dict[str, Any]:
@@ -124,7 +132,7 @@ def schema() -> dict[str, Any]:
             "definition": options(stopping, minProperties=1),
             "policy": policy(),
         },
-    }  # fmt: skip
+    }
 
 
 def schema_text() -> str:

@@ -181,7 +181,7 @@ BAD_YAML = {
     START + "queues: {q: {max-length: " + "9" * 5000 + "}}": "queues.q.max-length (line 2, column 14): expected a pl",
     START + "queues: " + "[" * 100_000: "expected at most 20 levels of mappings and lists",
     START + "queues: \x00": "expected YAML:",
-}  # fmt: skip
+}
 
 
 @pytest.mark.spec("POL-20")

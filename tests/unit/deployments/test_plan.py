@@ -24,16 +24,20 @@ def policy(pattern: str = "#", priority: int = 0, **definition: object) -> Deplo
 def applied(plan: Plan, present: Deployment) -> Deployment:
     """The state after the steps of a plan."""
     found: dict[tuple[str, str], QueueOptions | Policy] = {}
-    for kind, values in (("queue", present.queues), ("policy", present.policies),
-                         ("operator policy", present.operator_policies)):  # fmt: skip
+    for kind, values in (
+        ("queue", present.queues),
+        ("policy", present.policies),
+        ("operator policy", present.operator_policies),
+    ):
         found |= {(kind, name): value for name, value in values.items()}
     for step in plan.steps:
         assert found.pop((step.kind, step.name), None) == step.before
         if step.after is not None:
             found[step.kind, step.name] = step.after
     kept = found.values()
-    return Deployment.of([one for one in kept if isinstance(one, QueueOptions)],
-                         [one for one in kept if isinstance(one, Policy)])  # fmt: skip
+    return Deployment.of(
+        [one for one in kept if isinstance(one, QueueOptions)], [one for one in kept if isinstance(one, Policy)]
+    )
 
 
 def only(plan: Plan) -> Step:
@@ -106,12 +110,25 @@ def test_a_pruned_queue_is_destructive() -> None:
 
 
 DANGEROUS = [
-    ("message_ttl", None, "1s"), ("message_ttl", "2s", "1s"), ("default_ttl", None, "1s"), ("max_ttl", "2s", "1s"),
-    ("max_length", None, 5), ("max_length", 5, 0), ("max_length_bytes", 5, 4), ("expires", "2h", "1h"),
-    ("auto_delete_on_idle", None, "1h"), ("max_deliveries", 5, 4), ("min_ttl", "2s", "1s"), ("min_ttl", "2s", None),
-    ("min_ttl", None, "1s"), ("never_expire", True, False), ("overflow", "reject-publish", "drop-head"),
-    ("on_expire", "keep", "drop"), ("dead_letter", "dead", None), ("dead_letter_expired", "dead", ""),
-]  # fmt: skip
+    ("message_ttl", None, "1s"),
+    ("message_ttl", "2s", "1s"),
+    ("default_ttl", None, "1s"),
+    ("max_ttl", "2s", "1s"),
+    ("max_length", None, 5),
+    ("max_length", 5, 0),
+    ("max_length_bytes", 5, 4),
+    ("expires", "2h", "1h"),
+    ("auto_delete_on_idle", None, "1h"),
+    ("max_deliveries", 5, 4),
+    ("min_ttl", "2s", "1s"),
+    ("min_ttl", "2s", None),
+    ("min_ttl", None, "1s"),
+    ("never_expire", True, False),
+    ("overflow", "reject-publish", "drop-head"),
+    ("on_expire", "keep", "drop"),
+    ("dead_letter", "dead", None),
+    ("dead_letter_expired", "dead", ""),
+]
 
 
 @pytest.mark.parametrize("option, before, after", DANGEROUS)
@@ -122,11 +139,21 @@ def test_a_change_by_which_messages_can_die_is_destructive(option: str, before: 
 
 
 HARMLESS = [
-    ("message_ttl", "1s", "2s"), ("message_ttl", "1s", None), ("max_length", 5, 6), ("max_length", 5, None),
-    ("min_ttl", "1s", "2s"), ("never_expire", None, True), ("overflow", None, "reject-publish"), ("lease", "1s", "2s"),
-    ("on_expire", None, "keep"), ("dead_letter", None, "dead"), ("dead_letter", "dead", "other"),
-    ("max_message_bytes", None, 5), ("duplicate_window", None, "1s"), ("redelivery_delay", None, "1s"),
-]  # fmt: skip
+    ("message_ttl", "1s", "2s"),
+    ("message_ttl", "1s", None),
+    ("max_length", 5, 6),
+    ("max_length", 5, None),
+    ("min_ttl", "1s", "2s"),
+    ("never_expire", None, True),
+    ("overflow", None, "reject-publish"),
+    ("lease", "1s", "2s"),
+    ("on_expire", None, "keep"),
+    ("dead_letter", None, "dead"),
+    ("dead_letter", "dead", "other"),
+    ("max_message_bytes", None, 5),
+    ("duplicate_window", None, "1s"),
+    ("redelivery_delay", None, "1s"),
+]
 
 
 @pytest.mark.parametrize("option, before, after", HARMLESS)

@@ -51,8 +51,12 @@ def test_the_schema_takes_each_written_deployment(deployment: Deployment) -> Non
 def test_the_schema_names_each_option_with_its_meaning() -> None:
     found = schema.schema()["$defs"]
 
-    assert [option for option in OPTIONS if OPTIONS[option].meaning[1:].replace("`", "")
-            not in found[f"option-{option.replace('_', '-')}"]["description"]] == []  # fmt: skip
+    assert [
+        option
+        for option in OPTIONS
+        if OPTIONS[option].meaning[1:].replace("`", "")
+        not in found[f"option-{option.replace('_', '-')}"]["description"]
+    ] == []
     assert {name.replace("-", "_") for name in found["queue"]["properties"]} == set(OPTIONS)
 
 

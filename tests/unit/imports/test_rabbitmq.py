@@ -255,9 +255,14 @@ def test_operator_policies_are_read_from_parameters_also_as_lists_of_pairs() -> 
     imported = read_definitions(file(parameters=[parameter]))
 
     assert imported.deployments["/"].operator_policies == {
-        "capped": {"pattern": "^q", "syntax": "regex", "priority": 3, "apply-to": "queues",
-                   "definition": {"max-length": 5}},
-    }  # fmt: skip
+        "capped": {
+            "pattern": "^q",
+            "syntax": "regex",
+            "priority": 3,
+            "apply-to": "queues",
+            "definition": {"max-length": 5},
+        },
+    }
 
 
 @pytest.mark.parametrize("name", ["", "a", "amq.gen-1", "amq", "amqx", "amxq.", "xamq.", "amq.", "zzz"])

@@ -48,14 +48,16 @@ def test_a_queue_without_properties_has_the_defaults_of_service_bus() -> None:
         ({"deadLetteringOnMessageExpiration": True}, {"dead_letter_expired": "{queue}/dead"}),
         ({"deadLetteringOnMessageExpiration": False}, {}),
         ({"requiresDuplicateDetection": True}, {"duplicate_window": "10m"}),
-        ({"requiresDuplicateDetection": True, "duplicateDetectionHistoryTimeWindow": "P1D"},
-         {"duplicate_window": "1d"}),
+        (
+            {"requiresDuplicateDetection": True, "duplicateDetectionHistoryTimeWindow": "P1D"},
+            {"duplicate_window": "1d"},
+        ),
         ({"duplicateDetectionHistoryTimeWindow": "P1D"}, {}),
         ({"maxSizeInMegabytes": 1}, {"max_length_bytes": 2**20, "overflow": "reject-publish"}),
         ({"maxMessageSizeInKilobytes": 256}, {"max_message_bytes": 2**18}),
         ({"requiresSession": True, "status": "Disabled", "enablePartitioning": True, "forwardTo": "x"}, {}),
     ],
-)  # fmt: skip
+)
 def test_a_property_becomes_an_option(properties: dict[str, object], expected: dict[str, object]) -> None:
     imported = read_template(template(resource("bus/q", properties=properties)))
 
@@ -97,9 +99,14 @@ def test_a_long_name_leaves_room_for_its_dead_letter_queue() -> None:
 
 @pytest.mark.parametrize(
     "kind,name",
-    [("topics", "bus/t"), ("topics/Subscriptions", "bus/t/s"), ("topics/subscriptions/rules", "bus/t/s/r"),
-     ("queues/authorizationRules", "bus/q/r"), ("networkRuleSets", "bus/default")],
-)  # fmt: skip
+    [
+        ("topics", "bus/t"),
+        ("topics/Subscriptions", "bus/t/s"),
+        ("topics/subscriptions/rules", "bus/t/s/r"),
+        ("queues/authorizationRules", "bus/q/r"),
+        ("networkRuleSets", "bus/default"),
+    ],
+)
 def test_no_queue_is_made_of_a_topic_a_subscription_or_a_rule(kind: str, name: str) -> None:
     imported = read_template(template(resource(name, kind, properties={"filterType": "SqlFilter"})))
 
@@ -174,12 +181,21 @@ def test_loops_and_false_conditions_give_no_queue_but_a_note(extra: dict[str, An
 @pytest.mark.parametrize(
     "text,milliseconds",
     [
-        ("PT30S", 30_000), ("P1D", 86_400_000), ("P14D", 1_209_600_000), ("P2W", 1_209_600_000), ("PT0S", 0),
-        ("P1DT2H3M4.5S", 93_784_500), ("PT0.0001S", 1), ("PT1,5S", 1_500), ("PT1.5H", 5_400_000),
-        ("P10675199DT2H48M5.4775807S", 922_337_203_685_478), ("00:05:00", 300_000), ("14.00:00:00.5", 1_209_600_500),
+        ("PT30S", 30_000),
+        ("P1D", 86_400_000),
+        ("P14D", 1_209_600_000),
+        ("P2W", 1_209_600_000),
+        ("PT0S", 0),
+        ("P1DT2H3M4.5S", 93_784_500),
+        ("PT0.0001S", 1),
+        ("PT1,5S", 1_500),
+        ("PT1.5H", 5_400_000),
+        ("P10675199DT2H48M5.4775807S", 922_337_203_685_478),
+        ("00:05:00", 300_000),
+        ("14.00:00:00.5", 1_209_600_500),
         ("PT999999999999.999999999999S", 1_000_000_000_000_000),
     ],
-)  # fmt: skip
+)
 def test_a_duration_is_exact_and_rounded_up(text: str, milliseconds: int) -> None:
     assert parse_duration(text, "$") == milliseconds
 
@@ -187,12 +203,22 @@ def test_a_duration_is_exact_and_rounded_up(text: str, milliseconds: int) -> Non
 @pytest.mark.parametrize(
     "text,reason",
     [
-        ("P1Y", "years have no fixed length"), ("P1M", "months have no fixed length"), ("P1Y2M", "years"),
-        ("P", "ISO 8601"), ("PT", "ISO 8601"), ("P1DT", "ISO 8601"), ("-PT5S", "ISO 8601"), ("5m", "ISO 8601"),
-        ("PT1.5H1S", "only the last part"), ("PT", "got 'PT'"), ("pt5s", "ISO 8601"), ("", "ISO 8601"),
-        ("PT\u0661S", "ISO 8601"), ("PT5S\n", "ISO 8601"),
+        ("P1Y", "years have no fixed length"),
+        ("P1M", "months have no fixed length"),
+        ("P1Y2M", "years"),
+        ("P", "ISO 8601"),
+        ("PT", "ISO 8601"),
+        ("P1DT", "ISO 8601"),
+        ("-PT5S", "ISO 8601"),
+        ("5m", "ISO 8601"),
+        ("PT1.5H1S", "only the last part"),
+        ("PT", "got 'PT'"),
+        ("pt5s", "ISO 8601"),
+        ("", "ISO 8601"),
+        ("PT\u0661S", "ISO 8601"),
+        ("PT5S\n", "ISO 8601"),
     ],
-)  # fmt: skip
+)
 def test_a_bad_duration_is_refused_with_its_place_and_reason(text: str, reason: str) -> None:
     with pytest.raises(InvalidImport, match=reason) as refused:
         read_template(template(resource("bus/q", properties={"lockDuration": text})))
@@ -206,10 +232,13 @@ def test_no_secret_is_in_a_note(fixtures: dict[str, str]) -> None:
 
 
 TYPED = {
-    "ns": {"type": "string"}, "deliveries": {"type": "int"}, "duplicates": {"type": "bool"},
+    "ns": {"type": "string"},
+    "deliveries": {"type": "int"},
+    "duplicates": {"type": "bool"},
     "tier": {"type": "string", "defaultValue": "basic", "allowedValues": ["basic", "premium"]},
-    "secret": {"type": "secureString", "defaultValue": ""}, "more": {"type": "array", "defaultValue": []},
-}  # fmt: skip
+    "secret": {"type": "secureString", "defaultValue": ""},
+    "more": {"type": "array", "defaultValue": []},
+}
 
 
 def typed_template() -> str:

@@ -121,10 +121,18 @@ def deep(levels: int) -> str:
 
 
 BAD = [
-    ("", "$"), ("no JSON", "$"), ("[]", "$"), ("null", "$"), ("{}", "$"), ('{"queues": NaN}', "$"),
-    ('{"queues": 1' + "0" * 5000 + "}", "$"), ('{"a": {"b": 1, "b": 2}}', "$..b"), (deep(200), "$"),
-    (deep(100_000), "$"), ('{"queues": [], "resources": [], "x": "\\ud800"}', "$"),
-]  # fmt: skip
+    ("", "$"),
+    ("no JSON", "$"),
+    ("[]", "$"),
+    ("null", "$"),
+    ("{}", "$"),
+    ('{"queues": NaN}', "$"),
+    ('{"queues": 1' + "0" * 5000 + "}", "$"),
+    ('{"a": {"b": 1, "b": 2}}', "$..b"),
+    (deep(200), "$"),
+    (deep(100_000), "$"),
+    ('{"queues": [], "resources": [], "x": "\\ud800"}', "$"),
+]
 
 
 @pytest.mark.parametrize("text,place", BAD)
@@ -175,24 +183,39 @@ def test_a_wrong_type_at_any_place_is_an_import_or_a_typed_refusal(
 
 QUEUE = "Microsoft.ServiceBus/namespaces/queues"
 PLACES = [
-    (read_definitions, {"queues": [{"name": "q", "arguments": {"x-message-ttl": "1"}}]},
-     "$.queues[0].arguments.x-message-ttl"),
+    (
+        read_definitions,
+        {"queues": [{"name": "q", "arguments": {"x-message-ttl": "1"}}]},
+        "$.queues[0].arguments.x-message-ttl",
+    ),
     (read_definitions, {"queues": [{"name": "q"}, {"name": "q"}]}, "$.queues[1]"),
     (read_definitions, {"queues": [{"name": 7}]}, "$.queues[0].name"),
     (read_definitions, {"queues": {}}, "$.queues"),
     (read_definitions, {"policies": [{"name": "p", "pattern": "a"}]}, "$.policies[0]"),
-    (read_definitions, {"policies": [{"name": "p", "pattern": "a", "definition": {"max-length": 1.5}}]},
-     "$.policies[0].definition.max-length"),
-    (read_definitions, {"bindings": [{"source": "a", "destination": "b", "destination_type": "c"}]},
-     "$.bindings[0].destination_type"),
+    (
+        read_definitions,
+        {"policies": [{"name": "p", "pattern": "a", "definition": {"max-length": 1.5}}]},
+        "$.policies[0].definition.max-length",
+    ),
+    (
+        read_definitions,
+        {"bindings": [{"source": "a", "destination": "b", "destination_type": "c"}]},
+        "$.bindings[0].destination_type",
+    ),
     (read_definitions, {"vhosts": [{"name": "a"}, {"name": "a"}]}, "$.vhosts[1]"),
     (read_template, {"resources": [{"type": QUEUE}]}, "$.resources[0]"),
     (read_template, {"resources": {"q": {"type": 1}}}, "$.resources.q.type"),
-    (read_template, {"resources": [{"type": QUEUE, "name": "a/q"}, {"type": QUEUE, "name": "A/Q"}]},
-     "$.resources[1].name"),
-    (read_template, {"resources": [], "variables": {"a": "[variables('b')]", "b": "[variables('a')]"}},
-     "$.variables.a"),
-]  # fmt: skip
+    (
+        read_template,
+        {"resources": [{"type": QUEUE, "name": "a/q"}, {"type": QUEUE, "name": "A/Q"}]},
+        "$.resources[1].name",
+    ),
+    (
+        read_template,
+        {"resources": [], "variables": {"a": "[variables('b')]", "b": "[variables('a')]"}},
+        "$.variables.a",
+    ),
+]
 
 
 @pytest.mark.parametrize("read,table,place", PLACES)
@@ -205,15 +228,18 @@ def test_a_refusal_names_the_place(read: Read, table: dict[str, object], place: 
 
 def many_queues(n: int) -> str:
     arguments = {"x-message-ttl": 1000, "x-dead-letter-exchange": "dlx"}
-    return json.dumps({
-        "queues": [*({"name": f"q.{i}", "arguments": arguments} for i in range(n)), {"name": "dead"}],
-        "exchanges": [{"name": "dlx", "type": "topic"}, {"name": "all", "type": "fanout"}],
-        "bindings": [
-            {"source": source, "destination": "dead", "destination_type": "queue", "routing_key": f"#.q.{i}"}
-            for i in range(n) for source in ("dlx", "all")
-        ],
-        "policies": [{"name": f"p{i}", "pattern": f"^q.{i}", "definition": {"max-length": 5}} for i in range(5)],
-    })  # fmt: skip
+    return json.dumps(
+        {
+            "queues": [*({"name": f"q.{i}", "arguments": arguments} for i in range(n)), {"name": "dead"}],
+            "exchanges": [{"name": "dlx", "type": "topic"}, {"name": "all", "type": "fanout"}],
+            "bindings": [
+                {"source": source, "destination": "dead", "destination_type": "queue", "routing_key": f"#.q.{i}"}
+                for i in range(n)
+                for source in ("dlx", "all")
+            ],
+            "policies": [{"name": f"p{i}", "pattern": f"^q.{i}", "definition": {"max-length": 5}} for i in range(5)],
+        }
+    )
 
 
 def many_resources(n: int) -> str:

@@ -13,11 +13,40 @@ from rqttl.policies import PolicySet
 LONG = "x" * 60
 #: Most of them match several patterns.
 QUEUES = ("a", "b", "a.b", "a.b.cc", "b.b", "a.", "a..b", "EXP.a", "EXP.a.b", "EXP.EXP.a", "a.dead", "dead", "a.a")
-PATTERNS = ("#", "#", "a", "dead", "*", "a.#", "*.#", "a.*", "*.b", "*.*", "a.b", "a.*.cc", "*.b.cc", "a.b.#", "a.*.#",
-            "*.*.#", "EXP.#", "*.a.#", "a.*.*")  # fmt: skip
+PATTERNS = (
+    "#",
+    "#",
+    "a",
+    "dead",
+    "*",
+    "a.#",
+    "*.#",
+    "a.*",
+    "*.b",
+    "*.*",
+    "a.b",
+    "a.*.cc",
+    "*.b.cc",
+    "a.b.#",
+    "a.*.#",
+    "*.*.#",
+    "EXP.#",
+    "*.a.#",
+    "a.*.*",
+)
 REGEXES = ("a", "^a", "b$", r"^a\.", "(?i)exp", r"a|b", ".", "(a+)+$", r"\.b\.", "^EXP[.]", "c{2}")
-TARGETS = ("dead", "a", "a.b", "", "{queue}", "EXP.{queue}", "{queue}.dead", "{queue}/dead", "{queue}.{queue}",
-           f"{LONG}.{{queue}}.{LONG}.xxxx")  # fmt: skip
+TARGETS = (
+    "dead",
+    "a",
+    "a.b",
+    "",
+    "{queue}",
+    "EXP.{queue}",
+    "{queue}.dead",
+    "{queue}/dead",
+    "{queue}.{queue}",
+    f"{LONG}.{{queue}}.{LONG}.xxxx",
+)
 VALUES: Mapping[str, Sequence[object]] = {
     "duration": ("1ms", "5s", "30s", "1h"),
     "count": (1, 5, 16 * 2**20),
@@ -58,9 +87,13 @@ def policies(draw: st.DrawFn, names: Sequence[str] = GROUPS[3]) -> Policy:
     while True:
         try:
             return Policy.read(
-                draw(st.sampled_from("pqrstuvw")), pattern, draw(arguments(names, (None, "none"))), syntax=syntax,
-                priority=draw(st.sampled_from([0, 0, 1])), operator=draw(st.sampled_from([False, False, True])),
-            )  # fmt: skip
+                draw(st.sampled_from("pqrstuvw")),
+                pattern,
+                draw(arguments(names, (None, "none"))),
+                syntax=syntax,
+                priority=draw(st.sampled_from([0, 0, 1])),
+                operator=draw(st.sampled_from([False, False, True])),
+            )
         except InvalidInput:
             continue
 

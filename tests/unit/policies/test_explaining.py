@@ -39,50 +39,70 @@ def test_a_policy_names_the_one_that_came_first_and_the_reason() -> None:
         policy("wide", "#", priority=2, max_length=4),
     )
 
-    assert explained("orders.eu", *policies)["max_length"] == Explained(1, "policy win", (
-        Contender(3, "policy zebra", "policy win comes first by its name"),
-        Contender(4, "policy wide", "policy win has the more specific pattern"),
-        Contender(2, "policy low", "policy win has a higher priority, 2 against -1"),
-    ))  # fmt: skip
+    assert explained("orders.eu", *policies)["max_length"] == Explained(
+        1,
+        "policy win",
+        (
+            Contender(3, "policy zebra", "policy win comes first by its name"),
+            Contender(4, "policy wide", "policy win has the more specific pattern"),
+            Contender(2, "policy low", "policy win has a higher priority, 2 against -1"),
+        ),
+    )
 
 
 def test_of_limits_the_larger_ones_lost() -> None:
     policies = policy("p", "#", max_length=5, lease="9s"), policy("o", "#", True, max_length=7, lease="9s")
 
     assert explained("q", *policies, max_length=6, lease="20s") == {
-        "max_length": Explained(5, "policy p", (
-            Contender(6, "declared", "policy p has the smaller value"),
-            Contender(7, "operator policy o", "policy p has the smaller value"),
-        )),
-        "lease": Explained(9_000, "policy p", (
-            Contender(20_000, "declared", "policy p has the smaller value"),
-            Contender(9_000, "operator policy o", "policy p has the same value"),
-        )),
-    }  # fmt: skip
+        "max_length": Explained(
+            5,
+            "policy p",
+            (
+                Contender(6, "declared", "policy p has the smaller value"),
+                Contender(7, "operator policy o", "policy p has the smaller value"),
+            ),
+        ),
+        "lease": Explained(
+            9_000,
+            "policy p",
+            (
+                Contender(20_000, "declared", "policy p has the smaller value"),
+                Contender(9_000, "operator policy o", "policy p has the same value"),
+            ),
+        ),
+    }
 
 
 def test_of_other_options_the_rule_is_named() -> None:
     policies = policy("p", "#", overflow="reject-publish"), policy("o", "q", True, dead_letter="x")
 
     assert explained("q", *policies, overflow="reject-publish-dlx", dead_letter="d") == {
-        "overflow": Explained("reject-publish-dlx", "declared", (
-            Contender("reject-publish", "policy p", "declared: a declared option beats a policy"),
-        )),
-        "dead_letter": Explained("x", "operator policy o", (
-            Contender("d", "declared", "operator policy o: an operator policy beats all others"),
-        )),
-    }  # fmt: skip
+        "overflow": Explained(
+            "reject-publish-dlx",
+            "declared",
+            (Contender("reject-publish", "policy p", "declared: a declared option beats a policy"),),
+        ),
+        "dead_letter": Explained(
+            "x",
+            "operator policy o",
+            (Contender("d", "declared", "operator policy o: an operator policy beats all others"),),
+        ),
+    }
 
 
 def test_none_and_all_that_it_stopped_are_named() -> None:
     policies = policy("stop", "q", max_length=None), policy("all", "#", max_length=5)
 
     assert explained("q", *policies) == {
-        "max_length": Explained(None, "default", (
-            Contender(None, "policy stop", "none: policy stop and all after it give no value"),
-            Contender(5, "policy all", "policy stop has the more specific pattern"),
-        )),
-    }  # fmt: skip
+        "max_length": Explained(
+            None,
+            "default",
+            (
+                Contender(None, "policy stop", "none: policy stop and all after it give no value"),
+                Contender(5, "policy all", "policy stop has the more specific pattern"),
+            ),
+        ),
+    }
 
 
 def test_a_floor_that_the_ceiling_cut_is_noted() -> None:
@@ -109,18 +129,26 @@ def test_a_rule_for_pauses_without_a_delay_is_noted() -> None:
     [
         ("dead", "dead", "'dead' names the queue itself"),
         ("a", "{queue}", "'{queue}' names the queue itself"),
-        ("EXP.a", "EXP.{queue}",
-         "the template 'EXP.{queue}' of policy p made the name 'EXP.a': no template of any policy acts on it"),
+        (
+            "EXP.a",
+            "EXP.{queue}",
+            "the template 'EXP.{queue}' of policy p made the name 'EXP.a': no template of any policy acts on it",
+        ),
         ("{t}.a", "EXP.{queue}", "'EXP.{t}.a' is no valid queue name"),
     ],
-)  # fmt: skip
+)
 def test_a_target_that_the_queue_cannot_have_is_noted(queue: str, target: str, reason: str) -> None:
     found = explained(queue, policy("p", "#", dead_letter=target), policy("r", "#", dead_letter="other"))
 
-    assert found["dead_letter"] == Explained(None, "default", (
-        Contender(target, "policy p", reason),
-        Contender("other", "policy r", "policy p comes first by its name"),
-    ), f"policy p: {reason}")  # fmt: skip
+    assert found["dead_letter"] == Explained(
+        None,
+        "default",
+        (
+            Contender(target, "policy p", reason),
+            Contender("other", "policy r", "policy p comes first by its name"),
+        ),
+        f"policy p: {reason}",
+    )
 
 
 def test_an_explanation_is_made_at_its_first_use(monkeypatch: pytest.MonkeyPatch) -> None:

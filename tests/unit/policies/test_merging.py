@@ -108,8 +108,11 @@ def test_policies_are_merged_option_by_option() -> None:
     )
 
     assert in_force("orders.eu", *policies) == {
-        "message_ttl": 60_000, "max_length": 9, "lease": 5_000, "dead_letter": "dead",
-    }  # fmt: skip
+        "message_ttl": 60_000,
+        "max_length": 9,
+        "lease": 5_000,
+        "dead_letter": "dead",
+    }
     assert in_force("orders.eu.de", *policies) == {"message_ttl": 1_000, "lease": 5_000, "dead_letter": "dead"}
     assert in_force("events", *policies) == {"message_ttl": 2_000, "lease": 2_000, "dead_letter": "dead"}
 
@@ -145,8 +148,11 @@ def test_a_default_that_is_written_stops_inheritance() -> None:
 
     assert in_force("a.b", parent, child) == {"dead_letter_expired": ""}
     assert in_force("b", parent, child) == {
-        "lease": 5_000, "overflow": "reject-publish", "dead_letter_expired": "exp", "never_expire": True,
-    }  # fmt: skip
+        "lease": 5_000,
+        "overflow": "reject-publish",
+        "dead_letter_expired": "exp",
+        "never_expire": True,
+    }
 
 
 @pytest.mark.spec("A-081")
@@ -164,8 +170,9 @@ def test_a_declared_value_that_equals_the_default_counts_as_not_declared() -> No
     user = policy("p", "#", overflow="reject-publish", lease="1h")
 
     assert in_force("q", user, overflow="drop-head", lease="30s") == {
-        "overflow": "reject-publish", "lease": 3_600_000,
-    }  # fmt: skip
+        "overflow": "reject-publish",
+        "lease": 3_600_000,
+    }
 
 
 @pytest.mark.parametrize(
@@ -177,8 +184,9 @@ def test_a_ceiling_below_the_floor_counts(floor: str, ceiling: str) -> None:
     assert in_force("q", low, high) == {floor: 5_000, ceiling: 5_000}
     assert in_force("q", high, **{floor: "9s"}) == {floor: 5_000, ceiling: 5_000}
     assert in_force("q", low, **{ceiling: "5s", **({floor: "1s"} if floor == "redelivery_delay" else {})}) == {
-        floor: 1_000 if floor == "redelivery_delay" else 5_000, ceiling: 5_000,
-    }  # fmt: skip
+        floor: 1_000 if floor == "redelivery_delay" else 5_000,
+        ceiling: 5_000,
+    }
     assert in_force("q", policy("f", "#", **{floor: "5s"}), high) == {floor: 5_000, ceiling: 5_000}
 
 
@@ -187,8 +195,11 @@ def test_a_rule_for_pauses_does_nothing_without_a_delay() -> None:
 
     assert in_force("q", rules) == {}
     assert in_force("q", rules, redelivery_delay="1s") == {
-        "redelivery_delay": 1_000, "redelivery_max_delay": 5_000, "redelivery_multiplier": 2, "redelivery_jitter": 0.5,
-    }  # fmt: skip
+        "redelivery_delay": 1_000,
+        "redelivery_max_delay": 5_000,
+        "redelivery_multiplier": 2,
+        "redelivery_jitter": 0.5,
+    }
     assert in_force("q", rules, policy("o", "#", True, redelivery_delay="9s"))["redelivery_delay"] == 5_000
 
 
@@ -197,7 +208,7 @@ def test_without_policies_of_either_kind_the_declared_options_are_in_force() -> 
     assert in_force("q") == {}
     assert in_force("q", policy("p", "other", lease="1s"), policy("o", "other.#", True, lease="1s"), max_length=5) == {
         "max_length": 5,
-    }  # fmt: skip
+    }
 
 
 def test_a_removed_policy_leaves_no_trace() -> None:

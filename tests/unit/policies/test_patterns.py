@@ -73,11 +73,21 @@ def test_a_wildcard_that_no_name_can_match_is_refused_and_the_other_syntax_is_na
 @pytest.mark.parametrize(
     "queue,pattern",
     [
-        ("a", "a"), ("a.b", "a.b"), ("a.x", "a.*"), ("a.b.x", "a.b.#"), ("a.b.c", "a.b.c"), ("a.d.c", "a.d.c"),
-        ("a.x.c", "a.*.c"), ("a.b.c.d", "a.b.c.d"), ("a.x.c.d", "a.*.*.d"), ("a.b.x.d", "a.*.*.d"),
-        ("a.d.x.d", "a.*.*.d"), ("a.d.d.g", "a.*.d.#"), ("zzzz.z.z.z.d.r.g.f.sd.s.fsdfd.fsdfs", "#"),
+        ("a", "a"),
+        ("a.b", "a.b"),
+        ("a.x", "a.*"),
+        ("a.b.x", "a.b.#"),
+        ("a.b.c", "a.b.c"),
+        ("a.d.c", "a.d.c"),
+        ("a.x.c", "a.*.c"),
+        ("a.b.c.d", "a.b.c.d"),
+        ("a.x.c.d", "a.*.*.d"),
+        ("a.b.x.d", "a.*.*.d"),
+        ("a.d.x.d", "a.*.*.d"),
+        ("a.d.d.g", "a.*.d.#"),
+        ("zzzz.z.z.z.d.r.g.f.sd.s.fsdfd.fsdfs", "#"),
     ],
-)  # fmt: skip
+)
 def test_of_many_wildcards_the_one_of_artemis_comes_first(queue: str, pattern: str) -> None:
     assert in_order(MANY, queue)[0] == pattern
     assert in_order(MANY[::-1], queue)[0] == pattern
@@ -117,10 +127,19 @@ def test_all_matching_patterns_come_in_the_order_of_artemis(queue: str, patterns
 @pytest.mark.parametrize(
     "first,second",
     [
-        ("a.b", "a.*"), ("a.b", "#"), ("a.*", "a.b.#"), ("a.b.#", "a.#"), ("a.*.#", "a.#"), ("a.#", "*.#"),
-        ("a.*", "*.b"), ("a.b.*", "a.*.c"), ("a.*.*.#", "a.#"), ("aaa.b.#", "a.*.*.#"), ("a.b", "a.bb"),
+        ("a.b", "a.*"),
+        ("a.b", "#"),
+        ("a.*", "a.b.#"),
+        ("a.b.#", "a.#"),
+        ("a.*.#", "a.#"),
+        ("a.#", "*.#"),
+        ("a.*", "*.b"),
+        ("a.b.*", "a.*.c"),
+        ("a.*.*.#", "a.#"),
+        ("aaa.b.#", "a.*.*.#"),
+        ("a.b", "a.bb"),
     ],
-)  # fmt: skip
+)
 def test_the_more_specific_pattern_comes_first(first: str, second: str) -> None:
     a, b = compiled(first, second)
 
@@ -166,7 +185,7 @@ def test_two_wildcards_that_match_one_name_never_tie(first: str, second: str, qu
         (".*", ["a", "a.b"], []),
         ("(?i)ORDERS", ["my.orders"], ["order"]),
     ],
-)  # fmt: skip
+)
 def test_a_regex_is_searched_for_anywhere_and_case_counts(pattern: str, yes: list[str], no: list[str]) -> None:
     matches = compile_pattern(pattern, "regex").matches
 
@@ -185,12 +204,16 @@ def test_a_pattern_has_1_to_1024_bytes(pattern: object, syntax: str) -> None:
 @pytest.mark.parametrize(
     "pattern,reason",
     [
-        ("(", "missing ): ("), ("(?!a)b", "invalid perl operator: (?!"), ("(a)\\1", "invalid escape sequence: \\1"),
-        ("a{1001}", "invalid repetition size: {1001}"), ("((a{100}){100}){100}", "invalid repetition size: {100}"),
-        ("[z-a]", "invalid character class range: z-a"), ("*a", "no argument for repetition operator: *"),
+        ("(", "missing ): ("),
+        ("(?!a)b", "invalid perl operator: (?!"),
+        ("(a)\\1", "invalid escape sequence: \\1"),
+        ("a{1001}", "invalid repetition size: {1001}"),
+        ("((a{100}){100}){100}", "invalid repetition size: {100}"),
+        ("[z-a]", "invalid character class range: z-a"),
+        ("*a", "no argument for repetition operator: *"),
         ("a\\8", "invalid escape sequence: \\8"),
     ],
-)  # fmt: skip
+)
 def test_a_regex_that_does_not_compile_is_refused_with_the_reason(pattern: str, reason: str) -> None:
     with pytest.raises(InvalidPolicy) as refused:
         compile_pattern(pattern, "regex")

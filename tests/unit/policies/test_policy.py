@@ -131,10 +131,17 @@ def test_another_policy_may_bring_the_delay_that_a_pause_needs() -> None:
 @pytest.mark.parametrize(
     "priority,got",
     [
-        (True, "bool True"), ("5", "str '5'"), (1.0, "float 1.0"), (None, "None"), (1_000_001, "1000001"),
-        (-1_000_001, "-1000001"), (2**300, "int of 301 bits"), (b"1", "bytes b'1'"), ([], "list"),
+        (True, "bool True"),
+        ("5", "str '5'"),
+        (1.0, "float 1.0"),
+        (None, "None"),
+        (1_000_001, "1000001"),
+        (-1_000_001, "-1000001"),
+        (2**300, "int of 301 bits"),
+        (b"1", "bytes b'1'"),
+        ([], "list"),
     ],
-)  # fmt: skip
+)
 def test_a_priority_is_a_whole_number_between_its_bounds(priority: object, got: str) -> None:
     assert refusal(priority=priority) == f"policy 'short': priority: {WHOLE}, got {got}"
 
@@ -173,10 +180,19 @@ def test_a_syntax_is_one_of_two(syntax: object, got: str) -> None:
 @pytest.mark.parametrize(
     "name,got",
     [
-        ("", "''"), ("a b", "'a b'"), (".a", "'.a'"), ("a\n", "'a\\n'"), (None, "None"), (5, "int 5"),
-        (b"a", "bytes b'a'"), (HALF, "'\\ud800'"), ("ä", "'ä'"), (True, "bool True"), (["a"], "list"),
+        ("", "''"),
+        ("a b", "'a b'"),
+        (".a", "'.a'"),
+        ("a\n", "'a\\n'"),
+        (None, "None"),
+        (5, "int 5"),
+        (b"a", "bytes b'a'"),
+        (HALF, "'\\ud800'"),
+        ("ä", "'ä'"),
+        (True, "bool True"),
+        (["a"], "list"),
     ],
-)  # fmt: skip
+)
 @pytest.mark.parametrize("operator,kind", [(False, "policy"), (True, "operator policy")])
 def test_the_name_of_a_policy_follows_the_rule_of_queue_names(
     name: object, got: str, operator: bool, kind: str
@@ -229,8 +245,11 @@ def test_a_value_that_equals_the_default_stays_in_the_definition() -> None:
     definition = {"lease": "30s", "never_expire": False, "overflow": "drop-head", "redelivery_multiplier": 1.0}
 
     assert read(definition=definition).definition == {
-        "lease": 30_000, "never_expire": False, "overflow": "drop-head", "redelivery_multiplier": 1,
-    }  # fmt: skip
+        "lease": 30_000,
+        "never_expire": False,
+        "overflow": "drop-head",
+        "redelivery_multiplier": 1,
+    }
 
 
 def test_a_policy_is_never_changed() -> None:
@@ -255,10 +274,14 @@ def test_equal_policies_have_equal_texts_in_redis() -> None:
     one = read(definition={"lease": "60s", "max-length": 5, "dead_letter": None}, priority=3)
     other = read(definition={"dead-letter": "none", "max_length": 5, "lease": timedelta(minutes=1)}, priority=3)
 
-    assert one.as_json() == other.as_json() == (
-        '{"apply_to":"queues","definition":{"dead_letter":null,"lease":60000,"max_length":5},"pattern":"orders.#",'
-        '"priority":3,"syntax":"wildcard"}'
-    )  # fmt: skip
+    assert (
+        one.as_json()
+        == other.as_json()
+        == (
+            '{"apply_to":"queues","definition":{"dead_letter":null,"lease":60000,"max_length":5},"pattern":"orders.#",'
+            '"priority":3,"syntax":"wildcard"}'
+        )
+    )
     assert Policy.from_json("short", False, one.as_json().encode()) == one
 
 
@@ -266,9 +289,12 @@ def test_a_copy_is_made_from_arguments_that_people_read() -> None:
     found = read(definition={"lease": "90s", "max_length": 5, "dead_letter": None}, pattern="^a", syntax="regex")
 
     assert found.as_arguments() == {
-        "pattern": "^a", "definition": {"dead_letter": None, "lease": "90s", "max_length": 5}, "priority": 0,
-        "apply_to": "queues", "syntax": "regex",
-    }  # fmt: skip
+        "pattern": "^a",
+        "definition": {"dead_letter": None, "lease": "90s", "max_length": 5},
+        "priority": 0,
+        "apply_to": "queues",
+        "syntax": "regex",
+    }
     assert Policy.read("short", **found.as_arguments()) == found  # type: ignore[arg-type]  # by name
 
 
@@ -278,13 +304,23 @@ PARTS: dict[str, Any] = json.loads(read().as_json())
 @pytest.mark.parametrize(
     "text",
     [
-        b"", b"{", b"[]", b"null", b"\xff", b"[" * 100_000, b"5", b'{"pattern":"a"}',
+        b"",
+        b"{",
+        b"[]",
+        b"null",
+        b"\xff",
+        b"[" * 100_000,
+        b"5",
+        b'{"pattern":"a"}',
         *(json.dumps({key: value for key, value in PARTS.items() if key != part}) for part in PARTS),
-        *(json.dumps({**PARTS, part: None}) for part in PARTS), json.dumps({**PARTS, "more": 1}),
-        json.dumps({**PARTS, "definition": {"lease": -1}}), json.dumps({**PARTS, "definition": {"leese": 1}}),
-        json.dumps({**PARTS, "definition": {"lease": 1.5}}), json.dumps({**PARTS, "definition": [["lease", 1]]}),
+        *(json.dumps({**PARTS, part: None}) for part in PARTS),
+        json.dumps({**PARTS, "more": 1}),
+        json.dumps({**PARTS, "definition": {"lease": -1}}),
+        json.dumps({**PARTS, "definition": {"leese": 1}}),
+        json.dumps({**PARTS, "definition": {"lease": 1.5}}),
+        json.dumps({**PARTS, "definition": [["lease", 1]]}),
     ],
-)  # fmt: skip
+)
 def test_a_damaged_text_is_refused_with_the_policy(text: bytes | str) -> None:
     with pytest.raises(InvalidPolicy, match=r"^operator policy 'short': "):
         Policy.from_json("short", True, text)

@@ -32,18 +32,30 @@ def test_no_fields_are_the_first_version_without_policies() -> None:
 @pytest.mark.parametrize(
     "name,text",
     [
-        (b"version", b""), (b"version", b"-1"), (b"version", b"1.5"), (b"version", b"x"), (b"version", b"1" * 17),
-        (b"version", b" 1"), (b"version", "٣".encode()),
-        (b"policy short", b"{"), (b"policy short", b"{}"), (b"operator short", b"\xff"), (b"policy a b", b"{}"),
-        (b"policy ", SHORT.as_json().encode()), (b"policies short", SHORT.as_json().encode()), (b"short", b""),
+        (b"version", b""),
+        (b"version", b"-1"),
+        (b"version", b"1.5"),
+        (b"version", b"x"),
+        (b"version", b"1" * 17),
+        (b"version", b" 1"),
+        (b"version", "٣".encode()),
+        (b"policy short", b"{"),
+        (b"policy short", b"{}"),
+        (b"operator short", b"\xff"),
+        (b"policy a b", b"{}"),
+        (b"policy ", SHORT.as_json().encode()),
+        (b"policies short", SHORT.as_json().encode()),
+        (b"short", b""),
         (b"", b""),
-        (b"policy", SHORT.as_json().encode()), (b"POLICY short", SHORT.as_json().encode()),
-        (b"policy a b", SHORT.as_json().encode()), (b"policy \xff", SHORT.as_json().encode()),
+        (b"policy", SHORT.as_json().encode()),
+        (b"POLICY short", SHORT.as_json().encode()),
+        (b"policy a b", SHORT.as_json().encode()),
+        (b"policy \xff", SHORT.as_json().encode()),
         (b"policy short", SHORT.as_json().replace("orders.#", "#.orders").encode()),
         (b"policy short", SHORT.as_json().replace("lease", "leese").encode()),
         (b"policy short", SHORT.as_json().replace('"priority":0', '"priority":"0"').encode()),
     ],
-)  # fmt: skip
+)
 def test_a_damaged_field_is_named(name: bytes, text: bytes) -> None:
     (damage,) = PolicySet.from_fields({**fields(LONG), name: text}).damaged
 

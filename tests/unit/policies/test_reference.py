@@ -56,11 +56,16 @@ def draw_case(random: Random) -> tuple[QueueOptions, list[Policy]]:
     policies = []
     for _ in range(random.randint(0, 6)):
         regex = random.random() < 0.25
-        policies.append(Policy.read(
-            random.choice("pqrstuvw"), random.choice(sets.REGEXES if regex else sets.PATTERNS),
-            draw(random, names, (None, "none")), syntax="regex" if regex else "wildcard",
-            priority=random.choice([0, 0, 1]), operator=random.random() < 0.33,
-        ))  # fmt: skip
+        policies.append(
+            Policy.read(
+                random.choice("pqrstuvw"),
+                random.choice(sets.REGEXES if regex else sets.PATTERNS),
+                draw(random, names, (None, "none")),
+                syntax="regex" if regex else "wildcard",
+                priority=random.choice([0, 0, 1]),
+                operator=random.random() < 0.33,
+            )
+        )
     declared = draw(random, names, ()) if random.random() < 0.5 else {}
     unique = {(policy.name, policy.operator): policy for policy in policies}
     return QueueOptions.read(random.choice(sets.QUEUES), declared), list(unique.values())

@@ -105,12 +105,21 @@ def test_an_empty_target_of_one_reason_drops_its_messages() -> None:
 @pytest.mark.parametrize(
     "queue,template,made",
     [
-        ("EXP.orders", "EXP.{queue}", True), ("EXP.", "EXP.{queue}", False), ("EXP", "EXP.{queue}", False),
-        ("EXP.-a", "EXP.{queue}", False), ("exp.a", "EXP.{queue}", False), ("a.dead", "{queue}.dead", True),
-        ("a.a", "{queue}.{queue}", True), ("a.b", "{queue}.{queue}", False), ("a.aa", "{queue}.{queue}", False),
-        ("x.y.x.y", "{queue}.{queue}", True), ("aXaXa", "{queue}X{queue}X{queue}", True),
-        ("a", "{queue}.{queue}", False), ("aba", "a{queue}a", True), ("aa", "a{queue}a", False),
+        ("EXP.orders", "EXP.{queue}", True),
+        ("EXP.", "EXP.{queue}", False),
+        ("EXP", "EXP.{queue}", False),
+        ("EXP.-a", "EXP.{queue}", False),
+        ("exp.a", "EXP.{queue}", False),
+        ("a.dead", "{queue}.dead", True),
+        ("a.a", "{queue}.{queue}", True),
+        ("a.b", "{queue}.{queue}", False),
+        ("a.aa", "{queue}.{queue}", False),
+        ("x.y.x.y", "{queue}.{queue}", True),
+        ("aXaXa", "{queue}X{queue}X{queue}", True),
+        ("a", "{queue}.{queue}", False),
+        ("aba", "a{queue}a", True),
+        ("aa", "a{queue}a", False),
     ],
-)  # fmt: skip
+)
 def test_a_template_made_a_name_if_some_queue_name_gives_it(queue: str, template: str, made: bool) -> None:
     assert bool(origin_of(queue, template)) is made

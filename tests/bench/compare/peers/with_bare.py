@@ -12,16 +12,22 @@ from tests.bench.bound import BARE
 PARTS = ("meta", "log", "requeued", "leases", "expiry", "failures", "waiters", "wakeup", "consumers")
 KEYS = [f"{{q}}:{part}" for part in PARTS]
 #: Store a message, and ring if a consumer waits.
-ENQUEUE = BARE["enqueue"].replace("return seq", """
+ENQUEUE = BARE["enqueue"].replace(
+    "return seq",
+    """
     redis.call('ZCARD', KEYS[7])
     redis.call('LLEN', KEYS[8])
     redis.call('RPUSH', KEYS[8], '')
-    return seq""")  # fmt: skip
+    return seq""",
+)
 #: Take the message under a lease, and show that the consumer does not wait.
-RECEIVE = BARE["receive"].replace("return page[1][1]", """
+RECEIVE = BARE["receive"].replace(
+    "return page[1][1]",
+    """
     redis.call('ZREM', KEYS[7], 'consumer')
     redis.call('ZADD', KEYS[9], '1732000000000', 'consumer')
-    return {page[1][1], page[1][2][2]}""")  # fmt: skip
+    return {page[1][1], page[1][2][2]}""",
+)
 
 
 def consume(client: Any) -> None:

@@ -26,8 +26,18 @@ def main() -> None:
         shared.produce(mode, count, work.delay)
         return
     pool = ("--pool", "prefork", "--concurrency", "2") if mode == "workers" else ("--pool", "solo")
-    shared.become("celery", "-A", "with_celery", "worker", *pool, "--without-gossip", "--without-mingle",
-                  "--without-heartbeat", "--loglevel", "ERROR")  # fmt: skip
+    shared.become(
+        "celery",
+        "-A",
+        "with_celery",
+        "worker",
+        *pool,
+        "--without-gossip",
+        "--without-mingle",
+        "--without-heartbeat",
+        "--loglevel",
+        "ERROR",
+    )
 
 
 if __name__ == "__main__":

@@ -24,8 +24,15 @@ def main() -> None:
     threads = "1" if mode == "single" else "8"
     if mode == "single":
         os.environ["dramatiq_queue_prefetch"] = "1"  # noqa: SIM112 - the name of Dramatiq
-    shared.become("dramatiq", "with_dramatiq", "--processes", "2" if mode == "workers" else "1", "--threads", threads,
-                  "--skip-logging")  # fmt: skip
+    shared.become(
+        "dramatiq",
+        "with_dramatiq",
+        "--processes",
+        "2" if mode == "workers" else "1",
+        "--threads",
+        threads,
+        "--skip-logging",
+    )
 
 
 if __name__ == "__main__":

@@ -55,8 +55,17 @@ def work(processes: int, queues: list[str]) -> None:
     with rqttl.connect(shared.URL) as broker:
         for name in queues:
             broker.declare_queue(name)
-    sys.argv = ["rqttl", "worker", *queues, "--call", "with_rqttl:handler", "--processes", str(processes),
-                "--url", shared.URL]  # fmt: skip
+    sys.argv = [
+        "rqttl",
+        "worker",
+        *queues,
+        "--call",
+        "with_rqttl:handler",
+        "--processes",
+        str(processes),
+        "--url",
+        shared.URL,
+    ]
     from rqttl.cli import main as program
 
     program()

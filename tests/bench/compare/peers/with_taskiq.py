@@ -27,9 +27,18 @@ def main() -> None:
         asyncio.run(produce(mode, count))
         return
     shared.become(
-        "taskiq", "worker", "with_taskiq:broker", "--workers", "2" if mode == "workers" else "1", "--max-async-tasks",
-        "1" if mode == "single" else "100", "--ack-type", "when_executed", "--log-level", "ERROR",
-    )  # fmt: skip
+        "taskiq",
+        "worker",
+        "with_taskiq:broker",
+        "--workers",
+        "2" if mode == "workers" else "1",
+        "--max-async-tasks",
+        "1" if mode == "single" else "100",
+        "--ack-type",
+        "when_executed",
+        "--log-level",
+        "ERROR",
+    )
 
 
 if __name__ == "__main__":

@@ -30,9 +30,23 @@ def test_each_translated_option_is_an_option(name: str) -> None:
 def test_no_element_and_no_attribute_is_dropped_in_silence(name: str) -> None:
     text = text_of(name)
     noted = " ".join(f"{note.subject} {note.setting} {note.value}" for note in read_broker(text).notes).lower()
-    containers = {"configuration", "core", "wildcard-addresses", "address-settings", "addresses", "address-setting",
-                  "queue", "anycast", "multicast", "address", "diverts", "acceptors", "security-settings",
-                  "permission", "forwarding-address"}  # fmt: skip
+    containers = {
+        "configuration",
+        "core",
+        "wildcard-addresses",
+        "address-settings",
+        "addresses",
+        "address-setting",
+        "queue",
+        "anycast",
+        "multicast",
+        "address",
+        "diverts",
+        "acceptors",
+        "security-settings",
+        "permission",
+        "forwarding-address",
+    }
 
     names = [re.sub("{.*}", "", element.tag).lower() for element in ET.fromstring(text).iter()]  # noqa: S314  # our own file
     missing = {found for found in names if found not in containers and found not in noted}
@@ -51,8 +65,11 @@ def test_the_fixture_has_each_documented_child_of_an_address_setting() -> None:
 
 
 def test_each_child_of_an_address_setting_has_exactly_one_note() -> None:
-    noted = [note.setting for note in read_broker(text_of("every_element.xml")).notes
-             if note.subject == "address-setting 'orders/%'"]  # fmt: skip
+    noted = [
+        note.setting
+        for note in read_broker(text_of("every_element.xml")).notes
+        if note.subject == "address-setting 'orders/%'"
+    ]
 
     assert [name for name in (*READERS, *ADDRESS_SETTINGS) if noted.count(name) != 1] == []
 

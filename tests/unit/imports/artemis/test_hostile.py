@@ -49,14 +49,15 @@ REFUSED: dict[str | bytes, str] = {
     core("<address-settings><address-setting/></address-settings>"): "expected the attribute 'match'",
     core("<addresses><address/></addresses>"): "/addresses/address: expected the attribute 'name'",
     core('<addresses><address name="a"><anycast><queue/></anycast></address></addresses>'): "/queue: expected the",
-    core('<addresses><address name="a"><anycast><queue name="q" ring-size="x"/></anycast></address></addresses>'):
-        "/queue/@ring-size: expected a whole number, got 'x'",
+    core(
+        '<addresses><address name="a"><anycast><queue name="q" ring-size="x"/></anycast></address></addresses>'
+    ): "/queue/@ring-size: expected a whole number, got 'x'",
     core("<message-expiry-scan-period>0</message-expiry-scan-period>"): "expected -1 or a time above 0 ms, got '0'",
     core("<message-expiry-scan-period>often</message-expiry-scan-period>"): "expected a whole number, got 'often'",
     core("<wildcard-addresses><delimiter>ab</delimiter></wildcard-addresses>"): "expected one character, got 'ab'",
     core("<wildcard-addresses><any-words>*</any-words></wildcard-addresses>"): "expected three different characters",
     core("<literal-match-markers>(</literal-match-markers>"): "expected two characters, got '('",
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("text", REFUSED)

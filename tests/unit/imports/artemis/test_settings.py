@@ -25,51 +25,72 @@ CHILDREN: list[tuple[str, dict[str, Any]]] = [
     ("<max-expiry-delay>0</max-expiry-delay>", {"max-ttl": "0"}),
     ("<max-expiry-delay>-1</max-expiry-delay>", {"max-ttl": NONE}),
     ("<max-expiry-delay>-2</max-expiry-delay>", {}),
-    ("<min-expiry-delay>100</min-expiry-delay><max-expiry-delay>10</max-expiry-delay>",
-     {"min-ttl": "10ms", "max-ttl": "10ms"}),
+    (
+        "<min-expiry-delay>100</min-expiry-delay><max-expiry-delay>10</max-expiry-delay>",
+        {"min-ttl": "10ms", "max-ttl": "10ms"},
+    ),
     ("<no-expiry>true</no-expiry>", {"never-expire": True}),
     ("<no-expiry>FALSE</no-expiry>", {"never-expire": False}),
     ("<expiry-address/>", {"dead-letter-expired": NONE}),
     ("<expiry-address>E</expiry-address>", {"dead-letter-expired": "E"}),
     ("<dead-letter-address>D</dead-letter-address>", {"dead-letter-delivery-limit": "D", "dead-letter-rejected": "D"}),
-    ("<dead-letter-address></dead-letter-address>",
-     {"dead-letter-delivery-limit": NONE, "dead-letter-rejected": NONE}),
+    ("<dead-letter-address></dead-letter-address>", {"dead-letter-delivery-limit": NONE, "dead-letter-rejected": NONE}),
     ("<max-delivery-attempts>3</max-delivery-attempts>", {"max-deliveries": 3}),
     ("<max-delivery-attempts>-1</max-delivery-attempts>", {"max-deliveries": NONE}),
     ("<max-delivery-attempts>0</max-delivery-attempts>", {"max-deliveries": NONE}),
     ("<redelivery-delay>5000</redelivery-delay>", {"redelivery-delay": "5s"}),
     ("<redelivery-delay>0</redelivery-delay>", {"redelivery-delay": NONE}),
-    ("<redelivery-delay>5000</redelivery-delay><redelivery-delay-multiplier>2</redelivery-delay-multiplier>",
-     {"redelivery-delay": "5s", "redelivery-multiplier": 2, "redelivery-max-delay": "50s"}),
-    ("<redelivery-delay>5000</redelivery-delay><max-redelivery-delay>2000</max-redelivery-delay>",
-     {"redelivery-delay": "2s", "redelivery-max-delay": "2s"}),
+    (
+        "<redelivery-delay>5000</redelivery-delay><redelivery-delay-multiplier>2</redelivery-delay-multiplier>",
+        {"redelivery-delay": "5s", "redelivery-multiplier": 2, "redelivery-max-delay": "50s"},
+    ),
+    (
+        "<redelivery-delay>5000</redelivery-delay><max-redelivery-delay>2000</max-redelivery-delay>",
+        {"redelivery-delay": "2s", "redelivery-max-delay": "2s"},
+    ),
     ("<redelivery-delay-multiplier>1.0</redelivery-delay-multiplier>", {"redelivery-multiplier": 1}),
     ("<redelivery-delay-multiplier>0.5</redelivery-delay-multiplier>", {}),
     ("<max-redelivery-delay>0</max-redelivery-delay>", {}),
-    ("<redelivery-collision-avoidance-factor>0.15</redelivery-collision-avoidance-factor>",
-     {"redelivery-jitter": 0.15}),
+    (
+        "<redelivery-collision-avoidance-factor>0.15</redelivery-collision-avoidance-factor>",
+        {"redelivery-jitter": 0.15},
+    ),
     ("<max-size-bytes>-1</max-size-bytes>", {"max-length-bytes": NONE, "overflow": NONE}),
     ("<max-size-bytes>10MB</max-size-bytes>", {"max-length-bytes": NONE, "overflow": NONE}),
-    ("<address-full-policy>FAIL</address-full-policy><max-size-bytes>10MB</max-size-bytes>",
-     {"max-length-bytes": 10 * 2**20, "overflow": "reject-publish"}),
-    ("<address-full-policy>block</address-full-policy><max-size-messages>5</max-size-messages>",
-     {"max-length": 5, "overflow": "reject-publish"}),
-    ("<address-full-policy>DROP</address-full-policy><max-size-messages>0</max-size-messages>",
-     {"max-length": 0, "overflow": "reject-publish"}),
+    (
+        "<address-full-policy>FAIL</address-full-policy><max-size-bytes>10MB</max-size-bytes>",
+        {"max-length-bytes": 10 * 2**20, "overflow": "reject-publish"},
+    ),
+    (
+        "<address-full-policy>block</address-full-policy><max-size-messages>5</max-size-messages>",
+        {"max-length": 5, "overflow": "reject-publish"},
+    ),
+    (
+        "<address-full-policy>DROP</address-full-policy><max-size-messages>0</max-size-messages>",
+        {"max-length": 0, "overflow": "reject-publish"},
+    ),
     ("<default-ring-size>7</default-ring-size>", {"max-length": 7, "overflow": "drop-head"}),
-    (("<default-ring-size>7</default-ring-size><address-full-policy>FAIL</address-full-policy>"
-     "<max-size-bytes>1K</max-size-bytes>"),
-     {"max-length": 7, "max-length-bytes": NONE, "overflow": "drop-head"}),
+    (
+        (
+            "<default-ring-size>7</default-ring-size><address-full-policy>FAIL</address-full-policy>"
+            "<max-size-bytes>1K</max-size-bytes>"
+        ),
+        {"max-length": 7, "max-length-bytes": NONE, "overflow": "drop-head"},
+    ),
     ("<default-ring-size>-1</default-ring-size>", {"max-length": NONE, "overflow": NONE}),
     ("<auto-delete-queues>false</auto-delete-queues>", {"expires": NONE}),
     ("<auto-delete-queues>true</auto-delete-queues>", {"expires": NONE}),
     ("<auto-delete-queues-delay>60000</auto-delete-queues-delay>", {"expires": "1m", "on-expire": "keep"}),
-    (("<auto-delete-queues-delay>60000</auto-delete-queues-delay>"
-     "<auto-delete-queues-message-count>-1</auto-delete-queues-message-count>"),
-     {"expires": "1m", "on-expire": "drop"}),
+    (
+        (
+            "<auto-delete-queues-delay>60000</auto-delete-queues-delay>"
+            "<auto-delete-queues-message-count>-1</auto-delete-queues-message-count>"
+        ),
+        {"expires": "1m", "on-expire": "drop"},
+    ),
     ("<auto-create-expiry-resources>true</auto-create-expiry-resources>", {}),
     ("<enable-metrics>true</enable-metrics>", {}),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("children, expected", CHILDREN)
@@ -78,12 +99,15 @@ def test_children_become_options(children: str, expected: dict[str, Any]) -> Non
 
 
 @pytest.mark.spec("A-046", "A-047")
-@pytest.mark.parametrize("extra, expected", [
-    ("", "EXP.{queue}"),
-    ("<expiry-queue-prefix>X-</expiry-queue-prefix>", "X-{queue}"),
-    ("<expiry-queue-prefix/><expiry-queue-suffix>.EXP</expiry-queue-suffix>", "{queue}.EXP"),
-    ("<expiry-queue-suffix>.E</expiry-queue-suffix>", "EXP.{queue}.E"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    "extra, expected",
+    [
+        ("", "EXP.{queue}"),
+        ("<expiry-queue-prefix>X-</expiry-queue-prefix>", "X-{queue}"),
+        ("<expiry-queue-prefix/><expiry-queue-suffix>.EXP</expiry-queue-suffix>", "{queue}.EXP"),
+        ("<expiry-queue-suffix>.E</expiry-queue-suffix>", "EXP.{queue}.E"),
+    ],
+)
 def test_automatic_expiry_resources_become_a_template(extra: str, expected: str) -> None:
     creates = "<expiry-address>E</expiry-address><auto-create-expiry-resources>true</auto-create-expiry-resources>"
 
@@ -106,11 +130,13 @@ def test_automatic_resources_without_an_address_make_no_target(address: str) -> 
 
 
 def test_settings_that_make_one_option_come_together_from_several_matches() -> None:
-    found = definitions(settings(
-        ("#", "<expiry-address>E</expiry-address><max-size-messages>5</max-size-messages>"),
-        ("orders.#", "<auto-create-expiry-resources>true</auto-create-expiry-resources>"),
-        ("orders.eu", "<address-full-policy>FAIL</address-full-policy>"),
-    ))  # fmt: skip
+    found = definitions(
+        settings(
+            ("#", "<expiry-address>E</expiry-address><max-size-messages>5</max-size-messages>"),
+            ("orders.#", "<auto-create-expiry-resources>true</auto-create-expiry-resources>"),
+            ("orders.eu", "<address-full-policy>FAIL</address-full-policy>"),
+        )
+    )
 
     assert found["orders.#"] == {"dead-letter-expired": "EXP.{queue}"}
     assert found["orders.eu"] == {"max-length": 5, "overflow": "reject-publish"}
@@ -118,10 +144,12 @@ def test_settings_that_make_one_option_come_together_from_several_matches() -> N
 
 @pytest.mark.spec("A-081")
 def test_an_explicit_default_stops_inheritance() -> None:
-    text = core(settings(
-        ("#", "<expiry-address>E</expiry-address><expiry-delay>1000</expiry-delay>"),
-        ("a", "<expiry-address/><expiry-delay>-1</expiry-delay>"),
-    ))  # fmt: skip
+    text = core(
+        settings(
+            ("#", "<expiry-address>E</expiry-address><expiry-delay>1000</expiry-delay>"),
+            ("a", "<expiry-address/><expiry-delay>-1</expiry-delay>"),
+        )
+    )
 
     assert {"default_ttl", "dead_letter_expired"} <= set(in_force(text, "b"))
     assert set(in_force(text, "a")) == {"max_deliveries"}
@@ -129,10 +157,12 @@ def test_an_explicit_default_stops_inheritance() -> None:
 
 @pytest.mark.spec("A-079", "A-080")
 def test_matching_settings_merge_one_by_one_the_most_specific_first() -> None:
-    text = core(settings(
-        ("foo.0.#", "<expiry-delay>1</expiry-delay><max-delivery-attempts>4</max-delivery-attempts>"),
-        ("foo.*", "<expiry-delay>2</expiry-delay>"),
-    ))  # fmt: skip
+    text = core(
+        settings(
+            ("foo.0.#", "<expiry-delay>1</expiry-delay><max-delivery-attempts>4</max-delivery-attempts>"),
+            ("foo.*", "<expiry-delay>2</expiry-delay>"),
+        )
+    )
 
     assert in_force(text, "foo.0") == {"default_ttl": 2, "max_deliveries": 4}
 
@@ -146,10 +176,12 @@ def test_the_default_limit_of_attempts_of_artemis_is_kept() -> None:
 
 @pytest.mark.spec("A-019")
 def test_a_delay_on_an_expiry_address_ages_out_the_letters_in_it() -> None:
-    text = core(settings(
-        ("#", "<expiry-address>expiryQueue</expiry-address>"),
-        ("expiryQueue", "<expiry-address/><expiry-delay>600000</expiry-delay>"),
-    ))  # fmt: skip
+    text = core(
+        settings(
+            ("#", "<expiry-address>expiryQueue</expiry-address>"),
+            ("expiryQueue", "<expiry-address/><expiry-delay>600000</expiry-delay>"),
+        )
+    )
 
     assert in_force(text, "expiryQueue")["message_ttl"] == 600_000
     assert "dead_letter_expired" not in in_force(text, "expiryQueue")
@@ -164,12 +196,19 @@ def test_the_target_is_the_queue_of_the_expiry_address() -> None:
 
 def test_a_queue_gets_the_settings_of_its_address_if_its_name_is_another() -> None:
     text = core(
-        settings(("#", "<expiry-address>E</expiry-address>"),
-                 ("orders", ("<expiry-delay>1000</expiry-delay><expiry-address>E</expiry-address>"
-                            "<auto-create-expiry-resources>true</auto-create-expiry-resources>")),
-                 ("q1", "<max-expiry-delay>5</max-expiry-delay>")),
+        settings(
+            ("#", "<expiry-address>E</expiry-address>"),
+            (
+                "orders",
+                (
+                    "<expiry-delay>1000</expiry-delay><expiry-address>E</expiry-address>"
+                    "<auto-create-expiry-resources>true</auto-create-expiry-resources>"
+                ),
+            ),
+            ("q1", "<max-expiry-delay>5</max-expiry-delay>"),
+        ),
         addresses(orders="q1"),
-    )  # fmt: skip
+    )
 
     options = in_force(text, "q1")
 
@@ -266,11 +305,18 @@ def test_settings_of_overlapping_matches_that_only_artemis_combines_are_noted() 
 @pytest.mark.parametrize(
     "first,second,meet",
     [
-        ("a.*.c", "a.b.*", True), ("a.*.c", "a.b.#", True), ("a.*.c", "*.b.c.d", False), ("a.*.c", "a.b.d", False),
-        ("a.*.#", "*.b.#", True), ("a.*", "*.b.c.#", False), ("a.*", "*.b.#", True), ("a.x.#", "a.*", True),
-        ("a.#", "a.b", False), ("#", "a", False),
+        ("a.*.c", "a.b.*", True),
+        ("a.*.c", "a.b.#", True),
+        ("a.*.c", "*.b.c.d", False),
+        ("a.*.c", "a.b.d", False),
+        ("a.*.#", "*.b.#", True),
+        ("a.*", "*.b.c.#", False),
+        ("a.*", "*.b.#", True),
+        ("a.x.#", "a.*", True),
+        ("a.#", "a.b", False),
+        ("#", "a", False),
     ],
-)  # fmt: skip
+)
 def test_only_matches_that_meet_and_include_none_are_noted(first: str, second: str, meet: bool) -> None:
     limit, rule = "<max-size-messages>5</max-size-messages>", "<address-full-policy>FAIL</address-full-policy>"
 
