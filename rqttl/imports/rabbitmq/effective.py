@@ -59,8 +59,12 @@ class Effects:
         applied = f"RabbitMQ applies {first.source.name!r} only" if first else f"RabbitMQ applies no {self._noun}"
         seen: set[str] = set()
         for policy in merged:
-            further = [name for name, value in policy.definition.items() if name not in seen and value is not None]
+            options = [name for name, value in policy.definition.items() if value is not None]
+            further = [name for name in options if name not in seen]
+            kept_out = [name for name in options if name in seen]
             seen.update(policy.definition)
             if policy is not own and further:
                 words.append(f"{applied}; here {', '.join(further)} would come from {self._noun} {policy.name!r}")
+            if policy is own and kept_out:
+                words.append(f"{applied}; here policies of higher priority decide on {', '.join(kept_out)}")
         return Effect(first, tuple(words))

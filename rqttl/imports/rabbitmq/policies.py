@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from rqttl.errors import InvalidInput
 from rqttl.imports.collector import Collector
@@ -87,18 +87,17 @@ class PolicyReader:
         settings = read_settings(source.definition, f"{source.place}{'.value' * source.operator}.definition")
         SettingsReader(settings, out, "").read()
         self._dead_letters.of_policy(settings, out)
-        if not out.options:
-            out.left_out("", None, "the policy is not imported: nothing of its definition has a counterpart")
-            return None
         try:
-            return Policy.read(
+            policy = Policy.read(
                 self._names.names[source.name],
                 pattern.text,
-                out.options,
+                out.options or {"message_ttl": None},
                 priority=source.priority,
                 syntax="regex",
                 operator=source.operator,
             )
+            # without options it may still have to keep others out, see `precedence`
+            return policy if out.options else replace(policy, definition={})
         except InvalidInput as error:
             out.left_out("", None, f"the policy is not imported: {error}")
             return None

@@ -229,10 +229,44 @@ def test_policies_without_a_common_name_stay_as_they_are(pattern: str) -> None:
     assert sorted(arguments(imported.deployments["/"].policies["first"])["definition"]) == expected
 
 
-def test_a_policy_for_other_types_of_queues_is_not_kept_out_and_the_difference_is_noted() -> None:
+@pytest.mark.spec("POL-07")
+@pytest.mark.parametrize("definition", [{"ha-mode": "all"}, {"queue-mode": "lazy"}, {"federation-upstream": "far"}])
+@pytest.mark.parametrize("names", [["q"], []])
+def test_a_policy_without_counterpart_still_keeps_those_of_lower_priority_out(
+    definition: dict[str, object], names: list[str]
+) -> None:
+    first = policy("first", ".*", definition, priority=1)
+    ttl = policy("ttl", "^q", {"message-ttl": 1000, "max-length": 5})
+    imported = read_definitions(file(queues=[queue(name) for name in names], policies=[first, ttl]))
+
+    assert imported.deployments["/"].policies["first"]["definition"] == {"max-length": None, "message-ttl": None}
+    assert [in_force(imported, name) for name in names] == [{} for _ in names]
+    assert [notes(imported, f"queue {name!r}", "policy") for name in names] == [[] for _ in names]
+
+
+def test_a_policy_without_counterpart_that_keeps_no_other_out_is_left_out() -> None:
+    policies = [policy("first", "^a", {"ha-mode": "all"}, priority=1), policy("ttl", "^q", {"message-ttl": 1000})]
+    imported = read_definitions(file(policies=policies))
+
+    assert list(imported.deployments["/"].policies) == ["ttl"]
+    assert [note.kind for note in notes(imported, "policy 'first'", "")] == ["left out"]
+
+
+def test_a_policy_that_another_one_without_counterpart_keeps_out_too_much_is_noted() -> None:
+    first, ttl = policy("first", "", {"ha-mode": "all"}, priority=1), policy("ttl", "^q", {"message-ttl": 1000})
+    imported = read_definitions(file(queues=[queue("q1"), queue("q2", queue_type="quorum")], policies=[first, ttl]))
+
+    assert notes(imported, "queue 'q1'", "policy") == []
+    [note] = notes(imported, "queue 'q2'", "policy")
+    assert note.text == "RabbitMQ applies 'ttl' only; here policies of higher priority decide on message_ttl"
+
+
+def test_a_policy_for_other_types_of_queues_is_kept_out_unless_it_matches_a_queue_of_such_a_type() -> None:
     first = {**policy("first", "^q", {"message-ttl": 1000}, priority=2), "apply-to": "classic_queues"}
     second = policy("second", "^q", {"max-length": 5})
-    imported = read_definitions(file(queues=[queue("q")], policies=[first, second]))
+    classic, quorum = queue("q"), queue("q2", queue_type="quorum", delivery_limit=-1)
+    assert in_force(read_definitions(file(queues=[classic], policies=[first, second])), "q") == {"message_ttl": "1s"}
+    imported = read_definitions(file(queues=[classic, quorum], policies=[first, second]))
 
     assert in_force(imported, "q") == {"message_ttl": "1s", "max_length": 5}
     [note] = notes(imported, "queue 'q'", "policy")
