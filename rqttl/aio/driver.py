@@ -62,7 +62,7 @@ class AsyncDriver:
         self._idle = asyncio.Event()
         self._watch = LoopWatch()
         self._begin: dict[type, Callable[[Any, Run[Any]], Any]] = {
-            flows.GetConfig: lambda step, _: self.configs.answer(step) or self.configs.ask(self.keyspace, step.queue),
+            flows.GetConfig: lambda step, _: self.configs.answer(step) or self.configs.ask(self.keyspace, step),
             flows.ForgetConfig: lambda step, _: self.configs.forget(step.queue),
             flows.GetPolicies: lambda step, _: self.policies.answer(step) or self.policies.ask(self.keyspace),
             flows.Pipeline: lambda step, _: self.store.run_together(step.commands, tolerant=step.tolerant),

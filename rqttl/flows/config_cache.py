@@ -39,14 +39,14 @@ class ConfigCache(Recent[QueueConfig]):
             return None
         return self.get(step.queue)
 
-    def ask(self, keyspace: Keyspace, queue: str) -> Flow[QueueConfig]:
+    def ask(self, keyspace: Keyspace, step: GetConfig) -> Flow[QueueConfig]:
         """Ask Redis about a queue, and remember the answer. Raises `QueueNotFound`."""
         try:
-            config = yield from config_of(keyspace, queue)
+            config = yield from config_of(keyspace, step.queue, for_sweep=step.for_sweep)
         except QueueNotFound:
-            self.forget(queue)
+            self.forget(step.queue)
             raise
-        self.put(queue, config)
+        self.put(step.queue, config)
         return config
 
     def unregister(self, keyspace: Keyspace, queue: str) -> Flow[int]:

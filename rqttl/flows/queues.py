@@ -199,15 +199,15 @@ def delete(keyspace: Keyspace, queue: str, *, if_unused: bool, if_empty: bool) -
     return int(answer.removed)
 
 
-def config_of(keyspace: Keyspace, queue: str) -> Flow[QueueConfig]:
-    """Read the config in force. A queue at the end of its lifetime is deleted first, as by a reaper."""
-    config = yield from config_if_exists(keyspace, queue)
+def config_of(keyspace: Keyspace, queue: str, *, for_sweep: bool = False) -> Flow[QueueConfig]:
+    """Read the config in force. A queue at the end of its lifetime is deleted first, unless a sweep is to do it."""
+    config = yield from config_if_exists(keyspace, queue, for_sweep=for_sweep)
     if config is None:
         raise QueueNotFound(queue)
     return config
 
 
-def config_if_exists(keyspace: Keyspace, queue: str) -> Flow[QueueConfig | None]:
+def config_if_exists(keyspace: Keyspace, queue: str, *, for_sweep: bool = False) -> Flow[QueueConfig | None]:
     """`config_of` that returns `None` for a missing queue."""
     command = commands.lookup(keyspace, queue)
     while True:
@@ -218,7 +218,10 @@ def config_if_exists(keyspace: Keyspace, queue: str) -> Flow[QueueConfig | None]
             return None
         version, in_force = answer.details
         options = QueueOptions.from_json(queue, in_force)
-        yield from retire(Options(options, options).config(keyspace, version))
+        ended = Options(options, options).config(keyspace, version)
+        if for_sweep:
+            return ended
+        yield from retire(ended)
 
 
 def peek(keyspace: Keyspace, queue: str, limit: int, after: str | None) -> Flow[list[MessageView]]:

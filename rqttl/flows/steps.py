@@ -25,12 +25,14 @@ T = TypeVar("T")
 class GetConfig(NamedTuple):  # each call makes one, and a named tuple costs the least
     """Step: get the `QueueConfig` of a queue from the cache; with `fresh`, from Redis.
 
-    `newest` is the config from a reply that has just come. It goes into the cache, and it is the answer.
+    `newest` is the config from a reply that has just come. It goes into the cache, and it is the answer. A queue at the
+    end of its lifetime is deleted by this step, except with `for_sweep`: the sweep deletes it, and tells so.
     """
 
     queue: str
     fresh: bool = False
     newest: QueueConfig | None = None
+    for_sweep: bool = False
 
 
 @dataclass(frozen=True, slots=True)

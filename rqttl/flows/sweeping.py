@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from rqttl.flows.steps import OUTDATED, Flow, dispatch, with_config
+from rqttl.flows.steps import OUTDATED, Flow, GetConfig, dispatch
 from rqttl.protocol import commands
 from rqttl.protocol.commands import Ok, QueueConfig, Refused, Word
 from rqttl.types import SweepResult
@@ -15,11 +15,19 @@ def sweep(queue: str, *, rounds: int | None = None, now: Word = "") -> Flow[list
     """Sweep in bounded steps until nothing is due, or `rounds` times."""
     done: list[SweepResult] = []
     while rounds is None or len(done) < rounds:
-        values = yield from with_config(queue, lambda config: commands.sweep(config, now=now))
-        done.append(swept(values))
+        done.append(swept((yield from _step(queue, now))))
         if not done[-1].more:
             break
     return done
+
+
+def _step(queue: str, now: Word) -> Flow[Ok]:
+    config = yield GetConfig(queue, for_sweep=True)
+    while True:
+        answer = yield from dispatch(commands.sweep(config, now=now), OUTDATED)
+        if type(answer) is not Refused:
+            return answer
+        config = yield GetConfig(queue, fresh=True, for_sweep=True)
 
 
 def swept(values: Ok) -> SweepResult:

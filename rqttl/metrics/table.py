@@ -67,6 +67,9 @@ REAPER = (
     Metric("rqttl_reaper_sweeps_total", "counter", (), "Bounded sweeps of queues."),
     Metric("rqttl_reaper_lag_seconds", "histogram", (), "Delay of the oldest due work at its sweep."),
     Metric("rqttl_reaper_queues", "gauge", (), "Queues that the reaper watches."),
+    Metric(
+        "rqttl_reaper_queues_expired_total", "counter", (), "Queues that were deleted at the end of their lifetime."
+    ),
     Metric("rqttl_reaper_failures_total", "counter", (), "Queues that could not be swept."),
     Metric("rqttl_reaper_last_pass_timestamp_seconds", "gauge", (), "End of the last pass over all queues."),
 )

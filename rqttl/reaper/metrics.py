@@ -24,6 +24,7 @@ def families(snapshot: ReaperSnapshot) -> Iterable[Family]:
     result.add("rqttl_reaper_sweeps_total", totals.sweeps)
     result.add_histogram("rqttl_reaper_lag_seconds", snapshot.lags)
     result.add("rqttl_reaper_queues", snapshot.queues)
+    result.add("rqttl_reaper_queues_expired_total", totals.retired)
     result.add("rqttl_reaper_failures_total", totals.failed)
     if snapshot.last_pass is not None:
         result.add("rqttl_reaper_last_pass_timestamp_seconds", snapshot.last_pass)

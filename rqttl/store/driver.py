@@ -106,7 +106,7 @@ class RedisDriver:
 
     def _config(self, step: GetConfig) -> QueueConfig:
         config = self.configs.answer(step)
-        return self.perform(self.configs.ask(self.keyspace, step.queue)) if config is None else config
+        return self.perform(self.configs.ask(self.keyspace, step)) if config is None else config
 
     def _policies(self, step: GetPolicies) -> PolicySet:
         policies = self.policies.answer(step)

@@ -6,14 +6,16 @@ import logging
 import signal
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, Literal
 
 import pytest
 import redis
 
+import rqttl
 from rqttl import Broker, InvalidDuration, SweepEvent
 from rqttl.flows import Flow
-from rqttl.reaper import Reaper, Totals, hints
+from rqttl.reaper import Reaper, Totals, hints, metrics
 from rqttl.reaper.loop import HINTS
 from rqttl.reaper.registry import STALE, Record, Registry
 from rqttl.store.driver import driver_of
@@ -187,6 +189,29 @@ def test_the_log_says_how_late_the_oldest_thing_was(
     assert (line["queue"], line["expired"], line["more"]) == ("orders", 600, False)
     assert isinstance(line["lag_ms"], int)
     assert line["lag_ms"] > 0
+
+
+def test_a_queue_at_its_end_is_told_and_counted_by_a_reaper_that_has_not_read_its_options(
+    redis_url: str, broker: Broker, client: redis.Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO)
+    broker.declare_queue("brief", expires="1h").enqueue(b"m")
+    client.hset("rqttl:{brief}:meta", mapping={"last_used_at": 1, "last_active_at": 1})
+    sweeps: list[SweepEvent] = []
+    with rqttl.connect(redis_url) as other:
+        other.events.subscribe(sweeps.append, SweepEvent)
+
+        reaper = Reaper(other)
+        done = reaper.run_once()
+
+    assert (done.retired, done.sweeps) == (1, 1)
+    assert [sweep.swept.retired for sweep in sweeps] == [1]
+    assert facts(caplog, "queue_expired") == [{"queue": "brief", "dropped": 1}]
+    (expired,) = [
+        f for f in metrics.families(replace(reaper.snapshot(), totals=done)) if f.name == "rqttl_reaper_queues_expired"
+    ]
+    assert [sample.value for sample in expired.samples] == [1]
+    assert broker.queues() == []
 
 
 def test_a_queue_that_is_deleted_is_no_failure(broker: Broker) -> None:

@@ -13,7 +13,7 @@ def test_a_queue_that_nobody_has_asked_for_is_asked_for_once() -> None:
     cache = ConfigCache()
     assert cache.answer(GetConfig("orders")) is None
 
-    drive = Drive(cache.ask(KEYSPACE, "orders"))
+    drive = Drive(cache.ask(KEYSPACE, GetConfig("orders")))
     assert drive.step.script.name == "lookup"
     drive.answer([OK, b"", b"v1", b"{}", b"{}", b"0"])
 
@@ -42,7 +42,7 @@ def test_a_queue_that_is_not_there_is_forgotten() -> None:
     cache.put("orders", known())
 
     with pytest.raises(QueueNotFound):
-        Drive(cache.ask(KEYSPACE, "orders")).answer([REFUSED, b"not_found"])
+        Drive(cache.ask(KEYSPACE, GetConfig("orders"))).answer([REFUSED, b"not_found"])
 
     assert cache.answer(GetConfig("orders")) is None
 
@@ -50,7 +50,7 @@ def test_a_queue_that_is_not_there_is_forgotten() -> None:
 def test_a_question_that_failed_changes_nothing() -> None:
     cache = ConfigCache()
     cache.put("orders", known())
-    flow = cache.ask(KEYSPACE, "orders")
+    flow = cache.ask(KEYSPACE, GetConfig("orders"))
     next(flow)
 
     with pytest.raises(ConnectionError):

@@ -147,7 +147,7 @@ def test_queues_that_a_script_made_are_entered_and_those_over_their_limit_swept(
     assert (command.script.name, command.queue, command.word("options")) == ("update", "dead", '{"expires":3600000}')
     drive.answer([[OK, b"", 1]])
     assert (drive.step.queue, drive.step.newest.options.expires) == ("dead", 3_600_000)
-    assert drive.answer(None) == GetConfig("late")
+    assert drive.answer(None) == GetConfig("late", for_sweep=True)
     drive.answer(known())
     assert drive.script == "sweep"
     assert drive.answer([OK, b"", 5, b"", 0, 0, 0, 0, 0, 0, b""]) == Unregister("orders")

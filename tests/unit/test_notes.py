@@ -27,7 +27,7 @@ def test_each_note_is_one_piece_of_work() -> None:
     assert drive.answer(1) == Read([_record("dead"), ("HGET", KEYSPACE.policies, "version")])
     assert drive.answer([[b"v", b"{}", b"{}", b"0"], b"0"]) == GetPolicies(0)
     assert drive.answer(PolicySet()) == Unregister("old")
-    assert drive.answer(1) == GetConfig("full")
+    assert drive.answer(1) == GetConfig("full", for_sweep=True)
     assert drive.answer(known()).script.name == "sweep"
     assert drive.answer([OK, b"", 1000, b"", 0, 0, 0, 0, 0, 0, b""]) is None
 
