@@ -230,6 +230,7 @@ class Reaper:
 
     def _turn(self) -> None:
         self._beat.take_turn()
+        self._report.tell_late()
         self._read_inbox(self._patience())
         if self._stopped:
             return

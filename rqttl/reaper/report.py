@@ -1,4 +1,4 @@
-"""The report of a reaper: totals, and one log line for each queue and burst of work of any number of steps."""
+"""The report of a reaper: totals, and at most one log line for each queue and some seconds."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from dataclasses import fields as fields_of
+from dataclasses import asdict, dataclass, field
 
 from redis.exceptions import ResponseError
 
@@ -19,8 +18,8 @@ from rqttl.types import SweepResult
 
 logger = logging.getLogger("rqttl.reaper")
 
-#: Seconds between two reports on a queue that has endless work.
-PERIOD = 1.0
+#: Seconds between two lines about the sweeps of a queue.
+PERIOD = 5.0
 #: Seconds in which a warning about refused upkeep is not repeated.
 QUIET = 60.0
 
@@ -47,8 +46,8 @@ class Totals:
 
     def merge(self, other: Totals) -> None:
         """Add other totals."""
-        for field in fields_of(self):
-            setattr(self, field.name, getattr(self, field.name) + getattr(other, field.name))
+        for name in asdict(self):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
 
     @property
     def messages(self) -> int:
@@ -118,30 +117,48 @@ class Refusals:
                 )
 
 
+@dataclass(slots=True)
+class _Burst:
+    """The sweeps of a queue that the next line tells, at `until` at the latest. `told`: a line came just before."""
+
+    until: float
+    told: bool = False
+    done: Totals = field(default_factory=Totals)
+    lag: int | None = None
+    more: bool = False
+
+
 class Report:
-    """Collects the sweeps of a queue until the queue has caught up, then logs them in one line."""
+    """Logs a queue when it has caught up, and then what has come since every `PERIOD`."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.totals = Totals()
         #: The delay of the oldest due work at each sweep, in seconds.
         self.lags = Histogram()
         self._clock = clock
-        self._bursts: dict[str, tuple[float, Totals, int | None]] = {}
+        self._bursts: dict[str, _Burst] = {}  # by `until`, since each begins at the end of the dict
 
     def swept(self, queue: str, swept: SweepResult, due: int | None, *, more: bool) -> None:
         """Add a bounded sweep. `due` is the due time of its oldest work, if known."""
         self.totals.add(swept)
-        started, done, lag = self._bursts.pop(queue, (self._clock(), Totals(), None))
-        done.add(swept)
+        burst = self._bursts.setdefault(queue, _Burst(self._clock() + PERIOD))
+        burst.done.add(swept)
+        burst.more = more
         if due:  # 0 means "at once", after an update of options
-            lag = max(lag or 0, swept.now - due)
+            burst.lag = max(burst.lag or 0, swept.now - due)
             self.lags.add(max(0, swept.now - due) / 1000)
-        if more and self._clock() - started < PERIOD:
-            self._bursts[queue] = started, done, lag
-        elif done.messages:
-            self._say(queue, done, lag, more)
+        if not more and not burst.told:
+            self._tell(queue)
+        self.tell_late()
         if swept.retired is not None:
+            self.gone(queue)
             self._retired(queue, swept.retired)
+
+    def tell_late(self) -> None:
+        """Log sweeps that have waited for long. The reaper calls it with each turn of its loop."""
+        now = self._clock()
+        while self._bursts and next(iter(self._bursts.values())).until <= now:
+            self._tell(next(iter(self._bursts)))
 
     def _retired(self, queue: str, dropped: int) -> None:
         text = f"queue {queue}: its lifetime is over, deleted"
@@ -164,21 +181,25 @@ class Report:
 
     def gone(self, queue: str) -> None:
         """Log the collected sweeps of a queue that is deleted or cannot be swept."""
-        _, done, lag = self._bursts.pop(queue, (0.0, Totals(), None))
-        if done.messages:
-            self._say(queue, done, lag, more=False)
+        if queue in self._bursts:
+            self._bursts[queue].more = False
+            self._tell(queue)
 
     def close(self) -> None:
         """Log all collected sweeps."""
         for queue in list(self._bursts):
             self.gone(queue)
 
-    def _say(self, queue: str, done: Totals, lag: int | None, more: bool) -> None:
-        counts = done.by_duty()
+    def _tell(self, queue: str) -> None:
+        burst = self._bursts.pop(queue)
+        if not burst.done.messages:
+            return
+        self._bursts[queue] = _Burst(self._clock() + PERIOD, told=True)
+        counts = burst.done.by_duty()
         parts = [f"{duty} {n}" for duty, n in counts.items()]
-        if lag is not None:
-            parts.append(f"lag {lag} ms")
-        if more:
+        if burst.lag is not None:
+            parts.append(f"lag {burst.lag} ms")
+        if burst.more:
             parts.append("more to do")
-        fields: dict[str, object] = {"queue": queue, **counts, "sweeps": done.sweeps, "lag_ms": lag, "more": more}
-        log_event(logging.INFO, "swept", f"queue {queue}: {', '.join(parts)}", **fields)
+        fields = {**counts, "sweeps": burst.done.sweeps, "lag_ms": burst.lag, "more": burst.more}
+        log_event(logging.INFO, "swept", f"queue {queue}: {', '.join(parts)}", queue=queue, **fields)

@@ -39,6 +39,19 @@ def test_a_burst_is_one_line_when_the_queue_has_caught_up(caplog: pytest.LogCapt
     assert report.totals == Totals(sweeps=3, expired=256)
 
 
+def test_messages_that_expire_one_by_one_share_a_line(caplog: pytest.LogCaptureFixture) -> None:
+    clock = [0.0]
+    report = Report(lambda: clock[0])
+    with caplog.at_level(logging.INFO, "rqttl.reaper"):
+        for _ in range(90):
+            report.swept("a", swept(1), None, more=False)
+        clock[0] += PERIOD
+        report.tell_late()
+        report.tell_late()
+
+    assert caplog.messages == ["queue a: expired 1", "queue a: expired 89"]
+
+
 def test_endless_work_is_told_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
     clock = [0.0]
     report = Report(lambda: clock[0])
