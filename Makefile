@@ -67,8 +67,9 @@ test-aio: setup
 test-spark: setup
 	RQTTL_TEST_REDIS=7.0 $(PYTEST) -n 2 --dist worksteal -m spark tests/spark
 
-# The tests that need no server and are not slow.
+# The tests of `tests/unit` that are not slow. Some of them start a server.
 quick: $(READY)
+	@bash .ci/setup server
 	@bash .ci/setup lua
 	$(PYTEST) -n 2 --dist worksteal -m quick -q tests/unit
 
