@@ -20,8 +20,6 @@ T = TypeVar("T")
 SECTIONS = ("queues", "policies", "operator_policies")
 PARTS = ("pattern", "definition", "priority", "apply_to", "syntax")
 _NEEDED = ("pattern", "definition")
-#: A key for editors; its value is ignored.
-_SCHEMA = "$schema"
 
 
 def read_document(document: object, places: Places | None = None) -> Deployment:
@@ -30,7 +28,7 @@ def read_document(document: object, places: Places | None = None) -> Deployment:
     Keys have hyphens or underscores. `places` has the lines and columns of paths for the errors.
     """
     reader = _Reader(places or {})
-    entries = reader.keys(document, (), ("rqttl", *SECTIONS, _SCHEMA))
+    entries = reader.keys(document, (), ("rqttl", *SECTIONS))
     reader.check_format(entries)
     return Deployment(
         reader.section(entries, "queues", reader.queue),

@@ -29,7 +29,6 @@ from rqttl.store.driver import driver_of
 from tests.cli import tree
 from tests.repository import ROOT, lua_files
 from tests.unit import spark_reference
-from tests.unit.deployments import schema
 from tests.unit.option_reference import option_keys, options_table
 from tests.unit.reference import commands_reference, common_table, errors_table, table
 
@@ -193,7 +192,6 @@ def test_a_generated_table_is_what_the_code_says(document: str, mark: str) -> No
 def rewrite() -> None:
     for (document, mark), made in TABLES.items():
         (ROOT / document).write_text(between(mark).sub(lambda _, made=made: made() + "\n", read(document)), "utf-8")  # type: ignore[misc]  # bound at once
-    schema.PATH.write_text(schema.schema_text(), "utf-8")
 
 
 # Examples

@@ -83,7 +83,7 @@ def test_the_wheel_holds_the_packages_the_scripts_and_nothing_else(wheel: Path) 
 
     held = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
 
-    assert held >= {*scripts, *modules, "rqttl/deployments/schema.json", "rqttl/py.typed", "spark_connectors/py.typed"}
+    assert held >= {*scripts, *modules, "rqttl/py.typed", "spark_connectors/py.typed"}
     assert {name.partition("/")[0] for name in held} == {"rqttl", "spark_connectors", "pyspark_rqttl.py"}
     assert [name for name in held if name.startswith("spark_connectors/plugin")] == []
 
