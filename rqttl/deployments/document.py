@@ -9,7 +9,7 @@ from typing import TypeVar, cast
 from rqttl.deployments.deployment import FORMAT, Deployment
 from rqttl.deployments.places import Path, Places, refused
 from rqttl.errors import InvalidInput
-from rqttl.names import check_queue_name
+from rqttl.names import check_namespace, check_queue_name
 from rqttl.options import OPTIONS, QueueOptions, by_name
 from rqttl.policies import Policy
 from rqttl.policies.policy import NONE
@@ -28,7 +28,7 @@ def read_document(document: object, places: Places | None = None) -> Deployment:
     Keys have hyphens or underscores. `places` has the lines and columns of paths for the errors.
     """
     reader = _Reader(places or {})
-    entries = reader.keys(document, (), ("rqttl", *SECTIONS))
+    entries = reader.keys(document, (), ("rqttl", "namespace", *SECTIONS))
     reader.check_format(entries)
     return Deployment(
         reader.section(entries, "queues", reader.queue),
@@ -36,6 +36,7 @@ def read_document(document: object, places: Places | None = None) -> Deployment:
         reader.section(
             entries, "operator_policies", lambda name, value, path: reader.policy(name, value, path, operator=True)
         ),
+        reader.namespace(entries),
     )
 
 
@@ -63,6 +64,11 @@ class _Reader:
         if type(version) is not int or version != FORMAT:
             rule = f"expected 'rqttl: {FORMAT}', the version of the format that this rqttl reads"
             raise refused(path, self._places, f"{rule}, got {format_value(version, int)}")
+
+    def namespace(self, entries: Mapping[str, tuple[object, Path]]) -> str | None:
+        """The namespace that the file was exported from."""
+        value, path = entries.get("namespace", (None, ()))
+        return None if value is None else self._call(path, lambda: check_namespace(value))
 
     def section(
         self, entries: Mapping[str, tuple[object, Path]], name: str, read: Callable[[str, object, Path], T]

@@ -43,7 +43,8 @@ def present(keyspace: Keyspace, *, whole: bool = False) -> Flow[Deployment]:
     stored = yield from policies.current(keyspace)
     for damage in stored.damaged if whole else ():
         raise damage.error
-    return Deployment.of([options for name, options in declared.items() if explicit[name] == [b"1"]], stored.policies)
+    queues = [options for name, options in declared.items() if explicit[name] == [b"1"]]
+    return Deployment.of(queues, stored.policies, keyspace.namespace)
 
 
 def preview(keyspace: Keyspace, plan: Plan) -> Flow[Effect]:

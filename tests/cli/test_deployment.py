@@ -66,9 +66,30 @@ def test_an_export_is_a_file_that_apply_takes(run: Run, file: str, tmp_path: Pat
     copy.write_text(text, encoding="utf-8")
     assert run("--namespace", "copy", "apply", str(copy), "--yes").exit_code == 0
 
-    assert run("--namespace", "copy", "export").stdout == text
+    assert run("--namespace", "copy", "export").stdout == text.replace("namespace: rqttl", "namespace: copy")
     assert read_deployment(run("export", "--json").stdout) == read_deployment(FILE)
     assert run("apply", "-", stdin=text.encode()).stdout == "namespace rqttl: nothing changes\n"
+
+
+def test_a_file_from_another_namespace_is_asked_for(
+    run: Run, broker: Broker, client: redis.Redis, tmp_path: Path
+) -> None:
+    broker.declare_queue("orders")
+    path = tmp_path / "rqttl.yaml"
+    path.write_text(run("export").stdout, encoding="utf-8")
+    assert "namespace: rqttl\n" in path.read_text(encoding="utf-8")
+    before = everything(client)
+
+    asked = run("--namespace", "shop", "apply", str(path))
+    assert asked.exit_code == 2
+    assert "rqttl: the file was exported from namespace rqttl\n" in asked.stderr
+    assert "use --yes to go on" in asked.stderr
+    assert everything(client) == before
+
+    assert run("apply", str(path)).exit_code == 0
+    assert run("--namespace", "shop", "apply", str(path), "--yes").exit_code == 0
+    assert run("--namespace", "shop", "apply", str(path)).exit_code == 0  # nothing changes, so nothing is asked
+    assert Broker(client, "shop").queues() == ["orders"]
 
 
 def test_an_update_sets_exactly_the_options_of_the_file(run: Run, broker: Broker, file: str) -> None:
@@ -164,6 +185,7 @@ BAD = {
     "a bad value": "rqttl: 1\nqueues: {a: {}, b: {max-length: many}}",
     "a duration without a unit": "rqttl: 1\nqueues: {b: {message-ttl: 60}}",
     "a bad name": "rqttl: 1\nqueues: {'a b': {}}",
+    "a bad namespace": "rqttl: 1\nnamespace: 'a b'",
     "a queue twice": "rqttl: 1\nqueues: {a: {}, a: {}}",
     "a floor above its ceiling": "rqttl: 1\nqueues: {a: {min-ttl: 5m, max-ttl: 1m}}",
     "none in a queue": "rqttl: 1\nqueues: {a: {message-ttl: none}}",

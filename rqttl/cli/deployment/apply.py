@@ -24,8 +24,9 @@ def apply(file: str, prune: bool, yes: bool, dry_run: bool, as_json: bool, setti
 
     FILE is YAML or JSON, as `rqttl export` writes it; - is stdin. The command
     prints the steps first. If messages would die or queues would be deleted,
-    it counts them and asks. The whole file is checked before anything changes.
-    The same file again changes nothing.
+    it counts them and asks. It also asks if the file comes from another
+    namespace. The whole file is checked before anything changes. The same
+    file again changes nothing.
     """
     desired = read_deployment(plans.read_file(file))
     with settings.using() as broker:
@@ -34,9 +35,10 @@ def apply(file: str, prune: bool, yes: bool, dry_run: bool, as_json: bool, setti
         if not as_json:
             plans.print_plan(planned)
         effect = plans.preview(broker, plan) if dry_run or not yes else None
+        origin = None if desired.namespace == planned.namespace else desired.namespace
         if not dry_run:
             if effect is not None:
-                plans.ask([plan], effect, yes=yes)
+                plans.ask([plan], effect, yes=yes, origin=origin)
             effect = plans.carry_out(broker, plan)
     assert effect is not None  # noqa: S101  # for the type checker
     if as_json:

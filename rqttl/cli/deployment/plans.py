@@ -80,11 +80,16 @@ def total(effects: Sequence[Effect]) -> Effect:
     )
 
 
-def ask(plans: Sequence[Plan], effect: Effect, *, yes: bool) -> None:
-    """Ask before messages or queues are deleted. Raises as `confirm` does."""
+def ask(plans: Sequence[Plan], effect: Effect, *, yes: bool, origin: str | None = None) -> None:
+    """Ask before messages or queues are deleted, and before steps of a file from `origin`, another namespace.
+
+    Raises as `confirm` does.
+    """
     if yes:
         return
     losses = deaths(effect, ahead=True)
+    if origin is not None and any(plan.steps for plan in plans):
+        losses.append(f"the file was exported from namespace {origin}")
     if gone := sum(step.kind == "queue" and step.action == "delete" for plan in plans for step in plan.steps):
         losses.append(f"{text.plural(gone, 'queue')} would be deleted")
     for line in losses:

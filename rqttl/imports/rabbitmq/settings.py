@@ -18,7 +18,10 @@ from rqttl.units import as_text
 #: RabbitMQ's limit for quorum queues without one, and the version that brought it.
 DEFAULT_DELIVERY_LIMIT = 20
 _DEFAULT_SINCE = (4, 0)
-ONE_TYPE = "rqttl has one type of queue; Redis replicates it and writes it to disk"
+_QUORUM = (
+    "rqttl has one type of queue: a message is confirmed when the primary Redis has it, not a majority of servers; "
+    "replicas and, unless appendfsync is always, the disk follow a moment later"
+)
 #: Keys that are read together, not one by one.
 _TOGETHER = ("dead-letter-exchange", "dead-letter-routing-key", "delayed-retry-min", "delayed-retry-max")
 _REPLICATION = "it places the copies of a queue on nodes: replication is a matter of Redis"
@@ -131,7 +134,7 @@ class SettingsReader:
         self.out.translated(setting.name, setting.value, text)
 
     def _type(self, setting: SourceSetting) -> None:
-        self.out.translated(setting.name, setting.value, ONE_TYPE)
+        self.out.translated(setting.name, setting.value, one_type(setting.value))
 
     def _delayed_retry(self, setting: SourceSetting) -> None:
         kind = read_text(setting.value, setting.place)
@@ -180,6 +183,11 @@ _LIMIT = (
     "RabbitMQ forgives as many failures as the limit says, and the next one ends the message; "
     "here every nack and every lost lease is a failure"
 )
+
+
+def one_type(kind: object) -> str:
+    """What becomes of a type of queues."""
+    return _QUORUM if kind == "quorum" else "rqttl has one type of queue"
 
 
 def has_default_limit(version: tuple[int, ...] | None) -> bool:

@@ -14,10 +14,10 @@ from rqttl.imports.rabbitmq.policies import PolicyReader, TakenPolicy, as_file
 from rqttl.imports.rabbitmq.precedence import separated
 from rqttl.imports.rabbitmq.settings import (
     DEFAULT_DELIVERY_LIMIT,
-    ONE_TYPE,
     SettingsReader,
     SourceSetting,
     has_default_limit,
+    one_type,
     read_settings,
 )
 from rqttl.imports.report import ImportedDeployment, Notes
@@ -94,7 +94,7 @@ class VHostReader:
     def _note_fields(queue: Queue, out: Collector) -> None:
         body = queue.body
         if "type" in body:
-            out.translated("type", body["type"], ONE_TYPE)
+            out.translated("type", body["type"], one_type(queue.kind))
         if body.get("durable") is True:
             out.taken("durable", True, "as durable as Redis is: `rqttl doctor` checks its persistence")
         elif "durable" in body:

@@ -139,7 +139,7 @@ BAD_YAML = {
     "- rqttl": "expected a mapping, got list",
     START + "queue: {}": "queue (line 2, column 1): no such key; did you mean queues?",
     START + "operator_polices: {}": "no such key; did you mean operator-policies?",
-    START + "zzz: {}": "zzz (line 2, column 1): no such key; the keys are rqttl, queues",
+    START + "zzz: {}": "zzz (line 2, column 1): no such key; the keys are rqttl, namespace, queues",
     START + "queues: {}\nqueues: {}": "queues (line 3, column 1): the key 'queues' stands here twice",
     START + "queues: {q: {max-length: 1, max-length: 2}}": "queues.q.max-length (line 2, column 29): the key 'max-le",
     START + "queues: {q: {max-length: 1, max_length: 2}}": "given twice, with a hyphen and with an underscore",

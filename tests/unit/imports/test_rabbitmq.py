@@ -110,6 +110,15 @@ def test_a_quorum_queue_has_the_default_limit_of_rabbitmq_4(
     assert queues(text)["q"] == options
 
 
+def test_a_quorum_queue_is_not_said_to_keep_its_promises() -> None:
+    body = {"vhost": "/", "name": "q", "type": "quorum", "arguments": {"x-queue-type": "quorum"}}
+    imported = read_definitions(file(queues=[body]))
+
+    for setting in ("type", "x-queue-type"):
+        [note] = notes(imported, "queue 'q'", setting)
+        assert "when the primary Redis has it, not a majority of servers" in note.text
+
+
 def test_a_policy_with_a_delivery_limit_takes_the_place_of_the_default() -> None:
     limit = policy("limit", "^q", {"delivery-limit": 50})
     imported = read_definitions(file(queues=[queue("q", queue_type="quorum")], policies=[limit]))
