@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass
 from types import TracebackType
@@ -66,7 +67,7 @@ class AsyncDelivery(Delivered):
             return None
         giving_back = self._settler.keep(self._give_back(error))
         if isinstance(error, Exception):  # a cancelled task may not wait for anything
-            await giving_back
+            await asyncio.shield(giving_back)
         return decided
 
     async def _give_back(self, error: BaseException) -> None:

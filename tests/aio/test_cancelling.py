@@ -133,6 +133,35 @@ def test_a_cancelled_handler_gives_its_message_back_without_waiting(run: Run, re
     run(work())
 
 
+@pytest.mark.parametrize("fetched", ["receive", "consume"])
+def test_a_handler_that_is_cancelled_in_the_pass_in_which_it_raises_gives_its_message_back_at_once(
+    run: Run, redis_url: str, fetched: str
+) -> None:
+    async def handle(delivery: rqttl.AsyncDelivery) -> None:
+        async with delivery:
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+            raise ValueError
+
+    async def work() -> None:
+        async with rqttl.connect_async(redis_url) as broker:
+            queue = await broker.declare_queue("q")
+            await queue.enqueue_many([b"x"] * 40)
+            async with queue.consume(prefetch=40) as deliveries:
+                for _ in range(40):
+                    delivery = await (deliveries.__anext__() if fetched == "consume" else queue.receive())
+                    assert delivery is not None
+                    with pytest.raises(asyncio.CancelledError):
+                        await asyncio.ensure_future(handle(delivery))
+                deliveries.stop()
+                await _until(lambda: not [task for task in broker._driver._tasks if task is not deliveries._keeper])
+                stats = await queue.stats()
+                assert (stats.ready, stats.leased) == (40, 0)
+
+    run(work())
+
+
 def test_a_cancelled_wait_ends_its_presence_and_its_connection(run: Run, redis_url: str, client: Any) -> None:
     async def work() -> None:
         async with rqttl.connect_async(redis_url) as broker:
