@@ -7,7 +7,7 @@ import logging
 import random
 import threading
 from collections.abc import Callable
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
@@ -74,7 +74,7 @@ class Runner:
 
     def run(self, stop: threading.Event | None = None) -> RunCounts:
         """Handle messages until `stop`, a signal, or the end of `wait`. See `Queue.run`."""
-        with StopSignals(self.stop), _watched(stop, self.stop):
+        with StopSignals(self.stop) if stop is None else nullcontext(), _watched(stop, self.stop):
             # this call waits for a server that is away at the start, as the loop does later
             if patiently(self._look, self._queue, self._wait, self._halt, self._driver.timing, logger) is not None:
                 with self._deliveries as deliveries:

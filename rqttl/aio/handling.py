@@ -7,6 +7,7 @@ import inspect
 import logging
 import random
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from redis.exceptions import RedisError
@@ -132,7 +133,7 @@ async def run(
     patience = Patience(consumer.queue, wait, driver.timing.now(), logger)
     counts = work.result()
     try:
-        with StopSignals(end):
+        with StopSignals(end) if stop is None else nullcontext():
             while not asked.asked():
                 # this call waits for a server that is away at the start, as the loop does later
                 try:

@@ -147,11 +147,12 @@ class AsyncQueue:
         messages (10 for each task) are fetched at a time. Their leases are renewed while handlers work. A plain `def`
         ends the run at its first message, which goes back.
 
-        The run ends when no message has come for `wait` (never, without `wait`), when `stop` is set, and, in the main
-        thread only, on SIGTERM or SIGINT. It returns when the working handlers are done. Fetched messages without a
-        handler are released at once, uncounted. A second signal, a second later or more, has its effect from before
-        `run`. A cancelled run cancels its handlers, and their messages go back. While Redis is away the run goes on
-        trying, for `wait` at most.
+        The run ends when no message has come for `wait` (never, without `wait`), and when `stop` is set. Without
+        `stop`, and in the main thread only, SIGTERM and SIGINT end it, too; a handler that the program has set is also
+        called. With `stop` the signals are those of the program. The run returns when the working handlers are done.
+        Fetched messages without a handler are released at once, uncounted. A second signal, a second later or more, has
+        its effect from before `run`. A cancelled run cancels its handlers, and their messages go back. While Redis is
+        away the run goes on trying, for `wait` at most.
 
         Raises `InvalidInput`, and `QueueNotFound`, also when the queue is deleted meanwhile.
         """

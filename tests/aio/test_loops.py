@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
 import time
 from pathlib import Path
 from typing import Any
@@ -69,6 +70,38 @@ def test_a_handler_that_is_no_coroutine_function_ends_the_run_at_its_first_messa
 
     assert len(calls) == 1
     assert (stats.ready, stats.leased, stats.acked) == (5, 0, 0)
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_a_signal_reaches_the_program_and_ends_only_runs_without_a_stop_of_their_own(
+    run: Run, redis_url: str, own: bool
+) -> None:
+    """Two runs of one program, which end in any order."""
+    got: list[int] = []
+    handled: list[str] = []
+
+    async def handle(delivery: rqttl.AsyncDelivery) -> None:
+        if len(handled) == 2:
+            signal.raise_signal(signal.SIGTERM)
+        handled.append(delivery.queue)
+        await asyncio.sleep(0)
+
+    async def work() -> None:
+        async with rqttl.connect_async(redis_url) as broker:
+            queues = [await broker.declare_queue(name) for name in "ab"]
+            for queue in queues:
+                await queue.enqueue_many([b"x"] * 4)
+            stop = asyncio.Event() if own else None
+            wait = "0s" if own else None
+            await asyncio.gather(*(queue.run(handle, wait=wait, stop=stop) for queue in queues))
+
+    before = signal.signal(signal.SIGTERM, lambda number, _: got.append(number))
+    try:
+        run(work())
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert got == [signal.SIGTERM]
+    assert len(handled) == 8 if own else len(handled) < 8
 
 
 def test_a_blocked_loop_is_logged_with_the_code_that_blocks_it(

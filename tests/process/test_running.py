@@ -123,6 +123,28 @@ def test_a_second_signal_ends_the_worker_as_ever(
     assert sorted(found(queue)) == [(str(i), 2 if i <= threads else 1) for i in range(1, 5)]
 
 
+@pytest.mark.parametrize("stop", [None, threading.Event()])
+def test_a_signal_reaches_the_program_and_ends_only_a_run_without_a_stop_of_its_own(
+    queue: Queue, stop: threading.Event | None
+) -> None:
+    got: list[int] = []
+    handled: list[str] = []
+
+    def handle(delivery: Delivery) -> None:
+        if not handled:
+            signal.raise_signal(signal.SIGTERM)
+        handled.append(delivery.id)
+
+    before = signal.signal(signal.SIGTERM, lambda number, _: got.append(number))
+    try:
+        queue.run(handle, wait="0s", stop=stop)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+    assert got == [signal.SIGTERM]
+    assert len(handled) == (1 if stop is None else 4)
+
+
 # Servers that go away
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
 import sys
@@ -101,7 +102,7 @@ def later(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     return later
 
 
-def test_the_first_signal_stops_and_a_later_one_does_what_it_did_before(
+def test_the_first_signal_stops_and_a_later_one_does_only_what_it_did_before(
     own: list[int], later: Callable[[float], None]
 ) -> None:
     stopped: list[Any] = []
@@ -111,10 +112,39 @@ def test_the_first_signal_stops_and_a_later_one_does_what_it_did_before(
         signal.raise_signal(signal.SIGTERM)
         later(1.0)
         signal.raise_signal(signal.SIGINT)
-        assert (bool(stopped), own) == (True, [])
+        assert (bool(stopped), own) == (True, [signal.SIGTERM])
         later(0.1)
         signal.raise_signal(signal.SIGINT)
-        assert own == [signal.SIGINT]
+        assert own == [signal.SIGTERM, signal.SIGINT]
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_several_may_be_left_in_any_order(own: list[int], first: int) -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    stopped: list[int] = []
+    both = [StopSignals(lambda: stopped.append(0)), StopSignals(lambda: stopped.append(1))]
+    for one in both:
+        one.__enter__()
+    both.pop(first).__exit__(None, None, None)
+    signal.raise_signal(signal.SIGTERM)
+    both.pop().__exit__(None, None, None)
+
+    assert (set(stopped), own) == ({1 - first}, [signal.SIGTERM])
+    assert (signal.getsignal(signal.SIGTERM), signal.set_wakeup_fd(-1)) == (before, -1)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="before Python 3.11 asyncio sets no handler")
+def test_the_handlers_of_python_itself_break_nothing_off_at_the_first_signal() -> None:
+    stopped: list[bool] = []
+
+    async def work() -> None:
+        with StopSignals(lambda: stopped.append(True)):
+            signal.raise_signal(signal.SIGINT)
+            await asyncio.sleep(0)
+
+    asyncio.run(work())
+
+    assert stopped
 
 
 def test_the_same_signal_may_come_once_more_after_the_end_of_a_command(
@@ -124,10 +154,10 @@ def test_the_same_signal_may_come_once_more_after_the_end_of_a_command(
         signal.raise_signal(signal.SIGTERM)
 
     signal.raise_signal(signal.SIGTERM)
-    assert own == []
+    assert own == [signal.SIGTERM]
     later(1.1)
     signal.raise_signal(signal.SIGTERM)
-    assert own == [signal.SIGTERM]
+    assert own == [signal.SIGTERM] * 2
 
 
 def test_the_previous_handlers_are_back_at_the_end(own: list[int]) -> None:
@@ -182,7 +212,6 @@ def test_a_signal_that_another_thread_receives_ends_the_wait_of_the_main_thread(
             other.start()
             assert interrupt.wait(PATIENCE)
             other.join()
-    assert own == []
 
 
 def test_a_forked_child_has_the_previous_handlers(own: list[int]) -> None:
