@@ -50,8 +50,8 @@ class RqttlDataSource(DataSource):
         Spark asks before it has decided between a batch and a stream, so the options may be of both.
         """
         options = Options.parse_read(self._texts())
-        deaths, servers = options.flag("includeDeaths"), options.has_servers
-        return spark_schema(default_columns(options.text("decode"), include_deaths=deaths, include_server=servers))
+        deaths = options.flag("includeDeaths")
+        return spark_schema(default_columns(options.text("decode"), include_deaths=deaths))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Make the reader of `spark.read`."""

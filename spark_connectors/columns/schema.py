@@ -52,13 +52,6 @@ COLUMNS: Mapping[str, Column] = {
     column.name: column
     for column in (
         Column("queue", "string", pa.string(), "queue that was read"),
-        Column(
-            "server",
-            "string",
-            pa.string(),
-            "server of the queue, by its name in `url` or its `host:port/db`; only with several servers, or in a "
-            "schema",
-        ),
         Column("message_id", "string", pa.string(), "id that the sender chose; default: first sequence of the message"),
         Column("sequence", "string", pa.string(), "place of the message in the log of the queue; sorts as text"),
         Column(
@@ -102,10 +95,6 @@ COLUMNS: Mapping[str, Column] = {
         ),
     )
 }
-#: The column that a read adds to the entries of a server.
-SERVER = "server"
-#: Columns that only an option or a schema of the user adds.
-ON_REQUEST = frozenset({"deaths", SERVER})
 #: The column that `decode=json` adds.
 BODY_JSON = Column("body_json", "string", pa.string(), "msgpack body as JSON text; null for other bodies")
 
@@ -115,20 +104,14 @@ def available_columns(decode: str) -> Mapping[str, Column]:
     return COLUMNS if decode == "none" else {**COLUMNS, BODY_JSON.name: BODY_JSON}
 
 
-def entry_columns(decode: str) -> Mapping[str, Column]:
-    """Return the columns that are made of entries, in order: all but the name of the server."""
-    return {name: column for name, column in available_columns(decode).items() if name != SERVER}
-
-
 def schema_ddl(columns: Mapping[str, Column]) -> str:
     """Return the schema of columns in Spark's DDL."""
     return ", ".join(f"{column.name} {column.ddl}" for column in columns.values())
 
 
-def default_columns(decode: str, *, include_deaths: bool, include_server: bool = False) -> Mapping[str, Column]:
+def default_columns(decode: str, *, include_deaths: bool) -> Mapping[str, Column]:
     """Return the columns of a read without a schema of the user, in order."""
-    left_out = ON_REQUEST.difference(["deaths"] * include_deaths, [SERVER] * include_server)
-    return {name: column for name, column in available_columns(decode).items() if name not in left_out}
+    return {name: column for name, column in available_columns(decode).items() if include_deaths or name != "deaths"}
 
 
 def spark_schema(columns: Mapping[str, Column]) -> StructType:

@@ -9,14 +9,14 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar, cast
 
 from rqttl.text import did_you_mean
 from spark_connectors.errors import InvalidOption, UnknownOption
 from spark_connectors.options import checks
-from spark_connectors.options.addresses import Address, as_tuple
+from spark_connectors.options.addresses import Address
 from spark_connectors.options.secret import Secret, quoted
 from spark_connectors.options.table import OPTIONS, Option, Use
 from spark_connectors.options.values import PARSERS
@@ -44,10 +44,6 @@ _OF_KAFKA = {
 #: Options for Kafka with names of topics. Their counterpart depends on the job.
 _TOPICS_OF_KAFKA = ("assign", "subscribe", "topic")
 _KAFKA_BY_LOWER = {name.lower(): name for name in (*_OF_KAFKA, *_TOPICS_OF_KAFKA)}
-#: The place of the name of a server in `username`, `passwordEnv` and `passwordFile`.
-_SERVER = "{server}"
-_CREDENTIALS = ("username", "passwordEnv", "passwordFile")
-_PASSWORDS = ("password", "passwordEnv", "passwordFile")
 #: The longest wait for a reply of a replica, in ms. The primary is there, so nobody has to wait for a replica.
 _REPLICA_TIMEOUT = 5_000
 
@@ -129,31 +125,11 @@ class Options(Mapping[str, object]):
 
     @property
     def address(self) -> Address:
-        """The address of the only server, without secrets."""
+        """The address of Redis, without secrets."""
         return self._of("url", Address)
 
-    @property
-    def is_composed(self) -> bool:
-        """True if `url` is a list of servers, or gives its only server a name."""
-        return isinstance(self["url"], tuple) or self.address.name != ""
-
-    @property
-    def has_servers(self) -> bool:
-        """True if `url` has several servers."""
-        return isinstance(self["url"], tuple)
-
-    @property
-    def server(self) -> str:
-        """The name of the server of which these options are; empty for a `url` without names."""
-        return "" if isinstance(self["url"], tuple) else self.address.name
-
-    def of_servers(self) -> dict[str, Options]:
-        """Return the options of a job for each server alone, by the names of the servers, sorted."""
-        addresses = as_tuple(cast("Address | tuple[Address, ...]", self["url"]))
-        return {a.server: self._of_server(a) for a in sorted(addresses, key=lambda address: address.server)}
-
     def of_replica(self) -> Options | None:
-        """Return the options for the replica of the only server; `None` if the job reads from the primary.
+        """Return the options for the replica; `None` if the job reads from the primary.
 
         There are no retries: while a replica does not answer, the primary does.
         """
@@ -161,7 +137,7 @@ class Options(Mapping[str, object]):
         if not isinstance(replica, Address):
             return None
         timeout = min(self.number("socketTimeout"), _REPLICA_TIMEOUT)
-        changed = {"url": replace(replica, name=""), "connectRetries": 0, "socketTimeout": timeout}
+        changed = {"url": replica, "connectRetries": 0, "socketTimeout": timeout}
         return self.replaced(**changed)
 
     def replaced(self, **values: object) -> Options:
@@ -171,9 +147,7 @@ class Options(Mapping[str, object]):
     @property
     def shows_password(self) -> bool:
         """True if the password is an option, or a part of `url`."""
-        return "password" in self.explicit or any(
-            address.password for address in as_tuple(cast("Address | tuple[Address, ...]", self["url"]))
-        )
+        return "password" in self.explicit
 
     @property
     def queues(self) -> tuple[str, ...]:
@@ -181,7 +155,7 @@ class Options(Mapping[str, object]):
         return cast("tuple[str, ...]", self["queues"] or ())
 
     def offsets(self, name: str) -> str | Mapping[str, str]:
-        """Return `earliest`, `latest`, or for each queue of the only server a sequence or one of these words."""
+        """Return `earliest`, `latest`, or for each queue a sequence or one of these words."""
         return cast("str | Mapping[str, str]", self[name])
 
     def password(self) -> Secret | None:
@@ -212,27 +186,6 @@ class Options(Mapping[str, object]):
 
     def __len__(self) -> int:
         return sum(1 for _ in self)
-
-    def _of_server(self, address: Address) -> Options:
-        """Return the options for one server. A user name and a password of its own in its URL come first."""
-        name, explicit = address.server, dict(self.explicit)
-        for option in _CREDENTIALS:
-            if isinstance(text := explicit.get(option), str):
-                explicit[option] = text.replace(_SERVER, name)
-        if address.username is not None:
-            explicit["username"] = address.username
-        if address.password is not None:
-            explicit = {option: value for option, value in explicit.items() if option not in _PASSWORDS}
-            explicit["password"] = address.password
-        for option in ("startingOffsets", "endingOffsets"):
-            offsets = explicit.get(option)
-            if isinstance(offsets, dict) and checks.is_by_server(offsets):
-                explicit[option] = offsets.get(name, {})
-        if (replicas := explicit.get("readFrom")) is not None and replicas != "primary":
-            named = {replica.name: replica for replica in as_tuple(cast("Address | tuple[Address, ...]", replicas))}
-            explicit["readFrom"] = named.get(name) or named.get("") or "primary"
-        explicit["url"] = replace(address.without_credentials(), name=name)
-        return Options(self.use, explicit)
 
     def _of(self, name: str, kind: type[T]) -> T:
         value = self[name]
@@ -270,10 +223,9 @@ def _option_of(uses: tuple[Use, ...], name: str) -> Option:
 
 
 def _take_credentials(explicit: dict[str, object]) -> None:
-    """Move user name and password of the URL of a single server to the options of these names."""
+    """Move user name and password of the URL to the options of these names."""
     address = explicit.get("url")
     if not isinstance(address, Address):
-        # each server of a list keeps its own ones
         return
     for name, value in (("username", address.username), ("password", address.password)):
         if value is not None:

@@ -38,26 +38,25 @@ OPTIONS: Mapping[str, Option] = {
     for option in (
         Option(
             "url",
-            "servers",
+            "url",
             "redis://localhost:6379/0",
             _ALL,
-            "address of Redis: `redis://`, `rediss://` or `unix://`. Commas separate several servers, and each may "
-            "have a name: `eu=redis://…`",
+            "address of Redis: `redis://`, `rediss://` or `unix://`",
         ),
-        Option("username", "text", None, _ALL, "ACL user in Redis; `{server}` in it stands for the name of the server"),
+        Option("username", "text", None, _ALL, "ACL user in Redis"),
         Option(
             "passwordEnv",
             "text",
             None,
             _ALL,
-            "environment variable that holds the password, on the driver and on every executor; may have `{server}`",
+            "environment variable that holds the password, on the driver and on every executor",
         ),
         Option(
             "passwordFile",
             "path",
             None,
             _ALL,
-            "file that holds the password, on the driver and on every executor; may have `{server}`",
+            "file that holds the password, on the driver and on every executor",
         ),
         Option(
             "password",
@@ -95,21 +94,11 @@ OPTIONS: Mapping[str, Option] = {
             "pause before the first of these attempts; it doubles with each attempt, up to 10 s",
         ),
         Option(
-            "onServerLost",
-            "choice",
-            "fail",
-            _READ,
-            "action if one of several servers is away when a read is planned: `fail`, or `skip` it. A stream reads it "
-            "when it is back",
-            ("fail", "skip"),
-        ),
-        Option(
             "readFrom",
             "source",
             "primary",
             _READ,
-            "source of the messages: `primary`, or `replica:URL` for tasks whose messages this replica has. With "
-            "several servers, `replica:eu=URL,us=URL`",
+            "source of the messages: `primary`, or `replica:URL` for tasks whose messages this replica has",
         ),
         Option("queues", "queues", None, _READ, "queues to read, separated by commas; same as the path of `load(...)`"),
         Option(
@@ -126,7 +115,7 @@ OPTIONS: Mapping[str, Option] = {
             "earliest",
             _READ,
             'start of the read: `earliest`, JSON `{"queue": "sequence"}` to begin after these sequences, or, for a '
-            'stream, `latest`. With several servers, JSON `{"server": {"queue": "sequence"}}`',
+            "stream, `latest`",
         ),
         Option(
             "endingOffsets",
@@ -223,7 +212,7 @@ OPTIONS: Mapping[str, Option] = {
             "flag",
             "false",
             _BATCH,
-            "push filters on `queue`, `server` and `died_at` down to the source; read the warning first",
+            "push filters on `queue` and `died_at` down to the source; read the warning first",
         ),
         Option(
             "maxEntriesPerTrigger", "count", None, _STREAM, "largest number of messages in a micro-batch", minimum=1

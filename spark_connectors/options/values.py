@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from spark_connectors.options.table import Option
 
 _FLAGS = {"true": True, "false": False}
-#: A sequence or a word for each queue, or such a mapping for each server.
-Offsets: TypeAlias = dict[str, "str | dict[str, str]"]
+#: A sequence or a word for each queue.
+Offsets: TypeAlias = dict[str, str]
 #: A number of bytes, as in Spark's own settings: `k`, `m` and `g`, with or without `b`, are powers of 1,024.
 _SIZE = re.compile(r"([0-9_]{1,20}) ?(?:([kmg]?)b?)", re.ASCII | re.IGNORECASE)
 _SIZE_UNITS = {"": 1, "k": 1024, "m": 1024**2, "g": 1024**3}
@@ -123,26 +123,17 @@ def _offsets(option: Option, text: str) -> str | Offsets:
     if not isinstance(offsets, dict):
         rule = 'expected earliest, latest, or JSON such as {"orders/dead": "1700000000000-100000"}'
         raise InvalidOption(f"{option.name}: {rule}, got {quoted(text)}")
-    for name, value in offsets.items():
-        if isinstance(value, dict):
-            # the offsets of the server of this name
-            _check_sequences(option, value)
-        else:
-            _check_sequences(option, {name: value})
-    return offsets
-
-
-def _check_sequences(option: Option, offsets: Mapping[str, object]) -> None:
     for queue, sequence in offsets.items():
         _checked_name(option, lambda queue=queue: check_queue_name(queue))  # type: ignore[misc]  # bound at once
         if sequence not in ("earliest", "latest") and not (isinstance(sequence, str) and codec.is_sequence(sequence)):
             rule = f"{queue}: expected a value of the column sequence, earliest or latest"
             raise InvalidOption(f"{option.name}: {rule}, got {quoted(sequence)}")
+    return offsets
 
 
 #: The parser of each kind of option.
 PARSERS: Mapping[str, Callable[[Option, str], object]] = {
-    "servers": addresses.parse_servers,
+    "url": addresses.parse_url,
     "source": addresses.parse_source,
     "text": _text,
     "path": _text,

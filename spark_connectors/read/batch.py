@@ -20,7 +20,6 @@ from pyspark.sql.datasource import (
 )
 
 from rqttl.protocol.keys import Keyspace
-from spark_connectors.columns.schema import SERVER
 from spark_connectors.options.options import Options
 from spark_connectors.ranges import sequence_before
 from spark_connectors.read import scan
@@ -31,7 +30,6 @@ from spark_connectors.read.loss import LossReporter
 from spark_connectors.read.plan import FilterBounds
 from spark_connectors.read.range_count import count_range
 from spark_connectors.read.replica import open_reader
-from spark_connectors.read.servers import ServerColumn, by_server, naming
 from spark_connectors.read.watch import DeletionWatch, WatchedRange, report_deletions
 from spark_connectors.redis.bulk_reader import BulkReader
 
@@ -59,8 +57,7 @@ class RqttlBatchReader(DataSourceReader):
 
     def partitions(self) -> Sequence[InputPartition]:
         """Plan the tasks. Raises all errors that are known before a task starts."""
-        whole = ServerColumn(self._columns).others == COUNTED_COLUMNS
-        tasks = plan_tasks(self._options, self._bounds, splits=not whole)
+        tasks = plan_tasks(self._options, self._bounds, splits=self._columns != COUNTED_COLUMNS)
         # Spark makes a partition of `None` of an empty list
         return [BatchPartition(tuple(task)) for task in tasks or [[]]]
 
@@ -68,30 +65,19 @@ class RqttlBatchReader(DataSourceReader):
         """Read the messages of a task. Raises `DataLoss` if messages of the snapshot were lost before."""
         if not isinstance(partition, BatchPartition) or not partition.ranges:
             return
-        column, rows = ServerColumn(self._columns), 0
-        for options, ranges in by_server(self._options, partition.ranges):
-            for batch in column.add(self._read_server(options, ranges, column.others), options.address.server):
-                yield batch
-                rows += batch.num_rows
-                if self._limit is not None and rows >= self._limit:
-                    return
-
-    def _read_server(
-        self, options: Options, ranges: Sequence[WatchedRange], columns: tuple[str, ...]
-    ) -> Iterator[pa.RecordBatch]:
-        """Read the ranges of one server."""
-        keys, counts = Keyspace(options.text("namespace")), columns == COUNTED_COLUMNS
-        losses = LossReporter(fail=options.flag("failOnDataLoss"), server=options.server)
+        options, ranges = self._options, partition.ranges
+        keys, counts = Keyspace(options.text("namespace")), self._columns == COUNTED_COLUMNS
+        losses = LossReporter(fail=options.flag("failOnDataLoss"))
         watches = [DeletionWatch(watched, keys, losses) for watched in ranges]
-        with naming(options.server), BulkReader(options) if counts else open_reader(options, keys, ranges) as reader:
-            yield from self._batches(reader, keys, watches, columns)
+        with BulkReader(options) if counts else open_reader(options, keys, ranges) as reader:
+            yield from self._batches(reader, keys, watches)
             report_deletions(reader, keys, watches, losses)
 
     def _batches(
-        self, reader: BulkReader, keys: Keyspace, watches: Sequence[DeletionWatch], columns: tuple[str, ...]
+        self, reader: BulkReader, keys: Keyspace, watches: Sequence[DeletionWatch]
     ) -> Iterator[pa.RecordBatch]:
         """Count the ranges of a read of queue names where that is exact. Read all others, up to the pushed limit."""
-        if columns == COUNTED_COLUMNS:
+        if self._columns == COUNTED_COLUMNS:
             counts, left = count_whole_queues(reader, keys, watches)
             for at, count in counts.items():
                 yield from counted_rows(watches[at].watched.range.queue, count)
@@ -107,7 +93,7 @@ class RqttlBatchReader(DataSourceReader):
         if self._limit is not None:
             reader.max_entries = min(reader.max_entries, self._limit)
         rows = 0
-        for batch in scan.read(reader, keys, ranges, columns, watches, limit=self._limit):
+        for batch in scan.read(reader, keys, ranges, self._columns, watches, limit=self._limit):
             yield batch
             rows += batch.num_rows
             if self._limit is not None and rows >= self._limit:
@@ -126,7 +112,7 @@ class RqttlFilteringReader(RqttlBatchReader):
     """
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  # Spark's name
-        """Narrow the read by filters on `queue`, `server` and `died_at`. Spark still applies all filters."""
+        """Narrow the read by filters on `queue` and `died_at`. Spark still applies all filters."""
         for condition in filters:
             self._bounds = self._bounds.intersect(_bounds_of(condition))
             yield condition
@@ -137,8 +123,6 @@ def _bounds_of(condition: Filter) -> FilterBounds:
     column = getattr(condition, "attribute", None)
     if column == ("queue",):
         return FilterBounds(_names_of(condition))
-    if column == (SERVER,):
-        return FilterBounds(servers=_names_of(condition))
     if column != ("died_at",):
         return FilterBounds()
     value = getattr(condition, "value", None)

@@ -136,23 +136,18 @@ def detect_trimming(queue: str, after: str, known_loss: str, state: QueueState) 
 
 
 class LossReporter:
-    """Raises certain losses if the query shall fail. Logs all other losses, each text once.
+    """Raises certain losses if the query shall fail. Logs all other losses, each text once."""
 
-    The texts begin with the name of the server, if it has one.
-    """
-
-    def __init__(self, *, fail: bool, server: str = "") -> None:
+    def __init__(self, *, fail: bool) -> None:
         self._fail = fail
-        self._prefix = f"server {server!r}: " if server else ""
         self._logged: set[str] = set()
 
     def report(self, loss: Loss | None) -> None:
         """Raise `DataLoss`, or log the loss. `None` does nothing."""
         if loss is None:
             return
-        text = self._prefix + loss.text
         if loss.certain and self._fail:
-            raise DataLoss(f"{text}. With failOnDataLoss=false the query goes on with the remaining messages")
-        if text not in self._logged:
-            self._logged.add(text)
-            _log.warning("[%s] %s", DataLoss.code, text)
+            raise DataLoss(f"{loss.text}. With failOnDataLoss=false the query goes on with the remaining messages")
+        if loss.text not in self._logged:
+            self._logged.add(loss.text)
+            _log.warning("[%s] %s", DataLoss.code, loss.text)

@@ -70,21 +70,16 @@ class QueueSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class FilterBounds:
-    """The bounds that Spark's filters set: some queues and servers, or all of them, and one range of sequences."""
+    """The bounds that Spark's filters set: some queues, or all of them, and one range of sequences."""
 
     queues: frozenset[str] | None = None
     after: str = FIRST
     upto: str = LAST
-    servers: frozenset[str] | None = None
 
     def intersect(self, other: FilterBounds) -> FilterBounds:
         """Return the bounds that both admit."""
-        queues, servers = _common(self.queues, other.queues), _common(self.servers, other.servers)
-        return FilterBounds(queues, max(self.after, other.after), min(self.upto, other.upto), servers)
-
-    def admits(self, server: str) -> bool:
-        """Return whether rows of this server may pass."""
-        return self.servers is None or server in self.servers
+        queues = _common(self.queues, other.queues)
+        return FilterBounds(queues, max(self.after, other.after), min(self.upto, other.upto))
 
 
 def _common(names: frozenset[str] | None, other: frozenset[str] | None) -> frozenset[str] | None:
@@ -133,24 +128,21 @@ def registered_queues(options: Options, reader: BulkReader, keys: Keyspace) -> l
 
 
 def select_queues(
-    options: Options, reader: BulkReader, keys: Keyspace, bounds: FilterBounds, *, required: bool = True
+    options: Options, reader: BulkReader, keys: Keyspace, bounds: FilterBounds
 ) -> dict[str, QueueSnapshot]:
-    """Return the queues that options and bounds select.
-
-    If all of them are `required`, raises `NoSuchQueue` for a missing queue of `queues`.
-    """
+    """Return the queues that options and bounds select. Raises `NoSuchQueue` for a missing queue of `queues`."""
     pattern = options.optional_text("queuePattern")
     if pattern is None:
         queues = queue_snapshots(reader, keys, options.queues)
-        if required and (missing := [queue for queue in options.queues if queue not in queues]):
-            raise no_such_queue(reader, keys, missing)
+        if missing := [queue for queue in options.queues if queue not in queues]:
+            raise _no_such_queue(reader, keys, missing)
     else:
         names = registered_queues(options, reader, keys)
         queues = queue_snapshots(reader, keys, patterns.matching(pattern, names))
     return {name: queue for name, queue in queues.items() if bounds.queues is None or name in bounds.queues}
 
 
-def no_such_queue(reader: BulkReader, keys: Keyspace, missing: Sequence[str]) -> NoSuchQueue:
+def _no_such_queue(reader: BulkReader, keys: Keyspace, missing: Sequence[str]) -> NoSuchQueue:
     """Make the error for missing queues of the option `queues`. It suggests a name like the first of them."""
     names = queue_names(reader.execute("SMEMBERS", keys.registry))
     hint = did_you_mean(missing[0], names, "the first dead letter creates a dead-letter queue")

@@ -51,8 +51,6 @@ class WatchedRange:
     birth: str = ""
     #: The number of messages that had left the queue for certain when the range was planned.
     removed: int = 0
-    #: The name of the server; empty for a `url` without names.
-    server: str = ""
     #: The messages of the range, if the plan has read them; `None` if the task has to read them.
     kept: tuple[Page, ...] | None = field(default=None, repr=False)
 

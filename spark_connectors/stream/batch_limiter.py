@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
-from typing import Protocol
 
 import numpy as np
 
@@ -25,19 +24,6 @@ from spark_connectors.stream.time_share import ReadAhead, TimeShare, UnreadRange
 from spark_connectors.stream.unread import BatchLimit, Unread
 
 
-class TimeOutcome(Protocol):
-    """The outcome of a share by time for the queues of one server; see `TimeShare`."""
-
-    def end_of(self, queue: str) -> int:
-        """Return the number of the sequence at which the range of a queue ends."""
-
-    def rows_of(self, queue: str) -> int:
-        """Return the number of messages of a queue in the batch."""
-
-    def read_ahead(self) -> dict[str, ReadAhead]:
-        """Return the messages of each queue that the batch has not taken."""
-
-
 class BatchLimiter:
     """Finds the ends of batches with a limit, for one query.
 
@@ -50,7 +36,7 @@ class BatchLimiter:
         self._max_entries, self._reply_bytes = options.number("fetchEntries"), options.number("fetchBytes")
         #: The messages that were read for ends of batches, for the tasks.
         self.keeper = PageKeeper()
-        self.scan = TimeScan(keys, self.keeper, max_entries=self._max_entries, reply_bytes=self._reply_bytes)
+        self._scan = TimeScan(keys, self.keeper, max_entries=self._max_entries, reply_bytes=self._reply_bytes)
         self._stretches = StretchReader(keys)
         #: The messages read ahead, by queue and its creation time.
         self._ahead: dict[tuple[str, int], ReadAhead] = {}
@@ -97,25 +83,16 @@ class BatchLimiter:
         if left == 0:
             return {name: queue.end(queue.begin, 0) for name, queue in unread.items()}
         share = TimeShare(left, self.unread_ranges(reader, unread), in_bytes=limit.in_bytes, begun=bool(reached))
-        self.scan.run(reader, share)
+        self._scan.run(reader, share)
         return self.ends_by_time(unread, share)
 
     def _leaps(self, reader: BulkReader, unread: Mapping[str, Unread], limit: BatchLimit) -> dict[str, Leap]:
         """Return the leaps of the queues to one time."""
         total = sum(queue.rows for queue in unread.values())
-        stretches = self.stretches(reader, unread, limit, total)
+        stretches = self._stretches.read(reader, unread, limit, total)
         if not limit.in_bytes:
             return leaps(limit.amount, stretches)
         return exact_leaps(limit.amount, stretches, partial(self.exact, reader, unread))
-
-    def stretches(
-        self, reader: BulkReader, unread: Mapping[str, Unread], limit: BatchLimit, total: int
-    ) -> dict[str, Stretch]:
-        """Return the unread part of each queue, with the marks in it that this limit may reach.
-
-        `total` is the number of unread messages of all queues that share the limit.
-        """
-        return self._stretches.read(reader, unread, limit, total)
 
     def exact(
         self, reader: BulkReader, unread: Mapping[str, Unread], stretches: Mapping[str, Stretch]
@@ -132,7 +109,7 @@ class BatchLimiter:
             rows = max(1, int(first.counts[0]) - stretch.received)
             heads[name] = replace(whole, upto=int(first.sequences[0]), rows=rows)
         known = {}
-        for name, ahead in self.scan.read_all(reader, heads).items():
+        for name, ahead in self._scan.read_all(reader, heads).items():
             self._ahead[name, unread[name].state.created_at] = ahead
             numbers, sizes = replace(heads[name], ahead=ahead).known()
             _, firsts = np.unique(numbers, return_index=True)
@@ -143,7 +120,7 @@ class BatchLimiter:
         """Return the ranges of a share by time, with the messages that are read ahead."""
         return {name: self._unread_range(reader, name, queue) for name, queue in unread.items()}
 
-    def ends_by_time(self, unread: Mapping[str, Unread], share: TimeOutcome) -> dict[str, QueuePosition]:
+    def ends_by_time(self, unread: Mapping[str, Unread], share: TimeShare) -> dict[str, QueuePosition]:
         """Return the positions after a share by time, and keep the messages beyond them."""
         self._ahead = {(name, unread[name].state.created_at): ahead for name, ahead in share.read_ahead().items()}
         return {

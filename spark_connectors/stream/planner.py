@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import replace
-from typing import Any
 
 from rqttl.protocol.keys import Keyspace
 from spark_connectors.errors import NoSuchQueue
@@ -19,7 +18,6 @@ from spark_connectors.read.watch import WatchedRange, now_ms, present_birth, que
 from spark_connectors.redis.bulk_reader import BulkReader
 from spark_connectors.stream.batch_limiter import BatchLimiter
 from spark_connectors.stream.committed import CommittedPurge
-from spark_connectors.stream.draft import BatchDraft
 from spark_connectors.stream.lag import Lag
 from spark_connectors.stream.offsets import Offset, batch_ranges
 from spark_connectors.stream.pace import BatchDelay
@@ -36,8 +34,8 @@ class StreamPlanner:
     def __init__(self, options: Options) -> None:
         self._options = options
         self._keys = Keyspace(options.text("namespace"))
-        self._losses = LossReporter(fail=options.flag("failOnDataLoss"), server=options.server)
-        self.limiter = BatchLimiter(options, self._keys)
+        self._losses = LossReporter(fail=options.flag("failOnDataLoss"))
+        self._limiter = BatchLimiter(options, self._keys)
         self._committed = CommittedPurge(options)
         self._open_reader: BulkReader | None = None
         self._initial: Offset | None = None
@@ -58,18 +56,17 @@ class StreamPlanner:
 
     # -------------------------------------------------------------------------------------------- offsets
 
-    def initial(self, *, required: bool = True) -> Offset:
+    def initial(self) -> Offset:
         """Return the start of a new query. It is determined once, so that `latest` keeps its meaning.
 
-        If all named queues are `required`, raises `NoSuchQueue` for a missing one.
+        Raises `NoSuchQueue` for a missing queue of `queues`.
         """
         if self._initial is None:
-            birth = present_birth(self.reader(), self._keys)
+            birth = present_birth(self._reader(), self._keys)
             check_replica(self._options, self._keys, birth)
             states = self._read_states(self._queue_names(()))
-            if required:
-                refuse_missing(self._options, states)
-                self._names_checked = True
+            _refuse_missing(self._options, states)
+            self._names_checked = True
             for name in sorted(states)[:1]:
                 self._committed.check_rights(name)
             positions = {name: self._start(name, state) for name, state in states.items()}
@@ -77,66 +74,39 @@ class StreamPlanner:
             self._initial = Offset(positions, initial=True, birth=birth, since=since)
         return self._initial
 
-    @staticmethod
-    def parse(values: Mapping[str, Any]) -> Offset:
-        """Parse an offset of a checkpoint."""
-        return Offset.parse(values)
-
     def latest(self, start: Offset, limit: BatchLimit | None, *, may_wait: bool = False) -> Offset:
         """Return the end of the next batch: the end of all queues, or as far as the limit admits.
 
         Returns `start` if there is nothing to read. With `may_wait`, also for less than `minEntriesPerTrigger`, until
-        `maxTriggerDelay` has passed. Raises `DataLoss` if messages are lost and the query shall fail.
+        `maxTriggerDelay` has passed. First removes what committed batches have read, if the options say so. Raises
+        `DataLoss` if messages are lost and the query shall fail.
         """
-        draft, next_queue = self.draft(start, required=True), ""
-        ends: dict[str, QueuePosition] = {}
-        if limit is not None or may_wait:
-            unread = self.unread_in(draft)
-            if may_wait and not self._is_due(unread):
-                return start
-            if limit is not None:
-                ends, next_queue = self.limiter.ends(self.reader(), unread, limit, start.next_queue)
-        return self.finish(draft, ends, next_queue)
-
-    def draft(self, start: Offset, *, required: bool) -> BatchDraft:
-        """Look at the queues, and report losses. A batch that `finish` makes of the draft has all new messages.
-
-        Removes what committed batches have read, if the options say so. Raises `DataLoss` as `latest` does, and if all
-        named queues are `required`, `NoSuchQueue`.
-        """
-        birth = present_birth(self.reader(), self._keys)
+        birth = present_birth(self._reader(), self._keys)
         self._states = self._read_states(self._queue_names(start.positions))
-        if required:
-            self._check_names(start)
+        self._check_names(start)
         states = self._up_to_frozen(self._states)
         known, turned_back = self._turned_back(start, birth, self._states)
         positions = self._positions(known, states)
         if not start.initial:
-            committed = {
-                name: known.positions[name] for name in positions if known.positions.get(name) is positions[name]
-            }
-            self._committed.remove(committed, known.since)
+            same = [name for name, position in positions.items() if known.positions.get(name) is position]
+            self._committed.remove({name: positions[name] for name in same}, known.since)
         self._lag = Lag(start, states)
-        return BatchDraft(start, birth, known, turned_back, positions, states, self._lag)
-
-    def unread_in(self, draft: BatchDraft) -> dict[str, Unread]:
-        """Return the queues of a draft that may have unread messages, with an upper bound of their number."""
-        unread = self.limiter.unread(self.reader(), draft.positions, draft.states)
-        draft.lag.rows = {name: queue.rows for name, queue in unread.items()}
-        return unread
-
-    def finish(self, draft: BatchDraft, limited: Mapping[str, QueuePosition], next_queue: str = "") -> Offset:
-        """Return the end of the batch: the end of each queue, or its limited one. Returns the start for no messages."""
-        start, known, positions = draft.start, draft.known, draft.positions
-        ends = {name: position.at_end(draft.states[name]) for name, position in positions.items()}
-        ends.update(limited)
+        ends, next_queue = {name: position.at_end(states[name]) for name, position in positions.items()}, ""
+        if limit is not None or may_wait:
+            unread = self._limiter.unread(self._reader(), positions, states)
+            self._lag.rows = {name: queue.rows for name, queue in unread.items()}
+            if may_wait and not self._is_due(unread):
+                return start
+            if limit is not None:
+                limited, next_queue = self._limiter.ends(self._reader(), unread, limit, start.next_queue)
+                ends.update(limited)
         if all(end.after == positions[name].after for name, end in ends.items()):
             return start
         deleted = self._deleted_queues(start)
         kept = {name: position for name, position in known.positions.items() if name not in deleted}
-        gone = (start.gone | deleted.intersection(self._options.queues)).difference(self._states or ())
-        end = start.advanced({**kept, **ends}, next_queue, gone, birth=draft.birth, turned_back=draft.turned_back)
-        draft.lag.reached = end
+        gone = (start.gone | deleted.intersection(self._options.queues)).difference(self._states)
+        end = start.advanced({**kept, **ends}, next_queue, gone, birth=birth, turned_back=turned_back)
+        self._lag.reached = end
         return end
 
     def _is_due(self, unread: Mapping[str, Unread]) -> bool:
@@ -149,14 +119,6 @@ class StreamPlanner:
     def queue_count(self) -> int:
         """The number of queues at the last question."""
         return len(self._states or ())
-
-    def present_birth(self) -> str:
-        """Return the random name of the data; an empty text for none."""
-        return present_birth(self.reader(), self._keys)
-
-    def known_names(self, start: Offset) -> set[str]:
-        """Return the names of queues that exist, or that the offset knows."""
-        return {*(self._states or ()), *start.positions, *start.gone}
 
     def newest(self) -> Offset:
         """Return the end of all queues, as last read."""
@@ -175,11 +137,11 @@ class StreamPlanner:
     def watched_ranges(self, start: Offset, end: Offset) -> list[WatchedRange]:
         """Return the ranges of a batch. Raises `DataLoss` if messages in them were lost since the first plan."""
         ranges = batch_ranges(start, end)
-        self._losses.report(detect_other_data(end.birth, present_birth(self.reader(), self._keys)))
-        queues = queue_snapshots(self.reader(), self._keys, [part.queue for part in ranges])
+        self._losses.report(detect_other_data(end.birth, present_birth(self._reader(), self._keys)))
+        queues = queue_snapshots(self._reader(), self._keys, [part.queue for part in ranges])
         created_at = {name: queue.created_at for name, queue in queues.items()}
         deleted = [part.queue for part in ranges if created_at.get(part.queue) != end.positions[part.queue].created_at]
-        by_queue = tombstones(self.reader(), self._keys, deleted)
+        by_queue = tombstones(self._reader(), self._keys, deleted)
         watched = []
         for part in ranges:
             queue, position = queues.get(part.queue), end.positions[part.queue]
@@ -193,30 +155,23 @@ class StreamPlanner:
                 self._losses.report(detect_restore(part.queue, state, part.upto, position.received))
                 rows = max(1, min(part.rows, queue.rows))
                 present = replace(part, rows=rows, detached=queue.may_have_detached)
-                lost, received, server = position.known_loss, position.received, self._options.server
+                lost, received = position.known_loss, position.received
                 watched.append(
-                    WatchedRange(
-                        present, position.created_at, lost, now_ms(), received, end.birth, queue.removed, server
-                    )
+                    WatchedRange(present, position.created_at, lost, now_ms(), received, end.birth, queue.removed)
                 )
         return watched
 
     def tasks(self, start: Offset, end: Offset) -> list[list[WatchedRange]]:
-        """Plan the tasks of a batch. Raises `DataLoss` if messages in it were lost since the first plan."""
-        return self.partitions(self.watched_ranges(start, end))
+        """Plan the tasks of a batch. Their rows, task by task, come by queue and sequence.
 
-    def partitions(self, ranges: Sequence[WatchedRange], most: int | None = None) -> list[list[WatchedRange]]:
-        """Partition the ranges of a batch into tasks. Their rows, task by task, come by queue and sequence.
-
-        `most` is the largest number of tasks, instead of that of the options.
+        Raises `DataLoss` if messages in it were lost since the first plan.
         """
-        by_queue = {watched.range.queue: watched for watched in ranges}
-        whole = [watched.range for watched in ranges]
-        check_read_access(self.reader(), self._keys, whole)
-        options = self._options if most is None else self._options.replaced(numPartitions=most)
-        tasks = partitions(options, self.reader(), self._keys, whole, in_order=True) if whole else []
+        by_queue = {watched.range.queue: watched for watched in self.watched_ranges(start, end)}
+        whole = [watched.range for watched in by_queue.values()]
+        check_read_access(self._reader(), self._keys, whole)
+        tasks = partitions(self._options, self._reader(), self._keys, whole, in_order=True) if whole else []
         return [
-            self.limiter.keeper.pieces([replace(by_queue[part.queue], range=part) for part in task]) for task in tasks
+            self._limiter.keeper.pieces([replace(by_queue[part.queue], range=part) for part in task]) for task in tasks
         ]
 
     # ------------------------------------------------------------------------------------------ positions
@@ -290,7 +245,7 @@ class StreamPlanner:
             if name in selected
             and (not position.belongs_to(states[name]) if name in states else self._is_deleted(name))
         }
-        by_queue = tombstones(self.reader(), self._keys, deleted)
+        by_queue = tombstones(self._reader(), self._keys, deleted)
         for name, position in deleted.items():
             # the deletion of a queue that was never read is no news, unless messages were lost with it
             if name in start.positions or name in by_queue:
@@ -311,7 +266,7 @@ class StreamPlanner:
         """Return the names of all selected queues. Queues of a pattern come from the registry and from `followed`."""
         if self._options.queues:
             return sorted(self._options.queues)
-        registered = registered_queues(self._options, self.reader(), self._keys)
+        registered = registered_queues(self._options, self._reader(), self._keys)
         return self._selected({*registered, *followed})
 
     def _selected(self, names: Iterable[str]) -> list[str]:
@@ -319,12 +274,12 @@ class StreamPlanner:
         return sorted(self._options.queues) if pattern is None else patterns.matching(pattern, names)
 
     def _read_states(self, names: Iterable[str]) -> dict[str, QueueState]:
-        return queue_states(self.reader(), self._keys, names)
+        return queue_states(self._reader(), self._keys, names)
 
     def _check_names(self, start: Offset) -> None:
         """Refuse unknown names at the start of a query, but no queue that is deleted while the query runs."""
         if not self._names_checked:
-            refuse_missing(self._options, self.known_names(start))
+            _refuse_missing(self._options, {*(self._states or ()), *start.positions, *start.gone})
             self._names_checked = True
 
     def _deleted_queues(self, start: Offset) -> set[str]:
@@ -334,14 +289,14 @@ class StreamPlanner:
     def _is_deleted(self, name: str) -> bool:
         return self._states is not None and name not in self._states
 
-    def reader(self) -> BulkReader:
+    def _reader(self) -> BulkReader:
         """Return the connection, which opens at its first command."""
         if self._open_reader is None:
             self._open_reader = BulkReader(self._options)
         return self._open_reader
 
 
-def refuse_missing(options: Options, known: Container[str]) -> None:
+def _refuse_missing(options: Options, known: Container[str]) -> None:
     """Raise `NoSuchQueue` for a named queue that is not known: its name may be misspelt."""
     if missing := [name for name in options.queues if name not in known]:
         raise NoSuchQueue(

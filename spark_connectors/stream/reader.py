@@ -6,9 +6,9 @@ constructor does not connect, and nothing relies on `stop`. Only Spark's checkpo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
@@ -26,12 +26,10 @@ from spark_connectors.options.options import Options
 from spark_connectors.read import scan
 from spark_connectors.read.loss import LossReporter
 from spark_connectors.read.replica import open_reader
-from spark_connectors.read.servers import ServerColumn, by_server, naming
 from spark_connectors.read.watch import DeletionWatch, WatchedRange, report_deletions
+from spark_connectors.stream.offsets import Offset
 from spark_connectors.stream.pace import Pauses
 from spark_connectors.stream.planner import StreamPlanner
-from spark_connectors.stream.servers.offset import is_composed
-from spark_connectors.stream.servers.planner import ServersPlanner
 from spark_connectors.stream.unread import BatchLimit
 
 
@@ -40,45 +38,6 @@ class StreamPartition(InputPartition):
     """The ranges of one task, in order."""
 
     ranges: tuple[WatchedRange, ...]
-
-
-class PlannedOffset(Protocol):
-    """An offset of a query over one server or several: `Offset` or `ServersOffset`."""
-
-    def dump(self) -> dict[str, Any]:
-        """Return the JSON value for the checkpoint."""
-
-
-class Planner(Protocol):
-    """The planner of a query over one server or several: `StreamPlanner` or `ServersPlanner`."""
-
-    @property
-    def queue_count(self) -> int:
-        """The number of queues at the last question."""
-
-    def parse(self, values: Mapping[str, Any]) -> Any:
-        """Parse an offset of a checkpoint."""
-
-    def initial(self) -> PlannedOffset:
-        """Return the start of a new query."""
-
-    def latest(self, start: Any, limit: BatchLimit | None, *, may_wait: bool = False) -> Any:
-        """Return the end of the next batch, or `start`."""
-
-    def newest(self) -> PlannedOffset:
-        """Return the end of all queues, as last read."""
-
-    def unread(self) -> int | None:
-        """Return the number of messages after the end of the last batch, as last read. `None` before the first one."""
-
-    def freeze(self) -> None:
-        """Ignore all messages that arrive from now on."""
-
-    def tasks(self, start: Any, end: Any) -> list[list[WatchedRange]]:
-        """Plan the tasks of a batch."""
-
-    def close(self) -> None:
-        """Close all connections."""
 
 
 class RqttlStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -90,8 +49,7 @@ class RqttlStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, options: Options, columns: tuple[str, ...]) -> None:
         self._options = options
         self._columns = columns
-        self._planner: Planner = ServersPlanner(options) if options.is_composed else StreamPlanner(options)
-        self._frozen = False
+        self._planner = StreamPlanner(options)
         self._pauses = Pauses()
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -117,8 +75,7 @@ class RqttlStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Spark replaces each limit by `ReadAllAvailable` if the query has one batch only.
         """
         self._pauses.wait()
-        planner = self._planner_for(start)
-        begin = planner.parse(start)
+        planner, begin = self._planner, Offset.parse(start)
         may_wait = not isinstance(limit, ReadAllAvailable)
         end = planner.latest(begin, _batch_limit(limit), may_wait=may_wait)
         self._pauses.note(idle=end is begin, queues=planner.queue_count)
@@ -126,7 +83,6 @@ class RqttlStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  # Spark's name
         """Let the query end with the messages that exist now."""
-        self._frozen = True
         self._planner.freeze()
 
     def reportLatestOffset(self) -> dict[str, Any]:  # noqa: N802  # Spark's name
@@ -139,38 +95,26 @@ class RqttlStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Plan the tasks of a batch. Its rows come in the order of queue and sequence, for any number of tasks."""
-        planner = self._planner_for({**start, **end})
-        return [StreamPartition(tuple(task)) for task in planner.tasks(planner.parse(start), planner.parse(end))]
+        return [StreamPartition(tuple(task)) for task in self._planner.tasks(Offset.parse(start), Offset.parse(end))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Read the messages of a task."""
         # Spark makes a partition of `None` of an empty list
         if not isinstance(partition, StreamPartition):
             return
-        column = ServerColumn(self._columns)
-        for options, ranges in by_server(self._options, partition.ranges):
-            yield from column.add(_read_server(options, ranges, column.others), options.address.server)
-
-    def _planner_for(self, offset: Mapping[str, Any]) -> Planner:
-        """Return the planner for an offset. One of several servers may come back in a query of a single server."""
-        if is_composed(offset) and isinstance(self._planner, StreamPlanner):
-            self._planner.close()
-            self._planner = ServersPlanner(self._options)
-            if self._frozen:
-                self._planner.freeze()
-        return self._planner
+        yield from _read_task(self._options, partition.ranges, self._columns)
 
     def stop(self) -> None:
         """Close the connection. Spark often skips this call."""
         self._planner.close()
 
 
-def _read_server(options: Options, task: Sequence[WatchedRange], columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
-    """Read the ranges of one server."""
+def _read_task(options: Options, task: Sequence[WatchedRange], columns: tuple[str, ...]) -> Iterator[pa.RecordBatch]:
+    """Read the ranges of a task."""
     keys = Keyspace(options.text("namespace"))
-    losses = LossReporter(fail=options.flag("failOnDataLoss"), server=options.server)
+    losses = LossReporter(fail=options.flag("failOnDataLoss"))
     unread = [watched for watched in task if watched.kept is None]
-    with naming(options.server), open_reader(options, keys, unread) as reader:
+    with open_reader(options, keys, unread) as reader:
         for neighbours in _in_order(task, reader.max_entries):
             watches = [DeletionWatch(watched, keys, losses) for watched in neighbours]
             ranges = [watched.range for watched in neighbours]

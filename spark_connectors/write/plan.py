@@ -56,7 +56,6 @@ MESSAGE_COLUMNS: Mapping[str, Column] = {
         "deadline, instead of a TTL. A message whose deadline has passed expires at once, for example a row that was "
         "read as a dead letter: leave the column out (`drop`), or use `redrive`",
     ),
-    "server": Column(*_TEXT, "server in `url` to write to; only needed, and only looked at, if there are several"),
 }
 _NO_UNIT = (
     ", which has no unit: convert seconds to text, `concat(ttl, 's') AS ttl`; convert milliseconds to ttl_ms, "
@@ -66,14 +65,12 @@ _NO_UNIT = (
 _HINTS = {
     "queue": " (or option queue)",
     "message_id": " (or option idempotency=off, if duplicates are acceptable)",
-    "server": " for a url of several servers (or a url of one server)",
 }
 #: The columns of `redrive` and `purge`.
 LETTER_COLUMNS: Mapping[str, Column] = {
     "queue": Column(*_TEXT, "dead-letter queue of the letter; not needed with option `queue`"),
     "sequence": Column(*_TEXT, "sequence of the letter in this queue"),
     "source": Column(*_TEXT, "target of `redrive`; default: the queue of the last death"),
-    "server": Column(*_TEXT, "server of the letter, which `url` has; needed if there are several"),
 }
 
 
@@ -102,32 +99,11 @@ def make_plan(schema: StructType, options: Options, *, overwrite: bool) -> Plan:
             raise InvalidSchema(
                 f"{name}: {operation} needs this column{_HINTS.get(name, '')}; it uses {_described(columns)}"
             )
-    unused = {"queue"} if queue is not None else set()
-    if operation == "enqueue" and not options.has_servers:
-        # messages may go from any server into one
-        unused.add("server")
-    return Plan(operation, queue, tuple(name for name in used if name not in unused))
+    return Plan(operation, queue, tuple(name for name in used if queue is None or name != "queue"))
 
 
 def check_target(options: Options, queue: str | None) -> None:
-    """Check the connection to each server and, if there is one queue for all rows, the queue.
-
-    Raises `NoSuchQueue` if no server has the queue, or others.
-    """
-    from spark_connectors.read.servers import naming
-
-    servers = list(options.of_servers().values()) if options.is_composed else [options]
-    have_queue = []
-    for of_server in servers:
-        with naming(of_server.server):
-            have_queue.append(_check_server(of_server, queue))
-    if not any(have_queue):
-        namespace = options.text("namespace")
-        raise NoSuchQueue(f"queue: there is no queue {queue!r} in namespace {namespace!r}; declare it first")
-
-
-def _check_server(options: Options, queue: str | None) -> bool:
-    """Check the connection to one server. Returns true if it has the queue, or if there is none to look for."""
+    """Check the connection and, if there is one queue for all rows, the queue. Raises `NoSuchQueue` and others."""
     from rqttl.protocol import replies
     from rqttl.store.driver import driver_of
     from spark_connectors.redis.broker import open_broker, with_retries
@@ -141,10 +117,10 @@ def _check_server(options: Options, queue: str | None) -> bool:
         else:
             with_retries(options, lambda: broker.queue(queue).options(), command=("the options of", f"queue {queue!r}"))
     except QueueNotFound:
-        return False
+        namespace = options.text("namespace")
+        raise NoSuchQueue(f"queue: there is no queue {queue!r} in namespace {namespace!r}; declare it first") from None
     finally:
         broker.close()
-    return True
 
 
 def _check_together(operation: str, options: Options) -> None:
@@ -177,7 +153,7 @@ def _used(schema: StructType, columns: Mapping[str, Column], operation: str) -> 
 
 
 def _needed(operation: str, options: Options, queue: str | None) -> list[str]:
-    needed = [*(["server"] if options.has_servers else []), *([] if queue else ["queue"])]
+    needed = [] if queue else ["queue"]
     if operation != "enqueue":
         return [*needed, "sequence"]
     return [*needed, *(["message_id"] if options.text("idempotency") == "required" else []), "body"]

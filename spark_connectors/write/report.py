@@ -62,17 +62,11 @@ class RowCounts(Counts):
 class Report(RowCounts):
     """The counts of a task, or the sum of several. A report holds no bodies and no headers."""
 
-    #: The numbers of each server, for a write to several. `None` has the rows that name none of them.
-    servers: dict[str | None, RowCounts] = field(default_factory=dict)
     #: For each reason, the names of the first refused rows, and the cause of the very first.
     named: dict[str, list[str]] = field(default_factory=dict)
     causes: dict[str, str] = field(default_factory=dict)
     #: Files with refused rows.
     files: list[str] = field(default_factory=list)
-
-    def of_server(self, server: str | None) -> ServerReport:
-        """Return the part of a server."""
-        return ServerReport(self, self.servers.setdefault(server, RowCounts()))
 
     def refuse(self, reason: str, row: str, cause: str, queue: str | None = None) -> None:
         """Count a refused row. `row` is its name, and `queue` its queue, if that is a valid name."""
@@ -85,8 +79,6 @@ class Report(RowCounts):
     def add(self, other: Report) -> None:
         """Add the counts of another report."""
         self.add_row_counts(other)
-        for server, rows in other.servers.items():
-            self.servers.setdefault(server, RowCounts()).add_row_counts(rows)
         for reason, names in other.named.items():
             own = self.named.setdefault(reason, [])
             own += names[: MAX_NAMED - len(own)]
@@ -121,21 +113,3 @@ class Report(RowCounts):
 
     def _reasons(self) -> str:
         return ", ".join(f"{reason} {count:,}" for reason, count in self.refused.most_common())
-
-
-@dataclass(frozen=True, slots=True)
-class ServerReport:
-    """The part of a report for one server: its rows count in both."""
-
-    report: Report
-    rows: RowCounts
-
-    def count(self, queue: str, outcome: str, rows: int) -> None:
-        """Count rows of a queue; see `RowCounts.count`."""
-        self.report.count(queue, outcome, rows)
-        self.rows.count(queue, outcome, rows)
-
-    def refuse(self, reason: str, row: str, cause: str, queue: str | None = None) -> None:
-        """Count a refused row; see `Report.refuse`."""
-        self.report.refuse(reason, row, cause, queue)
-        self.rows.count_refused(reason, queue)

@@ -111,10 +111,6 @@ def content(
             for reason, rows in total.refused.most_common()
         ],
         "queues": _queues(total),
-        "servers": [
-            {"server": server, **_numbers(rows), "reasons": _reasons(rows.refused), "queues": _queues(rows)}
-            for server, rows in _sorted(total.servers)
-        ],
         "rejected_files": total.files,
     }
 

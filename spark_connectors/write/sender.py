@@ -18,7 +18,7 @@ from spark_connectors.options.options import Options
 from spark_connectors.redis.broker import with_retries
 from spark_connectors.redis.connect import as_source_error
 from spark_connectors.write.plan import Plan
-from spark_connectors.write.report import Report, ServerReport
+from spark_connectors.write.report import Report
 
 T = TypeVar("T")
 
@@ -109,7 +109,7 @@ class WriteTask:
     plan: Plan
     broker: Broker
     backpressure: Backpressure
-    report: Report | ServerReport = field(default_factory=Report)
+    report: Report = field(default_factory=Report)
 
     @property
     def driver(self) -> RedisDriver:

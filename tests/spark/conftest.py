@@ -17,8 +17,6 @@ import redis
 
 from spark_connectors.java import java_problem
 from tests.contract.clocked import Clocked
-from tests.servers import Server
-from tests.spark.fleets import DURABLE, THREE, Fleet, fleet_of
 from tests.spark.jvm import STARTED_TOO_LATE, Submitter, settings
 
 if TYPE_CHECKING:
@@ -103,41 +101,3 @@ def clocked(client: redis.Redis) -> Iterator[Clocked]:
     broker = Clocked(client)
     yield broker
     broker.close()
-
-
-@pytest.fixture
-def fleet(start_server: Callable[..., Server]) -> Iterator[Fleet]:
-    """Two servers, `eu` and `us`, that keep their data over a kill."""
-    with fleet_of(lambda: start_server(**DURABLE), "eu", "us") as fleet:
-        yield fleet
-
-
-@pytest.fixture(scope="module")
-def three_servers(launch: Callable[..., Server]) -> Iterator[list[Server]]:
-    """Three servers that the tests of a module share."""
-    servers = [launch() for _ in THREE]
-    yield servers
-    for server in servers:
-        server.remove()
-
-
-@pytest.fixture
-def fleet_of_three(three_servers: list[Server]) -> Iterator[Fleet]:
-    """The three servers without data."""
-    left = iter(three_servers)
-    with fleet_of(lambda: next(left), *THREE) as fleet:
-        fleet.empty()
-        yield fleet
-
-
-@pytest.fixture
-def queue_a(fleet: Fleet) -> None:
-    """Declare the queue `a` on each server of the fleet."""
-    for broker in fleet.brokers.values():
-        broker.declare_queue("a")
-
-
-@pytest.fixture
-def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Have a stream ask again at once for a server that is away."""
-    monkeypatch.setattr("spark_connectors.stream.servers.absence._FIRST_PAUSE", 0.0)

@@ -22,7 +22,7 @@ from spark_connectors.redis.pages import Page
 
 pytestmark = pytest.mark.once
 
-ALL = tuple(schema.entry_columns("json"))
+ALL = tuple(schema.available_columns("json"))
 SEQUENCE = b"1700000001234-100007"
 
 

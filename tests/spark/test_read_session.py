@@ -45,10 +45,9 @@ def test_the_schema_is_the_one_that_is_promised(broker: Broker, load: Loader) ->
 
     frame = load(queues="orders/dead", includeDeaths="true")
 
-    promised = {name: kind for name, kind in TYPES.items() if name != schema.SERVER}
-    assert {field.name: field.dataType for field in frame.schema} == promised
+    assert {field.name: field.dataType for field in frame.schema} == TYPES
     assert all(field.nullable for field in frame.schema)
-    assert load(queues="orders/dead", decode="json", includeDeaths="true").columns == [*promised, "body_json"]
+    assert load(queues="orders/dead", decode="json", includeDeaths="true").columns == [*TYPES, "body_json"]
 
 
 def test_rows_are_what_redis_holds(client: redis.Redis, broker: Broker, load: Loader) -> None:
@@ -93,7 +92,7 @@ def test_times_are_the_same_instants_in_any_session_zone(
         assert row.ms == int(sequence[:13])
 
 
-@pytest.mark.parametrize("columns", [("body",), ("reason", "message_id"), tuple(schema.entry_columns("none"))[::-1]])
+@pytest.mark.parametrize("columns", [("body",), ("reason", "message_id"), tuple(schema.COLUMNS)[::-1]])
 def test_a_users_schema_has_only_its_columns(broker: Broker, load: Loader, columns: tuple[str, ...]) -> None:
     bury(broker, 100)
     wanted = ", ".join(f"{name} {schema.COLUMNS[name].ddl}" for name in columns)

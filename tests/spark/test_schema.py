@@ -75,14 +75,10 @@ def test_arrow_types_are_what_spark_makes_of_its_own() -> None:
 
 @pytest.mark.parametrize("decode", ["none", "json"])
 @pytest.mark.parametrize("deaths", [False, True])
-@pytest.mark.parametrize("server", [False, True])
-def test_the_default_columns_are_typed_and_have_deaths_and_server_only_on_request(
-    decode: str, deaths: bool, server: bool
-) -> None:
-    made = schema.spark_schema(schema.default_columns(decode, include_deaths=deaths, include_server=server))
+def test_the_default_columns_are_typed_and_have_deaths_only_on_request(decode: str, deaths: bool) -> None:
+    made = schema.spark_schema(schema.default_columns(decode, include_deaths=deaths))
 
-    left_out = {"deaths": not deaths, "server": not server}
-    names = [name for name in TYPES if not left_out.get(name)]
+    names = [name for name in TYPES if deaths or name != "deaths"]
     assert made == StructType([*of(*names).fields, *([JSON] if decode == "json" else [])])
 
 
@@ -99,7 +95,7 @@ def test_a_users_schema_may_have_some_columns_in_any_order() -> None:
 @pytest.mark.parametrize(
     "given, told",
     [
-        (StructType([StructField("ids", StringType())]), "ids: no such column; the columns are queue string, server"),
+        (StructType([StructField("ids", StringType())]), "ids: no such column; the columns are queue string, message_id"),
         (StructType([StructField("ID", StringType())]), "ID: no such column"),
         (StructType([StructField("message_id", LongType())]), "message_id: expected string, got bigint"),
         (StructType([StructField("deaths", ArrayType(StringType()))]), "deaths: expected array<struct<queue:string"),

@@ -22,7 +22,7 @@ from tests.spark.jvm import Submitter
 from tests.spark.letters import bury
 
 PASSWORD = "canary7Qz4WvT9rLm2XkB8yNd5"
-WAYS = ("url", "name", "password", "passwordEnv", "passwordFile")
+WAYS = ("url", "password", "passwordEnv", "passwordFile")
 
 #: Reads, follows and writes with each way of giving the password, has each of them refused, and keeps all that it sees.
 PROGRAM = """
@@ -115,12 +115,10 @@ def secured(start_server: Callable[..., Server]) -> Server:
 def giving(way: str, url: str, folder: Path, *, user: str = "reader", password: str = PASSWORD) -> dict[str, str]:
     """Options that say the password in this way."""
     options = {"url": url, "username": user, "queues": "orders/dead", "connectRetries": "0"}
-    if way in ("url", "name"):
-        # a name makes the offsets and the errors those of several servers
-        name = "" if way == "url" else "one="
+    if way == "url":
         if url.startswith("unix://"):
-            return {**options, "url": f"{name}{url}?password={password}"}
-        return {**options, "url": name + url.replace("://", f"://:{password}@")}
+            return {**options, "url": f"{url}?password={password}"}
+        return {**options, "url": url.replace("://", f"://:{password}@")}
     if way == "passwordFile":
         file = folder / "right.txt"
         file.write_text(password)

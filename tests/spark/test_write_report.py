@@ -62,7 +62,6 @@ def test_a_batch_leaves_a_report_of_all_its_rows(batch: Writers, tmp_path: Path)
             {"queue": "other", **zeros, "stored": 4, "reasons": []},
             {"queue": "q", **zeros, "stored": 3, "refused": 2, "reasons": [{"reason": "queue_full", "rows": 2}]},
         ],
-        "servers": [],
         "rejected_files": [],
     }
     assert names(path.parent) == ["report.json"]

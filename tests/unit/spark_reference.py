@@ -10,7 +10,7 @@ from spark_connectors.write.plan import LETTER_COLUMNS, MESSAGE_COLUMNS, Column
 from tests.unit.reference import table
 
 _VALUES = {
-    "servers": "URLs",
+    "url": "URL",
     "source": "`primary`, `replica:…`",
     "text": "text",
     "path": "path",

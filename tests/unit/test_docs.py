@@ -43,7 +43,6 @@ OTHERS = (
     "tests/bench/README.md",
     "tests/chaos/README.md",
     "rqttl/worker/README.md",
-    "spark_connectors/SERVERS.md",
 )
 DOCUMENTS = (
     README,

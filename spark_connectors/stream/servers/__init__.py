@@ -1,1 +1,0 @@
-"""Streams over several servers: a planner for each server, one offset and one limit for all."""
