@@ -23,7 +23,7 @@ from spark_connectors.options.options import Options, Use
 from spark_connectors.options.secret import Secret
 
 #: Options that may hold a secret.
-_SECRETS = frozenset({"url", "password", "readfrom"})
+_SECRETS = frozenset({"url", "password"})
 _EXPOSED = (
     "password: the password is an option, or a part of url. It travels with every task, and over Spark Connect, Spark "
     "writes it in plain text into the event log. passwordFile and passwordEnv avoid both"
@@ -55,11 +55,10 @@ class RqttlDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Make the reader of `spark.read`."""
-        from spark_connectors.read.batch import RqttlBatchReader, RqttlFilteringReader
+        from spark_connectors.read.batch import RqttlBatchReader
 
         options = self._options("batch")
-        kind = RqttlFilteringReader if options.flag("pushFilters") else RqttlBatchReader
-        return kind(options, requested_columns(schema, options.text("decode")))
+        return RqttlBatchReader(options, requested_columns(schema, options.text("decode")))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # Spark's name
         """Make the reader of `spark.readStream`."""

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from spark_connectors.options.table import Option
 
 _URL_RULE = "expected redis://host:port/db, rediss://host:port/db or unix:///path?db=0"
-_REPLICA = "replica:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,20 +40,6 @@ class Address:
 
     def __str__(self) -> str:
         return f"unix://{self.path}" if self.path else f"{self.scheme}://{self.host}:{self.port}"
-
-
-def parse_source(option: Option, text: str) -> str | Address:
-    """Parse `primary`, or `replica:` and the URL of a replica."""
-    if text.strip().lower() == "primary":
-        return "primary"
-    if not text.strip().lower().startswith(_REPLICA):
-        raise InvalidOption(f"{option.name}: expected primary, or replica: and the URL of a replica")
-    replica = parse_url(option, text.strip()[len(_REPLICA) :].strip())
-    if replica.username or replica.password:
-        raise InvalidOption(
-            f"{option.name}: expected a URL without user name and password: a replica has those of its server"
-        )
-    return replica
 
 
 def parse_url(option: Option, text: str) -> Address:

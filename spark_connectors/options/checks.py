@@ -38,10 +38,9 @@ def check_together(use: Use, explicit: Mapping[str, object]) -> None:
     _check_offsets(explicit, "startingOffsets", "latest" if use == "batch" else "")
     _check_offsets(explicit, "endingOffsets", "earliest")
     _check_trigger(explicit)
-    addresses = (explicit.get("url"), explicit.get("readFrom"))
-    with_tls = any(address.tls for address in addresses if isinstance(address, Address))
+    address = explicit.get("url")
     for name in ("tlsCaFile", "tlsCertFile", "tlsKeyFile"):
-        if name in explicit and not with_tls:
+        if name in explicit and not (isinstance(address, Address) and address.tls):
             raise InvalidOption(f"{name}: needs a url that begins with rediss://")
     if "tlsKeyFile" in explicit and "tlsCertFile" not in explicit:
         raise InvalidOption("tlsKeyFile: needs option tlsCertFile, too")

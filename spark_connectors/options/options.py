@@ -44,8 +44,6 @@ _OF_KAFKA = {
 #: Options for Kafka with names of topics. Their counterpart depends on the job.
 _TOPICS_OF_KAFKA = ("assign", "subscribe", "topic")
 _KAFKA_BY_LOWER = {name.lower(): name for name in (*_OF_KAFKA, *_TOPICS_OF_KAFKA)}
-#: The longest wait for a reply of a replica, in ms. The primary is there, so nobody has to wait for a replica.
-_REPLICA_TIMEOUT = 5_000
 
 
 @dataclass(frozen=True)
@@ -127,22 +125,6 @@ class Options(Mapping[str, object]):
     def address(self) -> Address:
         """The address of Redis, without secrets."""
         return self._of("url", Address)
-
-    def of_replica(self) -> Options | None:
-        """Return the options for the replica; `None` if the job reads from the primary.
-
-        There are no retries: while a replica does not answer, the primary does.
-        """
-        replica = self["readFrom"]
-        if not isinstance(replica, Address):
-            return None
-        timeout = min(self.number("socketTimeout"), _REPLICA_TIMEOUT)
-        changed = {"url": replica, "connectRetries": 0, "socketTimeout": timeout}
-        return self.replaced(**changed)
-
-    def replaced(self, **values: object) -> Options:
-        """Return these options with other values."""
-        return Options(self.use, {**self.explicit, **values})
 
     @property
     def shows_password(self) -> bool:

@@ -93,13 +93,6 @@ OPTIONS: Mapping[str, Option] = {
             _ALL,
             "pause before the first of these attempts; it doubles with each attempt, up to 10 s",
         ),
-        Option(
-            "readFrom",
-            "source",
-            "primary",
-            _READ,
-            "source of the messages: `primary`, or `replica:URL` for tasks whose messages this replica has",
-        ),
         Option("queues", "queues", None, _READ, "queues to read, separated by commas; same as the path of `load(...)`"),
         Option(
             "queuePattern",
@@ -158,16 +151,6 @@ OPTIONS: Mapping[str, Option] = {
             maximum=100_000,
         ),
         Option(
-            "splitMethod",
-            "choice",
-            "auto",
-            _READ,
-            "division of a large queue into tasks: into equal numbers of messages, by marks or probes (`probe`); "
-            "into equal stretches of time (`time`); `time` if its parts are about equal, else `probe` (`auto`); or no "
-            "division (`none`)",
-            ("auto", "time", "probe", "none"),
-        ),
-        Option(
             "fetchEntries",
             "count",
             "1000",
@@ -208,13 +191,6 @@ OPTIONS: Mapping[str, Option] = {
             "add the column `deaths` to a read without a schema; a schema that names the column needs no option",
         ),
         Option(
-            "pushFilters",
-            "flag",
-            "false",
-            _BATCH,
-            "push filters on `queue` and `died_at` down to the source; read the warning first",
-        ),
-        Option(
             "maxEntriesPerTrigger", "count", None, _STREAM, "largest number of messages in a micro-batch", minimum=1
         ),
         Option(
@@ -224,16 +200,6 @@ OPTIONS: Mapping[str, Option] = {
             _STREAM,
             "largest size of a micro-batch, in bytes of headers and bodies; a larger message makes a batch of its own",
             minimum=1,
-        ),
-        Option(
-            "shareLimit",
-            "choice",
-            "time",
-            _STREAM,
-            "choice of the messages that fill such a limit: the oldest ones of all queues, so that no later "
-            "micro-batch has older ones (`time`), or as many of each queue (`equal`). With `equal` the watermark of a "
-            "query drops messages",
-            ("time", "equal"),
         ),
         Option(
             "minEntriesPerTrigger",

@@ -134,7 +134,6 @@ def _offsets(option: Option, text: str) -> str | Offsets:
 #: The parser of each kind of option.
 PARSERS: Mapping[str, Callable[[Option, str], object]] = {
     "url": addresses.parse_url,
-    "source": addresses.parse_source,
     "text": _text,
     "path": _text,
     "secret": _secret,

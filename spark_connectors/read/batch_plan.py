@@ -5,13 +5,11 @@ from __future__ import annotations
 from rqttl.protocol.keys import Keyspace
 from spark_connectors.options.options import Options
 from spark_connectors.read import plan
-from spark_connectors.read.plan import FilterBounds
-from spark_connectors.read.replica import check_replica
 from spark_connectors.read.watch import WatchedRange, now_ms, present_birth
 from spark_connectors.redis.bulk_reader import BulkReader
 
 
-def plan_tasks(options: Options, bounds: FilterBounds, *, splits: bool) -> list[list[WatchedRange]]:
+def plan_tasks(options: Options, *, splits: bool) -> list[list[WatchedRange]]:
     """Plan the tasks of a batch. Raises all errors that are known before a task starts.
 
     Messages that were lost before the snapshot are not in the batch.
@@ -19,10 +17,9 @@ def plan_tasks(options: Options, bounds: FilterBounds, *, splits: bool) -> list[
     keys = Keyspace(options.text("namespace"))
     with BulkReader(options) as reader:
         birth = present_birth(reader, keys)
-        queues = plan.select_queues(options, reader, keys, bounds)
-        ranges = plan.plan_ranges(options, reader, keys, queues.values(), bounds)
+        queues = plan.select_queues(options, reader, keys)
+        ranges = plan.plan_ranges(options, reader, keys, queues.values())
         plan.check_read_access(reader, keys, ranges)
-        check_replica(options, keys, birth)
         tasks = plan.partitions(options, reader, keys, ranges, splits=splits)
     return [
         [
@@ -33,7 +30,6 @@ def plan_tasks(options: Options, bounds: FilterBounds, *, splits: bool) -> list[
                 now_ms(),
                 queue.enqueued,
                 birth,
-                queue.removed,
             )
             for part in task
         ]

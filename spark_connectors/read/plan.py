@@ -16,7 +16,7 @@ from rqttl.text import did_you_mean
 from spark_connectors.errors import DataLoss, NoSuchQueue
 from spark_connectors.options import patterns
 from spark_connectors.options.options import Options
-from spark_connectors.ranges import FIRST, LAST, Range, recorded_sequence, sequence_before, sequence_number
+from spark_connectors.ranges import FIRST, Range, recorded_sequence, sequence_before, sequence_number
 from spark_connectors.read.arrivals import STEP, ArrivalIndex, MarkRequest, Marks
 from spark_connectors.read.positions import QueueState
 from spark_connectors.read.probe import LogProbe
@@ -27,8 +27,6 @@ from spark_connectors.redis.names import SNAPSHOT_FIELDS
 _log = logging.getLogger("spark_connectors")
 
 _QUEUES_AT_ONCE = 250
-#: The values of `splitMethod` that make parts of about equal numbers of messages.
-_BY_ROWS = ("auto", "probe")
 #: Queues of up to this many messages are not probed: one task can read them without a noticeable delay.
 _SMALL_QUEUE = 10_000
 
@@ -58,33 +56,9 @@ class QueueSnapshot:
         return self.logged + self.detached
 
     @property
-    def removed(self) -> int:
-        """The number of messages that have left the queue for any reason. It never falls."""
-        return max(0, self.enqueued - self.rows)
-
-    @property
     def may_have_detached(self) -> bool:
         """True if messages lie outside the log, or may leave it during the read. Dead letters never leave it."""
         return bool(self.detached) or not self.holds_dead_letters
-
-
-@dataclass(frozen=True, slots=True)
-class FilterBounds:
-    """The bounds that Spark's filters set: some queues, or all of them, and one range of sequences."""
-
-    queues: frozenset[str] | None = None
-    after: str = FIRST
-    upto: str = LAST
-
-    def intersect(self, other: FilterBounds) -> FilterBounds:
-        """Return the bounds that both admit."""
-        queues = _common(self.queues, other.queues)
-        return FilterBounds(queues, max(self.after, other.after), min(self.upto, other.upto))
-
-
-def _common(names: frozenset[str] | None, other: frozenset[str] | None) -> frozenset[str] | None:
-    """Return the names in both; `None` stands for all names."""
-    return other if names is None else names if other is None else names & other
 
 
 def queue_snapshots(reader: BulkReader, keys: Keyspace, queues: Sequence[str]) -> dict[str, QueueSnapshot]:
@@ -127,19 +101,15 @@ def registered_queues(options: Options, reader: BulkReader, keys: Keyspace) -> l
     return list(names)
 
 
-def select_queues(
-    options: Options, reader: BulkReader, keys: Keyspace, bounds: FilterBounds
-) -> dict[str, QueueSnapshot]:
-    """Return the queues that options and bounds select. Raises `NoSuchQueue` for a missing queue of `queues`."""
+def select_queues(options: Options, reader: BulkReader, keys: Keyspace) -> dict[str, QueueSnapshot]:
+    """Return the queues that the options select. Raises `NoSuchQueue` for a missing queue of `queues`."""
     pattern = options.optional_text("queuePattern")
     if pattern is None:
         queues = queue_snapshots(reader, keys, options.queues)
         if missing := [queue for queue in options.queues if queue not in queues]:
             raise _no_such_queue(reader, keys, missing)
-    else:
-        names = registered_queues(options, reader, keys)
-        queues = queue_snapshots(reader, keys, patterns.matching(pattern, names))
-    return {name: queue for name, queue in queues.items() if bounds.queues is None or name in bounds.queues}
+        return queues
+    return queue_snapshots(reader, keys, patterns.matching(pattern, registered_queues(options, reader, keys)))
 
 
 def _no_such_queue(reader: BulkReader, keys: Keyspace, missing: Sequence[str]) -> NoSuchQueue:
@@ -150,15 +120,12 @@ def _no_such_queue(reader: BulkReader, keys: Keyspace, missing: Sequence[str]) -
     return NoSuchQueue(f"queues: there is no queue {missing[0]!r} in namespace {keys.namespace!r}{others}{hint}")
 
 
-def plan_ranges(
-    options: Options, reader: BulkReader, keys: Keyspace, queues: Iterable[QueueSnapshot], bounds: FilterBounds
-) -> list[Range]:
+def plan_ranges(options: Options, reader: BulkReader, keys: Keyspace, queues: Iterable[QueueSnapshot]) -> list[Range]:
     """Plan the range of each queue for a batch. It ends at the present last message or before. Raises `DataLoss`."""
     ranges, index = [], ArrivalIndex(keys)
     for queue in queues:
         whole = Range(queue.queue, FIRST, queue.last_sequence, queue.rows, queue.may_have_detached)
-        after, upto = _start(options, queue), _end(options, queue)
-        clipped = whole.clip(max(after, bounds.after), min(upto, bounds.upto))
+        clipped = whole.clip(_start(options, queue), _end(options, queue))
         if clipped.empty or not whole.rows:
             continue
         if clipped != whole and whole.rows > _SMALL_QUEUE:
@@ -243,27 +210,25 @@ def partitions(
 
     With `in_order`, the tasks, one after the other, keep the order of the ranges.
     """
-    method, total = options.text("splitMethod"), sum(whole.rows for whole in ranges)
+    total = sum(whole.rows for whole in ranges)
     tasks = task_count(options, total)
     parts = {whole.queue: round(whole.rows * tasks / max(1, total)) if splits else 1 for whole in ranges}
-    by_marks = [MarkRequest.all_in(whole) for whole in ranges if parts[whole.queue] > 1 and method in _BY_ROWS]
+    by_marks = [MarkRequest.all_in(whole) for whole in ranges if parts[whole.queue] > 1]
     marks = ArrivalIndex(keys).read(reader, by_marks)
     pieces: list[Range] = []
     for whole in ranges:
-        pieces += _split(reader, keys, whole, parts[whole.queue], method, marks.get(whole.queue))
+        pieces += _split(reader, keys, whole, parts[whole.queue], marks.get(whole.queue))
     return (pack_in_order if in_order else pack_evenly)(pieces, max(1, tasks))
 
 
-def _split(
-    reader: BulkReader, keys: Keyspace, whole: Range, parts: int, method: str, marks: Marks | None
-) -> list[Range]:
+def _split(reader: BulkReader, keys: Keyspace, whole: Range, parts: int, marks: Marks | None) -> list[Range]:
     """Split a range by marks, or by probes where there are too few marks."""
     if parts <= 1:
         return [whole]
     ends = None
     if marks is not None:
         ends = marks.split(sequence_number(whole.after), sequence_number(whole.upto), whole.rows, parts)
-    return LogProbe(reader, keys, whole).split(parts, method) if ends is None else whole.cut(ends)
+    return LogProbe(reader, keys, whole).split(parts) if ends is None else whole.cut(ends)
 
 
 def pack_in_order(pieces: Sequence[Range], tasks: int) -> list[list[Range]]:

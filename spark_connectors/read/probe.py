@@ -42,15 +42,11 @@ class LogProbe:
         after, upto = sequence_number(part.after), sequence_number(part.upto)
         return split.estimate_rows(self._probe, *self.bounds, self._range.rows, after, upto)
 
-    def split(self, parts: int, method: str) -> list[Range]:
-        """Split the range into parts of about equal size. `method` is a value of the option `splitMethod`."""
-        if self.bounds is None or method == "none":
+    def split(self, parts: int) -> list[Range]:
+        """Split the range into parts of about equal size."""
+        if self.bounds is None:
             return [self._range]
-        first, last = self.bounds
-        if method == "time":
-            return self._range.cut(split.even_in_time(first, last, self._range.rows, parts))
-        also_even = method == "auto"
-        return self._range.cut(split.by_density(self._probe, first, last, self._range.rows, parts, also_even=also_even))
+        return self._range.cut(split.by_density(self._probe, *self.bounds, self._range.rows, parts))
 
     def _probe(self, points: Sequence[int]) -> list[View]:
         """Read the entries around these sequence numbers, which rise.

@@ -7,8 +7,7 @@ last, and those that the log has shown are left out: each message that stays in 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
 
@@ -33,19 +32,15 @@ def read(
     names: tuple[str, ...],
     watches: Sequence[PageWatch] = (),
     limit: int | None = None,
-    kept: Mapping[int, Sequence[Page]] = MappingProxyType({}),
 ) -> Iterator[pa.RecordBatch]:
     """Read all messages of these ranges, as batches of these columns. The log of each range is read in order.
 
-    `kept` has the pages of ranges that are read already, by index. A caller that needs only `limit` rows gets the first
-    batch as soon as it has them.
-
-    There are as many `watches` as ranges, or none. Raises `MalformedEntry`, and the errors of reader and watches.
+    A caller that needs only `limit` rows gets the first batch as soon as it has them. There are
+    as many `watches` as ranges, or none. Raises `MalformedEntry`, and the errors of reader and watches.
     """
-    unread = _pages(reader, keys, ranges, watches, kept)
     builder, buffer = BatchBuilder(names), _PageQueue(_BUILT_ROWS if limit is None else min(limit, _BUILT_ROWS))
     with relaxed_gc():
-        for index, page in _with_kept(unread, kept):
+        for index, page in _pages(reader, keys, ranges, watches):
             if buffer.add(ranges[index].queue, page):
                 yield from _slices(builder.build(buffer.take()))
         if buffer.rows:
@@ -53,31 +48,15 @@ def read(
 
 
 def _pages(
-    reader: BulkReader,
-    keys: Keyspace,
-    ranges: Sequence[Range],
-    watches: Sequence[PageWatch],
-    kept: Mapping[int, Sequence[Page]],
+    reader: BulkReader, keys: Keyspace, ranges: Sequence[Range], watches: Sequence[PageWatch]
 ) -> Iterator[tuple[int, Page]]:
-    """Yield the pages of all messages of the ranges that are not kept, with the index of the range."""
-    seen = {index: _SeenSequences() for index, whole in enumerate(ranges) if whole.detached and index not in kept}
-    for index, page in _log_pages(reader, keys, ranges, watches, kept):
+    """Yield the pages of all messages of the ranges, with the index of the range."""
+    seen = {index: _SeenSequences() for index, whole in enumerate(ranges) if whole.detached}
+    for index, page in _log_pages(reader, keys, ranges, watches):
         if index in seen:
             seen[index].add(page)
         yield index, page
     yield from _detached_pages(reader, keys, ranges, seen)
-
-
-def _with_kept(unread: Iterator[tuple[int, Page]], kept: Mapping[int, Sequence[Page]]) -> Iterator[tuple[int, Page]]:
-    """Yield kept pages among those of a read, each before the first page of a later range."""
-    waiting = [(index, page) for index in sorted(kept) for page in kept[index]]
-    at = 0
-    for index, page in unread:
-        while at < len(waiting) and waiting[at][0] < index:
-            yield waiting[at]
-            at += 1
-        yield index, page
-    yield from waiting[at:]
 
 
 def _slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -130,20 +109,16 @@ class _SeenSequences:
 
 
 def _log_pages(
-    reader: BulkReader,
-    keys: Keyspace,
-    ranges: Sequence[Range],
-    watches: Sequence[PageWatch],
-    kept: Mapping[int, Sequence[Page]],
+    reader: BulkReader, keys: Keyspace, ranges: Sequence[Range], watches: Sequence[PageWatch]
 ) -> Iterator[tuple[int, Page]]:
     """Yield pages of the logs, with the index of the range: first groups of small ranges, then each large one."""
-    small = [index for index, whole in enumerate(ranges) if whole.rows <= reader.max_entries and index not in kept]
+    small = [index for index, whole in enumerate(ranges) if whole.rows <= reader.max_entries]
     log_ranges = [(keys.key(ranges[i].queue, LOG), ranges[i].after, ranges[i].upto, ranges[i].rows) for i in small]
     for group in reader.page_groups(log_ranges, [watches[i] for i in small] if watches else ()):
         for at, page in group:
             yield small[at], page
     for index, whole in enumerate(ranges):
-        if whole.rows > reader.max_entries and index not in kept:
+        if whole.rows > reader.max_entries:
             watch = watches[index] if watches else None
             for page in reader.pages(keys.key(whole.queue, LOG), whole.after, whole.upto, watch):
                 yield index, page

@@ -32,14 +32,7 @@ PartEnd: TypeAlias = tuple[int, int]
 
 _MAX_PROBES = 2048
 _ROUND = 128
-#: The largest part of a split by time, relative to the mean, that still counts as even.
-_EVEN = 1.15
 _ENOUGH = 0.9
-
-
-def even_in_time(first: int, last: int, rows: int, parts: int) -> list[PartEnd]:
-    """Split `[first, last]` into stretches of equal length."""
-    return [(first + (last - first) * (i + 1) // parts, rows // parts) for i in range(parts)]
 
 
 def estimate_rows(probe: Probe, first: int, last: int, rows: int, after: int, upto: int) -> int:
@@ -50,18 +43,10 @@ def estimate_rows(probe: Probe, first: int, last: int, rows: int, after: int, up
     return min(rows, round(inside))
 
 
-def by_density(probe: Probe, first: int, last: int, rows: int, parts: int, *, also_even: bool) -> list[PartEnd]:
-    """Split `[first, last]` into parts of about equal size. Both are entries, and `rows` is the total.
-
-    With `also_even`, a split into equal stretches of time is preferred if it seems as good.
-    """
+def by_density(probe: Probe, first: int, last: int, rows: int, parts: int) -> list[PartEnd]:
+    """Split `[first, last]` into parts of about equal size. Both are entries, and `rows` is the total."""
     survey = Survey(probe, first, last, rows, parts)
     survey.run()
-    if also_even:
-        even = even_in_time(first, last, rows, parts)
-        sizes = survey.sizes([end for end, _ in even])
-        if max(sizes) * parts <= _EVEN * rows:
-            return [(end, round(size)) for (end, _), size in zip(even, sizes, strict=True)]
     return survey.split(parts)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from rqttl.protocol.keys import META, TOMBSTONE, Keyspace
@@ -22,7 +22,6 @@ from spark_connectors.read.positions import QueuePosition, QueueState
 from spark_connectors.redis.bulk_reader import BulkReader
 from spark_connectors.redis.connect import Command
 from spark_connectors.redis.names import BIRTH_FIELD, STATE_FIELDS, TOMBSTONE_FIELDS
-from spark_connectors.redis.pages import Page
 
 T = TypeVar("T")
 
@@ -49,10 +48,6 @@ class WatchedRange:
     received: int = 0
     #: The name of the data in which the range was planned.
     birth: str = ""
-    #: The number of messages that had left the queue for certain when the range was planned.
-    removed: int = 0
-    #: The messages of the range, if the plan has read them; `None` if the task has to read them.
-    kept: tuple[Page, ...] | None = field(default=None, repr=False)
 
     def loss_in(self, after: str, state: QueueState) -> Loss | None:
         """Return the loss after the sequence `after` in the same queue, with this state."""

@@ -28,8 +28,6 @@ class Offset:
     """The positions of a query, by queue. A queue without a position is new to the query."""
 
     positions: Mapping[str, QueuePosition]
-    #: The queue that the next batch serves first, after a limit cut this one off.
-    next_queue: str = ""
     #: The start of this batch where it is not the end of the batch before it: in the end offset of the first batch,
     #: because Spark asks for the initial offset again before it repeats the first batch, and `latest` has moved on by
     #: then; and in that of a batch that reads again after a loss.
@@ -53,8 +51,6 @@ class Offset:
             values["gone"] = sorted(self.gone)
         if self.initial:
             values["initial"] = True
-        if self.next_queue:
-            values["next_queue"] = self.next_queue
         values["queues"] = _dump(self.positions)
         if self.since:
             values["since"] = dict(sorted(self.since.items()))
@@ -77,7 +73,6 @@ class Offset:
             began = values.get("began")
             return cls(
                 positions=_parse(values["queues"]),
-                next_queue=values.get("next_queue", ""),
                 began=None if began is None else _parse(began),
                 initial=bool(values.get("initial", False)),
                 gone=frozenset(_parse_names(values.get("gone", []))),
@@ -90,7 +85,6 @@ class Offset:
     def advanced(
         self,
         positions: Mapping[str, QueuePosition],
-        next_queue: str = "",
         gone: Collection[str] = (),
         *,
         birth: str = "",
@@ -107,7 +101,7 @@ class Offset:
             began.pop(queue, None)
         since = {queue: text for queue, text in self.since.items() if self._is_same(queue, positions, turned_back)}
         began_anew = began if self.initial or turned_back else None
-        return Offset(positions, next_queue, began_anew, gone=frozenset(gone), birth=birth, since=since)
+        return Offset(positions, began_anew, gone=frozenset(gone), birth=birth, since=since)
 
     def _is_same(self, queue: str, positions: Mapping[str, QueuePosition], turned_back: Collection[str]) -> bool:
         """True if the query goes on in the same queue."""

@@ -13,7 +13,6 @@ from spark_connectors.ranges import FIRST, sequence_before
 from spark_connectors.read.loss import LossReporter, detect_loss, detect_other_data, detect_restore
 from spark_connectors.read.plan import check_read_access, partitions, queue_snapshots, registered_queues
 from spark_connectors.read.positions import QueuePosition, QueueState, before_first, position_after
-from spark_connectors.read.replica import check_replica
 from spark_connectors.read.watch import WatchedRange, now_ms, present_birth, queue_states, tombstones
 from spark_connectors.redis.bulk_reader import BulkReader
 from spark_connectors.stream.batch_limiter import BatchLimiter
@@ -63,7 +62,6 @@ class StreamPlanner:
         """
         if self._initial is None:
             birth = present_birth(self._reader(), self._keys)
-            check_replica(self._options, self._keys, birth)
             states = self._read_states(self._queue_names(()))
             _refuse_missing(self._options, states)
             self._names_checked = True
@@ -91,21 +89,20 @@ class StreamPlanner:
             same = [name for name, position in positions.items() if known.positions.get(name) is position]
             self._committed.remove({name: positions[name] for name in same}, known.since)
         self._lag = Lag(start, states)
-        ends, next_queue = {name: position.at_end(states[name]) for name, position in positions.items()}, ""
+        ends = {name: position.at_end(states[name]) for name, position in positions.items()}
         if limit is not None or may_wait:
             unread = self._limiter.unread(self._reader(), positions, states)
             self._lag.rows = {name: queue.rows for name, queue in unread.items()}
             if may_wait and not self._is_due(unread):
                 return start
             if limit is not None:
-                limited, next_queue = self._limiter.ends(self._reader(), unread, limit, start.next_queue)
-                ends.update(limited)
+                ends.update(self._limiter.ends(self._reader(), unread, limit))
         if all(end.after == positions[name].after for name, end in ends.items()):
             return start
         deleted = self._deleted_queues(start)
         kept = {name: position for name, position in known.positions.items() if name not in deleted}
         gone = (start.gone | deleted.intersection(self._options.queues)).difference(self._states)
-        end = start.advanced({**kept, **ends}, next_queue, gone, birth=birth, turned_back=turned_back)
+        end = start.advanced({**kept, **ends}, gone, birth=birth, turned_back=turned_back)
         self._lag.reached = end
         return end
 
@@ -156,9 +153,7 @@ class StreamPlanner:
                 rows = max(1, min(part.rows, queue.rows))
                 present = replace(part, rows=rows, detached=queue.may_have_detached)
                 lost, received = position.known_loss, position.received
-                watched.append(
-                    WatchedRange(present, position.created_at, lost, now_ms(), received, end.birth, queue.removed)
-                )
+                watched.append(WatchedRange(present, position.created_at, lost, now_ms(), received, end.birth))
         return watched
 
     def tasks(self, start: Offset, end: Offset) -> list[list[WatchedRange]]:
@@ -170,9 +165,7 @@ class StreamPlanner:
         whole = [watched.range for watched in by_queue.values()]
         check_read_access(self._reader(), self._keys, whole)
         tasks = partitions(self._options, self._reader(), self._keys, whole, in_order=True) if whole else []
-        return [
-            self._limiter.keeper.pieces([replace(by_queue[part.queue], range=part) for part in task]) for task in tasks
-        ]
+        return [[replace(by_queue[part.queue], range=part) for part in task] for task in tasks]
 
     # ------------------------------------------------------------------------------------------ positions
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any
 
 import pyarrow as pa
@@ -25,8 +26,8 @@ from rqttl.protocol.keys import Keyspace
 from spark_connectors.options.options import Options
 from spark_connectors.read import scan
 from spark_connectors.read.loss import LossReporter
-from spark_connectors.read.replica import open_reader
 from spark_connectors.read.watch import DeletionWatch, WatchedRange, report_deletions
+from spark_connectors.redis.bulk_reader import BulkReader
 from spark_connectors.stream.offsets import Offset
 from spark_connectors.stream.pace import Pauses
 from spark_connectors.stream.planner import StreamPlanner
@@ -113,13 +114,12 @@ def _read_task(options: Options, task: Sequence[WatchedRange], columns: tuple[st
     """Read the ranges of a task."""
     keys = Keyspace(options.text("namespace"))
     losses = LossReporter(fail=options.flag("failOnDataLoss"))
-    unread = [watched for watched in task if watched.kept is None]
-    with open_reader(options, keys, unread) as reader:
-        for neighbours in _in_order(task, reader.max_entries):
+    with BulkReader(options) as reader:
+        # a scan reads small ranges before large ones, and each kind in order
+        for _, run in groupby(task, lambda watched: watched.range.rows > reader.max_entries):
+            neighbours = list(run)
             watches = [DeletionWatch(watched, keys, losses) for watched in neighbours]
-            ranges = [watched.range for watched in neighbours]
-            kept = {i: watched.kept for i, watched in enumerate(neighbours) if watched.kept is not None}
-            yield from scan.read(reader, keys, ranges, columns, watches, kept=kept)
+            yield from scan.read(reader, keys, [watched.range for watched in neighbours], columns, watches)
             report_deletions(reader, keys, watches, losses)
 
 
@@ -127,22 +127,3 @@ def _batch_limit(limit: ReadLimit) -> BatchLimit | None:
     if isinstance(limit, ReadMaxRows):
         return BatchLimit(limit.max_rows)
     return BatchLimit(limit.max_bytes, in_bytes=True) if isinstance(limit, ReadMaxBytes) else None
-
-
-def _in_order(ranges: Sequence[WatchedRange], max_entries: int) -> Iterator[list[WatchedRange]]:
-    """Yield runs of small or of large ranges: a scan reads small ranges before large ones, and each kind in order.
-
-    Ranges that are read already belong to any run.
-    """
-    run: list[WatchedRange] = []
-    large: bool | None = None
-    for watched in ranges:
-        if watched.kept is None:
-            is_large = watched.range.rows > max_entries
-            if large is not None and is_large != large:
-                yield run
-                run = []
-            large = is_large
-        run.append(watched)
-    if run:
-        yield run

@@ -21,26 +21,23 @@ class StretchReader:
         self._keys = keys
         self._index = ArrivalIndex(keys)
 
-    def read(
-        self, reader: BulkReader, unread: Mapping[str, Unread], limit: BatchLimit, total: int | None
-    ) -> dict[str, Stretch]:
+    def read(self, reader: BulkReader, unread: Mapping[str, Unread], limit: BatchLimit) -> dict[str, Stretch]:
         """Return the unread part of each queue, with the marks in it that this limit may reach.
 
-        `total` is the number of unread messages of all queues that share the limit by time; `None` if they share it
-        equally. With a limit of bytes, queues without marks are looked at, too: the bytes up to their end are known.
+        With a limit of bytes, queues without marks are looked at, too: the bytes up to their end are known.
         """
+        total = sum(queue.rows for queue in unread.values())
         large = any(queue.rows >= STEP for queue in unread.values())
         tallies = self._tallies(reader, unread) if limit.in_bytes and large else {}
         most = _messages_within(limit, tallies.values()) if limit.in_bytes else limit.amount
         requests = []
         if large and most >= STEP:
-            level = equal_level(most, [queue.rows for queue in unread.values()]) if total is None else 0
             requests = [
                 MarkRequest(
                     name,
                     queue.position.after,
                     queue.state.last_sequence,
-                    _marks_within(queue.rows, 2 * (level if total is None else most * queue.rows // max(1, total))),
+                    _marks_within(queue.rows, 2 * most * queue.rows // max(1, total)),
                 )
                 for name, queue in unread.items()
                 if queue.rows >= STEP or limit.in_bytes
@@ -71,18 +68,6 @@ class StretchReader:
         ]
         replies = execute_many(reader, commands)
         return {name: sequence_number(reply[0][0]) for name, reply in zip(loose, replies, strict=True) if reply}
-
-
-def equal_level(limit: int, rows: Iterable[int]) -> int:
-    """Return the most messages of one queue in an equal share. Queues with fewer ones leave their rest to others."""
-    sizes = sorted(rows)
-    left = limit
-    for i, size in enumerate(sizes):
-        level = left // (len(sizes) - i)
-        if size > level:
-            return level
-        left -= size
-    return sizes[-1] if sizes else 0
 
 
 def _messages_within(limit: BatchLimit, tallies: Iterable[Tally]) -> int:

@@ -9,7 +9,6 @@ import numpy as np
 
 from rqttl.protocol.keys import LOG, Keyspace
 from spark_connectors.ranges import SERIALS, sequence_text
-from spark_connectors.read.kept import PageKeeper
 from spark_connectors.redis.bulk_reader import BulkReader, xrange_command
 from spark_connectors.redis.digits import ASCII_ZEROS, Array, as_uint64_windows, parse_eight_digits
 from spark_connectors.redis.pages import NOT_A_SEQUENCE, SEQUENCE_BYTES, Page, malformed_entry
@@ -23,22 +22,18 @@ _FIRST_AVERAGE = 8_192
 
 
 class TimeScan:
-    """Reads the pages that a `TimeShare` requests: `max_entries` entries in one round trip, or about `reply_bytes`.
+    """Reads the pages that a `TimeShare` requests: `max_entries` entries in one round trip, or about `reply_bytes`."""
 
-    The keeper gets each page.
-    """
-
-    def __init__(self, keys: Keyspace, keeper: PageKeeper, *, max_entries: int, reply_bytes: int) -> None:
+    def __init__(self, keys: Keyspace, *, max_entries: int, reply_bytes: int) -> None:
         self._keys = keys
-        self._keeper = keeper
         self._max_entries = max_entries
         self._reply_bytes = reply_bytes
         self._average = _FIRST_AVERAGE
 
     def run(self, reader: BulkReader, share: TimeShare) -> None:
         """Read until the batch is complete."""
-        while requests := share.requests(self.room):
-            for request, page in zip(requests, self.read(reader, requests), strict=True):
+        while requests := share.requests(self._room):
+            for request, page in zip(requests, self._read(reader, requests), strict=True):
                 share.add(request, *page)
 
     def read_all(self, reader: BulkReader, ranges: Mapping[str, UnreadRange]) -> dict[str, ReadAhead]:
@@ -51,7 +46,7 @@ class TimeScan:
         }
         while waiting := [name for name, ahead in known.items() if ahead.frontier < ranges[name].upto]:
             requests: list[PageRequest] = []
-            room = max(1, self.room)
+            room = max(1, self._room)
             for name in waiting:
                 if room <= 0:
                     break
@@ -59,7 +54,7 @@ class TimeScan:
                 count = min(room, ranges[name].rows + 1)
                 requests.append(PageRequest(name, known[name].frontier, ranges[name].upto, count))
                 room -= count
-            for request, (numbers, sizes) in zip(requests, self.read(reader, requests), strict=True):
+            for request, (numbers, sizes) in zip(requests, self._read(reader, requests), strict=True):
                 before = known[request.queue]
                 known[request.queue] = replace(
                     before,
@@ -70,20 +65,18 @@ class TimeScan:
         return known
 
     @property
-    def room(self) -> int:
+    def _room(self) -> int:
         """The number of messages for the next round trip."""
         return min(self._max_entries, self._reply_bytes // self._average)
 
-    def read(self, reader: BulkReader, requests: Sequence[PageRequest]) -> list[tuple[Array, Array]]:
+    def _read(self, reader: BulkReader, requests: Sequence[PageRequest]) -> list[tuple[Array, Array]]:
         """Return the sequences, as numbers, and the sizes of the messages of each request."""
         pages = reader.fetch_pages([self._command(request) for request in requests])
         self._measure(pages)
-        answers = []
-        for request, page in zip(requests, pages, strict=True):
-            numbers = sequence_numbers(request.queue, page)
-            self._keeper.add(request.queue, request.after, request.reached(numbers), numbers, page)
-            answers.append((numbers, page.message_sizes()))
-        return answers
+        return [
+            (_sequence_numbers(request.queue, page), page.message_sizes())
+            for request, page in zip(requests, pages, strict=True)
+        ]
 
     def _command(self, request: PageRequest) -> tuple[object, ...]:
         after, upto = sequence_text(request.after), sequence_text(request.upto)
@@ -95,7 +88,7 @@ class TimeScan:
             self._average = max(sum(page.reply_size for page in pages) // entries, self._average // 4, 1)
 
 
-def sequence_numbers(queue: str, page: Page) -> Array:
+def _sequence_numbers(queue: str, page: Page) -> Array:
     """Return the sequences of a page as numbers. Raises `MalformedEntry` for an id that is no sequence."""
     windows, starts = as_uint64_windows(page.data), page.sequence_starts
     high, invalid = parse_eight_digits(windows[starts] ^ ASCII_ZEROS)

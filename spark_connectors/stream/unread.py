@@ -8,7 +8,6 @@ from spark_connectors.ranges import sequence_number, sequence_text
 from spark_connectors.read.arrivals import STEP, Marks, Tally
 from spark_connectors.read.positions import QueuePosition, QueueState
 from spark_connectors.stream.leap import Leap, Stretch
-from spark_connectors.stream.limits import QueueShare
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +71,3 @@ class Unread:
     def _inside(self, marks: Marks, after: int) -> Marks:
         """Return the marks in the unread part. Numbers that the queue has not reached are damage, and left out."""
         return marks.between(after, sequence_number(self.state.last_sequence)).within(self.state.enqueued)
-
-    def share(self) -> QueueShare:
-        """Return the empty share of the queue in an equal division."""
-        return QueueShare(self.position.after, self.state.last_sequence)
-
-    def after_share(self, share: QueueShare) -> QueuePosition:
-        """Return the position after the messages of a share."""
-        return self.position.advanced(share.upto if share.done else share.after, share.rows, self.state)

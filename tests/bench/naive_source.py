@@ -79,7 +79,7 @@ class NaiveSource(DataSource):
         return "naive"
 
     def schema(self) -> str:
-        return columns.schema_ddl(columns.entry_columns("none"))
+        return columns.schema_ddl(columns.available_columns("none"))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         return NaiveReader(self.options)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.sql.datasource import Filter, InputPartition
+from pyspark.sql.datasource import InputPartition
 
 from spark_connectors.options.options import Options
 from spark_connectors.ranges import Range
-from spark_connectors.read.batch import BatchPartition, RqttlBatchReader, RqttlFilteringReader
+from spark_connectors.read.batch import BatchPartition, RqttlBatchReader
 from tests.contract.clocked import Clocked
 from tests.spark.letters import bury
 
@@ -22,14 +22,9 @@ COLUMNS = ("queue", "message_id", "sequence", "body")
 class Job:
     """One load: planned when it is made, read as often as one likes. Everything crosses a pickle, as in Spark."""
 
-    def __init__(
-        self, url: str, columns: tuple[str, ...], options: dict[str, str], filters: Sequence[Filter] = ()
-    ) -> None:
+    def __init__(self, url: str, columns: tuple[str, ...], options: dict[str, str]) -> None:
         said = {"retryBackoff": "1ms", "connectRetries": "2", "url": url, **options}
-        reader = (RqttlFilteringReader if filters else RqttlBatchReader)(Options.parse("batch", said), columns)
-        if isinstance(reader, RqttlFilteringReader):
-            # Spark applies all of them once more
-            assert list(reader.pushFilters(list(filters))) == list(filters)
+        reader = RqttlBatchReader(Options.parse("batch", said), columns)
         self.partitions: list[InputPartition] = copied(list(reader.partitions()))
         self._reader = copied(reader)
 
@@ -82,8 +77,3 @@ def copied(value: Any) -> Any:
 def loader(url: str) -> Load:
     """Makes jobs: `load(queues="orders/dead", numPartitions=2)`."""
     return lambda columns=COLUMNS, **options: Job(url, columns, {name: str(value) for name, value in options.items()})
-
-
-def filtered(url: str, columns: tuple[str, ...], *filters: Filter, **options: object) -> Job:
-    """Make a job to which Spark has pushed these filters."""
-    return Job(url, columns, {"pushFilters": "true", **{name: str(value) for name, value in options.items()}}, filters)

@@ -1,4 +1,4 @@
-"""The index of arrivals at work for limits of bytes and for equal shares: exact batches, and each letter read once."""
+"""The index of arrivals at work for limits of bytes: exact batches, and each letter read once."""
 
 from __future__ import annotations
 
@@ -27,7 +27,6 @@ pytestmark = pytest.mark.once
 
 DEAD, MAILS, SMS = "orders/dead", "mails/dead", "sms/dead"
 PATTERN = {"queuePattern": "#/dead"}
-SHARES = ("time", "equal")
 Sizes = dict[str, list[tuple[str, int]]]
 
 
@@ -55,15 +54,13 @@ def batch_of(client: redis.Redis, planner: StreamPlanner, start: Offset, end: Of
     return {one.range.queue: sizes_of(client, one.range) for one in planner.watched_ranges(start, end)}
 
 
-def batches(
-    client: redis.Redis, follow: Follow, limit: BatchLimit, share: str, *, restarted: bool = False
-) -> list[Sizes]:
-    planner = follow(**PATTERN, shareLimit=share)
+def batches(client: redis.Redis, follow: Follow, limit: BatchLimit, *, restarted: bool = False) -> list[Sizes]:
+    planner = follow(**PATTERN)
     offset, found = planner.initial(), list[Sizes]()
     while (end := planner.latest(offset, limit)) != offset:
         found.append(batch_of(client, planner, offset, end))
         offset = again(end)
-        planner = follow(**PATTERN, shareLimit=share) if restarted else planner
+        planner = follow(**PATTERN) if restarted else planner
     return found
 
 
@@ -89,25 +86,18 @@ def drop_marks(client: redis.Redis) -> None:
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-@pytest.mark.parametrize(
-    "share, limit",
-    [
-        ("time", BatchLimit(2_900_000, in_bytes=True)),
-        ("equal", BatchLimit(2_900_000, in_bytes=True)),
-        ("equal", BatchLimit(4_100)),
-    ],
-)
 def test_batches_are_those_that_a_read_of_everything_would_make(
-    share: str, limit: BatchLimit, restarted: bool, clocked: Clocked, client: redis.Redis, follow: Follow
+    restarted: bool, clocked: Clocked, client: redis.Redis, follow: Follow
 ) -> None:
     bury_slowly(clocked, 5_000)
     bury_slowly(clocked, 3_000, MAILS)
     bury_slowly(clocked, 2_000)
+    limit = BatchLimit(2_900_000, in_bytes=True)
 
-    found = batches(client, follow, limit, share, restarted=restarted)
+    found = batches(client, follow, limit, restarted=restarted)
 
     drop_marks(client)
-    assert found == batches(client, follow, limit, share)
+    assert found == batches(client, follow, limit)
     assert 2 < len(found) < 5
 
 
@@ -123,20 +113,18 @@ def test_queues_that_reach_a_mark_only_by_the_exact_bytes_of_others_leave_no_bat
         bury(clocked, 500, into=queue, source=queue.partition("/")[0], first=500 * i, make=uneven)
     limit = BatchLimit(5_800_000, in_bytes=True)
 
-    found = batches(client, follow, limit, "time", restarted=restarted)
+    found = batches(client, follow, limit, restarted=restarted)
 
     drop_marks(client)
-    assert found == batches(client, follow, limit, "time")
+    assert found == batches(client, follow, limit)
     assert [cost(batch) > limit.amount - 2_000 for batch in found] == [True, True, False]
 
 
-@pytest.mark.parametrize("share, limit", [("time", 16_000_000), ("equal", 16_000_000), ("equal", 19_000)])
 def test_driver_and_tasks_read_little_more_than_the_batch(
-    share: str, limit: int, clocked: Clocked, client: redis.Redis, server: Server
+    clocked: Clocked, client: redis.Redis, server: Server
 ) -> None:
     bury_slowly(clocked, 24_000)
-    name = "maxEntriesPerTrigger" if limit < 100_000 else "maxBytesPerTrigger"
-    options = Options.parse("stream", {"url": server.url, "queues": DEAD, name: str(limit), "shareLimit": share})
+    options = Options.parse("stream", {"url": server.url, "queues": DEAD, "maxBytesPerTrigger": "16000000"})
     reader: Any = RqttlStreamReader(options, ("message_id", "body"))
     start, ends, rows = reader.initialOffset(), list[Any](), list[int]()
 
@@ -148,9 +136,8 @@ def test_driver_and_tasks_read_little_more_than_the_batch(
     assert planned + sent <= 1.15 * sent
 
 
-@pytest.mark.parametrize("share", SHARES)
 def test_limits_of_bytes_hold_where_senders_enqueue_among_the_letters(
-    share: str, clocked: Clocked, client: redis.Redis, follow: Follow
+    clocked: Clocked, client: redis.Redis, follow: Follow
 ) -> None:
     for _ in range(3):
         bury_slowly(clocked, 3_000)
@@ -158,15 +145,14 @@ def test_limits_of_bytes_hold_where_senders_enqueue_among_the_letters(
         clocked.advance(5)
     limit = BatchLimit(2_900_000, in_bytes=True)
 
-    found = batches(client, follow, limit, share)
+    found = batches(client, follow, limit)
 
     drop_marks(client)
-    assert found == batches(client, follow, limit, share)
+    assert found == batches(client, follow, limit)
 
 
-@pytest.mark.parametrize("share", SHARES)
 def test_letters_that_have_left_make_batches_of_bytes_smaller_and_never_larger(
-    share: str, clocked: Clocked, client: redis.Redis, follow: Follow
+    clocked: Clocked, client: redis.Redis, follow: Follow
 ) -> None:
     bury_slowly(clocked, 12_000)
     letters = [(letter.sequence, "orders") for letter in clocked.queue(DEAD).peek(6_000)]
@@ -174,16 +160,15 @@ def test_letters_that_have_left_make_batches_of_bytes_smaller_and_never_larger(
     clocked.queue(DEAD).purge_many([sequence for sequence, _ in letters[4_000:4_200]])
     total = cost({"": sizes_of(client, Range(DEAD, "0-0", "+", 1))})
 
-    found = batches(client, follow, BatchLimit(2_900_000, in_bytes=True), share)
+    found = batches(client, follow, BatchLimit(2_900_000, in_bytes=True))
 
     assert max(map(cost, found)) <= 2_900_000
     assert sum(map(cost, found)) == total
     assert len(found) <= total // 2_900_000 + 2
 
 
-@pytest.mark.parametrize("share", SHARES)
 def test_leased_letters_and_lost_ones_before_them_count_exactly(
-    share: str, clocked: Clocked, client: redis.Redis, follow: Follow
+    clocked: Clocked, client: redis.Redis, follow: Follow
 ) -> None:
     bury_slowly(clocked, 12_000)
     clocked.queue(DEAD).update(max_length=9_000)
@@ -191,11 +176,11 @@ def test_leased_letters_and_lost_ones_before_them_count_exactly(
     leased = clocked.queue(DEAD).receive_many(600)
     limit = BatchLimit(2_900_000, in_bytes=True)
 
-    found = batches(client, follow, limit, share)
+    found = batches(client, follow, limit)
 
     drop_marks(client)
     assert len(leased) == 600
-    assert found == batches(client, follow, limit, share)
+    assert found == batches(client, follow, limit)
 
 
 Step = tuple[str, int]
@@ -227,9 +212,7 @@ def change(clocked: Clocked, kind: str, amount: int) -> None:
 
 @pytest.mark.timeout(600)
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    steps=STEPS, later=STEPS, limit=st.integers(1_000, 2_000_000), share=st.sampled_from(SHARES), in_bytes=st.booleans()
-)
+@given(steps=STEPS, later=STEPS, limit=st.integers(1_000, 2_000_000), in_bytes=st.booleans())
 def test_no_batch_exceeds_its_limit_or_goes_back_in_time_and_each_letter_is_read_once(
     clocked: Clocked,
     client: redis.Redis,
@@ -237,13 +220,12 @@ def test_no_batch_exceeds_its_limit_or_goes_back_in_time_and_each_letter_is_read
     steps: list[Step],
     later: list[Step],
     limit: int,
-    share: str,
     in_bytes: bool,
 ) -> None:
     client.flushall()
     for step in steps:
         change(clocked, *step)
-    options = {**PATTERN, "shareLimit": share, "failOnDataLoss": "false"}
+    options = {**PATTERN, "failOnDataLoss": "false"}
     planner, found = follow(**options), list[Sizes]()
     offset, most = planner.initial(), BatchLimit(limit if in_bytes else limit // 300 + 1, in_bytes=in_bytes)
     for i in itertools.count():
@@ -259,7 +241,7 @@ def test_no_batch_exceeds_its_limit_or_goes_back_in_time_and_each_letter_is_read
     read = [sequence for batch in found for sequence in sequences(batch)]
     for batch in found:
         assert len(sequences(batch)) == 1 or (cost(batch) if in_bytes else len(sequences(batch))) <= most.amount
-    assert share == "equal" or read == sorted(read)
+    assert read == sorted(read)
     pairs = [(queue, one) for batch in found for queue, of_queue in batch.items() for one, _ in of_queue]
     assert len(pairs) == len(set(pairs))
     left = {(queue, one) for queue in (DEAD, MAILS) for one, _ in sizes_of(client, Range(queue, "0-0", "+", 1))}

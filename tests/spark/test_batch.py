@@ -38,16 +38,6 @@ def test_every_letter_is_read_once_by_any_number_of_tasks(broker: Broker, load: 
     assert max(len(job.task(i)) for i in range(partitions)) <= 2.5 * 2_345 / partitions
 
 
-@pytest.mark.parametrize("method", ["auto", "probe", "time", "none"])
-def test_every_letter_is_read_once_by_any_way_to_split(broker: Broker, load: Load, method: str) -> None:
-    bury(broker, 1_500)
-
-    job = load(queues="orders/dead", numPartitions=4, splitMethod=method)
-
-    assert job.ids() == numbers(1_500)
-    assert len(job.partitions) == (1 if method == "none" else 4)
-
-
 def test_rows_for_each_task_decide_how_many_there_are(broker: Broker, load: Load) -> None:
     bury(broker, 1_000)
 

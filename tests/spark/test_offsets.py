@@ -50,7 +50,6 @@ positions = st.dictionaries(
 offsets = st.builds(
     Offset,
     positions,
-    st.sampled_from(["", "a"]),
     st.one_of(st.none(), positions),
     st.booleans(),
     st.frozensets(st.sampled_from(["gone", "d"])),
@@ -72,12 +71,10 @@ def test_equal_offsets_are_the_same_text(offset: Offset) -> None:
 
 
 def test_the_text_of_an_offset_is_short_and_in_order() -> None:
-    offset = Offset(
-        {"b": QueuePosition(at(2), BORN, 20), "a": QueuePosition(at(1), BORN, 10, at(5), 7)}, next_queue="b"
-    )
+    offset = Offset({"b": QueuePosition(at(2), BORN, 20), "a": QueuePosition(at(1), BORN, 10, at(5), 7)})
 
     assert offset.text == (
-        '{"next_queue":"b","queues":{"a":["1700000000001-100000",1600000000000,10,"1700000000005-100000",7],'
+        '{"queues":{"a":["1700000000001-100000",1600000000000,10,"1700000000005-100000",7],'
         '"b":["1700000000002-100000",1600000000000,20]},"v":2}'
     )
 
@@ -146,9 +143,9 @@ def test_the_first_batch_begins_where_it_did_however_often_spark_asks_for_the_in
 
 
 def test_a_batch_of_nothing_ends_with_the_very_offset_it_began_with() -> None:
-    start = Offset({"a": QueuePosition(at(5), BORN, 5)}, next_queue="x", initial=True)
+    start = Offset({"a": QueuePosition(at(5), BORN, 5)}, initial=True)
 
-    assert start.advanced({"a": QueuePosition(at(5), BORN, 5)}, next_queue="a") is start
+    assert start.advanced({"a": QueuePosition(at(5), BORN, 5)}) is start
 
 
 def test_marks_count_what_was_read_exactly_at_the_end_and_at_least_before() -> None:

@@ -103,7 +103,7 @@ def test_an_option_of_another_kind_of_job_is_refused(use: Use, name: str, value:
         ("fetchBytes", "-1m", "got '-1m'"),
         ("fetchBytes", "9999999g", "got '9999999g'"),
         ("failOnDataLoss", "maybe", "failOnDataLoss: expected true or false, got 'maybe'"),
-        ("splitMethod", "even", "splitMethod: expected one of auto, time, probe, none, got 'even'"),
+        ("decode", "text", "decode: expected one of none, json, got 'text'"),
         ("socketTimeout", "30", "socketTimeout: expected a duration with a unit, got '30': write '30s' or '30ms'"),
         ("socketTimeout", "0s", "socketTimeout: expected 1 to"),
         ("startingTimestamp", "2026-01-01", "startingTimestamp: expected a time with its zone"),
@@ -120,10 +120,6 @@ def test_an_option_of_another_kind_of_job_is_refused(use: Use, name: str, value:
         ("url", "redis://h:6379,i:6379/0", "url: expected the URL of one server; for several ones, make a union"),
         ("url", "redis://h,redis://i", "url: expected the URL of one server; for several ones, make a union"),
         ("url", "redis://h;redis://i", "url: expected the URL of one server; for several ones, make a union"),
-        ("readFrom", "secondary", "readFrom: expected primary, or replica: and the URL of a replica"),
-        ("readFrom", "redis://h", "readFrom: expected primary, or replica: and the URL of a replica"),
-        ("readFrom", "replica:", "readFrom: expected redis://host:port/db"),
-        ("readFrom", "replica:redis://user:secret@h", "readFrom: expected a URL without user name and password"),
         ("url", "redis://h?ssl_ca_certs=x", "url: expected db, username or password after '?', got 'ssl_ca_certs'"),
         ("url", "unix://h/x", "url: a unix:// URL has three slashes"),
         ("url", "redis://h:port", "url: expected redis://host:port/db"),
@@ -268,7 +264,7 @@ def test_a_url_that_is_refused_is_not_shown(url: str) -> None:
 
 def test_a_url_among_other_values_is_shown_without_its_password() -> None:
     assert CANARY not in refusal(queues=f"redis://:{CANARY}@h")
-    assert CANARY not in refusal(splitMethod=f"redis://x:{CANARY}@h/0")
+    assert CANARY not in refusal(decode=f"redis://x:{CANARY}@h/0")
 
 
 def test_a_password_of_its_own_is_seen_nowhere() -> None:

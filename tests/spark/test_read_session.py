@@ -6,7 +6,6 @@ import hashlib
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime
 from typing import Any
 
 import msgpack
@@ -19,9 +18,8 @@ from pyspark.sql.types import StructType
 from rqttl import Broker, Message
 from rqttl.protocol.keys import Keyspace
 from spark_connectors.columns import schema
-from tests.contract.clocked import Clocked
 from tests.spark.letters import DEATHS, bury
-from tests.spark.loading import Loader, ids, told
+from tests.spark.loading import Loader, ids
 from tests.spark.reading import numbers
 from tests.spark.test_schema import TYPES
 from tests.waiting import until
@@ -236,25 +234,3 @@ def test_by_default_filters_leak_into_nothing(
         assert (some.count(), frame.count()) == (10, 15)
         assert frame.filter("queue = 'b/dead'").union(some).count() == 15
         assert frame.join(some, "sequence", "left_anti").count() in (5, 15)
-
-
-def test_filters_that_are_pushed_down_narrow_a_single_scan(
-    clocked: Clocked, load: Loader, client: redis.Redis, spark_conf: Callable[[str, str], None]
-) -> None:
-    bury(clocked, 2_000, source="a", into="a/dead")
-    clocked.advance(1_000)
-    bury(clocked, 5, source="b", into="b/dead")
-    at = datetime.fromtimestamp(int(clocked.queue("b/dead").peek(1)[0].sequence[:13]) / 1000).astimezone()
-    spark_conf(PUSHDOWN, "true")
-    client.config_resetstat()
-
-    assert load(queues="a/dead,b/dead", pushFilters="true").filter("queue = 'b/dead'").count() == 5
-    assert client.info("commandstats")["cmdstat_xrange"]["calls"] < 6
-    assert load(queues="a/dead,b/dead", pushFilters="true").filter(f.col("died_at") >= f.lit(at)).count() == 5
-    assert load(queues="a/dead,b/dead", pushFilters="true").filter(f.col("died_at") < f.lit(at)).count() == 2_000
-
-
-def test_pushed_filters_without_sparks_own_switch_are_refused_by_spark(broker: Broker, load: Loader) -> None:
-    bury(broker, 1)
-
-    assert "DATA_SOURCE_PUSHDOWN_DISABLED" in told(load(queues="orders/dead", pushFilters="true").collect)

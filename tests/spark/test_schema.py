@@ -36,7 +36,6 @@ DEATH = StructType(
 )
 TYPES: dict[str, DataType] = {
     "queue": StringType(),
-    "server": StringType(),
     "message_id": StringType(),
     "sequence": StringType(),
     "died_at": TimestampType(),
@@ -95,7 +94,10 @@ def test_a_users_schema_may_have_some_columns_in_any_order() -> None:
 @pytest.mark.parametrize(
     "given, told",
     [
-        (StructType([StructField("ids", StringType())]), "ids: no such column; the columns are queue string, message_id"),
+        (
+            StructType([StructField("ids", StringType())]),
+            "ids: no such column; the columns are queue string, message_id",
+        ),
         (StructType([StructField("ID", StringType())]), "ID: no such column"),
         (StructType([StructField("message_id", LongType())]), "message_id: expected string, got bigint"),
         (StructType([StructField("deaths", ArrayType(StringType()))]), "deaths: expected array<struct<queue:string"),

@@ -103,7 +103,7 @@ def test_parts_are_about_equal_after_few_looks(arrival: str, parts: int) -> None
     there = sequence_numbers([BEGIN + time for time in times(random.Random(parts))])
     log = FakeLog(there)
 
-    ends = split.by_density(log.look, there[0], there[-1], len(there), parts, also_even=True)
+    ends = split.by_density(log.look, there[0], there[-1], len(there), parts)
 
     assert ends[-1][0] == there[-1]
     upto = [bisect_right(there, end) for end, _ in ends]
@@ -127,7 +127,7 @@ def test_settled_messages_make_no_great_difference() -> None:
     chance = random.Random(5)
     there = [number for number in sequence_numbers([BEGIN + t for t in burst(0.01)(chance)]) if chance.random() < 0.5]
 
-    ends = split.by_density(FakeLog(there).look, there[0], there[-1], len(there), 8, also_even=True)
+    ends = split.by_density(FakeLog(there).look, there[0], there[-1], len(there), 8)
 
     upto = [bisect_right(there, end) for end, _ in ends]
     assert max(b - a for a, b in zip([0, *upto], upto, strict=False)) <= 1.5 * len(there) / 8
@@ -136,14 +136,12 @@ def test_settled_messages_make_no_great_difference() -> None:
 TIMES = st.lists(st.one_of(st.integers(0, 50), st.integers(0, 10_000_000)), min_size=1, max_size=300)
 
 
-@given(TIMES, st.integers(1, 12), st.integers(1, 5), st.booleans(), st.integers(0, 400))
-def test_any_split_and_packing_reads_each_message_once(
-    times: list[int], parts: int, seen: int, also_even: bool, claimed: int
-) -> None:
+@given(TIMES, st.integers(1, 12), st.integers(1, 5), st.integers(0, 400))
+def test_any_split_and_packing_reads_each_message_once(times: list[int], parts: int, seen: int, claimed: int) -> None:
     there = sequence_numbers([BEGIN + time for time in times])
     whole = Range("q", FIRST, sequence_text(there[-1]), claimed)
 
-    ends = split.by_density(FakeLog(there, seen).look, there[0], there[-1], claimed, parts, also_even=also_even)
+    ends = split.by_density(FakeLog(there, seen).look, there[0], there[-1], claimed, parts)
     packed = plan.pack_evenly([*whole.cut(ends), Range("other", FIRST, LAST, 3)], parts)
 
     pieces = [piece for some in packed for piece in some if piece.queue == "q"]
@@ -151,16 +149,6 @@ def test_any_split_and_packing_reads_each_message_once(
     assert [sum(piece.contains(sequence_text(number)) for piece in pieces) for number in there] == [1] * len(there)
     assert all(packed)
     assert len(packed) <= parts
-
-
-@given(TIMES, st.integers(1, 12))
-def test_a_cut_evenly_in_time_reads_each_message_once_too(times: list[int], parts: int) -> None:
-    there = sequence_numbers([BEGIN + time for time in times])
-    whole = Range("q", FIRST, sequence_text(there[-1]), len(there))
-
-    pieces = whole.cut(split.even_in_time(there[0], there[-1], len(there), parts))
-
-    assert [sum(piece.contains(sequence_text(number)) for piece in pieces) for number in there] == [1] * len(there)
 
 
 @given(st.lists(st.integers(0, 5_000), min_size=1, max_size=400), st.integers(1, 40))

@@ -103,22 +103,6 @@ def test_available_now_ends_while_more_comes_than_is_read(stream: Streams, broke
     assert query.run(maxEntriesPerTrigger=1_000_000) == [302]
 
 
-def test_no_queue_starves_under_an_equal_limit(stream: Streams, broker: Broker) -> None:
-    into(broker, "dead.large", 300)
-    for i in range(4):
-        into(broker, f"dead.small{i}", 5)
-    query = stream(queuePattern="dead.#", maxEntriesPerTrigger=40, shareLimit="equal")
-
-    batches = query.run()
-
-    assert batches == [40] * 8
-    assert Counter(name for name, _ in query.attempts[0][0]) == {
-        "dead.large": 20,
-        **{f"dead.small{i}": 5 for i in range(4)},
-    }
-    assert Counter(query.rows) == Counter(held(broker, "dead.large", *(f"dead.small{i}" for i in range(4))))
-
-
 def test_a_limit_of_bytes_holds(stream: Streams, broker: Broker, server: Server) -> None:
     bury(broker, 50)
     with server.client() as client:

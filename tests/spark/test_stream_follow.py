@@ -114,48 +114,6 @@ def test_the_position_of_a_queue_that_is_gone_goes_with_the_next_batch(broker: B
     assert set(planner.latest(start, None).positions) == {"b"}
 
 
-def test_an_equal_limit_is_exact_and_nobody_starves(client: redis.Redis, broker: Broker, follow: Follow) -> None:
-    for i in range(5):
-        letters(broker.declare_queue(f"q{i}"), 10 + 40 * i)
-    done: dict[str, int] = {}
-    offset, batches = follow(queuePattern="#").initial(), []
-
-    while True:
-        planner = follow(queuePattern="#", fetchEntries="7", shareLimit="equal")
-        end = planner.latest(offset, BatchLimit(50))
-        if end == offset:
-            break
-        batches.append(rows(client, planner, offset, end))
-        offset = again(end)
-
-    for batch in batches:
-        for name, n in batch.items():
-            done[name] = done.get(name, 0) + n
-    assert done == {f"q{i}": 10 + 40 * i for i in range(5)}
-    assert [sum(batch.values()) for batch in batches] == [50] * 9
-    assert batches[0] == dict.fromkeys(done, 10)
-    assert sorted(batches[1]) == ["q1", "q2", "q3", "q4"]
-    assert sorted(batches[1].values()) == [12, 12, 13, 13]
-
-
-def test_with_more_queues_than_an_equal_limit_each_has_its_turn_also_after_restarts(
-    client: redis.Redis, broker: Broker, follow: Follow
-) -> None:
-    for i in range(5):
-        letters(broker.declare_queue(f"q{i}"), 4)
-    offset, batches = follow(queuePattern="#").initial(), []
-
-    for _ in range(10):
-        end = follow(queuePattern="#", shareLimit="equal").latest(offset, BatchLimit(2))
-        batches.append(rows(client, follow(queuePattern="#"), offset, end))
-        offset = again(end)
-
-    assert (
-        batches
-        == [{"q0": 1, "q1": 1}, {"q2": 1, "q3": 1}, {"q0": 1, "q4": 1}, {"q1": 1, "q2": 1}, {"q3": 1, "q4": 1}] * 2
-    )
-
-
 def test_handled_messages_take_nothing_of_a_limit(client: redis.Redis, broker: Broker, follow: Follow) -> None:
     for name in "ab":
         letters(broker.declare_queue(name), 100)
@@ -178,24 +136,6 @@ def test_a_backlog_within_the_limit_is_not_walked_through(client: redis.Redis, b
 
     assert "cmdstat_xrange" not in client.info("commandstats")
     assert rows(client, follow(queues="a"), start, end) == {"a": 10}
-
-
-def test_an_equal_limit_of_bytes_counts_headers_and_bodies(client: redis.Redis, broker: Broker, follow: Follow) -> None:
-    for name, size in (("a", 10), ("b", 300)):
-        letters(broker.declare_queue(name), 20, b"x" * size)
-    equal = follow(queuePattern="#", shareLimit="equal")
-    offset = follow(queuePattern="#").initial()
-    sizes, batches = {"a": 10, "b": 300}, []
-
-    while (end := equal.latest(offset, BatchLimit(700, in_bytes=True))) != offset:
-        batches.append(rows(client, follow(queuePattern="#"), offset, end))
-        offset = again(end)
-
-    costs = [sum(sizes[name] * n for name, n in batch.items()) for batch in batches]
-    assert batches[0] == {"a": 20, "b": 1}
-    assert max(costs) <= 700
-    assert sum(costs) == 20 * 310
-    assert batches[1:] == [{"b": 2}] * 9 + [{"b": 1}]
 
 
 def test_a_message_larger_than_the_limit_of_bytes_is_read_alone(

@@ -11,7 +11,6 @@ from tests.unit.reference import table
 
 _VALUES = {
     "url": "URL",
-    "source": "`primary`, `replica:…`",
     "text": "text",
     "path": "path",
     "secret": "text",
