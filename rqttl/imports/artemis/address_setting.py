@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from rqttl.errors import InvalidPolicy
 from rqttl.imports.artemis import values
 from rqttl.imports.artemis.left_out import ADDRESS_SETTINGS, note_left_out
+from rqttl.imports.artemis.tree import PatternTree
 from rqttl.imports.artemis.wildcards import Untranslatable, Wildcards
 from rqttl.imports.artemis.xml import Node
 from rqttl.imports.report import Notes
@@ -46,12 +47,16 @@ READERS: Mapping[str, Callable[[str, str], values.Setting]] = {
 
 @dataclass(frozen=True)
 class AddressSetting:
-    """One `address-setting`. `own` has its values; `vaguer` are the settings whose matches include its match."""
+    """One `address-setting`. `own` has its values, `last` the elements that count, by their names in small letters.
+
+    `vaguer` are the settings whose matches include its match.
+    """
 
     match: str
     pattern: Pattern
     node: Node
     own: Mapping[str, values.Setting]
+    last: Mapping[str, Node]
     vaguer: tuple[AddressSetting, ...] = field(default=(), repr=False)
 
     @property
@@ -104,7 +109,7 @@ def _read(node: Node, match: str, wildcards: Wildcards, notes: Notes) -> Address
         return None
     last = {child.name.lower(): child for child in node.children if not child.foreign}
     read = {name: READERS[name](child.text, child.place) for name, child in last.items() if name in READERS}
-    return AddressSetting(match, pattern, node, read)
+    return AddressSetting(match, pattern, node, read, last)
 
 
 def note_others(setting: AddressSetting, child: Node, notes: Notes) -> bool:
@@ -112,7 +117,7 @@ def note_others(setting: AddressSetting, child: Node, notes: Notes) -> bool:
     name = child.name.lower()
     if child.foreign:
         notes.left_out(setting.subject, child.name, child.text, "it is no element of Artemis")
-    elif child is not [other for other in setting.node.children if other.name.lower() == name][-1]:
+    elif child is not setting.last[name]:
         notes.left_out(setting.subject, child.name, child.text, "it stands here again, and Artemis takes the last one")
     elif name not in READERS:
         note_left_out(notes, ADDRESS_SETTINGS, setting.subject, child.name, child.text, tuple(READERS))
@@ -122,20 +127,12 @@ def note_others(setting: AddressSetting, child: Node, notes: Notes) -> bool:
 
 
 def _with_vaguer(settings: Sequence[AddressSetting]) -> list[AddressSetting]:
-    ordered = sorted(settings, key=lambda setting: setting.pattern.rank)
-    return [_inheriting(setting, ordered) for setting in settings]
+    tree: PatternTree[AddressSetting] = PatternTree()
+    for setting in settings:
+        tree.add(setting.pattern.text, setting)
+    return [_inheriting(setting, tree) for setting in settings]
 
 
-def _inheriting(setting: AddressSetting, ordered: Sequence[AddressSetting]) -> AddressSetting:
-    vaguer = tuple(other for other in ordered if other is not setting and _includes(other.pattern, setting.pattern))
-    return replace(setting, vaguer=vaguer)
-
-
-def _includes(vague: Pattern, specific: Pattern) -> bool:
-    """True if `vague` matches each name that `specific` matches."""
-    ours, theirs = vague.text.split("."), specific.text.split(".")
-    open_end = ours[-1] == "#"
-    fixed = ours[:-1] if open_end else ours
-    if len(theirs) < len(fixed) or (len(theirs) > len(fixed) and not open_end):
-        return False
-    return all(our == their or (our == "*" and their != "#") for our, their in zip(fixed, theirs, strict=False))
+def _inheriting(setting: AddressSetting, tree: PatternTree[AddressSetting]) -> AddressSetting:
+    others = [other for other in tree.including(setting.pattern.text) if other is not setting]
+    return replace(setting, vaguer=tuple(sorted(others, key=lambda other: other.pattern.rank)))

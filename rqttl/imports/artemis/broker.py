@@ -70,12 +70,13 @@ def _in_order(core: Node, sections: dict[str, Notes]) -> tuple[Note, ...]:
     """All notes, in the order of the sections in the file."""
     ordered: list[Note] = []
     left = dict(sections)
+    first = {child.name: child for child in reversed(core.children) if not child.foreign}
     for child in core.children:
-        if child.name in _SECTIONS and child is _first(core, child.name):
+        if child.name in _SECTIONS and child is first[child.name]:
             ordered += left.pop(child.name).as_tuple()
         else:
             notes = Notes()
-            _other(child, core, notes)
+            _other(child, notes, again=not child.foreign and child is not first[child.name])
             ordered += notes.as_tuple()
     if core.text:
         notes = Notes()
@@ -84,13 +85,13 @@ def _in_order(core: Node, sections: dict[str, Notes]) -> tuple[Note, ...]:
     return (*ordered, *(note for notes in left.values() for note in notes.as_tuple()))
 
 
-def _other(child: Node, core: Node, notes: Notes) -> None:
+def _other(child: Node, notes: Notes, *, again: bool) -> None:
     """Note a child of `core` that is no section."""
     readers: dict[str, Callable[[Node, Notes], None]] = {"name": _name, **dict.fromkeys(_PERIODS, _period)}
     if child.foreign:
         reason = _INCLUDED if child.name == "include" else "it is no element of Artemis"
         notes.left_out("core", child.name, _value(child), reason)
-    elif child.name in (*readers, *_SECTIONS) and child is not _first(core, child.name):
+    elif child.name in (*readers, *_SECTIONS) and again:
         notes.left_out("core", child.name, _value(child), "it stands twice in the file, and the first one counts")
     elif child.name in readers:
         readers[child.name](child, notes)

@@ -6,12 +6,13 @@ its own element and of vaguer ones. So the import notes each pair with parts of 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from itertools import combinations
+from collections.abc import Iterable, Iterator, Sequence
 
 from rqttl.imports.artemis.address_setting import AddressSetting
 from rqttl.imports.report import Notes
 
+#: A file of hostile matches must not take long.
+_MOST_PAIRS = 100_000
 #: Settings that act together.
 _GROUPS = (
     ("auto-create-expiry-resources", "expiry-address", "expiry-queue-prefix", "expiry-queue-suffix"),
@@ -34,9 +35,14 @@ _GROUPS = (
 
 
 def note_overlaps(settings: Iterable[AddressSetting], notes: Notes) -> None:
-    """Note the pairs of settings that Artemis would combine and policies do not."""
+    """Note the pairs of settings that Artemis would combine and policies do not. One of each pair has a `*`."""
     ordered = sorted(settings, key=lambda setting: setting.pattern.rank)
-    for first, second in combinations(ordered, 2):
+    starred = [place for place, setting in enumerate(ordered) if "*" in setting.pattern.text.split(".")]
+    if len(starred) * len(ordered) > _MOST_PAIRS:
+        text = f"{len(starred):,} matches with a '*' are too many to compare: see that only one is for each name"
+        notes.left_out("address-settings", "match", "", text)
+        return
+    for first, second in _pairs(ordered, starred):
         if second in first.vaguer or not _meet(first.pattern.text.split("."), second.pattern.text.split(".")):
             continue
         for group in _GROUPS:
@@ -49,6 +55,14 @@ def note_overlaps(settings: Iterable[AddressSetting], notes: Notes) -> None:
                     "write an address-setting for these names"
                 )
                 notes.translated(first.subject, "match", first.match, text)
+
+
+def _pairs(
+    ordered: Sequence[AddressSetting], starred: Sequence[int]
+) -> Iterator[tuple[AddressSetting, AddressSetting]]:
+    """The pairs with a `*` in at least one match, each once, in the order of their ranks."""
+    places = {tuple(sorted((one, other))) for one in starred for other in range(len(ordered)) if one != other}
+    return ((ordered[first], ordered[second]) for first, second in sorted(places))
 
 
 def _meet(ours: Sequence[str], theirs: Sequence[str]) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -11,6 +12,7 @@ from rqttl.imports.artemis.address_setting import AddressSetting, note_others
 from rqttl.imports.artemis.addresses import Addresses, AnycastQueue
 from rqttl.imports.artemis.definitions import Definition
 from rqttl.imports.artemis.overlaps import note_overlaps
+from rqttl.imports.artemis.tree import PatternTree
 from rqttl.imports.report import Notes
 from rqttl.options import OPTIONS
 from rqttl.policies.patterns import Pattern, compile_pattern
@@ -36,6 +38,9 @@ class Policies:
 
     addresses: Addresses
     made: list[Made] = field(default_factory=list)
+    _tree: PatternTree[Made] = field(default_factory=PatternTree)
+    _by_pattern: dict[str, Made] = field(default_factory=dict)
+    _numbers: Counter[str] = field(default_factory=Counter)
 
     def add_settings(self, settings: Iterable[AddressSetting], notes: Notes) -> None:
         """Translate each `address-setting` to a policy."""
@@ -46,11 +51,11 @@ class Policies:
             name = self._free_name(setting.pattern.text)
             _note_setting(setting, name, made, notes)
             if made.options:
-                self.made.append(Made(name, setting.pattern, made.options, setting))
+                self._add(Made(name, setting.pattern, made.options, setting))
         note_overlaps(settings, notes)
         if not any(setting.pattern.text == "#" for setting in settings):
             name = self._free_name("artemis-defaults")
-            self.made.append(Made(name, compile_pattern("#"), {"max-deliveries": definitions.ATTEMPTS}))
+            self._add(Made(name, compile_pattern("#"), {"max-deliveries": definitions.ATTEMPTS}))
             text = f"policy {name!r} for all queues: max-deliveries: {definitions.ATTEMPTS}, the default of Artemis"
             notes.translated("address-settings", "max-delivery-attempts", "", text)
 
@@ -59,10 +64,10 @@ class Policies:
         needed = self._needed(queue)
         if not needed:
             return
-        own = next((made for made in self.made if made.pattern.text == queue.name), None)
+        own = self._by_pattern.get(queue.name)
         if own is None:
             own = Made(self._free_name(queue.name), compile_pattern(queue.name), {})
-            self.made.append(own)
+            self._add(own)
         own.definition.update(needed)
         options = ", ".join(f"{name}: {value}" for name, value in sorted(needed.items()))
         text = f"policy {own.name!r} gives this queue the settings of its address and its own ones: {options}"
@@ -80,6 +85,16 @@ class Policies:
             }
             for made in self.made
         }
+
+    def _add(self, made: Made) -> None:
+        self.made.append(made)
+        self._tree.add(made.pattern.text, made)
+        self._by_pattern.setdefault(made.pattern.text, made)
+        self._numbers[made.name] += 1
+
+    def _matching(self, queue: str) -> list[Made]:
+        """The policies for a queue, the most specific one first."""
+        return sorted(self._tree.including(queue), key=lambda made: made.pattern.rank)
 
     def _targets(self, settings: Iterable[AddressSetting]) -> set[str]:
         """The names of the queues that get expired or dead messages."""
@@ -108,10 +123,11 @@ class Policies:
         words = [{"#": "any-words", "*": "single-word"}.get(word, word) for word in pattern.split(".")]
         plain = re.sub(r"[^A-Za-z0-9._:/-]", "-", ".".join(words))
         name = plain if plain[:1].isalnum() else f"match-{plain}"
-        name, taken, number = name[:_LONGEST_NAME], {made.name for made in self.made}, 1
-        while f"{name}-{number}" in taken or (number == 1 and name in taken):
-            number += 1
-        return name if number == 1 else f"{name}-{number}"
+        name = free = name[:_LONGEST_NAME]
+        while free in self._numbers:
+            self._numbers[name] += 1
+            free = f"{name}-{self._numbers[name]}"
+        return free
 
     def _needed(self, queue: AnycastQueue) -> dict[str, object]:
         """The options of a policy for this queue alone."""
@@ -131,16 +147,14 @@ class Policies:
     def _merged(self, queue: str) -> dict[str, object]:
         """The options that the policies give a queue, with its name in the targets."""
         merged: dict[str, object] = {}
-        for made in sorted(self.made, key=lambda made: made.pattern.rank):
-            if made.pattern.matches(queue):
-                merged = {**made.definition, **merged}
+        for made in self._matching(queue):
+            merged = {**made.definition, **merged}
         return {name: _named(name, value, queue) for name, value in merged.items()}
 
     def _deletes_created(self, address: str) -> bool:
         """True if Artemis would delete the queues of this address that stand in the file."""
-        matching = [made for made in self.made if made.setting and made.pattern.matches(address)]
-        ordered = sorted(matching, key=lambda made: made.pattern.rank)
-        flags = (made.setting.own.get("auto-delete-created-queues") for made in ordered if made.setting)
+        settings = [made.setting for made in self._matching(address) if made.setting]
+        flags = (setting.own.get("auto-delete-created-queues") for setting in settings)
         return next((bool(flag) for flag in flags if flag is not None), False)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -105,8 +106,8 @@ def _node(element: Element, place: str) -> Node:
 def _children(element: Element, place: str) -> Iterator[tuple[Element, str]]:
     """The children with their paths. A number tells apart children of one name."""
     names = [_split(child)[1] for child in element]
-    counts: dict[str, int] = {}
+    totals, counts = Counter(names), Counter[str]()
     for child, name in zip(element, names, strict=True):
-        counts[name] = counts.get(name, 0) + 1
-        number = f"[{counts[name]}]" if names.count(name) > 1 else ""
+        counts[name] += 1
+        number = f"[{counts[name]}]" if totals[name] > 1 else ""
         yield child, f"{place}/{name}{number}"

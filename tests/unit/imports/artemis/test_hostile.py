@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable
+
 import pytest
 
 from rqttl.errors import InvalidImport
 from rqttl.imports.artemis import read_broker
-from tests.unit.imports.artemis.examples import core, settings
+from tests.unit.imports.artemis.examples import addresses, core, settings
 
 LAUGHS = "".join(f'<!ENTITY l{n} "{f"&l{n - 1};" * 10}">' for n in range(1, 10))
 SETTING = "/configuration/core/address-settings/address-setting"
@@ -85,3 +88,49 @@ def test_a_large_file_is_refused_before_it_is_read(monkeypatch: pytest.MonkeyPat
 
     with pytest.raises(InvalidImport, match="expected at most 5 characters, got 7"):
         read_broker("<core/>")
+
+
+SHAPES: dict[str, Callable[[int], str]] = {
+    "matches": lambda n: settings(*((f"a.x{i}.#", "<redelivery-delay>1</redelivery-delay>") for i in range(n))),
+    "matches with the same name": lambda n: settings(
+        *((f"{'a' * 130}{i}", "<no-expiry>true</no-expiry>") for i in range(n))
+    ),
+    "queues": lambda n: "".join(
+        (
+            addresses(**{f"a.x{i}": f"a.q{i}" for i in range(n)}),
+            settings(*((f"a.x{i}", "<max-delivery-attempts>3</max-delivery-attempts>") for i in range(n))),
+        )
+    ),
+    "children of a setting": lambda n: settings(("a", "<expiry-delay>1</expiry-delay>" * n)),
+    "children of the core": lambda n: "<name>a</name>" * n,
+}
+
+
+def calls_for(text: str) -> int:
+    calls = 0
+
+    def count(_: object, event: str, __: object) -> None:
+        nonlocal calls
+        calls += event in ("call", "c_call")
+
+    sys.setprofile(count)
+    try:
+        read_broker(text)
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_file_four_times_as_long_takes_four_times_as_many_calls(shape: str) -> None:
+    read_broker(core(SHAPES[shape](1)))
+
+    few = calls_for(core(SHAPES[shape](100)))
+    assert calls_for(core(SHAPES[shape](400))) < 5 * few
+
+
+def test_too_many_matches_with_a_star_are_not_compared_and_that_is_noted() -> None:
+    many = [(f"*.x{i}", "<redelivery-delay>1</redelivery-delay>") for i in range(400)]
+    notes = read_broker(core(settings(*many))).notes
+
+    assert [note.text for note in notes if "too many to compare" in note.text]
