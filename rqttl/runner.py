@@ -163,11 +163,12 @@ class Runner:
             failure = decision
         except Exception as error:  # noqa: BLE001  # a handler may raise anything; the loop logs it and goes on
             failure = error
-            handling.log_failure(delivery, error)
         except BaseException as error:
             self._settle(delivery, error, None)
             raise
-        self._settle(delivery, failure, handling.delay_after(delivery, failure, self._chance))
+        pause = handling.delay_after(delivery, failure, self._chance)
+        handling.log_outcome(delivery, failure, pause)
+        self._settle(delivery, failure, pause)
         self._count(delivery, failed=handling.is_failure(failure))
 
     def _settle(self, delivery: Delivery, error: BaseException | None, pause: Duration | None) -> None:

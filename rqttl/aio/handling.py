@@ -106,13 +106,14 @@ class Handling:
             failure = decision
         except Exception as error:  # noqa: BLE001  # a handler may raise anything; the loop logs it and goes on
             failure = error
-            handling.log_failure(delivery, error)
         except BaseException as error:
             await delivery.__aexit__(type(error), error, error.__traceback__)  # it does not wait then
             raise
+        pause = handling.delay_after(delivery, failure, self._chance)
+        handling.log_outcome(delivery, failure, pause)
         try:
             if delivery.settled in (None, LOST):
-                await settle_after(delivery, failure, handling.delay_after(delivery, failure, self._chance))
+                await settle_after(delivery, failure, pause)
         except (RedisError, RqttlError) as error:
             handling.log_unsettled(delivery, error)
         self._tally.count(delivery, failed=handling.is_failure(failure))

@@ -12,6 +12,7 @@ this module.
 
 from __future__ import annotations
 
+import builtins
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,6 +37,8 @@ MAX_ID_BYTES = 255
 #: The reason of the record in a history that says that the message went back from a dead-letter queue.
 REDRIVEN = b"redriven"
 
+#: The class of several errors in one. Python 3.10 has none.
+_GROUPS: Any = getattr(builtins, "BaseExceptionGroup", ())
 _MSGPACK_CODE = 1
 _DIGITS = 15
 _LENGTHS = re.compile(rb"(\d*);(\d*);(\d*);")
@@ -270,11 +273,20 @@ def pack_description(text: str | None) -> bytes:
 def describe(error: BaseException) -> str:
     """Describe a failure: the class of the error and its text, cut to the limit of a description.
 
-    It never fails, even for an error with a faulty `__str__`. Characters that UTF-8 cannot hold are escaped.
+    It never fails, even for an error with a faulty `__str__`. Characters that UTF-8 cannot hold are escaped. A group of
+    errors, as a TaskGroup raises it, says little: the first error in it follows.
     """
+    words = [_words_of(error)]
+    while isinstance(error, _GROUPS):
+        error = error.exceptions[0]
+        words.append(_words_of(error))
+    return cut_description(": ".join(words))
+
+
+def _words_of(error: BaseException) -> str:
     kind, text = type(error), _text_of(error)
     home = "" if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}."
-    return cut_description(f"{home}{kind.__qualname__}{': ' if text else ''}{text}")
+    return f"{home}{kind.__qualname__}{': ' if text else ''}{text}"
 
 
 def _text_of(error: BaseException) -> str:

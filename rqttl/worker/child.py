@@ -244,7 +244,7 @@ def main() -> None:
     try:
         Child(sock, board).run()
     except HandlerNotLoaded as error:
-        sock.sendall(frames.pack(frames.BROKEN, str(error)))
+        sock.sendall(frames.pack(frames.BROKEN, str(error), error.trace))
 
 
 if __name__ == "__main__":

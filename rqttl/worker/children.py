@@ -47,8 +47,8 @@ class ChildProcess(Place):
         self.number = number
         #: The folder or file of the handler's source.
         self.source = ""
-        #: The reason for which the handler could not be loaded.
-        self.broken = ""
+        #: The reason for which the handler could not be loaded, and the traceback of the user's code.
+        self.broken, self.trace = "", ""
         #: The cause for which another child takes its place, and the time of the order to end.
         self.retiring = ""
         self.quit_at: float | None = None
@@ -221,7 +221,7 @@ class ChildProcess(Place):
         elif kind == frames.READY:
             self.slots, self.cancel_grace, self.source = content
         elif kind == frames.BROKEN:
-            self.broken = content[0]
+            self.broken, self.trace = content
 
     def end(self) -> str:
         """Wait for the end of the process, and end what is left of its group. Returns the way in which it ended."""

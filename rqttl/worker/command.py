@@ -11,12 +11,14 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import IO
 
 from rqttl.checks import MAX_DESCRIPTION_BYTES
 from rqttl.decisions import Reject, Retry
 from rqttl.delivery import Delivery, lease_of
 from rqttl.errors import InvalidInput
+from rqttl.text import format_value
 from rqttl.worker.groups import CommandProcess, Guard, NotStarted
 from rqttl.worker.loading import Handler
 from rqttl.worker.outcomes import CommandFailed, HandlerStopped
@@ -31,6 +33,9 @@ _CHUNK = 65_536
 _LATE = 1.0
 #: Placeholders in the arguments of a command.
 _FIELD = re.compile(r"\{(id|queue|delivery)\}")
+_SHELLS = frozenset({"sh", "ash", "bash", "csh", "dash", "fish", "ksh", "mksh", "tcsh", "zsh"})
+#: The option of a shell whose text it runs.
+_RUNS_TEXT = re.compile(r"-[a-zA-Z]*c|--command")
 _NOT_IN_NAMES = re.compile(r"[^A-Z0-9]")
 
 
@@ -42,9 +47,27 @@ def split(command: str | Sequence[str]) -> list[str]:
         raise InvalidInput(f"exec: {error}") from None
     if not words:
         raise InvalidInput("exec: expected a command, got nothing")
+    _check_shell(words)
     if "{" not in words[0] and shutil.which(words[0]) is None:
         raise InvalidInput(f"exec: there is no program {words[0]!r}")
     return words
+
+
+def _check_shell(words: Sequence[str]) -> None:
+    """Raise `InvalidInput` for a placeholder in the text that a shell runs: a sender chooses the id.
+
+    After the text a word may be a placeholder alone: the shell has it as `$1`, and runs nothing of it.
+    """
+    names = [Path(word).name for word in words]
+    shell = next((place for place, name in enumerate(names) if name in _SHELLS), len(words))
+    runs = next((place for place in range(shell + 1, len(words)) if _RUNS_TEXT.fullmatch(words[place])), len(words))
+    for place in range(runs + 1, len(words)):
+        word = words[place]
+        if _FIELD.search(word) and (place == runs + 1 or not _FIELD.fullmatch(word)):
+            raise InvalidInput(
+                f"exec: {format_value(word)}: a shell would run what a sender puts into the id; "
+                'write "$RQTTL_ID", "$RQTTL_QUEUE" or "$RQTTL_DELIVERY" there'
+            )
 
 
 class Commands:

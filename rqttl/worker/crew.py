@@ -207,7 +207,7 @@ class Crew:
         source.finish(acked)
         if logger.isEnabledFor(logging.DEBUG):
             for item, seconds in zip(acked, handling, strict=True):
-                log_outcome(item, ACK, seconds, failed=True)
+                log_outcome(item, ACK, seconds)
 
     def _note_begin(self, task: Task) -> bool:
         """Record the begin of a message, as the board of its place shows it. Returns True if it is new."""
@@ -338,12 +338,12 @@ class Crew:
         """Settle a message, and count and log its outcome."""
         item = task.delivery
         seconds = 0.0 if task.begun_at is None else self.clock() - task.begun_at
-        log_outcome(item, outcome, seconds, failed=task.begun_at is not None)
+        settle = settlement(outcome, config_of(item).options, item.delivery_count, self.retries, self.chance)
+        log_outcome(item, outcome, seconds, settle.delay)
         if item.settled != LOST:  # the source counts those
             self.counters.settled(item.queue, outcome.kind)
         if outcome.kind == "ack":
             task.source.finish([item])
             return
-        settle = settlement(outcome, config_of(item).options, item.delivery_count, self.retries, self.chance)
         task.source.settle(item, settle)
         self.notify_keeper()

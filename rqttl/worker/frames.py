@@ -45,7 +45,7 @@ _LARGEST = 2**31 - 1
 
 def pack(*frame: Any) -> bytes:
     """Encode a frame."""
-    packed: bytes = msgpack.packb(frame, use_bin_type=True)
+    packed: bytes = msgpack.packb(frame, use_bin_type=True, unicode_errors="backslashreplace")  # errors of users
     return packed
 
 

@@ -116,7 +116,11 @@ def report_end(reports: Reports, key: int, item: Delivery, error: BaseException 
     elif error is None:
         reports.succeeded(key, time.monotonic())
     else:
-        reports.ended(key, of_error(error))
+        try:
+            reports.ended(key, of_error(error))
+        except Exception as failure:  # noqa: BLE001  # without an outcome the message would stay leased for ever
+            words = f"{type(error).__name__}: the error could not be reported: {codec.describe(failure)}"
+            reports.ended(key, Outcome("nack", None, words, ""))
 
 
 def check_done(result: object) -> None:

@@ -4,20 +4,26 @@ from __future__ import annotations
 
 import logging
 
+from rqttl.consuming import handling
 from rqttl.delivery import Delivery
 from rqttl.worker.outcomes import Outcome
 
 logger = logging.getLogger("rqttl.worker")
 
 
-def log_outcome(item: Delivery, outcome: Outcome, seconds: float, *, failed: bool) -> None:
-    """Log one line for a message: an error for a failure, and anything else for `-v` only.
+def log_outcome(item: Delivery, outcome: Outcome, seconds: float, pause: int | None = None) -> None:
+    """Log one line for a message: a warning for a failure or a rejection, and anything else for `-v` only.
 
-    A handler that asks for another try decides so; its outcome has no traceback.
+    `pause` is the delay in ms after a failure. A handler that asks for another try decides so, without a warning until
+    the queue gives up.
     """
-    bad = outcome.kind in ("timeout", "crashed") or (outcome.kind == "nack" and outcome.trace is not None)
-    bad = bad and failed
-    level = logging.ERROR if bad else logging.DEBUG
+    level, words = logging.DEBUG, f"{outcome.kind} after {seconds:.3f} s"
+    if outcome.kind == "reject":
+        level, words = outcome.level, handling.rejected(item, outcome.description)
+    elif outcome.kind in ("nack", "timeout", "crashed"):
+        asked_for = outcome.kind == "nack" and outcome.trace is None and not handling.is_last(item)
+        level = logging.DEBUG if asked_for else outcome.level
+        words = handling.failed(item, pause, outcome.description)
     if not logger.isEnabledFor(level):
         return
     fields = {
@@ -29,15 +35,12 @@ def log_outcome(item: Delivery, outcome: Outcome, seconds: float, *, failed: boo
         "description": outcome.description,
         "traceback": outcome.trace or None,
     }
-    words = f": {outcome.description}" if outcome.description else ""
-    logger.log(
-        level,
-        "queue %s: message %s, delivery %d: %s after %.3f s%s",
-        item.queue,
-        item.id,
-        item.delivery_count,
-        outcome.kind,
-        seconds,
-        words,
-        extra={"event": "message", "fields": fields, "trace": outcome.trace},
-    )
+    text = f"queue {item.queue}: message {item.id} {words}"
+    log_with_trace(level, text, outcome.trace or "", {"event": "message", "fields": fields})
+
+
+def log_with_trace(level: int, text: str, trace: str, extra: dict[str, object] | None = None) -> None:
+    """Log a line with a traceback of another process, which every formatter prints below it."""
+    record = logger.makeRecord(logger.name, level, __file__, 0, "%s", (text,), None, extra=extra)
+    record.exc_text = trace or None
+    logger.handle(record)

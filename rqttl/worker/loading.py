@@ -3,28 +3,34 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import inspect
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from rqttl import observing
-from rqttl.decisions import Reject
 from rqttl.delivery import Delivery
 from rqttl.observing import Observer
 from rqttl.text import format_value
+from rqttl.worker.outcomes import NoHandler, trace_of
 
 #: The name of the mapping of a module whose handlers are chosen by the header `type`.
 HANDLERS = "HANDLERS"
+#: The handler in it for messages of all other types. Without one they fail, and come again.
+DEFAULT = "default"
 
 
 class HandlerNotLoaded(Exception):
-    """The handler cannot be loaded. The text says why, in one line."""
+    """The handler cannot be loaded. The text says why, in one line; `trace` is the traceback of the user's code."""
+
+    def __init__(self, text: str, trace: str = "") -> None:
+        super().__init__(text)
+        self.trace = trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +55,7 @@ def load(name: str, *, with_delivery: bool) -> Handler:
     """Load a handler. With `with_delivery` it gets the delivery, else the decoded value. Raises `HandlerNotLoaded`."""
     module_name, _, attribute = name.partition(":")
     try:
-        module = import_module(module_name)
+        module = importlib.import_module(module_name)
         function: Any = module
         for part in (attribute or HANDLERS).split("."):
             function = getattr(function, part)
@@ -76,9 +82,9 @@ def of_function(function: Any, name: str, *, with_delivery: bool, source: str = 
 
         def call(delivery: Delivery) -> Any:
             kind = delivery.headers.get("type")
-            target = functions.get(kind)
+            target = functions.get(kind) or functions.get(DEFAULT)
             if target is None:
-                raise Reject(f"no handler for messages with the header type {format_value(kind)}")
+                raise NoHandler(f"no handler for messages with the header type {format_value(kind)}")
             return target(delivery if with_delivery else delivery.decode())
 
         is_async = any(map(_is_async, functions.values()))
@@ -128,7 +134,9 @@ def _no_end() -> None:
 
 
 def _not_loaded(name: str, error: BaseException) -> HandlerNotLoaded:
-    return HandlerNotLoaded(f"call: {name}: {type(error).__name__}: {error}".replace("\n", " "))
+    trace = trace_of(error, "<frozen importlib", importlib.__file__)
+    text = f"call: {name}: {type(error).__name__}: {error}".replace("\n", " ")
+    return HandlerNotLoaded(text, trace if "  File " in trace else "")
 
 
 def _check_callable(function: Any, name: str) -> None:

@@ -16,7 +16,8 @@ from typing import Any
 from rqttl.worker.children import ChildProcess
 from rqttl.worker.counters import Counters
 from rqttl.worker.crew import Crew
-from rqttl.worker.supervision import Restarts, with_jitter
+from rqttl.worker.lines import log_with_trace
+from rqttl.worker.supervision import UNLOADED, Restarts, with_jitter
 
 logger = logging.getLogger("rqttl.worker")
 
@@ -92,6 +93,8 @@ class Nursery:
         #: The reason for which no child could ever load the handler.
         self.broken = ""
         self._has_been_ready = False
+        #: The number of children in a row that have ended before they were ready.
+        self._unloaded = 0
         self._killed_because = ""
 
     @property
@@ -184,7 +187,7 @@ class Nursery:
 
     def _admit(self, child: ChildProcess) -> None:
         """Let a child that has loaded its handler take messages."""
-        self._has_been_ready, self._source = True, child.source
+        self._has_been_ready, self._unloaded, self._source = True, 0, child.source
         with self._crew.lock:
             self._crew.places.append(child)
             self._counters.has_slots(self._crew.slots)
@@ -220,8 +223,11 @@ class Nursery:
         self._counters.has_slots(self._crew.slots)
         if self._ended or any(other.number == child.number for other in self._children):
             return
+        if not child.is_ready and not self._goes_on_without(child, reason):
+            return
         if child.broken:
-            self._meet_broken(child)
+            text = f"child {child.pid}: {child.broken}; the worker tries again"
+            log_with_trace(logging.ERROR, text, child.trace)
         elif child.quit_at is None and not child.retiring:
             cause = "timeout" if late else "crashed"
             self._counters.restarted(cause)
@@ -231,12 +237,20 @@ class Nursery:
             failed = not late and not child.has_finished and child.quit_at is None
             self._start_at[child.number] = self._restarts[child.number].next_start(now, failed=failed)
 
-    def _meet_broken(self, child: ChildProcess) -> None:
-        if not self._has_been_ready:
-            self.broken = child.broken
-            self._ended = True
-        else:
-            logger.error("child %d: %s; the worker tries again", child.pid, child.broken)
+    def _goes_on_without(self, child: ChildProcess, reason: str) -> bool:
+        """Count a child that has ended before it was ready. Returns False if the worker has to end.
+
+        With `reload` the next version of the source may be better.
+        """
+        self._unloaded += 1
+        if self._unloaded < UNLOADED and (self._has_been_ready or not child.broken):
+            return True
+        if self._has_been_ready and self._reload:
+            return True
+        log_unloaded(child.trace)
+        self.broken = child.broken or f"call: {reason} before it could handle messages, {UNLOADED} times in a row"
+        self._ended = True
+        return False
 
     def _remove(self, child: ChildProcess) -> None:
         self._selector.unregister(child.sock)
@@ -286,6 +300,12 @@ class Nursery:
         for place, at in enumerate(self._start_at):
             if at is not None:
                 self._start_at[place] = now
+
+
+def log_unloaded(trace: str) -> None:
+    """Log the traceback of a module of the user that could not be loaded. The worker ends with the reason."""
+    if trace:
+        log_with_trace(logging.ERROR, "the handler cannot be loaded", trace)
 
 
 def _newest(source: str) -> float:

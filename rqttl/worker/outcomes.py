@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,13 +23,14 @@ _OURS = str(Path(__file__).parent)
 class Outcome(NamedTuple):
     """The outcome of a message: its kind, the delay in ms and the description that a handler gave, and a traceback.
 
-    The traceback of a failed command is empty. A handler that has decided has none.
+    The traceback of a failed command is empty. A handler that has decided has none. `level` is that of its log line.
     """
 
     kind: Kind
     delay: int | None = None
     description: str | None = None
     trace: str | None = None
+    level: int = logging.WARNING
 
 
 ACK = Outcome("ack")
@@ -37,6 +39,10 @@ RELEASE = Outcome("release")
 
 class CommandFailed(Exception):
     """A command ended with an exit code that is neither 0, 65 nor 75, or by a signal. The text is its description."""
+
+
+class NoHandler(Exception):
+    """No handler is for messages of this type. A worker of a newer version may have one."""
 
 
 class HandlerStopped(Exception):
@@ -55,10 +61,25 @@ def of_error(error: BaseException) -> Outcome:
         return Outcome("nack", error.delay, error.description)
     if isinstance(error, Decision):
         return RELEASE
-    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(_OURS)]
-    lines = ["Traceback (most recent call last):\n", *traceback.format_list(frames)] if frames else []
-    trace = "".join([*lines, *traceback.format_exception_only(error)]).rstrip()
-    return Outcome("nack", None, describe(error), trace)
+    if isinstance(error, NoHandler):
+        return Outcome("nack", None, str(error), "", logging.ERROR)
+    return Outcome("nack", None, describe(error), trace_of(error))
+
+
+def trace_of(error: BaseException, *hidden: str) -> str:
+    """Return the traceback of an error and of all errors behind it, without the frames of rqttl's worker.
+
+    `hidden` are the beginnings of further files that the reader need not see.
+    """
+    whole = traceback.TracebackException.from_exception(error)
+    todo: list[traceback.TracebackException | None] = [whole]
+    while todo:
+        part = todo.pop()
+        if part is not None:
+            frames = [frame for frame in part.stack if not frame.filename.startswith((_OURS, *hidden))]
+            part.stack = traceback.StackSummary.from_list(frames)
+            todo += [part.__cause__, part.__context__, *(getattr(part, "exceptions", None) or ())]
+    return "".join(whole.format()).rstrip()
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +114,7 @@ def settlement(
 
     A crash gives the message back without a pause: its cause may be another message, or the system.
     """
-    kind, delay, description, _ = outcome
+    kind, delay, description, *_ = outcome
     if kind in ("ack", "release"):
         return Settlement("ack" if kind == "ack" else "release")
     if kind == "reject":

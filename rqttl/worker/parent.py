@@ -30,14 +30,14 @@ from rqttl.worker import metrics, settings
 from rqttl.worker.counters import Counters
 from rqttl.worker.crew import Crew
 from rqttl.worker.ending import end_commands
-from rqttl.worker.fetcher import Fetcher
+from rqttl.worker.fetcher import SCAN, Fetcher
 from rqttl.worker.health import SIGN_EVERY, Answer, HealthServer, Route, Signs, judgement
 from rqttl.worker.keeper import Keeper
 from rqttl.worker.loading import HandlerNotLoaded
 from rqttl.worker.local import LocalPlace, handler_for
-from rqttl.worker.nursery import Nursery, Waker
+from rqttl.worker.nursery import Nursery, Waker, log_unloaded
 from rqttl.worker.pace import Pace
-from rqttl.worker.rotation import selected
+from rqttl.worker.rotation import matches, selected
 from rqttl.worker.running import ControlSignals, ReaperThread
 from rqttl.worker.source import Source, forget
 from rqttl.worker.vitals import Vitals
@@ -89,6 +89,7 @@ class Worker:
         }
         self._lock = threading.Lock()
         self._sources: dict[str, Source] = {}
+        self._warned = set[str]()
         self._waker = Waker()
         self._stop_asked_at: float | None = None
         self._quiet = self._now = self._kill = self._has_fetched = self._has_run = False
@@ -210,6 +211,7 @@ class Worker:
             try:
                 self._local = LocalPlace(self._crew, handler_for(picked), picked.threads, picked.asyncio, self._broker)
             except HandlerNotLoaded as error:
+                log_unloaded(error.trace)
                 raise InvalidInput(str(error)) from error
             self._crew.places.append(self._local)
             self.counters.has_slots(self._local.slots)
@@ -305,7 +307,14 @@ class Worker:
     def _source(self, queue: str) -> Source:
         if queue not in self._sources:
             self._sources[queue] = Source(
-                self._driver, queue, self._name, self._settings.lease, self._lock, self.counters, Interrupt()
+                self._driver,
+                queue,
+                self._name,
+                self._settings.lease,
+                self._lock,
+                self.counters,
+                Interrupt(),
+                self._notify_keeper,
             )
         return self._sources[queue]
 
@@ -314,6 +323,10 @@ class Worker:
         if not self._settings.patterns:
             return self._settings.queues
         existing = queue_names(self._driver.perform(flows.members(self._driver.keyspace)))
+        for name in self._settings.patterns:
+            if name not in self._warned and not any(matches(name, queue) for queue in existing):
+                self._warned.add(name)
+                logger.warning("no queue matches %s; the worker looks again every %d s", name, SCAN // 1000)
         forget(self._sources, {*existing, *self._settings.queues}, self.counters)
         return selected(self._settings.queues, existing)
 

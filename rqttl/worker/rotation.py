@@ -7,6 +7,9 @@ from fnmatch import fnmatchcase
 
 from rqttl.names import is_pattern
 
+#: The end of the names of dead-letter queues, as all examples of the option `dead_letter` have it.
+DEAD = "/dead"
+
 
 class Rotation:
     """Chooses among the queues that may have messages.
@@ -66,6 +69,11 @@ def selected(weights: Mapping[str, int | None], existing: Iterable[str]) -> dict
     queues: dict[str, int | None] = {}
     others = [queue for queue in existing if queue not in weights]
     for name, weight in weights.items():
-        for queue in [queue for queue in others if fnmatchcase(queue, name)] if is_pattern(name) else [name]:
+        for queue in [queue for queue in others if matches(name, queue)] if is_pattern(name) else [name]:
             queues.setdefault(queue, weight)
     return queues
+
+
+def matches(pattern: str, queue: str) -> bool:
+    """Return True if a pattern takes a queue. `w.*` leaves `w.a/dead` alone: no worker eats its own dead letters."""
+    return fnmatchcase(queue, pattern) and (pattern.endswith(DEAD) or not queue.endswith(DEAD))

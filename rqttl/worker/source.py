@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from time import perf_counter
@@ -61,7 +61,8 @@ class _Late(Missed):
 class Source:
     """One queue of a worker. Safe to share between the fetcher and the keeper.
 
-    `lock` is the lock of all calls of the worker, `name` its name among the consumers.
+    `lock` is the lock of all calls of the worker, `name` its name among the consumers. `on_shorter` is called when the
+    leases become shorter than they were, so that their renewal is due sooner.
     """
 
     def __init__(
@@ -73,8 +74,10 @@ class Source:
         lock: threading.Lock,
         counters: Counters,
         stop: Interrupt,
+        on_shorter: Callable[[], None] = lambda: None,
     ) -> None:
         self.queue = queue
+        self._on_shorter = on_shorter
         self._driver = driver
         self._name = name
         self._lease = lease
@@ -110,7 +113,8 @@ class Source:
         self._books.add(fetched)
         self._books.take_unseen()
         self._server_ahead = claimed.now - self._driver.timing.now()
-        self.schedule.follow(self._books.leases().keys())
+        if self.schedule.follow(self._books.leases().keys()):
+            self._on_shorter()
         if block and len(fetched) < count:
             self.schedule.begin_wait()
         else:

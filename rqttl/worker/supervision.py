@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 #: Seconds before a new start after the second, third, ... child in a row that ended early. The first start is at once.
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
+#: The number of children in a row that cannot load their handler, after which the worker ends.
+UNLOADED = 3
 #: Seconds of life after which the end of a child is not an early one.
 SETTLED_IN = 10.0
 #: Seconds between SIGTERM and SIGKILL for a handler that takes too long, and for a command that has to end.

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+import re
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
-from rqttl import Delivery, Queue, RunCounts
+from rqttl import Delivery, Queue, Reject, Retry, RunCounts
 from rqttl.runner import Runner
 from rqttl.store.driver import driver_of
 from tests.contract.clocked import Clocked, at
@@ -107,8 +108,8 @@ def test_a_handler_may_settle_itself(clocked: Clocked) -> None:
 def test_a_failure_is_logged_with_its_traceback_and_the_next_message_is_handled(
     clocked: Clocked, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.ERROR)
-    queue = clocked.declare_queue("q")
+    caplog.set_level(logging.WARNING)
+    queue = clocked.declare_queue("q", redelivery_delay="2s")
     queue.enqueue(b"bad", id="order-17")
     queue.enqueue(b"good")
 
@@ -119,11 +120,35 @@ def test_a_failure_is_logged_with_its_traceback_and_the_next_message_is_handled(
     assert queue.run(handle, wait="0s") == RunCounts(handled=1, failed=1, lost=0)
 
     (record,) = caplog.records
-    assert (record.name, record.levelname) == ("rqttl.run", "ERROR")
-    assert record.getMessage() == "queue q: the handler failed for message order-17 (delivery 1)"
+    assert (record.name, record.levelname) == ("rqttl.run", "WARNING")
+    assert record.getMessage() == (
+        "queue q: message order-17 failed, again after its redelivery_delay (delivery 1): LookupError: no such table"
+    )
     assert record.exc_info is not None
     assert isinstance(record.exc_info[1], LookupError)
     assert queue.stats().delayed == 1
+
+
+def test_the_log_tells_what_happens_next_to_a_message(clocked: Clocked, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
+    queue = clocked.declare_queue("q", max_deliveries=2, dead_letter="{queue}/dead")
+    queue.enqueue(b"fail", id="f")
+    queue.enqueue(b"reject", id="r")
+    queue.enqueue(b"retry", id="t")
+
+    def handle(delivery: Delivery) -> None:
+        if delivery.body == b"reject":
+            raise Reject("not mine")
+        raise RuntimeError("broken") if delivery.body == b"fail" else Retry("1m", "later")
+
+    queue.run(handle, wait="1h")
+
+    assert [re.sub(r"in [01]\.\d s", "in a second", record.getMessage()) for record in caplog.records] == [
+        "queue q: message f failed, again in a second (1 of 2): RuntimeError: broken",
+        "queue q: message r rejected: not mine (dead letter in q/dead)",
+        "queue q: message f gave up: dead letter in q/dead (2 of 2): RuntimeError: broken",
+        "queue q: message t gave up: dead letter in q/dead (2 of 2): later",
+    ]
 
 
 def test_pauses_double_from_one_second_to_ten_minutes_and_vary_a_little(clocked: Clocked) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import builtins
 import os
 import re
 import signal
@@ -188,6 +189,34 @@ async def raises_odd_async(value: str) -> None:
     raises_odd(value)
 
 
+def raises_a_surrogate(value: str) -> None:
+    if value == "surrogate":
+        raise ValueError("\ud800")
+    note("done", value)
+
+
+class Unreportable(rqttl.Retry):
+    """A decision that someone has broken after it was made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.description = object()  # type: ignore[assignment]
+
+
+def raises_the_unreportable(value: str) -> None:
+    raise Unreportable
+
+
+def raises_a_chain(value: str) -> None:
+    """Raise an error with a cause, or several errors at once."""
+    if value == "group":
+        raise builtins.ExceptionGroup("two parts", [ValueError("first"), TypeError("second")])  # not in Python 3.10
+    try:
+        raise KeyError("inner")
+    except KeyError as error:
+        raise RuntimeError("outer") from error
+
+
 def hides_a_coroutine(value: str) -> Any:
     """Return work that nobody has done."""
     return coroutine(value)
@@ -291,6 +320,15 @@ HANDLERS = {
     "mail": lambda value: note("mail", value),
     "bill": lambda value: note("bill", value),
 }
+
+
+def refuse(value: str) -> None:
+    raise rqttl.Reject("an unknown type")
+
+
+#: Handlers of which one gets all unknown types.
+WITH_DEFAULT = {"mail": lambda value: note("mail", value), "default": refuse}
+
 
 #: Plain functions beside a coroutine function.
 MIXED = {

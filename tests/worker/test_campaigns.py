@@ -132,6 +132,32 @@ def test_a_handler_that_starves_its_process_for_three_leases_loses_nothing(
     assert (queue.stats().redelivered, sum(queue.stats().deaths.values())) == (0, 0)
 
 
+@pytest.mark.parametrize("before", ["nothing", "longer"])
+def test_a_short_lease_is_renewed_in_time(client: redis.Redis, monkeypatch: pytest.MonkeyPatch, before: str) -> None:
+    """Only a renewal moves the clock, and without news the first one is due in an hour."""
+    monkeypatch.setattr("rqttl.worker.keeper.LONGEST_REST", 3_600_000)
+    monkeypatch.setattr("rqttl.consuming.prefetch.LONGEST_REST", 3_600_000)
+    broker, renewed, go = ClockedBroker(client), list[int](), threading.Event()
+    queue = broker.declare_queue("q", lease="1h" if before == "longer" else "300ms", max_deliveries=1)
+    broker.events.subscribe(lambda event: renewed.append(event.count), RenewalEvent)
+    handed: list[str] = []
+
+    def handle(value: str) -> None:
+        handed.append(value)
+        assert go.wait(PATIENCE)
+
+    with running(Worker(broker, "q", call=handle, processes=0, threads=2, retry_delay=0)):
+        if before == "longer":
+            queue.enqueue("first")
+            until(lambda: handed == ["first"])
+            broker.set_policy("short", "q", {"lease": "300ms"})
+        queue.enqueue("second")
+        until(lambda: "second" in handed)
+        until(lambda: renewed)
+        go.set()
+        until(lambda: queue.stats().depth == 0)
+
+
 # Outages
 
 

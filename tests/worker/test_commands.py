@@ -98,7 +98,6 @@ def test_a_command_that_takes_too_long_may_clean_up(spawn: Spawn, queue: Queue, 
     assert worker.end() == 0, worker.log()
     assert worker.journal("cleaned") == [["cleaned", "1"]]
     assert worker.journal("again") == [["again", "1", "2"]]
-    assert "timeout after" in worker.log()
     assert "took longer than 0.3 s" in worker.log()
 
 

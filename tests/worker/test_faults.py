@@ -40,7 +40,7 @@ def test_the_messages_of_a_killed_child_fail_with_a_reason_and_come_again_at_onc
 
     assert worker.stop() == 0
     assert worker.journal("again") == [["again", begun[1], "2"]]
-    assert "crashed after" in worker.log()
+    assert "failed, again at once" in worker.log()
     assert "ended by SIGKILL" in worker.log()
     assert queue.stats().redelivered == 1  # the two others had not begun, so they count as no failures
 

@@ -82,7 +82,7 @@ def test_a_log_as_json_has_one_line_for_each_message(spawn: Spawn, queue: Queue)
     assert [(messages[word]["outcome"], messages[word]["level"]) for word in ("work", "retry", "fail")] == [
         ("ack", "debug"),
         ("nack", "debug"),
-        ("nack", "error"),
+        ("nack", "warning"),
     ]
     assert messages["retry"]["description"] == "later"
     assert "ValueError: broken" in messages["fail"]["traceback"]
@@ -100,7 +100,7 @@ def test_without_v_only_failures_have_a_line(spawn: Spawn, queue: Queue) -> None
 
 @pytest.mark.parametrize(
     "code, outcome",
-    [(75, "DEBUG queue q: message 1, delivery 1: nack after"), (1, "ERROR queue q: message 1, delivery 1: nack after")],
+    [(75, "DEBUG queue q: message 1 failed, again in "), (1, "WARNING queue q: message 1 failed, again in ")],
 )
 def test_an_exit_code_that_asks_for_another_try_pauses_the_message(
     spawn: Spawn, broker: Broker, code: int, outcome: str

@@ -49,6 +49,52 @@ def check_odd_exceptions(spawn: Spawn, broker: Broker, mode: list[str], call: st
     assert descriptions == sorted(["tests.worker.handlers.Odd", "KeyboardInterrupt", "SystemExit", "GeneratorExit"])
 
 
+@pytest.mark.parametrize("mode", ["--processes=0", "--processes=1", "--processes=1 --threads=2"])
+def test_an_error_with_a_lone_surrogate_fails_its_message_only(spawn: Spawn, broker: Broker, mode: str) -> None:
+    queue = broker.declare_queue("q", max_deliveries=1, dead_letter="dead")
+    queue.enqueue_many(["a", "surrogate", "b"])
+
+    worker = spawn("q", *mode.split(), "--burst", call="raises_a_surrogate")
+
+    assert worker.end() == 0, worker.log()
+    assert sorted(ids(worker.journal("done"))) == ["a", "b"]
+    [letter] = broker.queue("dead").peek()
+    assert letter.deaths[0].description == "ValueError: \\ud800"
+    assert "ValueError: \\ud800" in worker.log()
+    assert queue.stats().leased == 0
+
+
+def test_an_error_that_cannot_be_reported_is_a_plain_failure(spawn: Spawn, broker: Broker) -> None:
+    queue = broker.declare_queue("q", max_deliveries=1, dead_letter="dead")
+    queue.enqueue("a")
+
+    worker = spawn("q", "--processes=1", "--threads=2", "--burst", call="raises_the_unreportable")
+
+    assert worker.end() == 0, worker.log()
+    [letter] = broker.queue("dead").peek()
+    assert "could not be reported" in (letter.deaths[0].description or "")
+
+
+@pytest.mark.parametrize("processes", ["0", "1"])
+def test_the_log_has_the_whole_chain_and_the_description_the_first_part_of_a_group(
+    spawn: Spawn, broker: Broker, processes: str
+) -> None:
+    queue = broker.declare_queue("q", max_deliveries=1, dead_letter="dead")
+    queue.enqueue_many(["chain", "group"] if sys.version_info >= (3, 11) else ["chain"])
+
+    worker = spawn("q", "--processes", processes, "--burst", call="raises_a_chain")
+
+    assert worker.end() == 0, worker.log()
+    chain, *groups = [letter.deaths[0].description for letter in broker.queue("dead").peek()]
+    assert chain == "RuntimeError: outer"
+    assert "KeyError: 'inner'" in worker.log()
+    assert "The above exception was the direct cause" in worker.log()
+    assert "rqttl/worker/" not in worker.log()
+    for group in groups:
+        assert group == "ExceptionGroup: two parts (2 sub-exceptions): ValueError: first"
+        assert "TypeError: second" in worker.log()
+
+
 @pytest.mark.parametrize("processes", ["0", "1"])
 @pytest.mark.parametrize("call", ["hides_a_coroutine", "hides_a_generator"])
 def test_a_result_whose_work_is_not_done_is_a_failure(spawn: Spawn, broker: Broker, processes: str, call: str) -> None:

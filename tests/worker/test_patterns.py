@@ -37,6 +37,28 @@ def test_patterns_are_looked_up_anew(broker: Broker, monkeypatch: pytest.MonkeyP
         until(lambda: order == ["a", "b"])
 
 
+def test_a_pattern_takes_no_dead_letters_unless_it_names_them(broker: Broker) -> None:
+    for name in ("w.a", "w.a/dead", "w.b/dead"):
+        broker.declare_queue(name).enqueue(name)
+    order: list[str] = []
+
+    Worker(broker, ["w.*"], call=order.append, processes=0, burst=True).run()
+    assert order == ["w.a"]
+
+    Worker(broker, ["w.*/dead", "w.a"], call=order.append, processes=0, burst=True).run()
+    assert sorted(order) == ["w.a", "w.a/dead", "w.b/dead"]
+
+
+def test_a_pattern_without_a_queue_is_a_warning(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
+    broker.declare_queue("w.a")
+
+    Worker(broker, ["w.*", "x.*"], call=print, processes=0, burst=True).run()
+
+    assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [
+        "no queue matches x.*; the worker looks again every 15 s"
+    ]
+
+
 def test_a_deleted_queue_of_a_pattern_is_forgotten(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rqttl.worker.fetcher.SCAN", 50)
     monkeypatch.setattr("rqttl.worker.attention.TURN", 50)

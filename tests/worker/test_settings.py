@@ -43,6 +43,9 @@ WRONG: dict[str, tuple[object, dict[str, Any]]] = {
     "health": ("127.0.0.1", {}),
     "health_file": ("", {}),
 }
+#: Commands in which a sender's id would be code, and others in which it is only a word.
+UNSAFE = ("sh -c 'echo {id}'", "/bin/bash -ec 'x {queue}'", "nice sh -c {id}", "env A=1 dash -c 'echo $1' x a{id}")
+SAFE = ("sh -c 'echo $1' x {id}", "sh work.sh out/{id}", "echo -c {id}", "sh -c 'echo \"$RQTTL_ID\"'")
 #: The same for options of the command line that code does not have.
 WRONG_FLAGS = {
     "--queues-file": "/no/such/file",
@@ -156,3 +159,14 @@ def test_a_wrong_name_of_a_queue_is_that_of_an_argument(redis_url: str) -> None:
 
     assert result.exit_code == 2
     assert result.stderr.startswith("rqttl: QUEUE: expected 1 to 128 of")
+
+
+@pytest.mark.parametrize("command", UNSAFE)
+def test_a_shell_gets_no_text_of_a_sender_to_run(broker: Broker, command: str) -> None:
+    with pytest.raises(InvalidInput, match=r'write "\$RQTTL_ID"'):
+        Worker(broker, "q", exec=command)
+
+
+@pytest.mark.parametrize("command", SAFE)
+def test_a_shell_may_get_an_id_as_a_word(broker: Broker, command: str) -> None:
+    Worker(broker, "q", exec=command)

@@ -21,7 +21,7 @@ class TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         """A record as a line."""
         line = f"{_time(record)} {record.levelname} {text.escape(record.getMessage())}"
-        trace = getattr(record, "trace", None) or ""
+        trace = _trace(record)
         return "\n    ".join([line, *map(text.escape, trace.splitlines())])
 
 
@@ -32,9 +32,18 @@ class JsonFormatter(logging.Formatter):
         """A record as a line."""
         event = getattr(record, "event", None)
         fields = getattr(record, "fields", {}) if event else {"message": record.getMessage()}
+        if not event and (trace := _trace(record)):
+            fields["traceback"] = trace
         return json_text.dump(
             {"time": _time(record), "level": record.levelname.lower(), "event": event or "log", **fields}
         )
+
+
+def _trace(record: logging.LogRecord) -> str:
+    """Return the traceback of a record; empty if it has none."""
+    if not record.exc_text and record.exc_info:
+        record.exc_text = logging.Formatter().formatException(record.exc_info)
+    return record.exc_text or ""
 
 
 @contextmanager
