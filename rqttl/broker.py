@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from types import TracebackType
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING
 import redis
 
 from rqttl import flows, observing, units
+from rqttl.embedded.folder import SCHEME, folder_of, url_in_use
 from rqttl.events import Events
 from rqttl.flows import calls
 from rqttl.names import check_queue_name
@@ -21,7 +21,7 @@ from rqttl.policies.patterns import Syntax
 from rqttl.queue import Queue
 from rqttl.store.driver import RedisDriver
 from rqttl.store.store import open_client
-from rqttl.text import plain_text
+from rqttl.store.urls import address
 from rqttl.types import PerQueue, PolicyResult, QueueStats, WorkerInfo
 from rqttl.units import Duration
 
@@ -37,18 +37,17 @@ def connect(url: str | None = None, *, namespace: str = "rqttl") -> Broker:
 
     URLs: `redis://`, `rediss://`, `unix://`, and `embedded:///folder` for an embedded server with data of its own: an
     absolute path, %-encoded, of a folder that is new, empty or marked by rqttl. The users of an embedded server start
-    it again if it is killed. Connections are opened when they are needed. Raises `InvalidInput`, and
+    it again if it is killed. A warning (`rqttl`) names, once, an embedded server that nobody has asked for;
+    `embedded://` asks for it. Connections are opened when they are needed. Raises `InvalidInput`, and
     `EmbeddedUnavailable` if no redis-server can be started.
     """
-    text = os.environ.get("RQTTL_URL") or "embedded://" if url is None else plain_text(url)
-    if text == "":
-        return connect(namespace=namespace)
-    if text is None or not text.startswith("embedded://"):
-        return Broker(open_client(url if text is None else text), namespace)  # type: ignore[arg-type]  # refuses other types
+    used = url_in_use(url)
+    if not str(used).startswith(SCHEME):
+        return Broker(open_client(used), namespace)
     from rqttl.embedded import server as embedded
     from rqttl.embedded.client import revive_with
 
-    server = embedded.acquire(embedded.folder_of(text))
+    server = embedded.acquire(folder_of(used))
     try:
         client = open_client(server.url)
         revive_with(client, server.revive)
@@ -91,6 +90,10 @@ class Broker:
     @observer.setter
     def observer(self, observer: Observer | None) -> None:
         self._driver.events.observer = observing.checked(observer)
+
+    def __repr__(self) -> str:
+        at = address(self._driver.store.client.connection_pool)
+        return f"<Broker {at} namespace {self._driver.keyspace.namespace!r}>"
 
     def declare_queue(self, name: str, **options: Unpack[OptionArguments]) -> Queue:
         """Create a queue, or find it with the same options.

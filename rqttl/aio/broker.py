@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from datetime import datetime
+from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,7 @@ from rqttl import flows, observing, units
 from rqttl.aio.driver import AsyncDriver
 from rqttl.aio.queue import AsyncQueue
 from rqttl.aio.store import checked_client
+from rqttl.embedded.folder import SCHEME, folder_of, locate, url_in_use
 from rqttl.events import Events
 from rqttl.flows import calls
 from rqttl.names import check_queue_name
@@ -25,8 +26,7 @@ from rqttl.options import QueueOptions
 from rqttl.policies import Explanation, Policy
 from rqttl.policies.patterns import Syntax
 from rqttl.store.pools import UNLIMITED
-from rqttl.store.urls import TIME_OUTS, pool_for
-from rqttl.text import plain_text
+from rqttl.store.urls import TIME_OUTS, address, pool_for
 from rqttl.types import PerQueue, PolicyResult, QueueStats, WorkerInfo
 from rqttl.units import Duration
 
@@ -38,14 +38,10 @@ if TYPE_CHECKING:
 
 
 def connect_async(url: str | None = None, *, namespace: str = "rqttl") -> AsyncBroker:
-    text = os.environ.get("RQTTL_URL") or "embedded://" if url is None else plain_text(url)
-    if text == "":
-        return connect_async(namespace=namespace)
-    if text is None or not text.startswith("embedded://"):
-        return AsyncBroker(open_client(url if text is None else text), namespace)  # type: ignore[arg-type]  # refuses other types
-    from rqttl.embedded import server as embedded
-
-    return AsyncBroker(None, namespace, folder=embedded.folder_of(text))
+    used = url_in_use(url)
+    if not str(used).startswith(SCHEME):
+        return AsyncBroker(open_client(used), namespace)
+    return AsyncBroker(None, namespace, folder=locate(folder_of(used)))
 
 
 def open_client(url: str) -> Redis:
@@ -69,7 +65,7 @@ class AsyncBroker:
         client: Redis | None,
         namespace: str = "rqttl",
         *,
-        folder: str | None = None,
+        folder: Path | None = None,
         driver: Callable[[Callable[[], Awaitable[Redis]], str], AsyncDriver] = AsyncDriver,
     ) -> None:
         self._client = client if client is None and folder is not None else checked_client(client)
@@ -88,6 +84,10 @@ class AsyncBroker:
             self._client = open_client(self._server.url)
             revive_async_with(self._client, self._server.revive)
         return self._client
+
+    def __repr__(self) -> str:
+        at = f"embedded://{self._folder}" if self._client is None else address(self._client.connection_pool)
+        return f"<AsyncBroker {at} namespace {self._driver.keyspace.namespace!r}>"
 
     @property
     def events(self) -> Events:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from rqttl.cli.common.params import debug_flag, json_flag, limit_option
-from rqttl.cli.common.settings import Settings, note_default_server
+from rqttl.cli.common.settings import Settings, named_server
 
 
 @click.command(epilog="\b\nExample: rqttl demo --limit 5000")
@@ -34,5 +34,4 @@ def demo(settings: Settings, limit: int, spark: bool, picture: str | None, as_js
     """
     from rqttl.demo import run  # slow to load
 
-    note_default_server(url or settings.url)
-    return run(limit, url or settings.url, as_json=as_json, spark=spark, picture=picture)
+    return run(limit, named_server(url or settings.url), as_json=as_json, spark=spark, picture=picture)

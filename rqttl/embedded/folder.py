@@ -9,7 +9,9 @@ the same place, so two processes do not disturb each other.
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import logging
 import os
 import pwd
 import re
@@ -20,6 +22,9 @@ from pathlib import Path
 from urllib.parse import unquote_to_bytes
 
 from rqttl.errors import EmbeddedUnavailable, InvalidInput
+from rqttl.text import plain_text
+
+logger = logging.getLogger("rqttl")
 
 #: Beginning of a URL of an embedded server.
 SCHEME = "embedded://"
@@ -29,6 +34,28 @@ CONTENT = b"This folder holds the data of an embedded server of rqttl, format 1.
 _FORM = "expected embedded:///absolute/path, or embedded:// for the default folder"
 _RULE = f"the folder must be new, empty, or marked as data of rqttl (by its file {MARK}); nothing was changed"
 _LONGEST_SOCKET_PATH = 107 if sys.platform == "linux" else 103  # bytes, a limit of the kernel
+
+
+def url_in_use(url: str | None) -> str:
+    """The URL to connect to: the given one, else `$RQTTL_URL`, else `embedded://`, with a warning.
+
+    A forgotten variable would otherwise show only by messages that nobody receives. `embedded://`, given or in the
+    variable, silences the warning.
+    """
+    text = "" if url is None else plain_text(url)
+    given = text or (os.environ.get("RQTTL_URL") if text == "" else url)  # a value of another type is refused later
+    if given:
+        return given
+    _warn_of_default_server()
+    return SCHEME
+
+
+@functools.cache  # once in a process
+def _warn_of_default_server() -> None:
+    logger.warning(
+        "using the embedded server in %s: no URL is given, and $RQTTL_URL is not set (embedded:// says so on purpose)",
+        locate(None),
+    )
 
 
 def folder_of(url: str) -> str | None:

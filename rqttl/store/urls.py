@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 from urllib.parse import SplitResult, unquote_to_bytes, urlsplit
 
+import redis
+import redis.asyncio
 from redis.exceptions import RedisError
 
 from rqttl.errors import InvalidInput
@@ -16,6 +18,7 @@ from rqttl.text import format_value
 
 #: The time-outs of a connection in seconds.
 TIME_OUTS: Mapping[str, float] = {"socket_timeout": SOCKET_TIMEOUT, "socket_connect_timeout": 5.0}
+SSL = (redis.SSLConnection, redis.asyncio.SSLConnection)
 _SCHEMES = ("redis", "rediss", "unix")
 
 Pool = TypeVar("Pool")
@@ -49,6 +52,15 @@ def pool_for(url: str, from_url: Callable[[str], Pool]) -> Pool:
             "url: not a valid Redis URL, or one with an unknown option or a database that is no number "
             "(a password with special characters must be %-encoded)"
         ) from None
+
+
+def address(pool: Any) -> str:
+    """The URL of the server of a pool, without a password."""
+    settings: Mapping[str, Any] = pool.connection_kwargs
+    if "path" in settings:
+        return f"unix://{settings['path']}"
+    scheme = "rediss" if issubclass(pool.connection_class, SSL) else "redis"
+    return f"{scheme}://{settings.get('host', 'localhost')}:{settings.get('port', 6379)}/{settings.get('db', 0)}"
 
 
 def _check_encoding(parts: SplitResult) -> None:

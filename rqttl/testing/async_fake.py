@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from rqttl import flows, units
@@ -129,12 +130,15 @@ class AsyncFakeBroker(AsyncBroker):
         self.sync: FakeBroker = FakeBroker(namespace, start=start, beside=None if beside is None else beside.sync)
         sync = driver_of(self.sync)
         assert isinstance(sync, ClockedDriver)  # noqa: S101  # the driver of a fake broker
-        super().__init__(None, namespace, folder="", driver=lambda *_: AsyncClockedDriver(sync))
+        super().__init__(None, namespace, folder=Path(), driver=lambda *_: AsyncClockedDriver(sync))
 
     @property
     def clock(self) -> Clock:
         """The time of this broker."""
         return self.sync.clock
+
+    def __repr__(self) -> str:
+        return f"<AsyncFakeBroker namespace {driver_of(self.sync).keyspace.namespace!r}>"
 
     def connect_async(self, url: str | None = None, *, namespace: str | None = None) -> AsyncFakeBroker:
         """Make a further broker on the same messages and the same clock, in the place of `rqttl.connect_async`.

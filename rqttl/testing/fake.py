@@ -71,6 +71,9 @@ class FakeBroker(ClockedBroker):
             client = _open_client(driver_of(beside).store.client)
             super().__init__(client, namespace, clock=beside.clock, driver=FakeDriver)
 
+    def __repr__(self) -> str:
+        return f"<FakeBroker namespace {driver_of(self).keyspace.namespace!r}>"
+
     def connect(self, url: str | None = None, *, namespace: str | None = None) -> FakeBroker:
         """Make a further broker on the same messages and the same clock, in the place of `rqttl.connect`.
 

@@ -13,6 +13,7 @@ import weakref
 from collections.abc import Callable
 from contextvars import ContextVar
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import redis
@@ -220,6 +221,8 @@ class PortalClocked(PortalBroker):
     def __init__(self, client: redis.Redis, namespace: str = "rqttl", *, start: Instant | None = None) -> None:
         clock = _PortalClock(start)
         sync = ClockedDriver(client, namespace, clock)
-        inner = _loop().call(lambda: AsyncBroker(None, namespace, folder="", driver=lambda *_: _OnLine(client, sync)))
+        inner = _loop().call(
+            lambda: AsyncBroker(None, namespace, folder=Path(), driver=lambda *_: _OnLine(client, sync))
+        )
         super().__init__(client, namespace, inner=inner, driver=sync)
         vars(self)["clock"] = clock

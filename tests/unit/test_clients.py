@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import suppress
+from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
 
 import rqttl
+from rqttl.embedded.folder import _warn_of_default_server
 from rqttl.store import retry
 from rqttl.store.driver import driver_of
 from tests.servers import Server
@@ -101,6 +105,38 @@ def test_a_url_that_asks_for_what_there_is_not_is_refused(url: str) -> None:
 def test_a_url_may_name_a_database(url: str) -> None:
     with rqttl.connect(url) as broker:
         assert driver_of(broker).store.client.connection_pool.connection_kwargs.get("db", 0) == (3 if "3" in url else 0)
+
+
+@pytest.mark.parametrize("connect", [rqttl.connect, rqttl.connect_async])
+@pytest.mark.parametrize(
+    "url, shown",
+    [
+        ("redis://alice:secret@db.internal:6380/3", "redis://db.internal:6380/3"),
+        ("rediss://:secret@localhost", "rediss://localhost:6379/0"),
+        ("unix://:secret@/run/a.sock", "unix:///run/a.sock"),
+    ],
+)
+def test_a_broker_shows_the_address_of_its_server_and_no_password(connect: Any, url: str, shown: str) -> None:
+    assert f"Broker {shown} namespace 'shop'>" in repr(connect(url, namespace="shop"))
+
+
+@pytest.mark.parametrize("connect", [rqttl.connect, rqttl.connect_async])
+def test_a_server_that_nobody_has_named_is_logged_once_with_its_folder(
+    connect: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("RQTTL_HOME", str(tmp_path))
+    monkeypatch.delenv("RQTTL_URL", raising=False)
+    _warn_of_default_server.cache_clear()
+
+    brokers = [connect("embedded://")]
+    assert caplog.records == []
+    brokers += [connect(), connect("")]
+
+    (record,) = caplog.records
+    assert (record.levelname, record.name) == ("WARNING", "rqttl")
+    assert f"embedded server in {tmp_path}: " in record.getMessage()
+    for broker in brokers:
+        asyncio.run(broker.aclose()) if connect is rqttl.connect_async else broker.close()
 
 
 def test_a_server_that_hangs_costs_two_time_outs(monkeypatch: pytest.MonkeyPatch) -> None:

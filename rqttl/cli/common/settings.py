@@ -37,8 +37,7 @@ class Settings:
 
     def connect(self) -> Broker:
         """A broker, which its user closes. A note names the server if the user named none."""
-        note_default_server(self.url)
-        return rqttl.connect(self.url, namespace=self.namespace)
+        return rqttl.connect(named_server(self.url), namespace=self.namespace)
 
     @contextmanager
     def using(self) -> Iterator[Broker]:
@@ -60,19 +59,21 @@ class Settings:
                 raise RedisFailure(*explanation) from error
 
 
-def note_default_server(url: str | None) -> None:
-    """Print a note with the folder of the embedded server, if the user named no server.
+def named_server(url: str | None) -> str:
+    """The URL to use. A note names the folder of the embedded server if the user named no server.
 
     `RQTTL_URL=embedded://` names it, so there is no note then.
     """
-    if url or os.environ.get("RQTTL_URL"):
-        return
-    from rqttl.embedded import server
+    given = url or os.environ.get("RQTTL_URL")
+    if given:
+        return given
+    from rqttl.embedded.folder import SCHEME, locate
 
-    folder, home = str(server.locate(None)), os.path.expanduser("~")  # noqa: PTH111  # `Path` raises without a home
+    folder, home = str(locate(None)), os.path.expanduser("~")  # noqa: PTH111  # `Path` raises without a home
     at_home = home.startswith(os.sep) and folder.startswith(f"{home}{os.sep}")
     place = f"~{folder[len(home) :]}" if at_home else folder
     output.note(f"using the embedded server in {text.escape(place)}: no --url is given, and $RQTTL_URL is not set")
+    return SCHEME
 
 
 def connecting(command: F) -> F:
