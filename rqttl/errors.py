@@ -27,8 +27,18 @@ class QueueNotFound(RqttlError):
     code = "not_found"
 
     def __init__(self, queue: str) -> None:
-        super().__init__(f"queue {queue!r} does not exist: declare it first")
+        super().__init__(queue)
         self.queue = queue
+        #: The namespace in which it was looked for. A driver sets it.
+        self.namespace = "rqttl"
+
+    def __str__(self) -> str:
+        return f"queue {self.queue!r} does not exist{self.place}: declare it first"
+
+    @property
+    def place(self) -> str:
+        """` in namespace 'other'`; empty for the default one."""
+        return "" if self.namespace == "rqttl" else f" in namespace {self.namespace!r}"
 
 
 class QueueDamaged(RqttlError):

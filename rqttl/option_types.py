@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Literal, TypedDict
 
-from rqttl.units import Duration
+from rqttl.units import Duration, Size
 
 
 class OptionArguments(TypedDict, total=False):
@@ -47,10 +47,10 @@ class OptionArguments(TypedDict, total=False):
 
     Value: number ≥ 0. Default: none.
     """
-    max_length_bytes: int | None
+    max_length_bytes: Size | None
     """Limit of the body bytes of ready messages.
 
-    Value: number ≥ 0 (bytes). Default: none.
+    Value: size ≥ 0 (bytes: a number, or text with a unit such as `"500kB"`, `"10MB"` or `"1GiB"`). Default: none.
     """
     overflow: Literal["drop-head", "reject-publish", "reject-publish-dlx"] | None
     """Rule for a full queue.
@@ -132,9 +132,10 @@ class OptionArguments(TypedDict, total=False):
 
     Value: duration > 0 (a `timedelta`, or text with a unit such as `"30s"`). Default: none.
     """
-    max_message_bytes: int | None
+    max_message_bytes: Size | None
     """Largest body.
 
-    Value: number > 0 (bytes). Default: 16,777,216.
+    Value: size > 0 (bytes: a number, or text with a unit such as `"500kB"`, `"10MB"` or `"1GiB"`). Default:
+    16,777,216.
     """
     # <!-- /options -->

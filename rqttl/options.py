@@ -27,6 +27,33 @@ OVERFLOWS = ("drop-head", "reject-publish", "reject-publish-dlx")
 ENDINGS = ("drop", "dead-letter", "keep")
 
 _MAX_COUNT = 2**53 - 1
+#: Options by their names in other tools.
+OTHER_NAMES = {
+    "ttl": "message_ttl",
+    "retention": "message_ttl",
+    "dlq": "dead_letter",
+    "dlx": "dead_letter",
+    "dead_letter_queue": "dead_letter",
+    "dead_letter_exchange": "dead_letter",
+    "delay": "redelivery_delay",
+    "retry_delay": "redelivery_delay",
+    "backoff": "redelivery_multiplier",
+    "retries": "max_deliveries",
+    "max_retries": "max_deliveries",
+    "delivery_limit": "max_deliveries",
+    "visibility_timeout": "lease",
+    "lock_duration": "lease",
+    "ack_timeout": "lease",
+    "auto_delete": "auto_delete_on_idle",
+    "capacity": "max_length",
+    "max_size": "max_length",
+}
+#: Names of options that no queue needs, with the reason.
+NO_OPTIONS = {
+    "priority": "there are no priorities: use a queue for each",
+    "max_priority": "there are no priorities: use a queue for each",
+    "durable": "every queue is stored, and `rqttl doctor` says what a crash of Redis can lose",
+}
 #: Characters of the longest text that may be a misspelt option.
 _LONGEST_NAME = 80
 
@@ -60,6 +87,17 @@ def _count(least: int) -> Callable[[str, object], Value]:
             raise InvalidOption(
                 f"{name}: expected a whole number from {least} to {_MAX_COUNT}, got {format_value(value, int)}"
             )
+        return number
+
+    return read
+
+
+def _size(least: int) -> Callable[[str, object], Value]:
+    def read(name: str, value: object) -> Value:
+        number = units.size(value)
+        if number is None or not least <= number <= _MAX_COUNT:
+            rule = f"expected bytes, {least} or more, such as 1048576, '500kB' or '10MB'"
+            raise InvalidOption(f"{name}: {rule}, got {format_value(value, str if isinstance(value, str) else int)}")
         return number
 
     return read
@@ -128,7 +166,7 @@ OPTIONS: Mapping[str, Option] = {
         Option("max_ttl", "duration", None, "always", _duration(0), "longest TTL that a message gets"),
         Option("never_expire", "flag", False, "always", _flag, "ignore the TTLs of messages"),
         Option("max_length", "count", None, "always", _count(0), "limit of ready messages"),
-        Option("max_length_bytes", "count", None, "always", _count(0), "limit of the body bytes of ready messages"),
+        Option("max_length_bytes", "size", None, "always", _size(0), "limit of the body bytes of ready messages"),
         _choice("overflow", OVERFLOWS, "always", "rule for a full queue"),
         Option("dead_letter", "target", None, None, _target(empty_drops=False),
                "target of dead messages, for every reason, such as `{queue}/dead`"),
@@ -152,7 +190,7 @@ OPTIONS: Mapping[str, Option] = {
                "largest part that chance takes off each pause"),
         Option("duplicate_window", "duration", None, "always", _duration(1),
                "time in which a message id is not stored again"),
-        Option("max_message_bytes", "count", 16 * 2**20, None, _count(1), "largest body"),
+        Option("max_message_bytes", "size", 16 * 2**20, None, _size(1), "largest body"),
     )
 }  # fmt: skip
 
@@ -339,12 +377,19 @@ def by_name(arguments: Mapping[str, object]) -> dict[str, object]:
     return named
 
 
+def hint_for(word: str) -> str:
+    """`; did you mean OPTION?`, or why there is no such option, for the end of an error."""
+    if word in NO_OPTIONS:
+        return f"; {NO_OPTIONS[word]}"
+    return did_you_mean(OTHER_NAMES.get(word, word), OPTIONS)
+
+
 def _option(name: object) -> Option:
     text = plain_text(name)
     if text is None or len(text) > _LONGEST_NAME:
         raise InvalidOption(f"options: expected the name of an option, got {format_value(name)}")
     option = OPTIONS.get(text.replace("-", "_"))
     if option is None:
-        hint = did_you_mean(text.replace("-", "_"), OPTIONS)
+        hint = hint_for(text.replace("-", "_"))
         raise InvalidOption(f"{text if text.isprintable() else format_value(text)}: no such queue option{hint}")
     return option

@@ -89,9 +89,11 @@ def nearest(word: str, names: Iterable[str], likeness: float = 0.6, *, ignore_ca
     return by_spelling[near[0]] if near else None
 
 
-def did_you_mean(word: str, names: Iterable[str], otherwise: str = "", *, ignore_case: bool = False) -> str:
+def did_you_mean(
+    word: str, names: Iterable[str], otherwise: str = "", *, likeness: float = 0.6, ignore_case: bool = False
+) -> str:
     """`; did you mean NAME?` for the end of an error. If no name is like the word, `otherwise` stands there."""
-    near = nearest(word, names, ignore_case=ignore_case)
+    near = nearest(word, names, likeness, ignore_case=ignore_case)
     hint = f"did you mean {near}?" if near else otherwise
     return f"; {hint}" if hint else ""
 

@@ -18,6 +18,8 @@ from rqttl.text import format_value, plain_text, plain_whole
 Ms = NewType("Ms", int)
 #: A duration as an argument: a `timedelta`, or text with a unit (`"30s"`, `"1500ms"`, `"1.5h"`). `0` needs no unit.
 Duration = timedelta | str | Literal[0]
+#: A number of bytes as an argument: a whole number, or text such as `"500kB"`, `"10MB"` or `"1.5GiB"`.
+Size = int | str
 #: A point in time as an argument: an aware `datetime`, ISO 8601 text with a zone, or milliseconds since 1970.
 Instant = datetime | str | int
 
@@ -28,6 +30,7 @@ MAX_INSTANT = Ms(253_402_300_799_999)
 
 _UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
 _SIZES = ("B", "kB", "MB", "GB", "TB")
+_SIZE = re.compile(r"(\d{1,16}(?:\.\d{1,15})?)\s*([kmgt]?)(i?)b?", re.ASCII | re.IGNORECASE)
 _TEXT = re.compile(r"(\d{1,18}(?:\.\d{1,25})?)\s*(ms|s|m|h|d|w)", re.ASCII)
 _NUMBER = re.compile(r"-?\d{1,60}(?:\.\d{1,25})?", re.ASCII)
 _ISO = re.compile(
@@ -129,6 +132,21 @@ def _format_refused(value: object) -> str:
 def _rounded_up(ms: Decimal) -> int:
     whole = int(ms)
     return whole + (ms > whole)
+
+
+def size(value: object) -> int | None:
+    """Read a number of bytes: a whole number, or text with a unit. `None` for any other value.
+
+    `kB`, `MB`, `GB` and `TB` are powers of 1000, `KiB`, `MiB`, `GiB` and `TiB` powers of 1024; the `B` may be left out.
+    """
+    text = plain_text(value)
+    if text is None:
+        return plain_whole(value)
+    match = _SIZE.fullmatch(text.strip())
+    if not match or (match[3] and not match[2]):
+        return None
+    power = "_kmgt".index(match[2].lower() or "_")
+    return _rounded_up(Decimal(match[1]) * (1024 if match[3] else 1000) ** power)
 
 
 def instant(value: Instant, name: str) -> Ms:

@@ -14,7 +14,7 @@ from rqttl import flows
 from rqttl.aio.run import Run
 from rqttl.aio.store import AsyncStore
 from rqttl.consuming.prefetch import RenewalSchedule
-from rqttl.errors import BrokerClosed, ContractError, InvalidInput
+from rqttl.errors import BrokerClosed, ContractError, InvalidInput, QueueNotFound
 from rqttl.events import Events, WaitEvent
 from rqttl.flows import ConfigCache, Flow, PolicyCache
 from rqttl.flows.messages import ABANDONED, ENDED
@@ -87,6 +87,9 @@ class AsyncDriver:
             result = await run.proceed()
         except asyncio.CancelledError:
             self.keep(self._go_on(run, orphaned))
+            raise
+        except QueueNotFound as error:
+            error.namespace = self.keyspace.namespace
             raise
         except ContractError:
             self.store.leave()  # the reply may have been one to another call

@@ -88,7 +88,7 @@ def _matching(explanation: Explanation) -> str:
 
 def _rows(name: str, explained: Explained) -> list[list[str]]:
     option = OPTIONS[name]
-    lost = [["", _value(name, other.value), f"not {other.source}: {other.reason}"] for other in explained.lost]
+    lost = [["", _value(name, other.value), f"{other.source}, {other.reason}"] for other in explained.lost]
     return [[flag(name)[2:], format_value(option, explained.value), explained.source], *lost]
 
 

@@ -15,7 +15,7 @@ from rqttl.options import OPTIONS, Option
 from rqttl.text import nearest
 
 _TYPES: dict[str, Any] = {"duration": DURATION, "count": int, "number": float}
-_METAVARS = {"duration": "TIME", "count": "N", "number": "NUMBER", "target": "QUEUE"}
+_METAVARS = {"duration": "TIME", "count": "N", "size": "SIZE", "number": "NUMBER", "target": "QUEUE"}
 _COMPLETIONS: dict[str, Any] = {"target": complete_queues}
 
 

@@ -15,7 +15,7 @@ DEFAULT = "default"
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """A value that is not in force. `None` is the word `none` in a policy. `reason` tells why another value won."""
+    """A value that is not in force. `None` is the word `none` in a policy. `reason` tells which value won, and why."""
 
     value: Value | None
     source: str
@@ -78,7 +78,7 @@ def _lost_offers(
         return
     first = offer.policy
     if offer.value is None:
-        reason = offer.fault or f"none: {first.source} and all after it give no value"
+        reason = offer.fault or "none: it and all policies after it give no value"
         yield Contender(first.definition[name], first.source, reason)
     elif first.source != claims[0].source:
         yield Contender(offer.value, first.source, _beaten(name, Claim(offer.value, first.source), claims[0]))
@@ -91,15 +91,15 @@ def _beaten(name: str, loser: Claim, winner: Claim) -> str:
     """The reason why a claim lost against a claim of another kind."""
     if OPTIONS[name].kind in LIMITS:
         equal = loser.value == winner.value
-        return f"{winner.source} has the same value" if equal else f"{winner.source} has the smaller value"
-    beats = "a declared option beats a policy" if winner.source == DECLARED else "an operator policy beats all others"
-    return f"{winner.source}: {beats}"
+        return f"overridden by {winner.source} ({'equal' if equal else 'lower'})"
+    if winner.source == DECLARED:
+        return "overridden by the declaration"
+    return f"overridden by {winner.source}: an operator policy beats all others"
 
 
 def _outranked(policy: Policy, first: Policy) -> str:
     """The reason why a policy lost against the first policy of its kind."""
     if first.priority != policy.priority:
-        return f"{first.source} has a higher priority, {first.priority} against {policy.priority}"
+        return f"overridden by {first.source}: higher priority, {first.priority} against {policy.priority}"
     specific = compare(compile_pattern(first.pattern, first.syntax), compile_pattern(policy.pattern, policy.syntax))
-    rule = "has the more specific pattern" if specific else "comes first by its name"
-    return f"{first.source} {rule}"
+    return f"overridden by {first.source}: {'more specific pattern' if specific else 'first by name'}"

@@ -13,7 +13,7 @@ from rqttl.units import as_text
 
 DECLARED = "declared"
 #: Kinds of options of which the smallest value counts.
-LIMITS = ("duration", "count")
+LIMITS = ("duration", "count", "size")
 _BOUNDS = (("min_ttl", "max_ttl"), ("redelivery_delay", "redelivery_max_delay"))
 _PAUSES = tuple(name for name, use in SCRIPT_OPTIONS.items() if use == "failure" and name != "redelivery_delay")
 

@@ -44,6 +44,12 @@ _DIGITS = 15
 _LENGTHS = re.compile(rb"(\d*);(\d*);(\d*);")
 _RECORD = re.compile(rb"(\S+) (\S+) (\d{1,15}) (\d{1,15}) (\d{1,15}) (\d{1,15}) (-|\d{1,15}) (\d{1,15}) (\d{1,15}) ")
 _SEQUENCE = re.compile(r"\d{13}-\d{6}", re.ASCII)
+#: How to pass values of types that msgpack does not know.
+_AS_TEXT = {
+    **dict.fromkeys(("datetime", "date", "time"), "pass its isoformat(), or a number"),
+    **dict.fromkeys(("UUID", "Decimal"), "pass str() of it"),
+    **dict.fromkeys(("set", "frozenset"), "pass a list"),
+}
 _ONLY_MSGPACK: bytes = msgpack.packb([_MSGPACK_CODE, None])
 _NO_HEADERS: Mapping[str, Header] = {}
 
@@ -58,6 +64,8 @@ def pack_body(body: object) -> tuple[bytes, str | None]:
         return msgpack.packb(body, use_bin_type=True), MSGPACK
     except Exception as error:  # methods of the caller's own types may raise any exception
         why = describe(error)[:200]
+        if isinstance(error, TypeError) and (kind := re.search(r"can not serialize '([\w.]+)' object", why)):
+            why = f"got a {kind[1]}: {_AS_TEXT.get(kind[1].rpartition('.')[2], 'pass a dict, a list or text of it')}"
         raise InvalidInput(f"body: expected bytes or a value that msgpack can hold: {why}") from error
 
 

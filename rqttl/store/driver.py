@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import redis
 
 from rqttl import flows
-from rqttl.errors import ContractError, InvalidInput
+from rqttl.errors import ContractError, InvalidInput, QueueNotFound
 from rqttl.events import Events, WaitEvent
 from rqttl.flows import (
     ConfigCache,
@@ -90,6 +90,9 @@ class RedisDriver:
         """See `Driver`."""
         try:
             return flows.drive(flow, self.step)
+        except QueueNotFound as error:
+            error.namespace = self.keyspace.namespace
+            raise
         except ContractError:
             self.store.connections.renew()  # the reply may have been one to another call
             raise

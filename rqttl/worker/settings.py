@@ -20,7 +20,6 @@ from rqttl.worker.outcomes import RetryPolicy
 
 #: The largest number of processes, of threads and coroutines, of messages for each slot, and of a weight.
 MOST_PROCESSES, MOST_SLOTS, MOST_PREFETCH, MOST_WEIGHT = 1024, 10_000, 250, 1_000_000
-_SIZES = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 _HANDLER = re.compile(r"[A-Za-z_][\w.]*:[\w.]*")
 
 
@@ -209,16 +208,13 @@ def _seconds(value: Duration | None, name: str) -> float | None:
 
 
 def _size(value: object) -> int | None:
-    """Return bytes: a whole number, or text such as `100M`."""
+    """Return bytes: a whole number, or text such as `100MB`."""
     if value is None:
         return None
-    text = plain_text(value)
-    if text is None:
-        return checks.whole(value, "max_memory", 1)
-    match = re.fullmatch(r"([1-9][0-9]{0,12})([KMG]?)i?B?", text.strip(), re.IGNORECASE)
-    if not match:
-        raise InvalidInput(f"max_memory: expected bytes such as 500M or 2G, got {format_value(value)}")
-    return int(match[1]) * _SIZES[match[2].upper()]
+    size = units.size(value)
+    if not size or size < 0:
+        raise InvalidInput(f"max_memory: expected bytes such as 500MB or 2GiB, got {format_value(value, int)}")
+    return size
 
 
 def _file(value: object) -> str | None:

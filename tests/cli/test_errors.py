@@ -16,6 +16,7 @@ from rqttl import Broker
 from rqttl.cli import cli
 from rqttl.store.driver import driver_of
 from tests.cli.conftest import Run
+from tests.ports import free_port
 from tests.servers import Server
 
 
@@ -274,6 +275,21 @@ def test_a_server_that_is_no_redis_is_an_error(scheme: str, expected: str) -> No
             other.shutdown()
 
     assert line.startswith(f"{expected}: ")
+
+
+def test_a_redis_without_tls_is_told_from_one_that_is_away(start_server: Callable[..., Server]) -> None:
+    port = free_port()
+    start_server(port=port, bind="127.0.0.1")
+
+    line = failed_at(f"rediss://127.0.0.1:{port}", 4, "queue", "ls")
+
+    assert line == "the server does not speak TLS: use redis:// instead of rediss://, or check --url or $RQTTL_URL"
+
+
+def test_a_missing_queue_is_told_with_its_namespace(run: Run) -> None:
+    line = failed(run("--namespace", "other", "send", "orders", "x"), 3)
+
+    assert line.startswith("queue 'orders' does not exist in namespace 'other': ")
 
 
 @pytest.mark.parametrize(

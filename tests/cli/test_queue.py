@@ -24,6 +24,8 @@ def sample(option: Option) -> tuple[list[str], float | str | bool]:
         return [name, "5m"], 300_000
     if option.kind == "count":
         return [name, "10"], 10
+    if option.kind == "size":
+        return [name, "10MB"], 10_000_000
     if option.kind == "number":
         return (["--redelivery-jitter", "0.5"], 0.5) if option.default == 0 else ([name, "1.5"], 1.5)
     if option.kind == "choice":

@@ -49,6 +49,17 @@ def test_a_watch_shows_what_changes_until_ctrl_c_and_leaves_the_screen_as_it_was
     assert all(" · 1 queue · every 100ms · no reaper" in one[0] for one in frames)
 
 
+def test_q_ends_a_watch(broker: Broker, redis_url: str) -> None:
+    broker.declare_queue("orders")
+
+    with Terminal(*WATCH, "--url", redis_url) as terminal:
+        terminal.until("orders")
+        terminal.type(b"xq")
+        assert terminal.end() == 0
+
+    assert terminal.raw.endswith(LEAVE)
+
+
 def test_a_watch_fits_a_terminal_that_changes_its_size(broker: Broker, redis_url: str) -> None:
     for i in range(20):
         broker.declare_queue(f"orders.{i:02}")
@@ -56,14 +67,14 @@ def test_a_watch_fits_a_terminal_that_changes_its_size(broker: Broker, redis_url
     with Terminal(*WATCH, "--url", redis_url, first=UNHURRIED) as terminal:
         terminal.until("orders.19")
         terminal.resize(40, 10)
-        terminal.until("(14 queues not shown")
+        terminal.until("(15 queues not shown")
         terminal.resize(100, 50)
         assert "ref/s" not in terminal.screen  # only a wide terminal has room for it
         terminal.until("ref/s", 2)  # the first frame is whole then; Ctrl-C may cut the last one short
         assert terminal.interrupt() == 0
 
     frames = screens(terminal.raw)
-    assert [max(map(len, one)) <= 40 and len(one) == 10 for one in frames if "(14" in one[-2]].count(False) == 0
+    assert [max(map(len, one)) <= 40 and len(one) == 10 for one in frames if "(15" in one[-2]].count(False) == 0
     assert max(map(len, frames[-1])) > 80
     assert len(frames[-1]) == 23
 

@@ -64,6 +64,30 @@ def test_an_unlike_word_has_no_suggestion(run: Run, typed: str) -> None:
     assert "did you mean" not in failed(run(*typed.split()), 2)
 
 
+@pytest.mark.parametrize(
+    "typed, hint",
+    [
+        ("queue declare q --ttl 5s", "did you mean --message-ttl?"),
+        ("policy set p # --ttl 5s", "did you mean --message-ttl?"),
+        ("queue declare q --dlq dead", "did you mean --dead-letter?"),
+        ("queue declare q --delay 5s", "did you mean --redelivery-delay?"),
+        ("queue declare q --priority 5", "there are no priorities: use a queue for each"),
+        ("send q x --priority 5", "there are no priorities: use a queue for each"),
+        ("queue declare q --durable", "every queue is stored, and `rqttl doctor` says what a crash of Redis can lose"),
+        ("queue declare q --mesage-ttl 5s", "did you mean --message-ttl?"),
+        ("worker q --concurrency 5", "did you mean --threads?"),
+    ],
+)
+def test_a_flag_of_another_tool_is_answered_with_ours(run: Run, typed: str, hint: str) -> None:
+    flag = next(word for word in typed.split() if word.startswith("--"))
+
+    assert failed(run(*typed.split()), 2).startswith(f"no such option {flag!r}; {hint} (see ")
+
+
+def test_an_unlike_flag_has_no_suggestion(run: Run) -> None:
+    assert failed(run("send", "q", "--delay", "5s"), 2) == "no such option '--delay' (see `rqttl send --help`)"
+
+
 def test_every_suggestion_is_a_command_or_an_option_of_the_root() -> None:
     paths = {" ".join(path) for path in ALL}
     suggested = {" ".join(one for one in path.split() if not one.startswith("--")) for path in suggestions._WORDS}

@@ -185,6 +185,14 @@ def test_queues_lists_what_is_there_in_order(broker: Broker) -> None:
     assert broker.queues() == ["a", "b", "{billing}.orders"]
 
 
+def test_a_missing_queue_is_told_with_the_namespace_that_was_looked_at(client: redis.Redis) -> None:
+    other = rqttl.Broker(client, namespace="other")
+
+    for call in (lambda: other.queue("q").stats(), lambda: other.queue("q").enqueue(b"x")):
+        with pytest.raises(QueueNotFound, match=r"^queue 'q' does not exist in namespace 'other': declare it first$"):
+            call()
+
+
 def test_two_namespaces_on_one_server_do_not_meet(broker: Broker, client: redis.Redis) -> None:
     other = rqttl.Broker(client, namespace="other")
     broker.declare_queue("q").enqueue(b"here")

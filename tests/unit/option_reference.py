@@ -10,10 +10,11 @@ from rqttl.units import as_text
 from tests.unit.reference import table
 
 #: The type that each kind of option has in Python.
-TYPES = {"duration": "Duration", "count": "int", "number": "float", "flag": "bool", "target": "str"}
+TYPES = {"duration": "Duration", "count": "int", "size": "Size", "number": "float", "flag": "bool", "target": "str"}
 #: How a value of each kind is written, beside what the README says of it.
 WRITTEN = {
     "duration": 'a `timedelta`, or text with a unit such as `"30s"`',
+    "size": 'bytes: a number, or text with a unit such as `"500kB"`, `"10MB"` or `"1GiB"`',
     "target": "`{queue}` stands for this queue",
 }
 
@@ -29,7 +30,7 @@ def takes(option: Option, value: object) -> bool:
 def values_of(option: Option) -> str:
     if option.kind == "number":
         return f"number {'≥ 1' if takes(option, 2) else '0 to 1'}, also with a fraction"
-    if option.kind in ("duration", "count"):
+    if option.kind in ("duration", "count", "size"):
         return f"{option.kind.replace('count', 'number')} {'≥' if takes(option, 0) else '>'} 0"
     if option.kind == "choice":
         return ", ".join(f"`{word}`" for word in option.choices)
@@ -45,7 +46,7 @@ def default_of(option: Option) -> str:
         return "none"
     if option.kind == "duration":
         return as_text(int(option.default))
-    return f"{option.default:,}" if option.kind == "count" else f"`{option.default}`".lower()
+    return f"{option.default:,}" if option.kind in ("count", "size") else f"`{option.default}`".lower()
 
 
 def options_table() -> str:
@@ -63,7 +64,7 @@ def type_of(option: Option) -> str:
 def explained(option: Option) -> str:
     """The docstring of a key: meaning, values with their unit and bounds, default."""
     values = values_of(option).replace("`true`, `false`", "`True`, `False`")
-    written = WRITTEN.get(option.kind, "bytes" if option.name.endswith("_bytes") else "")
+    written = WRITTEN.get(option.kind, "")
     default = default_of(option).replace("`false`", "`False`")
     rule = f"Value: {values}{f' ({written})' if written else ''}. Default: {default}."
     return "\n".join([f"{option.meaning[:1].upper()}{option.meaning[1:]}.", "", *textwrap.wrap(rule, 110)])

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from datetime import datetime, timezone
+from decimal import Decimal
 from pathlib import Path
+from uuid import UUID
 
 import msgpack
 import pytest
@@ -27,6 +31,19 @@ headers = st.dictionaries(
     words.filter(bool), scalars.filter(lambda v: v not in (float("inf"), float("-inf"))), max_size=4
 )
 ids = st.text(st.characters(codec="utf-8"), min_size=1, max_size=60).filter(str.isprintable)
+
+
+@pytest.mark.parametrize(
+    "value, advice",
+    [
+        (datetime(2026, 1, 1, tzinfo=timezone.utc), "got a datetime.datetime: pass its isoformat(), or a number"),
+        ([UUID(int=1)], "got a UUID: pass str() of it"),
+        ({"price": Decimal(1)}, "got a decimal.Decimal: pass str() of it"),
+    ],
+)
+def test_a_body_that_msgpack_does_not_know_is_refused_with_a_remedy(value: object, advice: str) -> None:
+    with pytest.raises(InvalidInput, match=re.escape(advice)):
+        codec.pack_body(value)
 
 
 @given(st.binary())

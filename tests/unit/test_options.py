@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from datetime import timedelta
 
 import pytest
@@ -92,7 +93,37 @@ def test_zero_is_a_ttl_but_no_lease_and_no_lifetime(name: str) -> None:
             read(**{name: 0})
 
 
-LEAST = {"max_length": 0, "max_length_bytes": 0, "max_deliveries": 1, "max_message_bytes": 1}
+@pytest.mark.parametrize(
+    "word, hint",
+    [
+        ("ttl", "did you mean message_ttl?"),
+        ("dlq", "did you mean dead_letter?"),
+        ("delay", "did you mean redelivery_delay?"),
+        ("priority", "there are no priorities: use a queue for each"),
+        ("durable", "every queue is stored, and `rqttl doctor` says what a crash of Redis can lose"),
+    ],
+)
+def test_an_option_of_another_tool_is_answered_with_ours(word: str, hint: str) -> None:
+    with pytest.raises(InvalidOption, match=rf"^{word}: no such queue option; {re.escape(hint)}$"):
+        read(**{word: 1})
+
+
+@pytest.mark.parametrize("name", ["max_length_bytes", "max_message_bytes"])
+@pytest.mark.parametrize(
+    "text, size", [("7", 7), ("500kB", 500_000), ("10 MB", 10**7), ("1.5g", 1_500_000_000), ("2MiB", 2**21)]
+)
+def test_a_size_may_have_a_unit(name: str, text: str, size: int) -> None:
+    assert read(**{name: text})[name] == size
+
+
+@pytest.mark.parametrize("name", ["max_length_bytes", "max_message_bytes"])
+@pytest.mark.parametrize("value", [-1, True, 1.0, "much", "-5MB", "5iB", "9999999999TB", 2**53, []])
+def test_another_value_is_no_size(name: str, value: object) -> None:
+    with pytest.raises(InvalidOption, match=rf"^{name}: expected bytes, [01] or more, such as .*, got "):
+        read(**{name: value})
+
+
+LEAST = {"max_length": 0, "max_deliveries": 1}
 
 
 @pytest.mark.parametrize("name", COUNTS)
@@ -231,7 +262,7 @@ def test_a_floor_above_the_ceiling_is_refused() -> None:
 @pytest.mark.parametrize("name", OPTIONS)
 def test_both_spellings_mean_the_same(name: str) -> None:
     option = OPTIONS[name]
-    values = {"duration": "7ms", "count": 7, "number": 1, "flag": True, "target": "dead"}
+    values = {"duration": "7ms", "count": 7, "size": 7, "number": 1, "flag": True, "target": "dead"}
     value = option.choices[-1] if option.kind == "choice" else values[option.kind]
 
     assert with_its_like(name.replace("_", "-"), value) == with_its_like(name, value)

@@ -331,5 +331,5 @@ def test_the_longest_pause_is_never_shorter_than_the_first_without_a_word_of_the
 
 
 def test_settings_read_sizes_patterns_and_weights() -> None:
-    read = settings.read({"a": 3, "b.*": 1}, {"call": "m:f", "max_memory": "2M", "health": "[::1]:80"})
+    read = settings.read({"a": 3, "b.*": 1}, {"call": "m:f", "max_memory": "2MiB", "health": "[::1]:80"})
     assert (read.max_memory, read.patterns, read.health) == (2**21, ["b.*"], ("::1", 80))

@@ -12,7 +12,7 @@ from rqttl.cli.common import output, redis_errors
 from rqttl.cli.common.exits import BUG, INTERRUPTED, REFUSED, USAGE, Refused, exit_code
 from rqttl.cli.common.option_text import flag, format_value, naming_flag
 from rqttl.cli.common.suggestions import suggestion
-from rqttl.options import OPTIONS
+from rqttl.options import NO_OPTIONS, OPTIONS, OTHER_NAMES
 
 
 def explain(error: Exception) -> tuple[int, str]:
@@ -54,15 +54,47 @@ def _usage(error: click.UsageError) -> str:
     line = " ".join((line[:1].lower() + line[1:]).split())
     if error.ctx is None:
         return line
+    if isinstance(error, click.NoSuchOption):  # click takes --dlq for --url
+        line = f"no such option '{error.option_name}'{_flag_hint(error.option_name, error.ctx.command)}"
     if unknown := re.match(r"no such command '(.*?)'", line):  # some versions of click add a suggestion of their own
         near = suggestion(error.ctx, unknown[1])
         line = f"{unknown[0]}; did you mean `{near}`?" if near else unknown[0]
     return f"{line} (see `{error.ctx.command_path} --help`)"
 
 
+#: Flags by their names in other tools, beside those of `options.OTHER_NAMES`.
+_FLAGS = {
+    "concurrency": ("threads", "processes"),
+    "workers": ("processes",),
+    "max_tasks_per_child": ("max_messages",),
+    "time_limit": ("timeout",),
+    "ttl": ("message_ttl",),
+    "expiration": ("ttl",),
+    "count": ("limit",),
+    "max": ("limit",),
+    "host": ("url",),
+    "port": ("url",),
+    "broker": ("url",),
+    "prefix": ("namespace",),
+    "force": ("yes",),
+}
+
+
+def _flag_hint(option: str, command: click.Command) -> str:
+    """`; did you mean --FLAG?`, or why there is no such option."""
+    flags = [name for param in command.params for name in param.opts if name.startswith("--")]
+    word = option.lstrip("-").replace("-", "_").lower()
+    for name in (*_FLAGS.get(word, ()), OTHER_NAMES.get(word, "")):
+        if flag(name) in flags:
+            return f"; did you mean {flag(name)}?"
+    if word in NO_OPTIONS:
+        return f"; {NO_OPTIONS[word]}"
+    return text.did_you_mean(option, flags, likeness=0.75)
+
+
 def _library_error(error: errors.RqttlError) -> str:
     if isinstance(error, errors.QueueNotFound):
-        return f"queue {error.queue!r} does not exist: `rqttl queue declare {error.queue}` creates it"
+        return f"queue {error.queue!r} does not exist{error.place}: `rqttl queue declare {error.queue}` creates it"
     if isinstance(error, errors.QueueDamaged):
         return f"{error}; `rqttl doctor {error.queue}` names the remedy"
     if isinstance(error, errors.QueueMismatch):

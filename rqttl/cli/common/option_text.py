@@ -61,7 +61,7 @@ def format_value(option: Option, value: Value | None) -> str:
         return as_text(int(value))
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if option.kind == "count":
+    if option.kind in ("count", "size"):
         return f"{value:,}"
     return str(value) or "(drop)"
 

@@ -6,9 +6,11 @@ Redis 6.2 wraps an error within a script into another one, so errors are recogni
 from __future__ import annotations
 
 import re
+import socket
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from rqttl.cli.common.exits import REFUSED, UNREACHABLE
+from rqttl.cli.common.exits import REFUSED, UNREACHABLE, RedisFailure
 from rqttl.protocol import replies
 from rqttl.units import as_size
 
@@ -16,6 +18,9 @@ if TYPE_CHECKING:
     from rqttl.store.store import Store
 
 _CHECK = "check --url or $RQTTL_URL"
+_NO_TLS = f"the server does not speak TLS: use redis:// instead of rediss://, or {_CHECK}"
+#: Seconds for a handshake, before a server is asked without TLS.
+_HANDSHAKE = 1.0
 #: The place of an error in a script, as Redis 6.2 writes it, and as Redis since 7.0 does.
 _OF_SCRIPT = re.compile(
     r"Error running script \(call to \w+\): |@user_script: ?\d+: |,? ?script: [0-9a-f]{40}, on @user_script:\d+\.?"
@@ -54,7 +59,7 @@ _KNOWN: tuple[tuple[str, int, str], ...] = (
     (
         "WRONG_VERSION_NUMBER|record layer failure",
         UNREACHABLE,
-        f"the server does not speak TLS: use redis:// instead of rediss://, or {_CHECK}",
+        _NO_TLS,
     ),
     (
         "CERTIFICATE_VERIFY_FAILED",
@@ -86,6 +91,31 @@ def explain(error: Exception, store: Store | None = None) -> tuple[int, str] | N
         tls = " (a port with TLS wants rediss://)" if hung_up and _is_plain_tcp(store) else ""
         return UNREACHABLE, f"Redis does not answer: {reason}{tls}; {_CHECK}"
     return REFUSED, f"Redis refused: {without_script(message)}"
+
+
+def check_tls(store: Store) -> None:
+    """Raise `RedisFailure` if a server that should speak TLS answers a plain `PING`.
+
+    Redis without TLS waits for the rest of a handshake that it cannot read, so a client learns nothing for 30 s.
+    """
+    from redis.connection import SSLConnection
+    from redis.exceptions import RedisError
+
+    pool = store.connections.pool
+    if not issubclass(pool.connection_class, SSLConnection):
+        return
+    host, port = pool.connection_kwargs.get("host", "localhost"), pool.connection_kwargs.get("port", 6379)
+    hello = {"socket_timeout": _HANDSHAKE, "socket_connect_timeout": _HANDSHAKE, "retry": None}
+    connection = pool.connection_class(**{**pool.connection_kwargs, **hello})
+    try:
+        connection.connect()
+    except (RedisError, OSError):  # the command itself meets the error, and tells it
+        with suppress(OSError), socket.create_connection((host, port), _HANDSHAKE) as sock:
+            sock.sendall(b"PING\r\n")
+            if sock.recv(1) in (b"+", b"-"):
+                raise RedisFailure(UNREACHABLE, _NO_TLS) from None
+    finally:
+        connection.disconnect()
 
 
 def without_script(message: str) -> str:

@@ -37,7 +37,12 @@ class Settings:
 
     def connect(self) -> Broker:
         """A broker, which its user closes. A note names the server if the user named none."""
-        return rqttl.connect(named_server(self.url), namespace=self.namespace)
+        broker = rqttl.connect(named_server(self.url), namespace=self.namespace)
+        if (self.url or os.environ.get("RQTTL_URL", "")).startswith("rediss:"):
+            from rqttl.store.driver import driver_of  # slow to load; the broker has loaded it
+
+            redis_errors.check_tls(driver_of(broker).store)
+        return broker
 
     @contextmanager
     def using(self) -> Iterator[Broker]:
@@ -46,10 +51,13 @@ class Settings:
             try:
                 yield broker
             except QueueNotFound as error:
+                error.namespace = self.namespace
                 near = text.nearest(error.queue, broker.queues(), 0.75)
                 if not near:
                     raise
-                raise Refused(f"queue {error.queue!r} does not exist; did you mean {near}?", error.code) from error
+                raise Refused(
+                    f"queue {error.queue!r} does not exist{error.place}; did you mean {near}?", error.code
+                ) from error
             except Exception as error:
                 from rqttl.store.driver import driver_of  # slow to load; the broker has loaded it
 

@@ -36,7 +36,7 @@ INTERVAL, SHORTEST = timedelta(seconds=2), timedelta(milliseconds=100)
 
 @click.command(epilog="\b\nExample: rqttl stats 'orders.*' --watch --interval 1s")
 @any_queues_argument
-@click.option("--watch", "-w", is_flag=True, help="Go on until Ctrl-C, with rates per second.")
+@click.option("--watch", "-w", is_flag=True, help="Go on until q or Ctrl-C, with rates per second.")
 @click.option(
     "--interval", "-n", type=DURATION, metavar="TIME", help="Time between two looks of --watch.  [default: 2s]"
 )

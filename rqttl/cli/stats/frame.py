@@ -70,7 +70,7 @@ def frame(trend: Trend, settings: FrameSettings, troubles: Sequence[str] = ()) -
     One line counts the queues for which there is no room.
     """
     rows = sort_rows(trend.rows(), settings.sort)
-    lines = [Line(_title(trend, settings, len(rows)), "bold"), *_alarms(trend, settings, troubles)]
+    lines = [*_title(trend, settings, len(rows)), *_alarms(trend, settings, troubles)]
     room = None if settings.height is None else max(1, settings.height - len(lines) - 1 - (len(rows) > 1))
     hidden = 0
     if room is not None and len(rows) > room:
@@ -90,8 +90,8 @@ def _hidden_line(queues: int, messages: int, settings: FrameSettings) -> str:
     return f"({text.plural(queues, 'queue')} not shown, {text.plural(messages, 'message')}; sorted by {settings.sort})"
 
 
-def _title(trend: Trend, settings: FrameSettings, queues: int) -> str:
-    """The parts of the title for which there is room."""
+def _title(trend: Trend, settings: FrameSettings, queues: int) -> list[Line]:
+    """The title, on a narrow terminal in several lines."""
     at = trend.snapshot.at.astimezone(timezone.utc)
     reapers = trend.snapshot.reapers
     parts = [
@@ -101,11 +101,13 @@ def _title(trend: Trend, settings: FrameSettings, queues: int) -> str:
         "" if reapers is None else text.plural(reapers, "reaper") if reapers else "no reaper",
     ]
     between = f" {settings.glyphs.dot} "
-    title = parts[0]
+    titles = parts[:1]
     for part in filter(None, parts[1:]):
-        if settings.width is None or len(title) + len(between) + len(part) <= settings.width:
-            title += between + part
-    return _cut(title, settings)
+        if settings.width is None or len(titles[-1]) + len(between) + len(part) <= settings.width:
+            titles[-1] += between + part
+        else:
+            titles.append(part)
+    return [Line(_cut(title, settings), "bold") for title in titles]
 
 
 def _alarms(trend: Trend, settings: FrameSettings, troubles: Sequence[str]) -> list[Line]:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import queue
+import select
 import sys
+import termios
 import threading
 import time
+import tty
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import count
@@ -91,7 +94,8 @@ class Live:
             with _screen():
                 self._draw()
                 for _ in count() if self._limit is None else range(self._limit - 1):
-                    self._wait_for_snapshot()
+                    if not self._wait_for_snapshot():
+                        return
         finally:
             self._ended.set()
 
@@ -102,9 +106,9 @@ class Live:
         except BaseException as error:  # noqa: BLE001  # the main thread raises it
             self._inbox.put(error)
 
-    def _wait_for_snapshot(self) -> None:
-        """Draw the frame of the next snapshot. Until it is there, keep the frame up to date."""
-        while True:
+    def _wait_for_snapshot(self) -> bool:
+        """Draw the frame of the next snapshot. Until it is there, keep the frame up to date. False after a `q`."""
+        while not _is_quit():
             with suppress(queue.Empty):
                 result = self._inbox.get(timeout=POLL)
                 if isinstance(result, BaseException):
@@ -115,8 +119,9 @@ class Live:
                     self._answered = self._replied
                     self._trend.add(result)
                     self._draw()
-                    return
+                    return True
             self._draw()
+        return False
 
     def _draw(self) -> None:
         size = _size()
@@ -154,13 +159,27 @@ def _size() -> tuple[int, int]:
 
 @contextmanager
 def _screen() -> Iterator[None]:
-    """A screen of its own without a cursor. At the end the terminal has its old contents."""
+    """A screen of its own without a cursor, and keys that act at once. At the end the terminal is as before."""
+    keys = termios.tcgetattr(sys.stdin) if sys.stdin.isatty() else None
     try:
+        if keys:
+            tty.setcbreak(sys.stdin, termios.TCSADRAIN)
         _write(_ENTER)
         yield
     finally:
+        if keys:
+            termios.tcsetattr(sys.stdin, termios.TCSADRAIN, keys)
         with suppress(OSError):  # the terminal itself may be gone
             _write(_LEAVE)
+
+
+def _is_quit() -> bool:
+    """Return whether somebody has typed `q`."""
+    while sys.stdin.isatty() and select.select([sys.stdin], [], [], 0)[0]:
+        typed = os.read(sys.stdin.fileno(), 100)
+        if not typed or b"q" in typed.lower():
+            return True
+    return False
 
 
 def _put(lines: Sequence[Line]) -> None:

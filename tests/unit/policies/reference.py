@@ -66,7 +66,7 @@ def in_force(queue: str, declared: Mapping[str, Value], policies: Sequence[Polic
         user = offer(name, queue, [p for p in matching if not p.operator], policies)
         present = [value for value in (operator, declared.get(name), user) if value is not None]
         if present:
-            found[name] = min(present) if option.kind in ("duration", "count") else present[0]
+            found[name] = min(present) if option.kind in ("duration", "count", "size") else present[0]
     if "redelivery_delay" not in found:
         found = {name: value for name, value in found.items() if name not in PAUSES}
     for floor, ceiling in BOUNDS.items():

@@ -49,6 +49,7 @@ TARGETS = (
 )
 VALUES: Mapping[str, Sequence[object]] = {
     "duration": ("1ms", "5s", "30s", "1h"),
+    "size": (1, "5kB", "16MiB"),
     "count": (1, 5, 16 * 2**20),
     "number": (1,),
     "flag": (True, False),

@@ -43,9 +43,9 @@ def test_a_policy_names_the_one_that_came_first_and_the_reason() -> None:
         1,
         "policy win",
         (
-            Contender(3, "policy zebra", "policy win comes first by its name"),
-            Contender(4, "policy wide", "policy win has the more specific pattern"),
-            Contender(2, "policy low", "policy win has a higher priority, 2 against -1"),
+            Contender(3, "policy zebra", "overridden by policy win: first by name"),
+            Contender(4, "policy wide", "overridden by policy win: more specific pattern"),
+            Contender(2, "policy low", "overridden by policy win: higher priority, 2 against -1"),
         ),
     )
 
@@ -58,16 +58,16 @@ def test_of_limits_the_larger_ones_lost() -> None:
             5,
             "policy p",
             (
-                Contender(6, "declared", "policy p has the smaller value"),
-                Contender(7, "operator policy o", "policy p has the smaller value"),
+                Contender(6, "declared", "overridden by policy p (lower)"),
+                Contender(7, "operator policy o", "overridden by policy p (lower)"),
             ),
         ),
         "lease": Explained(
             9_000,
             "policy p",
             (
-                Contender(20_000, "declared", "policy p has the smaller value"),
-                Contender(9_000, "operator policy o", "policy p has the same value"),
+                Contender(20_000, "declared", "overridden by policy p (lower)"),
+                Contender(9_000, "operator policy o", "overridden by policy p (equal)"),
             ),
         ),
     }
@@ -80,12 +80,12 @@ def test_of_other_options_the_rule_is_named() -> None:
         "overflow": Explained(
             "reject-publish-dlx",
             "declared",
-            (Contender("reject-publish", "policy p", "declared: a declared option beats a policy"),),
+            (Contender("reject-publish", "policy p", "overridden by the declaration"),),
         ),
         "dead_letter": Explained(
             "x",
             "operator policy o",
-            (Contender("d", "declared", "operator policy o: an operator policy beats all others"),),
+            (Contender("d", "declared", "overridden by operator policy o: an operator policy beats all others"),),
         ),
     }
 
@@ -98,8 +98,8 @@ def test_none_and_all_that_it_stopped_are_named() -> None:
             None,
             "default",
             (
-                Contender(None, "policy stop", "none: policy stop and all after it give no value"),
-                Contender(5, "policy all", "policy stop has the more specific pattern"),
+                Contender(None, "policy stop", "none: it and all policies after it give no value"),
+                Contender(5, "policy all", "overridden by policy stop: more specific pattern"),
             ),
         ),
     }
@@ -145,7 +145,7 @@ def test_a_target_that_the_queue_cannot_have_is_noted(queue: str, target: str, r
         "default",
         (
             Contender(target, "policy p", reason),
-            Contender("other", "policy r", "policy p comes first by its name"),
+            Contender("other", "policy r", "overridden by policy p: first by name"),
         ),
         f"policy p: {reason}",
     )

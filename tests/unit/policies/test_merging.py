@@ -14,7 +14,7 @@ from rqttl.options import OPTIONS
 from rqttl.policies import PolicySet
 from tests.unit.policies.sets import in_force, policy
 
-LIMITS = [name for name, option in OPTIONS.items() if option.kind in ("duration", "count")]
+LIMITS = [name for name, option in OPTIONS.items() if option.kind in ("duration", "count", "size")]
 RULES = {
     "never_expire": (True, False),
     "overflow": ("reject-publish", "reject-publish-dlx"),

@@ -86,7 +86,7 @@ def test_a_definition_that_is_no_mapping_of_options_is_refused(definition: objec
         ("max_length", 0.1, f"{COUNT}, got float 0.1"),
         ("max_length", "5", f"{COUNT}, got str '5'"),
         ("max_length", 2**53, f"{COUNT}, got 9007199254740992"),
-        ("max_length_bytes", 2**300, f"{COUNT}, got int of 301 bits"),
+        ("max_length", 2**300, f"{COUNT}, got int of 301 bits"),
         ("max_deliveries", 0, "expected a whole number from 1 to 9007199254740991, got 0"),
         ("max_deliveries", -10_000, "expected a whole number from 1 to 9007199254740991, got -10000"),
         ("max_deliveries", 0.1, "expected a whole number from 1 to 9007199254740991, got float 0.1"),
@@ -233,7 +233,7 @@ def test_options_are_read_in_both_spellings(spelling: str, value: object, stored
 @pytest.mark.spec("POL-13")
 @pytest.mark.parametrize("option", OPTIONS)
 def test_any_option_may_be_in_a_definition_and_be_none(option: str) -> None:
-    values = {"duration": "5s", "count": 5, "number": 1, "flag": True, "target": "dead"}
+    values = {"duration": "5s", "count": 5, "size": 5, "number": 1, "flag": True, "target": "dead"}
     good = values.get(OPTIONS[option].kind, OPTIONS[option].default)
 
     assert list(read(definition={option: good}).definition) == [option]
