@@ -145,6 +145,7 @@ class Queue:
         lease: Duration | None = None,
         wait: Duration | None = None,
         stop: Event | None = None,
+        raise_errors: bool = False,
     ) -> RunCounts:
         """Call `handler` with each message: ack it when the handler returns, nack it when the handler raises.
 
@@ -164,11 +165,23 @@ class Queue:
         `KeyboardInterrupt`) gives the message back and ends the run. While Redis is away the run goes on trying, for
         `wait` at most.
 
+        With `raise_errors` an exception of the handler ends the run, once its message has been given back. A test of a
+        handler wants that: otherwise the run returns, and the failure is only in its log and its counts.
+
         Raises `InvalidInput`, and `QueueNotFound`, also when the queue is deleted meanwhile.
         """
         if stop is not None and not callable(getattr(stop, "is_set", None)):
             raise InvalidInput(f"stop: expected a threading.Event, got {format_value(stop)}")
-        runner = Runner(self._driver, self.name, handler, threads, prefetch=prefetch, lease=lease, wait=wait)
+        runner = Runner(
+            self._driver,
+            self.name,
+            handler,
+            threads,
+            prefetch=prefetch,
+            lease=lease,
+            wait=wait,
+            raise_errors=raise_errors,
+        )
         return runner.run(stop)
 
     # Settling

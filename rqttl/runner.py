@@ -53,9 +53,10 @@ class Runner:
         prefetch: int | None = None,
         lease: Duration | None = None,
         wait: Duration | None = None,
+        raise_errors: bool = False,
         chance: Callable[[], float] = random.random,
     ) -> None:
-        self._handler = _checked(handler)
+        self._handler, self._raise_errors = _checked(handler), raise_errors
         self._threads, fetched = handling.crew(threads, prefetch, "threads")
         self._driver, self._queue = driver, queue
         self._deliveries = Consumer(driver, queue, fetched, lease=lease, wait=wait)
@@ -170,6 +171,8 @@ class Runner:
         handling.log_outcome(delivery, failure, pause)
         self._settle(delivery, failure, pause)
         self._count(delivery, failed=handling.is_failure(failure))
+        if self._raise_errors and failure is not None and not isinstance(failure, Decision):
+            raise failure
 
     def _settle(self, delivery: Delivery, error: BaseException | None, pause: Duration | None) -> None:
         """Settle a delivery unless the handler has done so. A failure is logged; then the lease ends by itself."""

@@ -48,13 +48,19 @@ class Handling:
     """The handling of all messages of a consumer by `concurrency` tasks."""
 
     def __init__(
-        self, consumer: AsyncConsumer, handler: Handler, concurrency: int, chance: Callable[[], float] = random.random
+        self,
+        consumer: AsyncConsumer,
+        handler: Handler,
+        concurrency: int,
+        *,
+        raise_errors: bool = False,
+        chance: Callable[[], float] = random.random,
     ) -> None:
         if not callable(handler) or inspect.isgeneratorfunction(handler) or inspect.isasyncgenfunction(handler):
             raise InvalidInput(f"handler: expected an `async def` that takes a delivery, got {type(handler).__name__}")
         self._consumer, self._handler = consumer, handler
         self._concurrency, _ = handling.crew(concurrency, None, "concurrency")
-        self._chance = chance
+        self._raise_errors, self._chance = raise_errors, chance
         self._tally, self._begun = handling.Tally(), 0
 
     async def run(self) -> RunCounts:
@@ -117,6 +123,8 @@ class Handling:
         except (RedisError, RqttlError) as error:
             handling.log_unsettled(delivery, error)
         self._tally.count(delivery, failed=handling.is_failure(failure))
+        if self._raise_errors and failure is not None and not isinstance(failure, Decision):
+            raise failure
 
 
 async def run(

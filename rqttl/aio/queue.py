@@ -135,6 +135,7 @@ class AsyncQueue:
         lease: Duration | None = None,
         wait: Duration | None = None,
         stop: asyncio.Event | None = None,
+        raise_errors: bool = False,
     ) -> RunCounts:
         """Call `handler` with each message: ack it when the handler returns, nack it when the handler raises.
 
@@ -154,6 +155,9 @@ class AsyncQueue:
         its effect from before `run`. A cancelled run cancels its handlers, and their messages go back. While Redis is
         away the run goes on trying, for `wait` at most.
 
+        With `raise_errors` an exception of the handler ends the run, once its message has been given back. A test of a
+        handler wants that: otherwise the run returns, and the failure is only in its log and its counts.
+
         Raises `InvalidInput`, and `QueueNotFound`, also when the queue is deleted meanwhile.
         """
         if stop is not None and not callable(getattr(stop, "wait", None)):
@@ -161,7 +165,8 @@ class AsyncQueue:
         concurrency, fetched = crew(concurrency, prefetch, "concurrency")
         consumer = self.consume(fetched, lease=lease, wait=wait)
         patience = int(MAX_DURATION if wait is None else units.duration(wait, "wait"))
-        return await run(self._driver, consumer, Handling(consumer, handler, concurrency), patience, stop)
+        handling = Handling(consumer, handler, concurrency, raise_errors=raise_errors)
+        return await run(self._driver, consumer, handling, patience, stop)
 
     # Settling
 

@@ -1,4 +1,7 @@
-"""Assertions of a test about queues: their messages, their dead letters, and the number of messages in a state."""
+"""Assertions of a test about queues: their messages, their dead letters, and the number of messages in a state.
+
+They take an `AsyncQueue` of a fake broker, too, without `await`.
+"""
 
 from __future__ import annotations
 
@@ -6,11 +9,13 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Literal, get_args
 
 from rqttl import checks, flows
+from rqttl.aio.queue import AsyncQueue
 from rqttl.errors import InvalidInput
 from rqttl.options import REASONS
 from rqttl.protocol import codec
 from rqttl.queue import Queue
 from rqttl.store.driver import driver_of
+from rqttl.testing.async_fake import AsyncClockedDriver
 from rqttl.text import format_value, plain_text
 from rqttl.types import MessageView, QueueStats, State
 
@@ -20,12 +25,12 @@ _MOST = 2**53 - 1
 _STATES = get_args(State)
 
 
-def messages(queue: Queue, state: State | None = None) -> list[MessageView]:
+def messages(queue: Queue | AsyncQueue, state: State | None = None) -> list[MessageView]:
     """Return all messages in the queue, or those in one state (`ready`, `leased`, `delayed`), in order.
 
     Due work is done first, so no message has expired. Nothing else changes.
     """
-    _check_queue(queue)
+    queue = _sync(queue)
     state_name = plain_text(state)
     if state is not None and state_name not in _STATES:
         raise InvalidInput(f"state: expected one of {', '.join(_STATES)}, got {format_value(state)}")
@@ -33,7 +38,7 @@ def messages(queue: Queue, state: State | None = None) -> list[MessageView]:
     return [message for message in _all(queue) if state_name in (None, message.state)]
 
 
-def bodies(queue_or_messages: Queue | Iterable[MessageView]) -> list[Any]:
+def bodies(queue_or_messages: Queue | AsyncQueue | Iterable[MessageView]) -> list[Any]:
     """Return the values that were sent (or the bytes), in order: of all messages in a queue, or of given messages.
 
     `bodies(orders)`, `bodies(messages(orders, "leased"))`, `bodies(dead_letters(orders))`.
@@ -48,7 +53,7 @@ def bodies(queue_or_messages: Queue | Iterable[MessageView]) -> list[Any]:
     return [codec.unpack(message.body) if message.content_type == codec.MSGPACK else message.body for message in peeked]
 
 
-def dead_letters(queue: Queue, reason: str | None = None) -> list[MessageView]:
+def dead_letters(queue: Queue | AsyncQueue, reason: str | None = None) -> list[MessageView]:
     """Return the dead letters of a queue, in the order of their deaths, wherever they went.
 
     A dead letter is a message in another queue of the broker whose newest death was in this queue. `letter.deaths[0]`
@@ -56,7 +61,7 @@ def dead_letters(queue: Queue, reason: str | None = None) -> list[MessageView]:
     in its dead-letter queue belongs to that queue. A letter that was acked, or dropped for lack of a target, is
     nowhere (`queue.stats().deaths` and `.dropped` count them all).
     """
-    _check_queue(queue)
+    queue = _sync(queue)
     if reason is not None and plain_text(reason) not in REASONS:
         raise InvalidInput(f"reason: expected one of {', '.join(REASONS)}, got {format_value(reason)}")
     reason = plain_text(reason)
@@ -69,13 +74,13 @@ def dead_letters(queue: Queue, reason: str | None = None) -> list[MessageView]:
     return sorted(letters, key=lambda message: (message.deaths[0].last_at, message.sequence))
 
 
-def assert_depth(queue: Queue, depth: int, state: State | Literal["all"] = "ready") -> None:
+def assert_depth(queue: Queue | AsyncQueue, depth: int, state: State | Literal["all"] = "ready") -> None:
     """Assert the number of messages in the queue in a state: `ready`, `leased`, `delayed`, or in `all`.
 
     Due work is done first. The failure shows the messages of the queue.
     """
     __tracebackhide__ = True  # pytest shows the line of the test
-    _check_queue(queue)
+    queue = _sync(queue)
     depth = checks.whole(depth, "depth", 0, _MOST)
     place = plain_text(state)
     if place is None or place not in (*_STATES, "all"):
@@ -88,14 +93,19 @@ def assert_depth(queue: Queue, depth: int, state: State | Literal["all"] = "read
 
 
 def _messages_of(queue_or_messages: object) -> Sequence[object]:
-    if isinstance(queue_or_messages, Queue):
+    if isinstance(queue_or_messages, (Queue, AsyncQueue)):
         return messages(queue_or_messages)
     return checks.items(queue_or_messages, "queue_or_messages", "a queue or messages")
 
 
-def _check_queue(queue: object) -> None:
-    if not isinstance(queue, Queue):
-        raise InvalidInput(f"queue: expected a Queue, got {format_value(queue)}")
+def _sync(queue: object) -> Queue:
+    """Return a queue, or the sync twin of one of an asyncio fake broker, so that no assertion needs an `await`."""
+    if isinstance(queue, Queue):
+        return queue
+    driver = getattr(queue, "_driver", None)
+    if isinstance(queue, AsyncQueue) and isinstance(driver, AsyncClockedDriver):
+        return Queue(driver.sync, queue.name)
+    raise InvalidInput(f"queue: expected a Queue, or an AsyncQueue of a fake broker, got {format_value(queue)}")
 
 
 def _all(queue: Queue) -> list[MessageView]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
+import rqttl
 from rqttl import Broker, InvalidInput, Message, Queue, QueueNotFound
-from rqttl.testing import FakeBroker, assert_depth, bodies, dead_letters, messages
+from rqttl.testing import FakeBroker, assert_depth, async_fake_broker, bodies, dead_letters, messages
 from tests.contract.clocked import at
 from tests.contract.looks import one
 from tests.drivers import broker_of
@@ -150,3 +152,26 @@ def test_they_look_at_a_real_server_as_well(broker: Broker) -> None:
 
     assert_depth(queue, 1)
     assert (bodies(queue), bodies(dead_letters(queue))) == (["alive"], ["dead"])
+
+
+def test_they_take_a_queue_of_the_asyncio_fake_without_await() -> None:
+    async def work() -> None:
+        async with async_fake_broker() as broker:
+            orders = await broker.declare_queue("orders", dead_letter="dead")
+            await orders.enqueue_many(
+                ["late", "good"],
+            )
+            (first,) = await orders.receive_many(1)
+            await first.reject()
+
+            assert_depth(orders, 1)
+            assert bodies(orders) == ["good"]
+            assert bodies(messages(orders, "ready")) == ["good"]
+            assert bodies(dead_letters(orders)) == ["late"]
+
+    asyncio.run(work())
+
+
+def test_an_asyncio_queue_of_a_real_server_is_refused() -> None:
+    with pytest.raises(InvalidInput, match="queue: expected a Queue, or an AsyncQueue of a fake broker"):
+        assert_depth(rqttl.connect_async("redis://localhost").queue("q"), 0)

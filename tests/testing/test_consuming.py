@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 
 import pytest
 
-from rqttl import CommandEvent, QueueNotFound, RenewalEvent
+from rqttl import AsyncDelivery, CommandEvent, Decision, Delivery, QueueNotFound, Reject, Release, RenewalEvent
 from rqttl.consuming import prefetch
-from rqttl.testing import FakeBroker
+from rqttl.testing import FakeBroker, async_fake_broker
 from tests.contract.clocked import START, at
 from tests.contract.looks import one
 from tests.waiting import PATIENCE
@@ -157,3 +158,49 @@ def test_a_queue_that_is_gone_is_told_by_the_loop_not_by_the_clock(
     with pytest.raises(QueueNotFound):
         work()
     assert "could not renew leases: QueueNotFound" in caplog.text
+
+
+class BrokenHandlerError(Exception):
+    """The error of a handler under test."""
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_run_lets_the_error_of_a_handler_through_if_a_test_asks_for_it(fake: FakeBroker, threads: int) -> None:
+    queue = fake.declare_queue("q")
+    queue.enqueue(b"x")
+
+    def broken(_: Delivery) -> None:
+        raise BrokenHandlerError
+
+    with pytest.raises(BrokenHandlerError):
+        queue.run(broken, threads, wait="0s", raise_errors=True)
+
+    assert queue.stats().delayed == 1
+
+
+@pytest.mark.parametrize("decision", [Release, Reject])
+def test_a_decision_is_no_error_that_a_run_lets_through(fake: FakeBroker, decision: type[Decision]) -> None:
+    queue = fake.declare_queue("q")
+    queue.enqueue(b"x")
+    left = [decision, None]
+
+    def decide(_: Delivery) -> None:
+        if (error := left.pop(0)) is not None:
+            raise error
+
+    queue.run(decide, wait="0s", raise_errors=True)
+
+
+def test_an_asyncio_run_lets_the_error_of_a_handler_through_if_a_test_asks_for_it() -> None:
+    async def broken(_: AsyncDelivery) -> None:
+        raise BrokenHandlerError
+
+    async def work() -> None:
+        async with async_fake_broker() as broker:
+            queue = await broker.declare_queue("q")
+            await queue.enqueue(b"x")
+            with pytest.raises(BrokenHandlerError):
+                await queue.run(broken, wait="0s", raise_errors=True)
+            assert (await queue.stats()).delayed == 1
+
+    asyncio.run(work())
