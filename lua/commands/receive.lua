@@ -4,7 +4,7 @@
 -- `block` ms in the same step, so no message can arrive unnoticed in between. It counts as a consumer for `stay` ms.
 -- `ticket` is the value that the consumer got from the list `wakeup`.
 --
--- @use     clock record queue_lifetime lease sweep handoff take failures wakeup log reply
+-- @use     clock record queue_lifetime lease sweep limits handoff restore take failures wakeup log reply
 -- @keys    meta log detached expiry requeued states failures wakeup waiters consumers
 -- @targets expired maxlen delivery_limit
 -- @args    version targets now replay count lease auto room consumer block stay ticket finished...
@@ -27,12 +27,18 @@ if #held > 0 then
 end
 
 local more, swept = sweep.if_due(q, now)
+-- the next messages go with the next sweep: the caller comes again
+if more and q.drops_head and limits.would_exceed(q, 0, 0) then most = 0 end
 local state = {taken = {}, seqs = {}, with_header = {}, expired = {}, size = 0}
 if most > 0 then
   if arg.ticket ~= '' then lazy(handoff).accept(q, now, arg.ticket, state) end
   -- take it before ready messages: no other consumer may come for it
   if waits and arg.block == '0' and q.has_waiters == '1' and redis.call('EXISTS', q.wakeup) == 1 then
     lazy(handoff).claim(q, now, most, state)
+  end
+  if state.overdue then
+    redis.call('ZREM', q.waiters, unpack(state.overdue))
+    lazy(restore).run(q, now, q.leases, state.overdue, {counted = 0, description = ''})
   end
   take.choose(q, now, most, state)
 end

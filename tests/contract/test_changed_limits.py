@@ -98,3 +98,26 @@ def test_a_body_that_fits_costs_no_look_at_the_options(broker: Broker) -> None:
     queue.enqueue_many([b"x" * 100, Message(b"x", id="a")])
 
     assert calls == ["enqueue", "enqueue"]
+
+
+@pytest.mark.parametrize("limit", [{"max_length": 1_500}, {"max_length_bytes": 1_500}], ids=str)
+def test_no_call_delivers_what_a_lowered_limit_pushes_out(broker: Broker, limit: dict[str, int]) -> None:
+    queue = broker.declare_queue("w")
+    queue.enqueue_many([b"%d" % (i % 10) for i in range(6_000)])
+    kept = [one.sequence for one in queue.peek(6_000)][4_500:]
+    broker.set_policy("p", "w", limit)
+
+    got = queue.receive_many(2)
+
+    assert [one.sequence for one in got] == kept[:2]
+    assert (queue.stats().ready, queue.stats().deaths["maxlen"]) == (1_498, 4_500)
+
+
+def test_an_enqueue_ends_within_a_lowered_limit(broker: Broker) -> None:
+    queue = broker.declare_queue("w")
+    queue.enqueue_many([b"x"] * 6_000)
+    broker.set_policy("p", "w", {"max_length": 1_500})
+
+    queue.enqueue(b"y")
+
+    assert len(queue.peek(6_000)) == 1_500

@@ -66,6 +66,26 @@ def test_ttl_zero_that_was_handed_over_and_given_back_expires(clocked: Clocked) 
     assert dead(queue) == {"expired": 1}
 
 
+@pytest.mark.parametrize("limit, sent", [(0, [b"arriving"]), (1, [b"ready", b"other"])])
+def test_a_message_that_was_handed_over_is_not_delivered_past_its_deadline(
+    clocked: Clocked, limit: int, sent: list[bytes]
+) -> None:
+    queue = clocked.declare_queue("q", message_ttl="1s", max_length=limit, dead_letter="d")
+    batches = iter([sent])
+
+    def arrive() -> None:
+        for body in next(batches, ()):
+            queue.enqueue(body)
+        clocked.advance("2s")
+
+    clocked.while_waiting(arrive)
+
+    assert queue.receive(wait="4s") is None
+    assert dead(queue) == {"expired": len(sent)}
+    assert sorted(bodies(clocked.queue("d"))) == sorted(sent)
+    assert queue.stats().leased == 0
+
+
 def test_ttl_zero_goes_to_as_many_as_wait_and_no_further(clocked: Clocked) -> None:
     queue = clocked.declare_queue("q")
     clocked.while_waiting(lambda: queue.enqueue_many([Message(b"%d" % i, ttl=0) for i in range(3)]))

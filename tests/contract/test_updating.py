@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import redis
 
-from rqttl import Broker, InvalidOption, Message, QueueNotFound, UpdateResult
+from rqttl import Broker, InvalidOption, Message, Policy, QueueNotFound, UpdateResult
 from tests.contract.clocked import Clocked
 from tests.lua.states import everything
 
@@ -94,6 +94,40 @@ def test_returned_messages_push_nothing_out_while_expired_ones_take_the_room(clo
 
     stats = queue.stats()
     assert (stats.ready, stats.deaths["expired"], stats.deaths["maxlen"]) == (300, 500, 0)
+
+
+def nothing_but_delayed(clocked: Clocked, count: int = 1) -> Any:
+    """A queue with so many delayed messages, 5 s old."""
+    queue = clocked.declare_queue("orders", dead_letter_expired="late")
+    queue.enqueue_many([b"x"] * count)
+    for _ in range(0, count, 500):
+        queue.nack_many(queue.receive_many(500), delay="1h")
+    clocked.advance("5s")
+    return queue
+
+
+@pytest.mark.parametrize("count", [1, 600])
+@pytest.mark.parametrize("ready", [0, 3])
+def test_delayed_messages_that_a_shorter_retention_ends_are_counted_too(
+    clocked: Clocked, count: int, ready: int
+) -> None:
+    queue = nothing_but_delayed(clocked, count)
+    queue.enqueue_many([b"young"] * ready)
+
+    preview = queue.preview_update(message_ttl="1s", max_length=1)
+    result = queue.update(message_ttl="1s", max_length=1)
+
+    assert counts(preview) == counts(result) == (count, max(0, ready - 1))
+    assert queue.stats().deaths["expired"] == clocked.queue("late").stats().ready == count
+
+
+def test_delayed_messages_that_a_policy_ends_are_counted_too(clocked: Clocked) -> None:
+    queue = nothing_but_delayed(clocked)
+
+    preview = clocked.preview_policy(Policy.read("p", "orders", {"message_ttl": "1s"}))
+    result = clocked.set_policy("p", "orders", {"message_ttl": "1s"})
+
+    assert preview.expired == result.expired == queue.stats().deaths["expired"] == 1
 
 
 @pytest.mark.parametrize("call", ["update", "preview_update"])

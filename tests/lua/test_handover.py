@@ -79,6 +79,16 @@ def test_fewer_that_wait_than_are_ready_take_the_oldest_before_a_limit_acts(lab:
     assert list(state["log"]) == [place(-3), place(-2), place(), place(0, 1), place(0, 2)]
 
 
+def test_messages_over_a_lowered_limit_go_to_no_consumer(lab: Lab) -> None:
+    lab.seed(options={"max_length": 1}, log=plain(*[place(-i) for i in range(3, 0, -1)]), waiters=waiting(1))
+
+    assert enqueue(lab, b"x") == [b"refused", b"retry"]
+    enqueue(lab, b"x")
+
+    state = lab.snapshot()["orders"]
+    assert (state["meta"]["deaths:maxlen"], list(state["leases"])) == (2, [place(-1)])
+
+
 def test_overdue_messages_go_to_no_consumer_and_make_room_first(lab: Lab) -> None:
     lab.seed(
         options={"max_length": 2},

@@ -57,7 +57,7 @@ def test_the_first_messages_are_counted_by_what_they_would_die_of(
     assert lab.snapshot() == before
 
 
-def test_leased_and_delayed_messages_are_not_counted(lab: Lab) -> None:
+def test_delayed_messages_are_counted_and_leased_ones_are_not(lab: Lab) -> None:
     lab.seed(
         log=plain(place(-30), place(-20), place(-10)),
         leases={place(-30): token(9)},
@@ -65,7 +65,7 @@ def test_leased_and_delayed_messages_are_not_counted(lab: Lab) -> None:
         meta={"cursor": place(-20)},
     )
 
-    assert preview(lab, message_ttl="5ms") == (1, 0)
+    assert preview(lab, message_ttl="5ms") == (2, 0)
     assert preview(lab, max_length=0) == (0, 1)
 
 

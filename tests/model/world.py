@@ -99,8 +99,8 @@ class World(Declarations):
         delay: int | None = None,
         description: str | None = None,
         ran_out: bool = False,
-    ) -> None:
-        """Leased or delayed messages return: spent, dead of their deadline, or back in their place.
+    ) -> int:
+        """Leased or delayed messages return: spent, dead of their deadline (their number), or back in their place.
 
         A lease that ran out failed at its end, and without a `delay` the queue's pause begins there.
         """
@@ -120,22 +120,24 @@ class World(Declarations):
                     m.state, m.until = "delayed", ends if m.own is None else min(ends, m.own)
         self.bury(q, now, "delivery_limit", spent, cause=1, description=description)
         self.bury(q, now, "expired", dead, cause=int(failed))
+        return len(dead)
 
     def sweep(self, name: str, now: int) -> tuple[int, int]:
         """Overdue messages go first, then those over a limit. Then others return, and make room for themselves.
 
-        Returns how many were overdue, and how many a limit has pushed out.
+        Returns how many were overdue, also among those that return, and how many a limit has pushed out.
         """
         q = self.queues[name]
         overdue = q.overdue(now)
         self.bury(q, now, "expired", overdue)
+        died = len(overdue)
         trimmed = self._trim(q, now)
         lapsed = sorted((m for m in q.in_state("leased") if m.until <= now), key=lambda m: (int(m.token or 0), m.seq))
-        self._give_back(q, now, lapsed, failed=True, ran_out=True)
+        died += self._give_back(q, now, lapsed, failed=True, ran_out=True)
         trimmed += self._trim(q, now)
         due = sorted((m for m in q.in_state("delayed") if q.back_at(m) <= now), key=lambda m: (q.back_at(m), m.seq))
-        self._give_back(q, now, due, failed=False)
-        return len(overdue), trimmed + self._trim(q, now)
+        died += self._give_back(q, now, due, failed=False)
+        return died, trimmed + self._trim(q, now)
 
     # Commands
 
@@ -273,11 +275,16 @@ class World(Declarations):
                 q.counters["acked"] += 1
         return Taken(taken, lost)
 
-    @staticmethod
-    def _ticket(q: ModelQueue, now: int, ticket: bytes) -> list[Msg]:
+    def _ticket(self, q: ModelQueue, now: int, ticket: bytes) -> list[Msg]:
+        """The message of a ticket. One whose time has ended on the way dies; a TTL of 0 had ended before."""
         seq, _, token = ticket.partition(b" ")
         m = q.find(seq)
-        return [m] if m is not None and q.held(m, token, now) else []
+        if m is None or not q.held(m, token, now):
+            return []
+        if q.expired(m, now) and not q.expired(m, int(seq[:13])):
+            self._give_back(q, now, [m], failed=False)
+            return []
+        return [m]
 
     def _split(
         self, q: ModelQueue, now: int, pairs: Sequence[Pair], *, again: bool, gives_back: bool = False

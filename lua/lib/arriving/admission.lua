@@ -75,6 +75,13 @@ function admission.plan(q, now, items)
       count, bytes = count - #entries, bytes - log.size(entries)
     end
   end
+  local surplus, surplus_bytes = limits.excess(q, count, bytes)
+  if q.has_waiters == '1' and q.drops_head and (surplus > 0 or surplus_bytes > 0) then
+    -- the limit has become lower: what it pushes out goes to no consumer
+    admission.make_room(q, plan, items, count, bytes, surplus, surplus_bytes)
+    plan.retry = plan.retry or #plan.victims > 0
+    if plan.retry then return plan end
+  end
   handoff.decide(q, now, plan, items, count, pressed)
   if plan.retry then return plan end
   if plan.older then

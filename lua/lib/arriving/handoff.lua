@@ -3,7 +3,7 @@
 -- A ticket tells the consumer which message was handed to it. The message is leased until the consumer shows the
 -- ticket.
 --
--- @use wakeup append take lease log memory
+-- @use wakeup append take lease log memory message_ttl
 local handoff = {}
 local BUDGET = 250
 
@@ -62,13 +62,20 @@ function handoff.give(q, now, header, body)
   return seq
 end
 
---- Accept a ticket: if its lease still holds, its message belongs to the caller.
+--- Accept a ticket: if its lease still holds, its message belongs to the caller. A message whose deadline has passed on
+-- the way is `overdue`, unless it had a TTL of 0: that one was over when it was handed out.
 function handoff.accept(q, now, ticket, state)
   local seq, token = string.match(ticket, '^(%S+) (%S+)$')
-  if seq and lease.held(q, now, {token, 1, seq}, '')[1] then
-    state.taken[#state.taken + 1], state.seqs[#state.seqs + 1] = log.find(q, seq), seq
-    state.handed = {seq}
+  if not seq or not lease.held(q, now, {token, 1, seq}, '')[1] then return end
+  local entry = log.find(q, seq)
+  local deadline = entry and message_ttl.deadline(q, seq, entry[2][1])
+  if deadline and now >= deadline and deadline > log.ms(seq) then
+    state.overdue = state.overdue or {}
+    state.overdue[#state.overdue + 1] = seq
+    return
   end
+  state.taken[#state.taken + 1], state.seqs[#state.seqs + 1] = entry, seq
+  state.handed = {seq}
 end
 
 --- Claim the ticket of a consumer that stops waiting: a message may have been handed to it after its last look. Hints

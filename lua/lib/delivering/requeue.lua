@@ -21,9 +21,10 @@ function requeue.put(q, entry, ends)
 end
 
 --- Requeue messages that were read. Returns the number of messages that left their place, the number of messages
--- dropped for them, and whether some stay for lack of room. The first write frees memory.
+-- dropped for them, whether some stay for lack of room, and how many of the first had expired. The first write frees
+-- memory.
 function requeue.run(q, now, source, entries, mode)
-  if #entries == 0 then return 0, 0, false end
+  if #entries == 0 then return 0, 0, false, 0 end
   local outcome, away = requeue.classify(q, now, entries, mode), {}
   local room = requeue.make_room(q, outcome, mode)
   requeue.leave(source, outcome)
@@ -41,7 +42,7 @@ function requeue.run(q, now, source, entries, mode)
   if #outcome.spent > 0 then lazy(requeue).bury(q, now, 'delivery_limit', outcome.spent, mode) end
   if #outcome.expired > 0 then lazy(requeue).bury(q, now, 'expired', outcome.expired, mode) end
   if #room.all > 0 then lazy(limits).bury(q, now, room.all) end
-  return #entries - #outcome.staying, #room.all, #outcome.staying > 0
+  return #entries - #outcome.staying, #room.all, #outcome.staying > 0, #outcome.expired
 end
 
 --- Remove all messages but those that stay from the set where they were.

@@ -8,18 +8,19 @@ local restore = {}
 -- `promoted` for messages whose state has ended.
 --
 -- With `wholly` all come back in this call; those without room are delayed and due at once. Otherwise as many come back
--- as one call reads. Returns the number of messages that came back or died, and the number dropped for them.
+-- as one call reads. Returns the number of messages that came back or died, the number dropped for them, and how many
+-- of the first had expired.
 function restore.run(q, now, source, seqs, mode)
-  local at, moved, pushed, blocked = 0, 0, 0, false
+  local at, moved, pushed, expired, blocked = 0, 0, 0, 0, false
   while at < #seqs and not blocked do
     if mode.wholly then budget.renew() end
     local entries, looked = restore.read(q, source, {unpack(seqs, at + 1)})
     if looked == 0 then break end
     if q.stale then lazy(stale).forget(q) end -- so that the count of ready messages is right
-    local count, dropped, left = requeue.run(q, now, source, entries, mode)
-    at, moved, pushed, blocked = at + looked, moved + count, pushed + dropped, left
+    local count, dropped, left, dead = requeue.run(q, now, source, entries, mode)
+    at, moved, pushed, expired, blocked = at + looked, moved + count, pushed + dropped, expired + dead, left
   end
-  return moved, pushed
+  return moved, pushed, expired
 end
 
 --- Read the first messages, and return the number of sequences looked at. Half of the budget stays for those that make

@@ -5,22 +5,21 @@ local sweep = {}
 local BUDGET = 250
 local STUCK = 1000
 
---- Reclaim messages whose lease has ended.
+--- Reclaim messages whose lease has ended. Returns what `restore.run` returns.
 function sweep.reclaim(q, now)
   local seqs = redis.call('ZRANGEBYSCORE', q.leases, '-inf', now * 1000 + 999, 'LIMIT', 0, BUDGET)
   return restore.run(q, now, q.leases, seqs, {counted = 1, description = '', ran_out = true})
 end
 
---- Promote messages whose state has ended, as those whose delay is over. Returns their number, and the number of
--- messages dropped for them.
+--- Promote messages whose state has ended, as those whose delay is over. Returns what `restore.run` returns.
 function sweep.promote(q, now, most)
-  local promoted, dropped = 0, 0
+  local promoted, dropped, expired = 0, 0, 0
   for state in each('promoted') do
     local seqs = redis.call('ZRANGEBYSCORE', q[state.part], '-inf', now, 'LIMIT', 0, math.max(1, most - promoted))
-    local moved, pushed = restore.run(q, now, q[state.part], seqs, {counted = 0, promoted = true})
-    promoted, dropped = promoted + moved, dropped + pushed
+    local moved, pushed, dead = restore.run(q, now, q[state.part], seqs, {counted = 0, promoted = true})
+    promoted, dropped, expired = promoted + moved, dropped + pushed, expired + dead
   end
-  return promoted, dropped
+  return promoted, dropped, expired
 end
 
 --- Do everything that is due, at most `BUDGET` messages of each kind. `more` says that some is left. Overdue messages
@@ -36,11 +35,10 @@ function sweep.run(q, now)
   done.expired = #dead.all > 0 and lazy(expiry).bury(q, now, dead) or 0
   if not over then done.trimmed, over = limits.trim(q, now, BUDGET) end
   if not over then
-    local dropped
-    done.reclaimed, dropped = sweep.reclaim(q, now)
-    done.trimmed = done.trimmed + dropped
-    done.promoted, dropped = sweep.promote(q, now, BUDGET - done.reclaimed)
-    done.trimmed = done.trimmed + dropped
+    local reclaimed, pushed, overdue = sweep.reclaim(q, now)
+    local promoted, dropped, late = sweep.promote(q, now, BUDGET - reclaimed)
+    done.reclaimed, done.promoted = reclaimed - overdue, promoted - late
+    done.trimmed, done.expired = done.trimmed + pushed + dropped, done.expired + overdue + late
   end
   sweep.finish(q, now, done, over)
   return done

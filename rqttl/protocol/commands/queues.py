@@ -101,13 +101,14 @@ def change_policies(
 
 
 class Walk(NamedTuple):
-    """The state of a preview between two calls: positions in `requeued` and in the log, the counts and their bytes."""
+    """The state of a preview between two calls: see preview.lua."""
 
     behind: Word = 0
     after: Word = ""
     expired: Word = 0
     trimmed: Word = 0
     size: Word = 0
+    delayed: Word = ""
 
 
 def preview(config: QueueConfig, options: QueueOptions, walk: Walk, *, now: Word = "") -> Command:
