@@ -19,6 +19,7 @@ needs. `lazy(3)` is the third of these functions. The module tables are for read
 from __future__ import annotations
 
 import hashlib
+import os
 import re
 from functools import cache
 from importlib import resources
@@ -235,14 +236,15 @@ def _bindings(least: int, keys: list[str], args: list[str], further: str) -> str
 
 
 _linked: dict[str, Script] = {}
-_linking = Lock()
+#: The lock of each process by its id: in a forked child nobody gives back the lock of its parent.
+_linking: dict[int, Lock] = {}
 
 
 def load(name: str) -> Script:
     """Link one command, once. Its text and its hash are the same for every server, because ACLs may pin the hash."""
     if (script := _linked.get(name)) is None:
         # only one thread links: if 300 threads linked the same text at once, each would finish a minute later
-        with _linking:
+        with _linking.setdefault(os.getpid(), Lock()):
             script = _linked[name] = _linked.get(name) or _link(name)
     return script
 

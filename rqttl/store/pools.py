@@ -166,13 +166,12 @@ class Places:
 
 
 _places: WeakKeyDictionary[ConnectionPool, Places] = WeakKeyDictionary()
-_lock = threading.Lock()
 
 
 def places_of(pool: ConnectionPool) -> Places:
     """The places of a pool, the same for all brokers that share it."""
-    with _lock:
-        return _places.setdefault(pool, Places(pool))
+    # one step of the dictionary: a lock could be held by another thread when this process is forked
+    return _places.setdefault(pool, Places(pool))
 
 
 def free_connection(pool: ConnectionPool, spare: Callable[[], Connection | None]) -> Connection:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
+import signal
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,6 +20,7 @@ from rqttl.errors import ContractError
 from rqttl.protocol import keys, scripts
 from rqttl.protocol.contract import IncompleteReply, Refused, Script
 from tests.unit.test_scripts import forget
+from tests.waiting import PATIENCE
 
 
 @pytest.fixture
@@ -307,3 +311,28 @@ def test_a_lazy_function_is_built_at_its_first_call(lua: Path, client: redis.Red
     script = scripts.load("go")
 
     assert client.eval(script.text, 0) == 84
+
+
+def test_a_child_that_was_forked_while_another_thread_linked_can_link(monkeypatch: pytest.MonkeyPatch) -> None:
+    linking, done, parent, link = threading.Event(), threading.Event(), os.getpid(), scripts._link
+
+    def held(name: str) -> Script:
+        if os.getpid() == parent:
+            linking.set()
+            assert done.wait(PATIENCE)
+        return link(name)
+
+    monkeypatch.setattr(scripts, "_link", held)
+    monkeypatch.setattr(scripts, "_linked", {})
+    thread = threading.Thread(target=scripts.load, args=["ack"])
+    thread.start()
+    assert linking.wait(PATIENCE)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # the child of a process with threads
+        child = os.fork()
+    if child == 0:
+        signal.alarm(int(PATIENCE))  # instead of a hang
+        os._exit(scripts.load("sweep").name != "sweep")
+    done.set()
+    thread.join()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
