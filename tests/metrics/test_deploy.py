@@ -106,3 +106,35 @@ def test_promtool_accepts_the_alerts_and_their_tests(words: tuple[str, ...]) -> 
     done = subprocess.run(["promtool", *words], cwd=ALERTS.parent, capture_output=True, text=True, check=False)
 
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+PROGRAMS = {
+    "rqttl": ("rqttl-metrics.service", "kubernetes/metrics.yaml"),
+    "rqttl-workers": ("rqttl-worker@.service", "kubernetes/worker.yaml"),
+    "rqttl-reapers": ("rqttl-reaper.service", "kubernetes/reaper.yaml"),
+}
+
+
+@pytest.mark.parametrize("job", PROGRAMS)
+def test_units_and_manifests_serve_metrics_at_the_port_that_prometheus_scrapes(job: str) -> None:
+    folder = ALERTS.parents[1]
+    jobs = {
+        one["job_name"]: one for one in yaml.safe_load((ALERTS.parent / "scrape.yml").read_text())["scrape_configs"]
+    }
+    [target] = jobs[job]["static_configs"][0]["targets"]
+    port = target.partition(":")[2]
+    unit, manifest = ((folder / name).read_text() for name in PROGRAMS[job])
+
+    environment = dict(re.findall(r"^Environment=(\w+)=(.*)$", unit, re.MULTILINE))
+    [command] = re.findall(r"^ExecStart=/opt/rqttl/bin/(rqttl .*)$", unit, re.MULTILINE)
+    words = [environment.get(word.strip("${}"), word) for word in command.split()]
+    assert words[words.index("--listen" if job == "rqttl" else "--health") + 1] == f"127.0.0.1:{port}"
+
+    [container] = yaml.safe_load(manifest)["spec"]["template"]["spec"]["containers"]
+    assert f"0.0.0.0:{port}" in container["args"]
+    [served] = container["ports"]
+    assert served["containerPort"] == int(port)
+    probed = [
+        probe.get("httpGet", probe.get("tcpSocket"))["port"] for key, probe in container.items() if "Probe" in key
+    ]
+    assert {*probed} == {served["name"]}
