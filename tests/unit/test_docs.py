@@ -13,7 +13,7 @@ import re
 import shlex
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -255,10 +255,12 @@ def told(text: str) -> list[str]:
     return [" ".join(line.split()) for line in text.splitlines() if line.strip()]
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(600)  # each line is a process of its own
-@pytest.mark.parametrize("document", [README, POLICIES])
-def test_a_tour_runs_and_prints_what_it_says(document: str, tmp_path: Path) -> None:
+Shell = Callable[[str], "subprocess.CompletedProcess[str]"]
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Iterator[Shell]:
+    """Runs a line as a newcomer would: `rqttl` is installed, no server is named, and the folder is empty."""
     script = tmp_path / "rqttl"
     script.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m rqttl.cli "$@"\n')
     script.chmod(0o700)
@@ -269,24 +271,71 @@ def test_a_tour_runs_and_prints_what_it_says(document: str, tmp_path: Path) -> N
         "PYTHONPATH": str(ROOT),
         "RQTTL_HOME": str(tmp_path / "home"),
     }
-    checked = 0
+
+    def run(line: str) -> subprocess.CompletedProcess[str]:
+        words = ["bash", "-euo", "pipefail", "-c", line]
+        return subprocess.run(words, env=environment, capture_output=True, cwd=tmp_path, text=True, check=False)
 
     with rqttl.connect(f"embedded://{tmp_path}/home"):  # so that it does not start and stop for each line
-        for line, expected in calls(document):
-            if not line.startswith("make "):
-                done = subprocess.run(
-                    ["bash", "-euo", "pipefail", "-c", line],
-                    env=environment,
-                    capture_output=True,
-                    cwd=tmp_path,
-                    text=True,
-                    check=False,
-                )
-                assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
-                assert not expected or told(done.stdout) == told("\n".join(expected))
-                checked += bool(expected)
+        yield run
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)  # each line is a process of its own
+@pytest.mark.parametrize("document", [README, POLICIES])
+def test_a_tour_runs_and_prints_what_it_says(document: str, shell: Shell) -> None:
+    checked = 0
+    for line, expected in calls(document):
+        if not line.startswith("make "):
+            done = shell(line)
+            assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
+            assert not expected or told(done.stdout) == told("\n".join(expected))
+            checked += bool(expected)
 
     assert checked > 1
+
+
+def stage(folder: Path) -> None:
+    """Write the files that the examples of the commands read."""
+    (folder / "shop").mkdir()
+    (folder / "shop" / "jobs.py").write_text("def handle(body): pass\n")
+    (folder / "queues.yaml").write_text("rqttl: 1\nqueues: {orders: {expires: 1h}}\n")
+    (folder / "definitions.json").write_text('{"queues": [{"name": "orders", "vhost": "/", "arguments": {}}]}')
+    (folder / "broker.xml").write_text("<configuration xmlns='urn:activemq'><core/></configuration>")
+    (folder / "template.json").write_text(
+        '{"resources": [{"type": "Microsoft.ServiceBus/namespaces/queues", "name": "n/q"}]}'
+    )
+
+
+def set_stage(broker: Broker, *, empty: bool) -> None:
+    """Make the queues, messages and policies that they name."""
+    orders = broker.declare_queue("orders", expires="1h", dead_letter="{queue}/dead")
+    broker.declare_queue("mails")
+    orders.enqueue_many([b"dies", rqttl.Message(b"x", id="order-17")])
+    for dead in orders.receive_many(2 if empty else 1):
+        dead.reject()
+    broker.set_policy("short-lived", "orders.#", {"message-ttl": "5m"})
+    broker.set_operator_policy("short-lived", "orders.#", {"message-ttl": "5m"})
+
+
+#: Examples that go on until they are stopped.
+ENDLESS = ("worker orders", "stats", "metrics", "reaper", "server ")
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_the_examples_of_the_commands_run(shell: Shell, tmp_path: Path) -> None:
+    stage(tmp_path)
+    for line, _ in calls(COMMANDS):
+        with rqttl.connect(f"embedded://{tmp_path}/home") as broker:
+            driver_of(broker).store.client.flushall()
+            set_stage(broker, empty="--if-empty" in line)
+        if line.removeprefix("rqttl ").startswith(ENDLESS):
+            done = shell(f"timeout -s INT 3 {line}")
+            assert done.returncode == 124, f"{line}\n{done.stdout}\n{done.stderr}"
+        else:
+            done = shell(f"{line} --yes" if "queue delete" in line else line)
+            assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
 
 
 # Names
