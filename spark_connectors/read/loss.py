@@ -140,6 +140,8 @@ class LossReporter:
 
     def __init__(self, *, fail: bool) -> None:
         self._fail = fail
+        #: True after a certain loss that was only logged.
+        self.accepted = False
         self._logged: set[str] = set()
 
     def report(self, loss: Loss | None) -> None:
@@ -148,6 +150,7 @@ class LossReporter:
             return
         if loss.certain and self._fail:
             raise DataLoss(f"{loss.text}. With failOnDataLoss=false the query goes on with the remaining messages")
+        self.accepted = self.accepted or loss.certain
         if loss.text not in self._logged:
             self._logged.add(loss.text)
             _log.warning("[%s] %s", DataLoss.code, loss.text)

@@ -79,6 +79,7 @@ class StreamPlanner:
         `maxTriggerDelay` has passed. First removes what committed batches have read, if the options say so. Raises
         `DataLoss` if messages are lost and the query shall fail.
         """
+        self._losses.accepted = False
         birth = present_birth(self._reader(), self._keys)
         self._states = self._read_states(self._queue_names(start.positions))
         self._check_names(start)
@@ -86,18 +87,22 @@ class StreamPlanner:
         known, turned_back = self._turned_back(start, birth, self._states)
         positions = self._positions(known, states)
         if not start.initial:
-            same = [name for name, position in positions.items() if known.positions.get(name) is position]
-            self._committed.remove({name: positions[name] for name in same}, known.since)
+            committed = {name: position for name, position in known.positions.items() if name in positions}
+            self._committed.remove(
+                {name: position for name, position in committed.items() if position.belongs_to(states[name])},
+                known.since,
+            )
         self._lag = Lag(start, states)
         ends = {name: position.at_end(states[name]) for name, position in positions.items()}
         if limit is not None or may_wait:
             unread = self._limiter.unread(self._reader(), positions, states)
             self._lag.rows = {name: queue.rows for name, queue in unread.items()}
-            if may_wait and not self._is_due(unread):
+            if may_wait and not self._is_due(unread) and not self._losses.accepted:
                 return start
             if limit is not None:
                 ends.update(self._limiter.ends(self._reader(), unread, limit))
-        if all(end.after == positions[name].after for name, end in ends.items()):
+        # a loss that the user accepts is over with this batch, which may have no rows
+        if not self._losses.accepted and all(end.after == positions[name].after for name, end in ends.items()):
             return start
         deleted = self._deleted_queues(start)
         kept = {name: position for name, position in known.positions.items() if name not in deleted}
@@ -222,9 +227,10 @@ class StreamPlanner:
         for name, state in states.items():
             position = start.positions.get(name)
             if position is None or not position.belongs_to(state):
-                position = first[name] = self._first_position(name, state, recreated=position is not None)
-            self._losses.report(detect_loss(name, position, state))
-            positions[name] = position
+                position = first[name] = self._first_position(name, state)
+            loss = detect_loss(name, position, state)
+            self._losses.report(loss)
+            positions[name] = position if loss is None else replace(position, known_loss=state.trimmed_upto)
         self._first_positions = first
         return positions
 
@@ -246,12 +252,12 @@ class StreamPlanner:
                 loss = detect_loss(name, position, states.get(name), by_queue.get(name), unchecked_for=unchecked_for)
                 self._losses.report(loss)
 
-    def _first_position(self, name: str, state: QueueState, *, recreated: bool) -> QueuePosition:
-        """Return the position before the first message. A recreated queue has lost nothing before the query saw it."""
+    def _first_position(self, name: str, state: QueueState) -> QueuePosition:
+        """Return the position before the first message of a queue that is new to the query. All it has lost counts."""
         position = self._first_positions.get(name)
         if position is not None and position.belongs_to(state):
             return position
-        return replace(before_first(state), known_loss="") if recreated else before_first(state)
+        return replace(before_first(state), known_loss="")
 
     # ------------------------------------------------------------------------------------------ questions
 

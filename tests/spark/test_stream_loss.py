@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Callable
 
 import pytest
 import redis
@@ -13,7 +14,7 @@ from spark_connectors.errors import DataLoss
 from spark_connectors.stream.unread import BatchLimit
 from tests.contract.clocked import Clocked
 from tests.servers import Server
-from tests.spark.following import TRIMS, Follow, again, by_limit, letters, planners, rows
+from tests.spark.following import TRIMS, Follow, again, by_limit, by_purge, letters, planners, rows
 
 
 @pytest.fixture
@@ -71,6 +72,72 @@ def test_messages_that_left_before_the_query_began_are_no_loss(
         planner = follow(queues="a", **options)
         end = planner.latest(planner.initial(), None)
         assert rows(client, planner, planner.initial(), end) == {"a": 3 if how == "limit" else 2}
+
+
+@pytest.mark.parametrize("how", TRIMS)
+@pytest.mark.parametrize("restarted", [False, True])
+def test_messages_that_a_new_queue_lost_before_its_first_trigger_are_a_loss(
+    how: str, restarted: bool, clocked: Clocked, follow: Follow
+) -> None:
+    letters(clocked.declare_queue("b"), 1)
+    planner = follow(queuePattern="#")
+    read = again(planner.latest(planner.initial(), None))
+    lost = letters(clocked.declare_queue("a"), 5)
+    TRIMS[how](clocked)
+
+    with pytest.raises(DataLoss, match="queue 'a': messages after 0000000000000-000000, the highest of them"):
+        (follow(queuePattern="#") if restarted else planner).latest(read, None)
+
+    end = follow(queuePattern="#", failOnDataLoss="false").latest(read, None)
+    assert end.positions["a"].after == lost[-1]
+    assert follow(queuePattern="#").latest(again(end), None).positions == end.positions
+
+
+def delete(_: redis.Redis, broker: Clocked) -> None:
+    broker.queue("a").delete()
+
+
+def forget(client: redis.Redis, _: Clocked) -> None:
+    client.flushall()
+
+
+def forget_and_declare(client: redis.Redis, broker: Clocked) -> None:
+    client.flushall()
+    broker.declare_queue("a")
+
+
+@pytest.mark.parametrize("lose", [delete, forget, forget_and_declare])
+def test_a_loss_that_was_accepted_is_over_also_if_the_run_read_no_row(
+    lose: Callable[[redis.Redis, Clocked], None], client: redis.Redis, clocked: Clocked, follow: Follow
+) -> None:
+    letters(clocked.declare_queue("a"), 5)
+    planner = follow(queuePattern="#")
+    read = again(planner.latest(planner.initial(), None))
+    letters(clocked.queue("a"), 5)
+    lose(client, clocked)
+    with pytest.raises(DataLoss):
+        follow(queuePattern="#").latest(read, None)
+
+    lenient = follow(queuePattern="#", failOnDataLoss="false")
+    end = again(lenient.latest(read, None))
+
+    assert lenient.watched_ranges(read, end) == []
+    assert lenient.latest(end, None) is end
+    assert follow(queuePattern="#").latest(end, None) is end
+
+
+def test_a_loss_behind_the_target_of_a_run_is_accepted_by_this_run(clocked: Clocked, follow: Follow) -> None:
+    letters(clocked.declare_queue("a"), 5)
+    lenient = follow(queues="a", failOnDataLoss="false")
+    lenient.freeze()
+    read = again(lenient.latest(lenient.initial(), None))
+    letters(clocked.queue("a"), 5)
+    by_purge(clocked)
+
+    end = again(lenient.latest(read, None))
+
+    assert lenient.latest(end, None) is end
+    assert follow(queues="a").latest(end, None).positions["a"].received == 10
 
 
 def test_messages_trimmed_after_a_new_queue_was_first_seen_are_a_loss(clocked: Clocked, follow: Follow) -> None:
