@@ -11,11 +11,12 @@ PYTEST := $(BIN)/python -m pytest
 PARALLEL := -n 3 --dist worksteal -m 'not spark and not quick'
 ON_EACH  := -n 3 --dist worksteal -m 'not spark and not once'
 
-.PHONY: help demo lint quick test test-7.0 test-6.2 test-fake test-aio test-spark check setup bench bench-spark bench-worker bench-metrics bench-asyncio bench-observing bench-instructions compare chaos chaos-worker cancellations coverage coverage-of-spec test-policies test-worker
+.PHONY: help demo lint quick test test-7.0 test-6.2 test-fake test-aio test-spark test-spark-versions check setup bench bench-spark bench-worker bench-metrics bench-asyncio bench-observing bench-instructions compare chaos chaos-worker cancellations coverage coverage-of-spec test-policies test-worker
 
 help:
 	@echo 'make demo              rqttl at work, from sending to a report of Spark, on real data'
 	@echo 'make test              all tests, on Redis 7.0 (or later), Redis 6.2 and the fake broker, and with Spark'
+	@echo 'make test-spark-versions  the tests with Spark on 4.0, 4.1, 4.2 and the newest release; SPARKS=4.1 for one'
 	@echo 'make check             linters, types, layers and the quick tests'
 	@echo 'make setup             only the environment'
 	@echo 'make bench             measurements against raw redis-py, as a table'

@@ -20,8 +20,15 @@ def register(spark: SparkSession) -> None:
     """Register `format("rqttl")` in this session, and in no other.
 
     A session needs this call after `--py-files`, `addPyFile` and `addArtifacts`; it is harmless if Spark already knows
-    the format. Raises `ImportError` without pyspark >= 4.2 and pyarrow.
+    the format. Raises `ImportError` without pyspark >= 4.0.
     """
+    from pyspark.errors import AnalysisException
+
     from spark_connectors.source import RqttlDataSource
 
-    spark.dataSource.register(RqttlDataSource)
+    try:
+        spark.dataSource.register(RqttlDataSource)
+    except AnalysisException as error:
+        # Spark 4.0 refuses a format that it knows
+        if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+            raise

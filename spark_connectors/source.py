@@ -1,26 +1,23 @@
 """The data source `rqttl`, as Spark knows it. This module only reads options; readers and writers do the work.
 
-Each method imports its reader or writer itself: Spark starts a process for each step, and waits for all its imports.
+Each method imports what it needs itself: Spark starts a process for each step, and waits for all its imports. Besides,
+an import that fails here, for example of pyarrow, would only say that there is no such format.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceArrowWriter,
-    DataSourceReader,
-    DataSourceStreamArrowWriter,
-    DataSourceStreamReader,
-)
+from pyspark.sql.datasource import DataSource, DataSourceArrowWriter, DataSourceReader, DataSourceStreamReader
 from pyspark.sql.types import StructType
 
-from spark_connectors.columns.schema import default_columns, requested_columns, spark_schema
-from spark_connectors.logs import log_text
-from spark_connectors.options.options import Options, Use
 from spark_connectors.options.secret import Secret
+from spark_connectors.versions import TELLS_START, DataSourceStreamArrowWriter, FailedStreamReader
+
+if TYPE_CHECKING:
+    from spark_connectors.options.options import Options, Use
 
 #: Options that may hold a secret.
 _SECRETS = frozenset({"url", "password"})
@@ -49,12 +46,16 @@ class RqttlDataSource(DataSource):
 
         Spark asks before it has decided between a batch and a stream, so the options may be of both.
         """
+        from spark_connectors.columns.schema import default_columns, spark_schema
+        from spark_connectors.options.options import Options
+
         options = Options.parse_read(self._texts())
         deaths = options.flag("includeDeaths")
         return spark_schema(default_columns(options.text("decode"), include_deaths=deaths))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Make the reader of `spark.read`."""
+        from spark_connectors.columns.schema import requested_columns
         from spark_connectors.read.batch import RqttlBatchReader
 
         options = self._options("batch")
@@ -62,6 +63,15 @@ class RqttlDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802  # Spark's name
         """Make the reader of `spark.readStream`."""
+        try:
+            return self._stream_reader(schema)
+        except Exception as error:
+            if TELLS_START:
+                raise
+            return FailedStreamReader(error)
+
+    def _stream_reader(self, schema: StructType) -> DataSourceStreamReader:
+        from spark_connectors.columns.schema import requested_columns
         from spark_connectors.stream.reader import RqttlStreamReader
 
         options = self._options("stream")
@@ -84,6 +94,9 @@ class RqttlDataSource(DataSource):
         return RqttlStreamWriter(schema, options, overwrite=overwrite, checkpoint=checkpoint)
 
     def _options(self, use: Use) -> Options:
+        from spark_connectors.logs import log_text
+        from spark_connectors.options.options import Options
+
         options = Options.parse(use, self._texts())
         if options.shows_password:
             log_text(logging.WARNING, _EXPOSED)

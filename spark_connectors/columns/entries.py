@@ -37,6 +37,7 @@ class BatchBuilder:
         self.schema = schema.arrow_schema(names)
         self._names = names
         self._extras_cache: dict[bytes, texts.Extras] = {}
+        self._header = texts.header_bytes if schema.RAW_HEADERS in names else texts.header_text
         self._page_buffer = PageBuffer()
 
     def build(self, pages: Sequence[QueuePage]) -> pa.RecordBatch:
@@ -44,7 +45,7 @@ class BatchBuilder:
 
         Raises `MalformedEntry` for an entry without a sequence.
         """
-        rows = _Rows(pages, self._page_buffer.join([page for _, page in pages]), self._extras_cache)
+        rows = _Rows(pages, self._page_buffer.join([page for _, page in pages]), self._extras_cache, self._header)
         try:
             return self._build(rows)
         except Malformed:
@@ -61,8 +62,14 @@ class BatchBuilder:
 class _Rows:
     """The entries of a batch, with cached values that several columns need."""
 
-    def __init__(self, pages: Sequence[QueuePage], joined: Page, extras_cache: dict[bytes, texts.Extras]) -> None:
-        self._pages, self._page, self._extras_cache = pages, joined, extras_cache
+    def __init__(
+        self,
+        pages: Sequence[QueuePage],
+        joined: Page,
+        extras_cache: dict[bytes, texts.Extras],
+        header: Callable[[object], str | bytes | None],
+    ) -> None:
+        self._pages, self._page, self._extras_cache, self._header = pages, joined, extras_cache, header
         self.count = len(self._page)
         self._fields: dict[str, pa.Array] = {}
 
@@ -186,24 +193,24 @@ class _Rows:
         if unpacked is None:
             if len(self._extras_cache) >= _MAX_CACHED:
                 self._extras_cache.clear()
-            unpacked = self._extras_cache[extras] = texts.unpack_extras(extras)
+            unpacked = self._extras_cache[extras] = texts.unpack_extras(extras, self._header)
         return unpacked
 
     def content_type(self) -> pa.Array:
         distinct, codes = self._extras
         return pa.array([kind for kind, _ in distinct], pa.string()).take(codes)
 
-    def header_map(self) -> pa.Array:
+    def header_map(self, key: str) -> pa.Array:
         distinct, codes = self._extras
         # null for no headers: an empty map costs Spark more than all texts of its row together
-        maps = pa.array([headers or None for _, headers in distinct], schema.HEADERS)
-        return maps.take(codes) if maps.null_count < len(maps) else pa.nulls(self.count, schema.HEADERS)
+        kind = schema.arrow_schema((key,)).types[0]
+        maps = pa.array([headers or None for _, headers in distinct], kind)
+        return maps.take(codes) if maps.null_count < len(maps) else pa.nulls(self.count, kind)
 
     def body_json(self) -> pa.Array:
         distinct, codes = self._extras
-        is_msgpack = [kind == codec.MSGPACK for kind, _ in distinct]
         bodies = zip(self.body().to_pylist(), codes.to_pylist(), strict=True)
-        return pa.array([texts.body_json(body) if is_msgpack[code] else None for body, code in bodies], pa.string())
+        return pa.array([texts.body_json(body, distinct[code][0]) for body, code in bodies], pa.string())
 
     def body(self) -> pa.Array:
         return take_bytes(self._page.data, self._page.body_starts, self._page.body_stops)
@@ -260,7 +267,8 @@ _BUILDERS: Mapping[str, Callable[[_Rows], pa.Array]] = {
     "delivery_count": lambda rows: rows.newest("delivery_count"),
     "death_count": _Rows.death_count,
     "content_type": _Rows.content_type,
-    "headers": _Rows.header_map,
+    "headers": lambda rows: rows.header_map("headers"),
+    schema.RAW_HEADERS: lambda rows: rows.header_map(schema.RAW_HEADERS),
     "body": _Rows.body,
     "deaths": _Rows.deaths,
     "body_json": _Rows.body_json,

@@ -85,7 +85,12 @@ COLUMNS: Mapping[str, Column] = {
         ),
         Column("death_count", "int", pa.int32(), "number of deaths, in all queues and for all reasons"),
         Column("content_type", "string", pa.string(), "content type of the body"),
-        Column("headers", "map<string,string>", HEADERS, "headers of the sender, as text; null for no headers"),
+        Column(
+            "headers",
+            "map<string,string>",
+            HEADERS,
+            "headers of the sender, as text, or as bytes with `map<string,binary>` in a schema; null for no headers",
+        ),
         Column("body", "binary", pa.binary(), "body, as it was stored"),
         Column(
             "deaths",
@@ -96,7 +101,17 @@ COLUMNS: Mapping[str, Column] = {
     )
 }
 #: The column that `decode=json` adds.
-BODY_JSON = Column("body_json", "string", pa.string(), "msgpack body as JSON text; null for other bodies")
+BODY_JSON = Column(
+    "body_json",
+    "string",
+    pa.string(),
+    "body of msgpack as JSON text, or body of JSON as it is; null for other bodies",
+)
+#: The key of the column `headers` in a schema that has it as bytes.
+RAW_HEADERS = "headers:binary"
+_VARIANTS: Mapping[str, Column] = {
+    RAW_HEADERS: Column("headers", "map<string,binary>", pa.map_(pa.string(), pa.binary()), "headers of the sender")
+}
 
 
 def available_columns(decode: str) -> Mapping[str, Column]:
@@ -138,7 +153,7 @@ def spark_schema(columns: Mapping[str, Column]) -> StructType:
 
 
 def requested_columns(schema: StructType, decode: str) -> tuple[str, ...]:
-    """Return the column names of a schema, in its order, after a check. Raises `InvalidSchema`."""
+    """Return the keys of the columns of a schema, in its order, after a check. Raises `InvalidSchema`."""
     columns = available_columns(decode)
     if not schema.fields:
         raise InvalidSchema(f"expected at least one column of {schema_ddl(columns)}")
@@ -147,13 +162,15 @@ def requested_columns(schema: StructType, decode: str) -> tuple[str, ...]:
         if column is None:
             hint = ": it needs option decode=json" if field.name == BODY_JSON.name else ""
             raise InvalidSchema(f"{field.name[:80]}: no such column{hint}; the columns are {schema_ddl(columns)}")
-        if actual != column.ddl:
+        if actual not in (column.ddl, *(variant.ddl for variant in _VARIANTS.values() if variant.name == field.name)):
             raise InvalidSchema(f"{field.name}: expected {column.ddl}, got {actual[:200]}{without_zone_hint(actual)}")
         if not _nullable(field.jsonValue()):
             raise InvalidSchema(f"{field.name}: the column and all its fields are nullable; leave out NOT NULL")
     if len(set(schema.names)) < len(schema.names):
         raise InvalidSchema(f"{', '.join(schema.names)[:200]}: a column occurs twice")
-    return tuple(schema.names)
+    asked = {field.name: field.dataType.simpleString() for field in schema.fields}
+    keys = {variant.name: key for key, variant in _VARIANTS.items() if asked.get(variant.name) == variant.ddl}
+    return tuple(keys.get(name, name) for name in schema.names)
 
 
 def without_zone_hint(actual: str) -> str:
@@ -177,6 +194,6 @@ def _nullable(part: object) -> bool:
 
 
 def arrow_schema(names: tuple[str, ...]) -> pa.Schema:
-    """Return the Arrow schema of these columns."""
-    columns = available_columns("json")
-    return pa.schema([pa.field(name, columns[name].arrow) for name in names])
+    """Return the Arrow schema of the columns with these keys."""
+    columns = {**available_columns("json"), **_VARIANTS}
+    return pa.schema([pa.field(columns[name].name, columns[name].arrow) for name in names])

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import re
+from collections.abc import Callable
 from typing import TypeAlias
 
 import msgpack
@@ -10,19 +13,24 @@ from rqttl import json_text
 from rqttl.errors import InvalidInput
 from rqttl.protocol import codec
 
-#: Content type and headers of a message, as text.
-Extras: TypeAlias = tuple[str, list[tuple[str, str | None]]]
+#: JSON by its content type, also with parameters, such as `application/json; charset=utf-8` and `application/x+json`.
+_JSON_TYPE = re.compile(r"(application|text)/([\w.-]+\+)?json\s*(;|$)", re.IGNORECASE)
+#: Content type and headers of a message, as text or as bytes.
+Extras: TypeAlias = tuple[str, list[tuple[str, str | bytes | None]]]
 
 
-def unpack_extras(extras: bytes) -> Extras:
-    """Unpack content type and headers from the end of a packed header, empty or not. Damaged parts are dropped."""
+def unpack_extras(extras: bytes, convert: Callable[[object], str | bytes | None]) -> Extras:
+    """Unpack content type and headers from the end of a packed header, empty or not. Damaged parts are dropped.
+
+    `convert` makes the value of a header.
+    """
     if not extras:
         return codec.BINARY, []
     try:
         kind, headers = msgpack.unpackb(extras, raw=False, unicode_errors="replace")
         content_type = codec.MSGPACK if kind == 1 else kind if kind and isinstance(kind, str) else codec.BINARY
         pairs = headers.items() if isinstance(headers, dict) else ()
-        return content_type, [(str(name), header_text(value)) for name, value in pairs]
+        return content_type, [(str(name), convert(value)) for name, value in pairs]
     except (ValueError, TypeError, RecursionError):
         return codec.BINARY, []  # msgpack's own exceptions are ValueErrors
 
@@ -34,6 +42,13 @@ def header_text(value: object) -> str | None:
     return bytes_text(value) if isinstance(value, bytes) else json_text.dump_readable(value)
 
 
+def header_bytes(value: object) -> bytes | None:
+    """Convert a header value to bytes: bytes as they are, all else as UTF-8."""
+    if value is None or isinstance(value, bytes):
+        return value
+    return (value if isinstance(value, str) else json_text.dump_readable(value)).encode()
+
+
 def bytes_text(value: bytes) -> str:
     """Decode bytes as UTF-8. Other bytes become `0x` and hexadecimal digits."""
     try:
@@ -42,15 +57,28 @@ def bytes_text(value: bytes) -> str:
         return f"0x{value.hex()}"
 
 
-def body_json(body: bytes) -> str | None:
-    """Convert a msgpack body to JSON text; `None` for a body that is not valid msgpack.
+def body_json(body: bytes, content_type: str) -> str | None:
+    """Convert a msgpack body to JSON text, or pass JSON text through; `None` for other and for damaged bodies.
 
     Bytes become text as in headers. NaN and infinities become null, times of msgpack become text.
     """
+    if _JSON_TYPE.match(content_type):
+        return _checked_json(body)
+    if content_type != codec.MSGPACK:
+        return None
     try:
         return json_text.dump_with(codec.unpack(body), _json_value, separators=(",", ":"))
     except (InvalidInput, RecursionError):
         return None
+
+
+def _checked_json(body: bytes) -> str | None:
+    try:
+        text = body.decode()
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return text
 
 
 def _json_value(value: object) -> object:

@@ -25,13 +25,21 @@ _PLACES = {
 }
 
 
+#: What to write instead of `CREATE TABLE`, whose options Spark does not hand to a source.
+NO_TABLE = (
+    "a queue is no table of a catalog; write CREATE TEMPORARY VIEW letters USING rqttl OPTIONS (url 'redis://…', "
+    "queues 'orders/dead')"
+)
+
+
 def check_together(use: Use, explicit: Mapping[str, object]) -> None:
     """Check the values that the user set."""
     for names in _EXCLUSIVE:
         if len(both := [name for name in names if name in explicit]) > 1:
             raise InvalidOption(f"{both[0]}: set either this or {both[1]}, not both")
     if use != "write" and not ("queues" in explicit or "queuePattern" in explicit):
-        raise InvalidOption("queues: required; name the queues with option queues, queuePattern or load(...)")
+        hint = "" if explicit else f". If this is a table of CREATE TABLE: {NO_TABLE}"
+        raise InvalidOption(f"queues: required; name the queues with option queues, queuePattern or load(...){hint}")
     for name, place in _PLACES.items():
         if "://" in str(explicit.get(name, "")):
             raise InvalidOption(f"{name}: expected a {place}, not a URL")

@@ -191,6 +191,8 @@ def _option_of(uses: tuple[Use, ...], name: str) -> Option:
     """Return the option of this name. It belongs to one of these uses at least."""
     option, jobs = _BY_LOWER.get(name.lower()), " and ".join(_USES[use] for use in uses)
     if option is None:
+        if name.lower() == "provider":
+            raise UnknownOption(f"CREATE TABLE: {checks.NO_TABLE}")
         theirs = _KAFKA_BY_LOWER.get(name.lower(), "")
         if theirs:
             ours = OPTIONS[_PATH_OPTION[uses[0]] if theirs in _TOPICS_OF_KAFKA else _OF_KAFKA[theirs]]

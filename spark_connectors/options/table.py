@@ -180,7 +180,7 @@ OPTIONS: Mapping[str, Option] = {
             "choice",
             "none",
             _READ,
-            "decoding of bodies: `json` adds the column `body_json`, with msgpack bodies as JSON text",
+            "decoding of bodies: `json` adds the column `body_json`, with bodies of msgpack and JSON as JSON text",
             ("none", "json"),
         ),
         Option(

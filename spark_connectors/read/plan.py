@@ -21,7 +21,6 @@ from spark_connectors.read.arrivals import STEP, ArrivalIndex, MarkRequest, Mark
 from spark_connectors.read.positions import QueueState
 from spark_connectors.read.probe import LogProbe
 from spark_connectors.redis.bulk_reader import BulkReader
-from spark_connectors.redis.connect import cluster_not_supported
 from spark_connectors.redis.names import SNAPSHOT_FIELDS
 
 _log = logging.getLogger("spark_connectors")
@@ -93,11 +92,11 @@ def queue_snapshots(reader: BulkReader, keys: Keyspace, queues: Sequence[str]) -
     return snapshots
 
 
-def registered_queues(options: Options, reader: BulkReader, keys: Keyspace) -> list[str]:
+def registered_queues(reader: BulkReader, keys: Keyspace) -> list[str]:
     """Return the names of all queues. Raises `ClusterNotSupported` for a node of a cluster, where there are none."""
     names = queue_names(reader.execute("SMEMBERS", keys.registry))
-    if not names and reader.is_cluster_node():
-        raise cluster_not_supported(options)
+    if not names:
+        reader.refuse_cluster()
     return list(names)
 
 
@@ -109,11 +108,15 @@ def select_queues(options: Options, reader: BulkReader, keys: Keyspace) -> dict[
         if missing := [queue for queue in options.queues if queue not in queues]:
             raise _no_such_queue(reader, keys, missing)
         return queues
-    return queue_snapshots(reader, keys, patterns.matching(pattern, registered_queues(options, reader, keys)))
+    return queue_snapshots(reader, keys, patterns.matching(pattern, registered_queues(reader, keys)))
 
 
 def _no_such_queue(reader: BulkReader, keys: Keyspace, missing: Sequence[str]) -> NoSuchQueue:
-    """Make the error for missing queues of the option `queues`. It suggests a name like the first of them."""
+    """Make the error for missing queues of the option `queues`. It suggests a name like the first of them.
+
+    Raises `ClusterNotSupported` for a node of a cluster.
+    """
+    reader.refuse_cluster()
     names = queue_names(reader.execute("SMEMBERS", keys.registry))
     hint = did_you_mean(missing[0], names, "the first dead letter creates a dead-letter queue")
     others = f" (nor {len(missing) - 1} more of this option)" if len(missing) > 1 else ""

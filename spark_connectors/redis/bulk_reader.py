@@ -18,7 +18,14 @@ from rqttl.protocol.resp import pack_command
 from rqttl.store.refusals import refuses_for_now
 from spark_connectors.errors import NoPermission, RefusedByRedis, SourceError
 from spark_connectors.options.options import Options
-from spark_connectors.redis.connect import Command, as_source_error, connect, socket_of, with_retries
+from spark_connectors.redis.connect import (
+    Command,
+    as_source_error,
+    cluster_not_supported,
+    connect,
+    socket_of,
+    with_retries,
+)
 from spark_connectors.redis.pages import SPARE_BYTES, Page, UnexpectedReply, parse_pages, parse_text_lists
 
 T = TypeVar("T")
@@ -144,14 +151,22 @@ class BulkReader:
             if cursor == b"0":
                 return
 
-    def is_cluster_node(self) -> bool:
-        """Return True if the server says that it is a node of Redis Cluster. A user without HELLO gets False."""
+    def refuse_cluster(self) -> None:
+        """Raise `ClusterNotSupported` if the server says that it is a node of Redis Cluster."""
+        if self._properties().get(b"mode") == b"cluster":
+            raise cluster_not_supported(self._options)
+
+    def is_replica(self) -> bool:
+        """Return True if the server says that it is a replica."""
+        return self._properties().get(b"role") == b"replica"
+
+    def _properties(self) -> dict[bytes, Any]:
+        """Return what the server says of itself: nothing to a user without HELLO. It only improves errors."""
         try:
             reply = self.execute("HELLO", 2)
         except (NoPermission, RefusedByRedis):
-            return False  # the check only improves an error; a server before Redis 6 has no HELLO
-        properties = dict(zip(reply[::2], reply[1::2], strict=False))
-        return bool(properties.get(b"mode") == b"cluster")
+            return {}
+        return dict(zip(reply[::2], reply[1::2], strict=False))
 
     def close(self) -> None:
         """Close the connection. The next command opens it again."""

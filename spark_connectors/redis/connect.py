@@ -28,7 +28,7 @@ from redis.exceptions import (
 )
 from redis.retry import Retry
 
-from rqttl.store.refusals import TEMPORARY, is_away, refuses_for_now
+from rqttl.store.refusals import TEMPORARY, is_away, is_read_only, refuses_for_now
 from spark_connectors.errors import (
     ClusterNotSupported,
     InvalidOption,
@@ -218,6 +218,11 @@ def as_source_error(error: Exception, options: Options, command: Command = ()) -
         )
     if isinstance(error, NoPermissionError) or "NOPERM" in text:
         return _no_permission(options, call, text)
+    if is_read_only(error):
+        return RefusedForNow(
+            f"url: {options.address} is a replica, also after {options['connectRetries']} retries, and takes no "
+            f"writes: give the address of its primary ({text})"
+        )
     if refuses_for_now(error):
         return RefusedForNow(
             f"connectRetries: {options.address} refuses {call} for now, also after {options['connectRetries']} "

@@ -63,8 +63,7 @@ class StreamPlanner:
         if self._initial is None:
             birth = present_birth(self._reader(), self._keys)
             states = self._read_states(self._queue_names(()))
-            _refuse_missing(self._options, states)
-            self._names_checked = True
+            self._refuse_missing(states)
             for name in sorted(states)[:1]:
                 self._committed.check_rights(name)
             positions = {name: self._start(name, state) for name, state in states.items()}
@@ -265,7 +264,7 @@ class StreamPlanner:
         """Return the names of all selected queues. Queues of a pattern come from the registry and from `followed`."""
         if self._options.queues:
             return sorted(self._options.queues)
-        registered = registered_queues(self._options, self._reader(), self._keys)
+        registered = registered_queues(self._reader(), self._keys)
         return self._selected({*registered, *followed})
 
     def _selected(self, names: Iterable[str]) -> list[str]:
@@ -278,8 +277,17 @@ class StreamPlanner:
     def _check_names(self, start: Offset) -> None:
         """Refuse unknown names at the start of a query, but no queue that is deleted while the query runs."""
         if not self._names_checked:
-            _refuse_missing(self._options, {*(self._states or ()), *start.positions, *start.gone})
-            self._names_checked = True
+            self._refuse_missing({*(self._states or ()), *start.positions, *start.gone})
+
+    def _refuse_missing(self, known: Container[str]) -> None:
+        """Raise `NoSuchQueue` for a named queue that is not known: its name may be misspelt."""
+        if missing := [name for name in self._options.queues if name not in known]:
+            self._reader().refuse_cluster()
+            raise NoSuchQueue(
+                f"queues: there is no queue {missing[0]!r} in namespace {self._keys.namespace!r}, and the checkpoint "
+                "has no position in it; option queuePattern selects queues that are created later, too"
+            )
+        self._names_checked = True
 
     def _deleted_queues(self, start: Offset) -> set[str]:
         """Return the selected queues of an offset that do not exist."""
@@ -293,12 +301,3 @@ class StreamPlanner:
         if self._open_reader is None:
             self._open_reader = BulkReader(self._options)
         return self._open_reader
-
-
-def _refuse_missing(options: Options, known: Container[str]) -> None:
-    """Raise `NoSuchQueue` for a named queue that is not known: its name may be misspelt."""
-    if missing := [name for name in options.queues if name not in known]:
-        raise NoSuchQueue(
-            f"queues: there is no queue {missing[0]!r} in namespace {options.text('namespace')!r}, and the checkpoint "
-            "has no position in it; option queuePattern selects queues that are created later, too"
-        )

@@ -6,6 +6,7 @@ constructor does not connect, and nothing relies on `stop`. Only Spark's checkpo
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -13,16 +14,9 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxBytes,
-    ReadMaxRows,
-    ReadMinRows,
-    SupportsTriggerAvailableNow,
-)
 
 from rqttl.protocol.keys import Keyspace
+from spark_connectors.logs import log_text
 from spark_connectors.options.options import Options
 from spark_connectors.read import scan
 from spark_connectors.read.loss import LossReporter
@@ -32,6 +26,21 @@ from spark_connectors.stream.offsets import Offset
 from spark_connectors.stream.pace import Pauses
 from spark_connectors.stream.planner import StreamPlanner
 from spark_connectors.stream.unread import BatchLimit
+from spark_connectors.versions import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+
+#: The options that limit a batch, in the order of precedence, with the limit of Spark for each.
+_LIMITS: tuple[tuple[str, Callable[[int], ReadLimit]], ...] = (
+    ("maxEntriesPerTrigger", ReadMaxRows),
+    ("maxBytesPerTrigger", ReadMaxBytes),
+    ("minEntriesPerTrigger", ReadMinRows),
+)
 
 
 @dataclass
@@ -52,6 +61,9 @@ class RqttlStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._columns = columns
         self._planner = StreamPlanner(options)
         self._pauses = Pauses()
+        #: The end of the last batch that this reader has planned.
+        self._planned: dict[str, Any] | None = None
+        self._warned = False
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self._options, self._columns)
@@ -62,25 +74,38 @@ class RqttlStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802  # Spark's name
         """Return the limit of `maxEntriesPerTrigger` or `maxBytesPerTrigger`, or else of `minEntriesPerTrigger`."""
-        kinds: tuple[tuple[str, Callable[[int], ReadLimit]], ...] = (
-            ("maxEntriesPerTrigger", ReadMaxRows),
-            ("maxBytesPerTrigger", ReadMaxBytes),
-            ("minEntriesPerTrigger", ReadMinRows),
-        )
-        limits = ((kind, self._options.optional_number(name)) for name, kind in kinds)
+        limits = ((kind, self._options.optional_number(name)) for name, kind in _LIMITS)
         return next((kind(amount) for kind, amount in limits if amount is not None), ReadAllAvailable())
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802  # Spark's name
+    def latestOffset(  # noqa: N802  # Spark's name
+        self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None
+    ) -> dict[str, Any]:
         """Return the end of the next batch within this limit; `start` itself if there is nothing to read.
 
-        Spark replaces each limit by `ReadAllAvailable` if the query has one batch only.
+        Spark replaces each limit by `ReadAllAvailable` if the query has one batch only. Before 4.2 it names neither
+        start nor limit: the start is then the end of the last batch.
         """
         self._pauses.wait()
-        planner, begin = self._planner, Offset.parse(start)
+        if start is None or limit is None:
+            self._warn_of_old_spark()
+            start, limit = self._planned or self.initialOffset(), self.getDefaultReadLimit()
+        begin = Offset.parse(start)
         may_wait = not isinstance(limit, ReadAllAvailable)
-        end = planner.latest(begin, _batch_limit(limit), may_wait=may_wait)
-        self._pauses.note(idle=end is begin, queues=planner.queue_count)
-        return start if end is begin else end.dump()
+        end = self._planner.latest(begin, _batch_limit(limit), may_wait=may_wait)
+        self._pauses.note(idle=end is begin, queues=self._planner.queue_count)
+        self._planned = start if end is begin else end.dump()
+        return self._planned
+
+    def _warn_of_old_spark(self) -> None:
+        """Log once what a limit does not do before Spark 4.2, which does not tell which trigger a query has."""
+        names = [name for name, _ in _LIMITS if self._options[name] is not None]
+        if names and not self._warned:
+            log_text(
+                logging.WARNING,
+                f"{names[0]}: before Spark 4.2, a run with Trigger.AvailableNow reads one batch within this limit, and "
+                "ends. With a processing time the limit acts as ever",
+            )
+        self._warned = True
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802  # Spark's name
         """Let the query end with the messages that exist now."""
@@ -96,6 +121,10 @@ class RqttlStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """Plan the tasks of a batch. Its rows come in the order of queue and sequence, for any number of tasks."""
+        self._planned = self._planned or end
+        if start == end:
+            # before 4.2 a restarted query asks this of its last batch
+            return []
         return [StreamPartition(tuple(task)) for task in self._planner.tasks(Offset.parse(start), Offset.parse(end))]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:

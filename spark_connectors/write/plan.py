@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rqttl import flows
 from rqttl.errors import QueueNotFound
 from rqttl.text import did_you_mean
 from spark_connectors.columns.schema import available_columns, without_zone_hint
@@ -103,24 +103,34 @@ def make_plan(schema: StructType, options: Options, *, overwrite: bool) -> Plan:
 
 
 def check_target(options: Options, queue: str | None) -> None:
-    """Check the connection and, if there is one queue for all rows, the queue. Raises `NoSuchQueue` and others."""
-    from rqttl.protocol import replies
-    from rqttl.store.driver import driver_of
-    from spark_connectors.redis.broker import open_broker, with_retries
+    """Check the connection, that the server takes writes, and, if there is one queue for all rows, the queue.
 
-    broker = open_broker(options)
-    try:
-        if queue is None:
-            with_retries(
-                options, lambda: driver_of(broker).perform(flows.execute(replies.data, "PING")), command=("PING",)
-            )
-        else:
-            with_retries(options, lambda: broker.queue(queue).options(), command=("the options of", f"queue {queue!r}"))
-    except QueueNotFound:
-        namespace = options.text("namespace")
-        raise NoSuchQueue(f"queue: there is no queue {queue!r} in namespace {namespace!r}; declare it first") from None
-    finally:
-        broker.close()
+    A failover may still be under way, so a replica is asked twice. Raises `NoSuchQueue` and others.
+    """
+    from redis.exceptions import ReadOnlyError
+
+    from spark_connectors.redis.broker import open_broker, with_retries
+    from spark_connectors.redis.bulk_reader import BulkReader
+
+    once = Options(options.use, {**options.explicit, "connectRetries": min(1, options.number("connectRetries"))})
+
+    def refuse_replica() -> None:
+        if reader.is_replica():
+            raise ReadOnlyError("it says so")
+
+    with BulkReader(options) as reader, closing(open_broker(options)) as broker:
+        with_retries(once, refuse_replica)
+        try:
+            if queue is not None:
+                with_retries(
+                    options, lambda: broker.queue(queue).options(), command=("the options of", f"queue {queue!r}")
+                )
+        except QueueNotFound:
+            reader.refuse_cluster()
+            namespace = options.text("namespace")
+            raise NoSuchQueue(
+                f"queue: there is no queue {queue!r} in namespace {namespace!r}; declare it first"
+            ) from None
 
 
 def _check_together(operation: str, options: Options) -> None:

@@ -16,13 +16,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from rqttl.text import plural
 from spark_connectors.errors import ReportNotWritten, RowsRefused
 from spark_connectors.logs import log_text
 from spark_connectors.options.options import Options
+from spark_connectors.versions import DataSourceStreamArrowWriter
 from spark_connectors.write.report import LATE, Report
 from spark_connectors.write.report_file import ReportTarget, content, query_of_checkpoint
 
@@ -83,6 +84,12 @@ class _Writer:
                 f"{name}: {late:,} of the stored rows were past their expires_at, and expired "
                 "at once. Rows from a dead-letter queue hold the missed deadline: leave this column out, or put "
                 "letters back with operation=redrive",
+            )
+        if total.counts and total.counts.keys() == {"duplicates"} and not total.refused:
+            log_text(
+                logging.WARNING,
+                f"{name}: nothing was stored, because Redis knows each message_id of these rows: they were written "
+                "before, within idempotencyTtl or the duplicate_window of the queue",
             )
         refused = self._refusal(name, total)
         if total.refused and refused is None:

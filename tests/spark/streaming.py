@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import spark_connectors
+from spark_connectors.versions import TELLS_START
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -64,9 +65,17 @@ class Stream:
         self.meanwhile: Callable[[], object] = int
 
     def run(self, **changed: object) -> list[int]:
-        """Read all present messages. Returns the number of rows of each batch. Raises the error of the query."""
+        """Read all present messages. Returns the number of rows of each batch. Raises the error of the query.
+
+        Before Spark 4.2 a run has one batch, so there are as many runs as it takes.
+        """
         before = {number: len(of) for number, of in self.attempts.items()}
-        finish(self.start(available_now=True, **changed))
+        done = -1
+        while done < len(self.attempts):
+            done = len(self.attempts)
+            finish(self.start(available_now=True, **changed))
+            if TELLS_START:
+                break
         return [len(of[-1]) for number, of in sorted(self.attempts.items()) if len(of) > before.get(number, 0)]
 
     def start(self, *, available_now: bool = False, every: object = "", **changed: object) -> StreamingQuery:

@@ -12,6 +12,7 @@ from spark_connectors.errors import ClusterNotSupported
 from spark_connectors.options.options import Options
 from spark_connectors.redis.connect import as_source_error
 from spark_connectors.stream.planner import StreamPlanner
+from spark_connectors.write import plan
 from tests.servers import Server
 from tests.spark.reading import loader
 
@@ -40,6 +41,18 @@ def test_a_stream_of_a_pattern_on_a_node_of_a_cluster_is_an_error(node: Server) 
 
     with pytest.raises(ClusterNotSupported):
         planner.initial()
+
+
+def test_a_named_queue_on_a_node_of_a_cluster_is_told_as_a_cluster(node: Server) -> None:
+    planner = StreamPlanner(Options.parse("stream", {"url": node.url, "queues": "a"}))
+
+    for read_or_write in (
+        lambda: loader(node.url)(queues="a"),
+        planner.initial,
+        lambda: plan.check_target(Options.parse("write", {"url": node.url, "queue": "a"}), "a"),
+    ):
+        with pytest.raises(ClusterNotSupported):
+            read_or_write()
 
 
 def test_a_server_without_queues_is_an_empty_table(start_server: Callable[..., Server]) -> None:

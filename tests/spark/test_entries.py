@@ -128,7 +128,7 @@ def expected(packed: bytes, sequence: str) -> dict[str, Any]:
         "headers": header_texts(said.headers),
         "body": b"body",
         "deaths": [as_row(death) for death in said.deaths],
-        "body_json": None if said.content_type != codec.MSGPACK else texts.body_json(b"body"),
+        "body_json": None if said.content_type != codec.MSGPACK else texts.body_json(b"body", codec.MSGPACK),
     }
 
 
@@ -326,7 +326,7 @@ def test_a_body_that_is_no_msgpack_has_no_json_and_is_there(body: bytes) -> None
 
 
 def test_a_body_of_another_kind_has_no_json() -> None:
-    assert row(header(extras=codec.pack_extras("application/json", None)), b"{}")["body_json"] is None
+    assert row(header(extras=codec.pack_extras("text/plain", None)), b"{}")["body_json"] is None
     assert row(b"", b"\x01")["body_json"] is None
 
 
@@ -340,3 +340,20 @@ def test_more_different_headers_than_are_remembered_are_read_all_the_same(monkey
     for _ in range(2):
         found = columns.build([run("q", entries)]).to_pylist()
         assert [one["headers"] for one in found] == [[("n", str(i))] for i in range(10)]
+
+
+@pytest.mark.parametrize("kind", ["application/json", "application/json; charset=utf-8", "application/vnd.x+json"])
+def test_json_of_other_senders_is_passed_through(kind: str) -> None:
+    extras = codec.pack_extras(kind, None)
+
+    assert row(header(extras=extras), '{"ä": [1,  2]}'.encode())["body_json"] == '{"ä": [1,  2]}'
+    assert [row(header(extras=extras), body)["body_json"] for body in (b"{", b"\xff", b"[" * 100_000)] == [None] * 3
+
+
+def test_headers_may_be_read_as_bytes() -> None:
+    headers: dict[str, Header] = {"text": "ä", "bytes": b"\xff\x00", "number": 7, "flag": True}
+    packed = header(extras=codec.pack_extras(None, headers))
+
+    [found] = rows(("q", [[SEQUENCE, [packed, b""]]]), names=("queue", schema.RAW_HEADERS))
+
+    assert found["headers"] == [("text", "ä".encode()), ("bytes", b"\xff\x00"), ("number", b"7"), ("flag", b"true")]

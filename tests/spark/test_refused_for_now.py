@@ -13,6 +13,7 @@ from spark_connectors.errors import RefusedByRedis, RefusedForNow
 from spark_connectors.options.options import Options
 from spark_connectors.redis import connect
 from spark_connectors.redis.bulk_reader import BulkReader
+from spark_connectors.write import plan
 from tests.servers import Server
 from tests.spark.letters import bury
 from tests.spark.reading import loader, numbers
@@ -127,3 +128,29 @@ def test_a_lasting_refusal_ends_a_write_at_once_and_names_operation_and_queue(
         job.task(numbered(5))
 
     assert pauses.count == 0
+
+
+def test_a_write_to_a_replica_names_its_role_after_one_retry(
+    start_server: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = start_server()
+    with server.client() as client:
+        Broker(client).declare_queue("q")
+        make_replica(client)
+    pauses = pausing(monkeypatch)
+    options = Options.parse("write", {"url": server.url, "queue": "q"})
+
+    with pytest.raises(RefusedForNow, match=r"is a replica.*takes no writes: give the address of its primary"):
+        plan.check_target(options, "q")
+
+    assert pauses.count == 1
+
+
+def test_a_write_waits_for_the_end_of_a_failover_before_it_begins(
+    server: Server, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Broker(client).declare_queue("q")
+    pausing(monkeypatch, lambda: make_primary(client))
+    make_replica(client)
+
+    plan.check_target(Options.parse("write", {"url": server.url, "queue": "q"}), "q")

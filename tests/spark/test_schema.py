@@ -81,6 +81,16 @@ def test_the_default_columns_are_typed_and_have_deaths_only_on_request(decode: s
     assert made == StructType([*of(*names).fields, *([JSON] if decode == "json" else [])])
 
 
+def test_headers_may_be_bytes_in_a_users_schema() -> None:
+    asked = StructType(
+        [StructField("queue", StringType()), StructField("headers", MapType(StringType(), BinaryType()))]
+    )
+
+    keys = schema.requested_columns(asked, "none")
+
+    assert schema.arrow_schema(keys).equals(to_arrow_schema(asked, timezone="UTC"))
+
+
 def test_a_timestamp_without_a_zone_is_refused_with_the_type_to_write() -> None:
     with pytest.raises(InvalidSchema, match=r"died_at: expected timestamp, got timestamp_ntz\. .*`timestamp_ltz`"):
         schema.requested_columns(StructType([StructField("died_at", TimestampNTZType())]), "none")

@@ -59,6 +59,12 @@ def test_every_column_of_a_row_is_in_the_message(write: Write, broker: Broker) -
     assert d.expires_at - d.enqueued_at == timedelta(hours=2)
 
 
+def test_headers_may_be_bytes(write: Write, broker: Broker) -> None:
+    write(f"{MESSAGES}, headers map<string,binary>").task([("a", b"1", {"trace": b"\xff\x00"})])
+
+    assert broker.queue("q").peek()[0].headers == {"trace": b"\xff\x00"}
+
+
 @pytest.mark.parametrize(
     "ddl, row, body, headers, lives",
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections import Counter
 from collections.abc import Callable
@@ -215,3 +216,20 @@ def test_rows_that_are_kept_elsewhere_leave_their_file_in_the_report(batch: Writ
 
     told = json.loads((tmp_path / "r").read_text())
     assert (told["status"], told["error"], told["rejected_files"]) == ("succeeded", None, ["kept/a.jsonl"])
+
+
+@pytest.mark.parametrize("stored, warned", [(0, True), (1, False)])
+def test_a_write_whose_rows_are_all_duplicates_says_so_as_a_warning(
+    stored: int, warned: bool, batch: Writers, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    report = Report()
+    report.count("q", "duplicates", 7)
+    report.count("q", "stored", stored)
+
+    with caplog.at_level(logging.WARNING, "spark_connectors"):
+        end(batch(tmp_path / "r"), "commit", report)
+
+    assert [record.getMessage() for record in caplog.records if "nothing was stored" in record.getMessage()] == (
+        [record.getMessage() for record in caplog.records] if warned else []
+    )
+    assert bool(caplog.records) == warned

@@ -33,6 +33,7 @@ _TYPES: dict[str, tuple[types.DataType, Any]] = {
     "timestamp": (types.TimestampType(), pa.timestamp("us", tz="UTC")),
     "timestamp_ntz": (types.TimestampNTZType(), pa.timestamp("us")),
     "map<string,string>": (types.MapType(_TEXT, _TEXT), pa.map_(pa.string(), pa.string())),
+    "map<string,binary>": (types.MapType(_TEXT, types.BinaryType()), pa.map_(pa.string(), pa.binary())),
     "map<string,int>": (types.MapType(_TEXT, _INT), pa.map_(pa.string(), pa.int32())),
     "interval": (types.DayTimeIntervalType(), pa.duration("us")),
 }
