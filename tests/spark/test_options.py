@@ -6,6 +6,7 @@ import io
 import pickle
 import pprint
 import traceback
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -386,3 +387,10 @@ def test_the_list_of_load_is_a_list_of_queues() -> None:
     assert Options.parse_read({"paths": '["a/dead", "b"]'}).queues == ("a/dead", "b")
     with pytest.raises(InvalidOption, match=r"paths: expected a JSON list of queues"):
         Options.parse_read({"paths": "a"})
+
+
+@pytest.mark.parametrize("texts", [{"provider": "rqttl", "url": "redis://h", "queues": "a"}, {}])
+def test_a_table_of_the_catalog_is_answered_with_a_view(texts: dict[str, str]) -> None:
+    for parse in (Options.parse_read, partial(Options.parse, "batch")):
+        with pytest.raises(SourceError, match="CREATE TEMPORARY VIEW letters USING rqttl OPTIONS"):
+            parse(texts)
