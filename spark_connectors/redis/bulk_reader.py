@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Any, Protocol, TypeAlias, TypeVar
 
 import numpy as np
-from redis.exceptions import ConnectionError, RedisError, ResponseError
+from redis.exceptions import ConnectionError, ReadOnlyError, RedisError, ResponseError
 
 from rqttl.protocol.keys import Keyspace
 from rqttl.protocol.resp import pack_command
@@ -156,9 +156,15 @@ class BulkReader:
         if self._properties().get(b"mode") == b"cluster":
             raise cluster_not_supported(self._options)
 
-    def is_replica(self) -> bool:
-        """Return True if the server says that it is a replica."""
-        return self._properties().get(b"role") == b"replica"
+    def refuse_replica(self) -> None:
+        """Raise `RefusedForNow` if the server says twice that it is a replica: a failover may end in between."""
+
+        def ask() -> None:
+            if self._properties().get(b"role") == b"replica":
+                raise ReadOnlyError("its role is replica")
+
+        once = {**self._options.explicit, "connectRetries": min(1, self._options.number("connectRetries"))}
+        with_retries(Options(self._options.use, once), ask)
 
     def _properties(self) -> dict[bytes, Any]:
         """Return what the server says of itself: nothing to a user without HELLO. It only improves errors."""

@@ -105,21 +105,13 @@ def make_plan(schema: StructType, options: Options, *, overwrite: bool) -> Plan:
 def check_target(options: Options, queue: str | None) -> None:
     """Check the connection, that the server takes writes, and, if there is one queue for all rows, the queue.
 
-    A failover may still be under way, so a replica is asked twice. Raises `NoSuchQueue` and others.
+    Raises `NoSuchQueue` and others.
     """
-    from redis.exceptions import ReadOnlyError
-
     from spark_connectors.redis.broker import open_broker, with_retries
     from spark_connectors.redis.bulk_reader import BulkReader
 
-    once = Options(options.use, {**options.explicit, "connectRetries": min(1, options.number("connectRetries"))})
-
-    def refuse_replica() -> None:
-        if reader.is_replica():
-            raise ReadOnlyError("it says so")
-
     with BulkReader(options) as reader, closing(open_broker(options)) as broker:
-        with_retries(once, refuse_replica)
+        reader.refuse_replica()
         try:
             if queue is not None:
                 with_retries(
