@@ -124,8 +124,11 @@ def explain(keyspace: Keyspace, queue: str, ttl: Duration | None, *, name_only: 
 
 def stats_of(keyspace: Keyspace, names: Iterable[str] | None, *, sweep: bool) -> Flow[PerQueue[QueueStats]]:
     """See `Broker.stats`."""
-    queues_read = yield from _checked_names(keyspace, names)
-    return (yield from statistics.stats_of(keyspace, queues_read) if sweep else looking.look(keyspace, queues_read))
+    if not sweep:
+        return (yield from looking.look(keyspace, (yield from _checked_names(keyspace, names))))
+    # the sweep ends queues whose lifetime is over, so they are among them
+    every = yield from looking.registered(keyspace) if names is None else _checked_names(keyspace, names)
+    return (yield from statistics.stats_of(keyspace, every))
 
 
 def options_of(keyspace: Keyspace, names: Iterable[str] | None) -> Flow[PerQueue[QueueOptions]]:

@@ -8,6 +8,7 @@ from datetime import timedelta
 from rqttl.errors import QueueDamaged
 from rqttl.flows.many import NO_NUMBER, in_one_round_trip
 from rqttl.flows.numbers import state_fields
+from rqttl.flows.queues import config_if_exists
 from rqttl.flows.records import Record
 from rqttl.flows.steps import NOT_THERE, OUTDATED, Flow, with_config
 from rqttl.flows.sweeping import SWEEPS
@@ -72,11 +73,14 @@ class _SweepOutcome:
             self.lasts.pop(name, None)  # an earlier reply does not count if the queue was deleted since
         lookups = [commands.lookup(keyspace, name) for name in queues]
         looks = yield from in_one_round_trip(lookups, NOT_THERE, self.damaged)
-        configs = [
-            QueueConfig.read(keyspace, name, look.version, look.options, look.declared, look.policies)
-            for name, look in looks.items()
-            if type(look) is not Refused
-        ]
+        configs: list[QueueConfig] = []
+        for name, look in looks.items():
+            if type(look) is not Refused:
+                configs.append(
+                    QueueConfig.read(keyspace, name, look.version, look.options, look.declared, look.policies)
+                )
+            elif look.code == "queue_expired" and (config := (yield from config_if_exists(keyspace, name))):
+                configs.append(config)  # it lives on, because it keeps messages
         calls = [commands.stats(config, now=now) for config in configs]
         answers = yield from in_one_round_trip(calls, OUTDATED, self.damaged)
         left = []

@@ -101,3 +101,14 @@ def test_a_listing_ends_no_queue_and_has_the_target_as_soon_as_a_call_made_it(cl
         queue.stats()
 
     assert clocked.queues() == ["d"]
+
+
+def test_statistics_of_many_queues_keep_and_end_queues_as_those_of_one_do(clocked: Clocked) -> None:
+    clocked.declare_queue("kept", expires=ms(LIFE), on_expire="keep").enqueue(b"x")
+    clocked.declare_queue("ended", expires=ms(LIFE), on_expire="dead-letter", dead_letter="d").enqueue(b"y")
+    clocked.advance(LIFE)
+
+    stats = clocked.stats()
+
+    assert {name: one.ready for name, one in stats.items()} == {"kept": 1}
+    assert (clocked.queues(), clocked.queue("d").stats().ready) == (["d", "kept"], 1)
