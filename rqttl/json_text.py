@@ -10,6 +10,17 @@ from typing import Any
 from rqttl.text import escape
 
 
+def load_object(text: str | bytes) -> dict[str, Any]:
+    """Read a JSON object from Redis, where any program may write. Raises only `ValueError`, also for deep nesting."""
+    try:
+        value = json.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    if not isinstance(value, dict):
+        raise ValueError(f"expected a JSON object, got {type(value).__name__}")
+    return value
+
+
 def dump(value: Any) -> str:
     """Format a value as one line of strict JSON in ASCII, safe on a terminal. Values that JSON lacks become texts."""
     return dump_with(value, as_text, ascii_only=True).replace("\x7f", "\\u007f")

@@ -12,7 +12,8 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, NamedTuple, cast
 
 from rqttl import units
-from rqttl.errors import InvalidName, InvalidOption
+from rqttl.errors import InvalidName, InvalidOption, QueueDamaged
+from rqttl.json_text import load_object
 from rqttl.names import check_queue_name
 from rqttl.text import did_you_mean, format_value, plain_number, plain_text, plain_whole
 
@@ -222,8 +223,11 @@ class QueueOptions(Mapping[str, Value | None]):
 
     @classmethod
     def from_json(cls, queue: str, text: str | bytes) -> QueueOptions:
-        """Read the text of `as_json`. Raises `ValueError` for another text."""
-        return cls(queue, _read_json(text))
+        """Read the text of `as_json`. Raises `QueueDamaged` for another text, or one with options that are unknown."""
+        try:
+            return cls(queue, _read_json(text))
+        except (ValueError, OverflowError) as error:
+            raise QueueDamaged(queue, f"its record holds no options: {error}") from None
 
     def as_json(self) -> str:
         """The options that differ from their defaults, as JSON. Equal options give equal texts."""
@@ -341,10 +345,7 @@ def written(name: str, stored: object) -> object:
 @lru_cache(maxsize=256)
 def _read_json(text: str | bytes) -> Mapping[str, Value]:
     """The options in a text. Many queues have the same ones, and share the mapping."""
-    values = json.loads(text)
-    if not isinstance(values, dict):
-        raise ValueError("expected a JSON object")  # callers expect one kind of error
-    return values
+    return _stored(by_name({name: written(name, value) for name, value in load_object(text).items()}))
 
 
 def absent_fields(present: Sequence[int | str]) -> list[str]:

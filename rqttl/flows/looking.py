@@ -55,10 +55,7 @@ def options(keyspace: Keyspace, queue: str, *, declared: bool = False) -> Flow[Q
 
 
 def _options(record: Record, field: str) -> QueueOptions:
-    try:
-        return QueueOptions.from_json(record.queue, record.text(field))
-    except ValueError:
-        raise QueueDamaged(record.queue, f"the field {field} of its record holds no options") from None
+    return QueueOptions.from_json(record.queue, record.text(field))
 
 
 class StatsAndRecord(NamedTuple):

@@ -314,8 +314,8 @@ def records(
         elif reply[0] is not None:
             try:
                 configs[queue] = QueueConfig.read(keyspace, queue, *reply)
-            except (TypeError, ValueError):
-                damaged[queue] = QueueDamaged(queue, "its record holds no options")
+            except QueueDamaged as error:
+                damaged[queue] = error
     return configs, policies
 
 

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping
 from typing import Any
 
 from rqttl.flows.steps import Flow, Read, Write
+from rqttl.json_text import load_object
 from rqttl.protocol import replies
 from rqttl.protocol.keys import Keyspace
+from rqttl.text import escape
 from rqttl.types import WorkerInfo
 from rqttl.units import as_datetime
+
+logger = logging.getLogger("rqttl")
 
 #: The ms after its last beat for which a worker counts as alive.
 ALIVE = 30_000
@@ -27,16 +32,22 @@ def beat(keyspace: Keyspace, name: str, details: Mapping[str, Any], *, now: int)
 
 
 def leave_roster(keyspace: Keyspace, name: str, *, now: int) -> Flow[None]:
-    """Remove the entry of a worker that ends, and entries that are an hour old."""
+    """Remove the entry of a worker that ends, entries that are an hour old, and entries that no worker has written."""
     (entries,) = yield Read([("HGETALL", keyspace.workers)], keep_errors=True)
     if isinstance(entries, Exception):
         raise entries
-    old = [field for field, text in replies.pairs(entries).items() if now - _beat_of(text) > FORGOTTEN]
+    old = []
+    for field, text in replies.pairs(entries).items():
+        details = _details(text)
+        if details is None:
+            logger.warning("workers: the entry %s is unreadable, removed: %.80r", escape(field, 100), text)
+        if details is None or now - details["beat"] > FORGOTTEN:
+            old.append(field)
     yield Write([("HDEL", keyspace.workers, name, *old)])
 
 
 def workers(keyspace: Keyspace) -> Flow[list[WorkerInfo]]:
-    """The workers and reapers that live, sorted by role and name. Entries of other programs are left out."""
+    """The workers and reapers that live, sorted by role and name. Entries that cannot be read are left out."""
     entries, moment = yield Read([("HGETALL", keyspace.workers), ("TIME",)], keep_errors=True)
     for reply in (entries, moment):
         if isinstance(reply, Exception):
@@ -45,25 +56,26 @@ def workers(keyspace: Keyspace) -> Flow[list[WorkerInfo]]:
     now = seconds * 1000 + micros // 1000
     alive = []
     for name, text in replies.pairs(entries).items():
-        if now - _beat_of(text) <= ALIVE:
-            info = _info(name.decode("utf-8", "replace"), text)
+        details = _details(text)
+        if details is not None and now - details["beat"] <= ALIVE:
+            info = _info(name.decode("utf-8", "replace"), details)
             if info is not None:
                 alive.append(info)
     return sorted(alive, key=lambda info: (info.role, info.name))
 
 
-def _beat_of(text: bytes) -> int:
-    """The time of the last beat; 0 for an entry that no worker has written."""
+def _details(text: bytes) -> dict[str, Any] | None:
+    """The details of an entry, with the time of its last beat; `None` for an entry that no worker has written."""
     try:
-        return int(json.loads(text)["beat"])
-    except (ValueError, TypeError, KeyError):
-        return 0
+        details = load_object(text)
+        return details | {"beat": int(details["beat"])}
+    except (ValueError, TypeError, KeyError, OverflowError):
+        return None
 
 
-def _info(name: str, text: bytes) -> WorkerInfo | None:
-    """An entry as a value; `None` for an entry of another program or of a version with other details."""
+def _info(name: str, details: Mapping[str, Any]) -> WorkerInfo | None:
+    """An entry as a value; `None` for an entry of a version with other details."""
     try:
-        details = json.loads(text)
         last = details["last_claim"]
         return WorkerInfo(
             name,

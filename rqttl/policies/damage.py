@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from rqttl.errors import InvalidPolicy, PoliciesDamaged
+from rqttl.json_text import load_object
 from rqttl.options import QueueOptions
 from rqttl.policies.patterns import Pattern, compile_pattern
 from rqttl.policies.policy import Policy
@@ -31,10 +30,10 @@ class Damage:
     def of_policy(cls, field: str, text: bytes, reason: str) -> Damage:
         """The damage of a policy, with its pattern and the names of its options if they can be read."""
         try:
-            parts: Any = json.loads(text)
+            parts = load_object(text)
             definition = parts["definition"]
             pattern = compile_pattern(parts["pattern"], parts["syntax"])
-        except (ValueError, RecursionError, TypeError, LookupError, InvalidPolicy):
+        except (ValueError, TypeError, LookupError, InvalidPolicy):
             return cls(field, reason)
         if not isinstance(definition, Mapping):
             return cls(field, reason)

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
-from typing import Any
 
 from rqttl.errors import InvalidInput, InvalidName, InvalidPolicy
+from rqttl.json_text import load_object
 from rqttl.names import check_queue_name
 from rqttl.options import OPTIONS, Value, by_name, written
 from rqttl.policies.patterns import Pattern, Syntax, compile_pattern
@@ -79,10 +79,10 @@ class Policy:
         source = f"{_kind(operator)} {name!r}"
         text = text.decode("utf-8", "backslashreplace") if isinstance(text, bytes) else text
         try:
-            parts: Any = json.loads(text)
-        except (ValueError, RecursionError) as error:
+            parts = load_object(text)
+        except ValueError as error:
             raise InvalidPolicy(f"{source}: expected JSON, got {format_value(text)} ({error})") from None
-        if not isinstance(parts, dict) or tuple(sorted(parts)) != _PARTS or not isinstance(parts["definition"], dict):
+        if tuple(sorted(parts)) != _PARTS or not isinstance(parts["definition"], dict):
             raise InvalidPolicy(f"{source}: expected JSON with {', '.join(_PARTS)}, got {format_value(text)}")
         definition = {option: written(option, value) for option, value in parts.pop("definition").items()}
         return cls.read(name, parts.pop("pattern"), definition, **parts, operator=operator)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 
+from rqttl.errors import QueueDamaged
 from rqttl.options import QueueOptions
 from rqttl.protocol.contract import Script, Word
 from rqttl.protocol.keys import TARGET_PARTS, Keyspace
@@ -32,9 +33,17 @@ class QueueConfig:
 
     @classmethod
     def read(
-        cls, keyspace: Keyspace, queue: str, version: bytes, options: bytes, declared: bytes, policies: bytes
+        cls,
+        keyspace: Keyspace,
+        queue: str,
+        version: bytes,
+        options: bytes | None,
+        declared: bytes | None,
+        policies: bytes | None,
     ) -> QueueConfig:
-        """The fields of a record."""
+        """The fields of a record. Raises `QueueDamaged`."""
+        if options is None or declared is None or policies is None or not policies.isdigit():
+            raise QueueDamaged(queue, "its record lacks options, declared or policies")
         in_force, declaration = QueueOptions.from_json(queue, options), QueueOptions.from_json(queue, declared)
         return cls(keyspace, queue, version, in_force, declaration, int(policies))
 

@@ -7,8 +7,10 @@ import logging
 import pytest
 import redis
 
-from rqttl import Broker, RegistryDamaged
+from rqttl import Broker, QueueDamaged, RegistryDamaged
+from rqttl.flows import roster
 from rqttl.reaper import Reaper
+from rqttl.store.driver import driver_of
 
 STRANGERS = [b"\xff\xfe", b"", b"two words", b"x" * 129, "ü".encode(), b"a\nb", b"{}", b"\xed\xa0\x80"]
 
@@ -53,3 +55,39 @@ def test_a_registry_of_another_type_is_a_typed_error(broker: Broker, client: red
     assert queue.receive() is not None
     assert client.get("rqttl:queues") == b"not a set"
     assert not client.exists("rqttl:{b}:meta")
+
+
+#: Texts that another program, or a newer version, may have put in the place of stored JSON.
+NONSENSE = [b"", b"nonsense", b"[" * 100_000, b'{"beat":1e999}', b'{"message_ttl":1e999}', b'{"of":2}', b"[]", b"\xff"]
+
+
+@pytest.mark.parametrize("text", NONSENSE)
+def test_unreadable_options_of_one_queue_end_no_reaper_and_no_change_of_policies(
+    broker: Broker, client: redis.Redis, caplog: pytest.LogCaptureFixture, text: bytes
+) -> None:
+    broker.declare_queue("a", message_ttl="1h").enqueue(b"x", ttl="1ms")
+    broker.declare_queue("b", message_ttl="1h").enqueue(b"x")
+    client.hset("rqttl:{b}:meta", mapping={"options": text, "declared": text, "version": b"other"})
+
+    result = broker.set_policy("p", "#", {"lease": "1m"})
+    with caplog.at_level(logging.WARNING, logger="rqttl.reaper"):
+        Reaper(broker).run_once()
+
+    assert (set(result.changed), set(result.damaged)) == ({"a"}, {"b"})
+    assert len({record.getMessage() for record in caplog.records}) == 1
+    with pytest.raises(QueueDamaged, match="'b' cannot be read"):
+        Broker(client).queue("b").receive()
+
+
+@pytest.mark.parametrize("text", NONSENSE)
+def test_an_unreadable_entry_among_the_workers_goes_with_the_next_worker_that_ends(
+    broker: Broker, client: redis.Redis, caplog: pytest.LogCaptureFixture, text: bytes
+) -> None:
+    driver = driver_of(broker)
+    client.hset("rqttl:workers", b"strange\xff", text)
+    assert driver.perform(roster.workers(driver.keyspace)) == []
+
+    driver.perform(roster.leave_roster(driver.keyspace, "me", now=1))
+
+    assert not client.exists("rqttl:workers")
+    assert [record.getMessage()[:24] for record in caplog.records] == ["workers: the entry stran"]

@@ -233,12 +233,6 @@ def test_options_that_cannot_be_read_are_a_problem(
     assert [level for _, level, _ in wrong(broker)] == ["problem"]
 
 
-def test_options_of_a_later_release_are_left_to_it(broker: Broker, client: redis.Redis, orders: Queue) -> None:
-    client.hset(part("meta"), "options", '{"odd":1}')
-
-    assert wrong(broker) == []
-
-
 def test_entries_of_others_are_a_problem_that_a_person_solves(broker: Broker, client: redis.Redis) -> None:
     broker.declare_queue("orders").enqueue(b"x")
     client.xadd(part("log"), {"a": "b"}, id="9000000000000-1")
