@@ -16,8 +16,8 @@ _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _PLAIN_KEY = re.compile(r"[A-Za-z_$][A-Za-z0-9_$-]*", re.ASCII)
 
 
-def load(text: object, file_kind: str) -> dict[str, Any]:
-    """Read a JSON object. `file_kind` is the kind of the file. Raises `InvalidImport`, also for a repeated key."""
+def load(text: object, file_kind: str, *, lists: bool = False) -> Any:
+    """Read a JSON object, or a list, too. `file_kind` is the kind of the file. Raises `InvalidImport`."""
     plain = plain_text(text)
     if plain is None:
         raise InvalidImport("$", f"expected the text of {file_kind}, got {format_value(text)}")
@@ -33,7 +33,7 @@ def load(text: object, file_kind: str) -> dict[str, Any]:
         raise InvalidImport("$", f"expected JSON: {error}") from None
     _check_depth(value)
     _check_unicode(plain, value)
-    return read_object(value, "$")
+    return value if lists and isinstance(value, list) else read_object(value, "$")
 
 
 def at(place: str, key: str | int) -> str:

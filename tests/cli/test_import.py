@@ -19,7 +19,7 @@ FILES = {
     "rabbitmq": [CLUSTER, str(UNIT / "fixtures" / "rabbitmq_vhost.json")],
     "servicebus": [
         str(UNIT / "fixtures" / "servicebus_template.json"),
-        str(UNIT / "fixtures" / "servicebus_bicep.json"),
+        str(UNIT / "fixtures" / "servicebus_az.json"),
     ],
     "artemis": [str(UNIT / "artemis" / "files" / "every_element.xml"), str(UNIT / "artemis" / "files" / "shipped.xml")],
 }
@@ -27,21 +27,16 @@ CASES = [(system, file) for system, files in FILES.items() for file in files]
 every = pytest.mark.parametrize("system, file", CASES, ids=[Path(file).stem for _, file in CASES])
 
 
-#: Values without which a file does not say its namespace.
-VALUES = {"servicebus_bicep": ("--parameter", "serviceBusNamespaceName=shop")}
-
-
 @every
 def test_the_same_file_twice_changes_nothing(run: Run, client: redis.Redis, system: str, file: str) -> None:
-    values = VALUES.get(Path(file).stem, ())
-    first = run("import", system, file, "--yes", "--json", *values)
+    first = run("import", system, file, "--yes", "--json")
     assert first.exit_code == 0, first.stderr
     answer = json.loads(first.stdout)
     assert sum(len(one["steps"]) for one in answer["deployments"]) > 0
     assert {note["kind"] for note in answer["notes"]} <= {"taken", "translated", "left out"}
     before = everything(client)
 
-    again = json.loads(run("import", system, file, "--json", *values).stdout)
+    again = json.loads(run("import", system, file, "--json").stdout)
 
     assert [one["steps"] for one in again["deployments"]] == [[] for _ in again["deployments"]]
     assert again["notes"] == answer["notes"]
@@ -50,7 +45,7 @@ def test_the_same_file_twice_changes_nothing(run: Run, client: redis.Redis, syst
 
 @every
 def test_a_dry_run_says_all_and_changes_nothing(run: Run, client: redis.Redis, system: str, file: str) -> None:
-    result = run("import", system, file, "--dry-run", *VALUES.get(Path(file).stem, ()))
+    result = run("import", system, file, "--dry-run")
 
     assert (result.exit_code, result.stderr) == (0, "")
     assert "left out" in result.stdout
@@ -127,31 +122,13 @@ def test_a_bad_file_is_refused_whole(run: Run, client: redis.Redis, system: str,
     assert (result.exit_code, result.stdout) == (2, "") or "nothing changes" in result.stdout
 
 
-def test_parameters_of_a_template_come_from_flags_and_from_a_file(run: Run, tmp_path: Path) -> None:
-    queue = {"type": "Microsoft.ServiceBus/namespaces/queues", "name": "[concat('bus/', parameters('queue'))]"}
-    text = json.dumps({"parameters": {"queue": {"type": "string"}}, "resources": [queue]}).encode()
-    file = tmp_path / "values.json"
-    file.write_text(json.dumps({"parameters": {"queue": {"value": "mails"}}}), encoding="utf-8")
-    command = ("import", "servicebus", "-", "--dry-run")
+def test_reasons_come_once_and_each_setting_with_verbose(run: Run) -> None:
+    queues = [{"vhost": "/", "name": name, "arguments": {"x-max-priority": 9}} for name in "abc"]
+    file = json.dumps({"queues": queues}).encode()
+    short = run("import", "rabbitmq", "-", "--dry-run", stdin=file).stdout
+    long = run("import", "rabbitmq", "-", "--dry-run", "-v", stdin=file).stdout
 
-    assert "parameter 'queue' has no default value" in " ".join(run(*command, stdin=text).stdout.split())
-    assert "queue mails" in run(*command, "--parameters", str(file), stdin=text).stdout
-    both = run(*command, "--parameters", str(file), "--parameter", "queue=a=b", stdin=text)
-    assert "queue a-b" in both.stdout
-    assert "expected NAME=VALUE, got 'queue'" in failed(run(*command, "--parameter", "queue", stdin=text), 2)
-    twice = run(*command, "--parameter", "queue=a", "--parameter", "QUEUE=b", stdin=text)
-    assert "QUEUE is given twice" in failed(twice, 2)
-    assert "did you mean queue?" in failed(run(*command, "--parameter", "queu=a", stdin=text), 2)
-    assert "--parameters" in failed(run(*command, "--parameters", str(tmp_path / "no"), stdin=text), 2)
-
-
-def test_a_namespace_with_an_unknown_name_is_asked_for(run: Run, client: redis.Redis) -> None:
-    bicep = str(UNIT / "fixtures" / "servicebus_bicep.json")
-
-    line = failed(run("import", "servicebus", bicep, "--yes"), 2)
-
-    assert "the name of the namespace [parameters('serviceBusNamespaceName')] is unknown" in line
-    assert "--namespace" in line
-    assert everything(client) == {}
-    assert run("--namespace", "shop", "import", "servicebus", bicep, "--yes").exit_code == 0
-    assert Broker(client, "shop").queues() == ["tasks", "tasks-2"]
+    assert (short.count("rqttl has no priorities"), long.count("rqttl has no priorities")) == (1, 3)
+    assert "-v lists each" in short.splitlines()[0]
+    assert "queue 'a'" not in short
+    assert "queue 'a'" in long

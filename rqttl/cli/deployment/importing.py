@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, cast, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
 from rqttl import text
 from rqttl.cli.common import output
-from rqttl.cli.common.params import F, json_flag
+from rqttl.cli.common.params import json_flag
 from rqttl.cli.common.prompts import dry_run_flag, yes_flag
 from rqttl.cli.common.settings import Settings, command_group, connecting
 from rqttl.cli.deployment import plans
@@ -22,12 +23,10 @@ if TYPE_CHECKING:
     from rqttl.flows.deploying import Effect
     from rqttl.imports.report import Imported, ImportedDeployment, Note
 
-Reader = Callable[..., "Imported"]
-
 
 @command_group("rqttl import rabbitmq definitions.json --dry-run")
 def import_group() -> None:
-    """Take queues and policies over from another broker."""
+    """Import queues and policies from another broker."""
 
 
 def _rabbitmq(definitions: str) -> Imported:
@@ -42,66 +41,34 @@ def _artemis(configuration: str) -> Imported:
     return read_broker(configuration)
 
 
-def _servicebus(template: str, parameter: dict[str, str], parameters: str | None) -> Imported:
-    from rqttl.imports.servicebus import read_parameter_file, read_template
+def _servicebus(resources: str) -> Imported:
+    from rqttl.imports.servicebus import read_resources
 
-    values = {} if parameters is None else read_parameter_file(_text(parameters, "--parameters"))
-    return read_template(template, values, parameter)
-
-
-def _assignments(_: click.Context, __: click.Parameter, texts: Sequence[str]) -> dict[str, str]:
-    """The values of `--parameter NAME=VALUE`, by name."""
-    values: dict[str, str] = {}
-    for text_ in texts:
-        name, sign, value = text_.partition("=")
-        if not name or not sign:
-            raise click.BadParameter(f"expected NAME=VALUE, got {text.format_value(text_)}")
-        if name.lower() in map(str.lower, values):
-            raise click.BadParameter(f"{name} is given twice")
-        values[name] = value
-    return values
+    return read_resources(resources)
 
 
-_PARAMETERS = (
-    click.option(
-        "--parameter",
-        multiple=True,
-        callback=_assignments,
-        metavar="NAME=VALUE",
-        help="Value of a parameter of the template; may be repeated.",
-    ),
-    click.option(
-        "--parameters",
-        type=click.Path(),
-        metavar="FILE",
-        help="Parameter file of the template; --parameter wins over it.",
-    ),
-)
-
-
-def _add(name: str, read: Reader, example: str, summary: str, details: str, *flags: Callable[[F], F]) -> None:
+def _add(name: str, read: Callable[[str], Imported], example: str, summary: str, details: str) -> None:
     @click.command(name, epilog=f"\b\nExample: rqttl import {name} {example} --dry-run")
     @plans.file_argument
     @click.option(
         "--only", metavar="NAME", help="Take only this vhost, broker or namespace of the file, into --namespace."
     )
+    @click.option("--verbose", "-v", is_flag=True, help="Print each setting, also those that rqttl has.")
     @yes_flag
     @dry_run_flag
     @json_flag
     @connecting
     def command(
-        file: str, only: str | None, yes: bool, dry_run: bool, as_json: bool, settings: Settings, **values: Any
+        file: str, only: str | None, verbose: bool, yes: bool, dry_run: bool, as_json: bool, settings: Settings
     ) -> None:
-        imported = read(_text(file), **values)
+        imported = read(_text(file))
         selected = _selected(imported.deployments, only, settings)
-        _carry_out(imported.notes, selected, yes=yes, dry_run=dry_run, as_json=as_json)
+        _carry_out(imported.notes, selected, verbose=verbose, yes=yes, dry_run=dry_run, as_json=as_json)
 
-    for flag in reversed(flags):
-        flag(command)
     command.help = (
-        f"{summary}\n\n{details} The command prints what it takes, what it translates and what has no counterpart, and "
-        "then the steps. If messages would die, it counts them and asks. The whole file is checked before "
-        "anything changes. The same file again changes nothing."
+        f"{summary}\n\n{details} The command prints what has no counterpart and why, and then the steps. With -v it "
+        "also prints what it takes and translates. If messages would die, it counts them and asks. The whole file is "
+        "checked before anything changes. The same file again changes nothing."
     )
     import_group.add_command(command)
 
@@ -123,18 +90,18 @@ _add(
 _add(
     "servicebus",
     _servicebus,
-    "template.json",
-    "Import a template of Service Bus.",
-    "FILE is an ARM template; - is stdin. Each namespace of it becomes a namespace.",
-    *_PARAMETERS,
+    "queues.json",
+    "Import queues of Service Bus.",
+    "FILE is the JSON of `az servicebus queue list`, or an ARM template with plain values; - is stdin. Each "
+    "namespace of it becomes a namespace.",
 )
 
 
-def _text(file: str, hint: str = "FILE") -> str:
+def _text(file: str) -> str:
     try:
-        return plans.read_file(file, hint).decode("utf-8-sig")
+        return plans.read_file(file).decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise click.BadParameter(f"expected text in UTF-8: {error.reason}", param_hint=hint) from None
+        raise click.BadParameter(f"expected text in UTF-8: {error.reason}", param_hint="FILE") from None
 
 
 def _selected(
@@ -150,11 +117,6 @@ def _selected(
         raise click.UsageError(f"--namespace takes one of {names}: choose it with --only")
     taken = {only: deployments[only]} if only is not None else deployments
     alone = named or only is not None
-    if unknown := [name for name in taken if "[" in name and not named]:
-        raise click.UsageError(
-            f"the name of the namespace {unknown[0]} is unknown: give its parameters with --parameter, or choose a "
-            "namespace of rqttl with --namespace"
-        )
     return {
         name: (settings if alone else replace(settings, namespace=imported.namespace), _read(imported))
         for name, imported in taken.items()
@@ -176,6 +138,7 @@ def _carry_out(
     notes: Sequence[Note],
     selected: Mapping[str, tuple[Settings, Deployment]],
     *,
+    verbose: bool,
     yes: bool,
     dry_run: bool,
     as_json: bool,
@@ -187,7 +150,7 @@ def _carry_out(
             plans.plan_for(broker, desired) for broker, (_, desired) in zip(brokers, selected.values(), strict=True)
         ]
         if not as_json:
-            _print_notes(notes)
+            _print_notes(notes, verbose=verbose)
             for plan in planned:
                 plans.print_plan(plan)
         pairs = [(broker, plan.plan) for broker, plan in zip(brokers, planned, strict=True)]
@@ -223,19 +186,20 @@ def _to_json(
     }
 
 
-def _print_notes(notes: Sequence[Note]) -> None:
+def _print_notes(notes: Sequence[Note], *, verbose: bool) -> None:
+    """Print the settings without a counterpart, each reason once; or all of them."""
     from rqttl.imports import report
 
-    for kind in get_args(report.Kind):
-        rows = [
-            [
-                text.escape(note.subject),
-                text.escape(" ".join(part for part in (note.setting, note.value) if part)),
-                text.escape(note.text),
-            ]
-            for note in notes
-            if note.kind == kind
-        ]
+    counts = Counter(note.kind for note in notes)
+    kinds: tuple[report.Kind, ...] = get_args(report.Kind)
+    summary = ", ".join(f"{counts[kind]:,} {kind}" for kind in kinds)
+    output.answer(f"settings: {summary}{'' if verbose else '; -v lists each'}")
+    for kind in kinds if verbose else kinds[-1:]:
+        chosen = [note for note in notes if note.kind == kind]
+        rows = [[note.subject, f"{note.setting} {note.value}".strip(), note.text] for note in chosen]
+        if not verbose:
+            alike = Counter((note.setting or note.subject.partition(" ")[0], note.text) for note in chosen)
+            rows = [[f"{count:,}", setting, why] for (setting, why), count in alike.items()]
         if rows:
-            output.print_table([cast("str", kind), "setting", "in rqttl"], rows)
-            output.answer("")
+            output.print_table([kind, "setting", "in rqttl"], [[text.escape(cell) for cell in row] for row in rows])
+    output.answer("")

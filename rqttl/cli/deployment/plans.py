@@ -30,14 +30,14 @@ class Planned(NamedTuple):
     plan: Plan
 
 
-def read_file(file: str, hint: str = "FILE") -> bytes:
+def read_file(file: str) -> bytes:
     """The bytes of a file, or of stdin for `-`."""
     if file == "-":
         return sys.stdin.buffer.read()
     try:
         return Path(file).read_bytes()
     except OSError as error:
-        raise click.BadParameter(f"{file}: {error.strerror}", param_hint=hint) from None
+        raise click.BadParameter(f"{file}: {error.strerror}", param_hint="FILE") from None
 
 
 def present(broker: Broker, *, whole: bool = False) -> Deployment:

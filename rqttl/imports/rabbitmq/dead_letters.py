@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from rqttl.imports.collector import Collector
 from rqttl.imports.names import NameTable
 from rqttl.imports.rabbitmq.definitions import VHost
 from rqttl.imports.rabbitmq.routing import Router, Unresolved
 from rqttl.imports.rabbitmq.settings import SourceSetting
+from rqttl.imports.report import Collector
 from rqttl.imports.source import read_text
 
 _EXCHANGE, _KEY = "dead-letter-exchange", "dead-letter-routing-key"

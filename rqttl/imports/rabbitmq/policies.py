@@ -6,13 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from rqttl.errors import InvalidInput
-from rqttl.imports.collector import Collector
 from rqttl.imports.names import NameTable
 from rqttl.imports.rabbitmq.dead_letters import DeadLetters
 from rqttl.imports.rabbitmq.definitions import SourcePolicy
 from rqttl.imports.rabbitmq.patterns import translated
 from rqttl.imports.rabbitmq.settings import SettingsReader, read_settings
-from rqttl.imports.report import Notes
+from rqttl.imports.report import Collector, Notes
 from rqttl.policies.patterns import Pattern
 from rqttl.policies.policy import Policy
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from rqttl.imports.collector import Collector
+from rqttl.imports.report import Collector
 from rqttl.imports.source import at, read_text, read_whole
 from rqttl.options import OVERFLOWS
 from rqttl.text import plain_whole

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rqttl.errors import InvalidInput
-from rqttl.imports.collector import Collector
 from rqttl.imports.names import NameTable
 from rqttl.imports.rabbitmq.dead_letters import DeadLetters
 from rqttl.imports.rabbitmq.definitions import Queue, SourcePolicy, VHost
@@ -20,7 +19,7 @@ from rqttl.imports.rabbitmq.settings import (
     one_type,
     read_settings,
 )
-from rqttl.imports.report import ImportedDeployment, Notes
+from rqttl.imports.report import Collector, ImportedDeployment, Notes
 from rqttl.options import QueueOptions
 from rqttl.text import plain_whole
 

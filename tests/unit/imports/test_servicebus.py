@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from rqttl.errors import InvalidImport
+from rqttl.imports.durations import parse_duration
 from rqttl.imports.report import Imported, Note
-from rqttl.imports.servicebus import read_parameter_file, read_template
-from rqttl.imports.servicebus.durations import parse_duration
+from rqttl.imports.servicebus import read_resources
 
 DEFAULTS = {"lease": "1m", "max_deliveries": 10}
 LETTERS = {"dead_letter_delivery_limit": "{queue}/dead", "dead_letter_rejected": "{queue}/dead"}
@@ -25,7 +25,7 @@ def template(*resources: dict[str, Any], **parts: Any) -> str:
 
 
 def options(**properties: object) -> dict[str, object]:
-    return dict(read_template(template(resource("bus/q", properties=properties))).deployments["bus"].queues["q"])
+    return dict(read_resources(template(resource("bus/q", properties=properties))).deployments["bus"].queues["q"])
 
 
 def notes(imported: Imported, subject: str, setting: str) -> list[Note]:
@@ -59,7 +59,7 @@ def test_a_queue_without_properties_has_the_defaults_of_service_bus() -> None:
     ],
 )
 def test_a_property_becomes_an_option(properties: dict[str, object], expected: dict[str, object]) -> None:
-    imported = read_template(template(resource("bus/q", properties=properties)))
+    imported = read_resources(template(resource("bus/q", properties=properties)))
 
     assert imported.deployments["bus"].queues["q"] == {**DEFAULTS, **LETTERS, **expected}
     assert all(notes(imported, "queue 'bus/q'", name) for name in properties)
@@ -68,7 +68,7 @@ def test_a_property_becomes_an_option(properties: dict[str, object], expected: d
 def test_forwarded_dead_letters_go_to_the_queue_itself_in_any_case() -> None:
     forward = {"forwardDeadLetteredMessagesTo": "ERRORS", "deadLetteringOnMessageExpiration": True}
     text = template(resource("bus/q", properties=forward), resource("bus/errors"))
-    queue = read_template(text).deployments["bus"].queues["q"]
+    queue = read_resources(text).deployments["bus"].queues["q"]
 
     assert {queue[f"dead_letter_{reason}"] for reason in ("expired", "rejected", "delivery_limit")} == {"errors"}
 
@@ -78,21 +78,21 @@ def test_dead_letters_that_cannot_be_forwarded_go_to_the_own_dead_letter_queue(t
     text = template(
         resource("bus/q", properties={"forwardDeadLetteredMessagesTo": target}), resource("bus/events", "topics")
     )
-    imported = read_template(text)
+    imported = read_resources(text)
 
     assert imported.deployments["bus"].queues["q"] == {**DEFAULTS, **LETTERS}
     assert [note.kind for note in notes(imported, "queue 'bus/q'", "forwardDeadLetteredMessagesTo")] == ["left out"]
 
 
 def test_the_dead_letter_queue_never_is_another_queue_of_the_template() -> None:
-    queues = read_template(template(resource("bus/q"), resource("bus/q/dead"))).deployments["bus"].queues
+    queues = read_resources(template(resource("bus/q"), resource("bus/q/dead"))).deployments["bus"].queues
 
     assert queues["q"]["dead_letter_rejected"] == "{queue}/dead-letters"
     assert queues["q/dead"]["dead_letter_rejected"] == "{queue}/dead"
 
 
 def test_a_long_name_leaves_room_for_its_dead_letter_queue() -> None:
-    [name] = read_template(template(resource(f"bus/{'q' * 260}"))).deployments["bus"].queues
+    [name] = read_resources(template(resource(f"bus/{'q' * 260}"))).deployments["bus"].queues
 
     assert len(name) == 123
 
@@ -108,74 +108,50 @@ def test_a_long_name_leaves_room_for_its_dead_letter_queue() -> None:
     ],
 )
 def test_no_queue_is_made_of_a_topic_a_subscription_or_a_rule(kind: str, name: str) -> None:
-    imported = read_template(template(resource(name, kind, properties={"filterType": "SqlFilter"})))
+    imported = read_resources(template(resource(name, kind, properties={"filterType": "SqlFilter"})))
 
     assert imported.deployments["bus"].queues == {}
     assert [note.kind for note in imported.notes if repr(name) in note.subject] == ["left out"]
 
 
-NAMES = [
-    ("[concat(parameters('ns'), '/', variables('q'))]", "prod", "orders"),
-    ("[format('{0}/{1}{{x}}', parameters('NS'), 'it''s')]", "prod", "it-s-x-"),
-    ("[concat(parameters('ns'), '/', parameters('list')[1].name)]", "prod", "second"),
-    ("[concat(parameters('unknown'), '/q')]", "[parameters('unknown')]", "q"),
-    ("[concat(uniqueString('a/b'), '/q')]", "[uniqueString('a/b')]", "q"),
-]
+EXPRESSION = "[concat(parameters('ns'), '/q')]"
 
 
-@pytest.mark.parametrize("name,namespace,queue", NAMES)
-def test_names_of_simple_functions_are_computed(name: str, namespace: str, queue: str) -> None:
-    listed = {"type": "array", "defaultValue": [{}, {"name": "second"}]}
-    parameters = {"ns": {"type": "string", "defaultValue": "prod"}, "list": listed, "unknown": {"type": "string"}}
-    imported = read_template(template(resource(name), parameters=parameters, variables={"q": "orders"}))
-
-    assert [*imported.deployments] == [namespace]
-    assert [*imported.deployments[namespace].queues] == [queue]
-
-
-UNKNOWN = [
-    ("[concat('bus/', toLower('Q'))]", "toLower"),
-    ("[concat('bus/', parameters('no'))]", "no such parameter"),
-    ("[format('{0}/{3}', 'bus', 'q')]", "fewer values"),
-    ("[concat('bus/', variables('v').nothing)]", "no such member"),
-    ("[x(]", "cannot be read"),
-    ("[[not an expression]", None),
-]
-
-
-@pytest.mark.parametrize("name,reason", UNKNOWN)
-def test_a_queue_whose_name_is_unknown_is_left_out_with_the_reason(name: str, reason: str | None) -> None:
-    if reason is None:
-        with pytest.raises(InvalidImport, match="a name of 2 parts"):
-            read_template(template(resource(name)))
-        return
-    imported = read_template(template(resource(name), variables={"v": {}}))
-    [note] = [note for note in imported.notes if note.setting == "name"]
-
-    assert [queue for deployment in imported.deployments.values() for queue in deployment.queues] == []
-    assert note.kind == "left out"
-    assert reason.lower() in note.text.lower()
-
-
-def test_given_parameters_come_before_default_values() -> None:
-    text = template(resource("[concat('bus/', parameters('q'))]"), parameters={"q": {"type": "string"}})
-
-    assert [*read_template(text, {"Q": "given"}).deployments["bus"].queues] == ["given"]
-
-
-def test_a_template_in_a_template_is_read(fixtures: dict[str, str]) -> None:
-    imported = read_template(fixtures["servicebus_bicep.json"], {"serviceBusNamespaceName": "bus"})
-
-    assert [*imported.deployments["bus"].queues] == ["tasks", "tasks-2"]
-    assert imported.deployments["bus"].queues["tasks-2"]["max_deliveries"] == 7
-
-
-@pytest.mark.parametrize("extra", [{"copy": {"name": "l", "count": 2}}, {"condition": False}])
-def test_loops_and_false_conditions_give_no_queue_but_a_note(extra: dict[str, Any]) -> None:
-    imported = read_template(template(resource("bus/q", **extra)))
+@pytest.mark.parametrize(
+    "parts,setting",
+    [({"name": EXPRESSION}, "name"), ({"copy": {"count": 2}}, "copy"), ({"condition": False}, "condition")],
+)
+def test_what_only_a_deployment_knows_gives_no_queue_but_a_note(parts: dict[str, Any], setting: str) -> None:
+    imported = read_resources(template({**resource("bus/q"), **parts}))
 
     assert imported.deployments == {}
-    assert [note.setting for note in imported.notes] == [*extra]
+    assert [(note.kind, note.setting) for note in imported.notes] == [("left out", setting)]
+
+
+def test_a_property_with_an_expression_is_left_out_and_the_note_names_the_way() -> None:
+    imported = read_resources(template(resource("bus/q", properties={"requiresSession": EXPRESSION})))
+
+    [note] = notes(imported, "queue 'bus/q'", "requiresSession")
+    assert note.kind == "left out"
+    assert "import the JSON of `az servicebus queue list`" in note.text
+
+
+def test_the_list_of_az_has_its_namespace_in_the_ids(fixtures: dict[str, str]) -> None:
+    imported = read_resources(fixtures["servicebus_az.json"])
+
+    queues = imported.deployments["shop"].queues
+    assert queues["tasks"] == {
+        "lease": "30s",
+        "max_deliveries": 7,
+        "max_length_bytes": 2**30,
+        "overflow": "reject-publish",
+        "max_message_bytes": 2**18,
+        **LETTERS,
+    }
+    assert queues["a/b"]["message_ttl"] == "12h"
+    assert queues["a/b"]["dead_letter_expired"] == "{queue}/dead"
+    one = json.loads(fixtures["servicebus_az.json"])[0]
+    assert read_resources(json.dumps(one)).deployments["shop"].queues == {"tasks": queues["tasks"]}
 
 
 @pytest.mark.parametrize(
@@ -221,93 +197,6 @@ def test_a_duration_is_exact_and_rounded_up(text: str, milliseconds: int) -> Non
 )
 def test_a_bad_duration_is_refused_with_its_place_and_reason(text: str, reason: str) -> None:
     with pytest.raises(InvalidImport, match=reason) as refused:
-        read_template(template(resource("bus/q", properties={"lockDuration": text})))
+        read_resources(template(resource("bus/q", properties={"lockDuration": text})))
 
     assert refused.value.place == "$.resources[0].properties.lockDuration"
-
-
-def test_no_secret_is_in_a_note(fixtures: dict[str, str]) -> None:
-    assert "secret-4" in fixtures["servicebus_template.json"]
-    assert "secret-4" not in str(read_template(fixtures["servicebus_template.json"]))
-
-
-TYPED = {
-    "ns": {"type": "string"},
-    "deliveries": {"type": "int"},
-    "duplicates": {"type": "bool"},
-    "tier": {"type": "string", "defaultValue": "basic", "allowedValues": ["basic", "premium"]},
-    "secret": {"type": "secureString", "defaultValue": ""},
-    "more": {"type": "array", "defaultValue": []},
-}
-
-
-def typed_template() -> str:
-    properties = {
-        "maxDeliveryCount": "[parameters('deliveries')]",
-        "requiresDuplicateDetection": "[parameters('duplicates')]",
-    }
-    return template(resource("[concat(parameters('ns'), '/orders')]", properties=properties), parameters=TYPED)
-
-
-def test_texts_become_values_by_the_types_of_the_parameters_and_win() -> None:
-    imported = read_template(typed_template(), {"ns": "file", "DELIVERIES": 4}, {"NS": "line", "duplicates": "true"})
-
-    options = imported.deployments["line"].queues["orders"]
-    assert options["max_deliveries"] == 4
-    assert options["duplicate_window"]
-
-
-def test_a_missing_value_is_noted_with_the_name_of_the_parameter() -> None:
-    notes = read_template(typed_template(), {"ns": "bus"}).notes
-
-    assert any("the parameter 'deliveries' has no default value: give it one with --parameter" in n.text for n in notes)
-
-
-@pytest.mark.parametrize(
-    "texts,message",
-    [
-        ({"nss": "x"}, "parameter 'nss': the template has no such parameter; did you mean ns?"),
-        ({"deliveries": "many"}, "parameter 'deliveries': expected a whole number, got 'many'"),
-        ({"deliveries": "true"}, "parameter 'deliveries': expected a whole number, got true"),
-        ({"duplicates": "1"}, "parameter 'duplicates': expected true or false, got 1"),
-        ({"more": "{}"}, "parameter 'more': expected a JSON list, got an object"),
-        ({"tier": "gold"}, "parameter 'tier': expected one of 'basic', 'premium', got 'gold'"),
-    ],
-)
-def test_a_bad_value_for_a_parameter_is_refused(texts: dict[str, str], message: str) -> None:
-    with pytest.raises(InvalidImport) as refused:
-        read_template(typed_template(), {}, texts)
-
-    assert str(refused.value) == message
-
-
-def test_no_error_shows_the_value_of_a_secret() -> None:
-    with pytest.raises(InvalidImport, match="got another value"):
-        read_template(typed_template(), {"secret": 12345})
-
-
-def test_a_parameter_file_gives_values_and_names_those_of_a_key_vault() -> None:
-    vault = {"reference": {"keyVault": {"id": "x"}, "secretName": "n"}}
-    text = json.dumps(
-        {"$schema": "x", "contentVersion": "1.0.0.0", "parameters": {"ns": {"value": "bus"}, "duplicates": vault}}
-    )
-    imported = read_template(typed_template(), read_parameter_file(text))
-
-    assert list(imported.deployments) == ["bus"]
-    assert any("the value of the parameter 'duplicates' is in a key vault" in note.text for note in imported.notes)
-
-
-@pytest.mark.parametrize(
-    "text,message",
-    [
-        ("{}", "$: expected a parameter file of ARM, which has 'parameters'"),
-        ('{"parameters": []}', "$.parameters: expected an object, got a list"),
-        ('{"parameters": {"a": 5}}', "$.parameters.a: expected an object, got 5"),
-        ('{"parameters": {"a": {"default": 5}}}', "$.parameters.a: expected 'value' or 'reference'"),
-    ],
-)
-def test_a_bad_parameter_file_is_refused_with_its_place(text: str, message: str) -> None:
-    with pytest.raises(InvalidImport) as refused:
-        read_parameter_file(text)
-
-    assert str(refused.value) == message

@@ -12,7 +12,7 @@ import pytest
 from rqttl.errors import InvalidImport
 from rqttl.imports.rabbitmq import read_definitions
 from rqttl.imports.report import Imported
-from rqttl.imports.servicebus import read_template
+from rqttl.imports.servicebus import read_resources
 from rqttl.options import QueueOptions
 from rqttl.policies.policy import Policy
 
@@ -23,10 +23,10 @@ LISTED = {"rabbit": ("queues", "policies", "vhosts"), "service": ("resources",)}
 
 
 def reader(name: str) -> Read:
-    return read_definitions if name.startswith("rabbit") else read_template
+    return read_definitions if name.startswith("rabbit") else read_resources
 
 
-NAMES = ["rabbitmq_cluster.json", "rabbitmq_vhost.json", "servicebus_bicep.json", "servicebus_template.json"]
+NAMES = ["rabbitmq_cluster.json", "rabbitmq_vhost.json", "servicebus_az.json", "servicebus_template.json"]
 
 
 def settings(item: dict[str, Any]) -> Iterator[str]:
@@ -84,9 +84,9 @@ def test_every_key_of_definitions_has_a_note(fixtures: dict[str, str], name: str
 def test_every_property_of_a_template_has_a_note(fixtures: dict[str, str]) -> None:
     name = "servicebus_template.json"
     table = json.loads(fixtures[name])
-    imported = read_template(fixtures[name])
+    imported = read_resources(fixtures[name])
     places = {"orders": "shop-prod/orders", "queue": "shop-prod/old/queue", "invoices": "shop-prod/invoices"}
-    queues = {"variables('orders": "orders", "queue": "queue", "invoices": "invoices"}
+    queues = {"orders": "orders", "queue": "queue", "invoices": "invoices"}
     silent = []
     for word, item in objects(name, table):
         if word in queues:
@@ -95,8 +95,8 @@ def test_every_property_of_a_template_has_a_note(fixtures: dict[str, str]) -> No
     assert len(silent) == 0, silent
     whole = [note.subject.partition(" ")[0] for note in imported.notes if not note.setting and note.kind == "left out"]
     assert whole.count("topic") == whole.count("subscription") == whole.count("rule") == 1
-    assert {key for note in imported.notes if note.subject == "template at $" for key in note.setting.split(", ")} >= (
-        table.keys() - {"parameters", "variables", "resources"}
+    assert {key for note in imported.notes if note.subject == "template" for key in note.setting.split(", ")} >= (
+        table.keys() - {"resources"}
     )
 
 
@@ -136,7 +136,7 @@ BAD = [
 
 
 @pytest.mark.parametrize("text,place", BAD)
-@pytest.mark.parametrize("read", [read_definitions, read_template])
+@pytest.mark.parametrize("read", [read_definitions, read_resources])
 def test_a_text_that_is_no_file_is_refused(read: Read, text: str, place: str) -> None:
     with pytest.raises(InvalidImport) as refused:
         read(text)
@@ -203,17 +203,12 @@ PLACES = [
         "$.bindings[0].destination_type",
     ),
     (read_definitions, {"vhosts": [{"name": "a"}, {"name": "a"}]}, "$.vhosts[1]"),
-    (read_template, {"resources": [{"type": QUEUE}]}, "$.resources[0]"),
-    (read_template, {"resources": {"q": {"type": 1}}}, "$.resources.q.type"),
+    (read_resources, {"resources": [{"type": QUEUE}]}, "$.resources[0]"),
+    (read_resources, {"resources": {"q": {"type": 1}}}, "$.resources.q.type"),
     (
-        read_template,
+        read_resources,
         {"resources": [{"type": QUEUE, "name": "a/q"}, {"type": QUEUE, "name": "A/Q"}]},
         "$.resources[1].name",
-    ),
-    (
-        read_template,
-        {"resources": [], "variables": {"a": "[variables('b')]", "b": "[variables('a')]"}},
-        "$.variables.a",
     ),
 ]
 
@@ -263,7 +258,7 @@ def calls(read: Read, text: str) -> int:
     return count
 
 
-@pytest.mark.parametrize("read,text", [(read_definitions, many_queues), (read_template, many_resources)])
+@pytest.mark.parametrize("read,text", [(read_definitions, many_queues), (read_resources, many_resources)])
 def test_twice_as_many_queues_take_twice_the_work(read: Read, text: Callable[[int], str]) -> None:
     read(text(10))  # modules and caches
 
