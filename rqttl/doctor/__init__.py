@@ -1,6 +1,6 @@
-"""The doctor checks the server and the queues, and repairs damage. `rqttl doctor` is its front."""
+"""The doctor checks the server and the queues, and names the remedy of each fault. `rqttl doctor` is its front."""
 
-from rqttl.doctor.checkup import examine, examine_queues, repair
-from rqttl.doctor.findings import Finding, Level, Repair
+from rqttl.doctor.checkup import examine
+from rqttl.doctor.findings import Finding, Level
 
-__all__ = ["Finding", "Level", "Repair", "examine", "examine_queues", "repair"]
+__all__ = ["Finding", "Level", "examine"]

@@ -11,8 +11,6 @@ from rqttl.units import as_size
 
 #: Parts of `maxmemory` and of the machine from which on memory is nearly full.
 NEARLY, OF_MACHINE = 0.9, 0.6
-#: Fragmentation matters from this ratio on, if so many bytes are lost to it.
-FRAGMENTED, LOST = 1.5, 500_000_000
 
 
 def policy(info: ServerInfo) -> Iterator[Finding]:
@@ -42,39 +40,14 @@ def left(info: ServerInfo) -> Iterator[Finding]:
     used, limit, machine = (info.number(n) for n in ("used_memory", "maxmemory", "total_system_memory"))
     if used is None:
         return
-    check = "memory"
+    text = f"{as_size(used)} of {as_size(limit)} used" if limit else f"{as_size(used)} used, no limit"
     if limit and used >= limit:
-        yield problem(
-            check,
-            f"{as_size(used)} of {as_size(limit)} used: producers are refused now",
-            "consume or purge, or raise maxmemory",
-        )
+        yield problem("memory", f"{text}: producers are refused now", "consume or purge, or raise maxmemory")
     elif limit and used >= NEARLY * limit:
-        yield warning(
-            check,
-            f"{as_size(used)} of {as_size(limit)} used: producers are refused soon",
-            "consume or purge, or raise maxmemory; max_length bounds a queue",
-        )
-    elif limit:
-        yield ok(check, f"{as_size(used)} of {as_size(limit)} used")
-    elif machine and used >= OF_MACHINE * machine:
-        yield warning(
-            check,
-            f"{as_size(used)} used without a limit, on a machine with {as_size(machine)}",
-            "set maxmemory to the memory that the machine can spare, or the system will end Redis",
-        )
+        advice = "consume or purge, or raise maxmemory; max_length bounds a queue"
+        yield warning("memory", f"{text}: producers are refused soon", advice)
+    elif not limit and machine and used >= OF_MACHINE * machine:
+        advice = "set maxmemory to the memory that the machine can spare, or the system will end Redis"
+        yield warning("memory", f"{text}, on a machine with {as_size(machine)}", advice)
     else:
-        yield ok(
-            check, f"{as_size(used)} used, no limit" + (f" (the machine has {as_size(machine)})" if machine else "")
-        )
-    yield from _fragmentation(info, used)
-
-
-def _fragmentation(info: ServerInfo, used: int) -> Iterator[Finding]:
-    held, ratio = info.number("used_memory_rss"), info.ratio("mem_fragmentation_ratio")
-    if held is not None and ratio is not None and ratio > FRAGMENTED and held - used > LOST:
-        yield warning(
-            "memory",
-            f"fragmented: Redis holds {as_size(held)} for {as_size(used)}",
-            "CONFIG SET activedefrag yes, or restart Redis at a quiet time",
-        )
+        yield ok("memory", text + (f" (the machine has {as_size(machine)})" if machine and not limit else ""))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 
 from rqttl.doctor import server
 from rqttl.doctor.findings import Finding, ok, problem, warning
 from rqttl.doctor.server_info import ServerInfo
-from rqttl.text import plural
+from rqttl.text import format_age, plural
 
 CHECK = "persistence"
 _ON = "CONFIG SET appendonly yes, and the same in redis.conf"
@@ -28,21 +29,14 @@ def _appended(info: ServerInfo) -> Iterator[Finding]:
     if when == "always":
         yield ok(CHECK, "append-only file, appendfsync always: a crash loses nothing that was confirmed")
     elif when == "everysec":
-        yield ok(
-            CHECK,
-            "append-only file, appendfsync everysec: a crash of the machine, or a kill -9 of redis-server alone while "
-            f"the disk is busy, loses up to 2 s{late}",
-        )
+        text = "a crash of the machine, or a kill -9 of redis-server alone while the disk is busy, loses up to 2 s"
+        yield ok(CHECK, f"append-only file, appendfsync everysec: {text}{late}")
     elif when == "no" and server.is_embedded(info):
-        yield ok(
-            CHECK, "append-only file, synced every second by its guard: a crash of the machine loses a second or two"
-        )
+        text = "synced every second by its guard: a crash of the machine loses a second or two"
+        yield ok(CHECK, f"append-only file, {text}")
     elif when == "no":
-        yield warning(
-            CHECK,
-            "append-only file, appendfsync no: a crash of the machine loses half a minute or so",
-            "CONFIG SET appendfsync everysec",
-        )
+        text = "append-only file, appendfsync no: a crash of the machine loses half a minute or so"
+        yield warning(CHECK, text, "CONFIG SET appendfsync everysec")
     else:
         yield warning(CHECK, "append-only file, appendfsync cannot be read", "see that it is everysec or always")
 
@@ -53,47 +47,24 @@ def _saved(info: ServerInfo) -> Iterator[Finding]:
         yield problem(CHECK, "none: a crash or a restart loses every message and every queue", _ON)
         return
     changes, last = info.number("rdb_changes_since_last_save"), info.number("rdb_last_save_time")
-    ago = "" if last is None or info.now is None else f", {_ago(info.now, last)} ago"
+    ago = "" if last is None or info.now is None else f", {format_age(timedelta(seconds=max(0, info.now - last)))} ago"
     lost = f"{changes:,} changes now" if changes is not None else "an unknown number of changes"
     guess = "" if points else " (if any are made: `save` cannot be read)"
     yield warning(CHECK, f"snapshots only{guess}: a crash loses all since the last one{ago}, {lost}", _ON)
 
 
-def _ago(now: float, then: int) -> str:
-    seconds = max(0, int(now) - then)
-    for unit, length in (("d", 86_400), ("h", 3_600), ("min", 60)):
-        if seconds >= 2 * length:
-            return f"{seconds // length} {unit}"
-    return f"{seconds} s"
-
-
 def writing(info: ServerInfo) -> Iterator[Finding]:
     """Check that the last writes to disk succeeded: otherwise Redis refuses all further writes."""
-    broken = False
+    room, refused = "make room on the disk of Redis, see its log", ": every write is refused"
+    findings: list[Finding] = []
     if info.text("aof_last_write_status") == "err" and info.number("aof_enabled"):
-        broken = True
-        yield problem(
-            "disk",
-            "the last write to the append-only file failed: every write is refused",
-            "make room on the disk of Redis, see its log",
-        )
+        findings += [problem("disk", f"the last write to the append-only file failed{refused}", room)]
     if info.text("rdb_last_bgsave_status") == "err":
-        broken = True
-        yield from _failed_save(info)
+        goes_on = info.setting("stop-writes-on-bgsave-error") == "no" or info.setting("save") == ""
+        text, advice = "the last snapshot failed", f"{room}; then BGSAVE"
+        findings += [warning("disk", text, advice) if goes_on else problem("disk", f"{text}{refused}", advice)]
     if info.text("aof_last_bgrewrite_status") == "err":
-        broken = True
-        yield warning(
-            "disk",
-            "the last rewrite of the append-only file failed: it grows on",
-            "make room on the disk of Redis, see its log",
-        )
-    if not broken and info.text("rdb_last_bgsave_status"):
-        yield ok("disk", "the last writes went well")
-
-
-def _failed_save(info: ServerInfo) -> Iterator[Finding]:
-    advice = "make room on the disk of Redis, see its log; then BGSAVE"
-    if info.setting("stop-writes-on-bgsave-error") == "no" or info.setting("save") == "":
-        yield warning("disk", "the last snapshot failed", advice)
-    else:
-        yield problem("disk", "the last snapshot failed: every write is refused", advice)
+        findings += [warning("disk", "the last rewrite of the append-only file failed: it grows on", room)]
+    if not findings and info.text("rdb_last_bgsave_status"):
+        findings += [ok("disk", "the last writes went well")]
+    yield from findings

@@ -1,200 +1,217 @@
-"""Checks of one queue: its record, its options, the targets of its dead letters, and the agreement of its parts."""
+"""Checks of queues by plain reads: their records, their keys, the registry, and the policies in force."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
 
-from redis.exceptions import NoPermissionError
+from redis.exceptions import NoPermissionError, ResponseError
 
 from rqttl import flows
-from rqttl.doctor import reader
-from rqttl.doctor.audit import Audit, audit
-from rqttl.doctor.findings import Finding, Repair, first_few, ok, problem, warning
-from rqttl.errors import QueueNotFound
+from rqttl.doctor.findings import Finding, first_few, ok, problem, warning
+from rqttl.errors import QueueNotFound, RqttlError
 from rqttl.flows import Flow
-from rqttl.options import OPTIONS, REASONS, QueueOptions
+from rqttl.flows.following import Change
+from rqttl.options import OPTIONS, QueueOptions, written
 from rqttl.protocol import replies
-from rqttl.protocol.keys import HARM, Keyspace
-from rqttl.text import plural
-from rqttl.units import as_datetime, as_size
+from rqttl.protocol.keys import PARTS, WAKEUP, Keyspace, queue_name
+from rqttl.text import format_value, plural
+from rqttl.types import QueueStats
+from rqttl.units import as_size
 
-CHECK = "queue"
-#: Fields that every record has: texts and numbers.
-TEXTS = ("options", "overflow", "option_set", "holds_dead_letters", "has_waiters")
-NUMBERS = ("explicit", "ready_bytes", "lease_grants", "enqueued", "delivered")
-_ADVICE = "`rqttl doctor --repair` repairs it"
-#: Effects of each kind of fault.
-FAULTS = {
-    **{f"orphan:{part}": f"in {part} without a message: {harm}" for part, harm in HARM.items()},
-    "unreachable": "in the log, but nowhere else: no consumer would get them",
-    "duplicate": "in two places: they would be delivered twice, or never",
-    "deadline": "whose deadline differs from expiry: they expire at the wrong time, or never by themselves",
-    "header": "with a damaged header: they are delivered with its readable parts",
-    "foreign": "that rqttl did not write: scripts cannot read them",
-}
+PAGE = 500
+#: Checks of a suspicion, and the ms in between: a client may be in the midst of its steps.
+LOOKS, PAUSE = 3, 100
+#: Fields that every record has, in the order in which they are read.
+FIELDS = ("version", "due_at", "options", "overflow", "option_set", "holds_dead_letters", "has_waiters", "lease_grants")
+#: Parts that a deleted queue may leave: Redis removes them by itself.
+_LEFT = {WAKEUP, *(part.name for part in PARTS.values() if part.outlives)}
 
 
-def check_queue(keyspace: Keyspace, queue: str, circles: set[frozenset[str]]) -> Flow[list[Finding]]:
-    """Check a queue. Returns nothing if it was deleted meanwhile. `circles` has those that were reported before."""
+@dataclass
+class Queues:
+    """The existing queues with their next due times, and the statistics of the readable ones."""
+
+    dues: dict[str, int | None] = field(default_factory=dict)
+    looks: Mapping[str, QueueStats] = field(default_factory=dict)
+
+
+def check(keyspace: Keyspace, names: Sequence[str], seen: Queues) -> Flow[list[Finding]]:
+    """Check the named queues, or all. Raises `QueueNotFound` for a name of which nothing is there."""
     try:
-        result = yield from audit(keyspace, queue)
-    except QueueNotFound:
-        return []
-    except NoPermissionError:
-        return (yield from reader.check_queue(keyspace, queue))
-    planned = Repair("repair", queue, "repair the parts that do not agree")
-    wrong = [*_record(result, queue, keyspace), *_faults(result, queue, planned), *_ends(result, queue, planned)]
-    notes, around = yield from _targets(keyspace, queue, result.record.get("options", ""), circles)
-    findings = [*wrong, *around]
-    if not any(finding.level == "problem" for finding in wrong):
-        content = f"{plural(result.messages, 'message')}, {result.ready:,} ready ({as_size(result.size)})"
-        content = content if result.messages else "empty"
-        findings.append(ok(CHECK, "; ".join([content, *notes]), queue=queue))
+        return (yield from _check(keyspace, names, seen))
+    except NoPermissionError as denied:
+        advice = "give this user the rights of a reader: deploy/README.md has them"
+        return [problem("queues", f"cannot be read: {denied}", advice)]
+
+
+def _check(keyspace: Keyspace, names: Sequence[str], seen: Queues) -> Flow[list[Finding]]:
+    findings, listed = yield from _registry(keyspace)
+    found: set[str] = set()
+    try:
+        found = set(names) or (yield from _with_keys(keyspace))
+    except NoPermissionError as error:
+        advice = (
+            f"give this user +scan +type ~{keyspace.everything}; until then only queues of the registry are checked"
+        )
+        findings.append(warning("queues", f"keys cannot be listed: {error}", advice))
+    wanted = sorted(names or listed | found)
+    faults = {name: list[Finding]() for name in wanted}
+    for look in range(LOOKS):
+        suspects = [name for name in wanted if not look or faults[name]]
+        if suspects and look:
+            yield flows.Sleep(PAUSE)
+            listed = (yield from _registry(keyspace))[1]
+        for start in range(0, len(suspects), PAGE):
+            faults |= yield from _look(keyspace, suspects[start : start + PAGE], listed, seen)
+    for name in names:
+        if name not in seen.dues and not faults[name]:
+            raise QueueNotFound(name)
+    sound = [name for name in wanted if name in seen.dues and not faults[name]]
+    looks = yield from flows.look(keyspace, sound)
+    seen.looks = dict(looks)
+    findings += [finding for name in wanted for finding in faults[name]]
+    findings += [
+        problem("queue", str(error), "look at the key, then DEL it", queue=name)
+        for name, error in looks.damaged.items()
+    ]
+    if seen.looks:
+        stats = seen.looks.values()
+        ready, size = sum(one.ready for one in stats), as_size(sum(one.ready_bytes for one in stats))
+        messages = plural(sum(one.depth for one in stats), "message")
+        findings.append(ok("queues", f"{plural(len(stats), 'sound queue')}, {messages}, {ready:,} ready ({size})"))
+    return findings or [ok("queues", "none yet")]
+
+
+def _registry(keyspace: Keyspace) -> Flow[tuple[list[Finding], set[str]]]:
+    """Findings about the registry, and the names in it."""
+    (members,) = yield flows.Read([("SMEMBERS", keyspace.registry)], keep_errors=True)
+    if isinstance(members, Exception):
+        if "WRONGTYPE" not in str(members):
+            raise members
+        advice = f"look at it, then DEL {keyspace.registry}; the remedy of each queue below enters it again"
+        text = f"{keyspace.registry} is no set of queue names: another program has written it; nothing lists the queues"
+        return [problem("registry", text, advice)], set()
+    names = {member: queue_name(member) for member in members}
+    strays = sorted(format_value(member, bytes) for member, name in names.items() if name is None)
+    findings = []
+    if strays:
+        text = f"{first_few(strays)}: no valid name of a queue"
+        findings = [warning("registry", text, "a reaper removes it in its next pass")]
+    return findings, {name for name in names.values() if name is not None}
+
+
+def _with_keys(keyspace: Keyspace) -> Flow[set[str]]:
+    """The queues that have keys, without deleted ones."""
+    names: set[str] = set()
+    cursor: int | None = None
+    while cursor != 0:
+        scan = flows.execute(replies.page, "SCAN", cursor or 0, "MATCH", keyspace.everything, "COUNT", PAGE)
+        cursor, keys = yield from scan
+        parts = filter(None, map(keyspace.split, keys))
+        names.update(name for name, part in parts if part in PARTS and part not in _LEFT)
+    return names
+
+
+def _look(keyspace: Keyspace, names: Sequence[str], listed: set[str], seen: Queues) -> Flow[dict[str, list[Finding]]]:
+    """The faults of each queue now. Notes the due times of those that exist."""
+    calls: list[tuple[Any, ...]] = []
+    for name in names:
+        calls += [("HMGET", keyspace.key(name, "meta"), *FIELDS)]
+        calls += [("TYPE", keyspace.key(name, part)) for part in PARTS]
+    answers = yield flows.Read(calls, keep_errors=True)
+    faults = {}
+    size = 1 + len(PARTS)
+    for start, name in zip(range(0, len(answers), size), names, strict=True):
+        record, *types = answers[start : start + size]
+        if isinstance(record, NoPermissionError):
+            raise record
+        seen.dues.pop(name, None)
+        if isinstance(record, ResponseError) or record[0] is not None:
+            due = b"" if isinstance(record, ResponseError) else record[1] or b""
+            seen.dues[name] = int(due) if due.isdigit() else None
+        kinds = {part: kind.decode() for part, kind in zip(PARTS, types, strict=True) if isinstance(kind, bytes)}
+        faults[name] = list(_faults(keyspace, name, record, kinds, is_listed=name in listed))
+    return faults
+
+
+def _faults(
+    keyspace: Keyspace, name: str, record: Any, kinds: Mapping[str, str], *, is_listed: bool
+) -> Iterator[Finding]:
+    wrong = [part for part, kind in kinds.items() if kind not in ("none", PARTS[part].type)]
+    for part in wrong:
+        key = keyspace.key(name, part)
+        text = f"{key} is a {kinds[part]}, not a {PARTS[part].type}: calls that need it fail"
+        yield problem("keys", text, f"look at it, then DEL {key}", queue=name)
+    if isinstance(record, ResponseError):
+        return
+    if record[0] is None:
+        yield from _without_record(name, [part for part, kind in kinds.items() if kind != "none"], is_listed=is_listed)
+        return
+    if not is_listed:
+        text = "not in the registry: no reaper sweeps it, nothing lists it"
+        yield problem("registry", text, f"SADD {keyspace.registry} {name}", queue=name)
+    lacking = [field for field, value in zip(FIELDS, record, strict=True) if value is None]
+    if lacking:
+        text = f"its record lacks {first_few(lacking, 6)}: calls fail, or do the wrong thing"
+        advice = "restore a backup, or put the fields back with HSET: lua/README.md explains them"
+        yield problem("queue", text, advice, queue=name)
+    elif not _is_readable(name, record[FIELDS.index("options")]):
+        advice = f"HSET {keyspace.key(name, 'meta')} options {{}}, then set its options with `rqttl queue update`"
+        yield problem("queue", "its options cannot be read: every call fails", advice, queue=name)
+
+
+def _without_record(name: str, parts: Iterable[str], *, is_listed: bool) -> Iterator[Finding]:
+    left = [part for part in parts if part not in _LEFT]
+    if left:
+        text = f"its record is missing, and these keys are left: {', '.join(left)}"
+        advice = f"`rqttl queue declare {name}` makes a queue of them again; or delete them"
+        yield problem("keys", text, advice, queue=name)
+    elif is_listed:
+        text = "in the registry, but the queue does not exist"
+        yield warning("registry", text, "a reaper removes it after ten minutes", queue=name)
+
+
+def _is_readable(queue: str, options: bytes) -> bool:
+    try:
+        # options of a later release are left out: this release cannot check them
+        known = {name: value for name, value in json.loads(options).items() if name in OPTIONS}
+        QueueOptions.read_stored(queue, known)
+    except (ValueError, AttributeError):  # InvalidInput is a ValueError, too
+        return False
+    return True
+
+
+def check_policies(keyspace: Keyspace, queues: Sequence[str]) -> Flow[list[Finding]]:
+    """Find unreadable policies, and queues whose options in force do not follow them for several looks."""
+    names = list(queues)
+    changes: dict[str, Change] = {}
+    try:
+        stored = yield from flows.policies.read(keyspace)
+        for look in range(LOOKS):
+            if names and look:
+                yield flows.Sleep(PAUSE)
+            changes = {}
+            for start in range(0, len(names), PAGE):
+                changes |= yield from flows.policies.outdated(keyspace, names[start : start + PAGE])
+            names = list(changes)
+    except RqttlError as error:
+        return [problem("policies", str(error), f"look at HGETALL {keyspace.policies}, and set the policy again")]
+    advice = f"look at HGETALL {keyspace.policies}, and set or delete this policy"
+    findings = [problem("policies", str(damage.error), advice) for damage in stored.damaged]
+    findings += [_difference(name, change) for name, change in changes.items()]
+    if stored.policies and not findings:
+        findings.append(ok("policies", f"{len(stored.policies):,} stored, {plural(len(queues), 'queue')} up to date"))
     return findings
 
 
-def _record(result: Audit, queue: str, keyspace: Keyspace) -> Iterator[Finding]:
-    record = result.record
-    missing = [name for name in TEXTS if name not in record]
-    missing += [name for name in NUMBERS if not record.get(name, "").lstrip("-").isdigit() and name != "ready_bytes"]
-    if missing:
-        yield problem(
-            CHECK,
-            f"its record lacks {first_few(missing, 6)}: calls fail, or do the wrong thing",
-            "restore a backup, or put the fields back with HSET: lua/README.md explains them",
-            queue=queue,
-        )
-        return
-    options = stored_options(queue, record["options"])
-    if options is None:
-        yield problem(
-            CHECK,
-            "its options cannot be read: every call fails",
-            f"HSET {keyspace.key(queue, 'meta')} options {{}}, then set its options with `rqttl queue update`",
-            queue=queue,
-        )
-        return
-    fields = options.fields()
-    declared = {str(name): str(value) for name, value in zip(fields[::2], fields[1::2], strict=True)}
-    differing = sorted(name for name, value in declared.items() if record.get(name) != value)
-    if differing:
-        yield problem(
-            CHECK,
-            f"scripts act on other options than declared: {first_few(differing)}",
-            f"change one option and change it back: `rqttl queue update {queue} ...` writes them all",
-            queue=queue,
-        )
-
-
-def stored_options(queue: str, declared: str) -> QueueOptions | None:
-    """The options of a record; `None` if they cannot be read."""
-    try:
-        options = json.loads(declared)
-        if isinstance(options, dict):
-            # options of a later release are left out: this release cannot check them
-            return QueueOptions.read_stored(queue, {name: value for name, value in options.items() if name in OPTIONS})
-    except ValueError:  # InvalidInput is one too
-        pass
-    return None
-
-
-def _faults(result: Audit, queue: str, planned: Repair) -> Iterator[Finding]:
-    for kind, n in sorted(result.counts.items()):
-        noun = "entry" if kind == "foreign" else "id" if kind.startswith("orphan") else "message"
-        fault = f"{plural(n, noun) if noun != 'entry' else f'{n:,} entries'} {FAULTS[kind]}"
-        examples = f" ({first_few(result.examples[kind], n if n <= 2 else 1)})"
-        if kind == "foreign":
-            yield problem(
-                CHECK, fault + examples, f"look at them, then XDEL them: {examples.strip(' ()')}", queue=queue
-            )
-        elif kind == "header":
-            advice = f"`rqttl message show {queue} SEQUENCE` shows one; ack them, or send them anew"
-            yield warning(CHECK, fault + examples, advice, queue=queue)
-        elif kind == "orphan:failures":
-            yield warning(CHECK, fault + examples, _ADVICE, queue=queue, repair=planned)
-        else:
-            yield problem(CHECK, fault + examples, _ADVICE, queue=queue, repair=planned)
-
-
-def _ends(result: Audit, queue: str, planned: Repair) -> Iterator[Finding]:
-    """Compare the record with the keys."""
-    record, wrong = result.record, []
-    if record.get("cursor") != result.cursor:
-        wrong.append(f"cursor is {record.get('cursor', 'missing')}, should be {result.cursor}")
-    if record.get("last_id") != result.last:
-        wrong.append(f"last_id is {record.get('last_id', 'missing')}, below the highest id {result.last}")
-    due = record.get("due_at", "")
-    if result.due is not None and (not due.isdigit() or int(due) > result.due):
-        wrong.append(f"due is {_moment(due)}, but something is due {_moment(str(result.due))}: reapers come too late")
-    if result.still and record.get("ready_bytes") != str(result.size):
-        counted = record.get("ready_bytes", "missing")
-        wrong.append(f"ready_bytes is {counted}, but ready bodies have {result.size}: limits are wrong")
-    for fault in wrong:
-        yield problem(CHECK, fault, _ADVICE, queue=queue, repair=planned)
-    if not result.still:
-        yield warning(
-            CHECK,
-            "too busy to check its bytes; everything else was checked",
-            "check again at a quieter time",
-            queue=queue,
-        )
-
-
-def _moment(due: str) -> str:
-    """A due time of a record as text for people."""
-    return as_datetime(int(due)).isoformat(sep=" ", timespec="seconds")[:19] + "Z" if due.isdigit() else due or "empty"
-
-
-def _targets(
-    keyspace: Keyspace, queue: str, declared: str, circles: set[frozenset[str]]
-) -> Flow[tuple[list[str], list[Finding]]]:
-    """Notes about targets of dead letters that do not exist yet, and findings about circles."""
-    read = {queue: _edges(queue, declared)}
-    texts: dict[str, str | None] = {}
-    for target in sorted(set(read[queue].values())):
-        texts[target] = yield from _declared_text(keyspace, target)
-    missing = [target for target, text in texts.items() if text is None]
-    notes = [f"dead letters will make {first_few(missing)}"] if missing else []
-    circle = yield from _circle(keyspace, queue, read)
-    if not circle or frozenset(circle) in circles:
-        return notes, []
-    circles.add(frozenset(circle))
-    return notes, [
-        warning(
-            "dead letters",
-            f"go round: {' > '.join(circle)}; at the second time they are dropped",
-            "let one of these queues have no target for this reason, or another one",
-            queue=queue,
-        )
-    ]
-
-
-def _declared_text(keyspace: Keyspace, queue: str) -> Flow[str | None]:
-    options = yield from flows.execute(replies.data_or_none, "HGET", keyspace.key(queue, "meta"), "options")
-    return None if options is None else options.decode("utf-8", "replace")
-
-
-def _edges(queue: str, declared: str | None) -> dict[str, str]:
-    """The target for each reason. A rejection is a decision of a program, so it makes no circle."""
-    options = stored_options(queue, declared or "{}")
-    if options is None:
-        return {}
-    return {reason: target for reason in REASONS if reason != "rejected" and (target := options.target(reason))}
-
-
-def _circle(keyspace: Keyspace, queue: str, read: dict[str, dict[str, str]]) -> Flow[list[str]]:
-    """The shortest way that letters take from the queue back to itself; empty if there is none."""
-    paths = [[queue]]
-    seen = {queue}
-    for path in paths:
-        name = path[-1]
-        if name not in read:
-            read[name] = _edges(name, (yield from _declared_text(keyspace, name)))
-        for target in sorted(set(read[name].values())):
-            if target == queue:
-                return [*path, queue]
-            if target not in seen:
-                seen.add(target)
-                paths.append([*path, target])
-    return []
+def _difference(queue: str, change: Change) -> Finding:
+    texts = []
+    for name, values in change.differences.items():
+        was, should = ("not set" if value is None else written(name, value) for value in values)
+        texts.append(f"{name} is {was} in force, should be {should}")
+    text = f"its options in force do not follow its declared options and policies: {'; '.join(texts)}"
+    advice = "a client may have died in the midst of a change: a reaper corrects them, or `rqttl reaper --once` now"
+    return problem("policies", text, advice, queue=queue)

@@ -9,7 +9,6 @@ from redis.exceptions import NoPermissionError, ResponseError
 
 from rqttl import flows
 from rqttl.doctor.findings import Finding, first_few, ok, problem, warning
-from rqttl.doctor.reader import may_write
 from rqttl.flows import Flow
 from rqttl.protocol import replies
 from rqttl.protocol import scripts as linker
@@ -20,45 +19,25 @@ from rqttl.protocol.keys import Keyspace
 CHECK = "rights"
 #: Arguments behind the key of the commands that scripts call, so that Redis finds the key and accepts the call.
 ARGUMENTS: dict[str, tuple[Word, ...]] = {
-    "BLPOP": (1,),
-    "EXISTS": (),
-    "HDEL": ("f",),
-    "HEXISTS": ("f",),
-    "HGET": ("f",),
-    "HGETALL": (),
-    "HINCRBY": ("f", 1),
-    "HLEN": (),
-    "HMGET": ("f",),
-    "HSCAN": (0,),
-    "HSET": ("f", "v"),
-    "HSETNX": ("f", "v"),
-    "LLEN": (),
-    "LPOP": (),
-    "PEXPIRE": (1,),
-    "RPUSH": ("v",),
-    "SADD": ("m",),
-    "SMEMBERS": (),
-    "SISMEMBER": ("m",),
-    "SMISMEMBER": ("m",),
-    "SREM": ("m",),
-    "SSCAN": (0,),
-    "UNLINK": (),
-    "XADD": ("*", "f", "v"),
-    "XDEL": ("0-0",),
-    "XLEN": (),
-    "XRANGE": ("-", "+"),
-    "XREVRANGE": ("+", "-"),
-    "XTRIM": ("MAXLEN", 1),
-    "ZADD": (0, "m"),
-    "ZCARD": (),
-    "ZCOUNT": (0, 0),
-    "ZMSCORE": ("m",),
-    "ZRANGE": (0, 0),
-    "ZRANGEBYSCORE": (0, 0),
-    "ZREM": ("m",),
-    "ZREMRANGEBYSCORE": (0, 0),
-    "ZSCAN": (0,),
-    "ZSCORE": ("m",),
+    command: words
+    for commands, words in (
+        ("EXISTS HGETALL HLEN LLEN LPOP SMEMBERS UNLINK XLEN ZCARD", ()),
+        ("HDEL HEXISTS HGET HMGET", ("f",)),
+        ("HINCRBY", ("f", 1)),
+        ("HSET HSETNX", ("f", "v")),
+        ("SADD SISMEMBER SMISMEMBER SREM ZMSCORE ZREM ZSCORE", ("m",)),
+        ("HSCAN SSCAN ZSCAN", (0,)),
+        ("BLPOP PEXPIRE", (1,)),
+        ("RPUSH", ("v",)),
+        ("XADD", ("*", "f", "v")),
+        ("XDEL", ("0-0",)),
+        ("XRANGE", ("-", "+")),
+        ("XREVRANGE", ("+", "-")),
+        ("XTRIM", ("MAXLEN", 1)),
+        ("ZADD", (0, "m")),
+        ("ZCOUNT ZRANGE ZRANGEBYSCORE ZREMRANGEBYSCORE", (0, 0)),
+    )
+    for command in commands.split()
 }
 #: Commands that clients call beside scripts, by part: on the wake-up list, the record, the policies, the name of
 #: the data and the registry.
@@ -102,6 +81,13 @@ def ask(calls: Sequence[Sequence[Word]]) -> Flow[list[str]]:
     return [str(refusal) if isinstance(refusal, NoPermissionError) else "" for refusal in refusals]
 
 
+def may_write(keyspace: Keyspace, queue: str) -> Flow[bool]:
+    """Tell whether this user may write. The test removes a field that no queue has, so nothing changes."""
+    calls = [("HDEL", keyspace.key(queue, "meta"), ""), ("ZREM", keyspace.key(queue, "leases"), "")]
+    answers = yield flows.Write(calls, keep_errors=True)
+    return not all(isinstance(answer, NoPermissionError) and " to run " in str(answer) for answer in answers)
+
+
 def rights(keyspace: Keyspace, queue: str) -> Flow[list[Finding]]:
     """Find scripts that this user may not run, and scripts that would stop in the middle."""
     user = yield from _user()
@@ -139,37 +125,26 @@ def _denied(
     why_deaf: str,
     keyspace: Keyspace,
 ) -> Iterator[Finding]:
+    grant, keys, channel = f"ACL SETUSER {user}", f"~{keyspace.everything}", f"&{keyspace.due_channel}"
     torn = [s.name for s in scripts if not outer[s.name] and within & set(inner(s))]
     shut = [name for name, why in outer.items() if why]
     if torn:
         missing = sorted(name.lower() for name in within)
-        yield problem(
-            CHECK,
-            f"{user} may not run {first_few(missing, 8)}: {first_few(torn)} would stop in the middle, half done",
-            f"ACL SETUSER {user} {' '.join(f'+{name}' for name in missing)} ~{keyspace.everything} "
-            f"&{keyspace.due_channel}",
-        )
+        text = f"{user} may not run {first_few(missing, 8)}: {first_few(torn)} would stop in the middle, half done"
+        yield problem(CHECK, text, f"{grant} {' '.join(f'+{name}' for name in missing)} {keys} {channel}")
     if shut:
         why = "not its keys" if all("key" in outer[name] for name in shut) else "not the script"
         level = problem if len(shut) == len(scripts) else warning
-        yield level(
-            CHECK,
-            f"{user} may not {first_few(shut, 8)} ({why})",
-            f"if it should: ACL SETUSER {user} +evalsha ~{keyspace.everything}",
-        )
+        text = f"{user} may not {first_few(shut, 8)} ({why})"
+        yield level(CHECK, text, f"if it should: {grant} +evalsha {keys}")
     if around:
+        text = f"{user} may not run {first_few([name.lower() for name in around], 8)}"
         yield warning(
-            CHECK,
-            f"{user} may not run {first_few([name.lower() for name in around], 8)}",
-            f"ACL SETUSER {user} {' '.join('+' + name.lower().replace(' ', '|') for name in around)} "
-            f"~{keyspace.everything}",
+            CHECK, text, f"{grant} {' '.join('+' + name.lower().replace(' ', '|') for name in around)} {keys}"
         )
     if why_deaf:
-        yield warning(
-            CHECK,
-            f"{user} may not listen: a reaper that runs as this user gets no hints",
-            f"ACL SETUSER {user} +subscribe &{keyspace.due_channel}",
-        )
+        text = f"{user} may not listen: a reaper that runs as this user gets no hints"
+        yield warning(CHECK, text, f"{grant} +subscribe {channel}")
 
 
 def _user() -> Flow[str]:

@@ -13,11 +13,18 @@ from rqttl.flows import Flow
 from rqttl.text import plural
 
 LEAST = (6, 2)
-#: Releases that close a hole through which a script takes over the server (CVE-2025-49844).
-SAFE: dict[str, dict[tuple[int, ...], int]] = {
-    "redis": {(6, 2): 20, (7, 2): 11, (7, 4): 6, (8, 0): 4, (8, 2): 2},
-    "valkey": {(8, 0): 6},
+#: The first release without the known holes in Lua, and the patches of older series that have closed them.
+SOUND = {"Redis": (8, 8), "Valkey": (8, 1)}
+PATCHES: dict[tuple[str, int, int], int] = {
+    ("Redis", 6, 2): 20,
+    ("Redis", 7, 2): 11,
+    ("Redis", 7, 4): 9,
+    ("Redis", 8, 0): 4,
+    ("Redis", 8, 2): 6,
+    ("Redis", 8, 6): 3,
+    ("Valkey", 8, 0): 6,
 }
+HOLES = "CVE-2025-49844, CVE-2025-46817 to 46819, CVE-2026-23631"
 #: Seconds by which two clocks may differ.
 CLOCKS = 1.0
 #: Milliseconds. A script of rqttl takes some ms, so a server with a shorter limit answers BUSY for no reason.
@@ -33,20 +40,15 @@ def _version(text: str) -> tuple[int, ...]:
 def kind(info: ServerInfo) -> Iterator[Finding]:
     """Check the kind of the server, its version and its mode."""
     if info.why_no_info:
-        yield warning(
-            "server",
-            f"INFO cannot be read: {info.why_no_info}",
-            "give this user +info; until then version, memory and persistence are not checked",
-        )
+        advice = "give this user +info; until then version, memory and persistence are not checked"
+        yield warning("server", f"INFO cannot be read: {info.why_no_info}", advice)
         return
     valkey = info.text("valkey_version")
-    version = valkey or info.text("redis_version")
-    name = "Valkey" if valkey else "Redis"
-    mode = info.text("redis_mode") or "unknown mode"
-    release = f"{name} {version}, {mode}"
-    if mode == "cluster":
+    version, name = (valkey, "Valkey") if valkey else (info.text("redis_version"), "Redis")
+    release = f"{name} {version}, {info.mode or 'unknown mode'}"
+    if info.mode == "cluster":
         yield problem("server", release, "Redis Cluster is not supported: use one server, or one primary with replicas")
-    elif mode == "sentinel":
+    elif info.mode == "sentinel":
         yield problem("server", release, "this is a Sentinel, it keeps no queues: connect to the primary it watches")
     elif not valkey and _version(version) < LEAST:
         yield problem("server", release, "Redis 6.2 or later is needed")
@@ -55,23 +57,18 @@ def kind(info: ServerInfo) -> Iterator[Finding]:
 
 
 def _patched(info: ServerInfo, release: str, name: str, version: tuple[int, ...]) -> Iterator[Finding]:
-    least = SAFE[name.lower()].get(version[:2])
-    if least is not None and (*version, 0)[2] < least:
-        safe = f"{version[0]}.{version[1]}.{least}"
-        if _is_private(info):
-            yield ok(
-                "server",
-                f"{release}; CVE-2025-49844 (closed in {safe}) is for strangers who may run scripts: here only the "
-                "server's own user can connect, through a unix socket",
-            )
-            return
-        yield warning(
-            "server",
-            f"{release}; before {safe} a script could take over the server (CVE-2025-49844)",
-            f"update to {safe} or later, unless your distribution has closed it; let no stranger run scripts",
-        )
-    else:
+    major, minor, patch = (*version, 0, 0)[:3]
+    least = PATCHES.get((name, major, minor))
+    if (major, minor) >= SOUND[name] or (least is not None and patch >= least):
         yield ok("server", release)
+    elif _is_private(info):
+        text = f"its holes in Lua ({HOLES}) are for strangers who may run scripts: here only the server's own user can"
+        yield ok("server", f"{release}; {text} connect, through a unix socket")
+    else:
+        safe = ".".join(map(str, SOUND[name] if least is None else (major, minor, least)))
+        text = f"{release}; before {safe} scripts of strangers could take over the server ({HOLES})"
+        advice = f"update to {safe} or later, unless your distribution has closed them; let no stranger run scripts"
+        yield warning("server", text, advice)
 
 
 def _is_private(info: ServerInfo) -> bool:
@@ -106,17 +103,11 @@ def replicas(info: ServerInfo) -> Iterator[Finding]:
     least, good = info.whole("min-replicas-to-write") or 0, info.number("min_slaves_good_slaves")
     copies = plural(count, "replica") if count else "no replica: there is no other copy of the data"
     if good is not None and good < least:
-        yield problem(
-            "replicas",
-            f"{copies}; {good} in step, {least} needed: every write is refused",
-            "bring the replicas back, or lower min-replicas-to-write",
-        )
+        text = f"{copies}; {good} in step, {least} needed: every write is refused"
+        yield problem("replicas", text, "bring the replicas back, or lower min-replicas-to-write")
     elif count and not least:
-        yield warning(
-            "replicas",
-            f"{copies}, but no write waits for one: a failover may lose seconds of messages",
-            "set min-replicas-to-write 1 and min-replicas-max-lag 2",
-        )
+        text = f"{copies}, but no write waits for one: a failover may lose seconds of messages"
+        yield warning("replicas", text, "set min-replicas-to-write 1 and min-replicas-max-lag 2")
     else:
         yield ok("replicas", f"{copies}, {least} needed for writes" if least else copies)
 
@@ -126,27 +117,17 @@ def patience(info: ServerInfo) -> Iterator[Finding]:
     name = "busy-reply-threshold" if _version(info.text("redis_version")) >= (7,) else "lua-time-limit"
     limit = info.whole(name)
     if limit is not None and 0 < limit < SHORTEST_PATIENCE:
-        yield warning(
-            "script time",
-            f"{name} is {limit} ms: others are told BUSY while a script does its work",
-            f"set {name} to its default, 5000",
-        )
+        text = f"{name} is {limit} ms: others are told BUSY while a script does its work"
+        yield warning("script time", text, f"set {name} to its default, 5000")
     elif limit is not None:
         yield ok("script time", f"{name} is {limit} ms")
-    idle = info.whole("timeout")
+    idle, alive = info.whole("timeout"), info.whole("tcp-keepalive")
     if idle is not None and 0 < idle < SHORTEST_TIMEOUT:
-        yield warning(
-            "connections",
-            f"timeout is {idle} s: connections of idle producers are closed all the time",
-            "set timeout 0, or some minutes",
-        )
-    alive = info.whole("tcp-keepalive")
+        text = f"timeout is {idle} s: connections of idle producers are closed all the time"
+        yield warning("connections", text, "set timeout 0, or some minutes")
     if alive == 0:
-        yield warning(
-            "connections",
-            "tcp-keepalive is 0: a client behind a cut network is never noticed",
-            "set tcp-keepalive to its default, 300",
-        )
+        text = "tcp-keepalive is 0: a client behind a cut network is never noticed"
+        yield warning("connections", text, "set tcp-keepalive to its default, 300")
     elif idle is not None and alive is not None and not 0 < idle < SHORTEST_TIMEOUT:
         yield ok("connections", f"timeout is {idle} s, tcp-keepalive {alive} s")
 
@@ -157,13 +138,8 @@ def clock(wall: Callable[[], float] = time.time, timer: Callable[[], float] = ti
     for _ in range(2):
         trip, ahead = min((trip, ahead), (yield from _compare(wall, timer)))
     if abs(ahead) - trip / 2 > CLOCKS:
-        return [
-            warning(
-                "clock",
-                f"Redis is {abs(ahead):,.1f} s {'ahead of' if ahead > 0 else 'behind'} this machine",
-                "an `expires_at` of a client here is off by as much: let NTP keep both clocks",
-            )
-        ]
+        text = f"Redis is {abs(ahead):,.1f} s {'ahead of' if ahead > 0 else 'behind'} this machine"
+        return [warning("clock", text, "an `expires_at` of a client here is off by as much: let NTP keep both clocks")]
     return [ok("clock", f"within {max(abs(ahead), trip, 0.001):.3f} s of this machine")]
 
 

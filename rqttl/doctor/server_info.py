@@ -53,15 +53,15 @@ class ServerInfo:
         """A field of INFO; empty if it is missing."""
         return str(self._fields.get(name, ""))
 
+    @property
+    def mode(self) -> str:
+        """`standalone`, `cluster` or `sentinel`; Valkey calls the field by another name. Empty if it is missing."""
+        return self.text("redis_mode") or self.text("server_mode")
+
     def number(self, name: str) -> int | None:
         """A field of INFO that is a number."""
         value = self._fields.get(name)
         return int(value) if isinstance(value, (int, float)) else None
-
-    def ratio(self, name: str) -> float | None:
-        """A field of INFO that is a fraction."""
-        value = self._fields.get(name)
-        return float(value) if isinstance(value, (int, float)) else None
 
     def setting(self, name: str) -> str | None:
         """A setting of `SETTINGS`; `None` if the server has no such setting or hides it."""

@@ -31,7 +31,7 @@ class Part:
 
     `has_messages` marks the parts that hold messages, `in_target` the parts that a dead letter touches in its target.
     A part that `outlives` its queue stays when the queue is deleted. `state` is the state of the messages that a part
-    names. `harm` is the effect of a sequence without a message in a part that names messages.
+    names.
     """
 
     name: str
@@ -41,7 +41,6 @@ class Part:
     in_target: bool = False
     outlives: bool = False
     state: AwayState | None = None
-    harm: str = ""
 
 
 META, LOG, DETACHED, ARRIVALS, WAKEUP, TOMBSTONE = "meta", "log", "detached", "arrivals", "wakeup", "tombstone"
@@ -78,7 +77,6 @@ PARTS: Mapping[str, Part] = {
             EXPIRY,
             "zset",
             "sequence by own deadline: the ready messages that have one, no others",
-            harm="the queue is due all the time",
         ),
         Part(
             "leases",
@@ -91,7 +89,6 @@ PARTS: Mapping[str, Part] = {
             "zset",
             "sequence by the ms in it: ready messages behind the cursor, given back or moved to `detached`, in log "
             "order",
-            harm="consumers do not get past",
         ),
         Part(
             "delayed",
@@ -106,7 +103,6 @@ PARTS: Mapping[str, Part] = {
             "sequence → `<failed deliveries>` or `<failed deliveries> <description>`, with the last description of a "
             "failure. Behind the number stands `@<ms>`, the end of the delay, for a delayed message whose retention "
             "ends earlier, also for one that never failed",
-            harm="they take memory",
         ),
         Part(
             WAKEUP,
@@ -146,10 +142,6 @@ PARTS: Mapping[str, Part] = {
 TARGET_PARTS = tuple(part.name for part in PARTS.values() if part.in_target)
 #: The states other than ready, by part.
 STATES: Mapping[str, AwayState] = {part.name: part.state for part in PARTS.values() if part.state}
-#: The parts that only name messages, and the effect of a sequence there without a message.
-HARM: Mapping[str, str] = {
-    part.name: part.harm or "too few count as ready" for part in PARTS.values() if part.harm or part.state
-}
 #: The lists of parts that scripts walk with `each`: the `states` other than ready, and those that a sweep promotes; the
 #: sets that name messages `behind_cursor` (a message of `detached` is in exactly one of them); all `sets` that name
 #: messages; and the parts that are `deleted` with a queue.

@@ -1,4 +1,4 @@
-"""`rqttl doctor`: its output for people and programs, and its question before a change."""
+"""`rqttl doctor`: its output for people and programs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 import redis
 from click.testing import CliRunner
 
-from rqttl import Broker, Message, flows
+from rqttl import Broker, flows
 from rqttl.cli import cli
 from rqttl.cli import doctor as module
 from rqttl.cli.common import output
@@ -22,7 +22,6 @@ from tests.cli import golden
 from tests.cli.conftest import Run
 from tests.cli.processes import on_terminal
 from tests.contract.clocked import START, Clocked
-from tests.lua.states import everything
 from tests.servers import Server
 
 NOBODY = f"{START - 9}-100000"
@@ -41,19 +40,12 @@ def fit(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def damage(broker: Broker, client: redis.Redis) -> None:
-    """A queue of each kind: one that can be repaired, one that cannot."""
-    broker.declare_queue("a", dead_letter="b")
-    broker.declare_queue("b", dead_letter="a")
-    orders = broker.declare_queue("orders", dead_letter="orders/dead")
-    orders.enqueue_many([b"x" * 10, b"y" * 10, Message(b"z", ttl="1h")])
+    """Faults of several kinds, and a queue without one."""
+    broker.declare_queue("orders").enqueue(b"x")
     broker.declare_queue("sound").enqueue_many([b"x"] * 1234)
-    client.zadd("rqttl:{orders}:leases", {NOBODY: START * 1000})
-    client.delete("rqttl:{orders}:expiry")
-    client.hset("rqttl:{orders}:meta", "ready_bytes", 7)
     client.srem("rqttl:queues", "orders")
-    client.sadd("rqttl:queues", "ghost")
+    client.sadd("rqttl:queues", "ghost", b"\x1b[31m")
     client.xadd("rqttl:{torn}:log", {"": "x"})
-    client.set("rqttl:\x1b[31m", "x")
     client.set("rqttl:{wrong}:meta", "x")
 
 
@@ -63,9 +55,8 @@ def damaged(clocked: Clocked, client: redis.Redis) -> None:
 
 
 def steady(printed: str) -> str:
-    """Sizes of keys differ between servers, the number of scripts between releases."""
-    printed = re.sub(r"\d+ scripts", "N scripts", printed)
-    return re.sub(r"(messages?), [\d.]+ k?B", r"\1, SIZE", printed)
+    """The number of scripts differs between releases."""
+    return re.sub(r"\d+ scripts", "N scripts", printed)
 
 
 @pytest.mark.usefixtures("fit", "damaged")
@@ -73,8 +64,7 @@ def test_a_finding_has_its_advice(run_clocked: Run) -> None:
     result = run_clocked("doctor")
 
     golden.check("doctor.txt", steady(result.stdout))
-    assert result.exit_code == 3
-    assert result.stderr == "rqttl: --repair repairs damage, after a question; --repair --dry-run only lists them\n"
+    assert (result.exit_code, result.stderr) == (3, "")
 
 
 @pytest.mark.usefixtures("fit", "damaged")
@@ -87,70 +77,12 @@ def test_programs_can_read_findings(run_clocked: Run) -> None:
     assert answer["problems"] == sum(one["level"] == "problem" for one in answer["findings"])
 
 
-@pytest.mark.usefixtures("fit", "damaged")
-def test_a_dry_run_says_what_a_repair_would_do_and_changes_nothing(run_clocked: Run, client: redis.Redis) -> None:
-    before = everything(client)
-
-    result = run_clocked("doctor", "--repair", "--dry-run")
-
-    assert [line for line in result.stdout.splitlines() if line.startswith("would")] == [
-        "would    torn            delete its 1 key and 1 message",
-        "would    orders          add it to the registry",
-        "would    ghost           remove its name from the registry",
-        "would    orders          repair the parts that do not agree",
-    ]
-    assert result.exit_code == 3
-    assert everything(client) == before
-
-
-@pytest.mark.usefixtures("fit", "damaged")
-def test_a_repair_does_it_and_says_what_is_left(run_clocked: Run, client: redis.Redis) -> None:
-    result = run_clocked("doctor", "--repair", "--yes")
-
-    assert [line for line in result.stdout.splitlines() if line.startswith(("repaired", "after"))] == [
-        "repaired torn            its keys are deleted",
-        "repaired orders          added to the registry",
-        "repaired ghost           removed from the registry",
-        "repaired orders          bytes counted again; 1 deadline corrected; 1 sequence without a message removed",
-        "after the repairs: 1 problem, 2 warnings, 7 ok",
-    ]
-    assert result.exit_code == 3
-
-    client.delete("rqttl:{wrong}:meta")
-    again = run_clocked("doctor", "--repair", "--yes")
-    assert again.exit_code == 0
-    assert again.stdout.splitlines()[-1] == "0 problems, 2 warnings, 7 ok; nothing to repair"
-
-
-@pytest.mark.usefixtures("fit", "damaged")
-def test_a_repair_can_answer_in_json(run_clocked: Run) -> None:
-    would = json.loads(run_clocked("doctor", "orders", "--repair", "--dry-run", "--json").stdout)
-    done = json.loads(run_clocked("doctor", "orders", "--repair", "--yes", "--json").stdout)
-
-    assert [(one["repair"], "would" in one) for one in would["repairs"]] == [("register", True), ("repair", True)]
-    assert [(one["repair"], one["queue"]) for one in done["repairs"]] == [("register", "orders"), ("repair", "orders")]
-    assert done["repairs"][0]["done"] == "added to the registry"
-    assert (would["problems"], done["problems"]) == (5, 0)
-
-
-@pytest.mark.usefixtures("fit", "damaged")
-def test_nobody_to_ask_is_a_repair_that_is_not_made(run_clocked: Run, client: redis.Redis) -> None:
-    before = everything(client)
-
-    result = run_clocked("doctor", "--repair")
-
-    assert result.exit_code == 2
-    assert "use --yes" in result.stderr.splitlines()[-1]
-    assert everything(client) == before
-
-
 @pytest.mark.parametrize(
     "arguments, code, line",
     [
         (("ghost",), 3, "queue 'ghost' does not exist: `rqttl queue declare ghost` creates it [not_found]"),
         (("or ders",), 2, "queue name: expected 1 to 128 of"),
-        (("--yes",), 2, "--yes goes with --repair"),
-        (("--dry-run",), 2, "--dry-run goes with --repair"),
+        (("--repair",), 2, "no such option '--repair'"),
     ],
 )
 def test_wrong_usage_is_one_line(run: Run, arguments: tuple[str, ...], code: int, line: str) -> None:
@@ -226,14 +158,14 @@ def test_findings_are_printed_as_they_come(run: Run, monkeypatch: pytest.MonkeyP
 
 
 @pytest.mark.slow
-def test_on_a_terminal_it_fits_and_asks(server: Server, client: redis.Redis, broker: Broker) -> None:
+def test_on_a_terminal_it_fits(server: Server, client: redis.Redis, broker: Broker) -> None:
     damage(broker, client)
 
-    screen = on_terminal("doctor", "--repair", "--dry-run", RQTTL_URL=server.url)
+    screen = on_terminal("doctor", RQTTL_URL=server.url)
 
     assert [line for line in screen.splitlines() if len(line) > 80] == []
     assert "\x1b" not in screen
-    assert r"rqttl:\x1b[31m" in screen
+    assert r"b'\x1b[31m'" in screen
 
 
 @pytest.mark.parametrize(
@@ -277,6 +209,8 @@ def test_queues_can_be_named_by_a_pattern(run: Run, broker: Broker) -> None:
     findings = json.loads(run("doctor", "orders.*", "--json").stdout)["findings"]
     nothing = run("doctor", "x*", "--json")
 
-    assert [one["queue"] for one in findings if one["queue"]] == ["orders.eu", "orders.us"]
+    assert [one["result"] for one in findings if one["check"] == "queues"] == [
+        "2 sound queues, 0 messages, 0 ready (0 B)"
+    ]
     assert (nothing.exit_code, nothing.stderr) == (0, "rqttl: no queue matches x*\n")
     assert json.loads(nothing.stdout)["findings"] == []

@@ -8,7 +8,7 @@ from typing import Any
 from redis.exceptions import NoPermissionError
 
 from rqttl import Broker
-from rqttl.doctor import Finding, examine, examine_queues, repair
+from rqttl.doctor import Finding, examine
 from rqttl.doctor.server_info import SETTINGS, ServerInfo
 
 
@@ -37,15 +37,8 @@ def server(broker: Broker, check: str) -> tuple[str, str, str]:
 
 
 def wrong(broker: Broker, *names: str) -> list[tuple[str | None, str, str]]:
-    """Queue, level and text of all that is not ok in queues."""
-    return [(one.queue, one.level, one.result) for one in examine_queues(broker, names) if one.level != "ok"]
-
-
-def repaired(broker: Broker, *names: str) -> dict[tuple[str, str], str]:
-    """Carry out all repairs that are offered; afterwards none is. Returns what they say, by queue and kind."""
-    wanted = dict.fromkeys(one.repair for one in examine_queues(broker, names) if one.repair is not None)
-    done: dict[tuple[str, str], str] = {(one.queue, one.kind): repair(broker, one) for one in wanted}
-    left = set(names) & set(broker.queues())
-    if left or not names:
-        assert [one for one in examine_queues(broker, sorted(left)) if one.repair] == []
-    return done
+    """Queue, level and text of all that is not ok in queues, in the registry and in policies."""
+    mine = ("queues", "queue", "keys", "registry", "policies")
+    found = [one for one in examine(broker, names) if one.check in mine and one.level != "ok"]
+    assert all(one.advice for one in found)
+    return [(one.queue, one.level, one.result) for one in found]

@@ -1,4 +1,4 @@
-"""Checks of a queue's contents, on damage done by hand; and what a repair makes of it."""
+"""Checks of queues, on faults made by hand: records, keys, the registry, and the policies in force."""
 
 from __future__ import annotations
 
@@ -8,333 +8,335 @@ from typing import Any
 import pytest
 import redis
 
-from rqttl import Broker, Message, Queue
-from rqttl.doctor import audit, examine_queues
-from rqttl.protocol.commands import Command
-from rqttl.protocol.keys import Keyspace
-from rqttl.store.driver import RedisDriver, driver_of
-from tests.doctor.looking import of, repaired, wrong
+from rqttl import Broker, Policy, QueueNotFound, flows
+from rqttl.doctor import examine, queues, runtime
+from rqttl.protocol.keys import PARTS, Keyspace
+from rqttl.store.driver import driver_of
+from tests.doctor.looking import of, only, server, wrong
+from tests.drivers import before_step
+from tests.half_done import store_policy
 from tests.lua.states import everything
+from tests.waiting import PATIENCE
 
-MENDED = ("orders", "repair")
-FAR = 4_000_000_000_000
-NOBODY = "1700000000000-100000"
-
-Damage = Callable[[redis.Redis, list[str]], Any]
+SHORT = Policy.read("short", "orders", {"max_length": 5, "message_ttl": "5m"})
 
 
-@pytest.fixture
-def orders(broker: Broker) -> Queue:
-    """Six messages: leased, given back, delayed, ready, ready with a deadline, ready with a deadline."""
-    queue = broker.declare_queue("orders")
-    queue.enqueue_many([*[b"x" * 10] * 4, *[Message(b"y" * 100, ttl="1h")] * 2])
-    _, back, later = queue.receive_many(3, lease="1h")
-    queue.nack_many([back], description="ValueError: no such item")
-    queue.nack_many([later], delay="1h")
-    return queue
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queues, "PAUSE", 0)
 
 
-@pytest.fixture
-def ids(orders: Queue) -> list[str]:
-    return [one.sequence for one in orders.peek(limit=10)]
+def test_many_sound_queues_are_one_line(broker: Broker) -> None:
+    for name in ("orders", "{billing}.orders", "a:b/c", "x"):
+        broker.declare_queue(name).enqueue(b"x")
+    broker.queue("x").receive()
+    Broker(driver_of(broker).store.client, "other").declare_queue("foreign")
+    driver_of(broker).store.client.set("rqttlx:{orders}:log", "not ours")
 
-
-def part(name: str) -> str:
-    return Keyspace().key("orders", name)
-
-
-def test_a_sound_queue_is_described(broker: Broker, orders: Queue) -> None:
+    assert of(examine(broker), "queues") == [("ok", "4 sound queues, 4 messages, 3 ready (3 B)")]
+    assert of(examine(broker, ["x"]), "queues") == [("ok", "1 sound queue, 1 message, 0 ready (0 B)")]
     assert wrong(broker) == []
-    assert of(examine_queues(broker), "queue") == [("ok", "6 messages, 4 ready (220 B)")]
-
-    orders.purge()
-    orders.nack_many(orders.receive_many(10))
-    assert of(examine_queues(broker), "queue") == [("ok", "2 messages, 0 ready (0 B)")]
 
 
-def test_looking_changes_nothing(broker: Broker, client: redis.Redis, orders: Queue) -> None:
-    client.zadd(part("leases"), {NOBODY: FAR * 1000})
-    before = everything(client)
+@pytest.mark.parametrize("name", ["orders", "{billing}.orders", "a:b", "a:b:c"])
+def test_a_key_says_to_which_queue_it_belongs(name: str) -> None:
+    space = Keyspace()
 
-    assert list(examine_queues(broker))
-    assert everything(client) == before
-
-
-DAMAGES: list[tuple[str, Damage, str, str]] = [
-    (
-        "leases",
-        lambda c, ids: c.zadd(part("leases"), {NOBODY: FAR * 1000}),
-        "1 id in leases without a message",
-        "1 sequence without a message removed",
-    ),
-    (
-        "delayed",
-        lambda c, ids: c.zadd(part("delayed"), {NOBODY: FAR}),
-        "1 id in delayed without a message",
-        "1 sequence without a message removed",
-    ),
-    (
-        "returned",
-        lambda c, ids: c.zadd(part("requeued"), {NOBODY: 1}),
-        "1 id in requeued without a message",
-        "1 sequence without a message removed",
-    ),
-    (
-        "expiry",
-        lambda c, ids: c.zadd(part("expiry"), {NOBODY: FAR}),
-        "1 id in expiry without a message",
-        "1 sequence without a message removed",
-    ),
-    (
-        "described",
-        lambda c, ids: c.hset(part("failures"), NOBODY, "2 why"),
-        "1 id in failures without a message",
-        "1 sequence without a message removed",
-    ),
-    (
-        "redelivered",
-        lambda c, ids: c.hset(part("failures"), NOBODY, 1),
-        "1 id in failures without a message",
-        "1 sequence without a message removed",
-    ),
-    (
-        "lost",
-        lambda c, ids: c.zrem(part("leases"), ids[0]),
-        "1 message in the log, but nowhere else",
-        "1 message made ready again",
-    ),
-    (
-        "doubled",
-        lambda c, ids: c.zadd(part("requeued"), {ids[0]: int(ids[0][:13])}),
-        "1 message in two places",
-        "1 message left in one place",
-    ),
-    (
-        "deadline missing",
-        lambda c, ids: c.delete(part("expiry")),
-        "2 messages whose deadline differs from expiry",
-        "2 deadlines corrected",
-    ),
-    (
-        "deadline of none",
-        lambda c, ids: c.zadd(part("expiry"), {ids[3]: FAR}),
-        "1 message whose deadline",
-        "1 deadline corrected",
-    ),
-    (
-        "bytes",
-        lambda c, ids: c.hset(part("meta"), "ready_bytes", 5),
-        "ready_bytes is 5, but ready bodies have 220",
-        "bytes counted again",
-    ),
-    (
-        "no bytes",
-        lambda c, ids: c.hdel(part("meta"), "ready_bytes"),
-        "ready_bytes is missing, but ready bodies have 220",
-        "bytes counted again",
-    ),
-    (
-        "last",
-        lambda c, ids: c.hset(part("meta"), "last_id", ids[0]),
-        "last_id is {0}, below the highest id {5}",
-        "last sequence corrected",
-    ),
-    (
-        "cursor",
-        lambda c, ids: c.hset(part("meta"), "cursor", "9700000000000-100000"),
-        "cursor is 9700000000000-100000, should be {5}",
-        "cursor corrected",
-    ),
-]
-
-
-@pytest.mark.parametrize("damage, told, done", [one[1:] for one in DAMAGES], ids=[one[0] for one in DAMAGES])
-def test_damage_is_found_and_mended(
-    broker: Broker, client: redis.Redis, ids: list[str], damage: Damage, told: str, done: str
-) -> None:
-    damage(client, ids)
-
-    found = [text for queue, _, text in wrong(broker) if queue == "orders"]
-    assert [text for text in found if text.startswith(told.format(*ids))]
-
-    assert done in repaired(broker)[MENDED].split("; ")
-    assert wrong(broker) == []
-    assert len(broker.queue("orders").peek(limit=10)) == 6
-
-
-def test_after_any_repair_every_message_can_be_had_once(broker: Broker, client: redis.Redis, ids: list[str]) -> None:
-    for _, damage, _, _ in DAMAGES:
-        damage(client, ids)
-
-    repaired(broker)
-
-    orders = broker.queue("orders")
-    assert wrong(broker) == []
-    got = [one.id for one in orders.receive_many(10)]
-    delayed = [one.sequence for one in orders.peek(limit=10) if one.state == "delayed"]
-    assert sorted([*got, *delayed]) == ids
-    assert client.hget(part("meta"), "ready_bytes") == b"0"
-
-
-@pytest.mark.parametrize("due", ["", FAR])
-def test_a_due_time_that_is_too_late_is_found_and_put_right(
-    broker: Broker, client: redis.Redis, orders: Queue, due: object
-) -> None:
-    client.hset(part("meta"), "due_at", due)  # type: ignore[arg-type]  # numbers too
-
-    [(_, level, found)] = wrong(broker)
-    assert level == "problem"
-    assert found.startswith(f"due is {'2096-10-02 07:06:40Z' if due else 'empty'}, but something is due 20")
-
-    assert repaired(broker) == {MENDED: "left alone: nothing is wrong any more"}
-    orders.sweep()
-    known = client.hget(part("meta"), "due_at")
-    assert known is not None
-    assert wrong(broker) == []
-    assert 0 < int(known) < FAR
-
-
-def test_retention_counts_for_the_due_time(broker: Broker, client: redis.Redis) -> None:
-    broker.declare_queue("orders", message_ttl="1h").enqueue(b"x")
-    client.hset(part("meta"), "due_at", "")
-
-    assert [found.split(",")[0] for _, _, found in wrong(broker)] == ["due is empty"]
+    assert [space.split(space.key(name, part).encode()) for part in ("log", "odd")] == [(name, "log"), (name, "odd")]
 
 
 @pytest.mark.parametrize(
-    "field", ["options", "overflow", "option_set", "holds_dead_letters", "has_waiters", "lease_grants"]
+    "key",
+    [
+        b"rqttl:queues",
+        b"rqttl:orders:log",
+        b"rqttl:{or ders}:log",
+        b"rqttl:{}:log",
+        b"other:{orders}:log",
+        b"rqttl:{orders}",
+        b"rqttl:\xff:log",
+        b"rqttl:{a}b}:log",
+    ],
 )
-def test_a_record_without_a_field_is_a_problem_that_no_repair_hides(
-    broker: Broker, client: redis.Redis, orders: Queue, field: str
-) -> None:
-    client.hdel(part("meta"), field)
-
-    assert ("orders", "problem", f"its record lacks {field}: calls fail, or do the wrong thing") in wrong(broker)
-    assert not [one for one in examine_queues(broker) if one.repair and one.repair.kind != "repair"]
+def test_other_keys_belong_to_no_queue(key: bytes) -> None:
+    assert Keyspace().split(key) is None
 
 
-def test_options_that_scripts_do_not_know_are_a_problem(broker: Broker, client: redis.Redis, orders: Queue) -> None:
-    orders.update(max_length=10)
-    client.hset(part("meta"), "max_length", 5)
+def test_looking_changes_nothing(broker: Broker, client: redis.Redis) -> None:
+    broker.declare_queue("orders").enqueue(b"x", ttl=0)
+    store_policy(broker, SHORT)
+    client.sadd("rqttl:queues", "ghost")
+    before = everything(client)
 
-    [(_, level, found)] = wrong(broker)
-    assert (level, found) == ("problem", "scripts act on other options than declared: max_length")
+    assert len(wrong(broker)) == 2
+    assert everything(client) == before
 
-    orders.update(max_length=11)
+
+def forget(client: redis.Redis) -> None:
+    client.delete("rqttl:{orders}:meta")
+
+
+FAULTS: dict[str, tuple[Callable[[redis.Redis], Any], str, str, str]] = {
+    "no record": (
+        forget,
+        "problem",
+        "its record is missing, and these keys are left: log",
+        "`rqttl queue declare orders`",
+    ),
+    "a record without a version": (
+        lambda c: c.hdel("rqttl:{orders}:meta", "version"),
+        "problem",
+        "its record is missing, and these keys are left: meta, log",
+        "`rqttl queue declare orders`",
+    ),
+    "not listed": (
+        lambda c: c.srem("rqttl:queues", "orders"),
+        "problem",
+        "not in the registry: no reaper sweeps it, nothing lists it",
+        "SADD rqttl:queues orders",
+    ),
+    "only listed": (
+        lambda c: c.delete(*c.keys("rqttl:{orders}*")),
+        "warning",
+        "in the registry, but the queue does not exist",
+        "a reaper removes it",
+    ),
+    "a record without a field": (
+        lambda c: c.hdel("rqttl:{orders}:meta", "overflow", "lease_grants"),
+        "problem",
+        "its record lacks overflow, lease_grants: calls fail, or do the wrong thing",
+        "restore a backup",
+    ),
+    **{
+        f"options {text!r}": (
+            lambda c, text=text: c.hset("rqttl:{orders}:meta", "options", text),  # type: ignore[misc]  # bound here
+            "problem",
+            "its options cannot be read: every call fails",
+            "HSET rqttl:{orders}:meta options {}",
+        )
+        for text in ("", "[]", "{", '{"max_length": "many"}', '{"dead_letter": "orders"}')
+    },
+    **{
+        f"{part} of another type": (
+            lambda c, part=part: c.set(f"rqttl:{{orders}}:{part}", "x"),  # type: ignore[misc]  # bound here
+            "problem",
+            f"rqttl:{{orders}}:{part} is a string, not a {PARTS[part].type}: calls that need it fail",
+            f"look at it, then DEL rqttl:{{orders}}:{part}",
+        )
+        for part in PARTS
+    },
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_told_with_its_remedy(broker: Broker, client: redis.Redis, fault: str) -> None:
+    make, level, text, advice = FAULTS[fault]
+    broker.declare_queue("orders").enqueue(b"x")
+    broker.declare_queue("sound").enqueue(b"x")
+    make(client)
+
+    assert wrong(broker) == wrong(broker, "orders") == [("orders", level, text)]
+    assert advice in next(one.advice for one in examine(broker) if one.queue == "orders")
+    assert of(examine(broker), "queues") == [("ok", "1 sound queue, 1 message, 1 ready (1 B)")]
+    assert wrong(broker, "sound") == []
+
+
+def test_the_remedy_of_a_missing_record_keeps_the_messages(broker: Broker, client: redis.Redis) -> None:
+    broker.declare_queue("orders").enqueue_many([b"one", b"two"])
+    forget(client)
+
+    again = Broker(client).declare_queue("orders")
+
+    assert [one.body for one in again.receive_many(10)] == [b"one", b"two"]
     assert wrong(broker) == []
 
 
-@pytest.mark.parametrize("given", ["", "[]", "{", '{"max_length": "many"}', '{"dead_letter": "orders"}'])
-def test_options_that_cannot_be_read_are_a_problem(
-    broker: Broker, client: redis.Redis, orders: Queue, given: str
-) -> None:
-    client.hset(part("meta"), "options", given)
+def test_options_of_a_later_release_are_left_to_it(broker: Broker, client: redis.Redis) -> None:
+    broker.declare_queue("orders")
+    client.hset("rqttl:{orders}:meta", "options", '{"odd":1}')
 
-    assert [level for _, level, _ in wrong(broker)] == ["problem"]
+    assert [one for one in wrong(broker) if "cannot be read" in one[2]] == []
 
 
-def test_entries_of_others_are_a_problem_that_a_person_solves(broker: Broker, client: redis.Redis) -> None:
+def test_the_trace_of_a_deleted_queue_is_no_finding(broker: Broker, client: redis.Redis) -> None:
     broker.declare_queue("orders").enqueue(b"x")
-    client.xadd(part("log"), {"a": "b"}, id="9000000000000-1")
+    broker.queue("orders").delete()
+    client.rpush("rqttl:{orders}:wakeup", "")
 
-    findings = [one for one in examine_queues(broker) if one.level != "ok"]
-    assert findings[0].result.startswith("1 entries that rqttl did not write")
-    assert "XDEL them: 9000000000000-1" in findings[0].advice
-    assert findings[0].repair is None
-
-
-def test_detached_messages_are_counted_too(broker: Broker, client: redis.Redis, ids: list[str]) -> None:
-    for one in ids[3:]:
-        entry: Any = client.xrange(part("log"), one, one)
-        header, body = next(iter(entry[0][1].items()))
-        client.xdel(part("log"), one)
-        client.hset(part("detached"), one, b"%d:%b%b" % (len(header), header, body))
-    assert [text.split(":")[0] for _, _, text in wrong(broker)] == ["3 messages in the log, but nowhere else"]
-
-    assert repaired(broker) == {MENDED: "3 messages made ready again"}
-    assert of(examine_queues(broker), "queue") == [("ok", "6 messages, 4 ready (220 B)")]
-    assert len(broker.queue("orders").receive_many(10)) == 4
+    assert wrong(broker) == []
+    with pytest.raises(QueueNotFound, match="'orders'"):
+        list(examine(broker, ["orders"]))
 
 
-def test_large_queues_are_looked_at_in_pages(
+@pytest.mark.parametrize("made", [True, False])
+def test_the_unfinished_work_of_a_client_is_no_finding(broker: Broker, client: redis.Redis, made: bool) -> None:
+    broker.declare_queue("orders")
+    if made:
+        client.srem("rqttl:queues", "orders")  # a dead letter made it, and its client enters it next
+    else:
+        client.sadd("rqttl:queues", "new")  # its client makes it next
+    finish: Callable[[], Any] = (
+        (lambda: driver_of(broker).step(flows.Register("orders"))) if made else (lambda: broker.declare_queue("new"))
+    )
+    before_step(driver_of(broker), flows.Sleep, finish)
+
+    assert wrong(broker) == []
+
+
+def test_many_queues_are_looked_at_in_pages(
     broker: Broker, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(audit, "PAGE", 50)
-    broker.declare_queue("orders").enqueue_many([Message(b"x", ttl="1h")] * 1_000)
-    client.zremrangebyrank(part("expiry"), 0, 599)
-    client.zadd(part("leases"), {f"{1_600_000_000_000 + i}-100000": FAR * 1000 for i in range(700)})
+    monkeypatch.setattr(queues, "PAGE", 7)
+    for i in range(50):
+        broker.declare_queue(f"q{i}")
+    client.srem("rqttl:queues", "q7")
+    client.delete("rqttl:{q9}:meta")
 
-    assert sorted(text.split(" in ")[0].split(" whose ")[0] for _, _, text in wrong(broker)) == [
-        "600 messages",
-        "700 ids",
-    ]
-    assert repaired(broker) == {MENDED: "600 deadlines corrected; 700 sequences without a message removed"}
+    assert [(queue, level) for queue, level, _ in wrong(broker)] == [("q7", "problem"), ("q9", "warning")]
+    assert of(examine(broker), "queues") == [("ok", "48 sound queues, 0 messages, 0 ready (0 B)")]
 
 
-def test_pages_of_large_bodies_are_short(broker: Broker) -> None:
-    broker.declare_queue("orders").enqueue_many([b"x" * 1_000_000] * 30)
-    counts: list[int] = []
+def test_a_queue_of_which_there_is_no_trace_is_not_found(broker: Broker) -> None:
+    broker.declare_queue("orders")
 
-    class Counting(RedisDriver):
-        def step(self, one: Any) -> Any:
-            reply = super().step(one)
-            if isinstance(one, Command) and one.script.name == "audit" and "log" in one.words:
-                counts.append(reply[7])
-            return reply
-
-    counting = Counting(driver_of(broker).store.client, "rqttl")
-    found = counting.perform(audit.audit(counting.keyspace, "orders"))
-
-    assert found.size == 30_000_000
-    assert counts == [*[5] * 6, 0]  # the last page shows that there is no more
+    with pytest.raises(QueueNotFound, match="'ghost'"):
+        list(examine(broker, ["orders", "ghost"]))
 
 
-# Where dead letters go
+def test_a_user_without_the_right_to_list_keys_is_told_so(broker: Broker, client: redis.Redis, redis_url: str) -> None:
+    broker.declare_queue("orders")
+    client.execute_command("ACL", "SETUSER", "half", "reset", "on", "nopass", "~*", "+@all", "-scan")
+    with Broker(redis.Redis.from_url(redis_url, username="half", socket_timeout=PATIENCE)) as half:
+        assert [level for level, _ in of(examine(half), "queues")] == ["warning", "ok"]
+        assert [level for level, _ in of(examine(half, ["orders"]), "queues")] == ["ok"]
+    client.execute_command("ACL", "DELUSER", "half")
 
 
-def test_a_target_that_is_not_there_yet_is_mentioned(broker: Broker) -> None:
-    broker.declare_queue("orders", dead_letter="orders/dead")
+def test_entries_of_the_registry_that_are_no_names_are_told(broker: Broker, client: redis.Redis) -> None:
+    broker.declare_queue("orders")
+    client.sadd("rqttl:queues", b"\xff\xfe", b"two words")
 
-    assert of(examine_queues(broker), "queue") == [("ok", "empty; dead letters will make orders/dead")]
-
-    broker.declare_queue("orders/dead")
-    assert of(examine_queues(broker), "queue") == [("ok", "empty"), ("ok", "empty")]
+    assert wrong(broker) == [(None, "warning", r"b'\xff\xfe', b'two words': no valid name of a queue")]
 
 
-def test_letters_that_go_round_by_themselves_are_told_once(broker: Broker) -> None:
-    broker.declare_queue("a", dead_letter="b")
-    broker.declare_queue("b", dead_letter_expired="c")
-    broker.declare_queue("c", dead_letter_maxlen="a")
+def test_a_registry_of_another_type_is_named_with_the_way_out(broker: Broker, client: redis.Redis) -> None:
+    broker.declare_queue("orders").enqueue(b"x")
+    client.delete("rqttl:queues")
+    client.set("rqttl:queues", "not a set")
 
-    assert of(examine_queues(broker), "dead letters") == [
-        ("warning", "go round: a > b > c > a; at the second time they are dropped")
-    ]
-    assert of(examine_queues(broker, ["c"]), "dead letters")[0][1].startswith("go round: c > a > b > c")
-
-
-def test_a_rejection_ends_a_circle(broker: Broker) -> None:
-    broker.declare_queue("orders", dead_letter_rejected="retry")
-    broker.declare_queue("retry", dead_letter_expired="orders", message_ttl="1m")
-
-    assert of(examine_queues(broker), "dead letters") == []
+    assert [(queue, level) for queue, level, _ in wrong(broker)] == [(None, "problem"), ("orders", "problem")]
+    finding = next(one for one in examine(broker) if one.check == "registry")
+    assert "DEL rqttl:queues" in finding.advice
 
 
-def test_a_way_into_a_circle_is_no_circle(broker: Broker) -> None:
-    broker.declare_queue("z", dead_letter="a")
-    broker.declare_queue("a", dead_letter="b")
-    broker.declare_queue("b", dead_letter="a")
-
-    assert len(of(examine_queues(broker), "dead letters")) == 1
+# What is due
 
 
-def test_a_damaged_header_is_told_and_hides_no_message(client: redis.Redis, broker: Broker) -> None:
+def make_late(broker: Broker, client: redis.Redis, ms: int) -> None:
+    """The message in `orders` has been over for so long."""
+    late = int(broker.server_time().timestamp() * 1000) - ms
+    sequence = broker.queue("orders").peek()[0].sequence
+    client.zadd("rqttl:{orders}:expiry", {sequence: late})
+    client.hset("rqttl:{orders}:meta", "due_at", late)
+
+
+@pytest.mark.parametrize("due", [0, -100, -60_000])
+def test_a_due_time_that_nothing_is_behind_is_not_overdue(broker: Broker, client: redis.Redis, due: int) -> None:
     queue = broker.declare_queue("orders")
-    queue.enqueue(b"good")
-    key = driver_of(broker).keyspace.key("orders", "log")
-    client.execute_command("XADD", key, "9000000000000-100000", b";9;;short", b"bad")
+    queue.enqueue(b"x")
+    queue.ack_many(queue.receive_many(1))
+    client.hset("rqttl:{orders}:meta", "due_at", due and int(broker.server_time().timestamp() * 1000) + due)
 
-    told = [one for one in examine_queues(broker) if "header" in one.result]
+    assert server(broker, "reaper") == ("ok", "no reaper listens; nothing is overdue", "")
 
-    assert [(one.level, one.queue) for one in told] == [("warning", "orders")]
-    assert "1 message with a damaged header" in told[0].result
-    assert [one.body for one in queue.peek()] == [b"good", b"bad"]
+
+def test_overdue_work_says_that_no_reaper_runs(broker: Broker, client: redis.Redis) -> None:
+    broker.declare_queue("later").enqueue(b"x", ttl="1h")
+    broker.declare_queue("orders").enqueue(b"x", ttl="1h")
+    assert server(broker, "reaper") == ("ok", "no reaper listens; nothing is overdue", "")
+
+    make_late(broker, client, runtime.OVERDUE + 3_000)
+
+    level, found, advice = server(broker, "reaper")
+    assert (level, found.partition(" by up to ")[0]) == ("warning", "no reaper listens; overdue")
+    assert found.endswith("s: orders")
+    assert "`rqttl reaper`" in advice
+
+
+def test_reapers_that_listen_are_counted(broker: Broker, client: redis.Redis) -> None:
+    broker.declare_queue("orders").enqueue(b"x", ttl="1h")
+    heard = client.pubsub()
+    heard.subscribe("rqttl:due")
+    heard.get_message(timeout=5)
+
+    assert server(broker, "reaper")[1] == "1 reaper listens; nothing is overdue"
+    make_late(broker, client, 60_000)
+    level, found, advice = server(broker, "reaper")
+    assert (level, found.split(";")[0]) == ("warning", "1 reaper listens")
+    assert "its log" in advice
+    heard.close()
+
+
+def test_a_user_who_may_not_count_listeners_still_sees_overdue_work(
+    broker: Broker, client: redis.Redis, redis_url: str
+) -> None:
+    client.execute_command("ACL", "SETUSER", "half", "reset", "on", "nopass", "~*", "+@all", "-pubsub")
+    with Broker(redis.Redis.from_url(redis_url, username="half", socket_timeout=PATIENCE)) as half:
+        assert only(examine(half), "reaper")[1].startswith("it cannot be seen whether a reaper listens; ")
+    client.execute_command("ACL", "DELUSER", "half")
+
+
+# Policies
+
+
+def test_policies_are_counted(broker: Broker) -> None:
+    broker.declare_queue("orders")
+    assert of(examine(broker), "policies") == []
+
+    broker.set_policy("short", "#", {"max_length": 5})
+    broker.set_operator_policy("cap", "#", {"max_length": 4})
+
+    assert wrong(broker) == []
+    assert of(examine(broker), "policies") == [("ok", "2 stored, 1 queue up to date")]
+
+
+def test_a_queue_with_the_options_of_older_policies_is_a_problem(broker: Broker) -> None:
+    broker.declare_queue("orders")
+    broker.declare_queue("other")
+    store_policy(broker, SHORT)
+
+    text = (
+        "its options in force do not follow its declared options and policies: message_ttl is not set in force, "
+        "should be 5m; max_length is not set in force, should be 5"
+    )
+    assert wrong(broker) == [("orders", "problem", text)]
+    assert wrong(broker, "other") == []
+    Broker(driver_of(broker).store.client).reconcile()
+    assert wrong(broker) == []
+
+
+def test_a_change_that_ends_meanwhile_is_no_finding(broker: Broker) -> None:
+    broker.declare_queue("orders")
+    store_policy(broker, SHORT)
+    other = Broker(driver_of(broker).store.client)
+    before_step(driver_of(broker), flows.Sleep, other.reconcile)
+
+    assert wrong(broker) == []
+
+
+@pytest.mark.parametrize("value", ["{", '{"pattern": "#"}', ""])
+def test_a_policy_that_cannot_be_read_is_a_problem(broker: Broker, client: redis.Redis, value: str) -> None:
+    broker.declare_queue("orders")
+    broker.set_policy("sound", "orders", {"max_deliveries": 3})
+    client.hset("rqttl:policies", "policy short", value)
+
+    level, result, advice = only(examine(broker), "policies")
+    assert (level, "policy short" in result, "HGETALL rqttl:policies" in advice) == ("problem", True, True)
+
+
+def test_policies_in_a_key_of_another_type_are_a_problem(broker: Broker, client: redis.Redis) -> None:
+    broker.declare_queue("orders")
+    client.set("rqttl:policies", "ours")
+
+    level, result, _ = server(broker, "policies")
+    assert (level, "rqttl:policies" in result) == ("problem", True)

@@ -8,7 +8,7 @@ from typing import Any
 
 from rqttl import Message, QueueOptions
 from rqttl.protocol import commands
-from rqttl.protocol.commands import Command, Options, Presence, Word, repair
+from rqttl.protocol.commands import Command, Options, Presence, Word
 from tests.encoded import enqueue_encoded
 from tests.lua.states import NOW, Lab, at, place, plain, token
 
@@ -99,21 +99,6 @@ def _delete(lab: Lab) -> Command:
     return commands.delete(lab.keyspace, "orders", if_unused=True, if_empty=False, now=NOW)
 
 
-def _audit(source: str) -> Callable[[Lab], Command]:
-    return lambda lab: repair.audit(lab.keyspace, "orders", source, "", 10)
-
-
-def _repair(lab: Lab) -> Command:
-    text = lab.run(repair.audit(lab.keyspace, "orders", "log", "", 1))[3]
-    ids = (place(-9), place(-8, 1), place(-7), place(-6))
-    return repair.repair(lab.keyspace, "orders", ids, record=text, size=1)
-
-
-def _clear(lab: Lab) -> Command:
-    lab.client.delete(lab.keyspace.key("orders", "meta"))
-    return repair.clear(lab.keyspace, "orders")
-
-
 _HELD: list[Word] = [place(-9), token(50), place(-8, 1), token(50)]
 _DEAD = {"dead_letter": "dead"}
 _WAITING = {"waiters": {"w": NOW + 9}}
@@ -139,16 +124,6 @@ _SURVIVORS = {"log": {place(-9, i): (b"", b"x" * 3500) for i in range(150)}, "me
 _UNCAPPED = {"log": plain(place(-9)), "delayed": {place(-9): NOW + 50}, "meta": {"due_at": 0}}
 _MORTAL = {"expires": 5, "auto_delete_on_idle": 9}
 _PAST = {"meta": {"last_used_at": NOW - 5, "last_active_at": NOW - 5}}
-
-#: One message is in two places, one in none, one has lost its deadline, and one is only named.
-_TORN: dict[str, Any] = {
-    "log": {**plain(place(-9), place(-8, 1)), place(-7): (at(9), b"7")},
-    "leases": {place(-9): token(50), place(-6): token(50)},
-    "delayed": {place(-9): NOW + 9},
-    "expiry": {place(-6): NOW + 9},
-    "failures": {place(-6): 1},
-    "meta": {"cursor": place(-8, 1), "ready_bytes": 77},
-}
 
 #: Ways through `enqueue`.
 PRODUCERS = {
@@ -302,12 +277,6 @@ CONSUMERS = {
     "discard of nothing": Scenario(_discard),
     "delete": Scenario(_delete, parts=_LEASED),
     "lookup": Scenario(lambda lab: commands.lookup(lab.keyspace, "orders")),
-    "audit of the log": Scenario(_audit("log"), parts=_TORN),
-    "audit of a set": Scenario(_audit("expiry"), {"message_ttl": 9}, {**_TORN, "log": {}}),
-    "repair": Scenario(_repair, parts=_TORN),
-    "repair of what is sound": Scenario(_repair, parts=_LEASED),
-    "clear": Scenario(_clear, parts=_LEASED),
-    "clear of a queue that is there": Scenario(lambda lab: repair.clear(lab.keyspace, "orders"), parts=_LEASED),
     "preview of a shorter retention": Scenario(_preview({"message_ttl": "8ms"}), parts={**_READY, **_RETURNED}),
     "preview of a lower limit": Scenario(_preview({"max_length": 0, "max_length_bytes": 1}), parts=_READY),
     "preview of nothing": Scenario(_preview({}), parts=_LEASED),

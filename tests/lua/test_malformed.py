@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from rqttl import MalformedMessage
 from rqttl.flows import with_config
 from rqttl.protocol import codec, commands, scripts
-from rqttl.protocol.commands import Command, Reply, repair
+from rqttl.protocol.commands import Command, Reply
 from rqttl.store.driver import driver_of
 from tests.lua.states import NOW, Lab, at, place, plain, token
 
@@ -197,7 +197,6 @@ FATES: dict[str, Callable[[Lab], object]] = {
     "stats": lambda lab: lab.run(commands.stats(lab.known(), now=NOW + 2000)),
     "preview": lambda lab: lab.run(commands.preview(lab.known(), lab.known().options, commands.Walk(), now=NOW)),
     "redrive": lambda lab: lab.run(commands.redrive(lab.known("dead"), "orders", [place(-9), place(-8)], now=NOW)),
-    "audit": lambda lab: lab.run(repair.audit(lab.keyspace, "orders", "log", "", 10)),
 }
 
 

@@ -14,7 +14,7 @@ import pytest
 from rqttl import Message
 from rqttl.options import QueueOptions
 from rqttl.protocol import commands
-from rqttl.protocol.commands import Command, Options, repair
+from rqttl.protocol.commands import Command, Options
 from tests.encoded import enqueue_encoded
 from tests.lua.states import NOW, Lab, place
 from tests.servers import Server
@@ -124,7 +124,6 @@ CASES = {
         {"max_length": 250},
         "expiring",
     ),
-    "audit": Case(lambda lab: repair.audit(lab.keyspace, "orders", "log", "", 250), lambda reply: reply[7]),
 }
 
 

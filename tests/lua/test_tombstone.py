@@ -8,7 +8,7 @@ import pytest
 
 from rqttl import QueueOptions
 from rqttl.protocol import commands
-from rqttl.protocol.commands import Options, repair
+from rqttl.protocol.commands import Options
 from tests.lua.states import NOW, Lab, at, place, plain, token
 
 KEY = "rqttl:{orders}:tombstone"
@@ -192,13 +192,3 @@ def test_a_record_without_the_fields_of_later_versions_is_told_as_born_at_no_tim
     lab.client.hdel("rqttl:{orders}:meta", "trimmed_upto", "created_at")
 
     assert delete(lab) == lost(place(-9), born=0)
-
-
-def test_clearing_what_is_left_over_leaves_the_trace(lab: Lab) -> None:
-    lab.seed(log=plain(place(-9)))
-    before = delete(lab)
-    lab.client.rpush("rqttl:{orders}:wakeup", "")
-
-    lab.run(repair.clear(lab.keyspace, "orders"))
-
-    assert trace(lab) == before

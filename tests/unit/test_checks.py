@@ -9,12 +9,10 @@ import pytest
 from redis.exceptions import ConnectionError, NoPermissionError, ResponseError
 
 from rqttl import flows
-from rqttl.doctor import checkup, key_inventory, rights, runtime, server, server_info
-from rqttl.doctor.findings import Repair
-from rqttl.flows import Flow, Read, Rehearse, Sleep, Step, Write
+from rqttl.doctor import checkup, rights, runtime, server, server_info
+from rqttl.flows import Flow, Read, Rehearse, Step, Write
 from rqttl.protocol import scripts
 from rqttl.protocol.commands import Command
-from rqttl.protocol.keys import PARTS
 from tests.unit.test_flows import KEYSPACE
 
 T = TypeVar("T")
@@ -33,60 +31,16 @@ def perform(flow: Flow[T], answer: Callable[[Step], Any]) -> T:
         return result
 
 
-class Keys:
-    """Answers about one queue `orders`, which is complete and empty. `listed`: its name is in the registry."""
-
-    def __init__(self, *, listed: bool) -> None:
-        self.listed = listed
-        self.sleeps = list[int]()
-
-    def __call__(self, step: Step) -> Any:
-        if isinstance(step, Sleep):
-            self.sleeps.append(step.ms)
-            return None
-        assert isinstance(step, Read)
-        replies = [self._reply(*call) for call in step.calls]
-        if step.calls[0] == ("MULTI",):
-            return [b"OK", *[b"QUEUED"] * (len(replies) - 2), replies[1:-1]]
-        return replies
-
-    def _reply(self, command: Any, key: Any = "", *_: Any) -> Any:
-        if command == "TYPE":
-            return PARTS[key.rpartition(":")[2]].type.encode()
-        return {"HMGET": [b"v1", b""], "SISMEMBER": int(self.listed)}.get(command)
-
-
-def test_a_queue_that_stays_out_of_the_registry_is_a_problem_after_three_looks() -> None:
-    keys = Keys(listed=False)
-
-    inventory = perform(key_inventory.take(KEYSPACE, ["orders"]), keys)
-
-    assert keys.sleeps == [100, 100]
-    assert [(one.level, one.repair) for one in inventory.findings] == [
-        ("problem", Repair("register", "orders", "add it to the registry"))
-    ]
-
-
-def test_a_queue_that_is_listed_is_well_at_the_first_look() -> None:
-    keys = Keys(listed=True)
-
-    inventory = perform(key_inventory.take(KEYSPACE, ["orders"]), keys)
-
-    assert keys.sleeps == []
-    assert [one.level for one in inventory.findings] == ["ok"]
-    assert (inventory.sound, inventory.dues) == (["orders"], {"orders": None})
-
-
 @pytest.mark.parametrize("error, level", [(DENIED, "warning"), (ResponseError("ERR broken"), "problem")])
 def test_a_check_that_redis_refuses_is_a_finding(error: Exception, level: str) -> None:
-    findings = perform(checkup._guarded("clock", server.clock()), lambda _: error)
+    findings = perform(checkup.guarded("clock", server.clock()), lambda _: error)
 
     assert [(one.check, one.level, one.result) for one in findings] == [("clock", level, f"cannot be checked: {error}")]
 
 
 def test_an_outage_is_no_finding() -> None:
     with pytest.raises(ConnectionError):
-        perform(checkup._guarded("clock", server.clock()), lambda _: ConnectionError("gone"))
+        perform(checkup.guarded("clock", server.clock()), lambda _: ConnectionError("gone"))
 
 
 def facts(step: Step) -> Any:
@@ -143,4 +97,4 @@ def test_scripts_are_loaded_one_after_the_other_and_one_is_run() -> None:
 
     (finding,) = perform(runtime.scripts(KEYSPACE, "orders"), answer)
 
-    assert (finding.level, ran) == ("ok", ["audit"])
+    assert (finding.level, ran) == ("ok", ["lookup"])

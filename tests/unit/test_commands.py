@@ -10,7 +10,7 @@ import pytest
 from rqttl import Message, QueueOptions
 from rqttl.options import SCRIPT_OPTIONS
 from rqttl.protocol import commands, scripts
-from rqttl.protocol.commands import Command, Options, Presence, QueueConfig, repair
+from rqttl.protocol.commands import Command, Options, Presence, QueueConfig
 from rqttl.protocol.envelope import Envelope
 from rqttl.protocol.keys import TARGET_PARTS, Keyspace
 from tests.encoded import enqueue_encoded
@@ -59,9 +59,6 @@ def test_every_script_has_a_factory_and_every_factory_fills_its_header() -> None
         commands.nack(here, DELIVERIES),
         commands.reject(here, DELIVERIES),
         commands.renew(KEYSPACE, "orders", DELIVERIES, lease=1),
-        repair.audit(KEYSPACE, "orders", "log", "", 1),
-        repair.repair(KEYSPACE, "orders", [b"1"]),
-        repair.clear(KEYSPACE, "orders"),
         commands.change_policies(KEYSPACE, 1, {"policy p": "{}"}, ["operator o"]),
     ]
 

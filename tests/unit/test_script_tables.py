@@ -8,7 +8,6 @@ from typing import get_args
 
 import pytest
 
-from rqttl.doctor import audit, queues
 from rqttl.options import OPTIONS, SCRIPT_OPTIONS
 from rqttl.protocol import keys, scripts
 from rqttl.types import QueueStats, State
@@ -19,11 +18,10 @@ from tests.unit.test_scripts import FRAGMENTS, NAMES, source
 def test_a_star_in_a_header_stands_for_all_parts_of_a_queue_in_the_order_of_the_table() -> None:
     for name in ("delete", "sweep"):
         assert scripts.load(name).keys == tuple(keys.PARTS)
-    assert scripts.load("clear").keys == tuple(part.name for part in keys.PARTS.values() if not part.outlives)
 
 
 def test_a_deleted_queue_keeps_only_the_parts_that_outlive_it() -> None:
-    for name in ("clear", "delete", "sweep"):
+    for name in ("delete", "sweep"):
         unlinked = re.findall(r"q\.(\w+)", linked(name, "record.unlink"))
         assert unlinked == [part.name for part in keys.PARTS.values() if not part.outlives]
 
@@ -67,16 +65,10 @@ def test_no_script_lists_states_by_hand() -> None:
 
 
 def test_the_states_in_a_header_stand_for_the_parts_of_all_states() -> None:
-    for name in ("stats", "peek", "audit", "repair", "purge", "preview"):
+    for name in ("stats", "peek", "purge", "preview"):
         assert "states" in source("commands", name).partition("@keys")[2].partition("\n")[0].split()
         assert set(keys.STATES) <= set(scripts.load(name).keys)
     assert set(keys.STATES) <= set(scripts.load("redrive").source)
-
-
-def test_the_doctor_looks_for_stale_sequences_in_every_part_that_names_messages() -> None:
-    assert set(audit.INDEXES) == {*keys.STATES, "requeued", "expiry", "failures"}
-    assert {kind for kind in queues.FAULTS if ":" in kind} == {f"orphan:{part}" for part in audit.INDEXES}
-    assert {*keys.LISTS["sets"], "failures"} == set(audit.INDEXES)
 
 
 def test_scripts_bind_the_keys_of_a_target_in_the_order_of_the_table() -> None:

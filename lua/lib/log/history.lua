@@ -19,14 +19,6 @@ function history.parts(header, seq)
   return message_id, string.sub(header, at, at + deaths_length - 1), string.sub(header, at + deaths_length)
 end
 
---- Return whether header and history are both readable.
-function history.is_sound(header)
-  if not message.is_sound(header) then return false end
-  local _, deaths = history.parts(header, '')
-  local _, damaged = history.read(deaths)
-  return not damaged
-end
-
 --- Return whether the history holds the target, with no rejection and no redrive since.
 function history.in_circle(target, death, older)
   if death.reason == 'rejected' then return false end

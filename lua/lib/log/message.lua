@@ -2,7 +2,6 @@
 --
 -- Any program that may write to Redis can write any header. Reading one never fails: a damaged part counts as absent.
 local message = {}
-local DIGITS = 15
 local BEYOND = 1e15
 
 --- The own deadline of the message, or nil.
@@ -21,11 +20,4 @@ function message.lengths(header)
   id, deaths = tonumber(id) or 0, tonumber(deaths) or 0
   if at + id + deaths > #header + 1 then return nil end
   return id, deaths, at
-end
-
---- Return whether scripts can read every part of the header that they use.
-function message.is_sound(header)
-  local digits, at = string.match(header, '^(%d*)()')
-  if #digits > DIGITS then return false end
-  return at > #header or message.lengths(header) ~= nil
 end
