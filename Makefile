@@ -68,6 +68,14 @@ test-aio: setup
 test-spark: setup
 	RQTTL_TEST_REDIS=7.0 $(PYTEST) -n 2 --dist worksteal -m spark tests/spark
 
+# The tests with a JVM on each line of Spark 4, and on the newest release: each has an environment below `build`.
+# SPARKS=4.1 for one of them.
+SPARKS ?= 4.0 4.1 4.2 newest
+test-spark-versions: setup
+	@for version in $(SPARKS); do bash .ci/setup spark $$version && echo "Spark $$version" \
+		&& RQTTL_TEST_REDIS=7.0 build/spark-$$version/bin/python -m pytest -n 2 --dist worksteal -W default -q -m spark tests/spark \
+		|| exit 1; done
+
 # The tests of `tests/unit` that are not slow. Some of them start a server.
 quick: $(READY)
 	@bash .ci/setup server
