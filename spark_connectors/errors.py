@@ -108,7 +108,7 @@ class SaveMode(SourceError):
 
 
 class QueueIsFull(SourceError):
-    """A queue holds `maxQueueDepth` messages, and `onFull` forbids the wait, or `fullTimeout` has passed."""
+    """A queue holds `maxQueueDepth` messages, and `fullTimeout` has passed."""
 
     code = "RQTTL_QUEUE_FULL"
 
@@ -120,7 +120,7 @@ class OutOfMemory(SourceError):
 
 
 class RowsRefused(SourceError):
-    """Some rows were refused, and `onRefused` is `error`. The job wrote all other rows."""
+    """Some rows were refused, and there is no `rejectedPath` for them. The job wrote all other rows."""
 
     code = "RQTTL_ROWS_REFUSED"
 

@@ -83,15 +83,9 @@ OPTIONS: Mapping[str, Option] = {
             "count",
             "5",
             _ALL,
-            "attempts to restore a lost connection before the task fails",
+            "attempts to restore a lost connection before the task fails; the pauses before them double from 200 ms to "
+            "10 s",
             maximum=1000,
-        ),
-        Option(
-            "retryBackoff",
-            "duration",
-            "200ms",
-            _ALL,
-            "pause before the first of these attempts; it doubles with each attempt, up to 10 s",
         ),
         Option("queues", "queues", None, _READ, "queues to read, separated by commas; same as the path of `load(...)`"),
         Option(
@@ -136,17 +130,7 @@ OPTIONS: Mapping[str, Option] = {
             "count",
             None,
             _READ,
-            "largest number of tasks, never more than rows; default: total rows divided by `rowsPerPartition`",
-            minimum=1,
-            maximum=100_000,
-        ),
-        Option("rowsPerPartition", "count", "250000", _READ, "approximate number of messages for each task", minimum=1),
-        Option(
-            "maxPartitions",
-            "count",
-            "64",
-            _READ,
-            "upper limit of the default of `numPartitions`",
+            "largest number of tasks, never more than rows; default: one for each 250,000 rows, at most 64",
             minimum=1,
             maximum=100_000,
         ),
@@ -257,16 +241,6 @@ OPTIONS: Mapping[str, Option] = {
             "time for which Redis remembers a message id, unless the `duplicate_window` of the queue is longer",
             minimum=1,
         ),
-        Option("batchEntries", "count", "250", _WRITE, "number of rows in one script call", minimum=1, maximum=250),
-        Option(
-            "maxInFlight",
-            "count",
-            "4",
-            _WRITE,
-            "number of script calls that a task sends at once",
-            minimum=1,
-            maximum=64,
-        ),
         Option(
             "maxQueueDepth",
             "count",
@@ -277,38 +251,20 @@ OPTIONS: Mapping[str, Option] = {
             minimum=1,
         ),
         Option(
-            "onFull",
-            "choice",
-            "wait",
-            _WRITE,
-            "action for a queue at `maxQueueDepth`, and for a Redis without free memory: `wait` for consumers, or "
-            "`error`",
-            ("wait", "error"),
-        ),
-        Option(
             "fullTimeout",
             "duration",
             "10m",
             _WRITE,
-            "longest such wait without a written row; then the task fails",
-            minimum=1,
-        ),
-        Option(
-            "onRefused",
-            "choice",
-            "error",
-            _WRITE,
-            "action after refused rows; all other rows are written in both cases: the job fails at its end (`error`), "
-            "or logs the number and the first of them (`report`)",
-            ("error", "report"),
+            "longest wait for room, without a written row, in a queue at `maxQueueDepth` or in a Redis without free "
+            "memory; then the task fails. `0s` does not wait",
         ),
         Option(
             "rejectedPath",
             "path",
             None,
             _WRITE,
-            "folder for refused rows, as JSON lines: one file for each task with refused rows. The job does not fail "
-            "then. Every executor needs write access to the folder",
+            "folder for refused rows, as JSON lines: one file for each task with refused rows. Without it the job "
+            "fails after all other rows are written. Every executor needs write access to the folder",
         ),
         Option(
             "reportPath",

@@ -26,6 +26,8 @@ from spark_connectors.redis.names import SNAPSHOT_FIELDS
 _log = logging.getLogger("spark_connectors")
 
 _QUEUES_AT_ONCE = 250
+#: The rows of a task, and the most tasks, unless `numPartitions` says how many.
+_TASK_ROWS, _MAX_TASKS = 250_000, 64
 #: Queues of up to this many messages are not probed: one task can read them without a noticeable delay.
 _SMALL_QUEUE = 10_000
 
@@ -195,7 +197,7 @@ def task_count(options: Options, total: int) -> int:
     """Return the number of tasks for this number of rows."""
     tasks = options.optional_number("numPartitions")
     if tasks is None:
-        tasks = min(options.number("maxPartitions"), -(-total // options.number("rowsPerPartition")))
+        tasks = min(_MAX_TASKS, -(-total // _TASK_ROWS))
     # a task without rows costs as much time as one with rows
     return min(tasks, max(1, total))
 

@@ -58,8 +58,7 @@ _REPLY_END = b"\r\n"
 class BulkReader:
     """One connection to Redis, for one thread. Close it, or use it in a `with`.
 
-    It retries failures `connectRetries` times with pauses from `retryBackoff` on. The count begins anew after each
-    success.
+    It retries failures `connectRetries` times. The count begins anew after each success.
     """
 
     def __init__(self, options: Options) -> None:

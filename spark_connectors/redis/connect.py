@@ -52,7 +52,7 @@ Command: TypeAlias = tuple[Any, ...]
 READ_COMMANDS = ("hmget", "hlen", "hscan", "smembers", "xlen", "xrange", "xrevrange", "zrange")
 CONNECT_TIMEOUT = 5.0
 _FILES = ("tlsCaFile", "tlsCertFile", "tlsKeyFile")
-_LONGEST_PAUSE = 10.0
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 10.0
 #: Reasons of OpenSSL that no later attempt mends: the certificate or the key of one side, or a refused handshake.
 _CERTIFICATE = re.compile(
     r"\[(?:SSL|X509): \w*(?:CERTIFICATE|UNKNOWN_CA|ACCESS_DENIED|HANDSHAKE_FAILURE|DECRYPT_ERROR|KEY_VALUES_MISMATCH)"
@@ -182,7 +182,7 @@ def with_retries(
     `failed` runs after each failure. Other refusals of Redis, and certificates that do not verify, raise the result of
     `as_source_error` at once; `command` is for its text.
     """
-    first, retries = options.number("retryBackoff") / 1000, options.number("connectRetries")
+    retries = options.number("connectRetries")
     for i in range(retries + 1):
         try:
             return call()
@@ -190,7 +190,7 @@ def with_retries(
             failed()
             if i == retries or not _is_temporary(error, options):
                 raise as_source_error(error, options, command) from None
-        time.sleep(min(_LONGEST_PAUSE, first * 2**i) * random.uniform(0.5, 1))
+        time.sleep(min(_LONGEST_PAUSE, _FIRST_PAUSE * 2**i) * random.uniform(0.5, 1))
     raise AssertionError("the last attempt returns or raises")
 
 

@@ -129,7 +129,7 @@ def _check_together(operation: str, options: Options) -> None:
     for name in ("idempotency", "idempotencyTtl") if operation != "enqueue" else ():
         if name in options.explicit:
             raise InvalidOption(f"{name}: only for operation=enqueue; {operation} is repeatable by itself")
-    for name in ("maxQueueDepth", "onFull", "fullTimeout") if operation == "purge" else ():
+    for name in ("maxQueueDepth", "fullTimeout") if operation == "purge" else ():
         if name in options.explicit:
             raise InvalidOption(f"{name}: not for operation=purge, which fills no queue")
 

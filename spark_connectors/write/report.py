@@ -17,60 +17,30 @@ MAX_QUEUES = 10_000
 
 
 @dataclass(slots=True)
-class Counts:
-    """Numbers of rows: by outcome, and `late`; refused ones by reason."""
-
-    counts: Counter[str] = field(default_factory=Counter)
-    refused: Counter[str] = field(default_factory=Counter)
-
-    def add_counts(self, other: Counts) -> None:
-        """Add the numbers of others."""
-        self.counts += other.counts
-        self.refused += other.refused
-
-
-@dataclass(slots=True)
-class RowCounts(Counts):
-    """Numbers of rows, in all and by queue."""
-
-    #: The counts of each queue. `None` has the rows without a valid queue name, and of queues beyond `MAX_QUEUES`.
-    queues: dict[str | None, Counts] = field(default_factory=dict)
-
-    def count(self, queue: str, outcome: str, rows: int) -> None:
-        """Count rows of a queue. The queue is the one that the column or the option `queue` names."""
-        self.counts[outcome] += rows
-        self._of(queue).counts[outcome] += rows
-
-    def count_refused(self, reason: str, queue: str | None) -> None:
-        """Count a refused row. `queue` is its queue, if that is a valid name."""
-        self.refused[reason] += 1
-        self._of(queue).refused[reason] += 1
-
-    def add_row_counts(self, other: RowCounts) -> None:
-        """Add the numbers of other row counts."""
-        self.add_counts(other)
-        for queue, counts in other.queues.items():
-            self._of(queue).add_counts(counts)
-
-    def _of(self, queue: str | None) -> Counts:
-        if queue not in self.queues and len(self.queues) >= MAX_QUEUES:
-            queue = None
-        return self.queues.setdefault(queue, Counts())
-
-
-@dataclass(slots=True)
-class Report(RowCounts):
+class Report:
     """The counts of a task, or the sum of several. A report holds no bodies and no headers."""
 
+    #: Numbers of rows by outcome, and `late`.
+    counts: Counter[str] = field(default_factory=Counter)
+    #: Numbers of refused rows by reason.
+    refused: Counter[str] = field(default_factory=Counter)
+    #: The outcomes of each queue, and `refused`. `None` has rows without a valid name, and queues beyond `MAX_QUEUES`.
+    queues: dict[str | None, Counter[str]] = field(default_factory=dict)
     #: For each reason, the names of the first refused rows, and the cause of the very first.
     named: dict[str, list[str]] = field(default_factory=dict)
     causes: dict[str, str] = field(default_factory=dict)
     #: Files with refused rows.
     files: list[str] = field(default_factory=list)
 
+    def count(self, queue: str, outcome: str, rows: int) -> None:
+        """Count rows of a queue. The queue is the one that the column or the option `queue` names."""
+        self.counts[outcome] += rows
+        self._of(queue)[outcome] += rows
+
     def refuse(self, reason: str, row: str, cause: str, queue: str | None = None) -> None:
         """Count a refused row. `row` is its name, and `queue` its queue, if that is a valid name."""
-        self.count_refused(reason, queue)
+        self.refused[reason] += 1
+        self._of(queue)["refused"] += 1
         self.causes.setdefault(reason, cause)
         names = self.named.setdefault(reason, [])
         if len(names) < MAX_NAMED:
@@ -78,7 +48,10 @@ class Report(RowCounts):
 
     def add(self, other: Report) -> None:
         """Add the counts of another report."""
-        self.add_row_counts(other)
+        self.counts += other.counts
+        self.refused += other.refused
+        for queue, counts in other.queues.items():
+            self._of(queue).update(counts)
         for reason, names in other.named.items():
             own = self.named.setdefault(reason, [])
             own += names[: MAX_NAMED - len(own)]
@@ -92,6 +65,11 @@ class Report(RowCounts):
         for report in reports:
             total.add(report)
         return total
+
+    def _of(self, queue: str | None) -> Counter[str]:
+        if queue not in self.queues and len(self.queues) >= MAX_QUEUES:
+            queue = None
+        return self.queues.setdefault(queue, Counter())
 
     def summary(self) -> str:
         """Return the counts in one line, without zeros."""

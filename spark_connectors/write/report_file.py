@@ -10,13 +10,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any, TypeVar
 
 from rqttl import json_text
 from spark_connectors.errors import InvalidOption, ReportNotWritten
-from spark_connectors.write.report import LATE, OUTCOMES, Counts, Report, RowCounts
-
-T = TypeVar("T")
+from spark_connectors.write.report import LATE, OUTCOMES, Report
 
 #: The version of the format.
 _VERSION = 1
@@ -105,34 +102,21 @@ def content(
         "ended_at": datetime.now(timezone.utc).isoformat(timespec="milliseconds"),
         "tasks": len(tasks),
         "tasks_ended": sum(task is not None for task in tasks),
-        **_numbers(total),
+        **_numbers(total.counts, total.refused.total()),
         "reasons": [
             {"reason": reason, "rows": rows, "cause": total.causes[reason], "first": total.named[reason]}
             for reason, rows in total.refused.most_common()
         ],
-        "queues": _queues(total),
+        "queues": [
+            {"queue": queue, **_numbers(counts, counts["refused"])}
+            for queue, counts in sorted(total.queues.items(), key=lambda item: (item[0] is None, item[0] or ""))
+        ],
         "rejected_files": total.files,
     }
 
 
-def _queues(rows: RowCounts) -> list[dict[str, Any]]:
-    return [
-        {"queue": queue, **_numbers(counts), "reasons": _reasons(counts.refused)}
-        for queue, counts in _sorted(rows.queues)
-    ]
-
-
-def _sorted(by_name: Mapping[str | None, T]) -> list[tuple[str | None, T]]:
-    """Sort by name, with `None` at the end."""
-    return sorted(by_name.items(), key=lambda item: (item[0] is None, item[0] or ""))
-
-
-def _numbers(counts: Counts) -> dict[str, int]:
-    return {name: counts.counts[name] for name in (*OUTCOMES, LATE)} | {"refused": counts.refused.total()}
-
-
-def _reasons(refused: Counter[str]) -> list[dict[str, Any]]:
-    return [{"reason": reason, "rows": rows} for reason, rows in refused.most_common()]
+def _numbers(counts: Counter[str], refused: int) -> dict[str, int]:
+    return {name: counts[name] for name in (*OUTCOMES, LATE)} | {"refused": refused}
 
 
 def query_of_checkpoint(location: str | None) -> str | None:

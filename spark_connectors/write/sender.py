@@ -23,6 +23,8 @@ from spark_connectors.write.report import Report
 T = TypeVar("T")
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 1.0
+#: The most rows of a script call, and the most calls at once.
+_CALL_ROWS, _CALLS_AT_ONCE = 250, 4
 #: The smallest number of calls that fill a queue to its depth. One large call would have to wait for an empty queue.
 _CALLS_PER_DEPTH = 8
 
@@ -66,7 +68,7 @@ class Stored(Generic[T]):
 
 
 class Backpressure:
-    """Waits for room in a full queue or in the memory of Redis, as `onFull` and `fullTimeout` say.
+    """Waits for room in a full queue or in the memory of Redis, as long as `fullTimeout` says.
 
     Each pause is longer than the one before, until a call succeeds.
     """
@@ -78,7 +80,6 @@ class Backpressure:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._waits = options.text("onFull") == "wait"
         self._timeout = options.number("fullTimeout") / 1000
         self._clock, self._sleep = clock, sleep
         self._since: float | None = None
@@ -90,7 +91,7 @@ class Backpressure:
         if self._since is None:
             self._since = now
         left = self._since + self._timeout - now
-        if not self._waits or left <= 0:
+        if left <= 0:
             raise error
         # tasks that wait for the same consumers must not all come back at once
         self._sleep(min(left, self._pause * random.uniform(0.5, 1.5)))
@@ -147,17 +148,16 @@ class WriteTask:
 
 
 class BatchSender:
-    """Sends call batches with `send`, up to `maxInFlight` of them at once. Batches of one queue keep their order.
+    """Sends call batches with `send`, up to `_CALLS_AT_ONCE` of them at once. Batches of one queue keep their order.
 
     `send` marks each batch that is sent. If Redis has no memory for the others, it gets only those again.
     """
 
     def __init__(self, task: WriteTask, send: Callable[[Sequence[CallBatch]], None]) -> None:
         self._task, self._send = task, send
-        self._max_in_flight = task.options.number("maxInFlight")
         self._depth = task.options.optional_number("maxQueueDepth")
         #: The largest number of rows of a call batch.
-        self.rows = task.options.number("batchEntries")
+        self.rows = _CALL_ROWS
         if self._depth is not None:
             self.rows = max(1, min(self.rows, self._depth // _CALLS_PER_DEPTH))
 
@@ -165,7 +165,7 @@ class BatchSender:
         """Send all batches. Raises `QueueIsFull` or `OutOfMemory` at the end of `fullTimeout`."""
         left, full = list(batches), set[str]()
         while left:
-            sendable = left[: self._max_in_flight] if self._depth is None else self._fitting(left, full, self._depth)
+            sendable = left[:_CALLS_AT_ONCE] if self._depth is None else self._fitting(left, full, self._depth)
             if sendable:
                 self._attempt(sendable)
                 left = [batch for batch in left if not batch.sent]
@@ -185,13 +185,13 @@ class BatchSender:
 
     def _fitting(self, left: Sequence[CallBatch], full: set[str], depth: int) -> list[CallBatch]:
         """Return the next batches for which there is room. Queues without room for their next batch join `full`."""
-        names = list(dict.fromkeys(batch.queue for batch in left if batch.queue not in full))[: self._max_in_flight]
+        names = list(dict.fromkeys(batch.queue for batch in left if batch.queue not in full))[:_CALLS_AT_ONCE]
         stats = self._task.with_retries(lambda: self._task.broker.stats(names), names)
         # a missing queue has all room: the call refuses its rows
         room = {name: depth - stats[name].ready if name in stats else depth for name in names}
         fitting: list[CallBatch] = []
         for batch in left:
-            if len(fitting) == self._max_in_flight or not room:
+            if len(fitting) == _CALLS_AT_ONCE or not room:
                 break
             if batch.queue in room and room[batch.queue] >= len(batch.rows):
                 room[batch.queue] -= len(batch.rows)
@@ -204,6 +204,6 @@ class BatchSender:
         options = self._task.options
         names = ", ".join(sorted(full)[:3]) + (", …" if len(full) > 3 else "")
         return QueueIsFull(
-            f"maxQueueDepth: {names}: no room below {self._depth} ready messages (onFull={options.text('onFull')}, "
-            f"fullTimeout={units.as_text(options.number('fullTimeout'))})"
+            f"maxQueueDepth: {names}: no room below {self._depth} ready messages "
+            f"(fullTimeout={units.as_text(options.number('fullTimeout'))})"
         )

@@ -141,13 +141,9 @@ class _Writer:
 
     def _refusal(self, name: str, total: Report) -> RowsRefused | None:
         """Return the error for refused rows; `None` if there are none, or if the options accept them."""
-        kept = self._options.optional_text("rejectedPath") is not None
-        if not total.refused or kept or self._options.text("onRefused") != "error":
+        if not total.refused or self._options.optional_text("rejectedPath") is not None:
             return None
-        return RowsRefused(
-            f"{_refused_rows(name, total)}. All other rows were written. rejectedPath keeps such rows, "
-            "onRefused=report only logs them"
-        )
+        return RowsRefused(f"{_refused_rows(name, total)}. All other rows were written. rejectedPath keeps such rows")
 
     def _name(self, batch: int | None) -> str:
         return self._plan.operation if batch is None else f"{self._plan.operation} of batch {batch}"

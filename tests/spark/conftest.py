@@ -89,6 +89,12 @@ def spark_conf(spark: SparkSession) -> Iterator[Callable[[str, str], None]]:
             spark.conf.set(name, value)
 
 
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the first pause before a retry in this process last 2 ms."""
+    monkeypatch.setattr("spark_connectors.redis.connect._FIRST_PAUSE", 0.002)
+
+
 @pytest.fixture
 def submitter(java: None, tmp_path: Path) -> Submitter:
     """Runs programs with spark-submit, by default on a cluster of two executors."""

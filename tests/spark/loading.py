@@ -18,7 +18,7 @@ class Loader:
     def reader(self, **options: object) -> DataFrameReader:
         """A reader with these options."""
         reader = self._spark.read.format("rqttl")
-        for name, value in {"url": self._url, "retryBackoff": "1ms", "connectRetries": 1, **options}.items():
+        for name, value in {"url": self._url, "connectRetries": 1, **options}.items():
             reader = reader.option(name, str(value))
         return reader
 

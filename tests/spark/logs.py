@@ -11,7 +11,7 @@ LOG = "rqttl:{q}:log"
 
 
 def options(url: str, **more: str) -> Options:
-    said = {"url": url, "queues": "q", "retryBackoff": "1ms", **more}
+    said = {"url": url, "queues": "q", **more}
     return Options.parse("batch", said)
 
 

@@ -23,7 +23,7 @@ class Job:
     """One load: planned when it is made, read as often as one likes. Everything crosses a pickle, as in Spark."""
 
     def __init__(self, url: str, columns: tuple[str, ...], options: dict[str, str]) -> None:
-        said = {"retryBackoff": "1ms", "connectRetries": "2", "url": url, **options}
+        said = {"connectRetries": "2", "url": url, **options}
         reader = RqttlBatchReader(Options.parse("batch", said), columns)
         self.partitions: list[InputPartition] = copied(list(reader.partitions()))
         self._reader = copied(reader)

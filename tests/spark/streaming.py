@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 import spark_connectors
 from spark_connectors.versions import TELLS_START
 
@@ -14,6 +16,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+#: Tests of what only Spark 4.2 can do: a run with Trigger.AvailableNow that has several batches, and ends.
+SEVERAL_BATCHES = pytest.mark.skipif(not TELLS_START, reason="Spark 4.2 or later")
 #: The longest that a query of a test may take. The test itself has 600 s.
 PATIENCE = 500
 
@@ -24,6 +28,14 @@ def finish(query: StreamingQuery) -> None:
         assert query.awaitTermination(PATIENCE)
     finally:
         query.stop()
+
+
+def finish_all(start: Callable[[], StreamingQuery], checkpoint: Path) -> None:
+    """Read all that is there. Before Spark 4.2 a run has one batch only, so there are as many runs as it takes."""
+    done, commits = -1, checkpoint / "commits"
+    while done < (count := len(list(commits.glob("[0-9]*")))):
+        finish(start())
+        done = len(list(commits.glob("[0-9]*"))) if TELLS_START else count
 
 
 def windowed_counts(messages: DataFrame, column: str, folder: Path) -> tuple[Counter[str], int]:
@@ -43,7 +55,7 @@ def windowed_counts(messages: DataFrame, column: str, folder: Path) -> tuple[Cou
         table.update({(row.window.start, row[column]): row["count"] for row in frame.collect()})
 
     writer = counts.writeStream.outputMode("update").foreachBatch(update).trigger(availableNow=True)
-    finish(writer.option("checkpointLocation", str(folder)).start())
+    finish_all(writer.option("checkpointLocation", str(folder)).start, folder)
     sums: Counter[str] = Counter()
     for (_, value), count in table.items():
         sums[value] += count
@@ -65,17 +77,9 @@ class Stream:
         self.meanwhile: Callable[[], object] = int
 
     def run(self, **changed: object) -> list[int]:
-        """Read all present messages. Returns the number of rows of each batch. Raises the error of the query.
-
-        Before Spark 4.2 a run has one batch, so there are as many runs as it takes.
-        """
+        """Read all present messages. Returns the number of rows of each batch. Raises the error of the query."""
         before = {number: len(of) for number, of in self.attempts.items()}
-        done = -1
-        while done < len(self.attempts):
-            done = len(self.attempts)
-            finish(self.start(available_now=True, **changed))
-            if TELLS_START:
-                break
+        finish_all(lambda: self.start(available_now=True, **changed), self.folder)
         return [len(of[-1]) for number, of in sorted(self.attempts.items()) if len(of) > before.get(number, 0)]
 
     def start(self, *, available_now: bool = False, every: object = "", **changed: object) -> StreamingQuery:

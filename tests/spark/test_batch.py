@@ -13,6 +13,7 @@ from pyspark.sql.datasource import InputPartition
 from rqttl import Broker, Message
 from rqttl.units import as_datetime
 from spark_connectors.errors import MalformedEntry, NoSuchQueue
+from spark_connectors.read import plan
 from spark_connectors.read.batch import BatchPartition
 from spark_connectors.redis.bulk_reader import BulkReader
 from spark_connectors.redis.connect import Command
@@ -38,23 +39,27 @@ def test_every_letter_is_read_once_by_any_number_of_tasks(broker: Broker, load: 
     assert max(len(job.task(i)) for i in range(partitions)) <= 2.5 * 2_345 / partitions
 
 
-def test_rows_for_each_task_decide_how_many_there_are(broker: Broker, load: Load) -> None:
+def test_rows_for_each_task_decide_how_many_there_are(
+    broker: Broker, load: Load, monkeypatch: pytest.MonkeyPatch
+) -> None:
     bury(broker, 1_000)
 
-    assert len(load(queues="orders/dead", rowsPerPartition=250).partitions) == 4
-    assert len(load(queues="orders/dead", rowsPerPartition=10, maxPartitions=7).partitions) == 7
     assert len(load(queues="orders/dead").partitions) == 1
+    monkeypatch.setattr(plan, "_TASK_ROWS", 250)
+    assert len(load(queues="orders/dead").partitions) == 4
+    monkeypatch.setattr(plan, "_TASK_ROWS", 10)
+    assert len(load(queues="orders/dead").partitions) == 64
 
 
 def test_many_small_queues_share_few_tasks(client: redis.Redis, broker: Broker, load: Load) -> None:
     for i in range(300):
         broker.declare_queue(f"EXP.q{i}").enqueue_many([Message(b"x", id=f"m-{i}-{n}") for n in range(i % 7)])
 
-    job = load(queuePattern="EXP.#", rowsPerPartition=300)
+    job = load(queuePattern="EXP.#", numPartitions=3)
 
     expected = sorted(f"m-{i}-{n}" for i in range(300) for n in range(i % 7))
     assert job.ids() == expected
-    assert len(job.partitions) == -(-len(expected) // 300)
+    assert len(job.partitions) == 3
     assert {row["queue"] for row in job.rows()} == {f"EXP.q{i}" for i in range(300) if i % 7}
 
 
@@ -270,7 +275,7 @@ def test_an_end_beyond_the_last_message_is_that_message(clocked: Clocked, load: 
 def test_a_part_of_a_large_queue_is_split_by_how_much_is_in_it(client: redis.Redis, load: Load) -> None:
     stored(client, [1_700_000_000_000 + i for i in range(20_000)])
 
-    job = load(queues="q", startingTimestamp=1_700_000_015_000, rowsPerPartition=1_000)
+    job = load(queues="q", startingTimestamp=1_700_000_015_000, numPartitions=5)
 
     assert len(job.partitions) == 5
     assert len(job.rows()) == 5_000

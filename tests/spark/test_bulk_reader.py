@@ -126,7 +126,7 @@ def test_a_server_that_comes_back_is_asked_again(start_server: Callable[..., Ser
     server = start_server(appendonly="yes", appendfsync="no")
     with server.client() as client:
         sequences = fill(client, 3000)
-    reader = BulkReader(options(server.url, fetchEntries="100", connectRetries="200", retryBackoff="20ms"))
+    reader = BulkReader(options(server.url, fetchEntries="100", connectRetries="200"))
 
     pages = reader.pages(LOG, FIRST, LAST)
     found = sequences_of(next(pages))

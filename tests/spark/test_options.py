@@ -91,7 +91,7 @@ def test_an_option_of_another_kind_of_job_is_refused(use: Use, name: str, value:
     [
         ("numPartitions", "0", "numPartitions: expected a whole number from 1 to 100000, got '0'"),
         ("numPartitions", "two", "numPartitions: expected a whole number from 1 to 100000, got 'two'"),
-        ("rowsPerPartition", "-5", "rowsPerPartition: expected a whole number from 1 to"),
+        ("numPartitions", "-5", "numPartitions: expected a whole number from 1 to"),
         ("fetchEntries", "²", "fetchEntries: expected a whole number"),
         (
             "fetchBytes",
@@ -347,7 +347,10 @@ def test_a_comma_in_a_password_is_no_second_server() -> None:
         ({"endingOfsets": "latest"}, "endingOfsets: no such option; did you mean endingOffsets"),
         ({"endingOffsets": "earliest"}, "endingOffsets: 'earliest' would read nothing in a batch"),
         ({"zzz": "1"}, "the options of spark.read and spark.readStream are"),
-        ({"onFull": "wait"}, "onFull: an option of write and writeStream, not of spark.read and spark.readStream"),
+        (
+            {"fullTimeout": "1m"},
+            "fullTimeout: an option of write and writeStream, not of spark.read",
+        ),
         (
             {"maxEntriesPerTrigger": "5", "endingOffsets": "latest"},
             "maxEntriesPerTrigger: an option of spark.readStream",

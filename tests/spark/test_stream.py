@@ -14,7 +14,7 @@ from pyspark.errors import StreamingQueryException
 from rqttl import Broker
 from tests.servers import Server
 from tests.spark.letters import bury
-from tests.spark.streaming import Stream
+from tests.spark.streaming import SEVERAL_BATCHES, Stream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -85,6 +85,7 @@ def test_latest_stays_where_it_was_when_the_first_batch_failed(stream: Streams, 
     assert query.rows == held(broker, "orders/dead")[30:]
 
 
+@SEVERAL_BATCHES
 def test_available_now_ends_while_more_comes_than_is_read(stream: Streams, broker: Broker) -> None:
     bury(broker, 200)
     there = held(broker, "orders/dead")

@@ -16,6 +16,7 @@ from rqttl.flows import Flow, Write, existing
 from rqttl.protocol import commands
 from spark_connectors.errors import RefusedForNow, Unreachable
 from spark_connectors.redis.broker import open_broker
+from spark_connectors.write import sender
 from spark_connectors.write import task as write_task
 from spark_connectors.write.sender import Backpressure, WriteTask
 from tests.process.proxy import Proxy
@@ -95,7 +96,7 @@ def test_rows_that_are_refused_for_now_are_stored_once(
     code: str, idempotency: str, server: Server, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue = Broker(client).declare_queue("q")
-    job = Job(server.url, MESSAGES, {"queue": "q", "idempotency": idempotency, "batchEntries": "30"})
+    job = Job(server.url, MESSAGES, {"queue": "q", "idempotency": idempotency})
     begin, end = REFUSALS[code]
     pauses = pausing(monkeypatch, lambda: end(client))
 
@@ -129,7 +130,7 @@ def test_a_lost_reply_is_asked_for_again_only_with_idempotency(
     idempotency: str, retries: int, server: Server, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queue, proxy = Broker(client).declare_queue("q"), Proxy(server.socket)
-    texts = {"queue": "q", "idempotency": idempotency, "batchEntries": "250", "connectRetries": "1"}
+    texts = {"queue": "q", "idempotency": idempotency, "connectRetries": "1"}
     job = Job(f"redis://127.0.0.1:{proxy.port}", MESSAGES, texts)
     pauses = pausing(monkeypatch)
 
@@ -166,8 +167,11 @@ def test_for_lack_of_memory_only_the_calls_without_a_result_are_made_again(
             client.config_set("maxmemory", 0)
 
         monkeypatch.setattr(write_task, "Backpressure", partial(Backpressure, sleep=free))
+        # many small calls at once
+        monkeypatch.setattr(sender, "_CALL_ROWS", 13)
+        monkeypatch.setattr(sender, "_CALLS_AT_ONCE", 64)
         rows = [(f"m-{i}", b"x" * 10_000) for i in range(1_500)]
-        texts = {"queue": "q", "idempotency": idempotency, "batchEntries": "13", "maxInFlight": "64"}
+        texts = {"queue": "q", "idempotency": idempotency}
 
         report = Job(server.url, MESSAGES, texts).task(rows)
 
@@ -175,7 +179,7 @@ def test_for_lack_of_memory_only_the_calls_without_a_result_are_made_again(
         assert 0 < stored < 13 * 64, "the refused call was not within the first round"
         assert ids(queue) == [f"m-{i}" for i in range(1_500)]
         assert (report.counts["stored"], report.counts["duplicates"]) == (1_500, 0)
-        assert report.queues["q"].counts["stored"] == 1_500
+        assert report.queues["q"]["stored"] == 1_500
 
 
 def storing(task: WriteTask) -> Flow[None]:

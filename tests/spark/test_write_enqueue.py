@@ -135,7 +135,7 @@ def test_a_task_that_failed_halfway_is_completed_by_the_next_attempt(write: Writ
 
 
 def test_two_attempts_of_one_partition_at_a_time_store_each_row_once(write: Write, broker: Broker) -> None:
-    job, rows = write(batchEntries="20"), numbered(5_000)
+    job, rows = write(), numbered(5_000)
     begin, reports = threading.Barrier(2), []
 
     def attempt(i: int) -> None:

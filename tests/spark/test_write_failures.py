@@ -18,7 +18,7 @@ def test_a_server_that_is_restarted_meanwhile_gets_all_rows(start_server: Callab
     server = start_server(appendonly="yes", appendfsync="always")
     with server.client() as client:
         Broker(client).declare_queue("q")
-    job = Job(server.url, MESSAGES, {"queue": "q", "retryBackoff": "50ms"})
+    job = Job(server.url, MESSAGES, {"queue": "q"})
 
     def batches() -> Iterator[pa.RecordBatch]:
         yield batch(MESSAGES, numbered(500))
@@ -37,7 +37,7 @@ def test_a_server_that_does_not_come_back_fails_the_task(start_server: Callable[
     server = start_server()
     with server.client() as client:
         Broker(client).declare_queue("q")
-    job = Job(server.url, MESSAGES, {"queue": "q", "connectRetries": "1", "retryBackoff": "1ms"})
+    job = Job(server.url, MESSAGES, {"queue": "q", "connectRetries": "1"})
     server.kill()
 
     with pytest.raises(Unreachable, match="url: unix://"):
@@ -50,7 +50,7 @@ def test_without_memory_a_task_waits_or_fails_and_goes_on_where_it_was(start_ser
         queue = Broker(client).declare_queue("q")
         rows = [(f"m-{i}", b"x" * 10_000) for i in range(1_500)]
         with pytest.raises(OutOfMemory, match="no memory left for messages"):
-            Job(server.url, MESSAGES, {"queue": "q", "onFull": "error"}).task(rows)
+            Job(server.url, MESSAGES, {"queue": "q", "fullTimeout": "0s"}).task(rows)
         stored = ids(queue)
         assert stored == [f"m-{i}" for i in range(len(stored))]
         assert 0 < len(stored) < 1_500

@@ -82,7 +82,7 @@ def test_two_attempts_of_one_partition_at_a_time_move_each_letter_once(job: Make
 
     def attempt(i: int) -> None:
         begin.wait(30)
-        reports.append(job("redrive", LETTERS, batchEntries="20").task(chosen, attempt=f"job-0-{i}", size=500))
+        reports.append(job("redrive", LETTERS).task(chosen, attempt=f"job-0-{i}", size=500))
 
     twins = [threading.Thread(target=attempt, args=(i,)) for i in range(2)]
     for twin in twins:

@@ -101,10 +101,8 @@ def test_columns_that_do_not_fit_are_named(ddl: str, options: dict[str, str], to
         ({"operation": "redrive", "idempotency": "off"}, "idempotency: only for operation=enqueue"),
         ({"operation": "purge", "idempotencyTtl": "1d"}, "idempotencyTtl: only for operation=enqueue"),
         ({"operation": "purge", "maxQueueDepth": "5"}, "maxQueueDepth: not for operation=purge"),
-        ({"batchEntries": "251"}, "batchEntries: expected a whole number from 1 to 250, got '251'"),
         ({"rejectedPath": "s3://bucket/x"}, "rejectedPath: expected a folder in the file system of the executors"),
         ({"queue": "a b"}, "queue: queue name: expected 1 to 128 of"),
-        ({"onFull": "drop"}, "onFull: expected one of wait, error, got 'drop'"),
     ],
 )
 def test_options_that_make_no_sense_are_named(options: dict[str, str], told: str) -> None:

@@ -172,16 +172,14 @@ class TestDriver:
 
         assert str(caught.value) == (
             f"[RQTTL_ROWS_REFUSED] enqueue{which}: 2 refused rows: no_message_id 2 ('no_message_id-0': that is "
-            "why; also 'no_message_id-1'). All other rows were written. rejectedPath keeps such rows, onRefused=report "
-            "only logs them"
+            "why; also 'no_message_id-1'). All other rows were written. rejectedPath keeps such rows"
         )
 
-    @pytest.mark.parametrize("options", [{"onRefused": "report"}, {"rejectedPath": "/tmp"}])  # noqa: S108  # not used
-    def test_refused_rows_may_be_reported_only(
+    def test_refused_rows_with_a_path_are_reported_only(
         self,
         kind: type[Writer],
         which: str,
-        options: dict[str, str],
+        tmp_path: Path,
         broker: Broker,
         redis_url: str,
         caplog: pytest.LogCaptureFixture,
@@ -189,7 +187,7 @@ class TestDriver:
         refused = report(3, no_message_id=1)
         refused.files = ["somewhere/a.jsonl"]
 
-        end(writer(kind, redis_url, broker, **options), "commit", refused)
+        end(writer(kind, redis_url, broker, rejectedPath=str(tmp_path)), "commit", refused)
 
         (warning,) = [record for record in caplog.records if record.levelno == logging.WARNING]
         assert warning.getMessage() == (

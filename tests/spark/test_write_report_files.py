@@ -140,7 +140,7 @@ def test_a_wrong_path_is_told_before_anything_is_stored(batch: Writers, stream: 
 def test_a_report_that_cannot_be_written_at_the_end_fails_the_job_and_leaves_no_draft(
     batch: Writers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    made = batch(tmp_path / "r", onRefused="error")
+    made = batch(tmp_path / "r")
 
     def full(_: int) -> None:
         raise OSError(28, "No space left on device")

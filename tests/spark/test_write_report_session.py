@@ -16,7 +16,7 @@ from pyspark.errors import AnalysisException, StreamingQueryException
 from rqttl import Broker
 from tests.servers import Server
 from tests.spark.letters import bury
-from tests.spark.streaming import finish
+from tests.spark.streaming import finish_all
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -77,7 +77,8 @@ class Sink:
             frame = frame.mapInArrow(through, frame.schema)
         sink = {"url": self._url, "queue": "copies", "reportPath": str(self.reports), "connectRetries": "0"}
         writing = frame.writeStream.format("rqttl").options(**sink)
-        finish(writing.option("checkpointLocation", str(self.checkpoint)).trigger(availableNow=True).start())
+        writing = writing.option("checkpointLocation", str(self.checkpoint)).trigger(availableNow=True)
+        finish_all(writing.start, self.checkpoint)
 
     @property
     def told(self) -> dict[str, dict[str, Any]]:

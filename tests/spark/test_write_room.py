@@ -52,14 +52,14 @@ def test_a_writer_that_does_not_wait_fails_at_once() -> None:
     waits: list[float] = []
 
     with pytest.raises(QueueIsFull):
-        patience(waits, count(), onFull="error").wait(QueueIsFull("full"))
+        patience(waits, count(), fullTimeout="0s").wait(QueueIsFull("full"))
     assert waits == []
 
 
 @pytest.mark.parametrize("depth", [1, 7, 100, 1_000])
 def test_a_queue_is_filled_up_to_the_depth_and_no_further(depth: int, broker: Broker, redis_url: str) -> None:
     queue = broker.declare_queue("q")
-    job = Job(redis_url, MESSAGES, {"queue": "q", "maxQueueDepth": str(depth), "onFull": "error"})
+    job = Job(redis_url, MESSAGES, {"queue": "q", "maxQueueDepth": str(depth), "fullTimeout": "0s"})
 
     with pytest.raises(QueueIsFull, match=rf"\[RQTTL_QUEUE_FULL\] maxQueueDepth: q: no room below {depth} ready"):
         job.task(numbered(2_000))
@@ -95,7 +95,7 @@ def test_patience_ends_where_nobody_consumes(broker: Broker, redis_url: str) -> 
     broker.declare_queue("q")
     job = Job(redis_url, MESSAGES, {"queue": "q", "maxQueueDepth": "5", "fullTimeout": "200ms"})
 
-    with pytest.raises(QueueIsFull, match=r"\(onFull=wait, fullTimeout=200ms\)"):
+    with pytest.raises(QueueIsFull, match=r"\(fullTimeout=200ms\)"):
         job.task(numbered(6))
 
 
@@ -103,7 +103,7 @@ def test_a_full_queue_does_not_hold_up_the_others(broker: Broker, redis_url: str
     for name in ("a", "b", "c"):
         broker.declare_queue(name)
     broker.queue("a").enqueue_many([b"x"] * 100)
-    job = Job(redis_url, f"queue string, {MESSAGES}", {"maxQueueDepth": "100", "onFull": "error"})
+    job = Job(redis_url, f"queue string, {MESSAGES}", {"maxQueueDepth": "100", "fullTimeout": "0s"})
 
     with pytest.raises(QueueIsFull, match="maxQueueDepth: a: no room"):
         job.task([("abc"[i % 3], f"m-{i}", b"x") for i in range(300)])
@@ -114,7 +114,7 @@ def test_a_full_queue_does_not_hold_up_the_others(broker: Broker, redis_url: str
 def test_letters_wait_too(broker: Broker, redis_url: str) -> None:
     letters = bury(broker, 100)
     chosen = [(one.queue, one.sequence, "orders") for one in letters.peek(100)]
-    job = Job(redis_url, LETTERS, {"operation": "redrive", "maxQueueDepth": "40", "onFull": "error"})
+    job = Job(redis_url, LETTERS, {"operation": "redrive", "maxQueueDepth": "40", "fullTimeout": "0s"})
 
     with pytest.raises(QueueIsFull, match="maxQueueDepth: orders: no room"):
         job.task(chosen)

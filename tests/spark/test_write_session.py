@@ -14,7 +14,7 @@ from pyspark.errors import AnalysisException, StreamingQueryException
 from rqttl import Broker, Queue
 from tests.spark.jvm import Submitter
 from tests.spark.letters import bury
-from tests.spark.streaming import finish
+from tests.spark.streaming import finish_all
 from tests.spark.writing import ids
 
 if TYPE_CHECKING:
@@ -195,7 +195,8 @@ class Sink:
             letters.option("maxEntriesPerTrigger", "40").load().select("message_id", "body", "headers", "content_type")
         )
         writing = rows.writeStream.format("rqttl").option("url", self._url).options(**self._options)
-        finish(writing.option("checkpointLocation", str(self.folder)).trigger(availableNow=True).start())
+        writing = writing.option("checkpointLocation", str(self.folder)).trigger(availableNow=True)
+        finish_all(writing.start, self.folder)
 
     @property
     def committed(self) -> list[int]:
