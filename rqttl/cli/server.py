@@ -9,7 +9,8 @@ import click
 from rqttl.cli.common import output
 from rqttl.cli.common.params import debug_flag, json_flag
 from rqttl.cli.common.settings import Settings
-from rqttl.embedded import server as embedded
+from rqttl.embedded.folder import SCHEME, folder_of
+from rqttl.embedded.server import serve
 
 
 @click.command(epilog="\b\nExample: rqttl server --folder ./data")
@@ -28,24 +29,23 @@ def server(settings: Settings, folder: str | None, as_json: bool, url: str | Non
 
     The command prints its URL, and ends with Ctrl-C or SIGTERM. Commands
     without --url start and stop the server by themselves; `rqttl server` keeps
-    it running between them. The server goes on while other processes use it,
-    and comes back when it is killed.
+    it running between them. The server goes on while other processes use it.
     """
     url = url or settings.url
     if folder and url:
         raise click.UsageError("give --folder or --url, not both")
-    return embedded.serve(folder or _folder_of(url), on_ready=lambda at: _print_url(at, as_json))
+    return serve(folder or _folder_of(url), on_ready=lambda at: _print_url(at, as_json))
 
 
 def _folder_of(url: str | None) -> str | None:
     """The folder of a URL, else of `$RQTTL_URL`."""
-    if url is not None and not url.startswith(embedded.SCHEME):
+    if url is not None and not url.startswith(SCHEME):
         raise click.UsageError("--url: this runs the embedded Redis; expected embedded:///folder")
-    url = url or os.environ.get("RQTTL_URL") or embedded.SCHEME
-    if not url.startswith(embedded.SCHEME):
+    url = url or os.environ.get("RQTTL_URL") or SCHEME
+    if not url.startswith(SCHEME):
         output.note("$RQTTL_URL names another Redis: commands will use that one, unless --url says otherwise")
         return None
-    return embedded.folder_of(url)
+    return folder_of(url)
 
 
 def _print_url(url: str, as_json: bool) -> None:

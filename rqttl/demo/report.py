@@ -14,7 +14,8 @@ from dataclasses import dataclass, field
 from rqttl.demo.accounts import Counts
 from rqttl.demo.children import Child, ChildFailed
 from rqttl.demo.names import NAMESPACE, dead_letters
-from rqttl.embedded import server
+from rqttl.embedded.folder import SCHEME, folder_of
+from rqttl.embedded.server import find
 
 #: The letters of a carrier, by the hour of the day for which the flights were scheduled.
 Hours = Mapping[int, int]
@@ -62,6 +63,6 @@ def ask_spark(url: str | None) -> Report:
 def _address(url: str | None) -> str:
     """The URL of the server of `rqttl.connect(url)`."""
     url = url or os.environ.get("RQTTL_URL") or "embedded://"
-    if not url.startswith(server.SCHEME):
+    if not url.startswith(SCHEME):
         return url
-    return server.find(server.folder_of(url)) or url
+    return find(folder_of(url)) or url

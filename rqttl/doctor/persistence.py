@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import timedelta
 
-from rqttl.doctor import server
 from rqttl.doctor.findings import Finding, ok, problem, warning
 from rqttl.doctor.server_info import ServerInfo
 from rqttl.text import format_age, plural
@@ -31,9 +30,6 @@ def _appended(info: ServerInfo) -> Iterator[Finding]:
     elif when == "everysec":
         text = "a crash of the machine, or a kill -9 of redis-server alone while the disk is busy, loses up to 2 s"
         yield ok(CHECK, f"append-only file, appendfsync everysec: {text}{late}")
-    elif when == "no" and server.is_embedded(info):
-        text = "synced every second by its guard: a crash of the machine loses a second or two"
-        yield ok(CHECK, f"append-only file, {text}")
     elif when == "no":
         text = "append-only file, appendfsync no: a crash of the machine loses half a minute or so"
         yield warning(CHECK, text, "CONFIG SET appendfsync everysec")

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 from rqttl.doctor.findings import Finding, ok, problem, warning
 from rqttl.doctor.server_info import ServerInfo, moment
-from rqttl.embedded.folder import is_claimed
 from rqttl.flows import Flow
 from rqttl.text import plural
 
@@ -79,11 +77,6 @@ def _is_private(info: ServerInfo) -> bool:
         and bool(info.setting("unixsocket"))
         and info.setting("unixsocketperm") == "700"
     )
-
-
-def is_embedded(info: ServerInfo) -> bool:
-    """Tell whether this is an embedded server: only its own user can connect, and its folder has the mark of rqttl."""
-    return _is_private(info) and is_claimed(Path(info.setting("dir") or ""))
 
 
 def role(info: ServerInfo) -> Iterator[Finding]:

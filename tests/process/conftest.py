@@ -8,23 +8,22 @@ from pathlib import Path
 import pytest
 
 from rqttl.embedded import server as embedded
-from tests.process.embedded_users import Users, data_folder, put_on_path, user_processes
+from tests.process.embedded_users import Users, choose_binary, data_folder, user_processes
 from tests.waiting import PATIENCE
 
 
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Wait for longer than users would: a busy machine may need 10 s to start or to end a server."""
-    for function in (embedded.acquire, embedded.EmbeddedServer.revive):
-        assert function.__kwdefaults__ is not None
-        monkeypatch.setitem(function.__kwdefaults__, "timeout", PATIENCE)
+    assert embedded.acquire.__kwdefaults__ is not None
+    monkeypatch.setitem(embedded.acquire.__kwdefaults__, "timeout", PATIENCE)
     for name in ("_CLOSE_TIMEOUT", "_PROBE_TIMEOUT"):
         monkeypatch.setattr(embedded, name, PATIENCE)
 
 
-@pytest.fixture(params=["7.0", "6.2"])
-def series(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    put_on_path(monkeypatch, tmp_path, request.param)
+@pytest.fixture(params=["valkey", "6.2"])
+def series(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    choose_binary(monkeypatch, request.param)
     return str(request.param)
 
 

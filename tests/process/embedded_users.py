@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 import redis
 
+from rqttl.embedded import server
 from tests.servers import find_binary
 from tests.waiting import PATIENCE, until
 
@@ -22,12 +23,12 @@ ROOT = Path(__file__).resolve().parents[2]
 Users = Callable[..., "subprocess.Popen[str]"]
 #: As patient as the fixture in `conftest.py`.
 BEGIN = f"""import os, sys, redis
-from rqttl import embedded
 from rqttl.embedded import server
 server._CLOSE_TIMEOUT = server.acquire.__kwdefaults__['timeout'] = {PATIENCE}
-server.EmbeddedServer.revive.__kwdefaults__['timeout'] = {PATIENCE}
+if 'BINARY' in os.environ:
+    server.find_binary = lambda: os.environ['BINARY']
 """
-USE = "server = embedded.acquire(os.environ['FOLDER']); print(server.url, flush=True); sys.stdin.read()"
+USE = "server = server.acquire(os.environ['FOLDER']); print(server.url, flush=True); sys.stdin.read()"
 
 
 def running(folder: Path, what: str = "") -> list[int]:
@@ -50,7 +51,7 @@ def identity(url: str) -> tuple[int, str]:
 
 
 def starts(folder: Path) -> int:
-    return (folder / "server.log").read_text().count("ready to accept connections")
+    return (folder / "server.log").read_text().lower().count("ready to accept connections")
 
 
 def spawn(folder: Path, code: str, **environment: str) -> subprocess.Popen[str]:
@@ -72,17 +73,13 @@ def told(process: subprocess.Popen[str]) -> str:
     return line
 
 
-def put_on_path(monkeypatch: pytest.MonkeyPatch, folder: Path, *series: str) -> None:
-    """Make the given redis-servers, and no other, the ones on the PATH, in this order."""
-    for name in series:
-        binary = find_binary(name)
-        if binary is None:
-            (pytest.fail if os.environ.get("CI") else pytest.skip)(f"no redis-server {name}")
-        (folder / name).mkdir(exist_ok=True)
-        link = folder / name / "redis-server"
-        link.unlink(missing_ok=True)
-        link.symlink_to(binary)
-    monkeypatch.setenv("PATH", os.pathsep.join(str(folder / name) for name in series))
+def choose_binary(monkeypatch: pytest.MonkeyPatch, series: str) -> None:
+    """Make the server of a test leg that of embedded servers, also in processes of `spawn`."""
+    binary = find_binary(series)
+    if binary is None:
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(f"no redis-server {series}")
+    monkeypatch.setattr(server, "find_binary", lambda: binary)
+    monkeypatch.setenv("BINARY", str(binary))
 
 
 def data_folder() -> Iterator[Path]:

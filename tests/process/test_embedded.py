@@ -10,8 +10,8 @@ import pytest
 import redis
 
 from rqttl.embedded.folder import CONTENT, MARK
-from rqttl.embedded.guard import PING, PONG, ask
-from rqttl.embedded.server import EmbeddedUnavailable, acquire
+from rqttl.embedded.server import acquire
+from rqttl.errors import EmbeddedUnavailable
 from tests.proc import has_closed_all
 from tests.process.embedded_users import (
     USE,
@@ -39,7 +39,7 @@ def test_two_processes_share_one_server_until_the_last_leaves(folder: Path, user
     assert identity(url) == before
 
     second.communicate("")
-    assert running(folder, "redis-server") == []
+    assert running(folder, "-server") == []
     assert starts(folder) == 1
 
 
@@ -48,7 +48,9 @@ def test_data_survives_stop_and_start(folder: Path, series: str) -> None:
         server = acquire(folder)
         with redis.Redis.from_url(server.url) as client:
             assert client.incr("starts") == expected
-            assert client.info("server")["redis_version"].startswith(series[:2])
+            assert client.info("server")["redis_version"].startswith(
+                "6.2" if series == "6.2" else "7."
+            )  # Valkey says so
         server.close()
         server.close()
         assert not (folder / "redis.sock").exists()
@@ -63,7 +65,7 @@ def test_the_server_appends_refuses_to_evict_and_listens_nowhere_else(folder: Pa
         settings = client.config_get("*")
     server.close()
 
-    chosen = {"appendonly": "yes", "appendfsync": "no", "save": "", "maxmemory-policy": "noeviction", "port": "0"}
+    chosen = {"appendonly": "yes", "appendfsync": "everysec", "save": "", "maxmemory-policy": "noeviction", "port": "0"}
     assert {name: settings[name] for name in chosen} == chosen
     assert settings["unixsocketperm"] == "700"
     assert folder.stat().st_mode & 0o777 == 0o700
@@ -105,9 +107,9 @@ def test_six_processes_that_start_at_once_start_one_server(folder: Path, users: 
 @pytest.mark.usefixtures("series")
 def test_processes_that_come_and_go_without_pause_never_meet_a_server_that_stops(folder: Path, users: Users) -> None:
     visit = """for _ in range(15):
-    server = embedded.acquire(os.environ['FOLDER'], timeout=50)
-    with redis.Redis.from_url(server.url, retry=None) as client: client.incr('visits')
-    server.close()"""
+    use = server.acquire(os.environ['FOLDER'], timeout=50)
+    with redis.Redis.from_url(use.url, retry=None) as client: client.incr('visits')
+    use.close()"""
     visitors = [users(visit) for _ in range(6)]
     for visitor in visitors:
         visitor.communicate()
@@ -120,17 +122,17 @@ def test_processes_that_come_and_go_without_pause_never_meet_a_server_that_stops
 
 
 @pytest.mark.usefixtures("series")
-@pytest.mark.parametrize("victim", ["redis-server unixsocket", GUARD])
+@pytest.mark.parametrize("victim", ["-server unixsocket", GUARD])
 def test_killing_the_server_or_its_guard_loses_nothing(folder: Path, victim: str) -> None:
     first = acquire(folder)
     with redis.Redis.from_url(first.url) as client:
         client.set("kept", 1)
     before = identity(first.url)
 
-    victims = running(folder, victim)
+    victims, both = running(folder, victim), running(folder)
     assert len(victims) == 1
     os.kill(victims[0], signal.SIGKILL)
-    until(lambda: has_closed_all(victims[0]))  # its guard may start another server at once
+    until(lambda: all(map(has_closed_all, both)))  # the end of one ends the other
     second = acquire(folder)
 
     assert identity(second.url) != before
@@ -138,41 +140,6 @@ def test_killing_the_server_or_its_guard_loses_nothing(folder: Path, victim: str
         assert client.get("kept") == b"1"
     first.close()
     second.close()
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("series")
-def test_a_killed_server_is_started_again_for_its_users(folder: Path) -> None:
-    server = acquire(folder)
-    before, _ = identity(server.url)
-    with redis.Redis.from_url(server.url) as client:
-        client.set("kept", 1)
-        until(lambda: client.info("server")["uptime_in_seconds"] >= 3)  # one killed at once would be killed again
-
-    os.kill(before, signal.SIGKILL)
-    until(lambda: has_closed_all(before))
-    until(lambda: ask(folder / "redis.sock", PING).startswith(PONG))
-
-    with redis.Redis.from_url(server.url) as client:
-        assert client.get("kept") == b"1"
-    server.close()
-    assert starts(folder) == 2
-
-
-def test_a_file_that_a_crash_cut_short_is_loaded_to_its_last_whole_command(folder: Path, series: str) -> None:
-    server = acquire(folder)
-    with redis.Redis.from_url(server.url) as client:
-        client.set("whole", 1)
-        client.set("cut", "a value that will be cut short")
-    server.close()
-
-    (data,) = folder.glob("appendonly.aof" if series == "6.2" else "appendonlydir/*.incr.aof")
-    os.truncate(data, data.stat().st_size - 5)
-    server = acquire(folder)
-
-    with redis.Redis.from_url(server.url) as client:
-        assert client.mget("whole", "cut") == [b"1", None]
-    server.close()
 
 
 @pytest.mark.slow
@@ -208,7 +175,7 @@ def test_a_server_that_does_not_answer_is_a_typed_error_and_stays_for_its_users(
 
 @pytest.mark.usefixtures("series")
 def test_a_forked_child_that_ends_leaves_the_server_to_its_parent(users: Users) -> None:
-    forking = users("""server = embedded.acquire(os.environ['FOLDER'])
+    forking = users("""server = server.acquire(os.environ['FOLDER'])
 client = redis.Redis.from_url(server.url)
 run_id = client.info('server')['run_id']
 child = os.fork()
@@ -222,7 +189,7 @@ print(client.info('server')['run_id'] == run_id, flush=True)""")
 
 @pytest.mark.usefixtures("series")
 def test_a_parent_that_leaves_leaves_the_server_to_its_forked_child(folder: Path, users: Users) -> None:
-    forking = users("""server = embedded.acquire(os.environ['FOLDER'])
+    forking = users("""server = server.acquire(os.environ['FOLDER'])
 client = redis.Redis.from_url(server.url)
 run_id = client.info('server')['run_id']
 left, leave = os.pipe()
@@ -237,7 +204,7 @@ os.wait()""")
 
     assert told(forking) == "True"
     forking.communicate()
-    assert running(folder, "redis-server") == []
+    assert running(folder, "-server") == []
 
 
 @pytest.mark.usefixtures("series")

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 import rqttl
-from rqttl.embedded.folder import claim
-from rqttl.embedded.server import EmbeddedUnavailable, acquire, locate
+from rqttl.embedded.folder import claim, locate
+from rqttl.embedded.server import acquire
+from rqttl.errors import EmbeddedUnavailable
 
 pytestmark = pytest.mark.once
 
@@ -40,39 +41,17 @@ def test_a_folder_whose_name_is_no_text_serves_by_its_path_and_by_its_url(tmp_pa
     assert used(folder) == [b"kept"]
 
 
-@pytest.mark.parametrize("content", [b"", b"\xff\xfe", b"garbage", b"9" * 5_000 + b".1", b"1.2.3.4\n"])
-def test_a_version_file_that_holds_no_version_is_written_anew(filled: Path, content: bytes) -> None:
-    before = (filled / "version").read_bytes()
-    (filled / "version").write_bytes(content)
-
-    assert used(filled) == [b"kept"]
-    assert (filled / "version").read_bytes() == before
-
-
-def test_a_version_file_that_holds_no_version_lets_no_older_server_overlook_the_data(
-    filled: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if not (filled / "appendonlydir").exists():
-        pytest.skip("the data is of Redis 6")
-    (filled / "version").write_bytes(b"garbage")
-    monkeypatch.setattr("rqttl.embedded.binary._version_of", lambda _: (6, 2))
-
-    with pytest.raises(EmbeddedUnavailable, match=r"was written by Redis 7\.0: install that or a later one"):
-        acquire(filled)
-
-
 def test_a_disk_on_which_no_file_can_be_made_lets_its_readers_in(filled: Path) -> None:
-    for name in ("version.new", "address.new"):
-        (filled / name).mkdir()  # a program that writes such a file fails
+    (filled / "address.new").mkdir()  # a program that writes such a file fails
 
     assert used(filled) == [b"kept"]
 
 
 def test_a_failed_write_is_a_typed_error_that_names_the_file(folder: Path) -> None:
     claim(folder)
-    (folder / "version.new").mkdir()
+    (folder / "address.new").mkdir()
 
-    with pytest.raises(EmbeddedUnavailable, match=r"version\.new.*RQTTL_HOME may name another folder"):
+    with pytest.raises(EmbeddedUnavailable, match=r"address\.new.*RQTTL_HOME may name another folder"):
         acquire(folder)
 
 

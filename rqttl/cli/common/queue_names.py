@@ -53,9 +53,10 @@ def _fetch(url: str, namespace: str, names: list[str], ask: Callable[[Broker], I
     """Append all names to `names`."""
     try:
         import rqttl
-        from rqttl.embedded import server
+        from rqttl.embedded.folder import SCHEME, folder_of
+        from rqttl.embedded.server import find
 
-        running = server.find(server.folder_of(url)) if url.startswith(server.SCHEME) else url
+        running = find(folder_of(url)) if url.startswith(SCHEME) else url
         if running is None:
             return
         with rqttl.connect(running, namespace=namespace) as broker:
