@@ -9,6 +9,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar
 
 from redis.asyncio import Redis
+from redis.exceptions import ResponseError
 
 from rqttl import flows
 from rqttl.aio.run import Run
@@ -17,13 +18,15 @@ from rqttl.consuming.prefetch import RenewalSchedule
 from rqttl.errors import BrokerClosed, ContractError, InvalidInput, QueueNotFound
 from rqttl.events import Events, WaitEvent
 from rqttl.flows import ConfigCache, Flow, PolicyCache
+from rqttl.flows.many import damage
 from rqttl.flows.messages import ABANDONED, ENDED
 from rqttl.names import check_namespace
-from rqttl.protocol.commands import Command
+from rqttl.protocol.commands import Command, Reply
 from rqttl.protocol.keys import WAKEUP, Keyspace
 from rqttl.runtime.interrupt import Interrupt
 from rqttl.runtime.loop_watch import LoopWatch
 from rqttl.runtime.timing import RealTiming, Timing
+from rqttl.store.observer import is_damage
 
 T = TypeVar("T")
 Wait = flows.WaitForWakeup | flows.WaitForAnyWakeup
@@ -123,11 +126,20 @@ class AsyncDriver:
     def begin(self, step: flows.Step, run: Run[Any]) -> Any:
         """Begin a step: return its answer, a flow, a `Call`, or a coroutine."""
         if type(step) is Command:
-            return self.store.send_now(step) or self.store.run(step)
+            return self.store.send_now(step) or self.run(step)
         try:
             return self._begin[type(step)](step, run)
         except KeyError:
             raise TypeError(f"not a step of a flow: {step!r}") from None
+
+    async def run(self, command: Command, *first: Any) -> Reply:
+        """Run a script; see `AsyncStore.run`. A damaged queue has an error that names the key."""
+        try:
+            return await self.store.run(command, *first)
+        except ResponseError as error:
+            if is_damage(error):
+                raise await self.finish(damage(command, error)) from error
+            raise
 
     def _wait(self, step: Wait, run: Run[Any]) -> Any:
         if run.abandoned is None:

@@ -56,7 +56,7 @@ class Run(Generic[T]):
                         await pending.arrival()
                     self._answer = pending.answer
                     if not is_usual(pending.command, self._answer):
-                        self._pending = self._keep(self._driver.store.run(pending.command, self._answer, pending.at))
+                        self._pending = self._keep(self._driver.run(pending.command, self._answer, pending.at))
                         continue
                 else:
                     self._answer = await pending  # type: ignore[misc]  # `_advance` has set it

@@ -1,13 +1,17 @@
-"""One command for each of many queues in one round trip. A damaged queue does not keep the others waiting."""
+"""One command for each of many queues in one round trip, and the damage that a command met.
+
+A damaged queue does not keep the others waiting.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
 
 from rqttl.errors import QueueDamaged
-from rqttl.flows.steps import Flow, Pipeline, dispatch
+from rqttl.flows.steps import Flow, Pipeline, Read, dispatch
 from rqttl.protocol.commands import Command, Ok, Refused
 from rqttl.protocol.contract import IncompleteReply
+from rqttl.protocol.keys import PARTS
 
 NO_NUMBER = "a field of its record is missing or is no number"
 
@@ -20,11 +24,24 @@ def in_one_round_trip(
     answers: dict[str, Ok | Refused] = {}
     for command, reply in zip(calls, replies, strict=True):
         if isinstance(reply, Exception):
-            text = f"a script met a key of another type, or a record that lacks a field ({reply})"
-            damaged[command.queue] = QueueDamaged(command.queue, text)
+            damaged[command.queue] = yield from damage(command, reply)
             continue
         try:
             answers[command.queue] = yield from dispatch(command, answered, reply)
         except IncompleteReply:
             damaged[command.queue] = QueueDamaged(command.queue, NO_NUMBER)
     return answers
+
+
+def damage(command: Command, error: Exception) -> Flow[QueueDamaged]:
+    """The damage that a script met: which key of a command has another type, or that the record lacks a field."""
+    keys = [str(key) for key in command.words[1 : 1 + int(command.words[0])]]
+    kinds: list[bytes | Exception] = yield Read([("TYPE", key) for key in keys], keep_errors=True)
+    for key, kind in zip(keys, kinds, strict=True):
+        part = PARTS.get(key.rpartition(":")[2])
+        if part and isinstance(kind, bytes) and kind.decode() not in ("none", part.type):
+            text = (
+                f"the key {key} is a {kind.decode()} and should be a {part.type}: look at it, then rename or delete it"
+            )
+            return QueueDamaged(command.queue, text)
+    return QueueDamaged(command.queue, f"a script met a record that lacks a field ({error})")

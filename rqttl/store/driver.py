@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import redis
+from redis.exceptions import ResponseError
 
 from rqttl import flows
 from rqttl.errors import ContractError, InvalidInput, QueueNotFound
@@ -33,11 +34,13 @@ from rqttl.flows import (
     WaitForWakeup,
     Write,
 )
+from rqttl.flows.many import damage
 from rqttl.names import check_namespace
 from rqttl.policies import PolicySet
 from rqttl.protocol.commands import Command, QueueConfig
 from rqttl.protocol.keys import WAKEUP, Keyspace
 from rqttl.runtime.interrupt import Interrupt
+from rqttl.store.observer import is_damage
 from rqttl.store.rehearsal import rehearse
 from rqttl.store.store import Store
 from rqttl.store.timing import RealWaiter, Waiter
@@ -100,7 +103,12 @@ class RedisDriver:
     def step(self, step: flows.Step) -> Any:
         """Perform one step of a flow. Returns its answer."""
         if type(step) is Command:
-            return self.store.run(step)
+            try:
+                return self.store.run(step)
+            except ResponseError as error:
+                if is_damage(error):
+                    raise self.perform(damage(step, error)) from error
+                raise
         try:
             performer = self._performers[type(step)]
         except KeyError:

@@ -359,7 +359,7 @@ def test_results_before_an_error_are_still_printed(run: Run, broker: Broker, cli
 
     assert result.exit_code == 3
     assert json.loads(result.stdout) == [{"queue": "orders", "touched": True}]
-    assert "WRONGTYPE" in result.stderr
+    assert "the key rqttl:{broken}:meta is a string" in result.stderr
 
 
 @pytest.mark.parametrize(

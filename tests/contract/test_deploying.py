@@ -104,7 +104,7 @@ def test_a_damaged_record_is_raised(broker: Broker) -> None:
     broker.declare_queue("a")
     driver_of(broker).store.client.hset("rqttl:{a}:meta", "declared", "[]")
 
-    with pytest.raises(QueueDamaged, match="the field declared of its record"):
+    with pytest.raises(QueueDamaged, match="its record holds no options"):
         present(broker)
 
 
