@@ -30,7 +30,7 @@ from tests.cli import tree
 from tests.repository import ROOT, lua_files
 from tests.unit import spark_reference
 from tests.unit.option_reference import option_keys, options_table
-from tests.unit.reference import commands_reference, common_table, errors_table, table
+from tests.unit.reference import errors_table, table
 
 README, ARCHITECTURE, PROTOCOL, COMMANDS = "README.md", "ARCHITECTURE.md", "lua/README.md", "rqttl/cli/README.md"
 TESTING, DEPLOY, SPARK = "rqttl/testing/README.md", "deploy/README.md", "spark_connectors/README.md"
@@ -164,8 +164,6 @@ def metrics_table() -> str:
 TABLES: dict[tuple[str, str], Callable[[], str]] = {
     (README, "options"): options_table,
     (OPTION_TYPES, "options"): option_keys,
-    (COMMANDS, "options"): common_table,
-    (COMMANDS, "commands"): commands_reference,
     (COMMANDS, "errors"): errors_table,
     (PROTOCOL, "keys"): keys_table,
     (PROTOCOL, "fields"): fields_table,
