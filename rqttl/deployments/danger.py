@@ -6,7 +6,8 @@ The judgement is careful: a change is dangerous if there are messages that it ca
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Final
+from types import EllipsisType
+from typing import TypeAlias
 
 from rqttl.options import OPTIONS, QueueOptions, Value, written
 from rqttl.policies import Policy
@@ -33,12 +34,8 @@ _KEEPERS = (
 _PARTS = ("pattern", "syntax", "priority", "apply_to")
 
 
-class _Absent:
-    """The option does not stand in a definition. `None` stands for the word `none`."""
-
-
-_ABSENT: Final = _Absent()
-_Declaration = Value | None | _Absent
+#: `...` stands for an option that is not in a definition, `None` for the word `none`.
+_Declaration: TypeAlias = Value | EllipsisType | None
 
 
 def queue_dangers(before: QueueOptions, after: QueueOptions) -> tuple[str, ...]:
@@ -51,28 +48,20 @@ def policy_dangers(before: Policy | None, after: Policy | None) -> tuple[str, ..
 
     A policy with another pattern or priority is a new one for some queues, and a deleted one for others.
     """
-    if before is not None and after is not None and _moved(before, after):
+    if before and after and any(getattr(before, part) != getattr(after, part) for part in _PARTS):
         return tuple(dict.fromkeys((*policy_dangers(None, after), *policy_dangers(before, None))))
-    old, new = _definition(before), _definition(after)
+    old, new = (policy.definition if policy else {} for policy in (before, after))
     dangers = list(_dangers(old, new))
     gone = [name for name in (*_ENDINGS, *_KEEPERS) if name in old and name not in new]
     dangers += [f"{name}: without this policy, messages may end sooner" for name in gone]
     return tuple(dangers)
 
 
-def _moved(before: Policy, after: Policy) -> bool:
-    return any(getattr(before, part) != getattr(after, part) for part in _PARTS)
-
-
-def _definition(policy: Policy | None) -> Mapping[str, Value | None]:
-    return policy.definition if policy else {}
-
-
 def _dangers(before: Mapping[str, Value | None], after: Mapping[str, Value | None]) -> Iterator[str]:
     for name in OPTIONS:
-        old, new = before.get(name, _ABSENT), after.get(name, _ABSENT)
-        if old != new and not isinstance(new, _Absent) and _ends_messages(name, old, new):
-            yield f"{name}: {_as_text(name, old)} becomes {_as_text(name, new)}"
+        old, new = before.get(name, ...), after.get(name, ...)
+        if old != new and new is not ... and _ends_messages(name, old, new):
+            yield f"{name}: {_as_text(name, old)} → {_as_text(name, new)}"
 
 
 def _ends_messages(name: str, old: _Declaration, new: Value | None) -> bool:
@@ -95,8 +84,8 @@ def _is_number(value: object) -> bool:
 
 
 def _as_text(name: str, value: object) -> str:
-    if isinstance(value, _Absent):
-        return "no value"
+    if value is ...:
+        return "unset"
     if value is None:
         return "none"
     return repr("") if value == "" else str(written(name, value))

@@ -39,9 +39,9 @@ def test_a_dry_run_shows_the_plan_and_changes_nothing(run: Run, client: redis.Re
     assert (result.exit_code, result.stderr) == (0, "")
     lines = [" ".join(line.split()) for line in result.stdout.splitlines()]
     assert "create queue orders max-length 5" in lines
-    assert "can end messages: message-ttl: no value becomes 5m" in lines
+    assert "may end messages: message-ttl: unset → 5m" in lines
     assert "set operator policy cap pattern #" in lines
-    assert lines[-1] == "namespace rqttl: 4 steps, 2 of them can end messages"
+    assert lines[-1] == "namespace rqttl: 4 steps, 2 of them may end messages"
     assert everything(client) == {}
 
 
@@ -206,7 +206,7 @@ BAD = {
 def test_a_misspelled_option_of_a_file_is_answered_with_its_name_and_no_flag(run: Run) -> None:
     line = failed(run("apply", "-", stdin=b"rqttl: 1\nqueues: {a: {max-lenght: 2}}"), 2)
 
-    assert "queues.a.max-lenght (line 2, column 14): " in line
+    assert "queues.a.max-lenght: " in line
     assert line.endswith("no such queue option; did you mean max_length? [invalid_deployment]")
 
 
@@ -243,13 +243,13 @@ def test_a_plan_shows_values_as_people_write_them(run: Run) -> None:
 
     assert "create queue a never-expire yes" in lines
     assert "dead-letter-expired (drop)" in lines
-    assert lines[-1] == "namespace rqttl: 1 step, none can end messages"
+    assert lines[-1] == "namespace rqttl: 1 step, none may end messages"
 
 
 @pytest.mark.parametrize("value", ["010", "-0_7", "1:30", "2026-01-01", "1:30.5"])
 def test_a_value_that_yaml_reads_otherwise_is_refused(run: Run, client: redis.Redis, value: str) -> None:
     line = failed(run("apply", "-", stdin=f"rqttl: 1\nqueues:\n  a: {{max-length: {value}}}".encode()), 2)
 
-    assert "queues.a.max-length (line 3, column 7): " in line
+    assert "line 3, column 19: " in line
     assert value in line
     assert everything(client) == {}

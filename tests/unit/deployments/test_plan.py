@@ -164,26 +164,22 @@ def test_a_change_by_which_no_message_dies_is_not_destructive(option: str, befor
 def test_a_policy_is_as_dangerous_as_its_options() -> None:
     nothing = Deployment()
 
-    assert only(make_plan(policy(max_length=3, lease="1s"), nothing)).dangers == ("max_length: no value becomes 3",)
+    assert only(make_plan(policy(max_length=3, lease="1s"), nothing)).dangers == ("max_length: unset → 3",)
     assert only(make_plan(policy(lease="1s"), nothing)).dangers == ()
     assert only(make_plan(policy(max_length=4), policy(max_length=3))).dangers == ()
-    assert only(make_plan(policy(max_length=2), policy(max_length=3))).dangers == ("max_length: 3 becomes 2",)
-    assert only(make_plan(policy(message_ttl="1m"), policy(message_ttl="2m"))).dangers == (
-        "message_ttl: 2m becomes 1m",
-    )
+    assert only(make_plan(policy(max_length=2), policy(max_length=3))).dangers == ("max_length: 3 → 2",)
+    assert only(make_plan(policy(message_ttl="1m"), policy(message_ttl="2m"))).dangers == ("message_ttl: 2m → 1m",)
 
 
 def test_a_policy_that_takes_a_target_away_is_destructive() -> None:
-    assert only(make_plan(policy(dead_letter="none"), Deployment())).dangers == ("dead_letter: no value becomes none",)
-    assert only(make_plan(policy(dead_letter="none"), policy(dead_letter="d"))).dangers == (
-        "dead_letter: d becomes none",
-    )
+    assert only(make_plan(policy(dead_letter="none"), Deployment())).dangers == ("dead_letter: unset → none",)
+    assert only(make_plan(policy(dead_letter="none"), policy(dead_letter="d"))).dangers == ("dead_letter: d → none",)
 
 
 def test_a_policy_with_another_pattern_is_a_new_one_for_some_queues() -> None:
     wider = only(make_plan(policy("#", max_length=3), policy("a", max_length=3)))
 
-    assert wider.dangers[0] == "max_length: no value becomes 3"
+    assert wider.dangers[0] == "max_length: unset → 3"
     assert only(make_plan(policy("#", 1, lease="1s"), policy("#", 2, lease="1s"))).dangers == ()
 
 
