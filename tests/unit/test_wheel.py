@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import subprocess
 import sys
 import tarfile
@@ -86,6 +87,36 @@ def test_the_wheel_holds_the_packages_the_scripts_and_nothing_else(wheel: Path) 
     assert held >= {*scripts, *modules, "rqttl/py.typed", "spark_connectors/py.typed"}
     assert {name.partition("/")[0] for name in held} == {"rqttl", "spark_connectors", "pyspark_rqttl.py"}
     assert [name for name in held if name.startswith("spark_connectors/plugin")] == []
+
+
+def test_the_wheel_requires_five_packages(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        [name] = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+        metadata = archive.read(name).decode()
+
+    required = re.findall(r"^Requires-Dist: ([\w-]+)(?!.*; extra ==)", metadata, re.MULTILINE)
+    assert sorted(required) == ["click", "google-re2", "msgpack", "redis", "rich"]
+    extras = set(re.findall(r"^Provides-Extra: (.*)$", metadata, re.MULTILINE))
+    assert extras == {"demo", "dev", "embedded", "import", "metrics", "otel", "spark", "testing", "yaml"}
+
+
+@pytest.mark.parametrize(
+    "words,extra",
+    [(("apply",), "yaml"), (("import", "artemis"), "import"), (("metrics", "--once"), "metrics"), (("demo",), "demo")],
+)
+def test_without_an_extra_one_line_names_it(
+    scripts_folder: Path, tmp_path: Path, words: tuple[str, ...], extra: str
+) -> None:
+    file = tmp_path / "file"
+    file.write_text("rqttl: 1\n")
+    given = [str(scripts_folder / "rqttl"), *words, *([str(file)] if words[0] in ("apply", "import") else [])]
+    environment = {**os.environ, "RQTTL_URL": "redis://localhost:1"}
+    done = subprocess.run(given, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+
+    assert done.returncode != 0
+    assert done.stdout == ""
+    [line] = done.stderr.splitlines()
+    assert f"pip install '.[{extra}]'" in line
 
 
 def test_the_source_package_holds_what_tests_and_builds_need(packages: Path) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rqttl.errors import InvalidImport
-from rqttl.text import format_value
+from rqttl.text import format_value, install
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
@@ -63,9 +63,11 @@ def parse(text: str | bytes) -> Node:
 def _parsed(text: str | bytes) -> Element:
     from xml.etree.ElementTree import ParseError
 
-    from defusedxml import DefusedXmlException
-    from defusedxml.ElementTree import fromstring
-
+    try:
+        from defusedxml import DefusedXmlException
+        from defusedxml.ElementTree import fromstring
+    except ImportError:
+        raise InvalidImport("broker.xml", f"XML needs the package defusedxml: {install('import')}") from None
     try:
         root: Element = fromstring(text, forbid_dtd=True)
     except DefusedXmlException as error:
