@@ -21,6 +21,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import sys
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -315,3 +316,35 @@ def _parts(words: list[str]) -> list[str]:
 def names() -> tuple[str, ...]:
     """All commands."""
     return tuple(sorted(entry.name[:-4] for entry in (_root() / "commands").iterdir() if entry.name.endswith(".lua")))
+
+
+def show(name: str) -> str:
+    """What Redis runs for a command, each line with the file that it comes from. `redis-cli --ldb --eval` takes it."""
+    script = load(name)
+    fragments = _fragments([*_read("commands", name)[0].get("use", []), *["dead_letter"] * bool(script.targets)])
+    plain = [line for line in _plain(name, [*script.keys], [*script.args]).splitlines() if line]
+    #: The file of each function and of each constant, by the text with which its line begins.
+    files: dict[str, str] = {"function lazy": "linked"}
+    for use, text in fragments.items():
+        file = f"lib/{_folders()[use].name}/{use}.lua"
+        files |= {f"function {match[1]}_{match[2]}": file for match in _FUNCTION.finditer(text)}
+        files |= {line: file for line in text.splitlines() if line.startswith("local ")}
+    lines, file = [], "linked"
+    for number, line in enumerate(script.text.splitlines()):
+        if 1 <= number <= len(plain):
+            file = f"plain/{name}.lua"
+        elif line.startswith("local q = {"):
+            file = f"commands/{name}.lua"
+        elif not line.startswith(" ") and file != f"commands/{name}.lua":
+            file = files.get(line.partition("(")[0] if line.startswith("function ") else line, file)
+        lines.append(f"{line:<100} -- {file}")
+        if (line == "end" and file.startswith("lib/")) or number == len(plain):
+            file = "linked"
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    command = sys.argv[2] if len(sys.argv) == 3 and sys.argv[1] == "show" else ""
+    if command not in names():
+        sys.exit(f"usage: python -m rqttl.protocol.scripts show {{{','.join(names())}}}")
+    sys.stdout.write(show(command) + "\n")

@@ -188,3 +188,14 @@ def test_a_wrong_number_of_keys_or_arguments_is_told_and_nothing_is_done(client:
             sha, len(script.keys), *script.keys, *["x"] * (max(0, len(script.args) - 1) if script.args else 1)
         )
     assert client.dbsize() == 0
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_shown_script_is_what_redis_runs_and_names_the_file_of_each_line(name: str) -> None:
+    shown = [line.rpartition(" -- ") for line in scripts.show(name).splitlines()]
+
+    assert [text.rstrip() for text, _, _ in shown] == scripts.load(name).text.splitlines()
+    for text, _, file in shown:
+        if (function := re.match(r"function (\w+)\(", text)) and function[1] != "lazy":
+            assert function[0] in (LUA / file).read_text().replace(".", "_")
+    assert {f"commands/{name}.lua", "linked"} <= {file for _, _, file in shown}
