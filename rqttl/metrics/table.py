@@ -1,4 +1,4 @@
-"""The names, types and labels of all metrics. The table in rqttl/metrics/README.md is made of it."""
+"""The names, types and labels of all metrics. The table in docs/guides/metrics-and-traces.md is made of it."""
 
 from __future__ import annotations
 

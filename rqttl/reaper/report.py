@@ -62,7 +62,7 @@ class Totals:
 DUTIES = ("reclaimed", "promoted", "expired", "trimmed", "compacted")
 
 
-#: The events of the log, with their fields. deploy/README.md explains them.
+#: The events of the log, with their fields. docs/guides/worker.md explains them.
 LOG_EVENTS = {
     "pass_completed": ("queues",),
     "swept": ("queue", *DUTIES, "sweeps", "lag_ms", "more"),

@@ -33,41 +33,41 @@ from tests.unit.option_reference import option_keys, options_table
 from tests.unit.reference import errors_table, table
 
 README, ARCHITECTURE, PROTOCOL, COMMANDS = "README.md", "ARCHITECTURE.md", "lua/README.md", "rqttl/cli/README.md"
-TESTING, DEPLOY, SPARK = "rqttl/testing/README.md", "deploy/README.md", "spark_connectors/README.md"
-ASYNCIO, TELEMETRY = "rqttl/aio/README.md", "rqttl/telemetry/README.md"
-POLICIES, METRICS = "rqttl/policies/README.md", "rqttl/metrics/README.md"
+TESTING, DEPLOY, SPARK = "docs/guides/tests.md", "deploy/README.md", "spark_connectors/README.md"
+ASYNCIO, METRICS = "docs/guides/asyncio.md", "docs/guides/metrics-and-traces.md"
 OPTION_TYPES = "rqttl/option_types.py"
-OTHERS = (
-    "CONTRIBUTING.md",
-    "CHANGELOG.md",
-    "tests/bench/README.md",
-    "tests/chaos/README.md",
-    "rqttl/worker/README.md",
-)
-DOCUMENTS = (
-    README,
-    ARCHITECTURE,
-    PROTOCOL,
-    COMMANDS,
-    TESTING,
-    POLICIES,
-    ASYNCIO,
-    METRICS,
-    TELEMETRY,
-    DEPLOY,
-    SPARK,
-    *OTHERS,
+#: All documents: those of folders, and the guides and decisions.
+DOCUMENTS = sorted(
+    str(path.relative_to(ROOT))
+    for pattern in ("*.md", "*/README.md", "*/*/README.md", "docs/**/*.md")
+    for path in ROOT.glob(pattern)
+    if not path.relative_to(ROOT).parts[0].startswith((".", "build"))
 )
 #: Programs that an example may run, beside `rqttl` and `make`.
-PROGRAMS = {"printf", "export", "cp", "install", "python3", "systemctl", "docker"}
+PROGRAMS = {"printf", "export", "cp", "install", "pip", "pytest", "python", "python3", "systemctl", "docker"}
 
 
 def read(name: str) -> str:
     return (ROOT / name).read_text(encoding="utf-8")
 
 
-def blocks(name: str, language: str) -> list[str]:
-    return re.findall(rf"^```{language}\n(.*?)^```$", read(name), re.MULTILINE | re.DOTALL)
+#: An example that begins with its name is a file, such as `# jobs.py`.
+_FILE = re.compile(r"# ([\w/]+\.py)\n")
+
+
+def fenced(name: str) -> list[tuple[str, str]]:
+    """The examples of a document, each with its language."""
+    return re.findall(r"^```(\w+)\n(.*?)^```$", read(name), re.MULTILINE | re.DOTALL)
+
+
+def blocks(name: str, *languages: str) -> list[str]:
+    """The examples in these languages, without those that are files."""
+    return [text for language, text in fenced(name) if language in languages and not _FILE.match(text)]
+
+
+def files(name: str) -> dict[str, str]:
+    """The files that a reader writes, as they are in the end."""
+    return {found[1]: text for language, text in fenced(name) if language == "python" and (found := _FILE.match(text))}
 
 
 # Scripts
@@ -194,15 +194,14 @@ def rewrite() -> None:
 # Examples
 
 
-#: The guides with examples in Python; tests/spark runs those of the data source.
-GUIDES = [
-    str(path.relative_to(ROOT))
-    for path in [ROOT / README, *ROOT.glob("*/README.md"), *ROOT.glob("rqttl/*/README.md")]
-    if re.search(r"^```py", path.read_text(encoding="utf-8"), re.MULTILINE) and path != ROOT / SPARK
-]
+#: The documents with examples in Python; tests/spark runs those of the data source.
+WITH_PYTHON = [name for name in DOCUMENTS if blocks(name, "python") and not name.startswith("spark")]
+#: The documents that name commands, and those whose commands a reader types one after the other.
+WITH_COMMANDS = [name for name in DOCUMENTS if blocks(name, "sh", "bash") and not name.startswith("spark")]
+TOURS = [name for name in WITH_COMMANDS if blocks(name, "sh") and name not in (COMMANDS, DEPLOY)]
 
 
-@pytest.mark.parametrize("document", GUIDES)
+@pytest.mark.parametrize("document", WITH_PYTHON)
 def test_the_python_examples_print_what_they_say_to_a_newcomer(
     document: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -219,10 +218,10 @@ def test_the_python_examples_print_what_they_say_to_a_newcomer(
     assert names
 
 
-def calls(document: str) -> list[tuple[str, list[str]]]:
+def typed(text: str) -> list[tuple[str, list[str]]]:
     """The lines of shell examples, each with its output, if the document has it."""
     found: list[tuple[str, list[str]]] = []
-    for line in "".join(blocks(document, "sh")).splitlines():
+    for line in text.splitlines():
         if line.startswith("#> "):
             found[-1][1].append(line[3:])
         else:
@@ -235,13 +234,14 @@ def make_targets() -> set[str]:
     return set(line.split())
 
 
-@pytest.mark.parametrize("document", [README, COMMANDS, POLICIES, DEPLOY])
+@pytest.mark.parametrize("document", WITH_COMMANDS)
 def test_shell_examples_name_only_programs_and_commands_that_exist(document: str) -> None:
-    for words in (words for line, _ in calls(document) for words in tree.stages(line)):
+    lines = typed("".join(blocks(document, "sh", "bash")))
+    for words in (words for line, _ in lines for words in tree.stages(line)):
         if words[0] == "rqttl":
             tree.parse(words)
         elif words[0] == "make":
-            assert set(words[1:]) <= make_targets()
+            assert {word for word in words[1:] if "=" not in word} <= make_targets()
         else:
             assert words[0] in PROGRAMS or os.access(ROOT / words[0], os.X_OK)
 
@@ -259,13 +259,15 @@ Shell = Callable[[str], "subprocess.CompletedProcess[str]"]
 @pytest.fixture
 def shell(tmp_path: Path) -> Iterator[Shell]:
     """Runs a line as a newcomer would: `rqttl` is installed, no server is named, and the folder is empty."""
-    script = tmp_path / "rqttl"
-    script.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m rqttl.cli "$@"\n')
-    script.chmod(0o700)
+    for name, module in {"rqttl": "-m rqttl.cli", "pytest": "-m pytest", "python": ""}.items():
+        script = tmp_path / "bin" / name
+        script.parent.mkdir(exist_ok=True)
+        script.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} {module} "$@"\n')
+        script.chmod(0o700)
     kept = {name: value for name, value in os.environ.items() if name != "RQTTL_URL"}
     environment = {
         **kept,
-        "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}",
+        "PATH": f"{tmp_path}/bin{os.pathsep}{os.environ['PATH']}",
         "PYTHONPATH": str(ROOT),
         "RQTTL_HOME": str(tmp_path / "home"),
     }
@@ -280,17 +282,20 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)  # each line is a process of its own
-@pytest.mark.parametrize("document", [README, POLICIES])
-def test_a_tour_runs_and_prints_what_it_says(document: str, shell: Shell) -> None:
+@pytest.mark.parametrize("document", TOURS)
+def test_a_tour_runs_and_prints_what_it_says(document: str, shell: Shell, tmp_path: Path) -> None:
+    """A reader writes each file and types each line, from the top."""
     checked = 0
-    for line, expected in calls(document):
-        if not line.startswith("make "):
+    for language, text in fenced(document):
+        if language == "python" and (file := _FILE.match(text)):
+            (tmp_path / file[1]).write_text(text)
+        for line, expected in typed(text) if language == "sh" else ():
             done = shell(line)
             assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
             assert not expected or told(done.stdout) == told("\n".join(expected))
             checked += bool(expected)
 
-    assert checked > 1
+    assert checked
 
 
 def stage(folder: Path) -> None:
@@ -324,7 +329,7 @@ ENDLESS = ("worker orders", "stats", "metrics", "reaper", "server ")
 @pytest.mark.timeout(600)
 def test_the_examples_of_the_commands_run(shell: Shell, tmp_path: Path) -> None:
     stage(tmp_path)
-    for line, _ in calls(COMMANDS):
+    for line, _ in typed("".join(blocks(COMMANDS, "sh"))):
         with rqttl.connect(f"embedded://{tmp_path}/home") as broker:
             driver_of(broker).store.client.flushall()
             set_stage(broker, empty="--if-empty" in line)
@@ -358,11 +363,6 @@ def test_no_hint_installs_from_an_index_where_the_package_is_not() -> None:
     assert [name for name in files.stdout.split() if index.search(read(name))] == []
     hint = "'rqttl[testing]'"
     assert index.search(f"pip install {hint}")
-
-
-@pytest.mark.parametrize("document,lines", [(README, 445), (ARCHITECTURE, 380), (PROTOCOL, 380), (SPARK, 360)])
-def test_a_document_can_be_read_in_one_go(document: str, lines: int) -> None:
-    assert len(read(document).splitlines()) <= lines
 
 
 @pytest.mark.parametrize("place, heading", [(0, "Layers"), (1, "The Spark data source")])

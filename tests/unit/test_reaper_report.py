@@ -105,8 +105,8 @@ def logged() -> dict[str, tuple[int, set[str]]]:
 
 
 def documented() -> dict[str, tuple[int, tuple[str, ...]]]:
-    """The level and the fields of each event in the table of deploy/README.md."""
-    text = (ROOT / "deploy/README.md").read_text(encoding="utf-8")
+    """The level and the fields of each event in the table of the guide."""
+    text = (ROOT / "docs/guides/worker.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(\w+)` \| (info|warning|error) \|([^|]*)\| [^|]+ \|$", text, re.MULTILINE)
     return {
         event: (getattr(logging, level.upper()), tuple(re.findall(r"`(\w+)`", fields))) for event, level, fields in rows

@@ -17,7 +17,7 @@ import pytest
 from rqttl.option_types import OptionArguments
 from rqttl.options import OPTIONS
 from tests.unit.checked import said_of
-from tests.unit.test_docs import ASYNCIO, README, SPARK, TESTING, blocks
+from tests.unit.test_docs import ASYNCIO, README, SPARK, TESTING, blocks, files
 
 pytestmark = pytest.mark.timeout(600)  # mypy begins without a cache
 PROLOGUE = """
@@ -75,7 +75,7 @@ def programs() -> dict[str, str]:
     right = {f"right_{i}.py": "".join(f"{call.format(options)}\n" for options in RIGHT) for i, call in enumerate(CALLS)}
     wrong = {f"wrong_{i}.py": "".join(f"{call.format(options)}\n" for options in WRONG) for i, call in enumerate(CALLS)}
     shown = {f"{re.sub(r'[^a-z]', '_', name.lower())}.py": example(name) for name in EXAMPLES}
-    return {name: PROLOGUE + text for name, text in {**right, **wrong}.items()} | shown
+    return {name: PROLOGUE + text for name, text in {**right, **wrong}.items()} | shown | files(README)
 
 
 @pytest.fixture(scope="module")
@@ -111,6 +111,7 @@ def test_the_python_examples_pass_a_strict_type_checker(document: str, said: dic
 
     assert program
     assert {program[line - 1]: text for line, text in errors.items()} == {}
+    assert [said[name] for name in files(document) if name in said] == []
 
 
 def test_every_option_has_a_type_and_nothing_else_has() -> None:
