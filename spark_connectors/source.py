@@ -89,9 +89,7 @@ class RqttlDataSource(DataSource):
         """Make the writer of `df.writeStream`."""
         from spark_connectors.write.writer import RqttlStreamWriter
 
-        texts = {name.lower(): text for name, text in self._texts().items()}
-        options, checkpoint = self._options("write"), texts.get("checkpointlocation")
-        return RqttlStreamWriter(schema, options, overwrite=overwrite, checkpoint=checkpoint)
+        return RqttlStreamWriter(schema, self._options("write"), overwrite=overwrite)
 
     def _options(self, use: Use) -> Options:
         from spark_connectors.logs import log_text

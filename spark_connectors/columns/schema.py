@@ -54,59 +54,22 @@ COLUMNS: Mapping[str, Column] = {
         Column("queue", "string", pa.string(), "queue that was read"),
         Column("message_id", "string", pa.string(), "id that the sender chose; default: first sequence of the message"),
         Column("sequence", "string", pa.string(), "place of the message in the log of the queue; sorts as text"),
-        Column(
-            "died_at", "timestamp", TIMESTAMP, "time of arrival in this queue: for a dead letter, the time of its death"
-        ),
+        Column("died_at", "timestamp", TIMESTAMP, "arrival in this queue: for a dead letter, its death"),
         Column("source", "string", pa.string(), "queue of the last death; null if the message never died"),
-        Column(
-            "reason",
-            "string",
-            pa.string(),
-            "reason of the last death: `expired`, `maxlen`, `rejected` or `delivery_limit`",
-        ),
+        Column("reason", "string", pa.string(), "of the last death: `expired`, `maxlen`, `rejected`, `delivery_limit`"),
         Column("description", "string", pa.string(), "description by the consumer, for example of its error"),
-        Column(
-            "enqueued_at",
-            "timestamp",
-            TIMESTAMP,
-            "time of arrival in `source`, or in this queue if the message never died",
-        ),
-        Column(
-            "expires_at",
-            "timestamp",
-            TIMESTAMP,
-            "deadline at the last death; if the message never died, its own deadline",
-        ),
-        Column(
-            "delivery_count",
-            "int",
-            pa.int32(),
-            "failed deliveries before the last death; null if the message never died",
-        ),
+        Column("enqueued_at", "timestamp", TIMESTAMP, "arrival in `source`, or here if the message never died"),
+        Column("expires_at", "timestamp", TIMESTAMP, "deadline at the last death, or its own if it never died"),
+        Column("delivery_count", "int", pa.int32(), "failed deliveries before the last death, or null"),
         Column("death_count", "int", pa.int32(), "number of deaths, in all queues and for all reasons"),
         Column("content_type", "string", pa.string(), "content type of the body"),
-        Column(
-            "headers",
-            "map<string,string>",
-            HEADERS,
-            "headers of the sender, as text, or as bytes with `map<string,binary>` in a schema; null for no headers",
-        ),
+        Column("headers", "map<string,string>", HEADERS, "headers of the sender as text; null for none"),
         Column("body", "binary", pa.binary(), "body, as it was stored"),
-        Column(
-            "deaths",
-            f"array<{DEATH_DDL}>",
-            pa.list_(DEATH),
-            "one record for each queue and reason, newest first; only with `includeDeaths=true`, or in a schema",
-        ),
+        Column("deaths", f"array<{DEATH_DDL}>", pa.list_(DEATH), "one record for each queue and reason, newest first"),
     )
 }
 #: The column that `decode=json` adds.
-BODY_JSON = Column(
-    "body_json",
-    "string",
-    pa.string(),
-    "body of msgpack as JSON text, or body of JSON as it is; null for other bodies",
-)
+BODY_JSON = Column("body_json", "string", pa.string(), "msgpack body as JSON text, JSON body as it is; else null")
 #: The key of the column `headers` in a schema that has it as bytes.
 RAW_HEADERS = "headers:binary"
 _VARIANTS: Mapping[str, Column] = {

@@ -11,19 +11,79 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from rqttl.text import did_you_mean
 from spark_connectors.errors import InvalidOption, UnknownOption
-from spark_connectors.options import checks
-from spark_connectors.options.addresses import Address
+from spark_connectors.options import patterns
 from spark_connectors.options.secret import Secret, quoted
 from spark_connectors.options.table import OPTIONS, Option, Use
-from spark_connectors.options.values import PARSERS
+from spark_connectors.options.values import PARSERS, Address
 
 __all__ = ["OPTIONS", "Option", "Options", "Use"]
 
 T = TypeVar("T")
+
+#: Groups of options that exclude each other.
+_EXCLUSIVE = (
+    ("queues", "queuePattern"),
+    ("password", "passwordEnv", "passwordFile"),
+    ("maxEntriesPerTrigger", "maxBytesPerTrigger"),
+)
+#: Options with the path of files, and the place where it is.
+_PLACES = {
+    "rejectedPath": "folder in the file system of the executors",
+    "reportPath": "path in the file system of the driver",
+}
+
+
+#: What to write instead of `CREATE TABLE`, whose options Spark does not hand to a source.
+_NO_TABLE = (
+    "a queue is no table of a catalog; write CREATE TEMPORARY VIEW letters USING rqttl OPTIONS (url 'redis://…', "
+    "queues 'orders/dead')"
+)
+
+
+def _check_together(use: Use, explicit: Mapping[str, object]) -> None:
+    """Check the values that the user set."""
+    for names in _EXCLUSIVE:
+        if len(both := [name for name in names if name in explicit]) > 1:
+            raise InvalidOption(f"{both[0]}: set either this or {both[1]}, not both")
+    if use != "write" and not ("queues" in explicit or "queuePattern" in explicit):
+        hint = "" if explicit else f". If this is a table of CREATE TABLE: {_NO_TABLE}"
+        raise InvalidOption(f"queues: required; name the queues with option queues, queuePattern or load(...){hint}")
+    for name, place in _PLACES.items():
+        if "://" in str(explicit.get(name, "")):
+            raise InvalidOption(f"{name}: expected a {place}, not a URL")
+    _check_offsets(explicit, "startingOffsets", "latest" if use == "batch" else "")
+    _check_offsets(explicit, "endingOffsets", "earliest")
+    _check_trigger(explicit)
+    address = explicit.get("url")
+    for name in ("tlsCaFile", "tlsCertFile", "tlsKeyFile"):
+        if name in explicit and not (isinstance(address, Address) and address.tls):
+            raise InvalidOption(f"{name}: needs a url that begins with rediss://")
+    if "tlsKeyFile" in explicit and "tlsCertFile" not in explicit:
+        raise InvalidOption("tlsKeyFile: needs option tlsCertFile, too")
+
+
+def _check_trigger(explicit: Mapping[str, object]) -> None:
+    least, most = explicit.get("minEntriesPerTrigger"), explicit.get("maxEntriesPerTrigger")
+    if isinstance(least, int) and isinstance(most, int) and least > most:
+        raise InvalidOption(f"minEntriesPerTrigger: expected at most maxEntriesPerTrigger, {most}, got {least}")
+    if "maxTriggerDelay" in explicit and least is None:
+        raise InvalidOption("maxTriggerDelay: needs option minEntriesPerTrigger, too")
+
+
+def _check_offsets(explicit: Mapping[str, object], name: str, refused: str) -> None:
+    offsets = explicit.get(name)
+    by_queue: Mapping[str, Any] = offsets if isinstance(offsets, Mapping) else {}
+    queues, pattern = cast("tuple[str, ...]", explicit.get("queues", ())), str(explicit.get("queuePattern", ""))
+    if refused in (offsets, *by_queue.values()):
+        raise InvalidOption(f"{name}: {refused!r} would read nothing in a batch")
+    selected = {*queues, *patterns.matching(pattern, by_queue)}
+    if strangers := sorted(set(by_queue) - selected):
+        raise InvalidOption(f"{name}: {strangers[0]!r} is not one of the queues to read")
+
 
 #: Options of Spark itself that it passes to a source or sink, in lower case.
 SPARK_OPTIONS = frozenset({"checkpointlocation", "queryname"})
@@ -98,7 +158,7 @@ class Options(Mapping[str, object]):
                 raise InvalidOption(f"{option.name}: set twice")
             explicit[option.name] = PARSERS[option.kind](option, text)
         _take_credentials(explicit)
-        checks.check_together(use, explicit)
+        _check_together(use, explicit)
         return cls(use, explicit)
 
     def text(self, name: str) -> str:
@@ -192,7 +252,7 @@ def _option_of(uses: tuple[Use, ...], name: str) -> Option:
     option, jobs = _BY_LOWER.get(name.lower()), " and ".join(_USES[use] for use in uses)
     if option is None:
         if name.lower() == "provider":
-            raise UnknownOption(f"CREATE TABLE: {checks.NO_TABLE}")
+            raise UnknownOption(f"CREATE TABLE: {_NO_TABLE}")
         theirs = _KAFKA_BY_LOWER.get(name.lower(), "")
         if theirs:
             ours = OPTIONS[_PATH_OPTION[uses[0]] if theirs in _TOPICS_OF_KAFKA else _OF_KAFKA[theirs]]

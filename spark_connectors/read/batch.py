@@ -10,14 +10,40 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from rqttl.protocol.keys import Keyspace
 from spark_connectors.options.options import Options
-from spark_connectors.read import scan
+from spark_connectors.read import plan, scan
 from spark_connectors.read.arrivals import ArrivalIndex
-from spark_connectors.read.batch_plan import plan_tasks
-from spark_connectors.read.counting import COUNTED_COLUMNS, count_whole_queues, counted_rows
+from spark_connectors.read.counting import COUNTED_COLUMNS, count_range, count_whole_queues, counted_rows
 from spark_connectors.read.loss import LossReporter
-from spark_connectors.read.range_count import count_range
-from spark_connectors.read.watch import DeletionWatch, WatchedRange, report_deletions
+from spark_connectors.read.watch import DeletionWatch, WatchedRange, now_ms, present_dataset, report_deletions
 from spark_connectors.redis.bulk_reader import BulkReader
+
+
+def plan_tasks(options: Options, *, splits: bool) -> list[list[WatchedRange]]:
+    """Plan the tasks of a batch. Raises all errors that are known before a task starts.
+
+    Messages that were lost before the snapshot are not in the batch.
+    """
+    keys = Keyspace(options.text("namespace"))
+    with BulkReader(options) as reader:
+        dataset = present_dataset(reader, keys)
+        queues = plan.select_queues(options, reader, keys)
+        ranges = plan.plan_ranges(options, reader, keys, queues.values())
+        plan.check_read_access(reader, keys, ranges)
+        tasks = plan.partitions(options, reader, keys, ranges, splits=splits)
+    return [
+        [
+            WatchedRange(
+                part,
+                (queue := queues[part.queue]).created_at,
+                queue.trimmed_upto,
+                now_ms(),
+                queue.enqueued,
+                dataset,
+            )
+            for part in task
+        ]
+        for task in tasks
+    ]
 
 
 @dataclass
@@ -33,12 +59,6 @@ class RqttlBatchReader(DataSourceReader):
     def __init__(self, options: Options, columns: tuple[str, ...]) -> None:
         self._options = options
         self._columns = columns
-        self._limit: int | None = None
-
-    def pushLimit(self, limit: int) -> bool:  # noqa: N802  # Spark's name
-        """Let each task end after this number of rows. Spark calls this from 4.4 on, and applies the limit itself."""
-        self._limit = limit
-        return True
 
     def partitions(self) -> Sequence[InputPartition]:
         """Plan the tasks. Raises all errors that are known before a task starts."""
@@ -61,7 +81,7 @@ class RqttlBatchReader(DataSourceReader):
     def _batches(
         self, reader: BulkReader, keys: Keyspace, watches: Sequence[DeletionWatch]
     ) -> Iterator[pa.RecordBatch]:
-        """Count the ranges of a read of queue names where that is exact. Read all others, up to the pushed limit."""
+        """Count the ranges of a read of queue names where that is exact, and read all others."""
         if self._columns == COUNTED_COLUMNS:
             counts, left = count_whole_queues(reader, keys, watches)
             for at, count in counts.items():
@@ -75,11 +95,4 @@ class RqttlBatchReader(DataSourceReader):
         if not watches:
             return
         ranges = [watch.watched.range for watch in watches]
-        if self._limit is not None:
-            reader.max_entries = min(reader.max_entries, self._limit)
-        rows = 0
-        for batch in scan.read(reader, keys, ranges, self._columns, watches, limit=self._limit):
-            yield batch
-            rows += batch.num_rows
-            if self._limit is not None and rows >= self._limit:
-                return
+        yield from scan.read(reader, keys, ranges, self._columns, watches)

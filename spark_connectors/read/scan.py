@@ -31,14 +31,12 @@ def read(
     ranges: Sequence[Range],
     names: tuple[str, ...],
     watches: Sequence[PageWatch] = (),
-    limit: int | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Read all messages of these ranges, as batches of these columns. The log of each range is read in order.
 
-    A caller that needs only `limit` rows gets the first batch as soon as it has them. There are
-    as many `watches` as ranges, or none. Raises `MalformedEntry`, and the errors of reader and watches.
+    There are as many `watches` as ranges, or none. Raises `MalformedEntry`, and the errors of reader and watches.
     """
-    builder, buffer = BatchBuilder(names), _PageQueue(_BUILT_ROWS if limit is None else min(limit, _BUILT_ROWS))
+    builder, buffer = BatchBuilder(names), _PageQueue()
     with relaxed_gc():
         for index, page in _pages(reader, keys, ranges, watches):
             if buffer.add(ranges[index].queue, page):
@@ -67,9 +65,8 @@ def _slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 class _PageQueue:
     """Pages that wait for the next batch."""
 
-    def __init__(self, enough: int) -> None:
+    def __init__(self) -> None:
         self._pages: list[QueuePage] = []
-        self._enough = enough
         self.rows, self._bytes = 0, 0
 
     def add(self, queue: str, page: Page) -> bool:
@@ -77,7 +74,7 @@ class _PageQueue:
         self._pages.append((queue, page))
         self.rows += len(page)
         self._bytes += page.reply_size
-        return self.rows >= self._enough or self._bytes >= _BUILT_BYTES
+        return self.rows >= _BUILT_ROWS or self._bytes >= _BUILT_BYTES
 
     def take(self) -> list[QueuePage]:
         """Remove and return all pages."""

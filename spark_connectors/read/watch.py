@@ -47,7 +47,7 @@ class WatchedRange:
     #: The number of messages that the queue had received for certain when the range was planned.
     received: int = 0
     #: The name of the data in which the range was planned.
-    birth: str = ""
+    dataset: str = ""
 
     def loss_in(self, after: str, state: QueueState) -> Loss | None:
         """Return the loss after the sequence `after` in the same queue, with this state."""
@@ -98,7 +98,7 @@ def report_deletions(
         watch.check_detached(reply)
     deletions = [(watch.watched, *watch.deletion) for watch in watches if watch.deletion is not None]
     if deletions:
-        losses.report(detect_other_data(deletions[0][0].birth, present_birth(reader, keys)))
+        losses.report(detect_other_data(deletions[0][0].dataset, present_dataset(reader, keys)))
     by_queue = tombstones(reader, keys, [watched.range.queue for watched, _, _ in deletions])
     for watched, after, state in deletions:
         losses.report(watched.loss_by_deletion(after, state, by_queue.get(watched.range.queue)))
@@ -109,7 +109,7 @@ def tombstones(reader: BulkReader, keys: Keyspace, queues: Iterable[str]) -> dic
     return _read_fields(reader, keys, queues, (TOMBSTONE, *TOMBSTONE_FIELDS), Tombstone.from_fields)
 
 
-def present_birth(reader: BulkReader, keys: Keyspace) -> str:
+def present_dataset(reader: BulkReader, keys: Keyspace) -> str:
     """Return the random name of the data of the namespace; an empty text for none."""
     (name,) = reader.execute("HMGET", keys.birth, BIRTH_FIELD)
     return "" if name is None else str(name.decode("ascii", "replace"))

@@ -2,23 +2,88 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from functools import partial
 
 import numpy as np
 
-from rqttl.protocol.keys import DETACHED, LOG, Keyspace
+from rqttl.protocol.keys import DETACHED, LOG, META, Keyspace
 from spark_connectors.options.options import Options
 from spark_connectors.ranges import sequence_number, sequence_text
+from spark_connectors.read.arrivals import STEP, ArrivalIndex, MarkRequest, Marks, Tally
 from spark_connectors.read.positions import QueuePosition, QueueState
 from spark_connectors.read.watch import execute_many
-from spark_connectors.redis.bulk_reader import BulkReader
-from spark_connectors.stream.leap import Leap, Stretch, exact_leaps, leaps
-from spark_connectors.stream.stretches import StretchReader
+from spark_connectors.redis.bulk_reader import BulkReader, xrange_command
+from spark_connectors.redis.names import TALLY_FIELDS
+from spark_connectors.stream.mark_plan import BatchLimit, MarkedRange, Unread, plan_by_marks
 from spark_connectors.stream.time_scan import TimeScan
 from spark_connectors.stream.time_share import ReadAhead, TimeShare, UnreadRange
-from spark_connectors.stream.unread import BatchLimit, Unread
+
+
+class MarkReader:
+    """Reads the marks of queues that share a limit."""
+
+    def __init__(self, keys: Keyspace) -> None:
+        self._keys = keys
+        self._index = ArrivalIndex(keys)
+
+    def read(self, reader: BulkReader, unread: Mapping[str, Unread], limit: BatchLimit) -> dict[str, MarkedRange]:
+        """Return the unread part of each queue, with the marks in it that this limit may reach.
+
+        With a limit of bytes, queues without marks are looked at, too: the bytes up to their end are known.
+        """
+        total = sum(queue.rows for queue in unread.values())
+        large = any(queue.rows >= STEP for queue in unread.values())
+        tallies = self._tallies(reader, unread) if limit.in_bytes and large else {}
+        most = _messages_within(limit, tallies.values()) if limit.in_bytes else limit.amount
+        requests = []
+        if large and most >= STEP:
+            requests = [
+                MarkRequest(
+                    name,
+                    queue.position.after,
+                    queue.state.last_sequence,
+                    _marks_within(queue.rows, 2 * most * queue.rows // max(1, total)),
+                )
+                for name, queue in unread.items()
+                if queue.rows >= STEP or limit.in_bytes
+            ]
+        marks = self._index.read(reader, requests)
+        firsts = self._first_messages(reader, {name: unread[name] for name in marks}, marks)
+        ends = tallies if tallies or not limit.in_bytes else dict.fromkeys(unread, Tally())
+        return {name: queue.marked(marks.get(name), firsts.get(name), ends.get(name)) for name, queue in unread.items()}
+
+    def _tallies(self, reader: BulkReader, unread: Mapping[str, Unread]) -> dict[str, Tally]:
+        commands = [("HMGET", self._keys.key(name, META), *TALLY_FIELDS) for name in unread]
+        replies = execute_many(reader, commands)
+        return {name: Tally.parse(*fields) for name, fields in zip(unread, replies, strict=True)}
+
+    def _first_messages(
+        self, reader: BulkReader, unread: Mapping[str, Unread], marks: Mapping[str, Marks]
+    ) -> dict[str, int]:
+        """Return the first unread messages of queues whose number of arrivals is only known to be much too low.
+
+        So it is for a new query over a queue that has lost its first letters.
+        """
+        loose = [name for name, queue in unread.items() if not queue.detached and queue.is_loose(marks[name])]
+        commands = [
+            xrange_command(self._keys.key(name, LOG), unread[name].position.after, unread[name].state.last_sequence, 1)
+            for name in loose
+        ]
+        replies = execute_many(reader, commands)
+        return {name: sequence_number(reply[0][0]) for name, reply in zip(loose, replies, strict=True) if reply}
+
+
+def _messages_within(limit: BatchLimit, tallies: Iterable[Tally]) -> int:
+    """Estimate the number of messages in a batch of so many bytes. Without dead letters it is 0."""
+    known = list(tallies)
+    letters, letter_bytes = sum(tally.count - tally.sent for tally in known), sum(tally.letter_bytes for tally in known)
+    return limit.amount * letters // max(1, letter_bytes) if letters else 0
+
+
+def _marks_within(rows: int, most: int) -> int:
+    """Return the number of marks of a queue to read, for a limit that admits `most` of its `rows` messages."""
+    return min(rows, most + 4 * STEP) // STEP + 4
 
 
 class BatchLimiter:
@@ -31,7 +96,7 @@ class BatchLimiter:
         self._keys = keys
         self._max_entries, self._reply_bytes = options.number("fetchEntries"), options.number("fetchBytes")
         self._scan = TimeScan(keys, max_entries=self._max_entries, reply_bytes=self._reply_bytes)
-        self._stretches = StretchReader(keys)
+        self._marks = MarkReader(keys)
         #: The messages read ahead, by queue and its creation time.
         self._ahead: dict[tuple[str, int], ReadAhead] = {}
 
@@ -55,9 +120,9 @@ class BatchLimiter:
         """Return the positions at the end of the batch; none if the limit admits all messages."""
         if not limit.in_bytes and sum(queue.rows for queue in unread.values()) <= limit.amount:
             return {}
-        reached = self._leaps(reader, unread, limit)
-        unread = {name: queue.leapt(reached.get(name)) for name, queue in unread.items()}
-        left = limit.amount - sum(leap.cost for leap in reached.values())
+        reached = plan_by_marks(limit.amount, self._marks.read(reader, unread, limit))
+        unread = {name: queue.planned(reached.get(name)) for name, queue in unread.items()}
+        left = limit.amount - sum(plan.cost for plan in reached.values())
         if left == 0:
             return {name: queue.end(queue.begin, 0) for name, queue in unread.items()}
         share = TimeShare(
@@ -71,35 +136,6 @@ class BatchLimiter:
         return {
             name: queue.end(sequence_text(share.end_of(name)), share.rows_of(name)) for name, queue in unread.items()
         }
-
-    def _leaps(self, reader: BulkReader, unread: Mapping[str, Unread], limit: BatchLimit) -> dict[str, Leap]:
-        """Return the leaps of the queues to one time."""
-        stretches = self._stretches.read(reader, unread, limit)
-        if not limit.in_bytes:
-            return leaps(limit.amount, stretches)
-        return exact_leaps(limit.amount, stretches, partial(self._exact, reader, unread))
-
-    def _exact(
-        self, reader: BulkReader, unread: Mapping[str, Unread], stretches: Mapping[str, Stretch]
-    ) -> dict[str, Stretch]:
-        """Return the stretches for a limit of bytes, with the exact bytes before their first mark.
-
-        The marks tell them only from the mark before the first unread message on. The messages that this reads are
-        read ahead.
-        """
-        heads = {}
-        for name, stretch in stretches.items():
-            whole = self._unread_range(reader, name, unread[name])
-            first = stretch.marks
-            rows = max(1, int(first.counts[0]) - stretch.received)
-            heads[name] = replace(whole, upto=int(first.sequences[0]), rows=rows)
-        known = {}
-        for name, ahead in self._scan.read_all(reader, heads).items():
-            self._ahead[name, unread[name].state.created_at] = ahead
-            numbers, sizes = replace(heads[name], ahead=ahead).known()
-            _, firsts = np.unique(numbers, return_index=True)
-            known[name] = stretches[name].with_first(int(sizes[firsts].sum()))
-        return known
 
     def _unread_range(self, reader: BulkReader, name: str, queue: Unread) -> UnreadRange:
         after = sequence_number(queue.begin or queue.position.after)

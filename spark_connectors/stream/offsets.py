@@ -1,10 +1,10 @@
 """The offsets of a streaming query: its position in each queue, as JSON for the checkpoint of Spark.
 
-    {"birth":"9f86d081884c7d65","queues":{"orders/dead":["1700000000123-100000",1690000000000,5021]},"v":2}
+    {"dataset":"9f86d081884c7d65","queues":{"orders/dead":["1700000000123-100000",1690000000000,5021]},"v":2}
 
 A position is the last sequence that was read, the creation time of the queue, and the number of messages that the queue
-had received by then. `birth` is the random name of the data. A queue that was deleted and created again starts anew. A
-queue that the options no longer select keeps its position, so the query goes on there if they select it again. Ranges
+had received by then. `dataset` is the random name of the data. A queue that was deleted and created again starts anew.
+A queue that the options no longer select keeps its position, so the query goes on there if they select it again. Ranges
 between two offsets are closed, so a repeated batch reads the same messages. Names are sorted, because Spark compares
 offsets as text. Pure.
 """
@@ -36,7 +36,7 @@ class Offset:
     #: The queues of the option `queues` that were deleted after the query had read them.
     gone: frozenset[str] = frozenset()
     #: The name of the data that the query has read.
-    birth: str = ""
+    dataset: str = ""
     #: The last sequences before the start of the query, by queue: it has not read messages up to them.
     since: Mapping[str, str] = field(default_factory=dict)
 
@@ -45,8 +45,8 @@ class Offset:
         values: dict[str, Any] = {}
         if self.began is not None:
             values["began"] = _dump(self.began)
-        if self.birth:
-            values["birth"] = self.birth
+        if self.dataset:
+            values["dataset"] = self.dataset
         if self.gone:
             values["gone"] = sorted(self.gone)
         if self.initial:
@@ -76,7 +76,7 @@ class Offset:
                 began=None if began is None else _parse(began),
                 initial=bool(values.get("initial", False)),
                 gone=frozenset(_parse_names(values.get("gone", []))),
-                birth=str(values.get("birth", "")),
+                dataset=str(values.get("dataset", "")),
                 since={queue: sequence_text(sequence_number(text)) for queue, text in values.get("since", {}).items()},
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
@@ -87,7 +87,7 @@ class Offset:
         positions: Mapping[str, QueuePosition],
         gone: Collection[str] = (),
         *,
-        birth: str = "",
+        dataset: str = "",
         turned_back: Collection[str] = (),
     ) -> Offset:
         """Return the end of a batch that starts at this offset; the offset itself for an empty batch.
@@ -101,7 +101,7 @@ class Offset:
             began.pop(queue, None)
         since = {queue: text for queue, text in self.since.items() if self._is_same(queue, positions, turned_back)}
         began_anew = began if self.initial or turned_back else None
-        return Offset(positions, began_anew, gone=frozenset(gone), birth=birth, since=since)
+        return Offset(positions, began_anew, gone=frozenset(gone), dataset=dataset, since=since)
 
     def _is_same(self, queue: str, positions: Mapping[str, QueuePosition], turned_back: Collection[str]) -> bool:
         """True if the query goes on in the same queue."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 
 from rqttl.protocol.keys import Keyspace
 from spark_connectors.errors import NoSuchQueue
@@ -13,14 +13,39 @@ from spark_connectors.ranges import FIRST, sequence_before
 from spark_connectors.read.loss import LossReporter, detect_loss, detect_other_data, detect_restore
 from spark_connectors.read.plan import check_read_access, partitions, queue_snapshots, registered_queues
 from spark_connectors.read.positions import QueuePosition, QueueState, before_first, position_after
-from spark_connectors.read.watch import WatchedRange, now_ms, present_birth, queue_states, tombstones
+from spark_connectors.read.watch import WatchedRange, now_ms, present_dataset, queue_states, tombstones
 from spark_connectors.redis.bulk_reader import BulkReader
 from spark_connectors.stream.batch_limiter import BatchLimiter
 from spark_connectors.stream.committed import CommittedPurge
-from spark_connectors.stream.lag import Lag
+from spark_connectors.stream.mark_plan import BatchLimit, Unread
 from spark_connectors.stream.offsets import Offset, batch_ranges
 from spark_connectors.stream.pace import BatchDelay
-from spark_connectors.stream.unread import BatchLimit, Unread
+
+
+@dataclass(slots=True)
+class Lag:
+    """The messages after the end of the last batch, as last read; after a freeze only older ones.
+
+    Messages that have left the middle of a queue may count, so it is an upper bound.
+    """
+
+    #: The end of the last batch; its start if there was nothing to read.
+    reached: Offset
+    #: The states of the queues that it could read.
+    states: Mapping[str, QueueState]
+    #: By queue, the most messages that were unread before it, where that is known.
+    rows: Mapping[str, int] = field(default_factory=dict)
+
+    def messages(self) -> int:
+        """Return the largest number of unread messages."""
+        total = 0
+        for name, state in self.states.items():
+            position = self.reached.positions.get(name)
+            if position is None or not position.belongs_to(state):
+                position = before_first(state)
+            if position.after < state.last_sequence:
+                total += min(position.max_unread(state), self.rows.get(name, state.enqueued))
+        return total
 
 
 class StreamPlanner:
@@ -61,14 +86,14 @@ class StreamPlanner:
         Raises `NoSuchQueue` for a missing queue of `queues`.
         """
         if self._initial is None:
-            birth = present_birth(self._reader(), self._keys)
+            dataset = present_dataset(self._reader(), self._keys)
             states = self._read_states(self._queue_names(()))
             self._refuse_missing(states)
             for name in sorted(states)[:1]:
                 self._committed.check_rights(name)
             positions = {name: self._start(name, state) for name, state in states.items()}
             since = {name: position.after for name, position in positions.items() if position.after > FIRST}
-            self._initial = Offset(positions, initial=True, birth=birth, since=since)
+            self._initial = Offset(positions, initial=True, dataset=dataset, since=since)
         return self._initial
 
     def latest(self, start: Offset, limit: BatchLimit | None, *, may_wait: bool = False) -> Offset:
@@ -79,11 +104,11 @@ class StreamPlanner:
         `DataLoss` if messages are lost and the query shall fail.
         """
         self._losses.accepted = False
-        birth = present_birth(self._reader(), self._keys)
+        dataset = present_dataset(self._reader(), self._keys)
         self._states = self._read_states(self._queue_names(start.positions))
         self._check_names(start)
         states = self._up_to_frozen(self._states)
-        known, turned_back = self._turned_back(start, birth, self._states)
+        known, turned_back = self._turned_back(start, dataset, self._states)
         positions = self._positions(known, states)
         if not start.initial:
             committed = {name: position for name, position in known.positions.items() if name in positions}
@@ -106,7 +131,7 @@ class StreamPlanner:
         deleted = self._deleted_queues(start)
         kept = {name: position for name, position in known.positions.items() if name not in deleted}
         gone = (start.gone | deleted.intersection(self._options.queues)).difference(self._states)
-        end = start.advanced({**kept, **ends}, gone, birth=birth, turned_back=turned_back)
+        end = start.advanced({**kept, **ends}, gone, dataset=dataset, turned_back=turned_back)
         self._lag.reached = end
         return end
 
@@ -138,7 +163,7 @@ class StreamPlanner:
     def watched_ranges(self, start: Offset, end: Offset) -> list[WatchedRange]:
         """Return the ranges of a batch. Raises `DataLoss` if messages in them were lost since the first plan."""
         ranges = batch_ranges(start, end)
-        self._losses.report(detect_other_data(end.birth, present_birth(self._reader(), self._keys)))
+        self._losses.report(detect_other_data(end.dataset, present_dataset(self._reader(), self._keys)))
         queues = queue_snapshots(self._reader(), self._keys, [part.queue for part in ranges])
         created_at = {name: queue.created_at for name, queue in queues.items()}
         deleted = [part.queue for part in ranges if created_at.get(part.queue) != end.positions[part.queue].created_at]
@@ -157,7 +182,7 @@ class StreamPlanner:
                 rows = max(1, min(part.rows, queue.rows))
                 present = replace(part, rows=rows, detached=queue.may_have_detached)
                 lost, received = position.known_loss, position.received
-                watched.append(WatchedRange(present, position.created_at, lost, now_ms(), received, end.birth))
+                watched.append(WatchedRange(present, position.created_at, lost, now_ms(), received, end.dataset))
         return watched
 
     def tasks(self, start: Offset, end: Offset) -> list[list[WatchedRange]]:
@@ -197,14 +222,14 @@ class StreamPlanner:
         return limited
 
     def _turned_back(
-        self, start: Offset, birth: str, states: Mapping[str, QueueState]
+        self, start: Offset, dataset: str, states: Mapping[str, QueueState]
     ) -> tuple[Offset, frozenset[str]]:
         """Report data that Redis has forgotten. Returns the offset without the positions that do not hold any more.
 
         The second result has the names of their queues. The query reads these queues again from the first message on:
         nobody knows which of their messages it has read.
         """
-        if other_data := detect_other_data(start.birth, birth):
+        if other_data := detect_other_data(start.dataset, dataset):
             self._losses.report(other_data.told_to_go_back("all queues"))
             self._first_positions = {}
             return replace(start, positions={}), frozenset(start.positions)

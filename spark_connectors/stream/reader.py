@@ -22,10 +22,10 @@ from spark_connectors.read import scan
 from spark_connectors.read.loss import LossReporter
 from spark_connectors.read.watch import DeletionWatch, WatchedRange, report_deletions
 from spark_connectors.redis.bulk_reader import BulkReader
+from spark_connectors.stream.mark_plan import BatchLimit
 from spark_connectors.stream.offsets import Offset
 from spark_connectors.stream.pace import Pauses
 from spark_connectors.stream.planner import StreamPlanner
-from spark_connectors.stream.unread import BatchLimit
 from spark_connectors.versions import (
     ReadAllAvailable,
     ReadLimit,

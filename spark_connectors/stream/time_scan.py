@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -12,7 +11,7 @@ from spark_connectors.ranges import SERIALS, sequence_text
 from spark_connectors.redis.bulk_reader import BulkReader, xrange_command
 from spark_connectors.redis.digits import ASCII_ZEROS, Array, as_uint64_windows, parse_eight_digits
 from spark_connectors.redis.pages import NOT_A_SEQUENCE, SEQUENCE_BYTES, Page, malformed_entry
-from spark_connectors.stream.time_share import PageRequest, ReadAhead, TimeShare, UnreadRange
+from spark_connectors.stream.time_share import PageRequest, TimeShare
 
 #: Digits of the milliseconds in a sequence, before its dash.
 _MS_DIGITS = 13
@@ -35,34 +34,6 @@ class TimeScan:
         while requests := share.requests(self._room):
             for request, page in zip(requests, self._read(reader, requests), strict=True):
                 share.add(request, *page)
-
-    def read_all(self, reader: BulkReader, ranges: Mapping[str, UnreadRange]) -> dict[str, ReadAhead]:
-        """Read ranges to their end. Returns the messages read ahead, which these then belong to."""
-        known = {
-            name: whole.ahead
-            if whole.ahead.frontier >= whole.after
-            else replace(whole.ahead, after=whole.after, frontier=whole.after)
-            for name, whole in ranges.items()
-        }
-        while waiting := [name for name, ahead in known.items() if ahead.frontier < ranges[name].upto]:
-            requests: list[PageRequest] = []
-            room = max(1, self._room)
-            for name in waiting:
-                if room <= 0:
-                    break
-                # one message more than there can be: a page that is not full is the last one
-                count = min(room, ranges[name].rows + 1)
-                requests.append(PageRequest(name, known[name].frontier, ranges[name].upto, count))
-                room -= count
-            for request, (numbers, sizes) in zip(requests, self._read(reader, requests), strict=True):
-                before = known[request.queue]
-                known[request.queue] = replace(
-                    before,
-                    frontier=request.reached(numbers),
-                    numbers=np.append(before.numbers, numbers),
-                    sizes=np.append(before.sizes, sizes),
-                )
-        return known
 
     @property
     def _room(self) -> int:

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 _TEXT = ("string", re.compile(r"string|(var)?char\(\d+\)"))
 _WHOLE = "tinyint|smallint|int|bigint"
 _PLAIN = f"string|binary|boolean|{_WHOLE}|float|double"
+_DURATION = re.compile(r"string|interval (day|hour|minute|second).*")
 #: Types that are no duration, because a number may count seconds or milliseconds.
 _NUMBER = re.compile(rf"{_WHOLE}|float|double|decimal\(.*\)")
 
@@ -39,23 +40,10 @@ MESSAGE_COLUMNS: Mapping[str, Column] = {
     "message_id": Column(*_TEXT, "id of the message, which Redis stores once; needed unless `idempotency=off`"),
     "body": Column("binary or string", re.compile("binary|" + _TEXT[1].pattern), "body; text becomes UTF-8"),
     "content_type": Column(*_TEXT, "content type of the body"),
-    "headers": Column(
-        "map<string,string>",
-        re.compile(rf"map<string,({_PLAIN})>"),
-        "headers; values may also be numbers, booleans and binary",
-    ),
-    "ttl": Column(
-        "string or an interval",
-        re.compile(r"string|interval (day|hour|minute|second).*"),
-        "TTL: a text with a unit such as `30s` or `5m`, or an interval",
-    ),
+    "headers": Column("map<string,string>", re.compile(rf"map<string,({_PLAIN})>"), "headers, also of other types"),
+    "ttl": Column("string or an interval", _DURATION, "TTL: a text with a unit such as `30s` or `5m`, or an interval"),
     "ttl_ms": Column("bigint", re.compile(_WHOLE), "TTL as a number of milliseconds, instead of `ttl`"),
-    "expires_at": Column(
-        "timestamp",
-        re.compile("timestamp"),
-        "deadline, instead of a TTL. A message whose deadline has passed expires at once, for example a row that was "
-        "read as a dead letter: leave the column out (`drop`), or use `redrive`",
-    ),
+    "expires_at": Column("timestamp", re.compile("timestamp"), "deadline, instead of a TTL"),
 }
 _NO_UNIT = (
     ", which has no unit: convert seconds to text, `concat(ttl, 's') AS ttl`; convert milliseconds to ttl_ms, "

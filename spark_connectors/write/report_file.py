@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import secrets
 from collections import Counter
@@ -117,15 +116,3 @@ def content(
 
 def _numbers(counts: Counter[str], refused: int) -> dict[str, int]:
     return {name: counts[name] for name in (*OUTCOMES, LATE)} | {"refused": refused}
-
-
-def query_of_checkpoint(location: str | None) -> str | None:
-    """Return the id of the query of a checkpoint; `None` if the driver has no such folder."""
-    if location is None:
-        return None
-    try:
-        metadata = json.loads(Path(location.removeprefix("file:"), "metadata").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    identifier = metadata.get("id") if isinstance(metadata, dict) else None
-    return identifier if isinstance(identifier, str) and identifier.replace("-", "").isalnum() else None

@@ -25,7 +25,7 @@ from spark_connectors.logs import log_text
 from spark_connectors.options.options import Options
 from spark_connectors.versions import DataSourceStreamArrowWriter
 from spark_connectors.write.report import LATE, Report
-from spark_connectors.write.report_file import ReportTarget, content, query_of_checkpoint
+from spark_connectors.write.report_file import ReportTarget, content
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -122,7 +122,7 @@ class _Writer:
         """Write the report of `reportPath`. Logs and returns the error of a report that cannot be written."""
         if self._target is None:
             return None
-        query = next((task.query for task in messages if isinstance(task, TaskResult)), None) or self._query()
+        query = next((task.query for task in messages if isinstance(task, TaskResult)), None)
         report = content(
             total,
             status=status,
@@ -148,9 +148,6 @@ class _Writer:
     def _name(self, batch: int | None) -> str:
         return self._plan.operation if batch is None else f"{self._plan.operation} of batch {batch}"
 
-    def _query(self) -> str | None:
-        return None
-
 
 class RqttlBatchWriter(_Writer, DataSourceArrowWriter):
     """The writer of `df.write`."""
@@ -165,16 +162,9 @@ class RqttlBatchWriter(_Writer, DataSourceArrowWriter):
 
 
 class RqttlStreamWriter(_Writer, DataSourceStreamArrowWriter):
-    """The writer of `df.writeStream`. A replayed micro-batch writes only the missing rows.
-
-    `checkpoint` is the place of the checkpoint, if the user has named one.
-    """
+    """The writer of `df.writeStream`. A replayed micro-batch writes only the missing rows."""
 
     _of_stream = True
-
-    def __init__(self, schema: StructType, options: Options, *, overwrite: bool, checkpoint: str | None = None) -> None:
-        super().__init__(schema, options, overwrite=overwrite)
-        self._checkpoint = checkpoint
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
         """Log and report the result. Raises `RowsRefused` or `ReportNotWritten`, which ends the query."""
@@ -183,10 +173,6 @@ class RqttlStreamWriter(_Writer, DataSourceStreamArrowWriter):
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803  # Spark's name
         """Log and report the rows that were written before a task failed for good."""
         self._abort(messages, batchId)
-
-    def _query(self) -> str | None:
-        # Spark does not name the query to the process of an abort, and no task has ended
-        return query_of_checkpoint(self._checkpoint)
 
 
 def _total(messages: Messages) -> Report:

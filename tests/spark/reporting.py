@@ -39,9 +39,9 @@ def stream_writers(broker: Broker, url: str) -> Writers:
     """Make the writer of a stream into the queue `q`."""
     broker.declare_queue("q")
 
-    def make(path: Path | str, checkpoint: str | None = None, **options: str) -> Writer:
+    def make(path: Path | str, **options: str) -> Writer:
         parsed = Options.parse("write", {"url": url, "queue": "q", "reportPath": str(path), **options})
-        return RqttlStreamWriter(columns(MESSAGES), parsed, overwrite=False, checkpoint=checkpoint)
+        return RqttlStreamWriter(columns(MESSAGES), parsed, overwrite=False)
 
     return make
 

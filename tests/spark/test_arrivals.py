@@ -16,10 +16,10 @@ from spark_connectors.options.options import Options
 from spark_connectors.ranges import sequence_number
 from spark_connectors.read.arrivals import STEP, Marks, Tally
 from spark_connectors.redis.connect import READ_COMMANDS
+from spark_connectors.stream.mark_plan import BatchLimit
 from spark_connectors.stream.offsets import Offset
 from spark_connectors.stream.planner import StreamPlanner
 from spark_connectors.stream.reader import RqttlStreamReader
-from spark_connectors.stream.unread import BatchLimit
 from tests.contract.clocked import Clocked
 from tests.servers import Server
 from tests.spark.following import Follow, again, planners

@@ -10,8 +10,8 @@ import redis
 from rqttl import Broker, Queue
 from spark_connectors.errors import NoPermission
 from spark_connectors.options.options import Options
+from spark_connectors.stream.mark_plan import BatchLimit
 from spark_connectors.stream.planner import StreamPlanner
-from spark_connectors.stream.unread import BatchLimit
 from tests.contract.clocked import Clocked
 from tests.servers import Server
 from tests.spark.following import Follow, again, letters, planners, rows

@@ -11,11 +11,9 @@ import redis
 
 from rqttl import Broker
 from spark_connectors.errors import DataLoss
-from spark_connectors.options.options import Options
-from spark_connectors.read.batch import RqttlBatchReader
 from tests.contract.clocked import START, Clocked
 from tests.spark.letters import bury
-from tests.spark.reading import Load, copied, loader
+from tests.spark.reading import Load, loader
 
 ONLY_QUEUE = ("queue",)
 
@@ -93,24 +91,6 @@ def test_a_queue_that_is_deleted_after_the_plan_is_a_loss_for_a_count_too(load: 
 
     with pytest.raises(DataLoss):
         job.rows()
-
-
-@pytest.mark.parametrize("limit", [1, 21, 1_500])
-def test_a_pushed_limit_reads_no_more_pages_than_it_needs(
-    limit: int, redis_url: str, broker: Broker, reads: Callable[[Callable[[], object]], int]
-) -> None:
-    bury(broker, 20_000)
-    whole = RqttlBatchReader(Options.parse("batch", {"url": redis_url, "queues": "orders/dead"}), ("message_id",))
-    [limited] = [copied(whole)]
-
-    assert limited.pushLimit(limit) is True
-    [partition] = copied(list(limited.partitions()))
-    rows: list[int] = []
-    pages = reads(lambda: rows.extend(batch.num_rows for batch in limited.read(partition)))
-
-    assert sum(rows) >= limit
-    # the next page is on its way while the task uses the last one
-    assert pages <= 3 + limit // 250
 
 
 def test_a_job_has_no_more_tasks_than_rows(load: Load, broker: Broker) -> None:

@@ -14,9 +14,9 @@ from rqttl.store.driver import driver_of
 from spark_connectors.errors import DataLoss
 from spark_connectors.options.options import Options
 from spark_connectors.read import loss
+from spark_connectors.stream.mark_plan import BatchLimit
 from spark_connectors.stream.offsets import Offset
 from spark_connectors.stream.reader import RqttlStreamReader, StreamPartition
-from spark_connectors.stream.unread import BatchLimit
 from tests.contract.clocked import Clocked
 from tests.servers import Server
 from tests.spark.following import Follow, again, letters, planners, rows

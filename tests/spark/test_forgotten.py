@@ -60,13 +60,13 @@ def test_the_first_queue_names_the_data_and_no_other_queue_or_doctor_changes_it(
 def test_offsets_have_the_name_of_the_data_also_of_a_query_that_began_before_them(broker: Broker, own: Server) -> None:
     follow = planners(own.url)
     start = follow(queuePattern="#").initial()
-    assert start.birth == ""
+    assert start.dataset == ""
     letters(broker.declare_queue("a"), 3)
     end = follow(queuePattern="#").latest(again(start), None)
 
     with own.client() as client:
-        assert end.birth.encode() == client.hget("rqttl:birth", "name")
-    assert again(end).birth == end.birth
+        assert end.dataset.encode() == client.hget("rqttl:birth", "name")
+    assert again(end).dataset == end.dataset
 
 
 # Killed and back empty
@@ -85,7 +85,7 @@ def test_a_stream_of_a_server_that_came_back_empty_fails_or_goes_back(
     if again_used:
         letters(broker.declare_queue("a"), 2)
 
-    with pytest.raises(DataLoss, match=rf"Redis has forgotten the data that this query has read: .* {read.birth},"):
+    with pytest.raises(DataLoss, match=rf"Redis has forgotten the data that this query has read: .* {read.dataset},"):
         follow(queuePattern="#").latest(read, None)
     lenient = follow(queuePattern="#", failOnDataLoss="false")
     end = lenient.latest(read, None)
@@ -97,7 +97,7 @@ def test_a_stream_of_a_server_that_came_back_empty_fails_or_goes_back(
     if again_used:
         # the loss is over
         letters(broker.queue("a"), 1)
-        assert follow(queuePattern="#").latest(again(end), None).birth == end.birth != read.birth
+        assert follow(queuePattern="#").latest(again(end), None).dataset == end.dataset != read.dataset
 
 
 def test_a_batch_of_a_stream_cannot_be_repeated_on_a_server_that_came_back_empty(own: Server, broker: Broker) -> None:

@@ -9,7 +9,7 @@ import redis
 
 from rqttl import Broker
 from spark_connectors.errors import NoSuchQueue
-from spark_connectors.stream.unread import BatchLimit
+from spark_connectors.stream.mark_plan import BatchLimit
 from tests.contract.clocked import Clocked
 from tests.servers import Server
 from tests.spark.following import Follow, again, letters, planners, rows

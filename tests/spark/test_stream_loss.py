@@ -11,7 +11,7 @@ import redis
 
 from rqttl import Broker, Message
 from spark_connectors.errors import DataLoss
-from spark_connectors.stream.unread import BatchLimit
+from spark_connectors.stream.mark_plan import BatchLimit
 from tests.contract.clocked import Clocked
 from tests.servers import Server
 from tests.spark.following import TRIMS, Follow, again, by_limit, by_purge, letters, planners, rows

@@ -10,9 +10,9 @@ import redis
 
 from rqttl import Message
 from spark_connectors.errors import MalformedEntry
+from spark_connectors.stream.mark_plan import BatchLimit
 from spark_connectors.stream.offsets import Offset
 from spark_connectors.stream.planner import StreamPlanner
-from spark_connectors.stream.unread import BatchLimit
 from tests.contract.clocked import START, Clocked
 from tests.servers import Server
 from tests.spark.following import Follow, again, planners, rows

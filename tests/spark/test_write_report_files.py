@@ -11,11 +11,9 @@ import pytest
 
 from rqttl import Broker
 from spark_connectors.errors import InvalidOption, ReportNotWritten, RowsRefused, SourceError
-from spark_connectors.source import RqttlDataSource
 from spark_connectors.write import writer as writer_module
-from spark_connectors.write.report_file import ReportTarget, query_of_checkpoint
+from spark_connectors.write.report_file import ReportTarget
 from tests.spark.reporting import QUERY, Writers, batch_writers, end, names, stream_writers, task
-from tests.spark.writing import MESSAGES, columns
 
 
 @pytest.fixture
@@ -46,38 +44,12 @@ def test_a_stream_leaves_a_file_for_each_batch_and_a_replay_replaces_it(stream: 
     assert (failed["status"], told[0]["status"]) == ("failed", "succeeded")
 
 
-@pytest.mark.parametrize("known", [True, False])
-def test_a_batch_without_an_ended_task_takes_the_query_from_the_checkpoint(
-    known: bool, stream: Writers, tmp_path: Path
-) -> None:
-    checkpoint, folder = tmp_path / "checkpoint", tmp_path / "reports"
-    checkpoint.mkdir()
-    if known:
-        (checkpoint / "metadata").write_text(json.dumps({"id": QUERY}))
+def test_a_batch_without_an_ended_task_has_no_name_of_its_query(stream: Writers, tmp_path: Path) -> None:
+    end(stream(tmp_path), "abort", None, None)
 
-    end(stream(folder, f"file://{checkpoint}"), "abort", None, None)
-
-    assert names(folder) == [f"{QUERY if known else 'unknown'}-7.json"]
-    told = json.loads(next(folder.iterdir()).read_text())
-    assert (told["query_id"], told["tasks_ended"]) == (QUERY if known else None, 0)
-
-
-@pytest.mark.parametrize("text", ["[]", "{}", "no json", '{"id": 5}', '{"id": "../../etc/x"}'])
-def test_a_checkpoint_that_names_no_query_is_no_error(text: str, tmp_path: Path) -> None:
-    (tmp_path / "metadata").write_text(text)
-
-    assert query_of_checkpoint(str(tmp_path)) is None
-
-
-def test_the_source_passes_the_checkpoint_on(broker: Broker, redis_url: str, tmp_path: Path) -> None:
-    broker.declare_queue("q")
-    (tmp_path / "metadata").write_text(json.dumps({"id": QUERY}))
-    options = {"url": redis_url, "queue": "q", "reportPath": str(tmp_path / "r"), "CheckpointLocation": str(tmp_path)}
-
-    made = RqttlDataSource(options).streamWriter(columns(MESSAGES), overwrite=False)
-    made.abort([None], 3)
-
-    assert names(tmp_path / "r") == [f"{QUERY}-3.json"]
+    assert names(tmp_path) == ["unknown-7.json"]
+    told = json.loads((tmp_path / "unknown-7.json").read_text())
+    assert (told["query_id"], told["tasks_ended"]) == (None, 0)
 
 
 def test_a_new_write_removes_the_report_of_the_last_one_before_its_first_row(batch: Writers, tmp_path: Path) -> None:

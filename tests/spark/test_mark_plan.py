@@ -1,8 +1,8 @@
-"""Leaps of limits by the index of arrivals, over queues that are lists of messages here."""
+"""Plans of limits by the index of arrivals, over queues that are lists of messages here."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_connectors.read.arrivals import Marks, Tally
-from spark_connectors.stream.leap import Leap, Stretch, exact_leaps, leaps
+from spark_connectors.stream.mark_plan import MarkedRange, MarkPlan, plan_by_marks
 from spark_connectors.stream.time_share import ReadAhead, TimeShare, UnreadRange
 
 Taken = list[tuple[int, str]]
@@ -36,18 +36,18 @@ class Log:
         kept = [number for place, number in enumerate(self.arrivals) if place not in self.gone]
         return [number for number in kept if number > self.after]
 
-    def stretch(self) -> Stretch:
+    def part(self) -> MarkedRange:
         marked = [place for place in self.marked if self.arrivals[place] > self.after]
         marks = Marks.of((self.arrivals[place], Tally(place + 1)) for place in marked)
-        return Stretch(self.after, self.received, len(self.arrivals), marks)
+        return MarkedRange(self.after, self.received, len(self.arrivals), marks)
 
 
 def batch(logs: dict[str, Log], limit: int) -> Taken:
     """Take a batch as the limiter does. Counts the messages that it reads."""
     unread = {name: log for name, log in logs.items() if log.messages}
-    reached = leaps(limit, {name: log.stretch() for name, log in unread.items()})
+    reached = plan_by_marks(limit, {name: log.part() for name, log in unread.items()})
     begins = {name: reached[name].sequence if name in reached else log.after for name, log in unread.items()}
-    left = limit - sum(leap.cost for leap in reached.values())
+    left = limit - sum(plan.cost for plan in reached.values())
     ends, rows = begins, dict.fromkeys(unread, 0)
     if left:
         ranges = {
@@ -76,47 +76,30 @@ def whole_log(count: int, step: int = 1_000, begin: int = 1, every: int = 1) -> 
 def test_a_batch_of_one_queue_goes_on_to_the_last_mark_that_the_limit_admits() -> None:
     log = whole_log(10_000)
 
-    assert leaps(4_500, {"a": log.stretch()}) == {"a": Leap(4_000, 0, 4_000, 4_000)}
-    assert leaps(4_000, {"a": log.stretch()}) == {"a": Leap(4_000, 0, 4_000, 4_000)}
-    assert leaps(999, {"a": log.stretch()}) == {}
+    assert plan_by_marks(4_500, {"a": log.part()}) == {"a": MarkPlan(4_000, 4_000, 4_000)}
+    assert plan_by_marks(4_000, {"a": log.part()}) == {"a": MarkPlan(4_000, 4_000, 4_000)}
+    assert plan_by_marks(999, {"a": log.part()}) == {}
 
 
 def test_queues_go_on_to_one_time_and_messages_up_to_the_next_mark_count() -> None:
     dense, sparse = whole_log(10_000), whole_log(1_000, 100, every=10)
 
-    found = leaps(5_500, {"dense": dense.stretch(), "sparse": sparse.stretch()})
+    found = plan_by_marks(5_500, {"dense": dense.part(), "sparse": sparse.part()})
 
-    assert found == {"dense": Leap(4_000, 0, 4_000, 4_000), "sparse": Leap(4_991, 0, 500, 500)}
+    assert found == {"dense": MarkPlan(4_000, 4_000, 4_000), "sparse": MarkPlan(4_991, 500, 500)}
 
 
 def test_a_queue_without_marks_keeps_all_at_its_begin_unless_all_of_it_fits() -> None:
     marked, unmarked = whole_log(10_000), Log(range(1, 3_001))
 
-    assert leaps(2_999, {"a": marked.stretch(), "b": unmarked.stretch()}) == {}
-    assert leaps(5_000, {"a": marked.stretch(), "b": unmarked.stretch()}) == {"a": Leap(2_000, 0, 2_000, 2_000)}
+    assert plan_by_marks(2_999, {"a": marked.part(), "b": unmarked.part()}) == {}
+    assert plan_by_marks(5_000, {"a": marked.part(), "b": unmarked.part()}) == {"a": MarkPlan(2_000, 2_000, 2_000)}
 
 
 def test_nothing_is_known_beyond_marks_that_were_cut_off() -> None:
     marks = Marks.of([(10, Tally(10)), (20, Tally(20))], complete=False)
 
-    assert leaps(10**9, {"a": Stretch(0, 0, 1_000, marks)}) == {"a": Leap(20, 0, 20, 20)}
-
-
-def test_exact_bytes_of_a_queue_let_another_one_reach_a_mark_with_its_own_exact_bytes() -> None:
-    marks = {"a": Marks.of([(10, Tally(1)), (40, Tally(2))]), "b": Marks.of([(50, Tally(1))])}
-    rough = {
-        "a": Stretch(0, 0, 3, marks["a"], np.array([100, 300, 80])),
-        "b": Stretch(0, 0, 2, marks["b"], np.array([500, 90])),
-    }
-    firsts, asked = {"a": 20, "b": 60}, list[list[str]]()
-
-    def exact(some: Mapping[str, Stretch]) -> dict[str, Stretch]:
-        asked.append(sorted(some))
-        return {name: stretch.with_first(firsts[name]) for name, stretch in some.items()}
-
-    assert leaps(900, rough).keys() == {"a"}
-    assert exact_leaps(900, rough, exact) == {"a": Leap(40, 0, 2, 320), "b": Leap(50, 0, 1, 60)}
-    assert asked == [["a"], ["b"]]
+    assert plan_by_marks(10**9, {"a": MarkedRange(0, 0, 1_000, marks)}) == {"a": MarkPlan(20, 20, 20)}
 
 
 def test_without_losses_each_batch_is_full_and_few_messages_are_read_twice() -> None:
