@@ -231,7 +231,7 @@ class Broker:
         return self._driver.perform(flows.reaper_count(self._driver.keyspace))
 
     def workers(self) -> list[WorkerInfo]:
-        """The workers and reapers that have shown within 30 s that they live, sorted by role and name.
+        """The workers and reapers seen in the last 30 s, sorted by role and name.
 
         The call only reads.
         """

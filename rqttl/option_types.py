@@ -18,12 +18,12 @@ class OptionArguments(TypedDict, total=False):
 
     # <!-- options -->
     message_ttl: Duration | None
-    """Retention: default and ceiling for every message.
+    """Default and maximum TTL of every message.
 
     Value: duration ≥ 0 (a `timedelta`, or text with a unit such as `"30s"`). Default: none.
     """
     default_ttl: Duration | None
-    """TTL of messages sent without one; turns off the clamps.
+    """TTL of messages sent without one; turns off `min_ttl` and `max_ttl`.
 
     Value: duration ≥ 0 (a `timedelta`, or text with a unit such as `"30s"`). Default: none.
     """
@@ -108,22 +108,22 @@ class OptionArguments(TypedDict, total=False):
     Value: number > 0. Default: none.
     """
     redelivery_delay: Duration | None
-    """Pause after a message's first failed delivery.
+    """Delay after the first failed delivery of a message.
 
     Value: duration > 0 (a `timedelta`, or text with a unit such as `"30s"`). Default: none.
     """
     redelivery_multiplier: float | None
-    """Factor of the pause for each further failure.
+    """Factor of the delay for each further failure.
 
     Value: number ≥ 1, also with a fraction. Default: `1`.
     """
     redelivery_max_delay: Duration | None
-    """Longest pause.
+    """Longest delay.
 
     Value: duration > 0 (a `timedelta`, or text with a unit such as `"30s"`). Default: none.
     """
     redelivery_jitter: float | None
-    """Largest part that chance takes off each pause.
+    """Maximum random reduction of each delay, as a fraction (0 to 1).
 
     Value: number 0 to 1, also with a fraction. Default: `0`.
     """

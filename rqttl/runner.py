@@ -159,7 +159,9 @@ class Runner:
             handler = self._handler if observer is None else observing.observed(observer, self._handler)
             result = handler(delivery)
             if result is not None and (inspect.isawaitable(result) or inspect.isgenerator(result)):
-                raise TypeError(f"the handler returned {type(result).__name__}, whose work has not been done")
+                raise TypeError(
+                    f"the handler returned a {type(result).__name__} that nobody awaited: make it async def"
+                )
         except Decision as decision:
             failure = decision
         except Exception as error:  # noqa: BLE001  # a handler may raise anything; the loop logs it and goes on

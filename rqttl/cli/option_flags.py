@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import click
 from click.shell_completion import CompletionItem
 
 from rqttl.cli.common.option_text import flag, format_value
-from rqttl.cli.common.params import DURATION, F, ValueType
+from rqttl.cli.common.params import DURATION, F, SectionedCommand, ValueType
 from rqttl.cli.common.queue_names import complete_queues
 from rqttl.options import OPTIONS, Option
 from rqttl.text import nearest
@@ -17,6 +17,23 @@ from rqttl.text import nearest
 _TYPES: dict[str, Any] = {"duration": DURATION, "count": int, "number": float}
 _METAVARS = {"duration": "TIME", "count": "N", "size": "SIZE", "number": "NUMBER", "target": "QUEUE"}
 _COMPLETIONS: dict[str, Any] = {"target": complete_queues}
+
+
+#: The sections of a help with options of queues.
+SECTIONS: Mapping[str, Sequence[str]] = {
+    "Lifetime of messages": ("message_ttl", "default_ttl", "min_ttl", "max_ttl", "never_expire"),
+    "Limits": ("max_length", "max_length_bytes", "overflow", "max_message_bytes"),
+    "Dead letters": tuple(name for name in OPTIONS if name.startswith("dead_letter")),
+    "Retries": ("lease", "max_deliveries", *(name for name in OPTIONS if name.startswith("redelivery"))),
+    "End of the queue": ("expires", "auto_delete_on_idle", "on_expire"),
+    "Other options of a queue": ("duplicate_window",),
+}
+
+
+class QueueOptionsCommand(SectionedCommand):
+    """A command with the options of queues."""
+
+    sections = {title: tuple(map(flag, names)) for title, names in SECTIONS.items()}  # noqa: RUF012  # never changed
 
 
 def queue_options(command: F) -> F:

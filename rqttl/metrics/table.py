@@ -41,7 +41,7 @@ QUEUES = (
     Metric("rqttl_queue_dropped_total", "counter", ("queue", "reason"), "Deaths that left no dead letter, by reason."),
     Metric("rqttl_up", "gauge", (), "1 if Redis answered this scrape, else 0."),
     Metric("rqttl_reapers", "gauge", (), "Reapers that listen for due work."),
-    Metric("rqttl_workers", "gauge", (), "Workers that have shown within 30 s that they live."),
+    Metric("rqttl_workers", "gauge", (), "Workers seen in the last 30 s."),
     Metric("rqttl_scrape_duration_seconds", "gauge", (), "Time that this scrape took."),
     Metric("rqttl_queues_left_out", "gauge", (), "Queues without metrics of their own, because of the limit."),
     Metric("rqttl_build_info", "info", ("version", "redis"), "The versions of rqttl and of Redis."),

@@ -37,7 +37,7 @@ def resolve_ttl(options: QueueOptions, ttl: int | None) -> TtlResolution:
     own, retention = steps[-1].ttl, options.number("message_ttl")
     if retention is not None:
         ends = own is None or retention < own
-        text = "the retention of the queue ends first" if ends else "the retention of the queue ends later"
+        text = "the message TTL of the queue is lower" if ends else "the message TTL of the queue is higher"
         steps.append(TtlStep("message_ttl", text, retention if ends else own))
     return TtlResolution(steps[-1].ttl, tuple(steps))
 

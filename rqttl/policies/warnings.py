@@ -32,7 +32,7 @@ def _own_targets(policy: Policy) -> Iterator[str]:
     for option in _TARGETS:
         target = policy.definition.get(option)
         if target and "{queue}" not in str(target) and policy.matches(str(target)):
-            yield f"{policy.source}: its own target {target} ({option}) matches; that queue gets no target by it"
+            yield f"{policy.source} also matches its dead-letter queue {target}; it sets no {option} there"
 
 
 def _expiring_letters(policy: Policy, policies: PolicySet, queues: Mapping[str, QueueOptions]) -> Iterator[str]:

@@ -67,7 +67,7 @@ class RosterBeat:
             if is_away(error):
                 raise
             if not self._refused:
-                logger.warning("Redis refuses the entry among the workers: %s", error)
+                logger.warning("cannot register this process: %s", error)
             self._refused = True
 
     def _write(self, now: int) -> None:
@@ -87,7 +87,7 @@ class RosterBeat:
         try:
             self._driver.perform(flows.leave_roster(self._driver.keyspace, self.name, now=now))
         except (RedisError, RqttlError) as error:
-            logger.info("could not remove the entry among the workers: %s", error)
+            logger.info("cannot unregister this process: %s", error)
 
 
 def reaper_details(totals: Totals) -> dict[str, Any]:

@@ -128,7 +128,7 @@ def check_done(result: object) -> None:
     if inspect.isawaitable(result) or inspect.isgenerator(result) or inspect.isasyncgen(result):
         if inspect.iscoroutine(result):
             result.close()
-        raise TypeError(f"the handler returned {type(result).__name__}, whose work has not been done")
+        raise TypeError(f"the handler returned a {type(result).__name__} that nobody awaited: make it async def")
 
 
 class ThreadHands:

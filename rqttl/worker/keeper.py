@@ -125,7 +125,7 @@ class Keeper:
                 with self._lock:  # so a second connection is not needed
                     beat.take_turn()
             except (RedisError, RqttlError) as error:
-                logger.info("the beat of the worker is late: %s", error)
+                logger.info("worker heartbeat is late: %s", error)
 
     def _log(self, queue: str, error: Exception) -> None:
         if not isinstance(error, QueueNotFound) and not self.is_away:

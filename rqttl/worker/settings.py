@@ -150,9 +150,9 @@ def default_processes() -> int:
 
 def _handler(call: object, execute: object, processes: object) -> dict[str, Any]:
     if call is None and execute is None:
-        raise InvalidInput("call: expected this or `exec`, got none of them")
+        raise InvalidInput("call: use either `call` or `exec`")
     if call is not None and execute is not None:
-        raise InvalidInput("call: expected this or `exec`, got both")
+        raise InvalidInput("call: use either `call` or `exec`, not both")
     if execute is not None:
         if isinstance(execute, bytes | bytearray) or not isinstance(execute, str | Sequence):
             raise InvalidInput(f"exec: expected a command, got {format_value(execute)}")

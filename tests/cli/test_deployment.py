@@ -39,9 +39,9 @@ def test_a_dry_run_shows_the_plan_and_changes_nothing(run: Run, client: redis.Re
     assert (result.exit_code, result.stderr) == (0, "")
     lines = [" ".join(line.split()) for line in result.stdout.splitlines()]
     assert "create queue orders max-length 5" in lines
-    assert "may end messages: message-ttl: unset → 5m" in lines
+    assert "may expire messages: message-ttl: unset → 5m" in lines
     assert "set operator policy cap pattern #" in lines
-    assert lines[-1] == "namespace rqttl: 4 steps, 2 of them may end messages"
+    assert lines[-1] == "namespace rqttl: 4 steps, 2 of them may expire messages"
     assert everything(client) == {}
 
 
@@ -243,7 +243,7 @@ def test_a_plan_shows_values_as_people_write_them(run: Run) -> None:
 
     assert "create queue a never-expire yes" in lines
     assert "dead-letter-expired (drop)" in lines
-    assert lines[-1] == "namespace rqttl: 1 step, none may end messages"
+    assert lines[-1] == "namespace rqttl: 1 step, none may expire messages"
 
 
 @pytest.mark.parametrize("value", ["010", "-0_7", "1:30", "2026-01-01", "1:30.5"])

@@ -8,7 +8,7 @@ import pytest
 from click.testing import CliRunner
 
 import rqttl
-from rqttl.cli import cli
+from rqttl.cli import cli, option_flags
 from rqttl.options import OPTIONS
 from tests.cli.tree import ALL, Path, example, flags, found, options, parse, stages
 
@@ -64,6 +64,39 @@ def test_the_example_is_an_invocation_that_can_be_typed(path: Path) -> None:
 
 def test_every_option_of_a_queue_is_a_flag_of_declare() -> None:
     assert {f"--{name.replace('_', '-')}" for name in OPTIONS} <= flags(("queue", "declare"))
+
+
+@pytest.mark.parametrize(
+    "path, titles",
+    [
+        (
+            ("queue", "declare"),
+            [
+                "Lifetime of messages",
+                "Limits",
+                "Dead letters",
+                "Retries",
+                "End of the queue",
+                "Other options of a queue",
+            ],
+        ),
+        (("policy", "set"), ["Lifetime of messages", "Limits"]),
+        (("worker",), ["What to run", "How many", "Time and retries", "When to stop", "Observe"]),
+    ],
+)
+def test_many_options_stand_in_sections(path: Path, titles: list[str]) -> None:
+    printed = CliRunner().invoke(cli, [*path, "--help"], terminal_width=80).stdout
+    found = re.findall(r"^(\w[^:\n]*):$", printed, re.MULTILINE)
+
+    assert found[: len(titles)] == titles
+    assert all(option.opts[0] in printed for option in options(path))
+    assert printed.count("  --message-ttl ") == (path != ("worker",))
+
+
+def test_every_option_of_a_queue_has_a_section() -> None:
+    grouped = {name for names in option_flags.SECTIONS.values() for name in names}
+
+    assert sorted(grouped) == sorted(OPTIONS)
 
 
 def test_a_group_alone_shows_its_help() -> None:

@@ -146,7 +146,9 @@ def _run_arguments(inner: list[Any], options: dict[str, Any], shown: Callable[[A
         async def handle(delivery: AsyncDelivery) -> Any:
             result = await asyncio.get_running_loop().run_in_executor(None, handler, shown(delivery))
             if result is not None and (inspect.isawaitable(result) or inspect.isgenerator(result)):
-                raise TypeError(f"the handler returned {type(result).__name__}, whose work has not been done")
+                raise TypeError(
+                    f"the handler returned a {type(result).__name__} that nobody awaited: make it async def"
+                )
 
         inner = [handle, *others]
     if isinstance(stop, threading.Event):

@@ -59,7 +59,7 @@ def test_a_policy_that_matches_its_own_target_warns_and_that_queue_gets_none(bro
     [warning] = warnings(broker, "#", dead_letter="dead")
     broker.set_policy("p", "#", {"dead_letter": "dead"})
 
-    assert warning == "policy p: its own target dead (dead_letter) matches; that queue gets no target by it"
+    assert warning == "policy p also matches its dead-letter queue dead; it sets no dead_letter there"
     assert broker.queue("orders").options()["dead_letter"] == "dead"
     assert broker.queue("dead").explain()["dead_letter"].value is None
 

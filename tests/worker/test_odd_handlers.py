@@ -105,7 +105,7 @@ def test_a_result_whose_work_is_not_done_is_a_failure(spawn: Spawn, broker: Brok
 
     assert worker.end() == 0, worker.log()
     [letter] = broker.queue("dead").peek()
-    assert "whose work has not been done" in (letter.deaths[0].description or "")
+    assert "that nobody awaited: make it async def" in (letter.deaths[0].description or "")
     assert "never awaited" not in worker.log()
 
 

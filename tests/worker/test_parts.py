@@ -269,8 +269,8 @@ def test_counters_show_all_that_a_collector_needs() -> None:
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({}, "call: expected this or `exec`, got none"),
-        ({"call": "m:f", "exec": "true"}, "call: expected this or `exec`, got both"),
+        ({}, "call: use either `call` or `exec`"),
+        ({"call": "m:f", "exec": "true"}, "call: use either `call` or `exec`, not both"),
         ({"call": "no name"}, "call: expected package.module:name"),
         ({"call": lambda value: value}, "can import by its name"),
         ({"call": "m:f", "threads": 1, "asyncio": 1}, "asyncio: it has no effect beside `threads`"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
 
@@ -14,6 +14,25 @@ from rqttl.errors import InvalidInput, InvalidName
 from rqttl.names import check_queue_name
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+
+class SectionedCommand(click.Command):
+    """A command whose help has its options in `sections`, and all others at the end."""
+
+    sections: Mapping[str, Sequence[str]] = {}
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the sections."""
+        named = {flag: title for title, flags in self.sections.items() for flag in flags}
+        rows: dict[str, list[tuple[str, str]]] = {title: [] for title in (*self.sections, "Options")}
+        for param in self.get_params(ctx):
+            title = next((named[flag] for flag in param.opts if flag in named), "Options")
+            if isinstance(param, click.Option) and (record := param.get_help_record(ctx)):
+                rows[title].append(record)
+        for title, records in rows.items():
+            if records:
+                with formatter.section(title):
+                    formatter.write_dl(records)
 
 
 class ValueType(click.ParamType):  # type: ignore[type-arg]  # generic in new versions of click only

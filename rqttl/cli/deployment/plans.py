@@ -100,14 +100,14 @@ def ask(plans: Sequence[Plan], effect: Effect, *, yes: bool, origin: str | None 
 
 
 def print_plan(planned: Planned) -> None:
-    """Print the steps, those marked that may end messages."""
+    """Print the steps, those marked that may expire messages."""
     plan = planned.plan
     if plan.steps:
         rows = [row for step in plan.steps for row in _rows(step)]
         output.print_table(["step", "name", "change"], rows)
     steps, destructive = len(plan.steps), len(plan.destructive)
     count = f"{destructive:,} of them" if destructive else "none"
-    summary = f"{text.plural(steps, 'step')}, {count} may end messages" if steps else "nothing changes"
+    summary = f"{text.plural(steps, 'step')}, {count} may expire messages" if steps else "nothing changes"
     output.answer_sentence(f"namespace {planned.namespace}: {summary}")
 
 
@@ -175,7 +175,7 @@ def _rows(step: Step) -> list[list[str]]:
     lines = [_difference(step, name, values) for name, values in step.changes.items()]
     lines = ["" if step.action == "delete" else "no option"] if not lines or step.action == "delete" else lines
     dangers = [danger.partition(": ") for danger in step.dangers]
-    lines += [f"may end messages: {name.replace('_', '-')}{colon}{rule}" for name, colon, rule in dangers]
+    lines += [f"may expire messages: {name.replace('_', '-')}{colon}{rule}" for name, colon, rule in dangers]
     first = [step.action, f"{step.kind} {step.name}"]
     return [[*(first if i == 0 else ["", ""]), line] for i, line in enumerate(line for line in lines if line)]
 

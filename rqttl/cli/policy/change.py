@@ -14,7 +14,7 @@ from rqttl.cli.common.option_text import json_name
 from rqttl.cli.common.params import F, json_flag
 from rqttl.cli.common.prompts import confirm, dry_run_flag, yes_flag
 from rqttl.cli.common.settings import Settings, connecting
-from rqttl.cli.option_flags import OptionNameType, queue_options, unique
+from rqttl.cli.option_flags import OptionNameType, QueueOptionsCommand, queue_options, unique
 from rqttl.cli.policy.text import format_difference, kind, policy_argument, result_to_json, stored
 from rqttl.errors import InvalidPolicy
 from rqttl.policies import Policy
@@ -50,7 +50,9 @@ def set_command(*, operator: bool) -> click.Command:
     """The command `set` for one kind of policies."""
     group = kind(operator).replace(" ", "-")
 
-    @click.command("set", epilog=f"\b\nExample: rqttl {group} set short-lived 'orders.#' --message-ttl 5m")
+    @click.command(
+        "set", cls=QueueOptionsCommand, epilog=f"\b\nExample: rqttl {group} set short-lived 'orders.#' --message-ttl 5m"
+    )
     @click.argument("name")
     @click.argument("pattern")
     @queue_options

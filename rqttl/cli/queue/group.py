@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from rqttl.cli.common import option_text, output
 from rqttl.cli.common.params import json_flag, queue_name_argument, queues_argument
 from rqttl.cli.common.settings import Settings, command_group, connecting
-from rqttl.cli.option_flags import queue_options
+from rqttl.cli.option_flags import QueueOptionsCommand, queue_options
 from rqttl.cli.queue.each import Result, for_each, handles
 from rqttl.cli.queue.ls import list_queues
 from rqttl.cli.queue.remove import delete, purge
@@ -32,7 +32,9 @@ def queue() -> None:
     """Create queues, change them, look at them."""
 
 
-@queue.command(epilog="\b\nExample: rqttl queue declare orders --expires 1h --dead-letter '{queue}/dead'")
+@queue.command(
+    cls=QueueOptionsCommand, epilog="\b\nExample: rqttl queue declare orders --expires 1h --dead-letter '{queue}/dead'"
+)
 @queue_name_argument
 @queue_options
 @json_flag

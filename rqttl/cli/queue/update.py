@@ -13,11 +13,13 @@ from rqttl.cli.common.option_text import flag, format_value, json_name
 from rqttl.cli.common.params import json_flag, queue_name_argument
 from rqttl.cli.common.prompts import confirm, dry_run_flag, yes_flag
 from rqttl.cli.common.settings import Settings, connecting
-from rqttl.cli.option_flags import OptionNameType, queue_options, unique
+from rqttl.cli.option_flags import OptionNameType, QueueOptionsCommand, queue_options, unique
 from rqttl.options import OPTIONS, QueueOptions, UpdateResult
 
 
-@click.command(epilog="\b\nExample: rqttl queue update orders --message-ttl 5m --unset max-length")
+@click.command(
+    cls=QueueOptionsCommand, epilog="\b\nExample: rqttl queue update orders --message-ttl 5m --unset max-length"
+)
 @queue_name_argument
 @queue_options
 @click.option(

@@ -11,16 +11,17 @@ from typing import Any
 import click
 
 from rqttl.cli.common.logs import logging_to_stderr
-from rqttl.cli.common.params import any_queues_argument
+from rqttl.cli.common.params import SectionedCommand, any_queues_argument
 from rqttl.cli.common.settings import Settings, connecting
-from rqttl.cli.worker.flags import read_queues, worker_flags
+from rqttl.cli.worker.flags import SECTIONS, read_queues, worker_flags
 from rqttl.cli.worker.ls import list_workers
 
 
-class WorkerGroup(click.Group):
+class WorkerGroup(SectionedCommand, click.Group):
     """A command whose first argument may be the name of an inner command: `rqttl worker ls`."""
 
     allow_interspersed_args = True
+    sections = SECTIONS
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Leave the arguments of an inner command to it."""
@@ -28,6 +29,11 @@ class WorkerGroup(click.Group):
             ctx.invoked_subcommand, ctx.args = args[0], args[1:]
             return ctx.args
         return click.Command.parse_args(self, ctx, args)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the sections, then the inner commands."""
+        super().format_options(ctx, formatter)
+        self.format_commands(ctx, formatter)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Carry out the command, or the inner one."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +84,16 @@ _FLAGS: tuple[_Option, ...] = (
     log_format_option,
     verbose_flag,
 )
+
+
+#: The sections of the help.
+SECTIONS: Mapping[str, Sequence[str]] = {
+    "What to run": ("--call", "--exec", "--delivery", "--queues-file"),
+    "How many": ("--processes", "--threads", "--asyncio", "--prefetch"),
+    "Time and retries": ("--lease", "--timeout", "--retry-delay", "--retry-max", "--retry-jitter"),
+    "When to stop": ("--burst", "--idle-exit", "--grace", "--max-messages", "--max-memory", "--max-age", "--reload"),
+    "Observe": ("--health", "--health-file", "--log-format", "--verbose", "--reaper"),
+}
 
 
 def worker_flags(command: F) -> F:

@@ -35,7 +35,7 @@ COLUMNS = (
 @json_flag
 @connecting
 def list_workers(utc: bool, as_json: bool, settings: Settings) -> None:
-    """List the workers and reapers that have shown within 30 s that they live.
+    """List workers and reapers seen in the last 30 s.
 
     Memory is that of a worker and its children. The command only reads.
     """
