@@ -11,11 +11,13 @@ PYTEST := $(BIN)/python -m pytest
 PARALLEL := -n 3 --dist worksteal -m 'not spark and not quick'
 ON_EACH  := -n 3 --dist worksteal -m 'not spark and not once'
 
-.PHONY: help demo lint quick test test-7.0 test-6.2 test-fake test-aio test-spark test-spark-versions check setup bench bench-spark bench-worker bench-metrics bench-asyncio bench-observing bench-instructions compare chaos chaos-worker cancellations coverage coverage-of-spec test-policies test-worker
+.PHONY: help demo lint quick test test-7.0 test-valkey test-servers test-pythons test-fake test-aio test-spark test-spark-versions check setup bench bench-spark bench-worker bench-metrics bench-asyncio bench-observing bench-instructions compare chaos chaos-worker cancellations coverage coverage-of-spec test-policies test-worker
 
 help:
 	@echo 'make demo              rqttl at work, from sending to a report of Spark, on real data'
-	@echo 'make test              all tests, on Redis 7.0 (or later), Redis 6.2 and the fake broker, and with Spark'
+	@echo 'make test              all tests, on Redis 7.0 (or later), Valkey 9 and the fake broker, and with Spark'
+	@echo 'make test-servers      contract and script tests on Redis 6.2 and 8; SERVERS=8 for one'
+	@echo 'make test-pythons      unit and contract tests on each Python from 3.10 to 3.14; PYTHONS=3.13 for one'
 	@echo 'make test-spark-versions  the tests with Spark on 4.0, 4.1, 4.2 and the newest release; SPARKS=4.1 for one'
 	@echo 'make check             linters, types, layers and the quick tests'
 	@echo 'make setup             only the environment'
@@ -49,13 +51,26 @@ demo: $(READY)
 	@bash .ci/setup java
 	@$(BIN)/rqttl demo --picture build/dead-letters.png
 
-test: quick test-7.0 test-6.2 test-fake test-aio test-spark
+test: quick test-7.0 test-valkey test-fake test-aio test-spark
 
 test-7.0: setup
 	RQTTL_TEST_REDIS=7.0 $(PYTEST) $(PARALLEL) tests
 
-test-6.2: setup
-	RQTTL_TEST_REDIS=6.2 $(PYTEST) $(ON_EACH) tests --ignore=tests/unit --ignore=tests/testing
+test-valkey: setup
+	RQTTL_TEST_REDIS=valkey $(PYTEST) $(ON_EACH) tests --ignore=tests/unit --ignore=tests/testing
+
+SERVERS ?= 6.2 8
+test-servers: setup
+	@for server in $(SERVERS); do echo "Redis $$server"; \
+		RQTTL_TEST_REDIS=$$server $(PYTEST) $(ON_EACH) tests/contract tests/lua || exit 1; done
+
+# Each Python has an environment below `build`.
+PYTHONS ?= 3.10 3.11 3.12 3.13 3.14
+test-pythons: setup
+	@missing=; for version in $(PYTHONS); do \
+		bash .ci/setup python $$version || { missing="$$missing $$version"; continue; }; echo "Python $$version"; \
+		RQTTL_TEST_REDIS=7.0 build/python-$$version/bin/python -m pytest $(PARALLEL) -m 'not spark' tests/unit tests/contract \
+		|| exit 1; done; [ -z "$$missing" ] || echo "not installed, not tested: Python$$missing"
 
 # The promise of `rqttl.testing`: the contract tests also pass on the fake broker.
 test-fake: $(READY)

@@ -42,7 +42,7 @@ def connect(url: str | None = None, *, namespace: str = "rqttl") -> Broker:
     `EmbeddedUnavailable` if no redis-server can be started.
     """
     used = url_in_use(url)
-    if not str(used).startswith(SCHEME):
+    if not isinstance(used, str) or not used.startswith(SCHEME):
         return Broker(open_client(used), namespace)
     from rqttl.embedded import server as embedded
 

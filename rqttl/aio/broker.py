@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 def connect_async(url: str | None = None, *, namespace: str = "rqttl") -> AsyncBroker:
     used = url_in_use(url)
-    if not str(used).startswith(SCHEME):
+    if not isinstance(used, str) or not used.startswith(SCHEME):
         return AsyncBroker(open_client(used), namespace)
     return AsyncBroker(None, namespace, folder=locate(folder_of(used)))
 

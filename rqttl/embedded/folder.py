@@ -44,9 +44,11 @@ def url_in_use(url: str | None) -> str:
     variable, silences the warning.
     """
     text = "" if url is None else plain_text(url)
-    given = text or (os.environ.get("RQTTL_URL") if text == "" else url)  # a value of another type is refused later
-    if given:
-        return given
+    if text is None:
+        return url  # type: ignore[return-value]  # a value of another type: the client refuses it
+    text = text or os.environ.get("RQTTL_URL", "")
+    if text:
+        return text
     _warn_of_default_server()
     return SCHEME
 

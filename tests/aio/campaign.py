@@ -174,7 +174,7 @@ def main(words: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--cancels", type=int, default=100_000)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--servers", nargs="+", default=["7.0", "6.2"])
+    parser.add_argument("--servers", nargs="+", default=["7.0", "valkey"])
     chosen = parser.parse_args(words)
     failed = False
     for series in chosen.servers:

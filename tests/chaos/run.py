@@ -25,7 +25,7 @@ from tests.chaos.judge import KINDS, Verdict, Violation
 from tests.chaos.nemeses import NAMES, ON_CLIENTS, ON_SERVER, Nemesis
 from tests.chaos.stage import Stage
 from tests.chaos.timeline import timeline
-from tests.servers import find_binary
+from tests.servers import WHEELS, find_binary
 from tests.waiting import PATIENCE
 
 #: Seconds of one round, before its queues are emptied and its journals are judged.
@@ -189,7 +189,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--minutes", type=float, default=2.0, help="how long (default 2)")
     parser.add_argument("--seed", type=int, default=None, help="fixes the choices (default: by chance)")
     parser.add_argument("--nemeses", default=",".join(NAMES), help=f"which harm, of {', '.join(NAMES)} (default all)")
-    parser.add_argument("--server", choices=("7.0", "6.2"), default="7.0", help="which redis-server (default 7.0)")
+    parser.add_argument("--server", choices=("7.0", *WHEELS), default="7.0", help="which redis-server (default 7.0)")
     parser.add_argument("--round", type=float, default=ROUND, help=f"seconds of one round (default {ROUND:g})")
     given = parser.parse_args(arguments)
     nemeses = tuple(given.nemeses.split(","))

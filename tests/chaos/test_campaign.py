@@ -22,7 +22,7 @@ from tests.chaos.stage import ENOUGH, Stage
 from tests.servers import find_binary
 
 SERIES = os.environ.get("RQTTL_TEST_REDIS", "7.0")
-#: What one round is about, and its seconds. On the second kind of server there is one round with everything.
+#: What one round is about, and its seconds. On the second server there is one round with everything.
 ROUNDS = {
     "7.0": [
         ("kills and pauses", ("kills", "pauses"), 4.0),
@@ -30,7 +30,7 @@ ROUNDS = {
         ("strangers", ("interrupts", "input", "damage"), 4.0),
         ("failovers", ("failover",), 3.0),
     ],
-    "6.2": [("everything", NAMES, 8.0)],
+    "valkey": [("everything", NAMES, 8.0)],
 }
 
 
