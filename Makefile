@@ -11,7 +11,8 @@ PYTEST := $(BIN)/python -m pytest
 PARALLEL := -n 3 --dist worksteal -m 'not spark and not quick'
 ON_EACH  := -n 3 --dist worksteal -m 'not spark and not once'
 
-.PHONY: help demo lint quick test test-7.0 test-valkey test-servers test-pythons test-fake test-aio test-spark test-spark-versions check setup bench bench-spark bench-worker bench-metrics bench-asyncio bench-observing bench-instructions compare chaos chaos-worker cancellations coverage coverage-of-spec test-policies test-worker
+
+.PHONY: help demo lint quick test test-7.0 test-valkey test-servers test-pythons test-fake test-aio test-spark test-spark-versions check setup bench bench-spark bench-worker bench-metrics bench-asyncio bench-instructions compare chaos chaos-worker cancellations coverage coverage-of-spec test-policies test-worker
 
 help:
 	@echo 'make demo              rqttl at work, from sending to a report of Spark, on real data'
@@ -27,7 +28,6 @@ help:
 	@echo 'make bench-metrics     a scrape of 1,000 and of 20,000 queues'
 	@echo 'make bench-asyncio     the asyncio interface against the client of redis-py and the sync interface; 1,000 waits'
 	@echo 'make compare           rqttl against other queues on Redis, which it installs for itself; PEERS=rq WORKLOADS=single'
-	@echo 'make bench-observing   the cost of observers, off and with OpenTelemetry'
 	@echo 'make bench-instructions BASE=v1  instructions of a message, compared with the revision v1'
 	@echo 'make chaos MINUTES=10  a search for lost, late or wrong messages under kills, refusals and bad input'
 	@echo 'make chaos-worker KILLS=200  kills of children, workers and Redis under load, with a table of the results'
@@ -120,9 +120,6 @@ bench-metrics: setup
 bench-asyncio: setup
 	@$(BIN)/python -m tests.bench.asynchronous
 	@$(BIN)/python -m tests.bench.waiting
-
-bench-observing: setup
-	@$(BIN)/python -m tests.bench.observing
 
 bench-instructions: setup
 	@$(if $(BASE),,$(error BASE: expected a revision, as in make bench-instructions BASE=main))$(BIN)/python -m tests.bench.instructions $(BASE)

@@ -42,8 +42,17 @@ if TYPE_CHECKING:
         RqttlError,
         ScriptsForgotten,
     )
-    from rqttl.events import CommandEvent, Event, Events, RenewalEvent, SweepEvent, WaitEvent
-    from rqttl.observing import Observer, Observers, Sending
+    from rqttl.events import (
+        CommandEvent,
+        Event,
+        Events,
+        Observer,
+        Observers,
+        Operation,
+        RenewalEvent,
+        SweepEvent,
+        WaitEvent,
+    )
     from rqttl.option_types import OptionArguments
     from rqttl.options import QueueOptions, UpdateResult
     from rqttl.policies import Contender, Explained, Policy
@@ -103,6 +112,7 @@ __all__ = [
     "MessageView",
     "Observer",
     "Observers",
+    "Operation",
     "OptionArguments",
     "OutcomeUnknown",
     "PerQueue",
@@ -128,7 +138,6 @@ __all__ = [
     "RqttlError",
     "RunCounts",
     "ScriptsForgotten",
-    "Sending",
     "SweepEvent",
     "SweepResult",
     "UpdateResult",
@@ -148,7 +157,6 @@ _MODULES = (
     "policies",
     "types",
     "option_types",
-    "observing",
     "events",
     "delivery",
     "queue",

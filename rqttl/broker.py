@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 
 import redis
 
-from rqttl import flows, observing, units
+from rqttl import events as hook
+from rqttl import flows, units
 from rqttl.embedded.folder import SCHEME, folder_of, url_in_use
-from rqttl.events import Events
+from rqttl.events import Events, Observer
 from rqttl.flows import calls
 from rqttl.names import check_queue_name
-from rqttl.observing import Observer
 from rqttl.options import QueueOptions
 from rqttl.policies import Explanation, Policy
 from rqttl.policies.patterns import Syntax
@@ -72,7 +72,7 @@ class Broker:
     ) -> None:
         self._driver = driver(client, namespace)
         self._server = server
-        self.observer = observing.observer_of_new(self)
+        self.observer = hook.observer_of_new(self)
 
     @property
     def events(self) -> Events:
@@ -86,7 +86,7 @@ class Broker:
 
     @observer.setter
     def observer(self, observer: Observer | None) -> None:
-        self._driver.events.observer = observing.checked(observer)
+        self._driver.events.observer = observer
 
     def __repr__(self) -> str:
         at = address(self._driver.store.client.connection_pool)

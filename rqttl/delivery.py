@@ -8,7 +8,7 @@ from datetime import datetime
 from types import TracebackType
 from typing import Any, TypeVar
 
-from rqttl import observing
+from rqttl import events as hook
 from rqttl.decisions import Decision
 from rqttl.errors import AlreadySettled, LeaseLost
 from rqttl.flows import ReceiveResult
@@ -76,7 +76,7 @@ class Delivered:
         #: The token of the lease: the ms of its end, then three digits that count grants. Empty with `auto_ack`.
         self._token = token
         self._settled: str | None = None if token else "auto_ack"
-        self._watch: observing.handling | None = None
+        self._watch: hook.handling | None = None
 
     @property
     def _header_values(self) -> codec.ParsedHeader:
@@ -151,7 +151,7 @@ class Delivered:
         """Begin a block that handles the message, under the eyes of an observer."""
         observer = observer_of(self)
         if observer is not None:
-            self._watch = observing.handling(observer, self)
+            self._watch = hook.handling(observer, self)
 
     def _end(self, error: BaseException | None) -> None:
         if self._watch is not None:
@@ -262,7 +262,7 @@ def delivered(kind: type[D], settler: Settlers[Any, Any], claimed: ReceiveResult
 # For the code that hands out and settles deliveries. Users do not need these functions, so they are no methods.
 
 
-def observer_of(delivery: Delivered) -> observing.Observer | None:
+def observer_of(delivery: Delivered) -> hook.Observer | None:
     """Return the observer of the broker of a delivery."""
     events = delivery._settler.events  # noqa: SLF001  # of this module
     return None if events is None else events.observer

@@ -1,20 +1,30 @@
-"""Events: values that describe the work of the library, for metrics, traces and the like.
+"""The hook of the library: an observer sees each command to Redis and each call about messages.
 
-They and the observer of a broker are the hooks of the library. Without a listener they cost one comparison with `None`
-for each call.
+Without an observer or listener a call makes one comparison with `None`.
 """
 
 from __future__ import annotations
 
+import inspect
+import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from contextvars import ContextVar
 from dataclasses import dataclass
+from time import perf_counter
+from types import TracebackType
 from typing import Any, TypeAlias, TypeVar, overload
 
-from rqttl.errors import InvalidInput
-from rqttl.observing import Observer
+from rqttl.errors import InvalidInput, QueueFull
 from rqttl.text import format_value
-from rqttl.types import SweepResult
+from rqttl.types import Receipt, SweepResult
+
+logger = logging.getLogger("rqttl.observer")
+
+D = TypeVar("D")
+S = TypeVar("S")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,22 +69,92 @@ class SweepEvent:
 Event: TypeAlias = CommandEvent | WaitEvent | RenewalEvent | SweepEvent
 E = TypeVar("E", CommandEvent, WaitEvent, RenewalEvent, SweepEvent)
 _KINDS = (CommandEvent, WaitEvent, RenewalEvent, SweepEvent)
+#: The name of a command, and its queue if it is of one.
+Place = tuple[str, str | None]
+
+
+class Operation:
+    """A call about messages, for an observer.
+
+    `name` is `enqueue`, `receive`, `process` (the handler of one message), `ack`, `nack`, `reject`, `release` or
+    `redrive`. `messages` are those to send, or the deliveries; a redrive has none. An observer of an `enqueue` may
+    replace them when it begins, one for each, in their order. At the end of an `enqueue` `results` has the receipt or
+    the refusal of each. A consumer and a worker collect acks: for them the call is that of the handler, and Redis gets
+    the ack later. A `receive` is seen at its end, and only if it has received something.
+    """
+
+    __slots__ = ("began", "messages", "name", "queue", "results")
+
+    def __init__(self, name: str, queue: str, messages: Sequence[Any], began: float | None = None) -> None:
+        self.name, self.queue, self.messages = name, queue, messages
+        self.results: Sequence[Receipt | QueueFull] = ()
+        #: A time of `perf_counter`.
+        self.began = perf_counter() if began is None else began
+
+    def seconds(self) -> float:
+        """Return the time since the begin of the call."""
+        return perf_counter() - self.began
+
+
+class Observer:
+    """Sees the work of a broker. A subclass overrides the methods that it needs; their exceptions are logged."""
+
+    def command(self, event: Event) -> None:
+        """See a command, the begin of a wait, a renewal of leases, or a sweep of a reaper, in its thread."""
+
+    def message(self, operation: Operation) -> AbstractContextManager[object]:  # noqa: ARG002  # for subclasses
+        """Return a context manager around a call, in its thread or task. It sees the exception, and cannot stop it."""
+        return nullcontext()
+
+
+class Observers(Observer):
+    """Several observers in the place of one. Each sees the messages as those before it have changed them."""
+
+    def __init__(self, *observers: Observer) -> None:
+        for observer in observers:
+            if checked(observer) is None:
+                raise InvalidInput("observer: expected an Observer, got None")
+        #: The observers, in the order of their calls.
+        self.members = observers
+
+    def command(self, event: Event) -> None:
+        """See `Observer`."""
+        for observer in self.members:
+            _guarded(observer.command, event)
+
+    @contextmanager
+    def message(self, operation: Operation) -> Iterator[None]:
+        """See `Observer`."""
+        with ExitStack() as stack:
+            for observer in self.members:
+                stack.enter_context(Watch(observer, operation))
+            yield
 
 
 class Events:
-    """The listeners of one broker. Safe to share between threads.
+    """The observer of one broker, and functions that listen to its events. Safe to share between threads.
 
-    A listener is called in the thread in which the event happens. An exception that it raises reaches the caller of the
+    A function is called in the thread in which the event happens. An exception that it raises reaches the caller of the
     operation.
     """
 
     def __init__(self) -> None:
         self._changing = threading.Lock()
         self._listeners: tuple[tuple[Callable[[Any], object], type | None], ...] = ()
-        #: For the library: a function that calls all listeners with an event. `None` without listeners.
+        self._observer: Observer | None = None
+        #: For the library: a function that tells an event. `None` if nobody wants events.
         self.notify: Callable[[Event], None] | None = None
-        #: For the library: the observer of the broker; `None` without one.
-        self.observer: Observer | None = None
+
+    @property
+    def observer(self) -> Observer | None:
+        """The observer of the broker; `None` without one."""
+        return self._observer
+
+    @observer.setter
+    def observer(self, observer: Observer | None) -> None:
+        with self._changing:
+            self._observer = checked(observer)
+            self._choose()
 
     @overload
     def subscribe(self, listener: Callable[[Event], object]) -> None: ...
@@ -91,16 +171,203 @@ class Events:
             raise InvalidInput(f"kind: expected one of the classes {expected}, got {format_value(kind)}")
         with self._changing:
             self._listeners += ((listener, kind),)
-            self.notify = self._notify
+            self._choose()
 
     def unsubscribe(self, listener: Callable[[Any], object]) -> None:
         """Stop calling a listener. A listener may unsubscribe while it is called. Unknown listeners are ignored."""
         with self._changing:
             self._listeners = tuple(entry for entry in self._listeners if entry[0] != listener)
-            if not self._listeners:
-                self.notify = None
+            self._choose()
+
+    def _choose(self) -> None:
+        sees = any(type(one).command is not Observer.command for one in members(self._observer))
+        self.notify = self._notify if self._listeners or sees else None
 
     def _notify(self, event: Event) -> None:
         for listener, kind in self._listeners:
             if kind is None or type(event) is kind:
                 listener(event)
+        if self._observer is not None:
+            _guarded(self._observer.command, event)
+
+
+def checked(observer: object) -> Observer | None:
+    """Return an observer or `None`. Raises `InvalidInput` for anything else."""
+    if observer is None or isinstance(observer, Observer):
+        return observer
+    raise InvalidInput(f"observer: expected an Observer or None, got {format_value(observer)}")
+
+
+def members(observer: Observer | None) -> tuple[Observer, ...]:
+    """Return the observers in the place of one."""
+    return observer.members if isinstance(observer, Observers) else () if observer is None else (observer,)
+
+
+def joined(observers: Sequence[Observer]) -> Observer | None:
+    """Return one observer for several, or `None` for none."""
+    return Observers(*observers) if len(observers) > 1 else observers[0] if observers else None
+
+
+# New brokers
+
+_make: Callable[[Any], Observer | None] | None = None
+
+
+def observe_new(make: Callable[[Any], Observer | None] | None) -> None:
+    """Give each broker that is made from now on the observer `make(broker)`; with `None`, none.
+
+    A child of a worker has no broker: the observer of its handlers is `make(None)`.
+    """
+    global _make  # noqa: PLW0603  # one for the process
+    _make = make
+
+
+def observer_of_new(broker: object | None) -> Observer | None:
+    """Return the observer of a new broker, or with `None` that of the handlers in a child of a worker."""
+    make = _make
+    return None if make is None else _guarded(lambda: checked(make(broker)))
+
+
+# For the library: commands
+
+
+class Timed:
+    """The commands of one round trip: `notify` hears of them at its end. `outcomes` names those of the replies."""
+
+    __slots__ = ("_began", "_notify", "_places", "outcomes")
+
+    def __init__(self, notify: Callable[[Event], None], places: Sequence[Place]) -> None:
+        self._notify, self._places = notify, places
+        self.outcomes: Sequence[str] = ()
+
+    def __enter__(self) -> Timed:
+        self._began = perf_counter()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        seconds = perf_counter() - self._began
+        if isinstance(error, Exception):  # any other one leaves no outcome
+            self.outcomes = [type(error).__name__] * len(self._places)
+        for place, outcome in zip(self._places, self.outcomes, strict=False):
+            self._notify(CommandEvent(*place, seconds, outcome))
+
+
+# For the library: calls about messages. An exception of an observer is logged, and the call goes on as without it.
+
+
+def _guarded(call: Callable[..., T], *arguments: object) -> T | None:
+    try:
+        return call(*arguments)
+    except Exception as error:  # noqa: BLE001  # an observer may raise anything, and must not break a call
+        _log_failure(error)
+        return None
+
+
+def _log_failure(error: Exception) -> None:
+    logger.error("an observer failed; the call goes on", exc_info=error)
+
+
+class Watch:
+    """A call under the eyes of its observer. It begins when it is made, and ends once."""
+
+    __slots__ = ("_context", "operation")
+
+    def __init__(self, observer: Observer, operation: Operation) -> None:
+        self.operation = operation
+        self._context: AbstractContextManager[Any] | None = None
+        messages = operation.messages
+        context = _guarded(observer.message, operation)
+        try:
+            if context is not None:
+                context.__enter__()
+                self._context = context
+        except Exception as error:  # noqa: BLE001  # see `_guarded`
+            _log_failure(error)
+        if operation.messages is not messages and len(operation.messages) != len(messages):
+            logger.error("an observer gave no message for each of %d; they are sent as they are", len(messages))
+            operation.messages = messages
+
+    def end(self, error: BaseException | None) -> None:
+        """End the call. The observer sees its exception and cannot suppress it."""
+        context, self._context = self._context, None
+        if context is not None:
+            try:
+                context.__exit__(None if error is None else type(error), error, error.__traceback__ if error else None)
+            except Exception as failure:  # noqa: BLE001  # see `_guarded`
+                if failure is not error:
+                    _log_failure(failure)
+
+    def __enter__(self) -> Operation:
+        return self.operation
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.end(error)
+
+
+#: The delivery whose handler works in this thread or task.
+_handled: ContextVar[object] = ContextVar("rqttl_handled", default=None)
+
+
+class handling:  # noqa: N801  # it is used as a function: `with handling(…):`
+    """The handler of one message, as a context manager. `with delivery:` within a handler begins no second one."""
+
+    __slots__ = ("_before", "_watch")
+
+    def __init__(self, observer: Observer, delivery: Any) -> None:
+        self._before = _handled.get()
+        inner = self._before is delivery
+        self._watch = None if inner else Watch(observer, Operation("process", delivery.queue, [delivery]))
+        _handled.set(delivery)
+
+    def end(self, error: BaseException | None) -> None:
+        """End it with the exception of the handler."""
+        _handled.set(self._before)
+        if self._watch is not None:
+            self._watch.end(error)
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.end(error)
+
+
+def observed(observer: Observer, handler: Callable[[D], Any]) -> Callable[[D], Any]:
+    """Return a handler that the observer sees."""
+
+    def call(delivery: D) -> Any:
+        with handling(observer, delivery):
+            return handler(delivery)
+
+    return call
+
+
+def observed_async(observer: Observer, handler: Callable[[D], Any]) -> Callable[[D], Any]:
+    """Return a coroutine function, or a function among such, that the observer sees."""
+
+    async def call(delivery: D) -> Any:
+        with handling(observer, delivery):
+            result = handler(delivery)
+            return await result if inspect.isawaitable(result) else result
+
+    return call
+
+
+def settled(
+    observer: Observer, queue: str, how: str, deliveries: Sequence[Any], flow: Generator[S, Any, T]
+) -> Generator[S, Any, T]:
+    """Return a flow that settles, with its observer around it."""
+    with Watch(observer, Operation(how, queue, deliveries)):
+        return (yield from flow)
+
+
+def received(observer: Observer | None, queue: str, deliveries: Sequence[Any], since: float) -> None:
+    """Show an observer the messages of a call that began at `since`, a time of `perf_counter`."""
+    if observer is not None and deliveries:
+        Watch(observer, Operation("receive", queue, deliveries, since)).end(None)

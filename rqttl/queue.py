@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from rqttl import delivery, flows, observing
+from rqttl import delivery, flows
+from rqttl import events as hook
 from rqttl.consumer import Consumer
 from rqttl.consuming.settling import Settling
 from rqttl.delivery import Delivery, Settler
@@ -129,7 +130,7 @@ class Queue:
         settling, events = self._settling, self._driver.events
         settler = Settler(settling.ack, settling.nack, settling.reject, settling.renew, settling.release, events)
         received = [item for claimed in batches for item in delivery.delivered(Delivery, settler, claimed, ms)]
-        observing.received(observer, self.name, received, since)
+        hook.received(observer, self.name, received, since)
         return received
 
     def consume(self, prefetch: int = 100, *, lease: Duration | None = None, wait: Duration | None = None) -> Consumer:

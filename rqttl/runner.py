@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 
 from redis.exceptions import RedisError
 
-from rqttl import flows, observing, units
+from rqttl import events as hook
+from rqttl import flows, units
 from rqttl.consumer import Consumer
 from rqttl.consuming import handling
 from rqttl.consuming.base import serve
@@ -156,7 +157,7 @@ class Runner:
         failure: Exception | None = None
         try:
             observer = self._driver.events.observer
-            handler = self._handler if observer is None else observing.observed(observer, self._handler)
+            handler = self._handler if observer is None else hook.observed(observer, self._handler)
             result = handler(delivery)
             if result is not None and (inspect.isawaitable(result) or inspect.isgenerator(result)):
                 raise TypeError(

@@ -1,8 +1,8 @@
 """A real redis-server for each test process, and an empty database for each test.
 
-`RQTTL_TEST_REDIS` chooses the server: `7.0` (the system's, the default), or one in a wheel: `valkey` (9), `6.2`, `8`. When
-it is missing, the tests that need it are skipped on a developer's machine and fail in CI. `fake` is for the contract
-tests only: they run on the fake broker of `rqttl.testing` then. So is `aio`: they run on the asyncio interface.
+`RQTTL_TEST_REDIS` chooses the server: `7.0` (the system's, the default), or one in a wheel: `valkey` (9), `6.2`, `8`.
+When it is missing, the tests that need it are skipped on a developer's machine and fail in CI. `fake` is for the
+contract tests only: they run on the fake broker of `rqttl.testing` then. `aio` runs them on the asyncio interface.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tests.servers import Server, find_binary
 
 #: Whether this run is that of the contract tests on the fake broker.
 FAKE = os.environ.get("RQTTL_TEST_REDIS") == "fake"
-#: Whether this run is that of the contract tests on the asyncio interface, on Redis 7.0 (`aio`) or another one (`aio-valkey`).
+#: Whether this run is that of the contract tests on the asyncio interface: `aio`, or `aio-valkey` for another server.
 AIO = os.environ.get("RQTTL_TEST_REDIS", "").startswith("aio")
 
 if AIO and not TYPE_CHECKING:

@@ -13,15 +13,15 @@ from redis.asyncio import ConnectionPool, Redis
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
-from rqttl import flows, observing, units
+from rqttl import events as hook
+from rqttl import flows, units
 from rqttl.aio.driver import AsyncDriver
 from rqttl.aio.queue import AsyncQueue
 from rqttl.aio.store import checked_client
 from rqttl.embedded.folder import SCHEME, folder_of, locate, url_in_use
-from rqttl.events import Events
+from rqttl.events import Events, Observer
 from rqttl.flows import calls
 from rqttl.names import check_queue_name
-from rqttl.observing import Observer
 from rqttl.options import QueueOptions
 from rqttl.policies import Explanation, Policy
 from rqttl.policies.patterns import Syntax
@@ -72,7 +72,7 @@ class AsyncBroker:
         self._folder = folder
         self._server: EmbeddedServer | None = None
         self._driver = driver(self._open, namespace)
-        self.observer = observing.observer_of_new(self)
+        self.observer = hook.observer_of_new(self)
 
     async def _open(self) -> Redis:
         """The client, for the first call. The embedded server starts in a thread."""
@@ -97,7 +97,7 @@ class AsyncBroker:
 
     @observer.setter
     def observer(self, observer: Observer | None) -> None:
-        self._driver.events.observer = observing.checked(observer)
+        self._driver.events.observer = observer
 
     async def declare_queue(self, name: str, **options: Unpack[OptionArguments]) -> AsyncQueue:
         read = QueueOptions.read(name, options)

@@ -26,7 +26,7 @@ from rqttl.protocol.keys import WAKEUP, Keyspace
 from rqttl.runtime.interrupt import Interrupt
 from rqttl.runtime.loop_watch import LoopWatch
 from rqttl.runtime.timing import RealTiming, Timing
-from rqttl.store.observer import is_damage
+from rqttl.store.outcomes import is_damage
 
 T = TypeVar("T")
 Wait = flows.WaitForWakeup | flows.WaitForAnyWakeup

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from redis.exceptions import RedisError
 
-from rqttl import observing
+from rqttl import events as hook
 from rqttl.aio.delivery import AsyncDelivery, settle_after
 from rqttl.consuming import handling
 from rqttl.consuming.base import serve
@@ -103,7 +103,7 @@ class Handling:
         failure: Exception | None = None
         try:
             observer = observer_of(delivery)
-            await (self._call if observer is None else observing.observed_async(observer, self._call))(delivery)
+            await (self._call if observer is None else hook.observed_async(observer, self._call))(delivery)
         except HandlerNotAsync as error:
             if delivery.settled in (None, LOST):
                 await settle_after(delivery, error, None)

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from rqttl import flows, observing, units
+from rqttl import events as hook
+from rqttl import flows, units
 from rqttl.aio.consumer import AsyncConsumer
 from rqttl.aio.delivery import AsyncDelivery, AsyncSettler
 from rqttl.aio.driver import AsyncDriver
@@ -101,7 +102,7 @@ class AsyncQueue:
         flow = calls.receive_many(self.name, count, wait, ms, auto_ack=auto_ack)
         observer, since = self._driver.events.observer, perf_counter()
         received = self._deliveries(await self._driver.perform(flow, self._give_back), ms)
-        observing.received(observer, self.name, received, since)
+        hook.received(observer, self.name, received, since)
         return received
 
     def _give_back(self, batches: list[ReceiveResult]) -> Flow[None]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from time import perf_counter
 from typing import Any, TypeVar
 
 from redis.asyncio import ConnectionPool, Redis
@@ -13,14 +12,14 @@ from redis.exceptions import BusyLoadingError, ConnectionError, NoScriptError, T
 from rqttl.aio.line import Call, Line
 from rqttl.aio.waits import Waits
 from rqttl.errors import BrokerClosed, InvalidInput, PoolExhausted
-from rqttl.events import CommandEvent, Events
+from rqttl.events import Events, Place, Timed
 from rqttl.protocol.commands import Command, Reply
 from rqttl.protocol.contract import Repeated
 from rqttl.protocol.replies import command_name
 from rqttl.protocol.resp import pack_command
 from rqttl.runtime.interrupt import Interrupt
 from rqttl.store.exchanges import Calls, Exchange, Exchanges, alone, check, strictest
-from rqttl.store.observer import Place, checked, reply_outcome, wait_outcome
+from rqttl.store.outcomes import checked, reply_outcome, reply_outcomes, wait_outcome
 from rqttl.store.pools import UNLIMITED, is_exhausted
 from rqttl.store.retry import FAILURES, Attempts, NotSent
 from rqttl.text import type_name
@@ -83,7 +82,7 @@ class AsyncStore:
         replies = await self._observed(
             [(command.script.name, command.queue) for command in commands],
             self._insist(strictest(commands), lambda *_: self._carry_out(self._exchanges.in_one_round_trip(commands))),
-            lambda answers: list(map(reply_outcome, answers)),
+            reply_outcomes,
         )
         for place, reply in enumerate(replies):
             if isinstance(reply, NoScriptError):
@@ -96,7 +95,7 @@ class AsyncStore:
         replies = await self._observed(
             [(command_name(call), None) for call in calls],
             self._insist(None, lambda *_: self._carry_out(exchange(calls))),
-            lambda answers: list(map(reply_outcome, answers)),
+            reply_outcomes,
         )
         return replies if keep_errors else checked(replies, tolerant=True)
 
@@ -220,17 +219,10 @@ class AsyncStore:
         notify = self._events.notify
         if notify is None:
             return await call
-        started, named = perf_counter(), list[str]()
-        try:
+        with Timed(notify, places) as timed:
             answer = await call
-            named[:] = outcomes(answer)
-            return answer
-        except Exception as error:
-            named[:] = [type(error).__name__] * len(places)
-            raise
-        finally:
-            for place, outcome in zip(places, named, strict=False):
-                notify(CommandEvent(*place, perf_counter() - started, outcome))
+            timed.outcomes = outcomes(answer)
+        return answer
 
 
 def _pool_of_waits(pool: ConnectionPool) -> ConnectionPool:

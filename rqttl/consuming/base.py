@@ -7,7 +7,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
-from rqttl import checks, delivery, observing, units
+from rqttl import checks, delivery, units
+from rqttl import events as hook
 from rqttl.consuming import settling
 from rqttl.consuming.prefetch import Prefetch, RenewalSchedule
 from rqttl.consuming.turns import Turns
@@ -102,7 +103,7 @@ class ConsumerBase(ABC, Generic[D, R]):
         fetched = delivery.delivered(kind, self._settler, claimed, self._lease)
         events = self._settler.events
         if events is not None:
-            observing.received(events.observer, self.queue, fetched, since)
+            hook.received(events.observer, self.queue, fetched, since)
         self._prefetch.add(fetched)
         if fetched and not self._schedule.is_for(self._lease or claimed.config.lease):
             self._follow_leases()  # these are the first messages, or the queue's `lease` has changed

@@ -12,7 +12,7 @@ from collections import Counter, deque
 from collections.abc import Collection, Sequence
 from typing import Generic, TypeVar
 
-from rqttl import observing
+from rqttl import events as hook
 from rqttl.delivery import LOST, UNKNOWN, Delivered, by_lease, lease_words, mark, observer_of, unsettled
 from rqttl.protocol.commands import BATCH, Word
 
@@ -91,7 +91,7 @@ class Prefetch(Generic[D]):
         if observer is None:
             mark(delivery, "ack")
         else:
-            with observing.settling(observer, delivery.queue, "ack", [delivery]):
+            with hook.Watch(observer, hook.Operation("ack", delivery.queue, [delivery])):
                 mark(delivery, "ack")
         self._acks.append(delivery)
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeGuard
 
-from rqttl import delivery, flows, observing, units
+from rqttl import delivery, flows, units
+from rqttl import events as hook
 from rqttl.delivery import LOST, UNKNOWN, Delivered
 from rqttl.errors import InvalidInput, LeaseLost, OutcomeUnknown
 from rqttl.flows import Driver, Flow
@@ -121,7 +122,7 @@ def settle(queue: str, deliveries: Sequence[Delivered], how: str, run: Run, name
         check_deliveries(deliveries)
     first = deliveries[0] if deliveries else None
     observer = delivery.observer_of(first) if isinstance(first, Delivered) else None
-    return flow if observer is None else observing.settled(observer, queue, name or how, deliveries, flow)
+    return flow if observer is None else hook.settled(observer, queue, name or how, deliveries, flow)
 
 
 def carry_out(queue: str, deliveries: Sequence[Delivered], how: str, run: Run) -> Flow[None]:

@@ -6,13 +6,13 @@ import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from rqttl import checks, observing, units
+from rqttl import checks, units
+from rqttl import events as hook
 from rqttl.errors import InvalidInput, QueueFull
-from rqttl.events import Events
+from rqttl.events import Events, Observer
 from rqttl.flows import arriving, looking, messages, policies, queues, statistics
 from rqttl.flows.steps import Flow
 from rqttl.names import check_queue_name
-from rqttl.observing import Observer
 from rqttl.options import QueueOptions
 from rqttl.policies import Explanation
 from rqttl.protocol.commands import QueueConfig
@@ -49,9 +49,9 @@ def enqueue(
 
 
 def _observed(observer: Observer, queue: str, message: object) -> Flow[Receipt | QueueFull]:
-    with observing.sending(observer, queue, [message]) as sent:
+    with hook.Watch(observer, hook.Operation("enqueue", queue, [message])) as sent:
         result = yield from arriving.enqueue_one(queue, sent.messages[0])
-        sent.stored([result])
+        sent.results = [result]
     return result
 
 
@@ -78,15 +78,14 @@ def enqueue_many(
 def _all_observed(
     observer: Observer, queue: str, items: Sequence[object], window: int
 ) -> Flow[list[Receipt | QueueFull]]:
-    with observing.sending(observer, queue, items) as sent:
-        results = yield from arriving.enqueue(queue, sent.messages, window)
-        sent.stored(results)
+    with hook.Watch(observer, hook.Operation("enqueue", queue, items)) as sent:
+        sent.results = results = yield from arriving.enqueue(queue, sent.messages, window)
     return results
 
 
 def redriving(events: Events, queue: str, flow: Flow[T]) -> Flow[T]:
     """Return a flow that redrives letters of a queue, with an observer around it if there is one."""
-    return flow if events.observer is None else observing.settled(events.observer, queue, "redrive", (), flow)
+    return flow if events.observer is None else hook.settled(events.observer, queue, "redrive", (), flow)
 
 
 def receive_many(

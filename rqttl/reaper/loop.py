@@ -9,7 +9,7 @@ from enum import Enum
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Literal, cast
 
-from rqttl import flows, observing, units
+from rqttl import flows, units
 from rqttl.errors import BrokerClosed, QueueNotFound
 from rqttl.events import SweepEvent
 from rqttl.reaper.hints import FIRST_PAUSE, LONGEST_PAUSE, HintSubscriber
@@ -340,5 +340,3 @@ class Reaper:
         notify = self._driver.events.notify
         if notify is not None:
             notify(SweepEvent(queue, swept))
-        if self._driver.events.observer is not None:
-            observing.swept(self._driver.events.observer, queue, swept)

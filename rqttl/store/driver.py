@@ -40,7 +40,7 @@ from rqttl.policies import PolicySet
 from rqttl.protocol.commands import Command, QueueConfig
 from rqttl.protocol.keys import WAKEUP, Keyspace
 from rqttl.runtime.interrupt import Interrupt
-from rqttl.store.observer import is_damage
+from rqttl.store.outcomes import is_damage
 from rqttl.store.rehearsal import rehearse
 from rqttl.store.store import Store
 from rqttl.store.timing import RealWaiter, Waiter

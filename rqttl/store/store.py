@@ -7,7 +7,7 @@ keep a connection with an unread reply, and that reply would answer the next cal
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 import redis
@@ -17,7 +17,7 @@ from redis.exceptions import BusyLoadingError, ConnectionError, NoScriptError, R
 from redis.retry import Retry
 
 from rqttl.errors import InvalidInput, PoolExhausted
-from rqttl.events import Events
+from rqttl.events import Events, Place, Timed
 from rqttl.protocol.commands import Command, Reply
 from rqttl.protocol.contract import Repeated
 from rqttl.protocol.replies import command_name
@@ -26,7 +26,7 @@ from rqttl.runtime.interrupt import Interrupt
 from rqttl.store.blocking import Listener
 from rqttl.store.connections import Connections
 from rqttl.store.exchanges import Calls, Exchange, Exchanges, alone, check, strictest
-from rqttl.store.observer import Observer, checked, ok, reply_outcome, wait_outcome
+from rqttl.store.outcomes import checked, reply_outcome, reply_outcomes, wait_outcome
 from rqttl.store.pools import Held, open_pool
 from rqttl.store.retry import NotSent, try_again, with_retries
 from rqttl.store.urls import TIME_OUTS, pool_for
@@ -54,7 +54,6 @@ class Store:
         self.client = client
         self.connections = Connections(client.connection_pool)
         self._events = events
-        self._observer = Observer(events)
         self._exchanges = Exchanges(leave=self.connections.renew)
         #: Ends every `listen` from the moment at which it is asked.
         self.interrupted = Interrupt()
@@ -66,10 +65,11 @@ class Store:
 
     def run(self, command: Command) -> Reply:
         """Run a command. After a lost reply a repeatable command runs again; any other raises `OutcomeUnknown`."""
-        if self._events.notify is None:  # as the observer decides; each call comes here
+        if self._events.notify is None:  # as `_observed` decides; each call comes here
             return with_retries(command, self._send_one)
-        return self._observer.send(
-            command.script.name, command.queue, reply_outcome, with_retries, command, self._send_one
+        place = command.script.name, command.queue
+        return self._observed(
+            [place], lambda: with_retries(command, self._send_one), lambda reply: [reply_outcome(reply)]
         )
 
     def run_together(self, commands: Sequence[Command], *, tolerant: bool = False) -> list[Any]:
@@ -80,12 +80,12 @@ class Store:
 
         `tolerant`: the error of a command on a damaged queue takes the place of its reply. Every other error is raised.
         """
-        replies = self._observer.send_all(
-            commands,
-            lambda command: (command.script.name, command.queue),
+        replies = self._observed(
+            [(command.script.name, command.queue) for command in commands],
             lambda: with_retries(
                 strictest(commands), lambda _: self._carry_out(self._exchanges.in_one_round_trip(commands))
             ),
+            reply_outcomes,
         )
         replies = [
             self.run(command) if isinstance(reply, NoScriptError) else reply
@@ -100,21 +100,28 @@ class Store:
         does. Any other error is raised.
         """
         send = self._send_all if keep_errors else self._send_judged
-        sent = self._observer.send_all(
-            calls, lambda call: (command_name(call), None), lambda: try_again(lambda: send(calls))
-        )
+        places = [(command_name(call), None) for call in calls]
+        sent = self._observed(places, lambda: try_again(lambda: send(calls)), reply_outcomes)
         return sent if keep_errors else checked(sent, tolerant=True)
 
     def listen(self, queue: str, key: str, ms: int, interrupt: Interrupt | None = None) -> bytes | PoolExhausted | None:
         """Wait for an element of a list on a connection of its own; see `Listener`. Returns the element."""
-        reply = self._observer.send("BLPOP", queue, wait_outcome, self._listener.listen, (key,), ms, interrupt)
+        reply = self._wait(queue, (key,), ms, interrupt)
         return reply[1] if isinstance(reply, tuple) else reply
 
     def listen_to_all(
         self, keys: Sequence[str], ms: int, interrupt: Interrupt | None = None
     ) -> tuple[str, bytes] | bytes | PoolExhausted | None:
         """Wait for an element of one of several lists; see `Listener`."""
-        return self._observer.send("BLPOP", None, wait_outcome, self._listener.listen, keys, ms, interrupt)
+        return self._wait(None, keys, ms, interrupt)
+
+    def _wait(
+        self, queue: str | None, keys: Sequence[str], ms: int, interrupt: Interrupt | None
+    ) -> tuple[str, bytes] | bytes | PoolExhausted | None:
+        listen = self._listener.listen
+        return self._observed(
+            [("BLPOP", queue)], lambda: listen(keys, ms, interrupt), lambda answer: [wait_outcome(answer)]
+        )
 
     def interrupt(self) -> None:
         """End every `listen`, from now on. It takes no lock, so a signal handler may call it."""
@@ -140,8 +147,18 @@ class Store:
         except NoScriptError:
             pass  # the script is loaded outside of this handler: a later error has no part in this one
         if reply is None:
-            reply = self._observer.send("SCRIPT LOAD", None, ok, self._send_with_text, command)
+            reply = self._observed([("SCRIPT LOAD", None)], lambda: self._send_with_text(command), lambda _: ["ok"])
         return Repeated(reply) if reply[0] == b"refused" and command.is_replay else reply
+
+    def _observed(self, places: Sequence[Place], call: Callable[[], T], outcomes: Callable[[T], Sequence[str]]) -> T:
+        """Make a call, and tell listeners of events the commands in it."""
+        notify = self._events.notify
+        if notify is None:
+            return call()
+        with Timed(notify, places) as timed:
+            answer = call()
+            timed.outcomes = outcomes(answer)
+        return answer
 
     def _send_with_text(self, command: Command) -> Reply:
         return self._carry_out(self._exchanges.with_text(command))

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Literal
 
-from rqttl.telemetry.errors import TelemetryUnavailable
+from rqttl.errors import RqttlError
 from rqttl.text import install
 
 if TYPE_CHECKING:
@@ -20,6 +20,12 @@ if TYPE_CHECKING:
     from rqttl.broker import Broker
 
 __all__ = ["TelemetryUnavailable", "instrument"]
+
+
+class TelemetryUnavailable(RqttlError, ImportError):
+    """The packages of OpenTelemetry are not installed."""
+
+    code = "telemetry_unavailable"
 
 
 def instrument(
@@ -45,6 +51,6 @@ def instrument(
         import_module("opentelemetry.trace")
     except ImportError as error:
         raise TelemetryUnavailable(f"telemetry needs the package opentelemetry-api: {install('otel')}") from error
-    from rqttl.telemetry.attaching import attach
+    from rqttl.telemetry.tracing import attach
 
     return attach(broker, parent, templates, tracer_provider, meter_provider, settle=settle)

@@ -2,81 +2,203 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
-from time import perf_counter, time_ns
-from types import TracebackType
-from typing import Literal
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from importlib import import_module
+from time import time_ns
+from typing import TYPE_CHECKING, Any, Literal
 
 from opentelemetry import context as contexts
-from opentelemetry import trace
-from opentelemetry.trace import Link, SpanKind
+from opentelemetry import metrics, trace
+from opentelemetry.metrics import Histogram, Meter
+from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, Tracer
 
-from rqttl.observing import Observer, Received, Sending
+from rqttl import checks, units
+from rqttl.decisions import Decision, Reject, Retry
+from rqttl.errors import InvalidInput, QueueFull, RqttlError
+from rqttl.events import Observer, Operation, joined, members, observe_new
 from rqttl.telemetry import headers, names
-from rqttl.telemetry.outcome import Tools, count_or_id, fail, links_to, with_error
-from rqttl.telemetry.sending import TracedBatch, TracedMessage
-from rqttl.types import Message
+from rqttl.telemetry.place import Attributes, Common, Place
+from rqttl.text import format_value
+from rqttl.types import Message, Receipt
 
-_NOTHING: AbstractContextManager[object] = nullcontext()
+if TYPE_CHECKING:
+    from opentelemetry.metrics import MeterProvider
+    from opentelemetry.trace import TracerProvider
+
+    from rqttl.aio.broker import AsyncBroker
+    from rqttl.broker import Broker
+
+#: The largest number of links of one span, which is the default of the SDK.
+LINKS = 128
+_ERROR = Status(StatusCode.ERROR)
 
 
-@dataclass(frozen=True, slots=True)
-class Choices:
-    """The choices of an application; see `rqttl.telemetry.instrument`."""
+def attach(
+    broker: Broker | AsyncBroker | None,
+    parent: Literal["message", "link"],
+    templates: Sequence[str],
+    tracer_provider: TracerProvider | None,
+    meter_provider: MeterProvider | None,
+    *,
+    settle: bool,
+) -> Callable[[], None]:
+    """See `rqttl.telemetry.instrument`."""
+    if parent not in ("message", "link"):
+        raise InvalidInput(f"parent: expected 'message' or 'link', got {format_value(parent)}")
+    patterns = checks.items(templates, "templates", "patterns of queues")
+    version: str = import_module("rqttl").__version__
+    tracer = trace.get_tracer("rqttl", version, tracer_provider, names.SCHEMA)
+    instruments = Instruments(metrics.get_meter("rqttl", version, meter_provider, names.SCHEMA))
 
-    parent: Literal["message", "link"] = "message"
-    settle: bool = False
+    def make(owner: object | None) -> Tracing:
+        return Tracing(tracer, instruments, Place(owner, patterns), is_child=parent == "message", settle=settle)
+
+    if broker is None:
+        make(None)  # it checks the templates
+        observe_new(make)
+        return lambda: observe_new(None)
+    tracing = make(broker)
+    others = [observer for observer in members(broker.observer) if not isinstance(observer, Tracing)]
+    broker.observer = joined([*others, tracing])
+
+    def end() -> None:
+        broker.observer = joined([observer for observer in members(broker.observer) if observer is not tracing])
+
+    return end
+
+
+class Instruments:
+    """The counters and histograms of one meter: the metrics of the semantic conventions."""
+
+    def __init__(self, meter: Meter) -> None:
+        def seconds(name: str, meaning: str) -> Histogram:
+            return meter.create_histogram(
+                name, "s", meaning, explicit_bucket_boundaries_advisory=list(names.BOUNDARIES)
+            )
+
+        sent = "Number of messages producer attempted to send to the broker."
+        consumed = "Number of messages that were delivered to the application."
+        self.sent = meter.create_counter(names.SENT_MESSAGES, "{message}", sent)
+        self.consumed = meter.create_counter(names.CONSUMED_MESSAGES, "{message}", consumed)
+        self.operation = seconds(
+            names.OPERATION_DURATION, "Duration of messaging operation initiated by a producer or consumer client."
+        )
+        self.process = seconds(names.PROCESS_DURATION, "Duration of processing operation.")
 
 
 class Tracing(Observer):
-    """Makes a span for each call, and counts messages and seconds."""
+    """Makes a span for each call, and counts messages and seconds.
 
-    def __init__(self, tools: Tools, choices: Choices) -> None:
-        self._tools = tools
-        self._choices = choices
+    The span of a handler is a child of the creation context of its message if `is_child`. `settle` adds those of calls
+    that settle.
+    """
 
-    def sending(self, queue: str, messages: Sequence[Message | object]) -> Sending:
+    def __init__(self, tracer: Tracer, instruments: Instruments, place: Place, *, is_child: bool, settle: bool) -> None:
+        self._tracer, self._instruments, self._place = tracer, instruments, place
+        self._is_child, self._settle = is_child, settle
+
+    def message(self, operation: Operation) -> AbstractContextManager[object]:
         """See `Observer`."""
-        return (TracedMessage if len(messages) == 1 else TracedBatch)(self._tools, queue, messages)
+        if operation.name == "enqueue":
+            return (self._enqueue if len(operation.messages) == 1 else self._enqueue_many)(operation)
+        if operation.name == "process":
+            return self._process(operation)
+        if operation.name == "receive":
+            return self._receive(operation)
+        return self._settling(operation) if self._settle else nullcontext()
 
-    def received(self, queue: str, deliveries: Sequence[Received], seconds: float) -> None:
-        """Make a span with links to the creation contexts of the messages, the first 128 of them."""
-        common = self._tools.place.common(queue, names.RECEIVE)
-        self._tools.instruments.consumed.add(len(deliveries), common.labels)
-        self._tools.instruments.operation.record(seconds, common.operation_labels)
-        now = time_ns()
-        span = self._tools.tracer.start_span(
+    @contextmanager
+    def _enqueue(self, operation: Operation) -> Iterator[None]:
+        """Make the span of one message. It is the creation context, unless the message brings one."""
+        common = self._place.common(operation.queue, names.ENQUEUE)
+        message, size = headers.packed(operation.messages[0])
+        own = headers.creation_context(message.headers) if isinstance(message, Message) else None
+        current = contexts.get_current()
+        span = self._tracer.start_span(
             common.span,
-            kind=SpanKind.CLIENT,
-            links=links_to(deliveries),
-            attributes={**common.attributes, **count_or_id(deliveries)},
-            start_time=now - int(seconds * 1e9),
+            current,
+            SpanKind.PRODUCER if own is None else SpanKind.CLIENT,
+            {**common.attributes, **_attributes(message, size)},
+            None if own is None else [Link(own)],
         )
-        span.end(now)
+        operation.messages = [message if own else headers.inject(message, trace.set_span_in_context(span, current))]
+        with self._sent(operation, common, span):
+            yield
+            (result,) = operation.results
+            _conclude(span, result)
 
-    def handling(self, delivery: Received) -> AbstractContextManager[object]:
-        """See `Observer`."""
-        return Processing(self._tools, self._choices, delivery)
+    @contextmanager
+    def _enqueue_many(self, operation: Operation) -> Iterator[None]:
+        """Make a span for each message as its creation context, unless it brings one, and one for the call."""
+        current, creating = contexts.get_current(), self._place.common(operation.queue, names.CREATE)
+        created: list[tuple[Span, int] | None] = []
+        links: list[Link] = []
+        sent: list[Message | object] = []
+        for body in operation.messages:
+            message, size = headers.packed(body)
+            own = headers.creation_context(message.headers) if isinstance(message, Message) else None
+            if own is None:
+                attributes = {**creating.attributes, **_attributes(message, size)}
+                span = self._tracer.start_span(creating.span, current, SpanKind.PRODUCER, attributes)
+                own = span.get_span_context()
+                message = headers.inject(message, trace.set_span_in_context(span, current))
+                created.append((span, time_ns()))
+            else:
+                created.append(None)
+            sent.append(message)
+            if len(links) < LINKS and own.is_valid:
+                links.append(Link(own))
+        common = self._place.common(operation.queue, names.ENQUEUE)
+        attributes = {**common.attributes, names.MESSAGE_COUNT: len(sent)}
+        operation.messages = sent
+        whole = self._tracer.start_span(common.span, current, SpanKind.CLIENT, attributes, links)
+        with self._sent(operation, common, whole):
+            try:
+                yield
+                for result, one in zip(operation.results, created, strict=True):
+                    if one is not None:
+                        _conclude(one[0], result)
+            finally:
+                for one in created:
+                    if one is not None:
+                        one[0].end(one[1])
 
-    def settling(self, queue: str, how: str, deliveries: Sequence[Received]) -> AbstractContextManager[object]:
-        """See `Observer`."""
-        return Settling(self._tools, queue, how, deliveries) if self._choices.settle else _NOTHING
+    @contextmanager
+    def _sent(self, operation: Operation, common: Common, span: Span) -> Iterator[None]:
+        """Count the messages of a call that sends."""
+        failed, refused = None, Counter[str]()
+        try:
+            yield
+            refused = Counter(result.code for result in operation.results if isinstance(result, QueueFull))
+        except BaseException as error:
+            failed = _fail(span, error)
+            raise
+        finally:
+            sent = len(operation.messages) - refused.total()
+            for code, number in refused.items():
+                self._instruments.sent.add(number, _with_error(common.labels, code))
+            if sent:
+                self._instruments.sent.add(sent, _with_error(common.labels, failed))
+            failed = failed or (None if sent else next(iter(refused), None))
+            self._instruments.operation.record(operation.seconds(), _with_error(common.operation_labels, failed))
+            span.end()
 
+    @contextmanager
+    def _receive(self, operation: Operation) -> Iterator[None]:
+        """Make a span with links to the creation contexts of the messages, the first 128 of them."""
+        yield
+        common, seconds, now = self._place.common(operation.queue, names.RECEIVE), operation.seconds(), time_ns()
+        self._instruments.consumed.add(len(operation.messages), common.labels)
+        self._instruments.operation.record(seconds, common.operation_labels)
+        self._client_span(common, operation, start_time=now - int(seconds * 1e9)).end(now)
 
-class Processing:
-    """The span of one handler. It is the current span while the handler works."""
-
-    __slots__ = ("_began", "_choices", "_delivery", "_labels", "_span", "_token", "_tools")
-
-    def __init__(self, tools: Tools, choices: Choices, delivery: Received) -> None:
-        self._tools, self._choices, self._delivery = tools, choices, delivery
-
-    def __enter__(self) -> None:
-        tools, delivery = self._tools, self._delivery
-        common = tools.place.common(delivery.queue, names.PROCESS)
-        self._labels = common.labels
+    @contextmanager
+    def _process(self, operation: Operation) -> Iterator[None]:
+        """Make the span of one handler. It is the current span while the handler works."""
+        (delivery,) = operation.messages
+        common = self._place.common(operation.queue, names.PROCESS)
         current = contexts.get_current()
         context, created = headers.extract(delivery.headers, current)
         attributes = {
@@ -87,48 +209,95 @@ class Processing:
         }
         if delivery.deaths:
             attributes[names.REASON] = delivery.deaths[0].reason
-        self._span = tools.tracer.start_span(
+        span = self._tracer.start_span(
             common.span,
-            context if self._choices.parent == "message" else current,
+            context if self._is_child else current,
             SpanKind.CONSUMER,
             attributes,
             [Link(created)] if created is not None else None,
         )
-        self._token = contexts.attach(trace.set_span_in_context(self._span, context))
-        self._began = perf_counter()
+        token = contexts.attach(trace.set_span_in_context(span, context))
+        with self._measured(operation, span, self._instruments.process, common.labels):
+            try:
+                yield
+            finally:
+                contexts.detach(token)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        seconds = perf_counter() - self._began
-        contexts.detach(self._token)
-        self._tools.instruments.process.record(seconds, with_error(self._labels, fail(self._span, error)))
-        self._span.end()
+    @contextmanager
+    def _settling(self, operation: Operation) -> Iterator[None]:
+        common = self._place.common(operation.queue, names.SETTLE[operation.name])
+        span = self._client_span(common, operation)
+        with self._measured(operation, span, self._instruments.operation, common.operation_labels):
+            yield
 
+    @contextmanager
+    def _measured(self, operation: Operation, span: Span, histogram: Histogram, labels: Attributes) -> Iterator[None]:
+        failed = None
+        try:
+            yield
+        except BaseException as error:
+            failed = _fail(span, error)
+            raise
+        finally:
+            histogram.record(operation.seconds(), _with_error(labels, failed))
+            span.end()
 
-class Settling:
-    """The span of one call that settles."""
-
-    __slots__ = ("_began", "_labels", "_span", "_tools")
-
-    def __init__(self, tools: Tools, queue: str, how: str, deliveries: Sequence[Received]) -> None:
-        self._tools = tools
-        common = tools.place.common(queue, names.SETTLE[how])
-        self._labels = common.operation_labels
-        self._began = perf_counter()
-        self._span = tools.tracer.start_span(
+    def _client_span(self, common: Common, operation: Operation, **options: Any) -> Span:
+        """Begin the span of a call about deliveries."""
+        deliveries = operation.messages
+        created = [headers.creation_context(item.headers) for item in deliveries[:LINKS]]
+        counted: Attributes = {names.MESSAGE_COUNT: len(deliveries)} if deliveries else {}
+        if len(deliveries) == 1:
+            counted = {names.MESSAGE_ID: deliveries[0].id, names.BODY_SIZE: len(deliveries[0].body)}
+        return self._tracer.start_span(
             common.span,
             kind=SpanKind.CLIENT,
-            links=links_to(deliveries),
-            attributes={**common.attributes, **count_or_id(deliveries)},
+            links=[Link(context) for context in created if context is not None],
+            attributes={**common.attributes, **counted},
+            **options,
         )
 
-    def __enter__(self) -> None:
-        """Begin the call."""
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        labels = with_error(self._labels, fail(self._span, error))
-        self._tools.instruments.operation.record(perf_counter() - self._began, labels)
-        self._span.end()
+def _conclude(span: Span, result: Receipt | QueueFull) -> None:
+    """Mark the span of a message with the result of its sending."""
+    if isinstance(result, Receipt):
+        span.set_attribute(names.MESSAGE_ID, result.id)
+    else:
+        _fail(span, result)
+
+
+def _fail(span: Span, error: BaseException) -> str | None:
+    """Mark the span of a call that has failed, without the text of its error. Returns the type of the error."""
+    kind = error_type(error)
+    if kind is not None:
+        span.set_attribute(names.ERROR_TYPE, kind)
+        span.set_status(_ERROR)
+    return kind
+
+
+def error_type(error: BaseException) -> str | None:
+    """Return the code of an error of rqttl, else the name of its class; `None` for `Release`, which is no error."""
+    if isinstance(error, RqttlError):
+        return error.code
+    if isinstance(error, Decision):
+        return "rejected" if isinstance(error, Reject) else "retry" if isinstance(error, Retry) else None
+    cls = type(error)
+    return cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"
+
+
+def _with_error(labels: Attributes, kind: str | None) -> Attributes:
+    return labels if kind is None else {**labels, names.ERROR_TYPE: kind}
+
+
+def _attributes(message: Message | object, size: int | None) -> Mapping[str, str | int]:
+    """Return the attributes of a message that is sent."""
+    attributes: dict[str, str | int] = {} if size is None else {names.BODY_SIZE: size}
+    if isinstance(message, Message):
+        if isinstance(message.id, str) and message.id:
+            attributes[names.MESSAGE_ID] = message.id
+        if message.ttl is not None:
+            try:
+                attributes[names.TTL] = int(units.duration(message.ttl, "ttl"))
+            except RqttlError:  # the call refuses the message
+                return attributes
+    return attributes

@@ -16,7 +16,7 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from rqttl import observing
+from rqttl import events as hook
 from rqttl.options import QueueOptions
 from rqttl.protocol.commands import QueueConfig
 from rqttl.protocol.keys import Keyspace
@@ -143,7 +143,7 @@ class Child:
         limits = Limits(setup["max_messages"], setup["max_memory"], setup["max_age"])
         limited = any(setup[name] is not None for name in ("max_messages", "max_memory", "max_age"))
         link = LimitedLink(self._sock, self._board, limits) if limited else Link(self._sock, self._board)
-        handler = loading.watched(load(setup), observing.observer_of_new(None))
+        handler = loading.watched(load(setup), hook.observer_of_new(None))
         hands = hands_for(handler, setup["threads"], setup["asyncio"], link)
         if isinstance(link, LimitedLink):
             link.hands = hands

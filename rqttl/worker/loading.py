@@ -13,9 +13,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from rqttl import observing
+from rqttl import events as hook
 from rqttl.delivery import Delivery
-from rqttl.observing import Observer
+from rqttl.events import Observer
 from rqttl.text import format_value
 from rqttl.worker.outcomes import NoHandler, trace_of
 
@@ -105,7 +105,7 @@ def watched(handler: Handler, observer: Observer | None) -> Handler:
     """Return a handler that an observer sees; without one, the handler itself."""
     if observer is None:
         return handler
-    wrap = observing.observed_async if handler.is_async else observing.observed
+    wrap = hook.observed_async if handler.is_async else hook.observed
     return replace(handler, call=wrap(observer, handler.call))
 
 

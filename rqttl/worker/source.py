@@ -10,7 +10,8 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from time import perf_counter
 
-from rqttl import delivery, observing, units
+from rqttl import delivery, units
+from rqttl import events as hook
 from rqttl.consuming.prefetch import CONSUMER_TTL_MS, Missed, Prefetch, RenewalSchedule
 from rqttl.consuming.sending import Sender
 from rqttl.consuming.settling import Settling
@@ -108,7 +109,7 @@ class Source:
         observer, since = self._driver.events.observer, perf_counter()
         claimed = self._sender.perform(self._turns.claim(count, self._lease, presence))
         fetched = delivery.delivered(Delivery, self._settler, claimed, self._lease)
-        observing.received(observer, self.queue, fetched, since)
+        hook.received(observer, self.queue, fetched, since)
         self._books.room()  # this forgets the settled deliveries
         self._books.add(fetched)
         self._books.take_unseen()

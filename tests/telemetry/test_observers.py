@@ -4,13 +4,25 @@ import asyncio
 import logging
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 import pytest
 
-from rqttl import Broker, Delivery, InvalidInput, Message, Observer, Observers, Receipt, Sending, connect_async
+from rqttl import (
+    Broker,
+    Delivery,
+    Event,
+    InvalidInput,
+    Message,
+    Observer,
+    Observers,
+    Operation,
+    Receipt,
+    SweepEvent,
+    connect_async,
+)
 from rqttl.reaper import Reaper
 
 pytestmark = pytest.mark.once
@@ -22,104 +34,67 @@ class Journal(Observer):
     def __init__(self) -> None:
         self.calls: list[tuple[Any, ...]] = []
 
-    def sending(self, queue: str, messages: Sequence[Message | object]) -> Sending:
-        self.calls.append(("sending", queue, len(messages)))
-        return Sending(messages)
-
-    def received(self, queue: str, deliveries: Sequence[Any], seconds: float) -> None:
-        assert seconds > 0
-        self.calls.append(("received", queue, len(deliveries)))
+    def command(self, event: Event) -> None:
+        if isinstance(event, SweepEvent):
+            self.calls.append(("swept", event.queue))
 
     @contextmanager
-    def _around(self, *call: Any) -> Any:
-        self.calls.append(("begin", *call))
+    def message(self, operation: Operation) -> Iterator[None]:
+        call = operation.name, len(operation.messages)
+        assert operation.queue in ("q", "d")
         try:
             yield
         except BaseException as error:
-            self.calls.append(("failed", *call, type(error).__name__))
+            self.calls.append((*call, type(error).__name__))
             raise
-        self.calls.append(("end", *call))
-
-    def handling(self, delivery: Any) -> AbstractContextManager[object]:
-        return self._around("handling", delivery.body)
-
-    def settling(self, queue: str, how: str, deliveries: Sequence[Any]) -> AbstractContextManager[object]:
-        return self._around(how, len(deliveries))
-
-    def swept(self, queue: str, swept: Any) -> None:
-        self.calls.append(("swept", queue))
+        assert operation.seconds() > 0
+        self.calls.append(call)
+        if operation.name == "enqueue":
+            assert len(operation.results) == len(operation.messages)
 
 
 class Broken(Observer):
-    """Fails at one place."""
+    """Fails at one place of the operations of one name."""
 
-    def __init__(self, place: str) -> None:
-        self._place = place
+    def __init__(self, name: str, place: str) -> None:
+        self._name, self._place = name, place
 
     def _fail_at(self, place: str) -> None:
         if place == self._place:
             raise RuntimeError("of the observer")
 
-    def sending(self, queue: str, messages: Sequence[Message | object]) -> Sending:
-        self._fail_at("sending")
-        observer = self
+    def command(self, event: Event) -> None:
+        self._fail_at("command")
 
-        class Own(Sending):
-            def __enter__(self) -> Sequence[Message | object]:
-                observer._fail_at("sending begins")
-                return [] if observer._place == "too few" else self.messages
-
-            def stored(self, results: Sequence[Any]) -> None:
-                observer._fail_at("stored")
-
-            def __exit__(self, *_: object) -> None:
-                observer._fail_at("sending ends")
-
-        return Own(messages)
-
-    def received(self, queue: str, deliveries: Sequence[Any], seconds: float) -> None:
-        self._fail_at("received")
+    def message(self, operation: Operation) -> AbstractContextManager[object]:
+        if operation.name != self._name:
+            return super().message(operation)
+        self._fail_at("call")
+        return self._around(operation)
 
     @contextmanager
-    def _around(self, call: str) -> Any:
-        self._fail_at(f"{call} begins")
-        try:
-            yield
-        finally:
-            self._fail_at(f"{call} ends")
-
-    def handling(self, delivery: Any) -> AbstractContextManager[object]:
-        self._fail_at("handling")
-        return self._around("handling")
-
-    def settling(self, queue: str, how: str, deliveries: Sequence[Any]) -> AbstractContextManager[object]:
-        self._fail_at("settling")
-        return self._around("settling")
+    def _around(self, operation: Operation) -> Iterator[None]:
+        self._fail_at("begin")
+        if self._place == "too few":
+            operation.messages = []
+        yield
+        self._fail_at("end")
 
 
 PLACES = [
-    "sending",
-    "sending begins",
-    "too few",
-    "stored",
-    "sending ends",
-    "received",
-    "handling",
-    "handling begins",
-    "handling ends",
-    "settling",
-    "settling begins",
-    "settling ends",
+    ("enqueue", "command"),
+    ("enqueue", "too few"),
+    *((name, place) for name in ("enqueue", "receive", "process", "ack") for place in ("call", "begin", "end")),
 ]
 
 
 @pytest.mark.parametrize("joined", [False, True], ids=["alone", "joined"])
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("name, place", PLACES)
 def test_an_observer_that_fails_breaks_no_call(
-    broker: Broker, caplog: pytest.LogCaptureFixture, place: str, joined: bool
+    broker: Broker, caplog: pytest.LogCaptureFixture, name: str, place: str, joined: bool
 ) -> None:
     journal = Journal()
-    broker.observer = Observers(Broken(place), journal) if joined else Broken(place)
+    broker.observer = Observers(Broken(name, place), journal) if joined else Broken(name, place)
     queue = broker.declare_queue("q", redelivery_delay="1h")
     assert isinstance(queue.enqueue(b"1"), Receipt)
     assert len(queue.enqueue_many([b"2", b"3"])) == 2
@@ -140,20 +115,17 @@ def test_an_observer_that_fails_breaks_no_call(
     assert (queue.stats().delayed, queue.stats().depth) == (1, 1)
     assert [record for record in caplog.records if record.name == "rqttl.observer"]
     if joined:
-        assert {call[0] for call in journal.calls} == {"sending", "received", "begin", "end", "failed"}
+        assert {call[0] for call in journal.calls} == {"enqueue", "receive", "process", "ack", "nack"}
 
 
 def test_an_observer_cannot_swallow_the_exception_of_a_call(broker: Broker) -> None:
     class Swallowing(Observer):
         @contextmanager
-        def _swallow(self) -> Any:
+        def message(self, operation: Operation) -> Iterator[None]:
             try:
                 yield
             except ValueError:
                 return
-
-        def handling(self, delivery: Any) -> AbstractContextManager[object]:
-            return self._swallow()
 
     broker.observer = Swallowing()
     queue = broker.declare_queue("q")
@@ -180,19 +152,15 @@ def test_an_observer_is_asked_once_for_each_call(broker: Broker) -> None:
     assert queue.receive() is not None
     Reaper(broker).run_once()
     assert [call for call in journal.calls if call[0] != "swept"] == [
-        ("sending", "q", 1),
-        ("sending", "q", 3),
-        ("received", "q", 1),
-        ("received", "q", 3),
-        ("begin", "ack", 1),
-        ("end", "ack", 1),
-        ("begin", "release", 1),
-        ("end", "release", 1),
-        ("begin", "reject", 1),
-        ("end", "reject", 1),
-        ("begin", "redrive", 0),
-        ("end", "redrive", 0),
-        ("received", "q", 1),
+        ("enqueue", 1),
+        ("enqueue", 3),
+        ("receive", 1),
+        ("receive", 3),
+        ("ack", 1),
+        ("release", 1),
+        ("reject", 1),
+        ("redrive", 0),
+        ("receive", 1),
     ]
     assert ("swept", "q") in journal.calls
 
@@ -207,13 +175,7 @@ def test_a_consumer_and_a_block_within_a_handler_are_seen_once(broker: Broker) -
             pass
 
     queue.run(handle, wait=0)
-    assert journal.calls[1:] == [
-        ("received", "q", 1),
-        ("begin", "handling", b"1"),
-        ("begin", "ack", 1),
-        ("end", "ack", 1),
-        ("end", "handling", b"1"),
-    ]
+    assert journal.calls == [("enqueue", 1), ("receive", 1), ("ack", 1), ("process", 1)]
 
 
 async def _each(url: str, journal: Journal) -> None:
@@ -237,16 +199,13 @@ def test_asyncio_asks_the_observer_in_the_same_places(redis_url: str) -> None:
     journal = Journal()
     asyncio.run(_each(redis_url, journal))
     assert journal.calls == [
-        ("sending", "q", 1),
-        ("received", "q", 1),
-        ("begin", "handling", b"1"),
-        ("end", "handling", b"1"),
-        ("begin", "ack", 1),
-        ("end", "ack", 1),
-        ("sending", "q", 1),
-        ("received", "q", 1),
-        ("begin", "nack", 1),
-        ("end", "nack", 1),
+        ("enqueue", 1),
+        ("receive", 1),
+        ("process", 1),
+        ("ack", 1),
+        ("enqueue", 1),
+        ("receive", 1),
+        ("nack", 1),
     ]
 
 
@@ -255,9 +214,10 @@ def test_each_observer_sees_the_messages_of_the_one_before_it(broker: Broker) ->
         def __init__(self, name: str) -> None:
             self._name = name
 
-        def sending(self, queue: str, messages: Sequence[Message | object]) -> Sending:
-            headers = [message.headers or {} if isinstance(message, Message) else {} for message in messages]
-            return Sending([Message(b"x", headers={**given, self._name: len(given)}) for given in headers])
+        def message(self, operation: Operation) -> AbstractContextManager[object]:
+            headers = [one.headers or {} if isinstance(one, Message) else {} for one in operation.messages]
+            operation.messages = [Message(b"x", headers={**given, self._name: len(given)}) for given in headers]
+            return super().message(operation)
 
     broker.observer = Observers(Stamp("a"), Stamp("b"))
     queue = broker.declare_queue("q")
