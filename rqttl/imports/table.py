@@ -54,12 +54,18 @@ def rows(section: str) -> Mapping[str, Row]:
     return found
 
 
+def beginning(section: str, name: str) -> Row | None:
+    """The row with the longest beginning of a name."""
+    fitting = [setting for setting in rows(section) if name.startswith(setting)]
+    return rows(section)[max(fitting, key=len)] if fitting else None
+
+
 def take(out: Collector, section: str, setting: str, name: str, value: Any, place: str) -> None:
     """Take the setting `name` of the source, which is `setting` in the table, or note why not."""
-    row = rows(section).get(setting)
+    row = rows(section).get(setting.lower(), rows(section).get(setting))
     if row is None:
         hint = did_you_mean(setting, tuple(rows(section)), ignore_case=True)
-        out.left_out(name, value, f"rqttl knows nothing of this name{hint}")
+        out.left_out(name, value, f"it is no documented setting{hint}")
     elif not row.option:
         is_alike = str(value).lower() in row.alike
         (out.taken if is_alike else out.left_out)(name, value, "rqttl does the same" if is_alike else row.text)

@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from rqttl.errors import InvalidPolicy
+from rqttl.imports import table
 from rqttl.imports.artemis import values
-from rqttl.imports.artemis.left_out import ADDRESS_SETTINGS, note_left_out
 from rqttl.imports.artemis.tree import PatternTree
 from rqttl.imports.artemis.wildcards import Untranslatable, Wildcards
 from rqttl.imports.artemis.xml import Node
-from rqttl.imports.report import Notes
+from rqttl.imports.report import Collector, Notes
 from rqttl.policies.patterns import Pattern, compile_pattern
 
 #: The settings that become options, with the readers of their values.
@@ -120,7 +120,7 @@ def note_others(setting: AddressSetting, child: Node, notes: Notes) -> bool:
     elif child is not setting.last[name]:
         notes.left_out(setting.subject, child.name, child.text, "it stands here again, and Artemis takes the last one")
     elif name not in READERS:
-        note_left_out(notes, ADDRESS_SETTINGS, setting.subject, child.name, child.text, tuple(READERS))
+        table.take(Collector(notes, setting.subject), "artemis setting", name, child.name, child.text, child.place)
     else:
         return False
     return True

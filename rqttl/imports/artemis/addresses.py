@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from rqttl.errors import InvalidName
+from rqttl.imports import table
 from rqttl.imports.artemis import values
-from rqttl.imports.artemis.left_out import QUEUE, note_left_out
 from rqttl.imports.artemis.wildcards import Untranslatable, Wildcards
 from rqttl.imports.artemis.xml import Node
-from rqttl.imports.report import Notes
+from rqttl.imports.report import Collector, Notes
 from rqttl.names import check_queue_name
 
 _MULTICAST = "a multicast queue gets a copy of each message, and rqttl has no topics: senders name one queue"
@@ -136,5 +136,5 @@ def _ring_size(node: Node, subject: str, notes: Notes) -> int | None:
         elif name == "address":
             notes.taken(subject, name, value, "the address is that of the element around it")
         elif name != "name":
-            note_left_out(notes, QUEUE, subject, name, value, ("ring-size",))
+            table.take(Collector(notes, subject), "artemis queue", name, name, value, place)
     return ring_size

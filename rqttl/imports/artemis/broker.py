@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from rqttl.errors import InvalidImport
+from rqttl.imports import table
 from rqttl.imports.artemis import values
 from rqttl.imports.artemis.address_setting import read_address_settings
 from rqttl.imports.artemis.addresses import read_addresses
-from rqttl.imports.artemis.left_out import core_reason
 from rqttl.imports.artemis.policies import Policies
 from rqttl.imports.artemis.wildcards import read_wildcards
 from rqttl.imports.artemis.xml import Node, parse
@@ -101,7 +101,8 @@ def _other(child: Node, notes: Notes, *, again: bool) -> None:
 
 def _section(section: Node, notes: Notes) -> None:
     """Note a section without a counterpart: each of its parts by name, or the whole."""
-    reason = core_reason(section.name)
+    row = table.beginning("artemis core", section.name)
+    reason = row.text if row else "it configures the process of the broker, not queues"
     named = [(part, part.attributes.get("name") or part.attributes.get("match")) for part in section.children]
     parts = [(part, name) for part, name in named if name]
     if not parts or len(parts) < len(named):

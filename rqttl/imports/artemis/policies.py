@@ -11,7 +11,6 @@ from rqttl.imports.artemis import definitions
 from rqttl.imports.artemis.address_setting import AddressSetting, note_others
 from rqttl.imports.artemis.addresses import Addresses, AnycastQueue
 from rqttl.imports.artemis.definitions import Definition
-from rqttl.imports.artemis.overlaps import note_overlaps
 from rqttl.imports.artemis.tree import PatternTree
 from rqttl.imports.report import Notes
 from rqttl.options import OPTIONS
@@ -52,7 +51,12 @@ class Policies:
             _note_setting(setting, name, made, notes)
             if made.options:
                 self._add(Made(name, setting.pattern, made.options, setting))
-        note_overlaps(settings, notes)
+        if any("*" in setting.pattern.text.split(".") for setting in settings):
+            text = (
+                "where a match with a single-word wildcard meets another one, and neither includes the other, Artemis "
+                "combines settings that act together, and rqttl does not: write an address-setting for these names"
+            )
+            notes.translated("address-settings", "match", "", text)
         if not any(setting.pattern.text == "#" for setting in settings):
             name = self._free_name("artemis-defaults")
             self._add(Made(name, compile_pattern("#"), {"max-deliveries": definitions.ATTEMPTS}))

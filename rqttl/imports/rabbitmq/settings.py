@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from rqttl.imports import table
 from rqttl.imports.report import Collector
 from rqttl.imports.source import at, read_text, read_whole
 from rqttl.options import OVERFLOWS
@@ -22,38 +23,6 @@ _QUORUM = (
     "rqttl has one type of queue: a message is confirmed when the primary Redis has it, not a majority of servers; "
     "replicas and, unless appendfsync is always, the disk follow a moment later"
 )
-#: Keys that are read together, not one by one.
-_TOGETHER = ("dead-letter-exchange", "dead-letter-routing-key", "delayed-retry-min", "delayed-retry-max")
-_REPLICATION = "it places the copies of a queue on nodes: replication is a matter of Redis"
-_MEMORY = "Redis holds all messages in memory: limit the queue with max_length_bytes"
-_STREAM = "only streams have it, and rqttl has no streams"
-_FEDERATION = "rqttl has no federation: a consumer of the other broker can send the messages on"
-_LEFT_OUT = {
-    "max-priority": "rqttl has no priorities: use a queue for each, and receive from them in order",
-    "single-active-consumer": "rqttl shares a queue among all consumers: run one consumer",
-    "queue-mode": _MEMORY,
-    "queue-version": "it is the file format of RabbitMQ",
-    "max-in-memory-length": _MEMORY,
-    "max-in-memory-bytes": _MEMORY,
-    "quorum-initial-group-size": _REPLICATION,
-    "quorum-target-group-size": _REPLICATION,
-    "target-group-size": _REPLICATION,
-    "queue-leader-locator": _REPLICATION,
-    "queue-master-locator": _REPLICATION,
-    "ha-mode": _REPLICATION,
-    "ha-params": _REPLICATION,
-    "ha-sync-mode": _REPLICATION,
-    "ha-sync-batch-size": _REPLICATION,
-    "ha-promote-on-shutdown": _REPLICATION,
-    "ha-promote-on-failure": _REPLICATION,
-    "initial-cluster-size": _STREAM,
-    "max-age": _STREAM,
-    "stream-max-segment-size-bytes": _STREAM,
-    "stream-filter-size-bytes": _STREAM,
-    "federation-upstream": _FEDERATION,
-    "federation-upstream-set": _FEDERATION,
-    "alternate-exchange": "rqttl has no exchanges: a sender names the queue",
-}
 
 
 @dataclass(frozen=True)
@@ -78,11 +47,6 @@ class SettingsReader:
         self.out = out
         self.kind = kind
         self._readers: dict[str, Callable[[SourceSetting], None]] = {
-            "message-ttl": lambda setting: self._duration("message_ttl", setting),
-            "expires": lambda setting: self._duration("expires", setting),
-            "consumer-timeout": self._consumer_timeout,
-            "max-length": lambda setting: self._count("max_length", setting),
-            "max-length-bytes": lambda setting: self._count("max_length_bytes", setting),
             "overflow": self._overflow,
             "delivery-limit": self._delivery_limit,
             "delayed-retry-type": self._delayed_retry,
@@ -95,21 +59,10 @@ class SettingsReader:
         for key, setting in self.settings.items():
             if key in self._readers:
                 self._readers[key](setting)
-            elif key not in _TOGETHER:
-                self.out.left_out(setting.name, setting.value, _LEFT_OUT.get(key, "rqttl knows nothing of this name"))
+            elif key not in table.rows("rabbitmq") or not table.rows("rabbitmq")[key].by_code:
+                table.take(self.out, "rabbitmq", key, setting.name, setting.value, setting.place)
         if "delayed-retry-type" not in self.settings:
             self._without_retry("it does nothing without delayed-retry-type")
-
-    def _duration(self, option: str, setting: SourceSetting) -> None:
-        self.out.take(option, as_text(read_whole(setting.value, setting.place)), setting.name, setting.value)
-
-    def _consumer_timeout(self, setting: SourceSetting) -> None:
-        because = "a delivery that is not settled in time is delivered again; `run` and `consume` renew it"
-        length = as_text(read_whole(setting.value, setting.place))
-        self.out.take("lease", length, setting.name, setting.value, because=because)
-
-    def _count(self, option: str, setting: SourceSetting) -> None:
-        self.out.take(option, read_whole(setting.value, setting.place), setting.name, setting.value)
 
     def _overflow(self, setting: SourceSetting) -> None:
         rule = read_text(setting.value, setting.place)

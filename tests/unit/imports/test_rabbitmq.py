@@ -353,11 +353,3 @@ def test_vhosts_are_deployments_with_namespaces_of_their_own() -> None:
 def test_no_secret_is_in_a_note(fixtures: dict[str, str]) -> None:
     assert "secret" in fixtures["rabbitmq_cluster.json"]
     assert "secret" not in str(read_definitions(fixtures["rabbitmq_cluster.json"]))
-
-
-def test_a_part_that_rabbitmq_does_not_export_is_noted_as_unknown() -> None:
-    notes = read_definitions('{"queues": [], "rabbit_version": "4.0.5", "operator_policies": []}').notes
-
-    texts = {note.setting: note.text for note in notes if note.subject == "definitions"}
-    assert texts["rabbit_version"] == "it says nothing about a queue or a policy"
-    assert texts["operator_policies"] == "RabbitMQ exports no such part, as far as known"

@@ -127,10 +127,3 @@ def test_a_file_four_times_as_long_takes_four_times_as_many_calls(shape: str) ->
 
     few = calls_for(core(SHAPES[shape](100)))
     assert calls_for(core(SHAPES[shape](400))) < 5 * few
-
-
-def test_too_many_matches_with_a_star_are_not_compared_and_that_is_noted() -> None:
-    many = [(f"*.x{i}", "<redelivery-delay>1</redelivery-delay>") for i in range(400)]
-    notes = read_broker(core(settings(*many))).notes
-
-    assert [note.text for note in notes if "too many to compare" in note.text]
