@@ -327,9 +327,9 @@ ENDLESS = ("worker orders", "stats", "metrics", "reaper", "server ")
 
 @pytest.mark.slow
 @pytest.mark.timeout(600)
-def test_the_examples_of_the_commands_run(shell: Shell, tmp_path: Path) -> None:
+def test_the_example_of_each_command_runs(shell: Shell, tmp_path: Path) -> None:
     stage(tmp_path)
-    for line, _ in typed("".join(blocks(COMMANDS, "sh"))):
+    for line in map(tree.example, tree.LEAVES):
         with rqttl.connect(f"embedded://{tmp_path}/home") as broker:
             driver_of(broker).store.client.flushall()
             set_stage(broker, empty="--if-empty" in line)
