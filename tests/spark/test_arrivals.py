@@ -95,24 +95,6 @@ def test_batches_of_a_limit_are_full_and_in_the_order_of_time(
     assert all(before[-1] <= after[0] for before, after in itertools.pairwise(found))
 
 
-def test_a_dead_letter_queue_that_is_added_with_an_old_backlog_is_read_first(
-    clocked: Clocked, client: redis.Redis, follow: Follow
-) -> None:
-    bury_slowly(clocked, 6_000, into="mails/dead", source="mails")
-    bury_slowly(clocked, 9_000)
-    narrow, wide = follow(queues=DEAD), follow(queuePattern="#/dead")
-    ends = [narrow.latest(narrow.initial(), BatchLimit(4_000))]
-
-    for _ in range(3):
-        ends.append(wide.latest(again(ends[-1]), BatchLimit(4_500)))
-
-    found = [
-        {watched.range.queue: watched.range.rows for watched in wide.watched_ranges(start, end)}
-        for start, end in itertools.pairwise(ends)
-    ]
-    assert found == [{"mails/dead": 4_500}, {"mails/dead": 1_500, DEAD: 3_000}, {DEAD: 2_000}]
-
-
 def test_the_driver_reads_a_small_part_of_a_batch_with_a_limit(
     clocked: Clocked, client: redis.Redis, follow: Follow
 ) -> None:

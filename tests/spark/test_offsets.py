@@ -17,8 +17,6 @@ from spark_connectors.read.loss import (
     LossReporter,
     Tombstone,
     detect_loss,
-    detect_other_data,
-    detect_restore,
 )
 from spark_connectors.read.positions import QueuePosition, QueueState, before_first, position_after
 from spark_connectors.stream.offsets import Offset, batch_ranges
@@ -160,153 +158,12 @@ def test_marks_count_what_was_read_exactly_at_the_end_and_at_least_before() -> N
 # ------------------------------------------------------------------------------------------------ loss
 
 
-@pytest.mark.parametrize(
-    "position, there",
-    [
-        (QueuePosition(at(50), BORN), state()),
-        (QueuePosition(at(50), BORN), state(trimmed=50)),
-        (QueuePosition(at(50), BORN, 0, at(70)), state(trimmed=70)),
-        (before_first(state(trimmed=70)), state(trimmed=70)),
-        (before_first(state(trimmed=70)).advanced(at(10), 1, state(trimmed=70)), state(trimmed=70)),
-    ],
-)
-def test_nothing_is_lost_of_what_was_read_or_was_gone_before_anybody_looked(
-    position: QueuePosition, there: QueueState
-) -> None:
-    assert detect_loss("q", position, there) is None
-
-
-@pytest.mark.parametrize(
-    "position, there",
-    [
-        (QueuePosition(at(50), BORN), state(trimmed=51)),
-        (QueuePosition(at(50), BORN, 0, at(70)), state(trimmed=71)),
-        (before_first(state()), state(trimmed=1)),
-    ],
-)
-def test_messages_trimmed_beyond_the_position_are_lost(position: QueuePosition, there: QueueState) -> None:
-    loss = detect_loss("q", position, there)
-
-    assert loss is not None
-    assert loss.certain
-    assert f"'q': messages after {position.after}, the highest of them {there.trimmed_upto}," in loss.text
-
-
 def tombstone(held: int = 0, *, trimmed: int = 0, born: int = BORN, deleted: int = 0) -> Tombstone:
     """Return the tombstone of a deleted queue; a sequence of 0 means none."""
     return Tombstone(born, at(held) if held else "0-0", at(trimmed) if trimmed else "0-0", deleted or born)
 
 
 GONE = pytest.mark.parametrize("there, what", [(None, "deleted"), (state(born=BORN + 5), "deleted and created again")])
-
-
-@GONE
-@pytest.mark.parametrize(
-    "position, left, highest",
-    [
-        (QueuePosition(at(50), BORN), tombstone(51), 51),
-        (QueuePosition(at(50), BORN), tombstone(51, trimmed=70), 70),
-        (QueuePosition(at(50), BORN), tombstone(49, trimmed=51), 51),
-        (QueuePosition(at(50), BORN), tombstone(trimmed=51), 51),
-        # what had been told lies beyond, but it had left the queue already
-        (QueuePosition(at(50), BORN, 0, at(70)), tombstone(51, trimmed=70), 70),
-        (QueuePosition(at(50), BORN, 0, at(70)), tombstone(trimmed=71), 71),
-        (QueuePosition(FIRST, BORN), tombstone(1), 1),
-        # of a queue that was made and deleted meanwhile nothing had been read
-        (QueuePosition(at(50), BORN), tombstone(7, born=BORN + 1), 7),
-    ],
-)
-def test_messages_deleted_beyond_the_position_are_lost(
-    there: QueueState | None, what: str, position: QueuePosition, left: Tombstone, highest: int
-) -> None:
-    loss = detect_loss("q", position, there, left)
-
-    assert loss is not None
-    assert loss.certain
-    assert loss.text == (
-        f"queue 'q' was {what}, and unread messages after {position.after} were lost, the highest of them {at(highest)}"
-    )
-
-
-@GONE
-@pytest.mark.parametrize(
-    "position, left",
-    [
-        (QueuePosition(at(50), BORN), tombstone(50)),
-        (QueuePosition(at(50), BORN), tombstone(trimmed=50)),
-        (QueuePosition(at(50), BORN, 0, at(70)), tombstone(50, trimmed=70)),
-        (QueuePosition(at(50), BORN, 0, "", 7), tombstone(50)),
-        # the last queue of the name that was deleted lost nothing, and neither did this one
-        (QueuePosition(at(50), BORN), tombstone()),
-        (QueuePosition(at(50), BORN), tombstone(born=BORN + 1)),
-        (QueuePosition(at(50), BORN), tombstone(70, born=BORN - 1, deleted=BORN)),
-        (QueuePosition(at(50), BORN), tombstone(70, born=BORN - 1, deleted=BORN + 1)),
-    ],
-)
-def test_deleted_messages_that_had_been_read_are_no_loss(
-    there: QueueState | None, what: str, position: QueuePosition, left: Tombstone
-) -> None:
-    assert detect_loss("q", position, there, left, unchecked_for=TOMBSTONE_LIFETIME + 1) is None
-
-
-@GONE
-@pytest.mark.parametrize(
-    "left, unseen",
-    [
-        (None, 0),
-        (None, TOMBSTONE_LIFETIME),
-        (tombstone(70, born=BORN - 1), 0),
-        (tombstone(born=BORN - 1), 0),
-        # a tombstone of today would be that of a deletion of today
-        (tombstone(born=BORN - 1), TOMBSTONE_LIFETIME + 1),
-    ],
-)
-def test_a_queue_without_a_tombstone_of_its_own_was_forgotten(
-    there: QueueState | None, what: str, left: Tombstone | None, unseen: int
-) -> None:
-    loss = detect_loss("q", QueuePosition(at(5), BORN, 5), there, left, unchecked_for=unseen)
-
-    assert loss is not None
-    assert loss.certain
-    assert loss.text.startswith("queue 'q' is gone, and Redis has no record of its deletion, so Redis has forgotten it")
-
-
-@GONE
-def test_after_a_week_nobody_can_know(there: QueueState | None, what: str) -> None:
-    read, unread = QueuePosition(at(5), BORN, 5), QueuePosition(at(5), BORN, 5, "", 7)
-
-    unsure, certain = (
-        detect_loss("q", position, there, unchecked_for=TOMBSTONE_LIFETIME + 1) for position in (read, unread)
-    )
-    assert unsure is not None
-    assert not unsure.certain
-    assert unsure.text.startswith(f"queue 'q' was {what}. It had been read up to {at(5)}. Redis remembers the losses")
-    assert certain is not None
-    assert certain.certain
-    assert f"unread messages after {at(5)}, 7 at most. " in certain.text
-
-
-@pytest.mark.parametrize(
-    "expected, present, lost",
-    [
-        ("", "", False),
-        ("", "a1", False),
-        ("a1", "a1", False),
-        ("a1", "", True),
-        ("a1", "b2", True),
-    ],
-)
-def test_data_of_another_name_or_of_none_are_a_loss(expected: str, present: str, lost: bool) -> None:
-    loss = detect_other_data(expected, present)
-
-    assert (loss is not None and loss.certain) == lost
-
-
-@pytest.mark.parametrize("last, enqueued, lost", [(50, 10, False), (60, 11, False), (50, 9, True), (49, 10, True)])
-def test_a_queue_with_fewer_arrivals_or_an_earlier_end_was_restored(last: int, enqueued: int, lost: bool) -> None:
-    loss = detect_restore("q", state(last, enqueued=enqueued), at(50), 10)
-
-    assert (loss is not None and loss.certain) == lost
 
 
 def test_a_tombstone_is_as_redis_keeps_it() -> None:

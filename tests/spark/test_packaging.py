@@ -106,16 +106,6 @@ def test_a_format_that_comes_with_the_job_only_needs_to_be_registered(
     assert told == {"found": False, "ids": letters, "modules": ["redis"], "executors": 2}
 
 
-def test_a_session_that_runs_already_can_be_given_it(
-    submitter: Submitter, bare: Path, letters: list[str], redis_url: str, tmp_path: Path
-) -> None:
-    archive = spark_connectors.bundle.write(tmp_path / "rqttl.zip")
-
-    told = read(submitter, bare, redis_url, before=f"spark.sparkContext.addPyFile({str(archive)!r})", master="local[2]")
-
-    assert told == {"found": False, "ids": letters, "modules": ["redis"], "executors": 1}
-
-
 def test_an_archive_is_the_same_whenever_it_is_made(tmp_path: Path) -> None:
     first, second = (spark_connectors.bundle.write(tmp_path / name) for name in ("a.zip", "b.zip"))
 

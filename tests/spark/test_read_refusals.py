@@ -72,16 +72,6 @@ def test_a_missing_queue_is_told_before_any_task(jobs: Callable[[], list[int]], 
     assert jobs() != []
 
 
-def test_an_unreachable_server_is_told_before_any_task(jobs: Callable[[], list[int]], load: Loader) -> None:
-    frame = load(queues="a", url="redis://:c4n4ry@127.0.0.1:1/0")
-
-    text = told(frame.collect)
-
-    assert "[RQTTL_UNREACHABLE] url: redis://127.0.0.1:1 cannot be reached" in text
-    assert "c4n4ry" not in text
-    assert jobs() == []
-
-
 def test_wrong_passwords_and_missing_rights_are_told_before_any_task(
     jobs: Callable[[], list[int]], load: Loader, client: redis.Redis, broker: Broker
 ) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -13,14 +12,12 @@ import pytest
 import redis
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
-from pyspark.sql.types import StructType
 
-from rqttl import Broker, Message
+from rqttl import Broker
 from rqttl.protocol.keys import Keyspace
 from spark_connectors.columns import schema
 from tests.spark.letters import DEATHS, bury
-from tests.spark.loading import Loader, ids
-from tests.spark.reading import numbers
+from tests.spark.loading import Loader
 from tests.spark.test_schema import TYPES
 from tests.waiting import until
 
@@ -70,15 +67,6 @@ def test_rows_are_what_redis_holds(client: redis.Redis, broker: Broker, load: Lo
         assert row.enqueued_at <= row.died_at
 
 
-def test_many_rows_have_the_checksum_of_the_log(client: redis.Redis, broker: Broker, load: Loader) -> None:
-    bury(broker, 20_000)
-
-    found = load(queues="orders/dead", numPartitions=4).select(f.sha2(f.col("body"), 256).alias("sum")).collect()
-
-    sums = [hashlib.sha256(body).hexdigest() for body in bodies(client, "orders/dead").values()]
-    assert sorted(row.sum for row in found) == sorted(sums)
-
-
 def test_times_are_the_same_instants_in_any_session_zone(
     broker: Broker, load: Loader, spark_conf: Callable[[str, str], None]
 ) -> None:
@@ -109,15 +97,6 @@ def hashable(row: Any) -> dict[str, str]:
     return {name: str(value) for name, value in row.asDict(recursive=True).items()}
 
 
-def test_an_aggregation_by_cause_is_one_line(broker: Broker, load: Loader) -> None:
-    bury(broker, 30, source="a", into="EXP.a")
-    bury(broker, 20, source="b", into="EXP.b", reason="rejected")
-
-    found = load(queuePattern="EXP.#").groupBy("source", "reason").count().collect()
-
-    assert {(row.source, row.reason, row["count"]) for row in found} == {("a", "maxlen", 30), ("b", "rejected", 20)}
-
-
 def test_json_bodies_can_be_queried(broker: Broker, load: Loader) -> None:
     bury(broker, 10)
     broker.queue("orders/dead").enqueue(b"raw")
@@ -141,12 +120,6 @@ def test_threads_may_query_a_view_in_sql_at_the_same_time(spark: SparkSession, r
     assert counts == [120] * 8
 
 
-def test_load_takes_the_queues_as_its_path(load: Loader, broker: Broker) -> None:
-    bury(broker, 3)
-
-    assert ids(load.reader().load("orders/dead")) == numbers(3)
-
-
 def test_a_load_is_a_snapshot_for_all_that_is_done_with_it(broker: Broker, load: Loader) -> None:
     bury(broker, 10)
     frame = load(queues="orders/dead")
@@ -155,48 +128,6 @@ def test_a_load_is_a_snapshot_for_all_that_is_done_with_it(broker: Broker, load:
     bury(broker, 5, first=10)
     assert frame.count() == 10
     assert load(queues="orders/dead").count() == 15
-
-
-def test_queues_without_messages_have_no_rows(broker: Broker, load: Loader) -> None:
-    broker.declare_queue("empty")
-
-    assert load(queues="empty").collect() == []
-    assert load(queuePattern="none.#").count() == 0
-
-
-def test_tasks_are_as_many_as_are_asked_for(broker: Broker, load: Loader) -> None:
-    bury(broker, 2_000)
-
-    assert load(queues="orders/dead", numPartitions=3).rdd.getNumPartitions() == 3
-    assert load(queues="orders/dead").rdd.getNumPartitions() == 1
-
-
-def test_thousands_of_small_queues_are_read_by_few_tasks(client: redis.Redis, broker: Broker, load: Loader) -> None:
-    broker.declare_queue("seed")
-    record: Any = client.hgetall("rqttl:{seed}:meta")
-    pipeline = client.pipeline(transaction=False)
-    for i in range(2_000):
-        for serial in range(5):
-            pipeline.execute_command(
-                "XADD", f"rqttl:{{EXP.{i}}}:log", f"1700000000000-10000{serial}", "", f"{i} {serial}"
-            )
-        pipeline.hset(f"rqttl:{{EXP.{i}}}:meta", mapping={**record, b"last_id": b"1700000000000-100004"})
-        pipeline.sadd("rqttl:queues", f"EXP.{i}")
-    pipeline.execute()
-
-    frame = load(queuePattern="EXP.*")
-
-    assert frame.rdd.getNumPartitions() == 1
-    assert frame.select(f.count("*"), f.countDistinct("queue", "sequence")).collect()[0][:] == (10_000, 10_000)
-
-
-def test_large_bodies_arrive_whole(broker: Broker, load: Loader) -> None:
-    queue = broker.declare_queue("large")
-    queue.enqueue_many([Message(bytes([i]) * 2**20, id=f"m-{i}") for i in range(12)])
-
-    rows = load(queues="large").select("message_id", "body").collect()
-
-    assert {row.message_id: bytes(row.body) for row in rows} == {f"m-{i}": bytes([i]) * 2**20 for i in range(12)}
 
 
 def test_a_limit_ends_the_reading_and_leaves_no_connection(client: redis.Redis, broker: Broker, load: Loader) -> None:
@@ -209,13 +140,6 @@ def test_a_limit_ends_the_reading_and_leaves_no_connection(client: redis.Redis, 
     assert client.info("commandstats")["cmdstat_xrange"]["calls"] < 250
     # the task ends after Spark has its row
     until(lambda: len(client.client_list()) <= before)
-
-
-def test_a_schema_that_spark_made_can_be_given_back(load: Loader, broker: Broker) -> None:
-    bury(broker, 2)
-    kept = StructType.fromJson(load.reader(queues="orders/dead").load().schema.jsonValue())
-
-    assert load.reader(queues="orders/dead").schema(kept).load().count() == 2
 
 
 # Filters

@@ -6,7 +6,6 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from pyspark.sql import SparkSession
 
 from rqttl import Broker
 from spark_connectors import java
@@ -23,11 +22,6 @@ def test_letters_are_buried_in_order_and_their_source_is_left_empty(broker: Brok
         ("orders", reason): 1_510
     }
     assert broker.queue("orders").stats().ready == 0
-
-
-def test_the_session_has_two_cores_and_nothing_of_the_settings_of_this_machine(spark: SparkSession) -> None:
-    assert spark.sparkContext.defaultParallelism == 2
-    assert spark.range(10).count() == 10
 
 
 @pytest.mark.parametrize(

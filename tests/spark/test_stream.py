@@ -12,6 +12,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 
 from rqttl import Broker
+from spark_connectors.versions import TELLS_START
 from tests.servers import Server
 from tests.spark.letters import bury
 from tests.spark.streaming import SEVERAL_BATCHES, Stream
@@ -104,23 +105,6 @@ def test_available_now_ends_while_more_comes_than_is_read(stream: Streams, broke
     assert query.run(maxEntriesPerTrigger=1_000_000) == [302]
 
 
-def test_a_limit_of_bytes_holds(stream: Streams, broker: Broker, server: Server) -> None:
-    bury(broker, 50)
-    with server.client() as client:
-        sizes = {
-            sequence.decode(): sum(len(part) for field in fields.items() for part in field)
-            for sequence, fields in client.xrange("rqttl:{orders}/dead:log")
-        }
-    query = stream(queues="orders/dead", maxBytesPerTrigger=3_000)
-
-    query.run()
-
-    costs = [sum(sizes[sequence] for _, sequence in of[-1]) for _, of in sorted(query.attempts.items())]
-    assert max(costs) <= 3_000
-    assert min(costs[:-1]) > 3_000 - max(sizes.values())
-    assert query.rows == held(broker, "orders/dead")
-
-
 def test_queues_come_and_go_while_a_query_runs(stream: Streams, broker: Broker) -> None:
     into(broker, "dead.a", 10)
     query = stream(queuePattern="dead.#")
@@ -141,6 +125,8 @@ def test_queues_come_and_go_while_a_query_runs(stream: Streams, broker: Broker) 
 
     assert query.rows == expected
     assert progress is not None
+    if not TELLS_START:
+        return
     offsets = json.loads(json.dumps(progress["sources"][0]["latestOffset"], default=str))
     offsets = json.loads(offsets) if isinstance(offsets, str) else offsets
     assert set(offsets["queues"]) == {"dead.a", "dead.b"}

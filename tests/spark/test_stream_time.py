@@ -15,8 +15,7 @@ from spark_connectors.stream.offsets import Offset
 from spark_connectors.stream.planner import StreamPlanner
 from tests.contract.clocked import START, Clocked
 from tests.servers import Server
-from tests.spark.following import Follow, again, planners, rows
-from tests.spark.letters import bury
+from tests.spark.following import Follow, again, planners
 
 pytestmark = pytest.mark.once
 
@@ -95,22 +94,6 @@ def test_no_batch_has_a_message_older_than_one_of_a_batch_before_it(
     assert limit.in_bytes or {len(batch) for batch in batches[:-1]} == {40}
 
 
-def test_a_queue_that_is_added_with_an_old_backlog_is_read_first(
-    client: redis.Redis, clocked: Clocked, follow: Follow
-) -> None:
-    arrive(clocked, "old", range(100))
-    arrive(clocked, "new", range(1_000, 1_400))
-    narrow = follow(queues="new")
-    start = narrow.latest(narrow.initial(), BatchLimit(100))
-    wide = follow(queues="new,old")
-
-    first = wide.latest(again(start), BatchLimit(60))
-    second = wide.latest(again(first), BatchLimit(60))
-
-    assert rows(client, wide, start, first) == {"old": 60}
-    assert rows(client, wide, first, second) == {"new": 20, "old": 40}
-
-
 def test_the_marks_of_all_unread_queues_move_to_the_time_of_the_batch_and_not_beyond_their_last_message(
     clocked: Clocked, follow: Follow
 ) -> None:
@@ -169,30 +152,6 @@ def test_the_driver_reads_each_message_of_thousands_of_queues_once_in_few_round_
     assert max(calls[1:]) <= 300 + 10
     # thousands of commands; Redis takes 16 KB of a pipeline from its socket at once
     assert max(reads) < 100
-
-
-def test_the_driver_reads_little_more_than_the_tasks(clocked: Clocked, client: redis.Redis, follow: Follow) -> None:
-    bury(clocked, 20_000, into="dense/dead", source="dense")
-    clocked.advance(5)
-    bury(clocked, 50, into="sparse/dead", source="sparse", first=20_000)
-    planner = follow(queuePattern="#/dead")
-    offset, traffic, driver, tasks = planner.initial(), Traffic(client), 0, 0
-
-    for _ in range(3):
-        traffic.bytes()
-        end = planner.latest(offset, BatchLimit(5_000))
-        driver += traffic.bytes()
-        ranges = planner.watched_ranges(offset, end)
-        traffic.bytes()
-        for watched in ranges:
-            client.xrange(
-                f"rqttl:{{{watched.range.queue[:-5]}}}/dead:log", f"({watched.range.after}", watched.range.upto
-            )
-        tasks += traffic.bytes()
-        offset = end
-
-    assert tasks > 15_000 * 200
-    assert driver <= 1.05 * tasks
 
 
 def test_an_entry_that_is_no_message_fails_the_plan_by_name(

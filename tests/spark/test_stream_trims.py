@@ -34,12 +34,6 @@ def rows_of(letters: Queue) -> list[tuple[str, str]]:
     return [(letters.name, letter.sequence) for letter in letters.peek(100_000)]
 
 
-def by_retention(letters: Queue) -> None:
-    letters.update(message_ttl=0)
-    letters.sweep()
-    letters.update(message_ttl=None)
-
-
 def by_limit(letters: Queue) -> None:
     letters.update(max_length=4)
     letters.update(max_length=None)
@@ -49,9 +43,8 @@ def by_purge(letters: Queue) -> None:
     letters.purge()
 
 
-@pytest.mark.parametrize("trim", [by_retention, by_limit, by_purge])
 def test_messages_trimmed_unread_fail_the_query_and_with_false_it_goes_on_with_the_others(
-    trim: Callable[[Queue], None], stream: Streams, broker: Broker
+    stream: Streams, broker: Broker
 ) -> None:
     letters = bury(broker, 10)
     query = stream()
@@ -59,7 +52,7 @@ def test_messages_trimmed_unread_fail_the_query_and_with_false_it_goes_on_with_t
     last = rows_of(letters)[-1][1]
     bury(broker, 10, first=10)
     unread = rows_of(letters)[10:]
-    trim(letters)
+    by_limit(letters)
     bury(broker, 3, first=20)
     there = rows_of(letters)
 
@@ -77,17 +70,14 @@ def test_messages_trimmed_unread_fail_the_query_and_with_false_it_goes_on_with_t
     assert query.run() == [2]
 
 
-@pytest.mark.parametrize("trim", [by_retention, by_limit, by_purge])
-def test_a_batch_is_not_silently_repeated_with_less(
-    trim: Callable[[Queue], None], stream: Streams, broker: Broker
-) -> None:
+def test_a_batch_is_not_silently_repeated_with_less(stream: Streams, broker: Broker) -> None:
     letters = bury(broker, 10)
     query = stream()
     query.crash_in = 0
     with pytest.raises(StreamingQueryException, match="the batch was read, and not committed"):
         query.run()
     query.crash_in = -1
-    trim(letters)
+    by_purge(letters)
     there = rows_of(letters)
 
     with pytest.raises(
@@ -97,24 +87,6 @@ def test_a_batch_is_not_silently_repeated_with_less(
     query.run(failOnDataLoss="false")
 
     assert query.rows == there
-
-
-def test_letters_that_were_acked_redriven_or_rejected_are_no_loss(stream: Streams, broker: Broker) -> None:
-    letters = bury(broker, 40)
-    query = stream(maxEntriesPerTrigger=10)
-    query.crash_in = 1
-    with pytest.raises(StreamingQueryException):
-        query.run()
-    query.crash_in = -1
-    letters.ack_many(letters.receive_many(15))
-    letters.reject_many(letters.receive_many(2))
-    assert letters.redrive(limit=3) == 3
-    there = rows_of(letters)
-
-    # a handled letter is not there any more, so the repeated batch has none; the rest is read
-    assert sum(query.run()) == 20
-    assert query.rows[10:] == there
-    assert len(there) == 20
 
 
 class Archive(Stream):
@@ -155,72 +127,3 @@ def handled(letters: Queue) -> None:
 
 def only_read(letters: Queue) -> None:
     """Nothing has come since the query read, but nobody has handled the letters."""
-
-
-@pytest.mark.parametrize("again", [0, 4])
-@pytest.mark.parametrize("before", [handled, only_read])
-def test_a_queue_that_was_deleted_empty_or_read_to_its_end_is_no_loss(
-    before: Callable[[Queue], None], again: int, stream: Streams, broker: Broker
-) -> None:
-    letters = bury(broker, 10)
-    query = stream()
-    query.run()
-    if before is handled:
-        bury(broker, 5, first=10)
-    before(letters)
-    letters.delete()
-    if again:
-        bury(broker, again)
-
-    assert query.run() == ([again] if again else [])
-    assert query.rows[10:] == (rows_of(letters) if again else [])
-
-
-@pytest.mark.parametrize("again", [0, 4])
-def test_letters_that_came_after_the_last_batch_and_went_with_their_queue_fail_the_query(
-    again: int, stream: Streams, broker: Broker
-) -> None:
-    letters = bury(broker, 10)
-    query = stream()
-    query.run()
-    last = rows_of(letters)[-1][1]
-    bury(broker, 5, first=10)
-    unseen = rows_of(letters)[-1][1]
-    letters.delete()
-    if again:
-        bury(broker, again)
-
-    with pytest.raises(StreamingQueryException) as raised:
-        query.run()
-    assert query.run(failOnDataLoss="false") == ([again] if again else [])
-
-    what = "deleted and created again" if again else "deleted"
-    assert (
-        f"[RQTTL_DATA_LOSS] queue 'orders/dead' was {what}, and unread messages after {last} were lost, "
-        f"the highest of them {unseen}"
-    ) in str(raised.value)
-    if again:
-        # it has been told, and is over
-        assert query.rows[10:] == rows_of(letters)
-        bury(broker, 2, first=20)
-        assert query.run() == [2]
-
-
-def test_a_queue_that_was_deleted_with_letters_that_had_been_left_for_later_fails_the_query(
-    stream: Streams, broker: Broker
-) -> None:
-    letters = bury(broker, 10)
-    query = stream(maxEntriesPerTrigger=6)
-    query.crash_in = 1
-    with pytest.raises(StreamingQueryException):
-        query.run()
-    query.crash_in = -1
-    letters.delete()
-    again = bury(broker, 4)
-
-    with pytest.raises(
-        StreamingQueryException, match=r"\[RQTTL_DATA_LOSS\] queue 'orders/dead' was deleted and created"
-    ):
-        query.run()
-    query.run(failOnDataLoss="false")
-    assert query.rows[6:] == rows_of(again)

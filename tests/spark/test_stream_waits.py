@@ -57,28 +57,3 @@ def test_a_batch_waits_for_enough_messages(every: str, stream: Streams, broker: 
         query.stop()
 
     assert sizes(letters) == [10]
-
-
-def test_a_batch_waits_no_longer_than_the_delay(stream: Streams, broker: Broker) -> None:
-    bury(broker, 4)
-    letters = stream(minEntriesPerTrigger=1_000, maxTriggerDelay="1s")
-    query = letters.start(every="50 milliseconds")
-    try:
-        until(lambda: letters.rows, PATIENCE)
-        assert sizes(letters) == [4]
-        bury(broker, 5, first=4)
-        until(lambda: len(letters.rows) == 9, PATIENCE)
-    finally:
-        query.stop()
-
-    assert len(set(letters.rows)) == 9
-
-
-def test_a_query_that_reads_what_is_available_does_not_wait(stream: Streams, broker: Broker) -> None:
-    bury(broker, 4)
-    letters = stream(minEntriesPerTrigger=1_000, maxTriggerDelay="1h")
-
-    assert letters.run() == [4]
-    bury(broker, 25, first=4)
-    assert letters.run(minEntriesPerTrigger=10, maxEntriesPerTrigger=10) == [10, 10, 5]
-    assert letters.run() == []

@@ -25,6 +25,7 @@ import sys, threading
 from pathlib import Path
 from pyspark.sql import SparkSession
 import rqttl, spark_connectors
+from spark_connectors.versions import TELLS_START
 
 url, folder, first = sys.argv[1], Path(sys.argv[2]), sys.argv[3]
 session = SparkSession.builder.master("local[4]").config("spark.ui.enabled", "false").getOrCreate()
@@ -56,6 +57,9 @@ def write(way):
 query = write("stream")
 write("batch")
 query.awaitTermination()
+if not TELLS_START:
+    # a run has one batch
+    write("stream").awaitTermination()
 """
 
 

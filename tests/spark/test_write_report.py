@@ -113,18 +113,6 @@ def test_letters_count_for_the_queue_that_held_them(
     assert counts(report) == {outcome: 3, "unavailable": 3, "refused invalid_sequence": 1}
 
 
-def test_letters_without_a_column_source_count_for_the_same_queue(
-    batch: Writers, broker: Broker, redis_url: str, tmp_path: Path
-) -> None:
-    rows = [("orders/dead", one.sequence) for one in bury(broker, 5).peek(10)]
-    job = Job(redis_url, "queue string, sequence string", {"operation": "redrive"})
-    job.task(rows[:2])
-
-    end(batch(tmp_path / "r"), "commit", job.task(rows))
-
-    assert queues(json.loads((tmp_path / "r").read_text())) == {"orders/dead": {"moved": 3, "unavailable": 2}}
-
-
 def test_queues_beyond_a_number_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report_module, "MAX_QUEUES", 3)
     reports = [task(i + 1, queue=f"q{i}") for i in range(5)]

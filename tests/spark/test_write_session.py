@@ -148,19 +148,6 @@ def test_letters_that_were_read_and_chosen_go_back_or_are_purged(
     assert (letters.stats().redriven, letters.stats().purged) == (500, 50)
 
 
-def test_letters_that_find_no_room_stay_and_fail_the_job(
-    rqttl: SparkSession, save: Save, broker: Broker, redis_url: str
-) -> None:
-    letters = bury(broker, 100)
-    broker.queue("orders").update(max_length=60, overflow="reject-publish")
-    read = rqttl.read.format("rqttl").option("url", redis_url).option("queues", "orders/dead").load()
-
-    with pytest.raises(AnalysisException, match=r"\[RQTTL_ROWS_REFUSED\] redrive: 40 refused rows: queue"):
-        save(read, operation="redrive")
-
-    assert (len(held(broker.queue("orders"))), held(letters)) == (60, list(range(60, 100)))
-
-
 def test_refused_rows_can_be_read_mended_and_written(
     rqttl: SparkSession, save: Save, broker: Broker, tmp_path: Path
 ) -> None:
