@@ -12,7 +12,7 @@ PARALLEL := -n 3 --dist worksteal -m 'not spark and not quick'
 ON_EACH  := -n 3 --dist worksteal -m 'not spark and not once'
 
 
-.PHONY: help demo lint quick test test-7.0 test-valkey test-servers test-pythons test-fake test-aio test-spark test-spark-versions check setup bench bench-spark bench-worker bench-metrics bench-asyncio bench-instructions compare chaos chaos-worker cancellations coverage coverage-of-spec test-policies test-worker
+.PHONY: help demo lint quick test test-7.0 test-valkey test-servers test-pythons test-fake test-aio test-spark test-spark-versions check setup bench bench-spark bench-worker bench-instructions compare chaos chaos-worker cancellations coverage coverage-of-spec test-policies test-worker
 
 help:
 	@echo 'make demo              rqttl at work, from sending to a report of Spark, on real data'
@@ -25,8 +25,6 @@ help:
 	@echo 'make bench             measurements against raw redis-py, as a table'
 	@echo 'make bench-spark       the same for the Spark data source'
 	@echo 'make bench-worker      the same for workers'
-	@echo 'make bench-metrics     a scrape of 1,000 and of 20,000 queues'
-	@echo 'make bench-asyncio     the asyncio interface against the client of redis-py and the sync interface; 1,000 waits'
 	@echo 'make compare           rqttl against other queues on Redis, which it installs for itself; PEERS=rq WORKLOADS=single'
 	@echo 'make bench-instructions BASE=v1  instructions of a message, compared with the revision v1'
 	@echo 'make chaos MINUTES=10  a search for lost, late or wrong messages under kills, refusals and bad input'
@@ -113,13 +111,6 @@ bench-spark: setup
 
 bench-worker: setup
 	@$(BIN)/python -m tests.bench.worker
-
-bench-metrics: setup
-	@$(BIN)/python -m tests.bench.metrics
-
-bench-asyncio: setup
-	@$(BIN)/python -m tests.bench.asynchronous
-	@$(BIN)/python -m tests.bench.waiting
 
 bench-instructions: setup
 	@$(if $(BASE),,$(error BASE: expected a revision, as in make bench-instructions BASE=main))$(BIN)/python -m tests.bench.instructions $(BASE)

@@ -17,9 +17,7 @@ from rqttl import flows
 from rqttl.protocol import commands
 from rqttl.store.driver import driver_of
 from rqttl.types import Message
-from tests.bench.idling import FASTER, WINDOW, commands_a_minute
 from tests.bench.measure import BODY, Cost, cost, interleaved, memory, middle, ratio, slowest_call
-from tests.bench.policies import policies
 from tests.servers import Server, find_binary
 
 N = 10_000
@@ -272,42 +270,9 @@ def burying(client: redis.Redis, broker: rqttl.Broker, table: Table) -> None:
     table.row("expired messages into a dead-letter queue, 1000 per server s", rates[1] / 1000, ">= 150")
 
 
-def looking(client: redis.Redis, broker: rqttl.Broker, table: Table) -> None:
-    """Look at 1,000 queues with ready, leased and delayed messages, without a sweep and with one."""
-    client.flushall()
-    n = 1_000
-    names = [f"q{i:04}" for i in range(n)]
-    for name in names:
-        q = broker.declare_queue(name, message_ttl="1h", dead_letter="dead")
-        q.enqueue_many([BODY] * 20)
-        acked, delayed, returned, *_ = q.receive_many(6, lease="1h")
-        acked.ack()
-        delayed.nack("1h")
-        returned.nack()
-    plain, swept = [], []
-    for _ in range(2 * ROUNDS + 1):
-        plain.append(cost(client, lambda: broker.stats(names, sweep=False)))
-        swept.append(cost(client, lambda: broker.stats(names)))
-    look, sweep = middle(plain), middle(swept)
-    best = min(one.server_us for one in plain) / n
-    note = f"median {look.server_us / n:.2f} us, with a sweep {sweep.server_us / n:.1f} us"
-    # the clock of Redis counts whole microseconds for each command, so a busy machine shows in the median first
-    table.row("stats(sweep=False) of 1,000 queues, server us a queue, best", best, "<= 4", note)
-    table.row("the same, share of stats()", look.server_us / sweep.server_us, "<= 0.15")
-    table.row("the same, commands a queue", look.calls / n, "<= 7.01", "one TIME a page beside them")
-
-
-def idling(client: redis.Redis, broker: rqttl.Broker, table: Table) -> None:
-    """Count the commands of Redis while no message arrives."""
-    client.flushall()
-    found = commands_a_minute(client, broker)
-    note = f"those within scripts too; counted for {WINDOW:.0f} s, with periods {FASTER} times as short"
-    table.row("commands a minute: 100 idle consumers, reaper, 1,000 queues", found, "<= 1000", note)
-
-
 def main() -> None:
     """Run the parts that the command line names, or all of them."""
-    every = (sending, receiving, weighing, surviving, backlog, burying, looking, idling, policies)
+    every = (sending, receiving, weighing, surviving, backlog, burying)
     parts = {part.__name__: part for part in every}
     binary = find_binary(os.environ.get("RQTTL_TEST_REDIS", "7.0"))
     if binary is None:

@@ -1,15 +1,12 @@
-"""The figures of the Spark data source, in one run: `make bench-spark`; one part: `… -m tests.bench.spark streaming`.
+"""The figures of the Spark data source, in one run: `make bench-spark`; one part: `… -m tests.bench.spark reading`.
 
 A million dead letters of 200 bytes, `local[2]`, medians of interleaved repeats. The yardsticks are a naive source that
-yields tuples (`naive_source.py`), the rate at which Redis gives out XRANGE when nobody parses it, and one process that
-pipelines XADD. What Spark itself leaves of the second is told by a source without any work (`ready_source.py`).
+yields tuples (`naive_source.py`), and one process that pipelines XADD.
 """
 
 from __future__ import annotations
 
 import os
-import random
-import socket
 import statistics
 import sys
 import tempfile
@@ -18,14 +15,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import hiredis
 import redis
 
 from rqttl import Broker
 from rqttl.store.driver import driver_of
 from tests.bench.core import Table
 from tests.bench.measure import BODY
-from tests.bench.streams import Streams
 from tests.servers import Server, find_binary
 
 if TYPE_CHECKING:
@@ -34,12 +29,10 @@ if TYPE_CHECKING:
 MILLION = 1_000_000
 ROUNDS = 5
 START = 1_700_000_000_000
-QUEUES, EACH = 5_000, 200
-BURSTY = 200_000
 WRITTEN = 200_000
 #: Letters of one script call.
 SWEPT = 250
-PARTS = ("reading", "streaming", "splitting", "many_queues", "writing")
+PARTS = ("reading", "writing")
 FEW = "message_id string, reason string, source string, died_at timestamp"
 
 
@@ -85,35 +78,6 @@ def seconds(work: Callable[[], object]) -> float:
     return time.perf_counter() - started
 
 
-def drain(path: Path, key: str) -> None:
-    """Read a log page after page without parsing more of it than where the next page begins."""
-    with socket.socket(socket.AF_UNIX) as link:
-        link.connect(str(path))
-        place = "-"
-        while True:
-            words: Any = ("XRANGE", key, place, "+", "COUNT", "1000")
-            link.sendall(hiredis.pack_command(words))
-            page = page_of(link)
-            if page is None:
-                return
-            place = "(" + page
-
-
-def page_of(link: socket.socket) -> str | None:
-    """The last place of one page of entries that are all equally long."""
-    data = bytearray(link.recv(1 << 18))
-    if data.startswith(b"*0\r\n"):
-        return None
-    count = int(data[1 : data.index(b"\r\n")])
-    begin = data.index(b"\r\n") + 2
-    while (second := data.find(b"*2\r\n$20\r\n", begin + 1)) < 0 and count > 1:
-        data += link.recv(1 << 18)
-    size = second - begin
-    while len(data) < begin + count * size:
-        data += link.recv(1 << 18)
-    return data[begin + (count - 1) * size + 9 :][:20].decode()
-
-
 class Bench:
     """One server, one session, one table."""
 
@@ -121,7 +85,6 @@ class Bench:
         self.spark, self.server, self.table = spark, server, table
         self.client = server.client()
         self.broker = Broker(self.client)
-        self.one_queue = 0.0
         fill(self.client, self.broker, "dead", [START + i // 20 for i in range(MILLION)])
 
     def load(self, **options: object) -> DataFrame:
@@ -138,24 +101,17 @@ class Bench:
         options = {"url": self.server.url, "key": key, "numPartitions": 2}
         return self.spark.read.format("naive").options(**options).load()  # type: ignore[arg-type]  # numbers will do
 
-    def ready(self) -> DataFrame:
-        options = {"url": self.server.url, "rows": MILLION, "numPartitions": 2}
-        return self.spark.read.format("ready").options(**options).load()  # type: ignore[arg-type]  # numbers will do
-
     @staticmethod
     def to_nowhere(frame: DataFrame) -> None:
         frame.write.format("noop").mode("append").save()
 
     def reading(self) -> None:
         """The whole log, against the yardsticks."""
-        key = driver_of(self.broker).keyspace.key("dead", "log")
         runs: dict[str, Callable[[], object]] = {
             "ours": lambda: self.to_nowhere(self.load()),
             "naive": lambda: self.to_nowhere(self.naive()),
             "deaths": lambda: self.to_nowhere(self.load(includeDeaths=True)),
             "few": lambda: self.to_nowhere(self.load(schema=FEW)),
-            "ready": lambda: self.to_nowhere(self.ready()),
-            "drain": lambda: drain(self.server.socket, key),
         }
         found: dict[str, list[float]] = {name: [] for name in runs}
         cpu: list[float] = []
@@ -170,52 +126,14 @@ class Bench:
         middle = {name: statistics.median(times) for name, times in found.items()}
         said = ", ".join(f"{name} {MILLION / taken:,.0f}/s" for name, taken in middle.items())
         self.table.row("rows/s, 2 partitions, to the naive source", middle["naive"] / middle["ours"], ">= 3", said)
-        alone = f"a source without any work: {middle['drain'] / middle['ready']:.3f}"
-        self.table.row("rows/s to the drain rate of XRANGE", middle["drain"] / middle["ours"], ">= 0.32", alone)
-        self.table.row("the same, four columns by schema", middle["drain"] / middle["few"], ">= 0.37")
         self.table.row("default columns, to those with deaths", middle["deaths"] / middle["ours"], ">= 1.1")
         self.table.row("four columns by schema, to those with deaths", middle["deaths"] / middle["few"], ">= 1.3")
         self.table.row("server us per row read", statistics.median(cpu), "<= 0.7")
-        self.one_queue = middle["ours"]
 
     def cpu(self) -> float:
         """Microseconds that Redis has worked."""
         info: Any = self.client.info("cpu")
         return float(info["used_cpu_user"] + info["used_cpu_sys"]) * 1e6
-
-    def streaming(self) -> None:
-        """The same log as a stream."""
-        Streams(self.spark, self.server, self.table, MILLION).measure(lambda: self.to_nowhere(self.load()))
-
-    def splitting(self) -> None:
-        """95 of 100 letters within a two-thousandth of the time."""
-        chance = random.Random(1)
-        span = 10_000_000
-        times = [START + span // 2 + chance.randrange(span // 2000) for _ in range(BURSTY * 95 // 100)]
-        times += [START + chance.randrange(span) for _ in range(BURSTY - len(times))]
-        fill(self.client, self.broker, "bursty", sorted(times))
-        from pyspark.sql.functions import spark_partition_id
-
-        frame = self.load(queues="bursty", numPartitions=8, schema="message_id string")
-        sizes = [row["count"] for row in frame.groupBy(spark_partition_id()).count().collect()]
-        self.table.row(
-            "largest of 8 partitions on bursty ids, to the mean",
-            max(sizes) * 8 / sum(sizes),
-            "<= 2.5",
-            f"{len(sizes)} partitions",
-        )
-
-    def many_queues(self) -> None:
-        """As many letters as before, in thousands of queues."""
-        for i in range(QUEUES):
-            fill(self.client, self.broker, f"many.{i}", [START + j for j in range(EACH)])
-        wanted: dict[str, object] = {"queues": None, "queuePattern": "many.#", "numPartitions": None}
-        tasks = self.load(**wanted).rdd.getNumPartitions()
-        times = [seconds(lambda: self.to_nowhere(self.load(**wanted))) for _ in range(ROUNDS)]
-        if not self.one_queue:  # the part `reading` did not run
-            self.one_queue = min(seconds(lambda: self.to_nowhere(self.load())) for _ in range(ROUNDS))
-        self.table.row(f"{QUEUES:,} queues of {EACH}: tasks", tasks, "<= 16")
-        self.table.row("the same: wall, to one queue of that size", statistics.median(times) / self.one_queue, "<= 2.5")
 
     def writing(self) -> None:
         """Rows into a queue, against one process that pipelines XADD."""
@@ -271,7 +189,6 @@ def session(folder: Path) -> SparkSession:
 
 def main() -> int:
     from tests.bench.naive_source import NaiveSource
-    from tests.bench.ready_source import ReadySource
 
     binary = find_binary(os.environ.get("RQTTL_TEST_REDIS", "7.0"))
     if binary is None:
@@ -284,7 +201,6 @@ def main() -> int:
 
             spark_connectors.register(spark)
             spark.dataSource.register(NaiveSource)
-            spark.dataSource.register(ReadySource)
             table = Table()
             bench = Bench(spark, server, table)
             for part in PARTS:

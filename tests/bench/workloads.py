@@ -4,7 +4,7 @@
 
 Each workload is prepared on a new queue, and worked between two marks. A mark makes callgrind write down its count:
 the server then asks for its working directory, the client for its parent process. Neither does so otherwise. This file
-and `bound.py` use only the public API, so that they also run with an older tree.
+uses only the public API, so that it also runs with an older tree.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ import redis
 
 import rqttl
 from rqttl.types import Message
-from tests.bench import bound
-from tests.bench.bound import BODY, Work
 
+BODY = bytes(range(200))
+Work = Callable[[], object]
 ROUNDS = 3
 MOMENT = timedelta(milliseconds=1)
 HOUR = timedelta(hours=1)
@@ -258,12 +258,6 @@ def redrive(broker: rqttl.Broker, name: str) -> Work:
 
 
 WORKLOADS = (
-    Workload("raw XADD", 100, bound.raw_enqueue, raw=True),
-    Workload("raw XREADGROUP, XACK + XDEL", 100, bound.raw_receive_and_ack, raw=True),
-    Workload("bare script, enqueue", 100, bound.bare_enqueue, raw=True),
-    Workload("bare script, receive + ack", 100, bound.bare_receive_and_ack, raw=True),
-    Workload("raw by 100", 1000, bound.raw_receive_and_ack_batches, raw=True),
-    Workload("bare script, by 100", 1000, bound.bare_receive_and_ack_batches, raw=True),
     Workload("enqueue", 100, enqueue),
     Workload("enqueue of a value", 100, partial(enqueue, body={"item": 7})),
     Workload("enqueue, id and ttl", 100, enqueue_with_id_and_ttl),

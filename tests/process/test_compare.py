@@ -28,7 +28,7 @@ def test_a_comparison_measures_sending_and_consuming_against_redis_py(capsys: py
 
 def test_a_program_that_fails_is_named_with_its_last_line() -> None:
     absent: compare.Absent = {}
-    broken = Candidate("broken", "rqttl", "no_such_program.py", "at least once", frozenset({"single"}), int)
+    broken = Candidate("broken", "rqttl", "no_such_program.py", frozenset({"single"}), int)
     binary = find_binary("7.0")
     assert binary is not None
     server = Server(binary)

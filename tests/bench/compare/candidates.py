@@ -1,4 +1,4 @@
-"""The queues that are compared: their programs, guarantees, workloads, and how much work each still has."""
+"""The queues that are compared: their programs, workloads, and how much work each still has."""
 
 from __future__ import annotations
 
@@ -37,7 +37,6 @@ class Candidate:
     name: str
     environment: str
     program: str
-    guarantee: str
     workloads: frozenset[str]
     left: Callable[[Any], int]
     polls: int = 1
@@ -62,40 +61,31 @@ def _lag(client: Any) -> int:
 
 _SYNC = frozenset({"single", "one", "workers", "limited", WAKE})
 _ASYNC = frozenset({"single", "tasks", "async", "workers", "limited", WAKE})
-_AT_LEAST, _AT_MOST = "at least once", "at most once"
 _BULLMQ = _lengths(("LLEN", "bull:q:wait"), ("LLEN", "bull:q:active"))
 
 CANDIDATES = (
-    Candidate(
-        "rqttl", "rqttl", "with_rqttl.py", _AT_LEAST, frozenset(WORKLOADS), _lengths(("XLEN", "rqttl:{q}:log")), share=1
-    ),
+    Candidate("rqttl", "rqttl", "with_rqttl.py", frozenset(WORKLOADS), _lengths(("XLEN", "rqttl:{q}:log")), share=1),
     Candidate(
         "raw redis-py",
         "rqttl",
         "with_raw.py",
-        _AT_LEAST,
         _SYNC - {"workers"} | {"batch", "tasks", "async"},
         _lengths(("XLEN", "raw")),
         share=1,
     ),
-    Candidate("bare script", "rqttl", "with_bare.py", _AT_LEAST, frozenset({WAKE}), _lengths(("XLEN", "{q}:log"))),
     Candidate(
         "RQ",
         "python",
         "with_rq.py",
-        _AT_LEAST,
         _SYNC | {"batch"},
         _lengths(("LLEN", "rq:queue:q"), ("ZCARD", "rq:wip:q")),
         2,
     ),
-    Candidate("Dramatiq", "python", "with_dramatiq.py", _AT_LEAST, _SYNC, _lengths(("HLEN", "dramatiq:q.msgs"))),
-    Candidate(
-        "Celery", "python", "with_celery.py", _AT_LEAST, _SYNC, _lengths(("LLEN", "celery"), ("HLEN", "unacked")), 2
-    ),
-    Candidate("SAQ", "python", "with_saq.py", _AT_LEAST, _ASYNC, _lengths(("ZCARD", "saq:q:incomplete"))),
-    Candidate("taskiq-redis", "python", "with_taskiq.py", _AT_LEAST, _ASYNC, _lag),
-    Candidate("arq", "arq", "with_arq.py", _AT_LEAST, _ASYNC, _lengths(("ZCARD", "arq:queue"))),
-    Candidate("BullMQ Python", "python", "with_bullmq.py", _AT_LEAST, _ASYNC | {"batch"}, _BULLMQ, 2),
-    Candidate("BullMQ Node", "node", "with_bullmq.cjs", _AT_LEAST, _ASYNC | {"batch"}, _BULLMQ, 2),
-    Candidate("Huey", "python", "with_huey.py", _AT_MOST, _SYNC, _lengths(("LLEN", "huey.redis.q"))),
+    Candidate("Dramatiq", "python", "with_dramatiq.py", _SYNC, _lengths(("HLEN", "dramatiq:q.msgs"))),
+    Candidate("Celery", "python", "with_celery.py", _SYNC, _lengths(("LLEN", "celery"), ("HLEN", "unacked")), 2),
+    Candidate("SAQ", "python", "with_saq.py", _ASYNC, _lengths(("ZCARD", "saq:q:incomplete"))),
+    Candidate("taskiq-redis", "python", "with_taskiq.py", _ASYNC, _lag),
+    Candidate("arq", "arq", "with_arq.py", _ASYNC, _lengths(("ZCARD", "arq:queue"))),
+    Candidate("BullMQ Python", "python", "with_bullmq.py", _ASYNC | {"batch"}, _BULLMQ, 2),
+    Candidate("BullMQ Node", "node", "with_bullmq.cjs", _ASYNC | {"batch"}, _BULLMQ, 2),
 )

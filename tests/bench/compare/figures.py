@@ -74,7 +74,7 @@ def cell(value: float | None, form: str) -> str:
 
 
 def table(runs: Runs, candidates: Iterable[Candidate], absent: Mapping[tuple[str, str], str]) -> list[str]:
-    """The lines of the table: a block for each workload, the peers of equal guarantees together."""
+    """The lines of the table: a block for each workload."""
     candidates = list(candidates)
     lines = []
     for workload, title in WORKLOADS.items():
@@ -82,10 +82,8 @@ def table(runs: Runs, candidates: Iterable[Candidate], absent: Mapping[tuple[str
         if not rows:
             continue
         lines += ["", f"{title:<40}" + "".join(f"{name:>11}" for name, *_ in _COLUMNS)]
-        for guarantee in dict.fromkeys(c.guarantee for c in rows):
-            lines.append(f"  {guarantee}")
-            for c in (c for c in rows if c.guarantee == guarantee):
-                lines.append(_row(c.name, runs.get((c.name, workload), ()), absent.get((c.name, workload), "")))
+        for c in rows:
+            lines.append(_row(c.name, runs.get((c.name, workload), ()), absent.get((c.name, workload), "")))
     return lines
 
 
@@ -145,7 +143,6 @@ GOALS = (
     Goal("one at a time: consume, against raw", "limited", ">= 1.5", _RAW),
     Goal("one at a time: consume, against BullMQ Node", "limited", ">= 1.2", ("BullMQ Node",)),
     Goal("enqueue, against raw XADD", "single", ">= 0.88", _RAW),
-    Goal("enqueue, against Huey", "single", ">= 1.05", ("Huey",)),
 )
 
 
