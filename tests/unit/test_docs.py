@@ -109,11 +109,6 @@ def commands_table() -> str:
     return table(["command", "what", "arguments", "reply", "refusals", "targets"], rows)
 
 
-def fragments_table() -> str:
-    rows = [[path.parent.name, f"`{path.stem}`", header(path)[0]] for path in lua_files("lib")]
-    return table(["folder", "fragment", "what"], rows)
-
-
 def keys_table() -> str:
     rows = []
     for part in PARTS.values():
@@ -169,7 +164,6 @@ TABLES: dict[tuple[str, str], Callable[[], str]] = {
     (PROTOCOL, "fields"): fields_table,
     (PROTOCOL, "states"): states_table,
     (PROTOCOL, "commands"): commands_table,
-    (PROTOCOL, "fragments"): fragments_table,
     (METRICS, "metrics"): metrics_table,
     (SPARK, "columns"): spark_reference.columns_table,
     (SPARK, "options"): spark_reference.options_table,
