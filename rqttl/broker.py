@@ -13,7 +13,6 @@ from rqttl import events as hook
 from rqttl import flows, units
 from rqttl.embedded.folder import SCHEME, folder_of, url_in_use
 from rqttl.events import Events, Observer
-from rqttl.flows import calls
 from rqttl.names import check_queue_name
 from rqttl.options import QueueOptions
 from rqttl.policies import Explanation, Policy
@@ -101,7 +100,7 @@ class Broker:
         Raises `QueueMismatch`, `InvalidName`, `InvalidOption`, `InvalidDuration`.
         """
         read = QueueOptions.read(name, options)
-        return Queue(self._driver, read.queue, self._driver.perform(flows.declare(self._driver.keyspace, read)))
+        return Queue(self._driver, read.queue, self._driver.perform(flows.queues.declare(self._driver.keyspace, read)))
 
     def queue(self, name: str) -> Queue:
         """A handle on a queue. The queue need not exist: there is no call to Redis. Raises `InvalidName`."""
@@ -110,7 +109,7 @@ class Broker:
 
     def queues(self) -> list[str]:
         """The names of all queues, sorted. The call only reads."""
-        return self._driver.perform(flows.names(self._driver.keyspace))
+        return self._driver.perform(flows.reading.names(self._driver.keyspace))
 
     def stats(self, names: Iterable[str] | None = None, *, sweep: bool = True) -> PerQueue[QueueStats]:
         """`Queue.stats` of many queues (without names: of all), in few round trips.
@@ -119,11 +118,11 @@ class Broker:
         `sweep=False` the call only reads: it needs no right to write, and it costs Redis a tenth as much. Then
         `next_lease_end` and `next_delay_end` are `None`. Raises `InvalidName`.
         """
-        return self._driver.perform(calls.stats_of(self._driver.keyspace, names, sweep=sweep))
+        return self._driver.perform(flows.reading.stats_of(self._driver.keyspace, names, sweep=sweep))
 
     def options(self, names: Iterable[str] | None = None) -> PerQueue[QueueOptions]:
         """`Queue.options` of many queues (without names: of all), in few round trips; see `stats`. It only reads."""
-        return self._driver.perform(calls.options_of(self._driver.keyspace, names))
+        return self._driver.perform(flows.reading.options_of(self._driver.keyspace, names))
 
     # Policies
 
@@ -213,7 +212,7 @@ class Broker:
 
         `Queue.explain` explains an existing queue with its declared options. Raises `InvalidName`.
         """
-        return self._driver.perform(calls.explain(self._driver.keyspace, name, ttl, name_only=True))
+        return self._driver.perform(flows.policies.explain(self._driver.keyspace, name, ttl, name_only=True))
 
     def _set(self, policy: Policy) -> PolicyResult:
         return self._driver.perform(flows.policies.change(self._driver.keyspace, [policy]))
@@ -228,18 +227,18 @@ class Broker:
         A reaper counts while it listens for due work. `run_once` and a reaper that is still connecting do not count.
         Raises redis-py's `NoPermissionError` if the user has no right for `PUBSUB`.
         """
-        return self._driver.perform(flows.reaper_count(self._driver.keyspace))
+        return self._driver.perform(flows.steps.reaper_count(self._driver.keyspace))
 
     def workers(self) -> list[WorkerInfo]:
         """The workers and reapers seen in the last 30 s, sorted by role and name.
 
         The call only reads.
         """
-        return self._driver.perform(flows.workers(self._driver.keyspace))
+        return self._driver.perform(flows.registry.workers(self._driver.keyspace))
 
     def server_time(self) -> datetime:
         """The time by the clock of Redis. All deadlines follow this clock."""
-        return units.as_datetime(self._driver.perform(flows.server_time()))
+        return units.as_datetime(self._driver.perform(flows.steps.server_time()))
 
     def interrupt(self) -> None:
         """End every wait of this broker, in all threads and from now on, as if its time were over.

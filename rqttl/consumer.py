@@ -22,7 +22,7 @@ from rqttl.consuming.renewer import Renewer
 from rqttl.consuming.sending import Sender
 from rqttl.delivery import Delivery, Settler, check_unsettled
 from rqttl.errors import InvalidInput, RqttlError
-from rqttl.flows import Driver, Flow
+from rqttl.flows.steps import Driver, Flow
 from rqttl.options import QueueOptions
 from rqttl.runtime.interrupt import Wakeup
 from rqttl.units import Duration
@@ -152,7 +152,7 @@ class Consumer(ConsumerBase[Delivery, None]):
     # Fetching
 
     def _options(self) -> QueueOptions:
-        return self._driver.perform(flows.options(self._driver.keyspace, self.queue))
+        return self._driver.perform(flows.reading.options(self._driver.keyspace, self.queue))
 
     def _fetch(self) -> bool:
         """Send acks and fetch messages. Returns False if no message came in time."""

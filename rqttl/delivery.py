@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from rqttl import events as hook
 from rqttl.decisions import Decision
 from rqttl.errors import AlreadySettled, LeaseLost
-from rqttl.flows import ReceiveResult
+from rqttl.flows.receive import ReceiveResult
 from rqttl.protocol import codec
 from rqttl.protocol.commands import QueueConfig
 from rqttl.settlers import Settlers

@@ -22,7 +22,7 @@ from rqttl.consuming.patience import patiently
 from rqttl.decisions import Decision
 from rqttl.delivery import LOST, Delivery, settle_after
 from rqttl.errors import InvalidInput, RqttlError
-from rqttl.flows import Driver
+from rqttl.flows.steps import Driver
 from rqttl.options import QueueOptions
 from rqttl.runtime.interrupt import Interrupt
 from rqttl.runtime.stop_signals import StopSignals
@@ -90,7 +90,7 @@ class Runner:
         return self._tally.result(self._deliveries.lost_count, self._deliveries.unknown_count)
 
     def _look(self) -> QueueOptions:
-        return self._driver.perform(flows.options(self._driver.keyspace, self._queue))
+        return self._driver.perform(flows.reading.options(self._driver.keyspace, self._queue))
 
     def _share_out(self, deliveries: Consumer) -> None:
         """Share the messages among threads, each with one message at a time. Returns when all threads have ended.

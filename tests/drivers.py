@@ -22,7 +22,7 @@ def before_step(driver: RedisDriver, kind: object, action: Callable[[], object])
     """Do something once, right before the driver carries out the first step of this kind, or this very step."""
     step, done = driver.step, False
 
-    def carry_out(one: flows.Step) -> object:
+    def carry_out(one: flows.steps.Step) -> object:
         nonlocal done
         if not done and (one == kind or type(one) is kind):
             done = True

@@ -12,4 +12,4 @@ def store_policy(broker: Broker, policy: Policy) -> None:
     driver = driver_of(broker)
     version = driver.perform(flows.policies.current(driver.keyspace)).version
     command = commands.change_policies(driver.keyspace, version, {policy.field: policy.as_json()})
-    driver.perform(flows.run(command))
+    driver.perform(flows.steps.run(command))

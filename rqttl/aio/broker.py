@@ -20,7 +20,6 @@ from rqttl.aio.queue import AsyncQueue
 from rqttl.aio.store import checked_client
 from rqttl.embedded.folder import SCHEME, folder_of, locate, url_in_use
 from rqttl.events import Events, Observer
-from rqttl.flows import calls
 from rqttl.names import check_queue_name
 from rqttl.options import QueueOptions
 from rqttl.policies import Explanation, Policy
@@ -101,7 +100,7 @@ class AsyncBroker:
 
     async def declare_queue(self, name: str, **options: Unpack[OptionArguments]) -> AsyncQueue:
         read = QueueOptions.read(name, options)
-        declared = await self._driver.perform(flows.declare(self._driver.keyspace, read))
+        declared = await self._driver.perform(flows.queues.declare(self._driver.keyspace, read))
         return AsyncQueue(self._driver, read.queue, declared)
 
     def queue(self, name: str) -> AsyncQueue:
@@ -109,13 +108,13 @@ class AsyncBroker:
         return AsyncQueue(self._driver, check_queue_name(name))
 
     async def queues(self) -> list[str]:
-        return await self._driver.perform(flows.names(self._driver.keyspace))
+        return await self._driver.perform(flows.reading.names(self._driver.keyspace))
 
     async def stats(self, names: Iterable[str] | None = None, *, sweep: bool = True) -> PerQueue[QueueStats]:
-        return await self._driver.perform(calls.stats_of(self._driver.keyspace, names, sweep=sweep))
+        return await self._driver.perform(flows.reading.stats_of(self._driver.keyspace, names, sweep=sweep))
 
     async def options(self, names: Iterable[str] | None = None) -> PerQueue[QueueOptions]:
-        return await self._driver.perform(calls.options_of(self._driver.keyspace, names))
+        return await self._driver.perform(flows.reading.options_of(self._driver.keyspace, names))
 
     # Policies
 
@@ -169,7 +168,7 @@ class AsyncBroker:
         return await self._driver.perform(flows.policies.reconcile_all(self._driver.keyspace))
 
     async def explain(self, name: str, ttl: Duration | None = None) -> Explanation:
-        return await self._driver.perform(calls.explain(self._driver.keyspace, name, ttl, name_only=True))
+        return await self._driver.perform(flows.policies.explain(self._driver.keyspace, name, ttl, name_only=True))
 
     async def _set(self, policy: Policy) -> PolicyResult:
         return await self._driver.perform(flows.policies.change(self._driver.keyspace, [policy]))
@@ -179,13 +178,13 @@ class AsyncBroker:
         return [policy for policy in stored if policy.operator is operator]
 
     async def reaper_count(self) -> int:
-        return await self._driver.perform(flows.reaper_count(self._driver.keyspace))
+        return await self._driver.perform(flows.steps.reaper_count(self._driver.keyspace))
 
     async def workers(self) -> list[WorkerInfo]:
-        return await self._driver.perform(flows.workers(self._driver.keyspace))
+        return await self._driver.perform(flows.registry.workers(self._driver.keyspace))
 
     async def server_time(self) -> datetime:
-        return units.as_datetime(await self._driver.perform(flows.server_time()))
+        return units.as_datetime(await self._driver.perform(flows.steps.server_time()))
 
     def interrupt(self) -> None:
         """End every wait of this broker, from now on, as if its time were over.

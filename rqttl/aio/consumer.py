@@ -23,7 +23,7 @@ from rqttl.consuming.prefetch import LONGEST_REST
 from rqttl.consuming.turns import announce_renewal
 from rqttl.delivery import check_unsettled
 from rqttl.errors import BrokerClosed, InvalidInput, RqttlError
-from rqttl.flows import Flow
+from rqttl.flows.steps import Flow
 from rqttl.store.refusals import TEMPORARY
 from rqttl.types import RunCounts
 from rqttl.units import Duration
@@ -79,7 +79,7 @@ class AsyncConsumer(ConsumerBase[AsyncDelivery, Awaitable[None]]):
     async def __aenter__(self) -> AsyncConsumer:
         if self._keeper is not None:
             return self
-        options = await self._driver.perform(flows.options(self._driver.keyspace, self.queue))
+        options = await self._driver.perform(flows.reading.options(self._driver.keyspace, self.queue))
         self._schedule.follow([self._lease or options.number("lease") or 0])
         loop = asyncio.get_running_loop()
         self._entered.enter_context(self._stop.ending(lambda: loop.call_soon_threadsafe(self._wake)))

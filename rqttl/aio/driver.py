@@ -17,9 +17,10 @@ from rqttl.aio.store import AsyncStore
 from rqttl.consuming.prefetch import RenewalSchedule
 from rqttl.errors import BrokerClosed, ContractError, InvalidInput, QueueNotFound
 from rqttl.events import Events, WaitEvent
-from rqttl.flows import ConfigCache, Flow, PolicyCache
-from rqttl.flows.many import damage
-from rqttl.flows.messages import ABANDONED, ENDED
+from rqttl.flows.policies import PolicyCache
+from rqttl.flows.queues import ConfigCache
+from rqttl.flows.receive import ABANDONED, ENDED
+from rqttl.flows.steps import Flow, damage
 from rqttl.names import check_namespace
 from rqttl.protocol.commands import Command, Reply
 from rqttl.protocol.keys import WAKEUP, Keyspace
@@ -29,7 +30,7 @@ from rqttl.runtime.timing import RealTiming, Timing
 from rqttl.store.outcomes import is_damage
 
 T = TypeVar("T")
-Wait = flows.WaitForWakeup | flows.WaitForAnyWakeup
+Wait = flows.steps.WaitForWakeup | flows.steps.WaitForAnyWakeup
 
 logger = logging.getLogger("rqttl.aio")
 
@@ -65,19 +66,19 @@ class AsyncDriver:
         self._idle = asyncio.Event()
         self._watch = LoopWatch()
         self._begin: dict[type, Callable[[Any, Run[Any]], Any]] = {
-            flows.GetConfig: lambda step, _: self.configs.answer(step) or self.configs.ask(self.keyspace, step),
-            flows.ForgetConfig: lambda step, _: self.configs.forget(step.queue),
-            flows.GetPolicies: lambda step, _: self.policies.answer(step) or self.policies.ask(self.keyspace),
-            flows.Pipeline: lambda step, _: self.store.run_together(step.commands, tolerant=step.tolerant),
-            flows.Read: lambda step, _: self.store.execute(step.calls, keep_errors=step.keep_errors),
-            flows.Write: lambda step, _: self.store.execute(step.calls, keep_errors=step.keep_errors),
-            flows.Now: lambda _, __: self.timing.now(),
-            flows.Sleep: lambda step, _: asyncio.sleep(step.ms / 1000),
-            flows.WaitForWakeup: self._wait,
-            flows.WaitForAnyWakeup: self._wait,
-            flows.Register: lambda step, _: flows.register(self.keyspace, step.queue),
-            flows.Unregister: lambda step, _: self.configs.unregister(self.keyspace, step.queue),
-            flows.HandleNotes: lambda step, _: flows.follow(self.keyspace, step.notes),
+            flows.steps.GetConfig: lambda step, _: self.configs.answer(step) or self.configs.ask(self.keyspace, step),
+            flows.steps.ForgetConfig: lambda step, _: self.configs.forget(step.queue),
+            flows.steps.GetPolicies: lambda step, _: self.policies.answer(step) or self.policies.ask(self.keyspace),
+            flows.steps.Pipeline: lambda step, _: self.store.run_together(step.commands, tolerant=step.tolerant),
+            flows.steps.Read: lambda step, _: self.store.execute(step.calls, keep_errors=step.keep_errors),
+            flows.steps.Write: lambda step, _: self.store.execute(step.calls, keep_errors=step.keep_errors),
+            flows.steps.Now: lambda _, __: self.timing.now(),
+            flows.steps.Sleep: lambda step, _: asyncio.sleep(step.ms / 1000),
+            flows.steps.WaitForWakeup: self._wait,
+            flows.steps.WaitForAnyWakeup: self._wait,
+            flows.steps.Register: lambda step, _: flows.registry.register(self.keyspace, step.queue),
+            flows.steps.Unregister: lambda step, _: self.configs.unregister(self.keyspace, step.queue),
+            flows.steps.HandleNotes: lambda step, _: flows.queues.follow(self.keyspace, step.notes),
         }
 
     async def perform(self, flow: Flow[T], orphaned: Callable[[T], Flow[object]] | None = None) -> T:
@@ -123,7 +124,7 @@ class AsyncDriver:
         run.lock = around_waits
         return await run.proceed()
 
-    def begin(self, step: flows.Step, run: Run[Any]) -> Any:
+    def begin(self, step: flows.steps.Step, run: Run[Any]) -> Any:
         """Begin a step: return its answer, a flow, a `Call`, or a coroutine."""
         if type(step) is Command:
             return self.store.send_now(step) or self.run(step)
@@ -147,7 +148,7 @@ class AsyncDriver:
         elif run.abandoned.asked():
             return ABANDONED
         if self.events.notify is not None:
-            for queue in step.queues if isinstance(step, flows.WaitForAnyWakeup) else [step.queue]:
+            for queue in step.queues if isinstance(step, flows.steps.WaitForAnyWakeup) else [step.queue]:
                 self.events.notify(WaitEvent(queue))
         return self._listen(step, run.abandoned, run.lock)
 
@@ -164,7 +165,7 @@ class AsyncDriver:
 
     async def listen(self, step: Wait, interrupts: list[Interrupt]) -> Any:
         """Wait for an element of a wake-up list. Returns the answer to the step."""
-        if isinstance(step, flows.WaitForAnyWakeup):
+        if isinstance(step, flows.steps.WaitForAnyWakeup):
             keys = step.keys(self.keyspace)
             return step.answer(keys, await self.store.listen(None, list(keys), step.ms, interrupts))
         reply = await self.store.listen(step.queue, [self.keyspace.key(step.queue, WAKEUP)], step.ms, interrupts)

@@ -17,7 +17,8 @@ from rqttl.consuming import settling
 from rqttl.consuming.handling import crew
 from rqttl.delivery import delivered
 from rqttl.errors import InvalidInput
-from rqttl.flows import Flow, ReceiveResult, calls
+from rqttl.flows.receive import ReceiveResult
+from rqttl.flows.steps import Flow
 from rqttl.options import QueueOptions, UpdateResult
 from rqttl.policies import Explanation
 from rqttl.text import format_value
@@ -67,7 +68,7 @@ class AsyncQueue:
         content_type: str | None = None,
     ) -> Receipt:
         driver = self._driver
-        flow = calls.enqueue(
+        flow = flows.messages.send(
             driver.events,
             driver.configs.get(self.name),
             self.name,
@@ -78,13 +79,13 @@ class AsyncQueue:
             id=id,
             content_type=content_type,
         )
-        return calls.stored(await driver.perform(flow))
+        return flows.messages.stored(await driver.perform(flow))
 
     async def enqueue_many(
         self, messages: Sequence[Message | object], *, duplicate_window: Duration | None = None
     ) -> list[Receipt | QueueFull]:
         return await self._driver.perform(
-            calls.enqueue_many(self._driver.events, self.name, messages, duplicate_window)
+            flows.messages.send_many(self._driver.events, self.name, messages, duplicate_window)
         )
 
     # Receiving
@@ -98,8 +99,8 @@ class AsyncQueue:
     async def receive_many(
         self, count: int, wait: Duration | None = None, lease: Duration | None = None, *, auto_ack: bool = False
     ) -> list[AsyncDelivery]:
-        ms = calls.lease_ms(lease)
-        flow = calls.receive_many(self.name, count, wait, ms, auto_ack=auto_ack)
+        ms = flows.receive.lease_ms(lease)
+        flow = flows.receive.receive_many(self.name, count, wait, ms, auto_ack=auto_ack)
         observer, since = self._driver.events.observer, perf_counter()
         received = self._deliveries(await self._driver.perform(flow, self._give_back), ms)
         hook.received(observer, self.name, received, since)
@@ -197,46 +198,46 @@ class AsyncQueue:
     # Looking and changing
 
     async def peek(self, limit: int = 20, after: str | None = None) -> list[MessageView]:
-        return await self._driver.perform(calls.peek(self._driver.keyspace, self.name, limit, after))
+        return await self._driver.perform(flows.messages.peek(self._driver.keyspace, self.name, limit, after))
 
     async def stats(self, *, sweep: bool = True) -> QueueStats:
-        return await self._driver.perform(calls.stats(self._driver.keyspace, self.name, sweep=sweep))
+        return await self._driver.perform(flows.reading.stats(self._driver.keyspace, self.name, sweep=sweep))
 
     async def options(self, *, declared: bool = False) -> QueueOptions:
-        return await self._driver.perform(flows.options(self._driver.keyspace, self.name, declared=declared))
+        return await self._driver.perform(flows.reading.options(self._driver.keyspace, self.name, declared=declared))
 
     async def explain(self, ttl: Duration | None = None) -> Explanation:
-        return await self._driver.perform(calls.explain(self._driver.keyspace, self.name, ttl))
+        return await self._driver.perform(flows.policies.explain(self._driver.keyspace, self.name, ttl))
 
     async def update(self, **changes: Unpack[OptionArguments]) -> UpdateResult:
-        return await self._driver.perform(flows.update(self._driver.keyspace, self.name, changes))
+        return await self._driver.perform(flows.queues.update(self._driver.keyspace, self.name, changes))
 
     async def preview_update(self, **changes: Unpack[OptionArguments]) -> UpdateResult:
-        return await self._driver.perform(flows.preview(self._driver.keyspace, self.name, changes))
+        return await self._driver.perform(flows.queues.preview(self._driver.keyspace, self.name, changes))
 
     async def touch(self) -> None:
-        await self._driver.perform(flows.touch(self._driver.keyspace, self.name))
+        await self._driver.perform(flows.queues.touch(self._driver.keyspace, self.name))
 
     async def sweep(self) -> list[SweepResult]:
-        return await self._driver.perform(flows.sweep(self.name))
+        return await self._driver.perform(flows.sweeping.sweep(self.name))
 
     async def purge(self) -> int:
-        return await self._driver.perform(flows.purge(self._driver.keyspace, self.name))
+        return await self._driver.perform(flows.messages.purge(self._driver.keyspace, self.name))
 
     async def purge_many(self, sequences: Iterable[str], *, unread: bool = False) -> int:
-        flow = flows.purge_many(self._driver.keyspace, self.name, sequences, unread=unread)
+        flow = flows.messages.purge_many(self._driver.keyspace, self.name, sequences, unread=unread)
         return await self._driver.perform(flow)
 
     async def redrive(
         self, limit: int | None = None, reason: str | None = None, source: str | None = None, to: str | None = None
     ) -> int:
-        flow = flows.redrive(self._driver.keyspace, self.name, limit=limit, reason=reason, source=source, to=to)
-        return await self._driver.perform(calls.redriving(self._driver.events, self.name, flow))
+        flow = flows.redrive.redrive(self._driver.keyspace, self.name, limit=limit, reason=reason, source=source, to=to)
+        return await self._driver.perform(flows.redrive.observed(self._driver.events, self.name, flow))
 
     async def redrive_many(self, letters: Iterable[tuple[str, str]]) -> list[RedriveResult]:
-        flow = flows.redrive_many(self._driver.keyspace, self.name, letters)
-        return await self._driver.perform(calls.redriving(self._driver.events, self.name, flow))
+        flow = flows.redrive.redrive_many(self._driver.keyspace, self.name, letters)
+        return await self._driver.perform(flows.redrive.observed(self._driver.events, self.name, flow))
 
     async def delete(self, *, if_unused: bool = False, if_empty: bool = False) -> int:
-        flow = flows.delete(self._driver.keyspace, self.name, if_unused=if_unused, if_empty=if_empty)
+        flow = flows.queues.delete(self._driver.keyspace, self.name, if_unused=if_unused, if_empty=if_empty)
         return await self._driver.perform(flow)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from rqttl.aio.line import Call
 from rqttl.aio.store import is_usual
-from rqttl.flows import Flow, Step
+from rqttl.flows.steps import Flow, Step
 from rqttl.runtime.interrupt import Interrupt
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import Any
 from redis.exceptions import ConnectionError, ResponseError, TimeoutError
 
 from rqttl.errors import PoolExhausted
-from rqttl.flows.messages import ENDED
+from rqttl.flows.receive import ENDED
 from rqttl.protocol.resp import pack_command
 from rqttl.runtime.interrupt import Interrupt
 from rqttl.store.blocking import PAUSE, REPLY, SLACK, keep_alive

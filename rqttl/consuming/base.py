@@ -7,13 +7,14 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Any, Generic, TypeVar
 
-from rqttl import checks, delivery, units
+from rqttl import checks, delivery, flows, units
 from rqttl import events as hook
 from rqttl.consuming import settling
 from rqttl.consuming.prefetch import Prefetch, RenewalSchedule
 from rqttl.consuming.turns import Turns
 from rqttl.delivery import Delivered
-from rqttl.flows import Flow, ReceiveResult, calls
+from rqttl.flows.receive import ReceiveResult
+from rqttl.flows.steps import Flow
 from rqttl.protocol.commands import BATCH
 from rqttl.protocol.keys import Keyspace
 from rqttl.runtime.interrupt import Interrupt
@@ -37,7 +38,7 @@ class ConsumerBase(ABC, Generic[D, R]):
         #: The name of the consumed queue.
         self.queue = queue
         self._keyspace = keyspace
-        self._lease = calls.lease_ms(lease)
+        self._lease = flows.receive.lease_ms(lease)
         self._wait = int(MAX_DURATION if wait is None else units.duration(wait, "wait"))
         self._idle: Callable[[], int] = lambda: 1
         self._prefetch, self._schedule, self._stop = Prefetch[D](prefetch), RenewalSchedule(), Interrupt()

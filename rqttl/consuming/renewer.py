@@ -9,7 +9,7 @@ from rqttl.consuming.prefetch import RenewalSchedule
 from rqttl.consuming.sending import Sender
 from rqttl.consuming.turns import Turns, announce_renewal
 from rqttl.errors import BrokerClosed
-from rqttl.flows import Driver
+from rqttl.flows.steps import Driver
 from rqttl.runtime.interrupt import Interrupt, Wakeup
 
 

@@ -6,7 +6,7 @@ import threading
 from typing import Any, TypeVar
 
 from rqttl import flows
-from rqttl.flows import Driver, Flow
+from rqttl.flows.steps import Driver, Flow
 
 T = TypeVar("T")
 
@@ -39,7 +39,7 @@ class Sender:
                         result: T = done.value
                         return result
                     failure = None
-                    waits = type(step) is flows.WaitForWakeup
+                    waits = type(step) is flows.steps.WaitForWakeup
                     if not waits:
                         answer, failure = self._step(step)
                 if waits:
@@ -49,7 +49,7 @@ class Sender:
                 flow.close()
             raise
 
-    def _step(self, step: flows.Step) -> tuple[Any, Exception | None]:
+    def _step(self, step: flows.steps.Step) -> tuple[Any, Exception | None]:
         try:
             return self._driver.step(step), None
         except Exception as error:  # noqa: BLE001  # the flow decides about it

@@ -9,7 +9,7 @@ from rqttl import delivery, flows, units
 from rqttl import events as hook
 from rqttl.delivery import LOST, UNKNOWN, Delivered
 from rqttl.errors import InvalidInput, LeaseLost, OutcomeUnknown
-from rqttl.flows import Driver, Flow
+from rqttl.flows.steps import Driver, Flow
 from rqttl.protocol import codec, commands
 from rqttl.protocol.commands import Command, Ok, QueueConfig, Word
 from rqttl.protocol.keys import Keyspace
@@ -61,7 +61,9 @@ class Settling:
 
 def ack(keyspace: Keyspace, queue: str, deliveries: Sequence[Delivered]) -> Flow[None]:
     """Settle deliveries: done."""
-    return settle(queue, deliveries, "ack", lambda words: flows.existing(queue, commands.ack(keyspace, queue, words)))
+    return settle(
+        queue, deliveries, "ack", lambda words: flows.steps.existing(queue, commands.ack(keyspace, queue, words))
+    )
 
 
 def nack(
@@ -82,7 +84,9 @@ def nack(
         return commands.nack(config, words, delay=ms, counted=counted, description=text)
 
     name = "nack" if counted else "release"
-    return settle(queue, deliveries, "nack", lambda words: flows.with_config(queue, lambda c: build(c, words)), name)
+    return settle(
+        queue, deliveries, "nack", lambda words: flows.steps.with_config(queue, lambda c: build(c, words)), name
+    )
 
 
 def give_back(queue: str, deliveries: Sequence[Delivered]) -> Flow[None]:
@@ -101,7 +105,7 @@ def reject(queue: str, deliveries: Sequence[Delivered], description: str | None 
     def build(config: QueueConfig, words: Sequence[Word]) -> Command:
         return commands.reject(config, words, description=text)
 
-    return settle(queue, deliveries, "reject", lambda words: flows.with_config(queue, lambda c: build(c, words)))
+    return settle(queue, deliveries, "reject", lambda words: flows.steps.with_config(queue, lambda c: build(c, words)))
 
 
 def renew(keyspace: Keyspace, queue: str, deliveries: Sequence[Delivered], lease: Duration | None = None) -> Flow[None]:
@@ -110,7 +114,7 @@ def renew(keyspace: Keyspace, queue: str, deliveries: Sequence[Delivered], lease
     ms = None if lease is None else int(units.duration(lease, "lease", least=1))
 
     def run(length: int) -> Run:
-        return lambda words: flows.existing(queue, commands.renew(keyspace, queue, words, lease=length))
+        return lambda words: flows.steps.existing(queue, commands.renew(keyspace, queue, words, lease=length))
 
     return prolong(queue, deliveries, run, ms)
 
@@ -133,7 +137,7 @@ def carry_out(queue: str, deliveries: Sequence[Delivered], how: str, run: Run) -
     newest = _newest(queue, deliveries)
     pairs = [delivery.lease_words(item) for item in newest]
     sizes = [delivery.size(item) for item in newest] if how in READING else ()
-    settled = yield from flows.settle(pairs, run, sizes)
+    settled = yield from flows.settle.settle(pairs, run, sizes)
     for item in newest:
         sequence, _ = delivery.lease_words(item)
         outcome = LOST if sequence in settled.lost else UNKNOWN if sequence in settled.unknown else how
@@ -153,7 +157,7 @@ def prolong(queue: str, deliveries: Sequence[Delivered], run: Callable[[int], Ru
     newest = _newest(queue, deliveries)
     groups = {lease: newest} if lease is not None else delivery.by_lease(newest)
     for length, group in groups.items():
-        settled = yield from flows.renew([delivery.lease_words(item) for item in group], run(length))
+        settled = yield from flows.settle.renew([delivery.lease_words(item) for item in group], run(length))
         for item in group:
             sequence, _ = delivery.lease_words(item)
             if sequence not in settled.lost:

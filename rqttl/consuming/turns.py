@@ -17,9 +17,8 @@ from rqttl.consuming.prefetch import AckBatch, Prefetch, RenewalSchedule
 from rqttl.delivery import LOST, Delivered, lend
 from rqttl.errors import LeaseLost, QueueNotFound, RqttlError
 from rqttl.events import Events, RenewalEvent
-from rqttl.flows import Flow, ReceiveResult
-from rqttl.flows.calls import lease_ms
-from rqttl.flows.messages import ENDED
+from rqttl.flows.receive import ENDED, ReceiveResult, lease_ms
+from rqttl.flows.steps import Flow
 from rqttl.protocol.commands import Command, Presence
 from rqttl.protocol.keys import Keyspace
 from rqttl.runtime.interrupt import Interrupt
@@ -48,9 +47,9 @@ class Turns(Generic[D]):
     # Calls that carry the waiting acks
 
     def fetch(self, count: int, lease: int | None, wait: int, room: int) -> Flow[ReceiveResult]:
-        """Send acks and take up to `count` messages. See `flows.receive`."""
+        """Send acks and take up to `count` messages. See `flows.receive.receive`."""
         acks = self._books.acks()
-        flow = flows.receive(
+        flow = flows.receive.receive(
             self.queue,
             count,
             lease,
@@ -64,10 +63,10 @@ class Turns(Generic[D]):
         return self._carrying(flow, acks)
 
     def claim(self, count: int, lease: int | None, presence: Presence) -> Flow[ReceiveResult]:
-        """Send acks and take up to `count` messages, without a wait. See `flows.receive_once`."""
+        """Send acks and take up to `count` messages, without a wait. See `flows.receive.receive_once`."""
         acks = self._books.acks()
         finished = acks.next_words()
-        flow = flows.receive_once(self.queue, count, lease, presence=presence, finished=finished)
+        flow = flows.receive.receive_once(self.queue, count, lease, presence=presence, finished=finished)
         return (yield from self._carrying(flow, acks))
 
     def report(self, ttl: int = 0, *, leaves: bool = False) -> Flow[None]:
@@ -75,7 +74,7 @@ class Turns(Generic[D]):
         presence = Presence(self._name, 0 if leaves else -1, ttl)
         while True:
             acks = self._books.acks()
-            yield from self._carrying(flows.heartbeat(self.queue, presence, acks.next_words), acks)
+            yield from self._carrying(flows.receive.heartbeat(self.queue, presence, acks.next_words), acks)
             if not self._books.has_acks:
                 return
 
@@ -113,14 +112,14 @@ class Turns(Generic[D]):
                     answer = yield step.as_replay() if acks.is_in_doubt else step
                     if answer[0] == b"ok":
                         acks.confirm()
-                elif type(step) is flows.WaitForWakeup:
+                elif type(step) is flows.steps.WaitForWakeup:
                     answer = yield from self._wait(step)
                 else:
                     answer = yield step
             except Exception as error:  # noqa: BLE001  # the flow decides about it
                 failure = error
 
-    def _wait(self, step: flows.WaitForWakeup) -> Flow[Any]:
+    def _wait(self, step: flows.steps.WaitForWakeup) -> Flow[Any]:
         self._schedule.begin_wait()
         try:
             return ENDED if self._stop.asked() else (yield replace(step, interrupt=self._stop))
@@ -145,12 +144,12 @@ class Turns(Generic[D]):
 
     def upkeep(self) -> Flow[int | None]:
         """Do the work that is due: send acks, show the presence, renew leases. Returns as `renew`."""
-        if self._books.has_acks or self._schedule.is_report_due((yield flows.Now())):
+        if self._books.has_acks or self._schedule.is_report_due((yield flows.steps.Now())):
             yield from self.report(prefetch.CONSUMER_TTL_MS)
-        if not self._schedule.is_renewal_due((yield flows.Now())):
+        if not self._schedule.is_renewal_due((yield flows.steps.Now())):
             return None
         renewed = yield from self.renew()
-        self._schedule.renewed((yield flows.Now()))
+        self._schedule.renewed((yield flows.steps.Now()))
         return renewed
 
     def renew(self) -> Flow[int | None]:

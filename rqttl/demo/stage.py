@@ -79,7 +79,7 @@ def _delete_queues(broker: Broker) -> None:
         driver.keyspace.birth,
         *(driver.keyspace.key(name, TOMBSTONE) for name in deleted),
     ]
-    driver.perform(flows.execute(replies.number, "UNLINK", *traces))
+    driver.perform(flows.steps.execute(replies.number, "UNLINK", *traces))
 
 
 class Stage:

@@ -14,7 +14,7 @@ from rqttl.doctor import memory, persistence, queues, rights, runtime, server, s
 from rqttl.doctor.findings import Finding, problem, warning
 from rqttl.doctor.server_info import ServerInfo
 from rqttl.errors import QueueDamaged
-from rqttl.flows import Flow
+from rqttl.flows.steps import Flow
 from rqttl.names import check_queue_name
 from rqttl.store.driver import driver_of
 

@@ -12,8 +12,8 @@ from redis.exceptions import NoPermissionError, ResponseError
 from rqttl import flows
 from rqttl.doctor.findings import Finding, first_few, ok, problem, warning
 from rqttl.errors import QueueNotFound, RqttlError
-from rqttl.flows import Flow
-from rqttl.flows.following import Change
+from rqttl.flows.policies import Change
+from rqttl.flows.steps import Flow
 from rqttl.options import OPTIONS, QueueOptions, written
 from rqttl.protocol import replies
 from rqttl.protocol.keys import PARTS, WAKEUP, Keyspace, queue_name
@@ -62,7 +62,7 @@ def _check(keyspace: Keyspace, names: Sequence[str], seen: Queues) -> Flow[list[
     for look in range(LOOKS):
         suspects = [name for name in wanted if not look or faults[name]]
         if suspects and look:
-            yield flows.Sleep(PAUSE)
+            yield flows.steps.Sleep(PAUSE)
             listed = (yield from _registry(keyspace))[1]
         for start in range(0, len(suspects), PAGE):
             faults |= yield from _look(keyspace, suspects[start : start + PAGE], listed, seen)
@@ -70,7 +70,7 @@ def _check(keyspace: Keyspace, names: Sequence[str], seen: Queues) -> Flow[list[
         if name not in seen.dues and not faults[name]:
             raise QueueNotFound(name)
     sound = [name for name in wanted if name in seen.dues and not faults[name]]
-    looks = yield from flows.look(keyspace, sound)
+    looks = yield from flows.reading.look(keyspace, sound)
     seen.looks = dict(looks)
     findings += [finding for name in wanted for finding in faults[name]]
     findings += [
@@ -87,7 +87,7 @@ def _check(keyspace: Keyspace, names: Sequence[str], seen: Queues) -> Flow[list[
 
 def _registry(keyspace: Keyspace) -> Flow[tuple[list[Finding], set[str]]]:
     """Findings about the registry, and the names in it."""
-    (members,) = yield flows.Read([("SMEMBERS", keyspace.registry)], keep_errors=True)
+    (members,) = yield flows.steps.Read([("SMEMBERS", keyspace.registry)], keep_errors=True)
     if isinstance(members, Exception):
         if "WRONGTYPE" not in str(members):
             raise members
@@ -108,7 +108,7 @@ def _with_keys(keyspace: Keyspace) -> Flow[set[str]]:
     names: set[str] = set()
     cursor: int | None = None
     while cursor != 0:
-        scan = flows.execute(replies.page, "SCAN", cursor or 0, "MATCH", keyspace.everything, "COUNT", PAGE)
+        scan = flows.steps.execute(replies.page, "SCAN", cursor or 0, "MATCH", keyspace.everything, "COUNT", PAGE)
         cursor, keys = yield from scan
         parts = filter(None, map(keyspace.split, keys))
         names.update(name for name, part in parts if part in PARTS and part not in _LEFT)
@@ -121,7 +121,7 @@ def _look(keyspace: Keyspace, names: Sequence[str], listed: set[str], seen: Queu
     for name in names:
         calls += [("HMGET", keyspace.key(name, "meta"), *FIELDS)]
         calls += [("TYPE", keyspace.key(name, part)) for part in PARTS]
-    answers = yield flows.Read(calls, keep_errors=True)
+    answers = yield flows.steps.Read(calls, keep_errors=True)
     faults = {}
     size = 1 + len(PARTS)
     for start, name in zip(range(0, len(answers), size), names, strict=True):
@@ -192,7 +192,7 @@ def check_policies(keyspace: Keyspace, queues: Sequence[str]) -> Flow[list[Findi
         stored = yield from flows.policies.read(keyspace)
         for look in range(LOOKS):
             if names and look:
-                yield flows.Sleep(PAUSE)
+                yield flows.steps.Sleep(PAUSE)
             changes = {}
             for start in range(0, len(names), PAGE):
                 changes |= yield from flows.policies.outdated(keyspace, names[start : start + PAGE])

@@ -9,7 +9,7 @@ from redis.exceptions import NoPermissionError, ResponseError
 
 from rqttl import flows
 from rqttl.doctor.findings import Finding, first_few, ok, problem, warning
-from rqttl.flows import Flow
+from rqttl.flows.steps import Flow
 from rqttl.protocol import replies
 from rqttl.protocol import scripts as linker
 from rqttl.protocol.commands import Word
@@ -76,7 +76,7 @@ def _key(keyspace: Keyspace, queue: str, part: str) -> str:
 
 def ask(calls: Sequence[Sequence[Word]]) -> Flow[list[str]]:
     """The reason of refusal for each call, empty for a permitted one. Raises `ResponseError` if Redis cannot tell."""
-    refusals = yield flows.Rehearse(calls)
+    refusals = yield flows.steps.Rehearse(calls)
     # a call that Redis refuses for another reason is for other checks to tell
     return [str(refusal) if isinstance(refusal, NoPermissionError) else "" for refusal in refusals]
 
@@ -84,7 +84,7 @@ def ask(calls: Sequence[Sequence[Word]]) -> Flow[list[str]]:
 def may_write(keyspace: Keyspace, queue: str) -> Flow[bool]:
     """Tell whether this user may write. The test removes a field that no queue has, so nothing changes."""
     calls = [("HDEL", keyspace.key(queue, "meta"), ""), ("ZREM", keyspace.key(queue, "leases"), "")]
-    answers = yield flows.Write(calls, keep_errors=True)
+    answers = yield flows.steps.Write(calls, keep_errors=True)
     return not all(isinstance(answer, NoPermissionError) and " to run " in str(answer) for answer in answers)
 
 
@@ -149,7 +149,7 @@ def _denied(
 
 def _user() -> Flow[str]:
     try:
-        name = yield from flows.execute(replies.data, "ACL", "WHOAMI")
+        name = yield from flows.steps.execute(replies.data, "ACL", "WHOAMI")
     except ResponseError:
         return "this user"
     return name.decode("utf-8", "backslashreplace")

@@ -11,7 +11,7 @@ from rqttl import flows
 from rqttl.doctor import rights
 from rqttl.doctor.findings import Finding, first_few, ok, problem, warning
 from rqttl.doctor.queues import Queues
-from rqttl.flows import Flow
+from rqttl.flows.steps import Flow
 from rqttl.protocol import commands, replies
 from rqttl.protocol import scripts as linker
 from rqttl.protocol.keys import Keyspace
@@ -31,7 +31,7 @@ def scripts(keyspace: Keyspace, queue: str) -> Flow[list[Finding]]:
     try:
         for name in linker.names():
             script = linker.load(name)
-            sha = yield from flows.execute(replies.data, "SCRIPT", "LOAD", script.text)
+            sha = yield from flows.steps.execute(replies.data, "SCRIPT", "LOAD", script.text)
             if sha.decode() != script.sha:
                 text = f"the server knows {name} by another name than its SHA-1"
                 advice = "a program between client and server changes the text: connect without it"
@@ -52,13 +52,13 @@ def scripts(keyspace: Keyspace, queue: str) -> Flow[list[Finding]]:
 
 def reapers(keyspace: Keyspace, seen: Queues) -> Flow[list[Finding]]:
     """Check that due work gets done."""
-    now = yield from flows.server_time()
+    now = yield from flows.steps.server_time()
     waits = {name: stats.overdue // timedelta(milliseconds=1) for name, stats in seen.looks.items()}
     # a queue without statistics is past its lifetime, and nobody has deleted it
     waits |= {name: now - due for name, due in seen.dues.items() if due and name not in seen.looks}
     late = {name: ms for name, ms in waits.items() if ms > OVERDUE}
     try:
-        count: int | None = yield from flows.reaper_count(keyspace)
+        count: int | None = yield from flows.steps.reaper_count(keyspace)
     except ResponseError:
         count = None
     listen = "no reaper listens" if count == 0 else f"{plural(count or 0, 'reaper')} listen{'s' * (count == 1)}"

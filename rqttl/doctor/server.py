@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 from rqttl.doctor.findings import Finding, ok, problem, warning
 from rqttl.doctor.server_info import ServerInfo, moment
-from rqttl.flows import Flow
+from rqttl.flows.steps import Flow
 from rqttl.text import plural
 
 LEAST = (6, 2)

@@ -1,229 +1,317 @@
-"""Flows about messages: taking out, settling. See `arriving` for storing."""
+"""Flows about messages in a queue: storing, looking at, and removing them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
-from zlib import crc32
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import accumulate
+from typing import Any, cast
 
-from rqttl.errors import PoolExhausted
-from rqttl.flows.steps import Flow, Now, WaitForWakeup, with_config
-from rqttl.protocol import commands
-from rqttl.protocol.commands import (
-    ABSENT,
-    BATCH,
-    READ_BYTES,
-    Command,
-    Ok,
-    Presence,
-    QueueConfig,
-    Word,
-)
-from rqttl.units import MAX_DURATION
+from rqttl import checks, units
+from rqttl import events as hook
+from rqttl.errors import InvalidInput, QueueFull
+from rqttl.events import Events, Observer
+from rqttl.flows.steps import OUTDATED, Flow, GetConfig, existing, pipeline, run, values_of, with_config
+from rqttl.flows.sweeping import sweep
+from rqttl.protocol import codec, commands
+from rqttl.protocol.commands import BATCH, BATCH_BYTES, Command, QueueConfig, Refused, Reply, Word
+from rqttl.protocol.envelope import NO_ENVELOPE, VALUE, Envelope
+from rqttl.protocol.keys import Keyspace
+from rqttl.text import format_value, plain_text
+from rqttl.types import Header, Message, MessageView, Receipt
+from rqttl.units import Duration, Instant, as_datetime
 
-#: The ms after which a blocked consumer looks at the queue again at the latest.
-PERIOD = 240_000
-#: The answer to `WaitForWakeup` after an interrupt: the flow must not wait again.
-ENDED = b"ended"
-#: The same if nobody waits for the messages any more: the flow takes no message.
-ABANDONED = b"abandoned"
+#: Calls that one round trip of `enqueue_many` carries at most.
+WINDOW = 8
+
+_SEQUENCE_BYTES = 20
 
 
-class ReceiveResult(NamedTuple):
-    """The result of one receive: entries `(sequence, header, body)`, and one lease token for all of them.
-
-    `lost` and `unknown` are sequences of deliveries that the call should settle; see `Settled`. `due` is the time of
-    the next due work in ms. `more` is true if the call met expired messages only.
-    """
-
-    config: QueueConfig
-    entries: Sequence[tuple[bytes, bytes, bytes]]
-    token: bytes
-    failures: dict[bytes, int]
-    lost: Sequence[bytes]
-    unknown: Sequence[bytes]
-    now: int
-    due: int | None
-    more: bool
-
-
-def receive_once(
+def send(
+    events: Events,
+    known: QueueConfig | None,
     queue: str,
-    count: int,
-    lease: int | None,
+    body: Message | object,
     *,
-    auto_ack: bool = False,
-    presence: Presence = ABSENT,
-    finished: Sequence[Word] = (),
-    now: Word = "",
-    config: QueueConfig | None = None,
-) -> Flow[ReceiveResult]:
-    """Make one receive call. Repeat it at once while it meets expired messages only.
+    ttl: Duration | None,
+    expires_at: Instant | None,
+    headers: Mapping[str, Header] | None,
+    id: str | None,
+    content_type: str | None,
+) -> Flow[Receipt | QueueFull]:
+    """See `Queue.enqueue`. `known` is from the cache of the driver. The answer goes through `stored`."""
+    if ttl is None and expires_at is None and headers is None and id is None and content_type is None:
+        message: object = body
+    elif isinstance(body, Message):
+        raise InvalidInput("body: a Message has all fields itself; give no further arguments with it")
+    else:
+        message = Message(body, ttl, expires_at, headers, id, content_type)
+    if events.observer is not None:
+        return _observed(events.observer, queue, message)
+    return enqueue_one(queue, message, known)
 
-    `config` is the config of a call a moment ago; without it the one in the cache is taken.
+
+def _observed(observer: Observer, queue: str, message: object) -> Flow[Receipt | QueueFull]:
+    with hook.Watch(observer, hook.Operation("enqueue", queue, [message])) as sent:
+        result = yield from enqueue_one(queue, sent.messages[0])
+        sent.results = [result]
+    return result
+
+
+def stored(result: Receipt | QueueFull) -> Receipt:
+    """Return the receipt of one message; raise the refusal."""
+    if isinstance(result, QueueFull):
+        raise result
+    return result
+
+
+def send_many(
+    events: Events, queue: str, sent: Sequence[Message | object], duplicate_window: Duration | None
+) -> Flow[list[Receipt | QueueFull]]:
+    """See `Queue.enqueue_many`."""
+    if isinstance(sent, Mapping):
+        raise InvalidInput(f"messages: expected a sequence of messages, got {format_value(sent)}")
+    items = checks.items(sent, "messages", "a sequence of messages")
+    window = 0 if duplicate_window is None else units.duration(duplicate_window, "duplicate_window", least=1)
+    if events.observer is not None and items:
+        return _all_observed(events.observer, queue, items, int(window))
+    return enqueue(queue, items, int(window))
+
+
+def _all_observed(
+    observer: Observer, queue: str, items: Sequence[object], window: int
+) -> Flow[list[Receipt | QueueFull]]:
+    with hook.Watch(observer, hook.Operation("enqueue", queue, items)) as sent:
+        sent.results = results = yield from enqueue(queue, sent.messages, window)
+    return results
+
+
+def _batches(packed: Sequence[tuple[Envelope, bytes]]) -> Iterator[Sequence[tuple[Envelope, bytes]]]:
+    start = size = 0
+    for i, ((_, id, extras), body) in enumerate(packed):
+        more = len(id) + len(extras) + len(body)
+        if i > start and (i - start >= BATCH or size + more > BATCH_BYTES):
+            yield packed[start:i]
+            start, size = i, 0
+        size += more
+    if start < len(packed):
+        yield packed[start:]
+
+
+def enqueue_one(queue: str, message: Message | object, config: QueueConfig | None = None) -> Flow[Receipt | QueueFull]:
+    """Store one message. `config` has the options in the cache of the driver, if they are there."""
+    if config is None:
+        config = yield GetConfig(queue)
+    envelope, body = (NO_ENVELOPE, message) if type(message) is bytes else commands.pack(message)
+    if len(body) > config.max_body:
+        config = yield from _roomy(config, len(body))
+    build: Callable[..., Command] = commands.enqueue_alike
+    batch: tuple[object, ...] = (body,), envelope
+    if envelope.id:
+        build, batch = commands.enqueue, (((envelope, body),),)
+    command = build(config, *batch)
+    reply: Reply = yield command
+    values = values_of(command, reply)
+    if values is not None:
+        return _receipt(config, values.results[0], message)
+    config, results = yield from _store(config, len(body), build, *batch, reply=reply)
+    return _receipt(config, results[0], message)
+
+
+def enqueue(queue: str, messages: Sequence[Message | object], window: int = 0) -> Flow[list[Receipt | QueueFull]]:
+    """Store messages in order. The queue remembers their ids for `window` ms.
+
+    If the queue has no limits and the call no window, several batches go in one round trip. Otherwise they go one after
+    the other, because no batch may overtake one that is repeated.
     """
-    used: QueueConfig
-
-    def build(config: QueueConfig) -> Command:
-        nonlocal used
-        used = config
-        ms = config.lease if lease is None else lease
-        return commands.receive(config, count, ms, auto_ack=auto_ack, presence=presence, finished=finished, now=now)
-
-    lost: list[bytes] = []
-    unknown: list[bytes] = []
-    while True:
-        values = yield from with_config(queue, build, config)
-        lost += values.lost  # an empty list may come as an empty text
-        unknown += values.unknown  # as above
-        if values.messages or not values.more or not count:
-            return _claimed(used, values, lost, unknown)
-        finished, config = (), used
+    config: QueueConfig = yield GetConfig(queue)
+    kinds = set(map(type, messages))
+    envelope, bodies = _alike(messages, kinds)
+    sizes = list(map(len, bodies))
+    if 0 < len(bodies) <= BATCH and sum(sizes) <= BATCH_BYTES:
+        stored = [(yield from _store(config, max(sizes), commands.enqueue_alike, bodies, envelope))]
+    else:
+        packed = [(envelope, body) for body in bodies] or [commands.pack(message) for message in messages]
+        stored = yield from _in_batches(config, packed, window)
+    results = [result for _, batch in stored for result in batch]
+    forever = all(config.retention is None for config, _ in stored)
+    if forever and not _of(kinds, Message) and set(map(len, results)) == {_SEQUENCE_BYTES}:
+        return list(map(Receipt, map(bytes.decode, results)))
+    options = [config for config, batch in stored for _ in batch]
+    return [_receipt(*arguments) for arguments in zip(options, results, messages, strict=True)]
 
 
-def _claimed(config: QueueConfig, values: Ok, lost: Sequence[bytes], unknown: Sequence[bytes]) -> ReceiveResult:
-    failures, due, words = values.failures, values.due, values.messages
-    entries = list(zip(words[::3], words[1::3], words[2::3], strict=True))
-    failed = dict(zip(failures[::2], map(int, failures[1::2]), strict=True)) if failures else {}
-    return ReceiveResult(
-        config,
-        entries,
-        values.token,
-        failed,
-        lost,
-        unknown,
-        values.now,
-        int(due) if due else None,
-        bool(values.more),
+def _alike(messages: Sequence[Message | object], kinds: set[type]) -> tuple[Envelope, Sequence[bytes]]:
+    """The common envelope of all messages, and their bodies, if all are bytes, or all are values of other types.
+
+    No bodies otherwise.
+    """
+    if kinds == {bytes}:
+        return NO_ENVELOPE, cast("Sequence[bytes]", messages)
+    if _of(kinds, (Message, bytes, bytearray, memoryview)):
+        return NO_ENVELOPE, ()
+    return VALUE, codec.pack_values(messages)
+
+
+def _of(kinds: set[type], bases: type | tuple[type, ...]) -> bool:
+    return any(issubclass(kind, bases) for kind in kinds)
+
+
+#: The options that were in force when a call stored messages, and the result of each message.
+_Stored = tuple[QueueConfig, Sequence[bytes]]
+
+
+def _store(
+    config: QueueConfig, largest: int, build: Callable[..., Command], *batch: object, reply: Reply | None = None
+) -> Flow[_Stored]:
+    """Store messages in one call, which `build` makes of the options in force and `batch`. See also `with_config`.
+
+    The largest body has `largest` bytes. Raises `MessageTooLarge` according to the options in force. Options in the
+    cache never suffice for it.
+    """
+    if largest > config.max_body:
+        config = yield from _roomy(config, largest)
+
+    def checked(newest: QueueConfig) -> Command:
+        nonlocal config
+        config = newest
+        commands.check_size(config, largest)
+        return build(config, *batch)
+
+    values = yield from with_config(config.name, checked, config, reply)
+    return config, values.results
+
+
+def _roomy(config: QueueConfig, largest: int) -> Flow[QueueConfig]:
+    """A config that permits a body of `largest` bytes: this one, or the one in force now. Raises `MessageTooLarge`."""
+    if largest > config.max_body:
+        config = yield GetConfig(config.name, fresh=True)
+        commands.check_size(config, largest)
+    return config
+
+
+def _in_batches(config: QueueConfig, packed: Sequence[tuple[Envelope, bytes]], window: int) -> Flow[list[_Stored]]:
+    pieces = list(_batches(packed))
+    sizes = [max(len(body) for _, body in piece) for piece in pieces]
+    #: For each batch, the largest body in it and in all later ones, so a refusal comes before any of them is stored.
+    largest = list(accumulate(reversed(sizes), max))[::-1]
+    stored: list[_Stored] = []
+    while len(stored) < len(pieces):
+        start = len(stored)
+        config = yield from _roomy(config, largest[start])
+        alone = len(pieces) == 1 or config.limited or window
+        batches = pieces[start : start + (1 if alone else WINDOW)]
+        calls = [partial(commands.enqueue, packed=piece, window=window) for piece in batches]
+        if alone:
+            stored.append((yield from _store(config, largest[start], calls[0])))
+        else:
+            stored += yield from _in_one_round_trip(config, largest[start:], calls)
+        config = stored[-1][0]
+    return stored
+
+
+def _in_one_round_trip(
+    config: QueueConfig, largest: Sequence[int], calls: Sequence[Callable[[QueueConfig], Command]]
+) -> Flow[list[_Stored]]:
+    answers = yield from pipeline([call(config) for call in calls], OUTDATED)
+    stored: list[_Stored] = []
+    for answer, call, size in zip(answers, calls, largest, strict=False):
+        if type(answer) is Refused:
+            newest: QueueConfig = yield GetConfig(config.name, fresh=True)
+            stored.append((yield from _store(newest, size, call)))
+        else:
+            stored.append((config, answer.results))
+    return stored
+
+
+def _receipt(config: QueueConfig, result: bytes, message: Message | object) -> Receipt | QueueFull:
+    id = plain_text(message.id) if isinstance(message, Message) else None
+    if result == b"=":
+        return Receipt(id or "", duplicate=True)
+    if len(result) == _SEQUENCE_BYTES and config.retention is None:
+        return Receipt(result.decode() if id is None else id)
+    if result[:1] == b"!":
+        limit = result[1:].decode()
+        return QueueFull(config.name, limit, config.options.number(limit) or 0)
+    expired = result[:1] == b"~"
+    place, _, own = result[expired:].partition(b" ")
+    deadline = codec.deadline(config.retention, place, int(own) if own else None)
+    return Receipt(place.decode() if id is None else id, deadline, expired=expired)
+
+
+def peek(keyspace: Keyspace, queue: str, limit: int, after: str | None) -> Flow[list[MessageView]]:
+    """Read messages, in pages of bounded size."""
+    limit = checks.whole(limit, "limit")
+    place = "" if after is None else codec.check_sequence(after, "after")
+    seen: list[MessageView] = []
+    while len(seen) < limit:
+        most = min(limit - len(seen), BATCH)
+        command = commands.peek(keyspace, queue, after=place, limit=most)
+        page = yield from existing(queue, command)
+        retention = int(page.retention) if page.retention else None
+        for i, entry in enumerate(page.entries):
+            view = _peeked(queue, retention, entry, page.details[3 * i : 3 * i + 3])
+            if view.state == "leased" or view.expires_at is None or view.expires_at > as_datetime(page.now):
+                seen.append(view)
+        if not page.entries:
+            break
+        place = page.entries[-1][0].decode()
+    return seen
+
+
+def _peeked(queue: str, retention: int | None, entry: Any, state_fields: Sequence[bytes]) -> MessageView:
+    sequence, (header, body) = entry
+    state, until, failures = state_fields
+    marks, _, description = failures.partition(b" ")
+    failed, _, away = marks.partition(b"@")
+    if state == b"delayed" and away:
+        until = away  # `delayed` has the end of the retention as its score
+    read = codec.unpack_header(header)
+    return MessageView(
+        id=read.id or sequence.decode(),
+        sequence=sequence.decode(),
+        queue=queue,
+        state=state.decode(),  # type: ignore[arg-type]  # `ready`, or a name of the table `STATES`
+        until=as_datetime(int(until)) if until else None,
+        body=body,
+        headers=read.headers,
+        content_type=read.content_type,
+        enqueued_at=as_datetime(codec.enqueued_at(sequence)),
+        expires_at=codec.deadline(retention, sequence, read.deadline),
+        delivery_count=int(failed) + (state == b"leased"),
+        deaths=read.deaths,
+        description=description.decode(errors="replace") or None,
     )
 
 
-def period(consumer: str) -> int:
-    """The ms for which this consumer blocks at most: between half of `PERIOD` and all of it.
-
-    The time differs between consumers, so consumers that began together do not keep calling Redis together.
-    """
-    return PERIOD - crc32(consumer.encode()) % (PERIOD // 2)
-
-
-def receive(
-    queue: str,
-    count: int,
-    lease: int | None,
-    wait: int,
-    *,
-    auto_ack: bool,
-    consumer: str,
-    ttl: int = 0,
-    room: int = 1,
-    finished: Callable[[], Sequence[Word]] = tuple,
-) -> Flow[ReceiveResult]:
-    """Take up to `count` messages. Wait up to `wait` ms for the first one, and look at the queue after every time-out.
-
-    Each look settles the deliveries that `finished()` returns as acked. A consumer that gets fewer messages than `room`
-    counts as waiting, because it comes back at once.
-    """
-    if wait <= 0:
-        own = Presence(consumer, 0, ttl) if consumer and ttl else ABSENT
-        return (yield from receive_once(queue, count, lease, auto_ack=auto_ack, presence=own, finished=finished()))
-    started: int = yield Now()
-    ticket, now, longest = b"", started, period(consumer)
-    config: QueueConfig | None = None
-    exhausted: PoolExhausted | None = None
-    lost: Sequence[bytes] = ()
-    unknown: Sequence[bytes] = ()
+def purge(keyspace: Keyspace, queue: str) -> Flow[int]:
+    """Remove the present ready messages. Expired messages die first and do not count."""
+    yield from sweep(queue)
+    upto: Word = ""
+    purged: int = 0
     while True:
-        left = max(0, started + wait - now)
-        block = min(left, longest)
-        own = Presence(consumer, block, ttl, ticket, room)
-        claimed = yield from receive_once(
-            queue, count, lease, auto_ack=auto_ack, presence=own, finished=finished(), config=config
-        )
-        if lost or unknown:
-            claimed = claimed._replace(lost=[*lost, *claimed.lost], unknown=[*unknown, *claimed.unknown])
-        if exhausted and not claimed.entries:
-            raise exhausted
-        if claimed.entries or block == 0:
-            return claimed
-        config, lost, unknown = claimed.config, claimed.lost, claimed.unknown
-        due = None if claimed.due is None else max(1, claimed.due - claimed.now)
-        wakeup = yield WaitForWakeup(queue, block, left, due)
-        exhausted = wakeup if isinstance(wakeup, PoolExhausted) else None
-        ticket = wakeup if wakeup and not exhausted else b""
-        if exhausted or ticket in (ENDED, ABANDONED):
-            # one last look: it ends the presence among the waiters, and takes a message that was handed over meanwhile
-            count = 0 if ticket == ABANDONED else count
-            ticket, wait = b"", 0
-        # a consumer whose wait has no end asks no clock when it is woken
-        now = now if ticket and wait >= MAX_DURATION else (yield Now())
+        values = yield from run(commands.purge(keyspace, queue, upto))
+        purged, upto = purged + values.purged, values.upto
+        if not values.more:
+            return purged
 
 
-def receive_many(
-    queue: str, count: int, lease: int | None, wait: int, *, auto_ack: bool, consumer: str
-) -> Flow[list[ReceiveResult]]:
-    """Take up to `count` messages in batches, waiting for the first message up to `wait` ms."""
-    batches: list[ReceiveResult] = []
-    while count:
-        most = min(count, BATCH)
-        batch = yield from receive(queue, most, lease, 0 if batches else wait, auto_ack=auto_ack, consumer=consumer)
-        batches.append(batch)
-        if len(batch.entries) < most:
-            break
-        count -= most
-    return batches
+def purge_many(keyspace: Keyspace, queue: str, sequences: Iterable[str], *, unread: bool = False) -> Flow[int]:
+    """Remove the ready ones among these messages. Expired messages die first and do not count.
 
-
-def heartbeat(queue: str, presence: Presence, finished: Callable[[], Sequence[Word]]) -> Flow[ReceiveResult]:
-    """Settle deliveries as acked and show that a consumer is present. Takes no message."""
-    return (yield from receive_once(queue, 0, 1, presence=presence, finished=finished()))
-
-
-@dataclass(frozen=True, slots=True)
-class Settled:
-    """The sequences that a settle failed for, and the new token of each renewed lease.
-
-    `lost`: the lease had ended. `unknown`: the reply to an earlier try was lost, the lease has ended since, and the
-    message does not exist any more. The earlier try may have settled it.
+    The messages count as handled; as lost if `unread`.
     """
-
-    lost: set[bytes]
-    unknown: set[bytes]
-    tokens: dict[bytes, bytes]
-
-
-def settle(
-    deliveries: Sequence[tuple[bytes, bytes]], run: Callable[[Sequence[Word]], Flow[Ok]], sizes: Sequence[int] = ()
-) -> Flow[Settled]:
-    """Settle deliveries (sequence and token) in batches.
-
-    `sizes` has the bytes of each message, for a script that reads messages. They bound the batches, too.
-    """
-    settled = Settled(set(), set(), {})
-    for batch in _cut(deliveries, sizes):
-        values = yield from run([word for pair in batch for word in pair])
-        settled.lost.update(values.lost)
-        settled.unknown.update(values.unknown)
-    return settled
+    ids = sorted(_checked(sequences))
+    yield from sweep(queue)
+    purged = done = 0
+    while done < len(ids):
+        page = ids[done : done + BATCH]
+        values = yield from run(commands.purge(keyspace, queue, "", page, unread=unread))
+        purged += values.purged
+        done += page.index(values.upto.decode()) + 1
+    return purged
 
 
-def renew(deliveries: Sequence[tuple[bytes, bytes]], run: Callable[[Sequence[Word]], Flow[Ok]]) -> Flow[Settled]:
-    """Renew the leases of deliveries (sequence and token) in batches."""
-    renewed = Settled(set(), set(), {})
-    for batch in _cut(deliveries, ()):
-        values = yield from run([word for pair in batch for word in pair])
-        renewed.lost.update(values.lost)
-        renewed.tokens.update((sequence, values.token) for sequence, _ in batch)
-    return renewed
-
-
-def _cut(deliveries: Sequence[tuple[bytes, bytes]], sizes: Sequence[int]) -> Iterator[Sequence[tuple[bytes, bytes]]]:
-    start = size = 0
-    for i in range(len(deliveries)):
-        more = sizes[i] if sizes else 0
-        if i - start == BATCH or (i > start and size + more > READ_BYTES):
-            yield deliveries[start:i]
-            start, size = i, 0
-        size += more
-    if start < len(deliveries):
-        yield deliveries[start:]
+def _checked(sequences: Iterable[str]) -> set[str]:
+    items = checks.items(sequences, "sequences", "sequences of messages")
+    return {codec.check_sequence(sequence, "sequences") for sequence in items}

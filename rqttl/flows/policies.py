@@ -8,23 +8,24 @@ policies is read after the record. So a slow process cannot put older policies i
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
 from typing import Any
 
+from rqttl import units
 from rqttl.errors import PolicyNotFound, QueueDamaged, QueueNotFound
-from rqttl.flows import targets
-from rqttl.flows.following import Change, following, needed
-from rqttl.flows.many import in_one_round_trip
-from rqttl.flows.previews import count_deaths
+from rqttl.flows import sweeping
 from rqttl.flows.registry import members
-from rqttl.flows.steps import OUTDATED, Flow, GetConfig, GetPolicies, Read, dispatch
-from rqttl.flows.sweeping import sweep, swept
+from rqttl.flows.steps import OUTDATED, Flow, GetConfig, GetPolicies, Read, dispatch, in_one_round_trip
+from rqttl.flows.sweeping import count_deaths, sweep, swept
+from rqttl.names import check_queue_name
 from rqttl.options import QueueOptions, Value
 from rqttl.policies import Explanation, Policy, PolicySet
-from rqttl.policies.damage import Damage
+from rqttl.policies.damage import Damage, kept
 from rqttl.policies.policy import check_policy_name
 from rqttl.policies.policy_set import UNKNOWN, is_version
 from rqttl.policies.targets import maker
@@ -33,6 +34,9 @@ from rqttl.protocol import commands
 from rqttl.protocol.commands import Options, QueueConfig, Refused, Word
 from rqttl.protocol.keys import Keyspace, queue_names
 from rqttl.types import PolicyResult, SweepResult
+from rqttl.units import Duration
+
+logger = logging.getLogger("rqttl")
 
 #: Queues whose records one round trip reads and changes.
 PAGE = 250
@@ -258,7 +262,7 @@ class _Reconciliation:
         stale = [name for name in refused if name not in self._damaged]
         done = {call.queue: call.word("next") for call in calls if call.queue in answers and call.queue not in refused}
         given_up = {target for name in done for target in changes[name].given_up}
-        unlisted = yield from targets.register_missing(self._keyspace, given_up)
+        unlisted = yield from sweeping.register_missing(self._keyspace, given_up)
         yield from self._let_die({name: changes[name] for name in done if changes[name].differences}, done)
         return stale + unlisted
 
@@ -322,15 +326,96 @@ def records(
 # Looking
 
 
-def explain(keyspace: Keyspace, queue: str, ttl: int | None, *, name_only: bool = False) -> Flow[Explanation]:
+def explain(keyspace: Keyspace, queue: str, ttl: Duration | None, *, name_only: bool = False) -> Flow[Explanation]:
     """Explain the options of a queue, or of one that does not exist yet: then only its name counts. It only reads."""
+    ms = None if ttl is None else int(units.duration(ttl, "ttl"))
+    queue = check_queue_name(queue) if name_only else queue
     damaged: dict[str, QueueDamaged] = {}
     configs, policies = yield from records(keyspace, [] if name_only else [queue], damaged)
     for error in damaged.values():
         raise error
     if name_only:
-        return Explanation.of(policies.resolve(QueueOptions(queue, {})), ttl, damages=policies.damages(queue))
+        return Explanation.of(policies.resolve(QueueOptions(queue, {})), ms, damages=policies.damages(queue))
     if queue not in configs:
         raise QueueNotFound(queue)
     resolution = policies.resolve(configs[queue].declared)
-    return Explanation.of(resolution, ttl, configs[queue].options, policies.damages(queue))
+    return Explanation.of(resolution, ms, configs[queue].options, policies.damages(queue))
+
+
+# Remembering
+
+_EFFECT = "existing queues keep its options, new ones lack them; `rqttl doctor` has the remedy"
+
+
+class PolicyCache:
+    """The set of policies that a driver read last. It answers `GetPolicies`."""
+
+    def __init__(self) -> None:
+        self._known = PolicySet()
+
+    def answer(self, step: GetPolicies) -> PolicySet | None:
+        """Return the answer to a step without asking Redis; `None` if `ask` has to be performed."""
+        known = self._known
+        return known if known.version == step.version else None
+
+    def ask(self, keyspace: Keyspace) -> Flow[PolicySet]:
+        """Read the set that is stored now, and remember it. New damage is logged."""
+        before, self._known = self._known, (yield from read(keyspace))
+        for damage in self._known.damaged:
+            if damage not in before.damaged:
+                logger.warning("%s; %s", damage.error, _EFFECT)
+        return self._known
+
+
+#: The options whose change may let messages die at once.
+_DEADLY = ("message_ttl", "max_length", "max_length_bytes", "overflow")
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A queue that is not up to date: its options in force, or only the version of the policies that they name."""
+
+    config: QueueConfig
+    options: Options
+
+    @property
+    def differences(self) -> dict[str, tuple[Value | None, Value | None]]:
+        """The differing options, each with both values."""
+        before, after = self.config.options, self.options.in_force
+        return {} if before == after else before.differences(after)
+
+    @property
+    def given_up(self) -> set[str]:
+        """The queues to which dead letters do not go any more."""
+        return sweeping.given_up(self.config.options, self.options.in_force)
+
+    @property
+    def may_kill(self) -> bool:
+        """True if messages may die at once by the change."""
+        return not self.differences.keys().isdisjoint(_DEADLY)
+
+
+def following(policies: PolicySet, declared: QueueOptions, config: QueueConfig | None = None) -> Options:
+    """The options in force that follow for a queue, with the version that its record names then.
+
+    `config` is the record of an existing queue. If a policy that may match cannot be read, a newer rqttl may have
+    applied it. So its options keep their values there, and the record names version 0: a process that can read all
+    policies brings the queue up to date later.
+    """
+    resolved = policies.resolve(declared).options
+    damages = policies.damages(declared.queue)
+    if not damages:
+        return Options(declared, resolved, policies.version)
+    if config is not None:
+        resolved = kept(resolved, declared, config.declared, config.options, damages)
+    return Options(declared, resolved, 0)
+
+
+def needed(config: QueueConfig, policies: PolicySet) -> Change | None:
+    """The change that brings a queue up to date; `None` if it is, or if this process cannot bring it further."""
+    options = following(policies, config.declared, config)
+    if options.policies == policies.version:
+        is_done = options.in_force == config.options and config.policies == policies.version
+    else:  # a process that can read all policies may have brought the queue to this version
+        is_done = options.in_force == config.options or config.policies == policies.version
+    return None if is_done else Change(config, options)

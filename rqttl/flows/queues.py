@@ -1,16 +1,13 @@
-"""Flows about one queue as a whole: declaring, changing, looking, emptying, deleting."""
+"""Flows about one queue as a whole: declaring, changing, deleting; and what scripts ask a client to do for others."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+import logging
+from collections.abc import Mapping, Sequence
 
-from rqttl import checks
-from rqttl.errors import QueueDamaged, QueueInUse, QueueMismatch, QueueNotFound, RegistryDamaged
-from rqttl.flows import targets
-from rqttl.flows.following import following
-from rqttl.flows.policies import of_version, reconcile, records, version_call
-from rqttl.flows.previews import count_deaths
+from rqttl.errors import QueueDamaged, QueueInUse, QueueMismatch, QueueNotFound, RegistryDamaged, ScriptsForgotten
+from rqttl.flows import policies, registry, sweeping
+from rqttl.flows.policies import following, of_version, reconcile, records, version_call
 from rqttl.flows.steps import (
     EXPIRED,
     NOT_THERE,
@@ -23,16 +20,15 @@ from rqttl.flows.steps import (
     Unregister,
     dispatch,
     existing,
-    run,
 )
-from rqttl.flows.sweeping import retire, sweep
+from rqttl.flows.sweeping import SWEEPS, count_deaths, retire, sweep
 from rqttl.options import QueueOptions, UpdateResult, written
 from rqttl.policies import PolicySet
-from rqttl.protocol import codec, commands
-from rqttl.protocol.commands import BATCH, Options, QueueConfig, Refused, Word
+from rqttl.protocol import commands
+from rqttl.protocol.commands import Options, QueueConfig, Refused, Word
 from rqttl.protocol.keys import Keyspace
-from rqttl.types import Declared, MessageView
-from rqttl.units import as_datetime
+from rqttl.runtime.recent import Recent
+from rqttl.types import Declared
 
 #: The answers of declare.lua.
 DECLARED: tuple[Declared, ...] = ("existing", "created", "adopted")
@@ -121,7 +117,7 @@ def update(keyspace: Keyspace, queue: str, changes: Mapping[str, object]) -> Flo
             break
         yield GetConfig(queue, fresh=True)  # a queue whose lifetime is over is deleted by it
     before, after = config.options, options.in_force
-    yield from reconcile(keyspace, (yield from targets.register_missing(keyspace, targets.given_up(before, after))))
+    yield from reconcile(keyspace, (yield from sweeping.register_missing(keyspace, sweeping.given_up(before, after))))
     known = yield from config_if_exists(keyspace, queue)
     if known is None:
         return UpdateResult(before, after, 0, 0)  # its lifetime was over at once
@@ -152,39 +148,6 @@ def _look(keyspace: Keyspace, queue: str, changes: Mapping[str, object]) -> Flow
         raise QueueNotFound(queue)
     config = configs[queue]
     return config, following(policies, config.declared.changed(changes), config)
-
-
-def purge(keyspace: Keyspace, queue: str) -> Flow[int]:
-    """Remove the present ready messages. Expired messages die first and do not count."""
-    yield from sweep(queue)
-    upto: Word = ""
-    purged: int = 0
-    while True:
-        values = yield from run(commands.purge(keyspace, queue, upto))
-        purged, upto = purged + values.purged, values.upto
-        if not values.more:
-            return purged
-
-
-def purge_many(keyspace: Keyspace, queue: str, sequences: Iterable[str], *, unread: bool = False) -> Flow[int]:
-    """Remove the ready ones among these messages. Expired messages die first and do not count.
-
-    The messages count as handled; as lost if `unread`.
-    """
-    ids = sorted(_checked(sequences))
-    yield from sweep(queue)
-    purged = done = 0
-    while done < len(ids):
-        page = ids[done : done + BATCH]
-        values = yield from run(commands.purge(keyspace, queue, "", page, unread=unread))
-        purged += values.purged
-        done += page.index(values.upto.decode()) + 1
-    return purged
-
-
-def _checked(sequences: Iterable[str]) -> set[str]:
-    items = checks.items(sequences, "sequences", "sequences of messages")
-    return {codec.check_sequence(sequence, "sequences") for sequence in items}
 
 
 def delete(keyspace: Keyspace, queue: str, *, if_unused: bool, if_empty: bool) -> Flow[int]:
@@ -224,45 +187,70 @@ def config_if_exists(keyspace: Keyspace, queue: str, *, for_sweep: bool = False)
         yield from retire(ended)
 
 
-def peek(keyspace: Keyspace, queue: str, limit: int, after: str | None) -> Flow[list[MessageView]]:
-    """Read messages, in pages of bounded size."""
-    place = "" if after is None else codec.check_sequence(after, "after")
-    seen: list[MessageView] = []
-    while len(seen) < limit:
-        most = min(limit - len(seen), BATCH)
-        command = commands.peek(keyspace, queue, after=place, limit=most)
-        page = yield from existing(queue, command)
-        retention = int(page.retention) if page.retention else None
-        for i, entry in enumerate(page.entries):
-            view = _peeked(queue, retention, entry, page.details[3 * i : 3 * i + 3])
-            if view.state == "leased" or view.expires_at is None or view.expires_at > as_datetime(page.now):
-                seen.append(view)
-        if not page.entries:
-            break
-        place = page.entries[-1][0].decode()
-    return seen
+logger = logging.getLogger("rqttl")
 
 
-def _peeked(queue: str, retention: int | None, entry: Any, state_fields: Sequence[bytes]) -> MessageView:
-    sequence, (header, body) = entry
-    state, until, failures = state_fields
-    marks, _, description = failures.partition(b" ")
-    failed, _, away = marks.partition(b"@")
-    if state == b"delayed" and away:
-        until = away  # `delayed` has the end of the retention as its score
-    read = codec.unpack_header(header)
-    return MessageView(
-        id=read.id or sequence.decode(),
-        sequence=sequence.decode(),
-        queue=queue,
-        state=state.decode(),  # type: ignore[arg-type]  # `ready`, or a name of the table `STATES`
-        until=as_datetime(int(until)) if until else None,
-        body=body,
-        headers=read.headers,
-        content_type=read.content_type,
-        enqueued_at=as_datetime(codec.enqueued_at(sequence)),
-        expires_at=codec.deadline(retention, sequence, read.deadline),
-        delivery_count=int(failed) + (state == b"leased"),
-        deaths=read.deaths,
-        description=description.decode(errors="replace") or None,
-    )
+def follow(keyspace: Keyspace, notes: Sequence[bytes]) -> Flow[None]:
+    """Do the work of each note.
+
+    A created queue is registered and gets the options of its policies. A deleted queue is unregistered.
+    A queue with too many messages is swept. The call of the script has succeeded and must not seem to have failed. So
+    errors of Redis are logged, and reapers do the work.
+    """
+    for kind, name in zip(notes[::2], notes[1::2], strict=True):
+        queue = name.decode()
+        try:
+            if kind == b"created":
+                yield Register(queue)
+                yield from policies.reconcile(keyspace, [queue])
+            elif kind == b"deleted":
+                yield Unregister(queue)
+            elif kind == b"sweep":
+                yield from sweep(queue, rounds=SWEEPS)
+        except QueueNotFound:
+            continue  # deleted meanwhile, so there is nothing left to do
+        except Exception as error:
+            from redis.exceptions import RedisError  # slow to load: a program that only prints help has no use for it
+
+            if not isinstance(error, (RedisError, ScriptsForgotten)):
+                raise
+            logger.warning("queue %s: %s was not followed up, a reaper will: %s", queue, kind.decode(), error)
+
+
+#: The number of queues whose configs a client keeps. It reads any other from Redis again.
+KNOWN = 10_000
+
+
+class ConfigCache(Recent[QueueConfig]):
+    """Entries of the queues that a driver used last. It answers `GetConfig` and `Unregister`.
+
+    An entry may be out of date: a script answers `stale` then, and a fresh look replaces the entry. A queue that is not
+    there, and one that leaves the registry, has no entry.
+    """
+
+    def __init__(self, limit: int = KNOWN) -> None:
+        super().__init__(limit)
+
+    def answer(self, step: GetConfig) -> QueueConfig | None:
+        """Return the answer to a step without asking Redis; `None` if `ask` has to be performed."""
+        if step.newest is not None:
+            self.put(step.queue, step.newest)
+            return step.newest
+        if step.fresh:
+            return None
+        return self.get(step.queue)
+
+    def ask(self, keyspace: Keyspace, step: GetConfig) -> Flow[QueueConfig]:
+        """Ask Redis about a queue, and remember the answer. Raises `QueueNotFound`."""
+        try:
+            config = yield from config_of(keyspace, step.queue, for_sweep=step.for_sweep)
+        except QueueNotFound:
+            self.forget(step.queue)
+            raise
+        self.put(step.queue, config)
+        return config
+
+    def unregister(self, keyspace: Keyspace, queue: str) -> Flow[int]:
+        """Forget a deleted queue, and remove it from the registry; see `registry.unregister`."""
+        self.forget(queue)
+        return (yield from registry.unregister(keyspace, queue))

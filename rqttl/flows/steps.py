@@ -10,14 +10,16 @@ from collections.abc import Callable, Container, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
-from rqttl.errors import ContractError, MalformedMessage, QueueNotFound
+from rqttl.errors import ContractError, MalformedMessage, QueueDamaged, QueueNotFound
 from rqttl.events import Events
 from rqttl.protocol import replies
 from rqttl.protocol.commands import Command, Ok, QueueConfig, Refused, Reply, Word
-from rqttl.protocol.keys import WAKEUP, Keyspace
+from rqttl.protocol.contract import IncompleteReply
+from rqttl.protocol.keys import PARTS, WAKEUP, Keyspace
 from rqttl.runtime.interrupt import Interrupt
 from rqttl.runtime.recent import Recent
 from rqttl.runtime.timing import Timing
+from rqttl.units import Ms
 
 T = TypeVar("T")
 
@@ -337,3 +339,50 @@ def with_config(
         repeated = repeated or answer.repeated
         # `not_found` may be outdated, too: the step raises `QueueNotFound` if the queue does not exist now
         config = yield GetConfig(queue, fresh=True)
+
+
+NO_NUMBER = "a field of its record is missing or is no number"
+
+
+def in_one_round_trip(
+    calls: Sequence[Command], answered: Container[str], damaged: dict[str, QueueDamaged]
+) -> Flow[dict[str, Ok | Refused]]:
+    """Run a command for each queue in one round trip. Returns the answers by queue; `damaged` gets the other queues."""
+    replies = (yield Pipeline(calls, tolerant=True)) if calls else ()
+    answers: dict[str, Ok | Refused] = {}
+    for command, reply in zip(calls, replies, strict=True):
+        if isinstance(reply, Exception):
+            damaged[command.queue] = yield from damage(command, reply)
+            continue
+        try:
+            answers[command.queue] = yield from dispatch(command, answered, reply)
+        except IncompleteReply:
+            damaged[command.queue] = QueueDamaged(command.queue, NO_NUMBER)
+    return answers
+
+
+def damage(command: Command, error: Exception) -> Flow[QueueDamaged]:
+    """The damage that a script met: which key of a command has another type, or that the record lacks a field."""
+    keys = [str(key) for key in command.words[1 : 1 + int(command.words[0])]]
+    kinds: list[bytes | Exception] = yield Read([("TYPE", key) for key in keys], keep_errors=True)
+    for key, kind in zip(keys, kinds, strict=True):
+        part = PARTS.get(key.rpartition(":")[2])
+        if part and isinstance(kind, bytes) and kind.decode() not in ("none", part.type):
+            text = (
+                f"the key {key} is a {kind.decode()} and should be a {part.type}: look at it, then rename or delete it"
+            )
+            return QueueDamaged(command.queue, text)
+    return QueueDamaged(command.queue, f"a script met a record that lacks a field ({error})")
+
+
+def server_time() -> Flow[Ms]:
+    """The time by the clock of Redis."""
+    seconds, micros = yield from execute(replies.moment, "TIME")
+    return Ms(seconds * 1000 + micros // 1000)
+
+
+def reaper_count(keyspace: Keyspace) -> Flow[int]:
+    """The number of reapers that listen for due work."""
+    channel = keyspace.due_channel
+    counts = yield from execute(replies.pairs, "PUBSUB", "NUMSUB", channel)
+    return int(counts[channel.encode()])

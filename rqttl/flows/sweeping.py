@@ -1,10 +1,14 @@
-"""Flows that sweep a queue: they do its due work in bounded steps."""
+"""Flows that sweep a queue, in bounded steps, and that count what other options would let die."""
 
 from __future__ import annotations
 
-from rqttl.flows.steps import OUTDATED, Flow, GetConfig, dispatch
+from collections.abc import Callable, Iterable
+
+from rqttl.flows.steps import OUTDATED, Flow, GetConfig, Read, Register, dispatch
+from rqttl.options import QueueOptions, UpdateResult
 from rqttl.protocol import commands
-from rqttl.protocol.commands import Ok, QueueConfig, Refused, Word
+from rqttl.protocol.commands import Ok, QueueConfig, Refused, Walk, Word
+from rqttl.protocol.keys import Keyspace
 from rqttl.types import SweepResult
 
 #: The largest number of bounded steps of a sweep before a statistic.
@@ -51,3 +55,39 @@ def retire(config: QueueConfig, *, now: Word = "") -> Flow[None]:
         answer = yield from dispatch(commands.sweep(config, now=now), OUTDATED)
         if type(answer) is Refused or not answer.more:  # after a refusal: another client was faster
             return
+
+
+def count_deaths(
+    queue: str, look: Callable[[], Flow[tuple[QueueConfig, QueueOptions]]], *, now: Word = ""
+) -> Flow[UpdateResult]:
+    """Count the ready messages that would die at once. `look` reads the options in force, and those to compare."""
+    walk = Walk()
+    while True:
+        config, after = yield from look()
+        values = yield from dispatch(commands.preview(config, after, walk, now=now), OUTDATED)
+        if type(values) is Refused:
+            yield GetConfig(queue, fresh=True)  # raises where the queue is gone, and deletes one whose lifetime is over
+        elif not values.more:
+            return UpdateResult(config.options, after, int(values.expired), int(values.trimmed))
+        else:
+            walk = Walk(*[getattr(values, name) for name in Walk._fields])
+
+
+def given_up(before: QueueOptions, after: QueueOptions) -> set[str]:
+    """The queues to which dead letters went before, and do not go any more."""
+    return set() if before == after else before.targets() - after.targets() - {before.queue}
+
+
+def register_missing(keyspace: Keyspace, queues: Iterable[str]) -> Flow[list[str]]:
+    """Register the queues of these that exist and are missing in the registry. Returns those that were missing."""
+    names = sorted(queues)
+    calls = [
+        call
+        for name in names
+        for call in (("SISMEMBER", keyspace.registry, name), ("EXISTS", keyspace.key(name, "meta")))
+    ]
+    replies = (yield Read(calls)) if calls else []
+    missing = [name for name, *pair in zip(names, replies[::2], replies[1::2], strict=True) if pair == [0, 1]]
+    for name in missing:
+        yield Register(name)
+    return missing

@@ -13,8 +13,8 @@ from prometheus_client.registry import Collector
 from redis.exceptions import RedisError, ResponseError
 
 from rqttl.errors import QueueDamaged, RqttlError
-from rqttl.flows import Flow, Read, Step, drive
-from rqttl.flows.records import COUNTERS
+from rqttl.flows.reading import COUNTERS
+from rqttl.flows.steps import Flow, Read, Step, drive
 from rqttl.metrics.families import Families
 from rqttl.metrics.reading import Reading, read_queues
 from rqttl.metrics.table import QUEUES

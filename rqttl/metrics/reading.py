@@ -8,8 +8,8 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from rqttl import flows
-from rqttl.flows import Flow
-from rqttl.flows.records import Record
+from rqttl.flows.reading import Record
+from rqttl.flows.steps import Flow
 from rqttl.protocol.keys import Keyspace
 from rqttl.types import PerQueue, QueueStats
 
@@ -29,13 +29,13 @@ class Reading:
 
 def read_queues(keyspace: Keyspace, patterns: Sequence[str], limit: int) -> Flow[Reading]:
     """Read the queues that match. If there are more than `limit`, read those with the most traffic."""
-    names = [name for name in (yield from flows.registered(keyspace)) if _matches(name, patterns)]
+    names = [name for name in (yield from flows.reading.registered(keyspace)) if _matches(name, patterns)]
     left_out = 0
     if len(names) > limit:
-        traffic = _existing((yield from flows.records(keyspace, names, _TRAFFIC)))
+        traffic = _existing((yield from flows.registry.records(keyspace, names, _TRAFFIC)))
         left_out = max(0, len(traffic) - limit)
         names = sorted(sorted(traffic, key=lambda name: (-traffic[name], name))[:limit])
-    looks = yield from flows.look_closely(keyspace, names, _LIMITS)
+    looks = yield from flows.reading.look_closely(keyspace, names, _LIMITS)
     stats = PerQueue({name: look.stats for name, look in looks.items()}, looks.damaged)
     limits = {name: _limits(look.record) for name, look in looks.items() if _limits(look.record) != (None, None)}
     return Reading(stats, limits, left_out)

@@ -258,7 +258,7 @@ class Reaper:
 
     def _begin_pass(self, *, thorough: bool) -> None:
         """Begin a scan of all queues. A `thorough` one reads all records at once, and sweeps all queues."""
-        self._server_ahead = self._driver.perform(flows.server_time()) - time.monotonic() * 1000
+        self._server_ahead = self._driver.perform(flows.steps.server_time()) - time.monotonic() * 1000
         self._driver.perform(self._scan.begin(thorough=thorough))
         self._passing = True
         self._failed.clear()
@@ -293,7 +293,7 @@ class Reaper:
         self._passing = False
         self._last_pass, self._watched = time.time(), len(self._scan.queues)
         self._timetable.keep(self._scan.queues)
-        self._driver.configs.make_room(max(flows.KNOWN, 3 * len(self._scan.queues)))
+        self._driver.configs.make_room(max(flows.queues.KNOWN, 3 * len(self._scan.queues)))
         if self._away and not self._away_in_pass:
             self._away = False
             log_event(logging.INFO, "redis_recovered", "Redis answers again")
@@ -310,7 +310,7 @@ class Reaper:
             return
         queue, due = turn
         try:
-            swept = self._driver.perform(flows.sweep(queue, rounds=1))[0]
+            swept = self._driver.perform(flows.sweeping.sweep(queue, rounds=1))[0]
         except BrokerClosed:
             raise
         except QueueNotFound:

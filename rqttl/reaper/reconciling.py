@@ -9,7 +9,7 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from rqttl import flows
-from rqttl.flows import Flow
+from rqttl.flows.steps import Flow
 from rqttl.protocol.keys import Keyspace
 from rqttl.reaper.report import Refusals, log_event
 

@@ -25,7 +25,7 @@ from redis.exceptions import RedisError
 
 from rqttl import flows
 from rqttl.errors import QueueNotFound
-from rqttl.flows import Flow
+from rqttl.flows.steps import Flow
 from rqttl.protocol.commands import QueueConfig
 from rqttl.protocol.keys import Keyspace, queue_name, queue_names
 from rqttl.reaper.reconciling import Reconciler
@@ -72,7 +72,7 @@ class Registry:
 
     def names(self) -> Flow[list[str]]:
         """Begin a pass. Return its names, sorted: the registry's, and the ones that left since the last pass began."""
-        members = yield from flows.members(self._keyspace)
+        members = yield from flows.registry.members(self._keyspace)
         before, self._listed = self._listed, set(queue_names(members))
         self._removed |= before - self._listed
         if len(self._listed) < len(members):
@@ -116,13 +116,13 @@ class Registry:
     def targets(self, queue: str) -> Flow[set[str]]:
         """Return the dead-letter targets of a queue."""
         with suppress(QueueNotFound), self._refusals.noted("options of queues cannot be read"):
-            config: QueueConfig = yield flows.GetConfig(queue)
+            config: QueueConfig = yield flows.steps.GetConfig(queue)
             return config.options.targets()
         return set()
 
     def _look(self, names: Sequence[str], fields: Sequence[str]) -> Flow[dict[str, list[bytes | None]]]:
         """Return the fields of each record. Raises the errors of a Redis that is away."""
-        looks: dict[str, Any] = dict((yield from flows.records(self._keyspace, names, fields)))
+        looks: dict[str, Any] = dict((yield from flows.registry.records(self._keyspace, names, fields)))
         for name, answer in looks.items():
             if isinstance(answer, RedisError) and is_away(answer):
                 raise answer
@@ -134,7 +134,7 @@ class Registry:
         entered: list[str] = []
         for name in sorted(names):
             with self._refusals.noted("queues stay out of the registry"):
-                if (yield flows.Register(name)):
+                if (yield flows.steps.Register(name)):
                     entered.append(name)
                     log_event(
                         logging.WARNING,
@@ -146,7 +146,7 @@ class Registry:
 
     def _remove_strays(self, strangers: list[bytes]) -> Flow[None]:
         """Remove members that are no valid names. If Redis refuses, the next pass tries again."""
-        removed = yield from flows.remove_members(self._keyspace, strangers)
+        removed = yield from flows.registry.remove_members(self._keyspace, strangers)
         for member, answer in zip(strangers, removed, strict=True):
             if answer == 1:
                 text = format_value(member, bytes)
@@ -167,7 +167,7 @@ class Registry:
         removed = sorted(self._removed)
         if removed:
             with self._refusals.noted("names without a queue stay in the registry"):
-                yield from flows.remove(self._keyspace, removed)
+                yield from flows.registry.remove(self._keyspace, removed)
         for name in removed:
             del self._missing[name]
             log_event(

@@ -15,7 +15,7 @@ from redis.exceptions import RedisError
 
 from rqttl import flows
 from rqttl.errors import RqttlError
-from rqttl.flows import Driver
+from rqttl.flows.steps import Driver
 from rqttl.reaper.report import Totals
 from rqttl.runtime.memory import resident_bytes
 from rqttl.store.refusals import is_away
@@ -72,11 +72,11 @@ class RosterBeat:
 
     def _write(self, now: int) -> None:
         if self._beats % CLOCK_EVERY == 0:
-            self._ahead = self._driver.perform(flows.server_time()) - now
+            self._ahead = self._driver.perform(flows.steps.server_time()) - now
             if self._beats == 0:  # its start is by the same clock
                 self._fixed["started"] = int(now + self._ahead)
         entry = {**self._fixed, **self._details()}
-        self._driver.perform(flows.beat(self._driver.keyspace, self.name, entry, now=int(now + self._ahead)))
+        self._driver.perform(flows.registry.beat(self._driver.keyspace, self.name, entry, now=int(now + self._ahead)))
         self._beats += 1
 
     def leave(self) -> None:
@@ -85,7 +85,7 @@ class RosterBeat:
             return
         now = int(self._driver.timing.now() + self._ahead)
         try:
-            self._driver.perform(flows.leave_roster(self._driver.keyspace, self.name, now=now))
+            self._driver.perform(flows.registry.leave_roster(self._driver.keyspace, self.name, now=now))
         except (RedisError, RqttlError) as error:
             logger.info("cannot unregister this process: %s", error)
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from zlib import crc32
 
-from rqttl.flows import Flow
+from rqttl.flows.steps import Flow
 from rqttl.reaper.registry import Record, Registry
 
 #: The number of queues in one part of a scan, for a scan at once and for a scan over a period. One round trip reads a

@@ -14,7 +14,7 @@ from redis.connection import Connection
 from redis.exceptions import ConnectionError, ResponseError, TimeoutError
 
 from rqttl.errors import PoolExhausted
-from rqttl.flows.messages import ENDED
+from rqttl.flows.receive import ENDED
 from rqttl.runtime.interrupt import Interrupt
 from rqttl.store.connections import Connections
 from rqttl.store.pools import Held, free_connection, places_of, pool_of_waits

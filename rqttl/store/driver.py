@@ -15,8 +15,9 @@ from redis.exceptions import ResponseError
 from rqttl import flows
 from rqttl.errors import ContractError, InvalidInput, QueueNotFound
 from rqttl.events import Events, WaitEvent
-from rqttl.flows import (
-    ConfigCache,
+from rqttl.flows.policies import PolicyCache
+from rqttl.flows.queues import ConfigCache
+from rqttl.flows.steps import (
     Flow,
     ForgetConfig,
     GetConfig,
@@ -24,7 +25,6 @@ from rqttl.flows import (
     HandleNotes,
     Now,
     Pipeline,
-    PolicyCache,
     Read,
     Register,
     Rehearse,
@@ -33,8 +33,8 @@ from rqttl.flows import (
     WaitForAnyWakeup,
     WaitForWakeup,
     Write,
+    damage,
 )
-from rqttl.flows.many import damage
 from rqttl.names import check_namespace
 from rqttl.policies import PolicySet
 from rqttl.protocol.commands import Command, QueueConfig
@@ -84,15 +84,15 @@ class RedisDriver:
             Sleep: lambda step: self.timing.sleep(step.ms / 1000),
             WaitForWakeup: self._wait_for_wakeup,
             WaitForAnyWakeup: self._wait_for_any_wakeup,
-            Register: lambda step: self.perform(flows.register(self.keyspace, step.queue)),
+            Register: lambda step: self.perform(flows.registry.register(self.keyspace, step.queue)),
             Unregister: lambda step: self.perform(self.configs.unregister(self.keyspace, step.queue)),
-            HandleNotes: lambda step: self.perform(flows.follow(self.keyspace, step.notes)),
+            HandleNotes: lambda step: self.perform(flows.queues.follow(self.keyspace, step.notes)),
         }
 
     def perform(self, flow: Flow[T]) -> T:
         """See `Driver`."""
         try:
-            return flows.drive(flow, self.step)
+            return flows.steps.drive(flow, self.step)
         except QueueNotFound as error:
             error.namespace = self.keyspace.namespace
             raise
@@ -100,7 +100,7 @@ class RedisDriver:
             self.store.connections.renew()  # the reply may have been one to another call
             raise
 
-    def step(self, step: flows.Step) -> Any:
+    def step(self, step: flows.steps.Step) -> Any:
         """Perform one step of a flow. Returns its answer."""
         if type(step) is Command:
             try:

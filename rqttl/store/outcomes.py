@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from rqttl.flows.messages import ENDED
+from rqttl.flows.receive import ENDED
 
 
 def reply_outcome(reply: Any) -> str:

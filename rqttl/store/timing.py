@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from rqttl.errors import PoolExhausted
-from rqttl.flows import WaitForAnyWakeup, WaitForWakeup
+from rqttl.flows.steps import WaitForAnyWakeup, WaitForWakeup
 from rqttl.runtime.timing import RealTiming, Timing
 from rqttl.store.store import Store
 

@@ -68,7 +68,7 @@ def dead_letters(queue: Queue | AsyncQueue, reason: str | None = None) -> list[M
     queue.sweep()
     letters = []
     driver = driver_of(queue)
-    for name in driver.perform(flows.names(driver.keyspace)):
+    for name in driver.perform(flows.reading.names(driver.keyspace)):
         if name != queue.name:
             letters += [message for message in _all(Queue(driver, name)) if _died_in(message, queue.name, reason)]
     return sorted(letters, key=lambda message: (message.deaths[0].last_at, message.sequence))

@@ -48,26 +48,26 @@ class AsyncClockedDriver(AsyncDriver):
         #: True while consumers prepare for a leap of the clock: each step is performed at once then.
         self.leaping = False
 
-    def begin(self, step: flows.Step, run: Run[Any]) -> Any:
+    def begin(self, step: flows.steps.Step, run: Run[Any]) -> Any:
         """See `AsyncDriver`."""
-        waits = isinstance(step, flows.WaitForWakeup | flows.WaitForAnyWakeup)
+        waits = isinstance(step, flows.steps.WaitForWakeup | flows.steps.WaitForAnyWakeup)
         return super().begin(step, run) if waits else self.sync.step(step)
 
     async def listen(self, step: Wait, interrupts: list[Interrupt]) -> Any:
         """See `AsyncDriver`. Other tasks run first; then the clock moves."""
-        if isinstance(step, flows.WaitForWakeup) and not self._timing.clock.is_of_this_thread():
+        if isinstance(step, flows.steps.WaitForWakeup) and not self._timing.clock.is_of_this_thread():
             return await self._wait_really(step, self.keyspace.key(step.queue, WAKEUP), interrupts)
         for _ in range(PASSES):
             await asyncio.sleep(0)
             if any(interrupt.asked() for interrupt in interrupts):
                 break
-        if isinstance(step, flows.WaitForAnyWakeup):
+        if isinstance(step, flows.steps.WaitForAnyWakeup):
             keys = step.keys(self.keyspace)
             return step.answer(keys, self._timing.wait_for_any(self.sync.store, list(keys), step))
         key = self.keyspace.key(step.queue, WAKEUP)
         return self._timing.after_wait(take(self.sync.store, key, interrupts), step)
 
-    async def _wait_really(self, step: flows.WaitForWakeup, key: str, interrupts: list[Interrupt]) -> Any:
+    async def _wait_really(self, step: flows.steps.WaitForWakeup, key: str, interrupts: list[Interrupt]) -> Any:
         clock, now = self._timing.clock, asyncio.get_running_loop().time
         began, ends = clock.ms, now() + min(step.ms, LOOK) / 1000
         while True:

@@ -24,13 +24,13 @@ class ClockedDriver(RedisDriver):
         super().__init__(client, namespace, ClockedTiming(clock))
         self.clock = clock
 
-    def step(self, step: flows.Step) -> Any:
+    def step(self, step: flows.steps.Step) -> Any:
         """Carry out one step of a flow, at the time of the clock."""
         if isinstance(step, Command):
             return super().step(self.timed(step))
-        if isinstance(step, flows.Pipeline):
+        if isinstance(step, flows.steps.Pipeline):
             return super().step(replace(step, commands=[self.timed(command) for command in step.commands]))
-        if isinstance(step, flows.Read | flows.Write):
+        if isinstance(step, flows.steps.Read | flows.steps.Write):
             now = list(divmod(self.clock.ms * 1000, 1_000_000))
             return [
                 now if call[0] == "TIME" else reply for call, reply in zip(step.calls, super().step(step), strict=True)

@@ -37,7 +37,7 @@ class FakeDriver(ClockedDriver):
         super().__init__(client, namespace, clock)
         self._process = os.getpid()
 
-    def step(self, step: flows.Step) -> Any:
+    def step(self, step: flows.steps.Step) -> Any:
         """Carry out one step of a flow, at the time of the clock."""
         if os.getpid() != self._process:
             raise NotSupportedByFake("being used in a forked process")

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 
 from rqttl import flows, units
 from rqttl.errors import PoolExhausted
-from rqttl.flows.messages import ENDED
+from rqttl.flows.receive import ENDED
 from rqttl.protocol import replies
 from rqttl.runtime.interrupt import Interrupt, Wakeup
 from rqttl.runtime.timing import RealTiming
@@ -56,13 +56,13 @@ class ClockedTiming(RealTiming):
         elif not end.asked():
             self.clock.advance(units.as_timedelta(int(ms())))
 
-    def wait(self, store: Store, key: str, step: flows.WaitForWakeup) -> bytes | PoolExhausted | None:
+    def wait(self, store: Store, key: str, step: flows.steps.WaitForWakeup) -> bytes | PoolExhausted | None:
         """See `Waiter`."""
         if not self.clock.is_of_this_thread():
             return self._wait_really(store, key, step)
         return self.after_wait(take(store, key, _interrupts(store, step)), step)
 
-    def after_wait(self, element: bytes | None, step: flows.WaitForWakeup) -> bytes | None:
+    def after_wait(self, element: bytes | None, step: flows.steps.WaitForWakeup) -> bytes | None:
         """Let the time of a wait pass if it brought no element. Returns the element."""
         if element is None:
             self._let_pass(step)
@@ -71,7 +71,7 @@ class ClockedTiming(RealTiming):
         return element
 
     def wait_for_any(
-        self, store: Store, keys: Sequence[str], step: flows.WaitForAnyWakeup
+        self, store: Store, keys: Sequence[str], step: flows.steps.WaitForAnyWakeup
     ) -> tuple[str, bytes] | bytes | PoolExhausted | None:
         """See `Waiter`. In the thread of the clock, the clock moves to the end of the wait."""
         for key in keys:
@@ -95,7 +95,7 @@ class ClockedTiming(RealTiming):
         finally:
             self.clock.unsubscribe(prepare)
 
-    def _wait_really(self, store: Store, key: str, step: flows.WaitForWakeup) -> bytes | PoolExhausted | None:
+    def _wait_really(self, store: Store, key: str, step: flows.steps.WaitForWakeup) -> bytes | PoolExhausted | None:
         began, ends = self.clock.ms, time.monotonic() + min(step.ms, LOOK) / 1000
         while not any(interrupt.asked() for interrupt in _interrupts(store, step)):
             left = ends - time.monotonic()
@@ -104,7 +104,7 @@ class ClockedTiming(RealTiming):
                 return element
         return take(store, key, _interrupts(store, step))
 
-    def _let_pass(self, step: flows.WaitForWakeup) -> None:
+    def _let_pass(self, step: flows.steps.WaitForWakeup) -> None:
         """Move the clock. No wake-up will come, because only this thread could send one."""
         wait = step.queue, self.clock.ms + step.left
         if wait != self._last_wait:
@@ -127,5 +127,5 @@ def take(store: Store, key: str, interrupts: Sequence[Interrupt]) -> bytes | Non
     return ENDED if element is None and any(interrupt.asked() for interrupt in interrupts) else element
 
 
-def _interrupts(store: Store, step: flows.WaitForWakeup) -> list[Interrupt]:
+def _interrupts(store: Store, step: flows.steps.WaitForWakeup) -> list[Interrupt]:
     return [store.interrupted] if step.interrupt is None else [store.interrupted, step.interrupt]

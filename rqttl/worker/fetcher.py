@@ -12,7 +12,7 @@ from typing import Protocol
 from rqttl import flows
 from rqttl.delivery import Delivery
 from rqttl.errors import PoolExhausted, QueueNotFound
-from rqttl.flows import Driver, WaitForAnyWakeup
+from rqttl.flows.steps import Driver, WaitForAnyWakeup
 from rqttl.protocol import replies
 from rqttl.protocol.commands import BATCH
 from rqttl.protocol.keys import WAKEUP
@@ -300,6 +300,6 @@ class Fetcher:
         self._missing &= weights.keys()
 
 
-def _read(calls: list[tuple[str, str]]) -> flows.Flow[list[int]]:
-    lengths = yield flows.Read(calls)
+def _read(calls: list[tuple[str, str]]) -> flows.steps.Flow[list[int]]:
+    lengths = yield flows.steps.Read(calls)
     return [replies.number(length) for length in lengths]

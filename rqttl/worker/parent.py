@@ -322,7 +322,7 @@ class Worker:
         """Return the queues of this moment with their weights."""
         if not self._settings.patterns:
             return self._settings.queues
-        existing = queue_names(self._driver.perform(flows.members(self._driver.keyspace)))
+        existing = queue_names(self._driver.perform(flows.registry.members(self._driver.keyspace)))
         for name in self._settings.patterns:
             if name not in self._warned and not any(matches(name, queue) for queue in existing):
                 self._warned.add(name)
@@ -332,7 +332,7 @@ class Worker:
 
     def _check_queues(self) -> None:
         names = [name for name in self._settings.queues if not is_pattern(name)]
-        existing = self._driver.perform(flows.options_of(self._driver.keyspace, names))
+        existing = self._driver.perform(flows.reading.read_options(self._driver.keyspace, names))
         for name in names:
             if name not in existing and name not in existing.damaged:
                 raise QueueNotFound(name)

@@ -18,7 +18,7 @@ from rqttl.consuming.settling import Settling
 from rqttl.consuming.turns import Turns, announce_renewal
 from rqttl.delivery import LEFT, LOST, UNKNOWN, Delivered, Delivery, Settler
 from rqttl.errors import LeaseLost, OutcomeUnknown, RqttlError
-from rqttl.flows import Driver
+from rqttl.flows.steps import Driver
 from rqttl.protocol import codec
 from rqttl.protocol.commands import BATCH, Presence
 from rqttl.runtime.interrupt import Interrupt

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from rqttl import Broker
 from rqttl.doctor import rights
-from rqttl.flows import NOT_THERE, pipeline
+from rqttl.flows.steps import NOT_THERE, pipeline
 from rqttl.protocol import commands, scripts
 from rqttl.protocol.commands import Command, Ok, Refused, Word
 from rqttl.protocol.keys import Keyspace

@@ -7,7 +7,7 @@ from itertools import chain, compress
 from typing import TypeVar
 
 from rqttl.errors import MessageTooLarge, QueueFull, QueueNotFound
-from rqttl.flows import OUTDATED, Flow, GetConfig, pipeline, with_config
+from rqttl.flows.steps import OUTDATED, Flow, GetConfig, pipeline, with_config
 from rqttl.protocol import commands
 from rqttl.protocol.commands import BATCH_BYTES, Command, Ok, QueueConfig, Refused
 from spark_connectors.write.report import LATE

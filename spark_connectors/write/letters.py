@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from rqttl.errors import InvalidInput, QueueFull, QueueNotFound
-from rqttl.flows import NOT_THERE, pipeline
+from rqttl.flows.steps import NOT_THERE, pipeline
 from rqttl.names import check_queue_name
 from rqttl.protocol import codec, commands
 from rqttl.protocol.commands import Refused

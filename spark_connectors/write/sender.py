@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from rqttl import Broker, units
-from rqttl.flows import Flow, Pipeline
+from rqttl.flows.steps import Flow, Pipeline
 from rqttl.protocol.commands import Command
 from rqttl.store.driver import RedisDriver, driver_of
 from rqttl.store.refusals import TEMPORARY

@@ -11,7 +11,7 @@ import redis
 import rqttl
 from rqttl import WaitEvent, flows
 from rqttl.aio.driver import AsyncDriver
-from rqttl.flows import Flow
+from rqttl.flows.steps import Flow
 from rqttl.testing import async_fake_broker
 from tests.aio.conftest import Run
 
@@ -20,7 +20,7 @@ LONG = 600_000
 
 
 def wait_for_any(queues: list[str], ms: int = LONG) -> Flow[object]:
-    return (yield flows.WaitForAnyWakeup(queues, ms))
+    return (yield flows.steps.WaitForAnyWakeup(queues, ms))
 
 
 def driver_of(broker: rqttl.AsyncBroker) -> AsyncDriver:

@@ -200,13 +200,13 @@ def surviving(client: redis.Redis, broker: rqttl.Broker, table: Table) -> None:
         client.flushall()
         broker.declare_queue("q")
         empty = memory(client)
-        known = driver_of(broker).step(flows.GetConfig("q", fresh=True))
+        known = driver_of(broker).step(flows.steps.GetConfig("q", fresh=True))
         for i in range(MILLION // 250):
             batch = [BODY if k % 20 == 7 else Message(BODY, ttl="1s") for k in range(250)]
             packed = [commands.pack(message) for message in batch]
             driver_of(broker).store.run(commands.enqueue(known, packed, now=START + i))
         with slowest_call(client) as slowest:
-            sweeping = cost(client, lambda: driver_of(broker).perform(flows.sweep("q", now=START + 100_000)))
+            sweeping = cost(client, lambda: driver_of(broker).perform(flows.sweeping.sweep("q", now=START + 100_000)))
             longest.append(slowest())
     # the best of three: a shared machine is taken to add pauses of its own, so the note tells the others too
     note = "of three runs: " + ", ".join(f"{ms:.1f}" for ms in longest)
@@ -258,11 +258,11 @@ def burying(client: redis.Redis, broker: rqttl.Broker, table: Table) -> None:
         client.flushall()
         q = broker.declare_queue("q", dead_letter="q/dead")
         n = 100_000
-        known = driver_of(broker).step(flows.GetConfig("q", fresh=True))
+        known = driver_of(broker).step(flows.steps.GetConfig("q", fresh=True))
         for i in range(n // 250):
             packed = [commands.pack(Message(BODY, ttl="1s"))] * 250
             driver_of(broker).store.run(commands.enqueue(known, packed, now=START + i))
-        moving = cost(client, lambda: driver_of(broker).perform(flows.sweep("q", now=START + 100_000)))
+        moving = cost(client, lambda: driver_of(broker).perform(flows.sweeping.sweep("q", now=START + 100_000)))
         assert broker.queue("q/dead").stats().ready == n
         assert q.stats().ready == 0
         rates.append(n / moving.server_us * 1e6)

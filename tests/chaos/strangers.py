@@ -230,7 +230,7 @@ def meddler(me: Actor) -> None:
         body = MEDDLED + b"%d" % me.random.randint(0, 9)
         said = [me.random.choice(SAID) for _ in range(me.random.randint(1, 5))]
         try:
-            known = known or driver_of(me.broker).step(flows.GetConfig("tainted"))
+            known = known or driver_of(me.broker).step(flows.steps.GetConfig("tainted"))
             driver_of(me.broker).store.run(_meddled(enqueue_encoded(known, [(HONEST, body)] * len(said)), said))
         except (ResponseError, rqttl.RqttlError) as error:
             me.journal.write("note", text=f"refused: {type(error).__name__}: {str(error)[:100]}")

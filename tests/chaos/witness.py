@@ -20,7 +20,7 @@ from rqttl import consumer, delivery
 from rqttl.consuming import settling
 from rqttl.consuming.turns import Turns
 from rqttl.delivery import LOST, Delivery, lease_words
-from rqttl.flows import Flow
+from rqttl.flows.steps import Flow
 from rqttl.protocol import commands
 from tests.chaos.bodies import MEDDLED, is_body_of
 from tests.chaos.cast import ACCOUNTED

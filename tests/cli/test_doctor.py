@@ -31,8 +31,8 @@ NOBODY = f"{START - 9}-100000"
 def fit(monkeypatch: pytest.MonkeyPatch) -> None:
     """The lines that are the same on every server."""
 
-    def no_clock() -> flows.Flow[list[Finding]]:
-        yield flows.Now()
+    def no_clock() -> flows.steps.Flow[list[Finding]]:
+        yield flows.steps.Now()
         return []
 
     monkeypatch.setattr("rqttl.doctor.checkup.SERVER", ())
@@ -108,9 +108,9 @@ def test_a_server_that_goes_away_is_an_error_of_one_line(
 ) -> None:
     server = start_server()
 
-    def killing(*_: Any) -> flows.Flow[list[Finding]]:
+    def killing(*_: Any) -> flows.steps.Flow[list[Finding]]:
         server.kill()
-        yield flows.Now()
+        yield flows.steps.Now()
         return []
 
     monkeypatch.setattr(rights, "rights", killing)

@@ -14,7 +14,7 @@ import msgpack
 import pytest
 
 from rqttl import Broker, Message, Queue
-from rqttl.flows import GetConfig
+from rqttl.flows.steps import GetConfig
 from rqttl.protocol import codec
 from rqttl.store.driver import driver_of
 from rqttl.text import MARKS

@@ -24,7 +24,7 @@ from rqttl.aio.broker import AsyncBroker
 from rqttl.aio.delivery import AsyncDelivery
 from rqttl.aio.driver import AsyncDriver
 from rqttl.broker import Broker
-from rqttl.flows import Step
+from rqttl.flows.steps import Step
 from rqttl.protocol.commands import Command
 from rqttl.store.driver import RedisDriver
 from rqttl.testing.async_fake import AsyncClockedDriver

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from rqttl import Broker, CommandEvent, Policy, QueueDamaged, QueueOptions, flows
+from rqttl import Broker, CommandEvent, Policy, QueueDamaged, QueueOptions
+from rqttl.cli.deployment import carrying
 from rqttl.deployments import Deployment, Plan, make_plan
-from rqttl.flows import Register
+from rqttl.flows.steps import Register
 from rqttl.store.driver import driver_of
 from tests.drivers import before_step
 
@@ -17,16 +18,16 @@ def policy(name: str, pattern: str = "#", operator: bool = False, **definition: 
 
 def present(broker: Broker) -> Deployment:
     driver = driver_of(broker)
-    return driver.perform(flows.deploying.present(driver.keyspace))
+    return driver.perform(carrying.present(driver.keyspace))
 
 
 def plan(broker: Broker, desired: Deployment) -> Plan:
     return make_plan(desired, present(broker), prune=True)
 
 
-def carry_out(broker: Broker, steps: Plan) -> flows.deploying.Effect:
+def carry_out(broker: Broker, steps: Plan) -> carrying.Effect:
     driver = driver_of(broker)
-    return driver.perform(flows.deploying.carry_out(driver.keyspace, steps))
+    return driver.perform(carrying.carry_out(driver.keyspace, steps))
 
 
 DESIRED = Deployment.of(
@@ -59,7 +60,7 @@ def test_all_policies_of_a_plan_change_in_one_call(older: Broker) -> None:
 def test_the_effect_is_counted_before_and_after(older: Broker) -> None:
     driver, steps = driver_of(older), plan(older, DESIRED)
 
-    ahead = driver.perform(flows.deploying.preview(driver.keyspace, steps))
+    ahead = driver.perform(carrying.preview(driver.keyspace, steps))
     effect = carry_out(older, steps)
 
     # the policy would trim to 4, and the update to 5: a message counts once
@@ -74,7 +75,7 @@ def test_no_message_dies_by_options_between_two_steps(broker: Broker) -> None:
     desired = Deployment.of([QueueOptions.read("a", {"overflow": "reject-publish"})], [policy("p", max_length=2)])
     driver, steps = driver_of(broker), plan(broker, desired)
 
-    ahead = driver.perform(flows.deploying.preview(driver.keyspace, steps))
+    ahead = driver.perform(carrying.preview(driver.keyspace, steps))
     effect = carry_out(broker, steps)
 
     assert (ahead.trimmed, effect.trimmed) == (0, 0)
@@ -114,5 +115,5 @@ def test_queues_are_deployed_beside_a_damaged_policy(broker: Broker) -> None:
     desired = Deployment.of([QueueOptions.read("a", {"max_length": 1})], [])
     driver, steps = driver_of(broker), plan(broker, desired)
 
-    assert driver.perform(flows.deploying.preview(driver.keyspace, steps)).trimmed == 2
+    assert driver.perform(carrying.preview(driver.keyspace, steps)).trimmed == 2
     assert carry_out(broker, steps).trimmed == 2

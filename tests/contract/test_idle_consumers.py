@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rqttl import Broker, Message, Queue, WaitEvent
-from rqttl.flows import Step, WaitForWakeup
+from rqttl.flows.steps import Step, WaitForWakeup
 from rqttl.store.driver import driver_of
 from tests.contract.test_waking import Waiters, result
 from tests.waiting import PATIENCE

@@ -242,9 +242,9 @@ def test_stats_of_many_queues_leave_out_those_that_are_gone(clocked: Clocked) ->
 
 def test_stats_of_many_queues_know_that_one_was_deleted_or_changed_between_two_steps(client: Any) -> None:
     class Meddling(ClockedDriver):
-        def step(self, step: flows.Step) -> Any:
+        def step(self, step: flows.steps.Step) -> Any:
             answer = super().step(step)
-            if isinstance(step, flows.Pipeline) and "a" in other.queues():
+            if isinstance(step, flows.steps.Pipeline) and "a" in other.queues():
                 other.queue("a").delete()
                 other.queue("b").update(max_length=1)
             return answer

@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 
-from rqttl import Broker, InvalidOption, Policy, QueueMismatch, QueueOptions
-from rqttl.flows import queues
+from rqttl import Broker, InvalidOption, Policy, QueueMismatch, QueueOptions, flows
 from rqttl.flows.steps import Step, drive
 from rqttl.protocol.commands import Command
 from rqttl.store.driver import driver_of
@@ -132,7 +131,7 @@ def test_a_declaration_with_an_old_set_of_policies_ends_with_the_new_one(broker:
             broker.set_policy("p", "#", {"max_length": changes.pop()})  # after the flow has read the set
         return driver.step(step)
 
-    drive(queues.declare(driver.keyspace, QueueOptions.read("orders", {})), perform)
+    drive(flows.queues.declare(driver.keyspace, QueueOptions.read("orders", {})), perform)
 
     assert changes == []
     assert broker.queue("orders").options()["max_length"] == 7

@@ -26,12 +26,12 @@ def within_a_read(driver: RedisDriver, action: Callable[[], object]) -> Iterator
     """Do something once, between the commands of one round trip. Redis may serve other clients there."""
     step, actions = driver.step, [action]
 
-    def carry_out(one: flows.Step) -> object:
-        if not isinstance(one, flows.Read) or len(one.calls) < 2 or not actions:
+    def carry_out(one: flows.steps.Step) -> object:
+        if not isinstance(one, flows.steps.Read) or len(one.calls) < 2 or not actions:
             return step(one)
-        replies = step(flows.Read(one.calls[:1]))
+        replies = step(flows.steps.Read(one.calls[:1]))
         actions.pop()()
-        return [*replies, *step(flows.Read(one.calls[1:]))]
+        return [*replies, *step(flows.steps.Read(one.calls[1:]))]
 
     driver.step = carry_out  # type: ignore[method-assign, assignment]
     yield
@@ -57,10 +57,10 @@ def test_a_queue_that_returns_to_the_registry_gets_the_policies_that_missed_it(b
 
     def create_again() -> None:
         other.declare_queue("orders")
-        exists = flows.Write([("EXISTS", driver.keyspace.key("orders", "meta"))])
+        exists = flows.steps.Write([("EXISTS", driver.keyspace.key("orders", "meta"))])
         before_step(driver, exists, lambda: other.set_policy("p", "#", {"max_length": 7}))
 
-    before_step(driver, flows.Write([("SREM", driver.keyspace.registry, "orders")]), create_again)
+    before_step(driver, flows.steps.Write([("SREM", driver.keyspace.registry, "orders")]), create_again)
     queue.delete()
 
     assert other.queues() == ["orders"]
@@ -75,7 +75,7 @@ def test_a_declaration_that_lists_an_existing_queue_gives_it_the_policies_that_m
     broker.declare_queue("orders")
     client.srem("rqttl:queues", "orders")
 
-    before_step(driver, flows.Register("orders"), lambda: other.set_policy("p", "#", {"max_length": 7}))
+    before_step(driver, flows.steps.Register("orders"), lambda: other.set_policy("p", "#", {"max_length": 7}))
     broker.declare_queue("orders")
 
     assert other.queue("orders").options()["max_length"] == 7
@@ -119,7 +119,7 @@ def test_a_dead_letter_queue_that_nobody_entered_is_listed_before_its_name_is_fo
     queue = broker.declare_queue("orders", dead_letter="dead" if change == "update" else None)
     if change == "policy":
         broker.set_policy("p", "orders", {"dead_letter": "dead"})
-    before_step(driver_of(broker), flows.HandleNotes([b"created", b"dead"]), lambda: 1 / 0)
+    before_step(driver_of(broker), flows.steps.HandleNotes([b"created", b"dead"]), lambda: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         queue.enqueue(b"x", ttl=0)
     assert broker.queues() == ["orders"]

@@ -7,8 +7,7 @@ import logging
 import pytest
 import redis
 
-from rqttl import Broker, QueueDamaged, RegistryDamaged
-from rqttl.flows import roster
+from rqttl import Broker, QueueDamaged, RegistryDamaged, flows
 from rqttl.reaper import Reaper
 from rqttl.store.driver import driver_of
 
@@ -85,9 +84,9 @@ def test_an_unreadable_entry_among_the_workers_goes_with_the_next_worker_that_en
 ) -> None:
     driver = driver_of(broker)
     client.hset("rqttl:workers", b"strange\xff", text)
-    assert driver.perform(roster.workers(driver.keyspace)) == []
+    assert driver.perform(flows.registry.workers(driver.keyspace)) == []
 
-    driver.perform(roster.leave_roster(driver.keyspace, "me", now=1))
+    driver.perform(flows.registry.leave_roster(driver.keyspace, "me", now=1))
 
     assert not client.exists("rqttl:workers")
     assert [record.getMessage()[:24] for record in caplog.records] == ["workers: the entry stran"]

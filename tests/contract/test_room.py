@@ -21,7 +21,7 @@ def depths(clocked: Clocked) -> list[int]:
     queue, seen = clocked.queue("q"), []
     while True:
         seen.append(queue.stats(sweep=False).ready)
-        (swept,) = driver_of(clocked).perform(flows.sweep("q", rounds=1))
+        (swept,) = driver_of(clocked).perform(flows.sweeping.sweep("q", rounds=1))
         if not swept.more:
             return [*seen, queue.stats(sweep=False).ready, queue.stats().ready]
 

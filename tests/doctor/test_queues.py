@@ -176,9 +176,11 @@ def test_the_unfinished_work_of_a_client_is_no_finding(broker: Broker, client: r
     else:
         client.sadd("rqttl:queues", "new")  # its client makes it next
     finish: Callable[[], Any] = (
-        (lambda: driver_of(broker).step(flows.Register("orders"))) if made else (lambda: broker.declare_queue("new"))
+        (lambda: driver_of(broker).step(flows.steps.Register("orders")))
+        if made
+        else (lambda: broker.declare_queue("new"))
     )
-    before_step(driver_of(broker), flows.Sleep, finish)
+    before_step(driver_of(broker), flows.steps.Sleep, finish)
 
     assert wrong(broker) == []
 
@@ -319,7 +321,7 @@ def test_a_change_that_ends_meanwhile_is_no_finding(broker: Broker) -> None:
     broker.declare_queue("orders")
     store_policy(broker, SHORT)
     other = Broker(driver_of(broker).store.client)
-    before_step(driver_of(broker), flows.Sleep, other.reconcile)
+    before_step(driver_of(broker), flows.steps.Sleep, other.reconcile)
 
     assert wrong(broker) == []
 

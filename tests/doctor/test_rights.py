@@ -197,8 +197,8 @@ def test_a_forbidden_command_is_a_problem_of_the_scripts_too(server: Server, cli
 
 def test_something_that_changes_scripts_on_the_way_is_found(client: redis.Redis) -> None:
     class Changing(RedisDriver):
-        def step(self, step: flows.Step) -> Any:
-            loads = isinstance(step, flows.Write) and step.calls[0][:2] == ("SCRIPT", "LOAD")
+        def step(self, step: flows.steps.Step) -> Any:
+            loads = isinstance(step, flows.steps.Write) and step.calls[0][:2] == ("SCRIPT", "LOAD")
             answer = super().step(step)
             return [b"0" * 40] if loads else answer
 

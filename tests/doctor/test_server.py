@@ -371,8 +371,8 @@ def test_a_sentinel_is_asked_for_nothing_more(broker: Broker, monkeypatch: pytes
 )
 def test_a_server_without_lua_is_a_problem(text: str, broker: Broker) -> None:
     class NoLua(RedisDriver):
-        def step(self, step: flows.Step) -> Any:
-            if isinstance(step, flows.Write) and step.calls[0][:2] == ("SCRIPT", "LOAD"):
+        def step(self, step: flows.steps.Step) -> Any:
+            if isinstance(step, flows.steps.Write) and step.calls[0][:2] == ("SCRIPT", "LOAD"):
                 raise redis.ResponseError(text)
             return super().step(step)
 

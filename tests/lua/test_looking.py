@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rqttl.flows import statistics
+from rqttl import flows
 from rqttl.protocol import commands
 from rqttl.protocol.keys import STATES
 from rqttl.store.driver import driver_of
@@ -116,7 +116,7 @@ def test_stats_gives_the_score_of_the_next_lease_and_of_the_next_delay_to_end(la
 def test_statistics_say_when_the_next_lease_and_the_next_delay_end(lab: Lab) -> None:
     lab.seed(**PARTS)
 
-    numbers = driver_of(lab.broker).perform(statistics.stats("orders", now=NOW))
+    numbers = driver_of(lab.broker).perform(flows.reading.swept_stats("orders", now=NOW))
 
     assert (numbers.next_lease_end, numbers.next_delay_end) == (as_datetime(NOW + 7), as_datetime(NOW + 9))
 

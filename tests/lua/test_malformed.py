@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from rqttl import MalformedMessage
-from rqttl.flows import with_config
+from rqttl.flows.steps import with_config
 from rqttl.protocol import codec, commands, scripts
 from rqttl.protocol.commands import Command, Reply
 from rqttl.store.driver import driver_of

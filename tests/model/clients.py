@@ -10,7 +10,8 @@ from typing import Any
 
 import redis
 
-from rqttl.flows import HandleNotes, Pipeline, PolicyCache, Step
+from rqttl.flows.policies import PolicyCache
+from rqttl.flows.steps import HandleNotes, Pipeline, Step
 from rqttl.protocol.commands import Command, Reply
 from rqttl.protocol.contract import Script
 from rqttl.store.driver import RedisDriver

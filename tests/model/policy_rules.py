@@ -74,7 +74,9 @@ class PolicyRules(QueueRules):
             assert (now_stored is self.world.policies[-1]) == (not removed and old == [*stored])
         self.compare()
 
-    def _changing(self, who: int, stored: Sequence[Policy], removed: Sequence[Policy]) -> flows.Flow[PolicyResult]:
+    def _changing(
+        self, who: int, stored: Sequence[Policy], removed: Sequence[Policy]
+    ) -> flows.steps.Flow[PolicyResult]:
         keyspace = self.clients[who].keyspace
         for policy in removed:
             return flows.policies.delete(keyspace, policy.name, operator=policy.operator)
@@ -150,7 +152,7 @@ class PolicyRules(QueueRules):
                 flow = self._changing(who, stored, removed)
                 self.attempt(who, flow, "change_policies", lambda: self.world.change_policies(stored, removed))
             elif act == "update":
-                update = flows.update(keyspace, name, as_written(options))
+                update = flows.queues.update(keyspace, name, as_written(options))
                 self.attempt(who, update, act, lambda: self.update_now(who, name, options))
             elif act == "declare":
                 self._do_declare(who, name, {option: value for option, value in options.items() if value is not None})
@@ -161,7 +163,7 @@ class PolicyRules(QueueRules):
 
     def _do_declare(self, who: int, name: str, declared: Options) -> None:
         if consistent(name, declared):
-            flow = flows.declare(self.clients[who].keyspace, QueueOptions.read_stored(name, declared))
+            flow = flows.queues.declare(self.clients[who].keyspace, QueueOptions.read_stored(name, declared))
             self.attempt(who, flow, "declare", lambda: self.declare_now(who, name, declared))
             self.unlisted.discard(name)
 
@@ -169,7 +171,7 @@ class PolicyRules(QueueRules):
         """A message dies on arrival, and perhaps creates a queue."""
         item, now = Item(self.body(4), ttl=0), self.clock.now
         free = self.raw[name].free(now) if name in self.raw else 0
-        flow = flows.enqueue(name, [Message(item.body, ttl=0)])
+        flow = flows.messages.enqueue(name, [Message(item.body, ttl=0)])
         self.attempt(who, flow, "enqueue", lambda: self.world.enqueue(name, now, [item], free))
 
 

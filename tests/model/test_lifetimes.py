@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rqttl import Message, Policy, QueueNotFound
-from rqttl.flows import PolicyCache
+from rqttl.flows.policies import PolicyCache
 from rqttl.store.driver import driver_of
 from tests.contract.clocked import START, Clocked, ms
 from tests.model.queues import as_written

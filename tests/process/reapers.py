@@ -81,7 +81,7 @@ def reaping(url: str, *arguments: str, watching: bool = True) -> Iterator[Reaper
 
 def enqueue_dead(broker: Broker, queue: str, count: int) -> list[bytes]:
     """Put messages into a queue whose time was over long ago, and that nobody has swept. Returns their bodies."""
-    known = driver_of(broker).step(flows.GetConfig(queue))
+    known = driver_of(broker).step(flows.steps.GetConfig(queue))
     bodies = [b"%s %d" % (queue.encode(), i) for i in range(count)]
     for start in range(0, count, commands.BATCH):
         packed = [(Envelope(b"+1000"), body) for body in bodies[start : start + commands.BATCH]]  # a TTL of a second

@@ -173,7 +173,7 @@ def test_a_consumer_that_waits_sends_no_signs_of_life_of_its_own(
     deliveries = queue.consume(wait="10m")
     reports: list[object] = []
 
-    def report(*arguments: object, **_: object) -> flows.Flow[None]:
+    def report(*arguments: object, **_: object) -> flows.steps.Flow[None]:
         reports.append(arguments)
         yield from ()
 

@@ -14,7 +14,7 @@ import redis
 
 import rqttl
 from rqttl import Broker, InvalidDuration, SweepEvent
-from rqttl.flows import Flow
+from rqttl.flows.steps import Flow
 from rqttl.reaper import Reaper, Totals, hints, metrics
 from rqttl.reaper.loop import HINTS
 from rqttl.reaper.registry import STALE, Record, Registry

@@ -283,7 +283,7 @@ def test_not_one_of_twenty_messages_is_handed_out_again_while_its_stopped_consum
 
 def test_stop_ends_a_wait_that_nothing_else_would_end(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The wait is one call that would last for longer than the test may."""
-    monkeypatch.setattr("rqttl.flows.messages.PERIOD", 3_600_000)
+    monkeypatch.setattr("rqttl.flows.receive.PERIOD", 3_600_000)
     with redis.Redis.from_url(redis_url) as patient, Broker(patient) as broker:
         queue = broker.declare_queue("q")
         deliveries = queue.consume()

@@ -12,7 +12,7 @@ import pytest
 import redis
 
 from rqttl import Broker
-from rqttl.flows import Flow, Write, existing
+from rqttl.flows.steps import Flow, Write, existing
 from rqttl.protocol import commands
 from spark_connectors.errors import RefusedForNow, Unreachable
 from spark_connectors.redis.broker import open_broker

@@ -10,7 +10,7 @@ from redis.exceptions import ConnectionError, NoPermissionError, ResponseError
 
 from rqttl import flows
 from rqttl.doctor import checkup, rights, runtime, server, server_info
-from rqttl.flows import Flow, Read, Rehearse, Step, Write
+from rqttl.flows.steps import Flow, Read, Rehearse, Step, Write
 from rqttl.protocol import scripts
 from rqttl.protocol.commands import Command
 from tests.unit.test_flows import KEYSPACE
@@ -89,7 +89,7 @@ def test_scripts_are_loaded_one_after_the_other_and_one_is_run() -> None:
         if isinstance(step, Command):
             ran.append(step.script.name)
             return [b"ok", b""]
-        assert isinstance(step, flows.Write)
+        assert isinstance(step, flows.steps.Write)
         if step.calls[0][0] != "SCRIPT":
             return [0 for _ in step.calls]
         by_text = {scripts.load(name).text: scripts.load(name).sha for name in scripts.names()}

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from rqttl import QueueNotFound
-from rqttl.flows import ConfigCache, GetConfig
+from rqttl.flows.queues import ConfigCache
+from rqttl.flows.steps import GetConfig
 from tests.unit.test_flows import KEYSPACE, OK, REFUSED, Drive, known
 
 

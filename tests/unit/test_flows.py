@@ -17,7 +17,7 @@ from rqttl import (
     QueueOptions,
     flows,
 )
-from rqttl.flows import GetConfig, GetPolicies, HandleNotes, Pipeline, Read, Register, Unregister
+from rqttl.flows.steps import GetConfig, GetPolicies, HandleNotes, Pipeline, Read, Register, Unregister
 from rqttl.policies import PolicySet
 from rqttl.protocol import commands
 from rqttl.protocol.commands import BATCH, BATCH_BYTES, Command, Options, QueueConfig
@@ -39,7 +39,7 @@ def known(version: bytes = b"v1", **options: object) -> QueueConfig:
 class Drive:
     """A flow in the hands of a test. `step` is its current step; after its end `result` is its return value."""
 
-    def __init__(self, flow: flows.Flow[Any]) -> None:
+    def __init__(self, flow: flows.steps.Flow[Any]) -> None:
         self._flow = flow
         self.step: Any = next(flow)
         self.result: Any = None
@@ -66,7 +66,7 @@ def received(*messages: Any, more: int = 0, due: Any = b"", lost: Any = (), now:
 
 
 def test_a_stale_client_asks_for_the_options_and_repeats_the_call_with_them() -> None:
-    drive = Drive(flows.enqueue("orders", [b"x"]))
+    drive = Drive(flows.messages.enqueue("orders", [b"x"]))
 
     assert drive.step == GetConfig("orders")
     drive.answer(known(b"v1"))
@@ -86,12 +86,12 @@ def test_a_stale_client_asks_for_the_options_and_repeats_the_call_with_them() ->
 
 
 def test_a_message_takes_one_step_with_known_options_and_its_reply_is_treated_like_any_other() -> None:
-    drive = Drive(flows.enqueue_one("orders", b"x", known(b"v1")))
+    drive = Drive(flows.messages.enqueue_one("orders", b"x", known(b"v1")))
     assert drive.script == "enqueue"
     drive.answer(stored(PLACE))
     assert (drive.step, drive.result.id) == (None, PLACE.decode())
 
-    drive = Drive(flows.enqueue_one("orders", b"x", known(b"v1")))
+    drive = Drive(flows.messages.enqueue_one("orders", b"x", known(b"v1")))
     first = drive.step
     assert drive.answer([REFUSED, b"retry"]) == first
     assert drive.answer([REFUSED, b"stale"]) == GetConfig("orders", fresh=True)
@@ -102,7 +102,7 @@ def test_a_message_takes_one_step_with_known_options_and_its_reply_is_treated_li
 
 
 def test_a_call_that_had_to_make_room_first_is_repeated_as_it_was() -> None:
-    drive = Drive(flows.with_config("orders", lambda known: enqueue_encoded(known, [(b"", b"x")])))
+    drive = Drive(flows.steps.with_config("orders", lambda known: enqueue_encoded(known, [(b"", b"x")])))
 
     first = drive.answer(known())
     second = drive.answer([REFUSED, b"retry"])
@@ -112,7 +112,7 @@ def test_a_call_that_had_to_make_room_first_is_repeated_as_it_was() -> None:
 
 
 def test_a_queue_that_is_gone_is_looked_for_once_more_and_then_not_found() -> None:
-    drive = Drive(flows.stats("orders"))
+    drive = Drive(flows.reading.swept_stats("orders"))
     drive.answer(known())
 
     assert drive.answer([REFUSED, b"not_found"]) == GetConfig("orders", fresh=True)
@@ -121,7 +121,7 @@ def test_a_queue_that_is_gone_is_looked_for_once_more_and_then_not_found() -> No
 
 
 def test_a_refusal_that_nobody_expects_is_a_bug() -> None:
-    drive = Drive(flows.stats("orders"))
+    drive = Drive(flows.reading.swept_stats("orders"))
     drive.answer(known())
 
     with pytest.raises(ContractError, match="script stats: unexpected refusal 'surprise'"):
@@ -129,7 +129,7 @@ def test_a_refusal_that_nobody_expects_is_a_bug() -> None:
 
 
 def test_queues_that_a_script_made_are_entered_and_those_over_their_limit_swept() -> None:
-    drive = Drive(flows.with_config("orders", lambda known: enqueue_encoded(known, [(b"", b"x")])))
+    drive = Drive(flows.steps.with_config("orders", lambda known: enqueue_encoded(known, [(b"", b"x")])))
     drive.answer(known())
 
     notes = [b"created", b"dead", b"sweep", b"late", b"deleted", b"orders"]
@@ -137,7 +137,7 @@ def test_queues_that_a_script_made_are_entered_and_those_over_their_limit_swept(
     drive.answer(None)
     assert drive.result.results == [PLACE]
 
-    drive = Drive(flows.follow(KEYSPACE, notes))
+    drive = Drive(flows.queues.follow(KEYSPACE, notes))
     assert drive.step == Register("dead")
     fields = ("version", "options", "declared", "policies")
     assert drive.answer(1) == Read([("HMGET", "rqttl:{dead}:meta", *fields), VERSION_CALL])
@@ -154,7 +154,7 @@ def test_queues_that_a_script_made_are_entered_and_those_over_their_limit_swept(
 
 
 def test_without_limits_batches_go_together_and_one_that_was_stale_alone_again() -> None:
-    drive = Drive(flows.enqueue("orders", [b"x"] * (BATCH + 1)))
+    drive = Drive(flows.messages.enqueue("orders", [b"x"] * (BATCH + 1)))
     while isinstance(drive.step, GetConfig):
         drive.answer(known())
 
@@ -172,7 +172,7 @@ def test_without_limits_batches_go_together_and_one_that_was_stale_alone_again()
 
 
 def test_with_a_limit_one_batch_goes_after_the_other() -> None:
-    drive = Drive(flows.enqueue("orders", [b"x"] * (BATCH + 1)))
+    drive = Drive(flows.messages.enqueue("orders", [b"x"] * (BATCH + 1)))
     here = known(max_length=5, overflow="reject-publish")
     sent = 0
     while drive.step is not None:
@@ -190,7 +190,7 @@ def test_with_a_limit_one_batch_goes_after_the_other() -> None:
 
 def test_a_batch_holds_about_a_megabyte_but_one_message_may_be_larger() -> None:
     bodies = [b"x" * (BATCH_BYTES // 2)] * 3 + [b"y" * (2 * BATCH_BYTES)] + [b"z"]
-    drive = Drive(flows.enqueue("orders", bodies))
+    drive = Drive(flows.messages.enqueue("orders", bodies))
     while isinstance(drive.step, GetConfig):
         drive.answer(known())
 
@@ -200,7 +200,7 @@ def test_a_batch_holds_about_a_megabyte_but_one_message_may_be_larger() -> None:
 
 
 def test_a_receipt_tells_the_deadline_that_is_in_force() -> None:
-    drive = Drive(flows.enqueue("orders", [b"a", Message(b"b", ttl="1ms", id="me")]))
+    drive = Drive(flows.messages.enqueue("orders", [b"a", Message(b"b", ttl="1ms", id="me")]))
     here = known(message_ttl=500)
     while isinstance(drive.step, GetConfig):
         drive.answer(here)
@@ -215,7 +215,7 @@ def test_a_receipt_tells_the_deadline_that_is_in_force() -> None:
 
 def test_a_receive_goes_on_at_once_while_all_that_was_met_had_expired() -> None:
     finished = [b"1", b"9"]
-    drive = Drive(flows.receive_once("orders", 5, None, finished=finished))
+    drive = Drive(flows.receive.receive_once("orders", 5, None, finished=finished))
     drive.answer(known())
 
     assert b"1" in drive.step.words
@@ -229,11 +229,11 @@ def test_a_receive_goes_on_at_once_while_all_that_was_met_had_expired() -> None:
 def test_deliveries_are_settled_in_batches_and_lost_and_unknown_ones_collected() -> None:
     seen: list[int] = []
 
-    def run(words: Any) -> flows.Flow[Any]:
+    def run(words: Any) -> flows.steps.Flow[Any]:
         seen.append(len(words) // 2)
-        return (yield from flows.run(commands.ack(KEYSPACE, "orders", words)))
+        return (yield from flows.steps.run(commands.ack(KEYSPACE, "orders", words)))
 
-    drive = Drive(flows.settle([(b"%d" % i, b"t") for i in range(2 * BATCH + 1)], run))
+    drive = Drive(flows.settle.settle([(b"%d" % i, b"t") for i in range(2 * BATCH + 1)], run))
     drive.answer([OK, b"", [], [b"3"]])
     drive.answer([OK, b"", [b"499"], []])
     drive.answer([OK, b"", [], [b"500"]])
@@ -243,7 +243,7 @@ def test_deliveries_are_settled_in_batches_and_lost_and_unknown_ones_collected()
 
 
 def test_a_declaration_that_differs_names_each_option_with_both_values() -> None:
-    drive = Drive(flows.declare(KEYSPACE, QueueOptions.read("orders", {"max_length": 3})))
+    drive = Drive(flows.queues.declare(KEYSPACE, QueueOptions.read("orders", {"max_length": 3})))
     drive.answer([1, None])
     drive.answer(NO_POLICIES)
 
@@ -257,7 +257,7 @@ def test_a_declaration_that_differs_names_each_option_with_both_values() -> None
 
 def test_a_deleted_queue_leaves_the_registry_and_one_in_use_does_not() -> None:
     for reply in ([OK, b"", 7], [REFUSED, b"in_use", b"if_empty", 2]):
-        drive = Drive(flows.delete(KEYSPACE, "orders", if_unused=False, if_empty=True))
+        drive = Drive(flows.queues.delete(KEYSPACE, "orders", if_unused=False, if_empty=True))
         while not (type(drive.step) is Command and drive.script == "delete"):
             drive.answer(known() if isinstance(drive.step, GetConfig) else [OK, b"", 5, b"", 0, 0, 0, 0, 0, 0, b""])
         if reply[0] == OK:
@@ -271,7 +271,7 @@ def test_a_deleted_queue_leaves_the_registry_and_one_in_use_does_not() -> None:
 
 def test_a_sweep_goes_on_until_nothing_is_due_or_its_rounds_are_over() -> None:
     for rounds, expected in ((None, 3), (2, 2)):
-        drive = Drive(flows.sweep("orders", rounds=rounds))
+        drive = Drive(flows.sweeping.sweep("orders", rounds=rounds))
         replies = iter([1, 1, 0])
         while drive.step is not None:
             drive.answer(

@@ -6,14 +6,14 @@ import pytest
 from redis.exceptions import ResponseError
 
 from rqttl import QueueDamaged, QueueOptions, RegistryDamaged, flows
-from rqttl.flows import ForgetConfig, GetConfig, GetPolicies, Register
+from rqttl.flows.steps import ForgetConfig, GetConfig, GetPolicies, Register
 from rqttl.policies import PolicySet
 from rqttl.protocol.commands import Options
 from tests.unit.test_flows import KEYSPACE, LISTED, NO_POLICIES, OK, REFUSED, VERSION_CALL, Drive
 
 
 def test_a_queue_is_entered_before_it_is_declared_and_once_more_when_it_was_made() -> None:
-    drive = Drive(flows.declare(KEYSPACE, QueueOptions.read("orders", {})))
+    drive = Drive(flows.queues.declare(KEYSPACE, QueueOptions.read("orders", {})))
 
     assert drive.step == LISTED
     assert drive.answer([0, None]) == Register("orders")
@@ -30,7 +30,7 @@ def test_a_queue_is_entered_before_it_is_declared_and_once_more_when_it_was_made
 
 @pytest.mark.parametrize("made", [0, 1, 2])
 def test_a_queue_that_is_listed_is_not_entered_again(made: int) -> None:
-    drive = Drive(flows.declare(KEYSPACE, QueueOptions.read("orders", {})))
+    drive = Drive(flows.queues.declare(KEYSPACE, QueueOptions.read("orders", {})))
 
     assert drive.answer([1, None]) == GetPolicies(0)
     drive.answer(NO_POLICIES)
@@ -45,7 +45,7 @@ def test_a_queue_that_is_listed_is_not_entered_again(made: int) -> None:
 
 @pytest.mark.parametrize("made", [0, 1])
 def test_a_declaration_that_met_other_policies_is_brought_up_to_date(made: int) -> None:
-    drive = Drive(flows.declare(KEYSPACE, QueueOptions.read("orders", {})))
+    drive = Drive(flows.queues.declare(KEYSPACE, QueueOptions.read("orders", {})))
     drive.answer([1, b"3"])
     drive.answer(PolicySet(3))
     then = drive.answer([OK, b"", made, b"v1", b"3" if made else b"2", b"" if made else b'{"max_length":9}'])
@@ -59,7 +59,7 @@ def test_a_declaration_that_met_other_policies_is_brought_up_to_date(made: int) 
 
 
 def test_an_existing_queue_that_was_not_listed_is_compared_with_the_policies_once_more() -> None:
-    drive = Drive(flows.declare(KEYSPACE, QueueOptions.read("orders", {})))
+    drive = Drive(flows.queues.declare(KEYSPACE, QueueOptions.read("orders", {})))
     assert drive.answer([0, b"3"]) == Register("orders")
     drive.answer(1)
     drive.answer(PolicySet(3))
@@ -70,7 +70,7 @@ def test_an_existing_queue_that_was_not_listed_is_compared_with_the_policies_onc
 
 
 def test_an_adoption_of_a_damaged_queue_that_names_newer_policies_ends() -> None:
-    drive = Drive(flows.declare(KEYSPACE, QueueOptions.read("orders", {})))
+    drive = Drive(flows.queues.declare(KEYSPACE, QueueOptions.read("orders", {})))
     drive.answer([1, None])
     drive.answer(NO_POLICIES)
 
@@ -81,7 +81,7 @@ def test_an_adoption_of_a_damaged_queue_that_names_newer_policies_ends() -> None
 
 
 def test_options_in_force_that_differ_from_the_computed_ones_are_remembered_as_redis_has_them() -> None:
-    drive = Drive(flows.declare(KEYSPACE, QueueOptions.read("orders", {})))
+    drive = Drive(flows.queues.declare(KEYSPACE, QueueOptions.read("orders", {})))
     drive.answer([1, None])
     drive.answer(NO_POLICIES)
 
@@ -91,7 +91,7 @@ def test_options_in_force_that_differ_from_the_computed_ones_are_remembered_as_r
 
 
 def test_a_registry_of_another_type_is_named_before_anything_is_declared() -> None:
-    drive = Drive(flows.declare(KEYSPACE, QueueOptions.read("orders", {})))
+    drive = Drive(flows.queues.declare(KEYSPACE, QueueOptions.read("orders", {})))
 
     with pytest.raises(RegistryDamaged, match="the key rqttl:queues is no set of queue names"):
         drive.answer([ResponseError("WRONGTYPE"), None])

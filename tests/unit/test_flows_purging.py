@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from rqttl import flows
-from rqttl.flows import GetConfig
+from rqttl.flows.steps import GetConfig
 from rqttl.protocol.commands import Command
 from tests.unit.test_flows import KEYSPACE, OK, PLACE, Drive, known
 
 
 def test_a_purge_ends_where_the_queue_ended_when_it_began() -> None:
-    drive = Drive(flows.purge(KEYSPACE, "orders"))
+    drive = Drive(flows.messages.purge(KEYSPACE, "orders"))
     while not (type(drive.step) is Command and drive.script == "purge"):
         drive.answer(known() if isinstance(drive.step, GetConfig) else [OK, b"", 5, b"", 0, 0, 0, 0, 0, 0, b""])
 
@@ -21,7 +21,7 @@ def test_a_purge_ends_where_the_queue_ended_when_it_began() -> None:
 
 def test_a_purge_of_chosen_messages_goes_on_behind_what_was_looked_at() -> None:
     chosen = [f"{i:013d}-100000" for i in range(300)]
-    drive = Drive(flows.purge_many(KEYSPACE, "orders", [*reversed(chosen), chosen[7]]))
+    drive = Drive(flows.messages.purge_many(KEYSPACE, "orders", [*reversed(chosen), chosen[7]]))
     while not (type(drive.step) is Command and drive.script == "purge"):
         drive.answer(known() if isinstance(drive.step, GetConfig) else [OK, b"", 5, b"", 0, 0, 0, 0, 0, 0, b""])
 

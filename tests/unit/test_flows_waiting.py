@@ -7,15 +7,15 @@ from typing import Any
 import pytest
 
 from rqttl import PoolExhausted, flows
-from rqttl.flows import GetConfig, Now, WaitForWakeup
-from rqttl.flows.messages import ENDED
+from rqttl.flows.receive import ENDED
+from rqttl.flows.steps import GetConfig, Now, WaitForWakeup
 from rqttl.protocol.commands import Command
 from rqttl.units import MAX_DURATION
 from tests.unit.test_flows import Drive, known, received
 
 
 def wait_loop(wait: int) -> Drive:
-    drive = Drive(flows.receive("orders", 1, None, wait, auto_ack=False, consumer="me"))
+    drive = Drive(flows.receive.receive("orders", 1, None, wait, auto_ack=False, consumer="me"))
     assert drive.step == Now()
     drive.answer(100)
     assert drive.step == GetConfig("orders")
@@ -54,12 +54,12 @@ def test_a_wait_listens_looks_again_and_ends_when_its_time_is_over() -> None:
 def test_a_long_wait_looks_at_the_queue_once_in_a_period() -> None:
     drive = wait_loop(3_600_000)
 
-    assert blocks(drive.answer(received())) == flows.period("me")
+    assert blocks(drive.answer(received())) == flows.receive.period("me")
 
 
 def test_a_wait_without_an_end_asks_no_clock_when_it_is_woken() -> None:
     drive = wait_loop(MAX_DURATION)
-    block = str(flows.period("me"))
+    block = str(flows.receive.period("me"))
 
     for _ in range(3):
         assert block in drive.step.words
@@ -92,11 +92,11 @@ def test_a_look_that_is_refused_as_outdated_reads_the_options_again() -> None:
 
 
 def test_consumers_have_periods_of_their_own_between_half_and_all_of_the_longest() -> None:
-    periods = {flows.period(f"{i:016x}") for i in range(1_000)}
+    periods = {flows.receive.period(f"{i:016x}") for i in range(1_000)}
 
     assert len(periods) > 900
-    assert min(periods) > flows.PERIOD // 2
-    assert max(periods) <= flows.PERIOD
+    assert min(periods) > flows.receive.PERIOD // 2
+    assert max(periods) <= flows.receive.PERIOD
 
 
 @pytest.mark.parametrize("there", [0, 1])
@@ -130,7 +130,11 @@ def test_a_wait_says_how_long_it_would_go_on_and_what_becomes_due(due: int | Non
     step = drive.answer(received() if due is None else received(due=b"%d" % (1_000 + due)))
 
     assert isinstance(step, WaitForWakeup)
-    assert (step.ms, step.left, step.due) == (min(flows.period("me"), due or flows.PERIOD), 3_600_000, due)
+    assert (step.ms, step.left, step.due) == (
+        min(flows.receive.period("me"), due or flows.receive.PERIOD),
+        3_600_000,
+        due,
+    )
 
 
 def test_a_ticket_from_the_wakeup_list_goes_into_the_next_look() -> None:

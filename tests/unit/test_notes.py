@@ -8,7 +8,7 @@ import pytest
 from redis.exceptions import ConnectionError, ResponseError
 
 from rqttl import QueueNotFound, ScriptsForgotten, flows
-from rqttl.flows import GetConfig, GetPolicies, Read, Register, Unregister
+from rqttl.flows.steps import GetConfig, GetPolicies, Read, Register, Unregister
 from rqttl.policies import PolicySet
 from rqttl.policies.policy_set import UNKNOWN
 from tests.unit.test_flows import KEYSPACE, OK, Drive, known
@@ -21,7 +21,7 @@ def _record(queue: str) -> tuple[str, ...]:
 
 
 def test_each_note_is_one_piece_of_work() -> None:
-    drive = Drive(flows.follow(KEYSPACE, NOTES))
+    drive = Drive(flows.queues.follow(KEYSPACE, NOTES))
 
     assert drive.step == Register("dead")
     assert drive.answer(1) == Read([_record("dead"), ("HGET", KEYSPACE.policies, "version")])
@@ -36,7 +36,7 @@ def test_each_note_is_one_piece_of_work() -> None:
 def test_an_error_of_redis_is_logged_and_the_other_notes_are_followed(
     error: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
-    flow = flows.follow(KEYSPACE, NOTES)
+    flow = flows.queues.follow(KEYSPACE, NOTES)
     assert next(flow) == Register("dead")
 
     with caplog.at_level(logging.WARNING, "rqttl"):
@@ -46,7 +46,7 @@ def test_an_error_of_redis_is_logged_and_the_other_notes_are_followed(
 
 
 def test_a_queue_that_was_deleted_meanwhile_is_no_error(caplog: pytest.LogCaptureFixture) -> None:
-    flow = flows.follow(KEYSPACE, [b"sweep", b"full", b"created", b"dead"])
+    flow = flows.queues.follow(KEYSPACE, [b"sweep", b"full", b"created", b"dead"])
     next(flow)
 
     assert flow.throw(QueueNotFound("full")) == Register("dead")
@@ -54,7 +54,7 @@ def test_a_queue_that_was_deleted_meanwhile_is_no_error(caplog: pytest.LogCaptur
 
 
 def test_an_error_of_the_code_is_not_hidden() -> None:
-    flow = flows.follow(KEYSPACE, NOTES)
+    flow = flows.queues.follow(KEYSPACE, NOTES)
     next(flow)
 
     with pytest.raises(TypeError):
@@ -62,7 +62,7 @@ def test_an_error_of_the_code_is_not_hidden() -> None:
 
 
 def test_damaged_policies_change_no_queue_of_a_dead_letter_and_the_other_notes_are_followed() -> None:
-    drive = Drive(flows.follow(KEYSPACE, NOTES))
+    drive = Drive(flows.queues.follow(KEYSPACE, NOTES))
     drive.answer(1)
 
     assert drive.answer([[b"v", b"{}", b"{}", b"0"], b"many"]) == GetPolicies(UNKNOWN)

@@ -11,7 +11,7 @@ from redis.exceptions import ResponseError
 
 from rqttl import Consumer, ContractError, LeaseLost, Queue, RegistryDamaged, flows
 from rqttl.events import Events
-from rqttl.flows import Driver, Flow, GetConfig, HandleNotes, Now, Read, Write
+from rqttl.flows.steps import Driver, Flow, GetConfig, HandleNotes, Now, Read, Write
 from rqttl.protocol.commands import Command, QueueConfig
 from rqttl.protocol.keys import Keyspace
 from rqttl.runtime.interrupt import Interrupt
@@ -36,9 +36,9 @@ class Canned:
         self._replies = replies
 
     def perform(self, flow: Flow[T]) -> T:
-        return flows.drive(flow, self.step)
+        return flows.steps.drive(flow, self.step)
 
-    def step(self, step: flows.Step) -> Any:
+    def step(self, step: flows.steps.Step) -> Any:
         if type(step) is GetConfig:
             return known()
         if type(step) is Now:
@@ -102,7 +102,7 @@ def test_many_messages_come_in_batches_until_one_is_not_full() -> None:
 
 
 def test_the_registry_is_read_in_pages() -> None:
-    drive = Drive(flows.members(KEYSPACE))
+    drive = Drive(flows.registry.members(KEYSPACE))
 
     assert drive.step == Read([("SSCAN", KEYSPACE.registry, 0, "COUNT", 1000)])
     drive.answer([[b"7", [b"a", b"b"]]])
@@ -116,12 +116,12 @@ def test_the_registry_is_read_in_pages() -> None:
 )
 def test_a_registry_that_gives_no_page_is_an_error(reply: object, error: type[Exception]) -> None:
     with pytest.raises(error):
-        Drive(flows.members(KEYSPACE)).answer([reply])
+        Drive(flows.registry.members(KEYSPACE)).answer([reply])
 
 
 @pytest.mark.parametrize("exists", [0, 1])
 def test_a_queue_that_was_made_again_is_entered_again(exists: int) -> None:
-    drive = Drive(flows.unregister(KEYSPACE, "orders"))
+    drive = Drive(flows.registry.unregister(KEYSPACE, "orders"))
 
     assert drive.step == Write([("SREM", KEYSPACE.registry, "orders")])
     assert drive.answer([1]) == Write([("EXISTS", KEYSPACE.key("orders", "meta"))])
@@ -135,7 +135,7 @@ def test_a_queue_that_was_made_again_is_entered_again(exists: int) -> None:
 
 
 def test_strangers_are_struck_out_of_the_registry_in_pages_and_errors_stay_in_their_places() -> None:
-    drive = Drive(flows.remove_members(KEYSPACE, [b"%d" % i for i in range(1001)]))
+    drive = Drive(flows.registry.remove_members(KEYSPACE, [b"%d" % i for i in range(1001)]))
     error = ResponseError("NOPERM")
 
     assert drive.step.keep_errors
@@ -148,8 +148,8 @@ def test_strangers_are_struck_out_of_the_registry_in_pages_and_errors_stay_in_th
 @pytest.mark.parametrize(
     "flow,call,reply,result",
     [
-        (flows.server_time, ("TIME",), [b"7", b"9999"], 7009),
-        (lambda: flows.reaper_count(KEYSPACE), ("PUBSUB", "NUMSUB", "rqttl:due"), [b"rqttl:due", 2], 2),
+        (flows.steps.server_time, ("TIME",), [b"7", b"9999"], 7009),
+        (lambda: flows.steps.reaper_count(KEYSPACE), ("PUBSUB", "NUMSUB", "rqttl:due"), [b"rqttl:due", 2], 2),
     ],
 )
 def test_a_question_to_the_server_is_one_plain_command(

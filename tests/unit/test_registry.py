@@ -9,7 +9,7 @@ import pytest
 from redis.exceptions import ConnectionError, NoPermissionError, ResponseError
 
 from rqttl import Policy
-from rqttl.flows import GetConfig, GetPolicies, Read, Register, Write
+from rqttl.flows.steps import GetConfig, GetPolicies, Read, Register, Write
 from rqttl.policies import PolicySet
 from rqttl.policies.policy_set import UNKNOWN
 from rqttl.reaper.registry import FIELDS, STALE, Record, Registry

@@ -6,7 +6,7 @@ from typing import Any, TypeVar
 
 import pytest
 
-from rqttl.flows import Flow, Now
+from rqttl.flows.steps import Flow, Now
 from rqttl.reaper.registry import Record
 from rqttl.reaper.scan import PAGE, PART, UNCHANGED_EVERY, Scan
 

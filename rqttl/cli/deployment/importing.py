@@ -20,7 +20,7 @@ from rqttl.deployments import Deployment, read_document
 from rqttl.deployments.deployment import FORMAT
 
 if TYPE_CHECKING:
-    from rqttl.flows.deploying import Effect
+    from rqttl.cli.deployment.carrying import Effect
     from rqttl.imports.report import Imported, ImportedDeployment, Note
 
 

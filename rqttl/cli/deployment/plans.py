@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
-from rqttl import flows, text
+from rqttl import text
 from rqttl.cli.common import output
 from rqttl.cli.common.prompts import confirm
+from rqttl.cli.deployment import carrying
+from rqttl.cli.deployment.carrying import Effect
 from rqttl.deployments import Deployment, Plan, Step, make_plan
-from rqttl.flows import Driver
-from rqttl.flows.deploying import Effect
+from rqttl.flows.steps import Driver
 from rqttl.options import OPTIONS
 
 if TYPE_CHECKING:
@@ -41,9 +42,9 @@ def read_file(file: str) -> bytes:
 
 
 def present(broker: Broker, *, whole: bool = False) -> Deployment:
-    """The deployment of a namespace; see `flows.deploying.present`."""
+    """The deployment of a namespace; see `carrying.present`."""
     driver = _driver(broker)
-    return driver.perform(flows.deploying.present(driver.keyspace, whole=whole))
+    return driver.perform(carrying.present(driver.keyspace, whole=whole))
 
 
 def plan_for(broker: Broker, desired: Deployment, *, prune: bool = False) -> Planned:
@@ -55,13 +56,13 @@ def plan_for(broker: Broker, desired: Deployment, *, prune: bool = False) -> Pla
 def preview(broker: Broker, plan: Plan) -> Effect:
     """Count the messages that a plan would end."""
     driver = _driver(broker)
-    return driver.perform(flows.deploying.preview(driver.keyspace, plan)) if plan.destructive else Effect()
+    return driver.perform(carrying.preview(driver.keyspace, plan)) if plan.destructive else Effect()
 
 
 def carry_out(broker: Broker, plan: Plan) -> Effect:
     """Carry out a plan."""
     driver = _driver(broker)
-    return driver.perform(flows.deploying.carry_out(driver.keyspace, plan))
+    return driver.perform(carrying.carry_out(driver.keyspace, plan))
 
 
 def _driver(broker: Broker) -> Driver:

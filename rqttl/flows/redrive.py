@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 from rqttl import checks
+from rqttl import events as hook
 from rqttl.errors import InvalidInput
-from rqttl.flows.queues import config_if_exists, peek
+from rqttl.events import Events
+from rqttl.flows.messages import peek
+from rqttl.flows.queues import config_if_exists
 from rqttl.flows.steps import OUTDATED, Flow, GetConfig, dispatch, with_config
 from rqttl.flows.sweeping import sweep
 from rqttl.names import check_queue_name
@@ -17,6 +21,8 @@ from rqttl.protocol.commands import BATCH, Refused
 from rqttl.protocol.keys import Keyspace
 from rqttl.text import format_value, plain_text
 from rqttl.types import MessageView, Outcome, RedriveResult
+
+T = TypeVar("T")
 
 
 def redrive_many(keyspace: Keyspace, queue: str, letters: Iterable[tuple[str, str]]) -> Flow[list[RedriveResult]]:
@@ -156,3 +162,8 @@ def redrive(
         if after >= work.last or to in work.closed:
             break
     return work.moved
+
+
+def observed(events: Events, queue: str, flow: Flow[T]) -> Flow[T]:
+    """Return a flow that redrives letters of a queue, with an observer around it if there is one."""
+    return flow if events.observer is None else hook.settled(events.observer, queue, "redrive", (), flow)

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
+from rqttl import flows
 from rqttl.deployments import Deployment, Plan, Step
 from rqttl.errors import QueueNotFound
-from rqttl.flows import policies, queues
-from rqttl.flows.looking import look, options_of
+from rqttl.flows.reading import look
+from rqttl.flows.reading import read_options as options_of
 from rqttl.flows.registry import members, records
 from rqttl.flows.steps import Flow
 from rqttl.options import QueueOptions
@@ -40,7 +41,7 @@ def present(keyspace: Keyspace, *, whole: bool = False) -> Flow[Deployment]:
     for error in declared.damaged.values():
         raise error
     explicit = yield from records(keyspace, list(declared), ("explicit",))
-    stored = yield from policies.current(keyspace)
+    stored = yield from flows.policies.current(keyspace)
     for damage in stored.damaged if whole else ():
         raise damage.error
     queues = [options for name, options in declared.items() if explicit[name] == [b"1"]]
@@ -51,7 +52,7 @@ def preview(keyspace: Keyspace, plan: Plan) -> Flow[Effect]:
     """Count the messages that a plan would end now, each once. Sweeps the queues, and changes no option."""
     declared = {step.name: step.after for step in _queues(plan) if isinstance(step.after, QueueOptions)}
     gone = [step.name for step in _queues(plan) if step.action == "delete"]
-    result = yield from policies.preview(keyspace, *_policies(plan), declared, gone)
+    result = yield from flows.policies.preview(keyspace, *_policies(plan), declared, gone)
     deleted = 0
     for name in gone:
         with suppress(QueueNotFound):  # deleted meanwhile
@@ -66,18 +67,18 @@ def carry_out(keyspace: Keyspace, plan: Plan) -> Flow[Effect]:
     The queues of the plan change before the policies act on the others: each of them goes from its present options to
     those of the whole plan in one step, and no message dies by options in between.
     """
-    touched = yield from policies.store(keyspace, *_policies(plan))
+    touched = yield from flows.policies.store(keyspace, *_policies(plan))
     expired = trimmed = deleted = 0
     for step in _queues(plan):
         if isinstance(step.after, QueueOptions) and step.action == "create":
-            yield from queues.declare(keyspace, step.after)
+            yield from flows.queues.declare(keyspace, step.after)
         elif step.action == "update":
-            counts = yield from queues.update(keyspace, step.name, _changes(step))
+            counts = yield from flows.queues.update(keyspace, step.name, _changes(step))
             expired, trimmed = expired + counts.expired, trimmed + counts.trimmed
         else:
             with suppress(QueueNotFound):  # deleted meanwhile
-                deleted += yield from queues.delete(keyspace, step.name, if_unused=False, if_empty=False)
-    result = yield from policies.reconcile(keyspace, (yield from policies.matching(keyspace, touched)))
+                deleted += yield from flows.queues.delete(keyspace, step.name, if_unused=False, if_empty=False)
+    result = yield from flows.policies.reconcile(keyspace, (yield from flows.policies.matching(keyspace, touched)))
     return Effect(expired + result.expired, trimmed + result.trimmed, deleted, result.unfinished)
 
 

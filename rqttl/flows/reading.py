@@ -1,0 +1,498 @@
+"""Flows that read records, options and statistics of queues, by plain commands or by a script that sweeps first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, NamedTuple, TypeVar
+
+from rqttl import checks
+from rqttl.errors import QueueDamaged, QueueNotFound, RegistryDamaged
+from rqttl.flows.queues import config_if_exists
+from rqttl.flows.steps import NO_NUMBER, NOT_THERE, OUTDATED, Flow, Read, in_one_round_trip, with_config
+from rqttl.flows.sweeping import SWEEPS
+from rqttl.names import check_queue_name
+from rqttl.options import REASONS, QueueOptions
+from rqttl.protocol import commands
+from rqttl.protocol.commands import Ok, QueueConfig, Refused, Word
+from rqttl.protocol.contract import IncompleteReply
+from rqttl.protocol.keys import STATES, Keyspace, queue_names
+from rqttl.types import PerQueue, QueueStats
+from rqttl.units import as_datetime
+
+COUNTERS = ("enqueued", "delivered", "redelivered", "acked", "refused", "purged", "redriven")
+_DEATHS = {reason: f"deaths:{reason}" for reason in REASONS}
+_DROPPED = {reason: f"dropped:{reason}" for reason in (*REASONS, "cycle")}
+#: Pairs of a field with the start of a lifetime, and the option with its length.
+_LIVES = (("last_used_at", "expires"), ("last_active_at", "auto_delete_on_idle"))
+#: The fields that show the existence of the queue and its end.
+LIFETIME = (
+    "version",
+    "last_used_at",
+    "expires",
+    "last_active_at",
+    "auto_delete_on_idle",
+    "on_expire",
+    "emptied_last_id",
+    "last_id",
+)
+#: The fields that statistics need.
+STATISTICS = (
+    *LIFETIME,
+    "ready_bytes",
+    "due_at",
+    "cursor",
+    "lease_grants",
+    "compacted",
+    "message_ttl",
+    *COUNTERS,
+    *_DEATHS.values(),
+    *_DROPPED.values(),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """The fields of a record that are set."""
+
+    queue: str
+    fields: Mapping[str, bytes]
+
+    @classmethod
+    def read(cls, queue: str, names: Sequence[str], values: Sequence[Any]) -> Record | None:
+        """Read the answer of HMGET for the fields `names`. Returns `None` if the queue does not exist."""
+        fields = {name: value for name, value in zip(names, values, strict=True) if value is not None}
+        return cls(queue, fields) if "version" in fields else None
+
+    def text(self, name: str) -> str:
+        """The text of a field that every record has. Raises `QueueDamaged` if it is missing."""
+        if name not in self.fields:
+            raise QueueDamaged(self.queue, f"its record lacks the field {name}")
+        return self.fields[name].decode("utf-8", "backslashreplace")
+
+    def number(self, name: str) -> int:
+        """The number in a field, 0 if the field is not set. Raises `QueueDamaged` if the field holds no number."""
+        value = self.fields.get(name, b"0")
+        try:
+            return int(value or 0)
+        except ValueError:
+            text = value[:40].decode("utf-8", "backslashreplace")
+            raise QueueDamaged(self.queue, f"the field {name} of its record is no number: {text!r}") from None
+
+    @property
+    def end(self) -> int | None:
+        """The end of the lifetime of the queue, in ms; `None` for a queue without a lifetime."""
+        ends = [self.number(since) + self.number(time) for since, time in _LIVES if time in self.fields]
+        return min(ends, default=None)
+
+    @property
+    def keeps(self) -> bool:
+        """True if `on_expire=keep` extends the lifetime: messages came after its last end."""
+        return self.fields.get("on_expire") == b"keep" and self.fields.get("last_id") != self.fields.get(
+            "emptied_last_id", b"0-0"
+        )
+
+    @property
+    def due(self) -> int | None:
+        """A lower bound of the next due time, in ms. `None`: nothing can become due. 0: the time is unknown."""
+        return self.number("due_at") if self.fields.get("due_at") else None
+
+    def totals(self) -> dict[str, Any]:
+        """The fields of `QueueStats` that follow from the record alone."""
+        end = self.end
+        return {
+            **{name: self.number(name) for name in COUNTERS},
+            "deaths": {reason: self.number(field) for reason, field in _DEATHS.items()},
+            "dropped": {reason: self.number(field) for reason, field in _DROPPED.items()},
+            "ends_at": None if end is None else as_datetime(end),
+        }
+
+
+Call = tuple[Word, ...]
+
+#: The cursor of a queue before its first delivery: no message is behind it.
+_START = "0-0"
+
+
+def state_fields(counts: Mapping[str, int], ends: Mapping[str, int | None]) -> dict[str, Any]:
+    """The fields of `QueueStats` for the states other than ready.
+
+    `counts` has the number of messages in the part of each state, and `ends` the time in ms at which the first of them
+    leaves the state. A missing part is empty.
+    """
+    fields: dict[str, Any] = {}
+    for part, state in STATES.items():
+        fields[state.name], end = counts.get(part, 0), ends.get(part)
+        if state.end:
+            fields[state.end] = as_datetime(end) if end is not None else None
+    return fields
+
+
+class Numbers:
+    """The numbers of one queue that were read so far. Raises `QueueDamaged` if the record is damaged."""
+
+    def __init__(self, keyspace: Keyspace, record: Record, now: int) -> None:
+        self._keyspace = keyspace
+        self._now = now
+        self.queue = record.queue
+        self._totals = record.totals()
+        self._bytes, self._retention = record.number("ready_bytes"), record.number("message_ttl")
+        self._retains = "message_ttl" in record.fields
+        self._cursor, self._last = record.text("cursor"), record.text("last_id")
+        self._was_leased, self._compacted = record.number("lease_grants") > 0, record.number("compacted") > 0
+        due = record.due
+        #: True if work may be overdue. `due` is only a lower bound.
+        self._suspect = due is not None and due <= now
+        self.counts: Mapping[str, int] = {}
+        #: Ready messages.
+        self.ready = 0
+        self.heads: dict[str, Any] = {}
+
+    def ask_counts(self) -> dict[str, Call]:
+        """Calls for the numbers of messages and consumers."""
+        asked: dict[str, Call] = {
+            "log": ("XLEN", self._key("log")),
+            "consumers": ("ZCOUNT", self._key("consumers"), f"({self._now}", "+inf"),
+        }
+        if self._compacted:
+            asked["detached"] = ("HLEN", self._key("detached"))
+        parts = [part for part, state in STATES.items() if self._was_leased or not state.from_lease]
+        return asked | {part: ("ZCARD", self._key(part)) for part in parts}
+
+    def count(self, counts: Mapping[str, int]) -> None:
+        """Take the answers to `ask_counts`. Redis gave one after the other, so their sum may be wrong for a moment."""
+        self.counts = counts
+        away = sum([counts.get(part, 0) for part in STATES])
+        self.ready = max(0, counts["log"] + counts.get("detached", 0) - away)
+
+    def ask_heads(self, *, ends: bool) -> dict[str, Call]:
+        """Calls for the oldest ready message; with `ends`, or if work may be overdue, also for the earliest ends."""
+        asked: dict[str, Call] = {}
+        if self.ready:
+            if self._cursor != _START:
+                asked["requeued"] = ("ZRANGE", self._key("requeued"), 0, 0)
+            if self._last > self._cursor:
+                # Redis has no command that gives the id of an entry without its body
+                asked["log"] = ("XRANGE", self._key("log"), f"({self._cursor}", "+", "COUNT", 1)
+        parts = [part for part in STATES if self.counts.get(part) and (ends or self._suspect)]
+        if self.ready and self._suspect:
+            parts.append("expiry")
+        return asked | {part: ("ZRANGE", self._key(part), 0, 0, "WITHSCORES") for part in parts}
+
+    @property
+    def weight(self) -> int:
+        """The average size of a ready message, as an estimate for the oldest one."""
+        return self._bytes // self.ready if self.ready else 0
+
+    def statistics(self, *, ends: bool) -> QueueStats:
+        """The statistics from all answers."""
+        first_ends = {part: self._score(part, state.per_ms) for part, state in STATES.items()}
+        oldest = self._oldest()
+        kept = oldest + self._retention if oldest is not None and self._retains else None
+        dues = [at for at in (*first_ends.values(), self._score("expiry"), kept) if at is not None and at <= self._now]
+        return QueueStats(
+            ready=self.ready,
+            ready_bytes=self._bytes,
+            oldest_ready_age=None if oldest is None else timedelta(milliseconds=max(0, self._now - oldest)),
+            consumers=self.counts["consumers"],
+            **self._totals,
+            **state_fields(self.counts, first_ends if ends else {}),
+            overdue=timedelta(milliseconds=self._now - min(dues, default=self._now)),
+        )
+
+    def _oldest(self) -> int | None:
+        """The time at which the oldest ready message arrived, in ms."""
+        sequences = [*self.heads.get("requeued", ()), *(sequence for sequence, _ in self.heads.get("log", ()))]
+        return min((int(sequence[:13]) for sequence in sequences), default=None)
+
+    def _score(self, part: str, per_ms: int = 1) -> int | None:
+        """The lowest score of a part, in ms. RESP2 gives `[member, score]`, RESP3 a list of such pairs."""
+        head = self.heads.get(part)
+        if not head:
+            return None
+        score = head[0][1] if isinstance(head[0], list | tuple) else head[1]
+        return int(float(score)) // per_ms
+
+    def _key(self, part: str) -> str:
+        return self._keyspace.key(self.queue, part)
+
+
+T = TypeVar("T")
+Damaged = dict[str, QueueDamaged]
+#: The number of queues that three round trips read together.
+PAGE = 500
+#: The target for the body bytes of one round trip.
+BODIES = 2**22
+
+
+def registered(keyspace: Keyspace) -> Flow[list[str]]:
+    """The names in the registry, sorted, also of queues that do not exist any more. Raises `RegistryDamaged`."""
+    (members,) = yield Read([("SMEMBERS", keyspace.registry)])
+    if isinstance(members, Exception):
+        raise RegistryDamaged(keyspace.registry)
+    return queue_names(members)
+
+
+def names(keyspace: Keyspace) -> Flow[list[str]]:
+    """The names of all existing queues, sorted. A damaged queue exists. Raises `RegistryDamaged`."""
+    existing: list[str] = []
+    for page in _pages((yield from registered(keyspace))):
+        damaged: Damaged = {}
+        _, records = yield from _existing(keyspace, page, LIFETIME, damaged)
+        existing += [name for name in page if name in records or name in damaged]
+    return existing
+
+
+def read_options(keyspace: Keyspace, queues: Sequence[str], *, declared: bool = False) -> Flow[PerQueue[QueueOptions]]:
+    """The options in force of each queue, or those that were `declared`."""
+    field = "declared" if declared else "options"
+    options: PerQueue[QueueOptions] = PerQueue()
+    for page in _pages(queues):
+        _, records = yield from _existing(keyspace, page, (*LIFETIME, field), options.damaged)
+        options |= _sound(records, lambda record: _options(record, field), options.damaged)
+    return options
+
+
+def options(keyspace: Keyspace, queue: str, *, declared: bool = False) -> Flow[QueueOptions]:
+    """The options of one queue. Raises `QueueNotFound`, `QueueDamaged`."""
+    return (yield from only(queue, read_options(keyspace, [queue], declared=declared)))
+
+
+def _options(record: Record, field: str) -> QueueOptions:
+    return QueueOptions.from_json(record.queue, record.text(field))
+
+
+class StatsAndRecord(NamedTuple):
+    """The statistics of a queue, without a sweep, and the record from which they come."""
+
+    stats: QueueStats
+    record: Record
+
+
+def look(keyspace: Keyspace, queues: Sequence[str], *, ends: bool = False) -> Flow[PerQueue[QueueStats]]:
+    """Statistics of each queue, without a sweep. `ends` adds the ends of the next lease and of the next delay."""
+    looks = yield from look_closely(keyspace, queues, (), ends=ends)
+    return PerQueue({name: look.stats for name, look in looks.items()}, looks.damaged)
+
+
+def look_closely(
+    keyspace: Keyspace, queues: Sequence[str], fields: Sequence[str], *, ends: bool = False
+) -> Flow[PerQueue[StatsAndRecord]]:
+    """Statistics of each queue as in `look`, and its record with further `fields`. They cost no further command."""
+    looks: PerQueue[StatsAndRecord] = PerQueue()
+    for page in _pages(queues):
+        now, records = yield from _existing(keyspace, page, (*STATISTICS, *fields), looks.damaged)
+        numbers = _sound(records, lambda record: Numbers(keyspace, record, now), looks.damaged)  # noqa: B023  # used at once
+        counts = yield from _ask({name: tally.ask_counts() for name, tally in numbers.items()}, looks.damaged)
+        for name, answers in counts.items():
+            numbers[name].count(answers)
+        for group in _groups([numbers[name] for name in counts]):
+            heads = yield from _ask({tally.queue: tally.ask_heads(ends=ends) for tally in group}, looks.damaged)
+            for name, answers in heads.items():
+                numbers[name].heads = answers
+                looks[name] = StatsAndRecord(numbers[name].statistics(ends=ends), records[name])
+    return looks
+
+
+def only(queue: str, flow: Flow[PerQueue[T]]) -> Flow[T]:
+    """The answer for one queue, from a flow for many. Raises `QueueNotFound`, `QueueDamaged`."""
+    result = yield from flow
+    if queue in result.damaged:
+        raise result.damaged[queue]
+    if queue not in result:
+        raise QueueNotFound(queue)
+    return result[queue]
+
+
+def _pages(queues: Sequence[str]) -> Iterator[Sequence[str]]:
+    for start in range(0, len(queues), PAGE):
+        yield queues[start : start + PAGE]
+
+
+def _groups(numbers: Sequence[Numbers]) -> Iterator[list[Numbers]]:
+    """Groups of queues. One round trip reads the oldest messages of a group."""
+    group: list[Numbers] = []
+    weight = 0
+    for tally in numbers:
+        if group and weight + tally.weight > BODIES:
+            yield group
+            group, weight = [], 0
+        group.append(tally)
+        weight += tally.weight
+    if group:
+        yield group
+
+
+def _sound(records: Mapping[str, Record], read: Callable[[Record], T], damaged: Damaged) -> dict[str, T]:
+    """Read each record. A damaged record goes into `damaged`."""
+    values = {}
+    for name, record in records.items():
+        try:
+            values[name] = read(record)
+        except QueueDamaged as error:
+            damaged[name] = error
+    return values
+
+
+def _existing(
+    keyspace: Keyspace, queues: Sequence[str], fields: Sequence[str], damaged: Damaged
+) -> Flow[tuple[int, dict[str, Record]]]:
+    """The time of Redis in ms, and the records of the existing queues: those whose lifetime is not over."""
+    calls: list[Call] = [("HMGET", keyspace.key(queue, "meta"), *fields) for queue in queues]
+    time, *replies = yield Read([("TIME",), *calls])
+    now = int(time[0]) * 1000 + int(time[1]) // 1000
+    records = {}
+    for queue, call, reply in zip(queues, calls, replies, strict=True):
+        if isinstance(reply, Exception):
+            damaged[queue] = _wrong_type(queue, call)
+        elif record := Record.read(queue, fields, reply):
+            records[queue] = record
+    ends = _sound(records, lambda record: record.end, damaged)
+    over = {queue for queue, end in ends.items() if end is not None and end <= now and not records[queue].keeps}
+    return now, {queue: records[queue] for queue in ends if queue not in over and queue not in damaged}
+
+
+def _ask(asked: Mapping[str, Mapping[str, Call]], damaged: Damaged) -> Flow[dict[str, dict[str, Any]]]:
+    """Run the calls of all queues in one round trip. An answer has the name of its call."""
+    calls = [call for questions in asked.values() for call in questions.values()]
+    replies = iter((yield Read(calls)) if calls else ())
+    answered: dict[str, dict[str, Any]] = {}
+    for queue, questions in asked.items():
+        answers = {name: next(replies) for name in questions}
+        wrong = [name for name, answer in answers.items() if isinstance(answer, Exception)]
+        if wrong:
+            damaged[queue] = _wrong_type(queue, questions[wrong[0]])
+        else:
+            answered[queue] = answers
+    return answered
+
+
+def _wrong_type(queue: str, call: Call) -> QueueDamaged:
+    return QueueDamaged(queue, f"the key {call[1]!s} has another type than rqttl gave it")
+
+
+#: The number of queues whose statistics one round trip reads.
+TOGETHER = 100
+
+
+def swept_stats(queue: str, *, now: Word = "") -> Flow[QueueStats]:
+    """Statistics of a queue, after a sweep."""
+    first = values = yield from _ask_script(queue, now)
+    for _ in range(SWEEPS - 1):
+        if not values.more:
+            break
+        values = yield from _ask_script(queue, now)
+    return _statistics(queue, values, first.overdue)
+
+
+def _ask_script(queue: str, now: Word) -> Flow[Ok]:
+    """Run stats.lua. Raises `QueueDamaged` for an incomplete reply: a number that the record lacks ends it early."""
+    try:
+        return (yield from with_config(queue, lambda config: commands.stats(config, now=now)))
+    except IncompleteReply:
+        raise QueueDamaged(queue, NO_NUMBER) from None
+
+
+def swept_stats_of(keyspace: Keyspace, queues: Sequence[str], *, now: Word = "") -> Flow[PerQueue[QueueStats]]:
+    """Statistics of each queue, after a sweep, in few round trips."""
+    statistics: PerQueue[QueueStats] = PerQueue()
+    for start in range(0, len(queues), TOGETHER):
+        names = queues[start : start + TOGETHER]
+        swept = _SweepOutcome()
+        left = list(names)
+        for _ in range(SWEEPS):
+            left = yield from swept.sweep(keyspace, left, now)
+            if not left:
+                break
+        statistics |= {name: swept.statistics(name) for name in names if name in swept.lasts}
+        statistics.damaged |= swept.damaged
+    return statistics
+
+
+class _SweepOutcome:
+    """The first and the last reply of each queue of a page during its sweep."""
+
+    def __init__(self) -> None:
+        self.firsts: dict[str, Ok] = {}
+        self.lasts: dict[str, Ok] = {}
+        self.damaged: dict[str, QueueDamaged] = {}
+
+    def sweep(self, keyspace: Keyspace, queues: Sequence[str], now: Word) -> Flow[list[str]]:
+        """Sweep each queue by one bounded step. Returns the queues that need a further step.
+
+        More work is due in these queues, or their options changed meanwhile.
+        """
+        for name in queues:
+            self.lasts.pop(name, None)  # an earlier reply does not count if the queue was deleted since
+        lookups = [commands.lookup(keyspace, name) for name in queues]
+        looks = yield from in_one_round_trip(lookups, NOT_THERE, self.damaged)
+        configs: list[QueueConfig] = []
+        for name, look in looks.items():
+            if type(look) is not Refused:
+                configs.append(
+                    QueueConfig.read(keyspace, name, look.version, look.options, look.declared, look.policies)
+                )
+            elif look.code == "queue_expired" and (config := (yield from config_if_exists(keyspace, name))):
+                configs.append(config)  # it lives on, because it keeps messages
+        calls = [commands.stats(config, now=now) for config in configs]
+        answers = yield from in_one_round_trip(calls, OUTDATED, self.damaged)
+        left = []
+        for name, answer in answers.items():
+            if type(answer) is not Refused:
+                self.firsts.setdefault(name, answer)
+                self.lasts[name] = answer
+            if type(answer) is Refused or answer.more:
+                left.append(name)
+        return left
+
+    def statistics(self, name: str) -> QueueStats:
+        """The newest numbers of a queue, with the age of its due work before the first step."""
+        return _statistics(name, self.lasts[name], self.firsts[name].overdue)
+
+
+def _statistics(queue: str, values: Ok, overdue: int) -> QueueStats:
+    names, fields = values.counters[::2], values.counters[1::2]
+    record = Record(queue, {name.decode(): value for name, value in zip(names, fields, strict=True)})
+    counts = dict(zip(STATES, values.states, strict=False))
+    scores = zip(STATES.items(), values.states[len(STATES) :], strict=True)
+    ends = {part: int(float(score)) // state.per_ms for (part, state), score in scores if score}
+    return QueueStats(
+        ready=values.ready,
+        ready_bytes=values.bytes if isinstance(values.bytes, int) else int(values.bytes),
+        oldest_ready_age=timedelta(milliseconds=max(0, values.oldest)) if isinstance(values.oldest, int) else None,
+        consumers=values.consumers,
+        **record.totals(),
+        overdue=timedelta(milliseconds=overdue),
+        **state_fields(counts, ends),
+    )
+
+
+def stats(keyspace: Keyspace, queue: str, *, sweep: bool) -> Flow[QueueStats]:
+    """See `Queue.stats`."""
+    if sweep:
+        return swept_stats(queue)
+    return only(queue, look(keyspace, [queue], ends=True))
+
+
+def stats_of(keyspace: Keyspace, chosen: Iterable[str] | None, *, sweep: bool) -> Flow[PerQueue[QueueStats]]:
+    """See `Broker.stats`."""
+    if not sweep:
+        return (yield from look(keyspace, (yield from _checked_names(keyspace, chosen))))
+    # the sweep ends queues whose lifetime is over, so they are among them
+    every = yield from registered(keyspace) if chosen is None else _checked_names(keyspace, chosen)
+    return (yield from swept_stats_of(keyspace, every))
+
+
+def options_of(keyspace: Keyspace, chosen: Iterable[str] | None) -> Flow[PerQueue[QueueOptions]]:
+    """See `Broker.options`."""
+    queues_read = yield from _checked_names(keyspace, chosen)
+    return (yield from read_options(keyspace, queues_read))
+
+
+def _checked_names(keyspace: Keyspace, chosen: Iterable[str] | None) -> Flow[list[str]]:
+    """Check names, and return each once; without names, those of all queues."""
+    if chosen is None:
+        return (yield from names(keyspace))
+    items = checks.items(chosen, "names", "names of queues")
+    return list(dict.fromkeys(check_queue_name(name) for name in items))

@@ -1,0 +1,193 @@
+"""Flows that take messages out of a queue, and wait for them."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+from zlib import crc32
+
+from rqttl import checks, units
+from rqttl.errors import PoolExhausted
+from rqttl.flows.steps import Flow, Now, WaitForWakeup, with_config
+from rqttl.protocol import commands
+from rqttl.protocol.commands import (
+    ABSENT,
+    BATCH,
+    Command,
+    Ok,
+    Presence,
+    QueueConfig,
+    Word,
+)
+from rqttl.units import MAX_DURATION, Duration
+
+#: The ms after which a blocked consumer looks at the queue again at the latest.
+PERIOD = 240_000
+#: The answer to `WaitForWakeup` after an interrupt: the flow must not wait again.
+ENDED = b"ended"
+#: The same if nobody waits for the messages any more: the flow takes no message.
+ABANDONED = b"abandoned"
+
+
+class ReceiveResult(NamedTuple):
+    """The result of one receive: entries `(sequence, header, body)`, and one lease token for all of them.
+
+    `lost` and `unknown` are sequences of deliveries that the call should settle; see `Settled`. `due` is the time of
+    the next due work in ms. `more` is true if the call met expired messages only.
+    """
+
+    config: QueueConfig
+    entries: Sequence[tuple[bytes, bytes, bytes]]
+    token: bytes
+    failures: dict[bytes, int]
+    lost: Sequence[bytes]
+    unknown: Sequence[bytes]
+    now: int
+    due: int | None
+    more: bool
+
+
+def receive_once(
+    queue: str,
+    count: int,
+    lease: int | None,
+    *,
+    auto_ack: bool = False,
+    presence: Presence = ABSENT,
+    finished: Sequence[Word] = (),
+    now: Word = "",
+    config: QueueConfig | None = None,
+) -> Flow[ReceiveResult]:
+    """Make one receive call. Repeat it at once while it meets expired messages only.
+
+    `config` is the config of a call a moment ago; without it the one in the cache is taken.
+    """
+    used: QueueConfig
+
+    def build(config: QueueConfig) -> Command:
+        nonlocal used
+        used = config
+        ms = config.lease if lease is None else lease
+        return commands.receive(config, count, ms, auto_ack=auto_ack, presence=presence, finished=finished, now=now)
+
+    lost: list[bytes] = []
+    unknown: list[bytes] = []
+    while True:
+        values = yield from with_config(queue, build, config)
+        lost += values.lost  # an empty list may come as an empty text
+        unknown += values.unknown  # as above
+        if values.messages or not values.more or not count:
+            return _claimed(used, values, lost, unknown)
+        finished, config = (), used
+
+
+def _claimed(config: QueueConfig, values: Ok, lost: Sequence[bytes], unknown: Sequence[bytes]) -> ReceiveResult:
+    failures, due, words = values.failures, values.due, values.messages
+    entries = list(zip(words[::3], words[1::3], words[2::3], strict=True))
+    failed = dict(zip(failures[::2], map(int, failures[1::2]), strict=True)) if failures else {}
+    return ReceiveResult(
+        config,
+        entries,
+        values.token,
+        failed,
+        lost,
+        unknown,
+        values.now,
+        int(due) if due else None,
+        bool(values.more),
+    )
+
+
+def period(consumer: str) -> int:
+    """The ms for which this consumer blocks at most: between half of `PERIOD` and all of it.
+
+    The time differs between consumers, so consumers that began together do not keep calling Redis together.
+    """
+    return PERIOD - crc32(consumer.encode()) % (PERIOD // 2)
+
+
+def receive(
+    queue: str,
+    count: int,
+    lease: int | None,
+    wait: int,
+    *,
+    auto_ack: bool,
+    consumer: str,
+    ttl: int = 0,
+    room: int = 1,
+    finished: Callable[[], Sequence[Word]] = tuple,
+) -> Flow[ReceiveResult]:
+    """Take up to `count` messages. Wait up to `wait` ms for the first one, and look at the queue after every time-out.
+
+    Each look settles the deliveries that `finished()` returns as acked. A consumer that gets fewer messages than `room`
+    counts as waiting, because it comes back at once.
+    """
+    if wait <= 0:
+        own = Presence(consumer, 0, ttl) if consumer and ttl else ABSENT
+        return (yield from receive_once(queue, count, lease, auto_ack=auto_ack, presence=own, finished=finished()))
+    started: int = yield Now()
+    ticket, now, longest = b"", started, period(consumer)
+    config: QueueConfig | None = None
+    exhausted: PoolExhausted | None = None
+    lost: Sequence[bytes] = ()
+    unknown: Sequence[bytes] = ()
+    while True:
+        left = max(0, started + wait - now)
+        block = min(left, longest)
+        own = Presence(consumer, block, ttl, ticket, room)
+        claimed = yield from receive_once(
+            queue, count, lease, auto_ack=auto_ack, presence=own, finished=finished(), config=config
+        )
+        if lost or unknown:
+            claimed = claimed._replace(lost=[*lost, *claimed.lost], unknown=[*unknown, *claimed.unknown])
+        if exhausted and not claimed.entries:
+            raise exhausted
+        if claimed.entries or block == 0:
+            return claimed
+        config, lost, unknown = claimed.config, claimed.lost, claimed.unknown
+        due = None if claimed.due is None else max(1, claimed.due - claimed.now)
+        wakeup = yield WaitForWakeup(queue, block, left, due)
+        exhausted = wakeup if isinstance(wakeup, PoolExhausted) else None
+        ticket = wakeup if wakeup and not exhausted else b""
+        if exhausted or ticket in (ENDED, ABANDONED):
+            # one last look: it ends the presence among the waiters, and takes a message that was handed over meanwhile
+            count = 0 if ticket == ABANDONED else count
+            ticket, wait = b"", 0
+        # a consumer whose wait has no end asks no clock when it is woken
+        now = now if ticket and wait >= MAX_DURATION else (yield Now())
+
+
+def receive_many(
+    queue: str, count: int, wait: Duration | None, lease: int | None, *, auto_ack: bool
+) -> Flow[list[ReceiveResult]]:
+    """Take up to `count` messages in batches, waiting for the first message up to `wait`. `lease` is in ms."""
+    count = checks.whole(count, "count")
+    patience = 0 if wait is None else int(units.duration(wait, "wait"))
+    consumer = secrets.token_hex(8) if patience else ""
+    return _receive_many(queue, count, patience, lease, auto_ack=auto_ack, consumer=consumer)
+
+
+def lease_ms(lease: Duration | None) -> int | None:
+    """Check the length of a lease, and return it in ms."""
+    return None if lease is None else int(units.duration(lease, "lease", least=1))
+
+
+def _receive_many(
+    queue: str, count: int, wait: int, lease: int | None, *, auto_ack: bool, consumer: str
+) -> Flow[list[ReceiveResult]]:
+    batches: list[ReceiveResult] = []
+    while count:
+        most = min(count, BATCH)
+        batch = yield from receive(queue, most, lease, 0 if batches else wait, auto_ack=auto_ack, consumer=consumer)
+        batches.append(batch)
+        if len(batch.entries) < most:
+            break
+        count -= most
+    return batches
+
+
+def heartbeat(queue: str, presence: Presence, finished: Callable[[], Sequence[Word]]) -> Flow[ReceiveResult]:
+    """Settle deliveries as acked and show that a consumer is present. Takes no message."""
+    return (yield from receive_once(queue, 0, 1, presence=presence, finished=finished()))
