@@ -32,7 +32,12 @@ from tests.unit import spark_reference
 from tests.unit.option_reference import option_keys, options_table
 from tests.unit.reference import errors_table, table
 
-README, ARCHITECTURE, PROTOCOL, COMMANDS = "README.md", "ARCHITECTURE.md", "lua/README.md", "rqttl/cli/README.md"
+README, ARCHITECTURE, PROTOCOL, COMMANDS = (
+    "README.md",
+    "ARCHITECTURE.md",
+    "lua/README.md",
+    "docs/guides/command-line.md",
+)
 TESTING, DEPLOY, SPARK = "docs/guides/tests.md", "deploy/README.md", "spark_connectors/README.md"
 ASYNCIO, METRICS = "docs/guides/asyncio.md", "docs/guides/metrics-and-traces.md"
 OPTION_TYPES = "rqttl/option_types.py"
@@ -192,7 +197,7 @@ def rewrite() -> None:
 WITH_PYTHON = [name for name in DOCUMENTS if blocks(name, "python") and not name.startswith("spark")]
 #: The documents that name commands, and those whose commands a reader types one after the other.
 WITH_COMMANDS = [name for name in DOCUMENTS if blocks(name, "sh", "bash") and not name.startswith("spark")]
-TOURS = [name for name in WITH_COMMANDS if blocks(name, "sh") and name not in (COMMANDS, DEPLOY)]
+TOURS = [name for name in WITH_COMMANDS if blocks(name, "sh") and name != DEPLOY]
 
 
 @pytest.mark.parametrize("document", WITH_PYTHON)
