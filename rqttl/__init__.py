@@ -72,7 +72,7 @@ if TYPE_CHECKING:
         WorkerInfo,
     )
     from rqttl.units import Duration, Instant
-    from rqttl.worker.parent import Worker
+    from rqttl.worker.worker import Worker
 
 __version__ = "0.1.0"
 
@@ -163,7 +163,7 @@ _MODULES = (
     "consumer",
     "broker",
     "twins",
-    "worker.parent",
+    "worker.worker",
 )
 
 if not TYPE_CHECKING:  # with this function a type checker would accept any name

@@ -1,250 +1,166 @@
-"""A child of a worker: `python -m rqttl.worker.child SOCKET BOARD` runs handlers for a worker.
+"""The child's end of a pipe: `python -m rqttl.worker.child SOCKET` runs handlers for a worker.
 
-The arguments are two file descriptors: a socket for frames in both directions, and the memory of a board. The child
-never talks to Redis. At the end of its socket the worker is dead. Then its messages are no longer leased to anybody, so
-the child ends at once with all processes of its group.
+The argument is the file descriptor of a socket for frames in both directions. The child never talks to Redis. At the
+end of its socket the worker is dead. Then its messages are no longer leased to anybody, so the child ends at once with
+all processes of its group.
 """
 
 from __future__ import annotations
 
+import enum
 import os
 import signal
 import socket
 import sys
 import threading
-import time
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from typing import Any
+
+import msgpack
 
 from rqttl import events as hook
 from rqttl.options import QueueOptions
 from rqttl.protocol.commands import QueueConfig
 from rqttl.protocol.keys import Keyspace
-from rqttl.runtime.memory import resident_bytes
-from rqttl.worker import board as boards
-from rqttl.worker import command, frames, groups, loading
-from rqttl.worker.hands import LoopHands, Order, ThreadHands, hands_for
-from rqttl.worker.loading import Handler, HandlerNotLoaded
-from rqttl.worker.outcomes import Outcome
-from rqttl.worker.reports import Reports
+from rqttl.worker import commands, handlers
+from rqttl.worker.handlers import Handler, HandlerNotLoaded
+from rqttl.worker.pool import Reports, pool_for
 
-if TYPE_CHECKING:
-    from rqttl.worker.board import Board
-
-_CHUNK = 1 << 18
-_PR_SET_PDEATHSIG = 1
+CHUNK = 1 << 18
+_LARGEST = 2**31 - 1
 
 
-class Link(Reports):
-    """The reports of this child to the worker, as frames."""
+class Frame(enum.IntEnum):
+    """The kinds of frames, with their contents."""
 
-    def __init__(self, sock: socket.socket, board: Board) -> None:
-        super().__init__(board)
-        #: Set by the message that reaches a limit. Messages that no handler has begun go back to the worker.
-        self.retiring = threading.Event()
-        self._sock = sock
-
-    def send(self, frame: bytes = b"") -> None:
-        """Send the successes that wait, and a frame."""
-        with self._lock:
-            keys = self._take()
-            data = frames.pack(frames.SUCCEEDED, keys) + frame if keys else frame
-            try:
-                self._sock.sendall(data)
-            except OSError:
-                end_at_once()
-
-    def leave(self) -> None:
-        """See `Reports`. The worker sees the death of this child by the end of the socket, so no copy may hold it."""
-        super().leave()
-        self._sock.close()
-
-    def _report(self) -> None:
-        self.send()
-
-    def ended(self, key: int, outcome: Outcome | None) -> None:
-        """See `Reports`."""
-        self.send(frames.pack(frames.ENDED, key, outcome))
-
-    def settled(self, key: int, outcome: Outcome) -> None:
-        """See `Reports`."""
-        self.send(frames.pack(frames.SETTLED, key, outcome))
-
-    def renewed(self, key: int, lease: int) -> None:
-        """See `Reports`."""
-        self.send(frames.pack(frames.RENEW, key, lease))
+    # From the worker to a child
+    SETUP = 0  #: the first frame: the settings of the child, as a mapping
+    RUN = 1  #: the queue, the JSON of its options, and the key and the parcel of each message
+    CANCEL = 2  #: cancel the coroutine of a key, or end its command
+    STOP = 3  #: begin nothing more, give back what waits, and end when the handlers have ended
+    # From a child to the worker
+    READY = 10  #: slots, the seconds in which it can end one handler alone or none, and the folder of the source
+    BROKEN = 11  #: the handler cannot be loaded: one line for people, and a traceback
+    DONE = 12  #: a handler has ended well: its key, and the seconds that it took
+    FAILED = 13  #: a handler has ended in another way: its key, the outcome or none if it has settled, and the seconds
+    SETTLED = 14  #: a handler has settled its message and goes on: its key and the outcome
+    RENEW = 15  #: a handler renews its lease: its key and the length in ms
+    UNSEEN = 16  #: after STOP: the keys of messages that no handler has begun
 
 
-class Limits:
-    """The limits of a child: after the message that reaches one, the child ends and another takes its place."""
-
-    def __init__(self, messages: int | None, memory: int | None, age: float | None) -> None:
-        self._messages = messages
-        self._memory = memory
-        self._ends_at = None if age is None else time.monotonic() + age
-        self._handled = 0
-
-    def reached(self) -> str:
-        """Count a message. Returns the name of the limit that it reached, or an empty text."""
-        self._handled += 1
-        if self._messages is not None and self._handled >= self._messages:
-            return "max_messages"
-        if self._memory is not None and resident_bytes() > self._memory:
-            return "max_memory"
-        if self._ends_at is not None and time.monotonic() >= self._ends_at:
-            return "max_age"
-        return ""
+def pack(kind: Frame, *content: Any) -> bytes:
+    """Encode a frame."""
+    frame = (int(kind), *content)
+    packed: bytes = msgpack.packb(frame, use_bin_type=True, unicode_errors="backslashreplace")  # errors of users
+    return packed
 
 
-class LimitedLink(Link):
-    """A link that watches the limits of its child."""
+class FrameReader:
+    """Cuts received bytes into frames."""
 
-    def __init__(self, sock: socket.socket, board: Board, limits: Limits) -> None:
-        super().__init__(sock, board)
-        self._limits = limits
-        self.hands: ThreadHands | LoopHands | None = None
+    def __init__(self) -> None:
+        self._unpacker = msgpack.Unpacker(raw=False, use_list=False, max_buffer_size=_LARGEST)
 
-    def succeeded(self, key: int, now: float) -> None:
-        """See `Reports`."""
-        self._count()
-        super().succeeded(key, now)
-
-    def ended(self, key: int, outcome: Outcome | None) -> None:
-        """See `Reports`."""
-        self._count()
-        super().ended(key, outcome)
-
-    def _count(self) -> None:
-        """Count a message. The one that reaches a limit gives back all messages that no handler has begun."""
-        cause = self._limits.reached()
-        if cause and not self.retiring.is_set() and self.hands is not None:
-            self.retiring.set()
-            self.send(frames.pack(frames.RETIRING, cause) + frames.pack(frames.UNSEEN, self.hands.recall()))
-
-
-def end_at_once() -> None:
-    """End this process, the commands that it runs, and all others of its group."""
-    groups.end_commands()
-    os.killpg(0, signal.SIGKILL)
+    def feed(self, data: bytes) -> Iterator[tuple[Any, ...]]:
+        """Add received bytes. Returns the frames that are complete now."""
+        self._unpacker.feed(data)
+        yield from self._unpacker
 
 
 class Child:
     """Reads frames in a thread of its own, so that it answers while handlers work."""
 
-    def __init__(self, sock: socket.socket, board: Board) -> None:
+    def __init__(self, sock: socket.socket) -> None:
         self._sock = sock
-        self._board = board
-        self._reader = frames.FrameReader()
-        self._configs: dict[int, QueueConfig] = {}
+        self._lock = threading.Lock()
+        self._frames = self._received()
+        if hasattr(os, "register_at_fork"):  # the worker sees the death of this child by the end of its socket
+            os.register_at_fork(after_in_child=sock.close)
 
     def run(self) -> None:
         """Handle messages until the worker ends this child."""
-        setup, early = self._setup()
-        limits = Limits(setup["max_messages"], setup["max_memory"], setup["max_age"])
-        limited = any(setup[name] is not None for name in ("max_messages", "max_memory", "max_age"))
-        link = LimitedLink(self._sock, self._board, limits) if limited else Link(self._sock, self._board)
-        handler = loading.watched(load(setup), hook.observer_of_new(None))
-        hands = hands_for(handler, setup["threads"], setup["asyncio"], link)
-        if isinstance(link, LimitedLink):
-            link.hands = hands
-        reader = threading.Thread(target=self._read, args=[hands, link, early], daemon=True)
-        link.send(frames.pack(frames.READY, hands.slots, hands.cancel_grace, handler.source))
-        reader.start()
-        hands.run()
+        _, setup = next(self._frames)
+        try:
+            handler = handlers.watched(_load(setup), hook.observer_of_new(None))
+            self._pool = pool_for(handler, setup["threads"], setup["asyncio"], self._reports())
+        except HandlerNotLoaded as error:
+            self._send(Frame.BROKEN, str(error), error.trace)
+            return
+        self._send(Frame.READY, self._pool.slots, self._pool.cancel_grace, handler.source)
+        threading.Thread(target=self._read, daemon=True).start()
+        self._pool.run()
 
-    def _setup(self) -> tuple[Mapping[str, Any], list[tuple[Any, ...]]]:
-        while data := self._sock.recv(_CHUNK):
-            received = list(self._reader.feed(data))
-            if received:
-                return received[0][1], received[1:]
-        end_at_once()
-        raise SystemExit
+    def _reports(self) -> Reports:
+        return Reports(
+            lambda key, seconds: self._send(Frame.DONE, key, seconds),
+            lambda key, outcome, seconds: self._send(Frame.FAILED, key, outcome, seconds),
+            lambda key, outcome: self._send(Frame.SETTLED, key, outcome),
+            lambda key, lease: self._send(Frame.RENEW, key, lease),
+        )
 
-    def _read(self, hands: ThreadHands | LoopHands, link: Link, early: list[tuple[Any, ...]]) -> None:
-        self._take(early, hands, link)
+    def _send(self, kind: Frame, *content: Any) -> None:
+        data = pack(kind, *content)
+        with self._lock:
+            try:
+                self._sock.sendall(data)
+            except OSError:
+                _end_at_once()
+
+    def _received(self) -> Iterator[tuple[Any, ...]]:
+        reader = FrameReader()
         while True:
             try:
-                data = self._sock.recv(_CHUNK)
+                data = self._sock.recv(CHUNK)
             except OSError:
                 data = b""
             if not data:
-                end_at_once()
-            self._take(self._reader.feed(data), hands, link)
+                _end_at_once()
+            yield from reader.feed(data)
 
-    def _take(self, received: Any, hands: ThreadHands | LoopHands, link: Link) -> None:
-        orders: list[Order] = []
-        for kind, *content in received:
-            if kind == frames.TASKS:
-                number, tasks = content
-                config = self._configs[number]
-                orders += [(key, config, parcel) for key, parcel in tasks]
-                continue
-            if orders:
-                _give(orders, hands, link)
-                orders = []
-            if kind == frames.QUEUE:
-                number, name, text = content
-                options = QueueOptions.from_json(name, text)
-                self._configs[number] = QueueConfig(Keyspace(), name, b"", options, options)
-            elif kind == frames.RECALL:
-                link.send(frames.pack(frames.UNSEEN, hands.recall()))
-            elif kind == frames.CANCEL:
-                hands.cancel(content[0])
-            elif kind == frames.QUIT:
-                hands.stop()
-        if orders:
-            _give(orders, hands, link)
+    def _read(self) -> None:
+        pool = self._pool
+        for kind, *content in self._frames:
+            if kind == Frame.RUN:
+                queue, text, messages = content
+                config = _config(queue, text)
+                pool.put([(key, config, parcel) for key, parcel in messages])
+            elif kind == Frame.CANCEL:
+                pool.cancel(content[0])
+            elif kind == Frame.STOP:
+                self._send(Frame.UNSEEN, pool.stop())
 
 
-def _give(orders: Sequence[Order], hands: ThreadHands | LoopHands, link: Link) -> None:
-    """Give messages to the handlers, or back to a worker that sent them before it knew that this child ends."""
-    if link.retiring.is_set():
-        link.send(frames.pack(frames.UNSEEN, [order[0] for order in orders]))
-        return
-    hands.put(orders)
-    if link.retiring.is_set():  # a handler reached a limit meanwhile, perhaps before it could give these back
-        link.send(frames.pack(frames.UNSEEN, hands.recall()))
+@lru_cache(1000)
+def _config(queue: str, text: str) -> QueueConfig:
+    options = QueueOptions.from_json(queue, text)
+    return QueueConfig(Keyspace(), queue, b"", options, options)
 
 
-def load(setup: Mapping[str, Any]) -> Handler:
+def _load(setup: Mapping[str, Any]) -> Handler:
     """Load the handler of a setup. Raises `HandlerNotLoaded`."""
     sys.path.extend(place for place in setup["path"] if place not in sys.path)
     if setup["exec"]:
-        return command.handler(setup["exec"])
-    handler = loading.load(setup["call"], with_delivery=setup["delivery"])
+        return commands.handler(setup["exec"])
+    handler = handlers.load(setup["call"], with_delivery=setup["delivery"])
     if setup["reload"] and not handler.source:
         raise HandlerNotLoaded(f"reload: {setup['call']}, the function of `call`, has no source file")
     return handler
 
 
-def wake_without_worker() -> None:
-    """Let the system send SIGCONT to this process when its worker is dead. Only Linux does.
-
-    A stopped process (SIGSTOP) would not see the end of its socket, and would go on when nobody expects it.
-    """
-    if sys.platform != "linux":
-        return
-    try:
-        from ctypes import CDLL
-
-        CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGCONT)
-    except (ImportError, OSError, AttributeError):
-        return  # this Python or this kernel has no such call
+def _end_at_once() -> None:
+    """End this process, the commands that it runs, and all others of its group."""
+    commands.end_all()
+    os.killpg(0, signal.SIGKILL)
 
 
 def main() -> None:
-    """Run a child on the socket and the memory of its board, whose numbers are the arguments."""
-    wake_without_worker()
+    """Run a child on the socket whose number is the argument."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the worker ends a handler that takes too long
     sock = socket.socket(fileno=int(sys.argv[1]))
     sock.setblocking(True)
     os.set_inheritable(sock.fileno(), False)  # commands of handlers must not hold the socket
-    board = boards.mapped(int(sys.argv[2]))
-    os.close(int(sys.argv[2]))
-    try:
-        Child(sock, board).run()
-    except HandlerNotLoaded as error:
-        sock.sendall(frames.pack(frames.BROKEN, str(error), error.trace))
+    Child(sock).run()
 
 
 if __name__ == "__main__":

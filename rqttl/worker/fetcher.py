@@ -6,23 +6,23 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Mapping
-from typing import Protocol
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from zlib import crc32
 
 from rqttl import flows
-from rqttl.delivery import Delivery
 from rqttl.errors import PoolExhausted, QueueNotFound
 from rqttl.flows.steps import Driver, WaitForAnyWakeup
+from rqttl.names import is_pattern
 from rqttl.protocol import replies
 from rqttl.protocol.commands import BATCH
 from rqttl.protocol.keys import WAKEUP
 from rqttl.runtime.interrupt import Interrupt
 from rqttl.store.refusals import TEMPORARY, is_away
-from rqttl.worker.attention import Attention, period
-from rqttl.worker.counters import Counters
-from rqttl.worker.rotation import Rotation
-from rqttl.worker.source import Source
-from rqttl.worker.supervision import Backoff
+from rqttl.worker.in_flight import InFlight
+from rqttl.worker.metrics import Counters
+from rqttl.worker.queue_source import QueueSource
 
 logger = logging.getLogger("rqttl.worker")
 
@@ -36,23 +36,14 @@ SCAN = 15_000
 MISSING = 5_000
 #: The longest wait in ms of a worker that ends when nothing is left.
 BURST_WAIT = 200
-
-
-class Hands(Protocol):
-    """The handlers of a worker, for the fetcher."""
-
-    def room(self) -> int:
-        """Return the number of messages that may be fetched."""
-
-    def give(self, source: Source, deliveries: list[Delivery]) -> None:
-        """Hand messages to handlers."""
-
-    def wait_for_room(self, stop: Interrupt, seconds: float) -> None:
-        """Wait until a message may be fetched, for `seconds` at most."""
-
-    @property
-    def is_idle(self) -> bool:
-        """True if no message is out."""
+#: The ms between two looks at a queue in which nothing is due, at most. See `rqttl.flows.period`.
+PERIOD = 240_000
+#: The ms of one wait at most. After it the fetcher shows that it lives.
+TURN = 10_000
+#: The ms within which one claim at least shows that Redis hands out messages.
+PROOF = 20_000
+#: The end of the names of dead-letter queues, as all examples of the option `dead_letter` have it.
+DEAD = "/dead"
 
 
 class Fetcher:
@@ -66,8 +57,8 @@ class Fetcher:
         self,
         driver: Driver,
         name: str,
-        source_of: Callable[[str], Source],
-        hands: Hands,
+        source_of: Callable[[str], QueueSource],
+        in_flight: InFlight,
         counters: Counters,
         lock: threading.Lock,
         *,
@@ -79,7 +70,7 @@ class Fetcher:
         self._driver = driver
         self._name = name
         self._source_of = source_of
-        self._hands = hands
+        self._in_flight = in_flight
         self._counters = counters
         self._backoff = Backoff(random.random)
         self._lock = lock
@@ -123,7 +114,7 @@ class Fetcher:
     def _turn(self, now: int) -> None:
         if self._scans and now >= self._scan_at:
             self._follow()
-        room = self._hands.room()
+        room = self._in_flight.room()
         if room < 1 and not self._attention.has_tickets:
             self._wait_while_full(now)
             return
@@ -162,7 +153,7 @@ class Fetcher:
         self._rotation.charge(queue, len(claimed.deliveries))
         if claimed.deliveries:
             self._worked_at = now
-            self._hands.give(source, claimed.deliveries)
+            self._in_flight.give(source, claimed.deliveries)
         if claimed.is_whole and block:
             self._attention.emptied(queue, now, claimed.due, noted=True, longest=longest)
         else:
@@ -230,7 +221,7 @@ class Fetcher:
         if now - self._full_since >= PATIENT_WHILE_FULL and self._attention.noted:
             self._withdraw()
         self._pass_on()
-        self._hands.wait_for_room(self.stop, PATIENT_WHILE_FULL / 1000)
+        self._in_flight.wait_for_room(self.stop, PATIENT_WHILE_FULL / 1000)
 
     def _pass_on(self) -> None:
         """Leave the queues whose hints this worker has and cannot use. That wakes the next consumer of each."""
@@ -272,12 +263,12 @@ class Fetcher:
                 claimed = source.claim(1, 0, self._attention.take_ticket(queue))
             except QueueNotFound:
                 continue  # a claim of the next turn tells it
-            self._hands.give(source, claimed.deliveries)
+            self._in_flight.give(source, claimed.deliveries)
 
     # The end, and new queues
 
     def _is_over(self, now: int) -> bool:
-        if not self._hands.is_idle:
+        if not self._in_flight.is_idle:
             self._worked_at = now
             return False
         returned = [queue for queue in self._rotation.queues if self._source_of(queue).has_returned()]
@@ -303,3 +294,192 @@ class Fetcher:
 def _read(calls: list[tuple[str, str]]) -> flows.steps.Flow[list[int]]:
     lengths = yield flows.steps.Read(calls)
     return [replies.number(length) for length in lengths]
+
+
+@dataclass(slots=True)
+class _Empty:
+    """A queue in which a claim met no further message, and in whose `waiters` the worker may be noted."""
+
+    until: float
+    noted: bool
+
+
+class Attention:
+    """Remembers the queues that may have messages. A queue is a candidate until a claim shows that it is empty.
+
+    After that it becomes a candidate by a wake-up, by its next due time, or at the end of its period.
+    """
+
+    def __init__(self, queues: Collection[str] = ()) -> None:
+        self._empty: dict[str, _Empty | None] = dict.fromkeys(queues)
+        self._tickets: dict[str, bytes] = {}
+        self._proved_at = 0.0
+
+    def follow(self, queues: Collection[str]) -> None:
+        """Take these queues in the place of the former ones."""
+        self._empty = {queue: self._empty.get(queue) for queue in queues}
+        self._tickets = {queue: ticket for queue, ticket in self._tickets.items() if queue in self._empty}
+
+    def candidates(self, now: float) -> set[str]:
+        """Return the queues that may have messages."""
+        return {queue for queue, empty in self._empty.items() if empty is None or empty.until <= now}
+
+    @property
+    def noted(self) -> list[str]:
+        """The queues in which the worker is noted as waiting."""
+        return [queue for queue, empty in self._empty.items() if empty is not None and empty.noted]
+
+    def is_noted(self, queue: str) -> bool:
+        """Return True if the worker is noted as waiting in a queue."""
+        empty = self._empty.get(queue)
+        return empty is not None and empty.noted
+
+    def emptied(self, queue: str, now: float, due: int | None, *, noted: bool, longest: int) -> None:
+        """Record that a claim met no further message. Work is due there in `due` ms; ask again after `longest`."""
+        if queue in self._empty:
+            pause = longest if due is None else max(1, min(longest, due))
+            self._empty[queue] = _Empty(now + pause, noted)
+
+    def proved(self, now: float) -> None:
+        """Record that Redis answered a claim."""
+        self._proved_at = now
+
+    def woken(self, queue: str, element: bytes) -> None:
+        """Record an element of the wake-up list of a queue: a hint (empty) or a ticket."""
+        if queue in self._empty:
+            self._empty[queue] = None
+            self._tickets[queue] = element
+
+    def suspect(self, queue: str | None = None) -> None:
+        """Make a queue a candidate; without a name, the one that was asked longest ago."""
+        waiting = {name: empty.until for name, empty in self._empty.items() if empty is not None}
+        name = queue if queue is not None else min(waiting, key=lambda name: waiting[name], default=None)
+        if name in self._empty:
+            self._empty[name] = None
+
+    def withdrawn(self) -> None:
+        """Record that the worker is noted nowhere any more."""
+        for queue in self._empty:
+            self._empty[queue] = None
+
+    def take_ticket(self, queue: str) -> bytes:
+        """Remove and return the ticket for a queue; empty for a hint and without one."""
+        return self._tickets.pop(queue, b"")
+
+    @property
+    def has_tickets(self) -> bool:
+        """True if a ticket waits to be shown."""
+        return any(self._tickets.values())
+
+    def ticketed(self) -> Iterator[str]:
+        """The queues for which a ticket waits to be shown."""
+        yield from [queue for queue, element in self._tickets.items() if element]
+
+    @property
+    def hinted(self) -> list[str]:
+        """The queues whose hint the worker has, without a claim since then. No other consumer is woken by it."""
+        return [queue for queue, element in self._tickets.items() if not element]
+
+    def wait(self, now: float) -> int:
+        """Return the ms to wait for a wake-up."""
+        ends = [empty.until for empty in self._empty.values() if empty is not None]
+        return max(1, int(min([TURN, *(end - now for end in ends)])))
+
+    def needs_proof(self, now: float) -> bool:
+        """Return True if the last answer to a claim is so old that a claim has to show that Redis answers."""
+        return now - self._proved_at >= PROOF
+
+
+def period(worker: str, queue: str) -> int:
+    """Return the ms after which this worker asks this queue again: between half of `PERIOD` and all of it.
+
+    The time differs between queues, so their looks spread out.
+    """
+    return PERIOD - crc32(f"{worker} {queue}".encode()) % (PERIOD // 2)
+
+
+class Rotation:
+    """Chooses among the queues that may have messages.
+
+    Without weights the order of the queues is strict: the first queue that may have messages is chosen. With weights a
+    queue gets a share of the fetched messages in proportion to its weight. A queue without messages costs the others
+    nothing, and saves no turns for later.
+    """
+
+    def __init__(self, weights: Mapping[str, int | None]) -> None:
+        self._weights: dict[str, int | None] = {}
+        self._progress: dict[str, float] = {}
+        self._idle: set[str] = set()
+        self.follow(weights)
+
+    @property
+    def queues(self) -> tuple[str, ...]:
+        """All queues, in their order."""
+        return tuple(self._weights)
+
+    def follow(self, weights: Mapping[str, int | None]) -> None:
+        """Take these queues in the place of the former ones. Queues that stay keep their progress."""
+        least = self._least(self._weights)
+        self._progress = {queue: self._progress.get(queue, least) for queue in weights}
+        self._weights = dict(weights)
+        self._idle &= set(weights)
+
+    def next(self, candidates: Collection[str]) -> str | None:
+        """Return the next queue of these candidates; `None` without candidates."""
+        present = [queue for queue in self._weights if queue in candidates]
+        if not present:
+            self._idle = set(self._weights)
+            return None
+        if all(weight is None for weight in self._weights.values()):
+            return present[0]
+        least = self._least([queue for queue in present if queue not in self._idle] or present)
+        for queue in present:
+            if queue in self._idle:
+                self._progress[queue] = max(self._progress[queue], least)
+        self._idle = set(self._weights) - set(present)
+        return min(present, key=lambda queue: self._progress[queue])
+
+    def charge(self, queue: str, messages: int) -> None:
+        """Record that so many messages were fetched from a queue."""
+        if queue in self._weights:
+            self._progress[queue] += messages / (self._weights[queue] or 1)
+
+    def _least(self, queues: Collection[str]) -> float:
+        return min((self._progress.get(queue, 0.0) for queue in queues), default=0.0)
+
+
+def selected(weights: Mapping[str, int | None], existing: Iterable[str]) -> dict[str, int | None]:
+    """Return the queues that names and patterns select, with their weights.
+
+    A name selects its queue even if none exists, and stands before a pattern that matches it.
+    """
+    queues: dict[str, int | None] = {}
+    others = [queue for queue in existing if queue not in weights]
+    for name, weight in weights.items():
+        for queue in [queue for queue in others if matches(name, queue)] if is_pattern(name) else [name]:
+            queues.setdefault(queue, weight)
+    return queues
+
+
+def matches(pattern: str, queue: str) -> bool:
+    """Return True if a pattern takes a queue. `w.*` leaves `w.a/dead` alone: no worker eats its own dead letters."""
+    return fnmatchcase(queue, pattern) and (pattern.endswith(DEAD) or not queue.endswith(DEAD))
+
+
+class Backoff:
+    """Pauses while Redis is away: the bound doubles from 0.1 s to 5 s, and the pause is random below it."""
+
+    FIRST, LONGEST = 0.1, 5.0
+
+    def __init__(self, chance: Callable[[], float]) -> None:
+        self._chance = chance
+        self._bound = self.FIRST
+
+    def pause(self) -> float:
+        """Return the seconds before the next try."""
+        bound, self._bound = self._bound, min(2 * self._bound, self.LONGEST)
+        return self._chance() * bound
+
+    def reset(self) -> None:
+        """Begin again: Redis has answered."""
+        self._bound = self.FIRST

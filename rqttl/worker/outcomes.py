@@ -1,4 +1,4 @@
-"""The outcome of a handler, and the way in which it settles the message. No I/O."""
+"""The outcome of a handler, the way in which it settles the message, and the line that the log has for it."""
 
 from __future__ import annotations
 
@@ -9,10 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
+from rqttl.consuming import handling
 from rqttl.decisions import Decision, Reject, Retry
+from rqttl.delivery import Delivery
 from rqttl.options import QueueOptions
 from rqttl.protocol.codec import describe
 from rqttl.units import Ms
+
+logger = logging.getLogger("rqttl.worker")
 
 Kind = Literal["ack", "nack", "reject", "release", "timeout", "crashed"]
 KINDS = get_args(Kind)
@@ -123,3 +127,38 @@ def settlement(
     if pause is None and kind != "crashed" and options.number("redelivery_delay") is None:
         pause = retries.pause(failures, chance)
     return Settlement("nack", None if pause is None else Ms(pause), description)
+
+
+def log_outcome(item: Delivery, outcome: Outcome, seconds: float, pause: int | None = None) -> None:
+    """Log one line for a message: a warning for a failure or a rejection, and anything else for `-v` only.
+
+    `pause` is the delay in ms after a failure. A handler that asks for another try decides so, without a warning until
+    the queue gives up.
+    """
+    level, words = logging.DEBUG, f"{outcome.kind} after {seconds:.3f} s"
+    if outcome.kind == "reject":
+        level, words = outcome.level, handling.rejected(item, outcome.description)
+    elif outcome.kind in ("nack", "timeout", "crashed"):
+        asked_for = outcome.kind == "nack" and outcome.trace is None and not handling.is_last(item)
+        level = logging.DEBUG if asked_for else outcome.level
+        words = handling.failed(item, pause, outcome.description)
+    if not logger.isEnabledFor(level):
+        return
+    fields = {
+        "queue": item.queue,
+        "id": item.id,
+        "delivery": item.delivery_count,
+        "seconds": round(seconds, 3),
+        "outcome": outcome.kind,
+        "description": outcome.description,
+        "traceback": outcome.trace or None,
+    }
+    text = f"queue {item.queue}: message {item.id} {words}"
+    log_with_trace(level, text, outcome.trace or "", {"event": "message", "fields": fields})
+
+
+def log_with_trace(level: int, text: str, trace: str, extra: dict[str, object] | None = None) -> None:
+    """Log a line with a traceback of another process, which every formatter prints below it."""
+    record = logger.makeRecord(logger.name, level, __file__, 0, "%s", (text,), None, extra=extra)
+    record.exc_text = trace or None
+    logger.handle(record)

@@ -15,11 +15,11 @@ from rqttl.errors import InvalidInput
 from rqttl.names import check_name_or_pattern, is_pattern
 from rqttl.text import did_you_mean, format_value, plain_number, plain_text
 from rqttl.units import Duration
-from rqttl.worker import command
+from rqttl.worker import commands
 from rqttl.worker.outcomes import RetryPolicy
 
-#: The largest number of processes, of threads and coroutines, of messages for each slot, and of a weight.
-MOST_PROCESSES, MOST_SLOTS, MOST_PREFETCH, MOST_WEIGHT = 1024, 10_000, 250, 1_000_000
+#: The largest number of processes, of threads and coroutines, and of a weight.
+MOST_PROCESSES, MOST_SLOTS, MOST_WEIGHT = 1024, 10_000, 1_000_000
 _HANDLER = re.compile(r"[A-Za-z_][\w.]*:[\w.]*")
 
 
@@ -35,7 +35,6 @@ class Settings:
     processes: int
     threads: int | None
     asyncio: int | None
-    prefetch: int | None
     lease: int | None
     timeout: float | None
     max_messages: int | None
@@ -65,7 +64,6 @@ class WorkerOptions(TypedDict, total=False):
     processes: int | None
     threads: int | None
     asyncio: int | None
-    prefetch: int | None
     lease: Duration | None
     timeout: Duration | None
     max_messages: int | None
@@ -126,7 +124,6 @@ def read(queues: object, options: Mapping[str, Any]) -> Settings:
         processes=number,
         threads=_whole_or_none(values["threads"], "threads", MOST_SLOTS),
         asyncio=_whole_or_none(values["asyncio"], "asyncio", MOST_SLOTS),
-        prefetch=_whole_or_none(values["prefetch"], "prefetch", MOST_PREFETCH),
         lease=None if lease is None else int(units.duration(lease, "lease", least=1)),
         timeout=_seconds(values["timeout"], "timeout"),
         max_messages=_whole_or_none(values["max_messages"], "max_messages", 2**53),
@@ -156,7 +153,7 @@ def _handler(call: object, execute: object, processes: object) -> dict[str, Any]
     if execute is not None:
         if isinstance(execute, bytes | bytearray) or not isinstance(execute, str | Sequence):
             raise InvalidInput(f"exec: expected a command, got {format_value(execute)}")
-        return {"call": None, "function": None, "exec": command.split(execute)}
+        return {"call": None, "function": None, "exec": commands.split(execute)}
     name = plain_text(call)
     if name is not None:
         if not _HANDLER.fullmatch(name):

@@ -1,13 +1,16 @@
 """The figures of workers against `consume` by hand, on the same server in the same run: `make bench-worker`.
 
-The rows come in turn, and a figure is the median over the rounds. Handlers are empty, bodies have 200 bytes. CPU times
-are of the worker's process and of its children, for each message, without their start.
+The rows come in turn, and a figure is the median over the rounds. Bodies have 200 bytes. CPU times are of the worker's
+process and of its children, for each message, without their start. `of slots` is the part of the time for which the
+slots worked on messages, by the clocks of the handlers themselves.
 """
 
 from __future__ import annotations
 
 import asyncio
+import os
 import statistics
+import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -15,8 +18,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 import rqttl
+from rqttl.runtime.memory import resident_bytes
 from tests.bench.measure import BODY
 from tests.servers import Server, find_binary
+from tests.waiting import until
 
 N, ROUNDS = 20_000, 5
 
@@ -27,6 +32,7 @@ class Cost(NamedTuple):
     wall: float
     own: float
     children: float
+    slots: float = 0.0
 
 
 @dataclass
@@ -59,6 +65,11 @@ def empty(_: object) -> None:
     """Handle a message without work."""
 
 
+def millisecond(_: object) -> None:
+    """Take a millisecond, or what the system makes of it."""
+    time.sleep(0.001)
+
+
 async def yielding(_: object) -> None:
     """Give the loop one turn."""
     await asyncio.sleep(0)
@@ -77,36 +88,44 @@ def by_hand(broker: rqttl.Broker) -> Cost:
     return meter.cost()
 
 
-def worker(broker: rqttl.Broker, call: Callable[..., object], processes: int, coroutines: int | None) -> Cost:
+def worker(
+    broker: rqttl.Broker,
+    call: Callable[..., object],
+    processes: int,
+    coroutines: int | None = None,
+    threads: int | None = None,
+) -> Cost:
     """The cost from the moment at which all children are ready to the last outcome."""
     name = f"tests.bench.worker:{call.__name__}"
-    running = rqttl.Worker(broker, "q", call=name, processes=processes, asyncio=coroutines, burst=True)
-    crew, nursery = running._crew, running._nursery  # a stop watch inside
-    room, acked, meter = crew.room, running.counters.acked, Meter()
+    running = rqttl.Worker(broker, "q", call=name, processes=processes, asyncio=coroutines, threads=threads, burst=True)
+    in_flight, supervisor = running._in_flight, running._supervisor  # a stop watch inside
+    room, acked, meter = in_flight.room, running.counters.acked, Meter()
 
     def room_when_ready() -> int:
-        if nursery.ready < processes:
+        if supervisor.ready < processes:
             return 0
         if meter.began is None:
-            meter.start(nursery.pids)
+            meter.start(supervisor.pids)
         return room()
 
-    def note(queue: str, handling: Sequence[float], waiting: Sequence[float]) -> None:
-        acked(queue, handling, waiting)
+    def note(queue: str, handling: Sequence[float]) -> None:
+        acked(queue, handling)
         if running.counters.handled == N:
             meter.end()
 
-    crew.room = room_when_ready  # type: ignore[method-assign]  # as above
+    in_flight.room = room_when_ready  # type: ignore[method-assign]  # as above
     running.counters.acked = note  # type: ignore[method-assign]  # as above
     running.run()
-    return meter.cost()
+    cost, slots = meter.cost(), max(1, processes) * (threads or coroutines or 1)
+    return cost._replace(slots=running.counters.snapshot().handling["q"].total / cost.wall / slots)
 
 
 ROWS: dict[str, Callable[[rqttl.Broker], Cost]] = {
     "consume by hand": by_hand,
-    "worker, processes 0": lambda broker: worker(broker, empty, 0, None),
-    "worker, processes 1": lambda broker: worker(broker, empty, 1, None),
-    "worker, processes 2": lambda broker: worker(broker, empty, 2, None),
+    "worker, 1 ms, processes 2, threads 4": lambda broker: worker(broker, millisecond, 2, threads=4),
+    "worker, processes 0": lambda broker: worker(broker, empty, 0),
+    "worker, processes 1": lambda broker: worker(broker, empty, 1),
+    "worker, processes 2": lambda broker: worker(broker, empty, 2),
     "worker, processes 1, asyncio 100": lambda broker: worker(broker, yielding, 1, 100),
     "worker, processes 2, asyncio 100": lambda broker: worker(broker, yielding, 2, 100),
 }
@@ -126,14 +145,38 @@ def main() -> None:
                     for _ in range(N // 250):
                         queue.enqueue_many([BODY] * 250)
                     costs[name].append(row(broker))
+            memory = memory_of(broker, server.url)
     finally:
         server.remove()
-    print(f"{'row':<36} {'messages/s':>10} {'of consume':>10} {'CPU us here':>12} {'in children':>12}")
+    print(f"{'row':<36} {'messages/s':>10} {'of consume':>10} {'of slots':>8} {'CPU us here':>12} {'in children':>12}")
     hand = costs["consume by hand"]
     for name, own in costs.items():
         share = statistics.median(base.wall / other.wall for base, other in zip(hand, own, strict=True))
-        wall, here, children = (statistics.median(values) for values in zip(*own, strict=True))
-        print(f"{name:<36} {N / wall:>10,.0f} {share:>10.2f} {here / N * 1e6:>12.1f} {children / N * 1e6:>12.1f}")
+        wall, here, children, slots = (statistics.median(values) for values in zip(*own, strict=True))
+        per = f"{here / N * 1e6:>12.1f} {children / N * 1e6:>12.1f}"
+        print(f"{name:<36} {N / wall:>10,.0f} {share:>10.2f} {slots:>8.3f} {per}")
+    print("RSS of the worker: {:.1f} MiB, of each child: {:.1f} MiB".format(*memory))
+
+
+def memory_of(broker: rqttl.Broker, url: str) -> tuple[float, float]:
+    """The MB of an idle `rqttl worker`, and the mean of its two children."""
+    command = [
+        sys.executable,
+        "-m",
+        "rqttl.cli",
+        "worker",
+        "q",
+        "--processes",
+        "2",
+        "--call",
+        "builtins:repr",
+    ]
+    with subprocess.Popen(command, env={**os.environ, "RQTTL_URL": url}) as process:
+        until(lambda: any(info.slots == 2 for info in broker.workers()))
+        [info] = broker.workers()
+        own = resident_bytes(process.pid)
+        process.terminate()
+    return own / 2**20, (info.rss - own) / 2**21
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from rqttl.metrics.table import QUEUES, SOURCES, Metric
 from rqttl.reaper import Reaper
 from rqttl.reaper.metrics import families as reaper_families
 from rqttl.testing import fake_broker
-from rqttl.worker.counters import Counters
+from rqttl.worker.metrics import Counters
 from rqttl.worker.metrics import families as worker_families
 from tests.contract.clocked import Clocked
 from tests.contract.looks import one
@@ -309,7 +309,7 @@ WITHOUT = """
 import sys
 import threading
 sys.modules["prometheus_client"] = None
-import rqttl, rqttl.metrics, rqttl.worker.parent, rqttl.reaper.metrics
+import rqttl, rqttl.metrics, rqttl.worker.worker, rqttl.reaper.metrics
 from rqttl.worker.metrics import answer
 try:
     rqttl.metrics.collector(None)
@@ -328,7 +328,7 @@ def test_without_the_extra_an_error_names_the_command_that_installs_it() -> None
 
 
 def test_prometheus_client_is_imported_only_where_metrics_are_used() -> None:
-    code = "import rqttl.metrics, rqttl.worker.parent, rqttl.reaper, sys; print('prometheus_client' in sys.modules)"
+    code = "import rqttl.metrics, rqttl.worker.worker, rqttl.reaper, sys; print('prometheus_client' in sys.modules)"
 
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "False\n"
 

@@ -6,10 +6,8 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
-from rqttl.worker import supervision
-from rqttl.worker.crew import Crew
-from rqttl.worker.places import Task
-from rqttl.worker.supervision import Deadline
+from rqttl.worker import commands
+from rqttl.worker.in_flight import Task
 from tests.worker.processes import SITE, events
 
 #: Seconds that nothing waits out.
@@ -34,28 +32,23 @@ def prepare(home: Path, *, limited: str = "", graces: bool = False) -> None:
 def apply(limited: str, graces: bool) -> None:
     """Change this process, before it imports further modules of the worker."""
     if graces:
-        supervision.TERM_GRACE, supervision.COMMAND_GRACE = TIDY, TIDY + 1
-        supervision.CANCEL_GRACE = LONG
-        from rqttl.worker import command, nursery  # they copy the constants
+        commands.TERM_GRACE, commands.COMMAND_GRACE, commands.LATE = TIDY, TIDY + 1, LONG
+        from rqttl.worker import pool  # a child imports these after this module, and copies constants
 
-        command._LATE = nursery.QUIT_GRACE = LONG
+        pool.CANCEL_GRACE = LONG
+        from rqttl.worker import process
+
+        process.QUIT_GRACE = LONG
     if limited:
         limit(Path(os.environ["RQTTL_TEST_HOME"]), limited, setattr)
 
 
 def limit(home: Path, id: str, patch: Callable[[object, str, object], None]) -> None:
     """Let the time limits of workers of this process act as `prepare` says. `patch` is called as `setattr` is."""
-    from rqttl.worker import nursery  # after `apply`
+    from rqttl.worker import supervisor  # after `apply`
 
-    deadlines = Crew.deadlines
+    def may_end(_: object, task: Task) -> bool:
+        is_it = (task.delivery.id, task.delivery.delivery_count) == (id, 1)
+        return is_it and ["begun", id] in [event[:2] for event in events(home)]
 
-    def late(crew: Crew) -> list[tuple[Task, Deadline]]:
-        found = [
-            (task, deadline)
-            for task, deadline in deadlines(crew)
-            if (task.delivery.id, task.delivery.delivery_count) == (id, 1)
-        ]
-        return found if ["begun", id] in [event[:2] for event in events(home)] else []
-
-    patch(Crew, "deadlines", late)
-    patch(nursery, "TURN", 0.02)  # nothing tells the worker that the journal has grown
+    patch(supervisor.Supervisor, "may_end", may_end)

@@ -57,7 +57,7 @@ def begun_again(journal: Sequence[Sequence[str]]) -> list[str]:
 
 def test_stops_under_load_repeat_nothing_and_count_no_failure(spawn: Spawn, broker: Broker) -> None:
     queue = broker.declare_queue("q", lease="1h", max_deliveries=1)
-    flags = ["q", "--processes", "2", "--prefetch", "8", "--delivery", "--grace", "1h"]
+    flags = ["q", "--processes", "2", "--delivery", "--grace", "1h"]
     before = 0
     for number in range(STOPS):
         send(queue, 400 * number, 400)
@@ -81,7 +81,7 @@ def test_second_signals_return_all_leases(spawn: Spawn, broker: Broker) -> None:
     queue = broker.declare_queue("q", lease="1h")
     for number in range(STOPS):
         send(queue, 8 * number, 8)
-        worker = spawn("q", "--processes", "2", "--prefetch", "2", "--grace", "1h", "--delivery", call="gated")
+        worker = spawn("q", "--processes", "2", "--grace", "1h", "--delivery", call="gated")
         worker.until_journal("begun", 2 * (number + 1))
         worker.send(signal.SIGTERM)
         worker.until_log("stopping: ", number + 1)
@@ -135,7 +135,7 @@ def test_a_handler_that_starves_its_process_for_three_leases_loses_nothing(
 @pytest.mark.parametrize("before", ["nothing", "longer"])
 def test_a_short_lease_is_renewed_in_time(client: redis.Redis, monkeypatch: pytest.MonkeyPatch, before: str) -> None:
     """Only a renewal moves the clock, and without news the first one is due in an hour."""
-    monkeypatch.setattr("rqttl.worker.keeper.LONGEST_REST", 3_600_000)
+    monkeypatch.setattr("rqttl.worker.lease_keeper.LONGEST_REST", 3_600_000)
     monkeypatch.setattr("rqttl.consuming.prefetch.LONGEST_REST", 3_600_000)
     broker, renewed, go = ClockedBroker(client), list[int](), threading.Event()
     queue = broker.declare_queue("q", lease="1h" if before == "longer" else "300ms", max_deliveries=1)
@@ -207,14 +207,14 @@ def test_outages_end_no_worker_and_repeat_nothing_that_has_finished(
 
 @pytest.mark.parametrize(
     "part, name, age",
-    [("_fetcher", "_turn", "fetched"), ("_keeper", "_take_turns", "kept"), ("_nursery", "turn", "supervised")],
+    [("_fetcher", "_turn", "fetched"), ("_keeper", "_take_turns", "kept"), ("_supervisor", "turn", "supervised")],
 )
 def test_a_worker_with_a_loop_that_hangs_is_not_alive(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, part: str, name: str, age: str
 ) -> None:
     for limit in ("TURNS", "TURNS_WHILE_AWAY"):
-        monkeypatch.setattr(f"rqttl.worker.vitals.{limit}", 2.0)
-    monkeypatch.setattr("rqttl.worker.attention.TURN", 200)
+        monkeypatch.setattr(f"rqttl.worker.health.{limit}", 2.0)
+    monkeypatch.setattr("rqttl.worker.fetcher.TURN", 200)
     monkeypatch.setattr("rqttl.worker.health.SIGN_EVERY", 0.2)
     broker.declare_queue("q")
     file = tmp_path / "alive"
@@ -238,11 +238,11 @@ def test_a_worker_with_a_loop_that_hangs_is_not_alive(
         assert hung.wait(PATIENCE)
         until(lambda: getattr(worker.vitals(), age) > 2.0)
         turned = worker._turned_at
-        until(lambda: part == "_nursery" or worker._turned_at > turned)  # a judgement before that may still be good
+        until(lambda: part == "_supervisor" or worker._turned_at > turned)  # a judgement before that may still be good
 
         touched = file.stat().st_mtime_ns
         assert (answer(port, "livez"), answer(port, "readyz")) == (503, 503)
-        until(lambda: part == "_nursery" or worker._turned_at > turned + 0.6)  # two signs were due
+        until(lambda: part == "_supervisor" or worker._turned_at > turned + 0.6)  # two signs were due
         assert file.stat().st_mtime_ns == touched
         go.set()
         hangs.clear()

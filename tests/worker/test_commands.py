@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 import pytest
 import redis
 
 from rqttl import Broker, Message, Queue, Worker
 from rqttl.testing.clocked import ClockedBroker
-from rqttl.worker import command, groups
-from rqttl.worker.command import Commands
-from rqttl.worker.groups import CommandProcess, NotStarted
-from rqttl.worker.guard import left
+from rqttl.worker import commands
+from rqttl.worker.commands import CommandProcess, Commands, NotStarted
 from rqttl.worker.outcomes import HandlerStopped
 from tests.proc import is_running, process_fields
 from tests.waiting import PATIENCE, until
@@ -157,20 +153,20 @@ def test_a_command_that_takes_too_long_does_not_touch_those_beside_it(
 
 def test_one_command_of_several_ends_alone(broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(command, "TERM_GRACE", PATIENCE)
+    monkeypatch.setattr(commands, "TERM_GRACE", PATIENCE)
     broker.declare_queue("q").enqueue_many([Message("x", id=str(n)) for n in (1, 2)])
     deliveries = broker.queue("q").receive_many(2)
-    commands = Commands(
+    running_ones = Commands(
         script(
             tmp_path,
             "trap 'exit 3' TERM\necho begun $RQTTL_ID >> journal\nwhile :; do sleep 0.02; [ -e go ] && exit 0; done",
         ).split()
     )
     with ThreadPoolExecutor() as pool:
-        runs = [pool.submit(commands.run, item) for item in deliveries]
+        runs = [pool.submit(running_ones.run, item) for item in deliveries]
         until(lambda: (tmp_path / "journal").exists() and (tmp_path / "journal").read_text().count("begun") == 2)
 
-        commands.end(deliveries[0])
+        running_ones.end(deliveries[0])
 
         with pytest.raises(HandlerStopped, match="exit code 3"):
             runs[0].result(PATIENCE)
@@ -208,7 +204,7 @@ class LateVictim(CommandProcess):
 def test_the_end_of_a_command_waits_for_its_killed_processes_but_not_for_ever(
     monkeypatch: pytest.MonkeyPatch, patience: float
 ) -> None:
-    monkeypatch.setattr(groups, "LAST", patience)
+    monkeypatch.setattr(commands, "LAST", patience)
     process = LateVictim()
     stubborn = "trap '' TERM; echo \\$\\$ >&2; exec sleep 600"
     stdin, stderr = process.start(["sh", "-c", f'sh -c "{stubborn}" & wait'], {**os.environ})
@@ -299,60 +295,3 @@ def test_no_command_survives_the_process_that_runs_it(
         worker.until_journal("again", 4)
         assert sorted(ids(worker.journal("again"))) == ["0", "1", "2", "3"]
         assert worker.stop() == 0
-
-
-def guards_of(worker: WorkerProcess) -> list[int]:
-    """The numbers of the guards of a worker."""
-    listed = subprocess.run(["ps", "-A", "-ww", "-o", "pid=,ppid=,args="], capture_output=True, text=True, check=True)
-    lines = [line.split(maxsplit=2) for line in listed.stdout.splitlines()]
-    return [int(pid) for pid, parent, words in lines if int(parent) == worker.process.pid and "guard.py" in words]
-
-
-def test_no_command_of_a_worker_without_children_survives_it(spawn: Spawn, broker: Broker, tmp_path: Path) -> None:
-    queue = broker.declare_queue("q", lease="1h")
-    queue.enqueue_many([Message("x", id=str(n)) for n in range(2)])
-    worker = spawn("q", "--exec", script(tmp_path, STUBBORN), "--processes", "0", "--threads", "2")
-    worker.until_journal("begun", 2)
-    pids, [guard] = pids_of(worker), guards_of(worker)
-
-    worker.process.kill()
-
-    until(lambda: not any(is_running(pid) for pid in [*pids, str(guard)]))
-
-
-def test_a_worker_goes_on_without_its_guard(spawn: Spawn, queue: Queue, tmp_path: Path) -> None:
-    queue.enqueue_many([Message("x", id=str(n)) for n in range(2)])
-    worker = spawn("q", "--exec", script(tmp_path, TIDY), "--processes", "0", "--grace", "0")
-    worker.until_journal("begun")
-    [guard] = guards_of(worker)
-    os.kill(guard, signal.SIGKILL)  # the worker goes on without it
-    worker.open()
-    os.kill(int(worker.journal("begun")[0][2]), signal.SIGTERM)
-
-    worker.until_journal("begun", 2)
-    assert worker.process.poll() is None
-    assert worker.stop() == 0
-
-
-def test_two_threads_with_their_first_commands_start_one_guard(monkeypatch: pytest.MonkeyPatch) -> None:
-    guard, second, started = groups.Guard(), list[Future[None]](), list[subprocess.Popen[bytes]]()
-    start = subprocess.Popen
-
-    def popen(*words: Any, **options: Any) -> subprocess.Popen[bytes]:
-        if not second:
-            second.append(pool.submit(guard.start))
-            wait(second, timeout=0.2)  # it ends at once if it can
-        started.append(start(*words, **options))
-        return started[-1]
-
-    with ThreadPoolExecutor(1) as pool:
-        monkeypatch.setattr(subprocess, "Popen", popen)
-        guard.start()
-        second[0].result(PATIENCE)
-
-    guard.close()
-    assert len(started) == 1
-
-
-def test_a_guard_ends_the_groups_that_have_begun_and_not_ended() -> None:
-    assert left([b"+5\n", b"+7\n", b"-5\n", b"-9\n"]) == {7}

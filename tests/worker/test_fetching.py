@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import threading
 import time
 from collections.abc import Callable
@@ -15,9 +13,8 @@ import redis
 
 from rqttl import Broker, CommandEvent, Queue, QueueNotFound, Release, WaitEvent, Worker
 from rqttl.testing.clocked import ClockedBroker
-from rqttl.worker.attention import Attention
-from rqttl.worker.fetcher import Fetcher
-from rqttl.worker.source import Claim, Source
+from rqttl.worker.fetcher import Attention, Fetcher
+from rqttl.worker.queue_source import Claim, QueueSource
 from tests.servers import Server
 from tests.waiting import PATIENCE, until
 from tests.worker.conftest import Spawn
@@ -50,15 +47,15 @@ def test_a_strict_order_takes_nothing_of_the_second_queue_before_the_first_is_em
 def test_a_message_that_came_back_after_a_look_is_taken(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     """The keeper gives the message back after the fetcher has found its queue empty."""
     queue, looked, seen = broker.declare_queue("q"), threading.Event(), list[str]()
-    claim, settle_pending = Source.claim, Source.settle_pending
+    claim, settle_pending = QueueSource.claim, QueueSource.settle_pending
 
-    def watched(source: Source, count: int, block: int, ticket: bytes = b"") -> Claim:
+    def watched(source: QueueSource, count: int, block: int, ticket: bytes = b"") -> Claim:
         result = claim(source, count, block, ticket)
         if seen and not result.deliveries:
             looked.set()
         return result
 
-    def late(source: Source) -> None:
+    def late(source: QueueSource) -> None:
         assert not seen or looked.wait(PATIENCE)
         settle_pending(source)
 
@@ -67,9 +64,9 @@ def test_a_message_that_came_back_after_a_look_is_taken(broker: Broker, monkeypa
         if len(seen) == 1:
             raise Release
 
-    monkeypatch.setattr(Source, "claim", watched)
-    monkeypatch.setattr(Source, "settle_pending", late)
-    monkeypatch.setattr("rqttl.worker.attention.TURN", 3_600_000)
+    monkeypatch.setattr(QueueSource, "claim", watched)
+    monkeypatch.setattr(QueueSource, "settle_pending", late)
+    monkeypatch.setattr("rqttl.worker.fetcher.TURN", 3_600_000)
     queue.enqueue("x")
     with running(Worker(broker, "q", call=handle, processes=0)):
         until(lambda: queue.stats().acked == 1)
@@ -89,7 +86,7 @@ def test_a_full_worker_outlives_the_deletion_of_a_queue_that_it_waits_in(
         go.set()
 
     monkeypatch.setattr(Fetcher, "_withdraw", watched)
-    with running(Worker(broker, ["q", "empty"], call=lambda _: go.wait(PATIENCE), processes=0, prefetch=1)):
+    with running(Worker(broker, ["q", "empty"], call=lambda _: go.wait(PATIENCE), processes=0)):
         until(lambda: client.zcard("rqttl:{q}:waiters") and client.zcard("rqttl:{empty}:waiters"))
         queue.enqueue_many(["1", "2"])
         until(lambda: queue.stats().acked == 2)
@@ -100,15 +97,15 @@ def test_a_burst_does_not_end_before_a_released_message_is_back(
 ) -> None:
     """The keeper gives the message back after the fetcher has asked for the first time if all is done."""
     queue, asked, seen = broker.declare_queue("q"), threading.Event(), list[str]()
-    is_over, settle_pending = Fetcher._is_over, Source.settle_pending
+    is_over, settle_pending = Fetcher._is_over, QueueSource.settle_pending
 
     def watched(fetcher: Fetcher, now: int) -> bool:
         result = is_over(fetcher, now)
-        if seen and fetcher._hands.is_idle:
+        if seen and fetcher._in_flight.is_idle:
             asked.set()
         return result
 
-    def late(source: Source) -> None:
+    def late(source: QueueSource) -> None:
         if seen:
             assert asked.wait(PATIENCE)
         settle_pending(source)
@@ -119,7 +116,7 @@ def test_a_burst_does_not_end_before_a_released_message_is_back(
             raise Release
 
     monkeypatch.setattr(Fetcher, "_is_over", watched)
-    monkeypatch.setattr(Source, "settle_pending", late)
+    monkeypatch.setattr(QueueSource, "settle_pending", late)
     queue.enqueue("x")
     Worker(broker, "q", call=handle, processes=0, burst=True).run()
 
@@ -137,7 +134,7 @@ def test_a_message_for_the_first_queue_overtakes_the_second_one_at_work(broker: 
         if len(order) == 100:
             first.enqueue("a")
 
-    Worker(broker, ["a", "b"], call=handle, processes=0, burst=True, prefetch=10).run()
+    Worker(broker, ["a", "b"], call=handle, processes=0, burst=True).run()
 
     assert order.index("a") < 2900
 
@@ -163,7 +160,7 @@ def test_the_last_ack_waits_for_no_further_message(
     broker: Broker, client: redis.Redis, monkeypatch: pytest.MonkeyPatch, waits: bool
 ) -> None:
     """No claim and no turn of the keeper comes by itself within an hour here."""
-    for name in ("keeper.LONGEST_REST", "attention.PERIOD", "attention.PROOF"):
+    for name in ("lease_keeper.LONGEST_REST", "fetcher.PERIOD", "fetcher.PROOF"):
         monkeypatch.setattr(f"rqttl.worker.{name}", 3_600_000)
     monkeypatch.setattr("rqttl.consuming.prefetch.LONGEST_REST", 3_600_000)
     monkeypatch.setattr("rqttl.reaper.roster.RosterBeat.next_turn", lambda _: 3_600_000)
@@ -186,37 +183,28 @@ def test_the_last_ack_waits_for_no_further_message(
         until(lambda: queue.stats().acked == 1)
 
 
-@pytest.mark.parametrize("fault", ["its child is stopped", "it ends"])
 def test_a_worker_that_cannot_use_a_wakeup_leaves_it_to_the_next_consumer(
-    pool: ThreadPoolExecutor, broker: Broker, client: redis.Redis, monkeypatch: pytest.MonkeyPatch, fault: str
+    pool: ThreadPoolExecutor, broker: Broker, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No reaper is there to wake the consumer again."""
-    for name in ("attention.PROOF", "attention.TURN"):
+    for name in ("fetcher.PROOF", "fetcher.TURN"):
         monkeypatch.setattr(f"rqttl.worker.{name}", 3_600_000)
-    monkeypatch.setattr("rqttl.worker.nursery.LOOK_FOR_STOPPED", 0.0)
     queue, woken = broker.declare_queue("q", lease="1h"), Attention.woken
 
     def wake(attention: Attention, name: str, element: bytes) -> None:
         woken(attention, name, element)
-        if fault == "it ends":
-            worker.stop()
+        worker.stop()
 
     monkeypatch.setattr(Attention, "woken", wake)
     worker = Worker(broker, "q", call="tests.worker.handlers:plain", processes=1)
     with running(worker):
-        until(lambda: worker._nursery.ready == 1)
+        until(lambda: worker._supervisor.ready == 1)
         until(lambda: client.info("clients")["blocked_clients"] == 1)
         other = pool.submit(queue.receive, wait="1h")
         until(lambda: client.info("clients")["blocked_clients"] == 2)  # Redis serves the first one first
-        [pid] = worker._nursery.pids
-        if fault != "it ends":
-            os.kill(pid, signal.SIGSTOP)
-            until(lambda: worker._nursery.ready == 0)
         queue.enqueue("x")
 
         received = other.result(PATIENCE)
-        if fault != "it ends":
-            os.kill(pid, signal.SIGCONT)
 
     assert received is not None
     assert received.delivery_count == 1
@@ -284,7 +272,7 @@ def test_an_idle_worker_of_20_queues_makes_few_calls_on_2_connections(
     broker = Broker(server.client())
     calls = list[str]()
     broker.events.subscribe(lambda event: calls.append(event.name), CommandEvent)
-    for name in ("attention.TURN", "attention.PROOF", "attention.PERIOD"):
+    for name in ("fetcher.TURN", "fetcher.PROOF", "fetcher.PERIOD"):
         monkeypatch.setattr(f"rqttl.worker.{name}", {"TURN": 167, "PROOF": 333, "PERIOD": 4000}[name.partition(".")[2]])
     monkeypatch.setattr("rqttl.reaper.roster.PERIOD", 167)
     waiting = threading.Event()

@@ -23,7 +23,7 @@ def test_a_file_names_further_queues_after_the_arguments(spawn: Spawn, broker: B
     for name in ("tenant.a", "mails", "orders", "other"):
         broker.declare_queue(name).enqueue(name)
 
-    worker = spawn("orders", "--queues-file", str(file), "--processes", "1", "--burst", "--prefetch", "1", call="plain")
+    worker = spawn("orders", "--queues-file", str(file), "--processes", "1", "--burst", call="plain")
 
     assert worker.end() == 0, worker.log()
     assert ids(worker.journal("done")) == ["orders", "mails", "tenant.a"]
@@ -37,7 +37,7 @@ def test_queues_of_a_file_may_have_weights(spawn: Spawn, broker: Broker, tmp_pat
     for name in ("a", "b"):
         broker.declare_queue(name).enqueue_many([name] * 40)
 
-    worker = spawn("--queues-file", str(file), "--processes", "1", "--burst", "--prefetch", "1", call="plain")
+    worker = spawn("--queues-file", str(file), "--processes", "1", "--burst", call="plain")
 
     assert worker.end() == 0, worker.log()
     assert Counter(ids(worker.journal("done"))[:40]) == {"a": 30, "b": 10}

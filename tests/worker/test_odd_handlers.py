@@ -13,8 +13,8 @@ from typing import NoReturn
 import pytest
 
 from rqttl import Broker, Message, Queue, Reject
-from rqttl.worker import command
-from rqttl.worker.local import LAST
+from rqttl.worker import commands
+from rqttl.worker.process import LAST_OF_THREADS
 from tests.waiting import PATIENCE, until
 from tests.worker import late
 from tests.worker.conftest import Spawn
@@ -209,10 +209,10 @@ def test_a_command_is_heard_to_its_end_if_nobody_reads_the_errors_of_the_worker(
     broker.declare_queue("q").enqueue(b"x")
     [delivery] = broker.queue("q").receive_many(1)
     monkeypatch.setattr(sys, "stderr", Broken())
-    monkeypatch.setattr(command, "_LATE", PATIENCE)
+    monkeypatch.setattr(commands, "LATE", PATIENCE)
 
     with pytest.raises(Reject, match=r"the last word\Z"):  # it lies beyond the first read of stderr
-        command.run(["sh", "-c", "head -c 200000 /dev/zero >&2; echo the last word >&2; exit 65"], delivery)
+        commands.run(["sh", "-c", "head -c 200000 /dev/zero >&2; echo the last word >&2; exit 65"], delivery)
 
 
 @pytest.mark.parametrize("processes", ["0", "1"])
@@ -277,7 +277,7 @@ def test_a_close_may_take_its_time(spawn: Spawn, queue: Queue, tmp_path: Path, p
 
     worker.until_journal("closing")
     began = time.monotonic()
-    until(lambda: time.monotonic() - began > 2 * LAST)
+    until(lambda: time.monotonic() - began > 2 * LAST_OF_THREADS)
     worker.open()
     assert worker.end() == 0
     assert worker.journal("closed") == [["closed"]]

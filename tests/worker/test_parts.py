@@ -11,14 +11,12 @@ import pytest
 from rqttl import InvalidInput, Reject, Release, Retry, Worker
 from rqttl.options import QueueOptions
 from rqttl.testing import fake_broker
-from rqttl.worker import frames, settings
-from rqttl.worker.attention import PERIOD, PROOF, TURN, Attention, period
-from rqttl.worker.board import KEYS
-from rqttl.worker.counters import Counters
+from rqttl.worker import settings
+from rqttl.worker.child import Frame, FrameReader, pack
+from rqttl.worker.fetcher import PERIOD, PROOF, TURN, Attention, Backoff, Rotation, period
+from rqttl.worker.metrics import Counters
 from rqttl.worker.outcomes import ACK, Outcome, RetryPolicy, of_error, settlement
-from rqttl.worker.pace import Pace
-from rqttl.worker.rotation import Rotation
-from rqttl.worker.supervision import CANCEL_GRACE, COMMAND_GRACE, Backoff, Deadline, Restarts, Step, with_jitter
+from rqttl.worker.supervisor import Restarts
 
 pytestmark = pytest.mark.once
 
@@ -129,13 +127,13 @@ def test_periods_of_queues_differ() -> None:
 
 
 def test_frames_arrive_in_any_pieces() -> None:
-    sent = [frames.pack(frames.TASKS, 0, [(1, (b"1-1", b"", b"\0" * 100_000))]), frames.pack(frames.RECALL)]
-    reader, received = frames.FrameReader(), []
+    sent = [pack(Frame.RUN, "q", "{}", [(1, (b"1-1", b"", b"\0" * 100_000))]), pack(Frame.STOP)]
+    reader, received = FrameReader(), []
     data = b"".join(sent)
     for start in range(0, len(data), 997):
         received += list(reader.feed(data[start : start + 997]))
-    assert [frame[0] for frame in received] == [frames.TASKS, frames.RECALL]
-    assert received[0][2][0][1][2] == b"\0" * 100_000
+    assert [frame[0] for frame in received] == [Frame.RUN, Frame.STOP]
+    assert received[0][3][0][1][2] == b"\0" * 100_000
 
 
 # Outcomes
@@ -180,49 +178,12 @@ def test_a_child_that_ends_early_again_and_again_is_started_ever_more_slowly() -
     assert restarts.next_start(now + 60, failed=True) == now + 60
 
 
-def test_a_handler_that_takes_too_long_meets_one_step_after_the_other() -> None:
-    deadline = Deadline(10.0, None)
-    assert [deadline.due(now) for now in (9.9, 10.0, 10.1, 15.0, 16.0)] == [None, Step.TERM, None, Step.KILL, None]
-    coroutine = Deadline(10.0, CANCEL_GRACE)
-    assert [coroutine.due(now) for now in (10.0, 10.2, 10.5, 15.0)] == [Step.CANCEL, None, Step.TERM, Step.KILL]
-    assert coroutine.next_at is None
-    command = Deadline(10.0, COMMAND_GRACE)
-    assert [command.due(now) for now in (10.0, 15.0, 15.9, 16.0, 17.0)] == [Step.CANCEL, None, None, Step.KILL, None]
-
-
 def test_pauses_while_redis_is_away_double_and_are_random() -> None:
     longest = Backoff(lambda: 1.0)
     assert [longest.pause() for _ in range(8)] == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0]
     longest.reset()
     assert longest.pause() == 0.1
     assert Backoff(lambda: 0.0).pause() == 0.0
-    assert with_jitter(100.0, lambda: 1.0) == pytest.approx(90.0)
-
-
-def test_a_place_has_at_most_the_work_of_50_ms_at_hand() -> None:
-    pace = Pace()
-    assert pace.depth(4) == 4  # nothing is known yet
-    pace.measured(0.001)
-    assert (pace.depth(1), pace.depth(4)) == (50, 200)
-    pace = Pace()
-    pace.measured(0.04)
-    assert pace.depth(3) == 6
-    pace = Pace()
-    pace.measured(0.0)
-    assert (pace.depth(1), pace.depth(100), pace.depth(400)) == (500, 500, 800)
-    pace.measured(5.0)
-    assert pace.depth(100) == 100
-    assert (Pace(7).depth(2), Pace(250).depth(10_000)) == (14, KEYS)
-
-
-def test_many_measurements_count_as_one_after_the_other() -> None:
-    single, many = Pace(), Pace()
-    for pace in (single, many):
-        pace.measured(0.04)
-    for _ in range(20):
-        single.measured(0.001)
-    many.measured(0.02, 20)
-    assert single.depth(10) == many.depth(10)
 
 
 # Counters and settings
@@ -235,7 +196,8 @@ def test_counters_of_deleted_queues_go_and_those_of_others_and_all_sums_stay() -
         counters.ended(queue, 0.02)
         counters.settled(queue, "ack")
         counters.settled(queue, "lost")
-        counters.acked(queue, [0.5], [1.0])
+        counters.begun(queue, 0.5)
+        counters.acked(queue, [0.5])
     counters.begun("works", 0.5)
 
     counters.keep({"lives", "other"})
@@ -255,7 +217,8 @@ def test_counters_show_all_that_a_collector_needs() -> None:
     counters.settled("q", "ack")
     counters.settled("q", "lost", 2)
     counters.begun("q", 0.25)
-    counters.acked("q", [0.5, 0.25], [1.0])
+    counters.begun("q", 1.0)
+    counters.acked("q", [0.5, 0.25])
     counters.restarted("crashed")
     counters.reconnected()
     counters.claimed(5.0)
@@ -287,7 +250,6 @@ def test_counters_show_all_that_a_collector_needs() -> None:
         ({"call": "m:f", "max_memory": "much"}, "max_memory: expected bytes"),
         ({"call": "m:f", "health": "nine"}, "health: expected HOST:PORT"),
         ({"call": "m:f", "retry_jitter": 2}, "retry_jitter: expected"),
-        ({"call": "m:f", "prefetch": 0}, "prefetch"),
         ({"call": "m:f", "thread": 2}, "did you mean threads"),
         ({"exec": ""}, "exec: expected a command"),
         ({"exec": b"cat"}, "exec: expected a command, got bytes"),

@@ -15,9 +15,8 @@ import redis
 from rqttl import Broker, QueueNotFound, Worker
 from rqttl.protocol.keys import Keyspace
 from rqttl.store.driver import driver_of
-from rqttl.worker.children import ChildProcess
-from rqttl.worker.keeper import Keeper
-from rqttl.worker.source import Source
+from rqttl.worker.lease_keeper import LeaseKeeper
+from rqttl.worker.queue_source import QueueSource
 from tests.waiting import until
 from tests.worker.threads import running
 
@@ -26,7 +25,7 @@ pytestmark = [pytest.mark.once, pytest.mark.slow]
 
 def test_patterns_are_looked_up_anew(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rqttl.worker.fetcher.SCAN", 50)
-    monkeypatch.setattr("rqttl.worker.attention.TURN", 50)
+    monkeypatch.setattr("rqttl.worker.fetcher.TURN", 50)
     order: list[str] = []
 
     with running(Worker(broker, ["tenant.*"], call=order.append, processes=0)):
@@ -61,15 +60,15 @@ def test_a_pattern_without_a_queue_is_a_warning(broker: Broker, caplog: pytest.L
 
 def test_a_deleted_queue_of_a_pattern_is_forgotten(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rqttl.worker.fetcher.SCAN", 50)
-    monkeypatch.setattr("rqttl.worker.attention.TURN", 50)
-    made: list[weakref.ref[Source]] = []
-    begin = Source.__init__
+    monkeypatch.setattr("rqttl.worker.fetcher.TURN", 50)
+    made: list[weakref.ref[QueueSource]] = []
+    begin = QueueSource.__init__
 
-    def noted(source: Source, *arguments: Any) -> None:
+    def noted(source: QueueSource, *arguments: Any) -> None:
         begin(source, *arguments)
         made.append(weakref.ref(source))
 
-    monkeypatch.setattr(Source, "__init__", noted)
+    monkeypatch.setattr(QueueSource, "__init__", noted)
     order: list[str] = []
 
     with running(Worker(broker, ["tenant.*"], call=order.append, processes=0)):
@@ -82,7 +81,7 @@ def test_a_deleted_queue_of_a_pattern_is_forgotten(broker: Broker, monkeypatch: 
 
 
 def test_a_worker_keeps_nothing_of_short_lived_queues(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, ms in {"fetcher.SCAN": 50, "fetcher.MISSING": 10, "attention.TURN": 50}.items():
+    for name, ms in {"fetcher.SCAN": 50, "fetcher.MISSING": 10, "fetcher.TURN": 50}.items():
         monkeypatch.setattr(f"rqttl.worker.{name}", ms)
     order: list[str] = []
     broker.declare_queue("named").enqueue("first")
@@ -141,7 +140,7 @@ def test_a_queue_whose_acks_fail_is_not_tried_again_at_once(broker: Broker, clie
     broker.declare_queue("q").enqueue("x")
     source = Worker(broker, ["q"], call=print, processes=0)._source("q")
     source.finish(source.claim(1, 0).deliveries)
-    keeper = Keeper(driver_of(broker).timing, lambda: [source], threading.Lock(), sends_acks=lambda: True)
+    keeper = LeaseKeeper(driver_of(broker).timing, lambda: [source], threading.Lock(), sends_acks=lambda: True)
     leases = Keyspace().key("q", "leases")
     client.rename(leases, "aside")
     client.set(leases, "of another type")
@@ -157,35 +156,18 @@ def test_a_queue_whose_acks_fail_is_not_tried_again_at_once(broker: Broker, clie
     assert broker.queue("q").stats().leased == 0
 
 
-def test_a_child_knows_the_options_of_few_queues_at_a_time(
+def test_children_know_the_queue_of_each_message(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("rqttl.worker.children.KNOWN", 3)
+    monkeypatch.setattr("rqttl.worker.process.KNOWN", 3)
     monkeypatch.setenv("RQTTL_TEST_HOME", str(tmp_path))
     names = [f"q{n}" for n in range(10)]
     for name in names:
         broker.declare_queue(name).enqueue_many([name] * 20)
-    worker = Worker(
-        broker,
-        dict.fromkeys(names, 1),
-        call="tests.worker.handlers:names_queue",
-        delivery=True,
-        processes=1,
-        burst=True,
-        prefetch=1,
-    )
-    most: list[int] = []
-    introduce = ChildProcess._introduce
+    weights, call = dict.fromkeys(names, 1), "tests.worker.handlers:names_queue"
 
-    def noted(child: ChildProcess, *arguments: Any) -> Any:
-        introduced = introduce(child, *arguments)
-        most.append(len(child._known))
-        return introduced
+    assert Worker(broker, weights, call=call, delivery=True, processes=1, burst=True).run().handled == 200
 
-    monkeypatch.setattr(ChildProcess, "_introduce", noted)
-
-    assert worker.run().handled == 200
     lines = [line.split() for line in (tmp_path / "journal").read_text().splitlines()]
     assert Counter(queue for _, queue, _ in lines) == dict.fromkeys(names, 20)
     assert all(queue == word for _, queue, word in lines)
-    assert max(most) == 3

@@ -26,7 +26,6 @@ WRONG: dict[str, tuple[object, dict[str, Any]]] = {
     "processes": (-1, {}),
     "threads": (0, {}),
     "asyncio": (10_001, {}),
-    "prefetch": (251, {}),
     "lease": ("0s", {}),
     "timeout": ("soon", {}),
     "max_messages": (1.5, {}),

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rqttl.worker.health import SIGN_EVERY, Signs, watchdog_interval
-from rqttl.worker.vitals import Vitals
+from rqttl.worker.health import SIGN_EVERY, Signs, Vitals, watchdog_interval
 
 pytestmark = pytest.mark.once
 

@@ -31,7 +31,6 @@ WORKER_OPTIONS = (
     "processes",
     "threads",
     "asyncio",
-    "prefetch",
     "lease",
     "timeout",
     "max_messages",

@@ -102,7 +102,7 @@ def worker(
     SIGTERM, and SIGKILL 5 s later (or after its lease, if that is shorter).
     A third signal to the worker kills it at once.
     """
-    from rqttl.worker.parent import Worker
+    from rqttl.worker.worker import Worker
 
     if os.getcwd() not in sys.path:  # noqa: PTH109  # as in `python -m`
         sys.path.insert(0, os.getcwd())  # noqa: PTH109  # as above

@@ -11,7 +11,7 @@ import click
 
 from rqttl.cli.common.params import DURATION, DurationType, F, log_format_option, verbose_flag
 from rqttl.text import format_value
-from rqttl.worker.settings import MOST_PREFETCH, MOST_PROCESSES, MOST_SLOTS, MOST_WEIGHT
+from rqttl.worker.settings import MOST_PROCESSES, MOST_SLOTS, MOST_WEIGHT
 
 #: A decorator that gives a command an option.
 _Option = Callable[[Any], Any]
@@ -51,7 +51,6 @@ _FLAGS: tuple[_Option, ...] = (
     _number("--processes", MOST_PROCESSES, "Child processes; 0 = run handlers here.  [default: one a core]", 0),
     _number("--threads", MOST_SLOTS, "Messages that a process handles at a time.  [default: 1]"),
     _number("--asyncio", MOST_SLOTS, "Coroutines of a process.  [default for coroutine functions: 100]"),
-    _number("--prefetch", MOST_PREFETCH, "Messages to fetch for each handler.  [default: 50 ms of work]"),
     _time("--lease", "Lease of each delivery, instead of the queue's own."),
     _time("--timeout", "End a handler after this time; its message fails."),
     _number("--max-messages", 2**53, "Replace a child after so many messages."),

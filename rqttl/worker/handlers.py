@@ -43,8 +43,8 @@ class Handler:
 
     call: Callable[[Delivery], Any]
     is_async: bool
-    close: Callable[[], object]
     source: str
+    close: Callable[[], object] = lambda: None
     settles: bool = False
     end: Callable[[Delivery], object] | None = None
     end_grace: float | None = None
@@ -98,7 +98,7 @@ def of_function(function: Any, name: str, *, with_delivery: bool, source: str = 
         if inspect.iscoroutinefunction(close) and not is_async:
             raise HandlerNotLoaded(f"call: {name}: `close` is a coroutine function, and the handler is none")
         call = function if with_delivery else lambda delivery: function(delivery.decode())
-    return Handler(call, is_async, close if callable(close) else _no_end, source, settles=with_delivery)
+    return Handler(call, is_async, source, close if callable(close) else _no_end, settles=with_delivery)
 
 
 def watched(handler: Handler, observer: Observer | None) -> Handler:

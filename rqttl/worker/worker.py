@@ -5,10 +5,11 @@ from __future__ import annotations
 import logging
 import os
 import secrets
+import signal
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from email.message import Message as Headers
 from typing import TYPE_CHECKING, Any
@@ -23,24 +24,20 @@ from rqttl.reaper import metrics as reaper_metrics
 from rqttl.reaper.roster import RosterBeat
 from rqttl.runtime.interrupt import Interrupt
 from rqttl.runtime.memory import resident_bytes
+from rqttl.runtime.stop_signals import SAME
 from rqttl.store.driver import driver_of
 from rqttl.text import plural
 from rqttl.types import RunCounts
 from rqttl.worker import metrics, settings
-from rqttl.worker.counters import Counters
-from rqttl.worker.crew import Crew
-from rqttl.worker.ending import end_commands
-from rqttl.worker.fetcher import SCAN, Fetcher
-from rqttl.worker.health import SIGN_EVERY, Answer, HealthServer, Route, Signs, judgement
-from rqttl.worker.keeper import Keeper
-from rqttl.worker.loading import HandlerNotLoaded
-from rqttl.worker.local import LocalPlace, handler_for
-from rqttl.worker.nursery import Nursery, Waker, log_unloaded
-from rqttl.worker.pace import Pace
-from rqttl.worker.rotation import matches, selected
-from rqttl.worker.running import ControlSignals, ReaperThread
-from rqttl.worker.source import Source, forget
-from rqttl.worker.vitals import Vitals
+from rqttl.worker.fetcher import SCAN, Fetcher, matches, selected
+from rqttl.worker.handlers import HandlerNotLoaded
+from rqttl.worker.health import SIGN_EVERY, Answer, HealthServer, Route, Signs, Vitals, judgement
+from rqttl.worker.in_flight import InFlight
+from rqttl.worker.lease_keeper import LeaseKeeper
+from rqttl.worker.metrics import Counters
+from rqttl.worker.process import ThisProcess
+from rqttl.worker.queue_source import QueueSource, forget
+from rqttl.worker.supervisor import Supervisor, Waker, log_unloaded
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -88,27 +85,21 @@ class Worker:
             "/metrics": self._metrics,
         }
         self._lock = threading.Lock()
-        self._sources: dict[str, Source] = {}
+        self._sources: dict[str, QueueSource] = {}
         self._warned = set[str]()
         self._waker = Waker()
         self._stop_asked_at: float | None = None
         self._quiet = self._now = self._kill = self._has_fetched = self._has_run = False
         self._error: BaseException | None = None
-        self._crew = Crew(
-            self.counters,
-            Pace(picked.prefetch),
-            picked.retries,
-            picked.timeout,
-            self._notify_keeper,
-            on_change=self._on_change,
-            on_watch=self._waker,
+        self._in_flight = InFlight(
+            self.counters, picked.retries, picked.timeout, self._notify_keeper, on_change=self._on_change
         )
         self._name = secrets.token_hex(8)
         self._fetcher = Fetcher(
             self._driver,
             self._name,
             self._source,
-            self._crew,
+            self._in_flight,
             self.counters,
             self._lock,
             scan=self._scan,
@@ -117,16 +108,24 @@ class Worker:
             idle_exit=picked.idle_exit,
         )
         self._beat = RosterBeat(self._driver, "worker", self._details)
-        self._keeper = Keeper(
+        self._keeper = LeaseKeeper(
             self._driver.timing,
             lambda: list(self._sources.values()),
             self._lock,
             [self._beat],
             lambda: not self._fetcher.takes_acks,
         )
-        own = self._setup(), picked.processes
-        self._nursery = Nursery(self._crew, self.counters, *own, self._waker, reload=picked.reload)
-        self._local: LocalPlace | None = None
+        self._supervisor = Supervisor(
+            self._in_flight,
+            self.counters,
+            self._setup(),
+            picked.processes,
+            self._waker,
+            max_memory=picked.max_memory,
+            max_age=picked.max_age,
+            reload=picked.reload,
+        )
+        self._this_process: ThisProcess | None = None
         self._health: HealthServer | None = None
         self._signs = Signs(picked.health_file, os.environ)
         self._turned_at = time.monotonic()
@@ -182,7 +181,7 @@ class Worker:
         self._has_run = True
         with ExitStack() as stack:
             stack.callback(self._waker.close)
-            stack.callback(self._nursery.close)
+            stack.callback(self._supervisor.close)
             self._check_queues()
             stack.enter_context(ControlSignals(self, self._waker.writer.fileno()))
             stack.enter_context(self._driver.closed.ending(self.stop))
@@ -191,8 +190,8 @@ class Worker:
             self._begin(stack)
             self._supervise()
             self._finish()
-        if self._nursery.broken:
-            raise InvalidInput(self._nursery.broken)
+        if self._supervisor.broken:
+            raise InvalidInput(self._supervisor.broken)
         if self._error is not None:
             raise self._error
         return RunCounts(self.counters.handled, self.counters.failed, self.counters.lost, 0)
@@ -209,13 +208,13 @@ class Worker:
             stack.callback(self._health.close)
         if picked.processes == 0:
             try:
-                self._local = LocalPlace(self._crew, handler_for(picked), picked.threads, picked.asyncio, self._broker)
+                self._this_process = ThisProcess(self._in_flight, picked, self._broker)
             except HandlerNotLoaded as error:
                 log_unloaded(error.trace)
                 raise InvalidInput(str(error)) from error
-            self._crew.places.append(self._local)
-            self.counters.has_slots(self._local.slots)
-            self._local.start()
+            self._in_flight.hosts.append(self._this_process)
+            self.counters.has_slots(self._this_process.slots)
+            self._this_process.start()
         if picked.reaper:
             self._reaper = stack.enter_context(ReaperThread(self._broker, self._fail)).reaper
         self._keeper.start()
@@ -238,53 +237,54 @@ class Worker:
     def _supervise(self) -> None:
         """Watch the children until the end of the work."""
         next_sign, ends_at, announced, quiet, recalled = 0.0, 0.0, False, False, False
-        while not self._nursery.broken:
+        while not self._supervisor.broken:
             now = self._turned_at = time.monotonic()
             if now >= next_sign:
                 next_sign = now + self._signs.every
                 if not self.vitals().trouble():
                     self._signs.alive()
-            if not announced and self._nursery.ready == self._nursery.number:
+            if not announced and self._supervisor.ready == self._supervisor.number:
                 announced = True
                 self._signs.notify("READY=1")
                 self._beat.hurry()
                 self._keeper.notify()
-                logger.info("handling messages of %s, %d at a time", ", ".join(self._settings.queues), self._crew.slots)
+                names, slots = ", ".join(self._settings.queues), self._in_flight.slots
+                logger.info("handling messages of %s, %d at a time", names, slots)
             if self._quiet and not quiet:
                 quiet = True
                 logger.info("fetching no more messages; SIGTERM ends the worker")
             if self._stop_asked_at is not None and not recalled:
                 recalled, ends_at = True, now + self._settings.grace
-                logger.info("stopping: %s at work", plural(len(self._crew.running()), "message"))
+                logger.info("stopping: %s at work", plural(len(self._in_flight.running()), "message"))
                 self._signs.stopping()
-                self._crew.stop()
-            ended = self._has_fetched and self._crew.is_idle
+                self._in_flight.stop()
+            ended = self._has_fetched and self._in_flight.is_idle
             if ended and (not self._quiet or self._stop_asked_at is not None):
                 return
             if recalled and (self._now or now >= ends_at):
-                logger.warning("the worker ends %s", plural(len(self._crew.running()), "handler"))
+                logger.warning("the worker ends %s", plural(len(self._in_flight.running()), "handler"))
                 return
-            self._nursery.turn(now, max(0.0, min(next_sign, ends_at if recalled else next_sign) - now))
+            self._supervisor.turn(now, max(0.0, min(next_sign, ends_at if recalled else next_sign) - now))
 
     def _finish(self) -> None:
         """End the children, and settle what is left."""
         self._signs.stopping()
         self._fetcher.stop.ask()
-        self._crew.stop()
-        self._nursery.end()
+        self._in_flight.stop()
+        self._supervisor.end()
         if self._settings.exec is not None:
-            end_commands(self._crew, self._nursery, lambda: self._kill)
-        if not self._crew.is_idle:
-            self._nursery.kill(STOPPED)
-            if self._local is not None:
-                self._local.kill()
-        while not self._nursery.is_empty:
-            self._nursery.turn(time.monotonic(), SIGN_EVERY)
-        self._crew.give_up(STOPPED)
-        if self._local is not None:
-            self._local.close()
+            self._supervisor.end_commands(lambda: self._kill)
+        if not self._in_flight.is_idle:
+            self._supervisor.kill(STOPPED)
+            if self._this_process is not None:
+                self._this_process.kill()
+        while not self._supervisor.is_empty:
+            self._supervisor.turn(time.monotonic(), SIGN_EVERY)
+        self._in_flight.give_up(STOPPED)
+        if self._this_process is not None:
+            self._this_process.close()
         self._fetching.join()
-        self._crew.give_up(STOPPED)  # a last look may have taken a message
+        self._in_flight.give_up(STOPPED)  # a last look may have taken a message
         self._keeper.close()
         for source in list(self._sources.values()):
             try:
@@ -294,19 +294,19 @@ class Worker:
             except (RedisError, RqttlError) as error:
                 logger.warning("queue %s: acks could not be sent, or messages not given back: %s", source.queue, error)
         self._beat.leave()
-        if not self._nursery.broken:
+        if not self._supervisor.broken:
             logger.info("the worker has ended: handled %d, failed %d", self.counters.handled, self.counters.failed)
 
     # Parts
 
     def _setup(self) -> dict[str, Any]:
         picked = self._settings
-        names = ("call", "exec", "delivery", "reload", "threads", "asyncio", "max_messages", "max_memory", "max_age")
+        names = ("call", "exec", "delivery", "reload", "threads", "asyncio", "max_messages")
         return {**{name: getattr(picked, name) for name in names}, "path": [place for place in sys.path if place]}
 
-    def _source(self, queue: str) -> Source:
+    def _source(self, queue: str) -> QueueSource:
         if queue not in self._sources:
-            self._sources[queue] = Source(
+            self._sources[queue] = QueueSource(
                 self._driver,
                 queue,
                 self._name,
@@ -342,14 +342,14 @@ class Worker:
         weights = self._settings.queues
         return {
             "queues": [name if weight is None else f"{name}={weight}" for name, weight in weights.items()],
-            "slots": self._crew.slots,
+            "slots": self._in_flight.slots,
             "running": [
                 (task.source.queue, task.delivery.id, int((wall - now + (task.begun_at or now)) * 1000))
-                for task in self._crew.running()[:100]
+                for task in self._in_flight.running()[:100]
             ],
             "handled": self.counters.handled,
             "failed": self.counters.failed,
-            "rss": resident_bytes() + sum(map(resident_bytes, self._nursery.pids)),
+            "rss": resident_bytes() + sum(map(resident_bytes, self._supervisor.pids)),
             "last_claim": None if self.counters.last_claim is None else int(self.counters.last_claim * 1000),
         }
 
@@ -367,10 +367,10 @@ class Worker:
             answered=answered,
             calls_redis=self._lock.locked(),
             is_away=fetcher.is_away or self._keeper.is_away,
-            is_full=self._crew.is_full,
+            is_full=self._in_flight.is_full,
             is_stopping=stopping,
-            children=self._nursery.number or 1,
-            ready_children=self._nursery.ready if self._nursery.number else int(self._local is not None),
+            children=self._supervisor.number or 1,
+            ready_children=self._supervisor.ready if self._supervisor.number else int(self._this_process is not None),
         )
 
     def _livez(self, _: Headers) -> Answer:
@@ -384,3 +384,63 @@ class Worker:
         if (reaper := self._reaper) is not None:
             sources.append(lambda: reaper_metrics.families(reaper.snapshot()))
         return metrics.answer(headers, *sources)
+
+
+class ControlSignals:
+    """A context in which signals stop the worker. Only the main thread handles signals, because Python allows no other.
+
+    `wakeup` is a file descriptor that ends the wait of the main thread. A signal that the process ignores stays
+    ignored (`nohup`).
+    """
+
+    def __init__(self, worker: Worker, wakeup: int) -> None:
+        self._worker = worker
+        self._wakeup = wakeup
+        self._since: float | None = None
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> ControlSignals:
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGTSTP):
+                if signal.getsignal(number) not in (signal.SIG_IGN, None):
+                    self._before[number] = signal.signal(number, self._handle)
+            self._fd = signal.set_wakeup_fd(self._wakeup, warn_on_full_buffer=False)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._before:
+            signal.set_wakeup_fd(self._fd)
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _handle(self, number: int, _: object) -> None:
+        if number == signal.SIGTSTP:
+            self._worker.quiet()
+        elif self._since is None or time.monotonic() - self._since > SAME:
+            self._since = time.monotonic()
+            self._worker.stop()
+
+
+class ReaperThread:
+    """A context in which `reaper` runs in a thread. `fail` gets its error."""
+
+    def __init__(self, broker: Broker, fail: Callable[[BaseException], None]) -> None:
+        from rqttl.reaper import Reaper  # for workers that run one
+
+        self.reaper = Reaper(broker)
+        self._fail = fail
+        self._thread = threading.Thread(target=self._run, name="rqttl-reaper", daemon=True)
+
+    def __enter__(self) -> ReaperThread:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.reaper.stop()
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            self.reaper.run()
+        except BaseException as error:  # noqa: BLE001  # the worker raises it
+            self._fail(error)

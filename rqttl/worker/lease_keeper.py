@@ -14,7 +14,7 @@ from rqttl.errors import BrokerClosed, QueueNotFound, RqttlError
 from rqttl.runtime.interrupt import Interrupt, Wakeup
 from rqttl.runtime.timing import Timing
 from rqttl.store.refusals import is_away
-from rqttl.worker.source import Source
+from rqttl.worker.queue_source import QueueSource
 
 logger = logging.getLogger("rqttl.worker")
 
@@ -32,7 +32,7 @@ class Beat(Protocol):
         """Do the work if it is due."""
 
 
-class Keeper:
+class LeaseKeeper:
     """Takes turns for all sources, at a third of the shortest lease and once in a second at least, until `close`.
 
     `sends_acks` returns True while acks wait for no claim: then the keeper sends them at once.
@@ -41,7 +41,7 @@ class Keeper:
     def __init__(
         self,
         timing: Timing,
-        sources: Callable[[], Iterable[Source]],
+        sources: Callable[[], Iterable[QueueSource]],
         lock: threading.Lock,
         beats: Iterable[Beat] = (),
         sends_acks: Callable[[], bool] = lambda: False,

@@ -1,4 +1,8 @@
-"""Commands as handlers (`--exec`): the body on stdin, details in the environment, the outcome by the exit code."""
+"""Commands as handlers (`--exec`): the body on stdin, details in the environment, the outcome by the exit code.
+
+Each command leads a process group of its own, in the session of its child. The group makes it possible to end one
+command with all that it has started, and none beside it. The session leads to all of them when the child is dead.
+"""
 
 from __future__ import annotations
 
@@ -7,35 +11,46 @@ import re
 import shlex
 import shutil
 import signal
+import subprocess
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from rqttl.checks import MAX_DESCRIPTION_BYTES
 from rqttl.decisions import Reject, Retry
 from rqttl.delivery import Delivery, lease_of
 from rqttl.errors import InvalidInput
 from rqttl.text import format_value
-from rqttl.worker.groups import CommandProcess, Guard, NotStarted
-from rqttl.worker.loading import Handler
+from rqttl.worker.handlers import Handler
 from rqttl.worker.outcomes import CommandFailed, HandlerStopped
-from rqttl.worker.supervision import COMMAND_GRACE, TERM_GRACE
 
+#: Seconds between SIGTERM and SIGKILL for a command that has to end, and for a handler that takes too long.
+TERM_GRACE = 5.0
+#: Seconds within which a child ends a command. After that the worker ends the child.
+COMMAND_GRACE = TERM_GRACE + 1
 #: Exit codes of `sysexits.h`: the input is wrong for good, and a failure that ends by itself.
 EX_DATAERR, EX_TEMPFAIL = 65, 75
 #: The bytes of stderr that become the description of a failure: the last ones. The rest is for the exit code.
 KEPT = MAX_DESCRIPTION_BYTES - 128
 _CHUNK = 65_536
 #: Seconds for which the end of stderr is awaited after the end of the command. A process that it left may hold it.
-_LATE = 1.0
+LATE = 1.0
 #: Placeholders in the arguments of a command.
 _FIELD = re.compile(r"\{(id|queue|delivery)\}")
 _SHELLS = frozenset({"sh", "ash", "bash", "csh", "dash", "fish", "ksh", "mksh", "tcsh", "zsh"})
 #: The option of a shell whose text it runs.
 _RUNS_TEXT = re.compile(r"-[a-zA-Z]*c|--command")
+#: Seconds between two looks at a group whose leader has ended.
+_LOOK = 0.02
+#: Seconds for which the end of a group is awaited after SIGKILL. Containers without an init keep dead processes in it.
+LAST = 0.5
+_OWN_GROUP: dict[str, Any] = {"process_group": 0} if sys.version_info >= (3, 11) else {"preexec_fn": os.setpgrp}
+#: Held while a process starts. `end_commands` keeps it, so that no further one can start.
+_starting = threading.Lock()
 _NOT_IN_NAMES = re.compile(r"[^A-Z0-9]")
 
 
@@ -73,14 +88,13 @@ def _check_shell(words: Sequence[str]) -> None:
 class Commands:
     """Runs a command once for each message. Any thread may end one of those that run."""
 
-    def __init__(self, words: Sequence[str], guard: Guard | None = None) -> None:
+    def __init__(self, words: Sequence[str]) -> None:
         self._words = words
-        self._guard = guard
         self._running: dict[int, CommandProcess] = {}
 
     def run(self, delivery: Delivery) -> None:
         """Run the command for one message. See `run`."""
-        process = self._running[id(delivery)] = CommandProcess(self._guard)
+        process = self._running[id(delivery)] = CommandProcess()
         try:
             run(self._words, delivery, process)
         finally:
@@ -98,17 +112,12 @@ class Commands:
             process.kill()
 
 
-def handler(words: Sequence[str], *, guarded: bool = False) -> Handler:
-    """Return the handler that runs this command once for each message.
-
-    With `guarded`, all commands end when this process is killed. A child needs no guard: its worker ends its session.
-    """
-    guard = Guard()
-    commands = Commands(words, guard if guarded else None)
+def handler(words: Sequence[str]) -> Handler:
+    """Return the handler that runs this command once for each message."""
+    commands = Commands(words)
     return Handler(
         commands.run,
         is_async=False,
-        close=guard.close,
         source="",
         end=commands.end,
         end_grace=COMMAND_GRACE,
@@ -134,7 +143,7 @@ def run(words: Sequence[str], delivery: Delivery, process: CommandProcess | None
     writer.start()
     reader.start()
     code = process.wait()
-    reader.join(_LATE)
+    reader.join(LATE)
     if code == 0:
         return
     # an undecodable byte becomes three bytes: the text may be too long
@@ -192,3 +201,130 @@ def _ending(code: int) -> str:
         return f"the command was ended by {signal.Signals(-code).name}"
     except ValueError:
         return f"the command was ended by signal {-code}"
+
+
+class NotStarted(Exception):
+    """The command was to end before it had begun."""
+
+
+class CommandProcess:
+    """One process with its group. `end` may come from another thread, also before `start`."""
+
+    #: True if this process has started one.
+    has_started = False
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+        self._kill_at: float | None = None
+        self._killer: threading.Timer | None = None
+        self._is_over = False
+
+    @property
+    def was_ended(self) -> bool:
+        """True if the worker has told the process to end while it ran."""
+        return self._kill_at is not None
+
+    def start(self, words: Sequence[str], environment: Mapping[str, str]) -> tuple[IO[bytes], IO[bytes]]:
+        """Start the process. Returns its stdin and stderr. Raises `NotStarted` after `end`, and `OSError`."""
+        with self._lock, _starting:
+            if self._kill_at is not None:
+                raise NotStarted
+            CommandProcess.has_started = True
+            self._process = process = subprocess.Popen(
+                words, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, **_OWN_GROUP
+            )
+        assert process.stdin is not None  # noqa: S101  # for the type checker
+        assert process.stderr is not None  # noqa: S101  # for the type checker
+        return process.stdin, process.stderr
+
+    def end(self, grace: float) -> None:
+        """Let the process end: SIGTERM to its group now, SIGKILL after `grace` seconds. Only the first call counts."""
+        with self._lock:
+            if self._is_over or self._kill_at is not None:
+                return
+            self._kill_at = time.monotonic() + grace
+            if self._process is None:
+                return
+            self._signal(signal.SIGTERM)
+            self._signal(signal.SIGCONT)  # a stopped process gets SIGTERM when it goes on
+            self._killer = threading.Timer(grace, self.kill)
+            self._killer.daemon = True
+            self._killer.start()
+
+    def kill(self) -> None:
+        """End the process and its group at once."""
+        with self._lock:
+            if not self._is_over and self._process is not None:
+                self._signal(signal.SIGKILL)
+
+    def wait(self) -> int:
+        """Wait for the end. Returns the exit code.
+
+        After `end` no process of the group is left. A killed process counts as ended after `LAST` seconds.
+        """
+        assert self._process is not None  # noqa: S101  # for the type checker
+        code = self._process.wait()
+        with self._lock:
+            kill_at = self._kill_at
+            self._is_over = kill_at is None
+        if kill_at is not None:
+            self._wait_for_group(kill_at)
+            self.kill()
+            self._wait_for_group(time.monotonic() + LAST)  # they are dead when they get the CPU next
+            self._is_over = True
+        if self._killer is not None:
+            self._killer.cancel()
+        return code
+
+    def _wait_for_group(self, until: float) -> None:
+        while time.monotonic() < until and self._has_members():
+            time.sleep(_LOOK)
+
+    def _has_members(self) -> bool:
+        """Return True while the group has a process: its number belongs to no other group until then."""
+        assert self._process is not None  # noqa: S101  # for the type checker
+        try:
+            os.killpg(self._process.pid, 0)
+        except ProcessLookupError:
+            return False
+        except PermissionError:
+            return True  # it has become another user's
+        return True
+
+    def _signal(self, number: int) -> None:
+        assert self._process is not None  # noqa: S101  # for the type checker
+        with suppress(ProcessLookupError, PermissionError):  # the group has ended
+            os.killpg(self._process.pid, number)
+
+
+def end_all() -> None:
+    """End all commands of this process at once, with all that they have started. No further command can start."""
+    _starting.acquire(timeout=1.0)
+    if CommandProcess.has_started:
+        kill_session(os.getsid(0))
+
+
+def kill_session(leader: int) -> None:
+    """End all other processes of a session at once, those of all its groups."""
+    killed = {os.getpid()}
+    while living := {pid for pid in _processes() if pid not in killed and _session_of(pid) == leader}:
+        for pid in living:
+            with suppress(ProcessLookupError, PermissionError):  # it has ended
+                os.kill(pid, signal.SIGKILL)
+        killed |= living
+
+
+def _processes() -> Iterable[int]:
+    """Return the numbers of all processes of the machine."""
+    if Path("/proc/self").exists():
+        return [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208  # quick: it is for numbers
+    listed = subprocess.run(["ps", "-A", "-o", "pid="], stdout=subprocess.PIPE, check=False)  # noqa: S607  # the system's
+    return [int(word) for word in listed.stdout.split()]
+
+
+def _session_of(pid: int) -> int | None:
+    try:
+        return os.getsid(pid)
+    except (ProcessLookupError, PermissionError):
+        return None  # it has ended

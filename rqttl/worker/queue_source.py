@@ -24,7 +24,7 @@ from rqttl.protocol.commands import BATCH, Presence
 from rqttl.runtime.interrupt import Interrupt
 from rqttl.runtime.recent import Recent
 from rqttl.store.refusals import TEMPORARY, is_away
-from rqttl.worker.counters import Counters
+from rqttl.worker.metrics import Counters
 from rqttl.worker.outcomes import Settlement
 
 logger = logging.getLogger("rqttl.worker")
@@ -59,7 +59,7 @@ class _Late(Missed):
         self._counters.settled(self._queue, "lost")
 
 
-class Source:
+class QueueSource:
     """One queue of a worker. Safe to share between the fetcher and the keeper.
 
     `lock` is the lock of all calls of the worker, `name` its name among the consumers. `on_shorter` is called when the
@@ -261,7 +261,7 @@ class Source:
         self._sender.perform(self._turns.report(leaves=True))
 
 
-def forget(sources: dict[str, Source], living: AbstractSet[str], counters: Counters) -> None:
+def forget(sources: dict[str, QueueSource], living: AbstractSet[str], counters: Counters) -> None:
     """Drop the sources and the counters of all other queues, unless messages of them are still at work."""
     for queue in [queue for queue, source in sources.items() if queue not in living and not source.has_work]:
         del sources[queue]
