@@ -115,7 +115,7 @@ class OptionArguments(TypedDict, total=False):
     redelivery_multiplier: float | None
     """Factor of the delay for each further failure.
 
-    Value: number ≥ 1, also with a fraction. Default: `1`.
+    Value: any number ≥ 1. Default: `1`.
     """
     redelivery_max_delay: Duration | None
     """Longest delay.
@@ -125,7 +125,7 @@ class OptionArguments(TypedDict, total=False):
     redelivery_jitter: float | None
     """Maximum random reduction of each delay, as a fraction (0 to 1).
 
-    Value: number 0 to 1, also with a fraction. Default: `0`.
+    Value: any number from 0 to 1. Default: `0`.
     """
     duplicate_window: Duration | None
     """Time in which a message id is not stored again.

@@ -93,7 +93,7 @@ PARTS: Mapping[str, Part] = {
         Part(
             "delayed",
             "zset",
-            "sequence by due time: messages given back with a delay, or in the pause after a failed delivery. They "
+            "sequence by due time: messages given back with a delay, or delayed after a failed delivery. They "
             "are due at their deadline at the latest; a change of `message_ttl` moves it",
             state=AwayState("delayed", "next_delay_end", from_lease=True),
         ),

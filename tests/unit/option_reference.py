@@ -29,7 +29,7 @@ def takes(option: Option, value: object) -> bool:
 
 def values_of(option: Option) -> str:
     if option.kind == "number":
-        return f"number {'≥ 1' if takes(option, 2) else '0 to 1'}, also with a fraction"
+        return "any number ≥ 1" if takes(option, 2) else "any number from 0 to 1"
     if option.kind in ("duration", "count", "size"):
         return f"{option.kind.replace('count', 'number')} {'≥' if takes(option, 0) else '>'} 0"
     if option.kind == "choice":
