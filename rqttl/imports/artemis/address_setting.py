@@ -9,7 +9,7 @@ from rqttl.errors import InvalidPolicy
 from rqttl.imports import table
 from rqttl.imports.artemis import values
 from rqttl.imports.artemis.tree import PatternTree
-from rqttl.imports.artemis.wildcards import Untranslatable, Wildcards
+from rqttl.imports.artemis.wildcards import Untranslatable, check_match
 from rqttl.imports.artemis.xml import Node
 from rqttl.imports.report import Collector, Notes
 from rqttl.policies.patterns import Pattern, compile_pattern
@@ -84,7 +84,7 @@ class AddressSetting:
         return default if value is None else str(value)
 
 
-def read_address_settings(section: Node, wildcards: Wildcards, notes: Notes) -> list[AddressSetting]:
+def read_address_settings(section: Node, notes: Notes) -> list[AddressSetting]:
     """Read the children of `address-settings`. Raises `InvalidImport`. Of two with the same match the first counts."""
     by_match: dict[str, AddressSetting] = {}
     for node in section.children:
@@ -93,7 +93,7 @@ def read_address_settings(section: Node, wildcards: Wildcards, notes: Notes) -> 
             continue
         match = node.attribute("match")
         subject = f"address-setting {match!r}"
-        setting = _read(node, match, wildcards, notes)
+        setting = _read(node, match, notes)
         if setting is not None and setting.pattern.text in by_match:
             notes.left_out(subject, "", "", "an earlier address-setting has the same match, and Artemis keeps that one")
         elif setting is not None:
@@ -101,9 +101,9 @@ def read_address_settings(section: Node, wildcards: Wildcards, notes: Notes) -> 
     return _with_vaguer(list(by_match.values()))
 
 
-def _read(node: Node, match: str, wildcards: Wildcards, notes: Notes) -> AddressSetting | None:
+def _read(node: Node, match: str, notes: Notes) -> AddressSetting | None:
     try:
-        pattern = compile_pattern(wildcards.pattern(match, node.place))
+        pattern = compile_pattern(check_match(match, node.place))
     except (Untranslatable, InvalidPolicy) as error:
         notes.left_out(f"address-setting {match!r}", "match", match, str(error))
         return None

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from rqttl.errors import InvalidName
 from rqttl.imports import table
 from rqttl.imports.artemis import values
-from rqttl.imports.artemis.wildcards import Untranslatable, Wildcards
 from rqttl.imports.artemis.xml import Node
 from rqttl.imports.report import Collector, Notes
 from rqttl.names import check_queue_name
@@ -31,14 +30,13 @@ class Addresses:
     """The anycast queues by the names of their addresses, as the file writes these."""
 
     queues: Mapping[str, tuple[AnycastQueue, ...]]
-    wildcards: Wildcards
 
     def queue_of(self, address: str) -> tuple[str, str]:
-        """The queue that gets the letters for an address, and a remark on it. Raises `Untranslatable`."""
+        """The queue that gets the letters for an address, and a remark on it."""
         _, qualified, queue = address.partition("::")
         if qualified:
-            return self.wildcards.name(queue), "the queue of the fully qualified name"
-        name, queues = self.wildcards.name(address), self.queues.get(address)
+            return queue, "the queue of the fully qualified name"
+        name, queues = address, self.queues.get(address)
         if queues is None:
             return name, "no such address is in the file; the first letter makes the queue"
         if not queues:
@@ -49,7 +47,7 @@ class Addresses:
         return name, more.removeprefix("; ")
 
 
-def read_addresses(section: Node | None, wildcards: Wildcards, notes: Notes) -> Addresses:
+def read_addresses(section: Node | None, notes: Notes) -> Addresses:
     """Read `addresses`. Raises `InvalidImport` for a queue or an address without a name."""
     by_address: dict[str, tuple[AnycastQueue, ...]] = {}
     names: set[str] = set()
@@ -61,9 +59,9 @@ def read_addresses(section: Node | None, wildcards: Wildcards, notes: Notes) -> 
         if address in by_address:
             notes.left_out(f"address {address!r}", "", "", "an earlier element has the same name")
             continue
-        queues = [_queue(queue, address, wildcards, names, notes) for queue in _anycast(node, address, notes)]
+        queues = [_queue(queue, address, names, notes) for queue in _anycast(node, address, notes)]
         by_address[address] = tuple(queue for queue in queues if queue is not None)
-    return Addresses(by_address, wildcards)
+    return Addresses(by_address)
 
 
 def _anycast(node: Node, address: str, notes: Notes) -> Iterator[Node]:
@@ -96,12 +94,12 @@ def _note_attributes(node: Node, subject: str, notes: Notes) -> None:
         notes.left_out(subject, "", "", "it has no queues: declare a queue for it")
 
 
-def _queue(node: Node, address: str, wildcards: Wildcards, names: set[str], notes: Notes) -> AnycastQueue | None:
+def _queue(node: Node, address: str, names: set[str], notes: Notes) -> AnycastQueue | None:
     written = node.attribute("name")
     subject = f"address {address!r}: queue {written!r}"
     try:
-        name, address_name = check_queue_name(wildcards.name(written)), wildcards.name(address)
-    except (InvalidName, Untranslatable) as error:
+        name, address_name = check_queue_name(written), address
+    except InvalidName as error:
         notes.left_out(subject, "name", written, str(error))
         return None
     if name in names:

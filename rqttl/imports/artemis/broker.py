@@ -10,7 +10,7 @@ from rqttl.imports.artemis import values
 from rqttl.imports.artemis.address_setting import read_address_settings
 from rqttl.imports.artemis.addresses import read_addresses
 from rqttl.imports.artemis.policies import Policies
-from rqttl.imports.artemis.wildcards import read_wildcards
+from rqttl.imports.artemis.wildcards import check_syntax
 from rqttl.imports.artemis.xml import Node, parse
 from rqttl.imports.report import Imported, ImportedDeployment, Note, Notes
 from rqttl.text import format_value
@@ -30,11 +30,11 @@ def read_broker(text: str | bytes) -> Imported:
     root, notes = parse(text), Notes()
     core = _core(root, notes)
     sections = {name: Notes() for name in _SECTIONS}
-    wildcards = read_wildcards(core, sections["wildcard-addresses"])
-    addresses = read_addresses(_first(core, "addresses"), wildcards, sections["addresses"])
+    check_syntax(core, sections["wildcard-addresses"])
+    addresses = read_addresses(_first(core, "addresses"), sections["addresses"])
     policies = Policies(addresses)
     section = _first(core, "address-settings")
-    settings = read_address_settings(section, wildcards, sections["address-settings"]) if section else []
+    settings = read_address_settings(section, sections["address-settings"]) if section else []
     policies.add_settings(settings, sections["address-settings"])
     queues = [queue for queues in addresses.queues.values() for queue in queues]
     for queue in queues:

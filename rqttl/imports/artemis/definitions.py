@@ -13,7 +13,6 @@ from typing import NamedTuple
 from rqttl.errors import InvalidInput
 from rqttl.imports.artemis.address_setting import AddressSetting
 from rqttl.imports.artemis.values import duration_text
-from rqttl.imports.artemis.wildcards import Untranslatable
 from rqttl.imports.report import Kind
 from rqttl.options import OPTIONS
 from rqttl.policies.policy import NONE
@@ -79,7 +78,7 @@ DEAD_LETTERS = Targets(
     "DLQ.",
 )
 
-#: Returns the queue of an address and a remark on it, or raises `Untranslatable`.
+#: Returns the queue of an address and a remark on it.
 QueueOf = Callable[[str], tuple[str, str]]
 
 
@@ -166,9 +165,7 @@ def _number(value: float) -> int | float:
     return int(value) if value == int(value) else value
 
 
-def target(
-    setting: AddressSetting, made: Definition, kind: Targets, queue_of: QueueOf, part: Callable[[str], str]
-) -> None:
+def target(setting: AddressSetting, made: Definition, kind: Targets, queue_of: QueueOf) -> None:
     """Translate the address of expired or dead messages, and the automatic creation of its resources."""
     own = [name for name in kind[:4] if setting.has(name)]
     if not own:
@@ -181,14 +178,14 @@ def target(
     try:
         if creates:
             prefix, suffix = setting.text(kind.prefix, kind.default_prefix), setting.text(kind.suffix)
-            text = f"{part(prefix)}{{queue}}{part(suffix)}"
+            text = f"{prefix}{{queue}}{suffix}"
             remark = "each queue gets its own target, made when it is first needed"
         else:
             text, remark = queue_of(address)
         for option in kind.options:
             name = option.replace("-", "_")
             OPTIONS[name].read(name, text)
-    except (InvalidInput, Untranslatable) as error:
+    except InvalidInput as error:
         for name in own:
             made.leave_out(name, str(error))
         return

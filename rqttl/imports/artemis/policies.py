@@ -112,9 +112,9 @@ class Policies:
         return names
 
     def _define(self, setting: AddressSetting, *, is_target: bool) -> Definition:
-        made, wildcards = Definition(), self.addresses.wildcards
+        made = Definition()
         for kind in (definitions.EXPIRY, definitions.DEAD_LETTERS):
-            definitions.target(setting, made, kind, self.addresses.queue_of, wildcards.part)
+            definitions.target(setting, made, kind, self.addresses.queue_of)
         definitions.expiry_delays(setting, made, is_target=is_target)
         definitions.attempts(setting, made)
         definitions.redelivery(setting, made)

@@ -42,14 +42,6 @@ class Queue:
 
 
 @dataclass(frozen=True)
-class Exchange:
-    """An exchange. `kind` is its type, such as `direct`."""
-
-    name: str
-    kind: str
-
-
-@dataclass(frozen=True)
 class Binding:
     """A binding of an exchange to a queue, or to another exchange."""
 
@@ -81,11 +73,11 @@ class SourcePolicy:
 
 @dataclass
 class VHost:
-    """All objects of one vhost."""
+    """All objects of one vhost. `exchanges` has their types, such as `direct`, by name."""
 
     name: str
     queues: dict[str, Queue] = field(default_factory=dict)
-    exchanges: dict[str, Exchange] = field(default_factory=dict)
+    exchanges: dict[str, str] = field(default_factory=dict)
     bindings: list[Binding] = field(default_factory=list)
     policies: dict[str, SourcePolicy] = field(default_factory=dict)
     operator_policies: dict[str, SourcePolicy] = field(default_factory=dict)
@@ -123,7 +115,7 @@ class _Reader:
             exchanges = self._home(item, place).exchanges
             if name in _BUILT_IN:
                 exchanges.pop(name, None)
-            _add(exchanges, name, Exchange(name, kind), place)
+            _add(exchanges, name, kind, place)
         for place, item in objects(self.table, "bindings"):
             self._home(item, place).bindings.append(_binding(item, place))
         for place, item in objects(self.table, "policies"):
@@ -140,7 +132,7 @@ class _Reader:
         name = read_text(item.get("vhost", self.vhost), at(place, "vhost"))
         if name not in self.vhosts:
             self.vhosts[name] = VHost(name)
-            self.vhosts[name].exchanges.update({name: Exchange(name, kind) for name, kind in _BUILT_IN.items()})
+            self.vhosts[name].exchanges.update(_BUILT_IN)
         return self.vhosts[name]
 
     def _vhosts(self) -> None:

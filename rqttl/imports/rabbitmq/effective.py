@@ -60,11 +60,9 @@ class Effects:
         seen: set[str] = set()
         for policy in merged:
             options = [name for name, value in policy.definition.items() if value is not None]
-            further = [name for name in options if name not in seen]
-            kept_out = [name for name in options if name in seen]
+            differing = [name for name in options if (name in seen) is (policy is own)]
             seen.update(policy.definition)
-            if policy is not own and further:
-                words.append(f"{applied}; here {', '.join(further)} would come from {self._noun} {policy.name!r}")
-            if policy is own and kept_out:
-                words.append(f"{applied}; here policies of higher priority decide on {', '.join(kept_out)}")
+            source = f"come from {self._noun} {policy.name!r}" if policy is not own else "come from policies above it"
+            if differing:
+                words.append(f"{applied}; here {', '.join(differing)} would {source}")
         return Effect(first, tuple(words))

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
+from rqttl.imports import table
 from rqttl.imports.rabbitmq.definitions import Queue
 from rqttl.imports.rabbitmq.policies import TakenPolicy
 from rqttl.imports.report import Notes
@@ -26,38 +27,7 @@ _APPLY = {
     "classic_queues": ("classic",),
     "quorum_queues": ("quorum",),
 }
-#: A policy with one of these keys does not apply to a queue of the type.
-_UNSUPPORTED = {
-    "classic": frozenset(
-        {
-            "max-age",
-            "stream-max-segment-size-bytes",
-            "queue-leader-locator",
-            "initial-cluster-size",
-            "delivery-limit",
-            "dead-letter-strategy",
-            "target-group-size",
-            "delayed-retry-type",
-            "delayed-retry-min",
-            "delayed-retry-max",
-        }
-    ),
-    "quorum": frozenset(
-        {
-            "max-priority",
-            "queue-mode",
-            "ha-mode",
-            "ha-params",
-            "ha-sync-mode",
-            "ha-promote-on-shutdown",
-            "ha-promote-on-failure",
-            "queue-master-locator",
-            "max-age",
-            "stream-max-segment-size-bytes",
-            "initial-cluster-size",
-        }
-    ),
-}
+_TYPES = ("classic", "quorum")
 _PREFIX = re.compile(r"\^((?:[A-Za-z0-9_:/-]|\\[._:/-])*)([*?+{]?)", re.ASCII)
 
 
@@ -65,7 +35,7 @@ def applies(policy: TakenPolicy, kind: str) -> bool:
     """True if RabbitMQ applies a policy to queues of a type."""
     if kind not in _APPLY.get(policy.source.apply_to, ()):
         return False
-    return not _UNSUPPORTED[kind] & policy.source.definition.keys()
+    return not policy.source.definition.keys() & set(table.rows("rabbitmq unfit")[kind].alike)
 
 
 def separated(taken: Sequence[TakenPolicy], queues: Iterable[Queue], notes: Notes) -> list[TakenPolicy]:
@@ -113,7 +83,7 @@ class _Ranked(NamedTuple):
 
     @classmethod
     def of(cls, taken: TakenPolicy, policy: Policy, met: frozenset[str]) -> _Ranked:
-        kinds = frozenset(kind for kind in _UNSUPPORTED if applies(taken, kind))
+        kinds = frozenset(kind for kind in _TYPES if applies(taken, kind))
         return cls(taken, policy, kinds, met, _prefix(taken.pattern.text))
 
     def hides(self, later: _Ranked) -> bool:

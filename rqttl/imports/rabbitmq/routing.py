@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from functools import lru_cache
 
 from rqttl.imports.rabbitmq.definitions import Binding, VHost
 
 #: Steps for all dead-letter exchanges of a vhost: a file of hostile patterns must not take long.
-_MAX_STEPS = 5_000_000
+_MAX_STEPS = 1_000_000
+_MAX_WORDS = 100
 
 
 class Unresolved(ValueError):  # named for the event, as the errors of rqttl
@@ -23,63 +24,16 @@ class Several(Unresolved):
         super().__init__(f"exchange {exchange!r} sends to several queues, such as {queues[0]!r} and {queues[1]!r}")
 
 
-@dataclass
-class _Node:
-    """A word of the patterns of a topic exchange: the next words, and the destinations of patterns that end here."""
-
-    words: dict[str, _Node] = field(default_factory=dict)
-    ends: list[Binding] = field(default_factory=list)
-
-
-class _Table:
-    """The bindings of one exchange."""
-
-    def __init__(self, kind: str, bindings: Iterable[Binding]) -> None:
-        self.kind = kind
-        self.all: list[Binding] = []
-        self.by_key: dict[str, list[Binding]] = defaultdict(list)
-        self.root = _Node()
-        for binding in bindings:
-            self.all.append(binding)
-            self.by_key[binding.key].append(binding)
-            if kind == "topic":
-                self._add(binding)
-
-    def _add(self, binding: Binding) -> None:
-        node = self.root
-        for word in binding.key.split("."):
-            node = node.words.setdefault(word, _Node())
-        node.ends.append(binding)
-
-    def matching(self, key: str | None) -> Iterator[Binding | None]:
-        """The bindings that take a key, with `None` for each step of work between them. No key: those for all keys."""
-        if self.kind == "fanout":
-            yield from self.all
-        elif self.kind == "direct":
-            yield from self.by_key.get(key, ()) if key is not None else ()
-        elif key is None:
-            yield from self.by_key.get("#", ())
-        else:
-            yield from self._of_topic(key)
-
-    def _of_topic(self, key: str) -> Iterator[Binding | None]:
-        words = key.split(".")
-        seen: set[tuple[int, int]] = set()
-        open_nodes = [(self.root, 0)]
-        while open_nodes:
-            node, place = open_nodes.pop()
-            yield None
-            if (id(node), place) in seen:
-                continue
-            seen.add((id(node), place))
-            if place == len(words):
-                yield from node.ends
-            else:
-                after = [node.words.get(words[place]), node.words.get("*")]
-                open_nodes += [(child, place + 1) for child in after if child]
-            any_words = node.words.get("#")
-            if any_words:
-                open_nodes += [(any_words, later) for later in range(place, len(words) + 1)]
+@lru_cache(maxsize=10_000)
+def _takes(pattern: tuple[str, ...], words: tuple[str, ...]) -> bool:
+    """True if the words of a pattern of a topic exchange match those of a key."""
+    if len(pattern) + len(words) > _MAX_WORDS:
+        raise Unresolved("the file has routing keys with too many words to follow")
+    if not pattern:
+        return not words
+    if pattern[0] == "#":
+        return _takes(pattern[1:], words) or (bool(words) and _takes(pattern, words[1:]))
+    return bool(words) and pattern[0] in ("*", words[0]) and _takes(pattern[1:], words[1:])
 
 
 class Router:
@@ -87,13 +41,17 @@ class Router:
 
     def __init__(self, vhost: VHost) -> None:
         self._vhost = vhost
+        self._by_key: dict[tuple[str, str], list[Binding]] = defaultdict(list)
+        self._patterns: dict[str, list[Binding]] = defaultdict(list)
         self._sources: dict[str, list[Binding]] = defaultdict(list)
         self._into: dict[str, list[Binding]] = defaultdict(list)
         for binding in vhost.bindings:
             self._sources[binding.source].append(binding)
+            self._by_key[binding.source, binding.key].append(binding)
+            if {"*", "#"} & set(binding.key.split(".")):
+                self._patterns[binding.source].append(binding)
             if binding.to_queue:
                 self._into[binding.destination].append(binding)
-        self._tables: dict[str, _Table] = {}
         self._known: dict[tuple[str, str | None], str | Unresolved] = {}
         self._steps = _MAX_STEPS
 
@@ -136,12 +94,8 @@ class Router:
 
     def _keys_of(self, queue: str) -> Iterator[str]:
         yield queue
-        keys = {b.key for b in self._into.get(queue, ()) if self._kind(b.source) in ("direct", "topic")}
+        keys = {b.key for b in self._into.get(queue, ()) if self._vhost.exchanges.get(b.source) in ("direct", "topic")}
         yield from sorted(key for key in keys if key != queue and not {"*", "#"} & set(key.split(".")))
-
-    def _kind(self, exchange: str) -> str | None:
-        known = self._vhost.exchanges.get(exchange)
-        return known.kind if known else None
 
     def _resolve(self, exchange: str, key: str | None) -> str:
         targets: list[str] = []
@@ -165,16 +119,27 @@ class Router:
             if key is not None and key in self._vhost.queues:
                 yield key, True
             return
-        kind = self._kind(exchange)
+        kind = self._vhost.exchanges.get(exchange)
         if kind is None:
             raise Unresolved(f"exchange {exchange!r} is not in the file")
         if kind not in ("direct", "fanout", "topic"):
             raise Unresolved(f"exchange {exchange!r} has the type {kind!r}, which the import cannot follow")
-        if exchange not in self._tables:
-            self._tables[exchange] = _Table(kind, self._sources.get(exchange, ()))
-        for binding in self._tables[exchange].matching(key):
+        for binding in self._matching(exchange, kind, key):
             self._steps -= 1
             if self._steps < 0:
                 raise Unresolved("the file has too many bindings to follow")
-            if binding:
-                yield binding.destination, binding.to_queue
+            yield binding.destination, binding.to_queue
+
+    def _matching(self, exchange: str, kind: str, key: str | None) -> Iterable[Binding]:
+        """The bindings of an exchange that take a key. No key: those for all keys."""
+        if kind == "fanout":
+            return self._sources[exchange]
+        if key is None:
+            return self._by_key[exchange, "#"] if kind == "topic" else ()
+        exact = self._by_key[exchange, key]
+        if kind == "direct" or "*" in key or "#" in key:
+            return exact
+        patterns = self._patterns[exchange]
+        self._steps -= len(patterns)
+        words = tuple(key.split("."))
+        return [*exact, *(one for one in patterns if _takes(tuple(one.key.split(".")), words))]

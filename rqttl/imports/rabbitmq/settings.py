@@ -11,10 +11,9 @@ from typing import Any
 
 from rqttl.imports import table
 from rqttl.imports.report import Collector
-from rqttl.imports.source import at, read_text, read_whole
+from rqttl.imports.source import at, read_text
 from rqttl.options import OVERFLOWS
 from rqttl.text import plain_whole
-from rqttl.units import as_text
 
 #: RabbitMQ's limit for quorum queues without one, and the version that brought it.
 DEFAULT_DELIVERY_LIMIT = 20
@@ -49,7 +48,6 @@ class SettingsReader:
         self._readers: dict[str, Callable[[SourceSetting], None]] = {
             "overflow": self._overflow,
             "delivery-limit": self._delivery_limit,
-            "delayed-retry-type": self._delayed_retry,
             "dead-letter-strategy": self._strategy,
             "queue-type": self._type,
         }
@@ -61,8 +59,6 @@ class SettingsReader:
                 self._readers[key](setting)
             elif key not in table.rows("rabbitmq") or not table.rows("rabbitmq")[key].by_code:
                 table.take(self.out, "rabbitmq", key, setting.name, setting.value, setting.place)
-        if "delayed-retry-type" not in self.settings:
-            self._without_retry("it does nothing without delayed-retry-type")
 
     def _overflow(self, setting: SourceSetting) -> None:
         rule = read_text(setting.value, setting.place)
@@ -88,48 +84,6 @@ class SettingsReader:
 
     def _type(self, setting: SourceSetting) -> None:
         self.out.translated(setting.name, setting.value, one_type(setting.value))
-
-    def _delayed_retry(self, setting: SourceSetting) -> None:
-        kind = read_text(setting.value, setting.place)
-        low = self.settings.get("delayed-retry-min")
-        if kind == "disabled":
-            self.out.taken(setting.name, kind, "no redelivery_delay")
-            self._without_retry("it does nothing while delayed-retry-type is disabled")
-        elif low is None or self.kind not in ("", "quorum"):
-            reason = "it does nothing without delayed-retry-min" if low is None else "only a quorum queue has it"
-            self.out.left_out(setting.name, kind, reason)
-            self._without_retry(reason)
-        else:
-            text = (
-                "redelivery_delay"
-                if kind == "all"
-                else f"redelivery_delay, for all failed deliveries, not {kind!r} only"
-            )
-            self.out.translated(setting.name, kind, text)
-            self._pause(low, self.settings.get("delayed-retry-max"))
-
-    def _pause(self, low: SourceSetting, high: SourceSetting | None) -> None:
-        """RabbitMQ waits the least pause for each failure so far, up to the longest. Without that, always the least."""
-        least = read_whole(low.value, low.place)
-        if high is None:
-            self.out.take("redelivery_delay", as_text(least), low.name, low.value)
-            return
-        most = read_whole(high.value, high.place)
-        if most <= least:
-            because = f"{low.name} is not shorter than {high.name}"
-            if self.out.take("redelivery_delay", as_text(most), high.name, high.value, because=because):
-                self.out.translated(low.name, low.value, f"{high.name} is the pause: it is not longer")
-            return
-        if self.out.take("redelivery_delay", as_text(least), low.name, low.value):
-            self.out.take("redelivery_max_delay", as_text(most), high.name, high.value)
-            same = most <= 2 * least
-            because = "the pauses are the same" if same else "each pause is twice the last; RabbitMQ adds the least one"
-            self.out.take("redelivery_multiplier", 2, low.name, low.value, because=because)
-
-    def _without_retry(self, reason: str) -> None:
-        for key in ("delayed-retry-min", "delayed-retry-max"):
-            if key in self.settings:
-                self.out.left_out(self.settings[key].name, self.settings[key].value, reason)
 
 
 _LIMIT = (

@@ -127,25 +127,6 @@ def test_a_policy_with_a_delivery_limit_takes_the_place_of_the_default() -> None
     assert imported.deployments["/"].policies["limit"]["definition"] == {"max-deliveries": 51}
 
 
-@pytest.mark.parametrize(
-    "low,high,options",
-    [
-        (1000, None, {"redelivery_delay": "1s"}),
-        (1000, 2000, {"redelivery_delay": "1s", "redelivery_max_delay": "2s", "redelivery_multiplier": 2}),
-        (5000, 2000, {"redelivery_delay": "2s"}),
-        (None, 2000, {}),
-    ],
-)
-def test_a_delayed_retry_becomes_a_redelivery_delay(
-    low: int | None, high: int | None, options: dict[str, object]
-) -> None:
-    given = {"delayed_retry_min": low, "delayed_retry_max": high}
-    arguments = {key: value for key, value in given.items() if value is not None}
-    retry = queue("q", queue_type="quorum", delivery_limit=-1, delayed_retry_type="all", **arguments)
-
-    assert queues(file(queues=[retry]))["q"] == options
-
-
 ROUTES = [
     # exchange, routing key, bindings, target
     ("", "dead", [], "dead"),
@@ -267,7 +248,7 @@ def test_a_policy_that_another_one_without_counterpart_keeps_out_too_much_is_not
 
     assert notes(imported, "queue 'q1'", "policy") == []
     [note] = notes(imported, "queue 'q2'", "policy")
-    assert note.text == "RabbitMQ applies 'ttl' only; here policies of higher priority decide on message_ttl"
+    assert note.text == "RabbitMQ applies 'ttl' only; here message_ttl would come from policies above it"
 
 
 def test_a_policy_for_other_types_of_queues_is_kept_out_unless_it_matches_a_queue_of_such_a_type() -> None:

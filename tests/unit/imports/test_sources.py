@@ -228,7 +228,7 @@ def many_queues(n: int) -> str:
             "queues": [*({"name": f"q.{i}", "arguments": arguments} for i in range(n)), {"name": "dead"}],
             "exchanges": [{"name": "dlx", "type": "topic"}, {"name": "all", "type": "fanout"}],
             "bindings": [
-                {"source": source, "destination": "dead", "destination_type": "queue", "routing_key": f"#.q.{i}"}
+                {"source": source, "destination": "dead", "destination_type": "queue", "routing_key": f"q.{i}"}
                 for i in range(n)
                 for source in ("dlx", "all")
             ],

@@ -67,7 +67,7 @@ def test_each_child_of_an_address_setting_has_exactly_one_note() -> None:
     noted = [
         note.setting
         for note in read_broker(text_of("every_element.xml")).notes
-        if note.subject == "address-setting 'orders/%'"
+        if note.subject == "address-setting 'orders.#'"
     ]
 
     assert [name for name in table.rows("artemis setting") if noted.count(name) != 1] == []

@@ -245,33 +245,15 @@ def test_multicast_queues_are_left_out_and_named() -> None:
 
 
 _WORDS = "<any-words>%</any-words><single-word>+</single-word>"
-WILDCARDS = f"<wildcard-addresses><delimiter>/</delimiter>{_WORDS}</wildcard-addresses>"
 
 
 @pytest.mark.spec("A-074")
-def test_a_custom_syntax_becomes_that_of_rqttl_in_matches_and_names() -> None:
-    match = settings(("orders/+/%", "<expiry-address>dead/expired</expiry-address>"))
-    section = '<addresses><address name="orders/eu"><anycast><queue name="orders/eu"/></anycast></address></addresses>'
-
-    assert definitions(WILDCARDS, match) == {"orders.*.#": {"dead-letter-expired": "dead.expired"}}
-    assert set(only(read_broker(core(WILDCARDS, section))).queues) == {"orders.eu"}
-
-
-@pytest.mark.parametrize("match", ["a.b/c", "a+/c", "a*", "x y"])
+@pytest.mark.parametrize("match", ["a*.c", "x y"])
 def test_a_match_without_a_counterpart_is_left_out_and_named(match: str) -> None:
-    imported = read_broker(core(WILDCARDS, settings((match, "<expiry-delay>1</expiry-delay>"))))
+    imported = read_broker(core(settings((match, "<expiry-delay>1</expiry-delay>"))))
 
     assert [policy["pattern"] for policy in only(imported).policies.values()] == ["#"]
     assert [note.kind for note in imported.notes if note.subject == f"address-setting {match!r}"] == ["left out"]
-
-
-def test_a_literal_match_is_the_name_between_its_markers() -> None:
-    markers = "<literal-match-markers>()</literal-match-markers>"
-    delay = "<expiry-delay>1</expiry-delay>"
-
-    assert definitions(markers, settings(("(orders.eu)", delay), ("(orders.#)", delay))) == {
-        "orders.eu": {"default-ttl": "1ms"}
-    }
 
 
 def test_each_policy_has_a_name_of_its_own() -> None:
