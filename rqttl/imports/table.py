@@ -50,7 +50,7 @@ def rows(section: str) -> Mapping[str, Row]:
         option, _, reader = becomes.partition(" as ")
         _, _, alike = becomes.partition("none unless ")
         if where == section:
-            found[setting] = Row(becomes == "code", option if reader else "", reader, tuple(alike.split()), text)
+            found[setting] = Row(option == "code", option if reader else "", reader, tuple(alike.split()), text)
     return found
 
 

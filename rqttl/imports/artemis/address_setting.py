@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from rqttl.errors import InvalidPolicy
@@ -13,36 +13,6 @@ from rqttl.imports.artemis.wildcards import Untranslatable, check_match
 from rqttl.imports.artemis.xml import Node
 from rqttl.imports.report import Collector, Notes
 from rqttl.policies.patterns import Pattern, compile_pattern
-
-#: The settings that become options, with the readers of their values.
-READERS: Mapping[str, Callable[[str, str], values.Setting]] = {
-    "address-full-policy": values.one_of("PAGE", "DROP", "BLOCK", "FAIL"),
-    "auto-create-dead-letter-resources": values.flag,
-    "auto-create-expiry-resources": values.flag,
-    "auto-delete-created-queues": values.flag,
-    "auto-delete-queues": values.flag,
-    "auto-delete-queues-delay": values.whole,
-    "auto-delete-queues-message-count": values.whole,
-    "auto-delete-queues-skip-usage-check": values.flag,
-    "dead-letter-address": values.plain,
-    "dead-letter-queue-prefix": values.plain,
-    "dead-letter-queue-suffix": values.plain,
-    "default-ring-size": values.whole,
-    "expiry-address": values.plain,
-    "expiry-delay": values.whole,
-    "expiry-queue-prefix": values.plain,
-    "expiry-queue-suffix": values.plain,
-    "max-delivery-attempts": values.whole,
-    "max-expiry-delay": values.whole,
-    "max-redelivery-delay": values.whole,
-    "max-size-bytes": values.size,
-    "max-size-messages": values.whole,
-    "min-expiry-delay": values.whole,
-    "no-expiry": values.flag,
-    "redelivery-collision-avoidance-factor": values.decimal,
-    "redelivery-delay": values.whole,
-    "redelivery-delay-multiplier": values.decimal,
-}
 
 
 @dataclass(frozen=True)
@@ -108,7 +78,8 @@ def _read(node: Node, match: str, notes: Notes) -> AddressSetting | None:
         notes.left_out(f"address-setting {match!r}", "match", match, str(error))
         return None
     last = {child.name.lower(): child for child in node.children if not child.foreign}
-    read = {name: READERS[name](child.text, child.place) for name, child in last.items() if name in READERS}
+    rows = {name: table.rows("artemis setting").get(name) for name in last}
+    read = {name: values.read(row.reader, last[name]) for name, row in rows.items() if row and row.by_code}
     return AddressSetting(match, pattern, node, read, last)
 
 
@@ -119,7 +90,7 @@ def note_others(setting: AddressSetting, child: Node, notes: Notes) -> bool:
         notes.left_out(setting.subject, child.name, child.text, "it is no element of Artemis")
     elif child is not setting.last[name]:
         notes.left_out(setting.subject, child.name, child.text, "it stands here again, and Artemis takes the last one")
-    elif name not in READERS:
+    elif not (row := table.rows("artemis setting").get(name)) or not row.by_code:
         table.take(Collector(notes, setting.subject), "artemis setting", name, child.name, child.text, child.place)
     else:
         return False
