@@ -56,8 +56,8 @@ _HINTS = {
 }
 #: The columns of `redrive` and `purge`.
 LETTER_COLUMNS: Mapping[str, Column] = {
-    "queue": Column(*_TEXT, "dead-letter queue of the letter; not needed with option `queue`"),
-    "sequence": Column(*_TEXT, "sequence of the letter in this queue"),
+    "queue": Column(*_TEXT, "queue of the dead letter; not needed with option `queue`"),
+    "sequence": Column(*_TEXT, "sequence of the dead letter in this queue"),
     "source": Column(*_TEXT, "target of `redrive`; default: the queue of the last death"),
 }
 

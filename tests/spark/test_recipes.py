@@ -29,7 +29,7 @@ LAKE = "/srv/lake"
 MINUTE, SECOND = 'processingTime="1 minute"', 'processingTime="1 second"'
 RECIPES = (
     "Top causes",
-    "How late letters expired",
+    "How late messages expired",
     "Poison messages, by header",
     "Replay one hour",
     "Append to a table every minute",
@@ -124,7 +124,7 @@ def test_late_letters_are_counted_by_powers_of_ten(recipe: Recipe) -> None:
     for late, count in LATE.items():
         expected[10 ** len(str(late))] += count
 
-    found = rows(recipe("How late letters expired")["printed"])
+    found = rows(recipe("How late messages expired")["printed"])
 
     assert [(int(below), int(count)) for below, count in found] == sorted(expected.items())
 
