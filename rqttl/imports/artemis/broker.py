@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from rqttl.errors import InvalidImport
 from rqttl.imports import table
-from rqttl.imports.artemis import values
 from rqttl.imports.artemis.address_setting import read_address_settings
 from rqttl.imports.artemis.addresses import read_addresses
 from rqttl.imports.artemis.policies import Policies
 from rqttl.imports.artemis.wildcards import check_syntax
 from rqttl.imports.artemis.xml import Node, parse
-from rqttl.imports.report import Imported, ImportedDeployment, Note, Notes
+from rqttl.imports.report import Imported, ImportedDeployment, Notes
 from rqttl.text import format_value
 
 _INCLUDED = "the import reads one file: put the elements of the included file here"
 _SECTIONS = ("wildcard-addresses", "literal-match-markers", "addresses", "address-settings")
-_PERIODS = ("message-expiry-scan-period", "address-queue-scan-period")
 #: Parts of names of settings whose values stay out of notes.
 _SECRET = ("password", "user", "codec")
 
@@ -29,20 +25,19 @@ def read_broker(text: str | bytes) -> Imported:
     """
     root, notes = parse(text), Notes()
     core = _core(root, notes)
-    sections = {name: Notes() for name in _SECTIONS}
-    check_syntax(core, sections["wildcard-addresses"])
-    addresses = read_addresses(_first(core, "addresses"), sections["addresses"])
+    check_syntax(core, notes)
+    addresses = read_addresses(_first(core, "addresses"), notes)
     policies = Policies(addresses)
     section = _first(core, "address-settings")
-    settings = read_address_settings(section, sections["address-settings"]) if section else []
-    policies.add_settings(settings, sections["address-settings"])
+    policies.add_settings(read_address_settings(section, notes) if section else [], notes)
     queues = [queue for queues in addresses.queues.values() for queue in queues]
     for queue in queues:
-        policies.add_queue(queue, sections["addresses"])
+        policies.add_queue(queue, notes)
+    _note_others(core, notes)
     deployment = ImportedDeployment({queue.name: {} for queue in queues}, policies.as_mapping())
     names = core.all("name")
     name = names[0].text if names and names[0].text else "artemis"
-    return Imported({name: deployment}, (*notes.as_tuple(), *_in_order(core, sections)))
+    return Imported({name: deployment}, notes.as_tuple())
 
 
 def _first(core: Node, name: str) -> Node | None:
@@ -66,37 +61,21 @@ def _core(root: Node, notes: Notes) -> Node:
     return cores[0]
 
 
-def _in_order(core: Node, sections: dict[str, Notes]) -> tuple[Note, ...]:
-    """All notes, in the order of the sections in the file."""
-    ordered: list[Note] = []
-    left = dict(sections)
+def _note_others(core: Node, notes: Notes) -> None:
+    """Note the children of `core` that no other module reads."""
     first = {child.name: child for child in reversed(core.children) if not child.foreign}
     for child in core.children:
-        if child.name in _SECTIONS and child is first[child.name]:
-            ordered += left.pop(child.name).as_tuple()
-        else:
-            notes = Notes()
-            _other(child, notes, again=not child.foreign and child is not first[child.name])
-            ordered += notes.as_tuple()
+        if child.foreign:
+            reason = _INCLUDED if child.name == "include" else "it is no element of Artemis"
+            notes.left_out("core", child.name, _value(child), reason)
+        elif child.name not in ("name", *_SECTIONS):
+            _section(child, notes)
+        elif child is not first[child.name]:
+            notes.left_out("core", child.name, _value(child), "it stands twice in the file, and the first one counts")
+        elif child.name == "name":
+            notes.translated("core", child.name, child.text, "the name of the broker names this import")
     if core.text:
-        notes = Notes()
         notes.left_out("core", "", core.text, "it is text outside of an element")
-        ordered += notes.as_tuple()
-    return (*ordered, *(note for notes in left.values() for note in notes.as_tuple()))
-
-
-def _other(child: Node, notes: Notes, *, again: bool) -> None:
-    """Note a child of `core` that is no section."""
-    readers: dict[str, Callable[[Node, Notes], None]] = {"name": _name, **dict.fromkeys(_PERIODS, _period)}
-    if child.foreign:
-        reason = _INCLUDED if child.name == "include" else "it is no element of Artemis"
-        notes.left_out("core", child.name, _value(child), reason)
-    elif child.name in (*readers, *_SECTIONS) and again:
-        notes.left_out("core", child.name, _value(child), "it stands twice in the file, and the first one counts")
-    elif child.name in readers:
-        readers[child.name](child, notes)
-    else:
-        _section(child, notes)
 
 
 def _section(section: Node, notes: Notes) -> None:
@@ -109,23 +88,6 @@ def _section(section: Node, notes: Notes) -> None:
         notes.left_out("core", section.name, _value(section), reason)
     for part, name in parts:
         notes.left_out(f"{part.name} {name!r}", "", "", reason)
-
-
-def _name(node: Node, notes: Notes) -> None:
-    notes.translated("core", node.name, node.text, "the name of the broker names this import")
-
-
-def _period(node: Node, notes: Notes) -> None:
-    ms = values.whole(node.text, node.place)
-    if ms != -1 and ms <= 0:
-        raise InvalidImport(node.place, f"expected -1 or a time above 0 ms, got {format_value(node.text)}")
-    if ms < 0:
-        text = "without a reaper, messages expire when somebody next uses the queue: start no `rqttl reaper`"
-    else:
-        text = (
-            f"start the reaper with `rqttl reaper --scan-period {values.duration_text(ms)}`; it acts at each deadline"
-        )
-    notes.translated("core", node.name, node.text, text)
 
 
 def _value(node: Node) -> str:

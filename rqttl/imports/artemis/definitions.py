@@ -259,34 +259,3 @@ def _full(made: Definition, policy: str, ring: int) -> None:
         made.put("address-full-policy", {"overflow": NONE}, text)
     else:
         made.put("address-full-policy", {"overflow": "reject-publish"}, _REFUSED[policy])
-
-
-LIFETIME = ("auto-delete-queues", "auto-delete-queues-delay", "auto-delete-queues-message-count")
-
-
-def lifetime(setting: AddressSetting, made: Definition) -> None:
-    """Translate the automatic deletion of queues: after a delay without use, if they are empty."""
-    own = [name for name in LIFETIME if setting.has(name)]
-    deletes, delay = setting.inherited("auto-delete-queues") is not False, int(setting.number(LIFETIME[1], 0))
-    most = int(setting.number(LIFETIME[2], 0))
-    for name in own:
-        if not deletes:
-            made.put(name, {"expires": NONE}, "these queues are not deleted by themselves")
-        elif delay <= 0:
-            made.options["expires"] = NONE
-            made.leave_out(name, "a delay of 0 would delete a queue before its first use; `expires` needs a time")
-        elif name == LIFETIME[2] and most > 0:
-            made.leave_out(name, "a queue is deleted if it is empty, or else with all its messages (on-expire)")
-        else:
-            ending = "drop" if most < 0 else "keep"
-            text = "a queue that nobody uses for so long is deleted" + (", if it is empty" if ending == "keep" else "")
-            made.put(name, {"expires": duration_text(delay), "on-expire": ending}, text)
-    if setting.has("auto-delete-created-queues"):
-        if setting.own["auto-delete-created-queues"]:
-            text = "the queues in `addresses` are deleted like others"
-        else:
-            text = "the queues in `addresses` are not deleted by themselves"
-        made.put("auto-delete-created-queues", {}, text)
-    if setting.has("auto-delete-queues-skip-usage-check"):
-        reason = "the time of `expires` counts from the declaration of a queue, or from its last use"
-        made.leave_out("auto-delete-queues-skip-usage-check", reason)

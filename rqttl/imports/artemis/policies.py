@@ -18,7 +18,6 @@ from rqttl.policies.patterns import Pattern, compile_pattern
 from rqttl.policies.policy import NONE
 
 _LONGEST_NAME = 120
-_LIFETIME = ("expires", "on-expire")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +63,7 @@ class Policies:
             notes.translated("address-settings", "max-delivery-attempts", "", text)
 
     def add_queue(self, queue: AnycastQueue, notes: Notes) -> None:
-        """Add what the policies lack for one queue: the settings of its address, its ring size, its long life."""
+        """Add what the policies lack for one queue: the settings of its address, and its ring size."""
         needed = self._needed(queue)
         if not needed:
             return
@@ -119,7 +118,6 @@ class Policies:
         definitions.attempts(setting, made)
         definitions.redelivery(setting, made)
         definitions.limits(setting, made)
-        definitions.lifetime(setting, made)
         return made
 
     def _free_name(self, pattern: str) -> str:
@@ -140,11 +138,6 @@ class Policies:
             needed |= {"max-length": queue.ring_size, "max-length-bytes": NONE, "overflow": "drop-head"}
         elif queue.ring_size is not None and needed.get("overflow") == "drop-head":
             needed["max-length"] = NONE
-        if not self._deletes_created(queue.address):
-            needed = {name: value for name, value in needed.items() if name not in _LIFETIME}
-        if present.get("expires", NONE) == NONE:  # without it, on-expire does nothing
-            present.pop("on-expire", None)
-            needed.pop("on-expire", None)
         names = sorted({*needed, *present})
         return {name: needed.get(name, NONE) for name in names if needed.get(name, NONE) != present.get(name, NONE)}
 
@@ -154,12 +147,6 @@ class Policies:
         for made in self._matching(queue):
             merged = {**made.definition, **merged}
         return {name: _named(name, value, queue) for name, value in merged.items()}
-
-    def _deletes_created(self, address: str) -> bool:
-        """True if Artemis would delete the queues of this address that stand in the file."""
-        settings = [made.setting for made in self._matching(address) if made.setting]
-        flags = (setting.own.get("auto-delete-created-queues") for setting in settings)
-        return next((bool(flag) for flag in flags if flag is not None), False)
 
 
 def _named(option: str, value: object, queue: str) -> object:

@@ -94,14 +94,6 @@ def test_the_name_of_the_broker_names_the_deployment() -> None:
     assert list(read_broker(core()).deployments) == ["artemis"]
 
 
-@pytest.mark.spec("A-056")
-def test_scan_periods_become_settings_of_the_reaper() -> None:
-    text = text_of("shipped.xml")
-
-    assert "`rqttl reaper --scan-period 10s`" in note(text, "message-expiry-scan-period").text
-    assert "start no `rqttl reaper`" in note(text, "address-queue-scan-period").text
-
-
 def test_secrets_stay_out_of_the_notes() -> None:
     assert "a secret" not in str(read_broker(text_of("shipped.xml")).notes)
     assert note(text_of("shipped.xml"), "cluster-password").value == ""

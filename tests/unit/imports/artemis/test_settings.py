@@ -78,16 +78,7 @@ CHILDREN: list[tuple[str, dict[str, Any]]] = [
         {"max-length": 7, "max-length-bytes": NONE, "overflow": "drop-head"},
     ),
     ("<default-ring-size>-1</default-ring-size>", {"max-length": NONE, "overflow": NONE}),
-    ("<auto-delete-queues>false</auto-delete-queues>", {"expires": NONE}),
-    ("<auto-delete-queues>true</auto-delete-queues>", {"expires": NONE}),
-    ("<auto-delete-queues-delay>60000</auto-delete-queues-delay>", {"expires": "1m", "on-expire": "keep"}),
-    (
-        (
-            "<auto-delete-queues-delay>60000</auto-delete-queues-delay>"
-            "<auto-delete-queues-message-count>-1</auto-delete-queues-message-count>"
-        ),
-        {"expires": "1m", "on-expire": "drop"},
-    ),
+    ("<auto-delete-queues-delay>60000</auto-delete-queues-delay>", {}),
     ("<auto-create-expiry-resources>true</auto-create-expiry-resources>", {}),
     ("<enable-metrics>true</enable-metrics>", {}),
 ]
@@ -213,17 +204,6 @@ def test_a_queue_gets_the_settings_of_its_address_if_its_name_is_another() -> No
     options = in_force(text, "q1")
 
     assert options == {"default_ttl": 1000, "dead_letter_expired": "EXP.orders", "max_deliveries": 10}
-
-
-def test_queues_of_the_file_are_not_deleted_by_themselves_unless_artemis_does_it() -> None:
-    delay = "<auto-delete-queues-delay>1000</auto-delete-queues-delay>"
-    created = "<auto-delete-created-queues>true</auto-delete-created-queues>"
-
-    kept = core(settings(("#", delay)), addresses(a="a"))
-    deleted = core(settings(("#", delay + created)), addresses(a="a"))
-
-    assert ("expires" in in_force(kept, "a"), "expires" in in_force(kept, "b")) == (False, True)
-    assert in_force(deleted, "a")["expires"] == 1000
 
 
 def test_a_ring_size_of_a_queue_beats_that_of_its_address() -> None:
