@@ -27,13 +27,13 @@ _READERS: Mapping[str, Callable[[object, str], object]] = {
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A row. Without an option the setting has no counterpart, except for the values in `alike`: rqttl does the same.
+    """A row. Without options the setting has no counterpart, except for the values in `alike`: rqttl does the same.
 
     `by_code` means that a module reads the setting.
     """
 
     by_code: bool
-    option: str
+    options: tuple[str, ...]
     reader: str
     alike: tuple[str, ...]
     text: str
@@ -47,10 +47,11 @@ def rows(section: str) -> Mapping[str, Row]:
         if line.startswith("#") or not line:
             continue
         where, setting, becomes, text = (cell.strip() for cell in f"{line} ".split(" | "))
-        option, _, reader = becomes.partition(" as ")
+        by_code = " by " in becomes or becomes == "code"
+        options, _, reader = becomes.partition(" by " if by_code else " as ")
         _, _, alike = becomes.partition("none unless ")
         if where == section:
-            found[setting] = Row(option == "code", option if reader else "", reader, tuple(alike.split()), text)
+            found[setting] = Row(by_code, tuple(options.split()) if reader else (), reader, tuple(alike.split()), text)
     return found
 
 
@@ -66,14 +67,14 @@ def take(out: Collector, section: str, setting: str, name: str, value: Any, plac
     if row is None:
         hint = did_you_mean(setting, tuple(rows(section)), ignore_case=True)
         out.left_out(name, value, f"it is no documented setting{hint}")
-    elif not row.option:
+    elif not row.options:
         is_alike = str(value).lower() in row.alike
         (out.taken if is_alike else out.left_out)(name, value, "rqttl does the same" if is_alike else row.text)
     elif row.reader == "duration":
         length = parse_duration(read_text(value, place), place)
         if length > MAX_DURATION:
-            out.translated(name, value, f"no {row.option}: it is longer than ten years")
+            out.translated(name, value, f"no {row.options[0]}: it is longer than ten years")
         else:
-            out.take(row.option, as_text(length), name, value, because=row.text)
+            out.take(row.options[0], as_text(length), name, value, because=row.text)
     else:
-        out.take(row.option, _READERS[row.reader](value, place), name, value, because=row.text)
+        out.take(row.options[0], _READERS[row.reader](value, place), name, value, because=row.text)

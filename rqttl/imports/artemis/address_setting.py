@@ -34,24 +34,12 @@ class AddressSetting:
         """The setting as the subject of notes."""
         return f"address-setting {self.match!r}"
 
-    def has(self, *names: str) -> bool:
-        """True if one of the settings stands in this very element."""
-        return any(name in self.own for name in names)
-
-    def inherited(self, name: str) -> values.Setting | None:
-        """A value, also from vaguer matches; `None` if it stands nowhere."""
-        sources = (other.own for other in (self, *self.vaguer) if name in other.own)
-        return next((by_match[name] for by_match in sources), None)
-
-    def number(self, name: str, default: float) -> float:
-        """`inherited` for a number."""
-        value = self.inherited(name)
-        return default if value is None else float(value)
-
-    def text(self, name: str, default: str = "") -> str:
-        """`inherited` for a text."""
-        value = self.inherited(name)
-        return default if value is None else str(value)
+    def merged(self) -> dict[str, values.Setting]:
+        """The values, also those from vaguer matches."""
+        found: dict[str, values.Setting] = {}
+        for setting in (self, *self.vaguer):
+            found = {**setting.own, **found}
+        return found
 
 
 def read_address_settings(section: Node, notes: Notes) -> list[AddressSetting]:

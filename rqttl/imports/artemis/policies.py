@@ -4,30 +4,30 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from rqttl.imports.artemis import definitions
+from rqttl.imports import table
 from rqttl.imports.artemis.address_setting import AddressSetting, note_others
 from rqttl.imports.artemis.addresses import Addresses, AnycastQueue
-from rqttl.imports.artemis.definitions import Definition
+from rqttl.imports.artemis.definitions import ADDRESSES, ATTEMPTS, Options, options_of
 from rqttl.imports.artemis.tree import PatternTree
-from rqttl.imports.report import Notes
+from rqttl.imports.report import Kind, Notes
 from rqttl.options import OPTIONS
 from rqttl.policies.patterns import Pattern, compile_pattern
 from rqttl.policies.policy import NONE
 
 _LONGEST_NAME = 120
+_DEFAULTS: Mapping[str, object] = {"max-deliveries": ATTEMPTS}
 
 
 @dataclass(frozen=True, slots=True)
 class Made:
-    """A policy in the making. `setting` is the element that it comes from, if there is one."""
+    """A policy in the making."""
 
     name: str
     pattern: Pattern
     definition: dict[str, object]
-    setting: AddressSetting | None = None
 
 
 @dataclass
@@ -39,27 +39,30 @@ class Policies:
     _tree: PatternTree[Made] = field(default_factory=PatternTree)
     _by_pattern: dict[str, Made] = field(default_factory=dict)
     _numbers: Counter[str] = field(default_factory=Counter)
+    _own: dict[str, Options] = field(default_factory=dict)
 
     def add_settings(self, settings: Iterable[AddressSetting], notes: Notes) -> None:
-        """Translate each `address-setting` to a policy."""
-        settings = list(settings)
+        """Translate each `address-setting` to a policy, the vaguest first."""
+        settings = sorted(settings, key=lambda setting: setting.pattern.rank, reverse=True)
+        has_default = any(setting.pattern.text == "#" for setting in settings)
         targets = self._targets(settings)
         for setting in settings:
-            made = self._define(setting, is_target=setting.pattern.text in targets)
+            options = self._define(setting, targets, {} if has_default else dict(_DEFAULTS), notes)
             name = self._free_name(setting.pattern.text)
-            _note_setting(setting, name, made, notes)
-            if made.options:
-                self._add(Made(name, setting.pattern, made.options, setting))
+            text = f"policy {name!r} with pattern {setting.pattern.text!r}" if options else "it sets nothing new"
+            notes.add("taken" if options else "left out", setting.subject, "match", setting.match, text)
+            if options:
+                self._add(Made(name, setting.pattern, options))
         if any("*" in setting.pattern.text.split(".") for setting in settings):
             text = (
                 "where a match with a single-word wildcard meets another one, and neither includes the other, Artemis "
                 "combines settings that act together, and rqttl does not: write an address-setting for these names"
             )
             notes.translated("address-settings", "match", "", text)
-        if not any(setting.pattern.text == "#" for setting in settings):
+        if not has_default:
             name = self._free_name("artemis-defaults")
-            self._add(Made(name, compile_pattern("#"), {"max-deliveries": definitions.ATTEMPTS}))
-            text = f"policy {name!r} for all queues: max-deliveries: {definitions.ATTEMPTS}, the default of Artemis"
+            self._add(Made(name, compile_pattern("#"), dict(_DEFAULTS)))
+            text = f"policy {name!r} for all queues: max-deliveries: {ATTEMPTS}, the default of Artemis"
             notes.translated("address-settings", "max-delivery-attempts", "", text)
 
     def add_queue(self, queue: AnycastQueue, notes: Notes) -> None:
@@ -103,22 +106,29 @@ class Policies:
         """The names of the queues that get expired or dead messages."""
         names = set()
         for setting in settings:
-            for name in (definitions.EXPIRY.address, definitions.DEAD_LETTERS.address):
+            for name in ADDRESSES:
                 address = str(setting.own.get(name, ""))
                 if address:
                     names.add(address)
                     names |= {queue.name for queue in self.addresses.queues.get(address, ())}
         return names
 
-    def _define(self, setting: AddressSetting, *, is_target: bool) -> Definition:
-        made = Definition()
-        for kind in (definitions.EXPIRY, definitions.DEAD_LETTERS):
-            definitions.target(setting, made, kind, self.addresses.queue_of)
-        definitions.expiry_delays(setting, made, is_target=is_target)
-        definitions.attempts(setting, made)
-        definitions.redelivery(setting, made)
-        definitions.limits(setting, made)
-        return made
+    def _define(self, setting: AddressSetting, targets: set[str], base: Options, notes: Notes) -> Options:
+        """The options that the policy of a setting adds to `base` and to those of vaguer ones. Notes each child."""
+        for vaguer in reversed(setting.vaguer):
+            base = {**base, **self._own[vaguer.pattern.text]}
+        base = {name: value for name, value in base.items() if value != NONE}
+        remarks: dict[str, str] = {}
+        is_target = setting.pattern.text in targets
+        merged = options_of(setting.merged(), self.addresses.queue_of, remarks, is_target=is_target)
+        options = {name: value for name, value in merged.items() if base.get(name) != value}
+        options |= dict.fromkeys(sorted(base.keys() - merged.keys()), NONE)
+        for name in setting.own:
+            own = table.rows("artemis setting")[name].options
+            options |= {option: merged[option] for option in own if option in merged} or dict.fromkeys(own, NONE)
+        self._own[setting.pattern.text] = options
+        _note_children(setting, merged, remarks, notes)
+        return options
 
     def _free_name(self, pattern: str) -> str:
         """A name for the policy of a pattern: `orders.#` becomes `orders.any-words`."""
@@ -154,26 +164,16 @@ def _named(option: str, value: object, queue: str) -> object:
     return str(value).replace("{queue}", queue) if is_target else value
 
 
-def _note_setting(setting: AddressSetting, name: str, made: Definition, notes: Notes) -> None:
-    """Note the match, each child in order, and the options that come from no child."""
-    text = (
-        f"policy {name!r} with pattern {setting.pattern.text!r}" if made.options else "it sets nothing that rqttl has"
-    )
-    same = setting.pattern.text == setting.match
-    note = notes.left_out if not made.options else notes.taken if same else notes.translated
-    note(setting.subject, "match", setting.match, text)
+def _note_children(setting: AddressSetting, merged: Options, remarks: Mapping[str, str], notes: Notes) -> None:
+    """Note each attribute and child, and the options that it has a part in."""
     for attribute, value in setting.node.attributes.items():
         if attribute != "match":
             notes.left_out(setting.subject, attribute, value, "it is no documented attribute")
-    verdicts = dict(made.verdicts)
     for child in setting.node.children:
         if not note_others(setting, child, notes):
-            verdict = verdicts.pop(child.name.lower())
-            _add(notes, verdict, setting.subject, child.name, child.text)
-    for implied, verdict in verdicts.items():
-        _add(notes, verdict, setting.subject, implied, "")
-
-
-def _add(notes: Notes, verdict: definitions.Verdict, subject: str, setting: str, value: str) -> None:
-    add = {"taken": notes.taken, "translated": notes.translated, "left out": notes.left_out}[verdict.kind]
-    add(subject, setting, value, verdict.text)
+            row = table.rows("artemis setting")[child.name.lower()]
+            found = {option: merged[option] for option in row.options if option in merged}
+            became = ", ".join(f"{name}: {value}" for name, value in found.items()) or f"{row.options[0]}: none"
+            why = remarks.get(child.name.lower()) or row.text
+            kind: Kind = "translated" if why else "taken"
+            notes.add(kind, setting.subject, child.name, child.text, f"{became}; {why}" if why else became)

@@ -17,14 +17,13 @@ def element(name: str, value: object) -> str:
 CHILDREN: list[tuple[str, dict[str, Any]]] = [
     ("<expiry-delay>10000</expiry-delay>", {"default-ttl": "10s"}),
     ("<expiry-delay>0</expiry-delay>", {"default-ttl": "0"}),
-    ("<expiry-delay>-1</expiry-delay>", {"default-ttl": NONE}),
-    ("<expiry-delay>-2</expiry-delay>", {"default-ttl": NONE}),
+    ("<expiry-delay>-1</expiry-delay>", {"default-ttl": NONE, "message-ttl": NONE}),
     ("<expiry-delay>9223372036854775807</expiry-delay>", {"default-ttl": "3650d"}),
     ("<EXPIRY-Delay> 1500 </EXPIRY-Delay>", {"default-ttl": "1500ms"}),
     ("<min-expiry-delay>10</min-expiry-delay>", {"min-ttl": "10ms"}),
     ("<max-expiry-delay>0</max-expiry-delay>", {"max-ttl": "0"}),
     ("<max-expiry-delay>-1</max-expiry-delay>", {"max-ttl": NONE}),
-    ("<max-expiry-delay>-2</max-expiry-delay>", {}),
+    ("<max-expiry-delay>-2</max-expiry-delay>", {"max-ttl": NONE}),
     (
         "<min-expiry-delay>100</min-expiry-delay><max-expiry-delay>10</max-expiry-delay>",
         {"min-ttl": "10ms", "max-ttl": "10ms"},
@@ -49,14 +48,14 @@ CHILDREN: list[tuple[str, dict[str, Any]]] = [
         {"redelivery-delay": "2s", "redelivery-max-delay": "2s"},
     ),
     ("<redelivery-delay-multiplier>1.0</redelivery-delay-multiplier>", {"redelivery-multiplier": 1}),
-    ("<redelivery-delay-multiplier>0.5</redelivery-delay-multiplier>", {}),
-    ("<max-redelivery-delay>0</max-redelivery-delay>", {}),
+    ("<redelivery-delay-multiplier>0.5</redelivery-delay-multiplier>", {"redelivery-multiplier": NONE}),
+    ("<max-redelivery-delay>0</max-redelivery-delay>", {"redelivery-max-delay": NONE}),
     (
         "<redelivery-collision-avoidance-factor>0.15</redelivery-collision-avoidance-factor>",
         {"redelivery-jitter": 0.15},
     ),
-    ("<max-size-bytes>-1</max-size-bytes>", {"max-length-bytes": NONE, "overflow": NONE}),
-    ("<max-size-bytes>10MB</max-size-bytes>", {"max-length-bytes": NONE, "overflow": NONE}),
+    ("<max-size-bytes>-1</max-size-bytes>", {"max-length-bytes": NONE}),
+    ("<max-size-bytes>10MB</max-size-bytes>", {"max-length-bytes": NONE}),
     (
         "<address-full-policy>FAIL</address-full-policy><max-size-bytes>10MB</max-size-bytes>",
         {"max-length-bytes": 10 * 2**20, "overflow": "reject-publish"},
@@ -79,7 +78,7 @@ CHILDREN: list[tuple[str, dict[str, Any]]] = [
     ),
     ("<default-ring-size>-1</default-ring-size>", {"max-length": NONE, "overflow": NONE}),
     ("<auto-delete-queues-delay>60000</auto-delete-queues-delay>", {}),
-    ("<auto-create-expiry-resources>true</auto-create-expiry-resources>", {}),
+    ("<auto-create-expiry-resources>true</auto-create-expiry-resources>", {"dead-letter-expired": NONE}),
     ("<enable-metrics>true</enable-metrics>", {}),
 ]
 
@@ -222,9 +221,6 @@ def test_multicast_queues_are_left_out_and_named() -> None:
     assert only(imported).queues == {}
     [note] = [note for note in imported.notes if note.subject == "address 'a': queue 'm'"]
     assert (note.kind, "no topics" in note.text) == ("left out", True)
-
-
-_WORDS = "<any-words>%</any-words><single-word>+</single-word>"
 
 
 @pytest.mark.spec("A-074")
