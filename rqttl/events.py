@@ -12,9 +12,10 @@ from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass
+from operator import attrgetter
 from time import perf_counter
 from types import TracebackType
-from typing import Any, TypeAlias, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, overload
 
 from rqttl.errors import InvalidInput, QueueFull
 from rqttl.text import format_value
@@ -145,16 +146,15 @@ class Events:
         #: For the library: a function that tells an event. `None` if nobody wants events.
         self.notify: Callable[[Event], None] | None = None
 
-    @property
-    def observer(self) -> Observer | None:
-        """The observer of the broker; `None` without one."""
-        return self._observer
-
-    @observer.setter
-    def observer(self, observer: Observer | None) -> None:
+    def _observe(self, observer: Observer | None) -> None:
         with self._changing:
             self._observer = checked(observer)
             self._choose()
+
+    if TYPE_CHECKING:
+        observer: Observer | None
+    else:  # each call about messages reads it, and this getter runs no Python
+        observer = property(attrgetter("_observer"), _observe, doc="The observer of the broker; `None` without one.")
 
     @overload
     def subscribe(self, listener: Callable[[Event], object]) -> None: ...

@@ -127,12 +127,15 @@ class Queue:
         Large bodies may bring fewer messages than are ready: one answer holds about 4 MB.
         """
         ms = flows.receive.lease_ms(lease)
-        observer, since = self._driver.events.observer, perf_counter()
-        batches = self._driver.perform(flows.receive.receive_many(self.name, count, wait, ms, auto_ack=auto_ack))
-        settling, events = self._settling, self._driver.events
+        driver, settling, since = self._driver, self._settling, perf_counter()
+        events, known = driver.events, driver.configs.get(self.name)
+        batches = driver.perform(
+            flows.receive.receive_many(self.name, count, wait, ms, auto_ack=auto_ack, config=known)
+        )
         settler = Settler(settling.ack, settling.nack, settling.reject, settling.renew, settling.release, events)
         received = [item for claimed in batches for item in delivery.delivered(Delivery, settler, claimed, ms)]
-        hook.received(observer, self.name, received, since)
+        if events.observer is not None:
+            hook.received(events.observer, self.name, received, since)
         return received
 
     def consume(self, prefetch: int = 100, *, lease: Duration | None = None, wait: Duration | None = None) -> Consumer:

@@ -7,8 +7,8 @@ from itertools import chain
 from typing import Any
 
 from rqttl.protocol import commands
+from rqttl.protocol.codec import ttl_may_be_over
 from rqttl.protocol.commands import Command
-from rqttl.protocol.envelope import ttl_may_be_over
 
 
 def enqueue_encoded(known: Any, pairs: Sequence[tuple[bytes, bytes]], *, window: int = 0, now: Any = "") -> Command:

@@ -24,7 +24,7 @@ from rqttl.names import check_queue_name
 from rqttl.options import QueueOptions
 from rqttl.policies import Explanation, Policy
 from rqttl.policies.patterns import Syntax
-from rqttl.store.pools import UNLIMITED
+from rqttl.store.connections import UNLIMITED
 from rqttl.store.urls import TIME_OUTS, address, pool_for
 from rqttl.types import PerQueue, PolicyResult, QueueStats, WorkerInfo
 from rqttl.units import Duration

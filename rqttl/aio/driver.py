@@ -67,7 +67,7 @@ class AsyncDriver:
         self._watch = LoopWatch()
         self._begin: dict[type, Callable[[Any, Run[Any]], Any]] = {
             flows.steps.GetConfig: lambda step, _: self.configs.answer(step) or self.configs.ask(self.keyspace, step),
-            flows.steps.ForgetConfig: lambda step, _: self.configs.forget(step.queue),
+            flows.steps.ForgetConfig: lambda step, _: self.configs.pop(step.queue, None),
             flows.steps.GetPolicies: lambda step, _: self.policies.answer(step) or self.policies.ask(self.keyspace),
             flows.steps.Pipeline: lambda step, _: self.store.run_together(step.commands, tolerant=step.tolerant),
             flows.steps.Read: lambda step, _: self.store.execute(step.calls, keep_errors=step.keep_errors),

@@ -14,8 +14,8 @@ from redis.exceptions import BusyLoadingError, ConnectionError, InvalidResponse,
 
 from rqttl.errors import ContractError
 from rqttl.protocol.commands import Command, Joined
-from rqttl.protocol.resp import pack_command
-from rqttl.store.retry import SOCKET_TIMEOUT, NotSent
+from rqttl.protocol.contract import pack_command
+from rqttl.store.exchanges import SOCKET_TIMEOUT, NotSent
 
 #: Unsent bytes beyond which callers wait until Redis has taken some.
 FULL = 1 << 20

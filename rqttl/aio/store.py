@@ -14,14 +14,12 @@ from rqttl.aio.waits import Waits
 from rqttl.errors import BrokerClosed, InvalidInput, PoolExhausted
 from rqttl.events import Events, Place, Timed
 from rqttl.protocol.commands import Command, Reply
-from rqttl.protocol.contract import Repeated
+from rqttl.protocol.contract import Repeated, pack_command
 from rqttl.protocol.replies import command_name
-from rqttl.protocol.resp import pack_command
 from rqttl.runtime.interrupt import Interrupt
-from rqttl.store.exchanges import Calls, Exchange, Exchanges, alone, check, strictest
+from rqttl.store.connections import UNLIMITED, is_exhausted
+from rqttl.store.exchanges import FAILURES, Attempts, Calls, Exchange, Exchanges, NotSent, alone, check, strictest
 from rqttl.store.outcomes import checked, reply_outcome, reply_outcomes, wait_outcome
-from rqttl.store.pools import UNLIMITED, is_exhausted
-from rqttl.store.retry import FAILURES, Attempts, NotSent
 from rqttl.text import type_name
 
 T = TypeVar("T")

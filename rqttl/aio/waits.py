@@ -13,10 +13,10 @@ from redis.exceptions import ConnectionError, ResponseError, TimeoutError
 
 from rqttl.errors import PoolExhausted
 from rqttl.flows.receive import ENDED
-from rqttl.protocol.resp import pack_command
+from rqttl.protocol.contract import pack_command
 from rqttl.runtime.interrupt import Interrupt
 from rqttl.store.blocking import PAUSE, REPLY, SLACK, keep_alive
-from rqttl.store.pools import is_exhausted
+from rqttl.store.connections import is_exhausted
 
 
 class Waits:

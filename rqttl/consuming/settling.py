@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TypeGuard
 
 from rqttl import delivery, flows, units
@@ -11,10 +12,63 @@ from rqttl.delivery import LOST, UNKNOWN, Delivered
 from rqttl.errors import InvalidInput, LeaseLost, OutcomeUnknown
 from rqttl.flows.steps import Driver, Flow
 from rqttl.protocol import codec, commands
-from rqttl.protocol.commands import Command, Ok, QueueConfig, Word
+from rqttl.protocol.commands import BATCH, READ_BYTES, Command, Ok, QueueConfig, Word
 from rqttl.protocol.keys import Keyspace
 from rqttl.text import format_value
 from rqttl.units import Duration
+
+
+@dataclass(frozen=True, slots=True)
+class Settled:
+    """The sequences that a settle failed for, and the new token of each renewed lease.
+
+    `lost`: the lease had ended. `unknown`: the reply to an earlier try was lost, the lease has ended since, and the
+    message does not exist any more. The earlier try may have settled it.
+    """
+
+    lost: set[bytes]
+    unknown: set[bytes]
+    tokens: dict[bytes, bytes]
+
+
+def settle_in_batches(
+    deliveries: Sequence[tuple[bytes, bytes]], run: Callable[[Sequence[Word]], Flow[Ok]], sizes: Sequence[int] = ()
+) -> Flow[Settled]:
+    """Settle deliveries (sequence and token) in batches.
+
+    `sizes` has the bytes of each message, for a script that reads messages. They bound the batches, too.
+    """
+    settled = Settled(set(), set(), {})
+    for batch in _cut(deliveries, sizes):
+        values = yield from run([word for pair in batch for word in pair])
+        settled.lost.update(values.lost)
+        settled.unknown.update(values.unknown)
+    return settled
+
+
+def renew_in_batches(
+    deliveries: Sequence[tuple[bytes, bytes]], run: Callable[[Sequence[Word]], Flow[Ok]]
+) -> Flow[Settled]:
+    """Renew the leases of deliveries (sequence and token) in batches."""
+    renewed = Settled(set(), set(), {})
+    for batch in _cut(deliveries, ()):
+        values = yield from run([word for pair in batch for word in pair])
+        renewed.lost.update(values.lost)
+        renewed.tokens.update((sequence, values.token) for sequence, _ in batch)
+    return renewed
+
+
+def _cut(deliveries: Sequence[tuple[bytes, bytes]], sizes: Sequence[int]) -> Iterator[Sequence[tuple[bytes, bytes]]]:
+    start = size = 0
+    for i in range(len(deliveries)):
+        more = sizes[i] if sizes else 0
+        if i - start == BATCH or (i > start and size + more > READ_BYTES):
+            yield deliveries[start:i]
+            start, size = i, 0
+        size += more
+    if start < len(deliveries):
+        yield deliveries[start:]
+
 
 #: The settle commands whose scripts read the message.
 READING = ("nack", "reject")
@@ -137,7 +191,7 @@ def carry_out(queue: str, deliveries: Sequence[Delivered], how: str, run: Run) -
     newest = _newest(queue, deliveries)
     pairs = [delivery.lease_words(item) for item in newest]
     sizes = [delivery.size(item) for item in newest] if how in READING else ()
-    settled = yield from flows.settle.settle(pairs, run, sizes)
+    settled = yield from settle_in_batches(pairs, run, sizes)
     for item in newest:
         sequence, _ = delivery.lease_words(item)
         outcome = LOST if sequence in settled.lost else UNKNOWN if sequence in settled.unknown else how
@@ -157,7 +211,7 @@ def prolong(queue: str, deliveries: Sequence[Delivered], run: Callable[[int], Ru
     newest = _newest(queue, deliveries)
     groups = {lease: newest} if lease is not None else delivery.by_lease(newest)
     for length, group in groups.items():
-        settled = yield from flows.settle.renew([delivery.lease_words(item) for item in group], run(length))
+        settled = yield from renew_in_batches([delivery.lease_words(item) for item in group], run(length))
         for item in group:
             sequence, _ = delivery.lease_words(item)
             if sequence not in settled.lost:

@@ -14,8 +14,8 @@ from rqttl.events import Events, Observer
 from rqttl.flows.steps import OUTDATED, Flow, GetConfig, existing, pipeline, run, values_of, with_config
 from rqttl.flows.sweeping import sweep
 from rqttl.protocol import codec, commands
+from rqttl.protocol.codec import NO_ENVELOPE, VALUE, Envelope
 from rqttl.protocol.commands import BATCH, BATCH_BYTES, Command, QueueConfig, Refused, Reply, Word
-from rqttl.protocol.envelope import NO_ENVELOPE, VALUE, Envelope
 from rqttl.protocol.keys import Keyspace
 from rqttl.text import format_value, plain_text
 from rqttl.types import Header, Message, MessageView, Receipt

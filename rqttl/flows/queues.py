@@ -245,12 +245,12 @@ class ConfigCache(Recent[QueueConfig]):
         try:
             config = yield from config_of(keyspace, step.queue, for_sweep=step.for_sweep)
         except QueueNotFound:
-            self.forget(step.queue)
+            self.pop(step.queue, None)
             raise
         self.put(step.queue, config)
         return config
 
     def unregister(self, keyspace: Keyspace, queue: str) -> Flow[int]:
         """Forget a deleted queue, and remove it from the registry; see `registry.unregister`."""
-        self.forget(queue)
+        self.pop(queue, None)
         return (yield from registry.unregister(keyspace, queue))

@@ -118,6 +118,7 @@ def receive(
     ttl: int = 0,
     room: int = 1,
     finished: Callable[[], Sequence[Word]] = tuple,
+    config: QueueConfig | None = None,
 ) -> Flow[ReceiveResult]:
     """Take up to `count` messages. Wait up to `wait` ms for the first one, and look at the queue after every time-out.
 
@@ -126,10 +127,13 @@ def receive(
     """
     if wait <= 0:
         own = Presence(consumer, 0, ttl) if consumer and ttl else ABSENT
-        return (yield from receive_once(queue, count, lease, auto_ack=auto_ack, presence=own, finished=finished()))
+        return (
+            yield from receive_once(
+                queue, count, lease, auto_ack=auto_ack, presence=own, finished=finished(), config=config
+            )
+        )
     started: int = yield Now()
     ticket, now, longest = b"", started, period(consumer)
-    config: QueueConfig | None = None
     exhausted: PoolExhausted | None = None
     lost: Sequence[bytes] = ()
     unknown: Sequence[bytes] = ()
@@ -160,32 +164,38 @@ def receive(
 
 
 def receive_many(
-    queue: str, count: int, wait: Duration | None, lease: int | None, *, auto_ack: bool
+    queue: str,
+    count: int,
+    wait: Duration | None,
+    lease: int | None,
+    *,
+    auto_ack: bool,
+    config: QueueConfig | None = None,
 ) -> Flow[list[ReceiveResult]]:
-    """Take up to `count` messages in batches, waiting for the first message up to `wait`. `lease` is in ms."""
-    count = checks.whole(count, "count")
+    """Take up to `count` messages in batches, waiting for the first message up to `wait`. `lease` is in ms.
+
+    `config` has the options in the cache of the driver, if they are there.
+    """
+    if type(count) is not int or count < 1:
+        count = checks.whole(count, "count")
     patience = 0 if wait is None else int(units.duration(wait, "wait"))
     consumer = secrets.token_hex(8) if patience else ""
-    return _receive_many(queue, count, patience, lease, auto_ack=auto_ack, consumer=consumer)
-
-
-def lease_ms(lease: Duration | None) -> int | None:
-    """Check the length of a lease, and return it in ms."""
-    return None if lease is None else int(units.duration(lease, "lease", least=1))
-
-
-def _receive_many(
-    queue: str, count: int, wait: int, lease: int | None, *, auto_ack: bool, consumer: str
-) -> Flow[list[ReceiveResult]]:
     batches: list[ReceiveResult] = []
     while count:
         most = min(count, BATCH)
-        batch = yield from receive(queue, most, lease, 0 if batches else wait, auto_ack=auto_ack, consumer=consumer)
+        batch = yield from receive(
+            queue, most, lease, 0 if batches else patience, auto_ack=auto_ack, consumer=consumer, config=config
+        )
         batches.append(batch)
         if len(batch.entries) < most:
             break
         count -= most
     return batches
+
+
+def lease_ms(lease: Duration | None) -> int | None:
+    """Check the length of a lease, and return it in ms."""
+    return None if lease is None else int(units.duration(lease, "lease", least=1))
 
 
 def heartbeat(queue: str, presence: Presence, finished: Callable[[], Sequence[Word]]) -> Flow[ReceiveResult]:

@@ -1,14 +1,4 @@
-"""Bodies, headers and death histories as bytes, and back.
-
-An entry of the log is one pair of strings: the *packed header* and the body. The header is empty for a plain message,
-the deadline in decimal for one that only has a TTL, and otherwise
-
-    <deadline>;<length of id>;<length of deaths>;<id><deaths><extras>
-
-where the first two lengths and the deadline may be empty (none). Scripts read and write everything up to `extras`,
-which is msgpack `[content type, headers]` and opaque to them. `lua/lib/log/message.lua` is the other half of
-this module.
-"""
+"""The sender's part of a message, as a value and as bytes. Scripts make the packed header from it."""
 
 from __future__ import annotations
 
@@ -18,14 +8,15 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgpack
 
+from rqttl import units
 from rqttl.checks import MAX_DESCRIPTION_BYTES, cut_description
 from rqttl.errors import InvalidInput, InvalidName, MessageTooLarge
 from rqttl.text import format_value, plain_number, plain_text
-from rqttl.types import Death, Header
+from rqttl.types import Death, Header, Message
 from rqttl.units import as_datetime
 
 MSGPACK = "application/msgpack"
@@ -336,3 +327,48 @@ def sequence_before(sequence: str) -> str:
     """The sequence right before a sequence."""
     before = f"{max(0, int(sequence.replace('-', '')) - 1):019d}"
     return f"{before[:13]}-{before[13:]}"
+
+
+class Envelope(NamedTuple):
+    """The sender's part of a message: TTL, id and extras. Each is encoded, and empty where the message has none.
+
+    The TTL is `+<ms>` or `@<instant>`.
+    """
+
+    ttl: bytes = b""
+    id: bytes = b""
+    extras: bytes = b""
+
+    def encode(self) -> bytes:
+        """The envelope as enqueue.lua takes it: a packed header with the TTL where the deadline will be."""
+        ttl, id, extras = self
+        if not (id or extras):
+            return ttl
+        if id and not ttl:
+            return b";%d;;%b%b" % (len(id), id, extras)
+        return b"%b;%b;;%b%b" % (ttl, b"%d" % len(id) if id else b"", id, extras)
+
+
+#: The envelope of a message that has a body only.
+NO_ENVELOPE = Envelope()
+#: The envelope of a value that msgpack holds, without further fields.
+VALUE = Envelope(extras=pack_extras(MSGPACK, None))
+
+
+def ttl_may_be_over(ttl: bytes) -> bool:
+    """Return True if an encoded TTL may have ended when the message arrives."""
+    return ttl == b"+0" or ttl[:1] == b"@"
+
+
+def envelope_of(message: Message, content_type: str | None) -> Envelope:
+    """Encode TTL, id and headers of a message. Raises `InvalidInput`."""
+    ttl = b""
+    if message.ttl is not None and message.expires_at is not None:
+        raise InvalidInput("ttl: give ttl or expires_at, not both")
+    if message.ttl is not None:
+        ttl = b"+%d" % units.duration(message.ttl, "ttl")
+    elif message.expires_at is not None:
+        ttl = b"@%d" % units.instant(message.expires_at, "expires_at")
+    id = b"" if message.id is None else check_id(message.id)
+    # as `Envelope(...)`, but without the cost of keywords: a batch makes many
+    return tuple.__new__(Envelope, (ttl, id, pack_extras(content_type, message.headers)))

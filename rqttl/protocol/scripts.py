@@ -22,6 +22,8 @@ import hashlib
 import os
 import re
 import sys
+from collections.abc import Mapping
+from dataclasses import asdict
 from functools import cache
 from importlib import resources
 from pathlib import Path
@@ -30,11 +32,55 @@ from typing import TYPE_CHECKING
 
 from rqttl.errors import ContractError
 from rqttl.protocol.contract import FENCE, Script
-from rqttl.protocol.keys import LISTS, PARTS
-from rqttl.protocol.unroll import unroll
+from rqttl.protocol.keys import LISTS, PARTS, STATES
 
 if TYPE_CHECKING:
     from importlib.abc import Traversable  # importlib.resources.abc exists only from Python 3.11 on
+
+_LOOP = re.compile(r"^( *)for (\w+) in each\('(\w+)'\) do\n(.*?)^\1end\n", re.MULTILINE | re.DOTALL)
+_LIST = re.compile(r"\beach\('(\w+)', function\((\w+)\) return (.*?) end\)")
+
+
+def unroll(script: str, text: str) -> str:
+    """Write out each use of `each` in a text without comments. Raises `ContractError` if that is not possible."""
+
+    def bodies(name: str, variable: str, body: str) -> list[str]:
+        if name not in LISTS:
+            raise ContractError(f"lua: {script}: each: expected one of {', '.join(LISTS)}, got {name}")
+        return [_fill(script, body, variable, _constants(part)) for part in LISTS[name]]
+
+    def loop(match: re.Match[str]) -> str:
+        indent, variable, name, body = match.groups()
+        if re.search(r"\bbreak\b", body):
+            raise ContractError(f"lua: {script}: each: a loop that is written out has no break")
+        return "".join(f"{indent}do\n{body}{indent}end\n" for body in bodies(name, variable, body))
+
+    def expressions(match: re.Match[str]) -> str:
+        return ", ".join(bodies(*match.groups()))
+
+    written = _LIST.sub(expressions, _LOOP.sub(loop, text))
+    if re.search(r"\beach\(", written):
+        raise ContractError(f"lua: {script}: each: expected a loop with `do` at the end of its line, or a list")
+    return written
+
+
+def _constants(part: str) -> Mapping[str, str]:
+    """The fields of the variable of a loop, as Lua writes their values."""
+    state = asdict(STATES[part]) if part in STATES else {}
+    values = {"part": part, **state}
+    return {name: repr(value) if isinstance(value, str) else str(value).lower() for name, value in values.items()}
+
+
+def _fill(script: str, body: str, variable: str, constants: Mapping[str, str]) -> str:
+    part = constants["part"].strip("'")
+    filled = body.replace(f"q[{variable}.part]", f"q.{part}")
+
+    def constant(match: re.Match[str]) -> str:
+        if match[1] not in constants:
+            raise ContractError(f"lua: {script}: each: {part} has no field {match[1] or variable}")
+        return constants[match[1]]
+
+    return re.sub(rf"(?<![\w.']){variable}\b(?:\.(\w+))?", constant, filled)
 
 
 _RECORD = (
@@ -241,12 +287,12 @@ _linked: dict[str, Script] = {}
 _linking: dict[int, Lock] = {}
 
 
+@cache
 def load(name: str) -> Script:
     """Link one command, once. Its text and its hash are the same for every server, because ACLs may pin the hash."""
-    if (script := _linked.get(name)) is None:
-        # only one thread links: if 300 threads linked the same text at once, each would finish a minute later
-        with _linking.setdefault(os.getpid(), Lock()):
-            script = _linked[name] = _linked.get(name) or _link(name)
+    # only one thread links: if 300 threads linked the same text at once, each would finish a minute later
+    with _linking.setdefault(os.getpid(), Lock()):
+        script = _linked[name] = _linked.get(name) or _link(name)
     return script
 
 

@@ -16,9 +16,8 @@ from redis.exceptions import ConnectionError, ResponseError, TimeoutError
 from rqttl.errors import PoolExhausted
 from rqttl.flows.receive import ENDED
 from rqttl.runtime.interrupt import Interrupt
-from rqttl.store.connections import Connections
-from rqttl.store.pools import Held, free_connection, places_of, pool_of_waits
-from rqttl.store.retry import NotSent
+from rqttl.store.connections import Connections, Held, free_connection, places_of, pool_of_waits
+from rqttl.store.exchanges import NotSent
 
 #: Seconds that a reply may take beyond the time for which its call blocks. After that the connection counts as dead.
 REPLY = 15.0

@@ -1,18 +1,244 @@
-"""The connections of one client. A call takes one; after it the connection waits for the next call or is given back."""
+"""The connections of one client: the pool that `connect` makes, and who holds a connection.
+
+A call takes one connection; after it the connection waits for the next call or is given back. Threads that wait for
+messages hold one each: `Places` limits them.
+"""
 
 from __future__ import annotations
 
+import math
 import os
+import threading
 import time
 from collections import deque
+from collections.abc import Callable
+from functools import lru_cache
 from itertools import islice
+from types import TracebackType
+from typing import Any, Literal, Protocol
+from weakref import WeakKeyDictionary, WeakSet
 
-from redis.connection import Connection, ConnectionPool
+import redis
+from redis.connection import BlockingConnectionPool, Connection, ConnectionPool
 from redis.exceptions import ConnectionError, TimeoutError
 
-from rqttl.errors import BrokerClosed
-from rqttl.store.pools import free_connection
-from rqttl.store.retry import NotSent
+from rqttl.errors import BrokerClosed, PoolExhausted
+from rqttl.protocol.contract import Packer
+from rqttl.store.exchanges import NotSent
+
+#: The value that redis-py < 8 gives to a pool without a limit.
+UNLIMITED = 2**31
+#: Seconds for which a command waits for a free connection of a busy pool.
+PATIENCE = 15.0
+_PAUSE = 0.01
+#: Texts of the errors of an exhausted pool. Not every version and pool of redis-py has a class of its own for them.
+_EXHAUSTED = ("Too many connections", "No connection available")
+
+
+class Pool(ConnectionPool):
+    """The pool of a client that `connect` makes. It has a limit only if the URL has `max_connections`.
+
+    A signal handler may raise between any two instructions, also while a connection changes its owner. So this pool
+    holds only weak references to the connections in use. The finalizer of an unreferenced connection closes it, and the
+    limit stops counting it. A connection comes back only through `release`, never after an exception.
+    """
+
+    def reset(self) -> None:
+        """Forget all connections, as a forked process must."""
+        super().reset()
+        self._in_use_connections: Any = WeakSet()
+
+    def make_connection(self) -> Any:
+        """Make a connection if the limit permits one more. Lost connections do not count."""
+        self._created_connections = len(self._available_connections) + living(self._in_use_connections)
+        return super().make_connection()
+
+    def get_connection(self, *_: object, **__: object) -> Any:
+        """Take an open connection that has no unread reply."""
+        self._checkpid()
+        with self._lock:
+            connection = self._available_connections.pop() if self._available_connections else self.make_connection()
+            self._in_use_connections.add(connection)
+        try:
+            _make_ready(connection)
+        except Exception:
+            self._in_use_connections.discard(connection)  # an error keeps its frames, and so the connection, alive
+            raise
+        return connection
+
+
+def living(references: WeakSet[Any]) -> int:
+    """The number of living objects in a set. `len` may count dead ones.
+
+    An exception of a signal handler may keep references to dead objects in the set.
+    """
+    return sum(1 for _ in references)
+
+
+def _make_ready(connection: Connection) -> None:
+    connection.connect()
+    try:
+        waits = connection.can_read()  # an unread reply, or the end of the connection
+    except (ConnectionError, TimeoutError, OSError):
+        waits = True
+    if waits:
+        connection.disconnect()
+        connection.connect()
+
+
+def open_pool(url: str, **settings: object) -> Pool:
+    """A pool for a URL, without a limit unless the URL has one."""
+    return Pool.from_url(url, max_connections=UNLIMITED, command_packer=Packer(), **settings)
+
+
+def pool_of_waits(client: redis.Redis) -> ConnectionPool:
+    """The pool whose connections threads hold while they wait.
+
+    It is the client's own pool. If that pool has the default limit of redis-py >= 8, it is another pool without a
+    limit: the user did not choose the default, and some programs have more threads.
+    """
+    pool = client.connection_pool
+    if type(pool) is ConnectionPool and pool.max_connections == _limit_of_redis_py() < UNLIMITED:
+        return ConnectionPool(pool.connection_class, UNLIMITED, **pool.connection_kwargs)
+    return pool
+
+
+@lru_cache(maxsize=1)
+def _limit_of_redis_py() -> int:
+    return ConnectionPool().max_connections
+
+
+def is_exhausted(error: BaseException | None) -> bool:
+    """Return True if the error says that a pool has no connection left. The server is not the cause then."""
+    return isinstance(error, ConnectionError) and str(error).startswith(_EXHAUSTED)
+
+
+class Place:
+    """The right of one thread to hold a connection while it waits."""
+
+
+class Places:
+    """The connections of one pool that threads may hold while they wait: all but one, which is kept for commands.
+
+    A pool of one connection has one place. An unreferenced place is free: a signal handler may raise before the holder
+    gives its place back.
+    """
+
+    def __init__(self, pool: ConnectionPool) -> None:
+        self.limit = int(pool.max_connections)
+        # callers of a blocking pool queue for a connection, so threads that wait queue for a place
+        timeout = pool.timeout if isinstance(pool, BlockingConnectionPool) else 0.0
+        self._patience: float = math.inf if timeout is None else timeout
+        self._process = 0
+        self._lock = threading.Lock()
+        self._taken: WeakSet[Place] = WeakSet()
+
+    @property
+    def held(self) -> int:
+        """The highest number of threads that may wait."""
+        return max(1, self.limit - 1)
+
+    def take(self, seconds: float, ended: Callable[[], bool]) -> Place | Literal[False] | None:
+        """Take a place. A blocking pool lets the thread wait for one, up to `seconds`.
+
+        Returns `None` when the time is over or `ended()` is true, and False when the time-out of the pool is over. If
+        both times are over, the shorter one decides.
+        """
+        place = Place()
+        if self.limit >= UNLIMITED:
+            return place
+        if self._process != os.getpid():  # the waiting threads of the parent process do not exist here
+            self._lock, self._taken, self._process = threading.Lock(), WeakSet(), os.getpid()
+        started = time.monotonic()
+        while not self._admit(place):
+            waited = time.monotonic() - started
+            if waited >= min(seconds, self._patience):
+                return None if seconds < self._patience else False
+            if ended():
+                return None
+            time.sleep(_PAUSE)
+        return place
+
+    def _admit(self, place: Place) -> bool:
+        with self._lock:
+            if living(self._taken) >= self.held:
+                return False
+            self._taken.add(place)
+            return True
+
+    def give_back(self, place: Place) -> None:
+        """Give a place back."""
+        if self.limit < UNLIMITED:
+            self._taken.discard(place)
+
+
+_places: WeakKeyDictionary[ConnectionPool, Places] = WeakKeyDictionary()
+
+
+def places_of(pool: ConnectionPool) -> Places:
+    """The places of a pool, the same for all brokers that share it."""
+    # one step of the dictionary: a lock could be held by another thread when this process is forked
+    return _places.setdefault(pool, Places(pool))
+
+
+def free_connection(pool: ConnectionPool, spare: Callable[[], Connection | None]) -> Connection:
+    """A connection from `spare`, else from the pool. Waits up to `PATIENCE` seconds for one.
+
+    Raises `PoolExhausted`, and errors of redis-py.
+    """
+    started = time.monotonic()
+    while True:
+        connection = spare()
+        try:
+            return connection or pool.get_connection()
+        except ConnectionError as error:
+            if not is_exhausted(error):
+                raise
+            if isinstance(pool, BlockingConnectionPool) or time.monotonic() - started >= PATIENCE:
+                raise PoolExhausted(int(pool.max_connections)) from error
+        time.sleep(_PAUSE)
+
+
+class Keeper(Protocol):
+    """Gives connections, and takes them back for the next call."""
+
+    def checkout(self) -> Connection:
+        """A connection for one caller."""
+
+    def keep(self, connection: Connection) -> None:
+        """Take back a connection without unread replies."""
+
+    def drop(self, connection: Connection) -> None:
+        """Take back a connection that was closed."""
+
+
+class Held:
+    """One connection for one call, as a context. Its exit closes the connection unless `clean` is set.
+
+    So a connection with an unread reply reaches no later call. This holds at any instruction that an exception
+    interrupts, and even if another exception interrupts the closing.
+    """
+
+    __slots__ = ("_keeper", "clean", "connection")
+
+    def __init__(self, keeper: Keeper) -> None:
+        self._keeper = keeper
+        #: The call sets it when it has read all replies.
+        self.clean = False
+
+    def __enter__(self) -> Held:
+        self.connection = self._keeper.checkout()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.clean:
+            self._keeper.keep(self.connection)
+        else:
+            self.connection.disconnect()
+            self._keeper.drop(self.connection)
+
 
 #: Seconds for which a used connection is kept for the next call. The pool would poll its socket first.
 FRESH = 1.0

@@ -6,14 +6,14 @@ A broker has one driver, and its queues and consumers share it. The rest of the 
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol, TypeVar
 
 import redis
 from redis.exceptions import ResponseError
 
 from rqttl import flows
-from rqttl.errors import ContractError, InvalidInput, QueueNotFound
+from rqttl.errors import ContractError, InvalidInput, PoolExhausted, QueueNotFound
 from rqttl.events import Events, WaitEvent
 from rqttl.flows.policies import PolicyCache
 from rqttl.flows.queues import ConfigCache
@@ -40,11 +40,37 @@ from rqttl.policies import PolicySet
 from rqttl.protocol.commands import Command, QueueConfig
 from rqttl.protocol.keys import WAKEUP, Keyspace
 from rqttl.runtime.interrupt import Interrupt
+from rqttl.runtime.timing import RealTiming, Timing
 from rqttl.store.outcomes import is_damage
-from rqttl.store.rehearsal import rehearse
-from rqttl.store.store import Store
-from rqttl.store.timing import RealWaiter, Waiter
+from rqttl.store.store import Store, rehearse
 from rqttl.text import format_value
+
+
+class Waiter(Timing, Protocol):
+    """A `Timing` that waits for wake-ups as well."""
+
+    def wait(self, store: Store, key: str, step: WaitForWakeup) -> bytes | PoolExhausted | None:
+        """Wait for an element of the list `key`, as `step` says. See `Store.listen`."""
+
+    def wait_for_any(
+        self, store: Store, keys: Sequence[str], step: WaitForAnyWakeup
+    ) -> tuple[str, bytes] | bytes | PoolExhausted | None:
+        """Wait for an element of one of the lists `keys`, as `step` says. See `Store.listen_to_all`."""
+
+
+class RealWaiter(RealTiming):
+    """Waits in real time."""
+
+    def wait(self, store: Store, key: str, step: WaitForWakeup) -> bytes | PoolExhausted | None:
+        """See `Waiter`."""
+        return store.listen(step.queue, key, step.ms, step.interrupt)
+
+    def wait_for_any(
+        self, store: Store, keys: Sequence[str], step: WaitForAnyWakeup
+    ) -> tuple[str, bytes] | bytes | PoolExhausted | None:
+        """See `Waiter`."""
+        return store.listen_to_all(keys, step.ms, step.interrupt)
+
 
 T = TypeVar("T")
 
@@ -74,7 +100,7 @@ class RedisDriver:
         self.policies = PolicyCache()
         self._performers: dict[type, Callable[[Any], Any]] = {
             GetConfig: self._config,
-            ForgetConfig: lambda step: self.configs.forget(step.queue),
+            ForgetConfig: lambda step: self.configs.pop(step.queue, None),
             GetPolicies: self._policies,
             Pipeline: lambda step: self.store.run_together(step.commands, tolerant=step.tolerant),
             Read: self._plain,

@@ -18,19 +18,36 @@ from redis.retry import Retry
 
 from rqttl.errors import InvalidInput, PoolExhausted
 from rqttl.events import Events, Place, Timed
-from rqttl.protocol.commands import Command, Reply
-from rqttl.protocol.contract import Repeated
+from rqttl.protocol.commands import Command, Reply, Word
+from rqttl.protocol.contract import Repeated, pack_command
 from rqttl.protocol.replies import command_name
-from rqttl.protocol.resp import pack_command
 from rqttl.runtime.interrupt import Interrupt
 from rqttl.store.blocking import Listener
-from rqttl.store.connections import Connections
-from rqttl.store.exchanges import Calls, Exchange, Exchanges, alone, check, strictest
+from rqttl.store.connections import Connections, Held, open_pool
+from rqttl.store.exchanges import Calls, Exchange, Exchanges, NotSent, alone, check, strictest, try_again, with_retries
 from rqttl.store.outcomes import checked, reply_outcome, reply_outcomes, wait_outcome
-from rqttl.store.pools import Held, open_pool
-from rqttl.store.retry import NotSent, try_again, with_retries
 from rqttl.store.urls import TIME_OUTS, pool_for
 from rqttl.text import type_name
+
+
+def rehearse(connections: Connections, calls: Sequence[Sequence[Word]]) -> list[ResponseError | None]:
+    """Return the refusal of each call, or `None`. Raises `ResponseError` if Redis makes no transaction."""
+    refusals: list[ResponseError | None] = []
+    # never `clean`, so the connection is closed at the end, which discards the transaction
+    with Held(connections) as held:
+        connection = held.connection
+        connection.connect()
+        connection.send_packed_command(connection.pack_command("MULTI"), check_health=False)
+        connection.read_response()  # raises where MULTI itself is denied: what follows would be carried out
+        connection.send_packed_command(connection.pack_commands(calls), check_health=False)
+        for _ in calls:
+            try:
+                connection.read_response()
+                refusals.append(None)
+            except ResponseError as error:
+                refusals.append(error)
+    return refusals
+
 
 T = TypeVar("T")
 

@@ -13,7 +13,7 @@ import redis.asyncio
 from redis.exceptions import RedisError
 
 from rqttl.errors import InvalidInput
-from rqttl.store.retry import SOCKET_TIMEOUT
+from rqttl.store.exchanges import SOCKET_TIMEOUT
 from rqttl.text import format_value
 
 #: The time-outs of a connection in seconds.

@@ -13,8 +13,8 @@ from typing import Any, Protocol, TypeAlias, TypeVar
 import numpy as np
 from redis.exceptions import ConnectionError, ReadOnlyError, RedisError, ResponseError
 
+from rqttl.protocol.contract import pack_command
 from rqttl.protocol.keys import Keyspace
-from rqttl.protocol.resp import pack_command
 from rqttl.store.refusals import refuses_for_now
 from spark_connectors.errors import NoPermission, RefusedByRedis, SourceError
 from spark_connectors.options.options import Options

@@ -14,7 +14,7 @@ from rqttl import units
 from rqttl.errors import InvalidInput, RqttlError
 from rqttl.names import check_queue_name
 from rqttl.protocol import codec
-from rqttl.protocol.envelope import ttl_may_be_over
+from rqttl.protocol.codec import ttl_may_be_over
 from spark_connectors.write.plan import Plan
 
 #: Packed bytes, or the error of their packing.

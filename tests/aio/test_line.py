@@ -19,7 +19,7 @@ from tests.servers import Server
 @pytest.fixture
 def proxy(server: Server, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
     """A line to the shared server that can be spoilt, and short pauses between attempts."""
-    monkeypatch.setattr("rqttl.store.retry.PAUSES", (0.001,) * 4)
+    monkeypatch.setattr("rqttl.store.exchanges.PAUSES", (0.001,) * 4)
     proxy = Proxy(server.socket)
     yield proxy
     proxy.stop_listening()

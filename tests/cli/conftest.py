@@ -10,7 +10,7 @@ from click.testing import CliRunner, Result
 
 from rqttl.cli import cli
 from rqttl.cli.common.settings import Settings
-from rqttl.store import retry
+from rqttl.store import exchanges
 from tests.contract.clocked import Clocked
 
 Run = Callable[..., Result]
@@ -47,4 +47,4 @@ def run_clocked(clocked: Clocked, monkeypatch: pytest.MonkeyPatch) -> Run:
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Calls that fail are made again as often as ever, but without a pause."""
-    monkeypatch.setattr("rqttl.store.retry.PAUSES", (0.0,) * len(retry.PAUSES))
+    monkeypatch.setattr("rqttl.store.exchanges.PAUSES", (0.0,) * len(exchanges.PAUSES))

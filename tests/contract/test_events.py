@@ -109,7 +109,7 @@ def test_a_failure_is_told_by_the_class_of_its_exception(broker: Broker, monkeyp
 
     for attempt in ("_send_one", "_round_trip"):
         monkeypatch.setattr(store, attempt, lose)
-    monkeypatch.setattr("rqttl.store.retry.PAUSES", ())
+    monkeypatch.setattr("rqttl.store.exchanges.PAUSES", ())
     for ask in (queue.touch, lambda: broker.stats(["q"], sweep=False), broker.reaper_count):
         with pytest.raises(redis.ConnectionError):
             ask()

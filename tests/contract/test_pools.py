@@ -11,7 +11,7 @@ import pytest
 import redis
 
 from rqttl import Broker, CommandEvent, InvalidInput, PoolExhausted, WaitEvent
-from rqttl.store import pools, retry
+from rqttl.store import connections, exchanges
 from rqttl.store.driver import driver_of
 from tests.contract.test_waking import LONG, Waiters, result
 from tests.servers import Server
@@ -163,8 +163,8 @@ def test_in_a_pool_that_blocks_a_wait_fails_after_its_time_out(
 def test_a_command_that_gets_no_connection_tells_the_limit(
     redis_url: str, monkeypatch: pytest.MonkeyPatch, broker_of: Callable[..., Broker], blocks: bool, how: str
 ) -> None:
-    monkeypatch.setattr(pools, "PATIENCE", 0.05)
-    monkeypatch.setattr(retry, "PAUSES", (0.001,))
+    monkeypatch.setattr(connections, "PATIENCE", 0.05)
+    monkeypatch.setattr(exchanges, "PAUSES", (0.001,))
     kinds = {False: redis.ConnectionPool, True: redis.BlockingConnectionPool}
     options: dict[str, Any] = {
         "max_connections": 1,

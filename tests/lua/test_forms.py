@@ -11,8 +11,8 @@ import redis
 
 from rqttl import Message
 from rqttl.protocol import commands
+from rqttl.protocol.codec import Envelope
 from rqttl.protocol.commands import Command, Reply
-from rqttl.protocol.envelope import Envelope
 from tests.encoded import enqueue_encoded
 from tests.lua.states import NOW, Lab, State, place, plain
 

@@ -12,8 +12,7 @@ import redis
 
 from rqttl import Broker, flows
 from rqttl.runtime.interrupt import Interrupt, Wakeup
-from rqttl.store.driver import RedisDriver, driver_of
-from rqttl.store.timing import RealWaiter
+from rqttl.store.driver import RealWaiter, RedisDriver, driver_of
 from rqttl.testing.clocked import ClockedBroker
 from tests.drivers import broker_on
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from rqttl import Broker, flows
 from rqttl.protocol import commands
-from rqttl.protocol.envelope import Envelope
+from rqttl.protocol.codec import Envelope
 from rqttl.store.driver import driver_of
 from tests.waiting import PATIENCE
 

@@ -18,7 +18,7 @@ import redis
 
 import rqttl
 from rqttl.errors import ContractError
-from rqttl.store import pools
+from rqttl.store import connections
 from rqttl.store.driver import driver_of
 from tests.servers import Server
 from tests.waiting import PATIENCE
@@ -84,7 +84,7 @@ def test_a_connection_that_nobody_holds_any_more_takes_no_place_in_its_pool(redi
 
 def test_a_place_to_wait_that_nobody_holds_any_more_is_free(redis_url: str) -> None:
     with rqttl.connect(f"{redis_url}?max_connections=2") as broker:
-        places = pools.places_of(driver_of(broker).store.client.connection_pool)
+        places = connections.places_of(driver_of(broker).store.client.connection_pool)
         for _ in range(3):
             assert places.take(0, lambda: False)
 
@@ -110,7 +110,7 @@ def test_a_lost_connection_takes_no_place_though_a_handler_raised_when_it_was_fo
 
 def test_a_lost_place_to_wait_is_free_though_a_handler_raised_when_it_was_forgotten(redis_url: str) -> None:
     with rqttl.connect(f"{redis_url}?max_connections=2") as broker:
-        places = pools.places_of(driver_of(broker).store.client.connection_pool)
+        places = connections.places_of(driver_of(broker).store.client.connection_pool)
         lost = places.take(0, lambda: False)
         forget_without_a_trace(places._taken)
         del lost

@@ -12,7 +12,7 @@ from redis.retry import Retry
 
 import rqttl
 from rqttl.delivery import lease_words
-from rqttl.store import retry as retrying
+from rqttl.store import exchanges
 from rqttl.store.driver import driver_of
 from tests.drivers import broker_of, drop_connections
 from tests.process.proxy import Proxy, client_of
@@ -35,7 +35,7 @@ def proxy(server: Server, redis_url: str) -> Iterator[Proxy]:
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """As many attempts as ever, with hardly a pause."""
-    monkeypatch.setattr(retrying, "PAUSES", (0.001, 0.001, 0.001, 0.001))
+    monkeypatch.setattr(exchanges, "PAUSES", (0.001, 0.001, 0.001, 0.001))
 
 
 @pytest.fixture(params=["no retries", "the retries of redis-py"])

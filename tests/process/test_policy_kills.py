@@ -134,7 +134,7 @@ def test_a_change_of_many_queues_goes_on_after_a_restart_of_redis_at_any_place(
     durable: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # a slow machine may need longer to start a server than a call is patient
-    monkeypatch.setattr("rqttl.store.retry.PAUSES", (0.02, *[0.1] * 300))
+    monkeypatch.setattr("rqttl.store.exchanges.PAUSES", (0.02, *[0.1] * 300))
 
     def restart() -> None:
         durable.kill()
@@ -156,7 +156,7 @@ def test_a_change_of_many_queues_goes_on_after_a_restart_of_redis_at_any_place(
 def test_a_pass_finishes_a_change_that_failed_because_redis_was_away(
     durable: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rqttl.store.retry.PAUSES", (0.0,))
+    monkeypatch.setattr("rqttl.store.exchanges.PAUSES", (0.0,))
     for place in places(durable):
         begin_again(durable)
         sends = Sends()

@@ -137,7 +137,7 @@ def test_a_reaper_outlives_a_redis_that_refuses(broker: Broker, refusing: Refusi
 def test_an_ordinary_call_that_is_refused_for_longer_raises_the_error_of_redis(
     broker: Broker, refusing: Refusing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rqttl.store.retry.PAUSES", (0.001,))
+    monkeypatch.setattr("rqttl.store.exchanges.PAUSES", (0.001,))
     refusing.begin()
 
     with pytest.raises(redis.ResponseError):
@@ -150,7 +150,7 @@ def test_an_ordinary_call_that_is_refused_for_longer_raises_the_error_of_redis(
 def test_an_ordinary_call_is_repeated_until_redis_takes_it(
     broker: Broker, refusing: Refusing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rqttl.store.retry.PAUSES", (0.01,) * 3000)
+    monkeypatch.setattr("rqttl.store.exchanges.PAUSES", (0.01,) * 3000)
     queue = broker.queue("orders")
     queue.enqueue(b"1")
     refusing.begin()

@@ -158,7 +158,7 @@ def server(start_server: Callable[..., Server]) -> Server:
 def test_a_run_outlives_a_restart_of_the_server(
     server: Server, threads: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("rqttl.store.retry.PAUSES", (0.01,))
+    monkeypatch.setattr("rqttl.store.exchanges.PAUSES", (0.01,))
     stop, begun = threading.Event(), threading.Semaphore(0)
     handled: list[bytes] = []
 
@@ -187,7 +187,7 @@ def test_a_run_outlives_a_restart_of_the_server(
 def test_a_server_that_is_away_at_the_start_is_waited_for(
     server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("rqttl.store.retry.PAUSES", (0.01,))
+    monkeypatch.setattr("rqttl.store.exchanges.PAUSES", (0.01,))
     with connect(server.url) as broker, ThreadPoolExecutor(1) as pool:
         queue = broker.declare_queue("q")
         queue.enqueue(b"x")
@@ -203,7 +203,7 @@ def test_a_server_that_is_away_at_the_start_is_waited_for(
 def test_a_run_that_stops_while_the_server_is_away_and_owes_nothing_ends_well(
     server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("rqttl.store.retry.PAUSES", (0.01,))
+    monkeypatch.setattr("rqttl.store.exchanges.PAUSES", (0.01,))
     with connect(server.url) as broker, ThreadPoolExecutor(1) as pool:
         waits, stop = threading.Event(), threading.Event()
         broker.events.subscribe(lambda _: waits.set(), WaitEvent)
@@ -220,7 +220,7 @@ def test_a_run_that_stops_while_the_server_is_away_and_owes_nothing_ends_well(
 def test_a_failure_that_cannot_be_given_back_comes_again_when_its_lease_ends(
     server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("rqttl.store.retry.PAUSES", (0.01,))
+    monkeypatch.setattr("rqttl.store.exchanges.PAUSES", (0.01,))
     deliveries: list[int] = []
 
     def handle(delivery: Delivery) -> None:

@@ -47,7 +47,7 @@ def broker(server: Server) -> Iterator[Broker]:
 def restart(request: pytest.FixtureRequest, server: Server, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Ends the server, by SIGKILL or by SIGTERM, and starts it on the same data."""
     # a slow machine may need longer to start a server than a call is patient
-    monkeypatch.setattr("rqttl.store.retry.PAUSES", (0.02, *[0.1] * 300))
+    monkeypatch.setattr("rqttl.store.exchanges.PAUSES", (0.02, *[0.1] * 300))
 
     def restart() -> None:
         getattr(server, request.param)()
@@ -164,7 +164,7 @@ def test_a_consumer_that_waits_outlives_a_restart(broker: Broker, restart: Calla
 def test_a_consumer_goes_on_when_redis_comes_back_after_all_attempts_have_failed(
     broker: Broker, server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("rqttl.store.retry.PAUSES", (0.01,))
+    monkeypatch.setattr("rqttl.store.exchanges.PAUSES", (0.01,))
     queue = broker.declare_queue("q")
     waiting = threading.Event()
     broker.events.subscribe(lambda name: waiting.set(), WaitEvent)

@@ -6,7 +6,7 @@ import pytest
 import redis
 
 import rqttl
-from rqttl.store import retry
+from rqttl.store import exchanges
 from tests.process.proxy import Proxy
 from tests.servers import Server
 
@@ -16,7 +16,7 @@ from tests.servers import Server
 def test_after_the_last_attempt_the_outcome_of_a_call_that_may_have_been_carried_out_is_unknown(
     server: Server, redis_url: str, monkeypatch: pytest.MonkeyPatch, action: str, last: bytes
 ) -> None:
-    monkeypatch.setattr(retry, "PAUSES", (0.001,) * 4)
+    monkeypatch.setattr(exchanges, "PAUSES", (0.001,) * 4)
     proxy = Proxy(server.socket)
     with rqttl.connect(f"redis://127.0.0.1:{proxy.port}") as broker:
         orders = broker.declare_queue("orders", duplicate_window="1m")
@@ -36,7 +36,7 @@ def test_after_the_last_attempt_the_outcome_of_a_call_that_may_have_been_carried
 def test_a_call_whose_reply_was_lost_before_its_script_was_forgotten_is_not_told_as_not_carried_out(
     server: Server, redis_url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retry, "PAUSES", (0.001,) * 4)
+    monkeypatch.setattr(exchanges, "PAUSES", (0.001,) * 4)
     proxy = Proxy(server.socket)
     with rqttl.connect(f"redis://127.0.0.1:{proxy.port}") as broker:
         orders = broker.declare_queue("orders")

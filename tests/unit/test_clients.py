@@ -12,7 +12,7 @@ import redis
 
 import rqttl
 from rqttl.embedded.folder import _warn_of_default_server
-from rqttl.store import retry
+from rqttl.store import exchanges
 from rqttl.store.driver import driver_of
 from tests.servers import Server
 
@@ -56,7 +56,7 @@ def test_no_error_about_a_url_shows_its_password(url: str) -> None:
 
 
 def test_no_error_of_a_connection_shows_its_password(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retry, "PAUSES", ())
+    monkeypatch.setattr(exchanges, "PAUSES", ())
     with rqttl.connect(f"unix://nobody:{CANARY.replace('%', '%25')}@{server.socket}") as broker:
         with pytest.raises(redis.RedisError) as refused:
             broker.declare_queue("orders")
@@ -144,11 +144,11 @@ def test_a_server_that_hangs_costs_two_time_outs(monkeypatch: pytest.MonkeyPatch
 
     def hang(*_: object) -> redis.Redis:
         asked[0] += 1
-        now[0] += retry.SOCKET_TIMEOUT
+        now[0] += exchanges.SOCKET_TIMEOUT
         raise redis.TimeoutError("Timeout reading from socket")
 
-    monkeypatch.setattr("rqttl.store.retry.time.monotonic", lambda: now[0])
-    monkeypatch.setattr("rqttl.store.retry.time.sleep", lambda _: None)
+    monkeypatch.setattr("rqttl.store.exchanges.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("rqttl.store.exchanges.time.sleep", lambda _: None)
     with rqttl.connect("redis://localhost:1/0") as broker:
         for send in ("_send_one", "_send_judged"):
             monkeypatch.setattr(driver_of(broker).store, send, hang)

@@ -10,8 +10,8 @@ import pytest
 from rqttl import Message, QueueOptions
 from rqttl.options import SCRIPT_OPTIONS
 from rqttl.protocol import commands, scripts
+from rqttl.protocol.codec import Envelope
 from rqttl.protocol.commands import Command, Options, Presence, QueueConfig
-from rqttl.protocol.envelope import Envelope
 from rqttl.protocol.keys import TARGET_PARTS, Keyspace
 from tests.encoded import enqueue_encoded
 

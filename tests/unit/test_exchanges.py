@@ -10,10 +10,9 @@ from redis.exceptions import NoPermissionError, NoScriptError, ReadOnlyError
 
 from rqttl.errors import OutcomeUnknown
 from rqttl.protocol import commands
+from rqttl.protocol.codec import Envelope
 from rqttl.protocol.commands import Command
-from rqttl.protocol.envelope import Envelope
-from rqttl.store.exchanges import Exchanges
-from rqttl.store.retry import NotSent
+from rqttl.store.exchanges import Exchanges, NotSent
 from tests.unit.test_commands import known
 
 DENIED, READONLY = NoPermissionError("this user has no permissions to run multi"), ReadOnlyError("a replica")

@@ -17,6 +17,7 @@ from rqttl import (
     QueueOptions,
     flows,
 )
+from rqttl.consuming import settling
 from rqttl.flows.steps import GetConfig, GetPolicies, HandleNotes, Pipeline, Read, Register, Unregister
 from rqttl.policies import PolicySet
 from rqttl.protocol import commands
@@ -233,7 +234,7 @@ def test_deliveries_are_settled_in_batches_and_lost_and_unknown_ones_collected()
         seen.append(len(words) // 2)
         return (yield from flows.steps.run(commands.ack(KEYSPACE, "orders", words)))
 
-    drive = Drive(flows.settle.settle([(b"%d" % i, b"t") for i in range(2 * BATCH + 1)], run))
+    drive = Drive(settling.settle_in_batches([(b"%d" % i, b"t") for i in range(2 * BATCH + 1)], run))
     drive.answer([OK, b"", [], [b"3"]])
     drive.answer([OK, b"", [b"499"], []])
     drive.answer([OK, b"", [], [b"500"]])

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from rqttl import flows
+from rqttl.consuming import settling
 from rqttl.flows.steps import Flow
 from rqttl.protocol import scripts
 from rqttl.protocol.commands import Ok, Refused, Word
@@ -25,7 +25,7 @@ def cut(sizes: Sequence[int], count: int = 0) -> list[int]:
 
     pairs = [(b"%d" % i, b"token") for i in range(len(sizes) or count)]
     with pytest.raises(StopIteration) as done:
-        next(flows.settle.settle(pairs, run, sizes))
+        next(settling.settle_in_batches(pairs, run, sizes))
     assert len(done.value.value.lost) == len(calls)
     return calls
 

@@ -8,8 +8,8 @@ from typing import Literal
 import pytest
 import redis
 
-from rqttl.store import pools
-from rqttl.store.pools import Place, Places
+from rqttl.store import connections
+from rqttl.store.connections import Place, Places
 
 
 @pytest.mark.parametrize(
@@ -35,7 +35,7 @@ def test_the_shorter_limit_decides_although_the_thread_looks_when_both_are_over(
             nonlocal now
             now += max(seconds, 1)
 
-    monkeypatch.setattr(pools, "time", Late)
+    monkeypatch.setattr(connections, "time", Late)
     held = places.take(seconds, lambda: False)
 
     assert isinstance(held, Place)

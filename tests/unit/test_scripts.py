@@ -155,6 +155,7 @@ def test_a_linked_text_has_no_comment_and_does_nothing_that_is_forbidden(name: s
 
 def forget() -> None:
     scripts._linked.clear()
+    scripts.load.cache_clear()
     scripts._read.cache_clear()
     scripts._folders.cache_clear()
 

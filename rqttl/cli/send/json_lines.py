@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 from rqttl.errors import InvalidInput
 from rqttl.protocol import codec
-from rqttl.protocol.envelope import envelope_of
+from rqttl.protocol.codec import envelope_of
 from rqttl.text import did_you_mean
 from rqttl.types import Message
 from rqttl.units import instant

@@ -3,18 +3,25 @@
 `QueueConfig` is the record of a queue that a client keeps; the scripts answer `stale` when it is outdated.
 """
 
-from rqttl.protocol.commands.call import BATCH, BATCH_BYTES, READ_BYTES, Command
 from rqttl.protocol.commands.joining import Joined
 from rqttl.protocol.commands.messages import (
     ABSENT,
+    BATCH,
+    BATCH_BYTES,
+    READ_BYTES,
+    Command,
     Presence,
+    ack,
     check_size,
     enqueue,
     enqueue_alike,
     enqueue_encoded,
+    nack,
     pack,
     receive,
     redrive,
+    reject,
+    renew,
 )
 from rqttl.protocol.commands.queues import (
     Options,
@@ -33,7 +40,6 @@ from rqttl.protocol.commands.queues import (
     touch,
     update,
 )
-from rqttl.protocol.commands.settle import ack, nack, reject, renew
 from rqttl.protocol.contract import Ok, Refused, Reply, Word
 from rqttl.protocol.queue_config import QueueConfig
 

@@ -11,7 +11,7 @@ from itertools import pairwise
 from typing import Any
 
 from rqttl.errors import ContractError
-from rqttl.protocol.commands.call import BATCH, BATCH_BYTES, Command
+from rqttl.protocol.commands.messages import BATCH, BATCH_BYTES, Command
 from rqttl.protocol.contract import Word
 
 

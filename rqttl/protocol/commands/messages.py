@@ -1,20 +1,120 @@
-"""Script calls that bring messages in or take them out."""
+"""Script calls as values, and those that store, take out and settle messages."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from itertools import groupby
 from operator import itemgetter
 from typing import NamedTuple
 
 from rqttl.errors import MessageTooLarge
 from rqttl.protocol import codec, scripts
-from rqttl.protocol.commands.call import Command
-from rqttl.protocol.commands.settle import runs
-from rqttl.protocol.contract import Word
-from rqttl.protocol.envelope import NO_ENVELOPE, VALUE, Envelope, envelope_of, ttl_may_be_over
-from rqttl.protocol.queue_config import QueueConfig
+from rqttl.protocol.codec import NO_ENVELOPE, VALUE, Envelope, envelope_of, ttl_may_be_over
+from rqttl.protocol.contract import REPLAY, Script, Word
+from rqttl.protocol.keys import Keyspace
+from rqttl.protocol.queue_config import QueueConfig, keys_of
 from rqttl.text import plain_text
 from rqttl.types import Message
+
+#: The largest number of messages, or of deliveries to settle, in one script call.
+BATCH = 250
+
+#: Bytes of headers and bodies after which a script call reads no further message. Batches of settles keep to it.
+READ_BYTES = 2**22
+
+#: Body bytes that one enqueue call carries at most (a single message may be larger).
+BATCH_BYTES = 2**20
+
+
+class Command(NamedTuple):
+    """One script call as a value, before it is made.
+
+    `repeatable`: two calls have the same effect as one, so the call may be repeated after a lost reply. `head` are the
+    words before a batch, on a call that others may join; see `Joined`.
+    """
+
+    script: Script
+    queue: str
+    words: tuple[Word, ...]
+    repeatable: bool = True
+    head: tuple[Word, ...] = ()
+
+    def as_replay(self) -> Command:
+        """The same call with a mark for the script: the reply to an earlier attempt was lost."""
+        return self.with_word(REPLAY, "1") if REPLAY in self.script.args else self
+
+    @property
+    def is_replay(self) -> bool:
+        """True if the call has the mark of a replay."""
+        return REPLAY in self.script.args and self.word(REPLAY) not in ("", b"")
+
+    def word(self, argument: str) -> Word:
+        """The word of one argument of its header."""
+        return self.words[1 + int(self.words[0]) + self.script.args.index(argument)]
+
+    def with_word(self, argument: str, word: Word) -> Command:
+        """The same call with another value for one argument of its header."""
+        index = 1 + int(self.words[0]) + self.script.args.index(argument)
+        words = (*self.words[:index], word, *self.words[index + 1 :])
+        return Command(self.script, self.queue, words, self.repeatable)
+
+
+def unfenced(keyspace: Keyspace, queue: str, name: str, more: Iterable[Word] = (), /, **words: Word) -> Command:
+    """A call that does not depend on the options in force. `words` are its arguments, named as in its header."""
+    script = scripts.load(name)
+    return Command(script, queue, (*keys_of(keyspace, queue, script, ()), *script.arguments(**words), *more))
+
+
+def runs(deliveries: Sequence[Word]) -> list[Word]:
+    """Encode deliveries (sequence and token in turn) for scripts.
+
+    Each run of deliveries with one token becomes the token, their number, and their sequences.
+    """
+    if len(deliveries) == 2:
+        return [deliveries[1], "1", deliveries[0]]
+    words: list[Word] = []
+    for token, pairs in groupby(zip(deliveries[::2], deliveries[1::2], strict=True), key=_second):
+        ids = [id for id, _ in pairs]
+        words += (token, str(len(ids)), *ids)
+    return words
+
+
+_second = itemgetter(1)
+
+
+def ack(keyspace: Keyspace, queue: str, deliveries: Sequence[Word], *, now: Word = "") -> Command:
+    """Settle deliveries: done. Settle commands take at most `BATCH` deliveries, as sequence and token in turn."""
+    return unfenced(keyspace, queue, "ack", runs(deliveries), now=now, replay="")
+
+
+def nack(
+    config: QueueConfig,
+    deliveries: Sequence[Word],
+    *,
+    delay: int | None = None,
+    counted: bool = True,
+    description: bytes = b"",
+    now: Word = "",
+) -> Command:
+    """Settle deliveries: give back, after `delay` ms or the pause of the queue. `counted`: as a failed delivery."""
+    script = scripts.load("nack")
+    arguments = script.arguments(
+        now=now, replay="", delay="" if delay is None else delay, counted=1 if counted else 0, description=description
+    )
+    return Command(script, config.name, (*config.keys_for(script), *arguments, *runs(deliveries)))
+
+
+def reject(config: QueueConfig, deliveries: Sequence[Word], *, description: bytes = b"", now: Word = "") -> Command:
+    """Settle deliveries: refuse for good."""
+    script = scripts.load("reject")
+    arguments = script.arguments(now=now, replay="", description=description)
+    return Command(script, config.name, (*config.keys_for(script), *arguments, *runs(deliveries)))
+
+
+def renew(keyspace: Keyspace, queue: str, deliveries: Sequence[Word], *, lease: int, now: Word = "") -> Command:
+    """Extend leases."""
+    return unfenced(keyspace, queue, "renew", runs(deliveries), now=now, lease=lease)._replace(repeatable=False)
+
 
 _ENVELOPE, _BODY = itemgetter(0), itemgetter(1)
 _VALUE_FORM = VALUE.encode()

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from rqttl.options import QueueOptions, absent_fields
 from rqttl.protocol import scripts
-from rqttl.protocol.commands.call import Command, unfenced
+from rqttl.protocol.commands.messages import Command, unfenced
 from rqttl.protocol.contract import Script, Word
 from rqttl.protocol.keys import Keyspace
 from rqttl.protocol.queue_config import QueueConfig, keys_of
