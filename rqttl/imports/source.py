@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any, NoReturn
+from typing import Any
 
 from rqttl.errors import InvalidImport
 from rqttl.text import format_value, plain_text, plain_whole
@@ -22,14 +22,12 @@ def load(text: object, file_kind: str, *, lists: bool = False) -> Any:
     if plain is None:
         raise InvalidImport("$", f"expected the text of {file_kind}, got {format_value(text)}")
     try:
-        value = json.loads(plain.removeprefix("\ufeff"), object_pairs_hook=_without_repeats, parse_constant=_constant)
-    except json.JSONDecodeError as error:
-        raise InvalidImport("$", f"expected JSON: {error}") from None
+        value = json.loads(plain.removeprefix("\ufeff"), object_pairs_hook=_without_repeats)
     except RecursionError:
         raise InvalidImport("$", f"expected at most {MAX_DEPTH} objects and lists inside each other") from None
     except InvalidImport:
         raise
-    except ValueError as error:  # a number with too many digits
+    except ValueError as error:  # no JSON, or a number with too many digits
         raise InvalidImport("$", f"expected JSON: {error}") from None
     _check_depth(value)
     _check_unicode(plain, value)
@@ -108,18 +106,12 @@ def describe(value: object) -> str:
 
 
 def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    table = dict(pairs)
-    if len(table) < len(pairs):
-        seen: set[str] = set()
-        for key, _ in pairs:
-            if key in seen:
-                raise InvalidImport(at("$.", key), "expected each key once in an object")
-            seen.add(key)
+    table: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in table:
+            raise InvalidImport(at("$.", key), "expected each key once in an object")
+        table[key] = value
     return table
-
-
-def _constant(name: str) -> NoReturn:
-    raise InvalidImport("$", f"expected JSON, which has no {name}")
 
 
 def _check_unicode(text: str, value: object) -> None:

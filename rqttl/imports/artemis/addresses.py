@@ -36,15 +36,13 @@ class Addresses:
         _, qualified, queue = address.partition("::")
         if qualified:
             return queue, "the queue of the fully qualified name"
-        name, queues = address, self.queues.get(address)
+        queues = self.queues.get(address)
         if queues is None:
-            return name, "no such address is in the file; the first letter makes the queue"
+            return address, "no such address is in the file; the first letter makes the queue"
         if not queues:
-            return name, "the address has no anycast queue: all letters wait in one queue with its name"
+            return address, "the address has no anycast queue: all letters wait in one queue with its name"
         more = f"; the address has {len(queues)} queues, and this is the first" if len(queues) > 1 else ""
-        if queues[0].name != name:
-            return queues[0].name, f"the queue of the address {address!r}{more}"
-        return name, more.removeprefix("; ")
+        return queues[0].name, f"the queue of the address {address!r}{more}"
 
 
 def read_addresses(section: Node | None, notes: Notes) -> Addresses:
@@ -98,7 +96,7 @@ def _queue(node: Node, address: str, names: set[str], notes: Notes) -> AnycastQu
     written = node.attribute("name")
     subject = f"address {address!r}: queue {written!r}"
     try:
-        name, address_name = check_queue_name(written), address
+        name = check_queue_name(written)
     except InvalidName as error:
         notes.left_out(subject, "name", written, str(error))
         return None
@@ -106,17 +104,11 @@ def _queue(node: Node, address: str, names: set[str], notes: Notes) -> AnycastQu
         notes.left_out(subject, "", "", f"an earlier queue has the name {name!r}, too")
         return None
     names.add(name)
-    _note_queue(notes, subject, written, address, name)
-    return AnycastQueue(name, address_name, subject, _ring_size(node, subject, notes))
-
-
-def _note_queue(notes: Notes, subject: str, written: str, address: str, name: str) -> None:
-    if written != address:
-        notes.translated(subject, "name", written, f"queue {name!r}; senders name the queue, not the address")
-    elif name != written:
-        notes.translated(subject, "name", written, f"queue {name!r}")
-    else:
+    if written == address:
         notes.taken(subject, "name", written, f"queue {name!r}")
+    else:
+        notes.translated(subject, "name", written, f"queue {name!r}; senders name the queue, not the address")
+    return AnycastQueue(name, address, subject, _ring_size(node, subject, notes))
 
 
 def _ring_size(node: Node, subject: str, notes: Notes) -> int | None:

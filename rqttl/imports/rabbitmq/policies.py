@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from rqttl.errors import InvalidInput
 from rqttl.imports.names import NameTable
@@ -105,16 +106,6 @@ class PolicyReader:
 def as_file(policy: Policy) -> dict[str, object]:
     """A policy as an entry of a deployment file."""
     arguments = policy.as_arguments()
-    definition = {name.replace("_", "-"): value for name, value in sorted(_definition(arguments).items())}
-    return {
-        "pattern": policy.pattern,
-        "syntax": policy.syntax,
-        "priority": policy.priority,
-        "apply-to": policy.apply_to,
-        "definition": definition,
-    }
-
-
-def _definition(arguments: Mapping[str, object]) -> dict[str, object]:
-    definition = arguments["definition"]
-    return definition if isinstance(definition, dict) else {}
+    definition: Any = arguments.pop("definition")
+    kebab = {name.replace("_", "-"): value for name, value in sorted(definition.items())}
+    return {**{name.replace("_", "-"): value for name, value in arguments.items()}, "definition": kebab}

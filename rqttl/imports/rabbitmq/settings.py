@@ -18,10 +18,6 @@ from rqttl.text import plain_whole
 #: RabbitMQ's limit for quorum queues without one, and the version that brought it.
 DEFAULT_DELIVERY_LIMIT = 20
 _DEFAULT_SINCE = (4, 0)
-_QUORUM = (
-    "rqttl has one type of queue: a message is confirmed when the primary Redis has it, not a majority of servers; "
-    "replicas and, unless appendfsync is always, the disk follow a moment later"
-)
 
 
 @dataclass(frozen=True)
@@ -48,8 +44,6 @@ class SettingsReader:
         self._readers: dict[str, Callable[[SourceSetting], None]] = {
             "overflow": self._overflow,
             "delivery-limit": self._delivery_limit,
-            "dead-letter-strategy": self._strategy,
-            "queue-type": self._type,
         }
 
     def read(self) -> None:
@@ -78,23 +72,11 @@ class SettingsReader:
         else:
             self.out.take("max_deliveries", limit + 1, setting.name, limit, because=_LIMIT)
 
-    def _strategy(self, setting: SourceSetting) -> None:
-        text = "rqttl moves a dead letter in one step: it is never lost and never doubled"
-        self.out.translated(setting.name, setting.value, text)
-
-    def _type(self, setting: SourceSetting) -> None:
-        self.out.translated(setting.name, setting.value, one_type(setting.value))
-
 
 _LIMIT = (
     "RabbitMQ forgives as many failures as the limit says, and the next one ends the message; "
     "here every nack and every lost lease is a failure"
 )
-
-
-def one_type(kind: object) -> str:
-    """What becomes of a type of queues."""
-    return _QUORUM if kind == "quorum" else "rqttl has one type of queue"
 
 
 def has_default_limit(version: tuple[int, ...] | None) -> bool:

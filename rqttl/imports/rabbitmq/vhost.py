@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from rqttl.errors import InvalidInput
+from rqttl.imports import table
 from rqttl.imports.names import NameTable
 from rqttl.imports.rabbitmq.dead_letters import DeadLetters
 from rqttl.imports.rabbitmq.definitions import Queue, SourcePolicy, VHost
@@ -16,7 +17,6 @@ from rqttl.imports.rabbitmq.settings import (
     SettingsReader,
     SourceSetting,
     has_default_limit,
-    one_type,
     read_settings,
 )
 from rqttl.imports.report import Collector, ImportedDeployment, Notes
@@ -24,7 +24,7 @@ from rqttl.options import QueueOptions
 from rqttl.text import plain_whole
 
 _TYPES = ("classic", "quorum")
-_FIELDS = frozenset({"name", "vhost", "type", "durable", "auto_delete", "exclusive", "arguments"})
+_READ = frozenset({"name", "vhost", "arguments"})
 _LIMIT, _OVERFLOW = "delivery-limit", "overflow"
 
 
@@ -68,7 +68,8 @@ class VHostReader:
     def _queue(self, queue: Queue, name: str, policy: Effect, operator: Effect) -> Mapping[str, object] | None:
         out = Collector(self._notes, queue.subject)
         (out.taken if name == queue.name else out.translated)("name", queue.name, self._names.note(queue.name))
-        self._note_fields(queue, out)
+        for key in sorted(queue.body.keys() - _READ):
+            table.take(out, "rabbitmq queue", key, key, queue.body[key], f"{queue.place}.{key}")
         settings = read_settings(queue.arguments, f"{queue.place}.arguments", "x-")
         definition = _definition(policy)
         if queue.kind == "quorum" and _OVERFLOW in settings and _OVERFLOW in definition:
@@ -88,25 +89,6 @@ class VHostReader:
             out.left_out("", None, f"the queue is not imported: {error}")
             return None
         return out.options
-
-    @staticmethod
-    def _note_fields(queue: Queue, out: Collector) -> None:
-        body = queue.body
-        if "type" in body:
-            out.translated("type", body["type"], one_type(queue.kind))
-        if body.get("durable") is True:
-            out.taken("durable", True, "as durable as Redis is: `rqttl doctor` checks its persistence")
-        elif "durable" in body:
-            out.left_out("durable", False, "Redis writes all queues to disk, or none: see its persistence")
-        if body.get("auto_delete") is True:
-            text = "no queue ends with its last consumer: `expires` deletes it after a time without use"
-            out.left_out("auto_delete", True, text)
-        elif "auto_delete" in body:
-            out.taken("auto_delete", False, "the queue stays")
-        if "exclusive" in body:
-            out.taken("exclusive", False, "every program may use the queue")
-        for key in sorted(body.keys() - _FIELDS):
-            out.left_out(key, body[key], "rqttl knows nothing of this name")
 
     def _default_limit(self, places: list[Mapping[str, SourceSetting]], out: Collector) -> None:
         """Take RabbitMQ's limit for a quorum queue to which nothing gives one."""
