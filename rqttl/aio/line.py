@@ -6,11 +6,11 @@ import asyncio
 import itertools
 from collections import deque
 from collections.abc import Generator, Iterable, Iterator
+from contextlib import suppress
 from copy import copy
 from typing import Any, final
 
-import hiredis
-from redis.exceptions import BusyLoadingError, ConnectionError, InvalidResponse, RedisError, TimeoutError
+from redis.exceptions import BusyLoadingError, ConnectionError, ResponseError, TimeoutError
 
 from rqttl.errors import ContractError
 from rqttl.protocol.commands import Command, Joined
@@ -19,15 +19,8 @@ from rqttl.store.exchanges import SOCKET_TIMEOUT, NotSent
 
 #: Unsent bytes beyond which callers wait until Redis has taken some.
 FULL = 1 << 20
-#: Joined calls that go out before the end of the pass if Redis has nothing to do: it works while others are made.
-EARLY = 32
 #: Seconds between the first sight of a late reply and the second one. A loop that was blocked reads it meanwhile.
 GRACE = 1.0
-
-#: The answer of the parser while the rest of a reply is still to come.
-_MORE = object()
-#: The type of messages of the server that answer no call. Before hiredis 3.2 they have none.
-_PUSHED: tuple[type, ...] = (hiredis.PushNotification,) if hasattr(hiredis, "PushNotification") else ()
 
 
 class Call:
@@ -116,52 +109,43 @@ class JoinedCall:
             call.end(part if type(part) is list else NotSent() if part is None else copy(part))
 
 
-class Line(asyncio.Protocol):
+class Line:
     """A connection that callers share. Replies come in the order of the calls. Only for the loop that made it.
 
-    redis-py opens the connection. From then on its bytes come here. So a reply wakes its caller one pass of the loop
-    earlier than with redis-py, where it wakes a task that reads.
+    The calls of one pass of the loop go out in one write. A task reads the replies, by the method of redis-py.
     """
 
     def __init__(self, connection: Any, pool: Any) -> None:
         self._loop = asyncio.get_running_loop()
         self._connection = connection
         self._pool = pool
-        # redis-py shows no other way to its errors, and to the bytes of its connection
-        errors, transport = connection._parser.parse_error, connection._writer.transport  # noqa: SLF001
-        self._replies = hiredis.Reader(protocolError=InvalidResponse, replyError=errors, notEnoughData=_MORE)
         self._unsent: list[Call | JoinedCall] = []
         self._packed: list[bytes | JoinedCall] = []
         self._size = 0
-        self._is_lone = False  # the last calls went out one by one
         self._sent: deque[Call | JoinedCall] = deque()
         self._suspect: Call | JoinedCall | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._room: asyncio.Future[None] | None = None
-        self._is_lost = False
-        self._end: asyncio.Future[None] = self._loop.create_future()
-        self._giving_back: asyncio.Task[None] | None = None
+        self._is_lone = False  # the last calls went out one by one
+        # redis-py shows no other way to write at once
+        self._writer: asyncio.StreamWriter = connection._writer  # noqa: SLF001
         #: False once the connection is lost or closed.
         self.usable = True
-        #: True while callers must wait: see `room`.
-        self.full = False
-        self._take_over(transport)
+        self._patience, connection.socket_timeout = connection.socket_timeout, None  # the line watches the oldest call
+        self._reading = self._loop.create_task(self._read())
+        if self._writer.is_closing():
+            self.abandon(ConnectionError("Connection closed by server."))
+        else:
+            self._writer.transport.set_write_buffer_limits(FULL)
 
-    def _take_over(self, transport: asyncio.Transport) -> None:
-        self._transport = transport
-        self._write = transport.write
-        self._opener: asyncio.BaseProtocol | None = None
-        if transport.is_closing():  # the loop has told redis-py, so nobody tells the line
-            self.connection_lost(None)
-            return
-        self._opener = transport.get_protocol()
-        transport.set_write_buffer_limits(FULL)
-        transport.set_protocol(self)
+    @property
+    def full(self) -> bool:
+        """True while callers must wait: see `room`."""
+        return self._writer.transport.get_write_buffer_size() > FULL
 
     async def room(self) -> None:
         """Wait until Redis has taken enough bytes."""
-        if self._room is not None:
-            await asyncio.shield(self._room)
+        with suppress(OSError):  # the connection is lost, and the line is not usable
+            await self._writer.drain()
 
     def call(self, packed: bytes, count: int = 1) -> Call:
         """Send packed commands in this pass of the loop. `count` is the number of their replies.
@@ -194,8 +178,6 @@ class Line(asyncio.Protocol):
         self._size += joined.batch.size - before
         call.at = joined.at
         joined.calls.append(call)
-        if not self._sent and len(joined.calls) >= EARLY:
-            self._flush()
         return True
 
     def _put(self, call: Call, packed: bytes) -> Call:
@@ -219,58 +201,28 @@ class Line(asyncio.Protocol):
         self._unsent, self._packed, self._size = [], [], 0
         self._is_lone = len(unsent) == 1 and not isinstance(unsent[0], JoinedCall)
         self._sent.extend(unsent)
-        self._write(b"".join([part if isinstance(part, bytes) else part.pack() for part in packed]))
+        self._writer.write(b"".join([part if isinstance(part, bytes) else part.pack() for part in packed]))
 
-    # From the event loop
-
-    def data_received(self, data: bytes) -> None:
-        """Give the replies in these bytes to their calls."""
-        replies = self._replies
-        replies.feed(data)
+    async def _read(self) -> None:
+        """Give replies to their calls until the connection is lost or abandoned; then give it back to its pool."""
         try:
-            while (reply := replies.gets()) is not _MORE:
+            while True:
+                try:
+                    reply = await self._connection.read_response(disable_decoding=True)
+                except ResponseError as error:
+                    reply = error
                 self._take(reply)
-        except (RedisError, ContractError) as error:
+        except Exception as error:  # noqa: BLE001  # the calls have it
             self.abandon(error)
+        self._connection.socket_timeout = self._patience
+        await self._connection.disconnect(nowait=True)
+        await self._pool.release(self._connection)
 
     def _take(self, reply: Any) -> None:
-        if isinstance(reply, ConnectionError):
-            raise reply
-        if isinstance(reply, _PUSHED):
-            return  # the server sends notes without being asked
         if not self._sent:
             raise ContractError(f"connection: a reply without a call: {reply!s:.80}")
         if self._sent[0].take(reply):
             self._sent.popleft()
-
-    def pause_writing(self) -> None:
-        """The transport holds too many bytes: let callers wait."""
-        self.full, self._room = True, self._loop.create_future()
-
-    def resume_writing(self) -> None:
-        """Redis has taken bytes: let callers go on."""
-        self.full = False
-        if self._room is not None:
-            self._room.set_result(None)
-            self._room = None
-
-    def connection_lost(self, error: Exception | None) -> None:
-        """End all calls, and give the connection back to its pool."""
-        if self._is_lost:
-            return
-        self._is_lost = True
-        if self._opener is not None:
-            self._opener.connection_lost(None)
-        self.abandon(ConnectionError("Connection closed by server." if error is None else str(error)))
-        self.resume_writing()
-        self._giving_back = self._loop.create_task(self._give_back())
-
-    async def _give_back(self) -> None:
-        try:
-            await self._connection.disconnect(nowait=True)
-            await self._pool.release(self._connection)
-        finally:
-            self._end.set_result(None)
 
     # The end
 
@@ -291,7 +243,7 @@ class Line(asyncio.Protocol):
             call.end(failure)
         if self._timer is not None:
             self._timer.cancel()
-        self._transport.abort()
+        self._writer.transport.abort()
 
     def _look(self) -> None:
         """Look if the oldest call has waited for too long."""
@@ -311,7 +263,7 @@ class Line(asyncio.Protocol):
         if self.usable:
             await self.call(pack_command(("PING",)))
         self.abandon(ConnectionError("the connection was closed"))
-        await asyncio.shield(self._end)
+        await asyncio.shield(self._reading)
 
 
 def _single(calls: Iterable[Call | JoinedCall]) -> Iterator[Call]:

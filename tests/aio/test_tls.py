@@ -55,7 +55,7 @@ def test_calls_go_over_an_encrypted_line_and_over_the_next_one(
                 server.process.send_signal(signal.SIGCONT)
             await calls
             assert set(held) == {first}
-            first._transport.abort()
+            first._writer.transport.abort()
             while first.usable:
                 await asyncio.sleep(0)
             await queue.enqueue(b"x")

@@ -30,7 +30,7 @@ def test_a_well_kept_server_has_no_problem(configured: Configured) -> None:
 
     levels = {one.check: one.level for one in examine(broker)}
 
-    assert levels.pop("server") == "warning"  # its version is that of a distribution
+    levels.pop("server")  # the version of a distribution may be old
     assert set(levels.values()) == {"ok"}
     assert levels.keys() == {
         "role",
