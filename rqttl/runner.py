@@ -11,17 +11,14 @@ from contextlib import contextmanager, nullcontext
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
 
-from redis.exceptions import RedisError
-
 from rqttl import events as hook
 from rqttl import flows, units
 from rqttl.consumer import Consumer
 from rqttl.consuming import handling
 from rqttl.consuming.base import serve
 from rqttl.consuming.patience import patiently
-from rqttl.decisions import Decision
-from rqttl.delivery import LOST, Delivery, settle_after
-from rqttl.errors import InvalidInput, RqttlError
+from rqttl.delivery import Delivery, settle_after
+from rqttl.errors import InvalidInput
 from rqttl.flows.steps import Driver
 from rqttl.options import QueueOptions
 from rqttl.runtime.interrupt import Interrupt
@@ -153,42 +150,21 @@ class Runner:
         return max(1, self._threads - self._begun)
 
     def _handle(self, delivery: Delivery) -> None:
-        """Call the handler, and settle the delivery if the handler has not."""
-        failure: Exception | None = None
-        try:
-            observer = self._driver.events.observer
-            handler = self._handler if observer is None else hook.observed(observer, self._handler)
-            result = handler(delivery)
-            if result is not None and (inspect.isawaitable(result) or inspect.isgenerator(result)):
-                raise TypeError(
-                    f"the handler returned a {type(result).__name__} that nobody awaited: make it async def"
-                )
-        except Decision as decision:
-            failure = decision
-        except Exception as error:  # noqa: BLE001  # a handler may raise anything; the loop logs it and goes on
-            failure = error
-        except BaseException as error:
-            self._settle(delivery, error, None)
-            raise
-        pause = handling.delay_after(delivery, failure, self._chance)
-        handling.log_outcome(delivery, failure, pause)
-        self._settle(delivery, failure, pause)
-        self._count(delivery, failed=handling.is_failure(failure))
-        if self._raise_errors and failure is not None and not isinstance(failure, Decision):
-            raise failure
+        def do(step: handling.Next) -> None:
+            if step is None:
+                self._call(delivery)
+            else:
+                settle_after(delivery, *step)
 
-    def _settle(self, delivery: Delivery, error: BaseException | None, pause: Duration | None) -> None:
-        """Settle a delivery unless the handler has done so. A failure is logged; then the lease ends by itself."""
-        if delivery.settled not in (None, LOST):
-            return
-        try:
-            settle_after(delivery, error, pause)
-        except (RedisError, RqttlError) as failure:
-            handling.log_unsettled(delivery, failure)
+        flow = handling.handle(delivery, self._tally, self._chance, raise_errors=self._raise_errors)
+        handling.drive(flow, do)
 
-    def _count(self, delivery: Delivery, *, failed: bool) -> None:
-        with self._counting:
-            self._tally.count(delivery, failed=failed)
+    def _call(self, delivery: Delivery) -> None:
+        observer = self._driver.events.observer
+        handler = self._handler if observer is None else hook.observed(observer, self._handler)
+        result = handler(delivery)
+        if result is not None and (inspect.isawaitable(result) or inspect.isgenerator(result)):
+            raise TypeError(f"the handler returned a {type(result).__name__} that nobody awaited: make it async def")
 
 
 @contextmanager

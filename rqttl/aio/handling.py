@@ -10,16 +10,13 @@ from collections.abc import Awaitable, Callable
 from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
-from redis.exceptions import RedisError
-
 from rqttl import events as hook
 from rqttl.aio.delivery import AsyncDelivery, settle_after
 from rqttl.consuming import handling
 from rqttl.consuming.base import serve
 from rqttl.consuming.patience import Patience
-from rqttl.decisions import Decision
-from rqttl.delivery import LOST, observer_of
-from rqttl.errors import InvalidInput, RqttlError
+from rqttl.delivery import observer_of
+from rqttl.errors import InvalidInput
 from rqttl.runtime.interrupt import Interrupt
 from rqttl.runtime.stop_signals import StopSignals
 from rqttl.store.refusals import TEMPORARY
@@ -33,15 +30,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("rqttl.run")
 
 Handler = Callable[[AsyncDelivery], Awaitable[object]]
-
-
-class HandlerNotAsync(InvalidInput):
-    """The handler returned something else than an awaitable. It would fail with each message of the queue."""
-
-    def __init__(self, result: object) -> None:
-        super().__init__(
-            f"handler: expected an `async def` that takes a delivery, got a function that returns {type_name(result)}"
-        )
+WRONG = "handler: expected an `async def` that takes a delivery"
 
 
 class Handling:
@@ -57,7 +46,7 @@ class Handling:
         chance: Callable[[], float] = random.random,
     ) -> None:
         if not callable(handler) or inspect.isgeneratorfunction(handler) or inspect.isasyncgenfunction(handler):
-            raise InvalidInput(f"handler: expected an `async def` that takes a delivery, got {type(handler).__name__}")
+            raise InvalidInput(f"{WRONG}, got {type(handler).__name__}")
         self._consumer, self._handler = consumer, handler
         self._concurrency, _ = handling.crew(concurrency, None, "concurrency")
         self._raise_errors, self._chance = raise_errors, chance
@@ -92,39 +81,26 @@ class Handling:
             finally:
                 self._begun -= 1
 
+    async def _handle(self, delivery: AsyncDelivery) -> None:
+        async def do(step: handling.Next) -> None:
+            if step is None:
+                observer = observer_of(delivery)
+                await (self._call if observer is None else hook.observed_async(observer, self._call))(delivery)
+                return
+            error, pause = step
+            if error is None or isinstance(error, Exception):
+                await settle_after(delivery, error, pause)
+            else:  # a cancelled task may not wait for anything
+                await delivery.__aexit__(type(error), error, error.__traceback__)
+
+        flow = handling.handle(delivery, self._tally, self._chance, raise_errors=self._raise_errors)
+        await handling.drive_async(flow, do)
+
     async def _call(self, delivery: AsyncDelivery) -> None:
         result = self._handler(delivery)
         if not inspect.isawaitable(result):
-            raise HandlerNotAsync(result)
+            raise handling.WrongHandler(f"{WRONG}, got a function that returns {type_name(result)}")
         await result
-
-    async def _handle(self, delivery: AsyncDelivery) -> None:
-        """Call the handler, and settle the delivery if the handler has not."""
-        failure: Exception | None = None
-        try:
-            observer = observer_of(delivery)
-            await (self._call if observer is None else hook.observed_async(observer, self._call))(delivery)
-        except HandlerNotAsync as error:
-            if delivery.settled in (None, LOST):
-                await settle_after(delivery, error, None)
-            raise
-        except Decision as decision:
-            failure = decision
-        except Exception as error:  # noqa: BLE001  # a handler may raise anything; the loop logs it and goes on
-            failure = error
-        except BaseException as error:
-            await delivery.__aexit__(type(error), error, error.__traceback__)  # it does not wait then
-            raise
-        pause = handling.delay_after(delivery, failure, self._chance)
-        handling.log_outcome(delivery, failure, pause)
-        try:
-            if delivery.settled in (None, LOST):
-                await settle_after(delivery, failure, pause)
-        except (RedisError, RqttlError) as error:
-            handling.log_unsettled(delivery, error)
-        self._tally.count(delivery, failed=handling.is_failure(failure))
-        if self._raise_errors and failure is not None and not isinstance(failure, Decision):
-            raise failure
 
 
 async def run(

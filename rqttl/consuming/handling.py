@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+import threading
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import suppress
+
+from redis.exceptions import RedisError
 
 from rqttl import checks, units
 from rqttl.decisions import Decision, Reject, Retry
 from rqttl.delivery import LEFT, LOST, UNKNOWN, Delivered, config_of, mark
-from rqttl.errors import LeaseLost, OutcomeUnknown
+from rqttl.errors import InvalidInput, LeaseLost, OutcomeUnknown, RqttlError
 from rqttl.protocol import codec
 from rqttl.protocol.commands import BATCH
 from rqttl.runtime import backoff
@@ -21,9 +25,10 @@ EACH = 10
 
 
 class Tally:
-    """The counts of a run. The caller guards it if several threads count."""
+    """The counts of a run. Several threads may count."""
 
     def __init__(self) -> None:
+        self._lock = threading.Lock()
         self._handled = self._failed = self._lost = self._unknown = 0
 
     @property
@@ -33,14 +38,87 @@ class Tally:
 
     def count(self, delivery: Delivered, *, failed: bool) -> None:
         """Count a message that a handler has finished, and the outcome of its settle."""
-        self._handled += not failed
-        self._failed += failed
-        self._lost += delivery.settled == LOST
-        self._unknown += delivery.settled == UNKNOWN
+        with self._lock:
+            self._handled += not failed
+            self._failed += failed
+            self._lost += delivery.settled == LOST
+            self._unknown += delivery.settled == UNKNOWN
 
     def result(self, lost: int, unknown: int) -> RunCounts:
         """Return the counts, with the acks that a consumer has missed."""
         return RunCounts(self._handled, self._failed, self._lost + lost, self._unknown + unknown)
+
+
+#: What to do next with a delivery: `None` calls the handler, and a pair settles: the error of the handler, and a delay.
+Next = tuple[BaseException | None, units.Duration | None] | None
+
+
+class WrongHandler(InvalidInput):
+    """The result of the handler shows that it is of another kind than the run needs: it would always fail."""
+
+
+def handle(
+    delivery: Delivered, tally: Tally, chance: Callable[[], float], *, raise_errors: bool
+) -> Generator[Next, None, None]:
+    """Handle one message: call the handler, settle the delivery unless the handler has done so, log and count.
+
+    Threads and coroutines carry it out; see `drive`. An exception that is no `Exception` gives the message back and
+    goes on, and so does a `WrongHandler`. With `raise_errors` every error of a handler does.
+    """
+    failure: Exception | None = None
+    try:
+        yield None
+    except WrongHandler as error:
+        yield from _settle(delivery, error, None)
+        raise
+    except Exception as error:  # noqa: BLE001  # a handler may raise anything; the run goes on
+        failure = error
+    except BaseException as error:
+        yield from _settle(delivery, error, None)
+        raise
+    pause = delay_after(delivery, failure, chance)
+    log_outcome(delivery, failure, pause)
+    yield from _settle(delivery, failure, pause)
+    tally.count(delivery, failed=is_failure(failure))
+    if raise_errors and failure is not None and not isinstance(failure, Decision):
+        raise failure
+
+
+def _settle(
+    delivery: Delivered, error: BaseException | None, pause: units.Duration | None
+) -> Generator[Next, None, None]:
+    """Settle a delivery unless the handler has done so. A failure is logged; then the lease ends by itself."""
+    if delivery.settled in (None, LOST):
+        try:
+            yield error, pause
+        except (RedisError, RqttlError) as failure:
+            log_unsettled(delivery, failure)
+
+
+def drive(flow: Generator[Next, None, None], do: Callable[[Next], object]) -> None:
+    """Carry `handle` out in this thread."""
+    error: BaseException | None = None
+    with suppress(StopIteration):
+        while True:
+            step = next(flow) if error is None else flow.throw(error)
+            error = None
+            try:
+                do(step)
+            except BaseException as failure:  # noqa: BLE001  # `handle` decides about it
+                error = failure
+
+
+async def drive_async(flow: Generator[Next, None, None], do: Callable[[Next], Awaitable[object]]) -> None:
+    """Carry `handle` out in this task."""
+    error: BaseException | None = None
+    with suppress(StopIteration):
+        while True:
+            step = next(flow) if error is None else flow.throw(error)
+            error = None
+            try:
+                await do(step)
+            except BaseException as failure:  # noqa: BLE001  # `handle` decides about it
+                error = failure
 
 
 def crew(size: int, prefetch: int | None, name: str) -> tuple[int, int]:
