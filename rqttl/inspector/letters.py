@@ -1,8 +1,9 @@
-"""Dead letters: read page by page, filtered, and grouped by source and reason. Reading leases nothing."""
+"""Dead letters: read page by page, filtered, grouped and counted. Reading leases nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, Literal
@@ -19,6 +20,8 @@ PAGE_BYTES = 1 << 22
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 #: The last millisecond of a sequence.
 _LAST_MS = 10**13 - 1
+#: The aspects by which letters can be counted.
+ASPECTS = ("source", "reason", "hour", "queue")
 #: A time, or an age.
 When = datetime | timedelta
 
@@ -169,3 +172,71 @@ class LetterGroups:
             }
             for g in self.ordered()
         ]
+
+
+class LetterCounts:
+    """The counts of letters, and the number of messages that never died and so are no letters."""
+
+    def __init__(self) -> None:
+        self._groups = LetterGroups()
+        self._hours: Counter[datetime] = Counter()
+        self._queues: Counter[str] = Counter()
+        self.never_died = 0
+
+    def add(self, letter: MessageView) -> None:
+        """Count a letter."""
+        self._groups.add(letter)
+        self._hours[died_at(letter).replace(minute=0, second=0, microsecond=0)] += 1
+        self._queues[letter.queue] += 1
+
+    @property
+    def letters(self) -> int:
+        """The number of letters."""
+        return self._groups.total()
+
+    @property
+    def size(self) -> int:
+        """The bytes of their bodies."""
+        return self._groups.total("size")
+
+    @property
+    def not_ready(self) -> tuple[int, int]:
+        """The numbers of leased and of delayed letters."""
+        return self._groups.total("leased"), self._groups.total("delayed")
+
+    @property
+    def span(self) -> tuple[datetime, datetime]:
+        """The times of the first and of the last death."""
+        groups = self._groups.ordered()
+        return min(group.oldest for group in groups), max(group.newest for group in groups)
+
+    @property
+    def hours(self) -> dict[datetime, int]:
+        """The number of letters for each hour of UTC with a death, the earliest first."""
+        return dict(sorted(self._hours.items()))
+
+    def by(self, aspect: str) -> list[tuple[str, int]]:
+        """The number of letters of each source, reason or queue, the largest first."""
+        counts: Counter[str] = Counter()
+        if aspect == "queue":
+            counts = self._queues
+        else:
+            for group in self._groups.ordered():
+                counts[str(getattr(group, aspect))] += group.count
+        return sorted(counts.items(), key=lambda row: (-row[1], row[0]))
+
+    def to_json(self, names: Sequence[str], aspects: Iterable[str]) -> dict[str, Any]:
+        """The counts of letters in the queues `names`, for `json_text.dump`."""
+        (leased, delayed), (oldest, newest) = self.not_ready, self.span if self.letters else (None, None)
+        tables = {aspect: self.hours.items() if aspect == "hour" else self.by(aspect) for aspect in aspects}
+        return {
+            "queues": list(names),
+            "count": self.letters,
+            "leased": leased,
+            "delayed": delayed,
+            "bytes": self.size,
+            "oldest_at": oldest,
+            "newest_at": newest,
+            "never_died": self.never_died,
+            "by": {aspect: [{aspect: key, "count": n} for key, n in rows] for aspect, rows in tables.items()},
+        }

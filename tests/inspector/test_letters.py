@@ -11,8 +11,7 @@ import redis
 
 from rqttl import Broker, Message
 from rqttl.inspector import letters
-from rqttl.inspector.letter_counts import LetterCounts
-from rqttl.inspector.letters import LetterFilter, LetterGroups, died_at, pages
+from rqttl.inspector.letters import LetterCounts, LetterFilter, LetterGroups, died_at, pages
 from rqttl.types import Death, MessageView
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=timezone.utc)
@@ -104,13 +103,6 @@ def test_counts_by_hour_are_of_the_hours_of_utc_in_which_letters_died() -> None:
     assert document["by"]["hour"] == [{"hour": NOON - timedelta(hours=1), "count": 1}, {"hour": NOON, "count": 2}]
     assert document["by"]["source"] == [{"source": "mails", "count": 2}, {"source": "orders", "count": 1}]
     assert counts.not_ready == (1, 0)
-
-
-def test_a_letter_beyond_the_calendar_is_counted_at_its_end() -> None:
-    counts = LetterCounts()
-    counts.add(letter("damaged", ("orders", "expired", datetime.max.replace(tzinfo=timezone.utc))))
-
-    assert [at.year for at in counts.quarters] == [9999]
 
 
 def test_pages_have_every_message_once_and_shrink_for_large_bodies(

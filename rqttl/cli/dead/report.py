@@ -2,25 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import shutil
+import sys
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
-from datetime import datetime, timezone
-from typing import TYPE_CHECKING
+from datetime import datetime
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
 from rqttl import text
-from rqttl.cli.common import output
-from rqttl.cli.common.params import json_flag, limit_option, queues_argument
+from rqttl.cli.common import output, terminal
+from rqttl.cli.common.params import json_flag, limit_option, queues_argument, utc_flag
 from rqttl.cli.common.progress import Progress
 from rqttl.cli.common.settings import Settings, connecting
-from rqttl.cli.dead.calendar import count_times
 from rqttl.cli.dead.filters import letter_filters
 from rqttl.cli.dead.render import format_not_ready, note_targets
-from rqttl.cli.dead.table import first_rows, layout_for, print_counts
 from rqttl.errors import QueueNotFound
-from rqttl.inspector.letter_counts import ASPECTS, LetterCounts
-from rqttl.inspector.letters import LetterFilter, pages
+from rqttl.inspector.letters import ASPECTS, LetterCounts, LetterFilter, pages
 from rqttl.inspector.select import existing_names
 from rqttl.names import is_pattern
 from rqttl.units import as_size
@@ -30,8 +30,19 @@ if TYPE_CHECKING:
 
 #: The tables of a report without `--by`.
 DEFAULT = ("source", "reason", "hour")
+#: The units by which deaths are counted, and the most rows of a table. Many deaths have a longer unit.
+UNITS = {"hour": "%Y-%m-%d %H:00", "day": "%Y-%m-%d", "month": "%Y-%m", "year": "%Y"}
+MOST = 49
+#: Cells of all columns without a terminal, and cells of a bar at least.
+WIDTH, BAR = 80, 20
+#: The last characters of bars, by their lengths; the whole block is the last.
+BLOCKS = "▏▎▍▌▋▊▉█"
+
 #: Queues that the head of a report names.
 NAMED = 3
+
+
+Row = tuple[str, int]
 
 
 @click.command(epilog="\b\nExample: rqttl dead report 'orders.*' --newer-than 1d --by reason --by hour")
@@ -46,7 +57,7 @@ NAMED = 3
 )
 @limit_option(20, "Sources and queues that a table names at most.")
 @letter_filters
-@click.option("--utc", is_flag=True, help="Count hours of UTC, not of the time zone of this machine.")
+@utc_flag
 @json_flag
 @connecting
 def report(
@@ -58,14 +69,14 @@ def report(
     as_json: bool,
     settings: Settings,
 ) -> None:
-    """Count letters by source, reason and hour, with bars.
+    """Count dead letters by source, reason and hour, with bars.
 
-    The report has the letters of all QUEUEs that are named or matched (with *,
-    ? and [...]), by their latest deaths. If these are more than two days
-    apart, they are counted by 6 hours, by day, week, month or year instead.
+    The report has the dead letters of all QUEUEs that are named or matched
+    (with *, ? and [...]), by their latest deaths. Hours are those of UTC; if
+    there are many, they are counted by day, month or year instead.
 
     The command leases and changes nothing. --json has every source and queue,
-    and every hour of UTC in which letters died.
+    and every hour in which messages died.
     """
     aspects = tuple(dict.fromkeys(aspects))
     with settings.using() as broker:
@@ -130,22 +141,97 @@ def _print_report(
             ("died", oldest if oldest == newest else f"{oldest} to {newest}"),
         ]
     )
-    tables, longer = [], ""
+    tables, unit = [], "hour"
     for aspect in aspects:
         if aspect == "hour":
-            unit, zone, rows = count_times(counts.quarters, timezone.utc if utc else None)
-            tables.append((f"{unit} ({zone})", rows))
-            longer = unit.removesuffix(" from") if unit != aspect else ""
+            unit, rows = count_times(counts.hours)
+            tables.append((f"{unit} (UTC)", rows))
         else:
             tables.append((aspect, first_rows(counts.by(aspect), limit)))
     layout = layout_for(tables)
     for title, rows in tables:
         output.answer("")
         print_counts(title, rows, counts.letters, layout)
-    if longer:
-        output.note(f"too many hours for a table, so by {longer}: --newer-than 2d or --json shows hours")
+    if unit != "hour":
+        output.note(f"too many hours for a table, so by {unit}: --newer-than 2d or --json shows hours")
+
+
+def count_times(hours: Mapping[datetime, int]) -> tuple[str, list[Row]]:
+    """The shortest unit that has few rows, and the counts of its times."""
+    for unit, form in UNITS.items():
+        counts: Counter[str] = Counter()
+        for at, n in hours.items():
+            counts[at.strftime(form)] += n
+        if len(counts) <= MOST or unit == "year":
+            return unit, list(counts.items())
+    raise AssertionError  # a year is the longest unit
 
 
 def _listed(names: Sequence[str]) -> str:
     first = ", ".join(names[:NAMED])
     return first if len(names) <= NAMED else f"{first} and {text.plural(len(names) - NAMED, 'other queue')}"
+
+
+# Tables of counts with bars. The columns of several tables stand below each other.
+
+
+class Layout(NamedTuple):
+    """Cells of the columns. Names are folded to `fold` cells unless it is None. Without bars there are no shares."""
+
+    name: int
+    fold: int | None
+    number: int
+    bar: int
+
+
+def layout_for(tables: Iterable[tuple[str, list[Row]]]) -> Layout:
+    """A layout for tables with titles that fits the terminal."""
+    every = [(title, 0) for title, _ in tables] + [row for _, rows in tables for row in rows]
+    name = max(terminal.width(label) for label, _ in every)
+    count = max(len("count"), *(len(text.format_count(n)) for _, n in every))
+    taken = count + len("100.0%") + 3 * 3
+    if not sys.stdout.isatty():
+        return Layout(name, None, count, max(BAR, WIDTH - name - taken))
+    columns = shutil.get_terminal_size().columns
+    room = columns - taken
+    if room < BAR:
+        name = min(name, max(columns - count - 3, 1))
+        return Layout(name, name, count, 0)
+    name = min(name, room * 3 // 5)
+    return Layout(name, name, count, room - name)
+
+
+def print_counts(title: str, rows: Iterable[Row], total: int, layout: Layout) -> None:
+    """Print names and counts, with their shares of `total` and with bars."""
+    most, blocks = max(n for _, n in rows), blocks_for(sys.stdout.encoding)
+    cells = []
+    for name, n in rows:
+        first, *others = terminal.chunk(name, layout.fold)
+        cells.append([first, text.format_count(n), share(n, total), bar(n, most, layout.bar, blocks)])
+        cells += [[other, "", "", ""] for other in others]
+    head = [title.ljust(layout.name), f">{'count':>{layout.number}}", "> share", " "]
+    columns = len(head) if layout.bar else 2
+    output.print_table(head[:columns], [row[:columns] for row in cells])
+
+
+def first_rows(rows: list[Row], limit: int) -> list[Row]:
+    """The first `limit` rows, and one row for all others together."""
+    others = rows[limit:]
+    first = [(text.escape(name), n) for name, n in rows[:limit]]
+    return [*first, (f"({text.plural(len(others), 'other')})", sum(n for _, n in others))] if others else first
+
+
+def share(n: int, total: int) -> str:
+    """`n` in percent of `total`; empty for 0."""
+    return "" if not n else f"{n / total:.1%}" if n * 2000 >= total else "<0.1%"
+
+
+def bar(n: int, most: int, cells: int, blocks: str) -> str:
+    """A bar for `n` where `most` has all `cells`. A count above 0 has a bar that people can see."""
+    whole, part = divmod(-(-n * cells * len(blocks) // most), len(blocks))
+    return blocks[-1] * whole + (blocks[part - 1] if part else "")
+
+
+def blocks_for(encoding: str | None) -> str:
+    """The characters of bars that an encoding has."""
+    return BLOCKS if terminal.can_encode(BLOCKS, encoding) else "#"
