@@ -193,7 +193,7 @@ def _print_notes(notes: Sequence[Note], *, verbose: bool) -> None:
     counts = Counter(note.kind for note in notes)
     kinds: tuple[report.Kind, ...] = get_args(report.Kind)
     summary = ", ".join(f"{counts[kind]:,} {kind}" for kind in kinds)
-    output.answer(f"settings: {summary}{'' if verbose else '; -v lists each'}")
+    output.answer_sentence(f"settings: {summary}{'' if verbose else '; -v lists each'}")
     for kind in kinds if verbose else kinds[-1:]:
         chosen = [note for note in notes if note.kind == kind]
         rows = [[note.subject, f"{note.setting} {note.value}".strip(), note.text] for note in chosen]
