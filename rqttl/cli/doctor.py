@@ -17,7 +17,7 @@ from rqttl.cli.common.exits import REFUSED
 from rqttl.cli.common.option_text import with_flags
 from rqttl.cli.common.params import any_queues_argument, json_flag
 from rqttl.cli.common.settings import Settings, connecting
-from rqttl.inspector.select import select_names
+from rqttl.inspector.queues import select_names
 
 if TYPE_CHECKING:
     from rqttl.broker import Broker

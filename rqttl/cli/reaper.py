@@ -87,7 +87,7 @@ def _health(worker: Reaper, place: str | None) -> Iterator[None]:
     if place is None:
         yield
         return
-    from rqttl.reaper import metrics
+    from rqttl.reaper.report import families
     from rqttl.worker.health import HealthServer, Route, judgement
     from rqttl.worker.metrics import answer
     from rqttl.worker.settings import address
@@ -96,7 +96,7 @@ def _health(worker: Reaper, place: str | None) -> Iterator[None]:
     routes: dict[str, Route] = {
         "/livez": lambda _: judgement(worker.snapshot().trouble()),
         "/readyz": lambda _: judgement(worker.snapshot().obstacle()),
-        "/metrics": lambda headers: answer(headers, lambda: metrics.families(worker.snapshot())),
+        "/metrics": lambda headers: answer(headers, lambda: families(worker.snapshot())),
     }
     try:
         server = HealthServer(host, port, routes)

@@ -13,12 +13,10 @@ from rqttl import flows, units
 from rqttl.errors import BrokerClosed, QueueNotFound
 from rqttl.events import SweepEvent
 from rqttl.reaper.hints import FIRST_PAUSE, LONGEST_PAUSE, HintSubscriber
-from rqttl.reaper.registry import Registry
-from rqttl.reaper.report import Report, Totals, log_event
+from rqttl.reaper.registry import Registry, Scan
+from rqttl.reaper.report import ReaperSnapshot, Report, Totals, log_event
 from rqttl.reaper.roster import RosterBeat, reaper_details
-from rqttl.reaper.scan import Scan
 from rqttl.reaper.timetable import Timetable
-from rqttl.reaper.vitals import ReaperSnapshot
 from rqttl.store.driver import driver_of
 from rqttl.store.refusals import TEMPORARY, is_away, refuses_for_now
 from rqttl.text import plain_text, plain_whole, plural

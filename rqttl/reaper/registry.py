@@ -1,25 +1,15 @@
-"""The upkeep of the registry of queues, as flows. A crash can leave it with too few or too many names.
-
-A client registers a queue before it makes it, so an existing queue is in the registry. Three things can go wrong.
-
-* A script made a dead-letter target, and the client died before it registered the target. The options of known queues
-  lead to it.
-* One client unregistered a deleted queue while another created it again, and the latter died before it registered the
-  name once more. Each pass looks at the names that have left since the pass before.
-* A client died after it had registered a queue, or before it unregistered a deleted one. The name stays without a
-  queue.
-
-A member that is no valid name was added by somebody else, and is removed at once.
-"""
+"""The registry of queues and the options in force: a pass of a reaper puts both right, and finds due work."""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
+from zlib import crc32
 
 from redis.exceptions import RedisError
 
@@ -28,12 +18,50 @@ from rqttl.errors import QueueNotFound
 from rqttl.flows.steps import Flow
 from rqttl.protocol.commands import QueueConfig
 from rqttl.protocol.keys import Keyspace, queue_name, queue_names
-from rqttl.reaper.reconciling import Reconciler
 from rqttl.reaper.report import Refusals, log_event
 from rqttl.store.refusals import is_away
 from rqttl.text import format_value
 
-PAGE = 1000
+EFFECT = "options in force do not follow the policies"
+
+
+class Reconciler:
+    """Brings options in force up to date. Damaged policies, and refusals of Redis, are logged and stop no reaper."""
+
+    def __init__(self, keyspace: Keyspace, refusals: Refusals) -> None:
+        self._keyspace = keyspace
+        self._refusals = refusals
+
+    def check(self, versions: Mapping[str, bytes | None]) -> Flow[None]:
+        """Reconcile the queues that name another version of the policies than the stored one."""
+        if versions:
+            with self._refusals.noted(EFFECT):
+                stored = yield from flows.policies.current(self._keyspace)
+                version = b"%d" % stored.version
+                yield from self._reconcile([name for name, known in versions.items() if known != version])
+                for damage in stored.damaged:
+                    raise damage.error
+
+    def reconcile(self, queues: Sequence[str]) -> Flow[None]:
+        """Reconcile these queues. A damaged queue is left out: its sweep reports it."""
+        with self._refusals.noted(EFFECT):
+            yield from self._reconcile(queues)
+
+    def _reconcile(self, queues: Sequence[str]) -> Flow[None]:
+        if not queues:
+            return
+        result = yield from flows.policies.reconcile(self._keyspace, queues)
+        for queue, options in result.changed.items():
+            names = ", ".join(options)
+            log_event(
+                logging.INFO,
+                "queue_reconciled",
+                f"queue {queue}: its policies give it other options: {names}",
+                queue=queue,
+                options=list(options),
+            )
+
+
 #: A name without a queue is removed after so many seconds: no declaration takes that long.
 STALE = 600.0
 
@@ -173,3 +201,78 @@ class Registry:
             log_event(
                 logging.INFO, "queue_unregistered", f"queue {name}: is not there, removed from the registry", queue=name
             )
+
+
+#: The number of queues in one part of a scan, for a scan at once and for a scan over a period. One round trip reads a
+#: part.
+PAGE, PART = 1_000, 100
+#: The number of scans in which an unchanged queue is swept once. Old ids of duplicates and dead consumers have no due
+#: time; only sweeps remove them.
+UNCHANGED_EVERY = 16
+
+
+@dataclass(frozen=True, slots=True)
+class ScanPart:
+    """A part of all queues: their due times, and the queues to sweep even if nothing is due."""
+
+    dues: dict[str, int | None]
+    sweep: list[str]
+
+
+class Scan:
+    """Scans over the queues of a registry, one after the other. `queues` are the existing ones of the present scan."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._registry = registry
+        self._parts: deque[list[str]] = deque()
+        self._records: dict[str, Record] = {}
+        self._number = 0
+        self._thorough = True
+        self._size = 0
+        self.queues: set[str] = set()
+        self.running = False
+
+    def begin(self, *, thorough: bool) -> Flow[None]:
+        """Begin a scan. A `thorough` scan sweeps all queues, another the changed ones and some others in turn."""
+        names = yield from self._registry.names()
+        size = PAGE if thorough else PART
+        self._parts = deque(names[start : start + size] for start in range(0, len(names), size))
+        self._size = len(self._parts)
+        self._records = {queue: record for queue, record in self._records.items() if queue in self.queues}
+        self._number += 1
+        self._thorough, self.running, self.queues = thorough, True, set()
+
+    def gap(self, period: float) -> float:
+        """Return the seconds between two parts, so that a scan takes `period` seconds."""
+        return period / max(1, self._size)
+
+    def __contains__(self, queue: str) -> bool:
+        return queue in self._records
+
+    def ask(self, names: list[str]) -> Flow[Mapping[str, Record]]:
+        """Add queues that a hint names and no scan has seen. Returns the records of the existing ones."""
+        records = yield from self._registry.records(names)
+        self._records |= records
+        self.queues |= records.keys()
+        return records
+
+    def look(self) -> Flow[ScanPart]:
+        """Read the records of the next part. The last part ends the scan."""
+        names = self._parts[0] if self._parts else []
+        records = yield from self._registry.look(names)
+        part = ScanPart(
+            {queue: record.due for queue, record in records.items()},
+            [queue for queue, record in records.items() if self._is_to_sweep(queue, record)],
+        )
+        self._records |= records
+        self.queues |= records.keys()
+        if self._parts:
+            self._parts.popleft()
+        if not self._parts:
+            yield from self._registry.tidy()
+            self.running = False
+        return part
+
+    def _is_to_sweep(self, queue: str, record: Record) -> bool:
+        changed = self._records.get(queue) != record
+        return self._thorough or changed or (crc32(queue.encode()) + self._number) % UNCHANGED_EVERY == 0

@@ -1,20 +1,25 @@
-"""The report of a reaper: totals, and at most one log line for each queue and some seconds."""
+"""The report of a reaper: totals, log lines, its state for health, and its metrics."""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING
 
 from redis.exceptions import ResponseError
 
 from rqttl.errors import PoliciesDamaged
+from rqttl.metrics.table import REAPER
 from rqttl.runtime.histogram import Histogram
 from rqttl.store.refusals import is_away
 from rqttl.text import plural
 from rqttl.types import SweepResult
+
+if TYPE_CHECKING:
+    from prometheus_client.core import Metric as Family
 
 logger = logging.getLogger("rqttl.reaper")
 
@@ -203,3 +208,51 @@ class Report:
             parts.append("more to do")
         fields = {**counts, "sweeps": burst.done.sweeps, "lag_ms": burst.lag, "more": burst.more}
         log_event(logging.INFO, "swept", f"queue {queue}: {', '.join(parts)}", queue=queue, **fields)
+
+
+#: Seconds within which the loop of a reaper turns, also while it looks at very many queues.
+TURNS = 300.0
+
+
+@dataclass(frozen=True, slots=True)
+class ReaperSnapshot:
+    """The numbers of a reaper. `turned` is the age of the last turn of its loop, in seconds.
+
+    `last_pass` is the end of its last pass over all queues, in seconds since 1970; `None` before the first one.
+    """
+
+    totals: Totals
+    lags: Histogram
+    queues: int
+    last_pass: float | None
+    turned: float
+    is_away: bool
+
+    def trouble(self) -> str:
+        """Return the reason for which the reaper is not alive; empty if it is. Redis has no part in it."""
+        return f"the loop of the reaper has not turned for {self.turned:.0f} s" if self.turned > TURNS else ""
+
+    def obstacle(self) -> str:
+        """Return the reason for which the reaper cannot sweep now; empty if it can."""
+        if self.is_away:
+            return "Redis does not answer"
+        if self.last_pass is None:
+            return "the reaper has not looked at all queues yet"
+        return self.trouble()
+
+
+def families(snapshot: ReaperSnapshot) -> Iterable[Family]:
+    """The metrics of a reaper."""
+    from rqttl.metrics.families import Families
+
+    result, totals = Families(REAPER), snapshot.totals
+    for duty in DUTIES:
+        result.add("rqttl_reaper_swept_total", getattr(totals, duty), duty)
+    result.add("rqttl_reaper_sweeps_total", totals.sweeps)
+    result.add_histogram("rqttl_reaper_lag_seconds", snapshot.lags)
+    result.add("rqttl_reaper_queues", snapshot.queues)
+    result.add("rqttl_reaper_queues_expired_total", totals.retired)
+    result.add("rqttl_reaper_failures_total", totals.failed)
+    if snapshot.last_pass is not None:
+        result.add("rqttl_reaper_last_pass_timestamp_seconds", snapshot.last_pass)
+    return result

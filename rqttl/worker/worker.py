@@ -20,7 +20,7 @@ from rqttl import flows
 from rqttl.errors import InvalidInput, QueueNotFound, RqttlError
 from rqttl.names import is_pattern
 from rqttl.protocol.keys import queue_names
-from rqttl.reaper import metrics as reaper_metrics
+from rqttl.reaper import report as reaper_metrics
 from rqttl.reaper.roster import RosterBeat
 from rqttl.runtime.interrupt import Interrupt
 from rqttl.runtime.memory import resident_bytes

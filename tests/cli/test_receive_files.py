@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from rqttl import Broker, Message, Queue
-from rqttl.cli.receive.files import Folder, file_name
+from rqttl.cli.receive.sinks import Folder, file_name
 from tests.cli.conftest import Run
 
 

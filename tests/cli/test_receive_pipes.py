@@ -12,8 +12,8 @@ from contextlib import closing, suppress
 import pytest
 
 from rqttl import Broker, Queue
-from rqttl.cli.receive import pipe as receive_pipe
-from rqttl.cli.receive.pipe import Pipe, pipe_of
+from rqttl.cli.receive import stopping as receive_pipe
+from rqttl.cli.receive.stopping import Pipe, pipe_of
 from tests.cli.test_receive_processes import ended, in_pipe, receiving, unharmed
 from tests.waiting import PATIENCE, until
 
@@ -30,7 +30,7 @@ def orders(broker: Broker) -> Queue:
 # As processes
 
 #: A reader that has taken nothing for a while does not count as one that waits for the end: it may be slow to start.
-PATIENT = "from rqttl.cli.receive import pipe; pipe.PATIENCE = 3600"
+PATIENT = "from rqttl.cli.receive import stopping; stopping.PATIENCE = 3600"
 SENT = [b"%06d" % i + b"x" * 10_000 for i in range(90)]
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from rqttl.cli.stats.frame import FrameSettings, frame, sort_rows
 from rqttl.cli.stats.table import ASCII, TOTALS, UNICODE, compact, glyphs_for, rate, sparkline, table
-from rqttl.inspector.trend import Row, Trend
+from rqttl.inspector.queues import Row, Trend
 from rqttl.types import QueueStats
 from tests.cli import golden
 from tests.inspector.snapshots import stats, trend_of

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
 
-from rqttl.inspector.snapshot import Snapshot
-from rqttl.inspector.trend import Trend
+from rqttl.inspector.queues import Snapshot, Trend
 from rqttl.types import QueueStats
 from tests.contract.clocked import at
 

@@ -10,9 +10,14 @@ import redis
 import rqttl
 from rqttl import Broker
 from rqttl.errors import InvalidName, QueueNotFound
-from rqttl.inspector.select import existing_names, plain_names, select_names
-from rqttl.inspector.snapshot import running_reapers, take_snapshot
-from rqttl.inspector.totals import damaged_to_json
+from rqttl.inspector.queues import (
+    damaged_to_json,
+    existing_names,
+    plain_names,
+    running_reapers,
+    select_names,
+    take_snapshot,
+)
 from rqttl.names import is_pattern
 from rqttl.store.driver import driver_of
 from tests.lua.states import everything

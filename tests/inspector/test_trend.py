@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from rqttl.inspector.totals import aggregate, to_json
-from rqttl.inspector.trend import WAITS, Trend
+from rqttl.inspector.queues import WAITS, Trend, aggregate, to_json
 from tests.contract.clocked import at
 from tests.inspector.snapshots import stats, trend_of
 

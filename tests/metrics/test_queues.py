@@ -21,7 +21,7 @@ from rqttl.metrics.collecting import QueueCollector
 from rqttl.metrics.exposition import as_text
 from rqttl.metrics.table import QUEUES, SOURCES, Metric
 from rqttl.reaper import Reaper
-from rqttl.reaper.metrics import families as reaper_families
+from rqttl.reaper.report import families as reaper_families
 from rqttl.testing import fake_broker
 from rqttl.worker.metrics import Counters
 from rqttl.worker.metrics import families as worker_families
@@ -309,7 +309,7 @@ WITHOUT = """
 import sys
 import threading
 sys.modules["prometheus_client"] = None
-import rqttl, rqttl.metrics, rqttl.worker.worker, rqttl.reaper.metrics
+import rqttl, rqttl.metrics, rqttl.worker.worker, rqttl.reaper.report
 from rqttl.worker.metrics import answer
 try:
     rqttl.metrics.collector(None)

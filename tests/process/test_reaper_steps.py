@@ -15,9 +15,10 @@ import redis
 import rqttl
 from rqttl import Broker, InvalidDuration, SweepEvent
 from rqttl.flows.steps import Flow
-from rqttl.reaper import Reaper, Totals, hints, metrics
+from rqttl.reaper import Reaper, Totals, hints
 from rqttl.reaper.loop import HINTS
 from rqttl.reaper.registry import STALE, Record, Registry
+from rqttl.reaper.report import families
 from rqttl.store.driver import driver_of
 from tests.process.reapers import enqueue_dead
 from tests.servers import Server
@@ -208,7 +209,7 @@ def test_a_queue_at_its_end_is_told_and_counted_by_a_reaper_that_has_not_read_it
     assert [sweep.swept.retired for sweep in sweeps] == [1]
     assert facts(caplog, "queue_expired") == [{"queue": "brief", "dropped": 1}]
     (expired,) = [
-        f for f in metrics.families(replace(reaper.snapshot(), totals=done)) if f.name == "rqttl_reaper_queues_expired"
+        f for f in families(replace(reaper.snapshot(), totals=done)) if f.name == "rqttl_reaper_queues_expired"
     ]
     assert [sample.value for sample in expired.samples] == [1]
     assert broker.queues() == []

@@ -7,8 +7,7 @@ from typing import Any, TypeVar
 import pytest
 
 from rqttl.flows.steps import Flow, Now
-from rqttl.reaper.registry import Record
-from rqttl.reaper.scan import PAGE, PART, UNCHANGED_EVERY, Scan
+from rqttl.reaper.registry import PAGE, PART, UNCHANGED_EVERY, Record, Scan
 
 T = TypeVar("T")
 

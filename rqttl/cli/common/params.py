@@ -1,7 +1,8 @@
-"""Types of parameters, and the arguments and flags that several commands have."""
+"""Types of parameters, and the arguments, flags and questions that several commands have."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -9,6 +10,7 @@ from typing import Any, TypeVar
 import click
 
 from rqttl import units
+from rqttl.cli.common.exits import Refused
 from rqttl.cli.common.queue_names import complete_queues
 from rqttl.errors import InvalidInput, InvalidName
 from rqttl.names import check_queue_name
@@ -145,3 +147,24 @@ log_format_option = click.option(
 utc_flag = click.option("--utc", is_flag=True, help="Show times exactly, not as ages.")
 #: `Program.main` looks for the flag among the arguments.
 debug_flag = click.option("--debug", is_flag=True, expose_value=False, help="Show the traceback of a bug.")
+
+
+yes_flag = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
+dry_run_flag = click.option("--dry-run", is_flag=True, help="Show the changes without making them.")
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Ask, unless `yes`. Raises `Refused` if the answer is no, `UsageError` if there is no terminal to ask."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise click.UsageError("no terminal for the question: use --yes to go on, or --dry-run to see the changes")
+    try:
+        agreed = click.confirm(question, err=True)
+    except click.Abort as aborted:
+        click.echo(err=True)  # ends the line of the question
+        if not isinstance(aborted.__context__, EOFError):
+            raise
+        agreed = False
+    if not agreed:
+        raise Refused("nothing was done")

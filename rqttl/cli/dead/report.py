@@ -17,11 +17,10 @@ from rqttl.cli.common import output, terminal
 from rqttl.cli.common.params import json_flag, limit_option, queues_argument, utc_flag
 from rqttl.cli.common.progress import Progress
 from rqttl.cli.common.settings import Settings, connecting
-from rqttl.cli.dead.filters import letter_filters
-from rqttl.cli.dead.render import format_not_ready, note_targets
+from rqttl.cli.dead.letters import format_not_ready, letter_filters, note_targets
 from rqttl.errors import QueueNotFound
 from rqttl.inspector.letters import ASPECTS, LetterCounts, LetterFilter, pages
-from rqttl.inspector.select import existing_names
+from rqttl.inspector.queues import existing_names
 from rqttl.names import is_pattern
 from rqttl.units import as_size
 

@@ -1,4 +1,4 @@
-"""`rqttl dead show`: letters one by one, each with its history."""
+"""`rqttl dead`: look at dead letters, put them back, remove them."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from rqttl import text
 from rqttl.cli.common import messages, output, terminal
 from rqttl.cli.common.params import MESSAGE_ID, json_flag, queue_argument, utc_flag
 from rqttl.cli.common.progress import read_messages
-from rqttl.cli.common.settings import Settings, connecting
-from rqttl.cli.dead.filters import letter_filters
-from rqttl.cli.dead.render import note_targets, refuse_missing
+from rqttl.cli.common.settings import Settings, command_group, connecting
+from rqttl.cli.dead.actions import purge, redrive
+from rqttl.cli.dead.letters import format_not_ready, letter_filters, note_targets, print_groups, refuse_missing
+from rqttl.cli.dead.report import report
 from rqttl.inspector import message_view
-from rqttl.inspector.letters import LetterFilter, died_at
+from rqttl.inspector.letters import LetterFilter, LetterGroups, died_at
 from rqttl.types import Death, MessageView
 from rqttl.units import as_size
 
@@ -136,3 +137,44 @@ def _format_death(death: Death, now: datetime, *, utc: bool) -> str:
 
 def _format_deliveries(n: int) -> str:
     return {0: "never delivered", 1: "delivered once"}.get(n, f"delivered {text.format_count(n)} times")
+
+
+@command_group("rqttl dead ls orders/dead")
+def dead() -> None:
+    """Look at dead letters, put them back, remove them.
+
+    Each command takes the queue that holds them.
+    """
+
+
+@dead.command("ls", epilog="\b\nExample: rqttl dead ls orders/dead")
+@queue_argument
+@utc_flag
+@json_flag
+@connecting
+def list_groups(queue: str, utc: bool, as_json: bool, settings: Settings) -> None:
+    """Count the letters in QUEUE by where and why they died.
+
+    Oldest and newest are the times of their latest deaths. The command leases
+    and changes nothing.
+    """
+    groups = LetterGroups()
+    with settings.using() as broker:
+        source = broker.queue(queue)
+        for message in read_messages(source):
+            groups.add(message)
+        now = broker.server_time()
+        note_targets(source)
+    if as_json:
+        output.answer_json(groups.to_json())
+        return
+    if not groups.total():
+        output.note(f"no dead letters in {queue}")
+        return
+    print_groups(groups, now, utc=utc)
+    if not_ready := format_not_ready(groups.total("leased"), groups.total("delayed")):
+        output.note(f"of these, {not_ready}")
+
+
+for command in (show, redrive, purge, report):
+    dead.add_command(command)

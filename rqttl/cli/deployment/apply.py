@@ -5,8 +5,7 @@ from __future__ import annotations
 import click
 
 from rqttl.cli.common import output
-from rqttl.cli.common.params import json_flag
-from rqttl.cli.common.prompts import dry_run_flag, yes_flag
+from rqttl.cli.common.params import dry_run_flag, json_flag, yes_flag
 from rqttl.cli.common.settings import Settings, connecting
 from rqttl.cli.deployment import plans
 from rqttl.deployments import read_deployment

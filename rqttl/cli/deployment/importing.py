@@ -12,8 +12,7 @@ import click
 
 from rqttl import text
 from rqttl.cli.common import output
-from rqttl.cli.common.params import json_flag
-from rqttl.cli.common.prompts import dry_run_flag, yes_flag
+from rqttl.cli.common.params import dry_run_flag, json_flag, yes_flag
 from rqttl.cli.common.settings import Settings, command_group, connecting
 from rqttl.cli.deployment import plans
 from rqttl.deployments import Deployment, read_document

@@ -11,7 +11,7 @@ import click
 
 from rqttl import text
 from rqttl.cli.common import output
-from rqttl.cli.common.prompts import confirm
+from rqttl.cli.common.params import confirm
 from rqttl.cli.deployment import carrying
 from rqttl.cli.deployment.carrying import Effect
 from rqttl.deployments import Deployment, Plan, Step, make_plan

@@ -8,10 +8,8 @@ from rqttl.cli.common import option_text, output
 from rqttl.cli.common.params import json_flag, queue_name_argument, queues_argument
 from rqttl.cli.common.settings import Settings, command_group, connecting
 from rqttl.cli.option_flags import QueueOptionsCommand, queue_options
-from rqttl.cli.queue.each import Result, for_each, handles
-from rqttl.cli.queue.ls import list_queues
-from rqttl.cli.queue.remove import delete, purge
-from rqttl.cli.queue.show import show
+from rqttl.cli.queue.remove import Result, delete, for_each, handles, purge
+from rqttl.cli.queue.show import list_queues, show
 from rqttl.cli.queue.update import update
 
 if TYPE_CHECKING:

@@ -1,29 +1,108 @@
-"""`rqttl queue show`: all facts about one queue."""
+"""`rqttl queue ls` and `show`: look at queues."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from datetime import datetime
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from rqttl import text
 from rqttl.cli.common import option_text, output
+from rqttl.cli.common.errors import refuse_damaged
 from rqttl.cli.common.option_text import flag, format_value, json_name
-from rqttl.cli.common.params import json_flag, queue_name_argument, utc_flag
+from rqttl.cli.common.params import any_queues_argument, json_flag, queue_name_argument, utc_flag
 from rqttl.cli.common.settings import Settings, connecting
-from rqttl.inspector import totals
-from rqttl.inspector.snapshot import running_reapers
-from rqttl.inspector.trend import LATE, LateWork
+from rqttl.inspector.queues import (
+    LATE,
+    LateWork,
+    aggregate,
+    damaged_to_json,
+    deaths,
+    existing_names,
+    running_reapers,
+    to_json,
+)
 from rqttl.options import OPTIONS, REASONS, QueueOptions
 from rqttl.policies import Explanation
 from rqttl.protocol.keys import STATES, AwayState
-from rqttl.types import QueueStats
+from rqttl.types import PerQueue, QueueStats
 from rqttl.units import as_size
 
 if TYPE_CHECKING:
     from rqttl.broker import Broker
+
+#: Sort keys, the largest first: a negative number, so that equal queues stay in the order of their names.
+SORTS: dict[str, Callable[[QueueStats], Any]] = {
+    "name": lambda _: 0,
+    "depth": lambda stats: -stats.depth,
+    "age": lambda stats: -(stats.oldest_ready_age if stats.oldest_ready_age is not None else timedelta(-1)),
+    "bytes": lambda stats: -stats.ready_bytes,
+    "dead": lambda stats: -deaths(stats),
+}
+COLUMNS = ("queue", ">ready", ">leased", ">delayed", ">bytes", ">oldest", ">dead")
+
+
+@click.command("ls", epilog="\b\nExample: rqttl queue ls 'orders.*' --sort depth")
+@any_queues_argument
+@click.option(
+    "--sort",
+    "key",
+    type=click.Choice(list(SORTS)),
+    default="name",
+    show_default=True,
+    help="Sort by this, largest first.",
+)
+@click.option("--reverse", "-r", is_flag=True, help="Reverse the order.")
+@click.option("--quiet", "-q", is_flag=True, help="Print only names, one a line.")
+@json_flag
+@connecting
+def list_queues(
+    queues: tuple[str, ...], key: str, reverse: bool, quiet: bool, as_json: bool, settings: Settings
+) -> None:
+    """List queues.
+
+    The list has all queues, or those named or matched by a QUEUE (with *, ?
+    and [...]). Depth is the number of messages in any state; bytes and oldest
+    are of the ready messages. The command only reads: expired messages count
+    until a reaper or a consumer has swept them.
+    """
+    with settings.using() as broker:
+        names = existing_names(broker, queues)
+        stats: PerQueue[QueueStats] = PerQueue()
+        if not quiet or key != "name":
+            stats = broker.stats(names, sweep=False)
+            names = sorted(stats, key=lambda name: (SORTS[key](stats[name]), name))
+        overdue = max((queue.overdue for queue in stats.values()), default=timedelta(0))
+        reapers = running_reapers(broker) if overdue >= LATE else None
+    if reverse:
+        names = names[::-1]
+    if as_json:
+        documents = [{"queue": name, **(to_json(stats[name]) if stats else {})} for name in names]
+        output.answer_json(documents + damaged_to_json(stats.damaged))
+    elif not names and not stats.damaged:
+        output.note_no_queue(queues)
+    elif quiet and names:
+        output.answer("\n".join(names))
+    elif names:
+        total = [text.plural(len(names), "queue"), *_cells(aggregate(stats.values()))] if len(names) > 1 else None
+        output.print_table(COLUMNS, [[name, *_cells(stats[name])] for name in names], total)
+    if overdue >= LATE:
+        output.note(LateWork(overdue, reapers).advice)
+    refuse_damaged(stats.damaged)
+
+
+def _cells(stats: QueueStats) -> list[str]:
+    return [
+        text.format_count(stats.ready),
+        text.format_count(stats.leased),
+        text.format_count(stats.delayed),
+        as_size(stats.ready_bytes),
+        text.format_age(stats.oldest_ready_age),
+        text.format_count(deaths(stats)),
+    ]
+
 
 #: Counters in the order of a message's life.
 COUNTERS = ("enqueued", "delivered", "redelivered", "acked", "refused", "purged", "redriven")
@@ -73,7 +152,7 @@ def show(name: str, every: bool, sources: bool, utc: bool, as_json: bool, settin
 def _to_json(name: str, stats: QueueStats, options: QueueOptions, targets: Mapping[str, str]) -> dict[str, Any]:
     return {
         "queue": name,
-        **totals.to_json(stats),
+        **to_json(stats),
         "options": option_text.to_json(options),
         "dead_letters_go_to": {reason: target or None for reason, target in targets.items()},
     }

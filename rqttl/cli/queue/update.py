@@ -10,8 +10,7 @@ import click
 from rqttl import text
 from rqttl.cli.common import option_text, output
 from rqttl.cli.common.option_text import flag, format_value, json_name
-from rqttl.cli.common.params import json_flag, queue_name_argument
-from rqttl.cli.common.prompts import confirm, dry_run_flag, yes_flag
+from rqttl.cli.common.params import confirm, dry_run_flag, json_flag, queue_name_argument, yes_flag
 from rqttl.cli.common.settings import Settings, connecting
 from rqttl.cli.option_flags import OptionNameType, QueueOptionsCommand, queue_options, unique
 from rqttl.options import OPTIONS, QueueOptions, UpdateResult

@@ -18,10 +18,8 @@ from rqttl.cli.common import output
 from rqttl.cli.common.exits import Refused
 from rqttl.cli.common.params import DURATION, queue_argument
 from rqttl.cli.common.settings import Settings, connecting
-from rqttl.cli.receive.files import Folder
-from rqttl.cli.receive.outages import noting_outages
-from rqttl.cli.receive.sinks import FileSink, Sink, StdoutSink, Stream
-from rqttl.cli.receive.stopping import GracefulStop
+from rqttl.cli.receive.sinks import FileSink, Folder, Sink, StdoutSink, Stream
+from rqttl.cli.receive.stopping import GracefulStop, noting_outages
 from rqttl.delivery import lease_of
 from rqttl.errors import LeaseLost, OutcomeUnknown
 from rqttl.units import MAX_DURATION, as_timedelta

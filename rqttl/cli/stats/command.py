@@ -21,10 +21,16 @@ from rqttl.cli.stats.frame import SORTS, FrameSettings, frame, sort_rows
 from rqttl.cli.stats.table import TOTALS, glyphs_for, table
 from rqttl.cli.stats.watch import Live, is_live, poll, print_frames
 from rqttl.errors import QueueNotFound
-from rqttl.inspector.select import plain_names
-from rqttl.inspector.snapshot import Snapshot, take_snapshot
-from rqttl.inspector.totals import damaged_to_json, milliseconds, to_json
-from rqttl.inspector.trend import Row, Trend
+from rqttl.inspector.queues import (
+    Row,
+    Snapshot,
+    Trend,
+    damaged_to_json,
+    milliseconds,
+    plain_names,
+    take_snapshot,
+    to_json,
+)
 from rqttl.units import as_text
 
 if TYPE_CHECKING:

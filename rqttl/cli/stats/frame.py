@@ -10,8 +10,7 @@ from typing import Literal, NamedTuple
 
 from rqttl import text
 from rqttl.cli.stats.table import RATES, Column, Glyphs, sparkline, table
-from rqttl.inspector.totals import deaths
-from rqttl.inspector.trend import Row, Trend
+from rqttl.inspector.queues import Row, Trend, deaths
 
 #: The narrowest and the widest column of bars, in cells.
 BARS = (8, 24)

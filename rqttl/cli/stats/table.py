@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rqttl import text
 from rqttl.cli.common import terminal
-from rqttl.inspector.trend import Row, counters
+from rqttl.inspector.queues import Row, counters
 from rqttl.types import QueueStats
 
 #: A name that is longer is shortened or folded before columns are left out.

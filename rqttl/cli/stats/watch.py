@@ -18,8 +18,7 @@ import click
 
 from rqttl.cli.common import errors, exits, output, terminal
 from rqttl.cli.stats.frame import FrameSettings, Line, frame
-from rqttl.inspector.snapshot import Snapshot
-from rqttl.inspector.trend import Trend
+from rqttl.inspector.queues import Snapshot, Trend
 
 #: Seconds between two checks: has the terminal another size, and does Redis answer?
 POLL = 0.2

@@ -1,24 +1,192 @@
-"""`rqttl policy set` and `delete`: change the set of policies, and print the effect on the queues."""
+"""`rqttl policy` and `rqttl operator-policy`: the same commands for two kinds of policies."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from rqttl import text
+from rqttl import flows, text
 from rqttl.cli.common import output
-from rqttl.cli.common.option_text import json_name
-from rqttl.cli.common.params import F, json_flag
-from rqttl.cli.common.prompts import confirm, dry_run_flag, yes_flag
-from rqttl.cli.common.settings import Settings, connecting
+from rqttl.cli.common.exits import Refused
+from rqttl.cli.common.option_text import format_value, json_name
+from rqttl.cli.common.params import F, confirm, dry_run_flag, json_flag, yes_flag
+from rqttl.cli.common.queue_names import complete_names
+from rqttl.cli.common.settings import Settings, command_group, connecting
 from rqttl.cli.option_flags import OptionNameType, QueueOptionsCommand, queue_options, unique
-from rqttl.cli.policy.text import format_difference, kind, policy_argument, result_to_json, stored
-from rqttl.errors import InvalidPolicy
+from rqttl.errors import InvalidPolicy, PolicyNotFound
+from rqttl.options import OPTIONS
 from rqttl.policies import Policy
+from rqttl.policies.damage import Damage
+from rqttl.policies.policy import check_policy_name
+from rqttl.text import format_count, plural
 from rqttl.types import PolicyResult
+
+if TYPE_CHECKING:
+    from rqttl.broker import Broker
+
+
+def kind(operator: bool) -> str:
+    """The kind of a policy, in words."""
+    return "operator policy" if operator else "policy"
+
+
+def policy_argument(*, operator: bool) -> Callable[[F], F]:
+    """An argument with the name of a policy, completed from those that are set."""
+
+    def names(broker: Broker) -> list[str]:
+        return [policy.name for policy in of_kind(broker, operator=operator)]
+
+    def complete(context: click.Context, param: click.Parameter, prefix: str) -> list[str]:
+        return complete_names(context, param, prefix, names)
+
+    return click.argument("name", shell_complete=complete)
+
+
+def of_kind(broker: Broker, *, operator: bool) -> list[Policy]:
+    """All policies of one kind."""
+    return broker.operator_policies() if operator else broker.policies()
+
+
+def damages(broker: Broker) -> tuple[Damage, ...]:
+    """The stored policies that this rqttl cannot read."""
+    from rqttl.store.driver import driver_of  # slow to load; the broker has loaded it
+
+    driver = driver_of(broker)
+    return driver.perform(flows.policies.current(driver.keyspace)).damaged
+
+
+def stored(broker: Broker, name: str, *, operator: bool) -> Policy:
+    """The policy of this name; one without options for a policy that cannot be read.
+
+    The error for a missing one names another with nearly the same name.
+    """
+    check_policy_name(name, operator=operator)
+    policies = {policy.name: policy for policy in of_kind(broker, operator=operator)}
+    stand_ins = [damage.stand_in for damage in damages(broker)]
+    policies |= {other.name: other for other in stand_ins if other and other.operator is operator}
+    if name not in policies:
+        error = PolicyNotFound(name, operator=operator)
+        near = text.nearest(name, policies, 0.75)
+        raise Refused(f"{error}; did you mean {near}?" if near else str(error), error.code)
+    return policies[name]
+
+
+def format_definition(policy: Policy) -> str:
+    """The definition in one line."""
+    return ", ".join(f"{name.replace('_', '-')} {_value(name, value)}" for name, value in policy.definition.items())
+
+
+def format_difference(option: str, values: tuple[Any, Any]) -> str:
+    """The values of an option before and after."""
+    return " -> ".join(format_value(OPTIONS[option], value) for value in values)
+
+
+def to_json(policy: Policy) -> dict[str, Any]:
+    """A policy with names of options as in `queue show --json`. `null` is the word `none`."""
+    return {
+        "name": policy.name,
+        "pattern": policy.pattern,
+        "syntax": policy.syntax,
+        "priority": policy.priority,
+        "apply_to": policy.apply_to,
+        "definition": {json_name(name): value for name, value in policy.definition.items()},
+    }
+
+
+def result_to_json(result: PolicyResult) -> dict[str, Any]:
+    """The effect of a change."""
+    return {
+        "changed": {name: _changes(changes) for name, changes in sorted(result.changed.items())},
+        "expired": result.expired,
+        "trimmed": result.trimmed,
+        "unfinished": list(result.unfinished),
+        "damaged": sorted(result.damaged),
+        "denied": list(result.denied),
+    }
+
+
+def _changes(changes: Mapping[str, tuple[Any, Any]]) -> dict[str, Any]:
+    return {json_name(name): {"before": before, "after": after} for name, (before, after) in changes.items()}
+
+
+def _value(name: str, value: Any) -> str:
+    return "none" if value is None else format_value(OPTIONS[name], value)
+
+
+#: The number of queues that `show` names without `--json`.
+LISTED = 20
+
+
+def ls_command(*, operator: bool) -> click.Command:
+    """The command `ls` for one kind of policies."""
+    words = f"{kind(operator).removesuffix('y')}ies"
+    group = kind(operator).replace(" ", "-")
+
+    @click.command("ls", short_help=f"List all {words}.", epilog=f"\b\nExample: rqttl {group} ls")
+    @json_flag
+    @connecting
+    def command(as_json: bool, settings: Settings) -> None:
+        with settings.using() as broker:
+            policies = of_kind(broker, operator=operator)
+            queues = broker.queues()
+        counts = {policy.name: sum(map(policy.matches, queues)) for policy in policies}
+        if as_json:
+            output.answer_json([to_json(policy) | {"queues": counts[policy.name]} for policy in policies])
+        elif not policies:
+            output.note(f"no {kind(operator)} yet: `rqttl {group} set NAME PATTERN` sets one")
+        else:
+            rows = [
+                [
+                    policy.name,
+                    policy.pattern,
+                    policy.syntax,
+                    str(policy.priority),
+                    format_count(counts[policy.name]),
+                    format_definition(policy),
+                ]
+                for policy in sorted(policies, key=lambda policy: (-policy.priority, policy.name))
+            ]
+            output.print_table(["name", "pattern", "syntax", ">priority", ">queues", "definition"], rows)
+
+    command.help = f"List all {words}, those of the highest priority first."
+    return command
+
+
+def show_command(*, operator: bool) -> click.Command:
+    """The command `show` for one kind of policies."""
+    group = kind(operator).replace(" ", "-")
+
+    @click.command("show", epilog=f"\b\nExample: rqttl {group} show short-lived")
+    @policy_argument(operator=operator)
+    @json_flag
+    @connecting
+    def command(name: str, as_json: bool, settings: Settings) -> None:
+        """Show one policy, the queues that it matches, and warnings."""
+        with settings.using() as broker:
+            policy = stored(broker, name, operator=operator)
+            queues = [queue for queue in broker.queues() if policy.matches(queue)]
+            warnings = broker.check_policy(policy)
+        if as_json:
+            output.answer_json(to_json(policy) | {"queues": queues, "warnings": warnings})
+            return
+        more = f"\nand {len(queues) - LISTED} more; --json names all" if len(queues) > LISTED else ""
+        output.print_pairs(
+            [
+                (kind(operator), policy.name),
+                ("pattern", f"{policy.pattern} ({policy.syntax})"),
+                ("priority", str(policy.priority)),
+                ("options", "\n".join(line for line in format_definition(policy).split(", "))),
+                ("matches", plural(len(queues), "queue") + "".join(f"\n{queue}" for queue in queues[:LISTED]) + more),
+            ]
+        )
+        for warning in warnings:
+            output.note(f"warning: {warning}")
+
+    return command
+
 
 #: The number of queues that the command names one by one.
 LISTED = 20
@@ -206,3 +374,22 @@ def _print(line: str, result: PolicyResult, dry_run: bool, as_json: bool, warnin
 
 def _differences(changes: Mapping[str, tuple[Any, Any]]) -> list[tuple[bool, str, str]]:
     return [(i == 0, option, format_difference(option, values)) for i, (option, values) in enumerate(changes.items())]
+
+
+@command_group("rqttl policy set short-lived 'orders.#' --message-ttl 5m")
+def policy() -> None:
+    """Give options to all queues with matching names."""
+
+
+@command_group("rqttl operator-policy set cap '#' --max-length 100000")
+def operator_policy() -> None:
+    """Give limits that win over declared options."""
+
+
+def _add(group: click.Group, *, operator: bool) -> None:
+    for command in (set_command, ls_command, show_command, delete_command):
+        group.add_command(command(operator=operator))
+
+
+_add(policy, operator=False)
+_add(operator_policy, operator=True)

@@ -1,8 +1,9 @@
-"""Selections of letters for `purge` and `redrive`: counted first, then processed in batches, and no other letters."""
+"""`rqttl dead redrive` and `purge`: letters are counted first, then processed in batches, and no other letters."""
 
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -11,13 +12,14 @@ import click
 
 from rqttl import text
 from rqttl.cli.common import output
-from rqttl.cli.common.params import MESSAGE_ID, F, json_flag, queue_argument, utc_flag
+from rqttl.cli.common.exits import Refused
+from rqttl.cli.common.option_text import flag
+from rqttl.cli.common.params import MESSAGE_ID, F, confirm, dry_run_flag, json_flag, queue_argument, utc_flag, yes_flag
 from rqttl.cli.common.progress import Progress, read_messages
-from rqttl.cli.common.prompts import confirm, dry_run_flag, yes_flag
-from rqttl.cli.common.settings import connecting
-from rqttl.cli.common.signals import SignalGuard, SignalReceived
-from rqttl.cli.dead.filters import letter_filters
-from rqttl.cli.dead.render import format_not_ready, note_targets, print_groups, refuse_missing
+from rqttl.cli.common.queue_names import complete_queues
+from rqttl.cli.common.settings import Settings, connecting
+from rqttl.cli.common.signals import Interrupted, SignalGuard, SignalReceived
+from rqttl.cli.dead.letters import format_not_ready, letter_filters, note_targets, print_groups, refuse_missing
 from rqttl.inspector.letters import LetterFilter, LetterGroups
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
     from rqttl.broker import Broker
     from rqttl.queue import Queue
+    from rqttl.types import RedriveResult
 
 T = TypeVar("T")
 
@@ -203,3 +206,117 @@ def _print_dry_run(request: Request, action: Action, selection: Selection, now: 
         print_groups(selection.groups, now, utc=request.utc)
     done, participle = f"would_{action.name}", f"would be {action.participle}"
     request.print_result(done, participle, selection, len(selection.sequences))
+
+
+#: The number of letters that stayed, by the queue that should get them, the outcome, and the limit if there was one.
+Remaining = Counter[tuple[str, str, str]]
+
+_DONE, _PARTICIPLE = "redriven", "put back"
+
+
+@click.command(epilog="\b\nExample: rqttl dead redrive orders/dead --reason expired --dry-run")
+@click.option("--to", metavar="QUEUE", shell_complete=complete_queues, help="Put all into this queue instead.")
+@selecting
+def redrive(request: Request, to: str | None, settings: Settings) -> None:
+    """Put letters of QUEUE back into the queues where they died.
+
+    They go to the end, with their ids, headers and deaths, as if they had just
+    been sent without a TTL: TTLs and limits of their queue act. A letter stays
+    if its queue has no room, as do leased and delayed letters and messages
+    that never died.
+    """
+    remaining: Remaining = Counter()
+
+    def put_back(queue: Queue, selection: Selection) -> None:
+        remaining.update(_redrive(request, queue, selection, to))
+
+    target = "where they died" if to is None else f"into {to}"
+    action = Action("redrive", _DONE, _PARTICIPLE, lambda letters: f"Put {letters} back {target}?", put_back)
+    with settings.using() as broker:
+        if to is not None:
+            broker.queue(to).options()  # raises if it does not exist
+        selection = perform(broker, request, action)
+    request.report_skipped(selection)
+    _refuse_remaining(remaining)
+
+
+def _redrive(request: Request, queue: Queue, selection: Selection, to: str | None) -> Remaining:
+    """Redrive the letters in batches, and print the number of moved ones, also if a signal ends it early."""
+    results: list[RedriveResult] = []
+    letters = [
+        (sequence, to or source) for sequence, source in zip(selection.sequences, selection.sources, strict=True)
+    ]
+
+    def send(batch: Sequence[tuple[str, str]]) -> None:
+        results.extend(queue.redrive_many(batch))
+
+    def print_moved() -> None:
+        moved = sum(result.outcome == "moved" for result in results)
+        request.print_result(_DONE, _PARTICIPLE, selection, moved)
+
+    received = in_batches(letters, send, print_moved)
+    if received:
+        raise Interrupted(received, f": {text.plural(len(letters) - len(results), 'letter')} left")
+    return Counter(
+        (result.origin, result.outcome, result.limit or "") for result in results if result.outcome != "moved"
+    )
+
+
+def _refuse_remaining(remaining: Remaining) -> None:
+    """Print a note for the letters that stayed, with the reason. Raises `Refused` if their queues did not take them."""
+    words = {"no_origin": "{} does not exist (see --to)", "same_queue": "{} is the queue that holds them (see --to)"}
+    code = ""
+    for (origin, outcome, limit), n in sorted(remaining.items()):
+        letters = text.plural(n, "letter")
+        if outcome == "unavailable":
+            output.note(f"{letters} gone or no longer ready meanwhile: left alone")
+            continue
+        why = f"{origin} has no room ({flag(limit)})" if outcome == "full" else words[outcome].format(origin)
+        output.note(f"{letters} left alone: {why}")
+        code = "queue_full" if outcome == "full" else code or "not_found"
+    if code:
+        raise Refused("not all letters could be put back", code)
+
+
+_DONE, _PARTICIPLE = "purged", "removed"
+
+
+@click.command(epilog="\b\nExample: rqttl dead purge orders/dead --older-than 7d --dry-run")
+@selecting
+def purge(request: Request, settings: Settings) -> None:
+    """Remove letters of QUEUE, all or some.
+
+    Only ready letters go. Leased and delayed letters stay, as do messages that
+    never died, and letters that arrive after they were counted.
+
+    Letters that --id, --source, --reason or --header chooses count as handled.
+    Letters that only their age chooses, or nothing, count as lost: a stream of
+    Spark that has not read them reports it.
+    """
+
+    def remove(queue: Queue, selection: Selection) -> None:
+        _remove(request, queue, selection)
+
+    action = Action("purge", _DONE, _PARTICIPLE, lambda letters: f"Remove {letters}?", remove)
+    with settings.using() as broker:
+        selection = perform(broker, request, action)
+    request.report_skipped(selection, hint=" (`rqttl queue purge` removes all)")
+
+
+def _remove(request: Request, queue: Queue, selection: Selection) -> None:
+    """Remove the letters in batches, and print the number of removed ones, also if a signal ends it early."""
+    removed, unread = 0, request.letter_filter.is_age
+
+    def remove(batch: Sequence[str]) -> None:
+        nonlocal removed
+        removed += queue.purge_many(batch, unread=unread)
+
+    received = in_batches(
+        selection.sequences, remove, lambda: request.print_result(_DONE, _PARTICIPLE, selection, removed)
+    )
+    if received:
+        left = len(selection.sequences) - removed
+        raise Interrupted(received, f": {text.plural(left, 'letter')} left")
+    if removed < len(selection.sequences):
+        missed = text.plural(len(selection.sequences) - removed, "letter")
+        output.note(f"{missed} gone or no longer ready meanwhile: left alone")

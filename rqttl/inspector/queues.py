@@ -1,0 +1,236 @@
+"""Queues by name or pattern, and their statistics: at one time, over time, added up, and as JSON."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from datetime import datetime, timedelta
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from rqttl import text
+from rqttl.errors import QueueDamaged, QueueNotFound
+from rqttl.names import is_pattern
+from rqttl.types import QueueStats
+
+if TYPE_CHECKING:
+    from rqttl.broker import Broker
+
+
+def plain_names(patterns: Sequence[str]) -> list[str]:
+    """The names among names and patterns, each once."""
+    return [text for text in dict.fromkeys(patterns) if not is_pattern(text)]
+
+
+def select_names(broker: Broker, patterns: Sequence[str]) -> list[str]:
+    """All plain names, also of missing queues, then the queues that match a pattern. Without patterns, all queues."""
+    names = plain_names(patterns)
+    if patterns and len(names) == len(set(patterns)):
+        return names
+    matches = [name for name in broker.queues() if not patterns or any(fnmatchcase(name, text) for text in patterns)]
+    return list(dict.fromkeys([*names, *matches]))
+
+
+def existing_names(broker: Broker, patterns: Sequence[str]) -> list[str]:
+    """The names of existing queues that match, sorted.
+
+    Raises `QueueNotFound` for a plain name without a queue, and `InvalidName`.
+    """
+    names = sorted(select_names(broker, patterns))
+    plain = plain_names(patterns)
+    existing = set(broker.queues()) if plain else ()
+    for name in plain:
+        if name not in existing:
+            raise QueueNotFound(broker.queue(name).name)
+    return names
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The queues at one time. `reapers` is the number that runs, `None` if the user may not ask for it.
+
+    `damaged` has the error of each queue that cannot be read.
+    """
+
+    at: datetime
+    queues: Mapping[str, QueueStats]
+    reapers: int | None = None
+    damaged: Mapping[str, QueueDamaged] = field(default_factory=dict)
+
+
+def take_snapshot(broker: Broker, patterns: Sequence[str]) -> Snapshot:
+    """The queues that match, as they are now. A name without a queue is left out. The queues are not swept."""
+    at, stats = broker.server_time(), broker.stats(select_names(broker, patterns), sweep=False)
+    return Snapshot(at, stats, running_reapers(broker), stats.damaged)
+
+
+def running_reapers(broker: Broker) -> int | None:
+    """The number of reapers that run; `None` if the user may not ask for it."""
+    from redis.exceptions import ResponseError
+
+    try:
+        return broker.reaper_count()
+    except ResponseError:
+        return None
+
+
+#: The durations among the statistics. In JSON they are milliseconds; of several queues the longest counts.
+_DURATIONS = tuple(item.name for item in fields(QueueStats) if "timedelta" in str(item.type))
+#: The times among the statistics. Of several queues the earliest counts.
+_TIMES = tuple(item.name for item in fields(QueueStats) if "datetime" in str(item.type))
+
+
+def deaths(stats: QueueStats) -> int:
+    """The number of deaths in a queue, for all reasons."""
+    return sum(stats.deaths.values())
+
+
+def to_json(stats: QueueStats) -> dict[str, Any]:
+    """All statistics of a queue, for `json_text.dump`. A duration is named `<name>_ms`."""
+    document: dict[str, Any] = {}
+    for item in fields(QueueStats):
+        value = getattr(stats, item.name)
+        if item.name in _DURATIONS:
+            document[f"{item.name}_ms"] = None if value is None else milliseconds(value)
+        else:
+            document[item.name] = dict(value) if isinstance(value, Mapping) else value
+    return document
+
+
+def damaged_to_json(damaged: Mapping[str, QueueDamaged]) -> list[dict[str, Any]]:
+    """The queues that cannot be read, for `json_text.dump`."""
+    return [{"queue": name, "error": error.code, "damage": error.damage} for name, error in sorted(damaged.items())]
+
+
+def milliseconds(time: timedelta) -> int:
+    """A duration in whole milliseconds."""
+    return round(time / timedelta(milliseconds=1))
+
+
+def aggregate(queues: Iterable[QueueStats]) -> QueueStats:
+    """Several queues as one: numbers are added up; the longest duration and the earliest time count."""
+    every = list(queues)
+    totals: dict[str, Any] = {}
+    for item in fields(QueueStats):
+        values = [value for stats in every if (value := getattr(stats, item.name)) is not None]
+        if item.name in _DURATIONS:
+            totals[item.name] = max(values, default=None if "None" in str(item.type) else timedelta(0))
+        elif item.name in _TIMES:
+            totals[item.name] = min(values, default=None)
+        elif "Mapping" in str(item.type):
+            reasons = dict.fromkeys(reason for value in values for reason in value)
+            totals[item.name] = {reason: sum(value.get(reason, 0) for value in values) for reason in reasons}
+        else:
+            totals[item.name] = sum(values)
+    return QueueStats(**totals)
+
+
+#: The number of snapshots whose depths, and whose late work, a trend remembers.
+DEPTHS, WAITS = 60, 5
+#: Due work is late from this age on. Younger work is no sign of a missing reaper.
+LATE = timedelta(seconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A queue, or all queues together. `rates` are per second, `None` without an earlier snapshot."""
+
+    name: str
+    stats: QueueStats
+    rates: Mapping[str, float] | None = None
+    depths: Sequence[int] = ()
+
+
+class LateWork(NamedTuple):
+    """Due work that no reaper has done. `overdue` is the age of the oldest, `reapers` is `None` if unknown."""
+
+    overdue: timedelta
+    reapers: int | None
+
+    @property
+    def advice(self) -> str:
+        """A line with the age of the oldest due work, and with the thing to do."""
+        waits = f"oldest due work waits {text.format_age(self.overdue)}"
+        if self.reapers:
+            run = "a reaper runs" if self.reapers == 1 else f"{self.reapers} reapers run"
+            return f"{run}, but {waits}: look at its log"
+        return f"{'no reaper runs' if self.reapers == 0 else 'no reaper?'}: {waits} (`rqttl reaper` does it)"
+
+
+def counters(stats: QueueStats) -> dict[str, int]:
+    """The counters that have rates: arrivals, deliveries, deaths, refusals."""
+    return {
+        "in": stats.enqueued,
+        "out": stats.delivered,
+        "acked": stats.acked,
+        "expired": stats.deaths.get("expired", 0),
+        "dead": deaths(stats),
+        "refused": stats.refused,
+    }
+
+
+def rates(before: QueueStats, now: QueueStats, seconds: float) -> dict[str, float] | None:
+    """The growth of each counter per second. `None` if a counter fell: then the queue is a new one of the same name."""
+    past, present = counters(before), counters(now)
+    if seconds <= 0 or any(present[name] < past[name] for name in present):
+        return None
+    return {name: (present[name] - past[name]) / seconds for name in present}
+
+
+class Trend:
+    """The newest snapshot, and its comparison with the earlier ones."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.snapshot = snapshot
+        #: Seconds between the newest snapshot and the one before.
+        self.elapsed: float | None = None
+        self._rates: dict[str, dict[str, float]] = {}
+        self._depths: dict[str, deque[int]] = {}
+        self._all_depths: deque[int] = deque(maxlen=DEPTHS)
+        self._overdue: deque[timedelta] = deque(maxlen=WAITS)
+        self._remember(snapshot)
+
+    def add(self, snapshot: Snapshot) -> None:
+        """Compare a new snapshot with the newest one, and replace that."""
+        past, self.snapshot = self.snapshot, snapshot
+        self.elapsed = (snapshot.at - past.at).total_seconds()
+        self._rates = {}
+        for name, stats in snapshot.queues.items():
+            growth = rates(past.queues[name], stats, self.elapsed) if name in past.queues else None
+            if growth is not None:
+                self._rates[name] = growth
+            elif self.elapsed > 0:  # a clock that stands still or steps back says nothing about the queue
+                self._depths.pop(name, None)
+        self._remember(snapshot)
+
+    def _remember(self, snapshot: Snapshot) -> None:
+        before, self._depths = self._depths, {}
+        for name, stats in snapshot.queues.items():
+            self._depths[name] = before.get(name, deque(maxlen=DEPTHS))
+            self._depths[name].append(stats.depth)
+        self._all_depths.append(sum(stats.depth for stats in snapshot.queues.values()))
+        self._overdue.append(max((stats.overdue for stats in snapshot.queues.values()), default=timedelta(0)))
+
+    def rows(self) -> list[Row]:
+        """The queues, sorted by name."""
+        queues = self.snapshot.queues
+        return [Row(name, queues[name], self._rates.get(name), tuple(self._depths[name])) for name in sorted(queues)]
+
+    def total(self, name: str) -> Row:
+        """All queues together; the rates are the sums of all known rates."""
+        known = self._rates.values()
+        sums = {counter: sum(growth[counter] for growth in known) for counter in next(iter(known), {})}
+        return Row(name, aggregate(self.snapshot.queues.values()), sums or None, tuple(self._all_depths))
+
+    def late_work(self) -> LateWork | None:
+        """Due work that nobody does, as far as a trend shows it.
+
+        Without a reaper one late snapshot is proof. Where a reaper runs, or where that is unknown, most of the last
+        snapshots must be late.
+        """
+        reapers = self.snapshot.reapers
+        late = [overdue for overdue in self._overdue if overdue >= LATE]
+        if reapers == 0:
+            return LateWork(self._overdue[-1], 0) if self._overdue[-1] >= LATE else None
+        return LateWork(max(late), reapers) if len(late) > WAITS // 2 else None
