@@ -1,0 +1,506 @@
+"""Following queues without Spark: positions, names, and what a reader plans and reads."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import redis
+from pyspark.sql.datasource import InputPartition
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows, ReadMinRows
+
+from rqttl import Broker, Message
+from spark_connectors.errors import DataLoss, NoPermission, NoSuchQueue, Unreachable
+from spark_connectors.options.options import Options
+from spark_connectors.redis.connect import READ_COMMANDS
+from spark_connectors.stream.mark_plan import BatchLimit
+from spark_connectors.stream.reader import RqttlStreamReader
+from tests.contract.clocked import Clocked
+from tests.servers import Server
+from tests.spark.following import Follow, again, letters, planners, rows
+
+
+@pytest.fixture
+def follow(server: Server) -> Follow:
+    return planners(server.url)
+
+
+def test_a_batch_ends_with_what_is_there_and_the_next_begins_behind_it(
+    client: redis.Redis, broker: Broker, follow: Follow
+) -> None:
+    queue = broker.declare_queue("a")
+    letters(queue, 5)
+    planner = follow(queues="a")
+
+    first = planner.latest(planner.initial(), None)
+    letters(queue, 3)
+    second = follow(queues="a").latest(again(first), None)
+
+    assert rows(client, planner, planner.initial(), first) == {"a": 5}
+    assert rows(client, planner, first, second) == {"a": 3}
+    assert planner.latest(second, None) is second
+
+
+def test_latest_is_found_out_once(client: redis.Redis, broker: Broker, follow: Follow) -> None:
+    queue = broker.declare_queue("a")
+    letters(queue, 5)
+    planner = follow(queues="a", startingOffsets="latest")
+
+    initial = planner.initial()
+    letters(queue, 3)
+    end = planner.latest(initial, None)
+
+    assert planner.initial() == initial
+    assert rows(client, planner, initial, end) == {"a": 3}
+    assert rows(client, planner, again(follow(queues="a", startingOffsets="latest").initial()), again(end)) == {"a": 3}
+
+
+def test_starting_sequences_come_before_the_first_row(client: redis.Redis, clocked: Clocked, follow: Follow) -> None:
+    sequences = []
+    for name in "abcd":
+        queue = clocked.declare_queue(name)
+        for _ in range(5):
+            clocked.advance(10)
+            sequences.append(letters(queue, 1)[0])
+    offsets = json.dumps({"a": sequences[1], "b": "latest", "c": "9999999999999-999999"})
+
+    planner = follow(queuePattern="#", startingOffsets=offsets)
+    since = follow(queuePattern="#", startingTimestamp=str(int(sequences[7][:13])))
+
+    for reader, expected in ((planner, {"a": 3, "d": 5}), (since, {"b": 3, "c": 5, "d": 5})):
+        assert rows(client, reader, reader.initial(), reader.latest(reader.initial(), None)) == expected
+
+
+def test_a_named_queue_has_to_be_there_when_the_query_is_new(broker: Broker, follow: Follow) -> None:
+    broker.declare_queue("a")
+
+    with pytest.raises(NoSuchQueue, match=r"^\[RQTTL_QUEUE_NOT_FOUND\] queues: there is no queue 'b' .*queuePattern"):
+        follow(queues="a,b").initial()
+    assert not follow(queuePattern="EXP.#").initial().positions
+
+
+def test_queues_that_come_later_are_read_from_their_first_message(
+    client: redis.Redis, broker: Broker, follow: Follow
+) -> None:
+    planner = follow(queuePattern="EXP.#", startingOffsets="latest")
+    start = planner.latest(planner.initial(), None)
+    letters(broker.declare_queue("EXP.new"), 4)
+    letters(broker.declare_queue("other"), 4)
+
+    end = planner.latest(start, None)
+
+    assert rows(client, planner, start, end) == {"EXP.new": 4}
+
+
+def test_a_queue_that_is_deleted_and_made_again_is_read_from_its_beginning(
+    client: redis.Redis, broker: Broker, follow: Follow, caplog: pytest.LogCaptureFixture
+) -> None:
+    letters(broker.declare_queue("a"), 5)
+    start = follow(queues="a").latest(follow(queues="a").initial(), None)
+    broker.queue("a").delete()
+    gone = follow(queues="a").latest(start, None)
+    letters(broker.declare_queue("a"), 2)
+    end = follow(queues="a").latest(gone, None)
+
+    assert gone is start
+    assert rows(client, follow(queues="a"), start, end) == {"a": 2}
+    assert caplog.records == []
+
+
+def test_the_position_of_a_queue_that_is_gone_goes_with_the_next_batch(broker: Broker, follow: Follow) -> None:
+    for name in "ab":
+        letters(broker.declare_queue(name), 1)
+    planner = follow(queuePattern="#")
+    start = planner.latest(planner.initial(), None)
+
+    broker.queue("a").delete()
+    letters(broker.queue("b"), 1)
+
+    assert set(planner.latest(start, None).positions) == {"b"}
+
+
+def test_handled_messages_take_nothing_of_a_limit(client: redis.Redis, broker: Broker, follow: Follow) -> None:
+    for name in "ab":
+        letters(broker.declare_queue(name), 100)
+    start = follow(queuePattern="#").initial()
+    broker.queue("a").ack_many(broker.queue("a").receive_many(90))
+
+    end = follow(queuePattern="#").latest(start, BatchLimit(60))
+
+    assert rows(client, follow(queuePattern="#"), start, end) == {"a": 10, "b": 50}
+
+
+def test_a_backlog_within_the_limit_is_not_walked_through(client: redis.Redis, broker: Broker, follow: Follow) -> None:
+    queue = broker.declare_queue("a")
+    letters(queue, 500)
+    start = follow(queues="a").latest(follow(queues="a").initial(), None)
+    letters(queue, 10)
+    client.config_resetstat()
+
+    end = follow(queues="a").latest(start, BatchLimit(10))
+
+    assert "cmdstat_xrange" not in client.info("commandstats")
+    assert rows(client, follow(queues="a"), start, end) == {"a": 10}
+
+
+def test_a_message_larger_than_the_limit_of_bytes_is_read_alone(
+    client: redis.Redis, broker: Broker, follow: Follow
+) -> None:
+    queue = broker.declare_queue("a")
+    for size in (5, 5_000, 5):
+        letters(queue, 1, b"x" * size)
+    offset, batches = follow(queues="a").initial(), []
+
+    while (end := follow(queues="a").latest(offset, BatchLimit(100, in_bytes=True))) != offset:
+        batches.append(rows(client, follow(queues="a"), offset, end))
+        offset = end
+
+    assert batches == [{"a": 1}, {"a": 1}, {"a": 1}]
+
+
+def test_a_target_is_reached_and_not_passed(client: redis.Redis, broker: Broker, follow: Follow) -> None:
+    queue = broker.declare_queue("a")
+    letters(queue, 10)
+    letters(broker.declare_queue("b"), 3)
+    planner = follow(queuePattern="#")
+    offset = planner.initial()
+    batches: list[dict[str, int]] = []
+    planner.freeze()
+
+    while True:
+        letters(queue, 20)
+        letters(broker.declare_queue(f"new{len(batches)}"), 1)
+        end = planner.latest(offset, BatchLimit(4))
+        if end is offset:
+            break
+        batches.append(rows(client, planner, offset, end))
+        offset = again(end)
+
+    assert sum(batch.get("a", 0) for batch in batches) == 10
+    assert sum(batch.get("b", 0) for batch in batches) == 3
+    assert all(sum(batch.values()) <= 4 for batch in batches)
+    assert planner.newest().positions["a"].after > offset.positions["a"].after
+
+
+def test_a_queue_that_is_made_again_after_the_target_was_set_waits_for_the_next_run(
+    client: redis.Redis, broker: Broker, follow: Follow
+) -> None:
+    letters(broker.declare_queue("a"), 10)
+    planner = follow(queues="a")
+    start = planner.latest(planner.initial(), None)
+    planner.freeze()
+    broker.queue("a").delete()
+    letters(broker.declare_queue("a"), 2)
+
+    assert planner.latest(start, None) is start
+    assert rows(client, planner, start, follow(queues="a").latest(start, None)) == {"a": 2}
+
+
+@pytest.mark.parametrize(
+    "wide, narrow",
+    [
+        ({"queues": "a.x,b"}, {"queues": "a.x"}),
+        ({"queuePattern": "#"}, {"queuePattern": "a.#"}),
+        ({"queuePattern": "#"}, {"queues": "a.x"}),
+    ],
+)
+def test_a_stream_that_is_narrowed_and_widened_again_reads_nothing_twice(
+    wide: dict[str, str], narrow: dict[str, str], client: redis.Redis, broker: Broker, follow: Follow
+) -> None:
+    for name in ("a.x", "b"):
+        letters(broker.declare_queue(name), 5)
+    first = follow(**wide).latest(follow(**wide).initial(), None)
+    letters(broker.queue("a.x"), 2)
+    letters(broker.queue("b"), 3)
+
+    second = follow(**narrow).latest(again(first), None)
+    third = follow(**wide).latest(again(second), None)
+
+    assert rows(client, follow(**narrow), first, second) == {"a.x": 2}
+    assert rows(client, follow(**wide), second, third) == {"b": 3}
+
+
+def test_a_queue_that_is_deleted_while_it_is_not_selected_is_noticed_when_it_is_selected_again(
+    client: redis.Redis, broker: Broker, follow: Follow
+) -> None:
+    for name in "ab":
+        letters(broker.declare_queue(name), 5)
+    first = follow(queues="a,b").latest(follow(queues="a,b").initial(), None)
+    broker.queue("b").delete()
+    letters(broker.queue("a"), 1)
+    second = follow(queues="a").latest(again(first), None)
+    letters(broker.declare_queue("b"), 2)
+
+    third = follow(queues="a,b").latest(again(second), None)
+
+    assert set(second.positions) == {"a", "b"}
+    assert rows(client, follow(queues="a,b"), second, third) == {"b": 2}
+
+
+def test_a_name_that_is_neither_a_queue_nor_in_the_checkpoint_is_refused_at_a_restart(
+    broker: Broker, follow: Follow
+) -> None:
+    letters(broker.declare_queue("a"), 5)
+    start = follow(queues="a").latest(follow(queues="a").initial(), None)
+
+    with pytest.raises(NoSuchQueue, match=r"^\[RQTTL_QUEUE_NOT_FOUND\] queues: there is no queue 'aa' .*checkpoint"):
+        follow(queues="a,aa").latest(again(start), None)
+
+
+def test_a_named_queue_that_was_deleted_behind_a_query_stops_no_restart_and_starts_anew(
+    client: redis.Redis, broker: Broker, follow: Follow
+) -> None:
+    for name in "ab":
+        letters(broker.declare_queue(name), 5)
+    start = follow(queues="a,b").latest(follow(queues="a,b").initial(), None)
+    broker.queue("b").delete()
+    letters(broker.queue("a"), 1)
+
+    without = follow(queues="a,b").latest(again(start), None)
+    letters(broker.queue("a"), 1)
+    narrowed = follow(queues="a").latest(again(without), None)
+    letters(broker.declare_queue("b"), 3)
+    back = follow(queues="a,b").latest(again(narrowed), None)
+
+    assert set(without.positions) == {"a"}
+    assert without.gone == narrowed.gone == {"b"}
+    assert rows(client, follow(queues="a,b"), narrowed, back) == {"b": 3}
+    assert back.gone == frozenset()
+
+
+def test_a_named_queue_that_is_deleted_unread_while_a_query_runs_stops_it_not(broker: Broker, follow: Follow) -> None:
+    letters(broker.declare_queue("a"), 5)
+    start = follow(queues="a").latest(follow(queues="a").initial(), None)
+    broker.declare_queue("b")
+    planner = follow(queues="a,b")
+    assert planner.latest(again(start), None) == start
+
+    broker.queue("b").delete()
+
+    assert [planner.latest(start, None) for _ in range(3)] == [start] * 3
+
+
+Readers = Callable[..., RqttlStreamReader]
+
+
+@pytest.fixture
+def reader(server: Server) -> Readers:
+    """A reader of a new process: `reader(queues="a", numPartitions=3)`."""
+
+    def make(**options: object) -> RqttlStreamReader:
+        said = {"url": server.url, **{name: str(value) for name, value in options.items()}}
+        return RqttlStreamReader(Options.parse("stream", said), ("queue", "sequence"))
+
+    return make
+
+
+def batch(reader: RqttlStreamReader) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The offsets of a first batch of all that is there."""
+    start = reader.initialOffset()
+    return start, reader.latestOffset(start, ReadAllAvailable())
+
+
+def pairs(batches: Iterator[pa.RecordBatch]) -> list[tuple[str, str]]:
+    return [(row["queue"], row["sequence"]) for batch in batches for row in batch.to_pylist()]
+
+
+def read(reader: RqttlStreamReader, start: dict[str, Any], end: dict[str, Any]) -> list[tuple[str, str]]:
+    """All rows of a batch, task by task."""
+    return [row for partition in reader.partitions(start, end) for row in pairs(reader.read(partition))]
+
+
+def fill(broker: Broker, queue: str, count: int) -> None:
+    broker.declare_queue(queue).enqueue_many([Message(b"x" * 50)] * count)
+
+
+def held(broker: Broker, *queues: str) -> list[tuple[str, str]]:
+    return [(name, found.sequence) for name in sorted(queues) for found in broker.queue(name).peek(100_000)]
+
+
+@pytest.mark.parametrize("parts", [1, 2, 5, 40])
+def test_rows_come_in_the_same_order_however_many_tasks_read_them(parts: int, reader: Readers, broker: Broker) -> None:
+    for name, count in (("b", 25_000), ("a", 300), ("c", 3), ("d", 12_000), ("e", 1)):
+        fill(broker, name, count)
+    made = reader(queuePattern="#", numPartitions=parts)
+
+    start, end = batch(made)
+
+    assert len(made.partitions(start, end)) in range(min(parts, 4), parts + 1)
+    assert read(made, start, end) == held(broker, "a", "b", "c", "d", "e")
+
+
+def test_nothing_to_read_is_no_task_and_what_spark_makes_of_that_reads_nothing(reader: Readers, broker: Broker) -> None:
+    broker.declare_queue("a")
+    made = reader(queues="a")
+
+    start, end = batch(made)
+
+    assert end is start
+    assert made.partitions(start, end) == []
+    assert list(made.read(InputPartition(None))) == []
+
+
+def test_a_reader_is_made_without_connecting_and_travels_without_its_connection(
+    reader: Readers, broker: Broker
+) -> None:
+    fill(broker, "a", 5)
+    nowhere = reader(url="redis://127.0.0.1:1", queues="a", connectRetries=0)
+    made = reader(queues="a")
+    start, end = batch(made)
+    partition = pickle.loads(pickle.dumps(made.partitions(start, end)[0]))  # noqa: S301  # as Spark does it
+
+    arrived = pickle.loads(pickle.dumps(made))  # noqa: S301  # as Spark does it
+    made.stop()
+
+    assert pairs(arrived.read(partition)) == held(broker, "a")
+    assert made.latestOffset(end, ReadAllAvailable()) is end
+    nowhere.stop()
+    with pytest.raises(Unreachable):
+        nowhere.initialOffset()
+
+
+def test_the_limits_of_the_options_are_what_spark_is_told(reader: Readers, broker: Broker) -> None:
+    fill(broker, "a", 10)
+
+    assert reader(queues="a").getDefaultReadLimit() == ReadAllAvailable()
+    assert reader(queues="a", maxEntriesPerTrigger=7).getDefaultReadLimit() == ReadMaxRows(7)
+    assert reader(queues="a", maxBytesPerTrigger=7).getDefaultReadLimit() == ReadMaxBytes(7)
+    assert reader(queues="a", minEntriesPerTrigger=7).getDefaultReadLimit() == ReadMinRows(7)
+    assert reader(queues="a", minEntriesPerTrigger=7, maxEntriesPerTrigger=9).getDefaultReadLimit() == ReadMaxRows(9)
+    assert reader(queues="a", maxBytesPerTrigger="1k").getDefaultReadLimit() == ReadMaxBytes(1_024)
+    made = reader(queues="a", maxEntriesPerTrigger=7)
+    start = made.initialOffset()
+    ends = [made.latestOffset(start, limit) for limit in (ReadMaxRows(3), ReadMaxBytes(60), ReadMinRows(99))]
+    assert [len(read(made, start, end)) for end in ends] == [3, 1, 10]
+
+
+def test_the_newest_offset_is_told_beyond_what_a_limit_admits(reader: Readers, broker: Broker) -> None:
+    fill(broker, "a", 10)
+    made = reader(queues="a")
+    end = made.latestOffset(made.initialOffset(), ReadMaxRows(3))
+
+    assert made.reportLatestOffset()["queues"]["a"][0] == held(broker, "a")[-1][1]
+    assert {**reader(queues="a").reportLatestOffset(), "unread": 7} == made.reportLatestOffset()
+    assert end["queues"]["a"][0] == held(broker, "a")[2][1]
+
+
+def test_messages_trimmed_between_the_pages_of_a_task_are_noticed(reader: Readers, broker: Broker) -> None:
+    fill(broker, "a", 12_000)
+    there = held(broker, "a")
+    strict, lenient = reader(queues="a"), reader(queues="a", failOnDataLoss="false")
+    start, end = batch(strict)
+    [partition] = strict.partitions(start, end)
+    going_on = [made.read(partition) for made in (strict, lenient)]
+    begun = [next(batches) for batches in going_on]
+
+    broker.queue("a").update(max_length=2_000)
+
+    with pytest.raises(DataLoss, match=r"^\[RQTTL_DATA_LOSS\] queue 'a': messages after \d{13}-\d{6}, the highest"):
+        list(going_on[0])
+    got = pairs(iter([begun[1], *going_on[1]]))
+    assert got[: begun[1].num_rows] == there[: begun[1].num_rows]
+    assert got[-2_000:] == there[-2_000:]
+    assert len(got) < 12_000
+
+
+def test_messages_that_a_task_has_read_already_may_be_trimmed(reader: Readers, broker: Broker) -> None:
+    fill(broker, "a", 12_000)
+    there = held(broker, "a")
+    made = reader(queues="a")
+    [partition] = made.partitions(*batch(made))
+    batches = made.read(partition)
+    begun = next(batches)
+
+    broker.queue("a").update(max_length=12_000 - begun.num_rows)
+
+    assert pairs(iter([begun, *batches])) == there
+
+
+@pytest.mark.parametrize("recreated", [False, True])
+def test_a_queue_that_is_deleted_while_a_task_reads_it_is_noticed(
+    recreated: bool, reader: Readers, broker: Broker
+) -> None:
+    fill(broker, "a", 12_000)
+    made = reader(queues="a")
+    [partition] = made.partitions(*batch(made))
+    batches = made.read(partition)
+    next(batches)
+
+    broker.queue("a").delete()
+    if recreated:
+        fill(broker, "a", 12_000)
+
+    with pytest.raises(DataLoss, match="queue 'a' was deleted"):
+        list(batches)
+
+
+@pytest.fixture
+def acl(client: redis.Redis) -> Iterator[Callable[..., dict[str, str]]]:
+    """Makes a user who may do these commands on the keys of rqttl, and gives the options for him."""
+
+    def allow(*commands: str) -> dict[str, str]:
+        granted = [f"+{command}" for command in commands]
+        client.acl_setuser("reader", enabled=True, passwords=["+c4n4ry"], keys=["rqttl:*"], commands=granted)
+        return {"username": "reader", "password": "c4n4ry"}
+
+    yield allow
+    client.acl_deluser("reader")
+
+
+def test_a_user_who_may_only_read_can_follow(
+    acl: Callable[..., dict[str, str]], reader: Readers, broker: Broker
+) -> None:
+    fill(broker, "a", 20_000)
+    user = acl(*READ_COMMANDS)
+    made = reader(queuePattern="#", numPartitions=3, **user)
+    start = made.initialOffset()
+
+    end = made.latestOffset(start, ReadMaxRows(15_000))
+
+    assert read(made, start, end) == held(broker, "a")[:15_000]
+
+
+def test_a_user_who_may_not_read_logs_is_told_before_a_task_starts(
+    acl: Callable[..., dict[str, str]], reader: Readers, broker: Broker
+) -> None:
+    fill(broker, "a", 5)
+    user = acl(*(command for command in READ_COMMANDS if command != "xrange"))
+    made = reader(queues="a", **user)
+    start, end = batch(made)
+
+    with pytest.raises(
+        NoPermission, match=r"^\[RQTTL_NO_PERMISSION\] username: user 'reader' may not run XRANGE"
+    ) as raised:
+        made.partitions(start, end)
+    assert "c4n4ry" not in str(raised.value)
+
+
+def test_messages_beside_the_log_count_in_a_limit_and_are_read(
+    reader: Readers, clocked: Clocked, client: redis.Redis
+) -> None:
+    queue = clocked.declare_queue("a")
+    queue.enqueue_many([Message(b"x" * 30, ttl=None if i % 20 == 0 else "5ms") for i in range(8_000)])
+    clocked.advance(10)
+    queue.sweep()
+    queue.sweep()  # the first call has buried messages, and leaves the compaction to the next one
+    fill(clocked, "a", 50)
+    there = held(clocked, "a")
+    assert client.hlen("rqttl:{a}:detached") >= 100
+    assert len(there) == 450
+
+    for options, limit in (({"maxEntriesPerTrigger": 30}, 30), ({"maxBytesPerTrigger": 1_000}, 33)):
+        offset, batches = reader(queues="a").initialOffset(), []
+        while True:
+            made = reader(queues="a", **options)
+            end = made.latestOffset(offset, made.getDefaultReadLimit())
+            if end is offset:
+                break
+            batches.append(read(made, offset, end))
+            offset = end
+        assert sorted(row for batch in batches for row in batch) == there
+        assert max(map(len, batches)) <= limit
+        assert len(batches) <= 450 // limit + 2
