@@ -99,16 +99,11 @@ def test_messages_that_would_die_in_any_namespace_are_counted_and_asked_for(run:
 
 HOSTILE = [
     b"",
-    b"{",
     b"[]",
-    b"null",
     b"\xff\xfe",
     b'{"queues": 5}',
-    b'{"queues": [{"name": 5}]}',
     b"<a",
-    b"<broker/>",
     b'{"resources": 5}',
-    b'{"policies": [{"name": "p"}]}',
     b"[" * 100_000,
 ]
 

@@ -79,10 +79,6 @@ def test_a_byte_order_mark_is_no_part_of_the_file() -> None:
     assert read_deployment(b'\xef\xbb\xbf{"rqttl": 1}') == read_deployment("\ufeffrqttl: 1") == Deployment()
 
 
-def test_yaml_in_braces_is_yaml() -> None:
-    assert read_deployment("{rqttl: 1, queues: {q: {}}}").queues["q"].non_default == {}
-
-
 @pytest.mark.parametrize("name", FILES)
 def test_a_written_file_is_read_as_the_same_deployment(name: str) -> None:
     found = read(name)
@@ -134,17 +130,13 @@ def test_an_imported_deployment_is_a_document() -> None:
 BAD_YAML = {
     "queues: {q: {max-length: 1}}": "the file: expected 'rqttl: 1'",
     "rqttl: 2": "rqttl: expected 'rqttl: 1', the version of the format that this rqttl reads, got 2",
-    "rqttl: true": "rqttl: expected 'rqttl: 1'",
     "": "the file: expected a mapping, got None",
-    "just text": "expected a mapping, got str 'just text'",
     "- rqttl": "expected a mapping, got list",
-    START + "queue: {}": "queue: no such key; did you mean queues?",
     START + "operator_polices: {}": "no such key; did you mean operator-policies?",
     START + "zzz: {}": "zzz: no such key; the keys are rqttl, namespace, queues",
     START + "queues: {}\nqueues: {}": "line 3, column 1: expected YAML: the key 'queues' stands here twice",
     START + "queues: {q: {max-length: 1, max-length: 2}}": "line 2, column 29: expected YAML: the key 'max-length'",
     START + "queues: {q: {max-length: 1, max_length: 2}}": "given twice, with a hyphen and with an underscore",
-    START + "operator-policies: {}\noperator_policies: {}": "given twice, with a hyphen and with an underscore",
     START + "queues: [a]": "queues: expected a mapping, got list",
     START + "queues: {a b: {}}": "queues.a b: queue name: expected 1 to 128 of",
     START + "queues:\n  q:\n    max-lenght: 1": "queues.q.max-lenght: max-lenght: no such queue o",
@@ -158,7 +150,6 @@ BAD_YAML = {
     START + "policies: {p: {}}": "policies.p: expected the key 'pattern'",
     START + "policies: {p: {pattern: '#'}}": "policies.p: expected the key 'definition'",
     START + "policies: {p: {pattern: '#', definition: {}}}": "expected at least one option, got none",
-    START + "policies: {p: {pattern: '#', definiton: {}}}": "no such key; did you mean definition?",
     START + "policies: {p: {pattern: '#.a', definition: {lease: 1s}}}": "expected '#' as the last word only, got '#.a'",
     START + "policies: {p: {pattern: '#', definition: {lease: 0}}}": "policies.p.definition.lease",
     START + "policies: {p: {pattern: '#', priority: high, definition: {lease: 1s}}}": "priority: expected a whole nu",
@@ -174,8 +165,6 @@ BAD_YAML = {
     START + "queues: !!python/object:os.system {}": "could not determine a constructor for the tag",
     START + "queues: {q: {dead-letter: !!python/name:os.system ''}}": "could not determine a constructor for the tag",
     START + "queues: {q: {never-expire: !!bool maybe}}": "the file: expected YAML: 'maybe'",
-    START + "queues: {q: {max-length: !!timestamp x}}": "'x' is another number or a time in YAML",
-    START + "queues: {q: {max-length: 2026-13-45}}": "'2026-13-45' is another number or a time in YAML",
     START + "queues: {? [a] : {}}": "line 2, column 12: expected YAML: the key is no text",
     START + "queues: {q: {<<: 5}}": "expected a mapping or list of mappings for merging",
     START + "queues: {q: {max-length: " + "9" * 5000 + "}}": "the file: expected YAML: Exceeds the limit",

@@ -101,11 +101,6 @@ def test_every_property_of_a_template_has_a_note(fixtures: dict[str, str]) -> No
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_equal_files_give_equal_imports(fixtures: dict[str, str], name: str) -> None:
-    assert reader(name)(fixtures[name]) == reader(name)(fixtures[name])
-
-
-@pytest.mark.parametrize("name", NAMES)
 def test_every_queue_and_policy_of_an_import_can_be_declared(fixtures: dict[str, str], name: str) -> None:
     for deployment in reader(name)(fixtures[name]).deployments.values():
         for queue, options in deployment.queues.items():
@@ -122,10 +117,7 @@ def deep(levels: int) -> str:
 
 BAD = [
     ("", "$"),
-    ("no JSON", "$"),
     ("[]", "$"),
-    ("null", "$"),
-    ("{}", "$"),
     ('{"queues": 1' + "0" * 5000 + "}", "$"),
     ('{"a": {"b": 1, "b": 2}}', "$..b"),
     (deep(200), "$"),
