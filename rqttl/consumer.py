@@ -18,8 +18,7 @@ from rqttl import flows
 from rqttl.consuming import settling
 from rqttl.consuming.base import ConsumerBase
 from rqttl.consuming.patience import patiently
-from rqttl.consuming.renewer import Renewer
-from rqttl.consuming.sending import Sender
+from rqttl.consuming.renewer import Renewer, Sender
 from rqttl.delivery import Delivery, Settler, check_unsettled
 from rqttl.errors import InvalidInput, RqttlError
 from rqttl.flows.steps import Driver, Flow

@@ -15,7 +15,6 @@ from rqttl.delivery import LEFT, LOST, UNKNOWN, Delivered, config_of, mark
 from rqttl.errors import InvalidInput, LeaseLost, OutcomeUnknown, RqttlError
 from rqttl.protocol import codec
 from rqttl.protocol.commands import BATCH
-from rqttl.runtime import backoff
 from rqttl.types import RunCounts
 
 logger = logging.getLogger("rqttl.run")
@@ -129,11 +128,23 @@ def crew(size: int, prefetch: int | None, name: str) -> tuple[int, int]:
     return size, checks.whole(prefetch, "prefetch", size, BATCH)
 
 
+#: The delay after the first failure, which each further failure doubles, and the longest one, in ms.
+FIRST, LONGEST = 1_000, 600_000
+#: The part of a delay that is random, so that messages that failed together do not come back together.
+JITTER = 0.25
+
+
+def backoff(failures: int, random: Callable[[], float]) -> int:
+    """Return the delay in ms after so many failures. `random` gives numbers from 0 to 1; they only shorten it."""
+    whole = min(LONGEST, FIRST << min(failures - 1, 20))
+    return round(whole * (1 - JITTER * random()))
+
+
 def delay_after(delivery: Delivered, error: Exception | None, chance: Callable[[], float]) -> units.Duration | None:
     """Return the pause before a message comes again; `None` if there was no error, or options decide."""
     if error is None or config_of(delivery).options.number("redelivery_delay") is not None:
         return None
-    return units.as_timedelta(backoff.pause(delivery.delivery_count, chance))
+    return units.as_timedelta(backoff(delivery.delivery_count, chance))
 
 
 def is_failure(error: Exception | None) -> bool:

@@ -9,8 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from rqttl import checks
-from rqttl.metrics.errors import MetricsUnavailable
-from rqttl.metrics.extra import require_client
+from rqttl.metrics.extra import MetricsUnavailable, require_client
 from rqttl.names import check_name_or_pattern
 
 if TYPE_CHECKING:

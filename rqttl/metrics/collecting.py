@@ -4,34 +4,145 @@ from __future__ import annotations
 
 import logging
 import re
+import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, wait
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, TypeVar, get_args
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, get_args
 
 from prometheus_client.registry import Collector
 from redis.exceptions import RedisError, ResponseError
 
+from rqttl import flows
 from rqttl.errors import QueueDamaged, RqttlError
-from rqttl.flows.reading import COUNTERS
+from rqttl.flows.reading import COUNTERS, Record
 from rqttl.flows.steps import Flow, Read, Step, drive
-from rqttl.metrics.families import Families
-from rqttl.metrics.reading import Reading, read_queues
+from rqttl.metrics.exposition import Families
 from rqttl.metrics.table import QUEUES
-from rqttl.runtime.shared_call import SharedCall
+from rqttl.protocol.keys import Keyspace
 from rqttl.store.driver import driver_of
-from rqttl.types import QueueStats, State
+from rqttl.types import PerQueue, QueueStats, State
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric as Family
 
     from rqttl.broker import Broker
 
+
+T = TypeVar("T")
+
+
+class SharedCall(Generic[T]):
+    """Makes one call at a time, in a thread of its own, so a caller may leave before its end.
+
+    Callers that join while a call runs share its result, so they do not pile up behind a slow call.
+    """
+
+    def __init__(
+        self,
+        call: Callable[[], T],
+        name: str,
+        clock: Callable[[], float] = time.monotonic,
+        wait: Callable[[Sequence[Future[T]], float], object] = wait,
+    ) -> None:
+        self._call, self._name, self._clock, self._wait = call, name, clock, wait
+        self._lock = threading.Lock()
+        self._running: Future[T] | None = None
+        self._moved_at = 0.0
+
+    def moved(self) -> None:
+        """Note that the call goes on: it calls this after each step."""
+        self._moved_at = self._clock()
+
+    def result(self, patience: float) -> T | None:
+        """Join the call that runs, or begin one. Returns its result, or `None` if it does not move for so many seconds.
+
+        Raises its exception.
+        """
+        joined_at, running = self._clock(), self._join()
+        left = patience
+        while left > 0 and not running.done():
+            self._wait([running], left)
+            left = max(joined_at, self._moved_at) + patience - self._clock()
+        return running.result() if running.done() else None
+
+    def _join(self) -> Future[T]:
+        with self._lock:
+            if self._running is not None and not self._running.done():
+                return self._running
+            future: Future[T] = Future()
+            threading.Thread(target=self._work, args=(future,), name=self._name, daemon=True).start()
+            self._running = future
+            return future
+
+    def _work(self, future: Future[T]) -> None:
+        try:
+            future.set_result(self._call())
+        except BaseException as error:  # noqa: BLE001  # all callers see it
+            future.set_exception(error)
+
+
+#: The fields of a record with its limits, and with its traffic.
+_LIMITS = ("max_length", "max_length_bytes")
+_TRAFFIC = ("version", "enqueued", "delivered")
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """The queues of one scrape. `limits` has the limits of messages and of bytes of each queue that has one."""
+
+    stats: PerQueue[QueueStats]
+    limits: Mapping[str, tuple[int | None, int | None]]
+    left_out: int
+
+
+def read_queues(keyspace: Keyspace, patterns: Sequence[str], limit: int) -> Flow[Reading]:
+    """Read the queues that match. If there are more than `limit`, read those with the most traffic."""
+    names = [name for name in (yield from flows.reading.registered(keyspace)) if _matches(name, patterns)]
+    left_out = 0
+    if len(names) > limit:
+        traffic = _existing((yield from flows.registry.records(keyspace, names, _TRAFFIC)))
+        left_out = max(0, len(traffic) - limit)
+        names = sorted(sorted(traffic, key=lambda name: (-traffic[name], name))[:limit])
+    looks = yield from flows.reading.look_closely(keyspace, names, _LIMITS)
+    stats = PerQueue({name: look.stats for name, look in looks.items()}, looks.damaged)
+    limits = {name: _limits(look.record) for name, look in looks.items() if _limits(look.record) != (None, None)}
+    return Reading(stats, limits, left_out)
+
+
+def _matches(name: str, patterns: Sequence[str]) -> bool:
+    return not patterns or any(fnmatchcase(name, pattern) for pattern in patterns)
+
+
+def _existing(records: Mapping[str, Any]) -> dict[str, int]:
+    """The traffic of each existing queue. A damaged record has none."""
+    traffic = {}
+    for name, fields in records.items():
+        if isinstance(fields, Exception):
+            traffic[name] = 0
+        elif fields[0] is not None:
+            traffic[name] = sum(_number(field) or 0 for field in fields[1:])
+    return traffic
+
+
+def _limits(record: Record) -> tuple[int | None, int | None]:
+    """The limits of messages and of bytes in a record."""
+    messages, size = (_number(record.fields.get(field)) for field in _LIMITS)
+    return messages, size
+
+
+def _number(field: bytes | None) -> int | None:
+    """The number in a field; `None` for a field that is not set or holds no number."""
+    return int(field) if field is not None and field.isdigit() else None
+
+
 logger = logging.getLogger("rqttl.metrics")
 #: Seconds for which a scrape waits for an answer of Redis. Prometheus waits for 10 in all by default, and would not see
 #: `rqttl_up` then.
 PATIENCE = 8.0
-T = TypeVar("T")
 _VERSION = re.compile(rb"redis_version:([\w.-]+)")
 
 

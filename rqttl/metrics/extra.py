@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from importlib import import_module
 
-from rqttl.metrics.errors import MetricsUnavailable
+from rqttl.errors import RqttlError
 from rqttl.text import install
+
+
+class MetricsUnavailable(RqttlError, ImportError):
+    """The package that metrics need is not installed."""
+
+    code = "metrics_unavailable"
 
 
 def require_client() -> None:

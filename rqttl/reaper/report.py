@@ -243,7 +243,7 @@ class ReaperSnapshot:
 
 def families(snapshot: ReaperSnapshot) -> Iterable[Family]:
     """The metrics of a reaper."""
-    from rqttl.metrics.families import Families
+    from rqttl.metrics.exposition import Families
 
     result, totals = Families(REAPER), snapshot.totals
     for duty in DUTIES:

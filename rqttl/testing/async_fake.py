@@ -17,9 +17,8 @@ from rqttl.protocol.keys import WAKEUP
 from rqttl.runtime.interrupt import Interrupt
 from rqttl.store.driver import driver_of
 from rqttl.testing.clock import Clock
-from rqttl.testing.clocked import ClockedDriver
+from rqttl.testing.clocked import LOOK, TICK, ClockedDriver, ClockedTiming, take
 from rqttl.testing.fake import FakeBroker
-from rqttl.testing.timing import LOOK, TICK, ClockedTiming, take
 from rqttl.units import Instant
 
 if TYPE_CHECKING:

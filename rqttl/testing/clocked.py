@@ -2,19 +2,135 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 import redis
 
-from rqttl import flows
+from rqttl import flows, units
 from rqttl.broker import Broker
+from rqttl.errors import PoolExhausted
+from rqttl.flows.receive import ENDED
+from rqttl.protocol import replies
 from rqttl.protocol.commands import Command
+from rqttl.runtime.interrupt import Interrupt, Wakeup
+from rqttl.runtime.timing import RealTiming
 from rqttl.store.driver import RedisDriver
+from rqttl.store.store import Store
 from rqttl.testing.clock import Clock
-from rqttl.testing.timing import ClockedTiming
-from rqttl.units import Instant
+from rqttl.testing.errors import WaitWouldNeverEnd
+from rqttl.units import MAX_DURATION, Instant
+
+#: A wait of more ms than this has no end: `consume()` without `wait` waits so long.
+ENDLESS = MAX_DURATION // 2
+#: In real ms: the period in which a wait in another thread checks the clock, and the longest such wait.
+TICK, LOOK = 20, 400
+#: The number of due times that one endless wait may reach without a message.
+IN_VAIN = 100
+
+
+class ClockedTiming(RealTiming):
+    """The `Waiter` of a driver at the time of `clock`. In other threads than the clock's own, real time passes too."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self._last_wait: tuple[str, int] | None = None
+        self._in_vain = 0
+
+    def now(self) -> int:
+        """See `Timing`. In a thread other than the clock's own, real time passes, too."""
+        return self.clock.ms if self.clock.is_of_this_thread() else self.clock.ms + super().now()
+
+    def sleep(self, seconds: float) -> None:
+        """See `Timing`."""
+        if self.clock.is_of_this_thread():
+            self.clock.advance(units.as_timedelta(int(seconds * 1000)))
+        else:
+            super().sleep(seconds)
+
+    def pause(self, end: Interrupt, ms: Callable[[], float], sooner: Wakeup | None = None) -> None:
+        """See `Timing`. A move of the clock ends no pause."""
+        if not self.clock.is_of_this_thread():
+            super().pause(end, ms, sooner)
+        elif not end.asked():
+            self.clock.advance(units.as_timedelta(int(ms())))
+
+    def wait(self, store: Store, key: str, step: flows.steps.WaitForWakeup) -> bytes | PoolExhausted | None:
+        """See `Waiter`."""
+        if not self.clock.is_of_this_thread():
+            return self._wait_really(store, key, step)
+        return self.after_wait(take(store, key, _interrupts(store, step)), step)
+
+    def after_wait(self, element: bytes | None, step: flows.steps.WaitForWakeup) -> bytes | None:
+        """Let the time of a wait pass if it brought no element. Returns the element."""
+        if element is None:
+            self._let_pass(step)
+        else:
+            self._last_wait = None
+        return element
+
+    def wait_for_any(
+        self, store: Store, keys: Sequence[str], step: flows.steps.WaitForAnyWakeup
+    ) -> tuple[str, bytes] | bytes | PoolExhausted | None:
+        """See `Waiter`. In the thread of the clock, the clock moves to the end of the wait."""
+        for key in keys:
+            (reply,) = store.execute([("LPOP", key)])
+            element = replies.data_or_none(reply)
+            if element is not None:
+                return key, element
+        if store.interrupted.asked() or (step.interrupt is not None and step.interrupt.asked()):
+            return ENDED
+        if self.clock.is_of_this_thread():
+            self.clock.advance(units.as_timedelta(step.ms))
+            return None
+        return store.listen_to_all(keys, max(1, min(TICK, step.ms)), step.interrupt)
+
+    @contextmanager
+    def leaps(self, prepare: Callable[[int], None]) -> Iterator[None]:
+        """See `Timing`. `Clock.advance` leaps."""
+        self.clock.subscribe(prepare)
+        try:
+            yield
+        finally:
+            self.clock.unsubscribe(prepare)
+
+    def _wait_really(self, store: Store, key: str, step: flows.steps.WaitForWakeup) -> bytes | PoolExhausted | None:
+        began, ends = self.clock.ms, time.monotonic() + min(step.ms, LOOK) / 1000
+        while not any(interrupt.asked() for interrupt in _interrupts(store, step)):
+            left = ends - time.monotonic()
+            element = store.listen(step.queue, key, max(1, min(TICK, int(left * 1000))))
+            if element is not None or left <= 0 or self.clock.ms != began:
+                return element
+        return take(store, key, _interrupts(store, step))
+
+    def _let_pass(self, step: flows.steps.WaitForWakeup) -> None:
+        """Move the clock. No wake-up will come, because only this thread could send one."""
+        wait = step.queue, self.clock.ms + step.left
+        if wait != self._last_wait:
+            self._last_wait, self._in_vain = wait, 0
+        self._in_vain += 1
+        # without due work one more look is needed: a listener may have stopped the loop. The same due time again and
+        # again is the end of a lease that no code settles
+        if step.left > ENDLESS and self._in_vain > (1 if step.due is None else IN_VAIN):
+            self._last_wait = None
+            raise WaitWouldNeverEnd(step.queue)
+        if step.left <= ENDLESS or step.due is not None:
+            passing = step.left if step.due is None else min(step.left, step.due)
+            self.clock.advance(units.as_timedelta(passing))
+
+
+def take(store: Store, key: str, interrupts: Sequence[Interrupt]) -> bytes | None:
+    """Take an element of the list without waiting. Returns `ENDED` after an interrupt."""
+    (reply,) = store.execute([("LPOP", key)])
+    element = replies.data_or_none(reply)
+    return ENDED if element is None and any(interrupt.asked() for interrupt in interrupts) else element
+
+
+def _interrupts(store: Store, step: flows.steps.WaitForWakeup) -> list[Interrupt]:
+    return [store.interrupted] if step.interrupt is None else [store.interrupted, step.interrupt]
 
 
 class ClockedDriver(RedisDriver):

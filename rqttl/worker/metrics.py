@@ -19,7 +19,7 @@ from rqttl.worker.health import Answer
 if TYPE_CHECKING:
     from prometheus_client.core import Metric as Family
 
-    from rqttl.metrics.families import Families
+    from rqttl.metrics.exposition import Families
 
 #: The level of gzip. Each line resembles the one before it, so the quickest level makes a fifteenth of a text.
 FASTEST = 1
@@ -46,7 +46,7 @@ def answer(headers: Headers, *sources: Callable[[], Iterable[Family]]) -> Answer
 
 def families(snapshot: CountersSnapshot) -> Iterable[Family]:
     """The metrics of a worker. At most `LIMIT` queues have metrics of their own: those that it met first."""
-    from rqttl.metrics.families import Families
+    from rqttl.metrics.exposition import Families
 
     result = Families(WORKER)
     met = {**snapshot.waiting, **{queue: None for queue, _ in snapshot.messages}}

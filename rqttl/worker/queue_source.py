@@ -13,7 +13,7 @@ from time import perf_counter
 from rqttl import delivery, units
 from rqttl import events as hook
 from rqttl.consuming.prefetch import CONSUMER_TTL_MS, Missed, Prefetch, RenewalSchedule
-from rqttl.consuming.sending import Sender
+from rqttl.consuming.renewer import Sender
 from rqttl.consuming.settling import Settling
 from rqttl.consuming.turns import Turns, announce_renewal
 from rqttl.delivery import LEFT, LOST, UNKNOWN, Delivered, Delivery, Settler

@@ -16,8 +16,7 @@ from prometheus_client.core import Metric as Family
 from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector
 
-from rqttl.metrics.exposition import OPENMETRICS, TEXT, as_text
-from rqttl.metrics.families import Families
+from rqttl.metrics.exposition import OPENMETRICS, TEXT, Families, as_text
 from rqttl.metrics.table import QUEUES, REAPER, WORKER, Metric
 from rqttl.runtime.histogram import Histogram
 from rqttl.worker.metrics import answer

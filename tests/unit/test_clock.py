@@ -15,8 +15,7 @@ import redis
 import rqttl
 from rqttl.consuming.patience import patiently
 from rqttl.consuming.prefetch import Prefetch, RenewalSchedule
-from rqttl.consuming.renewer import Renewer
-from rqttl.consuming.sending import Sender
+from rqttl.consuming.renewer import Renewer, Sender
 from rqttl.consuming.turns import Turns
 from rqttl.events import RenewalEvent
 from rqttl.runtime.interrupt import Interrupt, Wakeup

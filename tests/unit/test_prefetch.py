@@ -6,11 +6,11 @@ import pytest
 
 from rqttl import Delivery, QueueOptions
 from rqttl.consuming import prefetch
+from rqttl.consuming.handling import backoff
 from rqttl.consuming.prefetch import CONSUMER_TTL_MS, LONGEST_REST, AckBatch, Prefetch, RenewalSchedule
 from rqttl.delivery import LEFT, LOST, UNKNOWN, Settler, mark
 from rqttl.protocol.commands import BATCH, Options
 from rqttl.protocol.keys import Keyspace
-from rqttl.runtime.backoff import pause
 
 
 def unused(*_: object) -> None:
@@ -266,8 +266,8 @@ def test_a_consumer_that_waits_need_not_show_itself_until_the_wait_is_over() -> 
 
 
 def test_the_pause_of_a_failed_message_doubles_and_ends_growing() -> None:
-    whole = [pause(failures, lambda: 0.0) for failures in (1, 2, 3, 10, 11, 1_000_000)]
-    shortest = [pause(failures, lambda: 1.0) for failures in (1, 2, 11)]
+    whole = [backoff(failures, lambda: 0.0) for failures in (1, 2, 3, 10, 11, 1_000_000)]
+    shortest = [backoff(failures, lambda: 1.0) for failures in (1, 2, 11)]
 
     assert whole == [1_000, 2_000, 4_000, 512_000, 600_000, 600_000]
     assert shortest == [750, 1_500, 450_000]

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from rqttl.runtime.shared_call import SharedCall
+from rqttl.metrics.collecting import SharedCall
 
 
 def test_callers_at_the_same_time_share_one_call() -> None:
