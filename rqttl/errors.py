@@ -41,47 +41,24 @@ class QueueNotFound(RqttlError):
         return "" if self.namespace == "rqttl" else f" in namespace {self.namespace!r}"
 
 
-class QueueDamaged(RqttlError):
-    """A key of the queue has a wrong type, or the queue's record lacks a field.
+class DataDamaged(RqttlError):
+    """A key has another type than rqttl gave it, or a record lacks a field: another program has written it.
 
-    `rqttl doctor QUEUE` names the key and the remedy.
+    The message names the key. Look at it, then rename or delete it; `rqttl doctor` looks at all of them. `queue` is
+    `None` for the registry and for the policies: none of these can be changed while a stored one cannot be read.
     """
 
-    code = "queue_damaged"
+    code = "damaged"
 
-    def __init__(self, queue: str, damage: str) -> None:
-        super().__init__(f"queue {queue!r} cannot be read: {damage}")
+    def __init__(self, queue: str | None, damage: str) -> None:
+        super().__init__(damage if queue is None else f"queue {queue!r} cannot be read: {damage}")
         self.queue = queue
         self.damage = damage
 
-
-class RegistryDamaged(RqttlError):
-    """The registry, the set of all names of queues, has a wrong type: another program has written it.
-
-    `rqttl doctor` names the key and the remedy.
-    """
-
-    code = "registry_damaged"
-
-    def __init__(self, key: str) -> None:
-        super().__init__(f"the key {key} is no set of queue names: another program has written it")
-        self.key = key
-
-
-class PoliciesDamaged(RqttlError):
-    """The policies cannot be changed: a stored one is damaged. `field` names it.
-
-    A declaration does not raise it: the damaged policy gives no options then, and the options in force of existing
-    queues stay. A change that stores or deletes that policy is good. `rqttl doctor` names the field and the remedy.
-    """
-
-    code = "policies_damaged"
-
-    def __init__(self, field: str | None, damage: str) -> None:
-        subject = f"the field {field!r} of the stored policies" if field is not None else "the stored policies"
-        super().__init__(f"{subject} cannot be read: {damage}")
-        self.field = field
-        self.damage = damage
+    @classmethod
+    def of_key(cls, queue: str | None, key: object) -> DataDamaged:
+        """The error for Redis's answer WRONGTYPE."""
+        return cls(queue, f"the key {key!s} has another type than rqttl gave it: look at it, then rename or delete it")
 
 
 class PolicyNotFound(RqttlError):

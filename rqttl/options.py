@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Literal, NamedTuple, cast
 
 from rqttl import units
-from rqttl.errors import InvalidName, InvalidOption, QueueDamaged
+from rqttl.errors import DataDamaged, InvalidName, InvalidOption
 from rqttl.json_text import load_object
 from rqttl.names import check_queue_name
 from rqttl.text import did_you_mean, format_value, plain_number, plain_text, plain_whole
@@ -223,11 +223,11 @@ class QueueOptions(Mapping[str, Value | None]):
 
     @classmethod
     def from_json(cls, queue: str, text: str | bytes) -> QueueOptions:
-        """Read the text of `as_json`. Raises `QueueDamaged` for another text, or one with options that are unknown."""
+        """Read the text of `as_json`. Raises `DataDamaged` for another text, or one with options that are unknown."""
         try:
             return cls(queue, _read_json(text))
         except (ValueError, OverflowError) as error:
-            raise QueueDamaged(queue, f"its record holds no options: {error}") from None
+            raise DataDamaged(queue, f"its record holds no options: {error}") from None
 
     def as_json(self) -> str:
         """The options that differ from their defaults, as JSON. Equal options give equal texts."""

@@ -236,7 +236,7 @@ class Queue:
         """Numbers of messages by state, and counters since the queue was created. Due work is swept first.
 
         With `sweep=False` the call only reads. It counts expired messages, ended leases and ended delays as they are
-        stored; see `QueueStats`. Such a call raises `QueueDamaged` if a key has another type.
+        stored; see `QueueStats`. Such a call raises `DataDamaged` if a key has another type.
         """
         return self._driver.perform(flows.reading.stats(self._driver.keyspace, self.name, sweep=sweep))
 

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from types import MappingProxyType
 from typing import Any, Generic, Literal, NamedTuple, TypeVar, get_args
 
-from rqttl.errors import QueueDamaged
+from rqttl.errors import DataDamaged
 from rqttl.units import Duration, Instant
 
 Header = str | bytes | int | float | bool | None
@@ -163,10 +163,10 @@ class PerQueue(dict[str, T], Generic[T]):
     """
 
     def __init__(
-        self, answers: Mapping[str, T] | None = None, damaged: Mapping[str, QueueDamaged] | None = None
+        self, answers: Mapping[str, T] | None = None, damaged: Mapping[str, DataDamaged] | None = None
     ) -> None:
         super().__init__(answers or {})
-        self.damaged: dict[str, QueueDamaged] = dict(damaged or {})
+        self.damaged: dict[str, DataDamaged] = dict(damaged or {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +218,7 @@ class PolicyResult(NamedTuple):
     expired: int = 0
     trimmed: int = 0
     unfinished: tuple[str, ...] = ()
-    damaged: Mapping[str, QueueDamaged] = MappingProxyType({})
+    damaged: Mapping[str, DataDamaged] = MappingProxyType({})
     denied: tuple[str, ...] = ()
 
 

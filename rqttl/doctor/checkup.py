@@ -13,7 +13,7 @@ from rqttl.broker import Broker
 from rqttl.doctor import memory, persistence, queues, rights, runtime, server, server_info
 from rqttl.doctor.findings import Finding, problem, warning
 from rqttl.doctor.server_info import ServerInfo
-from rqttl.errors import QueueDamaged
+from rqttl.errors import DataDamaged
 from rqttl.flows.steps import Flow
 from rqttl.names import check_queue_name
 from rqttl.store.driver import driver_of
@@ -75,6 +75,6 @@ def guarded(check: str, flow: Flow[list[Finding]]) -> Flow[list[Finding]]:
         return (yield from flow)
     except (ConnectionError, TimeoutError):
         raise
-    except (ResponseError, QueueDamaged) as error:
+    except (ResponseError, DataDamaged) as error:
         level = warning if "permission" in str(error).lower() else problem
         return [level(check, f"cannot be checked: {error}", "")]

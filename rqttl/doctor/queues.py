@@ -200,7 +200,7 @@ def check_policies(keyspace: Keyspace, queues: Sequence[str]) -> Flow[list[Findi
     except RqttlError as error:
         return [problem("policies", str(error), f"look at HGETALL {keyspace.policies}, and set the policy again")]
     advice = f"look at HGETALL {keyspace.policies}, and set or delete this policy"
-    findings = [problem("policies", str(damage.error), advice) for damage in stored.damaged]
+    findings = [problem("policies", str(error), advice) for error in stored.errors]
     findings += [_difference(name, change) for name, change in changes.items()]
     if stored.policies and not findings:
         findings.append(ok("policies", f"{len(stored.policies):,} stored, {plural(len(queues), 'queue')} up to date"))

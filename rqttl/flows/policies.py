@@ -17,7 +17,7 @@ from types import MappingProxyType
 from typing import Any
 
 from rqttl import units
-from rqttl.errors import PolicyNotFound, QueueDamaged, QueueNotFound
+from rqttl.errors import DataDamaged, PolicyNotFound, QueueNotFound
 from rqttl.flows import sweeping
 from rqttl.flows.registry import members
 from rqttl.flows.steps import OUTDATED, Flow, GetConfig, GetPolicies, Read, dispatch, in_one_round_trip
@@ -25,7 +25,6 @@ from rqttl.flows.sweeping import count_deaths, sweep, swept
 from rqttl.names import check_queue_name
 from rqttl.options import QueueOptions, Value
 from rqttl.policies import Explanation, Policy, PolicySet
-from rqttl.policies.damage import Damage, kept
 from rqttl.policies.policy import check_policy_name
 from rqttl.policies.policy_set import UNKNOWN, is_version
 from rqttl.policies.targets import maker
@@ -52,8 +51,9 @@ def read(keyspace: Keyspace) -> Flow[PolicySet]:
     """The set of policies that is stored now."""
     (fields,) = yield Read([("HGETALL", keyspace.policies)])
     if isinstance(fields, Exception):
-        damage = Damage(None, f"the key {keyspace.policies} has another type than rqttl gave it")
-        return PolicySet(UNKNOWN, damaged=(damage,))
+        return PolicySet(
+            UNKNOWN, damaged={"version": f"the key {keyspace.policies} has another type than rqttl gave it"}
+        )
     return PolicySet.from_fields(dict(pairs(fields)))
 
 
@@ -206,7 +206,7 @@ class _Reconciliation:
     def __init__(self, keyspace: Keyspace) -> None:
         self._keyspace = keyspace
         self._changed: dict[str, dict[str, tuple[Value | None, Value | None]]] = {}
-        self._damaged: dict[str, QueueDamaged] = {}
+        self._damaged: dict[str, DataDamaged] = {}
         self._unfinished: list[str] = []
         self._todo: list[str] = []
         self._expired = self._trimmed = 0
@@ -301,7 +301,7 @@ def outdated(keyspace: Keyspace, queues: Sequence[str]) -> Flow[dict[str, Change
 
 
 def records(
-    keyspace: Keyspace, queues: Sequence[str], damaged: dict[str, QueueDamaged]
+    keyspace: Keyspace, queues: Sequence[str], damaged: dict[str, DataDamaged]
 ) -> Flow[tuple[dict[str, QueueConfig], PolicySet]]:
     """The record of each queue that is there, and a set of policies that is no older than any of them.
 
@@ -313,12 +313,11 @@ def records(
     configs: dict[str, QueueConfig] = {}
     for queue, reply in zip(queues, replies, strict=True):
         if isinstance(reply, Exception):
-            key = keyspace.key(queue, "meta")
-            damaged[queue] = QueueDamaged(queue, f"the key {key} has another type than rqttl gave it")
+            damaged[queue] = DataDamaged.of_key(queue, keyspace.key(queue, "meta"))
         elif reply[0] is not None:
             try:
                 configs[queue] = QueueConfig.read(keyspace, queue, *reply)
-            except QueueDamaged as error:
+            except DataDamaged as error:
                 damaged[queue] = error
     return configs, policies
 
@@ -330,16 +329,16 @@ def explain(keyspace: Keyspace, queue: str, ttl: Duration | None, *, name_only: 
     """Explain the options of a queue, or of one that does not exist yet: then only its name counts. It only reads."""
     ms = None if ttl is None else int(units.duration(ttl, "ttl"))
     queue = check_queue_name(queue) if name_only else queue
-    damaged: dict[str, QueueDamaged] = {}
+    damaged: dict[str, DataDamaged] = {}
     configs, policies = yield from records(keyspace, [] if name_only else [queue], damaged)
     for error in damaged.values():
         raise error
     if name_only:
-        return Explanation.of(policies.resolve(QueueOptions(queue, {})), ms, damages=policies.damages(queue))
+        return Explanation.of(policies.resolve(QueueOptions(queue, {})), ms, damages=policies.errors)
     if queue not in configs:
         raise QueueNotFound(queue)
     resolution = policies.resolve(configs[queue].declared)
-    return Explanation.of(resolution, ms, configs[queue].options, policies.damages(queue))
+    return Explanation.of(resolution, ms, configs[queue].options, policies.errors)
 
 
 # Remembering
@@ -361,9 +360,9 @@ class PolicyCache:
     def ask(self, keyspace: Keyspace) -> Flow[PolicySet]:
         """Read the set that is stored now, and remember it. New damage is logged."""
         before, self._known = self._known, (yield from read(keyspace))
-        for damage in self._known.damaged:
-            if damage not in before.damaged:
-                logger.warning("%s; %s", damage.error, _EFFECT)
+        for field, error in zip(self._known.damaged, self._known.errors, strict=True):
+            if field not in before.damaged:
+                logger.warning("%s; %s", error, _EFFECT)
         return self._known
 
 
@@ -398,16 +397,18 @@ class Change:
 def following(policies: PolicySet, declared: QueueOptions, config: QueueConfig | None = None) -> Options:
     """The options in force that follow for a queue, with the version that its record names then.
 
-    `config` is the record of an existing queue. If a policy that may match cannot be read, a newer rqttl may have
-    applied it. So its options keep their values there, and the record names version 0: a process that can read all
-    policies brings the queue up to date later.
+    `config` is the record of an existing queue. If a policy cannot be read, a newer rqttl may have applied it. So
+    options keep their values, but those that a user declares anew, and the record names version 0: a process that can
+    read all policies brings the queue up to date later.
     """
     resolved = policies.resolve(declared).options
-    damages = policies.damages(declared.queue)
-    if not damages:
+    if not policies.damaged:
         return Options(declared, resolved, policies.version)
     if config is not None:
-        resolved = kept(resolved, declared, config.declared, config.options, damages)
+        anew = declared.differences(config.declared)
+        values = {name: value for name, value in config.options.non_default.items() if name not in anew}
+        values |= {name: value for name, value in resolved.non_default.items() if name in anew}
+        resolved = QueueOptions(declared.queue, dict(sorted(values.items())))
     return Options(declared, resolved, 0)
 
 

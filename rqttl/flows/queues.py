@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 
-from rqttl.errors import QueueDamaged, QueueInUse, QueueMismatch, QueueNotFound, RegistryDamaged, ScriptsForgotten
+from rqttl.errors import DataDamaged, QueueInUse, QueueMismatch, QueueNotFound, ScriptsForgotten
 from rqttl.flows import policies, registry, sweeping
 from rqttl.flows.policies import following, of_version, reconcile, records, version_call
 from rqttl.flows.steps import (
@@ -81,7 +81,7 @@ def _mismatch(asked: QueueOptions, declared: QueueOptions) -> QueueMismatch:
 
 
 def _reconcile(keyspace: Keyspace, queue: str) -> Flow[QueueConfig | None]:
-    """Put the options of the present policies in force. Returns the record after that. Raises `QueueDamaged`."""
+    """Put the options of the present policies in force. Returns the record after that. Raises `DataDamaged`."""
     result = yield from reconcile(keyspace, [queue])
     for error in result.damaged.values():
         raise error
@@ -93,7 +93,7 @@ def _enter(keyspace: Keyspace, queue: str) -> Flow[tuple[bool, PolicySet]]:
     """Enter a queue into the registry if it is missing. Returns True if it was there, and the policies of before."""
     listed, version = yield Read([("SISMEMBER", keyspace.registry, queue), version_call(keyspace)])
     if isinstance(listed, Exception):
-        raise RegistryDamaged(keyspace.registry)
+        raise DataDamaged.of_key(None, keyspace.registry)
     if not listed:
         yield Register(queue)
     return bool(listed), (yield from of_version(version))
@@ -140,7 +140,7 @@ def preview(keyspace: Keyspace, queue: str, changes: Mapping[str, object], *, no
 
 def _look(keyspace: Keyspace, queue: str, changes: Mapping[str, object]) -> Flow[tuple[QueueConfig, Options]]:
     """The record of a queue now, and its options after the changes. Raises where the changes do not fit to them."""
-    damaged: dict[str, QueueDamaged] = {}
+    damaged: dict[str, DataDamaged] = {}
     configs, policies = yield from records(keyspace, [queue], damaged)
     for error in damaged.values():
         raise error

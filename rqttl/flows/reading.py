@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any, NamedTuple, TypeVar
 
 from rqttl import checks
-from rqttl.errors import QueueDamaged, QueueNotFound, RegistryDamaged
+from rqttl.errors import DataDamaged, QueueNotFound
 from rqttl.flows.queues import config_if_exists
 from rqttl.flows.steps import NO_NUMBER, NOT_THERE, OUTDATED, Flow, Read, in_one_round_trip, with_config
 from rqttl.flows.sweeping import SWEEPS
@@ -66,19 +66,19 @@ class Record:
         return cls(queue, fields) if "version" in fields else None
 
     def text(self, name: str) -> str:
-        """The text of a field that every record has. Raises `QueueDamaged` if it is missing."""
+        """The text of a field that every record has. Raises `DataDamaged` if it is missing."""
         if name not in self.fields:
-            raise QueueDamaged(self.queue, f"its record lacks the field {name}")
+            raise DataDamaged(self.queue, f"its record lacks the field {name}")
         return self.fields[name].decode("utf-8", "backslashreplace")
 
     def number(self, name: str) -> int:
-        """The number in a field, 0 if the field is not set. Raises `QueueDamaged` if the field holds no number."""
+        """The number in a field, 0 if the field is not set. Raises `DataDamaged` if the field holds no number."""
         value = self.fields.get(name, b"0")
         try:
             return int(value or 0)
         except ValueError:
             text = value[:40].decode("utf-8", "backslashreplace")
-            raise QueueDamaged(self.queue, f"the field {name} of its record is no number: {text!r}") from None
+            raise DataDamaged(self.queue, f"the field {name} of its record is no number: {text!r}") from None
 
     @property
     def end(self) -> int | None:
@@ -130,7 +130,7 @@ def state_fields(counts: Mapping[str, int], ends: Mapping[str, int | None]) -> d
 
 
 class Numbers:
-    """The numbers of one queue that were read so far. Raises `QueueDamaged` if the record is damaged."""
+    """The numbers of one queue that were read so far. Raises `DataDamaged` if the record is damaged."""
 
     def __init__(self, keyspace: Keyspace, record: Record, now: int) -> None:
         self._keyspace = keyspace
@@ -219,7 +219,7 @@ class Numbers:
 
 
 T = TypeVar("T")
-Damaged = dict[str, QueueDamaged]
+Damaged = dict[str, DataDamaged]
 #: The number of queues that three round trips read together.
 PAGE = 500
 #: The target for the body bytes of one round trip.
@@ -227,15 +227,15 @@ BODIES = 2**22
 
 
 def registered(keyspace: Keyspace) -> Flow[list[str]]:
-    """The names in the registry, sorted, also of queues that do not exist any more. Raises `RegistryDamaged`."""
+    """The names in the registry, sorted, also of queues that do not exist any more. Raises `DataDamaged`."""
     (members,) = yield Read([("SMEMBERS", keyspace.registry)])
     if isinstance(members, Exception):
-        raise RegistryDamaged(keyspace.registry)
+        raise DataDamaged.of_key(None, keyspace.registry)
     return queue_names(members)
 
 
 def names(keyspace: Keyspace) -> Flow[list[str]]:
-    """The names of all existing queues, sorted. A damaged queue exists. Raises `RegistryDamaged`."""
+    """The names of all existing queues, sorted. A damaged queue exists. Raises `DataDamaged`."""
     existing: list[str] = []
     for page in _pages((yield from registered(keyspace))):
         damaged: Damaged = {}
@@ -255,7 +255,7 @@ def read_options(keyspace: Keyspace, queues: Sequence[str], *, declared: bool = 
 
 
 def options(keyspace: Keyspace, queue: str, *, declared: bool = False) -> Flow[QueueOptions]:
-    """The options of one queue. Raises `QueueNotFound`, `QueueDamaged`."""
+    """The options of one queue. Raises `QueueNotFound`, `DataDamaged`."""
     return (yield from only(queue, read_options(keyspace, [queue], declared=declared)))
 
 
@@ -296,7 +296,7 @@ def look_closely(
 
 
 def only(queue: str, flow: Flow[PerQueue[T]]) -> Flow[T]:
-    """The answer for one queue, from a flow for many. Raises `QueueNotFound`, `QueueDamaged`."""
+    """The answer for one queue, from a flow for many. Raises `QueueNotFound`, `DataDamaged`."""
     result = yield from flow
     if queue in result.damaged:
         raise result.damaged[queue]
@@ -330,7 +330,7 @@ def _sound(records: Mapping[str, Record], read: Callable[[Record], T], damaged: 
     for name, record in records.items():
         try:
             values[name] = read(record)
-        except QueueDamaged as error:
+        except DataDamaged as error:
             damaged[name] = error
     return values
 
@@ -345,7 +345,7 @@ def _existing(
     records = {}
     for queue, call, reply in zip(queues, calls, replies, strict=True):
         if isinstance(reply, Exception):
-            damaged[queue] = _wrong_type(queue, call)
+            damaged[queue] = DataDamaged.of_key(queue, call[1])
         elif record := Record.read(queue, fields, reply):
             records[queue] = record
     ends = _sound(records, lambda record: record.end, damaged)
@@ -362,14 +362,10 @@ def _ask(asked: Mapping[str, Mapping[str, Call]], damaged: Damaged) -> Flow[dict
         answers = {name: next(replies) for name in questions}
         wrong = [name for name, answer in answers.items() if isinstance(answer, Exception)]
         if wrong:
-            damaged[queue] = _wrong_type(queue, questions[wrong[0]])
+            damaged[queue] = DataDamaged.of_key(queue, questions[wrong[0]][1])
         else:
             answered[queue] = answers
     return answered
-
-
-def _wrong_type(queue: str, call: Call) -> QueueDamaged:
-    return QueueDamaged(queue, f"the key {call[1]!s} has another type than rqttl gave it")
 
 
 #: The number of queues whose statistics one round trip reads.
@@ -387,11 +383,11 @@ def swept_stats(queue: str, *, now: Word = "") -> Flow[QueueStats]:
 
 
 def _ask_script(queue: str, now: Word) -> Flow[Ok]:
-    """Run stats.lua. Raises `QueueDamaged` for an incomplete reply: a number that the record lacks ends it early."""
+    """Run stats.lua. Raises `DataDamaged` for an incomplete reply: a number that the record lacks ends it early."""
     try:
         return (yield from with_config(queue, lambda config: commands.stats(config, now=now)))
     except IncompleteReply:
-        raise QueueDamaged(queue, NO_NUMBER) from None
+        raise DataDamaged(queue, NO_NUMBER) from None
 
 
 def swept_stats_of(keyspace: Keyspace, queues: Sequence[str], *, now: Word = "") -> Flow[PerQueue[QueueStats]]:
@@ -416,7 +412,7 @@ class _SweepOutcome:
     def __init__(self) -> None:
         self.firsts: dict[str, Ok] = {}
         self.lasts: dict[str, Ok] = {}
-        self.damaged: dict[str, QueueDamaged] = {}
+        self.damaged: dict[str, DataDamaged] = {}
 
     def sweep(self, keyspace: Keyspace, queues: Sequence[str], now: Word) -> Flow[list[str]]:
         """Sweep each queue by one bounded step. Returns the queues that need a further step.

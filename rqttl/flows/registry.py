@@ -8,7 +8,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rqttl.errors import RegistryDamaged
+from rqttl.errors import DataDamaged
 from rqttl.flows.steps import Flow, HandleNotes, Read, Write, execute
 from rqttl.json_text import load_object
 from rqttl.protocol import replies
@@ -48,14 +48,14 @@ def unregister(keyspace: Keyspace, queue: str) -> Flow[int]:
 
 
 def members(keyspace: Keyspace, page: int = PAGE) -> Flow[set[bytes]]:
-    """All members, read in pages. Raises `RegistryDamaged` if the registry is no set."""
+    """All members, read in pages. Raises `DataDamaged` if the registry is no set."""
     entries: set[bytes] = set()
     cursor = 0
     while True:
         call = ("SSCAN", keyspace.registry, cursor, "COUNT", page)
         (reply,) = yield Read([call])
         if isinstance(reply, Exception):
-            raise RegistryDamaged(keyspace.registry)
+            raise DataDamaged.of_key(None, keyspace.registry)
         cursor, names = replies.shaped("SSCAN", replies.page, reply)
         entries.update(names)
         if cursor == 0:

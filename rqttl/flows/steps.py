@@ -10,7 +10,7 @@ from collections.abc import Callable, Container, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
-from rqttl.errors import ContractError, MalformedMessage, QueueDamaged, QueueNotFound
+from rqttl.errors import ContractError, DataDamaged, MalformedMessage, QueueNotFound
 from rqttl.events import Events
 from rqttl.protocol import replies
 from rqttl.protocol.commands import Command, Ok, QueueConfig, Refused, Reply, Word
@@ -345,7 +345,7 @@ NO_NUMBER = "a field of its record is missing or is no number"
 
 
 def in_one_round_trip(
-    calls: Sequence[Command], answered: Container[str], damaged: dict[str, QueueDamaged]
+    calls: Sequence[Command], answered: Container[str], damaged: dict[str, DataDamaged]
 ) -> Flow[dict[str, Ok | Refused]]:
     """Run a command for each queue in one round trip. Returns the answers by queue; `damaged` gets the other queues."""
     replies = (yield Pipeline(calls, tolerant=True)) if calls else ()
@@ -357,11 +357,11 @@ def in_one_round_trip(
         try:
             answers[command.queue] = yield from dispatch(command, answered, reply)
         except IncompleteReply:
-            damaged[command.queue] = QueueDamaged(command.queue, NO_NUMBER)
+            damaged[command.queue] = DataDamaged(command.queue, NO_NUMBER)
     return answers
 
 
-def damage(command: Command, error: Exception) -> Flow[QueueDamaged]:
+def damage(command: Command, error: Exception) -> Flow[DataDamaged]:
     """The damage that a script met: which key of a command has another type, or that the record lacks a field."""
     keys = [str(key) for key in command.words[1 : 1 + int(command.words[0])]]
     kinds: list[bytes | Exception] = yield Read([("TYPE", key) for key in keys], keep_errors=True)
@@ -371,8 +371,8 @@ def damage(command: Command, error: Exception) -> Flow[QueueDamaged]:
             text = (
                 f"the key {key} is a {kind.decode()} and should be a {part.type}: look at it, then rename or delete it"
             )
-            return QueueDamaged(command.queue, text)
-    return QueueDamaged(command.queue, f"a script met a record that lacks a field ({error})")
+            return DataDamaged(command.queue, text)
+    return DataDamaged(command.queue, f"a script met a record that lacks a field ({error})")
 
 
 def server_time() -> Flow[Ms]:

@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rqttl import text
-from rqttl.errors import QueueDamaged, QueueNotFound
+from rqttl.errors import DataDamaged, QueueNotFound
 from rqttl.names import is_pattern
 from rqttl.types import QueueStats
 
@@ -56,7 +56,7 @@ class Snapshot:
     at: datetime
     queues: Mapping[str, QueueStats]
     reapers: int | None = None
-    damaged: Mapping[str, QueueDamaged] = field(default_factory=dict)
+    damaged: Mapping[str, DataDamaged] = field(default_factory=dict)
 
 
 def take_snapshot(broker: Broker, patterns: Sequence[str]) -> Snapshot:
@@ -98,7 +98,7 @@ def to_json(stats: QueueStats) -> dict[str, Any]:
     return document
 
 
-def damaged_to_json(damaged: Mapping[str, QueueDamaged]) -> list[dict[str, Any]]:
+def damaged_to_json(damaged: Mapping[str, DataDamaged]) -> list[dict[str, Any]]:
     """The queues that cannot be read, for `json_text.dump`."""
     return [{"queue": name, "error": error.code, "damage": error.damage} for name, error in sorted(damaged.items())]
 

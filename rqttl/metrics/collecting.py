@@ -17,7 +17,7 @@ from prometheus_client.registry import Collector
 from redis.exceptions import RedisError, ResponseError
 
 from rqttl import flows
-from rqttl.errors import QueueDamaged, RqttlError
+from rqttl.errors import DataDamaged, RqttlError
 from rqttl.flows.reading import COUNTERS, Record
 from rqttl.flows.steps import Flow, Read, Step, drive
 from rqttl.metrics.exposition import Families
@@ -217,7 +217,7 @@ class QueueCollector(Collector):
             self._note(command, f"Redis refuses {command}, so a metric is missing: {error}")
             return None
 
-    def _note_damage(self, damaged: dict[str, QueueDamaged]) -> None:
+    def _note_damage(self, damaged: dict[str, DataDamaged]) -> None:
         for queue, error in damaged.items():
             self._note(f"queue {queue}", f"no metrics of this queue: {error}")
         gone = {trouble for trouble in self._troubles if trouble.startswith("queue ")}

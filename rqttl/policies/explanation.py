@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from rqttl.options import QueueOptions
-from rqttl.policies.damage import Damage
 from rqttl.policies.deadline import TtlResolution, resolve_ttl
 from rqttl.policies.explaining import Explained
 from rqttl.policies.policy import Policy
@@ -21,7 +20,7 @@ class Explanation(Mapping[str, Explained]):
     the TTL of a message that is sent with `ttl` ms (`None`: without one). `exists` is true if the declared options of
     an existing queue were read. `outdated` has the options of that queue that its record does not have in force yet,
     each with the value there: `Broker.reconcile` and reapers bring them up to date. `damaged` has a sentence for each
-    stored policy that may match and that this rqttl cannot read: options that it gives are missing here.
+    stored policy that this rqttl cannot read: options that it gives are missing here.
     """
 
     queue: str
@@ -40,7 +39,7 @@ class Explanation(Mapping[str, Explained]):
         resolution: Resolution,
         ttl: int | None,
         recorded: QueueOptions | None = None,
-        damages: Iterable[Damage] = (),
+        damages: Iterable[Exception] = (),
     ) -> Explanation:
         """Explain a resolution. `recorded` are the options in force of an existing queue, as its record has them."""
         options = resolution.options
@@ -54,7 +53,7 @@ class Explanation(Mapping[str, Explained]):
             resolution.explained,
             recorded is not None,
             outdated,
-            tuple(str(damage.error) for damage in damages),
+            tuple(str(damage) for damage in damages),
         )
 
     def __getitem__(self, name: str) -> Explained:

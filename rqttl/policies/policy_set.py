@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
-from rqttl.errors import InvalidPolicy
+from rqttl.errors import DataDamaged, InvalidPolicy
 from rqttl.names import is_queue_name
 from rqttl.options import QueueOptions
-from rqttl.policies.damage import Damage
 from rqttl.policies.matching import Matcher
 from rqttl.policies.merging import Ranked
 from rqttl.policies.patterns import compile_pattern
@@ -28,13 +27,13 @@ class PolicySet:
     """All policies and operator policies of a namespace. `version` rises with each change of them.
 
     A set never changes. It compiles each pattern once, and merges the policies once that match the same queues. It
-    keeps nothing about single queues. `damaged` has the stored policies that this process cannot read. They give no
-    options here, and no other policy is ignored because of them.
+    keeps nothing about single queues. `damaged` has the fields that this process cannot read, each with the reason:
+    perhaps a newer rqttl has written them. While there is one, options in force stay, and no other policy changes.
     """
 
     version: int = 0
     policies: tuple[Policy, ...] = ()
-    damaged: tuple[Damage, ...] = ()
+    damaged: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         unique = {(policy.operator, policy.name): policy for policy in self.policies}
@@ -45,31 +44,45 @@ class PolicySet:
         """Read the hash of policies in Redis. Fields that cannot be read are `damaged`."""
         if not fields:
             return cls()
-        read = [_policy(field, text) for field, text in sorted(fields.items()) if field != VERSION]
+        policies: list[Policy] = []
+        damaged: dict[str, str] = {}
+        for name, text in sorted(fields.items()):
+            if name != VERSION:
+                read = _policy(name, text)
+                if isinstance(read, Policy):
+                    policies.append(read)
+                else:
+                    damaged[escape(name, 200)] = read
         version = fields.get(VERSION)
-        policies = tuple(policy for policy in read if isinstance(policy, Policy))
-        damaged = tuple(policy for policy in read if isinstance(policy, Damage))
         if version is not None and is_version(version):
-            return cls(int(version), policies, damaged)
-        text = None if version is None else version.decode("utf-8", "backslashreplace")
-        damage = Damage("version", f"expected a whole number, got {format_value(text)}")
-        return cls(UNKNOWN, policies, (*damaged, damage))
+            return cls(int(version), tuple(policies), damaged)
+        known = None if version is None else version.decode("utf-8", "backslashreplace")
+        damaged["version"] = f"expected a whole number, got {format_value(known)}"
+        return cls(UNKNOWN, tuple(policies), damaged)
+
+    @property
+    def errors(self) -> list[DataDamaged]:
+        """An error for each field that cannot be read."""
+        return [
+            DataDamaged(None, f"the field {field!r} of the stored policies cannot be read: {reason}")
+            for field, reason in self.damaged.items()
+        ]
 
     def get(self, name: str, operator: bool = False) -> Policy | None:
         """The policy of this name and kind; `None` if there is none."""
         return self._by_name.get((operator, name))
 
     def find(self, name: str, operator: bool = False) -> Policy | None:
-        """`get` that finds damaged policies, too: a stand-in without options takes the place of such a policy."""
-        stand_ins = {(other.operator, other.name): other for damage in self.damaged if (other := damage.stand_in)}
-        return self.get(name, operator) or stand_ins.get((operator, name))
+        """`get` that finds damaged policies, too: one without options takes the place of such a policy."""
+        key = f"{'operator' if operator else 'policy'} {name}"
+        return self.get(name, operator) or (_stand_in(key) if key in self.damaged else None)
 
     def lost_in(self, after: PolicySet) -> list[Policy]:
-        """The policies of this set that are others in a later set, or are not there. Damaged ones have stand-ins."""
-        mended = [damage.stand_in for damage in self.damaged if damage not in after.damaged]
+        """The policies of this set that are others in a later set, or are not there."""
+        mended = [field for field in self.damaged if field not in after.damaged]
         return [
             *(policy for policy in self.policies if policy not in after.policies),
-            *(stand_in for stand_in in mended if stand_in),
+            *(stand_in for field in mended if (stand_in := _stand_in(field))),
         ]
 
     def with_policy(self, policy: Policy) -> PolicySet:
@@ -86,8 +99,7 @@ class PolicySet:
     def changed(self, stored: Iterable[Policy], removed: Iterable[Policy] = ()) -> PolicySet:
         """The next version: with some policies stored, and without others. Without a difference, this set.
 
-        Raises `PoliciesDamaged` if this set has damage that leaves the effect of the change unknown. A change that
-        stores or removes the damaged policy itself is good.
+        Raises `DataDamaged` if another field cannot be read: the effect of the change is unknown then.
         """
         stored, removed = tuple(stored), tuple(removed)
         if not stored and not removed:
@@ -97,16 +109,11 @@ class PolicySet:
             kept.pop((policy.operator, policy.name), None)
         kept |= {(policy.operator, policy.name): policy for policy in stored}
         mended = {policy.field for policy in (*stored, *removed)}
-        damaged = tuple(damage for damage in self.damaged if damage.field not in mended)
-        for damage in damaged:
-            if damage.is_total:
-                raise damage.error
-        after = PolicySet(self.version + 1, tuple(kept.values()), damaged)
-        return self if (after.policies, damaged) == (self.policies, self.damaged) else after
-
-    def damages(self, queue: str) -> list[Damage]:
-        """The damaged policies that may match a queue name."""
-        return [damage for damage in self.damaged if damage.may_match(queue)]
+        for name, error in zip(self.damaged, self.errors, strict=True):
+            if name not in mended:
+                raise error
+        after = PolicySet(self.version + 1, tuple(kept.values()))
+        return self if after.policies == self.policies and not self.damaged else after
 
     def matching(self, queue: str, operator: bool = False) -> Ranked:
         """The policies of one kind that match a queue name: by priority, then specific patterns first, then by name."""
@@ -160,14 +167,20 @@ def _order(policies: Iterable[Policy]) -> _Ordered:
     return [policy for policy, _ in compiled], Matcher([pattern for _, pattern in compiled])
 
 
-def _policy(field: bytes, text: bytes) -> Policy | Damage:
+def _stand_in(field: str) -> Policy | None:
+    """A policy without options for any queue, in the place of one that cannot be read; `None` for another field."""
+    kind, _, name = field.partition(" ")
+    return Policy(name, "#", {}, operator=_KINDS[kind]) if kind in _KINDS and is_queue_name(name) else None
+
+
+def _policy(field: bytes, text: bytes) -> Policy | str:
+    """The policy in a field, or the reason why it cannot be read."""
     kind, _, name = field.decode("utf-8", "backslashreplace").partition(" ")
-    field_name = escape(field, 200)
     if kind not in _KINDS:
-        return Damage.of_policy(field_name, text, "expected 'version', 'policy NAME' or 'operator NAME'")
+        return "expected 'version', 'policy NAME' or 'operator NAME'"
     if not is_queue_name(name):  # no release stores such a policy, and no call can delete it
-        return Damage(field_name, f"{format_value(name)} is no name of a policy")
+        return f"{format_value(name)} is no name of a policy"
     try:
         return Policy.from_json(name, _KINDS[kind], text)
     except InvalidPolicy as error:
-        return Damage.of_policy(field_name, text, str(error))
+        return str(error)

@@ -23,7 +23,7 @@ def warn(policy: Policy, policies: PolicySet, queues: Mapping[str, QueueOptions]
         *_own_targets(policy),
         *_expiring_letters(policy, policies, queues),
         *_equals(policy, policies),
-        *(str(damage.error) for damage in policies.damaged if damage.field != policy.field),
+        *(str(error) for error in policies.errors),
     ]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 
-from rqttl.errors import QueueDamaged
+from rqttl.errors import DataDamaged
 from rqttl.options import QueueOptions
 from rqttl.protocol.contract import Script, Word
 from rqttl.protocol.keys import TARGET_PARTS, Keyspace
@@ -41,9 +41,9 @@ class QueueConfig:
         declared: bytes | None,
         policies: bytes | None,
     ) -> QueueConfig:
-        """The fields of a record. Raises `QueueDamaged`."""
+        """The fields of a record. Raises `DataDamaged`."""
         if options is None or declared is None or policies is None or not policies.isdigit():
-            raise QueueDamaged(queue, "its record lacks options, declared or policies")
+            raise DataDamaged(queue, "its record lacks options, declared or policies")
         in_force, declaration = QueueOptions.from_json(queue, options), QueueOptions.from_json(queue, declared)
         return cls(keyspace, queue, version, in_force, declaration, int(policies))
 

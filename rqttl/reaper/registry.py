@@ -39,8 +39,8 @@ class Reconciler:
                 stored = yield from flows.policies.current(self._keyspace)
                 version = b"%d" % stored.version
                 yield from self._reconcile([name for name, known in versions.items() if known != version])
-                for damage in stored.damaged:
-                    raise damage.error
+                for error in stored.errors:
+                    raise error
 
     def reconcile(self, queues: Sequence[str]) -> Flow[None]:
         """Reconcile these queues. A damaged queue is left out: its sweep reports it."""

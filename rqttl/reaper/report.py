@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from redis.exceptions import ResponseError
 
-from rqttl.errors import PoliciesDamaged
+from rqttl.errors import DataDamaged
 from rqttl.metrics.table import REAPER
 from rqttl.runtime.histogram import Histogram
 from rqttl.store.refusals import is_away
@@ -106,7 +106,7 @@ class Refusals:
         """
         try:
             yield
-        except (ResponseError, PoliciesDamaged) as error:
+        except (ResponseError, DataDamaged) as error:
             if is_away(error):
                 raise
             kind, now = (effect, type(error).__name__), self._clock()

@@ -259,7 +259,7 @@ def _wreck(me: Actor, client: Any, name: str) -> None:
         queue = me.broker.declare_queue(name)
         queue.enqueue_many([b"x"] * 5)
         queue.receive(lease="1ms")
-    except (rqttl.QueueMismatch, rqttl.QueueDamaged, ResponseError):
+    except (rqttl.QueueMismatch, rqttl.DataDamaged, ResponseError):
         client.delete(*[driver_of(me.broker).keyspace.key(name, part) for part in ("meta", "log", "expiry", "leases")])
         return
     _damage(me, client, name)

@@ -360,5 +360,5 @@ def test_a_key_of_another_program_is_refused(run: Run, broker: Broker, path: Pat
 
     result = run(*argv(path, optional=True))
     script = path not in REPORTS and "WRONGTYPE" in result.stderr
-    shape = "^Redis refused: " if script else r"\[queue_damaged\]$"
+    shape = "^Redis refused: " if script else r"\[damaged\]$"
     refused(result, path, shape, "WRONGTYPE" if script else re.escape("rqttl:{orders}:meta"))

@@ -217,7 +217,7 @@ def test_a_damaged_queue_stops_a_plan_before_it_begins(
     client.hset("rqttl:{broken}:meta", "declared", "{")
     before = everything(client)
 
-    assert "queue_damaged" in failed(run("apply", file, "--yes"), 3)
+    assert "damaged" in failed(run("apply", file, "--yes"), 3)
     assert everything(client) == before
 
 

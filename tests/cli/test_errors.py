@@ -134,8 +134,8 @@ def test_a_refusal_of_redis_is_a_refusal(run: Run, broker: Broker) -> None:
     line = failed(run("queue", "show", "orders"), 3)
 
     assert line == (
-        "queue 'orders' cannot be read: the key rqttl:{orders}:meta has another type than rqttl gave it; "
-        "`rqttl doctor orders` names the remedy [queue_damaged]"
+        "queue 'orders' cannot be read: the key rqttl:{orders}:meta has another type than rqttl gave it: "
+        "look at it, then rename or delete it [damaged]"
     )
 
 

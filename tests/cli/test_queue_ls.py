@@ -154,8 +154,8 @@ def test_one_damaged_queue_hides_no_other(run: Run, broker: Broker, client: redi
     broker.declare_queue("bad")
     client.set("rqttl:{bad}:log", "not ours")
     line = (
-        "rqttl: queue 'bad' cannot be read: the key rqttl:{bad}:log has another type than rqttl gave it; "
-        "`rqttl doctor bad` names the remedy [queue_damaged]\n"
+        "rqttl: queue 'bad' cannot be read: the key rqttl:{bad}:log has another type than rqttl gave it: "
+        "look at it, then rename or delete it [damaged]\n"
     )
 
     for words in (["queue", "ls"], ["stats"]):
@@ -167,7 +167,7 @@ def test_one_damaged_queue_hides_no_other(run: Run, broker: Broker, client: redi
     assert result.exit_code == 3
     orders, bad = json.loads(result.stdout)
     assert (orders["queue"], orders["ready"]) == ("orders", 1)
-    assert (bad["queue"], bad["error"]) == ("bad", "queue_damaged")
+    assert (bad["queue"], bad["error"]) == ("bad", "damaged")
     assert json.loads(run("stats", "--json").stdout)["queues"][1] == bad
 
 

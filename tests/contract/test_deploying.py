@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rqttl import Broker, CommandEvent, Policy, QueueDamaged, QueueOptions
+from rqttl import Broker, CommandEvent, DataDamaged, Policy, QueueOptions
 from rqttl.cli.deployment import carrying
 from rqttl.deployments import Deployment, Plan, make_plan
 from rqttl.flows.steps import Register
@@ -105,7 +105,7 @@ def test_a_damaged_record_is_raised(broker: Broker) -> None:
     broker.declare_queue("a")
     driver_of(broker).store.client.hset("rqttl:{a}:meta", "declared", "[]")
 
-    with pytest.raises(QueueDamaged, match="its record holds no options"):
+    with pytest.raises(DataDamaged, match="its record holds no options"):
         present(broker)
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import redis
 
-from rqttl import Broker, CommandEvent, Message, Queue, QueueDamaged, QueueNotFound
+from rqttl import Broker, CommandEvent, DataDamaged, Message, Queue, QueueNotFound
 from rqttl.store.driver import driver_of
 from tests.contract.clocked import Clocked, at
 from tests.contract.looks import one
@@ -175,12 +175,10 @@ def test_a_damaged_queue_is_named_and_hides_no_other(
     found = clocked.stats(sweep=sweep)
 
     assert {name: stats.ready for name, stats in found.items()} == {"a": 1, "c": 1}
-    assert [(name, error.queue, error.code) for name, error in found.damaged.items()] == [
-        ("bad", "bad", "queue_damaged")
-    ]
+    assert [(name, error.queue, error.code) for name, error in found.damaged.items()] == [("bad", "bad", "damaged")]
     if not sweep:
         assert f"the key rqttl:{{bad}}:{part} has another type" in str(found.damaged["bad"])
-        with pytest.raises(QueueDamaged):
+        with pytest.raises(DataDamaged):
             clocked.queue("bad").stats(sweep=False)
 
 
@@ -212,7 +210,7 @@ def test_a_number_that_a_record_lacks_is_damage_after_a_sweep_too(
     else:
         client.hset(key, "ready_bytes", bytes_of_it)
 
-    with pytest.raises(QueueDamaged, match="orders"):
+    with pytest.raises(DataDamaged, match="orders"):
         queue.stats()
     assert list(clocked.stats().damaged) == ["orders"]
 
@@ -225,7 +223,7 @@ def test_options_that_cannot_be_read_are_damage(clocked: Clocked, client: redis.
     found = clocked.options()
 
     assert ({name: one.max_length for name, one in found.items()}, list(found.damaged)) == ({"a": 5}, ["bad"])
-    with pytest.raises(QueueDamaged, match="holds no options"):
+    with pytest.raises(DataDamaged, match="holds no options"):
         clocked.queue("bad").options()
 
 

@@ -7,7 +7,7 @@ import logging
 import pytest
 import redis
 
-from rqttl import Broker, QueueDamaged, RegistryDamaged, flows
+from rqttl import Broker, DataDamaged, flows
 from rqttl.reaper import Reaper
 from rqttl.store.driver import driver_of
 
@@ -47,7 +47,7 @@ def test_a_registry_of_another_type_is_a_typed_error(broker: Broker, client: red
     client.set("rqttl:queues", "not a set")
 
     for call in (broker.queues, broker.stats, lambda: broker.declare_queue("b"), Reaper(broker).run_once):
-        with pytest.raises(RegistryDamaged, match=r"^the key rqttl:queues is no set of queue names"):
+        with pytest.raises(DataDamaged, match=r"^the key rqttl:queues has another type"):
             call()
 
     queue.enqueue(b"x")  # who knows a queue goes on
@@ -74,7 +74,7 @@ def test_unreadable_options_of_one_queue_end_no_reaper_and_no_change_of_policies
 
     assert (set(result.changed), set(result.damaged)) == ({"a"}, {"b"})
     assert len({record.getMessage() for record in caplog.records}) == 1
-    with pytest.raises(QueueDamaged, match="'b' cannot be read"):
+    with pytest.raises(DataDamaged, match="'b' cannot be read"):
         Broker(client).queue("b").receive()
 
 
@@ -105,5 +105,5 @@ def test_a_key_of_another_type_is_named_with_the_remedy_by_the_call_that_meets_i
     client.delete(key)
     client.set(key, "ours")
 
-    with pytest.raises(QueueDamaged, match=f"^queue 'orders' cannot be read: the key {key} is a string.*delete it$"):
+    with pytest.raises(DataDamaged, match=f"^queue 'orders' cannot be read: the key {key} is a string.*delete it$"):
         queue.enqueue(b"x") if call == "enqueue" else queue.receive()

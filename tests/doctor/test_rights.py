@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import redis
 
-from rqttl import Broker, QueueNotFound, flows
+from rqttl import Broker, DataDamaged, QueueNotFound, flows
 from rqttl.doctor import examine, rights
 from rqttl.protocol import scripts
 from rqttl.store.driver import RedisDriver, driver_of
@@ -147,7 +147,7 @@ def test_a_user_who_may_only_read_sees_damage_and_overdue_work(client: redis.Red
     found = list(examine(reader))
 
     assert [(one.queue, one.result) for one in found if one.level == "problem"] == [
-        ("bad", "queue 'bad' cannot be read: the key rqttl:{bad}:log has another type than rqttl gave it")
+        ("bad", str(DataDamaged.of_key("bad", "rqttl:{bad}:log")))
     ]
     [(level, said)] = of(found, "reaper")
     assert level == "warning"

@@ -88,7 +88,7 @@ def test_a_snapshot_leaves_missing_queues_out_and_has_damaged_ones_apart(queues:
 
     assert (list(snapshot.queues), snapshot.queues["mails"].ready) == (["mails"], 1)
     assert list(snapshot.damaged) == ["orders.us"]
-    assert [row["error"] for row in damaged_to_json(snapshot.damaged)] == ["queue_damaged"]
+    assert [row["error"] for row in damaged_to_json(snapshot.damaged)] == ["damaged"]
     assert snapshot.reapers == 0
 
 

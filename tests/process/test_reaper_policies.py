@@ -62,7 +62,7 @@ def test_damaged_policies_stop_no_duty(
         assert Reaper(broker).run_once().failed == 0
 
     assert any("options in force do not follow the policies" in message for message in caplog.messages)
-    assert facts(caplog, "refused")[0]["error"] == "PoliciesDamaged"
+    assert facts(caplog, "refused")[0]["error"] == "DataDamaged"
 
 
 def test_a_running_reaper_brings_queues_up_to_date(server: Server, broker: Broker) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from redis.exceptions import ResponseError
 
-from rqttl import QueueDamaged, QueueOptions, RegistryDamaged, flows
+from rqttl import DataDamaged, QueueOptions, flows
 from rqttl.flows.steps import ForgetConfig, GetConfig, GetPolicies, Register
 from rqttl.policies import PolicySet
 from rqttl.protocol.commands import Options
@@ -76,7 +76,7 @@ def test_an_adoption_of_a_damaged_queue_that_names_newer_policies_ends() -> None
 
     assert drive.answer([REFUSED, b"stale"]).calls[-1] == VERSION_CALL
     drive.answer([[b"v1", b"damage", b"{}", b"7"], None])
-    with pytest.raises(QueueDamaged):
+    with pytest.raises(DataDamaged):
         drive.answer(NO_POLICIES)
 
 
@@ -93,5 +93,5 @@ def test_options_in_force_that_differ_from_the_computed_ones_are_remembered_as_r
 def test_a_registry_of_another_type_is_named_before_anything_is_declared() -> None:
     drive = Drive(flows.queues.declare(KEYSPACE, QueueOptions.read("orders", {})))
 
-    with pytest.raises(RegistryDamaged, match="the key rqttl:queues is no set of queue names"):
+    with pytest.raises(DataDamaged, match="the key rqttl:queues has another type"):
         drive.answer([ResponseError("WRONGTYPE"), None])

@@ -9,7 +9,7 @@ from unittest.mock import ANY
 import pytest
 from redis.exceptions import ResponseError
 
-from rqttl import Consumer, ContractError, LeaseLost, Queue, RegistryDamaged, flows
+from rqttl import Consumer, ContractError, DataDamaged, LeaseLost, Queue, flows
 from rqttl.events import Events
 from rqttl.flows.steps import Driver, Flow, GetConfig, HandleNotes, Now, Read, Write
 from rqttl.protocol.commands import Command, QueueConfig
@@ -112,7 +112,7 @@ def test_the_registry_is_read_in_pages() -> None:
 
 
 @pytest.mark.parametrize(
-    "reply,error", [(ResponseError("WRONGTYPE"), RegistryDamaged), ([b"0"], ContractError), (b"x", ContractError)]
+    "reply,error", [(ResponseError("WRONGTYPE"), DataDamaged), ([b"0"], ContractError), (b"x", ContractError)]
 )
 def test_a_registry_that_gives_no_page_is_an_error(reply: object, error: type[Exception]) -> None:
     with pytest.raises(error):

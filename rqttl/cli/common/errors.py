@@ -39,7 +39,7 @@ def explain(error: Exception) -> tuple[int, str]:
     )
 
 
-def refuse_damaged(damaged: Mapping[str, errors.QueueDamaged]) -> None:
+def refuse_damaged(damaged: Mapping[str, errors.DataDamaged]) -> None:
     """Raise an error that names the queues that cannot be read, if there are any. The answer has been printed."""
     if len(damaged) == 1:
         raise next(iter(damaged.values()))
@@ -95,8 +95,6 @@ def _flag_hint(option: str, command: click.Command) -> str:
 def _library_error(error: errors.RqttlError) -> str:
     if isinstance(error, errors.QueueNotFound):
         return f"queue {error.queue!r} does not exist{error.place}: `rqttl queue declare {error.queue}` creates it"
-    if isinstance(error, errors.QueueDamaged):
-        return f"{error}; `rqttl doctor {error.queue}` names the remedy"
     if isinstance(error, errors.QueueMismatch):
         return _mismatch(error)
     if isinstance(error, errors.QueueInUse):

@@ -31,10 +31,10 @@ class Effect(NamedTuple):
 
 
 def present(keyspace: Keyspace, *, whole: bool = False) -> Flow[Deployment]:
-    """The deployment of a namespace: its declared queues, and all policies. Raises `QueueDamaged`.
+    """The deployment of a namespace: its declared queues, and all policies. Raises `DataDamaged`.
 
     Queues that only dead letters created are no part of it: no user has declared them. Policies that cannot be read are
-    none either, so that a plan can put others in their place; `whole` raises `PoliciesDamaged` for them.
+    none either, so that a plan can put others in their place; `whole` raises `DataDamaged` for them.
     """
     names = queue_names((yield from members(keyspace)))
     declared = yield from options_of(keyspace, names, declared=True)
@@ -42,8 +42,8 @@ def present(keyspace: Keyspace, *, whole: bool = False) -> Flow[Deployment]:
         raise error
     explicit = yield from records(keyspace, list(declared), ("explicit",))
     stored = yield from flows.policies.current(keyspace)
-    for damage in stored.damaged if whole else ():
-        raise damage.error
+    for error in stored.errors if whole else ():
+        raise error
     queues = [options for name, options in declared.items() if explicit[name] == [b"1"]]
     return Deployment.of(queues, stored.policies, keyspace.namespace)
 

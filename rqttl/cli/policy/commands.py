@@ -19,7 +19,6 @@ from rqttl.cli.option_flags import OptionNameType, QueueOptionsCommand, queue_op
 from rqttl.errors import InvalidPolicy, PolicyNotFound
 from rqttl.options import OPTIONS
 from rqttl.policies import Policy
-from rqttl.policies.damage import Damage
 from rqttl.policies.policy import check_policy_name
 from rqttl.text import format_count, plural
 from rqttl.types import PolicyResult
@@ -50,28 +49,22 @@ def of_kind(broker: Broker, *, operator: bool) -> list[Policy]:
     return broker.operator_policies() if operator else broker.policies()
 
 
-def damages(broker: Broker) -> tuple[Damage, ...]:
-    """The stored policies that this rqttl cannot read."""
-    from rqttl.store.driver import driver_of  # slow to load; the broker has loaded it
-
-    driver = driver_of(broker)
-    return driver.perform(flows.policies.current(driver.keyspace)).damaged
-
-
 def stored(broker: Broker, name: str, *, operator: bool) -> Policy:
     """The policy of this name; one without options for a policy that cannot be read.
 
     The error for a missing one names another with nearly the same name.
     """
     check_policy_name(name, operator=operator)
-    policies = {policy.name: policy for policy in of_kind(broker, operator=operator)}
-    stand_ins = [damage.stand_in for damage in damages(broker)]
-    policies |= {other.name: other for other in stand_ins if other and other.operator is operator}
-    if name not in policies:
+    from rqttl.store.driver import driver_of  # slow to load; the broker has loaded it
+
+    driver = driver_of(broker)
+    policy = driver.perform(flows.policies.current(driver.keyspace)).find(name, operator)
+    if policy is None:
+        policies = [other.name for other in of_kind(broker, operator=operator)]
         error = PolicyNotFound(name, operator=operator)
         near = text.nearest(name, policies, 0.75)
         raise Refused(f"{error}; did you mean {near}?" if near else str(error), error.code)
-    return policies[name]
+    return policy
 
 
 def format_definition(policy: Policy) -> str:

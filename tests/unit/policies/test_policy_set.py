@@ -57,16 +57,19 @@ def test_no_fields_are_the_first_version_without_policies() -> None:
     ],
 )
 def test_a_damaged_field_is_named(name: bytes, text: bytes) -> None:
-    (damage,) = PolicySet.from_fields({**fields(LONG), name: text}).damaged
+    read = PolicySet.from_fields({**fields(LONG), name: text})
 
-    assert damage.field == name.decode("utf-8", "backslashreplace")
-    assert str(damage.error) == f"the field {damage.field!r} of the stored policies cannot be read: {damage.reason}"
+    ((field, reason),) = read.damaged.items()
+    assert field == name.decode("utf-8", "backslashreplace")
+    assert [str(error) for error in read.errors] == [
+        f"the field {field!r} of the stored policies cannot be read: {reason}"
+    ]
 
 
 def test_policies_without_a_version_are_damaged() -> None:
-    (damage,) = PolicySet.from_fields({b"policy short": SHORT.as_json().encode()}).damaged
+    read = PolicySet.from_fields({b"policy short": SHORT.as_json().encode()})
 
-    assert (damage.field, damage.reason) == ("version", "expected a whole number, got None")
+    assert read.damaged == {"version": "expected a whole number, got None"}
 
 
 def test_a_changed_set_is_a_new_version_and_the_old_one_stays() -> None:
