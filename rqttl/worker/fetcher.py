@@ -6,7 +6,7 @@ import logging
 import random
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from zlib import crc32
@@ -23,6 +23,7 @@ from rqttl.store.refusals import TEMPORARY, is_away
 from rqttl.worker.in_flight import InFlight
 from rqttl.worker.metrics import Counters
 from rqttl.worker.queue_source import QueueSource
+from rqttl.worker.settings import Settings
 
 logger = logging.getLogger("rqttl.worker")
 
@@ -30,18 +31,18 @@ logger = logging.getLogger("rqttl.worker")
 PATIENT_WHILE_FULL = 1_000
 #: The ms between two looks at the wake-up lists while other queues have messages.
 GLANCE = 50
-#: The ms between two looks for new queues that match a pattern.
-SCAN = 15_000
-#: The ms after which the worker looks for a missing queue again.
-MISSING = 5_000
+#: The ms between two looks for new queues that match a pattern, and for a missing queue.
+SCAN, MISSING = 15_000, 5_000
 #: The longest wait in ms of a worker that ends when nothing is left.
 BURST_WAIT = 200
-#: The ms between two looks at a queue in which nothing is due, at most. See `rqttl.flows.period`.
+#: The ms between two looks at a queue in which nothing is due, at most.
 PERIOD = 240_000
 #: The ms of one wait at most. After it the fetcher shows that it lives.
 TURN = 10_000
 #: The ms within which one claim at least shows that Redis hands out messages.
 PROOF = 20_000
+#: The bounds in seconds of the pauses while Redis is away: they double.
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
 #: The end of the names of dead-letter queues, as all examples of the option `dead_letter` have it.
 DEAD = "/dead"
 
@@ -49,34 +50,24 @@ DEAD = "/dead"
 class Fetcher:
     """Claims messages until `stop`, or until nothing is left with `burst`, or nothing came for `idle_exit` ms.
 
-    `sources` returns the source of each queue by name. `scan` returns the queues and their weights; it is `None` if no
-    pattern can match a new queue.
+    `scan` returns the queues and their weights, `source_of` the source of a queue.
     """
 
     def __init__(
         self,
         driver: Driver,
         name: str,
+        settings: Settings,
+        scan: Callable[[], Mapping[str, int | None]],
         source_of: Callable[[str], QueueSource],
         in_flight: InFlight,
         counters: Counters,
         lock: threading.Lock,
-        *,
-        scan: Callable[[], Mapping[str, int | None]],
-        scans: bool,
-        burst: bool,
-        idle_exit: int | None,
     ) -> None:
-        self._driver = driver
-        self._name = name
-        self._source_of = source_of
-        self._in_flight = in_flight
-        self._counters = counters
-        self._backoff = Backoff(random.random)
-        self._lock = lock
-        self._scan, self._scans = scan, scans
-        self._burst, self._idle_exit = burst, idle_exit
-        self._rotation, self._attention = Rotation({}), Attention()
+        self._driver, self._name, self._settings, self._lock = driver, name, settings, lock
+        self._scan, self._source_of = scan, source_of
+        self._in_flight, self._counters = in_flight, counters
+        self._queues = Queues()
         self.stop = Interrupt()
         #: The time of the last turn, and of the last answer to a claim, in ms of the clock of this process.
         self.turned_at = driver.timing.now()
@@ -85,11 +76,10 @@ class Fetcher:
         self.is_away = False
         #: False while no claim is to come soon that takes acks along.
         self.takes_acks = True
+        self._pause = FIRST_PAUSE
         self._worked_at = self.turned_at
         self._full_since: int | None = None
         self._glance_at = self._scan_at = 0
-        self._hinted: set[str] = set()
-        self._missing: set[str] = set()
 
     def run(self) -> None:
         """Fetch until the end. Raises errors that no waiting can correct."""
@@ -112,23 +102,23 @@ class Fetcher:
             logger.info("the worker left its queues while Redis was away: %s", error)
 
     def _turn(self, now: int) -> None:
-        if self._scans and now >= self._scan_at:
+        if self._settings.patterns and now >= self._scan_at:
             self._follow()
         room = self._in_flight.room()
-        if room < 1 and not self._attention.has_tickets:
+        if room < 1 and not self._queues.ticketed:
             self._wait_while_full(now)
             return
         self._full_since = None
-        candidates = self._attention.candidates(now)
-        if candidates and self._attention.noted and now >= self._glance_at:
-            self._glance(now)
-            candidates = self._attention.candidates(now)
-        queue = next(self._attention.ticketed(), None) or self._rotation.next(candidates)
-        if queue is not None:
-            self._claim(queue, max(1, min(room, BATCH)), now)
+        if self._queues.noted and now >= self._glance_at and self._queues.candidates(now):
+            self._glance_at = now + GLANCE
+            for queue in self._with_wakeup(self._queues.noted):
+                self._queues.hint(queue)
+        chosen = next(iter(self._queues.ticketed), None) or self._queues.next(now)
+        if chosen is not None:
+            self._claim(chosen, max(1, min(room, BATCH)), now)
         elif self._is_over(now):
             self.stop.ask()
-        elif not self._attention.candidates(now):  # messages that came back make their queue one
+        elif not self._queues.candidates(now):  # messages that came back make their queue one
             self._wait(now)
 
     def _claim(self, queue: str, count: int, now: int) -> None:
@@ -137,64 +127,58 @@ class Fetcher:
         After a glance that has shown a wake-up, the claim does not wait: such a claim takes tickets from the list.
         """
         longest = period(self._name, queue)
-        block = 0 if queue in self._hinted else longest
-        self._hinted.discard(queue)
-        ticket = self._attention.take_ticket(queue)
-        source = self._source_of(queue)
+        block = 0 if self._queues.take_hint(queue) else longest
+        ticket = self._queues.take_ticket(queue)
         try:
-            claimed = source.claim(count, block, ticket)
+            claimed = self._source_of(queue).claim(count, block, ticket)
         except QueueNotFound:
-            self._miss(queue, now)
+            if self._queues.miss(queue, now + MISSING):
+                logger.warning("queue %s does not exist any more; the worker looks for it again", queue)
             return
         except TEMPORARY:
-            self._attention.woken(queue, ticket)  # it may still be good when Redis is back
+            self._queues.woken(queue, ticket)  # it may still be good when Redis is back
             raise
-        self._answered(queue, now)
-        self._rotation.charge(queue, len(claimed.deliveries))
+        self._answered(now)
+        self._queues.charge(queue, len(claimed.deliveries))
         if claimed.deliveries:
             self._worked_at = now
-            self._in_flight.give(source, claimed.deliveries)
+            self._in_flight.give(self._source_of(queue), claimed.deliveries)
         if claimed.is_whole and block:
-            self._attention.emptied(queue, now, claimed.due, noted=True, longest=longest)
+            pause = longest if claimed.due is None else max(1, min(longest, claimed.due))
+            self._queues.emptied(queue, now + pause)
         else:
-            self._attention.suspect(queue)
+            self._queues.suspect(queue)
 
-    def _answered(self, queue: str, now: int) -> None:
-        self._attention.proved(now)
-        self._counters.claimed(time.time())
+    def _answered(self, now: int) -> None:
         self.answered_at = now
-        self._missing.discard(queue)
+        self._counters.claimed(time.time())
+        self._pause = FIRST_PAUSE
         if self.is_away:
             self.is_away = False
             self._counters.reconnected()
             logger.info("Redis answers again")
-        self._backoff.reset()
-
-    def _miss(self, queue: str, now: int) -> None:
-        """Leave a missing queue alone for some time. It may be declared again."""
-        if queue not in self._missing:
-            logger.warning("queue %s does not exist any more; the worker looks for it again", queue)
-            self._missing.add(queue)
-        self._attention.emptied(queue, now, None, noted=False, longest=MISSING)
 
     def _meet_outage(self, error: Exception) -> None:
         if not self.is_away:
             logger.warning("Redis is away (%s); the worker tries again until it answers", type(error).__name__)
         self.is_away = True
-        pause = self._backoff.pause() * 1000
-        self._driver.timing.pause(self.stop, lambda: pause)
+        ms = random.random() * self._pause * 1000  # no secret: workers must not come back together
+        self._pause = min(2 * self._pause, LONGEST_PAUSE)
+        self._driver.timing.pause(self.stop, lambda: ms)
 
     # Waiting
 
     def _wait(self, now: int) -> None:
         """Wait for a wake-up of any queue."""
-        noted = self._attention.noted
-        if self._attention.needs_proof(now):
-            self._attention.suspect()
+        noted, idle_exit = self._queues.noted, self._settings.idle_exit
+        if self.answered_at is not None and now - self.answered_at >= PROOF:
+            self._queues.suspect()
             return
-        ms = self._attention.wait(now)
-        if self._burst or self._idle_exit is not None:
-            ms = min(ms, BURST_WAIT if self._burst else max(1, min(self._idle_exit or 0, BURST_WAIT * 5)))
+        ms = self._queues.wait(now)
+        if self._settings.burst:
+            ms = min(ms, BURST_WAIT)
+        elif idle_exit is not None:
+            ms = min(ms, idle_exit, BURST_WAIT * 5)
         if not noted:
             self._driver.timing.pause(self.stop, lambda: ms)
             return
@@ -204,30 +188,30 @@ class Fetcher:
         self.takes_acks = True
         if acking:
             for queue in acking:
-                self._attention.suspect(queue)
+                self._queues.suspect(queue)
             return
         self._glance_at = self._driver.timing.now() + GLANCE  # the wait has looked at all lists
         if isinstance(reply, PoolExhausted):
             raise reply
         if isinstance(reply, tuple):
-            self._attention.woken(*reply)
+            self._queues.woken(*reply)
         elif self._driver.timing.now() - now < ms // 2 and not self.stop.asked():
-            self._attention.suspect()  # the connection was lost: a claim shows if Redis answers
+            self._queues.suspect()  # the connection was lost: a claim shows if Redis answers
 
     def _wait_while_full(self, now: int) -> None:
         """Wait for a free slot. A worker that stays full waits for no message any more."""
         if self._full_since is None:
             self._full_since = now
-        if now - self._full_since >= PATIENT_WHILE_FULL and self._attention.noted:
+        if now - self._full_since >= PATIENT_WHILE_FULL and self._queues.noted:
             self._withdraw()
         self._pass_on()
         self._in_flight.wait_for_room(self.stop, PATIENT_WHILE_FULL / 1000)
 
     def _pass_on(self) -> None:
         """Leave the queues whose hints this worker has and cannot use. That wakes the next consumer of each."""
-        for queue in self._attention.hinted:
+        for queue in self._queues.hinted:
             self._leave(queue)
-            self._attention.take_ticket(queue)
+            self._queues.take_ticket(queue)
 
     def _leave(self, queue: str) -> None:
         """End the wait in a queue, which may be deleted."""
@@ -235,13 +219,6 @@ class Fetcher:
             self._source_of(queue).withdraw()
         except QueueNotFound:
             logger.debug("queue %s does not exist any more", queue)
-
-    def _glance(self, now: int) -> None:
-        """Look at the wake-up lists of the empty queues, while others have messages."""
-        self._glance_at = now + GLANCE
-        for queue in self._with_wakeup(self._attention.noted):
-            self._hinted.add(queue)
-            self._attention.suspect(queue)
 
     def _with_wakeup(self, queues: list[str]) -> list[str]:
         keyspace = self._driver.keyspace
@@ -252,15 +229,14 @@ class Fetcher:
 
     def _withdraw(self) -> None:
         """Wait in no queue any more. Take the messages that were handed to this worker meanwhile."""
-        noted = self._attention.noted
+        noted = self._queues.noted
         for queue in noted:
             self._leave(queue)
-        self._attention.withdrawn()
-        pending = dict.fromkeys([*self._attention.ticketed(), *self._with_wakeup(noted)])
-        for queue in pending:
+            self._queues.suspect(queue)
+        for queue in dict.fromkeys([*self._queues.ticketed, *self._with_wakeup(noted)]):
             source = self._source_of(queue)
             try:
-                claimed = source.claim(1, 0, self._attention.take_ticket(queue))
+                claimed = source.claim(1, 0, self._queues.take_ticket(queue))
             except QueueNotFound:
                 continue  # a claim of the next turn tells it
             self._in_flight.give(source, claimed.deliveries)
@@ -271,24 +247,22 @@ class Fetcher:
         if not self._in_flight.is_idle:
             self._worked_at = now
             return False
-        returned = [queue for queue in self._rotation.queues if self._source_of(queue).has_returned()]
+        returned = [queue for queue in self._queues.names if self._source_of(queue).has_returned()]
         for queue in returned:
-            self._attention.suspect(queue)
+            self._queues.suspect(queue)
         if returned:
             return False
-        return self._burst or (self._idle_exit is not None and now - self._worked_at >= self._idle_exit)
+        idle_exit = self._settings.idle_exit
+        return self._settings.burst or (idle_exit is not None and now - self._worked_at >= idle_exit)
 
     def _follow(self) -> None:
         """Take the queues of this moment."""
         with self._lock:
             weights = self._scan()
         self._scan_at = self._driver.timing.now() + SCAN
-        for queue in set(self._attention.noted) - set(weights):
+        for queue in set(self._queues.noted) - set(weights):
             self._leave(queue)
-        self._rotation.follow(weights)
-        self._attention.follow(weights)
-        self._hinted &= weights.keys()
-        self._missing &= weights.keys()
+        self._queues.follow(weights)
 
 
 def _read(calls: list[tuple[str, str]]) -> flows.steps.Flow[list[int]]:
@@ -297,97 +271,128 @@ def _read(calls: list[tuple[str, str]]) -> flows.steps.Flow[list[int]]:
 
 
 @dataclass(slots=True)
-class _Empty:
-    """A queue in which a claim met no further message, and in whose `waiters` the worker may be noted."""
+class _Queue:
+    """A queue: its weight, the messages that were fetched by weight, and whether it had no message at the last turn.
 
-    until: float
-    noted: bool
-
-
-class Attention:
-    """Remembers the queues that may have messages. A queue is a candidate until a claim shows that it is empty.
-
-    After that it becomes a candidate by a wake-up, by its next due time, or at the end of its period.
+    It may have messages, unless a claim has met none: then it waits `until` a time. `ticket` is an element of its
+    wake-up list: a ticket, or a hint (empty), or `None`.
     """
 
-    def __init__(self, queues: Collection[str] = ()) -> None:
-        self._empty: dict[str, _Empty | None] = dict.fromkeys(queues)
-        self._tickets: dict[str, bytes] = {}
-        self._proved_at = 0.0
+    weight: int | None = None
+    progress: float = 0.0
+    is_idle: bool = False
+    until: float | None = None
+    is_noted: bool = False
+    is_missing: bool = False
+    ticket: bytes | None = None
+    is_hinted: bool = False
 
-    def follow(self, queues: Collection[str]) -> None:
-        """Take these queues in the place of the former ones."""
-        self._empty = {queue: self._empty.get(queue) for queue in queues}
-        self._tickets = {queue: ticket for queue, ticket in self._tickets.items() if queue in self._empty}
 
-    def candidates(self, now: float) -> set[str]:
-        """Return the queues that may have messages."""
-        return {queue for queue, empty in self._empty.items() if empty is None or empty.until <= now}
+class Queues:
+    """The queues of a worker: which may have messages, and which comes next. No I/O and no clock.
+
+    A queue may have messages until a claim shows that it is empty. After that a wake-up makes it a candidate again, or
+    its next due time, or the end of its period. Without weights the order is strict: the first candidate is next. With
+    weights a queue gets a share of the fetched messages in proportion to its weight. A queue without messages costs
+    the others nothing, and saves no turns for later.
+    """
+
+    def __init__(self, weights: Mapping[str, int | None] | None = None) -> None:
+        self._queues: dict[str, _Queue] = {}
+        self.follow(weights or {})
+
+    @property
+    def names(self) -> list[str]:
+        """All queues, in their order."""
+        return list(self._queues)
 
     @property
     def noted(self) -> list[str]:
         """The queues in which the worker is noted as waiting."""
-        return [queue for queue, empty in self._empty.items() if empty is not None and empty.noted]
-
-    def is_noted(self, queue: str) -> bool:
-        """Return True if the worker is noted as waiting in a queue."""
-        empty = self._empty.get(queue)
-        return empty is not None and empty.noted
-
-    def emptied(self, queue: str, now: float, due: int | None, *, noted: bool, longest: int) -> None:
-        """Record that a claim met no further message. Work is due there in `due` ms; ask again after `longest`."""
-        if queue in self._empty:
-            pause = longest if due is None else max(1, min(longest, due))
-            self._empty[queue] = _Empty(now + pause, noted)
-
-    def proved(self, now: float) -> None:
-        """Record that Redis answered a claim."""
-        self._proved_at = now
-
-    def woken(self, queue: str, element: bytes) -> None:
-        """Record an element of the wake-up list of a queue: a hint (empty) or a ticket."""
-        if queue in self._empty:
-            self._empty[queue] = None
-            self._tickets[queue] = element
-
-    def suspect(self, queue: str | None = None) -> None:
-        """Make a queue a candidate; without a name, the one that was asked longest ago."""
-        waiting = {name: empty.until for name, empty in self._empty.items() if empty is not None}
-        name = queue if queue is not None else min(waiting, key=lambda name: waiting[name], default=None)
-        if name in self._empty:
-            self._empty[name] = None
-
-    def withdrawn(self) -> None:
-        """Record that the worker is noted nowhere any more."""
-        for queue in self._empty:
-            self._empty[queue] = None
-
-    def take_ticket(self, queue: str) -> bytes:
-        """Remove and return the ticket for a queue; empty for a hint and without one."""
-        return self._tickets.pop(queue, b"")
+        return [name for name, queue in self._queues.items() if queue.until is not None and queue.is_noted]
 
     @property
-    def has_tickets(self) -> bool:
-        """True if a ticket waits to be shown."""
-        return any(self._tickets.values())
-
-    def ticketed(self) -> Iterator[str]:
+    def ticketed(self) -> list[str]:
         """The queues for which a ticket waits to be shown."""
-        yield from [queue for queue, element in self._tickets.items() if element]
+        return [name for name, queue in self._queues.items() if queue.ticket]
 
     @property
     def hinted(self) -> list[str]:
         """The queues whose hint the worker has, without a claim since then. No other consumer is woken by it."""
-        return [queue for queue, element in self._tickets.items() if not element]
+        return [name for name, queue in self._queues.items() if queue.ticket == b""]
+
+    def candidates(self, now: float) -> list[str]:
+        """Return the queues that may have messages."""
+        return [name for name, queue in self._queues.items() if queue.until is None or queue.until <= now]
+
+    def follow(self, weights: Mapping[str, int | None]) -> None:
+        """Take these queues in the place of the former ones. Queues that stay keep their progress."""
+        least = min((queue.progress for queue in self._queues.values()), default=0.0)
+        self._queues = {name: self._queues.get(name) or _Queue(progress=least) for name in weights}
+        for name, weight in weights.items():
+            self._queues[name].weight = weight
+
+    def next(self, now: float) -> str | None:
+        """Return the next queue; `None` without candidates."""
+        names = self.candidates(now)
+        if names and self._queues[names[0]].weight is None:
+            return names[0]
+        present = [self._queues[name] for name in names]
+        busy = [queue.progress for queue in present if not queue.is_idle]
+        least = min(busy or [queue.progress for queue in present], default=0.0)
+        for name, queue in self._queues.items():
+            if name in names and queue.is_idle:
+                queue.progress = max(queue.progress, least)
+            queue.is_idle = name not in names
+        return min(names, key=lambda name: self._queues[name].progress, default=None)
+
+    def charge(self, name: str, messages: int) -> None:
+        """Record that a claim has brought so many messages of a queue."""
+        queue = self._queues[name]
+        queue.progress += messages / (queue.weight or 1)
+        queue.is_missing = False
+
+    def emptied(self, name: str, until: float) -> None:
+        """Record that a claim met no further message, and has noted the worker: ask again at a time."""
+        self._queues[name].until, self._queues[name].is_noted = until, True
+
+    def miss(self, name: str, until: float) -> bool:
+        """Leave a missing queue alone until a time: it may be declared again. Returns True for the first time."""
+        queue = self._queues[name]
+        is_new, queue.is_missing = not queue.is_missing, True
+        queue.until, queue.is_noted = until, False
+        return is_new
+
+    def woken(self, name: str, element: bytes) -> None:
+        """Record an element of the wake-up list of a queue: a hint (empty) or a ticket."""
+        if name in self._queues:
+            self._queues[name].until, self._queues[name].ticket = None, element
+
+    def hint(self, name: str) -> None:
+        """Record that a glance has shown a wake-up."""
+        self._queues[name].until, self._queues[name].is_hinted = None, True
+
+    def take_hint(self, name: str) -> bool:
+        """Return True once after `hint`."""
+        was, self._queues[name].is_hinted = self._queues[name].is_hinted, False
+        return was
+
+    def take_ticket(self, name: str) -> bytes:
+        """Remove and return the ticket for a queue; empty for a hint and without one."""
+        ticket, self._queues[name].ticket = self._queues[name].ticket, None
+        return ticket or b""
+
+    def suspect(self, name: str | None = None) -> None:
+        """Make a queue a candidate; without a name, the one that was asked longest ago."""
+        waiting = {name: queue.until for name, queue in self._queues.items() if queue.until is not None}
+        chosen = name if name is not None else min(waiting, key=lambda name: waiting[name], default=None)
+        if chosen in self._queues:
+            self._queues[chosen].until = None
 
     def wait(self, now: float) -> int:
         """Return the ms to wait for a wake-up."""
-        ends = [empty.until for empty in self._empty.values() if empty is not None]
-        return max(1, int(min([TURN, *(end - now for end in ends)])))
-
-    def needs_proof(self, now: float) -> bool:
-        """Return True if the last answer to a claim is so old that a claim has to show that Redis answers."""
-        return now - self._proved_at >= PROOF
+        ends = [queue.until - now for queue in self._queues.values() if queue.until is not None]
+        return max(1, int(min([TURN, *ends])))
 
 
 def period(worker: str, queue: str) -> int:
@@ -396,56 +401,6 @@ def period(worker: str, queue: str) -> int:
     The time differs between queues, so their looks spread out.
     """
     return PERIOD - crc32(f"{worker} {queue}".encode()) % (PERIOD // 2)
-
-
-class Rotation:
-    """Chooses among the queues that may have messages.
-
-    Without weights the order of the queues is strict: the first queue that may have messages is chosen. With weights a
-    queue gets a share of the fetched messages in proportion to its weight. A queue without messages costs the others
-    nothing, and saves no turns for later.
-    """
-
-    def __init__(self, weights: Mapping[str, int | None]) -> None:
-        self._weights: dict[str, int | None] = {}
-        self._progress: dict[str, float] = {}
-        self._idle: set[str] = set()
-        self.follow(weights)
-
-    @property
-    def queues(self) -> tuple[str, ...]:
-        """All queues, in their order."""
-        return tuple(self._weights)
-
-    def follow(self, weights: Mapping[str, int | None]) -> None:
-        """Take these queues in the place of the former ones. Queues that stay keep their progress."""
-        least = self._least(self._weights)
-        self._progress = {queue: self._progress.get(queue, least) for queue in weights}
-        self._weights = dict(weights)
-        self._idle &= set(weights)
-
-    def next(self, candidates: Collection[str]) -> str | None:
-        """Return the next queue of these candidates; `None` without candidates."""
-        present = [queue for queue in self._weights if queue in candidates]
-        if not present:
-            self._idle = set(self._weights)
-            return None
-        if all(weight is None for weight in self._weights.values()):
-            return present[0]
-        least = self._least([queue for queue in present if queue not in self._idle] or present)
-        for queue in present:
-            if queue in self._idle:
-                self._progress[queue] = max(self._progress[queue], least)
-        self._idle = set(self._weights) - set(present)
-        return min(present, key=lambda queue: self._progress[queue])
-
-    def charge(self, queue: str, messages: int) -> None:
-        """Record that so many messages were fetched from a queue."""
-        if queue in self._weights:
-            self._progress[queue] += messages / (self._weights[queue] or 1)
-
-    def _least(self, queues: Collection[str]) -> float:
-        return min((self._progress.get(queue, 0.0) for queue in queues), default=0.0)
 
 
 def selected(weights: Mapping[str, int | None], existing: Iterable[str]) -> dict[str, int | None]:
@@ -464,22 +419,3 @@ def selected(weights: Mapping[str, int | None], existing: Iterable[str]) -> dict
 def matches(pattern: str, queue: str) -> bool:
     """Return True if a pattern takes a queue. `w.*` leaves `w.a/dead` alone: no worker eats its own dead letters."""
     return fnmatchcase(queue, pattern) and (pattern.endswith(DEAD) or not queue.endswith(DEAD))
-
-
-class Backoff:
-    """Pauses while Redis is away: the bound doubles from 0.1 s to 5 s, and the pause is random below it."""
-
-    FIRST, LONGEST = 0.1, 5.0
-
-    def __init__(self, chance: Callable[[], float]) -> None:
-        self._chance = chance
-        self._bound = self.FIRST
-
-    def pause(self) -> float:
-        """Return the seconds before the next try."""
-        bound, self._bound = self._bound, min(2 * self._bound, self.LONGEST)
-        return self._chance() * bound
-
-    def reset(self) -> None:
-        """Begin again: Redis has answered."""
-        self._bound = self.FIRST

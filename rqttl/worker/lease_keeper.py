@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable
-from typing import Protocol
+from collections.abc import Callable, Mapping
 
 from redis.exceptions import RedisError
 
 from rqttl.consuming.prefetch import LONGEST_REST
 from rqttl.errors import BrokerClosed, QueueNotFound, RqttlError
+from rqttl.reaper.roster import RosterBeat
 from rqttl.runtime.interrupt import Interrupt, Wakeup
 from rqttl.runtime.timing import Timing
 from rqttl.store.refusals import is_away
@@ -22,16 +22,6 @@ logger = logging.getLogger("rqttl.worker")
 AWAY = 500
 
 
-class Beat(Protocol):
-    """Regular work of the keeper."""
-
-    def next_turn(self) -> float:
-        """Return the ms until the next turn."""
-
-    def take_turn(self) -> None:
-        """Do the work if it is due."""
-
-
 class LeaseKeeper:
     """Takes turns for all sources, at a third of the shortest lease and once in a second at least, until `close`.
 
@@ -41,15 +31,15 @@ class LeaseKeeper:
     def __init__(
         self,
         timing: Timing,
-        sources: Callable[[], Iterable[QueueSource]],
+        sources: Mapping[str, QueueSource],
         lock: threading.Lock,
-        beats: Iterable[Beat] = (),
+        beat: RosterBeat,
         sends_acks: Callable[[], bool] = lambda: False,
     ) -> None:
         self._timing = timing
         self._sources = sources
         self._lock = lock
-        self._beats = list(beats)
+        self._beat = beat
         self._sends_acks = sends_acks
         self._closed = Interrupt()
         self._sooner = Wakeup()
@@ -70,7 +60,7 @@ class LeaseKeeper:
 
     def prepare(self, leap: int) -> None:
         """Keep all leases throughout a leap of the clock. See `Timing.leaps`."""
-        for source in list(self._sources()):
+        for source in list(self._sources.values()):
             source.prepare(leap)
 
     def close(self) -> None:
@@ -84,11 +74,11 @@ class LeaseKeeper:
             return AWAY
         now = self._timing.now()
         pause, sends_acks = float(LONGEST_REST), self._sends_acks()
-        for source in list(self._sources()):
+        for source in list(self._sources.values()):
             is_urgent = source.is_urgent or (sends_acks and source.has_acks)
             is_next = is_urgent and source.queue not in self._failed
             pause = min(pause, 0.0 if is_next else source.schedule.next_turn(now))
-        return max(0.0, min([pause, *(beat.next_turn() for beat in self._beats)]))
+        return max(0.0, min(pause, self._beat.next_turn()))
 
     def _run(self) -> None:
         while not self._closed.asked():
@@ -107,7 +97,7 @@ class LeaseKeeper:
     def _take_turns(self) -> None:
         away = False
         self._failed.clear()
-        for source in list(self._sources()):
+        for source in list(self._sources.values()):
             try:
                 source.take_turn()
             except BrokerClosed:
@@ -120,10 +110,10 @@ class LeaseKeeper:
                     away = True
                     break  # all queues are on this server
         self.is_away = away
-        for beat in self._beats if not away else ():
+        if not away:
             try:
                 with self._lock:  # so a second connection is not needed
-                    beat.take_turn()
+                    self._beat.take_turn()
             except (RedisError, RqttlError) as error:
                 logger.info("worker heartbeat is late: %s", error)
 

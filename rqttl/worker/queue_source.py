@@ -74,7 +74,6 @@ class QueueSource:
         lease: int | None,
         lock: threading.Lock,
         counters: Counters,
-        stop: Interrupt,
         on_shorter: Callable[[], None] = lambda: None,
     ) -> None:
         self.queue = queue
@@ -89,7 +88,7 @@ class QueueSource:
         self._books.unknown = _Late(UNKNOWN, self._finished, counters, queue)
         self.schedule = RenewalSchedule()
         self._settling = Settling(driver, queue)
-        self._turns = Turns(driver.keyspace, queue, name, self._books, self.schedule, stop)
+        self._turns = Turns(driver.keyspace, queue, name, self._books, self.schedule, Interrupt())
         self._sender, self._lock = Sender(driver, lock), lock
         settling = self._settling
         self._settler = Settler(

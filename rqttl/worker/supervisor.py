@@ -7,11 +7,11 @@ import random
 import selectors
 import signal
 import socket
+import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from rqttl.runtime.memory import resident_bytes
 from rqttl.worker.commands import COMMAND_GRACE, TERM_GRACE
@@ -19,9 +19,12 @@ from rqttl.worker.in_flight import InFlight, Task
 from rqttl.worker.metrics import Counters
 from rqttl.worker.outcomes import log_with_trace
 from rqttl.worker.process import QUIT_GRACE, ChildProcess
+from rqttl.worker.settings import Settings
 
 logger = logging.getLogger("rqttl.worker")
 
+#: The settings that a child gets.
+SETUP = ("call", "exec", "delivery", "reload", "threads", "asyncio", "max_messages")
 #: Seconds of one wait at most, and between two looks at the source files.
 TURN = 1.0
 #: Seconds before a new start after the second, third, ... child in a row that ended early. The first start is at once.
@@ -62,23 +65,13 @@ class Waker:
 class Supervisor:
     """The child processes of a worker. Without children it only waits, and ends handlers that take too long."""
 
-    def __init__(
-        self,
-        in_flight: InFlight,
-        counters: Counters,
-        setup: Mapping[str, Any],
-        number: int,
-        waker: Waker,
-        *,
-        max_memory: int | None = None,
-        max_age: float | None = None,
-        reload: bool = False,
-    ) -> None:
-        self.number = number
-        self._in_flight, self._counters, self._setup, self._waker = in_flight, counters, setup, waker
-        self._max_memory, self._max_age, self._reload = max_memory, max_age, reload
-        self._restarts = [Restarts() for _ in range(number)]
-        self._start_at: list[float | None] = [0.0] * number
+    def __init__(self, in_flight: InFlight, counters: Counters, settings: Settings, waker: Waker) -> None:
+        self._in_flight, self._counters, self._settings, self._waker = in_flight, counters, settings, waker
+        self.number = settings.processes
+        self._setup = {name: getattr(settings, name) for name in SETUP}
+        self._setup["path"] = [place for place in sys.path if place]
+        self._restarts = [Restarts() for _ in range(self.number)]
+        self._start_at: list[float | None] = [0.0] * self.number
         self._children: list[ChildProcess] = []
         self._old_at: dict[ChildProcess, float] = {}
         self._ended = False
@@ -129,7 +122,7 @@ class Supervisor:
     def _upkeep(self, now: float) -> float:
         """Do what is due. Returns the time of the next upkeep; news of a child bring it forward."""
         self._start_due(now)
-        if self._reload and now - self._looked_at >= TURN:
+        if self._settings.reload and now - self._looked_at >= TURN:
             self._look_for_changes(now)
         self._in_flight.release_stale()
         if self._in_flight.timeout is not None and now >= self._limits_at:
@@ -174,8 +167,8 @@ class Supervisor:
             if at is None or now < at or self._ended:
                 continue
             child = ChildProcess(self._in_flight, place, self._setup, self._waker)
-            if self._max_age is not None:  # children that began together do not end together
-                self._old_at[child] = now + self._max_age * (1 - random.random() / 10)  # no secret
+            if self._settings.max_age is not None:  # children that began together do not end together
+                self._old_at[child] = now + self._settings.max_age * (1 - random.random() / 10)  # no secret
             self._start_at[place] = None
             self._restarts[place].started(now)
             self._children.append(child)
@@ -196,7 +189,7 @@ class Supervisor:
         """Return the name of the limit that a child has reached, or an empty text."""
         if child.left == 0:
             return "max_messages"
-        if self._max_memory is not None and resident_bytes(child.pid) > self._max_memory:
+        if self._settings.max_memory is not None and resident_bytes(child.pid) > self._settings.max_memory:
             return "max_memory"
         return "max_age" if time.monotonic() >= self._old_at.get(child, float("inf")) else ""
 
@@ -262,7 +255,7 @@ class Supervisor:
         self._unloaded += 1
         if self._unloaded < UNLOADED and (self._has_been_ready or not child.broken):
             return True
-        if self._has_been_ready and self._reload:
+        if self._has_been_ready and self._settings.reload:
             return True
         log_unloaded(child.trace)
         self.broken = child.broken or f"call: {reason} before it could handle messages, {UNLOADED} times in a row"
@@ -351,10 +344,7 @@ def _end(child: ChildProcess, number: signal.Signals) -> None:
 
 
 class Restarts:
-    """The starts of one place for a child. A child that ends early again and again is started ever more slowly.
-
-    A child `failed` if it ended by itself before a handler had ended.
-    """
+    """The starts of one place for a child. A child that ends early again and again is started ever more slowly."""
 
     def __init__(self) -> None:
         self._early = 0
@@ -365,14 +355,11 @@ class Restarts:
         self._started_at = now
 
     def next_start(self, now: float, *, failed: bool) -> float:
-        """Return the time of the next start, after the end of a child."""
-        if not failed or now - self._started_at >= SETTLED_IN:
-            self._early = 0
-            return now
-        self._early += 1
-        if self._early == 1:
-            return now
-        return now + min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** (self._early - 2))
+        """Return the time of the next start. A child `failed` if it ended by itself before a handler had ended."""
+        is_early = failed and now - self._started_at < SETTLED_IN
+        self._early = self._early + 1 if is_early else 0
+        pauses = self._early - 2
+        return now + (min(LONGEST_PAUSE, FIRST_PAUSE * 2.0**pauses) if pauses >= 0 else 0.0)
 
 
 def log_unloaded(trace: str) -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import secrets
 import signal
-import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from email.message import Message as Headers
 from typing import TYPE_CHECKING, Any
 
@@ -22,7 +22,6 @@ from rqttl.names import is_pattern
 from rqttl.protocol.keys import queue_names
 from rqttl.reaper import report as reaper_metrics
 from rqttl.reaper.roster import RosterBeat
-from rqttl.runtime.interrupt import Interrupt
 from rqttl.runtime.memory import resident_bytes
 from rqttl.runtime.stop_signals import SAME
 from rqttl.store.driver import driver_of
@@ -91,40 +90,18 @@ class Worker:
         self._stop_asked_at: float | None = None
         self._quiet = self._now = self._kill = self._has_fetched = self._has_run = False
         self._error: BaseException | None = None
+        self._beat = RosterBeat(self._driver, "worker", self._details)
+        self._keeper = LeaseKeeper(
+            self._driver.timing, self._sources, self._lock, self._beat, lambda: not self._fetcher.takes_acks
+        )
         self._in_flight = InFlight(
-            self.counters, picked.retries, picked.timeout, self._notify_keeper, on_change=self._on_change
+            self.counters, picked.retries, picked.timeout, self._keeper.notify, on_change=self._on_change
         )
         self._name = secrets.token_hex(8)
         self._fetcher = Fetcher(
-            self._driver,
-            self._name,
-            self._source,
-            self._in_flight,
-            self.counters,
-            self._lock,
-            scan=self._scan,
-            scans=bool(picked.patterns),
-            burst=picked.burst,
-            idle_exit=picked.idle_exit,
+            self._driver, self._name, picked, self._scan, self._source, self._in_flight, self.counters, self._lock
         )
-        self._beat = RosterBeat(self._driver, "worker", self._details)
-        self._keeper = LeaseKeeper(
-            self._driver.timing,
-            lambda: list(self._sources.values()),
-            self._lock,
-            [self._beat],
-            lambda: not self._fetcher.takes_acks,
-        )
-        self._supervisor = Supervisor(
-            self._in_flight,
-            self.counters,
-            self._setup(),
-            picked.processes,
-            self._waker,
-            max_memory=picked.max_memory,
-            max_age=picked.max_age,
-            reload=picked.reload,
-        )
+        self._supervisor = Supervisor(self._in_flight, self.counters, picked, self._waker)
         self._this_process: ThisProcess | None = None
         self._health: HealthServer | None = None
         self._signs = Signs(picked.health_file, os.environ)
@@ -134,9 +111,6 @@ class Worker:
     def health_port(self) -> int | None:
         """The port of the health server; `None` without one."""
         return None if self._health is None else self._health.port
-
-    def _notify_keeper(self) -> None:
-        self._keeper.notify()
 
     def _on_change(self) -> None:
         """Let the keeper send acks that no claim takes along, and `run` look for the end."""
@@ -167,6 +141,36 @@ class Worker:
         self._fetcher.stop.ask()
         self._waker()
 
+    @contextmanager
+    def _signals(self) -> Iterator[None]:
+        """Let signals stop the worker, in the main thread: Python allows no other one.
+
+        A signal that the process ignores stays ignored (`nohup`).
+        """
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        last = -math.inf
+
+        def handle(number: int, _: object) -> None:
+            nonlocal last
+            if number == signal.SIGTSTP:
+                self.quiet()
+            elif time.monotonic() - last > SAME:
+                last = time.monotonic()
+                self.stop()
+
+        numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGTSTP)
+        ignored = (signal.SIG_IGN, None)
+        before = {n: signal.signal(n, handle) for n in numbers if signal.getsignal(n) not in ignored}
+        descriptor = signal.set_wakeup_fd(self._waker.writer.fileno(), warn_on_full_buffer=False)
+        try:
+            yield
+        finally:
+            signal.set_wakeup_fd(descriptor)
+            for number, handler in before.items():
+                signal.signal(number, handler)
+
     # The life of a worker
 
     def run(self) -> RunCounts:
@@ -183,7 +187,7 @@ class Worker:
             stack.callback(self._waker.close)
             stack.callback(self._supervisor.close)
             self._check_queues()
-            stack.enter_context(ControlSignals(self, self._waker.writer.fileno()))
+            stack.enter_context(self._signals())
             stack.enter_context(self._driver.closed.ending(self.stop))
             stack.enter_context(self._driver.timing.leaps(self._keeper.prepare))
             stack.callback(self._signs.close)
@@ -216,23 +220,34 @@ class Worker:
             self.counters.has_slots(self._this_process.slots)
             self._this_process.start()
         if picked.reaper:
-            self._reaper = stack.enter_context(ReaperThread(self._broker, self._fail)).reaper
+            from rqttl.reaper import Reaper  # for workers that run one
+
+            self._reaper = Reaper(self._broker)
+            stack.callback(self._thread("rqttl-reaper", self._reaper.run).join)
+            stack.callback(self._reaper.stop)
         self._keeper.start()
-        self._fetching = threading.Thread(target=self._fetch, name="rqttl-fetcher", daemon=True)
-        self._fetching.start()
+        self._fetching = self._thread("rqttl-fetcher", self._fetch)
+
+    def _thread(self, name: str, run: Callable[[], object]) -> threading.Thread:
+        """Start a thread. The thread that called `Worker.run` raises its error."""
+
+        def guarded() -> None:
+            try:
+                run()
+            except BaseException as error:  # noqa: BLE001  # as above
+                self._error = self._error or error
+                self.stop()
+
+        thread = threading.Thread(target=guarded, name=name, daemon=True)
+        thread.start()
+        return thread
 
     def _fetch(self) -> None:
         try:
             self._fetcher.run()
-        except BaseException as error:  # noqa: BLE001  # the thread that called `run` raises it
-            self._fail(error)
-        self._has_fetched = True  # `run` looks at once, when this thread still lives
-        self._waker()
-
-    def _fail(self, error: BaseException) -> None:
-        if self._error is None:
-            self._error = error
-        self.stop()
+        finally:
+            self._has_fetched = True  # `run` looks at once, when this thread still lives
+            self._waker()
 
     def _supervise(self) -> None:
         """Watch the children until the end of the work."""
@@ -299,22 +314,11 @@ class Worker:
 
     # Parts
 
-    def _setup(self) -> dict[str, Any]:
-        picked = self._settings
-        names = ("call", "exec", "delivery", "reload", "threads", "asyncio", "max_messages")
-        return {**{name: getattr(picked, name) for name in names}, "path": [place for place in sys.path if place]}
-
     def _source(self, queue: str) -> QueueSource:
         if queue not in self._sources:
+            lease = self._settings.lease
             self._sources[queue] = QueueSource(
-                self._driver,
-                queue,
-                self._name,
-                self._settings.lease,
-                self._lock,
-                self.counters,
-                Interrupt(),
-                self._notify_keeper,
+                self._driver, queue, self._name, lease, self._lock, self.counters, self._keeper.notify
             )
         return self._sources[queue]
 
@@ -384,63 +388,3 @@ class Worker:
         if (reaper := self._reaper) is not None:
             sources.append(lambda: reaper_metrics.families(reaper.snapshot()))
         return metrics.answer(headers, *sources)
-
-
-class ControlSignals:
-    """A context in which signals stop the worker. Only the main thread handles signals, because Python allows no other.
-
-    `wakeup` is a file descriptor that ends the wait of the main thread. A signal that the process ignores stays
-    ignored (`nohup`).
-    """
-
-    def __init__(self, worker: Worker, wakeup: int) -> None:
-        self._worker = worker
-        self._wakeup = wakeup
-        self._since: float | None = None
-        self._before: dict[int, Any] = {}
-
-    def __enter__(self) -> ControlSignals:
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGTSTP):
-                if signal.getsignal(number) not in (signal.SIG_IGN, None):
-                    self._before[number] = signal.signal(number, self._handle)
-            self._fd = signal.set_wakeup_fd(self._wakeup, warn_on_full_buffer=False)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._before:
-            signal.set_wakeup_fd(self._fd)
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _handle(self, number: int, _: object) -> None:
-        if number == signal.SIGTSTP:
-            self._worker.quiet()
-        elif self._since is None or time.monotonic() - self._since > SAME:
-            self._since = time.monotonic()
-            self._worker.stop()
-
-
-class ReaperThread:
-    """A context in which `reaper` runs in a thread. `fail` gets its error."""
-
-    def __init__(self, broker: Broker, fail: Callable[[BaseException], None]) -> None:
-        from rqttl.reaper import Reaper  # for workers that run one
-
-        self.reaper = Reaper(broker)
-        self._fail = fail
-        self._thread = threading.Thread(target=self._run, name="rqttl-reaper", daemon=True)
-
-    def __enter__(self) -> ReaperThread:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.reaper.stop()
-        self._thread.join()
-
-    def _run(self) -> None:
-        try:
-            self.reaper.run()
-        except BaseException as error:  # noqa: BLE001  # the worker raises it
-            self._fail(error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -14,11 +15,11 @@ Spawn = Callable[..., WorkerProcess]
 
 @pytest.fixture
 def spawn(redis_url: str, tmp_path: Path) -> Iterator[Spawn]:
-    """Starts workers: `spawn("orders", "--processes", "1", call="plain")`."""
+    """Starts workers: `spawn("orders --processes 1", call="plain")`. Further words follow as they are."""
     workers: list[WorkerProcess] = []
 
-    def start(*arguments: str, call: str | None = None, url: str = redis_url) -> WorkerProcess:
-        workers.append(WorkerProcess(url, tmp_path, *arguments, call=call))
+    def start(words: str, *further: str, call: str | None = None, url: str = redis_url) -> WorkerProcess:
+        workers.append(WorkerProcess(url, tmp_path, *shlex.split(words), *further, call=call))
         return workers[-1]
 
     yield start

@@ -81,7 +81,7 @@ def test_second_signals_return_all_leases(spawn: Spawn, broker: Broker) -> None:
     queue = broker.declare_queue("q", lease="1h")
     for number in range(STOPS):
         send(queue, 8 * number, 8)
-        worker = spawn("q", "--processes", "2", "--grace", "1h", "--delivery", call="gated")
+        worker = spawn("q --processes 2 --grace 1h --delivery", call="gated")
         worker.until_journal("begun", 2 * (number + 1))
         worker.send(signal.SIGTERM)
         worker.until_log("stopping: ", number + 1)
@@ -169,15 +169,7 @@ def test_outages_end_no_worker_and_repeat_nothing_that_has_finished(
     with connect(server.url) as broker:
         queue = broker.declare_queue("q", lease="20s")
         worker = spawn(
-            "q",
-            "--processes",
-            "2",
-            "--delivery",
-            "--reaper",
-            "--health",
-            f"127.0.0.1:{port}",
-            call="tracked",
-            url=server.url,
+            "q --processes 2 --delivery --reaper", "--health", f"127.0.0.1:{port}", call="tracked", url=server.url
         )
         for number in range(OUTAGES):
             until(lambda: answer(port, "readyz") == 200)

@@ -74,18 +74,11 @@ def test_a_command_that_takes_too_long_may_clean_up(spawn: Spawn, queue: Queue, 
     queue.enqueue("x", id="1")
     late.prepare(tmp_path, limited="1", graces=True)
     worker = spawn(
-        "q",
+        "q --processes 1 --burst --timeout 300ms --retry-delay 0",
         "--exec",
         script(tmp_path, TIDY),
-        "--processes",
-        "1",
         "--threads",
         threads,
-        "--burst",
-        "--timeout",
-        "300ms",
-        "--retry-delay",
-        "0",
     )
 
     worker.until_journal("cleaning")
@@ -127,17 +120,7 @@ def test_a_command_that_takes_too_long_does_not_touch_those_beside_it(
     late.prepare(tmp_path, limited="1", graces=True)
     beside = '[ "$RQTTL_ID" = 2 ] && { echo beside >> journal; exit 0; }\n'
     worker = spawn(
-        "q",
-        "--exec",
-        script(tmp_path, beside + TIDY),
-        "--processes",
-        "1",
-        "--threads",
-        "2",
-        "--timeout",
-        "300ms",
-        "--retry-delay",
-        "0",
+        "q --processes 1 --threads 2 --timeout 300ms --retry-delay 0", "--exec", script(tmp_path, beside + TIDY)
     )
     worker.until_journal("cleaning")
 
@@ -229,15 +212,7 @@ def test_a_command_may_clean_up_after_the_grace_of_the_worker(
     queue.enqueue("x", id="1")
     late.prepare(tmp_path, graces=True)
     worker = spawn(
-        "q",
-        "--exec",
-        script(tmp_path, f"CODE={code}\n{TIDY}"),
-        "--processes",
-        processes,
-        "--threads",
-        "1",
-        "--grace",
-        "0",
+        "q --threads 1 --grace 0", "--exec", script(tmp_path, f"CODE={code}\n{TIDY}"), "--processes", processes
     )
     worker.until_journal("begun")
 
@@ -259,7 +234,7 @@ def test_a_third_signal_ends_commands_that_ignore_the_second(
     queue = broker.declare_queue("q", lease="1h")
     queue.enqueue("x", id="1")
     late.prepare(tmp_path, graces=True)
-    worker = spawn("q", "--exec", script(tmp_path, STUBBORN), "--processes", processes, "--grace", "1h")
+    worker = spawn("q --grace 1h", "--exec", script(tmp_path, STUBBORN), "--processes", processes)
     worker.until_journal("begun")
 
     worker.send(signal.SIGTERM)
@@ -281,7 +256,7 @@ def test_no_command_survives_the_process_that_runs_it(
 ) -> None:
     queue = broker.declare_queue("q", lease="1h")
     queue.enqueue_many([Message("x", id=str(n)) for n in range(4)])
-    worker = spawn("q", "--exec", script(tmp_path, STUBBORN), "--processes", "2", "--threads", "2")
+    worker = spawn("q --processes 2 --threads 2", "--exec", script(tmp_path, STUBBORN))
     worker.until_journal("begun", 4)
     pids = pids_of(worker)
     children = parents_of(worker)

@@ -31,7 +31,7 @@ ACKED = 'rqttl_worker_messages_total{{outcome="ack",queue="q"}} {}'
 def test_the_messages_of_a_killed_child_fail_with_a_reason_and_come_again_at_once(spawn: Spawn, broker: Broker) -> None:
     queue = broker.declare_queue("q", lease="1h")
     queue.enqueue_many([Message("x", id=str(n)) for n in range(3)])
-    worker = spawn("q", "--processes", "1", "--delivery", call="first_gated")
+    worker = spawn("q --processes 1 --delivery", call="first_gated")
     [begun] = worker.until_journal("begun")
 
     os.kill(int(begun[3]), signal.SIGKILL)
@@ -48,7 +48,7 @@ def test_the_messages_of_a_killed_child_fail_with_a_reason_and_come_again_at_onc
 def test_a_killed_child_repeats_none_of_the_fast_messages_before_the_one_that_ran(spawn: Spawn, queue: Queue) -> None:
     queue.enqueue_many([Message("die" if n == 333 else "x", id=str(n)) for n in range(600)])
 
-    worker = spawn("q", "--processes", "1", "--burst", "--delivery", call="dies_once")
+    worker = spawn("q --processes 1 --burst --delivery", call="dies_once")
 
     assert worker.end() == 0, worker.log()
     deliveries = [(int(event[1]), int(event[2])) for event in worker.journal("done")]
@@ -59,7 +59,7 @@ def test_a_killed_child_repeats_none_of_the_fast_messages_before_the_one_that_ra
 def test_fast_messages_do_not_wait_behind_a_slow_one_in_a_child(spawn: Spawn, queue: Queue) -> None:
     queue.enqueue_many(["slow" if n == 200 else str(n) for n in range(601)])
 
-    worker = spawn("q", "--processes", "2", call="slow_one")
+    worker = spawn("q --processes 2", call="slow_one")
 
     worker.until_journal("begun slow")
     worker.until_journal("done", 599)  # one more waits in the pipe
@@ -90,7 +90,7 @@ def test_other_workers_get_the_messages_behind_a_slow_one(spawn: Spawn, queue: Q
 def test_children_end_with_their_worker(spawn: Spawn, broker: Broker) -> None:
     queue = broker.declare_queue("q", lease="1s")
     queue.enqueue("x", id="1")
-    worker = spawn("q", "--processes", "1", "--delivery", call="gated")
+    worker = spawn("q --processes 1 --delivery", call="gated")
     [begun] = worker.until_journal("begun")
 
     worker.process.kill()
@@ -108,14 +108,7 @@ def test_a_worker_goes_on_after_an_outage_and_repeats_no_finished_work(
         queue.enqueue_many([Message("x", id=str(n)) for n in range(4)])
         port = free_port()
         worker = spawn(
-            "q",
-            "--processes",
-            "2",
-            "--delivery",
-            "--health",
-            f"127.0.0.1:{port}",
-            call="first_gated",
-            url=server.url,
+            "q --processes 2 --delivery", "--health", f"127.0.0.1:{port}", call="first_gated", url=server.url
         )
         worker.until_journal("begun", 2)
         queue.update(lease="1h")  # of later claims
@@ -138,7 +131,7 @@ def test_a_worker_goes_on_after_an_outage_and_repeats_no_finished_work(
 
 def test_health_answers_before_and_after_the_children_are_ready(spawn: Spawn, queue: Queue, tmp_path: Path) -> None:
     port, file = free_port(), tmp_path / "alive"
-    worker = spawn("q", "--processes", "1", "--health", f"127.0.0.1:{port}", "--health-file", str(file), call="plain")
+    worker = spawn("q --processes 1", "--health", f"127.0.0.1:{port}", "--health-file", str(file), call="plain")
 
     until(lambda: answer(port, "readyz") == 200)
 
@@ -207,7 +200,7 @@ def test_systemd_hears_that_the_worker_is_ready_and_lives(
         manager.settimeout(60)
         monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "n"))
         monkeypatch.setenv("WATCHDOG_USEC", "200000")
-        worker = spawn("q", "--processes", "1", call="plain")
+        worker = spawn("q --processes 1", call="plain")
         states = list[bytes]()
         while b"READY=1" not in states or len(states) < 30:
             states.append(manager.recv(100))

@@ -13,7 +13,7 @@ import redis
 
 from rqttl import Broker, CommandEvent, Queue, QueueNotFound, Release, WaitEvent, Worker
 from rqttl.testing.clocked import ClockedBroker
-from rqttl.worker.fetcher import Attention, Fetcher
+from rqttl.worker.fetcher import Fetcher, Queues
 from rqttl.worker.queue_source import Claim, QueueSource
 from tests.servers import Server
 from tests.waiting import PATIENCE, until
@@ -164,19 +164,19 @@ def test_the_last_ack_waits_for_no_further_message(
         monkeypatch.setattr(f"rqttl.worker.{name}", 3_600_000)
     monkeypatch.setattr("rqttl.consuming.prefetch.LONGEST_REST", 3_600_000)
     monkeypatch.setattr("rqttl.reaper.roster.RosterBeat.next_turn", lambda _: 3_600_000)
-    queue, wait, handed = broker.declare_queue("q", lease="10h"), Attention.wait, threading.Event()
+    queue, wait, handed = broker.declare_queue("q", lease="10h"), Queues.wait, threading.Event()
 
     def handle(_: object) -> None:
         handed.set()
         if waits:
             until(lambda: client.info("clients")["blocked_clients"] == 1)
 
-    def late(attention: Attention, now: float) -> int:
+    def late(queues: Queues, now: float) -> int:
         if handed.is_set() and not waits:
             until(lambda: worker._source("q").has_work is False or worker._source("q").has_acks)
-        return wait(attention, now)
+        return wait(queues, now)
 
-    monkeypatch.setattr(Attention, "wait", late)
+    monkeypatch.setattr(Queues, "wait", late)
     queue.enqueue(b"x")
     worker = Worker(broker, "q", call=handle, processes=0, threads=2)
     with running(worker):
@@ -189,13 +189,13 @@ def test_a_worker_that_cannot_use_a_wakeup_leaves_it_to_the_next_consumer(
     """No reaper is there to wake the consumer again."""
     for name in ("fetcher.PROOF", "fetcher.TURN"):
         monkeypatch.setattr(f"rqttl.worker.{name}", 3_600_000)
-    queue, woken = broker.declare_queue("q", lease="1h"), Attention.woken
+    queue, woken = broker.declare_queue("q", lease="1h"), Queues.woken
 
-    def wake(attention: Attention, name: str, element: bytes) -> None:
-        woken(attention, name, element)
+    def wake(queues: Queues, name: str, element: bytes) -> None:
+        woken(queues, name, element)
         worker.stop()
 
-    monkeypatch.setattr(Attention, "woken", wake)
+    monkeypatch.setattr(Queues, "woken", wake)
     worker = Worker(broker, "q", call="tests.worker.handlers:plain", processes=1)
     with running(worker):
         until(lambda: worker._supervisor.ready == 1)
@@ -298,7 +298,7 @@ def test_an_idle_worker_of_20_queues_makes_few_calls_on_2_connections(
 
 def test_workers_and_reapers_are_listed_while_they_live(spawn: Spawn, queue: Queue, broker: Broker) -> None:
     queue.enqueue("x", id="1")
-    worker = spawn("q=2", "--processes", "2", "--reaper", "--delivery", call="gated")
+    worker = spawn("q=2 --processes 2 --reaper --delivery", call="gated")
     worker.until_journal("begun")
     until(lambda: [info.role for info in broker.workers()] == ["reaper", "worker"])
     until(lambda: broker.workers()[1].slots == 2)

@@ -23,7 +23,7 @@ def test_a_file_names_further_queues_after_the_arguments(spawn: Spawn, broker: B
     for name in ("tenant.a", "mails", "orders", "other"):
         broker.declare_queue(name).enqueue(name)
 
-    worker = spawn("orders", "--queues-file", str(file), "--processes", "1", "--burst", call="plain")
+    worker = spawn("orders --processes 1 --burst", "--queues-file", str(file), call="plain")
 
     assert worker.end() == 0, worker.log()
     assert ids(worker.journal("done")) == ["orders", "mails", "tenant.a"]
@@ -37,7 +37,7 @@ def test_queues_of_a_file_may_have_weights(spawn: Spawn, broker: Broker, tmp_pat
     for name in ("a", "b"):
         broker.declare_queue(name).enqueue_many([name] * 40)
 
-    worker = spawn("--queues-file", str(file), "--processes", "1", "--burst", call="plain")
+    worker = spawn("--processes 1 --burst", "--queues-file", str(file), call="plain")
 
     assert worker.end() == 0, worker.log()
     assert Counter(ids(worker.journal("done"))[:40]) == {"a": 30, "b": 10}
@@ -67,9 +67,7 @@ def test_a_wrong_file_of_queues_ends_the_worker_at_once(
 def test_a_log_as_json_has_one_line_for_each_message(spawn: Spawn, queue: Queue) -> None:
     queue.enqueue_many([Message(word, id=word) for word in ("work", "retry", "fail")])
 
-    worker = spawn(
-        "q", "--processes", "1", "--burst", "--retry-delay", "1h", "--log-format", "json", "-v", call="by_word"
-    )
+    worker = spawn("q --processes 1 --burst --retry-delay 1h --log-format json -v", call="by_word")
 
     assert worker.end() == 0
     lines = [json.loads(line) for line in worker.log().splitlines()]
@@ -91,7 +89,7 @@ def test_a_log_as_json_has_one_line_for_each_message(spawn: Spawn, queue: Queue)
 def test_without_v_only_failures_have_a_line(spawn: Spawn, queue: Queue) -> None:
     queue.enqueue_many([Message(word, id=word) for word in ("work", "fail")])
 
-    worker = spawn("q", "--processes", "1", "--burst", "--retry-delay", "1h", "--log-format", "json", call="by_word")
+    worker = spawn("q --processes 1 --burst --retry-delay 1h --log-format json", call="by_word")
 
     assert worker.end() == 0
     lines = [json.loads(line) for line in worker.log().splitlines()]
@@ -109,19 +107,9 @@ def test_an_exit_code_that_asks_for_another_try_pauses_the_message(
     queue.enqueue("x", id="1")
 
     worker = spawn(
-        "q",
+        "q --processes 1 --burst -v --retry-delay 1h --retry-max 1h --retry-jitter 0.5",
         "--exec",
         f"sh -c 'echo later >&2; exit {code}'",
-        "--processes",
-        "1",
-        "--burst",
-        "-v",
-        "--retry-delay",
-        "1h",
-        "--retry-max",
-        "1h",
-        "--retry-jitter",
-        "0.5",
     )
 
     assert worker.end() == 0, worker.log()
@@ -137,7 +125,7 @@ def test_the_own_delay_of_a_queue_replaces_that_of_the_worker(spawn: Spawn, brok
     queue = broker.declare_queue("q", redelivery_delay="5h")
     queue.enqueue("x", id="1")
 
-    worker = spawn("q", "--exec", "sh -c 'exit 75'", "--processes", "1", "--burst", "--retry-delay", "1h")
+    worker = spawn("q --exec 'sh -c '\"'\"'exit 75'\"'\"'' --processes 1 --burst --retry-delay 1h")
 
     assert worker.end() == 0, worker.log()
     end = queue.stats().next_delay_end
@@ -174,7 +162,7 @@ def test_a_wrong_weight_or_time_is_named_as_the_user_gave_it(
 def test_a_source_that_was_broken_is_loaded_when_it_changes_again(spawn: Spawn, queue: Queue, tmp_path: Path) -> None:
     source = tmp_path / "breaking.py"
     source.write_text("def handle(value):\n    pass\n")
-    worker = spawn("q", "--processes", "1", "--reload", "--call", "breaking:handle")
+    worker = spawn("q --processes 1 --reload --call breaking:handle")
     worker.until_log("handling messages")
     source.write_text("def handle(value:\n    pass\n")
     worker.until_log("SyntaxError", 5)  # now the worker pauses for longer than between two looks

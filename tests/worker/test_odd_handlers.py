@@ -41,7 +41,7 @@ def check_odd_exceptions(spawn: Spawn, broker: Broker, mode: list[str], call: st
     queue = broker.declare_queue("q", max_deliveries=1, dead_letter="dead")
     queue.enqueue_many([*ODD, "a", "b", "c"])
 
-    worker = spawn("q", *mode, "--burst", call=call)
+    worker = spawn("q --burst", *mode, call=call)
 
     assert worker.end() == 0, worker.log()
     assert sorted(ids(worker.journal("done"))) == ["a", "b", "c"]
@@ -54,7 +54,7 @@ def test_an_error_with_a_lone_surrogate_fails_its_message_only(spawn: Spawn, bro
     queue = broker.declare_queue("q", max_deliveries=1, dead_letter="dead")
     queue.enqueue_many(["a", "surrogate", "b"])
 
-    worker = spawn("q", *mode.split(), "--burst", call="raises_a_surrogate")
+    worker = spawn("q --burst", *mode.split(), call="raises_a_surrogate")
 
     assert worker.end() == 0, worker.log()
     assert sorted(ids(worker.journal("done"))) == ["a", "b"]
@@ -68,7 +68,7 @@ def test_an_error_that_cannot_be_reported_is_a_plain_failure(spawn: Spawn, broke
     queue = broker.declare_queue("q", max_deliveries=1, dead_letter="dead")
     queue.enqueue("a")
 
-    worker = spawn("q", "--processes=1", "--threads=2", "--burst", call="raises_the_unreportable")
+    worker = spawn("q --processes=1 --threads=2 --burst", call="raises_the_unreportable")
 
     assert worker.end() == 0, worker.log()
     [letter] = broker.queue("dead").peek()
@@ -82,7 +82,7 @@ def test_the_log_has_the_whole_chain_and_the_description_the_first_part_of_a_gro
     queue = broker.declare_queue("q", max_deliveries=1, dead_letter="dead")
     queue.enqueue_many(["chain", "group"] if sys.version_info >= (3, 11) else ["chain"])
 
-    worker = spawn("q", "--processes", processes, "--burst", call="raises_a_chain")
+    worker = spawn("q --burst", "--processes", processes, call="raises_a_chain")
 
     assert worker.end() == 0, worker.log()
     chain, *groups = [letter.deaths[0].description for letter in broker.queue("dead").peek()]
@@ -101,7 +101,7 @@ def test_a_result_whose_work_is_not_done_is_a_failure(spawn: Spawn, broker: Brok
     queue = broker.declare_queue("q", max_deliveries=1, dead_letter="dead")
     queue.enqueue("a")
 
-    worker = spawn("q", "--processes", processes, "--burst", call=call)
+    worker = spawn("q --burst", "--processes", processes, call=call)
 
     assert worker.end() == 0, worker.log()
     [letter] = broker.queue("dead").peek()
@@ -113,7 +113,7 @@ def test_a_result_whose_work_is_not_done_is_a_failure(spawn: Spawn, broker: Brok
 def test_a_handler_that_yields_ends_the_worker_with_one_line(spawn: Spawn, queue: Queue, call: str) -> None:
     queue.enqueue("a")
 
-    worker = spawn("q", "--processes", "1", call=call)
+    worker = spawn("q --processes 1", call=call)
 
     assert worker.end() == 2
     [line] = worker.log().splitlines()
@@ -124,7 +124,7 @@ def test_a_handler_that_yields_ends_the_worker_with_one_line(spawn: Spawn, queue
 def test_plain_functions_of_an_asyncio_worker_work_as_many_at_a_time_as_it_says(spawn: Spawn, queue: Queue) -> None:
     queue.enqueue_many(["40"] * 40)
 
-    worker = spawn("q", "--processes", "1", "--asyncio", "40", "--burst", call="meets")
+    worker = spawn("q --processes 1 --asyncio 40 --burst", call="meets")
 
     assert worker.end() == 0, worker.log()
     assert len(worker.journal("done")) == 40
@@ -137,7 +137,7 @@ def test_plain_functions_beside_a_coroutine_function_do_not_block_its_loop(
     kinds = ["meets"] * 39 + ["coroutine"]
     queue.enqueue_many([Message("40", headers={"type": kind}) for kind in kinds])
 
-    worker = spawn("q", "--processes", processes, "--asyncio", "40", "--burst", "--delivery", call="MIXED")
+    worker = spawn("q --asyncio 40 --burst --delivery", "--processes", processes, call="MIXED")
 
     assert worker.end() == 0, worker.log()
     assert len(worker.journal("done")) == 39
@@ -149,9 +149,7 @@ def test_a_plain_function_beside_a_coroutine_function_is_ended_after_its_time(
     queue.enqueue(Message("sleep", id="sleep", headers={"type": "too_long"}))
     late.prepare(tmp_path, limited="sleep")
 
-    worker = spawn(
-        "q", "--processes", "1", "--timeout", "300ms", "--retry-delay", "0", "--burst", "--delivery", call="MIXED"
-    )
+    worker = spawn("q --processes 1 --timeout 300ms --retry-delay 0 --burst --delivery", call="MIXED")
 
     assert worker.end() == 0, worker.log()
     assert worker.journal("begun") == [["begun", "sleep", "1"], ["begun", "sleep", "2"]]
@@ -162,7 +160,7 @@ def test_a_plain_function_beside_a_coroutine_function_is_ended_after_its_time(
 def test_a_forked_process_ends_with_its_handler(spawn: Spawn, queue: Queue, mode: str) -> None:
     queue.enqueue_many(["return", "exit", "raise"])
 
-    worker = spawn("q", *mode.split(), *([] if "processes" in mode else ["--processes=1"]), "--burst", call="forks")
+    worker = spawn("q --burst", *mode.split(), *([] if "processes" in mode else ["--processes=1"]), call="forks")
 
     assert worker.end() == 0, worker.log()
     assert sorted(worker.journal("done")) == [["done", "exit", "7"], ["done", "raise", "1"], ["done", "return", "0"]]
@@ -172,7 +170,7 @@ def test_a_forked_process_ends_with_its_handler(spawn: Spawn, queue: Queue, mode
 def test_a_forked_process_does_not_hide_the_death_of_a_child(spawn: Spawn, queue: Queue) -> None:
     queue.enqueue("a")
 
-    worker = spawn("q", "--processes", "1", "--burst", call="leaves_a_copy")
+    worker = spawn("q --processes 1 --burst", call="leaves_a_copy")
 
     try:
         assert worker.end() == 0, worker.log()
@@ -188,7 +186,7 @@ def test_an_odd_exception_of_a_plain_function_beside_a_coroutine_function_fails_
     queue = broker.declare_queue("q", max_deliveries=1, dead_letter="dead")
     queue.enqueue_many([Message(word, headers={"type": "odd"}) for word in (*ODD, "a")])
 
-    worker = spawn("q", "--processes", "1", "--burst", "--delivery", call="MIXED")
+    worker = spawn("q --processes 1 --burst --delivery", call="MIXED")
 
     assert worker.end() == 0, worker.log()
     assert worker.journal("done") == [["done", "a"]]
@@ -219,7 +217,7 @@ def test_a_command_is_heard_to_its_end_if_nobody_reads_the_errors_of_the_worker(
 def test_long_words_do_not_keep_a_message_from_its_death(spawn: Spawn, broker: Broker, processes: str) -> None:
     broker.declare_queue("q", dead_letter="dead").enqueue("x")
 
-    worker = spawn("q", "--processes", processes, "--burst", call="rejects_long")
+    worker = spawn("q --burst", "--processes", processes, call="rejects_long")
 
     assert worker.end() == 0, worker.log()
     [letter] = broker.queue("dead").peek()
@@ -230,7 +228,7 @@ def test_long_words_do_not_keep_a_message_from_its_death(spawn: Spawn, broker: B
 def test_words_of_a_settle_are_checked_in_the_handler(spawn: Spawn, broker: Broker, processes: str) -> None:
     broker.declare_queue("q", dead_letter="dead").enqueue("a")
 
-    worker = spawn("q", "--processes", processes, "--burst", "--delivery", call="rejects_by_hand")
+    worker = spawn("q --burst --delivery", "--processes", processes, call="rejects_by_hand")
 
     assert worker.end() == 0, worker.log()
     assert "5000 bytes are more than 4096" in " ".join(*worker.journal("refused"))
@@ -246,7 +244,7 @@ def test_the_end_of_a_long_stderr_of_any_bytes_is_the_description(
     late.prepare(tmp_path, graces=True)
 
     noise = f"import sys; sys.stderr.buffer.write(bytes([255]) * 300_000 + b' the cause'); sys.exit({code})"
-    worker = spawn("q", "--processes", "1", "--burst", "--exec", f'{sys.executable} -c "{noise}"')
+    worker = spawn("q --processes 1 --burst", "--exec", f'{sys.executable} -c "{noise}"')
 
     assert worker.end() == 0, worker.log()
     [letter] = broker.queue("dead").peek()
@@ -261,7 +259,7 @@ def test_the_close_of_an_async_class_runs_in_the_loop_of_its_coroutines(
     queue.enqueue_many(["a", "b", "c"])
     late.prepare(tmp_path, graces=True)
 
-    worker = spawn("q", "--processes", processes, "--asyncio", "1", "--burst", call="CountingInLoop")
+    worker = spawn("q --asyncio 1 --burst", "--processes", processes, call="CountingInLoop")
 
     assert worker.end() == 0
     assert [event[0] for event in worker.journal()] == ["made", "done", "done", "done", "closed"]
@@ -273,7 +271,7 @@ def test_a_close_may_take_its_time(spawn: Spawn, queue: Queue, tmp_path: Path, p
     queue.enqueue("a")
     late.prepare(tmp_path, graces=True)
 
-    worker = spawn("q", "--processes", processes, "--burst", call="ClosesLate")
+    worker = spawn("q --burst", "--processes", processes, call="ClosesLate")
 
     worker.until_journal("closing")
     began = time.monotonic()

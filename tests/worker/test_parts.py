@@ -13,7 +13,7 @@ from rqttl.options import QueueOptions
 from rqttl.testing import fake_broker
 from rqttl.worker import settings
 from rqttl.worker.child import Frame, FrameReader, pack
-from rqttl.worker.fetcher import PERIOD, PROOF, TURN, Attention, Backoff, Rotation, period
+from rqttl.worker.fetcher import PERIOD, TURN, Queues, period
 from rqttl.worker.metrics import Counters
 from rqttl.worker.outcomes import ACK, Outcome, RetryPolicy, of_error, settlement
 from rqttl.worker.supervisor import Restarts
@@ -27,94 +27,87 @@ OPTIONS = QueueOptions.read("q", {})
 
 
 def test_weights_share_the_messages() -> None:
-    rotation, taken = Rotation({"a": 3, "b": 1}), Counter[str]()
+    queues, taken = Queues({"a": 3, "b": 1}), Counter[str]()
     for _ in range(400):
-        queue = rotation.next({"a", "b"})
+        queue = queues.next(0)
         assert queue is not None
-        rotation.charge(queue, 10)
+        queues.charge(queue, 10)
         taken[queue] += 10
     assert taken == {"a": 3000, "b": 1000}
 
 
 def test_weights_count_messages_and_not_claims() -> None:
-    rotation, taken = Rotation({"a": 1, "b": 1}), Counter[str]()
+    queues, taken = Queues({"a": 1, "b": 1}), Counter[str]()
     for _ in range(300):
-        queue = rotation.next({"a", "b"})
+        queue = queues.next(0)
         assert queue is not None
         size = 1 if queue == "a" else 9
-        rotation.charge(queue, size)
+        queues.charge(queue, size)
         taken[queue] += size
     assert abs(taken["a"] - taken["b"]) <= 9
 
 
 def test_without_weights_the_first_queue_with_messages_comes_first() -> None:
-    rotation = Rotation({"a": None, "b": None})
-    rotation.charge("a", 1000)
-    assert rotation.next({"b", "a"}) == "a"
-    assert rotation.next({"b"}) == "b"
-    assert rotation.next(set()) is None
+    queues = Queues({"a": None, "b": None})
+    queues.charge("a", 1000)
+    assert queues.next(0) == "a"
+    queues.emptied("a", 10)
+    assert queues.next(0) == "b"
+    queues.emptied("b", 10)
+    assert queues.next(0) is None
 
 
 def test_an_empty_queue_saves_no_turns_for_later() -> None:
-    rotation = Rotation({"a": 1, "b": 1})
+    queues = Queues({"a": 1, "b": 1})
+    queues.emptied("a", 10)
     for _ in range(100):
-        assert rotation.next({"b"}) == "b"
-        rotation.charge("b", 10)
+        assert queues.next(0) == "b"
+        queues.charge("b", 10)
     taken = Counter[str]()
     for _ in range(20):
-        queue = rotation.next({"a", "b"})
+        queue = queues.next(10)
         assert queue is not None
-        rotation.charge(queue, 10)
+        queues.charge(queue, 10)
         taken[queue] += 1
     assert taken == {"a": 10, "b": 10}
 
 
 def test_a_new_queue_begins_with_the_progress_of_the_others() -> None:
-    rotation = Rotation({"a": 1})
-    rotation.next({"a"})
-    rotation.charge("a", 1000)
-    rotation.follow({"a": 1, "b": 1})
-    assert {rotation.next({"a", "b"})} <= {"a", "b"}
-    rotation.charge("b", 10)
-    assert rotation.next({"a", "b"}) == "a"
-
-
-# Knowledge about queues
+    queues = Queues({"a": 1})
+    queues.next(0)
+    queues.charge("a", 1000)
+    queues.follow({"a": 1, "b": 1})
+    assert {queues.next(0)} <= {"a", "b"}
+    queues.charge("b", 10)
+    assert queues.next(0) == "a"
 
 
 def test_an_empty_queue_is_asked_again_when_work_is_due_there() -> None:
-    attention = Attention(["a", "b"])
-    attention.emptied("a", 0, 500, noted=True, longest=PERIOD)
-    attention.emptied("b", 0, None, noted=True, longest=PERIOD)
-    assert attention.candidates(499) == set()
-    assert attention.wait(0) == 500
-    assert attention.candidates(500) == {"a"}
-    assert attention.noted == ["a", "b"]
+    queues = Queues({"a": None, "b": None})
+    queues.emptied("a", 500)
+    queues.emptied("b", PERIOD)
+    assert queues.candidates(499) == []
+    assert queues.wait(0) == 500
+    assert queues.candidates(500) == ["a"]
+    assert queues.noted == ["a", "b"]
+    queues.suspect()  # the one that was asked longest ago
+    assert queues.candidates(0) == ["a"]
 
 
 def test_a_wait_is_short_enough_to_show_that_the_worker_lives() -> None:
-    attention = Attention(["a"])
-    attention.emptied("a", 0, None, noted=True, longest=PERIOD)
-    assert attention.wait(0) == TURN
+    queues = Queues({"a": None})
+    queues.emptied("a", PERIOD)
+    assert queues.wait(0) == TURN
 
 
 def test_a_wakeup_makes_a_queue_a_candidate_and_keeps_its_ticket() -> None:
-    attention = Attention(["a"])
-    attention.emptied("a", 0, None, noted=True, longest=PERIOD)
-    attention.woken("a", b"1-1 5")
-    assert (attention.candidates(1), attention.take_ticket("a"), attention.take_ticket("a")) == ({"a"}, b"1-1 5", b"")
-    attention.woken("gone", b"1-1 5")
-    assert not attention.has_tickets
-
-
-def test_the_queue_that_was_asked_longest_ago_proves_that_redis_answers() -> None:
-    attention = Attention(["a", "b"])
-    attention.emptied("a", 0, None, noted=True, longest=PERIOD)
-    attention.emptied("b", 5, None, noted=True, longest=PERIOD)
-    attention.proved(0)
-    assert (attention.needs_proof(PROOF - 1), attention.needs_proof(PROOF)) == (False, True)
-    attention.suspect()
-    assert attention.candidates(10) == {"a"}
+    queues = Queues({"a": None})
+    queues.emptied("a", PERIOD)
+    queues.woken("a", b"1-1 5")
+    assert (queues.candidates(1), queues.ticketed) == (["a"], ["a"])
+    assert (queues.take_ticket("a"), queues.take_ticket("a")) == (b"1-1 5", b"")
+    queues.woken("gone", b"1-1 5")
+    assert (queues.ticketed, queues.hinted) == ([], [])
 
 
 def test_periods_of_queues_differ() -> None:
@@ -176,14 +169,6 @@ def test_a_child_that_ends_early_again_and_again_is_started_ever_more_slowly() -
     assert pauses == [0, 0.5, 1, 2, 4, 8, 16, 30, 30]
     restarts.started(now)
     assert restarts.next_start(now + 60, failed=True) == now + 60
-
-
-def test_pauses_while_redis_is_away_double_and_are_random() -> None:
-    longest = Backoff(lambda: 1.0)
-    assert [longest.pause() for _ in range(8)] == [0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0]
-    longest.reset()
-    assert longest.pause() == 0.1
-    assert Backoff(lambda: 0.0).pause() == 0.0
 
 
 # Counters and settings

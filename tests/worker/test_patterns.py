@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import threading
 import weakref
 from collections import Counter
 from pathlib import Path
@@ -14,8 +13,6 @@ import redis
 
 from rqttl import Broker, QueueNotFound, Worker
 from rqttl.protocol.keys import Keyspace
-from rqttl.store.driver import driver_of
-from rqttl.worker.lease_keeper import LeaseKeeper
 from rqttl.worker.queue_source import QueueSource
 from tests.waiting import until
 from tests.worker.threads import running
@@ -94,13 +91,7 @@ def test_a_worker_keeps_nothing_of_short_lived_queues(broker: Broker, monkeypatc
         parts = [
             *counters,
             {queue for queue, _ in snapshot.messages},
-            fetcher._hinted,
-            fetcher._missing,
-            fetcher._rotation._weights,
-            fetcher._rotation._progress,
-            fetcher._rotation._idle,
-            fetcher._attention._empty,
-            fetcher._attention._tickets,
+            fetcher._queues.names,
             worker._sources,
         ]
         return {queue for part in parts for queue in list(part)}
@@ -136,11 +127,15 @@ def test_acks_of_a_deleted_queue_are_given_up(broker: Broker) -> None:
     assert worker.counters.lost == 1
 
 
-def test_a_queue_whose_acks_fail_is_not_tried_again_at_once(broker: Broker, client: redis.Redis) -> None:
+def test_a_queue_whose_acks_fail_is_not_tried_again_at_once(
+    broker: Broker, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rqttl.reaper.roster.RosterBeat.next_turn", lambda _: 3_600_000)
     broker.declare_queue("q").enqueue("x")
-    source = Worker(broker, ["q"], call=print, processes=0)._source("q")
+    worker = Worker(broker, ["q"], call=print, processes=0)
+    source, keeper = worker._source("q"), worker._keeper
     source.finish(source.claim(1, 0).deliveries)
-    keeper = LeaseKeeper(driver_of(broker).timing, lambda: [source], threading.Lock(), sends_acks=lambda: True)
+    worker._fetcher.takes_acks = False
     leases = Keyspace().key("q", "leases")
     client.rename(leases, "aside")
     client.set(leases, "of another type")

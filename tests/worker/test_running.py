@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.once, pytest.mark.slow]
 def test_a_function_gets_the_value_and_its_return_acks(spawn: Spawn, queue: Queue) -> None:
     queue.enqueue_many([{"a": 1}, b"bytes", "text"])
 
-    worker = spawn("q", "--processes", "1", "--burst", call="by_word")
+    worker = spawn("q --processes 1 --burst", call="by_word")
 
     assert worker.end() == 0, worker.log()
     assert [event[1:] for event in worker.journal("word")] == [["{'a':", "1}"], ["b'bytes'"], ["text"]]
@@ -35,7 +35,7 @@ def test_decisions_of_handlers_settle_as_they_say(spawn: Spawn, broker: Broker) 
     queue = broker.declare_queue("q", dead_letter="dead")
     queue.enqueue_many([Message("reject", id="r"), Message("retry", id="t"), Message("fail", id="f")])
 
-    worker = spawn("q", "--processes", "1", "--burst", "--retry-delay", "10m", call="by_word")
+    worker = spawn("q --processes 1 --burst --retry-delay 10m", call="by_word")
 
     assert worker.end() == 0
     [letter] = broker.queue("dead").peek()
@@ -47,7 +47,7 @@ def test_decisions_of_handlers_settle_as_they_say(spawn: Spawn, broker: Broker) 
 def test_a_released_message_counts_as_no_failure(spawn: Spawn, queue: Queue) -> None:
     queue.enqueue("x", id="1")
 
-    worker = spawn("q", "--processes", "1", "--burst", "--delivery", call="release_once")
+    worker = spawn("q --processes 1 --burst --delivery", call="release_once")
 
     assert worker.end() == 0
     assert worker.journal("done") == [["done", "1", "1"]]
@@ -57,7 +57,7 @@ def test_a_handler_may_settle_and_renew_its_delivery_itself(spawn: Spawn, broker
     queue = broker.declare_queue("q", dead_letter="dead")
     queue.enqueue("x")
 
-    worker = spawn("q", "--processes", "1", "--burst", "--delivery", call="settles")
+    worker = spawn("q --processes 1 --burst --delivery", call="settles")
 
     assert worker.end() == 0
     assert worker.journal("settled") == [["settled", "reject"]]
@@ -68,7 +68,7 @@ def test_a_class_is_made_once_in_each_child_and_closed(spawn: Spawn, queue: Queu
     queue.enqueue_many(["a", "b", "c"])
     late.prepare(tmp_path, graces=True)
 
-    worker = spawn("q", "--processes", "1", "--burst", call="Counting")
+    worker = spawn("q --processes 1 --burst", call="Counting")
 
     assert worker.end() == 0
     assert [event[0] for event in worker.journal()] == ["made", "done", "done", "done", "closed"]
@@ -84,7 +84,7 @@ def test_a_module_with_handlers_routes_by_the_header_type(spawn: Spawn, broker: 
         ]
     )
 
-    worker = spawn("q", "--processes", "1", "--burst", call="")
+    worker = spawn("q --processes 1 --burst", call="")
 
     assert worker.end() == 0
     assert sorted(worker.journal()) == [["bill", "2"], ["mail", "1"]]
@@ -99,7 +99,7 @@ def test_a_default_handler_decides_about_unknown_types(spawn: Spawn, broker: Bro
     queue = broker.declare_queue("q", dead_letter="dead")
     queue.enqueue_many([Message("1", headers={"type": "mail"}), Message("2", headers={"type": "odd"}), "3"])
 
-    worker = spawn("q", "--processes", "1", "--burst", call="WITH_DEFAULT")
+    worker = spawn("q --processes 1 --burst", call="WITH_DEFAULT")
 
     assert worker.end() == 0
     assert worker.journal() == [["mail", "1"]]
@@ -142,7 +142,7 @@ def test_a_worker_of_a_program_with_plain_logging_prints_tracebacks(
 def test_a_module_that_fails_shows_where(spawn: Spawn, queue: Queue, tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text("def load():\n    import no_such_module\n\n\nload()\n")
     for processes in ("0", "1"):
-        worker = spawn("q", "--processes", processes, "--call", "broken:handle")
+        worker = spawn("q --call broken:handle", "--processes", processes)
 
         assert worker.end() == 2
     assert worker.log().count('broken.py", line 2, in load') == 2, worker.log()
@@ -154,7 +154,7 @@ def test_a_child_that_never_loads_ends_the_worker(spawn: Spawn, queue: Queue, tm
     (tmp_path / "deadly.py").write_text("import os\nos._exit(7)\n")
     queue.enqueue("x")
 
-    worker = spawn("q", "--processes", "1", "--burst", "--call", "deadly:handle")
+    worker = spawn("q --processes 1 --burst --call deadly:handle")
 
     assert worker.end() == 2
     assert "exit code 7" in worker.log()
@@ -167,7 +167,7 @@ def test_a_child_that_does_not_load_any_more_ends_the_worker(spawn: Spawn, queue
     source.write_text("import os\n\n\ndef handle(value):\n    os.remove(__file__)\n    os._exit(1)\n")
     queue.enqueue("x")
 
-    worker = spawn("q", "--processes", "1", "--burst", "--call", "leaving:handle")
+    worker = spawn("q --processes 1 --burst --call leaving:handle")
 
     assert worker.end() == 2, worker.log()
     assert "leaving" in worker.log().splitlines()[-1]
@@ -177,7 +177,7 @@ def test_a_child_that_does_not_load_any_more_ends_the_worker(spawn: Spawn, queue
 def test_a_coroutine_function_runs_in_a_loop(spawn: Spawn, queue: Queue, processes: str) -> None:
     queue.enqueue_many([str(n) for n in range(50)])
 
-    worker = spawn("q", "--processes", processes, "--burst", call="coroutine")
+    worker = spawn("q --burst", "--processes", processes, call="coroutine")
 
     assert worker.end() == 0, worker.log()
     assert sorted(ids(worker.journal("done"))) == sorted(str(n) for n in range(50))
@@ -187,7 +187,7 @@ def test_a_coroutine_function_runs_in_a_loop(spawn: Spawn, queue: Queue, process
 def test_without_children_handlers_run_in_threads_of_the_worker(spawn: Spawn, queue: Queue) -> None:
     queue.enqueue_many(["a"] * 20)
 
-    worker = spawn("q", "--processes", "0", "--threads", "4", "--burst", call="plain")
+    worker = spawn("q --processes 0 --threads 4 --burst", call="plain")
 
     assert worker.end() == 0
     assert {event[2] for event in worker.journal("done")} == {str(worker.process.pid)}
@@ -240,7 +240,7 @@ def test_a_body_of_a_megabyte_with_nul_bytes_arrives_whole(spawn: Spawn, queue: 
         "import os, sys, json; data = sys.stdin.buffer.read(); open(sys.argv[1], 'wb').write(data); "
         "json.dump({k: v for k, v in os.environ.items() if k.startswith('RQTTL_')}, open(sys.argv[1] + '.json', 'w'))"
     )
-    worker = spawn("q", "--processes", "1", "--burst", "--exec", f'{sys.executable} -c "{code}" {{id}}.out')
+    worker = spawn("q --processes 1 --burst", "--exec", f'{sys.executable} -c "{code}" {{id}}.out')
 
     assert worker.end() == 0, worker.log()
     assert (tmp_path / "big.out").read_bytes() == body
@@ -252,14 +252,14 @@ def test_a_body_of_a_megabyte_with_nul_bytes_arrives_whole(spawn: Spawn, queue: 
 def test_a_command_that_reads_nothing_succeeds(spawn: Spawn, queue: Queue) -> None:
     queue.enqueue(b"x" * 1_000_000)
 
-    worker = spawn("q", "--exec", "true", "--processes", "1", "--burst")
+    worker = spawn("q --exec true --processes 1 --burst")
 
     assert worker.end() == 0
     assert queue.stats().acked == 1
 
 
 def test_a_program_that_does_not_exist_ends_the_worker_at_once(spawn: Spawn, queue: Queue) -> None:
-    worker = spawn("q", "--exec", "no-such-program {id}")
+    worker = spawn("q --exec 'no-such-program {id}'")
 
     assert worker.end() == 2
     assert worker.log() == "rqttl: --exec: there is no program 'no-such-program' [invalid_input]\n"
@@ -274,7 +274,7 @@ def test_a_child_is_replaced_after_the_message_that_reaches_a_limit(
 ) -> None:
     queue.enqueue_many([str(n) for n in range(6)])
 
-    worker = spawn("q", "--processes", "1", "--burst", *limit, call="plain")
+    worker = spawn("q --processes 1 --burst", *limit, call="plain")
 
     assert worker.end() == 0, worker.log()
     assert sorted(ids(worker.journal("done"))) == [str(n) for n in range(6)]
@@ -285,7 +285,7 @@ def test_a_child_is_replaced_after_the_message_that_reaches_a_limit(
 def test_a_child_that_leaks_is_replaced_and_no_delivery_fails(spawn: Spawn, queue: Queue) -> None:
     queue.enqueue_many([str(n) for n in range(120)])
 
-    worker = spawn("q", "--processes", "1", "--burst", "--max-memory", "80M", call="leaks")
+    worker = spawn("q --processes 1 --burst --max-memory 80M", call="leaks")
 
     assert worker.end() == 0, worker.log()
     assert len(worker.journal("done")) == 120
@@ -312,9 +312,7 @@ def test_a_handler_that_takes_too_long_is_ended_and_its_message_fails(
     queue.enqueue(kind, id=kind)
     late.prepare(tmp_path, limited=kind)
 
-    worker = spawn(
-        "q", "--processes", "1", "--timeout", "300ms", "--retry-delay", "0", "--burst", "--delivery", call="too_long"
-    )
+    worker = spawn("q --processes 1 --timeout 300ms --retry-delay 0 --burst --delivery", call="too_long")
 
     assert worker.end() == 0, worker.log()
     assert worker.journal("begun") == [["begun", kind, "1"], ["begun", kind, "2"]]
@@ -327,18 +325,7 @@ def test_a_coroutine_that_takes_too_long_is_cancelled_and_its_neighbours_go_on(
     queue.enqueue_many([Message("long", id="long"), Message("short", id="short")])
     late.prepare(tmp_path, limited="long", graces=True)
 
-    worker = spawn(
-        "q",
-        "--processes",
-        "1",
-        "--timeout",
-        "300ms",
-        "--retry-delay",
-        "0",
-        "--burst",
-        "--delivery",
-        call="awaits_too_long",
-    )
+    worker = spawn("q --processes 1 --timeout 300ms --retry-delay 0 --burst --delivery", call="awaits_too_long")
 
     assert worker.end() == 0, worker.log()
     assert sorted(worker.journal("begun")) == [["begun", "long", "1"], ["begun", "long", "2"], ["begun", "short", "1"]]
@@ -355,7 +342,7 @@ def test_a_signal_gives_unseen_messages_back_and_waits_for_the_others(
 ) -> None:
     queue = broker.declare_queue("q", lease="1h", max_deliveries=1)
     queue.enqueue_many([Message("x", id="fast" if n < 100 else str(n)) for n in range(106)])
-    worker = spawn("q", "--processes", "2", "--delivery", call="gates_all_but_fast")
+    worker = spawn("q --processes 2 --delivery", call="gates_all_but_fast")
     worker.until_journal("begun", 2)
     until(lambda: queue.stats().ready == 2)  # each child has one message at work and one that it has not seen
 
@@ -371,7 +358,7 @@ def test_a_signal_gives_unseen_messages_back_and_waits_for_the_others(
 
 def test_after_the_grace_a_message_is_given_back_as_a_failed_delivery(spawn: Spawn, queue: Queue) -> None:
     queue.enqueue("x", id="1")
-    worker = spawn("q", "--processes", "1", "--grace", "200ms", "--delivery", call="gated")
+    worker = spawn("q --processes 1 --grace 200ms --delivery", call="gated")
     worker.until_journal("begun")
 
     assert worker.stop() == 0
@@ -385,7 +372,7 @@ def test_after_the_grace_a_message_is_given_back_as_a_failed_delivery(spawn: Spa
 
 def test_a_second_signal_ends_the_worker_at_once_and_returns_all_leases(spawn: Spawn, queue: Queue) -> None:
     queue.enqueue_many([Message("x", id=str(n)) for n in range(4)])
-    worker = spawn("q", "--processes", "1", "--grace", "1h", "--delivery", call="gated")
+    worker = spawn("q --processes 1 --grace 1h --delivery", call="gated")
     worker.until_journal("begun")
 
     worker.send(signal.SIGTERM)
@@ -400,7 +387,7 @@ def test_a_second_signal_ends_the_worker_at_once_and_returns_all_leases(spawn: S
 
 def test_tstp_ends_the_fetching_only(spawn: Spawn, queue: Queue) -> None:
     queue.enqueue("x", id="1")
-    worker = spawn("q", "--processes", "1", "--delivery", call="gated")
+    worker = spawn("q --processes 1 --delivery", call="gated")
     worker.until_journal("begun")
 
     worker.send(signal.SIGTSTP)
@@ -418,7 +405,7 @@ def test_tstp_ends_the_fetching_only(spawn: Spawn, queue: Queue) -> None:
 
 def test_an_idle_worker_ends_after_its_time(spawn: Spawn, queue: Queue) -> None:
     queue.enqueue("x")
-    worker = spawn("q", "--processes", "1", "--idle-exit", "300ms", call="plain")
+    worker = spawn("q --processes 1 --idle-exit 300ms", call="plain")
 
     assert worker.end() == 0
     assert queue.stats().acked == 1
@@ -427,7 +414,7 @@ def test_an_idle_worker_ends_after_its_time(spawn: Spawn, queue: Queue) -> None:
 def test_children_are_replaced_when_the_source_changes(spawn: Spawn, queue: Queue, tmp_path: Path) -> None:
     source = tmp_path / "changing.py"
     source.write_text("from tests.worker.handlers import note\n\n\ndef handle(value):\n    note('old', value)\n")
-    worker = spawn("q", "--processes", "1", "--reload", "--call", "changing:handle")
+    worker = spawn("q --processes 1 --reload --call changing:handle")
     queue.enqueue("a")
     worker.until_journal("old")
 

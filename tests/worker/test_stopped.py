@@ -81,7 +81,7 @@ def test_a_stopped_child_is_ended_when_its_handler_takes_too_long(
 
 def test_a_stopped_child_is_ended_with_its_worker(spawn: Spawn, queue: Queue) -> None:
     queue.enqueue("x", id="1")
-    worker = spawn("q", "--processes", "1", "--delivery", "--grace", "0", call="first_gated")
+    worker = spawn("q --processes 1 --delivery --grace 0", call="first_gated")
     [begun] = worker.until_journal("begun")
 
     os.kill(int(begun[3]), signal.SIGSTOP)
