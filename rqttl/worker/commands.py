@@ -93,12 +93,37 @@ class Commands:
         self._running: dict[int, CommandProcess] = {}
 
     def run(self, delivery: Delivery) -> None:
-        """Run the command for one message. See `run`."""
+        """Run the command for one message. Raises the decision, or `CommandFailed`, unless the exit code is 0.
+
+        Raises `HandlerStopped` if the worker has ended the command, and the exit code decides nothing.
+        """
         process = self._running[id(delivery)] = CommandProcess()
         try:
-            run(self._words, delivery, process)
+            code, text = self._run(delivery, process)
         finally:
             del self._running[id(delivery)]
+        if code == EX_DATAERR:
+            raise Reject(text or _ending(code))
+        if code == EX_TEMPFAIL:
+            raise Retry(description=text or _ending(code))
+        if code and process.was_ended:
+            raise HandlerStopped(f"the worker ended the command: {_ending(code)}: {text}".rstrip(": "))
+        if code:
+            raise CommandFailed(f"{_ending(code)}: {text}".rstrip(": "))
+
+    def _run(self, delivery: Delivery, process: CommandProcess) -> tuple[int, str]:
+        """Run one command. Returns its exit code, and the end of its stderr."""
+        details = {"id": delivery.id, "queue": delivery.queue, "delivery": str(delivery.delivery_count)}
+        arguments = [_FIELD.sub(lambda match: details[match[1]], word) for word in self._words]
+        stdin, stderr = process.start(arguments, environment(delivery, os.environ))
+        tail = bytearray()
+        reader = threading.Thread(target=_keep_tail, args=[stderr, tail], daemon=True)
+        reader.start()
+        threading.Thread(target=_feed, args=[stdin, delivery.body], daemon=True).start()
+        code = process.wait()
+        reader.join(LATE)
+        # an undecodable byte becomes three bytes: the text may be too long
+        return code, bytes(tail).decode("utf-8", "replace").strip().encode()[-KEPT:].decode(errors="ignore")
 
     def end(self, delivery: Delivery) -> None:
         """Let the command of a message end: SIGTERM now, SIGKILL after `TERM_GRACE`, or after a shorter lease."""
@@ -115,46 +140,7 @@ class Commands:
 def handler(words: Sequence[str]) -> Handler:
     """Return the handler that runs this command once for each message."""
     commands = Commands(words)
-    return Handler(
-        commands.run,
-        is_async=False,
-        source="",
-        end=commands.end,
-        end_grace=COMMAND_GRACE,
-        kill=commands.kill,
-    )
-
-
-def run(words: Sequence[str], delivery: Delivery, process: CommandProcess | None = None) -> None:
-    """Run a command for one message. Raises the decision, or `CommandFailed`, unless the exit code is 0.
-
-    Raises `HandlerStopped` if the worker has ended the command, and the exit code decides nothing.
-    """
-    process = process or CommandProcess()
-    details = {"id": delivery.id, "queue": delivery.queue, "delivery": str(delivery.delivery_count)}
-    arguments = [_FIELD.sub(lambda match: details[match[1]], word) for word in words]
-    try:
-        stdin, stderr = process.start(arguments, environment(delivery, os.environ))
-    except NotStarted:
-        raise HandlerStopped("the worker ended the command before it had begun") from None
-    tail = bytearray()
-    writer = threading.Thread(target=_feed, args=[stdin, delivery.body], daemon=True)
-    reader = threading.Thread(target=_keep_tail, args=[stderr, tail], daemon=True)
-    writer.start()
-    reader.start()
-    code = process.wait()
-    reader.join(LATE)
-    if code == 0:
-        return
-    # an undecodable byte becomes three bytes: the text may be too long
-    text = bytes(tail).decode("utf-8", "replace").strip().encode()[-KEPT:].decode(errors="ignore")
-    if code == EX_DATAERR:
-        raise Reject(text or _ending(code))
-    if code == EX_TEMPFAIL:
-        raise Retry(description=text or _ending(code))
-    if process.was_ended:
-        raise HandlerStopped(f"the worker ended the command: {_ending(code)}: {text}".rstrip(": "))
-    raise CommandFailed(f"{_ending(code)}: {text}".rstrip(": "))
+    return Handler(commands.run, is_async=False, end=commands.end, end_grace=COMMAND_GRACE, kill=commands.kill)
 
 
 def environment(delivery: Delivery, inherited: Mapping[str, str]) -> dict[str, str]:
@@ -195,16 +181,7 @@ def _keep_tail(stderr: IO[bytes], tail: bytearray) -> None:
 
 
 def _ending(code: int) -> str:
-    if code >= 0:
-        return f"the command ended with exit code {code}"
-    try:
-        return f"the command was ended by {signal.Signals(-code).name}"
-    except ValueError:
-        return f"the command was ended by signal {-code}"
-
-
-class NotStarted(Exception):
-    """The command was to end before it had begun."""
+    return f"the command {ending(code)}"
 
 
 class CommandProcess:
@@ -226,10 +203,10 @@ class CommandProcess:
         return self._kill_at is not None
 
     def start(self, words: Sequence[str], environment: Mapping[str, str]) -> tuple[IO[bytes], IO[bytes]]:
-        """Start the process. Returns its stdin and stderr. Raises `NotStarted` after `end`, and `OSError`."""
+        """Start the process. Returns its stdin and stderr. Raises `HandlerStopped` after `end`, and `OSError`."""
         with self._lock, _starting:
             if self._kill_at is not None:
-                raise NotStarted
+                raise HandlerStopped("the worker ended the command before it had begun")
             CommandProcess.has_started = True
             self._process = process = subprocess.Popen(
                 words, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, **_OWN_GROUP
@@ -303,6 +280,14 @@ def end_all() -> None:
     _starting.acquire(timeout=1.0)
     if CommandProcess.has_started:
         kill_session(os.getsid(0))
+
+
+def ending(code: int) -> str:
+    """Say how a process ended, by its exit code."""
+    if code >= 0:
+        return f"ended with exit code {code}"
+    names = {number.value: number.name for number in signal.Signals}
+    return f"was ended by {names.get(-code, f'signal {-code}')}"
 
 
 def kill_session(leader: int) -> None:

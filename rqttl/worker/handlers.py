@@ -43,7 +43,7 @@ class Handler:
 
     call: Callable[[Delivery], Any]
     is_async: bool
-    source: str
+    source: str = ""
     close: Callable[[], object] = lambda: None
     settles: bool = False
     end: Callable[[Delivery], object] | None = None
@@ -98,7 +98,7 @@ def of_function(function: Any, name: str, *, with_delivery: bool, source: str = 
         if inspect.iscoroutinefunction(close) and not is_async:
             raise HandlerNotLoaded(f"call: {name}: `close` is a coroutine function, and the handler is none")
         call = function if with_delivery else lambda delivery: function(delivery.decode())
-    return Handler(call, is_async, source, close if callable(close) else _no_end, settles=with_delivery)
+    return Handler(call, is_async, source, close if callable(close) else _nothing, settles=with_delivery)
 
 
 def watched(handler: Handler, observer: Observer | None) -> Handler:
@@ -129,8 +129,8 @@ def _result_or_error(function: Callable[[Any], Any], value: Any) -> tuple[Any, B
         return None, error
 
 
-def _no_end() -> None:
-    """End a handler that has no `close`."""
+def _nothing() -> None:
+    """Do nothing: a handler may have no `close`."""
 
 
 def _not_loaded(name: str, error: BaseException) -> HandlerNotLoaded:

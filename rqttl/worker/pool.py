@@ -131,20 +131,15 @@ def _check_done(result: object) -> None:
 
 
 def _end_copy(error: BaseException | None) -> NoReturn:
-    """End a process that a handler has forked at the end of its handler, as Python ends a program with this error."""
-    code: object = None
+    """End a process that a handler has forked at the end of its handler, about as Python ends a program."""
+    code = 0 if error is None else 1
     if isinstance(error, SystemExit):
-        code = error.code
+        code = error.code if isinstance(error.code, int) else int(error.code is not None)
     elif error is not None:
         traceback.print_exception(error)
-        code = 1
-    if code is not None and not isinstance(code, int):
-        sys.stderr.write(f"{code}\n")
-        code = 1
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError, AttributeError):  # the handler may have closed it
-            stream.flush()
-    os._exit((code or 0) & 0xFF)
+    with suppress(OSError, ValueError, AttributeError):  # the handler may have closed it
+        sys.stdout.flush()
+    os._exit(code & 0xFF)
 
 
 class ThreadPool(Pool):

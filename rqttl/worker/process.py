@@ -215,11 +215,7 @@ class ChildProcess(Host):
         self.signal(signal.SIGKILL)
         if self._runs_commands:
             commands.kill_session(self.pid)  # commands have groups of their own
-        if code >= 0:
-            return f"the child process ended with exit code {code}"
-        with suppress(ValueError):
-            return f"the child process was ended by {signal.Signals(-code).name}"
-        return f"the child process was ended by signal {-code}"
+        return f"the child process {commands.ending(code)}"
 
 
 class ThisProcess(Host):

@@ -181,7 +181,8 @@ class Supervisor:
         elif child.is_ready and not was_ready:
             self._admit(child)
         elif child.handled > handled and not child.retiring:
-            child.retiring = self._limit_of(child)
+            with self._in_flight.lock:
+                child.retiring = self._limit_of(child)
         if child.retiring or not was_ready or child.has_output:
             self._upkeep_at = 0.0
 
@@ -210,8 +211,9 @@ class Supervisor:
                 self._start_at[child.number] = now
                 self._counters.restarted(child.retiring)
                 logger.info("child %d ends (%s); another one takes its place", child.pid, child.retiring)
-            if child.retiring and not child.tasks:
-                child.stop()
+            with self._in_flight.lock:  # the fetcher gives it no further message meanwhile
+                if child.retiring and not child.tasks:
+                    child.stop()
             if child.quit_at is not None and child.tasks:
                 child.quit_at = now  # the time to end begins after the last handler
             elif child.quit_at is not None and now - child.quit_at >= QUIT_GRACE:
@@ -331,8 +333,9 @@ class Supervisor:
             return
         self._changed_at = newest
         logger.info("the source has changed")
-        for child in self._children:
-            child.retiring = child.retiring or "reload"
+        with self._in_flight.lock:
+            for child in self._children:
+                child.retiring = child.retiring or "reload"
         for place, at in enumerate(self._start_at):
             if at is not None:
                 self._start_at[place] = now

@@ -14,7 +14,7 @@ import redis
 from rqttl import Broker, Message, Queue, Worker
 from rqttl.testing.clocked import ClockedBroker
 from rqttl.worker import commands
-from rqttl.worker.commands import CommandProcess, Commands, NotStarted
+from rqttl.worker.commands import CommandProcess, Commands
 from rqttl.worker.outcomes import HandlerStopped
 from tests.proc import is_running, process_fields
 from tests.waiting import PATIENCE, until
@@ -160,7 +160,7 @@ def test_one_command_of_several_ends_alone(broker: Broker, tmp_path: Path, monke
 def test_a_command_that_has_not_begun_does_not_begin() -> None:
     process = CommandProcess()
     process.end(5.0)
-    with pytest.raises(NotStarted):
+    with pytest.raises(HandlerStopped):
         process.start(["true"], {})
 
 

@@ -210,7 +210,7 @@ def test_a_command_is_heard_to_its_end_if_nobody_reads_the_errors_of_the_worker(
     monkeypatch.setattr(commands, "LATE", PATIENCE)
 
     with pytest.raises(Reject, match=r"the last word\Z"):  # it lies beyond the first read of stderr
-        commands.run(["sh", "-c", "head -c 200000 /dev/zero >&2; echo the last word >&2; exit 65"], delivery)
+        commands.Commands(["sh", "-c", "head -c 200000 /dev/zero >&2; echo the last word >&2; exit 65"]).run(delivery)
 
 
 @pytest.mark.parametrize("processes", ["0", "1"])

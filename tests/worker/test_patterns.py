@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import weakref
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -87,9 +88,11 @@ def test_a_worker_keeps_nothing_of_short_lived_queues(broker: Broker, monkeypatc
     def met() -> set[str]:
         """The queues of which any part of the worker knows."""
         snapshot, fetcher = worker.counters.snapshot(), worker._fetcher
-        counters = [snapshot.handling, snapshot.waiting, snapshot.running, snapshot.leases_lost]
-        parts = [
-            *counters,
+        parts: list[Iterable[str]] = [
+            snapshot.handling,
+            snapshot.waiting,
+            snapshot.running,
+            snapshot.leases_lost,
             {queue for queue, _ in snapshot.messages},
             fetcher._queues.names,
             worker._sources,
