@@ -6,7 +6,6 @@ The suite runs a few rounds of each, and `make test-worker` runs many; it also p
 from __future__ import annotations
 
 import os
-import signal
 import threading
 import time
 from collections import Counter
@@ -17,7 +16,6 @@ import pytest
 import redis
 
 from rqttl import Broker, Message, Queue, RenewalEvent, Worker, connect
-from rqttl.runtime.stop_signals import SAME
 from rqttl.testing.clocked import ClockedBroker
 from tests.ports import free_port
 from tests.servers import Server
@@ -75,27 +73,6 @@ def test_stops_under_load_repeat_nothing_and_count_no_failure(spawn: Spawn, brok
     stats = queue.stats()
     assert (stats.redelivered, sum(stats.deaths.values())) == (0, 0)
     assert "the worker ends" not in worker.log()  # no grace was over
-
-
-def test_second_signals_return_all_leases(spawn: Spawn, broker: Broker) -> None:
-    queue = broker.declare_queue("q", lease="1h")
-    for number in range(STOPS):
-        send(queue, 8 * number, 8)
-        worker = spawn("q --processes 2 --grace 1h --delivery", call="gated")
-        worker.until_journal("begun", 2 * (number + 1))
-        worker.send(signal.SIGTERM)
-        worker.until_log("stopping: ", number + 1)
-        first = time.monotonic()
-        until(lambda first=first: time.monotonic() - first > SAME)  # type: ignore[misc]  # the first of this round
-        worker.send(signal.SIGTERM)
-        worker.until_log("the worker ends ", number + 1)
-
-        assert worker.end() == 0, worker.log()
-        assert queue.stats().leased == 0
-        items = queue.receive_many(10)
-        assert sorted(item.delivery_count for item in items) == [1] * 6 + [2] * 2
-        queue.ack_many(items)
-    assert worker.journal("done") == []
 
 
 # Starved processes

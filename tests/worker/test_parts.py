@@ -217,24 +217,7 @@ def test_counters_show_all_that_a_collector_needs() -> None:
 @pytest.mark.parametrize(
     "options, message",
     [
-        ({}, "call: use either `call` or `exec`"),
-        ({"call": "m:f", "exec": "true"}, "call: use either `call` or `exec`, not both"),
-        ({"call": "no name"}, "call: expected package.module:name"),
         ({"call": lambda value: value}, "can import by its name"),
-        ({"call": "m:f", "threads": 1, "asyncio": 1}, "asyncio: it has no effect beside `threads`"),
-        *[
-            ({"call": "m:f", "processes": 0, name: value}, f"{name}: it needs child processes, and `processes` is 0")
-            for name, value in {"timeout": "1s", "max_messages": 1, "max_memory": "1G", "reload": True}.items()
-        ],
-        *[
-            ({"exec": "true", name: value}, f"{name}: it has no effect beside `exec`")
-            for name, value in {"delivery": True, "reload": True, "asyncio": 2}.items()
-        ],
-        ({"call": "m:f", "burst": True, "idle_exit": "1s"}, "idle_exit: it has no effect beside `burst`"),
-        ({"call": "m:f", "retry_delay": "1h", "retry_max": "9m"}, "expected 9m at most, which is `retry_max`, got 1h"),
-        ({"call": "m:f", "max_memory": "much"}, "max_memory: expected bytes"),
-        ({"call": "m:f", "health": "nine"}, "health: expected HOST:PORT"),
-        ({"call": "m:f", "retry_jitter": 2}, "retry_jitter: expected"),
         ({"call": "m:f", "thread": 2}, "did you mean threads"),
         ({"exec": ""}, "exec: expected a command"),
         ({"exec": b"cat"}, "exec: expected a command, got bytes"),
