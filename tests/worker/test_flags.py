@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from datetime import timedelta
 from pathlib import Path
 
@@ -35,12 +34,12 @@ def test_queues_of_a_file_may_have_weights(spawn: Spawn, broker: Broker, tmp_pat
     file = tmp_path / "queues.txt"
     file.write_text("a=3\nb=1\n")
     for name in ("a", "b"):
-        broker.declare_queue(name).enqueue_many([name] * 40)
+        broker.declare_queue(name).enqueue_many([name] * 1200)
 
     worker = spawn("--processes 1 --burst", "--queues-file", str(file), call="plain")
 
     assert worker.end() == 0, worker.log()
-    assert Counter(ids(worker.journal("done"))[:40]) == {"a": 30, "b": 10}
+    assert 500 <= ids(worker.journal("done"))[:800].count("a") <= 700  # a claim has up to 50 messages for each slot
 
 
 @pytest.mark.parametrize(

@@ -295,7 +295,9 @@ def test_a_child_that_leaks_is_replaced_and_no_delivery_fails(spawn: Spawn, queu
     *replaced, last = sizes.values()
     assert replaced, sizes
     for rising in replaced:
-        assert rising[-1] > 79 * 2**20, rising  # it grows between this look and that of the limit
+        assert rising[-1] > 76 * 2**20, (
+            rising
+        )  # it grows until the worker looks, and each look of the system is a little off
         assert sum(size > 80 * 2**20 for size in rising) <= 3, rising
     assert sum(size > 80 * 2**20 for size in last) <= 3
     assert "(max_memory)" in worker.log()
