@@ -28,37 +28,6 @@ def _url(proxy: Proxy) -> str:
     return f"redis://127.0.0.1:{proxy.port}"
 
 
-def test_all_calls_that_a_cut_line_had_sent_and_that_may_not_be_repeated_are_unknown(run: Run, proxy: Proxy) -> None:
-    async def work() -> None:
-        async with rqttl.connect_async(_url(proxy)) as broker:
-            queue = await broker.declare_queue("q")
-            await queue.enqueue(b"first")
-            proxy.spoil("cut")
-            sent = await asyncio.gather(*[queue.enqueue(b"x") for _ in range(10)], return_exceptions=True)
-            assert {type(one) for one in sent} <= {rqttl.OutcomeUnknown, rqttl.Receipt}
-            unknown = sum(isinstance(one, rqttl.OutcomeUnknown) for one in sent)
-            assert unknown >= 1
-            stored = (await queue.stats()).ready - 1
-            assert 10 - unknown <= stored <= 10
-
-    run(work())
-
-
-def test_a_settle_whose_reply_was_lost_is_repeated(run: Run, proxy: Proxy) -> None:
-    async def work() -> None:
-        async with rqttl.connect_async(_url(proxy)) as broker:
-            queue = await broker.declare_queue("q")
-            await queue.enqueue(b"x")
-            delivery = await queue.receive()
-            assert delivery is not None
-            proxy.spoil("cut", script="ack")
-            await delivery.ack()
-            assert delivery.settled == "ack"
-            assert (await queue.stats()).acked == 1
-
-    run(work())
-
-
 def test_a_message_with_an_id_and_a_window_is_sent_again(run: Run, proxy: Proxy) -> None:
     async def work() -> None:
         async with rqttl.connect_async(_url(proxy)) as broker:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import redis
 
-from rqttl import Broker, Delivery, Message, Queue, RenewalEvent, SweepEvent, WaitEvent
+from rqttl import Broker, Delivery, Message, Queue, RenewalEvent, SweepEvent
 from rqttl.reaper import Reaper
 from tests.drivers import broker_of
 from tests.process.consuming import Process
@@ -199,35 +199,6 @@ def test_prefetched_messages_that_no_handler_saw_are_released_uncounted(queue: Q
     assert [(one.id, one.delivery_count) for one in queue.receive_many(10)] == [(id, 1) for id in ids[1:]]
 
 
-def test_an_unsettled_delivery_comes_again_as_failed_when_its_lease_ends(queue: Queue) -> None:
-    enqueue(queue, 2)
-
-    with queue.consume(lease=LONG) as deliveries:
-        unsettled = next(deliveries)
-    unsettled.renew("1ms")
-
-    found = drain(queue, lambda: queue.stats().acked == 2)
-    assert {id: delivery.delivery_count for id, delivery in found.items()} == {"000": 2, "001": 1}
-
-
-def test_an_exception_gives_the_message_back_and_the_loop_may_go_on(queue: Queue) -> None:
-    enqueue(queue, 3)
-    seen: list[tuple[str, int]] = []
-
-    with queue.consume(wait=0) as deliveries:
-        for delivery in deliveries:
-            try:
-                with delivery:
-                    seen.append((delivery.id, delivery.delivery_count))
-                    if delivery.delivery_count == 1 and delivery.id == "001":
-                        raise RuntimeError("the handler failed")
-            except RuntimeError:
-                pass
-
-    assert seen == [("000", 1), ("001", 1), ("002", 1), ("001", 2)]
-    assert (queue.stats().acked, queue.stats().ready) == (3, 0)
-
-
 def test_an_exception_that_ends_the_loop_gives_everything_back(queue: Queue) -> None:
     ids = enqueue(queue, 5)
 
@@ -243,45 +214,6 @@ def test_an_exception_that_ends_the_loop_gives_everything_back(queue: Queue) -> 
 
     assert queue.stats().acked == 2
     assert [(one.id, one.delivery_count) for one in queue.receive_many(5)] == [(ids[2], 2), (ids[3], 1), (ids[4], 1)]
-
-
-def test_acks_are_sent_while_a_handler_is_slow(queue: Queue) -> None:
-    enqueue(queue, 2)
-
-    with queue.consume(prefetch=2, wait=0) as deliveries:
-        for delivery in deliveries:
-            with delivery:
-                if delivery.id == "001":
-                    until(lambda: queue.stats().acked == 1)
-
-    assert queue.stats().acked == 2
-
-
-@pytest.mark.parametrize("busy", [True, False], ids=["handling", "waiting"])
-def test_another_thread_may_stop_the_loop(broker: Broker, queue: Queue, pool: ThreadPoolExecutor, busy: bool) -> None:
-    enqueue(queue, 5 if busy else 0)
-    there, stopped = threading.Event(), threading.Event()
-    broker.events.subscribe(lambda name: there.set(), WaitEvent)
-    deliveries = queue.consume(prefetch=5)
-
-    def run() -> int:
-        handled = 0
-        with deliveries:
-            for delivery in deliveries:
-                with delivery:
-                    handled += 1
-                    there.set()
-                    assert stopped.wait(PATIENCE)
-        return handled
-
-    running = pool.submit(run)
-    assert there.wait(PATIENCE)
-    deliveries.stop()
-    stopped.set()
-
-    assert running.result(timeout=PATIENCE) == (1 if busy else 0)
-    stats = queue.stats()
-    assert (stats.acked, stats.ready, stats.leased, stats.consumers) == ((1, 4, 0, 0) if busy else (0, 0, 0, 0))
 
 
 def test_no_more_than_prefetch_are_out_while_none_is_settled(queue: Queue, pool: ThreadPoolExecutor) -> None:

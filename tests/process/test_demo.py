@@ -71,18 +71,6 @@ def test_the_gap_is_to_the_same_carriers_next_departure_from_the_same_airport() 
     assert [flight.gap for flight in schedule(rows, 4)] == [10, None, None, None]
 
 
-def test_departures_of_the_same_minute_have_the_same_gap() -> None:
-    rows = [departure(100, number=1), departure(100, number=2), departure(107), departure(107), departure(109)]
-
-    assert [flight.gap for flight in schedule(rows, 5)] == [7, 7, 2, 2, None]
-
-
-def test_a_limit_takes_the_first_departures_and_leaves_their_gaps_as_they_are() -> None:
-    rows = [departure(100), departure(110), departure(125)]
-
-    assert [(flight.departure.at, flight.gap) for flight in schedule(rows, 2)] == [(100, 10), (110, 15)]
-
-
 def test_the_data_are_336776_departures_in_the_order_of_the_schedule() -> None:
     departures = flights.read_departures(flights.data_folder())
 

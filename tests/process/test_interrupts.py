@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import json
 import signal
 import subprocess
 import sys
@@ -14,7 +13,6 @@ from datetime import datetime
 from typing import Any
 
 import pytest
-import redis
 
 import rqttl
 from rqttl.errors import ContractError
@@ -116,23 +114,6 @@ def test_a_lost_place_to_wait_is_free_though_a_handler_raised_when_it_was_forgot
         del lost
 
         assert places.take(0, lambda: False)
-
-
-@pytest.mark.slow
-def test_a_storm_of_interrupts_crashes_nothing_leaks_nothing_and_mixes_up_nothing(
-    broker: rqttl.Broker, client: redis.Redis, redis_url: str
-) -> None:
-    broker.declare_queue("full", max_length=0, overflow="reject-publish")
-    command = [sys.executable, "-m", "tests.process.interrupted", f"{redis_url}?client_name=storm", "1000"]
-
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-
-    assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout)
-    assert (told["strange"], told["refused"]) == (0, 0)
-    assert client.xlen("rqttl:{orders}:log") >= told["stored"] > 0
-    assert told["in_use"] <= 2
-    assert told["connections"] <= 8
 
 
 def test_a_number_is_packed_as_text_since_hiredis_crashes_where_a_signal_handler_raises() -> None:
