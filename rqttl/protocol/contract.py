@@ -150,10 +150,6 @@ class Script:
             return self._read_list(reply)
         return Refused(reply[1].decode(), tuple(reply[2:]), type(reply) is Repeated)
 
-    def replay_index(self, words: Sequence[Word]) -> int | None:
-        """The index of the argument `REPLAY` among the words of a call; `None` if the script has none."""
-        return 1 + int(words[0]) + self.args.index(REPLAY) if REPLAY in self.args else None
-
     @cached_property
     def _reader(self) -> tuple[Callable[[Reply], Ok], int]:
         """A function that makes an `Ok` of a reply, and the number of elements that it takes; -1 for any number."""

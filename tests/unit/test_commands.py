@@ -8,10 +8,9 @@ from typing import Any
 import pytest
 
 from rqttl import Message, QueueOptions
-from rqttl.options import SCRIPT_OPTIONS
 from rqttl.protocol import commands, scripts
 from rqttl.protocol.codec import Envelope
-from rqttl.protocol.commands import Command, Options, Presence, QueueConfig
+from rqttl.protocol.commands import Command, Options, QueueConfig
 from rqttl.protocol.keys import TARGET_PARTS, Keyspace
 from tests.encoded import enqueue_encoded
 
@@ -75,56 +74,6 @@ def test_every_script_has_a_factory_and_every_factory_fills_its_header() -> None
         )
 
 
-def test_the_words_of_each_command_stand_where_its_header_says() -> None:
-    here = known(max_length=5)
-    presence = Presence("me", 20, 30, b"ticket", 4)
-
-    receive = bound(commands.receive(here, 7, 99, auto_ack=True, presence=presence, finished=DELIVERIES, now=5))
-    assert receive.pop("keys") == keys_of("orders", scripts.load("receive").keys)
-    assert receive == {
-        "version": b"v1",
-        "targets": "",
-        "now": 5,
-        "replay": "",
-        "count": "7",
-        "lease": "99",
-        "auto": "1",
-        "room": "4",
-        "consumer": "me",
-        "block": "20",
-        "stay": "30",
-        "ticket": b"ticket",
-        "rest": RUNS,
-    }
-    nack = bound(commands.nack(here, DELIVERIES, delay=8, counted=False, description=b"why", now=5))
-    assert {name: nack[name] for name in ("now", "replay", "delay", "counted", "description", "rest")} == {
-        "now": 5,
-        "replay": "",
-        "delay": 8,
-        "counted": 0,
-        "description": b"why",
-        "rest": RUNS,
-    }
-    plain = bound(commands.nack(here, DELIVERIES))
-    assert (plain["delay"], plain["counted"], plain["description"]) == ("", 1, b"")
-    assert bound(commands.nack(here, DELIVERIES, delay=0))["delay"] == 0
-    reject = bound(commands.reject(here, DELIVERIES, description=b"why", now=5))
-    assert (reject["description"], reject["now"], reject["replay"], reject["rest"]) == (b"why", 5, "", RUNS)
-    ack = bound(commands.ack(KEYSPACE, "orders", DELIVERIES, now=5))
-    assert (ack["now"], ack["replay"], ack["rest"]) == (5, "", RUNS)
-    assert bound(commands.ack(KEYSPACE, "orders", [b"1", b"t1"]))["rest"] == [b"t1", "1", b"1"]
-    renew = bound(commands.renew(KEYSPACE, "orders", DELIVERIES, lease=9, now=5))
-    assert (renew["now"], renew["lease"], renew["rest"]) == (5, 9, RUNS)
-    peek = bound(commands.peek(KEYSPACE, "orders", after="a", limit=3, now=5))
-    assert (peek["now"], peek["after"], peek["limit"]) == (5, "a", 3)
-    delete = bound(commands.delete(KEYSPACE, "orders", if_unused=True, if_empty=False, now=5))
-    assert (delete["now"], delete["if_unused"], delete["if_empty"]) == (5, "1", "")
-    purge = bound(commands.purge(KEYSPACE, "orders", b"id", ["a", "b"]))
-    assert (purge["upto"], purge["rest"]) == (b"id", ["a", "b"])
-    enqueue = bound(enqueue_encoded(here, [(b"", b"x"), (b"+5", b"y")], now=5))
-    assert (enqueue["version"], enqueue["now"], enqueue["rest"]) == (b"v1", 5, [b"", b"x", b"+5", b"y"])
-
-
 def test_the_calls_of_each_message_have_no_number_that_has_to_become_text() -> None:
     here, one = known(), [b"1", b"t1"]
 
@@ -134,66 +83,6 @@ def test_the_calls_of_each_message_have_no_number_that_has_to_become_text() -> N
         commands.enqueue_alike(here, [b"x"]),
     ):
         assert {type(word) for word in made.words} <= {str, bytes}
-
-
-def test_the_options_that_scripts_read_go_to_declare_and_update() -> None:
-    options = QueueOptions.read("orders", {"max_length": 5, "lease": "1s", "never_expire": True, "dead_letter": "dead"})
-    declare, update = (
-        bound(commands.declare(KEYSPACE, Options.plain(options))),
-        bound(commands.update(known(), Options.plain(options))),
-    )
-
-    assert declare["rest"] == update["rest"]
-    given = declare["rest"][declare["absent"] :]
-    fields = dict(zip(given[::2], given[1::2], strict=True))
-    assert (fields["overflow"], fields["max_length"], fields["never_expire"]) == ("drop-head", 5, 1)
-    assert not {"lease", "dead_letter", "message_ttl", "on_expire"} & fields.keys()
-    assert declare["options"] == update["options"] == declare["declared"] == options.as_json()
-
-
-def test_an_update_names_each_option_that_scripts_read_as_absent_or_gives_its_value() -> None:
-    for options in ({}, {"max_length": 5}, {"expires": "1h", "redelivery_delay": "1s"}):
-        words = bound(commands.update(known(), Options.plain(QueueOptions.read("orders", options))))
-        absent, fields = words["rest"][: words["absent"]], words["rest"][words["absent"] :]
-        assert sorted([*absent, *fields[::2]]) == sorted([*SCRIPT_OPTIONS, "option_set"])
-
-
-def test_no_two_declarations_have_the_same_version() -> None:
-    made = [bound(commands.declare(KEYSPACE, Options.plain(known().options)))["version"] for _ in range(50)]
-
-    assert len(set(made)) == 50
-
-
-@pytest.mark.parametrize(
-    "options,said,queues",
-    [
-        ({}, "", []),
-        ({"dead_letter": "dead"}, "expired=dead maxlen=dead delivery_limit=dead", ["dead"]),
-        ({"dead_letter": "a", "dead_letter_maxlen": "b"}, "expired=a maxlen=b delivery_limit=a", ["a", "b"]),
-        ({"dead_letter": "a", "dead_letter_expired": ""}, "maxlen=a delivery_limit=a", ["a"]),
-        ({"dead_letter_rejected": "{queue}"}, "", []),
-        (
-            {"dead_letter": "DEAD.{queue}"},
-            " ".join(f"{r}=DEAD.orders" for r in ("expired", "maxlen", "delivery_limit")),
-            ["DEAD.orders"],
-        ),
-    ],
-)
-def test_targets_are_named_with_their_keys_behind_the_queues_own(
-    options: dict[str, object], said: str, queues: list[str]
-) -> None:
-    words = bound(commands.sweep(known(**options)))
-
-    own = keys_of("orders", scripts.load("sweep").keys)
-    assert words["targets"] == said
-    assert words["keys"] == own + [key for queue in queues for key in keys_of(queue, TARGET_PARTS)]
-
-
-def test_a_queue_that_is_its_own_target_is_named_by_a_dot_and_has_no_further_keys() -> None:
-    words = bound(commands.reject(known(dead_letter_rejected="orders"), DELIVERIES))
-
-    assert words["targets"] == "rejected=."
-    assert words["keys"] == keys_of("orders", scripts.load("reject").keys)
 
 
 @pytest.mark.parametrize(

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any, TypeVar
-from unittest.mock import ANY
 
 import pytest
 from redis.exceptions import ResponseError
 
 from rqttl import Consumer, ContractError, DataDamaged, LeaseLost, Queue, flows
 from rqttl.events import Events
-from rqttl.flows.steps import Driver, Flow, GetConfig, HandleNotes, Now, Read, Write
+from rqttl.flows.steps import Driver, Flow, GetConfig, Now
 from rqttl.protocol.commands import Command, QueueConfig
 from rqttl.protocol.keys import Keyspace
 from rqttl.runtime.interrupt import Interrupt
@@ -93,45 +92,12 @@ def test_a_consumer_works_on_a_driver_without_redis(monkeypatch: pytest.MonkeyPa
     assert driver.asked == ["receive", "receive", "receive"]  # the second takes the ack along, the last one leaves
 
 
-def test_many_messages_come_in_batches_until_one_is_not_full() -> None:
-    full = [word for i in range(250) for word in (b"%d" % i, b"", b"x")]
-    driver = Canned(receive=[received(*full), received(*full[:9]), received()])
-
-    assert len(queue_on(driver).receive_many(600)) == 253
-    assert driver.asked == ["receive", "receive"]
-
-
-def test_the_registry_is_read_in_pages() -> None:
-    drive = Drive(flows.registry.members(KEYSPACE))
-
-    assert drive.step == Read([("SSCAN", KEYSPACE.registry, 0, "COUNT", 1000)])
-    drive.answer([[b"7", [b"a", b"b"]]])
-    assert drive.step == Read([("SSCAN", KEYSPACE.registry, 7, "COUNT", 1000)])
-    drive.answer([[b"0", [b"b", b"c"]]])
-    assert drive.result == {b"a", b"b", b"c"}
-
-
 @pytest.mark.parametrize(
     "reply,error", [(ResponseError("WRONGTYPE"), DataDamaged), ([b"0"], ContractError), (b"x", ContractError)]
 )
 def test_a_registry_that_gives_no_page_is_an_error(reply: object, error: type[Exception]) -> None:
     with pytest.raises(error):
         Drive(flows.registry.members(KEYSPACE)).answer([reply])
-
-
-@pytest.mark.parametrize("exists", [0, 1])
-def test_a_queue_that_was_made_again_is_entered_again(exists: int) -> None:
-    drive = Drive(flows.registry.unregister(KEYSPACE, "orders"))
-
-    assert drive.step == Write([("SREM", KEYSPACE.registry, "orders")])
-    assert drive.answer([1]) == Write([("EXISTS", KEYSPACE.key("orders", "meta"))])
-    then = drive.answer([exists])
-    if exists:
-        name = ("HSETNX", KEYSPACE.birth, "name", ANY)
-        assert then == Write([name, ("SADD", KEYSPACE.registry, "orders")])
-        assert drive.answer([0, 1]) == HandleNotes((b"created", b"orders"))
-        drive.answer(None)
-    assert (drive.step, drive.result) == (None, 1)
 
 
 def test_strangers_are_struck_out_of_the_registry_in_pages_and_errors_stay_in_their_places() -> None:
