@@ -52,33 +52,28 @@ def translate(source: str, longest: int = MAX_NAME) -> str:
     """The nearest name that a queue may have: each other character becomes `-`. Empty if no character is left."""
     if is_queue_name(source) and len(source) <= longest:
         return source
-    name = _NOT_IN_NAME.sub("-", source)
-    if not re.search(r"[A-Za-z0-9]", name):
-        return ""
-    name = name if name[0].isalnum() else f"q{name}"
-    if len(name) <= longest:
-        return name
-    return f"{name[: longest - _HASH - 1]}-{_hash(source)}"
+    return _nearest(source, _NOT_IN_NAME.sub("-", source), "q", longest)
 
 
 def namespaces(sources: Iterable[str], default: str = "rqttl") -> dict[str, str]:
     """A valid namespace for each source name, all different. A name without letters and digits gets the default."""
-    translations = {source: _namespace(source, default) for source in sources}
-    uses = Counter(translations.values())
-    taken: dict[str, str] = {}
-    for source, name in translations.items():
-        alone = uses[name] == 1 or source == name
-        taken[source] = name if alone else f"{name[: _MAX_NAMESPACE - _HASH - 1]}-{_hash(source)}"
-    return taken
+    plain = {source: _NOT_IN_NAMESPACE.sub("-", source).strip("-") for source in sources}
+    names = {source: _nearest(source, name, "n", _MAX_NAMESPACE) or default for source, name in plain.items()}
+    uses = Counter(names.values())
+    return {
+        source: name if uses[name] == 1 or source == name else _with_hash(source, name, _MAX_NAMESPACE)
+        for source, name in names.items()
+    }
 
 
-def _namespace(source: str, default: str) -> str:
-    name = _NOT_IN_NAMESPACE.sub("-", source).strip("-")
+def _nearest(source: str, name: str, first: str, longest: int) -> str:
+    """A name that begins with a letter or digit, with a hash of the source if it is too long. Empty without one."""
     if not re.search(r"[A-Za-z0-9]", name):
-        return default
-    name = name if name[0].isalnum() else f"n{name}"
-    return name if len(name) <= _MAX_NAMESPACE else f"{name[: _MAX_NAMESPACE - _HASH - 1]}-{_hash(source)}"
+        return ""
+    name = name if name[0].isalnum() else f"{first}{name}"
+    return name if len(name) <= longest else _with_hash(source, name, longest)
 
 
-def _hash(source: str) -> str:
-    return hashlib.sha256(source.encode("utf-8", "surrogatepass")).hexdigest()[:_HASH]
+def _with_hash(source: str, name: str, longest: int) -> str:
+    digest = hashlib.sha256(source.encode("utf-8", "surrogatepass")).hexdigest()[:_HASH]
+    return f"{name[: longest - _HASH - 1]}-{digest}"

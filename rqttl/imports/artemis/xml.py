@@ -56,8 +56,7 @@ def parse(text: str | bytes) -> Node:
     if len(text) > MAX_SIZE:
         raise InvalidImport("broker.xml", f"expected at most {MAX_SIZE:,} characters, got {len(text):,}")
     root = _parsed(text)
-    _check_depth(root)
-    return _node(root, f"/{_split(root)[1]}")
+    return _node(root, f"/{_split(root)[1]}", 1)
 
 
 def _parsed(text: str | bytes) -> Element:
@@ -82,26 +81,20 @@ def _parsed(text: str | bytes) -> Element:
     return root
 
 
-def _check_depth(root: Element) -> None:
-    level, depth = [root], 1
-    while level:
-        if depth > MAX_DEPTH:
-            raise InvalidImport(f"/{_split(root)[1]}", f"expected at most {MAX_DEPTH} levels of elements")
-        level, depth = [child for element in level for child in element], depth + 1
-
-
 def _split(element: Element) -> tuple[str, str]:
     """The namespace and the name of an element."""
     match = _TAG.fullmatch(str(element.tag))
     return (match[1] or "", match[2]) if match else ("", str(element.tag))
 
 
-def _node(element: Element, place: str) -> Node:
+def _node(element: Element, place: str, depth: int) -> Node:
+    if depth > MAX_DEPTH:
+        raise InvalidImport(f"/{place.split('/')[1]}", f"expected at most {MAX_DEPTH} levels of elements")
     namespace, name = _split(element)
     own = {key: value for key, value in element.attrib.items() if not key.startswith("{")}
     texts = [element.text, *(child.tail for child in element)]
     text = " ".join(part.strip() for part in texts if part and part.strip())
-    children = tuple(_node(child, path) for child, path in _children(element, place))
+    children = tuple(_node(child, path, depth + 1) for child, path in _children(element, place))
     return Node(name, place, text, own, children, namespace not in NAMESPACES)
 
 
