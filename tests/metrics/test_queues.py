@@ -149,22 +149,6 @@ def test_a_scrape_changes_no_key(mixed: Clocked, client: redis.Redis) -> None:
     assert everything(client) == before
 
 
-def test_a_scrape_leaves_the_digest_of_all_data_as_it_is(start_server: Callable[..., Server]) -> None:
-    needs_leave = os.environ.get("RQTTL_TEST_REDIS") != "6.2"  # Redis 7 refuses DEBUG without it
-    server = start_server(**({"enable_debug_command": "local"} if needs_leave else {}))
-    with server.client() as client:
-        clocked = Clocked(client)
-        clocked.declare_queue("q", lease="1s").enqueue_many([b"x", Message(b"y", ttl="1s")])
-        one(clocked.queue("q"))
-        clocked.advance(5_000)
-        before = client.execute_command("DEBUG", "DIGEST")
-
-        samples = scrape(clocked)
-
-        assert value(samples, "rqttl_queue_overdue_seconds", queue="q") == 4
-        assert client.execute_command("DEBUG", "DIGEST") == before
-
-
 def test_a_user_who_may_only_read_can_scrape(
     start_server: Callable[..., Server], caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -17,7 +17,7 @@ from rqttl.embedded import folder as embedded_folder
 from rqttl.embedded import server as embedded
 from rqttl.embedded.folder import CONTENT, MARK, choose_address, claim, folder_of, locate
 from rqttl.embedded.server import acquire
-from rqttl.errors import EmbeddedUnavailable, InvalidInput, RqttlError
+from rqttl.errors import EmbeddedUnavailable, InvalidInput
 from tests.process.embedded_users import USE, Users, identity, running, told
 from tests.waiting import until
 
@@ -62,14 +62,6 @@ def test_a_path_too_long_for_a_socket_gets_one_in_a_short_private_folder(folder:
     until(lambda: not short.exists())
 
 
-def test_a_folder_that_cannot_be_used_is_told_with_what_to_do(folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "file").write_text("no folder")
-
-    with pytest.raises(EmbeddedUnavailable, match=r"data/file.*: RQTTL_HOME may name another folder"):
-        acquire(folder / "file" / "data")
-
-
 @pytest.mark.usefixtures("series")
 def test_names_that_a_url_would_misread_are_quoted(folder: Path) -> None:
     server = acquire(folder / "a b?c=d#e%20")
@@ -110,10 +102,9 @@ def test_a_short_folder_of_another_user_is_refused(folder: Path, monkeypatch: py
 def test_a_value_that_cannot_be_a_folder_is_refused_with_a_typed_error(tmp_path: Path, name: str) -> None:
     (tmp_path / "file").touch()
 
-    with pytest.raises(EmbeddedUnavailable) as refusal:
+    with pytest.raises(EmbeddedUnavailable, match="RQTTL_HOME") as refusal:
         acquire(tmp_path / name)
 
-    assert isinstance(refusal.value, RqttlError)
     assert refusal.value.code == "embedded_unavailable"
 
 
@@ -156,46 +147,19 @@ def test_a_server_is_found_where_it_runs_and_nothing_is_started_nor_made(folder:
 # What it may hold
 
 
-@pytest.mark.parametrize("name", ["version", "address", "start.lock", ".hidden", "redis.sock"])
-def test_a_folder_with_a_foreign_file_is_refused_and_nothing_in_it_is_changed(tmp_path: Path, name: str) -> None:
-    (tmp_path / name).write_text("mine")
-    tmp_path.chmod(0o755)
-    before = state(tmp_path)
-
-    with pytest.raises(EmbeddedUnavailable) as refusal:
-        rqttl.connect(f"embedded://{tmp_path}")
-
-    assert str(refusal.value) == f"embedded server: {tmp_path} holds the foreign file {name!r}: {RULE}"
-    assert state(tmp_path) == before
-    assert embedded.find(tmp_path) is None
-
-
-def test_a_system_folder_is_refused_to_root_too() -> None:
-    with pytest.raises(EmbeddedUnavailable, match=r"holds the foreign file|belongs to user 0"):
-        acquire("/etc")
-
-    assert not Path("/etc", MARK).exists()
-
-
-@pytest.mark.parametrize("content", [b"not ours", CONTENT + b"more", b"This folder is mine"])
-def test_a_mark_with_another_content_is_a_foreign_file(tmp_path: Path, content: bytes) -> None:
-    (tmp_path / MARK).write_bytes(content)
-    before = state(tmp_path)
-
-    with pytest.raises(EmbeddedUnavailable, match=f"holds the foreign file '{MARK}'"):
-        acquire(tmp_path)
-
-    assert state(tmp_path) == before
-
-
-@pytest.mark.parametrize("kind", ["link", "dangling", "folder", "pipe", "socket"])
-def test_a_mark_that_is_no_regular_file_is_a_foreign_file(folder: Path, kind: str) -> None:
+@pytest.mark.parametrize(
+    "kind", ["address", ".hidden", "not ours", "more", "link", "dangling", "folder", "pipe", "socket"]
+)
+def test_a_folder_with_a_foreign_file_or_mark_is_refused_and_nothing_in_it_is_changed(folder: Path, kind: str) -> None:
     folder.mkdir()
     mark, elsewhere = folder / MARK, folder.parent / "elsewhere"
-    if kind == "link":
-        elsewhere.write_bytes(CONTENT)
-        mark.symlink_to(elsewhere)
-    elif kind == "dangling":
+    if kind in ("address", ".hidden"):
+        mark = folder / kind
+        mark.write_text("mine")
+    elif kind in ("not ours", "more"):
+        mark.write_bytes(CONTENT + b"more" if kind == "more" else b"not ours")
+    elif kind in ("link", "dangling"):
+        elsewhere.write_bytes(CONTENT) if kind == "link" else None
         mark.symlink_to(elsewhere)
     elif kind == "folder":
         mark.mkdir()
@@ -204,12 +168,15 @@ def test_a_mark_that_is_no_regular_file_is_a_foreign_file(folder: Path, kind: st
     else:
         with socket.socket(socket.AF_UNIX) as listener:
             listener.bind(str(mark))
+    before = state(folder)
 
-    with pytest.raises(EmbeddedUnavailable, match=f"holds the foreign file '{MARK}'"):
-        acquire(folder)
+    with pytest.raises(EmbeddedUnavailable) as refusal:
+        rqttl.connect(f"embedded://{folder}")
 
-    assert [entry.name for entry in folder.iterdir()] == [MARK]
+    assert str(refusal.value) == f"embedded server: {folder} holds the foreign file {mark.name!r}: {RULE}"
+    assert state(folder) == before
     assert elsewhere.exists() == (kind == "link")
+    assert embedded.find(folder) is None
 
 
 @pytest.mark.parametrize("made", ["new", "empty", "open to read", "half made", "behind a link"])
@@ -285,15 +252,11 @@ def test_the_path_of_a_url_is_decoded(url: str, folder: str | None) -> None:
     [
         ("embedded://hunter2", "a relative path or a host"),
         ("embedded://./hunter2", "a relative path or a host"),
-        ("embedded://~/hunter2", "a relative path or a host"),
         ("embedded://localhost:6379/hunter2", "a relative path or a host"),
         ("embedded://me:hunter2@host/data", "a user or a password"),
-        ("embedded://:hunter2@/data", "a user or a password"),
         ("embedded:///data?password=hunter2", "an option or a fragment"),
-        ("embedded://?x=hunter2", "an option or a fragment"),
         ("embedded:///data#hunter2", "an option or a fragment"),
         ("embedded:///hunter2%zz", "a % without two hexadecimal digits"),
-        ("embedded:///hunter2%", "a % without two hexadecimal digits"),
         ("embedded:///hunter2%00", "a NUL byte"),
     ],
 )
@@ -310,16 +273,6 @@ def test_a_url_of_another_form_is_refused_with_the_right_form_and_without_its_se
     assert f"got {reason}" in str(refusal.value)
     assert "hunter2" not in str(refusal.value)
     assert list(tmp_path.iterdir()) == []
-
-
-def test_a_url_with_an_encoded_space_names_the_folder_with_the_space(folder: Path) -> None:
-    spaced = folder / "a b"
-
-    with rqttl.connect(f"embedded://{folder}/a%20b") as broker:
-        broker.declare_queue("orders")
-        assert embedded.find(spaced)
-
-    assert [entry.name for entry in folder.iterdir()] == ["a b"]
 
 
 @pytest.mark.usefixtures("series")

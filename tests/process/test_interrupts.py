@@ -119,7 +119,7 @@ def test_a_lost_place_to_wait_is_free_though_a_handler_raised_when_it_was_forgot
 def test_a_number_is_packed_as_text_since_hiredis_crashes_where_a_signal_handler_raises() -> None:
     ask = """
 import signal
-from rqttl.protocol.resp import pack_command
+from rqttl.protocol.contract import pack_command
 class Interrupt(Exception): pass
 def interrupt(*_): raise Interrupt
 signal.signal(signal.SIGALRM, interrupt)

@@ -7,22 +7,19 @@ import os
 import pickle
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from datetime import timedelta
 from typing import Any
 
 import pytest
 
 import rqttl
-from rqttl import Broker, InvalidName, Policy, Queue, QueueNotFound, RqttlError
+from rqttl import Broker, InvalidName, Queue, RqttlError
 from rqttl.cli.common.errors import explain
 from rqttl.cli.common.exits import REFUSED
 from rqttl.protocol import scripts
 from rqttl.reaper import Reaper
 from rqttl.store.driver import driver_of
-from rqttl.testing import FakeBroker, FakeUnavailable, NotSupportedByFake, dead_letters, fake_broker
-from tests.contract.clocked import at
-from tests.contract.looks import bodies, one
-from tests.half_done import store_policy
+from rqttl.testing import FakeBroker, FakeUnavailable, NotSupportedByFake, fake_broker
+from tests.contract.looks import bodies
 
 
 def api(kind: type) -> dict[str, inspect.Signature]:
@@ -102,31 +99,6 @@ def test_a_wait_of_a_connected_broker_moves_the_clock_only_in_the_thread_of_the_
     assert fake.clock.ms == before + 3_600_000
 
 
-def test_a_message_lives_until_its_deadline_and_no_longer(fake: FakeBroker) -> None:
-    queue = fake.declare_queue("q", dead_letter="d")
-    queue.enqueue(b"x", ttl="5s", id="mine")
-
-    fake.clock.advance("4999ms")
-    assert bodies(queue) == [b"x"]
-    fake.clock.advance("1ms")
-
-    assert queue.receive() is None
-    assert [letter.id for letter in dead_letters(queue)] == ["mine"]
-
-
-def test_a_lease_ends_when_the_clock_has_passed_it(fake: FakeBroker) -> None:
-    queue = fake.declare_queue("q", lease="30s")
-    queue.enqueue(b"x")
-    delivery = one(queue)
-    assert delivery.leased_until == at(30_000)
-
-    fake.clock.advance("30s")
-
-    assert one(queue).delivery_count == 2
-    with pytest.raises(RqttlError, match="lease"):
-        delivery.ack()
-
-
 def test_without_a_reaper_nothing_happens_and_with_one_all_that_is_due(fake: FakeBroker) -> None:
     first = fake.declare_queue("first", message_ttl="10s", dead_letter="second")
     second = fake.declare_queue("second", message_ttl="0ms", dead_letter="third")
@@ -143,26 +115,6 @@ def test_without_a_reaper_nothing_happens_and_with_one_all_that_is_due(fake: Fak
     assert bodies(fake.queue("third")) == [b"a", b"b"]
     assert (bodies(second), bodies(late)) == ([], [b"a", b"b"])
     assert fake.run_reaper().messages == 0
-
-
-def test_the_reaper_retires_queues_whose_lifetime_is_over(fake: FakeBroker) -> None:
-    fake.declare_queue("q", expires="1h")
-
-    fake.clock.advance("1h")
-    assert fake.run_reaper().retired == 1
-
-    assert fake.queues() == []
-    with pytest.raises(QueueNotFound):
-        fake.queue("q").stats()
-
-
-def test_statistics_are_as_of_the_clock(fake: FakeBroker) -> None:
-    queue = fake.declare_queue("q")
-    queue.enqueue(b"x")
-
-    fake.clock.advance("3m")
-
-    assert fake.stats()["q"].oldest_ready_age == timedelta(minutes=3)
 
 
 # What it cannot do
@@ -212,14 +164,3 @@ def test_without_what_it_is_made_of_it_says_what_to_install(missing: str, monkey
 
     with pytest.raises(FakeUnavailable, match=rf"{missing}.*`pip install '\.\[testing\]'` in a checkout"):
         fake_broker()
-
-
-def test_a_reaper_of_the_fake_brings_queues_up_to_date_with_policies(fake: FakeBroker) -> None:
-    queue = fake.declare_queue("q")
-    queue.enqueue_many([b"x"] * 3)
-    store_policy(fake, Policy.read("p", "#", {"max_length": 2}))
-
-    fake.run_reaper()
-
-    assert (queue.options()["max_length"], queue.stats(sweep=False).ready) == (2, 2)
-    assert queue.explain()["max_length"].source == "policy p"

@@ -28,14 +28,6 @@ def test_a_wait_in_vain_takes_its_time_by_the_clock_only(fake: FakeBroker, wait:
     assert queue.stats().consumers == 0
 
 
-def test_a_ready_message_needs_no_wait(fake: FakeBroker) -> None:
-    queue = fake.declare_queue("q")
-    queue.enqueue(b"x")
-
-    assert queue.receive(wait="1h") is not None
-    assert fake.clock.now == at(0)
-
-
 def test_a_wait_ends_when_a_delay_is_over(fake: FakeBroker) -> None:
     queue = fake.declare_queue("q")
     queue.enqueue(b"x")
