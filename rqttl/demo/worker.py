@@ -64,7 +64,7 @@ def arguments(task: Mapping[str, Any]) -> list[str]:
     """Return the arguments of `rqttl worker` for a consumer: all queues have the same weight."""
     queues = [f"{boarding(carrier)}=1" for carrier in task["carriers"]]
     redis = [*(["--url", task["url"]] if task["url"] else []), "--namespace", task["namespace"]]
-    handler = ["--call", "rqttl.demo.worker:Agents", "--delivery", "--prefetch", "1"]
+    handler = ["--call", "rqttl.demo.worker:Agents", "--delivery"]
     return ["worker", *queues, *redis, *handler, "--processes", "1", "--threads", str(task["agents"])]
 
 

@@ -304,9 +304,7 @@ def stage(folder: Path) -> None:
     (folder / "queues.yaml").write_text("rqttl: 1\nqueues: {orders: {expires: 1h}}\n")
     (folder / "definitions.json").write_text('{"queues": [{"name": "orders", "vhost": "/", "arguments": {}}]}')
     (folder / "broker.xml").write_text("<configuration xmlns='urn:activemq'><core/></configuration>")
-    (folder / "template.json").write_text(
-        '{"resources": [{"type": "Microsoft.ServiceBus/namespaces/queues", "name": "n/q"}]}'
-    )
+    (folder / "queues.json").write_text('[{"name": "shop/orders", "type": "Microsoft.ServiceBus/namespaces/queues"}]')
 
 
 def set_stage(broker: Broker, *, empty: bool) -> None:
