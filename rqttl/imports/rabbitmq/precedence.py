@@ -2,22 +2,18 @@
 
 RabbitMQ applies one policy of a kind to a queue. rqttl merges all that match, so each policy gets `none` for the
 options that only later policies have. So a policy without a counterpart still keeps others out. Pairs of policies stay
-as they are if their patterns have no name in common, or if the later one is for types of queues that the earlier one
-leaves out, and the earlier one matches such queues.
+as they are if their patterns have no name in common.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
 
 from rqttl.imports import table
-from rqttl.imports.rabbitmq.definitions import Queue
 from rqttl.imports.rabbitmq.policies import TakenPolicy
 from rqttl.imports.report import Notes
-from rqttl.policies.matching import Matcher
 from rqttl.policies.policy import Policy
 
 #: The types that each kind of a policy is for.
@@ -27,7 +23,6 @@ _APPLY = {
     "classic_queues": ("classic",),
     "quorum_queues": ("quorum",),
 }
-_TYPES = ("classic", "quorum")
 _PREFIX = re.compile(r"\^((?:[A-Za-z0-9_:/-]|\\[._:/-])*)([*?+{]?)", re.ASCII)
 
 
@@ -38,62 +33,26 @@ def applies(policy: TakenPolicy, kind: str) -> bool:
     return not policy.source.definition.keys() & set(table.rows("rabbitmq unfit")[kind].alike)
 
 
-def separated(taken: Sequence[TakenPolicy], queues: Iterable[Queue], notes: Notes) -> list[TakenPolicy]:
+def separated(taken: Sequence[TakenPolicy], notes: Notes) -> list[TakenPolicy]:
     """The policies of one kind in one vhost, each with `none` for the options that RabbitMQ would not add to it."""
-    types = _types(taken, queues)
     ranked = sorted(
-        (_Ranked.of(source, source.policy, met) for source, met in zip(taken, types, strict=True) if source.policy),
-        key=lambda first: (-first.policy.priority, first.taken.pattern.rank, first.policy.name),
+        ((source, source.policy, _prefix(source.pattern.text)) for source in taken if source.policy),
+        key=lambda first: (-first[1].priority, first[0].pattern.rank, first[1].name),
     )
     policies: dict[str, Policy | None] = {}
-    for place, first in enumerate(ranked):
-        later = [other.policy for other in ranked[place + 1 :] if first.hides(other)]
-        options = sorted({name for policy in later for name in policy.definition})
-        missing = [name for name in options if name not in first.policy.definition]
-        subject = first.taken.source.subject
+    for place, (source, policy, prefix) in enumerate(ranked):
+        later = (other for _, other, end in ranked[place + 1 :] if prefix.startswith(end) or end.startswith(prefix))
+        missing = sorted({name for other in later for name in other.definition} - policy.definition.keys())
+        subject = source.source.subject
         if missing:
             text = f"none for {', '.join(missing)}: RabbitMQ applies one policy to a queue, and rqttl would merge them"
             notes.translated(subject, "definition", None, text)
-        definition = {**first.policy.definition, **dict.fromkeys(missing)}
-        policies[first.policy.name] = replace(first.policy, definition=definition) if definition else None
+        definition = {**policy.definition, **dict.fromkeys(missing)}
+        policies[policy.name] = replace(policy, definition=definition) if definition else None
         if not definition:
             text = "the policy is not imported: nothing of its definition has a counterpart, and it keeps no other out"
             notes.left_out(subject, "", None, text)
     return [replace(source, policy=policies[source.policy.name]) if source.policy else source for source in taken]
-
-
-def _types(taken: Sequence[TakenPolicy], queues: Iterable[Queue]) -> list[frozenset[str]]:
-    """The types of the queues that each policy matches; classic if it matches none yet."""
-    met: list[set[str]] = [set() for _ in taken]
-    matcher = Matcher([policy.pattern for policy in taken])
-    for queue in queues:
-        for place in matcher.places(queue.name):
-            met[place].add(queue.kind)
-    return [frozenset(kinds or {"classic"}) for kinds in met]
-
-
-class _Ranked(NamedTuple):
-    """A policy with the types of queues that it is for, and the text with which all names begin that it matches."""
-
-    taken: TakenPolicy
-    policy: Policy
-    kinds: frozenset[str]
-    met: frozenset[str]
-    prefix: str
-
-    @classmethod
-    def of(cls, taken: TakenPolicy, policy: Policy, met: frozenset[str]) -> _Ranked:
-        kinds = frozenset(kind for kind in _TYPES if applies(taken, kind))
-        return cls(taken, policy, kinds, met, _prefix(taken.pattern.text))
-
-    def hides(self, later: _Ranked) -> bool:
-        """True if RabbitMQ applies this policy to the queues that both match.
-
-        A policy without options is here for that alone: it hides the later one if that is so for a type of queues.
-        """
-        have_names = self.prefix.startswith(later.prefix) or later.prefix.startswith(self.prefix)
-        always = later.kinds & self.met <= self.kinds
-        return have_names and (always or (not self.policy.definition and bool(self.kinds & self.met)))
 
 
 def _prefix(pattern: str) -> str:

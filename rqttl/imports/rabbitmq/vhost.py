@@ -63,7 +63,7 @@ class VHostReader:
         )
 
     def _policies(self, sources: Mapping[str, SourcePolicy]) -> list[TakenPolicy]:
-        return separated(PolicyReader(sources, self._dead_letters, self._notes).read(), self._queues, self._notes)
+        return separated(PolicyReader(sources, self._dead_letters, self._notes).read(), self._notes)
 
     def _queue(self, queue: Queue, name: str, policy: Effect, operator: Effect) -> Mapping[str, object] | None:
         out = Collector(self._notes, queue.subject)

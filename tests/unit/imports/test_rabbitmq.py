@@ -248,19 +248,19 @@ def test_a_policy_that_another_one_without_counterpart_keeps_out_too_much_is_not
 
     assert notes(imported, "queue 'q1'", "policy") == []
     [note] = notes(imported, "queue 'q2'", "policy")
-    assert note.text == "RabbitMQ applies 'ttl' only; here message_ttl would come from policies above it"
+    assert note.text == "RabbitMQ applies 'ttl'; here 'first' acts"
 
 
-def test_a_policy_for_other_types_of_queues_is_kept_out_unless_it_matches_a_queue_of_such_a_type() -> None:
+def test_a_policy_for_other_types_of_queues_acts_here_and_the_difference_is_noted() -> None:
     first = {**policy("first", "^q", {"message-ttl": 1000}, priority=2), "apply-to": "classic_queues"}
     second = policy("second", "^q", {"max-length": 5})
-    classic, quorum = queue("q"), queue("q2", queue_type="quorum", delivery_limit=-1)
-    assert in_force(read_definitions(file(queues=[classic], policies=[first, second])), "q") == {"message_ttl": "1s"}
-    imported = read_definitions(file(queues=[classic, quorum], policies=[first, second]))
+    quorum = queue("q2", queue_type="quorum", delivery_limit=-1)
+    imported = read_definitions(file(queues=[queue("q"), quorum], policies=[first, second]))
 
-    assert in_force(imported, "q") == {"message_ttl": "1s", "max_length": 5}
-    [note] = notes(imported, "queue 'q'", "policy")
-    assert note.text == "RabbitMQ applies 'first' only; here max_length would come from policy 'second'"
+    assert [in_force(imported, name) for name in ("q", "q2")] == [{"message_ttl": "1s"}] * 2
+    assert notes(imported, "queue 'q'", "policy") == []
+    [note] = notes(imported, "queue 'q2'", "policy")
+    assert note.text == "RabbitMQ applies 'second'; here 'first' acts"
 
 
 @pytest.mark.spec("POL-10")
@@ -269,7 +269,7 @@ def test_a_policy_that_rabbitmq_skips_for_a_type_of_queue_is_noted() -> None:
     imported = read_definitions(file(queues=[queue("q")], policies=[limit]))
 
     [note] = notes(imported, "queue 'q'", "policy")
-    assert note.text == "RabbitMQ applies no policy; here max_deliveries, max_length would come from policy 'limit'"
+    assert note.text == "RabbitMQ applies none; here 'limit' acts"
 
 
 @pytest.mark.spec("OPP-01")
