@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import traceback
 from collections.abc import Sequence
@@ -87,8 +86,6 @@ class Program(click.Group):
         arguments = list(sys.argv[1:] if args is None else args)
         extra["standalone_mode"] = False
         streams.prepare()
-        if "_RQTTL_COMPLETE" in os.environ:
-            import_module("rqttl.cli.completion")  # our completion for bash; click has the others
         try:
             result = super().main(arguments, prog_name or "rqttl", **extra)
             sys.stdout.flush()
