@@ -71,9 +71,15 @@ def test_the_names_of_durations_end_in_ms_in_json() -> None:
 def test_no_message_of_queue_declare_has_a_name_with_an_underscore(run: Run) -> None:
     """A value that is wrong for each option."""
     for option in OPTIONS.values():
-        wrong = {"duration": "99999w", "count": "-1", "target": "a b", "choice": "x", "number": "x", "flag": None}[
-            option.kind
-        ]
+        wrong = {
+            "duration": "99999w",
+            "count": "-1",
+            "size": "-1",
+            "target": "a b",
+            "choice": "x",
+            "number": "x",
+            "flag": None,
+        }[option.kind]
         if wrong is not None:
             flag = f"--{option.name.replace('_', '-')}"
             line = failed(run("queue", "declare", "orders", flag, wrong), 2)

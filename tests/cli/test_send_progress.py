@@ -70,17 +70,6 @@ def test_of_a_file_a_bar_shows_how_much_is_done(terminal: Callable[[], Shown]) -
     assert re.fullmatch(r"[━╸╺]{12} +75% 3\.0 MB of 4\.0 MB  750 messages  [\d,]+/s +\S+", last)
 
 
-def test_of_a_stream_a_spinner_shows_how_much_is_done(terminal: Callable[[], Shown]) -> None:
-    printed = terminal()
-    with Progress(None, in_bytes=True) as progress:
-        progress.advance(1_000, 250)
-        progress.advance(1_000, 1_000)
-
-    first, *_, last = lines(printed())
-    assert re.fullmatch(r"\S 250 messages  [\d,]+/s +0:00:\d\d", first)
-    assert re.fullmatch(r"\S 1,250 messages  [\d,]+/s +0:00:\d\d", last)
-
-
 def test_the_progress_of_a_long_sending_counts_the_expired_ones(terminal: Callable[[], Shown]) -> None:
     printed = terminal()
     with Progress(None, in_bytes=True) as progress:
@@ -136,15 +125,3 @@ def test_progress_is_hidden_in_pipes_and_on_dumb_terminals(
 
     assert printed() == ""
     assert file.getvalue() == ""
-
-
-def test_without_colour_only_the_cursor_is_moved(
-    terminal: Callable[[], Shown], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    printed = terminal()
-    monkeypatch.setenv("NO_COLOR", "1")
-
-    with Progress(4, in_bytes=False) as progress:
-        progress.advance(1, 1)
-
-    assert not re.search(r"\x1b\[[0-9;]*m", printed())

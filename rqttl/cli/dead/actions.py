@@ -211,7 +211,7 @@ def _print_dry_run(request: Request, action: Action, selection: Selection, now: 
 #: The number of letters that stayed, by the queue that should get them, the outcome, and the limit if there was one.
 Remaining = Counter[tuple[str, str, str]]
 
-_DONE, _PARTICIPLE = "redriven", "put back"
+_REDRIVEN = ("redriven", "put back")
 
 
 @click.command(epilog="\b\nExample: rqttl dead redrive orders/dead --reason expired --dry-run")
@@ -231,7 +231,7 @@ def redrive(request: Request, to: str | None, settings: Settings) -> None:
         remaining.update(_redrive(request, queue, selection, to))
 
     target = "where they died" if to is None else f"into {to}"
-    action = Action("redrive", _DONE, _PARTICIPLE, lambda letters: f"Put {letters} back {target}?", put_back)
+    action = Action("redrive", *_REDRIVEN, lambda letters: f"Put {letters} back {target}?", put_back)
     with settings.using() as broker:
         if to is not None:
             broker.queue(to).options()  # raises if it does not exist
@@ -252,7 +252,7 @@ def _redrive(request: Request, queue: Queue, selection: Selection, to: str | Non
 
     def print_moved() -> None:
         moved = sum(result.outcome == "moved" for result in results)
-        request.print_result(_DONE, _PARTICIPLE, selection, moved)
+        request.print_result(*_REDRIVEN, selection, moved)
 
     received = in_batches(letters, send, print_moved)
     if received:
@@ -278,7 +278,7 @@ def _refuse_remaining(remaining: Remaining) -> None:
         raise Refused("not all letters could be put back", code)
 
 
-_DONE, _PARTICIPLE = "purged", "removed"
+_PURGED = ("purged", "removed")
 
 
 @click.command(epilog="\b\nExample: rqttl dead purge orders/dead --older-than 7d --dry-run")
@@ -297,7 +297,7 @@ def purge(request: Request, settings: Settings) -> None:
     def remove(queue: Queue, selection: Selection) -> None:
         _remove(request, queue, selection)
 
-    action = Action("purge", _DONE, _PARTICIPLE, lambda letters: f"Remove {letters}?", remove)
+    action = Action("purge", *_PURGED, lambda letters: f"Remove {letters}?", remove)
     with settings.using() as broker:
         selection = perform(broker, request, action)
     request.report_skipped(selection, hint=" (`rqttl queue purge` removes all)")
@@ -311,9 +311,7 @@ def _remove(request: Request, queue: Queue, selection: Selection) -> None:
         nonlocal removed
         removed += queue.purge_many(batch, unread=unread)
 
-    received = in_batches(
-        selection.sequences, remove, lambda: request.print_result(_DONE, _PARTICIPLE, selection, removed)
-    )
+    received = in_batches(selection.sequences, remove, lambda: request.print_result(*_PURGED, selection, removed))
     if received:
         left = len(selection.sequences) - removed
         raise Interrupted(received, f": {text.plural(left, 'letter')} left")

@@ -109,7 +109,7 @@ def _value(name: str, value: Any) -> str:
     return "none" if value is None else format_value(OPTIONS[name], value)
 
 
-#: The number of queues that `show` names without `--json`.
+#: The number of queues that a command names one by one.
 LISTED = 20
 
 
@@ -181,8 +181,6 @@ def show_command(*, operator: bool) -> click.Command:
     return command
 
 
-#: The number of queues that the command names one by one.
-LISTED = 20
 #: The flags of a policy that are no options of queues.
 _FLAGS = (
     click.option(
