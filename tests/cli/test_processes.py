@@ -108,7 +108,7 @@ def test_demo_runs_the_demo_and_gives_its_exit_code(monkeypatch: pytest.MonkeyPa
     ]
 
     assert called == [
-        (50_000, None, False, True, None),
+        (50_000, "embedded://", False, True, None),
         (50_000, "redis://a", True, True, None),
         (7, "redis://b", False, False, "chart.png"),
     ]
@@ -167,7 +167,7 @@ def test_server_runs_what_commands_would_use(
         served.append(home)
         return 0
 
-    monkeypatch.setattr("rqttl.embedded.server.serve", serve)
+    monkeypatch.setattr("rqttl.cli.server.serve", serve)
 
     result = CliRunner(env={"RQTTL_URL": url}).invoke(cli, ["server", *given])
 
