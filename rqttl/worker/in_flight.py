@@ -233,6 +233,7 @@ class InFlight:
         with self.lock:
             for key, seconds in ends:
                 task = host.remove(key)
+                self._begin(host)  # the next one has begun meanwhile, and may have ended, too
                 if task is None:
                     continue
                 self._measure(seconds)
