@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import signal
@@ -14,17 +13,12 @@ from typing import Any
 
 import pytest
 import redis
-from rich.console import Console
 
 import rqttl
 from rqttl.demo import NAMESPACE, flights
 from rqttl.demo.accounts import Counts, disagreements
 from rqttl.demo.day import (
-    AGENTS,
-    CAPACITY,
-    CONSUMERS,
     DAY,
-    LONGEST_HANDLING,
     SHORTEST,
     boarding_call,
     by_minute,
@@ -33,7 +27,6 @@ from rqttl.demo.day import (
 )
 from rqttl.demo.flights import DemoUnavailable, Departure, Flight, parse_departures, schedule
 from rqttl.demo.names import boarding, dead_letters
-from rqttl.demo.show import Progress
 from tests.process.demo_runs import ENDINGS, check_document, family, start
 from tests.process.embedded_users import data_folder, running
 from tests.waiting import until
@@ -108,30 +101,6 @@ def test_the_ttl_is_the_gap_at_the_same_pace_as_the_day() -> None:
     assert day.ttl(Flight(departure(360), 1000)) == timedelta(milliseconds=round(1000 * day.minute_ms))
     assert day.ttl(Flight(departure(360), None)) is None
     assert boarding_call(Flight(departure(DAY + 360), 1000), day).id == "UA 1 EWR 1970-01-02 06:00"
-
-
-@pytest.mark.parametrize("number, rush", [(1, False), (2_000, True), (50_000, True)])
-def test_consumers_are_too_slow_for_many_flights_and_quick_enough_for_few(number: int, rush: bool) -> None:
-    day = plan([Flight(departure(360), 5)] * number)
-
-    assert day.rush == rush
-    assert (
-        day.handling_ms == pytest.approx(CONSUMERS * AGENTS * day.seconds(DAY) * 1000 / number / CAPACITY) or not rush
-    )
-    assert day.handling_ms <= LONGEST_HANDLING
-
-
-def test_a_display_shows_more_handled_than_sent_in_a_period() -> None:
-    day = plan([Flight(departure(360), 5)])
-    written = io.StringIO()
-    console = Console(file=written, force_terminal=True, width=80)
-
-    with Progress(console, day) as progress:
-        progress.show(400, Counts(sent=10))
-        progress.show(DAY, Counts(sent=11, handled=11))
-
-    assert "24:00" in written.getvalue()
-    assert "█" in written.getvalue()
 
 
 # The accounts

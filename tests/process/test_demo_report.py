@@ -92,13 +92,6 @@ def test_a_picture_that_cannot_be_written_is_an_error_line(monkeypatch: pytest.M
     assert "There is no picture: " in printed
 
 
-def test_no_dead_letters_make_no_table_and_no_picture(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    result, printed = tell(monkeypatch, Report(), tmp_path / "picture.png")
-
-    assert (result.document["hours"], list(tmp_path.iterdir())) == ({}, [])
-    assert printed == "\nSpark has found no dead letters.\n"
-
-
 def test_a_missing_package_of_spark_is_named() -> None:
     assert demo_report.missing_requirements(["click", "no_such_one"]) == (
         "no no_such_one is installed; `pip install '.[spark]'` in a checkout of rqttl"
