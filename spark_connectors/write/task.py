@@ -39,11 +39,7 @@ def run(options: Options, plan: Plan, batches: Iterable[pa.RecordBatch], attempt
     Rows that were written before an error stay. A repeated write of the same rows writes only the missing ones.
     """
     report, broker = Report(), open_broker(options)
-    with (
-        relaxed_gc(),
-        closing(broker),
-        Rejected(options.optional_text("rejectedPath"), attempt) as rejected,
-    ):
+    with relaxed_gc(), closing(broker), Rejected(options.optional_text("rejectedPath"), attempt) as rejected:
         operation = OPERATIONS[plan.operation](WriteTask(options, plan, broker, Backpressure(options), report))
         for rows in batches:
             batch = RowBatch(rows, plan)

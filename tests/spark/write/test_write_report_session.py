@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from pyspark.errors import AnalysisException, StreamingQueryException
+from pyspark.errors import AnalysisException
 
 from rqttl import Broker
-from tests.servers import Server
 from tests.spark.letters import bury
 from tests.spark.streaming import finish_all
 
@@ -115,28 +112,3 @@ def test_a_stream_leaves_a_report_of_each_batch_and_a_replay_replaces_it(
         "2.json": (0, 20),
     }
     assert {one["status"] for one in sink.told.values()} == {"succeeded"}
-
-
-def test_a_batch_whose_server_dies_leaves_a_report_of_its_failure(
-    rqttl: SparkSession, broker: Broker, redis_url: str, start_server: Callable[..., Server], tmp_path: Path
-) -> None:
-    bury(broker, 10)
-    server = start_server()
-    with server.client() as client:
-        Broker(client).declare_queue("copies")
-        victim = client.info("server")["process_id"]
-
-    def deadly(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            if batch.num_rows:
-                os.kill(victim, signal.SIGKILL)
-            yield batch
-
-    sink = Sink(rqttl, redis_url, server.url, tmp_path)
-    with pytest.raises(StreamingQueryException, match="RQTTL_UNREACHABLE"):
-        sink.run(deadly)
-
-    (told,) = sink.told.values()
-    assert (list(sink.told), told["status"], told["stored"]) == (["0.json"], "failed", 0)
-    assert told["tasks_ended"] < told["tasks"]
-    assert "tasks failed or were stopped" in told["error"]

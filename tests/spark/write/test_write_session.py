@@ -89,7 +89,6 @@ def test_a_message_has_all_that_its_row_says(rqttl: SparkSession, save: Save, br
     [
         ("overwrite", r'\[RQTTL_SAVE_MODE\].*use \.mode\("append"\)'),
         ("error", "UNSUPPORTED_DATA_SOURCE_SAVE_MODE"),
-        ("ignore", "UNSUPPORTED_DATA_SOURCE_SAVE_MODE"),
         (None, "UNSUPPORTED_DATA_SOURCE_SAVE_MODE"),
     ],
 )
