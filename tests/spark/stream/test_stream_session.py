@@ -92,7 +92,7 @@ def test_latest_stays_where_it_was_when_the_first_batch_failed(stream: Streams, 
 def test_available_now_ends_while_more_comes_than_is_read(stream: Streams, broker: Broker) -> None:
     bury(broker, 200)
     there = held(broker, "orders/dead")
-    query = stream(queuePattern="#/dead", maxEntriesPerTrigger=100)
+    query = stream(queuePattern="*/dead", maxEntriesPerTrigger=100)
 
     def produce() -> None:
         n = 200 + 150 * len(query.attempts)
