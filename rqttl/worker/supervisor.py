@@ -252,12 +252,12 @@ class Supervisor:
     def _goes_on_without(self, child: ChildProcess, reason: str) -> bool:
         """Count a child that has ended before it was ready. Returns False if the worker has to end.
 
-        With `reload` the next version of the source may be better.
+        With `reload` the next version of the source may be better, and a child that was killed says nothing about it.
         """
+        if self._has_been_ready and (self._settings.reload or not child.broken):
+            return True
         self._unloaded += 1
         if self._unloaded < UNLOADED and (self._has_been_ready or not child.broken):
-            return True
-        if self._has_been_ready and self._settings.reload:
             return True
         log_unloaded(child.trace)
         self.broken = child.broken or f"call: {reason} before it could handle messages, {UNLOADED} times in a row"

@@ -22,6 +22,7 @@ from tests.servers import Server
 from tests.waiting import until
 from tests.worker.conftest import Spawn
 from tests.worker.kills import Campaign
+from tests.worker.threads import running
 
 pytestmark = pytest.mark.slow
 
@@ -43,6 +44,20 @@ def test_the_messages_of_a_killed_child_fail_with_a_reason_and_come_again_at_onc
     assert "failed, again at once" in worker.log()
     assert "ended by SIGKILL" in worker.log()
     assert queue.stats().redelivered == 1  # the two others had not begun, so they count as no failures
+
+
+def test_children_that_are_killed_while_they_load_do_not_end_the_worker(broker: Broker) -> None:
+    queue = broker.declare_queue("q")
+    worker = Worker(broker, "q", call="builtins:repr", processes=1)
+
+    with running(worker):
+        until(lambda: worker._supervisor.ready == 1)
+        for _ in range(4):
+            [pid] = worker._supervisor.pids
+            os.kill(pid, signal.SIGKILL)
+            until(lambda pid=pid: worker._supervisor.pids not in ([], [pid]))  # type: ignore[misc]  # the default binds
+        queue.enqueue("x")
+        until(lambda: queue.stats().acked == 1)
 
 
 def test_a_killed_child_repeats_none_of_the_fast_messages_before_the_one_that_ran(spawn: Spawn, queue: Queue) -> None:
