@@ -69,6 +69,7 @@ def test_a_thorough_scan_looks_at_a_page_at_a_time_and_sweeps_all() -> None:
     assert (scan.queues, queues.tidied) == (set(queues.records), 1)
 
 
+@pytest.mark.spec("A-056")
 def test_a_scan_that_takes_its_time_spreads_its_parts_over_the_period() -> None:
     scan = scan_of(Queues(10 * PART))
     perform(scan.begin(thorough=False))
