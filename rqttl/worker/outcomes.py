@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, NamedTuple, get_args
 
-from rqttl.consuming import handling
 from rqttl.decisions import Decision, Reject, Retry
 from rqttl.delivery import Delivery
 from rqttl.options import QueueOptions
@@ -136,6 +135,9 @@ def log_outcome(item: Delivery, outcome: Outcome, seconds: float, pause: int | N
     the queue gives up.
     """
     level, words = logging.DEBUG, f"{outcome.kind} after {seconds:.3f} s"
+    if outcome.kind in ("reject", "nack", "timeout", "crashed"):
+        from rqttl.consuming import handling  # it loads redis-py, which children need not have
+
     if outcome.kind == "reject":
         level, words = outcome.level, handling.rejected(item, outcome.description)
     elif outcome.kind in ("nack", "timeout", "crashed"):
