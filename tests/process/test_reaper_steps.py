@@ -347,7 +347,7 @@ def test_hints_of_queues_that_are_not_there_are_ignored_and_those_of_new_queues_
 def test_a_client_remembers_no_more_queues_than_its_bound(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     broker.declare_queue("other")
     known = driver_of(broker).configs
-    monkeypatch.setattr(known, "_half", 10)
+    monkeypatch.setattr(known, "_limit", 20)
     for i in range(100):
         broker.declare_queue(f"q{i}").enqueue(b"x")
         assert len(known) <= 20
