@@ -24,12 +24,10 @@ RACES = "test_policies_races.py"
 AIO_CANNOT: dict[str, str] = {
     "test_consuming.py::test_acks_go_with_the_next_fetch_in_one_call": THREAD,
     "test_events.py::test_a_failure_is_told_by_the_class_of_its_exception": SYNC,
-    "test_events.py::test_each_script_of_a_pipeline_is_told_with_its_own_outcome": SYNC,
     "test_events.py::test_listing_queues_goes_on_after_a_lost_connection": SYNC,
     "test_deploying.py::test_all_policies_of_a_plan_change_in_one_call": SYNC,
     "test_plain_looks.py::test_a_missing_right_is_no_damage": RIGHTS,
     "test_plain_looks.py::test_a_user_who_may_only_read_can_look": RIGHTS,
-    "test_plain_looks.py::test_a_look_at_many_queues_takes_at_most_seven_commands_each_in_three_round_trips": SYNC,
     **{
         f"test_repeating.py::test_a_lost_reply_and_other_options_after_it_make_no_success_a_failure[{how}]": SYNC
         for how in ("ack", "reject", "redrive")

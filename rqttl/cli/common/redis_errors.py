@@ -133,7 +133,7 @@ def _missing_right(message: str) -> str:
         return f"the right for {right[1].upper()} is missing"
     if _matches("can't run this command", message):
         return "the right for a command that scripts use is missing"
-    if _matches("access (at least )?one of the keys", message):
+    if _matches("access (at least )?one of the keys|access a key", message):
         return "the right for keys of this namespace is missing"
     if _matches("can't publish|access one of the channels|permissions to .*channel", message):
         return "the right for the channel that wakes reapers is missing"
