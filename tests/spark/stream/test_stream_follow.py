@@ -11,7 +11,6 @@ import pyarrow as pa
 import pytest
 import redis
 from pyspark.sql.datasource import InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows, ReadMinRows
 
 from rqttl import Broker, Message
 from spark_connectors.errors import DataLoss, NoPermission, NoSuchQueue, Unreachable
@@ -19,6 +18,7 @@ from spark_connectors.options.options import Options
 from spark_connectors.redis.connect import READ_COMMANDS
 from spark_connectors.stream.mark_plan import BatchLimit
 from spark_connectors.stream.reader import RqttlStreamReader
+from spark_connectors.versions import ReadAllAvailable, ReadMaxBytes, ReadMaxRows, ReadMinRows
 from tests.contract.clocked import Clocked
 from tests.servers import Server
 from tests.spark.following import Follow, again, letters, planners, rows

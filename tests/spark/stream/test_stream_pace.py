@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 import redis
-from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from rqttl import Broker
 from spark_connectors.options.options import Options
 from spark_connectors.stream import pace
 from spark_connectors.stream.pace import BatchDelay, Pauses
 from spark_connectors.stream.reader import RqttlStreamReader
+from spark_connectors.versions import ReadAllAvailable
 from tests.servers import Server
 from tests.spark.following import letters
 
