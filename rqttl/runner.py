@@ -55,7 +55,7 @@ class Runner:
         chance: Callable[[], float] = random.random,
     ) -> None:
         self._handler, self._raise_errors = _checked(handler), raise_errors
-        self._threads, fetched = handling.crew(threads, prefetch, "threads")
+        self._threads, fetched = handling.check_sizes(threads, prefetch, "threads")
         self._driver, self._queue = driver, queue
         self._deliveries = Consumer(driver, queue, fetched, lease=lease, wait=wait)
         serve(self._deliveries, self._idle)
@@ -98,11 +98,11 @@ class Runner:
         free = threading.Semaphore(self._threads)
         begun: SimpleQueue[Delivery | None] = SimpleQueue()
         name = f"rqttl-run-{self._queue}"
-        crew = [
+        threads = [
             threading.Thread(target=self._work, args=[begun, free], name=name, daemon=True)
             for _ in range(self._threads)
         ]
-        for thread in crew:
+        for thread in threads:
             thread.start()
         waits = True
         try:
@@ -113,9 +113,9 @@ class Runner:
             waits = False
             raise
         finally:
-            for _ in crew:
+            for _ in threads:
                 begun.put(None)
-            for thread in crew if waits else ():
+            for thread in threads if waits else ():
                 thread.join()
         if self._fatal is not None:
             raise self._fatal

@@ -48,24 +48,24 @@ class Handling:
         if not callable(handler) or inspect.isgeneratorfunction(handler) or inspect.isasyncgenfunction(handler):
             raise InvalidInput(f"{WRONG}, got {type(handler).__name__}")
         self._consumer, self._handler = consumer, handler
-        self._concurrency, _ = handling.crew(concurrency, None, "concurrency")
+        self._concurrency, _ = handling.check_sizes(concurrency, None, "concurrency")
         self._raise_errors, self._chance = raise_errors, chance
         self._tally, self._begun = handling.Tally(), 0
 
     async def run(self) -> RunCounts:
         """Handle messages until the iteration ends. A cancelled run cancels its handlers."""
         serve(self._consumer, lambda: max(1, self._concurrency - self._begun))
-        crew = [asyncio.ensure_future(self._work()) for _ in range(self._concurrency)]
+        tasks = [asyncio.ensure_future(self._work()) for _ in range(self._concurrency)]
         try:
-            done, _ = await asyncio.wait(crew, return_when=asyncio.FIRST_EXCEPTION)
+            done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
             if any(task.cancelled() or task.exception() for task in done):
                 self._consumer.stop()
-            await asyncio.wait(crew)
+            await asyncio.wait(tasks)
         except asyncio.CancelledError:
-            for task in crew:
+            for task in tasks:
                 task.cancel()
             raise
-        for task in crew:
+        for task in tasks:
             task.result()
         return self.result()
 

@@ -14,7 +14,7 @@ from rqttl.aio.delivery import AsyncDelivery, AsyncSettler
 from rqttl.aio.driver import AsyncDriver
 from rqttl.aio.handling import Handler, Handling, run
 from rqttl.consuming import settling
-from rqttl.consuming.handling import crew
+from rqttl.consuming.handling import check_sizes
 from rqttl.delivery import delivered
 from rqttl.errors import InvalidInput
 from rqttl.flows.receive import ReceiveResult
@@ -164,7 +164,7 @@ class AsyncQueue:
         """
         if stop is not None and not callable(getattr(stop, "wait", None)):
             raise InvalidInput(f"stop: expected an asyncio.Event, got {format_value(stop)}")
-        concurrency, fetched = crew(concurrency, prefetch, "concurrency")
+        concurrency, fetched = check_sizes(concurrency, prefetch, "concurrency")
         consumer = self.consume(fetched, lease=lease, wait=wait)
         patience = int(MAX_DURATION if wait is None else units.duration(wait, "wait"))
         handling = Handling(consumer, handler, concurrency, raise_errors=raise_errors)

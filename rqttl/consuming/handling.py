@@ -120,7 +120,7 @@ async def drive_async(flow: Generator[Next, None, None], do: Callable[[Next], Aw
                 error = failure
 
 
-def crew(size: int, prefetch: int | None, name: str) -> tuple[int, int]:
+def check_sizes(size: int, prefetch: int | None, name: str) -> tuple[int, int]:
     """Check and return the number of handlers at the same time and the number of messages to fetch."""
     size = checks.whole(size, name, 1, BATCH)
     if prefetch is None:

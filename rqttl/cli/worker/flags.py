@@ -28,7 +28,7 @@ def _time(flag: str, meaning: str) -> _Option:
     return click.option(flag, type=_POSITIVE, metavar="TIME", help=meaning)
 
 
-def _pause(flag: str, meaning: str) -> _Option:
+def _delay(flag: str, meaning: str) -> _Option:
     return click.option(flag, type=DURATION, metavar="TIME", help=meaning)
 
 
@@ -64,8 +64,8 @@ _FLAGS: tuple[_Option, ...] = (
         show_default=True,
         help="Time that handlers get to end when the worker stops.",
     ),
-    _pause("--retry-delay", "Delay after a failure, doubled by each one.  [default: 1s]"),
-    _pause("--retry-max", "Longest delay after a failure.  [default: 10m, or a longer --retry-delay]"),
+    _delay("--retry-delay", "Delay after a failure, doubled by each one.  [default: 1s]"),
+    _delay("--retry-max", "Longest delay after a failure.  [default: 10m, or a longer --retry-delay]"),
     click.option(
         "--retry-jitter",
         type=click.FloatRange(0, 1),
@@ -88,7 +88,7 @@ _FLAGS: tuple[_Option, ...] = (
 #: The sections of the help.
 SECTIONS: Mapping[str, Sequence[str]] = {
     "What to run": ("--call", "--exec", "--delivery", "--queues-file"),
-    "How many": ("--processes", "--threads", "--asyncio", "--prefetch"),
+    "How many": ("--processes", "--threads", "--asyncio"),
     "Time and retries": ("--lease", "--timeout", "--retry-delay", "--retry-max", "--retry-jitter"),
     "When to stop": ("--burst", "--idle-exit", "--grace", "--max-messages", "--max-memory", "--max-age", "--reload"),
     "Observe": ("--health", "--health-file", "--log-format", "--verbose", "--reaper"),
