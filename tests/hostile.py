@@ -308,6 +308,8 @@ _BROKER = (
     _call("options(names)", lambda s, v: s.broker.options(v), "names", _NAME),
     *_calls("declare_queue", OPTIONS, lambda s, given: s.broker.declare_queue("new", **given), *_OTHERS),
     *_calls("update", OPTIONS, lambda s, given: s.queue.update(**given), *_OTHERS),
+    _call("explain(name)", lambda s, v: s.broker.explain(v), _NAME),
+    _call("explain(ttl)", lambda s, v: s.broker.explain("q", v)),
     _call("preview_update(max_length)", lambda s, v: s.queue.preview_update(max_length=v)),
     _call("QueueOptions.read(queue)", lambda _, v: QueueOptions.read(v, {}), _NAME),
     _call("QueueOptions.read(arguments)", lambda _, v: QueueOptions.read("q", v), "arguments", ""),

@@ -18,7 +18,7 @@ INSIDE = "makes a call within a listener, in the thread of the event loop; the p
 
 THREADS = "test_running_end.py::test_wrong_arguments_are_refused_by_name"
 INVALID = "<class 'rqttl.errors.InvalidInput'>"
-RACES = "test_policies_races.py"
+RACES = "test_policies.py"
 
 #: "file::test" or "file::test[case]" -> why
 AIO_CANNOT: dict[str, str] = {
@@ -37,9 +37,9 @@ AIO_CANNOT: dict[str, str] = {
     f"{RACES}::test_a_queue_that_returns_to_the_registry_gets_the_policies_that_missed_it": SYNC,
     f"{RACES}::test_a_slow_client_puts_no_older_policies_in_force_again": SYNC,
     f"{RACES}::test_an_adoption_puts_no_older_policies_in_force_for_a_moment": SYNC,
-    "test_policies_rights.py::test_a_user_who_may_only_read_lists_and_explains_policies": RIGHTS,
-    "test_policies_rights.py::test_a_user_without_the_right_to_write_policies_changes_none": RIGHTS,
-    "test_policies_rights.py::test_policies_of_a_user_who_may_change_no_queue_are_put_in_force_by_a_reaper": RIGHTS,
+    "test_policies_explained.py::test_a_user_who_may_only_read_lists_and_explains_policies": RIGHTS,
+    "test_policies_explained.py::test_a_user_without_the_right_to_write_policies_changes_none": RIGHTS,
+    "test_policies_explained.py::test_policies_of_a_user_who_may_change_no_queue_are_put_in_force_by_a_reaper": RIGHTS,
     "test_idle_consumers.py::test_a_consumer_at_the_end_of_its_wait_counts_until_it_has_looked": SYNC,
     "test_running.py::test_one_thread_is_the_one_that_calls_and_keeps_the_order": THREAD,
     "test_successors.py::test_a_lease_of_a_deleted_queue_does_not_fit_its_successor": SYNC,

@@ -28,10 +28,10 @@ FAKE_CANNOT: dict[str, str] = {
     "test_round_trips.py::test_policies_add_no_round_trip": INFO,
     "test_plain_looks.py::test_a_user_who_may_only_read_can_look": RIGHTS,
     "test_plain_looks.py::test_a_missing_right_is_no_damage": RIGHTS,
-    "test_policies_rights.py::test_policies_of_a_user_who_may_change_no_queue_are_put_in_force_by_a_reaper": RIGHTS,
-    "test_policies_rights.py::test_a_user_without_the_right_to_write_policies_changes_none": RIGHTS,
-    "test_policies_rights.py::test_a_worker_who_may_only_read_policies_declares_queues_under_them": RIGHTS,
-    "test_policies_rights.py::test_a_user_who_may_only_read_lists_and_explains_policies": RIGHTS,
+    "test_policies_explained.py::test_policies_of_a_user_who_may_change_no_queue_are_put_in_force_by_a_reaper": RIGHTS,
+    "test_policies_explained.py::test_a_user_without_the_right_to_write_policies_changes_none": RIGHTS,
+    "test_policies_explained.py::test_a_worker_who_may_only_read_policies_declares_queues_under_them": RIGHTS,
+    "test_policies_explained.py::test_a_user_who_may_only_read_lists_and_explains_policies": RIGHTS,
     "test_waking.py::test_waiting_costs_two_calls_and_waking_one_more": INFO,
 }
 #: The same, of tests that would wait for ever, or leave a thread that waits to the tests after them.

@@ -1,14 +1,21 @@
-"""Policies: they act on existing queues and the messages in them at once, and leave no trace when they go."""
+"""Policies: they act on queues and their messages at once, leave no trace when they go, and fail no declaration."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 import redis
 
-from rqttl import Broker, Policy, PolicyNotFound, QueueFull
+from rqttl import Broker, Message, Policy, PolicyNotFound, QueueFull, QueueMismatch, QueueOptions, flows
+from rqttl.flows.steps import Step, drive
+from rqttl.protocol.commands import Command
+from rqttl.store.driver import RedisDriver, driver_of
 from tests.contract.clocked import Clocked
+from tests.drivers import before_step
 from tests.half_done import store_policy
 from tests.lua.states import everything
 
@@ -151,25 +158,6 @@ def test_a_policy_that_is_set_again_changes_nothing(broker: Broker, client: redi
     assert everything(client) == before
 
 
-def test_a_policy_with_another_pattern_leaves_the_queues_of_the_first(broker: Broker) -> None:
-    broker.declare_queue("a")
-    broker.declare_queue("b")
-    broker.set_policy("p", "a", {"max_length": 5})
-
-    result = broker.set_policy("p", "b", {"max_length": 5})
-
-    assert result.changed == {"a": {"max_length": (5, None)}, "b": {"max_length": (None, 5)}}
-
-
-def test_other_queues_are_not_touched(broker: Broker, client: redis.Redis) -> None:
-    broker.declare_queue("other").enqueue(b"x")
-    before = client.hgetall("rqttl:{other}:meta")
-
-    broker.set_policy("p", "orders", {"max_length": 0})
-
-    assert client.hgetall("rqttl:{other}:meta") == before
-
-
 @pytest.mark.parametrize("delete", ["delete_policy", "delete_operator_policy"])
 def test_a_policy_that_does_not_exist_cannot_be_deleted(broker: Broker, client: redis.Redis, delete: str) -> None:
     broker.set_policy("q", "#", {"max_length": 5})
@@ -218,7 +206,9 @@ def test_reconcile_finishes_the_change_of_a_client_that_died(broker: Broker) -> 
 CASES: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any], dict[str, Any]]] = [
     ({"message_ttl": "5m"}, {"message_ttl": "1m"}, {}, {"message_ttl": 60_000}),
     ({"message_ttl": "1m"}, {"message_ttl": "5m"}, {}, {"message_ttl": 60_000}),
+    ({"expires": "10m"}, {"expires": "1m"}, {}, {"expires": 60_000}),
     ({"max_length": 9}, {"max_length": 8}, {"max_length": 7}, {"max_length": 7}),
+    ({"max_length": 1}, {"max_length": 2}, {}, {"max_length": 1}),
     ({"lease": "1m"}, {"lease": "2m"}, {}, {"lease": 60_000}),
     ({"overflow": "reject-publish"}, {"overflow": "reject-publish-dlx"}, {}, {"overflow": "reject-publish"}),
     ({"overflow": "reject-publish"}, {}, {"overflow": "reject-publish-dlx"}, {"overflow": "reject-publish-dlx"}),
@@ -227,9 +217,9 @@ CASES: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any], dict[str, Any]
 ]
 
 
-@pytest.mark.spec("POL-14", "OPP-03", "OPP-05", "OPP-08", "QTL-14")
+@pytest.mark.spec("POL-14", "OPP-03", "OPP-05", "OPP-08", "QTL-14", "TTL-32", "LEN-28", "DLX-28", "W26")
 @pytest.mark.parametrize("declared, policy, operator, expected", CASES)
-def test_declared_options_and_policies_merge(
+def test_declared_options_and_policies_merge_and_the_declared_ones_outlive_them(
     broker: Broker,
     declared: dict[str, Any],
     policy: dict[str, Any],
@@ -247,3 +237,319 @@ def test_declared_options_and_policies_merge(
     explanation = queue.explain()
     assert {name: explanation[name].value for name in expected} == expected
     assert explanation.outdated == {}
+    for stored, delete in ((policy, broker.delete_policy), (operator, broker.delete_operator_policy)):
+        if stored:
+            delete("o" if stored is operator else "p")
+    assert queue.options().as_arguments() == declared
+
+
+POLICY = {"max_length": 5, "message_ttl": "5m", "overflow": "reject-publish", "dead_letter": "dead"}
+
+
+@pytest.mark.spec("POL-17", "DEC-01")
+@pytest.mark.parametrize("first", ["declaration", "policy"])
+def test_a_policy_makes_no_declaration_fail(broker: Broker, first: str) -> None:
+    if first == "declaration":
+        broker.declare_queue("orders", max_length=10)
+    broker.set_policy("p", "#", POLICY)
+    if first == "policy":
+        broker.declare_queue("orders", max_length=10)
+
+    for client in (broker, broker):
+        assert client.declare_queue("orders", max_length=10).declared == "existing"
+    with pytest.raises(QueueMismatch, match="max_length: requested 5, declared 10"):
+        broker.declare_queue("orders", max_length=5)  # what is in force
+    broker.delete_policy("p")
+    assert broker.declare_queue("orders", max_length=10).options().as_arguments() == {"max_length": 10}
+
+
+def test_a_declaration_applies_policies_that_a_dead_client_left(broker: Broker) -> None:
+    broker.declare_queue("orders")
+    store_policy(broker, Policy.read("p", "#", {"max_length": 5}))
+
+    queue = broker.declare_queue("orders")
+
+    assert queue.options()["max_length"] == 5
+
+
+@pytest.mark.parametrize("option", ["expires", "auto_delete_on_idle"])
+def test_the_lifetime_that_a_policy_gives_starts_with_the_policy(clocked: Clocked, option: str) -> None:
+    clocked.declare_queue("orders")
+    clocked.advance("1h")
+
+    clocked.set_policy("p", "orders", {option: "10m"})
+
+    clocked.advance("599s")
+    assert clocked.queues() == ["orders"]
+    clocked.advance("2s")
+    assert clocked.queues() == []
+
+
+def test_a_change_of_other_options_is_no_use_of_a_queue(clocked: Clocked) -> None:
+    clocked.declare_queue("orders", expires="10m")
+    clocked.advance("9m")
+
+    clocked.set_policy("p", "orders", {"max_length": 10})
+    clocked.reconcile()
+
+    clocked.advance("61s")
+    assert clocked.queues() == []
+
+
+@pytest.mark.parametrize("known", ["a missing queue", "an existing queue"])
+def test_a_declaration_with_an_old_set_of_policies_ends_with_the_new_one(broker: Broker, known: str) -> None:
+    broker.set_policy("p", "#", {"max_length": 5})
+    if known == "an existing queue":
+        broker.declare_queue("orders")
+    driver, changes = driver_of(broker), [7]
+
+    def perform(step: Step) -> object:
+        if isinstance(step, Command) and step.script.name == "declare" and changes:
+            broker.set_policy("p", "#", {"max_length": changes.pop()})  # after the flow has read the set
+        return driver.step(step)
+
+    drive(flows.queues.declare(driver.keyspace, QueueOptions.read("orders", {})), perform)
+
+    assert changes == []
+    assert broker.queue("orders").options()["max_length"] == 7
+    assert broker.reconcile().changed == {}
+
+
+@pytest.fixture
+def expiring(clocked: Clocked) -> Clocked:
+    """One policy gives each queue an expiry queue, another configures those."""
+    clocked.set_policy("expiry", "#", {"dead-letter-expired": "EXP.{queue}"})
+    clocked.set_policy("retired", "EXP.#", {"auto-delete-on-idle": "10m", "message-ttl": "1h", "lease": "2m"})
+    return clocked
+
+
+@pytest.mark.spec("POL-12", "A-083", "A-045", "A-053", "C-20")
+def test_a_queue_that_a_dead_letter_creates_has_its_options_at_once(expiring: Clocked) -> None:
+    queue = expiring.declare_queue("orders")
+    assert expiring.queues() == ["orders"]
+
+    queue.enqueue(b"x", ttl=0)
+
+    assert expiring.queues() == ["EXP.orders", "orders"]
+    born = expiring.queue("EXP.orders")
+    assert born.options().as_arguments() == {"auto_delete_on_idle": "10m", "message_ttl": "1h", "lease": "2m"}
+    assert born.options(declared=True).as_arguments() == {}
+    assert expiring.reconcile().changed == {}
+
+
+@pytest.mark.spec("A-052", "C-21")
+@pytest.mark.parametrize("lifetime", ["expires", "auto_delete_on_idle"])
+def test_an_expiry_queue_is_born_drained_retired_and_born_again(clocked: Clocked, lifetime: str) -> None:
+    clocked.set_policy("expiry", "#", {"dead-letter-expired": "EXP.{queue}"})
+    retired = {lifetime: "10m", "message_ttl": "1h", "lease": "2m"}
+    clocked.set_policy("retired", "EXP.#", retired)
+    queue = clocked.declare_queue("orders")
+
+    for _ in range(2):
+        queue.enqueue(b"x", ttl=0)
+        born = clocked.queue("EXP.orders")
+        assert born.options().as_arguments() == retired
+        assert clocked.reconcile().changed == {}
+        [letter] = born.receive_many(1)
+        letter.ack()
+        clocked.advance("9m")
+        assert clocked.queues() == ["EXP.orders", "orders"]
+        clocked.advance("61s")
+        assert clocked.queues() == ["orders"]
+
+    queue.enqueue(b"x", ttl=0)
+    clocked.advance("9m")
+    assert clocked.queue("EXP.orders").stats(sweep=False).ready == 1
+
+
+@pytest.mark.spec("A-050", "C-20")
+def test_each_queue_has_its_own_letters_in_its_expiry_queue(expiring: Clocked) -> None:
+    names = [f"orders.{region}" for region in ("at", "be", "ch", "de", "ee")]
+    for name in names:
+        queue = expiring.declare_queue(name)
+        queue.enqueue_many([Message(b"%s %d" % (name.encode(), i), ttl="1s") for i in range(5)])
+    expiring.advance("1s")
+    for name in names:
+        expiring.queue(name).sweep()
+
+    for name in names:
+        letters = expiring.queue(f"EXP.{name}").peek()
+        assert [letter.body for letter in letters] == [b"%s %d" % (name.encode(), i) for i in range(5)]
+        assert {letter.deaths[0].queue for letter in letters} == {name}
+    assert len(expiring.queues()) == 10
+
+
+@pytest.mark.spec("A-051", "C-20")
+def test_queues_that_expire_at_once_share_one_new_expiry_queue(broker: Broker) -> None:
+    broker.set_policy("expiry", "orders.#", {"dead-letter-expired": "EXP.orders"})
+    broker.set_policy("kept", "EXP.#", {"max_length": 1_000, "lease": "2m"})
+    names = [f"orders.{i}" for i in range(8)]
+    queues = [broker.declare_queue(name) for name in names]
+
+    with ThreadPoolExecutor(8) as pool:
+        receipts = list(pool.map(lambda queue: queue.enqueue_many([Message(b"x", ttl=0)] * 5), queues))
+
+    assert sum(map(len, receipts)) == 40
+    assert broker.queues() == ["EXP.orders", *names]
+    shared = broker.queue("EXP.orders")
+    assert shared.stats().ready == 40
+    assert shared.options().as_arguments() == {"max_length": 1_000, "lease": "2m"}
+    assert broker.reconcile().changed == {}
+
+
+@pytest.mark.spec("C-12", "A-029", "A-030")
+def test_the_target_of_an_exact_name_beats_that_of_a_wildcard(broker: Broker) -> None:
+    broker.set_policy("all", "#", {"dead-letter-expired": "EXP.all"})
+    broker.set_policy("words", "orders.*", {"dead-letter-expired": "EXP.words"})
+    broker.set_policy("one", "orders.eu", {"dead-letter-expired": "EXP.one"})
+
+    for name, target in (("orders.eu", "EXP.one"), ("orders.us", "EXP.words"), ("mails", "EXP.all")):
+        broker.declare_queue(name).enqueue(b"x", ttl=0)
+        assert [letter.deaths[0].queue for letter in broker.queue(target).peek()] == [name]
+
+
+@pytest.mark.spec("A-049")
+def test_an_expiry_queue_gets_no_expiry_queue_of_its_own(expiring: Clocked) -> None:
+    expiring.declare_queue("orders").enqueue(b"x", ttl=0)
+    born = expiring.queue("EXP.orders")
+
+    born.enqueue(b"y", ttl=0)
+
+    assert (born.stats().ready, born.stats().dropped["expired"]) == (1, 1)
+
+    assert not [name for name in expiring.queues() if name.startswith("EXP.EXP")]
+    explained = born.explain()["dead_letter_expired"]
+    assert explained.value is None
+    assert "EXP.{queue}" in explained.note
+
+
+def test_a_fresh_queue_gets_the_policies_of_another_client(broker: Broker, clocked: Clocked) -> None:
+    clocked.declare_queue("orders", dead_letter="dead").enqueue(b"x")
+    broker.set_policy("p", "dead", {"max_length": 7})  # the other client knows older policies
+
+    queue = clocked.queue("orders")
+    queue.reject_many(queue.receive_many(1))
+
+    assert clocked.queue("dead").options()["max_length"] == 7
+
+
+@pytest.fixture
+def other(broker: Broker) -> Broker:
+    """A broker with caches of its own, on the same server."""
+    return Broker(driver_of(broker).store.client)
+
+
+@contextmanager
+def within_a_read(driver: RedisDriver, action: Callable[[], object]) -> Iterator[None]:
+    """Do something once, between the commands of one round trip. Redis may serve other clients there."""
+    step, actions = driver.step, [action]
+
+    def carry_out(one: flows.steps.Step) -> object:
+        if not isinstance(one, flows.steps.Read) or len(one.calls) < 2 or not actions:
+            return step(one)
+        replies = step(flows.steps.Read(one.calls[:1]))
+        actions.pop()()
+        return [*replies, *step(flows.steps.Read(one.calls[1:]))]
+
+    driver.step = carry_out  # type: ignore[method-assign, assignment]
+    yield
+    driver.step = step  # type: ignore[method-assign]
+
+
+def test_a_slow_client_puts_no_older_policies_in_force_again(broker: Broker, other: Broker) -> None:
+    broker.set_policy("p", "orders", {"max_length": 5})
+    queue = broker.declare_queue("orders")
+    broker.reconcile()  # the broker remembers these policies
+
+    with within_a_read(driver_of(broker), lambda: other.set_policy("p", "orders", {"max_length": 7})):
+        broker.reconcile()
+
+    assert queue.options()["max_length"] == 7
+    assert broker.reconcile().changed == {}
+
+
+def test_a_queue_that_returns_to_the_registry_gets_the_policies_that_missed_it(broker: Broker, other: Broker) -> None:
+    """One client deletes a queue and removes its name late, when another client has already created it again."""
+    driver = driver_of(broker)
+    queue = broker.declare_queue("orders")
+
+    def create_again() -> None:
+        other.declare_queue("orders")
+        exists = flows.steps.Write([("EXISTS", driver.keyspace.key("orders", "meta"))])
+        before_step(driver, exists, lambda: other.set_policy("p", "#", {"max_length": 7}))
+
+    before_step(driver, flows.steps.Write([("SREM", driver.keyspace.registry, "orders")]), create_again)
+    queue.delete()
+
+    assert other.queues() == ["orders"]
+    assert other.queue("orders").options()["max_length"] == 7
+    assert other.reconcile().changed == {}
+
+
+def test_a_declaration_that_lists_an_existing_queue_gives_it_the_policies_that_missed_it(
+    broker: Broker, other: Broker, client: redis.Redis
+) -> None:
+    driver = driver_of(broker)
+    broker.declare_queue("orders")
+    client.srem("rqttl:queues", "orders")
+
+    before_step(driver, flows.steps.Register("orders"), lambda: other.set_policy("p", "#", {"max_length": 7}))
+    broker.declare_queue("orders")
+
+    assert other.queue("orders").options()["max_length"] == 7
+    assert other.reconcile().changed == {}
+
+
+def test_an_adoption_puts_no_older_policies_in_force_for_a_moment(broker: Broker, other: Broker) -> None:
+    broker.set_policy("p", "dead", {"max_length": 1})
+    broker.declare_queue("orders", dead_letter="dead").enqueue(b"x", ttl=0)
+    broker.reconcile()  # the broker remembers these policies
+
+    def lift_limit() -> None:
+        other.delete_policy("p")
+        other.queue("dead").enqueue_many([b"x"] * 5)
+
+    before_step(driver_of(broker), Command, lift_limit)
+    queue = broker.declare_queue("dead", lease="1m")
+
+    assert (queue.declared, queue.stats().ready) == ("adopted", 6)
+    assert queue.options().as_arguments() == {"lease": "1m"}
+    assert other.reconcile().changed == {}
+
+
+@pytest.mark.parametrize("change", ["policy", "update"])
+def test_a_dead_letter_queue_that_nobody_entered_is_listed_before_its_name_is_forgotten(
+    broker: Broker, client: redis.Redis, change: str
+) -> None:
+    """The client that created it died, and no reaper has looked since."""
+    broker.set_policy("all", "dead", {"max_length": 7})
+    queue = broker.declare_queue("orders", dead_letter="dead" if change == "update" else None)
+    if change == "policy":
+        broker.set_policy("p", "orders", {"dead_letter": "dead"})
+    before_step(driver_of(broker), flows.steps.HandleNotes([b"created", b"dead"]), lambda: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        queue.enqueue(b"x", ttl=0)
+    assert broker.queues() == ["orders"]
+
+    if change == "policy":
+        broker.delete_policy("p")
+    else:
+        queue.update(dead_letter=None)
+
+    assert broker.queues() == ["dead", "orders"]
+    assert broker.queue("dead").options()["max_length"] == 7
+
+
+def test_policies_that_redis_lost_are_not_taken_for_those_of_the_next_change(
+    broker: Broker, other: Broker, client: redis.Redis
+) -> None:
+    """FLUSHALL, or a failover to a replica that lags behind: one client knows policies that nobody has stored."""
+    broker.set_policy("p", "orders", {"max_length": 1})
+    broker.declare_queue("orders")
+    client.flushall()
+    other.set_policy("p", "orders", {"max_length": 9})
+
+    queue = broker.declare_queue("orders")
+
+    assert queue.options()["max_length"] == 9
+    assert other.reconcile().changed == {}

@@ -1,15 +1,19 @@
-"""`explain`: every option in force with its source, the values that lost, and the deadline of a message."""
+"""What users are told of policies: where each option comes from, warnings, refusals, missing rights, and damage."""
 
 from __future__ import annotations
 
+import json
+import logging
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import pytest
 import redis
 
-from rqttl import Broker, Policy, QueueNotFound
+from rqttl import Broker, DataDamaged, InvalidPolicy, Policy, QueueNotFound
 from rqttl.options import OPTIONS
+from rqttl.reaper import Reaper
 from tests.contract.clocked import Clocked
 from tests.half_done import store_policy
 from tests.lua.states import everything
@@ -163,3 +167,336 @@ def test_the_explained_deadline_is_the_deadline_of_the_message(
         [view] = views
         expected = None if explained is None else view.enqueued_at + timedelta(milliseconds=explained)
         assert view.expires_at == expected
+
+
+DEATHLY: list[dict[str, Any]] = [
+    {"message_ttl": "1h"},
+    {"expires": "1h"},
+    {"auto_delete_on_idle": "1h"},
+    {"max_length": 5},
+]
+
+
+def warnings(broker: Broker, pattern: str, operator: bool = False, **definition: Any) -> list[str]:
+    return broker.check_policy(Policy.read("p", pattern, definition, operator=operator))
+
+
+@pytest.mark.parametrize("definition", DEATHLY, ids=lambda definition: next(iter(definition)))
+@pytest.mark.parametrize("operator", [False, True], ids=["policy", "operator policy"])
+def test_a_policy_that_lets_dead_letters_disappear_warns(
+    broker: Broker, definition: dict[str, Any], operator: bool
+) -> None:
+    broker.declare_queue("orders", dead_letter="{queue}/dead").enqueue(b"x", ttl=0)
+    broker.declare_queue("mails")
+    kind = "operator policy" if operator else "policy"
+
+    assert warnings(broker, "#", operator, **definition) == [
+        f"{kind} p: {next(iter(definition))} lets dead letters in orders/dead disappear"
+    ]
+    assert warnings(broker, "mails", operator, **definition) == []
+
+
+@pytest.mark.parametrize(
+    "definition",
+    [
+        {"message_ttl": "1h", "dead_letter": "older"},
+        {"expires": "1h", "on_expire": "keep"},
+        {"auto_delete_on_idle": "1h", "on_expire": "dead-letter"},
+        {"max_length": 5, "overflow": "reject-publish"},
+    ],
+)
+def test_a_policy_under_which_letters_stay_or_move_on_does_not_warn(broker: Broker, definition: dict[str, Any]) -> None:
+    broker.declare_queue("orders", dead_letter="dead").enqueue(b"x", ttl=0)
+
+    assert warnings(broker, "dead", **definition) == []
+
+
+def test_a_policy_that_matches_its_own_target_warns_and_that_queue_gets_none(broker: Broker) -> None:
+    broker.declare_queue("orders")
+    broker.declare_queue("dead")
+
+    [warning] = warnings(broker, "#", dead_letter="dead")
+    broker.set_policy("p", "#", {"dead_letter": "dead"})
+
+    assert warning == "policy p also matches its dead-letter queue dead; it sets no dead_letter there"
+    assert broker.queue("orders").options()["dead_letter"] == "dead"
+    assert broker.queue("dead").explain()["dead_letter"].value is None
+
+
+def test_a_policy_that_no_queue_matches_warns(broker: Broker) -> None:
+    broker.declare_queue("orders")
+
+    assert warnings(broker, "order", lease="1m") == ["policy p: no queue matches 'order'"]
+    assert warnings(broker, "orders", lease="1m") == []
+
+
+@pytest.mark.spec("W18", "POL-08")
+def test_two_policies_that_differ_in_their_names_only_warn_and_the_first_name_decides(broker: Broker) -> None:
+    broker.declare_queue("orders")
+    broker.set_policy("a", "orders", {"lease": "5m", "max_length": 3})
+
+    [warning] = warnings(broker, "orders", lease="1m", max_deliveries=2)
+    broker.set_policy("p", "orders", {"lease": "1m"})
+
+    assert warning == "policy p: a has the same pattern and priority and gives lease, too; a comes first by its name"
+    assert broker.queue("orders").options()["lease"] == 300_000
+    assert warnings(broker, "orders", max_deliveries=2) == []
+    assert warnings(broker, "orders", operator=True, lease="1m") == []
+
+
+@pytest.mark.spec("W19")
+def test_a_pattern_without_wildcards_matches_one_queue_and_a_preview_names_all(broker: Broker) -> None:
+    for name in ("orders", "orders2", "my.orders", "ordersXeu", "orders.eu"):
+        broker.declare_queue(name)
+
+    def matched(pattern: str, **arguments: Any) -> list[str]:
+        return sorted(broker.preview_policy(Policy.read("p", pattern, {"lease": "1m"}, **arguments)).changed)
+
+    assert matched("orders") == ["orders"]
+    assert matched("orders.eu") == ["orders.eu"]
+    assert matched("orders.eu", syntax="regex") == ["orders.eu", "ordersXeu"]
+    assert matched("orders", syntax="regex") == broker.queues()
+
+
+GOOD = {"name": "p", "pattern": "orders.#", "definition": {"max_length": 5}}
+
+
+#: What is different from `GOOD`, and a part of the error; tests/unit/policies/test_policy.py has all rules.
+BAD: list[tuple[dict[str, Any], str]] = [
+    ({"name": "a b"}, "name"),
+    ({"pattern": "a.#.b"}, "#"),
+    ({"pattern": "(?=a)", "syntax": "regex"}, "regular expression"),
+    ({"syntax": "glob"}, "syntax"),
+    ({"priority": True}, "priority"),
+    ({"apply_to": "topics"}, "apply_to"),
+    ({"definition": {}}, "definition"),
+    ({"definition": {"max_lenght": 5}}, "max_length"),
+    ({"definition": {"message_ttl": "5 parsecs"}}, "message_ttl"),
+    ({"definition": {"min_ttl": "5m", "max_ttl": "1m"}}, "min_ttl"),
+]
+
+
+@pytest.mark.spec("POL-04", "POL-05")
+@pytest.mark.parametrize("set_policy", ["set_policy", "set_operator_policy"])
+@pytest.mark.parametrize("changes, named", BAD)
+def test_a_bad_policy_changes_nothing(
+    broker: Broker, client: redis.Redis, changes: dict[str, Any], named: str, set_policy: str
+) -> None:
+    broker.declare_queue("orders.eu").enqueue(b"x")
+    broker.set_policy("p", "other", {"max_length": 7})
+    before = everything(client)
+    arguments = {**GOOD, **changes}
+
+    with pytest.raises(InvalidPolicy, match=f"(?i){named}"):
+        getattr(broker, set_policy)(
+            arguments.pop("name"), arguments.pop("pattern"), arguments.pop("definition"), **arguments
+        )
+
+    assert everything(client) == before
+
+
+#: The commands of a user who may only read, as in deploy/README.md.
+READS = ["+@connection", "+time", "+smembers", "+sscan", "+sismember", "+hget", "+hgetall", "+hmget"]
+
+
+@pytest.fixture
+def may_set_policies(client: redis.Redis) -> list[str]:
+    """The rules in deploy/README.md: this user writes the policies and no queue."""
+    reading = "~rqttl:queues" if client.info("server")["redis_version"].startswith("6.") else "%R~rqttl:*"
+    return ["~rqttl:policies", reading, *READS, "+evalsha", "+script|load", "+hset", "+hdel"]
+
+
+@pytest.mark.spec("POL-19")
+def test_policies_of_a_user_who_may_change_no_queue_are_put_in_force_by_a_reaper(
+    broker: Broker, user: Callable[..., Broker], may_set_policies: list[str]
+) -> None:
+    broker.declare_queue("orders").enqueue_many([b"x"] * 3)
+    broker.declare_queue("mails")
+    operator = user(*may_set_policies)
+
+    result = operator.set_policy("p", "orders", {"max_length": 2})
+
+    assert (result.changed, result.denied) == ({}, ("orders",))
+    assert broker.queue("orders").options()["max_length"] is None
+    with pytest.raises(redis.exceptions.NoPermissionError):
+        operator.declare_queue("mails", lease="1m")
+    Reaper(broker).run_once()
+    assert broker.queue("orders").options()["max_length"] == 2
+    assert broker.queue("orders").stats(sweep=False).ready == 2
+    assert operator.set_operator_policy("p", "nothing", {"max_length": 2}).denied == ()
+    assert operator.delete_policy("p").denied == ("orders",)
+
+
+@pytest.mark.spec("OPP-10", "POL-19")
+@pytest.mark.parametrize("call", ["set_policy", "set_operator_policy", "delete_policy", "delete_operator_policy"])
+def test_a_user_without_the_right_to_write_policies_changes_none(
+    broker: Broker, client: redis.Redis, user: Callable[..., Broker], call: str
+) -> None:
+    broker.declare_queue("orders")
+    for change in (broker.set_policy, broker.set_operator_policy):
+        change("p", "#", {"lease": "1m"})
+    before = everything(client)
+    worker = user("~rqttl:{*", "~rqttl:queues", "&*", "+@all", "-@dangerous")
+    arguments = ("p", "#", {"lease": "2m"}) if call.startswith("set") else ("p",)
+
+    with pytest.raises(redis.exceptions.NoPermissionError):
+        getattr(worker, call)(*arguments)
+
+    assert everything(client) == before
+
+
+@pytest.mark.spec("POL-19")
+def test_a_user_who_may_only_read_lists_and_explains_policies(broker: Broker, user: Callable[..., Broker]) -> None:
+    broker.declare_queue("orders")
+    broker.set_policy("p", "#", {"lease": "1m"})
+    reader = user("~rqttl:*", *READS)
+
+    assert [policy.name for policy in reader.policies()] == ["p"]
+    assert reader.queue("orders").explain()["lease"].source == "policy p"
+    assert reader.check_policy(reader.policies()[0]) == []
+    with pytest.raises(redis.exceptions.NoPermissionError):
+        reader.set_policy("q", "#", {"lease": "2m"})
+
+
+def test_a_worker_who_may_only_read_policies_declares_queues_under_them(
+    broker: Broker, client: redis.Redis, user: Callable[..., Broker]
+) -> None:
+    broker.set_policy("p", "#", {"max_length": 1, "dead_letter": "{queue}/dead"})
+    reading = "~rqttl:policies" if client.info("server")["redis_version"].startswith("6.") else "%R~rqttl:policies"
+    worker = user("~rqttl:{*", "~rqttl:queues", "~rqttl:birth", reading, "&*", "+@all", "-@dangerous")
+
+    queue = worker.declare_queue("orders", max_length=5)
+    queue.enqueue_many([b"1", b"2"])
+
+    assert queue.options()["max_length"] == 1
+    assert [view.body for view in worker.queue("orders/dead").peek()] == [b"1"]
+    assert worker.queue("orders/dead").options()["max_length"] == 1
+
+
+KEY = "rqttl:policies"
+
+
+#: A policy of a newer rqttl: it has an option that this one does not know.
+NEWER = {
+    "apply_to": "queues",
+    "definition": {"max_length": 7, "warp_factor": 9},
+    "pattern": "orders.#",
+    "priority": 5,
+    "syntax": "wildcard",
+}
+
+
+def put(client: redis.Redis, field: str, value: object, version: int = 50) -> None:
+    """Write a policy as another program, or a newer rqttl, does."""
+    text = value if isinstance(value, str) else json.dumps(value)
+    client.hset(KEY, mapping={"version": version, field: text})
+
+
+def record(client: redis.Redis, queue: str) -> dict[str, object]:
+    options, policies = client.hmget(f"rqttl:{{{queue}}}:meta", "options", "policies")
+    assert options is not None
+    assert policies is not None
+    return {"policies": int(policies), **json.loads(options)}
+
+
+def apply_newer(client: redis.Redis, queue: str, version: int = 50) -> None:
+    """Put the options of `NEWER` in force, as a newer rqttl does."""
+    options = {"max_length": 7, "warp_factor": 9}
+    fields: dict[str, str | int] = {
+        "options": json.dumps(options, separators=(",", ":")),
+        "policies": version,
+        "max_length": 7,
+    }
+    client.hset(f"rqttl:{{{queue}}}:meta", mapping=fields | {"warp_factor": 9, "option_set": "custom"})  # type: ignore[arg-type]  # dict is invariant
+
+
+@pytest.mark.parametrize("field", ["policy x", "operator x", "stranger", "version"])
+def test_a_damaged_policy_stops_no_declaration_and_is_logged(
+    broker: Broker, client: redis.Redis, field: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker.set_policy("sound", "#", {"max_deliveries": 3})
+    put(client, field, "{" if field != "version" else "many")
+    other = Broker(client)
+
+    with caplog.at_level(logging.WARNING, "rqttl"):
+        queue = other.declare_queue("orders")
+        other.declare_queue("orders")
+
+    assert queue.enqueue(b"x").id
+    assert queue.options()["max_deliveries"] == 3
+    assert [policy.name for policy in other.policies()] == ["sound"]
+    assert [line for line in caplog.messages if repr(field) in line and "rqttl doctor" in line] == caplog.messages
+    assert len(caplog.messages) == 1
+
+
+def test_policies_of_another_type_stop_no_declaration(broker: Broker, client: redis.Redis) -> None:
+    client.set(KEY, "ours")
+
+    assert broker.declare_queue("orders", max_length=3).options()["max_length"] == 3
+    assert "another type" in broker.queue("orders").explain().damaged[0]
+    with pytest.raises(DataDamaged):
+        broker.set_policy("short", "#", {"max_length": 3})
+
+
+def test_damage_keeps_the_options_in_force(broker: Broker, client: redis.Redis) -> None:
+    queue = broker.declare_queue("orders")
+    broker.set_policy("graves", "#", {"dead_letter": "{queue}/dead", "max_length": 7})
+    put(client, "policy graves", "{")
+    other = Broker(client)
+
+    assert other.reconcile().changed == {}
+    Reaper(other).run_once()
+    other.declare_queue("orders")
+
+    assert (queue.options()["dead_letter"], queue.options()["max_length"]) == ("{queue}/dead", 7)
+
+
+def test_policies_change_only_after_the_damage_is_mended(broker: Broker, client: redis.Redis) -> None:
+    queue = broker.declare_queue("orders")
+    broker.set_policy("graves", "#", {"max_length": 7})
+    put(client, "policy graves", "{")
+    other = Broker(client)
+
+    with pytest.raises(DataDamaged, match="policy graves"):
+        other.set_policy("short", "#", {"message_ttl": "5m"})
+    with pytest.raises(DataDamaged, match="policy graves"):
+        other.preview_policy(Policy.read("short", "#", {"message_ttl": "5m"}))
+    assert client.hget(KEY, "version") == b"50"
+
+    assert other.set_policy("graves", "#", {"max_length": 5}).changed == {"orders": {"max_length": (7, 5)}}
+    other.set_policy("short", "#", {"message_ttl": "5m"})
+    put(client, "policy graves", "{", 90)
+    assert list(Broker(client).delete_policy("graves").changed) == ["orders"]
+    assert queue.options()["max_length"] is None
+
+
+def test_an_old_process_leaves_a_queue_with_options_of_a_newer_one_alone(broker: Broker, client: redis.Redis) -> None:
+    broker.declare_queue("orders.eu")
+    broker.declare_queue("mails")
+    put(client, "policy new", NEWER)
+    apply_newer(client, "orders.eu")
+    old = Broker(client)
+
+    with pytest.raises(DataDamaged, match="warp_factor"):
+        old.declare_queue("orders.eu")
+    old.reconcile()
+    Reaper(old).run_once()
+    with pytest.raises(DataDamaged, match="warp_factor"):
+        old.set_policy("low", "#", {"max_length": 3})
+    result = old.delete_policy("new")
+
+    assert record(client, "orders.eu") == {"policies": 50, "max_length": 7, "warp_factor": 9}
+    assert (result.changed, list(result.damaged)) == ({}, ["orders.eu"])
+    assert list(old.set_policy("low", "#", {"max_length": 3}).changed) == ["mails"]
+
+
+def test_a_queue_that_an_old_process_creates_waits_for_a_newer_one(broker: Broker, client: redis.Redis) -> None:
+    put(client, "policy new", NEWER)
+    broker.declare_queue("orders.eu")
+    broker.declare_queue("orders.eu")
+
+    assert record(client, "orders.eu") == {"policies": 0}
+    explanation = broker.queue("orders.eu").explain()
+    assert len(explanation.damaged) == 1
+    assert "'policy new'" in explanation.damaged[0]
+    assert "warp_factor" in explanation.damaged[0]
