@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from rqttl.protocol import commands
+from rqttl.protocol.commands import Command
 from tests.encoded import enqueue_encoded
-from tests.lua.states import NOW, Lab, at, changed, place, plain, token
+from tests.lua.states import NOW, Lab, at, place, plain, token
 
 DEAD = "dead"
 
@@ -85,17 +87,6 @@ def test_a_mark_has_the_letters_up_to_it_and_the_bytes_of_their_headers_and_bodi
     assert (meta["enqueued"], meta["letters"], meta["letter_bytes"]) == (1_601, 1_600, sum(sizes[1:]))
 
 
-def test_messages_of_senders_count_for_the_next_mark(lab: Lab) -> None:
-    lab.seed(DEAD, meta={"enqueued": 1_020})
-    lab.run(enqueue_encoded(lab.known(DEAD), [(b"", b"%d" % i) for i in range(9)], now=NOW))
-    assert marks(lab) == {}
-
-    lab.client.hset(lab.keyspace.key(DEAD, "meta"), "enqueued", 2_047)
-    reject_one(lab)
-
-    assert marks(lab) == {place(0, 9): 2_048}
-
-
 def test_a_queue_that_buries_into_itself_has_no_index(lab: Lab) -> None:
     lab.seed(
         options={"dead_letter_rejected": "orders"},
@@ -140,56 +131,35 @@ def test_an_index_of_another_type_goes_and_the_letter_arrives(lab: Lab) -> None:
 OLD = index((place(-9), 1_024), (place(-8), 2_048), (place(-7), 3_072))
 
 
-def test_a_purge_of_all_removes_the_index(lab: Lab) -> None:
-    lab.seed(DEAD, log=plain(place(-8), place(-7)), arrivals=OLD)
-
-    lab.run(commands.purge(lab.keyspace, DEAD, ""))
-
-    assert "arrivals" not in lab.snapshot()[DEAD]
-
-
-def test_a_purge_of_chosen_letters_trims_the_index_to_the_first_that_stays(lab: Lab) -> None:
-    before = lab.seed(DEAD, log=plain(place(-9), place(-8), place(-7), place(-6)), arrivals=OLD)
-
-    lab.run(commands.purge(lab.keyspace, DEAD, "", (place(-9), place(-8), place(-7))))
-
-    assert lab.snapshot() == changed(
-        before,
-        DEAD,
-        meta={"ready_bytes": 1, "purged": 3},
-        log=dict.fromkeys((place(-9), place(-8), place(-7))),
-        arrivals=dict.fromkeys(index((place(-9), 1_024), (place(-8), 2_048))),
-    )
+REMOVALS: dict[str, tuple[Callable[[Lab], Command], dict[str, int] | None]] = {
+    "purge of all": (lambda lab: commands.purge(lab.keyspace, DEAD, ""), None),
+    "purge of the first": (
+        lambda lab: commands.purge(lab.keyspace, DEAD, "", tuple(place(ms) for ms in range(-10, -6))),
+        index((place(-7), 3_072)),
+    ),
+    "purge in the middle": (lambda lab: commands.purge(lab.keyspace, DEAD, "", (place(-9), place(-8))), OLD),
+    "discard": (
+        lambda lab: commands.discard(lab.keyspace, DEAD, NOW, "0000000000000-000000", place(-7)),
+        index((place(-7), 3_072)),
+    ),
+    "sweep": (lambda lab: commands.sweep(lab.known(DEAD), now=NOW), index((place(-7), 3_072))),
+}
 
 
-def test_a_purge_in_the_middle_leaves_the_index(lab: Lab) -> None:
-    lab.seed(DEAD, log=plain(place(-10), place(-9), place(-8), place(-7)), arrivals=OLD)
-
-    lab.run(commands.purge(lab.keyspace, DEAD, "", (place(-9), place(-8))))
-
-    assert lab.snapshot()[DEAD]["arrivals"] == OLD
-
-
-def test_a_discard_trims_the_index(lab: Lab) -> None:
-    lab.seed(DEAD, log=plain(place(-9), place(-8), place(-7), place(-6)), arrivals=OLD)
-
-    lab.run(commands.discard(lab.keyspace, DEAD, NOW, "0000000000000-000000", place(-7)))
-
-    assert lab.snapshot()[DEAD]["arrivals"] == index((place(-7), 3_072))
-
-
-def test_the_sweep_of_a_dead_letter_queue_trims_the_index(lab: Lab) -> None:
+@pytest.mark.parametrize("how", REMOVALS)
+def test_what_removes_letters_trims_the_index_to_the_first_that_stays(lab: Lab, how: str) -> None:
+    command, left = REMOVALS[how]
     lab.seed(
         DEAD,
-        options={"message_ttl": 7},
-        log=plain(place(-9), place(-8), place(-7), place(-6)),
+        options={"message_ttl": 7} if how == "sweep" else {},
+        log=plain(*(place(ms) for ms in range(-10, -5))),
         arrivals=OLD,
         meta={"holds_dead_letters": 1},
     )
 
-    lab.run(commands.sweep(lab.known(DEAD), now=NOW))
+    lab.run(command(lab))
 
-    assert lab.snapshot()[DEAD]["arrivals"] == index((place(-7), 3_072))
+    assert lab.snapshot()[DEAD].get("arrivals") == left
 
 
 @pytest.mark.parametrize("log", [{}, plain(place(-8))])

@@ -160,30 +160,6 @@ def test_a_malformed_argument_is_refused_and_nothing_has_changed(lab: Lab, name:
     assert everything(lab.client) == before
 
 
-@pytest.mark.parametrize(
-    "call",
-    [
-        lambda q: q.enqueue(b"x"),
-        lambda q: q.enqueue_many([b"x"]),
-        lambda q: q.receive(),
-        lambda q: q.receive_many(5),
-        lambda q: q.receive(wait="1s"),
-        lambda q: q.peek(),
-        lambda q: q.stats(),
-        lambda q: q.options(),
-        lambda q: q.update(max_length=5),
-        lambda q: q.sweep(),
-        lambda q: q.purge(),
-        lambda q: q.delete(),
-    ],
-)
-def test_a_queue_that_does_not_exist_is_named_and_not_made(lab: Lab, call: Callable[[rqttl.Queue], Any]) -> None:
-    with pytest.raises(rqttl.QueueNotFound, match="'nobody' does not exist"):
-        call(lab.broker.queue("nobody"))
-
-    assert everything(lab.client) == {}
-
-
 def test_nothing_to_do_is_nothing_done(lab: Lab) -> None:
     orders = lab.broker.declare_queue("orders")
     before = everything(lab.client)

@@ -58,29 +58,12 @@ def test_declare_makes_a_queue_with_what_scripts_read_and_all_that_was_given(lab
     assert list(lab.snapshot()) == ["orders"]
 
 
-def test_declaring_again_with_equal_options_changes_nothing(lab: Lab) -> None:
-    before = lab.seed(options=OPTIONS, log=plain(place()))
-
-    assert lab.run(declaration(lab, **OPTIONS))[:3] == [b"ok", b"", 0]
-    assert lab.snapshot() == before
-
-
 def test_a_declaration_that_is_repeated_after_a_lost_reply_still_says_that_it_made_the_queue(lab: Lab) -> None:
     command = declaration(lab, **OPTIONS)
 
     replies = [lab.run(command), lab.run(command.as_replay())]
     assert replies == [[b"ok", b"", 1, lab.snapshot()["orders"]["meta"]["version"].encode(), b"0", b""]] * 2
     assert lab.run(declaration(lab, **OPTIONS))[:3] == [b"ok", b"", 0]
-
-
-def test_declaring_with_other_options_is_refused_and_tells_what_was_declared(lab: Lab) -> None:
-    lab.seed(options=OPTIONS)
-
-    code, given = lab.refusal(declaration(lab, **{**OPTIONS, "max_length": 6}))
-
-    assert code == b"mismatch"
-    assert isinstance(given, bytes)
-    assert QueueOptions.from_json("orders", given).max_length == 5
 
 
 def test_a_queue_that_only_a_dead_letter_made_is_adopted_and_looked_at_at_once(lab: Lab) -> None:
@@ -105,20 +88,18 @@ def test_a_queue_that_only_a_dead_letter_made_is_adopted_and_looked_at_at_once(l
     )
 
 
-def test_an_adoption_with_policies_that_are_older_than_those_in_force_is_refused(lab: Lab) -> None:
+@pytest.mark.parametrize("old, new", [((1,), (2,)), ((0, 1), (0, 2))], ids=["merged", "seen by the client"])
+def test_an_adoption_with_policies_that_are_older_than_those_in_force_is_refused(
+    lab: Lab, old: tuple[int, ...], new: tuple[int, ...]
+) -> None:
     lab.seed(meta={"explicit": 0, "version": "auto-1", "policies": 2})
     declared = QueueOptions("orders", {})
 
-    assert lab.refusal(commands.declare(lab.keyspace, Options(declared, declared, 1), now=NOW)) == [b"stale"]
-    assert lab.run(commands.declare(lab.keyspace, Options(declared, declared, 2), now=NOW))[:3] == [b"ok", b"", 2]
+    def adopt(merged: int, *seen: int) -> commands.Command:
+        return commands.declare(lab.keyspace, Options(declared, declared, merged), *seen, now=NOW)
 
-
-def test_a_client_that_has_seen_the_policies_in_force_adopts_without_knowing_all_of_them(lab: Lab) -> None:
-    lab.seed(meta={"explicit": 0, "version": "auto-1", "policies": 2})
-    declared = QueueOptions("orders", {})
-
-    assert lab.refusal(commands.declare(lab.keyspace, Options(declared, declared, 0), 1, now=NOW)) == [b"stale"]
-    assert lab.run(commands.declare(lab.keyspace, Options(declared, declared, 0), 2, now=NOW))[:3] == [b"ok", b"", 2]
+    assert lab.refusal(adopt(*old)) == [b"stale"]
+    assert lab.run(adopt(*new))[:3] == [b"ok", b"", 2]
 
 
 def test_lookup_gives_version_and_options(lab: Lab) -> None:
@@ -177,22 +158,6 @@ def test_an_update_tells_reapers_that_the_queue_is_due(lab: Lab) -> None:
     assert message["data"] == b"0 orders"
 
 
-@pytest.mark.parametrize("version", ["v0", "v11", ""])
-def test_an_update_that_knows_other_options_is_refused(lab: Lab, version: str) -> None:
-    lab.seed()
-
-    command = commands.update(lab.known(version=version), Options.plain(QueueOptions.read("orders", {"max_length": 1})))
-
-    assert lab.refusal(command) == [b"stale"]
-
-
-def test_an_update_of_a_deleted_queue_is_refused(lab: Lab) -> None:
-    lab.seed()
-    lab.client.flushall()
-
-    assert lab.refusal(commands.update(lab.known(), Options.plain(QueueOptions.read("orders", {})))) == [b"not_found"]
-
-
 FENCED = {
     "sweep": lambda known: commands.sweep(known, now=NOW),
     "stats": lambda known: commands.stats(known, now=NOW),
@@ -200,6 +165,7 @@ FENCED = {
     "receive": lambda known: commands.receive(known, 5, 1000, now=NOW, finished=[place(), 1]),
     "nack": lambda known: commands.nack(known, [place(), 1], now=NOW),
     "reject": lambda known: commands.reject(known, [place(), 1], now=NOW),
+    "update": lambda known: commands.update(known, Options.plain(QueueOptions.read("orders", {"max_length": 1}))),
 }
 
 

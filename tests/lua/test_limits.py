@@ -7,7 +7,7 @@ import pytest
 from rqttl import Message
 from rqttl.protocol import commands
 from rqttl.protocol.commands import Command, Reply
-from tests.lua.states import NOW, Lab, at, changed, place, plain, token
+from tests.lua.states import NOW, Lab, at, changed, place, plain
 
 DROP, REFUSE, DLX = "drop-head", "reject-publish", "reject-publish-dlx"
 
@@ -15,21 +15,6 @@ DROP, REFUSE, DLX = "drop-head", "reject-publish", "reject-publish-dlx"
 def enqueue(lab: Lab, *messages: object, queue: str = "orders") -> Command:
     known = lab.known(queue)
     return commands.enqueue(known, [commands.pack(message) for message in messages], now=NOW)
-
-
-@pytest.mark.parametrize("overflow", [DROP, REFUSE, DLX])
-@pytest.mark.parametrize(
-    "options", [{"max_length": 3}, {"max_length_bytes": 3}, {"max_length": 3, "max_length_bytes": 3}]
-)
-def test_up_to_the_limit_all_are_stored(lab: Lab, options: dict[str, object], overflow: str) -> None:
-    lab.seed(options={**options, "overflow": overflow}, log=plain(place(-1)))
-
-    reply = lab.run(enqueue(lab, b"a", b"b"))
-
-    state = lab.snapshot()["orders"]
-    assert reply[2] == [place().encode(), place(0, 1).encode()]
-    assert list(state["log"]) == [place(-1), place(), place(0, 1)]
-    assert "deaths:maxlen" not in state["meta"]
 
 
 @pytest.mark.parametrize("options", [{"max_length": 2}, {"max_length_bytes": 2}])
@@ -56,24 +41,6 @@ def test_drop_head_drops_the_oldest_and_dead_letters_them_in_order(lab: Lab, opt
     )
     assert [body for _, body in after["dead"]["log"].values()] == [b"0", b"1"]
     assert after["dead"]["meta"]["ready_bytes"] == 2
-
-
-def test_drop_head_takes_returned_messages_first(lab: Lab) -> None:
-    lab.seed(
-        options={"max_length": 2},
-        log=plain(place(-3), place(-2), place(-1)),
-        leases={place(-2): token(9000)},
-        requeued={place(-3): NOW - 3},
-        failures={place(-3): 1},
-    )
-
-    lab.run(enqueue(lab, b"a"))
-
-    state = lab.snapshot()["orders"]
-    assert list(state["log"]) == [place(-2), place(-1), place()]
-    assert "requeued" not in state
-    assert "failures" not in state
-    assert state["meta"]["ready_bytes"] == 2
 
 
 def test_a_batch_larger_than_the_limit_keeps_its_own_end(lab: Lab) -> None:
@@ -128,19 +95,6 @@ def test_reject_publish_dlx_dead_letters_what_it_refuses(lab: Lab) -> None:
     assert lab.snapshot() == changed(expected, "dead", meta=letters, log={place(): (header, b"a")})
 
 
-def test_leased_and_delayed_messages_take_no_room(lab: Lab) -> None:
-    lab.seed(
-        options={"max_length": 1, "overflow": REFUSE},
-        log=plain(place(-3), place(-2)),
-        leases={place(-3): token(99)},
-        delayed={place(-2): NOW + 99},
-    )
-
-    reply = lab.run(enqueue(lab, b"a", b"b"))
-
-    assert reply[2] == [place().encode(), b"!max_length"]
-
-
 def test_the_expired_make_room_before_anybody_is_refused(lab: Lab) -> None:
     before = lab.seed(
         options={"max_length": 2, "overflow": REFUSE},
@@ -166,16 +120,6 @@ def test_the_expired_make_room_before_anybody_is_refused(lab: Lab) -> None:
         log={place(-9): None, place(): (b"", b"a")},
         expiry={place(-9): None},
     )
-
-
-def test_the_expired_are_not_dropped_for_length(lab: Lab) -> None:
-    lab.seed(options={"max_length": 2, "message_ttl": 5}, log=plain(place(-9), place(-8), place(-1)))
-
-    lab.run(enqueue(lab, b"a", b"b"))
-
-    meta = lab.snapshot()["orders"]["meta"]
-    assert meta["deaths:expired"] == 2
-    assert meta["deaths:maxlen"] == 1
 
 
 @pytest.mark.parametrize("overflow", [DROP, REFUSE])
@@ -293,16 +237,6 @@ def test_a_letter_beyond_the_targets_limit_is_stored_and_the_target_is_due(lab: 
     assert dead["meta"]["due_at"] == NOW
 
 
-def test_a_reject_publish_target_takes_letters_beyond_its_limit(lab: Lab) -> None:
-    lab.seed("dead", options={"max_length": 1, "overflow": REFUSE}, log=plain(place(-5)))
-    lab.seed(options={"max_length": 1, "dead_letter": "dead"}, log=plain(place(-1)))
-
-    reply = lab.run(enqueue(lab, b"a"))
-
-    assert reply[1] == b""
-    assert list(lab.snapshot()["dead"]["log"]) == [place(-5), place()]
-
-
 def test_two_reasons_with_one_target_and_two_with_another_find_their_keys(lab: Lab) -> None:
     options = {"max_length": 1, "dead_letter_maxlen": "too-many", "dead_letter_expired": "too-late"}
     lab.seed(options=options, log=plain(place(-1)))
@@ -326,16 +260,3 @@ def test_the_targets_waiting_consumer_is_rung_and_its_retention_is_due(lab: Lab)
     dead = lab.snapshot()["dead"]
     assert dead["wakeup"] == [""]
     assert dead["meta"]["due_at"] == NOW + 70
-
-
-def test_the_bytes_of_the_expired_make_room_too(lab: Lab) -> None:
-    lab.seed(
-        options={"max_length_bytes": 6, "overflow": REFUSE},
-        log={place(-9): (at(0), b"12345"), place(-8): (b"", b"1")},
-        expiry={place(-9): NOW},
-    )
-
-    reply = lab.run(enqueue(lab, b"12345"))
-
-    assert reply[2] == [place().encode()]
-    assert lab.snapshot()["orders"]["meta"]["ready_bytes"] == 6

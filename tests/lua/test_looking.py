@@ -1,4 +1,4 @@
-"""`peek` and `stats`: looking without changes, except for due work."""
+"""`peek`, `stats` and `preview`: looking without changes, except for due work."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ from typing import Any
 
 import pytest
 
-from rqttl import flows
+from rqttl import QueueOptions
 from rqttl.protocol import commands
 from rqttl.protocol.keys import STATES
-from rqttl.store.driver import driver_of
-from rqttl.units import as_datetime
 from tests.lua.states import NOW, Lab, at, place, plain, token
 
 
@@ -60,30 +58,6 @@ def test_peek_shows_every_message_in_order_with_its_state(lab: Lab) -> None:
     assert lab.snapshot() == before
 
 
-def test_peek_goes_on_after_a_place(lab: Lab) -> None:
-    lab.seed(**PARTS)
-
-    pages, after = [], ""
-    while entries := peek(lab, after, 1)[4]:
-        pages.append(entries[0][0].decode())
-        after = pages[-1]
-
-    assert pages == [place(-4), place(-3, 1), place(-3, 3), place(-2, 2)]
-
-
-def test_peek_shows_what_is_not_swept_yet_and_leaves_it(lab: Lab) -> None:
-    before = lab.seed(log={place(-1): (at(-1), b"x")}, expiry={place(-1): NOW - 1})
-
-    assert len(peek(lab)[4]) == 1
-    assert lab.snapshot() == before
-
-
-def test_peek_bounds_the_bytes_of_an_answer(lab: Lab) -> None:
-    lab.seed(log={place(-1, i): (b"", b"x" * 2**21) for i in range(6)})
-
-    assert len(peek(lab)[4]) == 2
-
-
 def test_stats_counts_each_state(lab: Lab) -> None:
     before = lab.seed(**PARTS, consumers={"a": NOW + 1, "gone": NOW})
 
@@ -101,35 +75,10 @@ def test_stats_counts_each_state(lab: Lab) -> None:
     assert lab.snapshot() == before
 
 
-def test_stats_of_an_empty_queue(lab: Lab) -> None:
-    lab.seed()
-
-    assert list(stats(lab).values()) == [0, 0, 0, b"", 0, 0, *[(0, b"") for _ in STATES]]
-
-
 def test_stats_gives_the_score_of_the_next_lease_and_of_the_next_delay_to_end(lab: Lab) -> None:
     lab.seed(**{**PARTS, "leases": {place(-4): token(7), place(-2, 2): token(3)}})
 
     assert (stats(lab)["leases"], stats(lab)["delayed"]) == ((2, b"%d" % token(3)), (1, b"%d" % (NOW + 9)))
-
-
-def test_statistics_say_when_the_next_lease_and_the_next_delay_end(lab: Lab) -> None:
-    lab.seed(**PARTS)
-
-    numbers = driver_of(lab.broker).perform(flows.reading.swept_stats("orders", now=NOW))
-
-    assert (numbers.next_lease_end, numbers.next_delay_end) == (as_datetime(NOW + 7), as_datetime(NOW + 9))
-
-
-def test_stats_gives_the_record_with_its_counters(lab: Lab) -> None:
-    lab.seed(meta={"deaths:expired": 4, "acked": 5})
-
-    command = commands.stats(lab.known(), now=NOW)
-    values: Any = command.script.read(lab.run(command))
-    record = values.counters
-
-    fields = dict(zip(record[::2], record[1::2], strict=True))
-    assert (fields[b"deaths:expired"], fields[b"acked"]) == (b"4", b"5")
 
 
 @pytest.mark.parametrize("count,more", [(250, 1), (249, 0), (600, 1)])
@@ -186,3 +135,83 @@ def test_peek_shows_messages_that_are_out_after_they_were_moved_aside(lab: Lab, 
 
     assert [one for one, _ in entries] == [place(-3, 3).encode()]
     assert details == [state, b"%d" % (NOW + 7), b"0"]
+
+
+READY: dict[str, Any] = {
+    "log": {place(-30): (b"", b"four"), place(-20): (at(9), b"ab"), **plain(place(-10), place(-9, 1))},
+    "detached": {place(-40): (b"", b"x")},
+    "requeued": {place(-40): NOW - 40},
+    "expiry": {place(-20): NOW + 9},
+}
+
+
+def preview(lab: Lab, **options: object) -> tuple[int, int]:
+    """The counts of expired and trimmed messages, after as many calls as it takes."""
+    after = QueueOptions.read_stored("orders", options)
+    walk, more = commands.Walk(), 1
+    while more:
+        _, _, more, *state = lab.run(commands.preview(lab.known(), after, walk, now=NOW))
+        walk = commands.Walk(*state)
+    return int(walk.expired), int(walk.trimmed)
+
+
+@pytest.mark.parametrize(
+    "options, counts",
+    [
+        ({}, (0, 0)),
+        ({"message_ttl": "41ms"}, (0, 0)),
+        ({"message_ttl": "40ms"}, (1, 0)),
+        ({"message_ttl": "20ms"}, (3, 0)),
+        ({"message_ttl": 0}, (5, 0)),
+        ({"max_length": 5}, (0, 0)),
+        ({"max_length": 3}, (0, 2)),
+        ({"max_length": 0}, (0, 5)),
+        ({"max_length_bytes": 9}, (0, 0)),
+        ({"max_length_bytes": 8}, (0, 1)),
+        ({"max_length_bytes": 7}, (0, 2)),
+        ({"max_length": 4, "max_length_bytes": 3}, (0, 3)),
+        ({"message_ttl": "30ms", "max_length": 2}, (2, 1)),
+        ({"message_ttl": "30ms", "max_length_bytes": 4}, (2, 0)),
+        ({"max_length": 0, "overflow": "reject-publish"}, (0, 0)),
+    ],
+)
+def test_the_first_messages_are_counted_by_what_they_would_die_of(
+    lab: Lab, options: dict[str, object], counts: tuple[int, int]
+) -> None:
+    before = lab.seed(**READY)
+
+    assert preview(lab, **options) == counts
+    assert lab.snapshot() == before
+
+
+def test_delayed_messages_are_counted_and_leased_ones_are_not(lab: Lab) -> None:
+    lab.seed(
+        log=plain(place(-30), place(-20), place(-10)),
+        leases={place(-30): token(9)},
+        delayed={place(-20): NOW + 9},
+        meta={"cursor": place(-20)},
+    )
+
+    assert preview(lab, message_ttl="5ms") == (2, 0)
+    assert preview(lab, max_length=0) == (0, 1)
+
+
+@pytest.mark.parametrize("behind", [0, 100, 250, 400])
+def test_a_walk_over_many_messages_takes_several_calls_and_misses_none(lab: Lab, behind: int) -> None:
+    places = [place(-1000 + i) for i in range(700)]
+    returned = {one: NOW - 1000 + i for i, one in enumerate(places[:behind])}
+    parts: dict[str, Any] = {"requeued": returned, "meta": {"cursor": places[behind - 1]}} if behind else {}
+    lab.seed(log=plain(*places), **parts)
+
+    assert preview(lab, message_ttl="400ms") == (601, 0)
+    assert preview(lab, max_length=1) == (0, 699)
+    assert preview(lab, message_ttl="700ms", max_length=10) == (301, 389)
+
+
+def test_other_options_than_the_caller_knows_are_stale(lab: Lab) -> None:
+    lab.seed(meta={"version": "v2"})
+    known = lab.known()
+
+    reply = lab.run(commands.preview(known, known.options, commands.Walk(), now=NOW))
+
+    assert reply == [b"refused", b"stale"]

@@ -1,4 +1,4 @@
-"""`receive`: order, leases, expiry, and finishing deliveries on the way."""
+"""`receive`: order, leases, expiry, finishing on the way, and consumers that wait."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from rqttl.protocol import commands
-from rqttl.protocol.commands import Command
+from rqttl.protocol.commands import Command, Presence
+from tests.encoded import enqueue_encoded
 from tests.lua.states import NOW, Lab, at, changed, place, plain, token
 
 
@@ -113,12 +114,6 @@ def test_an_expired_message_is_never_handed_out_swept_or_not(lab: Lab, due: obje
     assert after["orders"]["meta"]["ready_bytes"] == 0
 
 
-def test_retention_ends_where_it_says(lab: Lab) -> None:
-    lab.seed(options={"message_ttl": 10}, log=plain(place(-11, 1), place(-10, 2), place(-9, 3)), meta={"due_at": ""})
-
-    assert bodies(lab.run(receive(lab))) == [b"3"]
-
-
 def test_a_lease_that_has_ended_is_reclaimed_before_messages_are_taken(lab: Lab) -> None:
     before = lab.seed(log=plain(place(-2), place(-1, 1)), leases={place(-2): token(0, 999)})
 
@@ -142,22 +137,6 @@ def test_a_receive_that_met_only_expired_messages_announces_more(lab: Lab) -> No
 
     assert [(bodies(reply), reply[4]) for reply in replies] == [([], 1), ([], 1), ([], 0), ([], 0)]
     assert lab.snapshot()["orders"]["meta"]["deaths:expired"] == 600
-
-
-def test_one_answer_holds_about_four_megabytes(lab: Lab) -> None:
-    lab.seed(log={place(-1, i): (b"", b"x" * 1_500_000) for i in range(5)})
-
-    taken = [len(bodies(lab.run(receive(lab)))) for _ in range(5)]
-
-    assert sum(taken) == 5
-    assert max(taken) * 1_500_000 <= 4_194_304 + 1_500_000
-    assert taken[-1] == 0
-
-
-def test_one_body_larger_than_an_answer_is_handed_out_all_the_same(lab: Lab) -> None:
-    lab.seed(log={place(-1, i): (b"", b"x" * 5_000_000) for i in range(2)})
-
-    assert [len(bodies(lab.run(receive(lab)))) for _ in range(3)] == [1, 1, 0]
 
 
 # Finishing on the way
@@ -198,25 +177,198 @@ def test_a_count_of_zero_finishes_without_taking(lab: Lab) -> None:
     assert lab.snapshot() == changed(before, meta={"acked": 1}, log={place(-3): None}, leases={place(-3): None})
 
 
-def test_repeated_after_a_lost_reply_what_is_gone_is_not_lost(lab: Lab) -> None:
-    lab.seed(log=plain(place(-1)), leases={place(-1): token(5)})
-    finished = [place(-1), token(4), place(-9), token(9)]
-
-    first = lab.run(receive(lab, 0, finished=finished))
-    again = lab.run(receive(lab, 0, finished=finished).as_replay())
-
-    assert first[6] == [place(-1).encode(), place(-9).encode()]
-    assert again[6] == [place(-1).encode()]
+def look(lab: Lab, presence: Presence, count: int = 1, **words: Any) -> Command:
+    return commands.receive(lab.known(), count, 1000, presence=presence, now=NOW, **words)
 
 
-@pytest.mark.parametrize("delay", [0, 1])
-def test_expired_messages_are_dead_lettered_in_the_order_of_their_deadlines(lab: Lab, delay: int) -> None:
-    lab.seed(
-        options={"dead_letter": "dead", "message_ttl": 100},
-        log={place(-99, 1): (at(-2), b"second"), place(-98, 2): (at(-3), b"first"), place(-100): (b"", b"third")},
-        expiry={place(-99, 1): NOW - 2, place(-98, 2): NOW - 3},
+def ticket(end: int, grant: int = 0) -> bytes:
+    return f"{place(-1)} {token(end, grant)}".encode()
+
+
+def test_a_consumer_without_messages_is_noted_as_waiting_and_as_a_consumer(lab: Lab) -> None:
+    before = lab.seed()
+
+    lab.run(look(lab, Presence("me", 300, 60_000)))
+
+    assert lab.snapshot() == changed(
+        before, meta={"has_waiters": 1}, waiters={"me": NOW + 5_300}, consumers={"me": NOW + 60_000}
     )
 
-    lab.run(receive(lab, now=NOW + delay))
 
-    assert [body for _, body in lab.snapshot()["dead"]["log"].values()] == [b"first", b"second", b"third"]
+def test_a_consumer_that_got_messages_waits_no_longer_but_stays_a_consumer(lab: Lab) -> None:
+    lab.seed(log=plain(place(-1)), waiters={"me": NOW + 5}, consumers={"me": NOW + 5})
+
+    lab.run(look(lab, Presence("me", 300, 60_000)))
+
+    state = lab.snapshot()["orders"]
+    assert "waiters" not in state
+    assert state["consumers"] == {"me": NOW + 60_000}
+
+
+def test_a_consumer_that_stops_waiting_is_forgotten(lab: Lab) -> None:
+    before = lab.seed(waiters={"me": NOW + 5, "other": NOW + 5}, consumers={"me": NOW + 5, "other": NOW + 5})
+
+    lab.run(look(lab, Presence("me", 0, 0)))
+
+    assert lab.snapshot() == changed(before, waiters={"me": None}, consumers={"me": None})
+
+
+def test_a_sign_of_life_leaves_open_whether_the_consumer_waits(lab: Lab) -> None:
+    before = lab.seed(waiters={"me": NOW + 5}, log=plain(place(-1)))
+
+    lab.run(look(lab, Presence("me", -1, 60_000), 0))
+
+    assert lab.snapshot() == changed(before, consumers={"me": NOW + 60_000})
+
+
+def test_a_sign_of_life_never_shortens_the_time_for_which_a_consumer_counts(lab: Lab) -> None:
+    before = lab.seed(waiters={"me": NOW + 240_000}, consumers={"me": NOW + 241_000})
+
+    lab.run(look(lab, Presence("me", -1, 60_000), 0))
+
+    assert lab.snapshot() == before
+
+
+def test_a_queue_is_due_five_seconds_after_a_wakeup(lab: Lab) -> None:
+    before = lab.seed(waiters={"other": NOW + 240_000})
+
+    lab.run(enqueue_encoded(lab.known(), [(b"", b"x")], now=NOW))
+
+    state = lab.snapshot()["orders"]
+    assert state["wakeup"] == [""]
+    assert state["meta"]["due_at"] == NOW + 5_000
+    assert state["waiters"] == before["orders"]["waiters"]
+
+
+def test_a_sweep_adds_a_wakeup_while_messages_are_ready_and_a_consumer_waits(lab: Lab) -> None:
+    lab.seed(log=plain(place(-1)), waiters={"other": NOW + 240_000}, meta={"due_at": NOW})
+
+    reply = lab.run(commands.sweep(lab.known(), now=NOW))
+
+    assert lab.snapshot()["orders"]["wakeup"] == [""]
+    assert reply[3] == NOW + 5_000
+
+
+def test_a_sweep_adds_no_wakeup_if_no_message_is_ready_or_the_last_wakeup_was_not_taken(lab: Lab) -> None:
+    lab.seed(waiters={"other": NOW + 240_000}, meta={"due_at": NOW})
+    assert lab.run(commands.sweep(lab.known(), now=NOW))[3] == b""
+    lab.seed(log=plain(place(-1)), waiters={"other": NOW + 240_000}, wakeup=[""], meta={"due_at": NOW})
+    assert lab.run(commands.sweep(lab.known(), now=NOW))[3] == b""
+
+
+def test_a_consumer_that_leaves_messages_behind_wakes_the_next(lab: Lab) -> None:
+    lab.seed(log=plain(place(-2), place(-1)), waiters={"other": NOW + 5})
+
+    lab.run(look(lab, Presence("me", 300)))
+
+    assert lab.snapshot()["orders"]["wakeup"] == [""]
+
+
+def test_a_consumer_that_ends_its_wait_while_messages_are_ready_wakes_the_next(lab: Lab) -> None:
+    before = lab.seed(log=plain(place(-1)), waiters={"me": NOW + 5, "other": NOW + 5})
+
+    lab.run(look(lab, Presence("me", 0, 60_000), 0))
+
+    assert lab.snapshot() == changed(
+        before, waiters={"me": None}, consumers={"me": NOW + 60_000}, wakeup=[""], meta={"due_at": NOW + 5_000}
+    )
+
+
+def test_a_consumer_that_leaves_no_message_behind_wakes_no_other(lab: Lab) -> None:
+    lab.seed(log=plain(place(-2)), waiters={"other": NOW + 5})
+
+    lab.run(look(lab, Presence("me", 300), 5))
+
+    assert "wakeup" not in lab.snapshot()["orders"]
+
+
+def test_a_ticket_gives_the_message_it_names_and_a_lease_of_the_asked_length(lab: Lab) -> None:
+    before = lab.seed(log={place(-1): (at(-1), b"x")}, leases={place(-1): token(4999)}, waiters={"me": NOW + 300})
+
+    reply = lab.run(look(lab, Presence("me", 300, 0, ticket(4999))))
+
+    assert bodies(reply) == [b"x"]
+    assert reply[5] == b"%d" % token(1000)
+    assert reply[8] == b""
+    after = lab.snapshot()
+    assert after == changed(
+        before,
+        meta={"lease_grants": 1, "delivered": 1, "due_at": NOW + 1000},
+        leases={place(-1): token(1000)},
+        waiters={"me": None},
+        consumers=after["orders"].get("consumers", {}),
+    )
+
+
+def test_a_ticket_counts_for_what_may_be_taken(lab: Lab) -> None:
+    lab.seed(log={place(-1): (at(-1), b"x"), place(): (b"", b"y")}, leases={place(-1): token(4999)})
+
+    assert bodies(lab.run(look(lab, Presence("me", 300, 0, ticket(4999)), 1))) == [b"x"]
+    assert bodies(lab.run(look(lab, Presence("me", 300), 1))) == [b"y"]
+
+
+@pytest.mark.parametrize("late", [ticket(4999, 1), ticket(0), b"nonsense", b"", ticket(4999).replace(b" ", b"  ")])
+def test_a_ticket_that_holds_no_longer_gives_nothing(lab: Lab, late: bytes) -> None:
+    lab.seed(log={place(-1): (b"", b"x")}, leases={place(-1): token(4999)})
+
+    assert bodies(lab.run(look(lab, Presence("me", 300, 0, late)))) == []
+
+
+def test_a_handed_message_that_nobody_fetches_expires_when_the_pickup_ends(lab: Lab) -> None:
+    lab.seed(log={place(-5000): (at(-5000), b"x")}, leases={place(-5000): token(0)})
+
+    reply = lab.run(look(lab, Presence("me", 300)))
+
+    state = lab.snapshot()["orders"]
+    assert bodies(reply) == []
+    assert state["meta"]["deaths:expired"] == 1
+    assert "log" not in state
+
+
+def test_a_handed_message_without_a_deadline_comes_back_when_the_pickup_ends(lab: Lab) -> None:
+    lab.seed(
+        options={"max_length": 0, "overflow": "reject-publish"},
+        log=plain(place(-5000)),
+        leases={place(-5000): token(0)},
+    )
+
+    assert bodies(lab.run(look(lab, Presence("me", 300)))) == [b"0"]
+
+
+def test_a_consumer_that_stops_waiting_takes_a_message_that_was_handed_over_meanwhile(lab: Lab) -> None:
+    lab.seed(
+        log={place(-1): (at(-1), b"x")},
+        leases={place(-1): token(4999)},
+        wakeup=[ticket(4999).decode()],
+        waiters={"me": NOW + 300},
+    )
+
+    reply = lab.run(look(lab, Presence("me", 0)))
+
+    state = lab.snapshot()["orders"]
+    assert bodies(reply) == [b"x"]
+    assert state["leases"] == {place(-1): token(1000)}
+    assert "wakeup" not in state
+    assert "waiters" not in state
+
+
+def test_a_consumer_that_stops_waiting_takes_the_handed_message_before_a_ready_one(lab: Lab) -> None:
+    lab.seed(
+        log={place(-1): (at(-1), b"handed"), place(): (b"", b"ready")},
+        leases={place(-1): token(4999)},
+        meta={"cursor": place(-1)},
+        wakeup=[ticket(4999).decode()],
+        waiters={"me": NOW + 300},
+    )
+
+    reply = lab.run(look(lab, Presence("me", 0), 1))
+
+    assert bodies(reply) == [b"handed"]
+    assert bodies(lab.run(look(lab, Presence("other", 0), 1))) == [b"ready"]
+
+
+def test_a_consumer_that_still_waits_leaves_tickets_in_the_wakeup_list(lab: Lab) -> None:
+    lab.seed(log={place(-1): (at(-1), b"x")}, leases={place(-1): token(4999)}, wakeup=[ticket(4999).decode()])
+
+    assert bodies(lab.run(look(lab, Presence("me", 300)))) == []
+    assert lab.snapshot()["orders"]["wakeup"] == [ticket(4999).decode()]

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-from rqttl import Message
 from rqttl.protocol import commands
 from rqttl.protocol.codec import unpack_header
 from tests.lua.states import NOW, Entry, Lab, at, changed, place, plain, token
@@ -41,16 +40,6 @@ def test_a_letter_leaves_one_queue_and_arrives_in_the_other(lab: Lab) -> None:
     assert lab.snapshot() == changed(
         after, log={place(): (redriven(-9), b"x")}, meta={"last_id": place(), "ready_bytes": 2, "enqueued": 1}
     )
-
-
-def test_it_is_no_trim_and_no_purge(lab: Lab) -> None:
-    lab.seed("dead", log={place(-9): letter()})
-    lab.seed()
-
-    redrive(lab, place(-9))
-
-    meta = lab.snapshot()["dead"]["meta"]
-    assert (meta["trimmed_upto"], meta.get("purged")) == ("0-0", None)
 
 
 def test_every_place_of_a_letter_is_left(lab: Lab) -> None:
@@ -164,14 +153,6 @@ def test_a_letter_without_room_stays_and_only_that_is_noted(lab: Lab) -> None:
     )
 
 
-def test_a_letter_whose_time_is_over_stays_to_be_swept(lab: Lab) -> None:
-    lab.seed("dead", options={"message_ttl": 9}, log={place(-9): letter(), place(-8): letter("b")})
-    before = lab.seed()
-
-    assert redrive(lab, place(-9))[2] == [b"-"]
-    assert lab.snapshot() == before
-
-
 def test_after_a_lost_reply_what_is_gone_has_gone_back_and_what_is_out_has_not(lab: Lab) -> None:
     lab.seed(
         "dead",
@@ -209,15 +190,6 @@ def test_messages_that_must_go_first_go_step_by_step_and_no_letter_before_them(l
     assert "log" not in state["dead"]
 
 
-def test_of_large_letters_few_go_in_one_call(lab: Lab) -> None:
-    places = [place(-9, i) for i in range(10)]
-    lab.seed("dead", log=dict.fromkeys(places, letter(body=b"x" * 1_000_000)))
-    lab.seed()
-
-    assert len(redrive(lab, *places)[2]) == 5
-    assert list(lab.snapshot()["dead"]["log"]) == places[5:]
-
-
 def test_neighbours_at_the_beginning_go_and_nobody_between_them(lab: Lab) -> None:
     places = [place(-9, i) for i in range(6)]
     lab.seed("dead", log={one: letter(one) for one in places}, leases={places[2]: token(9)}, meta={"cursor": "0-0"})
@@ -228,35 +200,6 @@ def test_neighbours_at_the_beginning_go_and_nobody_between_them(lab: Lab) -> Non
     assert list(lab.snapshot()["dead"]["log"]) == [places[2], places[5]]
     redrive(lab, places[5])
     assert list(lab.snapshot()["dead"]["log"]) == [places[2]]
-
-
-def test_a_waiting_consumer_gets_a_redriven_letter_with_ttl_0(lab: Lab) -> None:
-    lab.seed("dead", log={place(-9): letter()})
-    lab.seed(options={"message_ttl": 0}, waiters={"c": NOW + 9})
-
-    redrive(lab, place(-9))
-
-    state = lab.snapshot()["orders"]
-    assert state["leases"].keys() == {place()}
-    assert state["wakeup"] == [f"{place()} {state['leases'][place()]}"]
-
-
-@pytest.mark.parametrize("reason", ["expired", "maxlen", "delivery_limit"])
-def test_a_circle_ends_at_a_redrive(lab: Lab, reason: str) -> None:
-    circle = f"dead {reason} 1 {NOW - 50} {NOW - 50} {NOW - 90} - 1 0 "
-    lab.seed("dead")
-    lab.seed(options={"default_ttl": 0, "dead_letter": "dead"})
-    lab.seed("more", log={place(-9): letter(history=circle)})
-
-    assert redrive(lab, place(-9), source="more")[0] == b"ok"
-
-    state = lab.snapshot()
-    assert "dropped:cycle" not in state["orders"]["meta"]
-    (header, _) = state["dead"]["log"][place()]
-    assert [(death.queue, death.reason) for death in unpack_header(header).deaths] == [
-        ("orders", "expired"),
-        ("dead", reason),
-    ]
 
 
 @pytest.mark.parametrize("queue, code", [("orders", b"not_found"), ("stale", b"stale")])
@@ -285,15 +228,3 @@ def test_a_record_from_elsewhere_that_lacks_what_is_new_is_no_hindrance(lab: Lab
 
     assert redrive(lab, place(-9))[0] == b"ok"
     assert lab.snapshot()["orders"]["meta"]["trimmed_upto"] == place(-8)
-
-
-def test_a_message_that_arrives_in_between_keeps_its_place(lab: Lab) -> None:
-    lab.seed("dead", log={place(-9): letter("a"), place(-8): letter("b")})
-    lab.seed()
-
-    redrive(lab, place(-9))
-    known = lab.known()
-    lab.run(commands.enqueue(known, [commands.pack(Message(b"new"))], now=NOW))
-    redrive(lab, place(-8))
-
-    assert list(lab.snapshot()["orders"]["log"]) == [place(), place(0, 1), place(0, 2)]

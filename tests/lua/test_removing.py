@@ -1,4 +1,4 @@
-"""`purge` and `delete`: removed and remaining messages."""
+"""`purge`, `delete` and `discard`: what goes, and what stays."""
 
 from __future__ import annotations
 
@@ -64,13 +64,6 @@ def test_leased_and_delayed_messages_stay(lab: Lab) -> None:
     )
 
 
-def test_messages_that_arrive_after_the_purge_began_stay(lab: Lab) -> None:
-    lab.seed(log=plain(place(-3), place(-2), place(-1)))
-
-    assert purge(lab, place(-2))[2:4] == [2, 0]
-    assert list(lab.snapshot()["orders"]["log"]) == [place(-1)]
-
-
 def test_many_go_step_by_step_up_to_where_the_purge_began(lab: Lab) -> None:
     lab.seed(log=plain(*[place(-9, i) for i in range(600)]), leases={place(-9): token(9)})
 
@@ -82,15 +75,6 @@ def test_many_go_step_by_step_up_to_where_the_purge_began(lab: Lab) -> None:
     state = lab.snapshot()["orders"]
     assert list(state["log"]) == [place(-9), place()]
     assert (state["meta"]["purged"], state["meta"]["ready_bytes"]) == (599, 3)
-
-
-def test_a_purge_dead_letters_nothing(lab: Lab) -> None:
-    lab.seed("dead")
-    lab.seed(options={"dead_letter": "dead"}, log=plain(place(-1)))
-
-    purge(lab)
-
-    assert "log" not in lab.snapshot()["dead"]
 
 
 # Purging chosen messages
@@ -146,26 +130,6 @@ def test_chosen_neighbours_at_the_beginning_of_the_log_take_nothing_else_along(l
 
     assert purge(lab, "", *[place(-9, i) for i in range(5)])[2:4] == [4, 0]
     assert list(lab.snapshot()["orders"]["log"]) == [place(-9, i) for i in (2, 5, 6, 7, 8, 9)]
-
-
-def test_choosing_what_is_not_ready_or_not_there_changes_not_a_byte(lab: Lab) -> None:
-    lab.seed(log=plain(place(-3), place(-2)), leases={place(-3): token(9)}, delayed={place(-2): NOW + 9})
-    before = lab.dump()
-
-    assert purge(lab, "", place(-3), place(-2), place(5))[2:4] == [0, 0]
-    assert lab.dump() == before
-
-
-def test_all_may_be_chosen(lab: Lab) -> None:
-    before = lab.seed(log={place(-2): (at(9), b"a"), **plain(place(-1))}, expiry={place(-2): NOW + 9})
-
-    assert purge(lab, "", place(-2), place(-1))[2:4] == [2, 0]
-    assert lab.snapshot() == changed(
-        before,
-        meta={"ready_bytes": 0, "purged": 2},
-        log={place(-2): None, place(-1): None},
-        expiry={place(-2): None},
-    )
 
 
 def test_of_large_bodies_few_go_in_one_call_and_the_reply_says_up_to_where(lab: Lab) -> None:
@@ -242,21 +206,75 @@ def test_delete_if_unused_is_refused_while_there_are_consumers(lab: Lab) -> None
     assert lab.refusal(delete(lab, if_unused=True)) == [b"in_use", b"if_unused", 2]
 
 
-@pytest.mark.parametrize("state", [{}, {"leases": {place(-1): token(1)}}, {"delayed": {place(-1): NOW + 1}}])
-def test_delete_if_empty_is_refused_while_there_are_messages_in_any_state(lab: Lab, state: dict[str, Any]) -> None:
-    lab.seed(log=plain(place(-1)), **state)
-
-    assert lab.refusal(delete(lab, if_empty=True)) == [b"in_use", b"if_empty", 1]
-
-
 def test_delete_if_empty_counts_messages_that_were_moved_aside(lab: Lab) -> None:
     lab.seed(detached=plain(place(-1)), requeued={place(-1): NOW - 1})
 
     assert lab.refusal(delete(lab, if_empty=True)) == [b"in_use", b"if_empty", 1]
 
 
-def test_an_empty_and_unused_queue_is_deleted_under_both_conditions(lab: Lab) -> None:
-    lab.seed()
+FIRST = "0000000000000-000000"
 
-    assert lab.run(delete(lab, if_unused=True, if_empty=True)) == [b"ok", b"", 0]
-    assert set(lab.snapshot()["orders"]) == {"tombstone"}
+
+def discard(lab: Lab, upto: str, after: str = FIRST, *, created_at: int = NOW) -> Any:
+    return lab.run(commands.discard(lab.keyspace, "orders", created_at, after, upto))
+
+
+def test_ready_messages_up_to_the_mark_go_and_the_others_stay_and_nothing_is_lost(lab: Lab) -> None:
+    before = lab.seed(
+        log={
+            **plain(place(-9), place(-8), place(-6), place(-4), place(-4, 1)),
+            place(-5): (at(9), b"with a deadline"),
+        },
+        detached=plain(place(-7)),
+        requeued={place(-7): NOW - 7},
+        failures={place(-7): 1},
+        leases={place(-9): token(9)},
+        delayed={place(-8): NOW + 9},
+        expiry={place(-5): NOW + 9},
+        meta={"cursor": place(-7)},
+    )
+
+    assert discard(lab, place(-4)) == [b"ok", b"", 4, 0, 2]
+    assert lab.snapshot() == changed(
+        before,
+        meta={"ready_bytes": 1, "purged": 4, "cursor": place(-4)},
+        log={place(-6): None, place(-5): None, place(-4): None},
+        detached={place(-7): None},
+        requeued={place(-7): None},
+        failures={place(-7): None},
+        expiry={place(-5): None},
+    )
+
+
+@pytest.mark.parametrize("requeued", [False, True])
+def test_messages_up_to_the_start_of_the_reader_stay_ready_also_in_the_same_millisecond(
+    lab: Lab, requeued: bool
+) -> None:
+    places = [place(-9, i) for i in range(600)]
+    aside: dict[str, Any] = {"detached": plain(*places), "requeued": dict.fromkeys(places, NOW - 9)}
+    lab.seed(**(aside if requeued else {"log": plain(*places)}))
+
+    steps = [discard(lab, places[598], places[299])[2:4] for _ in range(2)]
+    assert steps == ([[200, 1], [99, 0]] if requeued else [[250, 1], [49, 0]])
+
+    left = lab.snapshot()["orders"]
+    assert sorted(left["detached" if requeued else "log"]) == [*places[:300], places[599]]
+    assert left["meta"]["trimmed_upto"] == "0-0"
+    entries = lab.run(commands.receive(lab.known(), 300, 50, now=NOW))
+    assert len(entries[7]) == 900
+
+
+def test_leased_messages_go_once_they_are_ready_again(lab: Lab) -> None:
+    lab.seed(log=plain(place(-9), place(-8)), leases={place(-9): token(9)}, meta={"cursor": place(-9)})
+    assert discard(lab, place(-8))[2:] == [1, 0, 1]
+
+    lab.run(commands.nack(lab.known(), [place(-9), token(9)], now=NOW))
+    assert discard(lab, place(-8))[2:] == [1, 0, 0]
+    assert "log" not in lab.snapshot()["orders"]
+
+
+def test_another_queue_of_the_name_is_left_alone(lab: Lab) -> None:
+    before = lab.seed(log=plain(place(-9)))
+
+    assert discard(lab, place(-1), created_at=NOW - 1)[:2] == [b"refused", b"not_found"]
+    assert lab.snapshot() == before

@@ -83,25 +83,6 @@ def test_messages_whose_lease_has_ended_come_back_as_failed_deliveries(lab: Lab)
     )
 
 
-def test_a_lost_lease_is_a_death_where_it_was_the_last_allowed_delivery_or_its_time_is_over(lab: Lab) -> None:
-    lab.seed("dead")
-    lab.seed(
-        options={"max_deliveries": 2, "dead_letter": "dead"},
-        log={place(-3): (at(-1), b"a"), **plain(place(-2), place(-1))},
-        leases={place(-3): token(0), place(-2): token(0), place(-1): token(0)},
-        failures={place(-2): 1},
-    )
-
-    done = sweep(lab)
-
-    assert (done["reclaimed"], done["expired"]) == (2, 1)
-    after = lab.snapshot()
-    meta = after["orders"]["meta"]
-    assert (meta["deaths:delivery_limit"], meta["deaths:expired"]) == (1, 1)
-    assert after["orders"]["requeued"] == {place(-1): NOW - 1}
-    assert sorted(body for _, body in after["dead"]["log"].values()) == [b"0", b"a"]
-
-
 def test_delayed_messages_are_ready_when_their_time_has_come_and_count_no_further_failure(lab: Lab) -> None:
     before = lab.seed(
         options={"max_deliveries": 2},
@@ -114,16 +95,6 @@ def test_delayed_messages_are_ready_when_their_time_has_come_and_count_no_furthe
     assert lab.snapshot() == changed(
         before, meta={"ready_bytes": 1, "due_at": NOW + 1}, delayed={place(-3): None}, requeued={place(-3): NOW - 3}
     )
-
-
-def test_a_delayed_message_dies_at_its_deadline(lab: Lab) -> None:
-    lab.seed(options={"message_ttl": 5}, log=plain(place(-5)), delayed={place(-5): NOW})
-
-    sweep(lab)
-
-    state = lab.snapshot()["orders"]
-    assert state.keys() == {"meta"}
-    assert state["meta"]["deaths:expired"] == 1
 
 
 def test_expired_messages_leave_from_anywhere(lab: Lab) -> None:
@@ -195,13 +166,6 @@ def test_messages_over_the_limit_are_trimmed_from_the_head(lab: Lab) -> None:
     )
 
 
-def test_a_queue_that_refuses_is_not_trimmed(lab: Lab) -> None:
-    before = lab.seed(options={"max_length": 1, "overflow": "reject-publish"}, log=plain(place(-3), place(-2)))
-
-    assert sweep(lab)["trimmed"] == 0
-    assert lab.snapshot() == before
-
-
 KINDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "reclaimed": ({}, {"leases": dict.fromkeys([place(-9, i) for i in range(600)], token(-1))}),
     "promoted": ({}, {"delayed": dict.fromkeys([place(-9, i) for i in range(600)], NOW)}),
@@ -240,15 +204,6 @@ def test_retention_with_own_deadlines_in_between_goes_on_until_all_are_gone(lab:
     assert (state["meta"]["deaths:expired"], state["meta"]["due_at"]) == (600, "")
 
 
-def test_large_bodies_are_taken_a_few_at_a_time(lab: Lab) -> None:
-    body = b"x" * 2**21
-    lab.seed(log={place(-9, i): (at(0), body) for i in range(6)}, expiry={place(-9, i): NOW for i in range(6)})
-
-    first = sweep(lab)
-
-    assert (first["expired"], first["more"]) == (2, 1)
-
-
 def test_consumers_that_were_not_heard_of_are_forgotten(lab: Lab) -> None:
     before = lab.seed(
         waiters={"old": NOW, "new": NOW + 1}, consumers={"old": NOW, "new": NOW + 1}, log=plain(place(-1)), wakeup=[""]
@@ -257,14 +212,6 @@ def test_consumers_that_were_not_heard_of_are_forgotten(lab: Lab) -> None:
     sweep(lab)
 
     assert lab.snapshot() == changed(before, waiters={"old": None}, consumers={"old": None})
-
-
-def test_a_returned_message_wakes_a_waiting_consumer(lab: Lab) -> None:
-    lab.seed(log=plain(place(-1)), leases={place(-1): token(0)}, waiters={"c": NOW + 5})
-
-    sweep(lab)
-
-    assert lab.snapshot()["orders"]["wakeup"] == [""]
 
 
 # Giving memory back
@@ -333,17 +280,6 @@ def test_messages_behind_the_cursor_are_detached_and_keep_their_state(lab: Lab, 
     assert {**after["log"], **after["detached"]} == before["log"]
     assert after[away] == before[away]
     assert after["meta"]["cursor"] == before["meta"]["cursor"]
-
-
-def test_after_a_compaction_messages_come_in_order(lab: Lab) -> None:
-    holey(lab)
-    order = [one.encode() for one in lab.snapshot()["orders"]["log"]][20:]
-    sweep(lab)
-
-    first = lab.run(commands.receive(lab.known(), 200, 1000, now=NOW))
-    second = lab.run(commands.receive(lab.known(), 200, 1000, now=NOW))
-
-    assert [*first[7][::3], *second[7][::3]] == order
 
 
 def test_queues_of_dead_letters_are_left_whole(lab: Lab) -> None:

@@ -1,4 +1,4 @@
-"""The pause that a queue makes after a failed delivery: how long, for which failures, and what goes before it."""
+"""Failed deliveries: the pause that a queue makes after one, and the description of it that a message keeps."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from rqttl.protocol import commands
+from rqttl.protocol import codec, commands
+from rqttl.protocol.commands import Command
 from rqttl.units import MAX_DURATION
 from tests.lua.states import NOW, Lab, at, plain, token
 
@@ -44,15 +45,6 @@ def share(n: int, failed_at: int) -> float:
     return mixed / (2**31 - 1)
 
 
-@pytest.mark.parametrize("failed,pause", [(0, 5_000), (1, 10_000), (2, 15_000), (3, 15_000)])
-def test_a_pause_grows_with_each_failure_up_to_the_longest(lab: Lab, failed: int, pause: int) -> None:
-    held(lab, GROWING, failed=failed)
-
-    nack(lab)
-
-    assert ready_at(lab) == pause
-
-
 def test_without_a_multiplier_every_pause_is_the_same_and_fractions_multiply(lab: Lab) -> None:
     for options, failed, pause in (({}, 7, 5_000), ({"redelivery_multiplier": 1.5}, 2, 11_250)):
         lab.client.flushdb()
@@ -69,24 +61,6 @@ def test_however_often_it_failed_a_pause_is_bounded(lab: Lab, options: dict[str,
     nack(lab)
 
     assert ready_at(lab) == pause
-
-
-@pytest.mark.parametrize("delay,pause", [(0, None), (30, 30), (60_000, 60_000)])
-def test_a_delay_that_the_caller_gives_goes_before_the_pause(lab: Lab, delay: int, pause: int | None) -> None:
-    held(lab, GROWING)
-
-    nack(lab, delay=delay)
-
-    assert ready_at(lab) == pause
-
-
-def test_an_uncounted_return_makes_no_pause(lab: Lab) -> None:
-    held(lab, GROWING)
-
-    nack(lab, counted=False)
-
-    assert ready_at(lab) is None
-    assert "failures" not in lab.snapshot()["orders"]
 
 
 @pytest.mark.parametrize("who", ["sweep", "receive", "stats"])
@@ -124,42 +98,6 @@ def test_after_a_pause_that_is_over_the_message_is_handed_out_by_the_call_that_n
 
     assert reply[7][::3] == [PLACE.encode()]
     assert reply[8] == [PLACE.encode(), 1]
-
-
-@pytest.mark.parametrize("ends", [500, -1])
-def test_the_deadline_holds_and_ends_a_pause(lab: Lab, ends: int) -> None:
-    held(lab, GROWING, ends=ends, log={PLACE: (at(20), b"x")})
-
-    if ends > 0:
-        nack(lab)
-    else:
-        lab.run(commands.sweep(lab.known(), now=NOW))
-    assert ready_at(lab) == 20
-
-    lab.run(commands.sweep(lab.known(), now=NOW + 20))
-    state = lab.snapshot()["orders"]
-    assert state.keys() == {"meta"}
-    assert state["meta"]["deaths:expired"] == 1
-
-
-@pytest.mark.parametrize(
-    "options,header,reason",
-    [
-        ({"max_deliveries": 2}, b"", "delivery_limit"),
-        ({}, at(0), "expired"),
-        ({"message_ttl": 1}, b"", "expired"),
-    ],
-)
-def test_no_pause_keeps_a_message_alive_that_has_to_die(
-    lab: Lab, options: dict[str, Any], header: bytes, reason: str
-) -> None:
-    held(lab, {**GROWING, **options}, failed=1, log={PLACE: (header, b"x")})
-
-    nack(lab)
-
-    state = lab.snapshot()["orders"]
-    assert state.keys() == {"meta"}
-    assert state["meta"][f"deaths:{reason}"] == 1
 
 
 @pytest.mark.parametrize("jitter", [0.25, 1])
@@ -214,3 +152,120 @@ def test_one_batch_has_one_rule_and_each_message_its_own_pause(lab: Lab) -> None
     lab.run(commands.nack(lab.known(), [PLACE, token(500), other, token(500)], now=NOW))
 
     assert lab.snapshot()["orders"]["delayed"] == {PLACE: NOW + 5_000, other: NOW + 15_000}
+
+
+WHY = b"ValueError: no such item"
+ODD = [b" ", b"5", b" 7 ", b"\n", b"a\x00b 1", "é😀".encode(), b"x" * 4096]
+
+
+def seed_failed(lab: Lab, redelivered: object = None, *, ends: int = 500, **options: Any) -> None:
+    """Seed one leased message, with its value in `failures`."""
+    parts: dict[str, Any] = {} if redelivered is None else {"failures": {PLACE: redelivered}}
+    lab.seed("dead")
+    lab.seed(
+        options={"dead_letter": "dead", **options}, log={PLACE: (at(900), b"x")}, leases={PLACE: token(ends)}, **parts
+    )
+
+
+def failed_with(lab: Lab, **words: Any) -> Command:
+    return commands.nack(lab.known(), [PLACE, token(500)], now=NOW, **words)
+
+
+def kept(lab: Lab) -> bytes | None:
+    value: Any = lab.client.hget(lab.keyspace.key("orders", "failures"), PLACE)
+    return None if value is None else bytes(value)
+
+
+def death(lab: Lab) -> Any:
+    ((header, _),) = lab.snapshot()["dead"]["log"].values()
+    (only,) = codec.unpack_header(header).deaths
+    return only
+
+
+@pytest.mark.parametrize("why", [WHY, *ODD])
+def test_a_failed_delivery_may_be_described(lab: Lab, why: bytes) -> None:
+    seed_failed(lab)
+
+    lab.run(failed_with(lab, description=why))
+
+    assert kept(lab) == b"1 " + why
+
+
+@pytest.mark.parametrize("before", [1, "1 before", "1  "])
+def test_the_newest_description_replaces_the_one_before(lab: Lab, before: object) -> None:
+    seed_failed(lab, before)
+
+    lab.run(failed_with(lab, description=WHY))
+
+    assert kept(lab) == b"2 " + WHY
+
+
+@pytest.mark.parametrize("how", ["nack_command", "lease", "delay"])
+@pytest.mark.parametrize("why", [WHY, *ODD])
+def test_a_failure_without_a_description_keeps_the_one_before(lab: Lab, how: str, why: bytes) -> None:
+    seed_failed(lab, b"4 " + why, ends=0 if how == "lease" else 500)
+
+    lab.run(
+        commands.sweep(lab.known(), now=NOW)
+        if how == "lease"
+        else failed_with(lab, delay=9 if how == "delay" else None)
+    )
+
+    assert kept(lab) == b"5 " + why
+
+
+def test_given_back_uncounted_a_message_keeps_its_number_and_its_description(lab: Lab) -> None:
+    seed_failed(lab, b"2 " + WHY)
+
+    lab.run(failed_with(lab, counted=False))
+
+    assert kept(lab) == b"2 " + WHY
+
+
+@pytest.mark.parametrize("how", ["nack_command", "lease"])
+@pytest.mark.parametrize("why", [WHY, *ODD])
+def test_a_death_has_the_error_before_if_the_last_failure_had_no_description(lab: Lab, how: str, why: bytes) -> None:
+    seed_failed(lab, b"2 " + why, ends=0 if how == "lease" else 500, max_deliveries=3)
+
+    lab.run(commands.sweep(lab.known(), now=NOW) if how == "lease" else failed_with(lab))
+
+    died = death(lab)
+    assert (died.reason, died.delivery_count, died.description) == ("delivery_limit", 3, why.decode())
+    assert kept(lab) is None
+
+
+def test_each_message_of_a_batch_dies_with_its_own_error(lab: Lab) -> None:
+    places = [f"1699999999999-{100_000 + i}" for i in range(3)]
+    lab.seed("dead")
+    lab.seed(
+        options={"dead_letter": "dead", "max_deliveries": 2},
+        log=plain(*places),
+        leases=dict.fromkeys(places, token(500)),
+        failures={places[0]: "1 first", places[1]: 1, places[2]: "1 third"},
+    )
+
+    lab.run(commands.nack(lab.known(), [word for one in places for word in (one, token(500))], now=NOW))
+
+    headers = [codec.unpack_header(header) for header, _ in lab.snapshot()["dead"]["log"].values()]
+    assert [(one.id, one.deaths[0].description) for one in headers] == [
+        (places[0], "first"),
+        (places[1], None),
+        (places[2], "third"),
+    ]
+
+
+@pytest.mark.parametrize("how", ["reject", "expired"])
+def test_a_death_of_another_reason_does_not_say_it(lab: Lab, how: str) -> None:
+    seed_failed(lab, b"1 " + WHY, message_ttl="1s" if how == "reject" else "1ms")
+
+    lab.run(commands.reject(lab.known(), [PLACE, token(500)], now=NOW) if how == "reject" else failed_with(lab))
+
+    assert (death(lab).delivery_count, death(lab).description) == (2, None)
+    assert kept(lab) is None
+
+
+def test_a_receive_tells_the_number_alone(lab: Lab) -> None:
+    seed_failed(lab)
+    lab.run(failed_with(lab, description=WHY))
+
+    assert lab.run(commands.receive(lab.known(), 1, 1000, now=NOW))[8] == [PLACE.encode(), 1]

@@ -1,0 +1,437 @@
+"""`ack`, `renew`, `nack` and `reject`: of leases that hold or do not hold, in batches, and again after a lost reply."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import redis
+
+from rqttl.protocol import codec, commands
+from rqttl.protocol.commands import Command, Word
+from rqttl.types import Death
+from rqttl.units import as_datetime
+from tests.lua.states import NOW, Lab, at, changed, place, plain, token
+
+Build = Callable[..., Command]
+
+
+def ack(lab: Lab, *deliveries: Word, now: int = NOW) -> Command:
+    return commands.ack(lab.keyspace, "orders", deliveries, now=now)
+
+
+def renew(lab: Lab, *deliveries: Word, now: int = NOW) -> Command:
+    return commands.renew(lab.keyspace, "orders", deliveries, lease=1000, now=now)
+
+
+def nack(lab: Lab, *deliveries: Word, **words: Any) -> Command:
+    return commands.nack(lab.known(), deliveries, now=NOW, **words)
+
+
+def reject(lab: Lab, *deliveries: Word, **words: Any) -> Command:
+    return commands.reject(lab.known(), deliveries, now=NOW, **words)
+
+
+def test_an_ack_forgets_the_message_wherever_it_is(lab: Lab) -> None:
+    places = place(-3), place(-2)
+    before = lab.seed(
+        log=plain(places[0], place(-1)),
+        detached=plain(places[1]),
+        leases=dict.fromkeys(places, token(5)),
+        failures={places[1]: 3},
+    )
+
+    assert lab.run(ack(lab, places[0], token(5), places[1], token(5))) == [b"ok", b"", b"", b""]
+    gone = dict.fromkeys(places)
+    assert lab.snapshot() == changed(
+        before, meta={"acked": 2}, log={places[0]: None}, detached={places[1]: None}, leases=gone, failures=gone
+    )
+
+
+LOST = {
+    "another token": (place(-1), token(5, 1)),
+    "a lease of another consumer": (place(-2), token(4)),
+    "no lease": (place(-3), token(5)),
+    "no message": (place(-9), token(5)),
+    "no number": (place(-1), "x"),
+    "not a number": (place(-1), "nan"),
+}
+
+
+@pytest.mark.parametrize("why", LOST)
+@pytest.mark.parametrize("build", [ack, renew, nack, reject])
+def test_a_delivery_that_is_not_held_is_lost_and_nothing_changes(lab: Lab, build: Build, why: str) -> None:
+    before = lab.seed(log=plain(place(-3), place(-2), place(-1)), leases={place(-1): token(5), place(-2): token(5)})
+
+    reply = lab.run(build(lab, *LOST[why]))
+
+    assert reply[-1] == [LOST[why][0].encode()]
+    assert lab.snapshot() == before
+
+
+@pytest.mark.parametrize("build", [ack, renew])
+def test_a_lease_ends_with_its_millisecond_whether_or_not_anybody_has_noticed(lab: Lab, build: Build) -> None:
+    before = lab.seed(log=plain(place(-1)), leases={place(-1): token(5, 999)})
+
+    reply = lab.run(build(lab, place(-1), token(5, 999), now=NOW + 5))
+    assert reply[-1] == [place(-1).encode()]
+    assert lab.snapshot() == before
+
+    reply = lab.run(build(lab, place(-1), token(5, 999), now=NOW + 4))
+    assert not reply[-1]
+
+
+def test_held_deliveries_are_acked_although_others_are_lost(lab: Lab) -> None:
+    lab.seed(log=plain(place(-2), place(-1)), leases={place(-2): token(5), place(-1): token(6)})
+
+    reply = lab.run(ack(lab, place(-2), token(4), place(-1), token(6)))
+
+    state = lab.snapshot()["orders"]
+    assert reply[-1] == [place(-2).encode()]
+    assert (list(state["log"]), state["meta"]["acked"]) == ([place(-2)], 1)
+
+
+def test_an_ack_works_although_options_have_changed(lab: Lab) -> None:
+    lab.seed(log=plain(place(-1)), leases={place(-1): token(9)}, meta={"version": "v2"})
+
+    assert lab.run(ack(lab, place(-1), token(9)))[-1] == b""
+
+
+@pytest.mark.parametrize("build", [ack, renew])
+def test_a_queue_that_is_gone_is_refused(lab: Lab, build: Build) -> None:
+    lab.seed()
+    lab.client.flushall()
+
+    assert lab.refusal(build(lab, place(-1), token(9))) == [b"not_found"]
+
+
+@pytest.mark.parametrize("build", [ack, renew])
+@pytest.mark.parametrize("option", ["expires", "auto_delete_on_idle"])
+def test_a_queue_whose_lifetime_is_over_is_refused_though_the_lease_holds(lab: Lab, build: Build, option: str) -> None:
+    lab.seed(options={option: 5}, log=plain(place(-1)), leases={place(-1): token(9)})
+
+    command = build(lab, place(-1), token(9), now=NOW + 5)
+    assert lab.refusal(command) == [b"queue_expired"]
+    command = build(lab, place(-1), token(9), now=NOW + 4)
+    assert not lab.run(command)[-1]
+
+
+def test_a_renewed_lease_has_a_new_end_and_a_new_token(lab: Lab) -> None:
+    before = lab.seed(
+        log=plain(place(-2), place(-1)), leases={place(-2): token(5), place(-1): token(6)}, meta={"lease_grants": 7}
+    )
+
+    reply = lab.run(renew(lab, place(-2), token(5), place(-1), token(6)))
+
+    assert reply == [b"ok", b"", b"%d" % token(1000, 8), []]
+    assert lab.snapshot() == changed(
+        before, meta={"lease_grants": 8}, leases=dict.fromkeys([place(-2), place(-1)], token(1000, 8))
+    )
+
+
+def test_a_renewal_may_shorten_a_lease_and_makes_the_queue_due_then(lab: Lab) -> None:
+    lab.seed(log=plain(place(-1)), leases={place(-1): token(60_000)})
+
+    lab.run(renew(lab, place(-1), token(60_000)))
+
+    state = lab.snapshot()["orders"]
+    assert state["leases"] == {place(-1): token(1000, 1)}
+    assert state["meta"]["due_at"] <= NOW + 1000
+
+
+def test_the_number_of_a_grant_goes_into_the_token_modulo_a_thousand(lab: Lab) -> None:
+    lab.seed(log=plain(place(-1)), leases={place(-1): token(5)}, meta={"lease_grants": 1999})
+
+    assert lab.run(renew(lab, place(-1), token(5)))[2] == b"%d" % token(1000, 0)
+
+
+def test_a_message_is_ready_again_at_its_old_place_as_a_failed_delivery(lab: Lab) -> None:
+    before = lab.seed(log=plain(place(-2, 7), place(-1)), leases={place(-2, 7): token(5)})
+
+    assert lab.run(nack(lab, place(-2, 7), token(5))) == [b"ok", b"", [], []]
+    assert lab.snapshot() == changed(
+        before,
+        meta={"ready_bytes": 2},
+        leases={place(-2, 7): None},
+        requeued={place(-2, 7): NOW - 2},
+        failures={place(-2, 7): 1},
+    )
+
+
+def test_an_uncounted_return_is_no_failed_delivery(lab: Lab) -> None:
+    before = lab.seed(options={"max_deliveries": 1}, log=plain(place(-1)), leases={place(-1): token(5)})
+
+    lab.run(nack(lab, place(-1), token(5), counted=False))
+
+    back = {place(-1): NOW - 1}
+    assert lab.snapshot() == changed(before, meta={"ready_bytes": 1}, leases={place(-1): None}, requeued=back)
+
+
+def test_a_delay_sets_a_message_aside(lab: Lab) -> None:
+    before = lab.seed(log=plain(place(-1)), leases={place(-1): token(500)})
+
+    lab.run(nack(lab, place(-1), token(500), delay=30))
+
+    assert lab.snapshot() == changed(
+        before,
+        meta={"due_at": NOW + 30},
+        leases={place(-1): None},
+        delayed={place(-1): NOW + 30},
+        failures={place(-1): 1},
+    )
+
+
+@pytest.mark.parametrize("options,header", [({}, at(20)), ({"message_ttl": 21}, b""), ({"message_ttl": 21}, at(99))])
+def test_a_delay_ends_at_the_deadline_at_the_latest(lab: Lab, options: dict[str, object], header: bytes) -> None:
+    lab.seed(options=options, log={place(-1): (header, b"x")}, leases={place(-1): token(500)})
+
+    lab.run(nack(lab, place(-1), token(500), delay=30))
+
+    state = lab.snapshot()["orders"]
+    assert state["delayed"] == {place(-1): NOW + 20}
+    assert "expiry" not in state
+
+
+@pytest.mark.parametrize("delay", [0, 30])
+@pytest.mark.parametrize("options,header", [({}, at(0)), ({"message_ttl": 1}, b""), ({}, at(-1))])
+def test_after_its_deadline_a_message_expires_then_and_there(
+    lab: Lab, options: dict[str, object], header: bytes, delay: int
+) -> None:
+    lab.seed("dead")
+    lab.seed(options={**options, "dead_letter": "dead"}, log={place(-1): (header, b"x")}, leases={place(-1): token(5)})
+
+    lab.run(nack(lab, place(-1), token(5), delay=delay))
+
+    after = lab.snapshot()
+    assert after["orders"].keys() == {"meta"}
+    assert after["orders"]["meta"]["deaths:expired"] == 1
+    ((header, _),) = after["dead"]["log"].values()
+    assert header.decode().endswith(f"orders expired 1 {NOW} {NOW} {NOW - 1} {max(int(header.split()[6]), 0)} 1 0 ")
+
+
+def test_the_last_allowed_delivery_that_fails_is_a_death(lab: Lab) -> None:
+    lab.seed("dead")
+    before = lab.seed(
+        options={"max_deliveries": 3, "dead_letter": "dead"},
+        log=plain(place(-2), place(-1)),
+        leases={place(-2): token(5), place(-1): token(5)},
+        failures={place(-2): 2, place(-1): 1},
+    )
+
+    lab.run(nack(lab, place(-2), token(5), place(-1), token(5)))
+
+    after = lab.snapshot()
+    assert (
+        after["orders"]
+        == changed(
+            before,
+            meta={"ready_bytes": 1, "deaths:delivery_limit": 1},
+            log={place(-2): None},
+            leases={place(-2): None, place(-1): None},
+            requeued={place(-1): NOW - 1},
+            failures={place(-2): None, place(-1): 2},
+        )["orders"]
+    )
+    ((header, _),) = after["dead"]["log"].values()
+    assert header.decode().endswith(f"orders delivery_limit 1 {NOW} {NOW} {NOW - 2} - 3 0 ")
+
+
+@pytest.mark.parametrize("delay", [0, 30])
+def test_repeated_after_a_lost_reply_our_own_success_is_not_lost_and_counts_once(lab: Lab, delay: int) -> None:
+    lab.seed(log=plain(place(-1)), leases={place(-1): token(5)})
+    command = nack(lab, place(-1), token(5), delay=delay)
+
+    assert lab.run(command)[-1] == []
+    after = lab.snapshot()
+    assert lab.run(command.as_replay())[-1] == []
+    assert lab.snapshot() == after
+
+
+def test_a_rejected_message_is_dead_with_its_whole_story(lab: Lab) -> None:
+    lab.seed("dead")
+    before = lab.seed(
+        options={"dead_letter": "dead"},
+        log={place(-5): (b"%b;2;;me\x92\xc0\xc0" % at(70), b"x"), **plain(place(-1))},
+        leases={place(-5): token(5)},
+        failures={place(-5): 2},
+    )
+
+    assert lab.run(reject(lab, place(-5), token(5), description=b"no; such\n\0thing")) == [b"ok", b"", [], []]
+
+    after = lab.snapshot()
+    expected = changed(
+        before,
+        meta={"deaths:rejected": 1},
+        log={place(-5): None},
+        leases={place(-5): None},
+        failures={place(-5): None},
+    )
+    ((header, body),) = after["dead"]["log"].values()
+    letters = {"last_id": place(), "ready_bytes": 1, "holds_dead_letters": 1, "enqueued": 1, "letters": 1}
+    letters["letter_bytes"] = len(header) + 1
+    assert after == changed(expected, "dead", meta=letters, log={place(): (header, b"x")})
+    facts = codec.unpack_header(header)
+    assert (facts.id, facts.deadline, body) == ("me", None, b"x")
+    assert header.endswith(b"\x92\xc0\xc0")
+    assert facts.deaths == (
+        Death(
+            "orders",
+            "rejected",
+            1,
+            first_at=as_datetime(NOW),
+            last_at=as_datetime(NOW),
+            enqueued_at=as_datetime(NOW - 5),
+            expires_at=as_datetime(NOW + 70),
+            delivery_count=3,
+            description="no; such\n\0thing",
+        ),
+    )
+
+
+def test_a_queue_may_be_its_own_target_for_rejections(lab: Lab) -> None:
+    before = lab.seed(
+        options={"dead_letter_rejected": "{queue}", "message_ttl": 50},
+        log=plain(place(-1)),
+        leases={place(-1): token(5)},
+        waiters={"c": NOW + 5},
+    )
+
+    lab.run(reject(lab, place(-1), token(5)))
+
+    after = lab.snapshot()
+    ((one, (header, body)),) = after["orders"]["log"].items()
+    facts = codec.unpack_header(header)
+    assert (one, body, facts.id, [(died.queue, died.count) for died in facts.deaths]) == (
+        place(),
+        b"0",
+        place(-1),
+        [("orders", 1)],
+    )
+    meta = {"last_id": place(), "ready_bytes": 1, "holds_dead_letters": 1, "enqueued": 1, "deaths:rejected": 1}
+    assert after == changed(
+        before, meta=meta, log={place(-1): None, place(): (header, body)}, leases={place(-1): None}, wakeup=[""]
+    )
+
+
+ME = place(-1)
+LATER = 9
+Settle = Callable[[Lab, int], Command]
+
+
+SETTLES: dict[str, Settle] = {
+    "ack": lambda lab, now: commands.ack(lab.keyspace, "orders", [ME, token(5)], now=now),
+    "nack": lambda lab, now: commands.nack(lab.known(), [ME, token(5)], now=now),
+    "reject": lambda lab, now: commands.reject(lab.known(), [ME, token(5)], now=now),
+    "receive": lambda lab, now: commands.receive(lab.known(), 0, 1, finished=[ME, token(5)], now=now),
+}
+
+
+def outcome(lab: Lab, how: str, now: int) -> str:
+    """Repeat a settle. Returns its outcome; the repeat changed nothing."""
+    before = lab.snapshot()
+    reply = lab.run(SETTLES[how](lab, now).as_replay())
+    assert lab.snapshot() == before
+    unknown, lost = (reply[9], reply[6]) if how == "receive" else reply[2:]
+    assert not (unknown and lost)
+    return "unknown" if unknown else "lost" if lost else "done"
+
+
+@pytest.mark.parametrize("how", SETTLES)
+def test_a_message_that_is_gone_was_settled_while_the_lease_would_hold_and_later_nobody_knows(
+    lab: Lab, how: str
+) -> None:
+    """It may have expired, or another consumer has handled it."""
+    lab.seed()
+
+    assert (outcome(lab, how, NOW + 4), outcome(lab, how, NOW + 5)) == ("done", "unknown")
+
+
+@pytest.mark.parametrize("how", SETTLES)
+@pytest.mark.parametrize("now", [NOW + 4, NOW + LATER])
+def test_a_message_of_another_consumer_is_lost(lab: Lab, how: str, now: int) -> None:
+    lab.seed(log=plain(ME), leases={ME: token(99)})
+
+    assert outcome(lab, how, now) == "lost"
+
+
+@pytest.mark.parametrize("how, told", [("ack", "lost"), ("nack", "unknown"), ("reject", "lost"), ("receive", "lost")])
+@pytest.mark.parametrize("away", [{}, {"delayed": {ME: NOW + 99}}])
+def test_a_message_that_is_back_after_the_lease_was_not_settled_but_perhaps_given_back(
+    lab: Lab, how: str, told: str, away: dict[str, Any]
+) -> None:
+    lab.seed(log=plain(ME), **(away or {"requeued": {ME: NOW - 1}}))
+
+    assert outcome(lab, how, NOW + LATER) == told
+
+
+@pytest.mark.parametrize("how", ["ack", "reject", "receive"])
+def test_a_message_whose_lease_has_just_ended_was_not_settled(lab: Lab, how: str) -> None:
+    lab.seed(log=plain(ME), leases={ME: token(5)}, meta={"due_at": ""})
+
+    assert outcome(lab, how, NOW + 5) == "lost"
+
+
+LEASES = "rqttl:{orders}:leases"
+
+
+def grant(lab: Lab, count: int) -> tuple[list[bytes], bytes]:
+    """Store messages, and lease all of them in one call. Returns their sequences and the token."""
+    lab.seed("orders", {})
+    known = lab.known("orders")
+    lab.run(commands.enqueue(known, [commands.pack(b"x")] * count, now=NOW))
+    reply: Any = lab.run(commands.receive(known, count, 60_000, now=NOW))
+    return reply[7][::3], reply[5]
+
+
+def ack_batch(lab: Lab, seqs: list[bytes], token: bytes) -> list[object]:
+    """Settle messages of one token. Returns the unknown and the lost ones."""
+    words: list[Word] = [word for seq in seqs for word in (seq, token)]
+    return list(lab.run(commands.ack(lab.keyspace, "orders", words, now=NOW)))[2:]
+
+
+@pytest.mark.parametrize("count, is_fast", [(100, True), (10, False)])
+def test_a_large_batch_of_leases_is_a_skip_list_from_the_start_and_holds_nothing_else(
+    lab: Lab, client: redis.Redis, count: int, is_fast: bool
+) -> None:
+    seqs, _ = grant(lab, count)
+
+    assert (client.object("encoding", LEASES) == b"skiplist") is is_fast
+    assert len(seqs) == count
+    assert client.zrange(LEASES, 0, -1) == seqs
+
+
+def test_an_ack_of_a_batch_in_order_asks_for_no_score(lab: Lab, client: redis.Redis) -> None:
+    seqs, token = grant(lab, 100)
+    client.config_resetstat()
+
+    assert ack_batch(lab, seqs[:50], token) == [b"", b""]
+    assert ack_batch(lab, seqs[50:], token) == [b"", b""]
+
+    stats: Any = client.info("commandstats")
+    assert "cmdstat_zmscore" not in stats
+    assert (client.zcard(LEASES), client.xlen("rqttl:{orders}:log")) == (0, 0)
+
+
+@pytest.mark.parametrize("chosen", [slice(None, None, -1), slice(None, None, 2)], ids=["in any order", "every second"])
+def test_an_ack_of_a_batch_settles_those_that_it_names(lab: Lab, client: redis.Redis, chosen: slice) -> None:
+    seqs, token = grant(lab, 100)
+
+    assert ack_batch(lab, seqs[chosen], token) == [b"", b""]
+    left = [seq for seq in seqs if seq not in seqs[chosen]]
+    assert (client.zrange(LEASES, 0, -1), client.xlen("rqttl:{orders}:log")) == (left, len(left))
+
+
+@pytest.mark.parametrize("settled", [0, 50, 99])
+def test_an_ack_of_a_batch_reports_the_one_that_is_settled_already(lab: Lab, settled: int) -> None:
+    seqs, token = grant(lab, 100)
+    ack_batch(lab, [seqs[settled]], token)
+
+    assert ack_batch(lab, seqs, token) == [b"", [seqs[settled]]]
+
+
+def test_an_ack_of_a_batch_with_the_token_of_another_changes_nothing(lab: Lab, client: redis.Redis) -> None:
+    seqs, token = grant(lab, 100)
+
+    assert ack_batch(lab, seqs, b"%d" % (int(token) + 1)) == [b"", seqs]
+    assert client.zrange(LEASES, 0, -1) == seqs
