@@ -17,7 +17,9 @@ import redis
 
 from spark_connectors.java import java_problem
 from tests.contract.clocked import Clocked
+from tests.spark.following import Follow, planners
 from tests.spark.jvm import STARTED_TOO_LATE, Submitter, settings
+from tests.spark.reading import Load, loader
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -99,6 +101,18 @@ def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 def submitter(java: None, tmp_path: Path) -> Submitter:
     """Runs programs with spark-submit, by default on a cluster of two executors."""
     return Submitter(tmp_path)
+
+
+@pytest.fixture
+def load(redis_url: str) -> Load:
+    """Plans batch reads of the shared server, without Spark."""
+    return loader(redis_url)
+
+
+@pytest.fixture
+def follow(redis_url: str) -> Follow:
+    """Makes planners of streams of the shared server."""
+    return planners(redis_url)
 
 
 @pytest.fixture

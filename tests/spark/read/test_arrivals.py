@@ -1,4 +1,4 @@
-"""The index of arrivals at work: limits and partitions of dead-letter queues, and queues and users without it."""
+"""The index of arrivals at work: limits, partitions and counts of unread letters, and queues and users without it."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 import redis
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from rqttl.protocol.keys import Keyspace
+from rqttl.protocol.keys import LOG, Keyspace
 from spark_connectors.options.options import Options
-from spark_connectors.ranges import sequence_number
-from spark_connectors.read.arrivals import STEP, Marks, Tally
+from spark_connectors.ranges import Range, sequence_number
+from spark_connectors.read.arrivals import Marks, Tally
 from spark_connectors.redis.connect import READ_COMMANDS
 from spark_connectors.stream.mark_plan import BatchLimit
 from spark_connectors.stream.offsets import Offset
@@ -22,57 +24,68 @@ from spark_connectors.stream.planner import StreamPlanner
 from spark_connectors.stream.reader import RqttlStreamReader
 from tests.contract.clocked import Clocked
 from tests.servers import Server
-from tests.spark.following import Follow, again, planners
-from tests.spark.letters import bury, numbered
-from tests.spark.reading import Load, loader
+from tests.spark.following import Follow, again
+from tests.spark.letters import Make, bury, numbered, uneven
+from tests.spark.reading import Load
 
-DEAD = "orders/dead"
+DEAD, MAILS = "orders/dead", "mails/dead"
 INDEX = Keyspace().key(DEAD, "arrivals")
+ALL_DEAD = {"queuePattern": "#/dead"}
+#: The messages of a batch, with their sizes, by queue.
+Sizes = dict[str, list[tuple[str, int]]]
 
 
-@pytest.fixture
-def follow(server: Server) -> Follow:
-    return planners(server.url)
-
-
-@pytest.fixture
-def load(redis_url: str) -> Load:
-    return loader(redis_url)
-
-
-def bury_slowly(clocked: Clocked, count: int, **where: Any) -> None:
-    """Have letters die over time, 1,000 in a millisecond."""
-    for first in range(0, count, 1_000):
-        bury(clocked, min(1_000, count - first), first=first, **where)
+def bury_slowly(clocked: Clocked, count: int, into: str = DEAD, *, make: Make = numbered, each: int = 1_000) -> None:
+    """Have letters die over time, `each` in a millisecond."""
+    for first in range(0, count, each):
+        source = into.partition("/")[0]
+        bury(clocked, min(each, count - first), into=into, source=source, first=first, make=make)
         clocked.advance(7)
 
 
-def messages(client: redis.Redis, planner: StreamPlanner, start: Offset, end: Offset) -> list[bytes]:
-    """Return the sequences of a batch, in order."""
-    found: list[bytes] = []
+def bury_uneven(clocked: Clocked, count: int, into: str = DEAD) -> None:
+    """Have letters of different sizes die over time."""
+    bury_slowly(clocked, count, into, make=uneven, each=500)
+
+
+def sizes_of(client: redis.Redis, whole: Range) -> list[tuple[str, int]]:
     anything: Any = client
-    for watched in planner.watched_ranges(start, end):
-        key = Keyspace().key(watched.range.queue, "log")
-        found += [entry for entry, _ in anything.xrange(key, f"({watched.range.after}", watched.range.upto)]
-    return sorted(found)
+    entries = anything.xrange(Keyspace().key(whole.queue, LOG), f"({whole.after}", whole.upto)
+    return [(entry.decode(), sum(len(a) + len(b) for a, b in pair.items())) for entry, pair in entries]
+
+
+def batch_of(client: redis.Redis, planner: StreamPlanner, start: Offset, end: Offset) -> Sizes:
+    return {one.range.queue: sizes_of(client, one.range) for one in planner.watched_ranges(start, end)}
 
 
 def batches(
-    client: redis.Redis, follow: Follow, limit: int, *, restarted: bool = False, **options: str
-) -> list[list[bytes]]:
-    """Return the sequences of all batches of a query."""
+    client: redis.Redis, follow: Follow, limit: BatchLimit, *, restarted: bool = False, **options: str
+) -> list[Sizes]:
+    """Return all batches of a query."""
     planner = follow(**options)
-    offset, found = planner.initial(), list[list[bytes]]()
-    while (end := planner.latest(offset, BatchLimit(limit))) != offset:
-        found.append(messages(client, planner, offset, end))
+    offset, found = planner.initial(), list[Sizes]()
+    while (end := planner.latest(offset, limit)) != offset:
+        found.append(batch_of(client, planner, offset, end))
         offset = again(end)
         planner = follow(**options) if restarted else planner
     return found
 
 
+def cost(batch: Sizes) -> int:
+    return sum(size for of_queue in batch.values() for _, size in of_queue)
+
+
+def sequences(batch: Sizes) -> list[str]:
+    return sorted(sequence for of_queue in batch.values() for sequence, _ in of_queue)
+
+
+def rows(found: list[Sizes]) -> list[int]:
+    return [len(sequences(batch)) for batch in found]
+
+
 def entries_read(client: redis.Redis, work: Callable[[], object]) -> float:
     """Return the number of letters whose bytes the server sends during some work, about."""
-    newest: Any = client.xrevrange(Keyspace().key(DEAD, "log"), count=1)
+    newest: Any = client.xrevrange(Keyspace().key(DEAD, LOG), count=1)
     before = int(client.info("stats")["total_net_output_bytes"])
     work()
     sent = int(client.info("stats")["total_net_output_bytes"]) - before
@@ -84,68 +97,66 @@ def test_batches_of_a_limit_are_full_and_in_the_order_of_time(
     restarted: bool, clocked: Clocked, client: redis.Redis, follow: Follow
 ) -> None:
     bury_slowly(clocked, 9_000)
-    bury_slowly(clocked, 4_000, into="mails/dead", source="mails")
+    bury_slowly(clocked, 4_000, MAILS)
     bury_slowly(clocked, 2_000)
-    plain = clocked.declare_queue("plain/dead")
-    plain.enqueue_many([numbered(i) for i in range(500)])
+    clocked.declare_queue("plain/dead").enqueue_many([numbered(i) for i in range(500)])
 
-    found = batches(client, follow, 4_100, restarted=restarted, queuePattern="#/dead")
+    found = batches(client, follow, BatchLimit(4_100), restarted=restarted, **ALL_DEAD)
 
-    assert list(map(len, found)) == [4_100, 4_100, 4_100, 3_200]
-    assert all(before[-1] <= after[0] for before, after in itertools.pairwise(found))
+    assert rows(found) == [4_100, 4_100, 4_100, 3_200]
+    ordered = map(sequences, found)
+    assert all(before[-1] <= after[0] for before, after in itertools.pairwise(ordered))
 
 
+@pytest.mark.once
+@pytest.mark.parametrize("restarted", [False, True])
+def test_batches_are_full_but_for_the_messages_before_the_first_mark(
+    restarted: bool, clocked: Clocked, client: redis.Redis, follow: Follow
+) -> None:
+    bury_uneven(clocked, 5_000)
+    bury_uneven(clocked, 3_000, MAILS)
+    bury_uneven(clocked, 2_000)
+    limit = BatchLimit(2_900_000, in_bytes=True)
+
+    found = batches(client, follow, limit, restarted=restarted, **ALL_DEAD)
+
+    # of each queue the messages between two marks may count twice
+    *full, _ = map(cost, found)
+    assert all(limit.amount - 2 * 1_024 * 700 < size <= limit.amount for size in full)
+    assert sum(rows(found)) == 10_000
+
+
+@pytest.mark.parametrize("limit", [BatchLimit(9_000), BatchLimit(2_500_000, in_bytes=True)])
 def test_the_driver_reads_a_small_part_of_a_batch_with_a_limit(
-    clocked: Clocked, client: redis.Redis, follow: Follow
+    limit: BatchLimit, clocked: Clocked, client: redis.Redis, follow: Follow
 ) -> None:
     bury_slowly(clocked, 30_000)
     planner = follow(queues=DEAD)
     ends = [planner.initial()]
 
     for _ in range(3):
-        read = entries_read(client, lambda: ends.append(planner.latest(ends[-1], BatchLimit(9_000))))
-        assert len(messages(client, planner, *ends[-2:])) == 9_000
+        read = entries_read(client, lambda: ends.append(planner.latest(ends[-1], limit)))
+        [size] = rows([batch_of(client, planner, *ends[-2:])])
+        assert size == 9_000 if not limit.in_bytes else size > 6_000
         assert read < 0.15 * 9_000
 
 
-def test_a_query_that_begins_after_lost_letters_leaps_too(
-    clocked: Clocked, client: redis.Redis, follow: Follow
-) -> None:
-    bury_slowly(clocked, 20_000)
-    clocked.queue(DEAD).update(max_length=9_000)
-    clocked.queue(DEAD).sweep()
-    planner = follow(queues=DEAD)
-    ends = [planner.initial()]
-
-    read = entries_read(client, lambda: ends.append(planner.latest(ends[-1], BatchLimit(6_000))))
-    ends.append(planner.latest(again(ends[-1]), BatchLimit(2_500)))
-
-    # nobody has counted the letters between the last mark before the first letter and this letter
-    assert 6_000 - STEP - 250 <= len(messages(client, planner, *ends[:2])) <= 6_000
-    assert len(messages(client, planner, *ends[1:])) == 2_500
-    assert read < 0.25 * 6_000
-
-
+@pytest.mark.parametrize(
+    "gone, sizes",
+    [
+        # few have gone: batches are smaller and never larger; half of them: they are read as without an index
+        (slice(2_000, 2_500), [3_500, 4_000, 4_000]),
+        (slice(2_000, 8_000), [4_000, 2_000]),
+    ],
+)
 def test_letters_that_were_redriven_make_batches_smaller_and_never_larger(
-    clocked: Clocked, client: redis.Redis, follow: Follow
-) -> None:
-    bury_slowly(clocked, 12_000)
-    letters = [(letter.sequence, "orders") for letter in clocked.queue(DEAD).peek(6_000)]
-    clocked.queue(DEAD).redrive_many(letters[2_000:2_500])
-
-    found = batches(client, follow, 4_000, queues=DEAD)
-
-    assert list(map(len, found)) == [3_500, 4_000, 4_000]
-
-
-def test_batches_are_full_and_read_as_without_an_index_if_half_of_the_letters_have_gone(
-    clocked: Clocked, client: redis.Redis, follow: Follow
+    gone: slice, sizes: list[int], clocked: Clocked, client: redis.Redis, follow: Follow
 ) -> None:
     bury_slowly(clocked, 12_000)
     letters = [(letter.sequence, "orders") for letter in clocked.queue(DEAD).peek(12_000)]
-    clocked.queue(DEAD).redrive_many(letters[2_000:8_000])
+    clocked.queue(DEAD).redrive_many(letters[gone])
 
-    assert list(map(len, batches(client, follow, 4_000, queues=DEAD))) == [4_000, 2_000]
+    assert rows(batches(client, follow, BatchLimit(4_000), queues=DEAD)) == sizes
 
 
 @pytest.mark.parametrize("damage", ["gone", "partly gone", "foreign", "another type"])
@@ -165,9 +176,9 @@ def test_queues_without_a_right_index_are_read_in_full_batches(
         client.set(INDEX, "x")
 
     with caplog.at_level(logging.WARNING):
-        found = batches(client, follow, 4_000, queues=DEAD)
+        found = batches(client, follow, BatchLimit(4_000), queues=DEAD)
 
-    assert list(map(len, found)) == [4_000, 4_000, 1_000]
+    assert rows(found) == [4_000, 4_000, 1_000]
     assert ("do without the index" in caplog.text) == (damage == "another type")
 
 
@@ -179,40 +190,96 @@ def test_a_user_without_the_right_to_read_the_index_reads_more_and_the_log_says_
     client.execute_command("ACL", "SETUSER", "analyst", "reset", "on", ">secret", "~rqttl:*", *rights)
 
     with caplog.at_level(logging.WARNING):
-        found = batches(client, follow, 4_000, queues=DEAD, username="analyst", password="secret")
+        found = batches(client, follow, BatchLimit(4_000), queues=DEAD, username="analyst", password="secret")
 
     client.execute_command("ACL", "DELUSER", "analyst")
-    assert list(map(len, found)) == [4_000, 4_000, 1_000]
+    assert rows(found) == [4_000, 4_000, 1_000]
     assert caplog.text.count("do without the index of arrivals") == 1
     assert "zrange" in caplog.text
 
 
-# Partitions
+Step = tuple[str, int]
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["bury", "bury", "mails", "send", "redrive", "purge", "trim", "lease"]), st.integers(1, 9)
+    ),
+    min_size=1,
+    max_size=7,
+)
 
 
-def test_tasks_share_a_queue_by_its_marks_without_a_probe(load: Load, clocked: Clocked, client: redis.Redis) -> None:
+def change(clocked: Clocked, kind: str, amount: int) -> None:
+    queue = clocked.declare_queue(DEAD)
+    clocked.advance(1)
+    if kind in ("bury", "mails"):
+        bury_uneven(clocked, 400 * amount, DEAD if kind == "bury" else MAILS)
+    elif kind == "send":
+        queue.enqueue_many([uneven(i) for i in range(30 * amount)])
+    elif kind == "trim":
+        queue.update(max_length=500 * amount)
+        queue.sweep()
+        queue.update(max_length=None)
+    elif kind == "lease":
+        queue.receive_many(20 * amount)
+    else:
+        some = [letter.sequence for letter in queue.peek(600)][:: 10 - amount]
+        queue.redrive_many([(one, "orders") for one in some]) if kind == "redrive" else queue.purge_many(some)
+
+
+@pytest.mark.once
+@pytest.mark.timeout(600)
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(steps=STEPS, later=STEPS, limit=st.integers(1_000, 2_000_000), in_bytes=st.booleans())
+def test_no_batch_exceeds_its_limit_or_goes_back_in_time_and_each_letter_is_read_once(
+    clocked: Clocked,
+    client: redis.Redis,
+    follow: Follow,
+    steps: list[Step],
+    later: list[Step],
+    limit: int,
+    in_bytes: bool,
+) -> None:
+    client.flushall()
+    clocked.declare_queue(MAILS)
+    for step in steps:
+        change(clocked, *step)
+    options = {**ALL_DEAD, "failOnDataLoss": "false"}
+    planner, found = follow(**options), list[Sizes]()
+    offset, most = planner.initial(), BatchLimit(limit if in_bytes else limit // 300 + 1, in_bytes=in_bytes)
+    for i in itertools.count():
+        end = planner.latest(offset, most)
+        if end == offset:
+            break
+        found.append(batch_of(client, planner, offset, end))
+        offset = end
+        if i == 1:
+            for step in later:
+                change(clocked, *step)
+
+    read = [sequence for batch in found for sequence in sequences(batch)]
+    for batch in found:
+        assert len(sequences(batch)) == 1 or (cost(batch) if in_bytes else len(sequences(batch))) <= most.amount
+    assert read == sorted(read)
+    pairs = [(queue, one) for batch in found for queue, of_queue in batch.items() for one, _ in of_queue]
+    assert len(pairs) == len(set(pairs))
+    left = {(queue, one) for queue in (DEAD, MAILS) for one, _ in sizes_of(client, Range(queue, "0-0", "+", 1))}
+    assert left <= set(pairs)
+
+
+@pytest.mark.parametrize("begin, end, count", [(0, None, 30_000), (5, 25, 20_000)])
+def test_tasks_share_a_queue_or_a_stretch_of_time_by_its_marks_without_a_probe(
+    begin: int, end: int | None, count: int, load: Load, clocked: Clocked, client: redis.Redis
+) -> None:
     bury_slowly(clocked, 30_000)
+    born = int(clocked.queue(DEAD).peek(1)[0].sequence[:13])
+    times = {"startingTimestamp": born + 7 * begin, "endingTimestamp": born + 7 * end} if end else {}
     jobs = []
 
-    read = entries_read(client, lambda: jobs.append(load(queues=DEAD, numPartitions="4")))
+    read = entries_read(client, lambda: jobs.append(load(queues=DEAD, numPartitions=4, **times)))
 
     sizes = [len(jobs[0].task(i)) for i in range(4)]
-    assert sum(sizes) == 30_000
-    assert max(sizes) <= 7_500 + 1_250
-    assert read < 100
-
-
-def test_a_stretch_of_time_is_shared_by_marks_too(load: Load, clocked: Clocked, client: redis.Redis) -> None:
-    bury_slowly(clocked, 30_000)
-    begin = int(clocked.queue(DEAD).peek(1)[0].sequence[:13])
-    times = {"startingTimestamp": str(begin + 7 * 5), "endingTimestamp": str(begin + 7 * 25)}
-    jobs = []
-
-    read = entries_read(client, lambda: jobs.append(load(queues=DEAD, numPartitions="4", **times)))
-
-    sizes = [len(jobs[0].task(i)) for i in range(4)]
-    assert sum(sizes) == 20_000
-    assert max(sizes) <= 5_000 + 1_250
+    assert sum(sizes) == count
+    assert max(sizes) <= count // 4 + 1_250
     assert read < 100
 
 
@@ -244,15 +311,12 @@ def test_too_few_marks_and_many_letters_that_have_gone_leave_the_split_to_probes
     assert marks.split(0, sequence_number("0000000000000-200000"), rows, 4) is None
 
 
-# Lag
-
-
 @pytest.mark.parametrize("restarted", [False, True])
 def test_the_progress_of_a_query_has_the_number_of_unread_letters(
     restarted: bool, clocked: Clocked, server: Server
 ) -> None:
     bury_slowly(clocked, 9_000)
-    bury_slowly(clocked, 500, into="mails/dead", source="mails")
+    bury_slowly(clocked, 500, MAILS)
     clocked.queue(DEAD).ack_many(clocked.queue(DEAD).receive_many(200))
     options = {"url": server.url, "queuePattern": "#/dead", "maxEntriesPerTrigger": "4000"}
     reader = RqttlStreamReader(Options.parse("stream", options), ("message_id",))

@@ -1,8 +1,9 @@
-"""Batch reads of real queues without Spark: what is planned, that nothing is missed, repeated or changed."""
+"""Batch reads of real queues without Spark: what is planned, read, counted, refused; nothing is missed or repeated."""
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,20 +13,15 @@ from pyspark.sql.datasource import InputPartition
 
 from rqttl import Broker, Message
 from rqttl.units import as_datetime
-from spark_connectors.errors import MalformedEntry, NoSuchQueue
+from spark_connectors.errors import DataLoss, MalformedEntry, NoPermission, NoSuchQueue, Unreachable
 from spark_connectors.read import plan
 from spark_connectors.read.batch import BatchPartition
 from spark_connectors.redis.bulk_reader import BulkReader
-from spark_connectors.redis.connect import Command
-from tests.contract.clocked import Clocked
+from spark_connectors.redis.connect import READ_COMMANDS, Command
+from tests.contract.clocked import START, Clocked
 from tests.servers import Server
 from tests.spark.letters import bury
 from tests.spark.reading import Load, hourly, loader, numbers
-
-
-@pytest.fixture
-def load(server: Server) -> Load:
-    return loader(server.url)
 
 
 @pytest.mark.parametrize("partitions", [1, 2, 3, 16])
@@ -39,16 +35,14 @@ def test_every_letter_is_read_once_by_any_number_of_tasks(broker: Broker, load: 
     assert max(len(job.task(i)) for i in range(partitions)) <= 2.5 * 2_345 / partitions
 
 
+@pytest.mark.parametrize("rows, tasks", [(1_000, 1), (250, 4), (10, 64)])
 def test_rows_for_each_task_decide_how_many_there_are(
-    broker: Broker, load: Load, monkeypatch: pytest.MonkeyPatch
+    rows: int, tasks: int, broker: Broker, load: Load, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bury(broker, 1_000)
+    monkeypatch.setattr(plan, "_TASK_ROWS", rows)
 
-    assert len(load(queues="orders/dead").partitions) == 1
-    monkeypatch.setattr(plan, "_TASK_ROWS", 250)
-    assert len(load(queues="orders/dead").partitions) == 4
-    monkeypatch.setattr(plan, "_TASK_ROWS", 10)
-    assert len(load(queues="orders/dead").partitions) == 64
+    assert len(load(queues="orders/dead").partitions) == tasks
 
 
 def test_many_small_queues_share_few_tasks(client: redis.Redis, broker: Broker, load: Load) -> None:
@@ -61,17 +55,6 @@ def test_many_small_queues_share_few_tasks(client: redis.Redis, broker: Broker, 
     assert job.ids() == expected
     assert len(job.partitions) == 3
     assert {row["queue"] for row in job.rows()} == {f"EXP.q{i}" for i in range(300) if i % 7}
-
-
-def test_large_and_small_queues_together_are_shared_out_evenly(broker: Broker, load: Load) -> None:
-    bury(broker, 3_000)
-    for i in range(20):
-        bury(broker, 50, source=f"s{i}", into=f"s{i}/dead")
-
-    job = load(queuePattern="#/dead", numPartitions=4)
-
-    assert sorted(len(job.task(i)) for i in range(4)) == pytest.approx([1_000] * 4, rel=0.4)
-    assert len(job.rows()) == 4_000
 
 
 def test_a_job_is_a_snapshot(broker: Broker, load: Load) -> None:
@@ -102,62 +85,27 @@ def test_leased_and_returned_letters_are_read_and_settled_ones_are_not(broker: B
     assert load(queues="orders/dead").ids() == numbers(25, 5)
 
 
-def test_a_letter_that_failed_too_often_says_its_last_error(broker: Broker, load: Load) -> None:
-    orders = broker.declare_queue("orders", max_deliveries=2, dead_letter="orders/dead")
-    orders.enqueue(b"x", id="poison")
-    for text in ("first", "second"):
-        delivery = orders.receive()
-        assert delivery is not None
-        with pytest.raises(ValueError, match=text), delivery:
-            raise ValueError(text)
-
-    (letter,) = load(("message_id", "reason", "delivery_count", "description"), queues="orders/dead").rows()
-
-    assert (letter["message_id"], letter["reason"], letter["delivery_count"]) == ("poison", "delivery_limit", 2)
-    assert letter["description"] == "ValueError: second"
-
-
-def test_an_empty_queue_has_no_rows_and_one_task(broker: Broker, load: Load) -> None:
-    broker.declare_queue("empty")
-
-    job = load(queues="empty")
-
-    assert len(job.partitions) == 1
-    assert job.rows() == []
-
-
-def test_a_pattern_that_matches_nothing_has_no_rows(client: redis.Redis, load: Load) -> None:
-    assert load(queuePattern="none.#").rows() == []
-
-
-def test_the_partition_that_spark_makes_of_nothing_has_no_rows(broker: Broker, load: Load) -> None:
-    bury(broker, 1)
-    job = load(queues="orders/dead")
-    job.partitions = [InputPartition(None)]
-
-    assert job.task(0) == []
-
-
-def test_a_name_in_the_registry_without_a_queue_is_passed_over(client: redis.Redis, broker: Broker, load: Load) -> None:
+def test_what_holds_nothing_has_no_rows(client: redis.Redis, broker: Broker, load: Load) -> None:
     bury(broker, 5)
+    broker.declare_queue("empty")
+    # a name in the registry without a queue
     client.sadd("rqttl:queues", "gone/dead")
+    empty, of_spark = load(queues="empty"), load(queues="orders/dead")
+    # what Spark makes of no partition
+    of_spark.partitions = [InputPartition(None)]
 
+    assert len(empty.partitions) == 1
+    assert empty.rows() == load(queuePattern="none.#").rows() == of_spark.task(0) == []
     assert load(queuePattern="#/dead").ids() == numbers(5)
 
 
-def test_a_namespace_has_its_own_queues(client: redis.Redis, load: Load) -> None:
+def test_a_namespace_has_its_own_queues_and_a_hash_tag_in_a_name_is_kept(client: redis.Redis, load: Load) -> None:
     with Broker(client, "shop") as broker:
-        bury(broker, 5)
+        broker.declare_queue("{shop}.orders").enqueue(b"x", id="a")
 
-    assert load(queues="orders/dead", namespace="shop").ids() == numbers(5)
+    assert load(queues="{shop}.orders", namespace="shop").ids() == ["a"]
     with pytest.raises(NoSuchQueue, match="in namespace 'rqttl'"):
-        load(queues="orders/dead")
-
-
-def test_a_hash_tag_in_a_name_is_kept(broker: Broker, load: Load) -> None:
-    broker.declare_queue("{shop}.orders").enqueue(b"x", id="a")
-
-    assert load(queues="{shop}.orders").ids() == ["a"]
+        load(queues="{shop}.orders")
 
 
 # Detached messages
@@ -238,38 +186,35 @@ def test_a_damaged_detached_entry_is_named(client: redis.Redis, load: Load, comp
 # From where to where
 
 
-def test_offsets_begin_behind_a_sequence_and_end_with_one(clocked: Clocked, load: Load) -> None:
+@pytest.mark.parametrize(
+    "bounds, first, last",
+    [
+        ({"startingOffsets": 2}, 3, 10),
+        ({"endingOffsets": 6}, 0, 7),
+        ({"startingOffsets": 2, "endingOffsets": 6}, 3, 7),
+        ({"startingOffsets": "earliest", "endingOffsets": "latest"}, 0, 10),
+        ({"endingOffsets": "9999999999999-999999"}, 0, 10),
+    ],
+)
+def test_offsets_begin_behind_a_sequence_and_end_with_one(
+    bounds: dict[str, int | str], first: int, last: int, clocked: Clocked, load: Load
+) -> None:
     hours = hourly(clocked)
-    after, upto = hours[2][0], hours[6][0]
+    said = {name: hours[at][0] if isinstance(at, int) else at for name, at in bounds.items()}
+    job = load(queues="orders/dead", **{name: json.dumps({"orders/dead": at}) for name, at in said.items()})
 
-    assert load(queues="orders/dead", startingOffsets=json.dumps({"orders/dead": after})).ids() == numbers(7, 3)
-    assert load(queues="orders/dead", endingOffsets=json.dumps({"orders/dead": upto})).ids() == numbers(7)
-    assert load(
-        queues="orders/dead",
-        startingOffsets=json.dumps({"orders/dead": after}),
-        endingOffsets=json.dumps({"orders/dead": upto}),
-    ).ids() == numbers(4, 3)
-    words = {"startingOffsets": '{"orders/dead": "earliest"}', "endingOffsets": '{"orders/dead": "latest"}'}
-    assert load(queues="orders/dead", **words).ids() == numbers(10)
+    assert job.ids() == numbers(last - first, first)
+    assert job.ranges[0][0].upto == hours[last - 1][0]
 
 
 def test_timestamps_hold_their_start_and_not_their_end_and_win(clocked: Clocked, load: Load) -> None:
     hours = hourly(clocked)
     window = {"startingTimestamp": hours[3][1], "endingTimestamp": as_datetime(hours[5][1]).isoformat()}
+    offsets = json.dumps({"orders/dead": hours[9][0]})
 
-    assert load(queues="orders/dead", **window).ids() == numbers(2, 3)
+    assert load(queues="orders/dead", **window, startingOffsets=offsets).ids() == numbers(2, 3)
     assert load(queues="orders/dead", startingTimestamp=hours[3][1] + 1).ids() == numbers(6, 4)
-    assert load(queues="orders/dead", **window, startingOffsets=json.dumps({"orders/dead": hours[9][0]})).ids() == (
-        numbers(2, 3)
-    )
     assert load(queues="orders/dead", startingTimestamp=hours[9][1] + 1).rows() == []
-
-
-def test_an_end_beyond_the_last_message_is_that_message(clocked: Clocked, load: Load) -> None:
-    hours = hourly(clocked)
-    job = load(queues="orders/dead", endingOffsets='{"orders/dead": "9999999999999-999999"}')
-
-    assert job.ranges[0][0].upto == hours[-1][0]
 
 
 def test_a_part_of_a_large_queue_is_split_by_how_much_is_in_it(client: redis.Redis, load: Load) -> None:
@@ -307,15 +252,6 @@ def test_nothing_is_asked_for_that_makes_redis_walk_through_the_log(
     assert all(words[-2] == "COUNT" for words in asked if words[0] in ("XRANGE", "XREVRANGE"))
 
 
-def test_messages_of_one_millisecond_are_split(client: redis.Redis, load: Load) -> None:
-    stored(client, [1_700_000_000_000] * 10_000)
-
-    job = load(queues="q", numPartitions=4)
-
-    assert [len(job.task(i)) for i in range(4)] == pytest.approx([2_500] * 4, rel=0.1)
-    assert len({row["sequence"] for row in job.rows()}) == 10_000
-
-
 def stored(client: redis.Redis, times: list[int]) -> None:
     """A queue `q` with a letter from each of these times, which rise."""
     pipeline = client.pipeline(transaction=False)
@@ -330,3 +266,181 @@ def stored(client: redis.Redis, times: list[int]) -> None:
     )
     pipeline.sadd("rqttl:queues", "q")
     pipeline.execute()
+
+
+ONLY_QUEUE = ("queue",)
+
+
+def counted(rows: list[dict[str, Any]]) -> Counter[str]:
+    return Counter(row["queue"] for row in rows)
+
+
+def test_whole_dead_letter_queues_are_counted_without_a_page(load: Load, broker: Broker, client: redis.Redis) -> None:
+    letters = bury(broker, 25_000)
+    bury(broker, 7, into="mails/dead", source="mails")
+    job = load(ONLY_QUEUE, queuePattern="#/dead", numPartitions=4)
+    client.config_resetstat()
+
+    assert counted(job.rows()) == {"orders/dead": 25_000, "mails/dead": 7}
+    assert "cmdstat_xrange" not in client.info("commandstats")
+    # neither letters that arrive after the plan count, nor those that leave
+    bury(broker, 50, first=25_000)
+    letters.ack_many(letters.receive_many(30))
+    assert counted(job.rows()) == {"orders/dead": 24_970, "mails/dead": 7}
+
+
+def test_a_part_of_a_queue_and_a_queue_without_dead_letters_are_read(load: Load, broker: Broker) -> None:
+    sequence = bury(broker, 100).peek(40)[-1].sequence
+    plain = broker.declare_queue("plain")
+    plain.enqueue_many([b"x"] * 20)
+
+    part = load(ONLY_QUEUE, queues="orders/dead", startingOffsets=f'{{"orders/dead": "{sequence}"}}')
+
+    assert counted(part.rows()) == {"orders/dead": 60}
+    assert counted(load(ONLY_QUEUE, queues="plain").rows()) == {"plain": 20}
+
+
+# Stretches of time
+
+
+def bury_by_hours(clocked: Clocked, hours: int, each: int) -> None:
+    """Have letters die at the full hour."""
+    for hour in range(hours):
+        bury(clocked, each, first=hour * each)
+        clocked.advance(3_600_000)
+
+
+def hours(first: int, last: int) -> dict[str, str]:
+    """The options of these hours, the last one not included."""
+    names = ("startingTimestamp", "endingTimestamp")
+    return {name: str(START + hour * 3_600_000) for name, hour in zip(names, (first, last), strict=True)}
+
+
+@pytest.mark.parametrize("first, last", [(0, 9), (1, 12), (3, 20), (2, 13)])
+def test_letters_of_some_hours_are_counted_from_the_ends_of_the_stretch(
+    first: int, last: int, load: Load, clocked: Clocked, client: redis.Redis
+) -> None:
+    bury_by_hours(clocked, 12, 3_000)
+    letters = clocked.queue("orders/dead")
+    letters.ack_many(letters.receive_many(1_000))
+    job = load(ONLY_QUEUE, queues="orders/dead", **hours(first, last))
+    client.config_resetstat()
+
+    found = counted(job.rows())
+
+    sent = int(client.info("stats")["total_net_output_bytes"])
+    expected = (min(last, 12) - first) * 3_000 - (1_000 if first == 0 else 0)
+    assert found == {"orders/dead": expected}
+    assert sent < 0.25 * expected * 300
+
+
+@pytest.mark.parametrize("change", ["in the middle", "no index", "another type", "an arrival that died at once"])
+def test_a_stretch_of_time_is_read_where_arrivals_do_not_tell_the_number(
+    change: str, load: Load, clocked: Clocked, client: redis.Redis
+) -> None:
+    bury_by_hours(clocked, 4, 3_000)
+    letters, expected = clocked.queue("orders/dead"), 9_000
+    if change == "in the middle":
+        chosen = [(letter.sequence, "orders") for letter in letters.peek(8_000)[7_900:]]
+        letters.redrive_many(chosen)
+        expected -= len(chosen)
+    elif change == "an arrival that died at once":
+        letters.enqueue(b"x", ttl=0)
+    else:
+        client.delete("rqttl:{orders}/dead:arrivals")
+    if change == "another type":
+        client.set("rqttl:{orders}/dead:arrivals", "x")
+
+    assert counted(load(ONLY_QUEUE, queues="orders/dead", **hours(1, 4)).rows()) == {"orders/dead": expected}
+
+
+def test_letters_that_a_limit_removes_before_the_count_of_a_stretch_are_a_loss(load: Load, clocked: Clocked) -> None:
+    bury_by_hours(clocked, 5, 3_000)
+    job = load(ONLY_QUEUE, queues="orders/dead", **hours(1, 5))
+    clocked.queue("orders/dead").update(max_length=10_000)
+    clocked.queue("orders/dead").sweep()
+
+    with pytest.raises(DataLoss):
+        job.rows()
+
+
+def test_a_queue_that_does_not_exist_is_told_with_the_nearest_there_is(broker: Broker, load: Load) -> None:
+    bury(broker, 1)
+
+    with pytest.raises(NoSuchQueue) as caught:
+        load(queues="orders/dead,orders.daed")
+
+    told = "queues: there is no queue 'orders.daed' in namespace 'rqttl'; did you mean orders/dead?"
+    assert str(caught.value) == f"[RQTTL_QUEUE_NOT_FOUND] {told}"
+
+
+def test_a_queue_for_letters_that_has_none_yet_is_told_how_it_is_made(client: redis.Redis, load: Load) -> None:
+    with pytest.raises(NoSuchQueue, match=r"'x/dead' .* \(nor 1 more of this option\); the first dead letter creates"):
+        load(queues="x/dead,y/dead")
+
+
+def test_an_unreachable_server_is_told_when_the_job_is_planned(tmp_path: Any) -> None:
+    with pytest.raises(Unreachable, match=r"^\[RQTTL_UNREACHABLE\] url: "):
+        loader(f"unix://{tmp_path}/s")(queues="a")
+
+
+@pytest.fixture
+def user(client: redis.Redis) -> Any:
+    """Gives a user these rights; `load(**user("+xlen"))`."""
+
+    def give(*rights: str, keys: str = "~rqttl:*") -> dict[str, str]:
+        client.execute_command("ACL", "SETUSER", "reader", "reset", "on", ">c4n4ry", keys, *rights)
+        return {"username": "reader", "password": "c4n4ry"}
+
+    yield give
+    client.acl_deluser("reader")
+
+
+def test_rights_to_read_suffice(server: Server, broker: Broker, load: Load, user: Any) -> None:
+    bury(broker, 3_000)
+    keys = "%R~rqttl:*" if server.version >= (7,) else "~rqttl:*"
+    rights = user(*(f"+{command}" for command in READ_COMMANDS), keys=keys)
+
+    assert load(queues="orders/dead", numPartitions=2, **rights).ids() == numbers(3_000)
+    assert load(queuePattern="#/dead", **rights).ids() == numbers(3_000)
+    assert load(queues="orders", **rights).rows() == []
+    with pytest.raises(NoPermission, match=r"Reading needs the keys rqttl:\* and the commands hmget"):
+        load(queues="orders/dead", **user("+@all", keys="~other:*"))
+
+
+# without the right to read the index of arrivals a job reads more
+@pytest.mark.parametrize("command", [command for command in READ_COMMANDS if command != "zrange"])
+def test_a_right_that_is_missing_is_told_when_the_job_is_planned(
+    broker: Broker, load: Load, user: Any, command: str
+) -> None:
+    bury(broker, 10)
+    rights = user(*(f"+{other}" for other in READ_COMMANDS if other != command))
+
+    with pytest.raises(NoPermission, match=rf"user 'reader' may not run {command.upper()} rqttl:\S+: ") as caught:
+        load(queuePattern="#", **rights)
+
+    assert "c4n4ry" not in str(caught.value)
+
+
+def test_a_message_that_rqttl_did_not_store_is_named(client: redis.Redis, broker: Broker, load: Load) -> None:
+    bury(broker, 3)
+    client.xadd("rqttl:{orders}/dead:log", {"field": "value", "other": "value"}, id="1999999999999-100000")
+    client.hset("rqttl:{orders}/dead:meta", "last_id", "1999999999999-100000")
+
+    with pytest.raises(MalformedEntry, match=r"queue 'orders/dead', sequence 1999999999999-100000: .* one field"):
+        load(queues="orders/dead").rows()
+
+
+def test_a_start_behind_which_messages_were_removed_fails_if_it_is_to(clocked: Clocked, load: Load) -> None:
+    dead = bury(clocked, 10)
+    sequences = [letter.sequence for letter in dead.peek(10)]
+    dead.purge_many(sequences[:5], unread=True)
+    start = json.dumps({"orders/dead": sequences[2]})
+
+    with pytest.raises(
+        DataLoss, match=f"queue 'orders/dead': messages after {sequences[2]}, the highest of them {sequences[4]}"
+    ):
+        load(queues="orders/dead", startingOffsets=start)
+    assert load(queues="orders/dead", startingOffsets=start, failOnDataLoss="false").ids() == numbers(5, 5)
+    assert load(queues="orders/dead", startingOffsets=json.dumps({"orders/dead": sequences[4]})).ids() == numbers(5, 5)
+    assert load(queues="orders/dead").ids() == numbers(5, 5)

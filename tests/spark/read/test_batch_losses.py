@@ -10,15 +10,9 @@ import redis
 from rqttl import Broker, Message
 from spark_connectors.errors import DataLoss
 from tests.contract.clocked import Clocked
-from tests.servers import Server
 from tests.spark.following import TRIMS, letters
 from tests.spark.letters import bury
-from tests.spark.reading import Load, loader
-
-
-@pytest.fixture
-def load(server: Server) -> Load:
-    return loader(server.url)
+from tests.spark.reading import Load
 
 
 @pytest.mark.parametrize("again", [False, True])
@@ -119,17 +113,6 @@ def test_a_batch_whose_messages_were_trimmed_before_the_read_fails(how: str, clo
     ):
         strict.rows()
     assert len(lenient.rows()) == (3 if how == "limit" else 0)
-
-
-def test_a_batch_of_many_tasks_fails_if_retention_removes_all_of_it(clocked: Clocked, load: Load) -> None:
-    clocked.declare_queue("a").enqueue_many([b"x"] * 4_000)
-    job = load(queues="a", numPartitions=4)
-    assert len(job.ranges) == 4
-    TRIMS["retention"](clocked)
-
-    for index in range(4):
-        with pytest.raises(DataLoss):
-            job.task(index)
 
 
 def test_a_batch_fails_in_the_middle_of_a_range_and_tells_the_unread_rest(clocked: Clocked, load: Load) -> None:

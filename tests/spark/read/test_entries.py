@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import msgpack
@@ -198,53 +197,6 @@ def test_of_a_damaged_header_columns_show_what_can_be_read(packed: bytes) -> Non
     assert rows(("q", entries)) == [expected(one, SEQUENCE.decode()) for one in (good, packed, good)]
 
 
-def test_a_column_that_needs_no_header_is_read_without_looking_at_it() -> None:
-    assert rows(("q", [[SEQUENCE, [b"no header", b"x"]]]), names=("body", "sequence", "queue")) == [
-        {"body": b"x", "sequence": SEQUENCE.decode(), "queue": "q"}
-    ]
-
-
-def test_a_dead_letter_is_described_by_its_newest_death() -> None:
-    died = 1_700_000_001_200
-    deaths = record(
-        reason=b"rejected", count=2, last=died, deadline=died + 5, deliveries=3, description=b"no  such; item"
-    )
-    found = row(header(id=b"my order; 7", deaths=deaths + record(b"older", count=5, description=b"a b")), b"x")
-
-    assert (found["message_id"], found["source"], found["reason"]) == ("my order; 7", "orders", "rejected")
-    assert (found["description"], found["delivery_count"], found["death_count"]) == ("no  such; item", 3, 7)
-    assert found["died_at"] == datetime(2023, 11, 14, 22, 13, 21, 234_000, tzinfo=timezone.utc)
-    assert found["expires_at"] == datetime(2023, 11, 14, 22, 13, 21, 205_000, tzinfo=timezone.utc)
-    assert [(death["queue"], death["description"]) for death in found["deaths"]] == [
-        ("orders", "no  such; item"),
-        ("older", "a b"),
-    ]
-
-
-def test_a_message_that_never_died_has_its_own_times() -> None:
-    found = row(b"1700000005000")
-
-    assert found["enqueued_at"] == found["died_at"]
-    assert found["expires_at"] == found["died_at"] + timedelta(milliseconds=3_766)
-    assert [found[name] for name in ("source", "reason", "description", "delivery_count")] == [None] * 4
-    assert (found["death_count"], found["deaths"], found["headers"]) == (0, [], None)
-
-
-def test_text_that_is_not_utf_8_is_shown_and_the_other_messages_are_read() -> None:
-    first, second = rows(
-        (
-            "q",
-            [
-                [SEQUENCE, [header(id=b"a\xff", deaths=record(description=b"\xfe")), b"\xff"]],
-                [SEQUENCE, [header(id="ä".encode(), deaths=record(description="ö".encode())), b""]],
-            ],
-        )
-    )
-
-    assert (first["message_id"], first["description"], first["body"]) == ("a\ufffd", "\ufffd", b"\xff")
-    assert (second["message_id"], second["description"]) == ("ä", "ö")
-
-
 def test_numbers_that_no_column_can_hold_are_its_largest() -> None:
     found = row(header(deaths=record(count=2**40, deliveries=2**33, last=10**16 - 1)))
 
@@ -318,16 +270,28 @@ def test_a_msgpack_body_is_json_text(value: object, text: str) -> None:
     assert json.loads(text) is not None
 
 
-@pytest.mark.parametrize("body", [b"", b"\xc1", b"\x92\x01", msgpack.packb(msgpack.ExtType(5, b"x")), b"\xa1\xff"])
-def test_a_body_that_is_no_msgpack_has_no_json_and_is_there(body: bytes) -> None:
-    found = row(header(extras=codec.pack_extras(codec.MSGPACK, None)), body)
-
-    assert (found["body_json"], found["body"]) == (None, body)
+NO_MSGPACK = [b"", b"\xc1", b"\x92\x01", msgpack.packb(msgpack.ExtType(5, b"x")), b"\xa1\xff"]
 
 
-def test_a_body_of_another_kind_has_no_json() -> None:
-    assert row(header(extras=codec.pack_extras("text/plain", None)), b"{}")["body_json"] is None
-    assert row(b"", b"\x01")["body_json"] is None
+@pytest.mark.parametrize(
+    "kind, body, text",
+    [
+        *((codec.MSGPACK, body, None) for body in NO_MSGPACK),
+        ("text/plain", b"{}", None),
+        (None, b"\x01", None),
+        *(
+            (kind, '{"ä": [1,  2]}'.encode(), '{"ä": [1,  2]}')
+            for kind in ("application/json; x=y", "application/vnd.x+json")
+        ),
+        *(("application/json", body, None) for body in (b"{", b"\xff", b"[" * 100_000)),
+    ],
+)
+def test_json_is_passed_through_and_what_is_none_has_no_text_and_is_there(
+    kind: str | None, body: bytes, text: str | None
+) -> None:
+    found = row(header(extras=codec.pack_extras(kind, None)), body)
+
+    assert (found["body_json"], found["body"]) == (text, body)
 
 
 def test_more_different_headers_than_are_remembered_are_read_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -340,14 +304,6 @@ def test_more_different_headers_than_are_remembered_are_read_all_the_same(monkey
     for _ in range(2):
         found = columns.build([run("q", entries)]).to_pylist()
         assert [one["headers"] for one in found] == [[("n", str(i))] for i in range(10)]
-
-
-@pytest.mark.parametrize("kind", ["application/json", "application/json; charset=utf-8", "application/vnd.x+json"])
-def test_json_of_other_senders_is_passed_through(kind: str) -> None:
-    extras = codec.pack_extras(kind, None)
-
-    assert row(header(extras=extras), '{"ä": [1,  2]}'.encode())["body_json"] == '{"ä": [1,  2]}'
-    assert [row(header(extras=extras), body)["body_json"] for body in (b"{", b"\xff", b"[" * 100_000)] == [None] * 3
 
 
 def test_headers_may_be_read_as_bytes() -> None:

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from spark_connectors.errors import MalformedEntry
 from spark_connectors.redis import pages
-from spark_connectors.redis.digits import ASCII_ZEROS, as_uint64_windows, leading_number
 from spark_connectors.redis.pages import SPARE_BYTES, Page, PageBuffer, UnexpectedReply
 
 SEQUENCE = b"1700000000000-100000"
@@ -155,18 +151,6 @@ def test_pages_of_one_buffer_and_of_others_are_joined_in_their_order() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    "entry, why",
-    [
-        ([SEQUENCE, [b"a", b"b", b"c", b"d"]], "more than one field"),
-        ([b"1-1", [b"", b""]], "not a sequence of rqttl"),
-    ],
-)
-def test_entries_of_other_programs_are_named(entry: list[Any], why: str) -> None:
-    with pytest.raises(MalformedEntry, match=f"queue 'q', sequence {entry[0].decode()}: .*{why}"):
-        Page.from_entries("q", [[SEQUENCE, [b"", b""]], entry])
-
-
 LISTS = st.lists(st.lists(st.none() | TEXTS, max_size=3), max_size=3)
 
 
@@ -185,12 +169,3 @@ def test_lists_of_texts_are_read_and_waited_for(lists: list[list[bytes | None]],
 def test_other_replies_than_lists_are_unexpected(raw: bytes) -> None:
     with pytest.raises(UnexpectedReply):
         pages.parse_text_lists(raw, 1)
-
-
-@given(st.lists(st.tuples(st.integers(0, 99_999_999), st.binary(max_size=8)), min_size=1, max_size=9))
-def test_numbers_are_read_up_to_what_is_no_digit(some: list[tuple[int, bytes]]) -> None:
-    texts = [(b"%d" % number + b"\r" + behind + b"\n" * 8)[:8] for number, behind in some]
-    found, widths = leading_number(as_uint64_windows(np.frombuffer(b"".join(texts), np.uint8))[::8] ^ ASCII_ZEROS)
-
-    assert widths.tolist() == [len(b"%d" % number) for number, _ in some]
-    assert found.tolist() == [number for number, _ in some]

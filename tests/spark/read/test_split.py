@@ -123,16 +123,6 @@ def test_the_size_of_a_part_is_estimated_roughly(arrival: str) -> None:
     assert seen == pytest.approx(bisect_right(there, high) - bisect_left(there, low), rel=0.35)
 
 
-def test_settled_messages_make_no_great_difference() -> None:
-    chance = random.Random(5)
-    there = [number for number in sequence_numbers([BEGIN + t for t in burst(0.01)(chance)]) if chance.random() < 0.5]
-
-    ends = split.by_density(FakeLog(there).look, there[0], there[-1], len(there), 8)
-
-    upto = [bisect_right(there, end) for end, _ in ends]
-    assert max(b - a for a, b in zip([0, *upto], upto, strict=False)) <= 1.5 * len(there) / 8
-
-
 TIMES = st.lists(st.one_of(st.integers(0, 50), st.integers(0, 10_000_000)), min_size=1, max_size=300)
 
 
@@ -164,12 +154,3 @@ def test_packing_is_even_but_for_the_largest_piece(sizes: list[int], parts: int)
 def test_a_sequence_and_its_number_convert_to_each_other(number: int) -> None:
     assert sequence_number(sequence_text(number)) == number
     assert (sequence_text(number) < sequence_text(number + 1)) is True
-
-
-def test_ranges_of_neighbours_share_nothing_at_the_edges() -> None:
-    middle = sequence_text(BEGIN * SERIALS + FIRST_SERIAL)
-    low, high = Range("q", FIRST, LAST).clip(FIRST, middle), Range("q", FIRST, LAST).clip(middle, LAST)
-
-    assert (low.contains(middle), high.contains(middle)) == (True, False)
-    assert Range("q", middle, middle).empty
-    assert Range("q", FIRST, LAST).clip(LAST, FIRST).empty
