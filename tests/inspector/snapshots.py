@@ -15,28 +15,14 @@ REASONS = {"expired": 0, "maxlen": 0, "rejected": 0, "delivery_limit": 0}
 
 def stats(ready: int = 0, *, overdue: int = 0, deaths: Mapping[str, int] | None = None, **others: Any) -> QueueStats:
     """A queue with `ready` messages. All other numbers are 0, except `others`."""
-    counters = dict.fromkeys(
-        (
-            "leased",
-            "delayed",
-            "consumers",
-            "enqueued",
-            "delivered",
-            "redelivered",
-            "acked",
-            "refused",
-            "purged",
-            "ready_bytes",
-        ),
-        0,
-    )
-    numbers: dict[str, Any] = {**counters, "oldest_ready_age": None, **others}
+    counters = ("leased", "delayed", "consumers", "enqueued", "delivered", "redelivered")
+    others = {**dict.fromkeys((*counters, "acked", "refused", "purged", "ready_bytes"), 0), **others}
     return QueueStats(
         ready=ready,
         deaths={**REASONS, **(deaths or {})},
         dropped={**REASONS, "cycle": 0},
         overdue=timedelta(milliseconds=overdue),
-        **numbers,
+        **{"oldest_ready_age": None, **others},
     )
 
 

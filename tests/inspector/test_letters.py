@@ -2,16 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
-from types import MappingProxyType
 from typing import Any
 
 import pytest
 import redis
 
+import rqttl
 from rqttl import Broker, Message
+from rqttl.errors import InvalidName, QueueNotFound
 from rqttl.inspector import letters
 from rqttl.inspector.letters import LetterCounts, LetterFilter, LetterGroups, died_at, pages
+from rqttl.inspector.queues import (
+    damaged_to_json,
+    existing_names,
+    plain_names,
+    running_reapers,
+    select_names,
+    take_snapshot,
+)
+from rqttl.names import is_pattern
+from rqttl.store.driver import driver_of
 from rqttl.types import Death, MessageView
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=timezone.utc)
@@ -19,34 +31,19 @@ NOON = datetime(2026, 11, 21, 12, 0, tzinfo=timezone.utc)
 
 def letter(id: str, *deaths: tuple[str, str, datetime], state: Any = "ready", **headers: Any) -> MessageView:
     """A message with these deaths (queue, reason, time), the latest first."""
-    history = tuple(
-        Death(
-            queue=queue,
-            reason=reason,
-            count=1,
-            first_at=at,
-            last_at=at,
-            enqueued_at=at,
-            expires_at=None,
-            delivery_count=0,
-            description="",
-        )
-        for queue, reason, at in deaths
-    )
     return MessageView(
-        queue="dead",
-        sequence=f"1-{id}",
-        id=id,
-        body=b"xy",
-        content_type="",
-        headers=MappingProxyType(headers),
+        id,
+        f"1-{id}",
+        "dead",
+        state,
+        None,
+        b"xy",
+        headers,
+        "",
         enqueued_at=NOON,
         expires_at=None,
         delivery_count=0,
-        deaths=history,
-        state=state,
-        until=None,
-        description="",
+        deaths=tuple(Death(queue, reason, 1, at, at, at, None, 0, "") for queue, reason, at in deaths),
     )
 
 
@@ -117,3 +114,86 @@ def test_pages_have_every_message_once_and_shrink_for_large_bodies(
     assert sum(sizes) == 50
     assert (sizes[0], set(sizes[1:])) == (20, {10})
     assert [message.id for page in pages(queue) for message in page] == [str(n) for n in range(50)]
+
+
+NAMES = ("mails", "orders.eu", "orders.us")
+
+
+@pytest.fixture
+def queues(broker: Broker) -> Broker:
+    for name in NAMES:
+        broker.declare_queue(name)
+    return broker
+
+
+def test_only_stars_question_marks_and_brackets_make_a_pattern() -> None:
+    assert [text for text in ("orders.*", "order?", "[om]*", "orders", "a/b-c:d") if is_pattern(text)] == [
+        "orders.*",
+        "order?",
+        "[om]*",
+    ]
+    assert plain_names(["b", "a*", "b", "a"]) == ["b", "a"]
+
+
+def test_a_star_stands_for_dots_and_slashes_too(broker: Broker) -> None:
+    for name in ("orders", "orders/dead", "orders/dead/late", "orders.dead", "shop.orders/dead", "shop/eu/dead"):
+        broker.declare_queue(name)
+
+    assert select_names(broker, ["*/dead"]) == ["orders/dead", "shop.orders/dead", "shop/eu/dead"]
+    assert select_names(broker, ["orders/*"]) == ["orders/dead", "orders/dead/late"]
+    assert select_names(broker, ["*.dead"]) == ["orders.dead"]
+    assert select_names(broker, ["shop*"]) == ["shop.orders/dead", "shop/eu/dead"]
+
+
+@pytest.mark.parametrize(
+    "patterns, names",
+    [
+        ((), NAMES),
+        (("orders.*",), ("orders.eu", "orders.us")),
+        (("[m]ails", "orders.u?"), ("mails", "orders.us")),
+        (("ghost",), ("ghost",)),
+        (("ghost", "orders.us", "orders.*"), ("ghost", "orders.us", "orders.eu")),
+        (("nothing.*",), ()),
+    ],
+)
+def test_names_are_selected_as_they_are_and_patterns_by_their_matches(
+    queues: Broker, patterns: Sequence[str], names: Sequence[str]
+) -> None:
+    assert sorted(select_names(queues, patterns)) == sorted(names)
+    assert len(select_names(queues, [*patterns, *patterns])) == len(names)
+
+
+def test_a_selection_of_existing_queues_refuses_a_name_without_one(queues: Broker) -> None:
+    assert existing_names(queues, ["orders.us", "mails", "orders.*", "nothing.*"]) == sorted(NAMES)
+
+    with pytest.raises(QueueNotFound) as caught:
+        existing_names(queues, ["mails", "ghost"])
+    assert caught.value.queue == "ghost"
+    with pytest.raises(InvalidName):
+        existing_names(queues, ["or ders"])
+
+
+def test_a_snapshot_leaves_missing_queues_out_and_has_damaged_ones_apart(queues: Broker, client: redis.Redis) -> None:
+    queues.queue("mails").enqueue(b"x")
+    client.delete(driver_of(queues).keyspace.key("orders.us", "log"))
+    client.set(driver_of(queues).keyspace.key("orders.us", "log"), "no stream")
+
+    snapshot = take_snapshot(queues, ["mails", "ghost", "orders.us"])
+
+    assert (list(snapshot.queues), snapshot.queues["mails"].ready) == (["mails"], 1)
+    assert list(snapshot.damaged) == ["orders.us"]
+    assert [row["error"] for row in damaged_to_json(snapshot.damaged)] == ["damaged"]
+    assert snapshot.reapers == 0
+
+
+def test_the_number_of_reapers_is_unknown_without_the_right_to_ask(
+    queues: Broker, client: redis.Redis, redis_url: str
+) -> None:
+    assert running_reapers(queues) == 0
+
+    client.execute_command("ACL", "SETUSER", "watcher", "on", "nopass", "~*", "&*", "+@all", "-pubsub")
+    try:
+        with rqttl.connect(redis_url.replace("://", "://watcher:x@", 1)) as watcher:
+            assert running_reapers(watcher) is None
+    finally:
+        client.execute_command("ACL", "DELUSER", "watcher")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rqttl.inspector.queues import WAITS, Trend, aggregate, to_json
+from rqttl.inspector.queues import WAITS, Trend, aggregate
 from tests.contract.clocked import at
 from tests.inspector.snapshots import stats, trend_of
 
@@ -93,13 +93,6 @@ def test_the_aggregate_of_queues_has_their_sums_and_the_longest_wait() -> None:
         oldest_ready_age=timedelta(seconds=1),
     )
     assert (aggregate([]).ready, aggregate([]).overdue, aggregate([]).oldest_ready_age) == (0, timedelta(0), None)
-
-
-def test_programs_get_durations_in_milliseconds() -> None:
-    document = to_json(stats(3, overdue=1_500))
-
-    assert (document["ready"], document["overdue_ms"], document["oldest_ready_age_ms"]) == (3, 1_500, None)
-    assert document.keys().isdisjoint({"overdue", "oldest_ready_age"})
 
 
 # Late work

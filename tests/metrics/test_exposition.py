@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gzip
 import math
 from collections.abc import Callable, Iterable
@@ -9,15 +10,19 @@ from email.message import Message
 from typing import Any
 
 import pytest
+import redis
 from hypothesis import given
 from hypothesis import strategies as some
-from prometheus_client import generate_latest
+from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import Metric as Family
 from prometheus_client.openmetrics import exposition as openmetrics
 from prometheus_client.registry import Collector
 
+import rqttl
+from rqttl import Broker, InvalidInput
+from rqttl.metrics import instrument
 from rqttl.metrics.exposition import OPENMETRICS, TEXT, Families, as_text
-from rqttl.metrics.table import QUEUES, REAPER, WORKER, Metric
+from rqttl.metrics.table import CLIENT, QUEUES, REAPER, WORKER, Metric
 from rqttl.runtime.histogram import Histogram
 from rqttl.worker.metrics import answer
 
@@ -106,3 +111,62 @@ def test_a_client_that_takes_gzip_gets_gzip() -> None:
 
     assert (packed.encoding, plain.encoding) == ("gzip", "")
     assert gzip.decompress(packed.body) == plain.body
+
+
+def test_commands_are_measured_by_name_and_outcome_until_the_end(broker: Broker, client: redis.Redis) -> None:
+    registry, (metric,) = CollectorRegistry(), CLIENT
+    end = instrument(broker, registry)
+    queue = broker.declare_queue("q")
+    queue.enqueue(b"x")
+    Broker(client).queue("q").update(max_length=9)
+    queue.enqueue(b"y")
+    end()
+    queue.receive()
+
+    assert registry.get_sample_value(f"{metric.name}_count", {"command": "enqueue", "outcome": "ok"}) == 2
+    assert registry.get_sample_value(f"{metric.name}_count", {"command": "enqueue", "outcome": "stale"}) == 1
+    assert registry.get_sample_value(f"{metric.name}_count", {"command": "receive", "outcome": "ok"}) is None
+
+
+def test_two_brokers_share_a_registry(broker: Broker, client: redis.Redis) -> None:
+    registry, other = CollectorRegistry(), Broker(client, "other")
+    instrument(broker, registry)
+    instrument(other, registry)
+
+    broker.declare_queue("q").enqueue(b"x")
+    other.declare_queue("q").enqueue(b"x")
+
+    labels = {"command": "enqueue", "outcome": "ok"}
+    assert registry.get_sample_value("rqttl_client_command_seconds_count", labels) == 2
+
+
+def test_a_second_call_for_a_broker_measures_no_command_twice(broker: Broker) -> None:
+    registry = CollectorRegistry()
+    instrument(broker, registry)
+    end = instrument(broker, registry)
+    queue, labels = broker.declare_queue("q"), {"command": "enqueue", "outcome": "ok"}
+    queue.enqueue(b"x")
+    end()
+    queue.enqueue(b"x")
+
+    assert registry.get_sample_value("rqttl_client_command_seconds_count", labels) == 1
+
+
+def test_the_commands_of_an_asyncio_broker_are_measured(redis_url: str) -> None:
+    registry = CollectorRegistry()
+
+    async def send() -> None:
+        async with rqttl.connect_async(redis_url) as broker:
+            instrument(broker, registry)
+            await (await broker.declare_queue("q")).enqueue(b"x")
+
+    asyncio.run(send())
+
+    labels = {"command": "enqueue", "outcome": "ok"}
+    assert registry.get_sample_value("rqttl_client_command_seconds_count", labels) == 1
+
+
+@pytest.mark.parametrize("place, wrong", [("broker", (None, CollectorRegistry())), ("registry", (Broker, None))])
+def test_a_wrong_broker_or_registry_is_named(broker: Broker, place: str, wrong: tuple[Any, Any]) -> None:
+    with pytest.raises(InvalidInput, match=f"^{place}: expected"):
+        instrument(broker if wrong[0] is Broker else wrong[0], wrong[1])

@@ -1,5 +1,11 @@
 from __future__ import annotations
 
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,11 +14,21 @@ from opentelemetry.semconv._incubating.attributes import messaging_attributes as
 from opentelemetry.semconv.attributes import error_attributes, server_attributes
 from opentelemetry.trace import SpanKind, StatusCode
 
-from rqttl import Broker, Delivery, InvalidInput, Message, QueueFull, Reject, Release, Retry, connect_async
+from rqttl import Broker, Delivery, InvalidInput, Message, Queue, QueueFull, Reject, Release, Retry, connect_async
+from rqttl.protocol.codec import MAX_HEADER_BYTES
 from rqttl.telemetry import names
-from tests.telemetry.recording import Recording, attributes, links, parent, place
+from tests.contract.looks import one
+from tests.telemetry.conftest import Recording, attributes, links, parent, place
 
 pytestmark = pytest.mark.once
+
+
+@pytest.fixture
+def queue(broker: Broker, recording: Recording) -> Queue:
+    """The queue `orders` of a broker with telemetry."""
+    recording.instrument(broker)
+    return broker.declare_queue("orders")
+
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 CREATED = (0x0AF7651916CD43DD8448EB211C80319C, 0xB7AD6B7169203331)
@@ -28,13 +44,11 @@ def test_enqueue_process_redrive_and_the_second_process_are_one_trace(broker: Br
     dead = broker.declare_queue("dead")
     orders = broker.declare_queue("orders", dead_letter="dead")
     orders.enqueue(b"body")
-    first = orders.receive()
-    assert first is not None
+    first = one(orders)
     with first:
         refuse("bad")
     assert dead.redrive() == 1
-    second = orders.receive()
-    assert second is not None
+    second = one(orders)
     with second:
         pass
     enqueued = recording.one("enqueue orders")
@@ -52,13 +66,10 @@ def test_enqueue_process_redrive_and_the_second_process_are_one_trace(broker: Br
 
 
 def test_spans_have_the_attributes_of_the_conventions_and_neither_bodies_nor_headers(
-    broker: Broker, recording: Recording
+    queue: Queue, recording: Recording
 ) -> None:
-    recording.instrument(broker)
-    queue = broker.declare_queue("orders")
     receipt = queue.enqueue({"n": 1}, headers={"customer": "hidden"}, ttl="60s")
-    delivery = queue.receive()
-    assert delivery is not None
+    delivery = one(queue)
     assert delivery.decode() == {"n": 1}
     with delivery:
         pass
@@ -87,49 +98,19 @@ def test_the_names_are_those_of_the_conventions() -> None:
     from opentelemetry.semconv._incubating.metrics import messaging_metrics as metrics
     from opentelemetry.semconv.schemas import Schemas
 
-    assert {
-        name: name
-        for name in vars(names).values()
-        if isinstance(name, str)
-        and name.startswith(
-            (
-                "messaging.s",
-                "messaging.d",
-                "messaging.o",
-                "messaging.m",
-                "messaging.b",
-                "messaging.c",
-                "messaging.p",
-                "server.",
-                "error.",
-            )
-        )
-    } == {
-        names.SYSTEM: conventions.MESSAGING_SYSTEM,
-        names.DESTINATION: conventions.MESSAGING_DESTINATION_NAME,
-        names.TEMPLATE: conventions.MESSAGING_DESTINATION_TEMPLATE,
-        names.OPERATION_NAME: conventions.MESSAGING_OPERATION_NAME,
-        names.OPERATION_TYPE: conventions.MESSAGING_OPERATION_TYPE,
-        names.MESSAGE_ID: conventions.MESSAGING_MESSAGE_ID,
-        names.BODY_SIZE: conventions.MESSAGING_MESSAGE_BODY_SIZE,
-        names.MESSAGE_COUNT: conventions.MESSAGING_BATCH_MESSAGE_COUNT,
-        names.SERVER_ADDRESS: server_attributes.SERVER_ADDRESS,
-        names.SERVER_PORT: server_attributes.SERVER_PORT,
-        names.ERROR_TYPE: error_attributes.ERROR_TYPE,
-        names.SENT_MESSAGES: metrics.MESSAGING_CLIENT_SENT_MESSAGES,
-        names.CONSUMED_MESSAGES: metrics.MESSAGING_CLIENT_CONSUMED_MESSAGES,
-        names.OPERATION_DURATION: metrics.MESSAGING_CLIENT_OPERATION_DURATION,
-        names.PROCESS_DURATION: metrics.MESSAGING_PROCESS_DURATION,
-    }
+    modules = (conventions, metrics, server_attributes, error_attributes)
+    standard = {value for module in modules for value in vars(module).values() if isinstance(value, str)}
+    ours = {value for name, value in vars(names).items() if name.isupper() and isinstance(value, str)}
+    ours = {value for value in ours if value.startswith(("messaging.", "server.", "error.")) and "rqttl" not in value}
+    assert len(ours) > 14
+    assert ours <= standard
     types = {kind.value for kind in conventions.MessagingOperationTypeValues}
     assert {operation.type for operation in (names.ENQUEUE, names.CREATE, names.RECEIVE, names.PROCESS)} <= types
     assert {operation.type for operation in names.SETTLE.values()} <= types
     assert names.SCHEMA in {schema.value for schema in Schemas}
 
 
-def test_a_batch_has_a_create_span_for_each_message_and_is_linked_to_them(broker: Broker, recording: Recording) -> None:
-    recording.instrument(broker)
-    queue = broker.declare_queue("orders")
+def test_a_batch_has_a_create_span_for_each_message_and_is_linked_to_them(queue: Queue, recording: Recording) -> None:
     receipts = queue.enqueue_many([b"a", Message(b"b", headers={"traceparent": TRACE}), {"c": 1}])
     batch = recording.one("enqueue orders")
     created = recording.spans("create orders")
@@ -150,9 +131,7 @@ def test_a_batch_has_a_create_span_for_each_message_and_is_linked_to_them(broker
     assert [parent(span) for span in recording.spans("process orders")] == links(batch)
 
 
-def test_the_context_goes_from_the_sender_to_the_handler_with_its_baggage(broker: Broker, recording: Recording) -> None:
-    recording.instrument(broker)
-    queue = broker.declare_queue("orders")
+def test_the_context_goes_from_the_sender_to_the_handler_with_its_baggage(queue: Queue, recording: Recording) -> None:
     tracer = recording.tracers.get_tracer("shop")
     with tracer.start_as_current_span("request") as request:
         token = context.attach(baggage.set_baggage("customer", "7"))
@@ -195,8 +174,7 @@ def test_a_failed_handler_has_the_type_of_its_error_and_not_its_text(
     recording.instrument(broker)
     queue = broker.declare_queue("orders", max_deliveries=1)
     queue.enqueue(b"x")
-    delivery = queue.receive()
-    assert delivery is not None
+    delivery = one(queue)
     try:
         with delivery:
             raise raised
@@ -226,9 +204,7 @@ def test_a_refused_message_has_the_code_of_the_refusal(broker: Broker, recording
     assert sent == {None: 1, QueueFull.code: 3, InvalidInput.code: 1}
 
 
-def test_metrics_count_messages_and_seconds(broker: Broker, recording: Recording) -> None:
-    recording.instrument(broker)
-    queue = broker.declare_queue("orders")
+def test_metrics_count_messages_and_seconds(queue: Queue, recording: Recording) -> None:
     queue.enqueue_many([b"x"] * 3)
     queue.run(lambda _: None, wait=0)
     assert [point.value for point in recording.points(names.SENT_MESSAGES)] == [3]
@@ -326,3 +302,143 @@ def test_bad_options_are_refused(broker: Broker, recording: Recording, options: 
     with pytest.raises(InvalidInput):
         recording.instrument(broker, **options)
     assert broker.observer is None
+
+
+@pytest.mark.parametrize(
+    "value", ["", "garbage", TRACE.replace("00-", "ff-", 1), f"00-{'0' * 32}-{'1' * 16}-01", b"\xff", 5, None], ids=repr
+)
+def test_a_context_that_cannot_be_read_gives_way_to_that_of_the_sender(
+    queue: Queue, recording: Recording, value: Any
+) -> None:
+    token = context.attach(baggage.set_baggage("customer", "7"))
+    queue.enqueue(b"x", headers={"traceparent": value, "baggage": "a=1", "shop": 3})
+    context.detach(token)
+    queue.run(lambda _: None, wait=0)
+    sent, process = recording.one("enqueue orders"), recording.one("process orders")
+    assert (sent.kind, parent(process), links(process)) == (SpanKind.PRODUCER, place(sent), [place(sent)])
+    queue.enqueue(b"x", headers={"traceparent": value, "baggage": "a=1", "shop": 3})
+    assert {**queue.peek()[0].headers, "traceparent": None} == {"traceparent": None, "baggage": "a=1", "shop": 3}
+
+
+@pytest.mark.parametrize("wrong", [[("a", "b")], [], "a", 5, {"traceparent": object}, {"baggage": object}], ids=repr)
+def test_wrong_headers_are_refused_as_without_an_observer(
+    broker: Broker, recording: Recording, wrong: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue = broker.declare_queue("orders")
+    with pytest.raises(InvalidInput) as refusal:
+        queue.enqueue(b"x", headers=wrong)
+    recording.instrument(broker)
+    with pytest.raises(InvalidInput, match=re.escape(str(refusal.value))):
+        queue.enqueue(b"x", headers=wrong)
+    assert caplog.records == []
+
+
+def test_headers_that_have_no_room_for_a_context_are_sent_without_it(queue: Queue, recording: Recording) -> None:
+    with_context = []
+    for length in range(MAX_HEADER_BYTES - 150, MAX_HEADER_BYTES - 20):
+        queue.enqueue(b"x", headers={"a": "v" * length})
+        delivery = queue.receive(auto_ack=True)
+        assert delivery is not None
+        assert len(str(delivery.headers["a"])) == length
+        with_context.append("traceparent" in delivery.headers)
+
+    assert with_context == sorted(with_context, reverse=True)
+    assert {*with_context} == {True, False}
+
+
+ROOT = Path(__file__).parents[2]
+#: The module that Python imports at its start: `opentelemetry-instrument` brings one, too.
+SITE = """
+from tests.telemetry.handlers import configure
+from rqttl.telemetry.instrumentor import RqttlInstrumentor
+configure()
+RqttlInstrumentor().instrument()
+"""
+
+
+def run_worker(url: str, home: Path, how: str, *arguments: str, call: str = "work") -> None:
+    """Run `rqttl worker` until the queue `orders` is empty. `how` is the way in which telemetry is configured."""
+    (home / "site").mkdir()
+    if how == "start":
+        (home / "site" / "sitecustomize.py").write_text(SITE)
+    path = f"{home / 'site'}{os.pathsep}{ROOT}"
+    own = {"RQTTL_URL": url, "RQTTL_TEST_HOME": str(home), "RQTTL_TEST_TELEMETRY": how, "PYTHONPATH": path}
+    environment = {**os.environ, **own}
+    words = ["worker", "orders", "--burst", "--call", f"tests.telemetry.handlers:{call}", *arguments]
+    command = [sys.executable, "-m", "rqttl.cli", *words]
+    subprocess.run(command, env=environment, cwd=home, check=True, timeout=100)
+
+
+def spans(home: Path) -> dict[str, list[tuple[str, dict[str, Any]]]]:
+    """The spans of all processes by name, each with the name of its file."""
+    found: dict[str, list[tuple[str, dict[str, Any]]]] = {}
+    for path in home.glob("spans-*"):
+        for line in path.read_text().splitlines():
+            span = json.loads(line)
+            found.setdefault(span["name"], []).append((path.name, span))
+    return found
+
+
+def ids(span: dict[str, Any]) -> tuple[int, int]:
+    """The ids of the trace and of a span in JSON."""
+    return int(span["context"]["trace_id"], 16), int(span["context"]["span_id"], 16)
+
+
+def parent_of(span: dict[str, Any]) -> tuple[int, int]:
+    """The ids of the trace and of the parent of a span in JSON."""
+    return int(span["context"]["trace_id"], 16), int(span["parent_id"] or "0", 16)
+
+
+@pytest.mark.parametrize(
+    "how, call, arguments",
+    [
+        ("module", "work", ["--processes", "2"]),
+        ("start", "work", ["--processes", "1", "--threads", "2"]),
+        ("start", "work_async", ["--processes", "1"]),
+        ("start", "work", ["--processes", "0"]),
+    ],
+    ids=["configured by the module", "configured at the start", "coroutines", "in the worker"],
+)
+def test_a_span_of_a_handler_in_a_child_belongs_to_the_trace_of_its_sender(
+    queue: Queue, redis_url: str, recording: Recording, tmp_path: Path, how: str, call: str, arguments: list[str]
+) -> None:
+    for number in range(4):
+        queue.enqueue(b"%d" % number)
+    run_worker(redis_url, tmp_path, how, *arguments, call=call)
+    sent = {place(span) for span in recording.spans("enqueue orders")}
+    found = spans(tmp_path)
+    process = {ids(span): (file, span) for file, span in found["process orders"]}
+    assert {parent_of(span) for _, span in process.values()} == sent
+    assert len(process) == 4
+    assert sorted(parent_of(span) for _, span in found["work"]) == sorted(process)
+    for file, span in found["work"]:
+        assert file == process[parent_of(span)][0]
+    links = [
+        (int(link["context"]["trace_id"], 16), int(link["context"]["span_id"], 16))
+        for _, span in found.get("receive orders", [])
+        for link in span["links"]
+    ]
+    assert set(links) == (sent if how == "start" else set())  # the module is not imported in the worker itself
+    in_children = "0" not in arguments
+    received_in = {file for file, _ in found.get("receive orders", [])}
+    assert received_in.isdisjoint(file for file, _ in process.values()) is (in_children or not received_in)
+
+
+def test_a_failed_handler_in_a_child_has_its_error(
+    broker: Broker, redis_url: str, recording: Recording, tmp_path: Path
+) -> None:
+    recording.instrument(broker)
+    dead = broker.declare_queue("dead")
+    queue = broker.declare_queue("orders", dead_letter="dead", max_deliveries=1)
+    queue.enqueue(b"bad")
+    run_worker(redis_url, tmp_path, "module", "--processes", "1")
+    assert dead.redrive() == 1
+    delivery = one(queue)
+    with delivery:
+        pass
+    ((_, failed),) = spans(tmp_path)["process orders"]
+    done = recording.one("process orders")
+    assert failed["attributes"][names.ERROR_TYPE] == "ValueError"
+    assert failed["status"] == {"status_code": "ERROR"}
+    assert parent_of(failed) == place(recording.one("enqueue orders"))
+    assert done.context.trace_id == ids(failed)[0]

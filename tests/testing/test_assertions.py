@@ -35,13 +35,6 @@ def test_messages_are_all_that_is_there_or_what_is_in_one_state(orders: Queue) -
     assert ids(messages(orders, "ready")) == ["2", "3"]
 
 
-def test_messages_are_more_than_one_page(fake: FakeBroker) -> None:
-    queue = fake.declare_queue("q")
-    queue.enqueue_many(list(range(600)))
-
-    assert bodies(queue) == list(range(600))
-
-
 def test_bodies_are_what_was_sent(orders: Queue) -> None:
     orders.enqueue_many([{"item": 7}, b"\xff", "text", None])
     orders.receive_many(2)

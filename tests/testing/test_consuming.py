@@ -98,19 +98,6 @@ def test_acks_are_sent_before_time_passes(fake: FakeBroker) -> None:
         assert queue.stats().acked == 1
 
 
-def test_events_tell_that_leases_were_renewed(fake: FakeBroker) -> None:
-    queue = fake.declare_queue("q")
-    queue.enqueue(b"x")
-    renewed: list[tuple[str, int]] = []
-    fake.events.subscribe(lambda event: renewed.append((event.queue, event.count)), RenewalEvent)
-
-    with queue.consume(wait=0) as deliveries:
-        next(deliveries)
-        fake.clock.advance("5m")
-
-    assert set(renewed) == {("q", 1)}
-
-
 def test_a_clock_that_is_set_finds_nobody_at_work(
     fake: FakeBroker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import os
 import pickle
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 import pytest
 
 import rqttl
-from rqttl import Broker, InvalidName, Queue, RqttlError
-from rqttl.cli.common.errors import explain
-from rqttl.cli.common.exits import REFUSED
+from rqttl import Broker, InvalidDuration, InvalidInput, InvalidName, Queue
 from rqttl.protocol import scripts
 from rqttl.reaper import Reaper
 from rqttl.store.driver import driver_of
-from rqttl.testing import FakeBroker, FakeUnavailable, NotSupportedByFake, fake_broker
+from rqttl.testing import Clock, FakeBroker, FakeUnavailable, NotSupportedByFake, fake_broker
+from tests.contract.clocked import START, at
+from tests.contract.fake_cannot import FAKE_CANNOT, FAKE_WAITS
 from tests.contract.looks import bodies
+from tests.repository import ROOT
 
 
 def api(kind: type) -> dict[str, inspect.Signature]:
@@ -143,20 +147,6 @@ def test_it_is_not_shared_with_another_process(fake: FakeBroker, monkeypatch: py
         queue.enqueue(b"x")
 
 
-def test_every_error_of_the_kit_has_a_code_of_its_own_and_one_line() -> None:
-    kinds = [one for one in RqttlError.__subclasses__() if one.__module__ == "rqttl.testing.errors"]
-
-    codes = {one.code for one in kinds}
-
-    assert codes == {"not_supported_by_fake", "wait_would_never_end", "fake_unavailable"}
-    assert all(one.__doc__ for one in kinds)
-    instead = "use a real server (the pytest fixture rqttl_server)"
-    assert explain(NotSupportedByFake("doctor")) == (
-        REFUSED,
-        f"doctor: a fake broker cannot do this; {instead} [not_supported_by_fake]",
-    )
-
-
 @pytest.mark.parametrize("missing", ["fakeredis", "lupa"])
 def test_without_what_it_is_made_of_it_says_what_to_install(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "rqttl.testing._client", raising=False)
@@ -164,3 +154,97 @@ def test_without_what_it_is_made_of_it_says_what_to_install(missing: str, monkey
 
     with pytest.raises(FakeUnavailable, match=rf"{missing}.*`pip install '\.\[testing\]'` in a checkout"):
         fake_broker()
+
+
+def test_it_begins_where_it_is_told_and_stands_still(fake: FakeBroker) -> None:
+    queue = fake.declare_queue("q")
+
+    queue.enqueue_many([b"x"] * 10)
+
+    assert fake.clock.now == fake.server_time() == at(0)
+    assert {one.enqueued_at for one in queue.peek()} == {at(0)}
+
+
+def test_it_begins_now_if_it_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(time, "time", lambda: 1_800_000_000.1234)
+
+    assert Clock().ms == 1_800_000_000_123
+
+
+@pytest.mark.parametrize(
+    "start", [START, "2023-11-14 22:13:20Z", datetime(2023, 11, 14, 22, 13, 20, tzinfo=timezone.utc)], ids=str
+)
+def test_a_start_is_an_aware_datetime_text_or_milliseconds(start: datetime | str | int) -> None:
+    with fake_broker(start=start) as broker:
+        assert broker.clock.now == at(0)
+
+
+@pytest.mark.parametrize("duration", ["5s", "5000ms", timedelta(seconds=5)], ids=str)
+def test_it_goes_forward_by_every_form_of_a_duration(fake: FakeBroker, duration: str | timedelta) -> None:
+    fake.clock.advance(duration)
+
+    assert fake.clock.now == at(5_000)
+
+
+@pytest.mark.parametrize("wrong", ["5", 5, -1, 1.5, timedelta(seconds=-1), None], ids=str)
+def test_an_invalid_duration_is_refused_and_no_time_passes(fake: FakeBroker, wrong: Any) -> None:
+    with pytest.raises(InvalidDuration, match="duration"):
+        fake.clock.advance(wrong)
+
+    assert fake.clock.now == at(0)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    ["2023-11-14", datetime(2023, 1, 1), 10**12 - 1, 10**13, True],  # noqa: DTZ001 - naive on purpose
+    ids=str,
+)
+def test_an_invalid_time_or_one_too_far_away_is_refused(wrong: Any) -> None:
+    with pytest.raises(InvalidInput, match="start"):
+        fake_broker(start=wrong)
+    with pytest.raises(InvalidInput, match="now"):
+        Clock(START).set(wrong)
+
+
+def test_it_does_not_run_over_its_end() -> None:
+    clock = Clock(10**13 - 1)
+
+    with pytest.raises(InvalidInput, match="2286"):
+        clock.advance("1ms")
+
+    assert clock.ms == 10**13 - 1
+
+
+def test_it_is_set_forward_and_back(fake: FakeBroker) -> None:
+    queue = fake.declare_queue("q")
+    first = queue.enqueue(b"x").id
+
+    fake.clock.set(START + 1_000)
+    second = queue.enqueue(b"x").id
+    fake.clock.set(START - 1_000)
+    third = queue.enqueue(b"x").id
+
+    assert fake.clock.now == at(-1_000)
+    assert first < second < third
+
+
+FOLDER = ROOT / "tests" / "contract"
+
+
+def contract_tests() -> set[str]:
+    return {
+        f"{path.name}::{node.name}"
+        for path in FOLDER.glob("test_*.py")
+        for node in ast.parse(path.read_text(encoding="utf-8")).body
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+    }
+
+
+def test_the_list_names_tests_that_exist_with_a_reason() -> None:
+    assert FAKE_CANNOT.keys() | FAKE_WAITS.keys() <= contract_tests()
+    assert FAKE_CANNOT.keys() & FAKE_WAITS.keys() == set()
+    assert all(len(why) > 20 for why in (*FAKE_CANNOT.values(), *FAKE_WAITS.values()))
+
+
+def test_nearly_all_contract_tests_run_on_the_fake() -> None:
+    assert len(FAKE_CANNOT) + len(FAKE_WAITS) < len(contract_tests()) / 20

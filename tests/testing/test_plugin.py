@@ -123,12 +123,6 @@ def test_a_server_that_cannot_be_had_is_an_error_that_says_why(project: pytest.P
     result.stdout.no_fnmatch_line("*pytest_plugin.py:*")
 
 
-def test_the_fixtures_are_listed_with_what_they_are(project: pytest.Pytester) -> None:
-    result = project.runpytest_subprocess(*OPTIONS, "--fixtures")
-
-    result.stdout.fnmatch_lines(["rqttl_broker*", "    A fake broker*", "rqttl_server*", "    The URL of a real*"])
-
-
 def test_the_plugin_imports_nothing_before_a_fixture_is_used() -> None:
     code = "import sys, pytest; before = {*sys.modules}; import rqttl.pytest_plugin; print(*{*sys.modules} - before)"
 

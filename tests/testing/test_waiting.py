@@ -28,28 +28,6 @@ def test_a_wait_in_vain_takes_its_time_by_the_clock_only(fake: FakeBroker, wait:
     assert queue.stats().consumers == 0
 
 
-def test_a_wait_ends_when_a_delay_is_over(fake: FakeBroker) -> None:
-    queue = fake.declare_queue("q")
-    queue.enqueue(b"x")
-    one(queue).nack(delay="12m")
-
-    delivery = queue.receive(wait="1h")
-
-    assert delivery is not None
-    assert fake.clock.now == at(720_000)
-
-
-def test_a_wait_ends_when_a_lease_is_lost(fake: FakeBroker) -> None:
-    queue = fake.declare_queue("q", lease="30s")
-    queue.enqueue(b"x")
-    one(queue)
-
-    delivery = queue.receive(wait="1h")
-
-    assert delivery is not None
-    assert (delivery.delivery_count, fake.clock.now) == (2, at(30_000))
-
-
 def test_a_wait_goes_on_past_what_only_dies(fake: FakeBroker) -> None:
     queue = fake.declare_queue("q")
     queue.enqueue(b"x", ttl="10s")
@@ -71,15 +49,6 @@ def test_a_wait_hears_what_is_sent_meanwhile(fake: FakeBroker) -> None:
 
     assert delivery is not None
     assert (delivery.body, fake.clock.now) == (b"q", at(0))
-
-
-def test_a_wait_ends_when_waits_are_interrupted(fake: FakeBroker) -> None:
-    queue = fake.declare_queue("q")
-    fake.events.subscribe(lambda _: fake.interrupt(), WaitEvent)
-
-    assert queue.receive(wait="1h") is None
-
-    assert fake.clock.now == at(0)
 
 
 # Without an end
@@ -208,27 +177,3 @@ def test_another_thread_notices_what_the_clock_has_made_due(fake: FakeBroker, ot
     delivery = waiting.result(timeout=PATIENCE)
     assert delivery is not None
     assert delivery.delivery_count == 2
-
-
-def test_a_loop_in_another_thread_works_until_it_is_stopped(fake: FakeBroker, others: Others) -> None:
-    queue = fake.declare_queue("q")
-    loop = queue.consume()
-    done = threading.Semaphore(0)
-
-    def work() -> list[Any]:
-        handled = []
-        with loop as deliveries:
-            for delivery in deliveries:
-                with delivery:
-                    handled.append(delivery.decode())
-                done.release()
-        return handled
-
-    working = others.do(work)
-    for number in range(20):
-        queue.enqueue(number)
-    assert all(done.acquire(timeout=PATIENCE) for _ in range(20))
-    loop.stop()
-
-    assert working.result(timeout=PATIENCE) == list(range(20))
-    assert (queue.stats().acked, fake.clock.now) == (20, at(0))
