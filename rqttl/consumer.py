@@ -15,13 +15,12 @@ from types import TracebackType
 from redis.exceptions import RedisError
 
 from rqttl import flows
-from rqttl.consuming import settling
 from rqttl.consuming.base import ConsumerBase
 from rqttl.consuming.patience import patiently
 from rqttl.consuming.renewer import Renewer, Sender
-from rqttl.delivery import Delivery, Settler, check_unsettled
+from rqttl.delivery import Delivery, Settler
 from rqttl.errors import InvalidInput, RqttlError
-from rqttl.flows.steps import Driver, Flow
+from rqttl.flows.steps import Driver
 from rqttl.options import QueueOptions
 from rqttl.runtime.interrupt import Wakeup
 from rqttl.units import Duration
@@ -70,7 +69,7 @@ class Consumer(ConsumerBase[Delivery, None]):
         super().__init__(driver.keyspace, queue, prefetch, lease, wait)
         self._driver = driver
         self._driver.check_open()
-        self._settler = Settler(self._ack, self._nack, self._reject, self._prolong, self._release, driver.events)
+        self._settler = Settler(self._settle, driver.events)
         self._settled = Wakeup()
         self._sender = Sender(driver)
         self._renewer = Renewer(driver, self._turns, self._schedule, self._sender, self._stop, self._settled)
@@ -123,26 +122,19 @@ class Consumer(ConsumerBase[Delivery, None]):
 
         Raises `LeaseLost`, `AlreadySettled`.
         """
-        self._release([delivery])
+        self._settle("release", [delivery], None, None)
 
-    # The settler of the deliveries
+    # Settling
 
-    def _ack(self, deliveries: Sequence[Delivery]) -> None:
-        """Collect acks for the next fetch."""
-        self._driver.check_open()
-        if self._renewer.closed.asked():
-            self._settle(settling.ack(self._keyspace, self.queue, deliveries))
-            return
-        for item in deliveries:
-            check_unsettled(item)
-            self._prefetch.finish(item)
-        if self._renewer.closed.asked():
-            # the renewer was closed meanwhile, so its last call may have missed these acks
-            self._sender.perform(self._turns.report())
-        self._settled.notify()
-
-    def _settle(self, flow: Flow[None]) -> None:
-        self._sender.perform(flow)
+    def _settle(self, how: str, deliveries: Sequence[Delivery], time: Duration | None, description: str | None) -> None:
+        if how == "ack" and not self._renewer.closed.asked():
+            self._driver.check_open()
+            self._collect(deliveries)
+            if self._renewer.closed.asked():
+                # the renewer was closed meanwhile, so its last call may have missed these acks
+                self._sender.perform(self._turns.report())
+        else:
+            self._sender.perform(self._settling(how, deliveries, time, description))
         self._settled.notify()
 
     def _hurry(self) -> None:

@@ -3,30 +3,38 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 from rqttl import events as hook
-from rqttl.decisions import Decision
+from rqttl.decisions import Decision, Reject, Retry
 from rqttl.errors import AlreadySettled, LeaseLost
+from rqttl.events import Events
 from rqttl.flows.receive import ReceiveResult
 from rqttl.protocol import codec
 from rqttl.protocol.commands import QueueConfig
-from rqttl.settlers import Settlers
 from rqttl.types import Death, Header
-from rqttl.units import Duration, as_datetime
+from rqttl.units import Duration, as_datetime, as_timedelta
 
 logger = logging.getLogger("rqttl.delivery")
 
 D = TypeVar("D", bound="Delivered")
+R = TypeVar("R")
 
 
-class Settler(Settlers["Delivery", None]):
-    """The functions of the sync interface. They return when the deliveries are settled."""
+@dataclass(frozen=True, slots=True)
+class Settler(Generic[R]):
+    """Settles deliveries for the queue or the consumer that handed them out. See `settling.settle`."""
 
-    __slots__ = ()
+    #: The verb, the deliveries, the delay of a nack or the new lease, and the description.
+    settle: Callable[[str, Sequence[Any], Duration | None, str | None], R]
+    #: The events of the broker; `None` in a child of a worker.
+    events: Events | None = None
+    #: With asyncio: makes a task of work, which goes on without the caller.
+    keep: Callable[[Coroutine[Any, Any, None]], Awaitable[None]] | None = None
 
 
 #: The outcome of a delivery whose lease had ended before the settle.
@@ -54,11 +62,11 @@ class Delivered:
         "body",
     )
 
-    _settler: Settlers[Any, Any]
+    _settler: Settler[Any]
 
     def __init__(
         self,
-        settler: Settlers[Any, Any],
+        settler: Settler[Any],
         known: QueueConfig,
         entry: tuple[bytes, bytes, bytes],
         token: bytes,
@@ -175,7 +183,7 @@ class Delivery(Delivered):
 
     __slots__ = ()
 
-    _settler: Settler
+    _settler: Settler[None]
 
     def ack(self) -> None:
         """Settle: the work is done, and the message is removed.
@@ -183,7 +191,7 @@ class Delivery(Delivered):
         Raises `LeaseLost`, `AlreadySettled`; `OutcomeUnknown` if the reply was lost, and before the repeated call the
         lease had ended and the message did not exist any more.
         """
-        self._settler.ack([self])
+        self._settler.settle("ack", [self], None, None)
 
     def nack(self, delay: Duration | None = None, description: str | None = None) -> None:
         """Settle: give the message back as a failed delivery, to its old place and with its old deadline.
@@ -197,7 +205,7 @@ class Delivery(Delivered):
 
         Raises `LeaseLost`, `AlreadySettled`, `OutcomeUnknown` (see `ack`), `InvalidDuration`, `InvalidInput`.
         """
-        self._settler.nack([self], delay, description)
+        self._settler.settle("nack", [self], delay, description)
 
     def reject(self, description: str | None = None) -> None:
         """Settle: refuse the message for good; it dies with reason `rejected`.
@@ -206,7 +214,7 @@ class Delivery(Delivered):
 
         Raises `LeaseLost`, `AlreadySettled`, `OutcomeUnknown` (see `ack`), `InvalidInput`.
         """
-        self._settler.reject([self], description)
+        self._settler.settle("reject", [self], None, description)
 
     def renew(self, lease: Duration | None = None) -> None:
         """Extend the lease to `lease` from now; without `lease`, by its last length.
@@ -214,7 +222,7 @@ class Delivery(Delivered):
         The consumer of this delivery then renews the lease for the same length.
         Raises `LeaseLost`, `AlreadySettled`, `InvalidDuration`.
         """
-        self._settler.renew([self], lease)
+        self._settler.settle("renew", [self], lease, None)
 
     def __enter__(self) -> Delivery:
         self._begin()
@@ -229,10 +237,10 @@ class Delivery(Delivered):
         if self._settled is not None:
             return decided
         if kind is None:
-            self._settler.ack([self])
+            self._settler.settle("ack", [self], None, None)
             return None
         try:
-            self._settler.settle_after(self, error)
+            settle_after(self, error)
         except LeaseLost:
             pass  # the message is back already
         except Exception as failure:  # noqa: BLE001  # the caller must see the exception of the block
@@ -251,7 +259,7 @@ def warn_not_given_back(delivery: Delivered, failure: Exception) -> None:
     )
 
 
-def delivered(kind: type[D], settler: Settlers[Any, Any], claimed: ReceiveResult, lease: int | None) -> list[D]:
+def delivered(kind: type[D], settler: Settler[Any], claimed: ReceiveResult, lease: int | None) -> list[D]:
     """Return the entries of a receive as deliveries of a class. `settler` is for the methods of that class."""
     known, token, failures = claimed.config, claimed.token, claimed.failures
     if not failures:
@@ -325,9 +333,23 @@ def check_unsettled(delivery: Delivered) -> None:
         raise AlreadySettled(delivery.queue, delivery.id, how)
 
 
-def settle_after(delivery: Delivery, error: BaseException | None, pause: Duration | None = None) -> None:
-    """See `Settlers.settle_after`."""
-    delivery._settler.settle_after(delivery, error, pause)  # noqa: SLF001  # of this module
+def settle_after(delivery: Delivered, error: BaseException | None, pause: Duration | None = None) -> Any:
+    """Settle a delivery whose handler has returned, or has raised an error or a decision. Awaitable with asyncio.
+
+    `pause` is the delay of a failure, and of a `Retry` without one.
+    """
+    settle = delivery._settler.settle  # noqa: SLF001  # of this module
+    if error is None:
+        return settle("ack", [delivery], None, None)
+    if isinstance(error, Reject):
+        return settle("reject", [delivery], None, error.description)
+    if isinstance(error, Retry):
+        return settle(
+            "nack", [delivery], pause if error.delay is None else as_timedelta(error.delay), error.description
+        )
+    if isinstance(error, Decision):
+        return settle("release", [delivery], None, None)
+    return settle("nack", [delivery], pause, codec.describe(error))
 
 
 #: A delivery for another process: sequence, header, body, token, failed deliveries, and the length of its lease in ms.
@@ -340,7 +362,7 @@ def parcel(delivery: Delivery) -> Parcel:
     return item._sequence, item._header, item.body, item._token, item._failed, lease_of(item)  # noqa: SLF001  # of this module
 
 
-def from_parcel(settler: Settler, config: QueueConfig, content: Parcel) -> Delivery:
+def from_parcel(settler: Settler[None], config: QueueConfig, content: Parcel) -> Delivery:
     """Return the delivery of a parcel. `settler` settles it."""
     sequence, header, body, token, failed, lease = content
     return Delivery(settler, config, (sequence, header, body), token, failed, lease)

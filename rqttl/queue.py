@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from rqttl import delivery, flows
 from rqttl import events as hook
 from rqttl.consumer import Consumer
-from rqttl.consuming.settling import Settling
+from rqttl.consuming import settling
 from rqttl.delivery import Delivery, Settler
 from rqttl.errors import InvalidInput, QueueFull
 from rqttl.flows.steps import Driver
@@ -47,7 +47,6 @@ class Queue:
         #: `created`, `adopted` or `existing` on a handle from `declare_queue`, else `None`.
         self.declared = declared
         self._driver = driver
-        self._settling = Settling(driver, name)
 
     def __repr__(self) -> str:
         return f"<Queue {self.name!r}>"
@@ -127,12 +126,12 @@ class Queue:
         Large bodies may bring fewer messages than are ready: one answer holds about 4 MB.
         """
         ms = flows.receive.lease_ms(lease)
-        driver, settling, since = self._driver, self._settling, perf_counter()
+        driver, since = self._driver, perf_counter()
         events, known = driver.events, driver.configs.get(self.name)
         batches = driver.perform(
             flows.receive.receive_many(self.name, count, wait, ms, auto_ack=auto_ack, config=known)
         )
-        settler = Settler(settling.ack, settling.nack, settling.reject, settling.renew, settling.release, events)
+        settler = Settler(self._settle, events)
         received = [item for claimed in batches for item in delivery.delivered(Delivery, settler, claimed, ms)]
         if events.observer is not None:
             hook.received(events.observer, self.name, received, since)
@@ -192,9 +191,15 @@ class Queue:
 
     # Settling
 
+    def _settle(
+        self, how: str, deliveries: Sequence[Delivery], time: Duration | None = None, description: str | None = None
+    ) -> None:
+        driver = self._driver
+        driver.perform(settling.settle(driver.keyspace, self.name, how, deliveries, time, description))
+
     def ack_many(self, deliveries: Sequence[Delivery]) -> None:
         """Settle many deliveries: done. Settles all whose lease holds, then raises `LeaseLost` for the others."""
-        self._settling.ack(deliveries)
+        self._settle("ack", deliveries)
 
     def nack_many(
         self,
@@ -209,18 +214,18 @@ class Queue:
         `counted=False` is for messages that no handler has seen: these are no failed deliveries. So the queue's pause
         does not act, and `description` is refused.
         """
-        self._settling.nack(deliveries, delay, description, counted=counted)
+        self._settle("nack" if counted else "release", deliveries, delay, description)
 
     def reject_many(self, deliveries: Sequence[Delivery], description: str | None = None) -> None:
         """Refuse many deliveries for good; see `Delivery.reject` and `ack_many`."""
-        self._settling.reject(deliveries, description)
+        self._settle("reject", deliveries, None, description)
 
     def renew_many(self, deliveries: Sequence[Delivery], lease: Duration | None = None) -> None:
         """Extend many leases to `lease` from now; without `lease`, each by its last length. See `ack_many`.
 
         Without `lease` the call takes one round trip for each different length.
         """
-        self._settling.renew(deliveries, lease)
+        self._settle("renew", deliveries, lease)
 
     # Looking and changing
 

@@ -13,15 +13,14 @@ from typing import TypeVar
 from redis.exceptions import RedisError
 
 from rqttl import flows
-from rqttl.aio.delivery import AsyncDelivery, AsyncSettler
+from rqttl.aio.delivery import AsyncDelivery
 from rqttl.aio.driver import AsyncDriver, pause_for
 from rqttl.aio.handling import Handler, Handling
-from rqttl.consuming import settling
 from rqttl.consuming.base import ConsumerBase
 from rqttl.consuming.patience import Patience
 from rqttl.consuming.prefetch import LONGEST_REST
 from rqttl.consuming.turns import announce_renewal
-from rqttl.delivery import check_unsettled
+from rqttl.delivery import Settler
 from rqttl.errors import BrokerClosed, InvalidInput, RqttlError
 from rqttl.flows.steps import Flow
 from rqttl.store.refusals import TEMPORARY
@@ -66,9 +65,7 @@ class AsyncConsumer(ConsumerBase[AsyncDelivery, Awaitable[None]]):
         super().__init__(driver.keyspace, queue, prefetch, lease, wait)
         self._driver = driver
         driver.check_open()
-        self._settler = AsyncSettler(
-            self._ack, self._nack, self._reject, self._prolong, self._release, driver.events, driver.keep
-        )
+        self._settler = Settler(self._settle, driver.events, driver.keep)
         self._closed = False
         self._lock = asyncio.Lock()
         self._settled, self._sooner = asyncio.Event(), asyncio.Event()
@@ -147,25 +144,20 @@ class AsyncConsumer(ConsumerBase[AsyncDelivery, Awaitable[None]]):
         return await Handling(self, handler, concurrency).run()
 
     async def release(self, delivery: AsyncDelivery) -> None:
-        await self._release([delivery])
+        await self._settle("release", [delivery], None, None)
 
-    # The settler of the deliveries
+    # Settling
 
-    async def _ack(self, deliveries: Sequence[AsyncDelivery]) -> None:
-        """Collect acks for the next fetch."""
-        self._driver.check_open()
-        if self._closed:
-            await self._settle(settling.ack(self._keyspace, self.queue, deliveries))
-            return
-        for item in deliveries:
-            check_unsettled(item)
-            self._prefetch.finish(item)
-        self._settled.set()
-
-    async def _settle(self, flow: Flow[None]) -> None:
+    async def _settle(
+        self, how: str, deliveries: Sequence[AsyncDelivery], time: Duration | None, description: str | None
+    ) -> None:
         """See `ConsumerBase`. The work is carried out, also if the caller is cancelled."""
         self._driver.check_open()
-        await self._driver.wait_for(self._settle_now(flow))
+        if how == "ack" and not self._closed:
+            self._collect(deliveries)
+            self._settled.set()
+        else:
+            await self._driver.wait_for(self._settle_now(self._settling(how, deliveries, time, description)))
 
     async def _settle_now(self, flow: Flow[None]) -> None:
         try:

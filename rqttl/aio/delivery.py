@@ -3,23 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
-from dataclasses import dataclass
+from collections.abc import Awaitable
 from types import TracebackType
-from typing import Any
 
 from rqttl.decisions import Decision
-from rqttl.delivery import Delivered, warn_not_given_back
+from rqttl.delivery import Delivered, Settler, settle_after, warn_not_given_back
 from rqttl.errors import LeaseLost
-from rqttl.settlers import Settlers
 from rqttl.units import Duration
-
-
-@dataclass(frozen=True, slots=True)
-class AsyncSettler(Settlers["AsyncDelivery", Awaitable[None]]):
-    """The functions that settle deliveries, and `keep`: it makes a task of work, which goes on without the caller."""
-
-    keep: Callable[[Coroutine[Any, Any, None]], Awaitable[None]]
 
 
 class AsyncDelivery(Delivered):
@@ -36,19 +26,19 @@ class AsyncDelivery(Delivered):
 
     __slots__ = ()
 
-    _settler: AsyncSettler
+    _settler: Settler[Awaitable[None]]
 
     async def ack(self) -> None:
-        await self._settler.ack([self])
+        await self._settler.settle("ack", [self], None, None)
 
     async def nack(self, delay: Duration | None = None, description: str | None = None) -> None:
-        await self._settler.nack([self], delay, description)
+        await self._settler.settle("nack", [self], delay, description)
 
     async def reject(self, description: str | None = None) -> None:
-        await self._settler.reject([self], description)
+        await self._settler.settle("reject", [self], None, description)
 
     async def renew(self, lease: Duration | None = None) -> None:
-        await self._settler.renew([self], lease)
+        await self._settler.settle("renew", [self], lease, None)
 
     async def __aenter__(self) -> AsyncDelivery:
         self._begin()
@@ -63,9 +53,9 @@ class AsyncDelivery(Delivered):
         if self._settled is not None:
             return decided
         if error is None:
-            await self._settler.ack([self])
+            await self._settler.settle("ack", [self], None, None)
             return None
-        giving_back = self._settler.keep(self._give_back(error))
+        giving_back = self._settler.keep(self._give_back(error))  # type: ignore[misc]  # asyncio settlers have it
         if isinstance(error, Exception):  # a cancelled task may not wait for anything
             await asyncio.shield(giving_back)
         return decided
@@ -73,13 +63,8 @@ class AsyncDelivery(Delivered):
     async def _give_back(self, error: BaseException) -> None:
         try:
             if self._settled is None:
-                await self._settler.settle_after(self, error)
+                await settle_after(self, error)
         except LeaseLost:
             pass  # the message is back already
         except Exception as failure:  # noqa: BLE001  # the caller must see the exception of the block
             warn_not_given_back(self, failure)
-
-
-def settle_after(delivery: AsyncDelivery, error: BaseException | None, pause: Duration | None) -> Awaitable[None]:
-    """See `Settlers.settle_after`."""
-    return delivery._settler.settle_after(delivery, error, pause)  # noqa: SLF001  # of this module

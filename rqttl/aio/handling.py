@@ -11,11 +11,11 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 from rqttl import events as hook
-from rqttl.aio.delivery import AsyncDelivery, settle_after
+from rqttl.aio.delivery import AsyncDelivery
 from rqttl.consuming import handling
 from rqttl.consuming.base import serve
 from rqttl.consuming.patience import Patience
-from rqttl.delivery import observer_of
+from rqttl.delivery import observer_of, settle_after
 from rqttl.errors import InvalidInput
 from rqttl.runtime.interrupt import Interrupt
 from rqttl.runtime.stop_signals import StopSignals

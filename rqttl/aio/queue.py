@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 from rqttl import events as hook
 from rqttl import flows, units
 from rqttl.aio.consumer import AsyncConsumer
-from rqttl.aio.delivery import AsyncDelivery, AsyncSettler
+from rqttl.aio.delivery import AsyncDelivery
 from rqttl.aio.driver import AsyncDriver
 from rqttl.aio.handling import Handler, Handling, run
 from rqttl.consuming import settling
 from rqttl.consuming.handling import check_sizes
-from rqttl.delivery import delivered
+from rqttl.delivery import Settler, delivered
 from rqttl.errors import InvalidInput
 from rqttl.flows.receive import ReceiveResult
 from rqttl.flows.steps import Flow
@@ -108,18 +108,11 @@ class AsyncQueue:
 
     def _give_back(self, batches: list[ReceiveResult]) -> Flow[None]:
         """Give back messages that nobody waits for any more, uncounted. With `auto_ack` they are gone."""
-        return settling.give_back(self.name, [item for item in self._deliveries(batches, None) if not item.settled])
+        leased = [item for item in self._deliveries(batches, None) if not item.settled]
+        return settling.give_back(self._driver.keyspace, self.name, leased)
 
     def _deliveries(self, batches: list[ReceiveResult], lease: int | None) -> list[AsyncDelivery]:
-        settler = AsyncSettler(
-            self.ack_many,
-            self.nack_many,
-            self.reject_many,
-            self.renew_many,
-            self._release_many,
-            self._driver.events,
-            self._driver.keep,
-        )
+        settler = Settler(self._settle, self._driver.events, self._driver.keep)
         return [item for claimed in batches for item in delivered(AsyncDelivery, settler, claimed, lease)]
 
     def consume(
@@ -172,8 +165,18 @@ class AsyncQueue:
 
     # Settling
 
+    async def _settle(
+        self,
+        how: str,
+        deliveries: Sequence[AsyncDelivery],
+        time: Duration | None = None,
+        description: str | None = None,
+    ) -> None:
+        driver = self._driver
+        await driver.perform(settling.settle(driver.keyspace, self.name, how, deliveries, time, description))
+
     async def ack_many(self, deliveries: Sequence[AsyncDelivery]) -> None:
-        await self._driver.perform(settling.ack(self._driver.keyspace, self.name, deliveries))
+        await self._settle("ack", deliveries)
 
     async def nack_many(
         self,
@@ -183,17 +186,13 @@ class AsyncQueue:
         *,
         counted: bool = True,
     ) -> None:
-        await self._driver.perform(settling.nack(self.name, deliveries, delay, description, counted=counted))
-
-    async def _release_many(self, deliveries: Sequence[AsyncDelivery]) -> None:
-        """Give deliveries back, uncounted."""
-        await self.nack_many(deliveries, counted=False)
+        await self._settle("nack" if counted else "release", deliveries, delay, description)
 
     async def reject_many(self, deliveries: Sequence[AsyncDelivery], description: str | None = None) -> None:
-        await self._driver.perform(settling.reject(self.name, deliveries, description))
+        await self._settle("reject", deliveries, None, description)
 
     async def renew_many(self, deliveries: Sequence[AsyncDelivery], lease: Duration | None = None) -> None:
-        await self._driver.perform(settling.renew(self._driver.keyspace, self.name, deliveries, lease))
+        await self._settle("renew", deliveries, lease)
 
     # Looking and changing
 

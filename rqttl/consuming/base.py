@@ -5,20 +5,19 @@ from __future__ import annotations
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from rqttl import checks, delivery, flows, units
 from rqttl import events as hook
 from rqttl.consuming import settling
 from rqttl.consuming.prefetch import Prefetch, RenewalSchedule
 from rqttl.consuming.turns import Turns
-from rqttl.delivery import Delivered
+from rqttl.delivery import Delivered, Settler, check_unsettled
 from rqttl.flows.receive import ReceiveResult
 from rqttl.flows.steps import Flow
 from rqttl.protocol.commands import BATCH
 from rqttl.protocol.keys import Keyspace
 from rqttl.runtime.interrupt import Interrupt
-from rqttl.settlers import Settlers
 from rqttl.units import MAX_DURATION, Duration
 
 D = TypeVar("D", bound=Delivered)
@@ -28,8 +27,8 @@ R = TypeVar("R")
 class ConsumerBase(ABC, Generic[D, R]):
     """A consumer without its calls. `R` is the answer of a settle: `None`, or an awaitable of it."""
 
-    #: The function that settles, for the deliveries of this consumer.
-    _settler: Settlers[Any, Any]
+    #: Settles the deliveries of this consumer.
+    _settler: Settler[R]
 
     def __init__(
         self, keyspace: Keyspace, queue: str, prefetch: int, lease: Duration | None, wait: Duration | None
@@ -71,27 +70,28 @@ class ConsumerBase(ABC, Generic[D, R]):
         """
         self._stop.ask()
 
-    # Settling at once
+    # Settling
 
     @abstractmethod
-    def _settle(self, flow: Flow[None]) -> R:
-        """Carry out a flow that settles, when no other call is under way."""
+    def _settle(self, how: str, deliveries: Sequence[D], time: Duration | None, description: str | None) -> R:
+        """Settle deliveries; see `settling.settle`. An ack is collected for the next fetch."""
 
     @abstractmethod
     def _hurry(self) -> None:
         """Renew leases early enough: they have got shorter."""
 
-    def _nack(self, deliveries: Sequence[D], delay: Duration | None, description: str | None) -> R:
-        return self._settle(settling.nack(self.queue, deliveries, delay, description))
+    def _collect(self, deliveries: Sequence[D]) -> None:
+        for item in deliveries:
+            check_unsettled(item)
+            self._prefetch.finish(item)
 
-    def _release(self, deliveries: Sequence[D]) -> R:
-        return self._settle(settling.nack(self.queue, deliveries, counted=False))
-
-    def _reject(self, deliveries: Sequence[D], description: str | None) -> R:
-        return self._settle(settling.reject(self.queue, deliveries, description))
-
-    def _prolong(self, deliveries: Sequence[D], lease: Duration | None) -> R:
-        return self._settle(self._prolonging(deliveries, lease))
+    def _settling(
+        self, how: str, deliveries: Sequence[D], time: Duration | None, description: str | None
+    ) -> Flow[None]:
+        """Settle deliveries at once."""
+        if how != "renew":
+            return settling.settle(self._keyspace, self.queue, how, deliveries, time, description)
+        return self._prolonging(deliveries, time)
 
     def _prolonging(self, deliveries: Sequence[D], lease: Duration | None) -> Flow[None]:
         yield from self._turns.prolong(deliveries, lease)

@@ -163,7 +163,7 @@ class Turns(Generic[D]):
         for lease, group in leases.items():
             length = units.as_timedelta(min(lease + self._leap, MAX_DURATION))
             try:
-                yield from settling.renew(self._keyspace, self.queue, group, length)
+                yield from settling.settle(self._keyspace, self.queue, "renew", group, length)
             except LeaseLost as lost:
                 logger.warning("%s", lost)
         return sum(item.settled != LOST for group in leases.values() for item in group)
@@ -191,7 +191,7 @@ class Turns(Generic[D]):
 
     def prolong(self, deliveries: Sequence[D], lease: Duration | None) -> Flow[None]:
         """Extend leases. With `lease` later turns renew them for that length."""
-        yield from settling.renew(self._keyspace, self.queue, deliveries, lease)
+        yield from settling.settle(self._keyspace, self.queue, "renew", deliveries, lease)
         length = lease_ms(lease)
         for item in deliveries if length is not None else ():
             lend(item, length or 0)
@@ -204,7 +204,7 @@ class Turns(Generic[D]):
         if not unseen:
             return
         try:
-            yield from settling.nack(self.queue, unseen, counted=False)
+            yield from settling.settle(self._keyspace, self.queue, "release", unseen)
         except LeaseLost as lost:
             logger.info("%s", lost)
         except BaseException:

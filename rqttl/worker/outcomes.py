@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple
 
 from rqttl.decisions import Decision, Reject, Retry
 from rqttl.delivery import Delivery
@@ -17,8 +17,6 @@ from rqttl.units import Ms
 
 logger = logging.getLogger("rqttl.worker")
 
-Kind = Literal["ack", "nack", "reject", "release", "timeout", "crashed"]
-KINDS = get_args(Kind)
 #: The folder of this package: tracebacks begin in the handler.
 _OURS = str(Path(__file__).parent)
 
@@ -29,7 +27,8 @@ class Outcome(NamedTuple):
     The traceback of a failed command is empty. A handler that has decided has none. `level` is that of its log line.
     """
 
-    kind: Kind
+    #: `ack`, `nack`, `reject`, `release`, `timeout` or `crashed`.
+    kind: str
     delay: int | None = None
     description: str | None = None
     trace: str | None = None

@@ -24,7 +24,7 @@ from rqttl.protocol import codec
 from rqttl.protocol.commands import QueueConfig
 from rqttl.units import Duration
 from rqttl.worker.handlers import Handler, HandlerNotLoaded
-from rqttl.worker.outcomes import ACK, RELEASE, Outcome, of_error
+from rqttl.worker.outcomes import Outcome, of_error
 
 #: The number of coroutines of a handler that is a coroutine function, if the user gives none.
 COROUTINES = 100
@@ -60,7 +60,7 @@ class Pool:
         self._is_settled_by_user = handler.settles or handler.end is not None
         self._keys: dict[int, int] = {}
         self._items: dict[int, Delivery] = {}
-        self._settler = Settler(self._ack, self._nack, self._reject, self._renew, self._release, None)
+        self._settler = Settler(self._settle)
         self._pid = os.getpid()
 
     def _begin(self, order: Order) -> Delivery:
@@ -89,37 +89,21 @@ class Pool:
                 words = f"{type(error).__name__}: the error could not be reported: {codec.describe(failure)}"
                 self._reports.failed(key, Outcome("nack", None, words, ""), seconds)
 
-    def _ack(self, items: Sequence[Delivery]) -> None:
-        self._report(items, "ack", ACK)
-
-    def _nack(self, items: Sequence[Delivery], delay: Duration | None, description: str | None) -> None:
-        ms = None if delay is None else int(units.duration(delay, "delay"))
-        self._report(items, "nack", Outcome("nack", ms, _sendable(description)))
-
-    def _reject(self, items: Sequence[Delivery], description: str | None) -> None:
-        self._report(items, "reject", Outcome("reject", None, _sendable(description)))
-
-    def _release(self, items: Sequence[Delivery]) -> None:
-        self._report(items, "nack", RELEASE)
-
-    def _renew(self, items: Sequence[Delivery], lease: Duration | None) -> None:
-        check_unsettled(items[0])
-        length = deliveries.lease_of(items[0]) if lease is None else int(units.duration(lease, "lease", least=1))
-        key = self._keys.get(id(items[0]))
+    def _settle(self, how: str, items: Sequence[Delivery], time: Duration | None, description: str | None) -> None:
+        [item] = items
+        check_unsettled(item)
+        key = self._keys.get(id(item))
+        if how == "renew":
+            length = deliveries.lease_of(item) if time is None else int(units.duration(time, "lease", least=1))
+            if key is not None:
+                self._reports.renewed(key, length)
+            return
+        # a description as it will be stored: `InvalidInput` comes where a settle by Redis would raise it
+        text = codec.pack_description(description).decode() or None
+        ms = None if time is None else int(units.duration(time, "delay"))
+        mark(item, "nack" if how == "release" else how)
         if key is not None:
-            self._reports.renewed(key, length)
-
-    def _report(self, items: Sequence[Delivery], how: str, outcome: Outcome) -> None:
-        check_unsettled(items[0])
-        mark(items[0], how)
-        key = self._keys.get(id(items[0]))
-        if key is not None:
-            self._reports.settled(key, outcome)
-
-
-def _sendable(description: str | None) -> str | None:
-    """Return a description as it will be stored. Raises `InvalidInput` where a settle by Redis would."""
-    return codec.pack_description(description).decode() or None
+            self._reports.settled(key, Outcome(how, ms, text))
 
 
 def _check_done(result: object) -> None:

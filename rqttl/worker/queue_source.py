@@ -12,9 +12,9 @@ from time import perf_counter
 
 from rqttl import delivery, units
 from rqttl import events as hook
+from rqttl.consuming import settling
 from rqttl.consuming.prefetch import CONSUMER_TTL_MS, Missed, Prefetch, RenewalSchedule
 from rqttl.consuming.renewer import Sender
-from rqttl.consuming.settling import Settling
 from rqttl.consuming.turns import Turns, announce_renewal
 from rqttl.delivery import LEFT, LOST, UNKNOWN, Delivered, Delivery, Settler
 from rqttl.errors import LeaseLost, OutcomeUnknown, RqttlError
@@ -87,13 +87,9 @@ class QueueSource:
         self._books.late = _Late(LOST, self._finished, counters, queue)
         self._books.unknown = _Late(UNKNOWN, self._finished, counters, queue)
         self.schedule = RenewalSchedule()
-        self._settling = Settling(driver, queue)
         self._turns = Turns(driver.keyspace, queue, name, self._books, self.schedule, Interrupt())
         self._sender, self._lock = Sender(driver, lock), lock
-        settling = self._settling
-        self._settler = Settler(
-            settling.ack, settling.nack, settling.reject, settling.renew, settling.release, driver.events
-        )
+        self._settler: Settler[None] = Settler(lambda *_: None, driver.events)
         self._server_ahead = 0
         self._returns = threading.Lock()
         self._returning, self._has_returned = 0, False
@@ -223,13 +219,9 @@ class QueueSource:
 
     def _carry_out(self, settlement: Settlement, items: list[Delivery]) -> None:
         delay = None if settlement.delay is None else units.as_timedelta(settlement.delay)
+        flow = settling.settle(self._driver.keyspace, self.queue, settlement.how, items, delay, settlement.description)
         with self._lock:
-            if settlement.how == "reject":
-                self._settling.reject(items, settlement.description)
-            elif settlement.how == "release":
-                self._settling.release(items)
-            else:
-                self._settling.nack(items, delay, settlement.description)
+            self._driver.perform(flow)
 
     def _leave(self, items: list[Delivery], error: Exception) -> None:
         """Give up settling: the leases end by themselves."""

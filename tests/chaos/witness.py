@@ -6,7 +6,6 @@ releases, acks that are sent later. Only a process of a campaign installs it, be
 
 from __future__ import annotations
 
-import inspect
 import threading
 from collections.abc import Callable, Sequence
 from datetime import datetime
@@ -55,8 +54,7 @@ class Witness:
 
         delivery.delivered = delivered  # type: ignore[assignment]  # these are sync deliveries
         commands.receive = command
-        for how in ("ack", "nack", "reject", "renew"):
-            setattr(settling, how, self._settling(how, getattr(settling, how)))
+        settling.settle = self._settling(settling.settle)
         self._watch_consumers()
 
     # Sending
@@ -127,22 +125,20 @@ class Witness:
             tickets += cast(list[bytes], self._client.lrange(known.keyspace.key(known.name, "wakeup"), 0, -1))
         self._call.tickets = dict(ticket.decode().split(" ") for ticket in tickets if ticket)
 
-    def _settling(self, how: str, settle: Callable[..., Flow[None]]) -> Callable[..., Flow[None]]:
+    def _settling(self, settle: Callable[..., Flow[None]]) -> Callable[..., Flow[None]]:
         """A flow that settles deliveries, with a journal."""
-        signature = inspect.signature(settle)
 
-        def settling(*args: Any, **options: Any) -> Flow[None]:
-            given = signature.bind(*args, **options).arguments
-            queue, deliveries = given["queue"], given["deliveries"]
+        def settling(keyspace: Any, queue: str, how: str, deliveries: Sequence[Delivery], *details: Any) -> Flow[None]:
+            flow = settle(keyspace, queue, how, deliveries, *details)
             if queue not in ACCOUNTED:
-                yield from settle(*args, **options)
+                yield from flow
                 return
-            number = self._begin(queue, how if given.get("counted", True) else "release", deliveries)
+            number = self._begin(queue, how, deliveries)
             before = [_pair(item) for item in deliveries]
             try:
-                yield from settle(*args, **options)
+                yield from flow
             finally:
-                self._end(number, how, deliveries, before)
+                self._end(number, "nack" if how == "release" else how, deliveries, before)
 
         return settling
 
@@ -164,7 +160,7 @@ class Witness:
 
     def _watch_consumers(self) -> None:
         """Write down acks when a consumer collects them, and again when they were sent."""
-        collect, record = consumer.Consumer._ack, Turns._record
+        collect, record = consumer.Consumer._collect, Turns._record
 
         def ack(one: consumer.Consumer, deliveries: Sequence[Delivery]) -> None:
             if one.queue in ACCOUNTED:
@@ -182,7 +178,7 @@ class Witness:
                     lost=[_pair(ack) for ack in sent if ack.settled == LOST],
                 )
 
-        consumer.Consumer._ack = ack  # type: ignore[method-assign, assignment]
+        consumer.Consumer._collect = ack  # type: ignore[method-assign, assignment]
         Turns._record = note  # type: ignore[method-assign, assignment]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import timedelta
-from typing import Any
 
 import pytest
 import redis
@@ -36,29 +35,14 @@ class Notebook:
         self.told: list[tuple[object, ...]] = []
         self.failure: Exception | None = None
 
-    def _note(self, how: str, deliveries: Sequence[Delivery], *more: object) -> None:
-        self.told.append((how, [one.id for one in deliveries], *more))
+    def settle(self, how: str, deliveries: Sequence[Delivery], *more: object) -> None:
+        self.told.append((how, [one.id for one in deliveries], *(word for word in more if word is not None)))
         if self.failure:
             raise self.failure
         for one in deliveries:
             check_unsettled(one)
             if how != "renew":
                 mark(one, how)
-
-    def ack(self, deliveries: Sequence[Delivery]) -> None:
-        self._note("ack", deliveries)
-
-    def nack(self, deliveries: Sequence[Delivery], delay: Any, description: str | None) -> None:
-        self._note("nack", deliveries, delay, description)
-
-    def reject(self, deliveries: Sequence[Delivery], description: str | None) -> None:
-        self._note("reject", deliveries, description)
-
-    def release(self, deliveries: Sequence[Delivery]) -> None:
-        self._note("release", deliveries)
-
-    def renew(self, deliveries: Sequence[Delivery], lease: Any) -> None:
-        self._note("renew", deliveries, lease)
 
 
 def delivery(
@@ -71,9 +55,7 @@ def delivery(
     **options: object,
 ) -> Delivery:
     known = Options.plain(QueueOptions.read_stored("orders", options)).config(Keyspace(), b"v1")
-    book = settler or Notebook()
-    settling = Settler(book.ack, book.nack, book.reject, book.renew, book.release, None)
-    return Delivery(settling, known, (PLACE, header, body), token, failed, lease)
+    return Delivery(Settler((settler or Notebook()).settle), known, (PLACE, header, body), token, failed, lease)
 
 
 def test_a_plain_message_shows_its_place_as_id_and_when_it_came() -> None:
@@ -124,9 +106,9 @@ def test_settling_tells_the_settler() -> None:
 
     assert book.told == [
         ("ack", ["a"]),
-        ("nack", ["a"], None, None),
-        ("reject", ["a"], None),
-        ("renew", ["a"], None),
+        ("nack", ["a"]),
+        ("reject", ["a"]),
+        ("renew", ["a"]),
         ("nack", ["a"], "5s", "why"),
         ("reject", ["a"], "why"),
         ("renew", ["a"], timedelta(seconds=1)),
@@ -158,7 +140,7 @@ def test_a_context_acks_on_success_and_gives_back_on_an_exception() -> None:
     with pytest.raises(ZeroDivisionError), delivery(b";1;;b", settler=book):
         _ = 1 / 0
 
-    assert book.told == [("ack", ["a"]), ("nack", ["b"], None, "ZeroDivisionError: division by zero")]
+    assert book.told == [("ack", ["a"]), ("nack", ["b"], "ZeroDivisionError: division by zero")]
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(3), GeneratorExit()])
@@ -167,7 +149,7 @@ def test_a_context_gives_back_also_where_the_program_is_told_to_end(error: BaseE
     with pytest.raises(type(error)), delivery(b";1;;a", settler=book):
         raise error
 
-    assert book.told == [("nack", ["a"], None, codec.describe(error))]
+    assert book.told == [("nack", ["a"], codec.describe(error))]
 
 
 def test_a_context_leaves_alone_what_was_settled_within() -> None:

@@ -17,7 +17,7 @@ def unused(*_: object) -> None:
     raise AssertionError("no delivery is settled here")
 
 
-SETTLER = Settler(unused, unused, unused, unused, unused, None)
+SETTLER = Settler(unused)
 
 KNOWN = Options.plain(QueueOptions.read("orders", {"lease": "30s"})).config(Keyspace(), b"v1")
 
