@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from enum import Enum
+from queue import SimpleQueue
+from typing import TYPE_CHECKING
 
 from redis.exceptions import ConnectionError, RedisError, ResponseError
 
@@ -20,38 +21,34 @@ if TYPE_CHECKING:
 
 #: Seconds of silence before a ping checks the connection.
 QUIET = 15.0
-FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
+FIRST_DELAY, LONGEST_DELAY = 0.1, 5.0
+#: The number of hints that may wait to be read. A pass over all queues makes up for more.
+HINTS = 10_000
+
+
+class Wake(Enum):
+    """What wakes a reaper besides a hint. Hints from before a subscription are lost, and those after a lost one."""
+
+    STOP = "stop"
+    LISTENING = "listening"
+    LOST = "lost"
 
 
 class HintSubscriber:
     """A thread that subscribes to one channel, and connects again whenever the connection is lost.
 
-    It calls `on_hint(queue, due)` for each hint, `on_listening()` after each subscription (hints before may be lost),
-    and `on_lost()` when a connection is lost.
+    It puts queue and due time of each hint into `inbox`, and `missed` is True after it had no room for one.
     """
 
-    def __init__(
-        self,
-        client: redis.Redis,
-        channel: str,
-        on_hint: Callable[[str, int], None],
-        on_listening: Callable[[], None],
-        on_lost: Callable[[], None],
-    ) -> None:
-        self._client = client
-        self._channel = channel
-        self._on_hint = on_hint
-        self._on_listening = on_listening
-        self._on_lost = on_lost
+    def __init__(self, client: redis.Redis, channel: str, inbox: SimpleQueue[Wake | tuple[str, int]]) -> None:
+        self.missed = False
+        self._client, self._channel, self._inbox = client, channel, inbox
         self._closed = threading.Event()
-        self._next = client.pubsub()  # not connected yet
+        self._next = client.pubsub()  # not connected yet; it raises where there are no subscriptions
         self._subscription: PubSub | None = None
-        self._pause = FIRST_PAUSE
+        self._delay = FIRST_DELAY
         self._thread = threading.Thread(target=self._run, name="rqttl-reaper-hints", daemon=True)
-
-    def start(self) -> None:
-        """Begin to listen."""
-        self._thread.start()
+        self.start, self.join = self._thread.start, self._thread.join
 
     def close(self) -> None:
         """Stop listening."""
@@ -60,7 +57,7 @@ class HintSubscriber:
         if subscription is not None:
             with suppress(RedisError, OSError, AttributeError):  # the thread may be closing it at this moment
                 subscription.unsubscribe(self._channel)  # its confirmation ends the wait of the thread
-        self._thread.join(timeout=2.0)
+        self.join(timeout=2.0)
 
     def _run(self) -> None:
         while not self._closed.is_set():
@@ -69,14 +66,14 @@ class HintSubscriber:
             except Exception as error:  # noqa: BLE001  # a connection that is closed meanwhile gives all kinds of errors
                 if not self._closed.is_set():
                     self._complain(error)
-            self._closed.wait(self._pause)
-            self._pause = min(self._pause * 2, LONGEST_PAUSE)
+            self._closed.wait(self._delay)
+            self._delay = min(self._delay * 2, LONGEST_DELAY)
 
     def _complain(self, error: Exception) -> None:
         # the reaper reports a server that is away; a refused subscription is reported here, once
-        refused, again = isinstance(error, ResponseError), self._pause > FIRST_PAUSE
+        refused, again = isinstance(error, ResponseError), self._delay > FIRST_DELAY
         if not again:
-            self._on_lost()
+            self._inbox.put(Wake.LOST)
         log_event(
             logging.WARNING if refused and not again else logging.DEBUG,
             "subscribe_failed",
@@ -93,27 +90,23 @@ class HintSubscriber:
             asked = False
             while not self._closed.is_set():
                 message = subscription.get_message(timeout=QUIET)
-                if message is not None:
-                    asked = False
-                    self._take(message)
-                elif asked:
-                    raise ConnectionError("no answer to a ping")
-                else:
+                if message is None:
+                    if asked:
+                        raise ConnectionError("no answer to a ping")
                     subscription.ping()
-                    asked = True
+                elif message["type"] == "subscribe":
+                    self._delay = FIRST_DELAY
+                    self._inbox.put(Wake.LISTENING)
+                elif message["type"] == "message" and (hint := read_hint(message["data"])):
+                    if self._inbox.qsize() < HINTS:
+                        self._inbox.put(hint)
+                    else:
+                        self.missed = True
+                asked = message is None
         finally:
             self._subscription = None
             with suppress(RedisError, OSError):
                 subscription.close()
-
-    def _take(self, message: dict[str, Any]) -> None:
-        if message["type"] == "subscribe":
-            self._pause = FIRST_PAUSE
-            self._on_listening()
-        elif message["type"] == "message":
-            hint = read_hint(message["data"])
-            if hint is not None:
-                self._on_hint(*hint)
 
 
 def read_hint(data: bytes) -> tuple[str, int] | None:

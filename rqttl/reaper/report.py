@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from redis.exceptions import ResponseError
-
-from rqttl.errors import DataDamaged
 from rqttl.metrics.table import REAPER
 from rqttl.runtime.histogram import Histogram
-from rqttl.store.refusals import is_away
 from rqttl.text import plural
 from rqttl.types import SweepResult
 
@@ -25,8 +20,18 @@ logger = logging.getLogger("rqttl.reaper")
 
 #: Seconds between two lines about the sweeps of a queue.
 PERIOD = 5.0
-#: Seconds in which a warning about refused upkeep is not repeated.
-QUIET = 60.0
+#: Seconds within which the loop of a reaper turns, also while it looks at very many queues.
+TURNS = 300.0
+#: What a sweep does to messages.
+DUTIES = ("reclaimed", "promoted", "expired", "trimmed", "compacted")
+
+
+def log_event(level: int, event: str, text: str, **fields: object) -> None:
+    """Log an event: a line for people, and `record.event` and `record.fields` for a formatter.
+
+    docs/guides/worker.md has a table of all events and their fields.
+    """
+    logger.log(level, "%s", text, extra={"event": event, "fields": fields})
 
 
 @dataclass(slots=True)
@@ -49,11 +54,6 @@ class Totals:
             setattr(self, duty, getattr(self, duty) + getattr(swept, duty))
         self.retired += swept.retired is not None
 
-    def merge(self, other: Totals) -> None:
-        """Add other totals."""
-        for name in asdict(self):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-
     @property
     def messages(self) -> int:
         """The number of messages of all duties."""
@@ -61,157 +61,58 @@ class Totals:
 
     def by_duty(self) -> dict[str, int]:
         """Return the number of messages of each duty that did something."""
-        return {duty: n for duty, n in asdict(self).items() if n and duty in DUTIES}
-
-
-DUTIES = ("reclaimed", "promoted", "expired", "trimmed", "compacted")
-
-
-#: The events of the log, with their fields. docs/guides/worker.md explains them.
-LOG_EVENTS = {
-    "pass_completed": ("queues",),
-    "swept": ("queue", *DUTIES, "sweeps", "lag_ms", "more"),
-    "queue_expired": ("queue", "dropped"),
-    "queue_reconciled": ("queue", "options"),
-    "queue_registered": ("queue",),
-    "queue_unregistered": ("queue",),
-    "invalid_name_removed": ("member",),
-    "redis_unavailable": ("error", "message"),
-    "redis_recovered": (),
-    "subscribe_failed": ("error", "message"),
-    "refused": ("error", "message"),
-    "failed": ("queue", "error", "message"),
-    "disabled": (),
-    "stopped": (),
-}
-
-
-def log_event(level: int, event: str, text: str, **fields: object) -> None:
-    """Log an event of `LOG_EVENTS`: a line for people, and `record.event` and `record.fields` for a formatter."""
-    logger.log(level, "%s", text, extra={"event": event, "fields": fields})
-
-
-class Refusals:
-    """Warnings about upkeep that Redis refuses. The reaper goes on, and a later pass tries again."""
-
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
-        self._clock = clock
-        self._noted: dict[tuple[str, str], float] = {}
-
-    @contextmanager
-    def noted(self, effect: str) -> Iterator[None]:
-        """Log a refusal of Redis, or damaged policies, once in `QUIET` for each effect and kind of error.
-
-        Errors of a Redis that is away are raised.
-        """
-        try:
-            yield
-        except (ResponseError, DataDamaged) as error:
-            if is_away(error):
-                raise
-            kind, now = (effect, type(error).__name__), self._clock()
-            if now - self._noted.get(kind, -QUIET) >= QUIET:
-                self._noted[kind] = now
-                cause = "Redis refuses upkeep, " if isinstance(error, ResponseError) else ""
-                log_event(
-                    logging.WARNING,
-                    "refused",
-                    f"{cause}{effect}: {error}; a later pass tries again",
-                    error=type(error).__name__,
-                    message=str(error),
-                )
-
-
-@dataclass(slots=True)
-class _Burst:
-    """The sweeps of a queue that the next line tells, at `until` at the latest. `told`: a line came just before."""
-
-    until: float
-    told: bool = False
-    done: Totals = field(default_factory=Totals)
-    lag: int | None = None
-    more: bool = False
+        return {duty: count for duty in DUTIES if (count := getattr(self, duty))}
 
 
 class Report:
-    """Logs a queue when it has caught up, and then what has come since every `PERIOD`."""
+    """Counts sweeps. Logs what has been done in each queue since the last lines, at most once in `PERIOD`."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.totals = Totals()
         #: The delay of the oldest due work at each sweep, in seconds.
         self.lags = Histogram()
         self._clock = clock
-        self._bursts: dict[str, _Burst] = {}  # by `until`, since each begins at the end of the dict
+        self._next = clock()
+        self._done: dict[str, Totals] = {}
+        self._lag_ms: dict[str, int] = {}
 
-    def swept(self, queue: str, swept: SweepResult, due: int | None, *, more: bool) -> None:
+    def swept(self, queue: str, swept: SweepResult, due: int | None) -> None:
         """Add a bounded sweep. `due` is the due time of its oldest work, if known."""
         self.totals.add(swept)
-        burst = self._bursts.setdefault(queue, _Burst(self._clock() + PERIOD))
-        burst.done.add(swept)
-        burst.more = more
+        self._done.setdefault(queue, Totals()).add(swept)
         if due:  # 0 means "at once", after an update of options
-            burst.lag = max(burst.lag or 0, swept.now - due)
-            self.lags.add(max(0, swept.now - due) / 1000)
-        if not more and not burst.told:
-            self._tell(queue)
-        self.tell_late()
+            lag = max(0, swept.now - due)
+            self._lag_ms[queue] = max(self._lag_ms.get(queue, 0), lag)
+            self.lags.add(lag / 1000)
         if swept.retired is not None:
-            self.gone(queue)
-            self._retired(queue, swept.retired)
-
-    def tell_late(self) -> None:
-        """Log sweeps that have waited for long. The reaper calls it with each turn of its loop."""
-        now = self._clock()
-        while self._bursts and next(iter(self._bursts.values())).until <= now:
-            self._tell(next(iter(self._bursts)))
-
-    def _retired(self, queue: str, dropped: int) -> None:
-        text = f"queue {queue}: its lifetime is over, deleted"
-        if dropped:
-            text += f" with {plural(dropped, 'message')}"
-        log_event(logging.INFO, "queue_expired", text, queue=queue, dropped=dropped)
+            text = f"queue {queue}: its lifetime is over, deleted"
+            if swept.retired:
+                text += f" with {plural(swept.retired, 'message')}"
+            log_event(logging.INFO, "queue_expired", text, queue=queue, dropped=swept.retired)
 
     def failed(self, queue: str, error: Exception) -> None:
         """Count and log a queue that could not be swept."""
         self.totals.failed += 1
-        self.gone(queue)
-        log_event(
-            logging.ERROR,
-            "failed",
-            f"queue {queue}: not swept: {error}; all others go on",
-            queue=queue,
-            error=type(error).__name__,
-            message=str(error),
-        )
+        text = f"queue {queue}: not swept: {error}; all others go on"
+        log_event(logging.ERROR, "failed", text, queue=queue, error=type(error).__name__, message=str(error))
 
-    def gone(self, queue: str) -> None:
-        """Log the collected sweeps of a queue that is deleted or cannot be swept."""
-        if queue in self._bursts:
-            self._bursts[queue].more = False
-            self._tell(queue)
+    def seconds_left(self) -> float:
+        """Return the seconds until the next lines."""
+        return self._next - self._clock() if self._done else PERIOD
 
-    def close(self) -> None:
-        """Log all collected sweeps."""
-        for queue in list(self._bursts):
-            self.gone(queue)
-
-    def _tell(self, queue: str) -> None:
-        burst = self._bursts.pop(queue)
-        if not burst.done.messages:
+    def tell(self, *, at_once: bool = False) -> None:
+        """Log the sweeps since the last lines, if it is time. The reaper calls it with each turn of its loop."""
+        if not at_once and self.seconds_left() > 0:
             return
-        self._bursts[queue] = _Burst(self._clock() + PERIOD, told=True)
-        counts = burst.done.by_duty()
-        parts = [f"{duty} {n}" for duty, n in counts.items()]
-        if burst.lag is not None:
-            parts.append(f"lag {burst.lag} ms")
-        if burst.more:
-            parts.append("more to do")
-        fields = {**counts, "sweeps": burst.done.sweeps, "lag_ms": burst.lag, "more": burst.more}
-        log_event(logging.INFO, "swept", f"queue {queue}: {', '.join(parts)}", queue=queue, **fields)
-
-
-#: Seconds within which the loop of a reaper turns, also while it looks at very many queues.
-TURNS = 300.0
+        for queue, done in self._done.items():
+            if counts := done.by_duty():
+                lag = self._lag_ms.get(queue)
+                parts = [f"{duty} {n}" for duty, n in counts.items()] + ([] if lag is None else [f"lag {lag} ms"])
+                text = f"queue {queue}: {', '.join(parts)}"
+                fields = {**counts, "sweeps": done.sweeps, "lag_ms": lag}
+                log_event(logging.INFO, "swept", text, queue=queue, **fields)
+        self._done, self._lag_ms = {}, {}
+        self._next = self._clock() + PERIOD
 
 
 @dataclass(frozen=True, slots=True)

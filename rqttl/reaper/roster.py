@@ -6,7 +6,6 @@ import logging
 import os
 import secrets
 import socket
-import time
 from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any
@@ -33,18 +32,11 @@ class RosterBeat:
         host = socket.gethostname()
         #: The name of the entry.
         self.name = f"{host}.{os.getpid()}.{secrets.token_hex(3)}"
-        self._driver = driver
-        self._details = details
-        self._fixed = {
-            "role": role,
-            "host": host,
-            "pid": os.getpid(),
-            "version": import_module("rqttl").__version__,
-            "started": int(time.time() * 1000),
-        }
+        self._driver, self._details = driver, details
+        version = import_module("rqttl").__version__
+        self._fixed: dict[str, Any] = {"role": role, "host": host, "pid": os.getpid(), "version": version}
+        self._next = self._ahead = 0.0
         self._beats = 0
-        self._next = 0.0
-        self._ahead = 0.0
         self._refused = False
 
     def next_turn(self) -> float:
@@ -62,22 +54,19 @@ class RosterBeat:
             return
         self._next = now + PERIOD
         try:
-            self._write(now)
+            if self._beats % CLOCK_EVERY == 0:
+                self._ahead = self._driver.perform(flows.steps.server_time()) - now
+            beat = int(now + self._ahead)
+            self._fixed.setdefault("started", beat)
+            entry = {**self._fixed, **self._details()}
+            self._driver.perform(flows.registry.beat(self._driver.keyspace, self.name, entry, now=beat))
+            self._beats += 1
         except RedisError as error:
             if is_away(error):
                 raise
             if not self._refused:
                 logger.warning("cannot register this process: %s", error)
             self._refused = True
-
-    def _write(self, now: int) -> None:
-        if self._beats % CLOCK_EVERY == 0:
-            self._ahead = self._driver.perform(flows.steps.server_time()) - now
-            if self._beats == 0:  # its start is by the same clock
-                self._fixed["started"] = int(now + self._ahead)
-        entry = {**self._fixed, **self._details()}
-        self._driver.perform(flows.registry.beat(self._driver.keyspace, self.name, entry, now=int(now + self._ahead)))
-        self._beats += 1
 
     def leave(self) -> None:
         """Remove the entry. If Redis is away or the broker is closed, readers drop it in 30 s."""
@@ -92,12 +81,5 @@ class RosterBeat:
 
 def reaper_details(totals: Totals) -> dict[str, Any]:
     """Return the changing details of a reaper: it has no slots and runs no handlers."""
-    return {
-        "queues": [],
-        "slots": 0,
-        "running": [],
-        "handled": totals.messages,
-        "failed": totals.failed,
-        "rss": resident_bytes(),
-        "last_claim": None,
-    }
+    counts = {"handled": totals.messages, "failed": totals.failed}
+    return {"queues": [], "slots": 0, "running": [], "rss": resident_bytes(), "last_claim": None, **counts}

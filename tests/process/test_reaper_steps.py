@@ -7,6 +7,7 @@ import signal
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from queue import SimpleQueue
 from typing import Any, Literal
 
 import pytest
@@ -14,10 +15,7 @@ import redis
 
 import rqttl
 from rqttl import Broker, InvalidDuration, SweepEvent
-from rqttl.flows.steps import Flow
 from rqttl.reaper import Reaper, Totals, hints
-from rqttl.reaper.loop import HINTS
-from rqttl.reaper.registry import STALE, Record, Registry
 from rqttl.reaper.report import families
 from rqttl.store.driver import driver_of
 from tests.process.reapers import enqueue_dead
@@ -29,13 +27,6 @@ REGISTRY = "rqttl:queues"
 
 def facts(caplog: pytest.LogCaptureFixture, event: str) -> list[dict[str, object]]:
     return [record.fields for record in caplog.records if getattr(record, "event", "") == event]  # type: ignore[attr-defined]  # set by the reaper
-
-
-def pass_over(registry: Registry) -> Flow[dict[str, Record]]:
-    """Look at all queues, as one pass of a reaper does."""
-    records = yield from registry.look((yield from registry.names()))
-    yield from registry.tidy()
-    return records
 
 
 def test_one_pass_does_all_that_is_due(broker: Broker, client: redis.Redis) -> None:
@@ -124,58 +115,6 @@ def test_a_target_that_a_sweep_has_just_made_is_not_taken_for_a_missing_one(
     assert facts(caplog, "queue_registered") == []
 
 
-def test_a_name_without_a_queue_is_taken_out_when_it_is_no_declaration_under_way(
-    broker: Broker, client: redis.Redis
-) -> None:
-    clock = [0.0]
-    driver = driver_of(broker)
-    registry = Registry(driver.keyspace, lambda: clock[0])
-    client.sadd(REGISTRY, "ghost")
-
-    driver.perform(pass_over(registry))
-    clock[0] = STALE - 1
-    driver.perform(pass_over(registry))
-    assert client.sismember(REGISTRY, "ghost")
-
-    clock[0] = STALE
-    driver.perform(pass_over(registry))
-    assert not client.sismember(REGISTRY, "ghost")
-
-
-def test_a_queue_that_is_made_in_the_moment_its_name_is_taken_out_is_entered_again(
-    broker: Broker, client: redis.Redis
-) -> None:
-    clock = [0.0]
-    driver = driver_of(broker)
-    registry = Registry(driver.keyspace, lambda: clock[0])
-    client.sadd(REGISTRY, "late")
-    driver.perform(pass_over(registry))
-    clock[0] = STALE
-    driver.perform(pass_over(registry))
-    broker.declare_queue("late")
-    client.srem(REGISTRY, "late")  # as if its declaration had entered it before the reaper took it out
-
-    found = driver.perform(pass_over(registry))
-
-    assert "late" in found
-    assert client.sismember(REGISTRY, "late")
-
-
-def test_a_queue_that_is_made_while_a_pass_goes_on_stays_in_the_registry(broker: Broker, client: redis.Redis) -> None:
-    clock = [0.0]
-    driver = driver_of(broker)
-    registry = Registry(driver.keyspace, lambda: clock[0])
-    client.sadd(REGISTRY, "late")
-    driver.perform(pass_over(registry))
-    clock[0] = STALE
-
-    assert driver.perform(registry.look(driver.perform(registry.names()))) == {}
-    broker.declare_queue("late")
-    driver.perform(registry.tidy())
-
-    assert client.sismember(REGISTRY, "late")
-
-
 def test_the_log_says_how_late_the_oldest_thing_was(
     broker: Broker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -187,7 +126,7 @@ def test_the_log_says_how_late_the_oldest_thing_was(
         Reaper(broker).run_once()
 
     (line,) = facts(caplog, "swept")
-    assert (line["queue"], line["expired"], line["more"]) == ("orders", 600, False)
+    assert (line["queue"], line["expired"]) == ("orders", 600)
     assert isinstance(line["lag_ms"], int)
     assert line["lag_ms"] > 0
 
@@ -274,20 +213,16 @@ def test_a_silent_connection_is_asked_whether_it_lives_and_replaced_when_it_does
     monkeypatch.setattr(hints, "QUIET", 0.05)
     server = start_server()
     with server.client() as client:
-        started, lost, again = threading.Event(), threading.Event(), threading.Event()
-
-        def heard() -> None:
-            (again if lost.is_set() else started).set()
-
-        listening = hints.HintSubscriber(client, "rqttl:due", lambda *_: None, heard, lost.set)
+        inbox = SimpleQueue[hints.Wake | tuple[str, int]]()
+        listening = hints.HintSubscriber(client, "rqttl:due", inbox)
         listening.start()
-        assert started.wait(PATIENCE)
+        assert inbox.get(timeout=PATIENCE) is hints.Wake.LISTENING
         # an answer that takes longer than this silence counts as a loss already
-        until(lambda: lost.is_set() or "ping" in {one["cmd"] for one in client.client_list(_type="pubsub")})
+        until(lambda: inbox.qsize() or "ping" in {one["cmd"] for one in client.client_list(_type="pubsub")})
         server.process.send_signal(signal.SIGSTOP)
-        assert lost.wait(PATIENCE)
+        assert inbox.get(timeout=PATIENCE) is hints.Wake.LOST
         server.process.send_signal(signal.SIGCONT)
-        assert again.wait(PATIENCE)
+        assert inbox.get(timeout=PATIENCE) is hints.Wake.LISTENING
         listening.close()
 
 
@@ -339,8 +274,8 @@ def test_hints_of_queues_that_are_not_there_are_ignored_and_those_of_new_queues_
         thread.join(PATIENCE)
 
     assert len(reaper._timetable) <= 2
-    assert len(reaper._strange) <= HINTS
-    assert set(reaper._scan._records) <= {"orders", "new"}
+    assert len(reaper._strange) <= hints.HINTS
+    assert set(reaper._registry._records) <= {"orders", "new"}
     assert len(driver_of(broker).configs) <= 2
 
 
