@@ -1,15 +1,31 @@
-"""Fixtures of the embedded server's tests: the server, a folder for its data, and processes that use it."""
+"""Fixtures: a server that keeps all writes, a proxy that loses replies, and those of the embedded server's tests."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from rqttl.embedded import server as embedded
 from tests.process.embedded_users import Users, choose_binary, data_folder, user_processes
+from tests.process.proxy import Proxy
+from tests.servers import Server
 from tests.waiting import PATIENCE
+
+
+@pytest.fixture
+def durable(start_server: Callable[..., Server]) -> Server:
+    """A server of the test's own that keeps all acknowledged writes after any end."""
+    return start_server(appendonly="yes", appendfsync="always")
+
+
+@pytest.fixture
+def proxy(server: Server, redis_url: str) -> Iterator[Proxy]:
+    """A bad line to the shared server."""
+    proxy = Proxy(server.socket)
+    yield proxy
+    proxy.stop_listening()
 
 
 @pytest.fixture(autouse=True)

@@ -141,8 +141,7 @@ def test_scripts_that_are_forgotten_over_and_over_never_reach_the_caller_as_no_s
     assert [one.body for one in orders.peek(250)] == [b"%d" % i for i in range(50)]
 
 
-def test_a_script_that_is_gone_after_each_loading_is_a_typed_error(server: Server, redis_url: str) -> None:
-    proxy = Proxy(server.socket)
+def test_a_script_that_is_gone_after_each_loading_is_a_typed_error(proxy: Proxy) -> None:
     with redis.Redis("127.0.0.1", proxy.port, socket_timeout=PATIENCE) as client, rqttl.Broker(client) as broker:
         queue = broker.declare_queue("orders")
         gone = b"-NOSCRIPT No matching script. Please use EVAL.\r\n"
@@ -152,7 +151,6 @@ def test_a_script_that_is_gone_after_each_loading_is_a_typed_error(server: Serve
             queue.touch()
 
         assert forgotten.value.code == "scripts_forgotten"
-    proxy.stop_listening()
 
 
 def test_a_user_who_may_make_no_transaction_sends_batches_all_the_same(

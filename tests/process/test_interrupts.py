@@ -10,6 +10,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -169,3 +170,19 @@ def test_a_plain_reply_of_another_shape_is_a_bug_and_its_connection_is_closed(
     monkeypatch.undo()
     assert len(store.connections) == 0
     assert isinstance(broker.server_time(), datetime)
+
+
+PROGRAM = Path(__file__).with_name("interrupted_lines.py")
+#: Seconds until a process counts as blocked for ever.
+LONGEST = 110
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("what", ["consume", "receive", "run", "run_until_set", "reap"])
+def test_a_signal_handler_may_end_a_wait_at_any_line(redis_url: str, what: str) -> None:
+    done = subprocess.run(
+        [sys.executable, PROGRAM, redis_url, what], capture_output=True, text=True, timeout=LONGEST, check=False
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 10

@@ -13,9 +13,6 @@ import pytest
 import redis
 
 import rqttl
-from rqttl import flows
-from rqttl.consuming import prefetch
-from rqttl.runtime.interrupt import Interrupt
 from rqttl.store import blocking
 from rqttl.store.blocking import patiently
 from rqttl.store.driver import driver_of
@@ -122,8 +119,7 @@ def test_a_connection_on_which_redis_broke_off_a_wait_is_not_used_again(start_se
         until(lambda: before not in {one["id"] for one in client.client_list()})
 
 
-def test_a_connection_that_ends_while_it_listens_ends_the_wait_at_once(server: Server, redis_url: str) -> None:
-    proxy = Proxy(server.socket)
+def test_a_connection_that_ends_while_it_listens_ends_the_wait_at_once(proxy: Proxy) -> None:
     with rqttl.connect(f"redis://127.0.0.1:{proxy.port}") as broker:
         broker.declare_queue("q")
         ended = threading.Timer(0.1, proxy.stop_listening)
@@ -135,9 +131,8 @@ def test_a_connection_that_ends_while_it_listens_ends_the_wait_at_once(server: S
 
 @pytest.mark.parametrize("own", [None, {socket.TCP_KEEPINTVL: 7}])
 def test_tcp_asks_whether_the_other_machine_is_there_unless_the_client_says_how(
-    server: Server, redis_url: str, own: dict[int, int] | None
+    proxy: Proxy, own: dict[int, int] | None
 ) -> None:
-    proxy = Proxy(server.socket)
     options = {"socket_keepalive": own is not None, "socket_keepalive_options": own}
     with redis.Redis(host="127.0.0.1", port=proxy.port, socket_timeout=PATIENCE, **options) as client:  # type: ignore[arg-type]  # one of them at a time
         connection = client.connection_pool.get_connection()
@@ -150,7 +145,6 @@ def test_tcp_asks_whether_the_other_machine_is_there_unless_the_client_says_how(
             assert sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL) == (7 if own else 10)
         assert sock.gettimeout() == PATIENCE
         client.connection_pool.release(connection)
-    proxy.stop_listening()
 
 
 @pytest.mark.parametrize("timeout, longest", [(None, 5_000), (4, 2_000), (0.001, 10)])
@@ -161,44 +155,3 @@ def test_a_call_blocks_for_half_of_the_time_out_if_redis_py_shows_no_socket(
 
     with patiently(connection, 240_000) as ms:
         assert ms == longest
-
-
-def test_a_consumer_that_waits_sends_no_signs_of_life_of_its_own(
-    broker: rqttl.Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(prefetch, "CONSUMER_TTL_MS", 3)  # its renewer would send one after each ms
-    waiting, turns = threading.Event(), threading.Semaphore(0)
-    queue = broker.declare_queue("q")
-    broker.events.subscribe(lambda _: waiting.set(), rqttl.WaitEvent)
-    deliveries = queue.consume(wait="10m")
-    reports: list[object] = []
-
-    def report(*arguments: object, **_: object) -> flows.steps.Flow[None]:
-        reports.append(arguments)
-        yield from ()
-
-    monkeypatch.setattr(deliveries._turns, "report", report)
-
-    def turn(stop: Interrupt, seconds: Callable[[], float]) -> None:
-        turns.release()
-        stop.wait(0.002)
-
-    monkeypatch.setattr(deliveries._renewer._sooner, "wait", turn)
-
-    def run() -> None:
-        with deliveries:
-            assert list(deliveries) == []
-
-    with ThreadPoolExecutor(1) as pool:
-        running = pool.submit(run)
-        assert waiting.wait(PATIENCE)
-        for _ in range(2):  # the turn at hand may have begun before the wait
-            assert turns.acquire(timeout=PATIENCE)
-        before = len(reports)
-        for _ in range(50):
-            assert turns.acquire(timeout=PATIENCE)
-        during = len(reports) - before
-        deliveries.stop()
-        running.result(timeout=PATIENCE)
-
-    assert during == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -16,20 +17,12 @@ from rqttl.store import exchanges
 from rqttl.store.driver import driver_of
 from tests.drivers import broker_of, drop_connections
 from tests.process.proxy import Proxy, client_of
-from tests.servers import Server
 
 LOG = "rqttl:{orders}:log"
 LEASES = "rqttl:{orders}:leases"
 FAULTS = ("cut", "swallow")
 
 Connect = Callable[[], rqttl.Broker]
-
-
-@pytest.fixture
-def proxy(server: Server, redis_url: str) -> Iterator[Proxy]:
-    proxy = Proxy(server.socket)
-    yield proxy
-    proxy.stop_listening()
 
 
 @pytest.fixture(autouse=True)
@@ -344,3 +337,81 @@ def test_an_error_among_replies_that_come_together_leaves_no_reply_behind(
     finally:
         client.config_set("maxmemory", 0)
     assert orders.stats().ready == 1000
+
+
+@pytest.fixture
+def behind_proxy(proxy: Proxy) -> Iterator[rqttl.Queue]:
+    """A queue behind the proxy."""
+    with rqttl.connect(f"redis://127.0.0.1:{proxy.port}") as broker:
+        yield broker.declare_queue("orders", dead_letter="dead")
+
+
+@pytest.fixture
+def late(behind_proxy: rqttl.Queue, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[rqttl.Delivery]:
+    """A delivery whose lease is over; before a call is repeated, another consumer handles the message."""
+    behind_proxy.enqueue(b"x")
+    delivery = behind_proxy.receive(lease="1ms")
+    assert delivery
+    assert any(swept.reclaimed for _ in range(100_000) for swept in behind_proxy.sweep())
+    with rqttl.connect(redis_url) as other:
+
+        def handle(pause: float) -> None:
+            taken = other.queue("orders").receive()
+            assert taken
+            taken.ack()
+
+        monkeypatch.setattr(time, "sleep", handle)
+        yield delivery
+
+
+@pytest.mark.parametrize("settle", ["ack", "nack", "reject"])
+def test_a_repeated_settle_does_not_claim_the_work_of_another_consumer(
+    behind_proxy: rqttl.Queue, proxy: Proxy, late: rqttl.Delivery, settle: str
+) -> None:
+    proxy.spoil("cut")
+
+    with pytest.raises(rqttl.OutcomeUnknown, match=late.id) as unknown:
+        getattr(late, settle)()
+
+    assert (unknown.value.queue, unknown.value.action, unknown.value.ids) == ("orders", settle, (late.id,))
+    assert late.settled == "outcome unknown"
+    with pytest.raises(rqttl.AlreadySettled, match="outcome unknown"):
+        late.ack()
+
+
+@pytest.mark.parametrize("action", ["enqueue", "ack", "nack", "reject"])
+@pytest.mark.parametrize("last", [b"", b"-OOM command not allowed when used memory > 'maxmemory'.\r\n"])
+def test_after_the_last_attempt_the_outcome_of_a_call_that_may_have_been_carried_out_is_unknown(
+    proxy: Proxy, action: str, last: bytes
+) -> None:
+    with rqttl.connect(f"redis://127.0.0.1:{proxy.port}") as broker:
+        queue = broker.declare_queue("orders", duplicate_window="1m")
+        queue.enqueue(b"x")
+        delivery = queue.receive()
+        call = {"enqueue": lambda: queue.enqueue(b"x", id="x")}.get(action) or getattr(delivery, action)
+        proxy.spoil(*["cut"] * (1 if last else 5), *[last] * bool(last))
+
+        with pytest.raises(rqttl.OutcomeUnknown) as unknown:
+            call()
+
+        assert unknown.value.action == action
+        assert isinstance(unknown.value.__cause__, redis.ResponseError if last else redis.ConnectionError)
+
+
+def test_a_call_whose_reply_was_lost_before_its_script_was_forgotten_is_not_told_as_not_carried_out(
+    proxy: Proxy,
+) -> None:
+    with rqttl.connect(f"redis://127.0.0.1:{proxy.port}") as broker:
+        queue = broker.declare_queue("orders")
+        queue.enqueue_many([b"x", b"y"])
+        first, delivery = queue.receive_many(2)
+        first.ack()  # Redis knows the script now
+        gone = b"-NOSCRIPT No matching script. Please use EVAL.\r\n"
+        loaded = b"$40\r\n" + b"0" * 40 + b"\r\n" + gone
+        proxy.spoil("cut", gone, *[loaded] * 5, script="ack")
+
+        with pytest.raises(rqttl.OutcomeUnknown) as unknown:
+            delivery.ack()
+
+        assert (unknown.value.action, queue.stats().acked) == ("ack", 2)
+        assert isinstance(unknown.value.__cause__, rqttl.ScriptsForgotten)

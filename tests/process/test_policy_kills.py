@@ -18,8 +18,7 @@ from rqttl.reaper import Reaper
 from rqttl.store.driver import driver_of
 from tests.chaos.stage import MEMORY
 from tests.in_force import problems
-from tests.process.policy_victims import CALLS, Blow, random_blow, set_up, strike
-from tests.process.sends import PARTS, Place, Sends
+from tests.process.policy_victims import CALLS, PARTS, Blow, Place, Sends, random_blow, set_up, strike
 from tests.servers import Server
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]

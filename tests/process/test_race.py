@@ -5,13 +5,10 @@ Afterwards every message that was sent is accounted for exactly once, and nobody
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
+import os
 import threading
 from collections import Counter
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -21,11 +18,13 @@ import rqttl
 from rqttl import Broker, Queue
 from rqttl.store.driver import driver_of
 from tests.depth import DEPTH, DEPTH_PARTS
-from tests.process.race_worker import QUEUE
+from tests.in_force import problems
+from tests.process.racers import QUEUE, race
 
-ROOT = Path(__file__).resolve().parents[2]
 ROLES = ("produce", "produce", "produce", "consume", "consume", "consume", "both", "sweep")
 SECONDS = 10
+#: The race with policies. `make test-policies` races for longer.
+RACE_SECONDS = float(os.environ.get("RQTTL_TEST_RACE_SECONDS", "6"))
 LENGTH, BYTES = 40, 2_000
 REASONS = ("expired", "maxlen", "rejected", "delivery_limit")
 
@@ -43,30 +42,12 @@ class Race:
 
 def run(url: str, client: redis.Redis, broker: Broker) -> Race:
     """Let the processes race, and look at the queue all the while."""
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-m", "tests.process.race_worker", url, role, str(seed), str(SECONDS)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            cwd=ROOT,
-        )
-        for seed, role in enumerate(ROLES)
-    ]
-    race = Race()
-    watcher = Watcher(client, broker)
-    with watcher:
-        for process in processes:
-            assert process.stdin is not None
-            process.stdin.write("go\n")
-            process.stdin.flush()
-        for process in processes:
-            told, _ = process.communicate()
-            assert process.returncode == 0
-            for name, ids in json.loads(told).items():
-                getattr(race, name).extend(ids)
-    race.seen = watcher.seen
-    return race
+    found = Race()
+    with Watcher(client, broker) as found.seen:
+        for told in race(url, ROLES, SECONDS):
+            for name, ids in told.items():
+                getattr(found, name).extend(ids)
+    return found
 
 
 class Watcher:
@@ -84,8 +65,9 @@ class Watcher:
             found: Any = self._look(keys=self._keys)
             self.seen.append(found)
 
-    def __enter__(self) -> None:
+    def __enter__(self) -> list[list[int]]:
         self._thread.start()
+        return self.seen
 
     def __exit__(self, *error: object) -> None:
         self._done.set()
@@ -116,22 +98,22 @@ def letters(broker: Broker, reason: str) -> list[str]:
     return [one.id for one in found]
 
 
-def check_accounts(broker: Broker, race: Race, dropped: str) -> None:
+def check_accounts(broker: Broker, found: Race, dropped: str) -> None:
     """Each message is acked, left over, or one dead letter; those who died of `dropped` are only counted."""
     queue = broker.queue(QUEUE)
     left = drain(queue)
     dead = {reason: letters(broker, reason) for reason in REASONS}
-    ends = Counter([*race.acked, *left, *(id for ids in dead.values() for id in ids)])
+    ends = Counter([*found.acked, *left, *(id for ids in dead.values() for id in ids)])
     stats = queue.stats()
 
     assert [id for id, times in ends.items() if times > 1] == []
-    assert ends.keys() <= set(race.sent)
-    assert len(race.sent) - len(ends) == stats.dropped[dropped]
+    assert ends.keys() <= set(found.sent)
+    assert len(found.sent) - len(ends) == stats.dropped[dropped]
     assert sum(stats.dropped.values()) == stats.dropped[dropped]
-    assert stats.enqueued == len(race.sent)
-    assert stats.refused == len(race.refused)
-    assert stats.acked == len(race.acked) + len(left)
-    assert sorted(dead["rejected"]) == sorted(race.rejected)
+    assert stats.enqueued == len(found.sent)
+    assert stats.refused == len(found.refused)
+    assert stats.acked == len(found.acked) + len(left)
+    assert sorted(dead["rejected"]) == sorted(found.rejected)
     assert {reason: len(dead[reason]) for reason in REASONS if reason != dropped} == {
         reason: stats.deaths[reason] for reason in REASONS if reason != dropped
     }
@@ -154,16 +136,38 @@ def test_every_message_is_accounted_for_and_no_limit_is_exceeded(
         QUEUE, max_length=LENGTH, max_length_bytes=BYTES, overflow=overflow, max_deliveries=3, **targets
     )
 
-    race = run(redis_url, client, broker)
+    found = run(redis_url, client, broker)
 
-    check_accounts(broker, race, dropped)
-    assert len(race.seen) > 100
+    check_accounts(broker, found, dropped)
+    assert len(found.seen) > 100
     # an accepted message is not lost: what comes back may exceed a reject-publish limit, what arrives never
     first = 0 if overflow == "drop-head" else 2
-    assert max(seen[first] for seen in race.seen) <= LENGTH
-    assert max(seen[first + 1] for seen in race.seen) <= BYTES
-    assert min(min(seen) for seen in race.seen) >= 0
+    assert max(seen[first] for seen in found.seen) <= LENGTH
+    assert max(seen[first + 1] for seen in found.seen) <= BYTES
+    assert min(min(seen) for seen in found.seen) >= 0
     if overflow == "drop-head":
         assert broker.queue(QUEUE).stats().deaths["maxlen"] > 0
     else:
-        assert race.refused
+        assert found.refused
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_after_a_race_of_policies_with_declarations_and_deaths_nothing_is_left_to_reconcile(
+    redis_url: str, broker: Broker
+) -> None:
+    calls: Counter[str] = Counter()
+    for told in race(redis_url, ("work", "work", "work", "work", "change", "change"), RACE_SECONDS):
+        calls.update(told)
+
+    print(dict(calls))  # noqa: T201  # the figures of `make test-policies`
+    assert min(calls[name] for name in ("created", "existing", "deleted", "updated", "rejected")) > 0
+    assert min(calls[name] for name in ("policies set", "policies deleted", "queues changed")) > 0
+    first, second = broker.reconcile(), broker.reconcile()
+    assert (first.changed, first.damaged) == ({}, {})
+    assert (second.changed, second.damaged) == ({}, {})
+    assert any(name.startswith("EXP.") for name in broker.queues())
+    assert problems(broker) == []
+    # every name leads to a queue, too: each call returned
+    keyspace = driver_of(broker).keyspace
+    assert all(driver_of(broker).store.client.exists(keyspace.key(name, "meta")) for name in broker.queues())

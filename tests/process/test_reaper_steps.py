@@ -14,10 +14,11 @@ import pytest
 import redis
 
 import rqttl
-from rqttl import Broker, InvalidDuration, SweepEvent
+from rqttl import Broker, InvalidDuration, Policy, SweepEvent
 from rqttl.reaper import Reaper, Totals, hints
 from rqttl.reaper.report import families
 from rqttl.store.driver import driver_of
+from tests.half_done import store_policy
 from tests.process.reapers import enqueue_dead
 from tests.servers import Server
 from tests.waiting import PATIENCE, until
@@ -38,17 +39,6 @@ def test_one_pass_does_all_that_is_due(broker: Broker, client: redis.Redis) -> N
     assert (done.expired, done.failed) == (1200, 0)
     assert client.xlen("rqttl:{dead}:log") == len(sent)
     assert Reaper(broker).run_once().messages == 0
-
-
-def test_letters_that_are_due_at_once_in_their_target_go_on_in_the_same_run(broker: Broker) -> None:
-    # sorted before `orders`, so that the pass has been there when the letters come
-    broker.declare_queue("a/dead", message_ttl=0, dead_letter="grave")
-    broker.declare_queue("orders", dead_letter="a/dead")
-    enqueue_dead(broker, "orders", 3)
-
-    Reaper(broker).run_once()
-
-    assert broker.queue("grave").stats().ready == 3
 
 
 @pytest.mark.spec("A-058")
@@ -113,22 +103,6 @@ def test_a_target_that_a_sweep_has_just_made_is_not_taken_for_a_missing_one(
 
     assert broker.queues() == ["dead", "orders"]
     assert facts(caplog, "queue_registered") == []
-
-
-def test_the_log_says_how_late_the_oldest_thing_was(
-    broker: Broker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("rqttl.reaper.report.PERIOD", 3600)  # one line, however long the work takes
-    broker.declare_queue("orders")
-    enqueue_dead(broker, "orders", 600)
-
-    with caplog.at_level(logging.INFO, "rqttl.reaper"):
-        Reaper(broker).run_once()
-
-    (line,) = facts(caplog, "swept")
-    assert (line["queue"], line["expired"]) == ("orders", 600)
-    assert isinstance(line["lag_ms"], int)
-    assert line["lag_ms"] > 0
 
 
 def test_a_queue_at_its_end_is_told_and_counted_by_a_reaper_that_has_not_read_its_options(
@@ -286,3 +260,37 @@ def test_a_client_remembers_no_more_queues_than_its_bound(broker: Broker, monkey
     for i in range(100):
         broker.declare_queue(f"q{i}").enqueue(b"x")
         assert len(known) <= 20
+
+
+SHORT = Policy.read("short", "orders.#", {"message_ttl": 0, "max_length": 5})
+
+
+def test_a_pass_finishes_the_change_of_a_client_that_died(broker: Broker, caplog: pytest.LogCaptureFixture) -> None:
+    queue = broker.declare_queue("orders.eu")
+    broker.declare_queue("other")
+    queue.enqueue_many([b"x"] * 10)
+    store_policy(broker, SHORT)
+    assert queue.options()["max_length"] is None
+
+    with caplog.at_level(logging.INFO, "rqttl.reaper"):
+        Reaper(broker).run_once()
+
+    assert (queue.options()["message_ttl"], queue.options()["max_length"]) == (0, 5)
+    assert queue.stats(sweep=False).ready == 0
+    assert facts(caplog, "queue_reconciled") == [{"queue": "orders.eu", "options": ["message_ttl", "max_length"]}]
+    assert broker.reconcile().changed == {}
+
+
+@pytest.mark.parametrize("field", ["version", "policy short"])
+def test_damaged_policies_stop_no_duty(
+    broker: Broker, client: redis.Redis, field: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue = broker.declare_queue("orders")
+    queue.enqueue(b"x", ttl="1ms")
+    client.hset("rqttl:policies", mapping={"version": 3, field: "damage"})
+
+    with caplog.at_level(logging.WARNING, "rqttl.reaper"):
+        assert Reaper(broker).run_once().failed == 0
+
+    assert any("options in force do not follow the policies" in message for message in caplog.messages)
+    assert facts(caplog, "refused")[0]["error"] == "DataDamaged"

@@ -6,13 +6,14 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 import redis
 
-from rqttl import Broker, Delivery, Message, Queue, RenewalEvent, RunCounts, WaitEvent, connect
-from tests.process.leases import LONG, Rival, end_leases, hasty_broker
-from tests.process.running import Worker
+from rqttl import Broker, Delivery, Message, Queue, RunCounts, WaitEvent, connect
+from tests.process.consuming import Process
+from tests.process.leases import LONG, end_leases
 from tests.servers import Server
 from tests.waiting import PATIENCE, until
 
@@ -29,12 +30,12 @@ def queue(broker: Broker) -> Queue:
 
 
 @pytest.fixture
-def spawn(queue: Queue, redis_url: str) -> Iterator[Callable[..., Worker]]:
+def spawn(queue: Queue, redis_url: str) -> Iterator[Callable[..., Process]]:
     """Starts workers on the queue `q`."""
-    workers: list[Worker] = []
+    workers: list[Process] = []
 
-    def start(threads: int = 1, **options: float) -> Worker:
-        workers.append(Worker(redis_url, threads, **options))
+    def start(threads: int = 1, **options: Any) -> Process:
+        workers.append(Process(redis_url, "run", threads=threads, **options))
         return workers[-1]
 
     yield start
@@ -53,7 +54,7 @@ def found(queue: Queue) -> list[tuple[str, int]]:
 @BOTH
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_signal_lets_the_handlers_finish_and_frees_the_rest_at_once(
-    queue: Queue, spawn: Callable[..., Worker], threads: int, number: signal.Signals
+    queue: Queue, spawn: Callable[..., Process], threads: int, number: signal.Signals
 ) -> None:
     worker = spawn(threads)
     begun = sorted(worker.hear() for _ in range(threads))
@@ -74,7 +75,7 @@ def test_a_signal_lets_the_handlers_finish_and_frees_the_rest_at_once(
 
 
 @BOTH
-def test_a_signal_ends_a_worker_that_waits(queue: Queue, spawn: Callable[..., Worker], number: signal.Signals) -> None:
+def test_a_signal_ends_a_worker_that_waits(queue: Queue, spawn: Callable[..., Process], number: signal.Signals) -> None:
     queue.purge()
     worker = spawn()
     worker.hear_waiting()
@@ -86,7 +87,7 @@ def test_a_signal_ends_a_worker_that_waits(queue: Queue, spawn: Callable[..., Wo
     assert queue.stats().consumers == 0
 
 
-def test_a_signal_that_comes_twice_at_once_is_one(queue: Queue, spawn: Callable[..., Worker]) -> None:
+def test_a_signal_that_comes_twice_at_once_is_one(queue: Queue, spawn: Callable[..., Process]) -> None:
     worker = spawn(same=3600)
     worker.hear()
 
@@ -102,7 +103,7 @@ def test_a_signal_that_comes_twice_at_once_is_one(queue: Queue, spawn: Callable[
 @BOTH
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_second_signal_ends_the_worker_as_ever(
-    queue: Queue, client: redis.Redis, spawn: Callable[..., Worker], threads: int, number: signal.Signals
+    queue: Queue, client: redis.Redis, spawn: Callable[..., Process], threads: int, number: signal.Signals
 ) -> None:
     queue.update(lease=LONG)
     worker = spawn(threads, same=0)
@@ -148,15 +149,9 @@ def test_a_signal_reaches_the_program_and_ends_only_a_run_without_a_stop_of_its_
 # Servers that go away
 
 
-@pytest.fixture
-def server(start_server: Callable[..., Server]) -> Server:
-    """A server of the test's own that keeps all acknowledged writes after any end."""
-    return start_server(appendonly="yes", appendfsync="always")
-
-
 @pytest.mark.parametrize("threads", [1, 2])
 def test_a_run_outlives_a_restart_of_the_server(
-    server: Server, threads: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    durable: Server, threads: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("rqttl.store.exchanges.PAUSES", (0.01,))
     stop, begun = threading.Event(), threading.Semaphore(0)
@@ -166,15 +161,15 @@ def test_a_run_outlives_a_restart_of_the_server(
         handled.append(delivery.body)
         begun.release()
 
-    with connect(server.url) as broker, ThreadPoolExecutor(1) as pool:
+    with connect(durable.url) as broker, ThreadPoolExecutor(1) as pool:
         queue = broker.declare_queue("q")
         queue.enqueue(b"before")
         running = pool.submit(queue.run, handle, threads, stop=stop)
         assert begun.acquire(timeout=PATIENCE)
         until(lambda: queue.stats().acked == 1)
-        server.kill()
+        durable.kill()
         until(lambda: "Redis is away" in caplog.text)
-        server.start()
+        durable.start()
         queue.enqueue(b"after")
         assert begun.acquire(timeout=PATIENCE)
         stop.set()
@@ -185,40 +180,40 @@ def test_a_run_outlives_a_restart_of_the_server(
 
 
 def test_a_server_that_is_away_at_the_start_is_waited_for(
-    server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    durable: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("rqttl.store.exchanges.PAUSES", (0.01,))
-    with connect(server.url) as broker, ThreadPoolExecutor(1) as pool:
+    with connect(durable.url) as broker, ThreadPoolExecutor(1) as pool:
         queue = broker.declare_queue("q")
         queue.enqueue(b"x")
-        server.kill()
+        durable.kill()
         stop = threading.Event()
         running = pool.submit(queue.run, lambda _: stop.set(), stop=stop)
         until(lambda: "Redis is away" in caplog.text)
-        server.start()
+        durable.start()
 
         assert running.result(timeout=PATIENCE) == RunCounts(1, 0, 0)
 
 
 def test_a_run_that_stops_while_the_server_is_away_and_owes_nothing_ends_well(
-    server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    durable: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("rqttl.store.exchanges.PAUSES", (0.01,))
-    with connect(server.url) as broker, ThreadPoolExecutor(1) as pool:
+    with connect(durable.url) as broker, ThreadPoolExecutor(1) as pool:
         waits, stop = threading.Event(), threading.Event()
         broker.events.subscribe(lambda _: waits.set(), WaitEvent)
         running = pool.submit(broker.declare_queue("q").run, print, stop=stop)
         assert waits.wait(PATIENCE)
-        server.kill()
+        durable.kill()
         until(lambda: "Redis is away" in caplog.text)
         stop.set()
 
         assert running.result(timeout=PATIENCE) == RunCounts(0, 0, 0)
-        server.start()
+        durable.start()
 
 
 def test_a_failure_that_cannot_be_given_back_comes_again_when_its_lease_ends(
-    server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    durable: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("rqttl.store.exchanges.PAUSES", (0.01,))
     deliveries: list[int] = []
@@ -227,17 +222,17 @@ def test_a_failure_that_cannot_be_given_back_comes_again_when_its_lease_ends(
         deliveries.append(delivery.delivery_count)
         if len(deliveries) == 1:
             queue.update(lease=LONG)  # of the next delivery
-            server.kill()
+            durable.kill()
             raise RuntimeError("while Redis is away")
         stop.set()
 
     stop = threading.Event()
-    with connect(server.url) as broker, ThreadPoolExecutor(1) as pool:
+    with connect(durable.url) as broker, ThreadPoolExecutor(1) as pool:
         queue = broker.declare_queue("q", lease="2s")
         queue.enqueue(b"x")
         running = pool.submit(queue.run, handle, stop=stop)
         until(lambda: "could not be settled" in caplog.text)
-        server.start()
+        durable.start()
 
         assert running.result(timeout=PATIENCE) == RunCounts(1, 1, 0)
         assert deliveries == [1, 2]
@@ -245,40 +240,6 @@ def test_a_failure_that_cannot_be_given_back_comes_again_when_its_lease_ends(
 
 
 # A consumer that stops
-
-
-def test_not_one_of_twenty_messages_is_handed_out_again_while_its_stopped_consumer_works(
-    broker: Broker, client: redis.Redis
-) -> None:
-    """Each handler works for eleven renewals; a rival asks after each of them."""
-    hasty = hasty_broker(client)
-    renewed = {f"q{i}": threading.Semaphore(0) for i in range(20)}
-    stolen: list[bool] = []
-    rivals = {name: Rival(broker, name) for name in renewed}
-
-    def note(renewal: RenewalEvent) -> None:
-        stolen.append(rivals[renewal.queue].steals())
-        renewed[renewal.queue].release()
-
-    hasty.events.subscribe(note, RenewalEvent)
-
-    def work(name: str) -> list[str]:
-        with hasty.queue(name).consume() as deliveries:
-            for delivery in deliveries:
-                with delivery:
-                    deliveries.stop()
-                    for _ in range(11):
-                        assert renewed[name].acquire(timeout=PATIENCE)
-        return deliveries.lost
-
-    for name in renewed:
-        broker.declare_queue(name, lease="1m").enqueue(b"x")
-    with ThreadPoolExecutor(20) as pool:
-        assert list(pool.map(work, renewed)) == [[]] * 20
-
-    assert set(stolen) == {False}
-    stats = broker.stats().values()
-    assert [(one.delivered, one.redelivered, one.acked) for one in stats] == [(1, 0, 1)] * 20
 
 
 def test_stop_ends_a_wait_that_nothing_else_would_end(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,32 +32,26 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def server(start_server: Callable[..., Server]) -> Server:
-    """A server of the test's own that keeps all acknowledged writes after any end."""
-    return start_server(appendonly="yes", appendfsync="always")
-
-
-@pytest.fixture
-def broker(server: Server) -> Iterator[Broker]:
-    with connect(server.url) as broker:
+def broker(durable: Server) -> Iterator[Broker]:
+    with connect(durable.url) as broker:
         yield broker
 
 
 @pytest.fixture(params=["kill", "stop"])
-def restart(request: pytest.FixtureRequest, server: Server, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+def restart(request: pytest.FixtureRequest, durable: Server, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
     """Ends the server, by SIGKILL or by SIGTERM, and starts it on the same data."""
     # a slow machine may need longer to start a server than a call is patient
     monkeypatch.setattr("rqttl.store.exchanges.PAUSES", (0.02, *[0.1] * 300))
 
     def restart() -> None:
-        getattr(server, request.param)()
-        server.start()
+        getattr(durable, request.param)()
+        durable.start()
 
     return restart
 
 
-def servers_time(server: Server) -> int:
-    with server.client() as client:
+def servers_time(durable: Server) -> int:
+    with durable.client() as client:
         seconds, micros = client.time()
         return int(seconds) * 1000 + int(micros) // 1000
 
@@ -91,10 +85,10 @@ def test_messages_deadlines_leases_and_counters_survive(broker: Broker, restart:
 
 @pytest.mark.spec("TTL-28", "A-007", "TTL-27", "A-070")
 def test_messages_that_expire_while_the_server_is_down_are_dead_lettered_and_not_delivered(
-    server: Server, restart: Callable[[], None]
+    durable: Server, restart: Callable[[], None]
 ) -> None:
     clock = Clock()
-    with server.client() as client, ClockedBroker(client, clock=clock) as broker:
+    with durable.client() as client, ClockedBroker(client, clock=clock) as broker:
         queue = broker.declare_queue("q", dead_letter="d")
         queue.enqueue_many([Message(b"%d" % i, ttl="1m") for i in range(20)] + [b"for ever"])
         held = queue.receive_many(5, lease="1h")
@@ -127,7 +121,7 @@ def test_policies_survive_with_the_options_that_they_gave(broker: Broker, restar
     assert broker.queue("orders").options().as_arguments() == {"max_length": 50, "message_ttl": "5m"}
 
 
-def test_a_lease_runs_on_while_the_server_is_down(broker: Broker, server: Server, restart: Callable[[], None]) -> None:
+def test_a_lease_runs_on_while_the_server_is_down(broker: Broker, durable: Server, restart: Callable[[], None]) -> None:
     queue = broker.declare_queue("q", lease="400ms")
     queue.enqueue(b"x")
     first = queue.receive()
@@ -139,7 +133,7 @@ def test_a_lease_runs_on_while_the_server_is_down(broker: Broker, server: Server
 
     assert second is not None
     assert second.delivery_count == 2
-    assert servers_time(server) >= first.leased_until.timestamp() * 1000
+    assert servers_time(durable) >= first.leased_until.timestamp() * 1000
     with pytest.raises(LeaseLost):
         first.ack()
 
@@ -162,7 +156,7 @@ def test_a_consumer_that_waits_outlives_a_restart(broker: Broker, restart: Calla
 
 
 def test_a_consumer_goes_on_when_redis_comes_back_after_all_attempts_have_failed(
-    broker: Broker, server: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    broker: Broker, durable: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr("rqttl.store.exchanges.PAUSES", (0.01,))
     queue = broker.declare_queue("q")
@@ -176,30 +170,30 @@ def test_a_consumer_goes_on_when_redis_comes_back_after_all_attempts_have_failed
     with ThreadPoolExecutor() as pool:
         body = pool.submit(handle)
         assert waiting.wait(PATIENCE)
-        server.kill()
+        durable.kill()
         until(lambda: "Redis is away" in caplog.text)
-        server.start()
-        with connect(server.url) as another:
+        durable.start()
+        with connect(durable.url) as another:
             another.queue("q").enqueue(b"x")
 
         assert body.result(timeout=PATIENCE) == b"x"
 
 
-def test_a_consumer_waits_for_redis_no_longer_than_for_messages(broker: Broker, server: Server) -> None:
+def test_a_consumer_waits_for_redis_no_longer_than_for_messages(broker: Broker, durable: Server) -> None:
     queue = broker.declare_queue("q")
 
     deliveries = queue.consume(wait=0).__enter__()
-    server.kill()
+    durable.kill()
 
     with pytest.raises(ConnectionError):
         next(deliveries)
 
-    server.start()
+    durable.start()
     deliveries.close()
 
 
-def test_a_slow_handler_keeps_its_message_over_a_restart(server: Server, caplog: pytest.LogCaptureFixture) -> None:
-    with server.client() as client, hasty_broker(client) as broker:
+def test_a_slow_handler_keeps_its_message_over_a_restart(durable: Server, caplog: pytest.LogCaptureFixture) -> None:
+    with durable.client() as client, hasty_broker(client) as broker:
         queue = broker.declare_queue("q")
         queue.enqueue(b"x")
         renewals, failures = threading.Semaphore(0), threading.Semaphore(0)
@@ -211,9 +205,9 @@ def test_a_slow_handler_keeps_its_message_over_a_restart(server: Server, caplog:
         with queue.consume(lease="10m", wait=0) as deliveries:
             for delivery in deliveries:
                 with delivery:
-                    server.kill()
+                    durable.kill()
                     assert failures.acquire(timeout=PATIENCE)
-                    server.start()
+                    durable.start()
                     assert renewals.acquire(timeout=PATIENCE)
 
         stats = queue.stats()
