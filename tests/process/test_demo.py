@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -13,59 +15,51 @@ from typing import Any
 
 import pytest
 import redis
+from rich.console import Console
 
 import rqttl
-from rqttl.demo import NAMESPACE, flights
-from rqttl.demo.accounts import Counts, disagreements
-from rqttl.demo.day import (
-    DAY,
-    SHORTEST,
-    boarding_call,
-    by_minute,
-    clock,
-    plan,
-)
-from rqttl.demo.flights import DemoUnavailable, Departure, Flight, parse_departures, schedule
-from rqttl.demo.names import boarding, dead_letters
-from tests.process.demo_runs import ENDINGS, check_document, family, start
+from rqttl.demo import NAMESPACE, flights, report
+from rqttl.demo.flights import DAY, DemoUnavailable, Flight, boarding_call, parse_flights, plan, schedule
+from rqttl.demo.show import print_hours
+from rqttl.demo.stage import Counts, boarding, dead_letters, disagreements
+from spark_connectors import demo_report
+from tests.process.demo_runs import check_document, family, start
 from tests.process.embedded_users import data_folder, running
 from tests.waiting import until
 
 pytestmark = pytest.mark.once
 
 HEADER = "year,month,day,dep_time,sched_dep_time,carrier,flight,origin,dest,hour,minute,time_hour"
-
-
+DATE = 734_869  # 2013-01-01
 LONG_DAY = ("--limit", "50000")  # one that goes on for longer than a busy machine stops a test
+SOUND = {"sent": 10, "handled": 6, "expired": 3, "rejected": 1, "dead_lettered": 4}
 
 
-def departure(at: int, carrier: str = "UA", origin: str = "EWR", number: int = 1) -> Departure:
-    return Departure(at, at % DAY, carrier, number, origin, "SFO", False)
+def departure(at: int, carrier: str = "UA", origin: str = "EWR", gap: int | None = None) -> Flight:
+    return Flight(DATE * DAY + at, carrier, 1, origin, "SFO", False, gap)
 
 
-# The input
+def test_rows_are_read_with_their_minute_in_new_york_and_their_cancellation() -> None:
+    rows = [
+        HEADER,
+        "2013,1,1,517,515,UA,1545,EWR,IAH,5,15,2013-01-01T10:00:00Z",
+        "2013,1,1,NA,1630,EV,4308,EWR,RDU,16,30,2013-01-01T21:00:00Z",
+    ]
 
-
-def test_rows_are_read_with_their_time_in_utc_and_their_minute_of_the_day_in_new_york() -> None:
-    rows = [HEADER, "2013,1,1,517,515,UA,1545,EWR,IAH,5,15,2013-01-01T10:00:00Z"]
-
-    assert list(parse_departures(rows)) == [Departure(22617255, 5 * 60 + 15, "UA", 1545, "EWR", "IAH", False)]
-
-
-def test_a_flight_without_a_departure_was_cancelled() -> None:
-    rows = [HEADER, "2013,1,1,NA,1630,EV,4308,EWR,RDU,16,30,2013-01-01T21:00:00Z"]
-
-    assert [one.cancelled for one in parse_departures(rows)] == [True]
+    assert list(parse_flights(rows)) == [
+        Flight(DATE * DAY + 5 * 60 + 15, "UA", 1545, "EWR", "IAH", False),
+        Flight(DATE * DAY + 16 * 60 + 30, "EV", 4308, "EWR", "RDU", True),
+    ]
 
 
 def test_the_gap_is_to_the_same_carriers_next_departure_from_the_same_airport() -> None:
-    rows = [departure(100), departure(103, carrier="DL"), departure(105, origin="JFK"), departure(110)]
+    rows = [departure(at, *where) for at, *where in ((100,), (100,), (103, "DL"), (105, "UA", "JFK"), (110,))]  # type: ignore[arg-type]  # texts
 
-    assert [flight.gap for flight in schedule(rows, 4)] == [10, None, None, None]
+    assert [flight.gap for flight in schedule(rows, 4)] == [10, 10, None, None]
 
 
 def test_the_data_are_336776_departures_in_the_order_of_the_schedule() -> None:
-    departures = flights.read_departures(flights.data_folder())
+    departures = flights.read_flights(flights.data_folder(), 1_000_000)
 
     assert len(departures) == 336_776
     assert departures == sorted(departures, key=lambda one: one.at)
@@ -79,47 +73,63 @@ def test_without_the_data_one_line_says_what_to_install(monkeypatch: pytest.Monk
         flights.data_folder()
 
 
-# The day
-
-
-def test_all_dates_are_played_as_one_day_in_which_each_flight_keeps_its_minute() -> None:
-    selected = [Flight(departure(at), 5) for at in (370, 400, DAY + 370, 2 * DAY + 1439)]
+def test_all_dates_are_played_as_one_day_at_whose_pace_the_gap_is_the_ttl() -> None:
+    selected = [departure(at, gap=1000) for at in (370, 400, DAY + 370)] + [departure(2 * DAY + 1439)]
 
     day = plan(selected)
 
     assert (day.dates, day.first) == (3, 360)
-    assert [minute for minute, _ in by_minute(selected)] == [370, 400, 1439]
-    assert by_minute(selected)[0][1] == {"UA": [selected[0], selected[2]]}
-    assert day.seconds(DAY) == pytest.approx(SHORTEST)
-    assert day.minute(day.seconds(400) + 0.001) == 400
-    assert clock(400) == "06:40"
+    assert day.seconds(DAY) == pytest.approx(flights.SHORTEST)
+    calls = [boarding_call(flight, day) for flight in selected]
+    assert [call.ttl for call in calls] == [timedelta(milliseconds=round(1000 * day.minute_ms))] * 3 + [None]
+    assert calls[2].id == "UA 1 EWR 2013-01-02 06:10"
 
 
-def test_the_ttl_is_the_gap_at_the_same_pace_as_the_day() -> None:
-    day = plan([Flight(departure(360), 5)])
-
-    assert day.ttl(Flight(departure(360), 1000)) == timedelta(milliseconds=round(1000 * day.minute_ms))
-    assert day.ttl(Flight(departure(360), None)) is None
-    assert boarding_call(Flight(departure(DAY + 360), 1000), day).id == "UA 1 EWR 1970-01-02 06:00"
-
-
-# The accounts
-
-
-def test_accounts_agree_when_every_call_has_one_end() -> None:
-    counts = Counts(sent=10, handled=6, expired=3, rejected=1, dead_lettered=4)
-
-    assert disagreements("UA", counts, 10, [{"handled": 2, "rejected": 0}, {"handled": 4, "rejected": 1}]) == []
-
-
-@pytest.mark.parametrize("name", ENDINGS)
+@pytest.mark.parametrize("name", ["", *Counts._fields])
 def test_one_call_too_many_anywhere_is_noticed(name: str) -> None:
-    counts = Counts(sent=10, handled=6, expired=3, rejected=1, dead_lettered=4) + Counts(**{name: 1})
+    counts = Counts(**{**SOUND, **({name: SOUND.get(name, 0) + 1} if name else {})})
 
-    assert disagreements("UA", counts, 10, [{"handled": 6, "rejected": 1}]) != []
+    assert (disagreements("UA", counts, 10) == []) == (not name)
 
 
-# Whole runs
+@pytest.mark.parametrize("carriers, titles", [(3, ["C0", "C1", "C2"]), (9, [f"C{n}" for n in range(7)] + ["other"])])
+def test_hours_and_carriers_are_a_table(carriers: int, titles: list[str]) -> None:
+    written = io.StringIO()
+
+    print_hours(Console(file=written, width=80), {f"C{n}": {7: 10 + n, 12: 1_000} for n in range(carriers)}, 3.2)
+
+    lines = [line.split() for line in written.getvalue().splitlines()]
+    assert ["hour", *titles, "all"] in lines
+    assert lines[-1][0] == "all"
+    assert lines[-1][-1] == f"{sum(1_010 + n for n in range(carriers)):,}"
+
+
+def test_the_report_of_spark_is_compared_and_drawn(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(report, "ask_spark", lambda _: {"counts": {"DL": {"7": 1}, "UA": {"5": 1_200, "23": 2}}})
+    counts = {"UA": Counts(dead_lettered=1_202), "DL": Counts(dead_lettered=2)}
+
+    def told(path: Path) -> tuple[list[str], Any, str]:
+        written = io.StringIO()
+        problems, document = report.print_report(Console(file=written, width=80), None, counts, {}, str(path))
+        return problems, document, written.getvalue()
+
+    path = tmp_path / "build" / "[red]picture.png"
+    problems, document, printed = told(path)
+    assert problems == ["DL: dead letters, by the queue and by Spark: 2 is not 1"]
+    assert document == {"hours": {"UA": {5: 1_200, 23: 2}, "DL": {7: 1}}, "picture": str(path)}
+    assert f"The same as a picture: {path}\n" in printed
+    assert path.read_bytes().startswith(b"\x89PNG\r\n")
+
+    (tmp_path / "file").touch()
+    assert "There is no picture: [Errno" in told(tmp_path / "file" / "picture.png")[2]
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    assert "There is no picture: no matplotlib is installed; `pip install '.[demo]'` in a checkout" in told(path)[2]
+
+
+def test_a_missing_package_of_spark_is_named() -> None:
+    assert demo_report.missing_requirements(["click", "no_such_one"]) == (
+        "no no_such_one is installed; `pip install '.[spark]'` in a checkout of rqttl"
+    )
 
 
 @pytest.fixture
@@ -128,26 +138,29 @@ def folder() -> Iterator[Path]:
 
 
 def lasting(client: redis.Redis) -> list[Any]:
-    """Return the keys that Redis does not remove by itself. It removes the hints of deleted queues after a minute."""
+    """The keys that Redis does not remove by itself."""
     return [key for key in client.scan_iter() if client.ttl(key) == -1]
 
 
 def until_calls_are_sent(process: subprocess.Popen[str]) -> None:
     assert process.stdout is not None
-    assert any(" sent " in line and " waiting " in line for line in process.stdout), process.communicate()[1]
+    assert any(line.startswith("  06 ") for line in process.stdout), process.communicate()[1]
 
 
 @pytest.mark.slow
-def test_a_run_on_a_named_server_accounts_for_every_call_and_leaves_nothing(
-    client: redis.Redis, redis_url: str, folder: Path
+def test_a_run_without_java_accounts_for_every_call_and_leaves_nothing(
+    client: redis.Redis, redis_url: str, folder: Path, tmp_path: Path
 ) -> None:
-    with start(folder, "--url", redis_url, "--json") as process:
+    with start(folder, "--url", redis_url, "--json", spark=True, JAVA_HOME=str(tmp_path)) as process:
         out, printed = process.communicate()
 
     assert process.returncode == 0, printed
-    check_document(json.loads(out))
+    document = json.loads(out)
+    check_document(document)
     assert "It adds up" in printed
-    assert "never delivered" in printed
+    [line] = [line for line in printed.splitlines() if "Spark" in line]
+    assert line == f"The report of Spark is left out: {document['spark']['missing']}"
+    assert "apt-get install openjdk-17-jre-headless" in line
     assert lasting(client) == []
     assert family(folder) == []
     assert not folder.exists()
@@ -166,41 +179,30 @@ def test_a_run_on_the_embedded_server_accounts_for_every_call_and_leaves_nothing
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 128 + signal.SIGTERM)])
-def test_a_signal_ends_everything_and_deletes_the_queues(
-    client: redis.Redis, redis_url: str, folder: Path, number: int, code: int
-) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_a_signal_ends_everything(client: redis.Redis, redis_url: str, folder: Path, number: signal.Signals) -> None:
     with start(folder, "--url", redis_url, *LONG_DAY) as process:
         until_calls_are_sent(process)
         process.send_signal(number)
         process.communicate()
 
-    assert process.returncode == code
-    until(lambda: family(folder) == [])  # a child of a worker ends by itself
-    assert lasting(client) == []
+    assert process.returncode == {signal.SIGINT: 130, signal.SIGTERM: 128 + number}.get(number, -number)
+    until(lambda: family(folder) == [])  # programs of a killed demo, and children of a worker, end by themselves
+    assert number == signal.SIGKILL or lasting(client) == []
 
 
 @pytest.mark.slow
-def test_the_death_of_a_child_ends_the_run_with_its_name(client: redis.Redis, redis_url: str, folder: Path) -> None:
+def test_the_death_of_a_worker_ends_the_run_with_its_name(client: redis.Redis, redis_url: str, folder: Path) -> None:
     with start(folder, "--url", redis_url, *LONG_DAY) as process:
         until_calls_are_sent(process)
-        children = [pid for pid in family(folder) if pid != process.pid]
-        os.kill(children[0], signal.SIGKILL)
+        programs = [pid for pid in family(folder) if pid != process.pid]
+        os.kill(programs[0], signal.SIGKILL)
         _, errors = process.communicate()
 
     assert process.returncode == 1
     assert "the demo ended early: consumer 1 ended with exit code -9" in errors
     until(lambda: family(folder) == [])
     assert lasting(client) == []
-
-
-@pytest.mark.slow
-def test_children_end_when_the_demo_is_killed(redis_url: str, folder: Path) -> None:
-    with start(folder, "--url", redis_url, *LONG_DAY) as process:
-        until_calls_are_sent(process)
-        process.kill()
-
-    until(lambda: family(folder) == [])
 
 
 @pytest.mark.slow

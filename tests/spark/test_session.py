@@ -14,9 +14,8 @@ from pyspark.sql import SparkSession
 
 import spark_connectors
 from rqttl import Broker, Message
-from rqttl.demo.children import ChildFailed
-from rqttl.demo.names import boarding, dead_letters
 from rqttl.demo.report import PATTERN, ask_spark
+from rqttl.demo.stage import ProgramFailed, boarding, dead_letters
 from spark_connectors import demo_report, java
 from tests.process.demo_runs import check_document, command_line, family, start
 from tests.process.embedded_users import data_folder, running
@@ -126,6 +125,6 @@ def test_a_run_that_is_ended_while_spark_works_leaves_no_spark_behind(
 @pytest.mark.slow
 def test_a_report_that_fails_says_why(java: None, redis_url: str) -> None:
     with pytest.raises(
-        ChildFailed, match=r"the Spark report failed: \[RQTTL_INVALID_OPTION\] url: expected db, username"
+        ProgramFailed, match=r"the Spark report failed: \[RQTTL_INVALID_OPTION\] url: expected db, username"
     ):
         ask_spark(f"{redis_url}?timeout=1")
