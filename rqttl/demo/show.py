@@ -103,7 +103,8 @@ def history(message: MessageView, day: Day) -> Iterator[str]:
         ttl = gap * day.minute_ms
         yield f"the carrier's next departure: {plural(gap, 'minute')} later, so TTL {ttl:,.0f} ms"
     yield f"sent to {death.queue} at {death.enqueued_at:%H:%M:%S} UTC"
-    age, why = (death.last_at - death.enqueued_at) / timedelta(milliseconds=1), f": {death.description}".rstrip(": ")
+    age = (death.last_at - death.enqueued_at) / timedelta(milliseconds=1)
+    why = f": {death.description}" if death.description else ""
     yield f"{death.reason} {age:,.0f} ms later, delivered {plural(death.delivery_count, 'time')}{why}"
     yield f"now in {message.queue}"
 

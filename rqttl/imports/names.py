@@ -8,14 +8,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from rqttl.imports.notes import Notes
 from rqttl.names import is_queue_name
 
 MAX_NAME = 128
 _MAX_NAMESPACE = 64
 #: Characters of the hash that ends a shortened name.
 _HASH = 8
-_NOT_IN_NAME = re.compile(r"[^A-Za-z0-9._:/-]")
-_NOT_IN_NAMESPACE = re.compile(r"[^A-Za-z0-9._-]")
 _RULE = "1 to 128 of A-Z a-z 0-9 . _ : / -, first a letter or digit"
 
 
@@ -42,22 +41,29 @@ class NameTable:
                 refused[source] = f"another name of the file also becomes {name!r}: rename one of them"
         return cls(names, refused)
 
-    def note(self, source: str) -> str:
-        """The words about a name: the same, or the translated one with the rule."""
+    def take(self, source: str, what: str, notes: Notes) -> str | None:
+        """The name in rqttl, with a note: the same, or the translated one with the rule; `None` if it is refused."""
+        if source in self.refused:
+            notes.left_out("", None, f"the {what} is not imported: {self.refused[source]}")
+            return None
         name = self.names[source]
-        return "the same name" if name == source else f"{name!r}: rqttl allows {_RULE}"
+        if name == source:
+            notes.taken("name", source, "the same name")
+        else:
+            notes.translated("name", source, f"{name!r}: rqttl allows {_RULE}")
+        return name
 
 
 def translate(source: str, longest: int = MAX_NAME) -> str:
     """The nearest name that a queue may have: each other character becomes `-`. Empty if no character is left."""
     if is_queue_name(source) and len(source) <= longest:
         return source
-    return _nearest(source, _NOT_IN_NAME.sub("-", source), "q", longest)
+    return _nearest(source, re.sub(r"[^A-Za-z0-9._:/-]", "-", source), "q", longest)
 
 
 def namespaces(sources: Iterable[str], default: str = "rqttl") -> dict[str, str]:
     """A valid namespace for each source name, all different. A name without letters and digits gets the default."""
-    plain = {source: _NOT_IN_NAMESPACE.sub("-", source).strip("-") for source in sources}
+    plain = {source: re.sub(r"[^A-Za-z0-9._-]", "-", source).strip("-") for source in sources}
     names = {source: _nearest(source, name, "n", _MAX_NAMESPACE) or default for source, name in plain.items()}
     uses = Counter(names.values())
     return {
@@ -75,5 +81,4 @@ def _nearest(source: str, name: str, first: str, longest: int) -> str:
 
 
 def _with_hash(source: str, name: str, longest: int) -> str:
-    digest = hashlib.sha256(source.encode("utf-8", "surrogatepass")).hexdigest()[:_HASH]
-    return f"{name[: longest - _HASH - 1]}-{digest}"
+    return f"{name[: longest - _HASH - 1]}-{hashlib.sha256(source.encode()).hexdigest()[:_HASH]}"

@@ -7,37 +7,20 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from rqttl.errors import InvalidImport, InvalidInput
-from rqttl.imports import table
-from rqttl.imports.durations import parse_duration
+from rqttl.errors import InvalidImport
 from rqttl.imports.names import NameTable, namespaces, translate
-from rqttl.imports.report import Collector, Imported, ImportedDeployment, Notes
-from rqttl.imports.source import at, load, member, optional_object, read_flag, read_list, read_object, read_text
-from rqttl.options import QueueOptions
+from rqttl.imports.notes import Notes, rows
+from rqttl.imports.report import Imported, ImportedDeployment
+from rqttl.imports.source import at, load, member, read, read_duration
 from rqttl.units import as_text
 
 #: The longest name of a queue whose dead-letter queue `{queue}/dead` has a valid name, too.
 _LONGEST = 128 - len("/dead")
 _PROVIDER = "microsoft.servicebus/"
 _EXPRESSION = re.compile(r"\[(?!\[).*\]", re.DOTALL)
-_DEPLOY = "the import computes no expressions: deploy the template, and import the JSON of `az servicebus queue list`"
+_DEPLOY = "deploy the template, and import the JSON of `az servicebus queue list`"
 _NAMESPACE = re.compile(r"/namespaces/([^/]+)/", re.IGNORECASE)
-#: Members of a resource that tell nothing of a queue.
-_AZURE = frozenset(
-    [
-        "apiVersion",
-        "comments",
-        "dependsOn",
-        "id",
-        "identity",
-        "location",
-        "resourceGroup",
-        "scope",
-        "sku",
-        "systemData",
-        "tags",
-    ]
-)
+#: Members of a resource that the import reads.
 _READ = frozenset({"type", "name", "properties", "resources", "condition"})
 _DUPLICATES, _WINDOW = "requiresDuplicateDetection", "duplicateDetectionHistoryTimeWindow"
 _EXPIRED, _FORWARD = "deadLetteringOnMessageExpiration", "forwardDeadLetteredMessagesTo"
@@ -52,10 +35,6 @@ class _Resource:
     segments: tuple[str, ...]
     body: Mapping[str, Any]
 
-    @property
-    def name(self) -> str:
-        return "/".join(self.segments)
-
 
 @dataclass
 class _Namespace:
@@ -64,8 +43,6 @@ class _Namespace:
     name: str
     queues: dict[str, _Resource] = field(default_factory=dict)
     topics: set[str] = field(default_factory=set)
-    names: NameTable = field(default_factory=lambda: NameTable({}, {}))
-    used: frozenset[str] = frozenset()
 
 
 def read_resources(text: str) -> Imported:
@@ -74,13 +51,12 @@ def read_resources(text: str) -> Imported:
     Raises `InvalidImport`, which names the place of a fault. What an expression of a template computes is left out,
     with a note. Each queue's options are valid for `declare_queue`.
     """
-    found = load(text, "an ARM template or a list of queues", lists=True)
-    notes = Notes()
+    found, notes = load(text, "an ARM template or a list of queues"), Notes("template")
     if isinstance(found, dict) and "resources" in found:
         for key in sorted(found.keys() - {"resources"}):
-            notes.left_out("template", key, None, "the import reads the resources only")
+            notes.left_out(key, None, "the import reads the resources only")
         listed, place = found["resources"], "$.resources"
-    elif found and (isinstance(found, list) or "type" in found):
+    elif found and (isinstance(found, list) or (isinstance(found, dict) and "type" in found)):
         listed, place = [found] if isinstance(found, dict) else found, "$"
     else:
         raise InvalidImport("$", "expected an ARM template, which has 'resources', or a list of queues")
@@ -89,42 +65,41 @@ def read_resources(text: str) -> Imported:
         _sort(resource, by_name, notes)
     valid = namespaces(namespace.name for namespace in by_name.values())
     deployments = {one.name: _deployment(one, valid[one.name], notes) for one in by_name.values()}
-    return Imported(deployments, notes.as_tuple())
+    return Imported(deployments, tuple(notes.found))
 
 
 def _resources(listed: object, place: str, parent: _Resource | None, notes: Notes) -> Iterator[_Resource]:
     """The resources of Service Bus, also nested ones. All others are noted."""
-    items = listed.items() if isinstance(listed, dict) else enumerate(read_list(listed, place))
-    for key, item in items:
+    for key, item in listed.items() if isinstance(listed, dict) else enumerate(read(list, listed, place)):
         where = at(place, key)
-        body = read_object(item, where)
-        resource = _resource(body, where, parent, notes)
-        if resource:
+        body = read(dict, item, where)
+        kind, name = member(body, "type", where, str).lower(), member(body, "name", where, str)
+        if parent and "." not in kind.partition("/")[0]:
+            kind = f"{_PROVIDER}{parent.kind}/{kind}"
+        if _is_deployed(kind, name, body, notes.about(f"resource {name!r}")):
+            segments = _segments(kind, name, body, where, parent)
+            resource = _Resource(where, kind.removeprefix(_PROVIDER), segments, body)
             yield resource
             if "resources" in body:
                 yield from _resources(body["resources"], at(where, "resources"), resource, notes)
 
 
-def _resource(body: Mapping[str, Any], place: str, parent: _Resource | None, notes: Notes) -> _Resource | None:
-    kind = read_text(member(body, "type", place), at(place, "type")).lower()
-    if parent and "." not in kind.partition("/")[0]:
-        kind = f"{_PROVIDER}{parent.kind}/{kind}"
-    name = read_text(member(body, "name", place), at(place, "name"))
-    subject = f"resource {name!r}"
+def _is_deployed(kind: str, name: str, body: Mapping[str, Any], notes: Notes) -> bool:
+    """True for a resource of Service Bus with a name that the file tells. Any other one is noted."""
     condition = body.get("condition", True)
     if not kind.startswith(_PROVIDER):
-        notes.left_out(subject, "", None, f"it is no resource of Service Bus, but {kind}")
+        notes.left_out("", None, f"it is no resource of Service Bus, but {kind}")
     elif "copy" in body:
-        notes.left_out(subject, "copy", body["copy"], f"the import runs no loops: {_DEPLOY.partition(': ')[2]}")
+        notes.left_out("copy", body["copy"], f"the import runs no loops: {_DEPLOY}")
     elif _EXPRESSION.fullmatch(name):
-        notes.left_out(subject, "name", name, _DEPLOY)
+        notes.left_out("name", name, f"the import computes no expressions: {_DEPLOY}")
     elif condition is False:
-        notes.left_out(subject, "condition", condition, "nothing is deployed")
+        notes.left_out("condition", condition, "nothing is deployed")
     else:
         if isinstance(condition, str):
-            notes.translated(subject, "condition", condition, "taken as true: the import computes no expressions")
-        return _Resource(place, kind.removeprefix(_PROVIDER), _segments(kind, name, body, place, parent), body)
-    return None
+            notes.translated("condition", condition, "taken as true: the import computes no expressions")
+        return True
+    return False
 
 
 def _segments(kind: str, name: str, body: Mapping[str, Any], place: str, parent: _Resource | None) -> tuple[str, ...]:
@@ -141,11 +116,12 @@ def _segments(kind: str, name: str, body: Mapping[str, Any], place: str, parent:
 
 def _sort(resource: _Resource, by_name: dict[str, _Namespace], notes: Notes) -> None:
     """Keep a queue for later, because others may name it. Note any other resource."""
-    kind, name = resource.kind, resource.segments[0]
+    kind, name, last = resource.kind, resource.segments[0], resource.kind.rpartition("/")[2]
     namespace = by_name.setdefault(name.lower(), _Namespace(name))
     if kind == "namespaces":
-        notes.taken(f"namespace {name!r}", "name", name, "a deployment of its own")
-        _note_rest(resource, f"namespace {name!r}", {"type", "name", "resources"}, notes)
+        notes = notes.about(f"namespace {name!r}")
+        notes.taken("name", name, "a deployment of its own")
+        _note_rest(resource, _READ - {"properties"}, notes)
     elif kind == "namespaces/queues":
         spelling = resource.segments[1].lower()
         if spelling in namespace.queues:
@@ -155,119 +131,105 @@ def _sort(resource: _Resource, by_name: dict[str, _Namespace], notes: Notes) -> 
     else:
         if kind == "namespaces/topics":
             namespace.topics.add(resource.segments[1].lower())
-        rows = table.rows("servicebus resource")
-        row = rows.get(kind, rows.get(kind.rpartition("/")[2]))
+        table = rows("servicebus resource")
+        row = table.get(kind, table.get(last))
         text = row.text if row else "rqttl has nothing like it: it is about the server"
-        notes.left_out(f"{kind.rpartition('/')[2].removesuffix('s')} {resource.name!r}", "", None, text)
+        notes.about(f"{last.removesuffix('s')} {'/'.join(resource.segments)!r}").left_out("", None, text)
 
 
-def _note_rest(resource: _Resource, subject: str, read: set[str] | frozenset[str], notes: Notes) -> None:
-    unread = sorted(resource.body.keys() - read)
-    if unread:
-        notes.left_out(subject, ", ".join(unread), None, "it is about Azure only")
+def _note_rest(resource: _Resource, read: frozenset[str], notes: Notes) -> None:
+    if unread := sorted(resource.body.keys() - read):
+        notes.left_out(", ".join(unread), None, "it is about Azure only")
 
 
 def _deployment(namespace: _Namespace, valid: str, notes: Notes) -> ImportedDeployment:
-    names = namespace.names = NameTable.of((one.segments[1] for one in namespace.queues.values()), _LONGEST)
-    namespace.used = frozenset(names.names.values())
-    options = {}
+    names = NameTable.of((one.segments[1] for one in namespace.queues.values()), _LONGEST)
+    queues = {}
     for resource in namespace.queues.values():
-        source, out = resource.segments[1], Collector(notes, f"queue {resource.name!r}")
-        if source in names.refused:
-            out.left_out("", None, f"the queue is not imported: {names.refused[source]}")
-            continue
-        name = names.names[source]
-        (out.taken if name == source else out.translated)("name", source, names.note(source))
-        _Queue(resource, name, namespace, out).read()
-        try:
-            QueueOptions.read(name, out.options)
-        except InvalidInput as error:
-            out.left_out("", None, f"the queue is not imported: {error}")
-        else:
-            options[name] = out.options
-    return ImportedDeployment(options, namespace=valid)
+        notes = notes.about(f"queue {'/'.join(resource.segments)!r}")
+        if name := names.take(resource.segments[1], "queue", notes):
+            _Queue(resource, name, namespace, names, notes).read()
+            if (options := notes.queue(name)) is not None:
+                queues[name] = options
+    return ImportedDeployment(queues, namespace=valid)
 
 
 class _Queue:
     """Reads the properties of one queue: those of `properties`, or of the resource itself as `az` prints them."""
 
-    def __init__(self, resource: _Resource, name: str, namespace: _Namespace, out: Collector) -> None:
+    def __init__(self, resource: _Resource, name: str, namespace: _Namespace, names: NameTable, notes: Notes) -> None:
         body, place = resource.body, resource.place
-        flat = "properties" not in body
-        self.place = place if flat else at(place, "properties")
-        listed = {key: body[key] for key in body.keys() - _READ - _AZURE} if flat else {}
-        given = listed if flat else optional_object(body, "properties", place)
+        is_flat = "properties" not in body
+        self.place = place if is_flat else at(place, "properties")
+        listed = body.keys() - _READ - rows("servicebus azure").keys() if is_flat else set()
+        given = {key: body[key] for key in listed} if is_flat else member(body, "properties", place, dict, {})
         self.properties = {key: value for key, value in sorted(given.items()) if value is not None}
-        _note_rest(resource, out.subject, _READ | listed.keys(), out.notes)
-        self.name, self.namespace, self.out = name, namespace, out
+        _note_rest(resource, _READ | listed, notes)
+        self.name, self.namespace, self.names, self.notes = name, namespace, names, notes
 
     def read(self) -> None:
         """Take each property, or note why not."""
-        out, properties = self.out, self.properties
+        notes, properties = self.notes, self.properties
         for key, value in [*properties.items()]:
             if isinstance(value, str) and _EXPRESSION.fullmatch(value):
-                out.left_out(key, properties.pop(key), _DEPLOY)
+                notes.left_out(key, properties.pop(key), f"the import computes no expressions: {_DEPLOY}")
         for key, value in properties.items():
-            row = table.rows("servicebus").get(key)
+            row = rows("servicebus").get(key)
             if row is None or not row.by_code:
-                table.take(out, "servicebus", key, key, value, at(self.place, key))
+                notes.take_setting("servicebus", key, key, value, at(self.place, key))
         for key, option, default in (("lockDuration", "lease", "1m"), ("maxDeliveryCount", "max_deliveries", 10)):
             if key not in properties:
-                out.take(option, default, key, None, because="the default of Service Bus")
+                notes.take(option, default, key, None, because="the default of Service Bus")
         if "maxSizeInMegabytes" not in properties:
-            out.left_out("maxSizeInMegabytes", None, "Service Bus has a limit by default; rqttl sets none unasked")
-        if "max_length_bytes" in out.options:
+            notes.left_out("maxSizeInMegabytes", None, "Service Bus has a limit by default; rqttl sets none unasked")
+        if "max_length_bytes" in notes.options:
             because = "a full queue of Service Bus refuses messages"
-            out.take("overflow", "reject-publish", "maxSizeInMegabytes", None, because=because)
+            notes.take("overflow", "reject-publish", "maxSizeInMegabytes", None, because=because)
         self._duplicates()
-        self._dead_letters(self._forward())
-
-    def _flag(self, key: str) -> bool | None:
-        return read_flag(self.properties[key], at(self.place, key)) if key in self.properties else None
+        self._dead_letters(self._forward() if _FORWARD in properties else None)
 
     def _duplicates(self) -> None:
-        required, text = self._flag(_DUPLICATES), self.properties.get(_WINDOW)
-        if required:
-            self.out.translated(_DUPLICATES, required, "duplicate_window: for messages with an id")
+        required, text = self.properties.get(_DUPLICATES), self.properties.get(_WINDOW)
+        if required is not None and read(bool, required, at(self.place, _DUPLICATES)):
+            self.notes.translated(_DUPLICATES, required, "duplicate_window: for messages with an id")
             if text is None:
-                self.out.take("duplicate_window", "10m", _WINDOW, None, because="the default of Service Bus")
+                self.notes.take("duplicate_window", "10m", _WINDOW, None, because="the default of Service Bus")
             else:
                 place = at(self.place, _WINDOW)
-                length = as_text(parse_duration(read_text(text, place), place))
-                self.out.take("duplicate_window", length, _WINDOW, text)
+                length = as_text(read_duration(read(str, text, place), place))
+                self.notes.take("duplicate_window", length, _WINDOW, text)
             return
         if required is False:
-            self.out.taken(_DUPLICATES, required, "no duplicate_window")
+            self.notes.taken(_DUPLICATES, required, "no duplicate_window")
         if text is not None:
-            self.out.left_out(_WINDOW, text, f"it does nothing without {_DUPLICATES}")
+            self.notes.left_out(_WINDOW, text, f"it does nothing without {_DUPLICATES}")
 
     def _forward(self) -> str | None:
-        """The queue that gets the dead letters, if the source forwards them."""
-        if _FORWARD not in self.properties:
-            return None
-        forward = read_text(self.properties[_FORWARD], at(self.place, _FORWARD))
+        """The queue that gets the dead letters, if the source forwards them to one."""
+        forward = member(self.properties, _FORWARD, self.place, str)
         known = self.namespace.queues.get(forward.lower())
-        target = self.namespace.names.names.get(known.segments[1]) if known else translate(forward, _LONGEST)
+        target = self.names.names.get(known.segments[1]) if known else translate(forward, _LONGEST)
         if not target or forward.lower() in self.namespace.topics:
-            self.out.left_out(_FORWARD, forward, f"{forward!r} is no queue of the import: rqttl has no topics yet")
+            self.notes.left_out(_FORWARD, forward, f"{forward!r} is no queue of the import: rqttl has no topics yet")
         elif target == self.name:
-            self.out.left_out(_FORWARD, forward, "a queue cannot be its own target")
+            self.notes.left_out(_FORWARD, forward, "a queue cannot be its own target")
         else:
-            self.out.translated(_FORWARD, forward, f"dead letters go to {target!r} at once")
+            self.notes.translated(_FORWARD, forward, f"dead letters go to {target!r} at once")
             return target
         return None
 
     def _dead_letters(self, forward: str | None) -> None:
-        used = self.namespace.used
+        used = self.names.names.values()
         own = [word for word in ("dead", "dead-letters", "deadletterqueue") if f"{self.name}/{word}" not in used]
-        expired = self._flag(_EXPIRED)
+        expired = self.properties.get(_EXPIRED)
         target = forward or (f"{{queue}}/{own[0]}" if own else None)
         if target is None:
-            self.out.left_out("", None, "no dead-letter queue: no free name was left for it; set dead_letter yourself")
+            text = "no dead-letter queue: no free name was left for it; set dead_letter yourself"
+            self.notes.left_out("", None, text)
             return
         for option in ("dead_letter_delivery_limit", "dead_letter_rejected"):
-            self.out.take(option, target, "", None, because="the dead-letter queue of Service Bus")
-        if expired:
-            self.out.take("dead_letter_expired", target, _EXPIRED, expired)
-        elif expired is False:
-            self.out.taken(_EXPIRED, expired, "expired messages are dropped, and counted")
+            self.notes.take(option, target, "", None, because="the dead-letter queue of Service Bus")
+        if expired is not None and read(bool, expired, at(self.place, _EXPIRED)):
+            self.notes.take("dead_letter_expired", target, _EXPIRED, expired)
+        elif expired is not None:
+            self.notes.taken(_EXPIRED, expired, "expired messages are dropped, and counted")

@@ -5,135 +5,104 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from fractions import Fraction
+from math import ceil
+from typing import Any, TypeVar
 
 from rqttl.errors import InvalidImport
-from rqttl.text import format_value, plain_text, plain_whole
+from rqttl.text import format_value, plain_text
 
-#: Objects and lists inside each other.
-MAX_DEPTH = 100
-_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
-_PLAIN_KEY = re.compile(r"[A-Za-z_$][A-Za-z0-9_$-]*", re.ASCII)
+T = TypeVar("T")
+
+_KINDS = {dict: "an object", list: "a list", str: "a text", bool: "true or false", int: "a whole number"}
+_PLAIN_KEY = re.compile(r"[A-Za-z_$][A-Za-z0-9_$-]{0,79}", re.ASCII)
+_NUMBER = r"(\d{1,12}(?:[.,]\d{1,12})?)"
+_ISO = re.compile(
+    rf"P(?:{_NUMBER}Y)?(?:{_NUMBER}M)?(?:{_NUMBER}W)?(?:{_NUMBER}D)?(?:T(?:{_NUMBER}H)?(?:{_NUMBER}M)?(?:{_NUMBER}S)?)?",
+    re.ASCII,
+)
+_CLOCK = re.compile(r"(?:(\d{1,12})\.)?(\d{1,2}):(\d{1,2}):(\d{1,2}(?:\.\d{1,12})?)", re.ASCII)
+#: Milliseconds of a week, a day, an hour, a minute and a second.
+_UNITS = (604_800_000, 86_400_000, 3_600_000, 60_000, 1_000)
 
 
-def load(text: object, file_kind: str, *, lists: bool = False) -> Any:
-    """Read a JSON object, or a list, too. `file_kind` is the kind of the file. Raises `InvalidImport`."""
+def load(text: object, file_kind: str) -> Any:
+    """Read a JSON object or list. `file_kind` is the kind of the file. Raises `InvalidImport`."""
     plain = plain_text(text)
     if plain is None:
         raise InvalidImport("$", f"expected the text of {file_kind}, got {format_value(text)}")
     try:
         value = json.loads(plain.removeprefix("\ufeff"), object_pairs_hook=_without_repeats)
+        json.dumps(value, ensure_ascii=False).encode()  # halves of a character, which nothing can encode
     except RecursionError:
-        raise InvalidImport("$", f"expected at most {MAX_DEPTH} objects and lists inside each other") from None
+        raise InvalidImport("$", "expected fewer objects and lists inside each other") from None
     except InvalidImport:
         raise
     except ValueError as error:  # no JSON, or a number with too many digits
         raise InvalidImport("$", f"expected JSON: {error}") from None
-    _check_depth(value)
-    _check_unicode(plain, value)
-    return value if lists and isinstance(value, list) else read_object(value, "$")
+    return value
+
+
+def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    table = dict(pairs)
+    if len(table) < len(pairs):
+        repeated = next(key for i, (key, _) in enumerate(pairs) if key in dict(pairs[:i]))
+        raise InvalidImport(at("$.", repeated), "expected each key once in an object")
+    return table
 
 
 def at(place: str, key: str | int) -> str:
     """The place of a member of an object, or of an item of a list."""
     if isinstance(key, int):
         return f"{place}[{key}]"
-    return f"{place}.{key}" if _PLAIN_KEY.fullmatch(key) and len(key) <= 80 else f"{place}[{format_value(key)}]"
+    return f"{place}.{key}" if _PLAIN_KEY.fullmatch(key) else f"{place}[{format_value(key)}]"
 
 
-def read_object(value: object, place: str) -> dict[str, Any]:
-    """Check that a value is an object."""
-    if isinstance(value, dict):
+def read(kind: type[T], value: object, place: str) -> T:
+    """Check that a value is of a kind of JSON: a `dict`, `list`, `str`, `bool` or `int`."""
+    if isinstance(value, kind) and (kind is not int or not isinstance(value, bool)):
         return value
-    raise InvalidImport(place, f"expected an object, got {describe(value)}")
+    got = format_value(value) if isinstance(value, str) else _KINDS.get(type(value), "")
+    if not isinstance(value, (str, dict, list)):
+        got = json.dumps(value)[:80]
+    raise InvalidImport(place, f"expected {_KINDS[kind]}, got {got}")
 
 
-def read_list(value: object, place: str) -> list[Any]:
-    """Check that a value is a list."""
-    if isinstance(value, list):
-        return value
-    raise InvalidImport(place, f"expected a list, got {describe(value)}")
-
-
-def read_text(value: object, place: str) -> str:
-    """Check that a value is a text."""
-    if isinstance(value, str):
-        return value
-    raise InvalidImport(place, f"expected a text, got {describe(value)}")
-
-
-def read_flag(value: object, place: str) -> bool:
-    """Check that a value is true or false."""
-    if isinstance(value, bool):
-        return value
-    raise InvalidImport(place, f"expected true or false, got {describe(value)}")
-
-
-def read_whole(value: object, place: str) -> int:
-    """Check that a value is a whole number."""
-    number = plain_whole(value)
-    if number is None:
-        raise InvalidImport(place, f"expected a whole number, got {describe(value)}")
-    return number
-
-
-def member(table: Mapping[str, Any], key: str, place: str) -> Any:
-    """A member that an object must have."""
+def member(table: Mapping[str, Any], key: str, place: str, kind: type[T], default: T | None = None) -> T:
+    """A member of an object, or its default if it is missing or null."""
+    if default is not None and table.get(key) is None:
+        return default
     if key not in table:
         raise InvalidImport(place, f"expected an object with {key!r}")
-    return table[key]
-
-
-def optional_object(table: Mapping[str, Any], key: str, place: str) -> dict[str, Any]:
-    """A member that is an object, if there is one. Null and an empty list stand for an empty object."""
-    value = table.get(key)
-    return {} if value is None or value == [] else read_object(value, at(place, key))
+    return read(kind, table[key], at(place, key))
 
 
 def objects(table: Mapping[str, Any], key: str) -> Iterator[tuple[str, dict[str, Any]]]:
     """The objects of a list at the root of the file, each with its place. The list may be absent."""
-    value = table.get(key)
-    for i, item in enumerate([] if value is None else read_list(value, at("$", key))):
+    for i, item in enumerate(member(table, key, "$", list, [])):
         place = at(at("$", key), i)
-        yield place, read_object(item, place)
+        yield place, read(dict, item, place)
 
 
-def describe(value: object) -> str:
-    """A value of a JSON file, in the words of JSON."""
-    if isinstance(value, (dict, list)):
-        return "an object" if isinstance(value, dict) else "a list"
-    return format_value(value) if isinstance(value, str) else json.dumps(value)[:80]
+def read_duration(text: str, place: str) -> int:
+    """The milliseconds of a duration of ISO 8601, or of the `d.hh:mm:ss` of old templates; parts of one are rounded up.
+
+    Only the last part of a duration may have a fraction. Years and months are refused, because their lengths vary.
+    """
+    expected = f"expected an ISO 8601 duration such as 'PT30S', 'P1D' or 'P14D', got {format_value(text)}"
+    if clock := _CLOCK.fullmatch(text):
+        return _milliseconds((None, *clock.groups()))
+    match = _ISO.fullmatch(text)
+    if not match or text[-1] in "PT":
+        raise InvalidImport(place, expected)
+    years, months, *parts = match.groups()
+    if years or months:
+        unit = "years" if years else "months"
+        raise InvalidImport(place, f"{expected}: {unit} have no fixed length, write days")
+    if any(not part.isdigit() for part in [part for part in parts if part][:-1]):
+        raise InvalidImport(place, f"{expected}: only the last part may have a fraction")
+    return _milliseconds(parts)
 
 
-def _without_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    table: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in table:
-            raise InvalidImport(at("$.", key), "expected each key once in an object")
-        table[key] = value
-    return table
-
-
-def _check_unicode(text: str, value: object) -> None:
-    """Refuse halves of a character, which nothing can encode. In JSON only an escape makes one."""
-    try:
-        text.encode()
-        if _SURROGATE.search(text):
-            json.dumps(value, ensure_ascii=False).encode()
-    except UnicodeEncodeError as error:
-        raise InvalidImport("$", f"expected text in Unicode: {error.reason}") from None
-
-
-def _check_depth(value: object) -> None:
-    """Refuse deep nesting. The work is in layers, so no depth of the file is a depth of calls."""
-    layer: list[Any] = [value] if isinstance(value, (dict, list)) else []
-    for _ in range(MAX_DEPTH + 1):
-        layer = [
-            item
-            for parent in layer
-            for item in (parent.values() if isinstance(parent, dict) else parent)
-            if isinstance(item, (dict, list))
-        ]
-        if not layer:
-            return
-    raise InvalidImport("$", f"expected at most {MAX_DEPTH} objects and lists inside each other")
+def _milliseconds(parts: list[str | None] | tuple[str | None, ...]) -> int:
+    return ceil(sum(Fraction((part or "0").replace(",", ".")) * unit for part, unit in zip(parts, _UNITS, strict=True)))

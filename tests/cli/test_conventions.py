@@ -35,7 +35,7 @@ FILES = {
     "apply": _UNIT / "deployments/files/example.yaml",
     "rabbitmq": _UNIT / "imports/fixtures/rabbitmq_vhost.json",
     "servicebus": _UNIT / "imports/fixtures/servicebus_template.json",
-    "artemis": _UNIT / "imports/artemis/files/every_element.xml",
+    "artemis": _UNIT / "imports/fixtures/every_element.xml",
 }
 #: What is given beside the arguments, so that a command ends, asks nothing and has something to do.
 BESIDE = {

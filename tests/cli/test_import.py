@@ -21,7 +21,7 @@ FILES = {
         str(UNIT / "fixtures" / "servicebus_template.json"),
         str(UNIT / "fixtures" / "servicebus_az.json"),
     ],
-    "artemis": [str(UNIT / "artemis" / "files" / "every_element.xml"), str(UNIT / "artemis" / "files" / "shipped.xml")],
+    "artemis": [str(UNIT / "fixtures" / "every_element.xml"), str(UNIT / "fixtures" / "shipped.xml")],
 }
 CASES = [(system, file) for system, files in FILES.items() for file in files]
 every = pytest.mark.parametrize("system, file", CASES, ids=[Path(file).stem for _, file in CASES])

@@ -15,11 +15,7 @@ if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
 
 #: Namespaces of broker.xml. A file may also do without one.
-NAMESPACES = ("urn:activemq", "urn:activemq:core", "")
-#: Characters or bytes of the largest file, and levels of the deepest one.
-MAX_SIZE = 16 * 2**20
-MAX_DEPTH = 50
-
+_NAMESPACES = ("urn:activemq", "urn:activemq:core", "")
 _TAG = re.compile(r"(?:\{([^}]*)\})?(.*)", re.DOTALL)
 
 
@@ -50,25 +46,17 @@ class Node:
 
 
 def parse(text: str | bytes) -> Node:
-    """Read XML text. Raises `InvalidImport` for text that is no XML, too large, too deep, or has a DTD."""
+    """Read XML text. Raises `InvalidImport` for text that is no XML, too deep, or has a DTD."""
     if not isinstance(text, (str, bytes)):
         raise InvalidImport("broker.xml", f"expected the text of an XML file, got {format_value(text)}")
-    if len(text) > MAX_SIZE:
-        raise InvalidImport("broker.xml", f"expected at most {MAX_SIZE:,} characters, got {len(text):,}")
-    root = _parsed(text)
-    return _node(root, f"/{_split(root)[1]}", 1)
-
-
-def _parsed(text: str | bytes) -> Element:
-    from xml.etree.ElementTree import ParseError
-
     try:
         from defusedxml import DefusedXmlException
-        from defusedxml.ElementTree import fromstring
+        from defusedxml.ElementTree import ParseError, fromstring
     except ImportError:
         raise InvalidImport("broker.xml", f"XML needs the package defusedxml: {install('import')}") from None
     try:
         root: Element = fromstring(text, forbid_dtd=True)
+        return _node(root, f"/{_split(root)[1]}")
     except DefusedXmlException as error:
         rule = "expected XML without a document type definition and without entities"
         raise InvalidImport("broker.xml", f"{rule}, got {type(error).__name__}") from None
@@ -76,9 +64,10 @@ def _parsed(text: str | bytes) -> Element:
         line, column = error.position
         reason = str(error).partition(":")[0]
         raise InvalidImport(f"line {line}, column {column + 1}", f"expected well-formed XML: {reason}") from None
+    except RecursionError:
+        raise InvalidImport("broker.xml", "expected fewer levels of elements") from None
     except (ValueError, LookupError) as error:  # an encoding that Python or expat lacks, or half a surrogate pair
         raise InvalidImport("broker.xml", f"expected XML in a known encoding: {error}") from None
-    return root
 
 
 def _split(element: Element) -> tuple[str, str]:
@@ -87,15 +76,13 @@ def _split(element: Element) -> tuple[str, str]:
     return (match[1] or "", match[2]) if match else ("", str(element.tag))
 
 
-def _node(element: Element, place: str, depth: int) -> Node:
-    if depth > MAX_DEPTH:
-        raise InvalidImport(f"/{place.split('/')[1]}", f"expected at most {MAX_DEPTH} levels of elements")
+def _node(element: Element, place: str) -> Node:
     namespace, name = _split(element)
     own = {key: value for key, value in element.attrib.items() if not key.startswith("{")}
     texts = [element.text, *(child.tail for child in element)]
     text = " ".join(part.strip() for part in texts if part and part.strip())
-    children = tuple(_node(child, path, depth + 1) for child, path in _children(element, place))
-    return Node(name, place, text, own, children, namespace not in NAMESPACES)
+    children = tuple(_node(child, path) for child, path in _children(element, place))
+    return Node(name, place, text, own, children, namespace not in _NAMESPACES)
 
 
 def _children(element: Element, place: str) -> Iterator[tuple[Element, str]]:
@@ -104,5 +91,4 @@ def _children(element: Element, place: str) -> Iterator[tuple[Element, str]]:
     totals, counts = Counter(names), Counter[str]()
     for child, name in zip(element, names, strict=True):
         counts[name] += 1
-        number = f"[{counts[name]}]" if totals[name] > 1 else ""
-        yield child, f"{place}/{name}{number}"
+        yield child, f"{place}/{name}" + (f"[{counts[name]}]" if totals[name] > 1 else "")

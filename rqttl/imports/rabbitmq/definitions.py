@@ -1,18 +1,16 @@
-"""The objects of a definitions file of RabbitMQ, checked, by vhost."""
+"""The objects of a definitions file of RabbitMQ, checked, by vhost; and notes about those that become nothing."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from rqttl.errors import InvalidImport
-from rqttl.imports.source import at, member, objects, optional_object, read_flag, read_object, read_text, read_whole
+from rqttl.imports.notes import Notes, rows
+from rqttl.imports.source import at, member, objects, read
 
-OPERATOR_POLICY = "operator_policy"
-#: The lists of a file that the import reads.
-LISTS = ("vhosts", "queues", "exchanges", "bindings", "policies", "parameters")
-DEFAULT_VHOST = "/"
+_OPERATOR_POLICY = "operator_policy"
 #: Exchanges that every vhost has. The files do not list them.
 _BUILT_IN = {
     "amq.direct": "direct",
@@ -22,6 +20,19 @@ _BUILT_IN = {
     "amq.match": "headers",
     "amq.rabbitmq.trace": "topic",
 }
+#: Lists of objects that are noted as a whole, each with the words for one of them.
+_OBJECTS = {
+    "users": "user {name!r}",
+    "permissions": "vhost {vhost!r}: permission of user {user!r}",
+    "topic_permissions": "vhost {vhost!r}: topic permission of user {user!r} on exchange {exchange!r}",
+    "global_parameters": "global parameter {name!r}",
+    "parameters": "vhost {vhost!r}: {component} {name!r}",
+    "exchanges": "vhost {vhost!r}: exchange {name!r}",
+    "bindings": "vhost {vhost!r}: binding of {source!r} to {destination!r} by {routing_key!r}",
+}
+#: The lists of a file that the import reads.
+_LISTS = ("vhosts", "queues", "exchanges", "bindings", "policies", "parameters")
+_NOTHING = "it says nothing about a queue or a policy"
 
 
 @dataclass(frozen=True)
@@ -35,14 +46,8 @@ class Queue:
     arguments: Mapping[str, Any]
     body: Mapping[str, Any]
 
-    @property
-    def subject(self) -> str:
-        """The queue in a note."""
-        return f"vhost {self.vhost!r}: queue {self.name!r}"
 
-
-@dataclass(frozen=True)
-class Binding:
+class Binding(NamedTuple):
     """A binding of an exchange to a queue, or to another exchange."""
 
     source: str
@@ -53,7 +58,7 @@ class Binding:
 
 @dataclass(frozen=True)
 class SourcePolicy:
-    """A policy or an operator policy."""
+    """A policy or an operator policy. `place` is that of the object with its pattern."""
 
     place: str
     vhost: str
@@ -76,86 +81,65 @@ class VHost:
     """All objects of one vhost. `exchanges` has their types, such as `direct`, by name."""
 
     name: str
+    queue_type: str = "classic"
     queues: dict[str, Queue] = field(default_factory=dict)
-    exchanges: dict[str, str] = field(default_factory=dict)
+    exchanges: dict[str, str] = field(default_factory=lambda: dict(_BUILT_IN))
     bindings: list[Binding] = field(default_factory=list)
     policies: dict[str, SourcePolicy] = field(default_factory=dict)
     operator_policies: dict[str, SourcePolicy] = field(default_factory=dict)
 
 
-@dataclass(frozen=True)
-class Definitions:
-    """The vhosts of a file, in the order of the file. `version` is the RabbitMQ that wrote it, if the file says so."""
+class Setting(NamedTuple):
+    """A setting of the source: its name there, its value, and its place in the file."""
 
-    version: tuple[int, ...] | None
-    vhosts: Mapping[str, VHost]
-
-
-def read_definitions_file(table: Mapping[str, Any]) -> Definitions:
-    """Check the objects of a file. Raises `InvalidImport`."""
-    if not any(name in table for name in LISTS):
-        raise InvalidImport("$", f"expected definitions of RabbitMQ, with at least one of {', '.join(LISTS)}")
-    return _Reader(table).read()
+    name: str
+    value: Any
+    place: str
 
 
-class _Reader:
-    def __init__(self, table: Mapping[str, Any]) -> None:
-        self.table = table
-        # a file of one vhost names it once, or not at all
-        self.vhost = read_text(table.get("original_vhost_name", DEFAULT_VHOST), "$.original_vhost_name")
-        self.vhosts: dict[str, VHost] = {}
-        self.kinds: dict[str, str] = {}
+def settings_of(table: Mapping[str, Any], place: str, prefix: str = "") -> dict[str, Setting]:
+    """The settings of a queue (with the prefix `x-`) or of a definition, by key. Others keep their names."""
+    return {name.removeprefix(prefix): Setting(name, value, at(place, name)) for name, value in table.items()}
 
-    def read(self) -> Definitions:
-        self._vhosts()
-        self._queues()
-        for place, item in objects(self.table, "exchanges"):
-            name = read_text(member(item, "name", place), at(place, "name"))
-            kind = read_text(member(item, "type", place), at(place, "type"))
-            exchanges = self._home(item, place).exchanges
-            if name in _BUILT_IN:
-                exchanges.pop(name, None)
+
+def read_vhosts(table: Mapping[str, Any]) -> dict[str, VHost]:
+    """Check the objects of a file. Returns its vhosts, in the order of the file. Raises `InvalidImport`."""
+    if not any(name in table for name in _LISTS):
+        raise InvalidImport("$", f"expected definitions of RabbitMQ, with at least one of {', '.join(_LISTS)}")
+    # a file of one vhost names it once, or not at all
+    only = member(table, "original_vhost_name", "$", str, "/")
+    vhosts: dict[str, VHost] = {}
+
+    def home(item: Mapping[str, Any], place: str) -> VHost:
+        name = member(item, "vhost", place, str, only)
+        return vhosts.setdefault(name, VHost(name))
+
+    for place, item in objects(table, "vhosts"):
+        name = member(item, "name", place, str)
+        _add(vhosts, name, VHost(name, member(item, "default_queue_type", place, str, "classic")), place)
+    for place, item in objects(table, "queues"):
+        queue = _queue(item, place, home(item, place))
+        _add(home(item, place).queues, queue.name, queue, place)
+    for place, item in objects(table, "exchanges"):
+        name, kind = member(item, "name", place, str), member(item, "type", place, str)
+        exchanges = home(item, place).exchanges
+        if name not in _BUILT_IN:
             _add(exchanges, name, kind, place)
-        for place, item in objects(self.table, "bindings"):
-            self._home(item, place).bindings.append(_binding(item, place))
-        for place, item in objects(self.table, "policies"):
-            vhost = self._home(item, place)
-            _add(vhost.policies, *_policy(item, place, vhost.name, item, operator=False), place)
-        for place, item in objects(self.table, "parameters"):
-            if read_text(member(item, "component", place), at(place, "component")) == OPERATOR_POLICY:
-                vhost = self._home(item, place)
-                value = read_object(member(item, "value", place), at(place, "value"))
-                _add(vhost.operator_policies, *_policy(item, place, vhost.name, value, operator=True), place)
-        return Definitions(_version(self.table), self.vhosts)
+    for place, item in objects(table, "bindings"):
+        home(item, place).bindings.append(_binding(item, place))
+    for place, item in objects(table, "policies"):
+        vhost, name = home(item, place), member(item, "name", place, str)
+        _add(vhost.policies, name, _policy(name, vhost.name, item, place, operator=False), place)
+    operators = ((place, item) for place, item in objects(table, "parameters") if _is_operator(item, place))
+    for place, item in operators:
+        vhost, name = home(item, place), member(item, "name", place, str)
+        body = member(item, "value", place, dict)
+        _add(vhost.operator_policies, name, _policy(name, vhost.name, body, at(place, "value"), operator=True), place)
+    return vhosts
 
-    def _home(self, item: Mapping[str, Any], place: str) -> VHost:
-        name = read_text(item.get("vhost", self.vhost), at(place, "vhost"))
-        if name not in self.vhosts:
-            self.vhosts[name] = VHost(name)
-            self.vhosts[name].exchanges.update(_BUILT_IN)
-        return self.vhosts[name]
 
-    def _vhosts(self) -> None:
-        for place, item in objects(self.table, "vhosts"):
-            name = read_text(member(item, "name", place), at(place, "name"))
-            if name in self.vhosts:
-                raise InvalidImport(place, f"expected each name once, got {name!r} again")
-            self._home({"vhost": name}, place)
-            kind = item.get("default_queue_type")
-            if kind is not None:
-                self.kinds[name] = read_text(kind, at(place, "default_queue_type"))
-
-    def _queues(self) -> None:
-        for place, item in objects(self.table, "queues"):
-            vhost = self._home(item, place)
-            name = read_text(member(item, "name", place), at(place, "name"))
-            arguments = optional_object(item, "arguments", place)
-            for flag in ("durable", "auto_delete", "exclusive"):
-                read_flag(item.get(flag, False), at(place, flag))
-            kind = read_text(item.get("type", self.kinds.get(vhost.name, "classic")), at(place, "type"))
-            if "x-queue-type" in arguments:
-                kind = read_text(arguments["x-queue-type"], at(at(place, "arguments"), "x-queue-type"))
-            _add(vhost.queues, name, Queue(place, vhost.name, name, _short(kind), arguments, item), place)
+def _is_operator(item: Mapping[str, Any], place: str) -> bool:
+    return member(item, "component", place, str) == _OPERATOR_POLICY
 
 
 def _add(table: dict[str, Any], name: str, value: object, place: str) -> None:
@@ -164,51 +148,69 @@ def _add(table: dict[str, Any], name: str, value: object, place: str) -> None:
     table[name] = value
 
 
-def _short(kind: str) -> str:
-    """The name of a type of queues without that of its Erlang module."""
-    return kind.removeprefix("rabbit_").removesuffix("_queue")
+def _queue(item: Mapping[str, Any], place: str, vhost: VHost) -> Queue:
+    for flag in ("durable", "auto_delete", "exclusive"):
+        member(item, flag, place, bool, False)
+    # an empty list stands for an empty object
+    arguments = {} if item.get("arguments") == [] else member(item, "arguments", place, dict, {})
+    kind = member(item, "type", place, str, vhost.queue_type)
+    kind = member(arguments, "x-queue-type", at(place, "arguments"), str, kind)
+    kind = kind.removeprefix("rabbit_").removesuffix("_queue")  # the name of its Erlang module
+    return Queue(place, vhost.name, member(item, "name", place, str), kind, arguments, item)
 
 
 def _binding(item: Mapping[str, Any], place: str) -> Binding:
-    texts = {name: read_text(member(item, name, place), at(place, name)) for name in ("source", "destination")}
-    kind = read_text(item.get("destination_type", "queue"), at(place, "destination_type"))
+    kind = member(item, "destination_type", place, str, "queue")
     if kind not in ("queue", "exchange"):
         raise InvalidImport(at(place, "destination_type"), f"expected queue or exchange, got {kind[:80]!r}")
-    key = read_text(item.get("routing_key", ""), at(place, "routing_key"))
-    optional_object(item, "arguments", place)
-    return Binding(texts["source"], texts["destination"], kind == "queue", key)
+    ends = member(item, "source", place, str), member(item, "destination", place, str)
+    return Binding(*ends, kind == "queue", member(item, "routing_key", place, str, ""))
 
 
-def _policy(
-    item: Mapping[str, Any], place: str, vhost: str, value: Mapping[str, Any], *, operator: bool
-) -> tuple[str, SourcePolicy]:
-    name = read_text(member(item, "name", place), at(place, "name"))
-    where = at(place, "value") if operator else place
-    pattern = read_text(member(value, "pattern", where), at(where, "pattern"))
-    priority = read_whole(value.get("priority", 0), at(where, "priority"))
-    apply_to = read_text(value.get("apply-to", "all"), at(where, "apply-to"))
-    definition = _definition(member(value, "definition", where), at(where, "definition"))
-    return name, SourcePolicy(place, vhost, name, operator, pattern, priority, apply_to, definition, value)
+def _policy(name: str, vhost: str, body: Mapping[str, Any], place: str, *, operator: bool) -> SourcePolicy:
+    pattern = member(body, "pattern", place, str)
+    priority, apply_to = member(body, "priority", place, int, 0), member(body, "apply-to", place, str, "all")
+    definition = body.get("definition")
+    if isinstance(definition, list):  # RabbitMQ exports that of an operator policy as pairs
+        where = at(place, "definition")
+        pairs = [read(list, pair, at(where, i)) for i, pair in enumerate(definition)]
+        if any(len(pair) != 2 or not isinstance(pair[0], str) for pair in pairs):
+            raise InvalidImport(where, "expected pairs of a key and its value")
+        body = {**body, "definition": dict(pairs)}
+    definition = member(body, "definition", place, dict)
+    return SourcePolicy(place, vhost, name, operator, pattern, priority, apply_to, definition, body)
 
 
-def _definition(value: object, place: str) -> Mapping[str, Any]:
-    """A definition as an object. RabbitMQ exports that of an operator policy as a list of pairs."""
-    if not isinstance(value, list):
-        return read_object(value, place)
-    table: dict[str, Any] = {}
-    for i, pair in enumerate(value):
-        if not isinstance(pair, list) or len(pair) != 2 or not isinstance(pair[0], str):
-            raise InvalidImport(at(place, i), "expected a pair of a key and its value")
-        if pair[0] in table:
-            raise InvalidImport(at(place, i), "expected each key once in a definition")
-        table[pair[0]] = pair[1]
-    return table
-
-
-def _version(table: Mapping[str, Any]) -> tuple[int, ...] | None:
+def version(table: Mapping[str, Any]) -> tuple[int, ...] | None:
+    """The major and minor version of the RabbitMQ that wrote a file, if the file tells it."""
     for key in ("rabbit_version", "rabbitmq_version"):
-        if table.get(key) is not None:
-            parts = read_text(table[key], f"$.{key}").split(".")[:2]
-            if all(part.isascii() and part.isdigit() and len(part) < 6 for part in parts):
-                return tuple(int(part) for part in parts)
+        parts = member(table, key, "$", str, "").split(".")[:2]
+        if all(part.isascii() and part.isdigit() and len(part) < 6 for part in parts):
+            return tuple(int(part) for part in parts)
     return None
+
+
+class _Words(dict[str, Any]):
+    def __missing__(self, key: str) -> None:
+        return None
+
+
+def note_others(table: Mapping[str, Any], notes: Notes) -> None:
+    """Note each object without a counterpart. The values of its members, which may be secrets, are not shown."""
+    reasons = rows("rabbitmq object")
+    vhost = table.get("original_vhost_name", "/")
+    for kind, words in _OBJECTS.items():
+        for _, item in objects(table, kind):
+            if item.get("component") != _OPERATOR_POLICY:
+                row = reasons.get(str(item.get("component")), reasons[kind])
+                notes.about(words.format_map(_Words({"vhost": vhost, **item}))).left_out("", None, row.text)
+    for _, item in objects(table, "vhosts"):
+        notes = notes.about(f"vhost {item['name']!r}")
+        notes.taken("name", item["name"], "a deployment of its own")
+        for key in sorted(item.keys() - {"name"}):
+            if key == "default_queue_type":
+                notes.translated(key, item[key], "the type of each queue without one; rqttl has one type")
+            else:
+                notes.left_out(key, item[key], reasons["vhost-limits"].text if key == "limits" else _NOTHING)
+    for key in sorted(table.keys() - {*_LISTS, *_OBJECTS}):
+        notes.about("definitions").left_out(key, table[key], _NOTHING)

@@ -10,7 +10,7 @@ import pytest
 
 from rqttl import OptionArguments, Policy
 from rqttl.imports.rabbitmq import read_definitions
-from rqttl.imports.rabbitmq.patterns import translated
+from rqttl.imports.rabbitmq.policies import translated
 from rqttl.imports.report import Imported, Note
 from rqttl.options import QueueOptions
 from rqttl.policies import PolicySet

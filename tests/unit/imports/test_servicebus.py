@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from rqttl.errors import InvalidImport
-from rqttl.imports.durations import parse_duration
 from rqttl.imports.report import Imported, Note
 from rqttl.imports.servicebus import read_resources
+from rqttl.imports.source import read_duration as parse_duration
 
 DEFAULTS = {"lease": "1m", "max_deliveries": 10}
 LETTERS = {"dead_letter_delivery_limit": "{queue}/dead", "dead_letter_rejected": "{queue}/dead"}

@@ -1,17 +1,80 @@
+"""The broker.xml of Artemis becomes queues and policies; each translation is one claim."""
+
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree as ET
 
 import pytest
 
+from rqttl.deployments import read_document
+from rqttl.errors import InvalidImport
 from rqttl.imports.artemis import read_broker
-from tests.unit.imports.artemis.examples import addresses, core, definition, definitions, in_force, only, settings
+from rqttl.imports.notes import rows
+from rqttl.imports.report import Imported, ImportedDeployment, Note
+from rqttl.options import QueueOptions
+from rqttl.policies import PolicySet
 
+FOLDER = Path(__file__).with_name("fixtures")
 NONE = "none"
 
 
-def element(name: str, value: object) -> str:
-    return f"<{name}>{value}</{name}>"
+def text_of(name: str) -> str:
+    return (FOLDER / name).read_text(encoding="utf-8")
+
+
+def core(*sections: str) -> str:
+    inner = f'<core xmlns="urn:activemq:core">{"".join(sections)}</core>'
+    return f'<configuration xmlns="urn:activemq">{inner}</configuration>'
+
+
+def settings(*each: tuple[str, str]) -> str:
+    """The section of address settings, from pairs of match and children."""
+    elements = [f'<address-setting match="{match}">{children}</address-setting>' for match, children in each]
+    return f"<address-settings>{''.join(elements)}</address-settings>"
+
+
+def addresses(**queues: str) -> str:
+    """The section of addresses, each with one anycast queue."""
+    each = [
+        f'<address name="{address}"><anycast><queue name="{queue}"/></anycast></address>'
+        for address, queue in queues.items()
+    ]
+    return f"<addresses>{''.join(each)}</addresses>"
+
+
+def only(imported: Imported) -> ImportedDeployment:
+    [deployment] = imported.deployments.values()
+    return deployment
+
+
+def definitions(*sections: str) -> dict[str, Any]:
+    """The definitions by pattern, without the limit of attempts that is Artemis's default."""
+    policies: Mapping[str, Any] = only(read_broker(core(*sections))).policies
+    found = {policy["pattern"]: dict(policy["definition"]) for policy in policies.values()}
+    if found.get("#", {}).get("max-deliveries") == 10:
+        del found["#"]["max-deliveries"]
+    return {pattern: definition for pattern, definition in found.items() if definition}
+
+
+def definition(children: str) -> dict[str, Any]:
+    return dict(definitions(settings(("a", children))).get("a", {}))
+
+
+def in_force(text: str, queue: str) -> Mapping[str, object]:
+    """The options in force of a queue after the import, without those at their defaults."""
+    imported = only(read_broker(text))
+    found = read_document({"rqttl": 1, "queues": imported.queues, "policies": imported.policies})
+    declared = found.queues.get(queue, QueueOptions(queue, {}))
+    return PolicySet(1, tuple(found.policies.values())).resolve(declared).options.non_default
+
+
+def note(text: str, setting: str) -> Note:
+    [found] = [note for note in read_broker(text).notes if note.setting == setting]
+    return found
 
 
 CHILDREN: list[tuple[str, dict[str, Any]]] = [
@@ -246,3 +309,111 @@ def test_a_match_with_a_star_is_noted_because_artemis_combines_what_act_together
         return any("neither includes the other" in note.text for note in imported.notes)
 
     assert [noted("a.*.c"), noted("a.b.#")] == [True, False]
+
+
+@pytest.mark.parametrize("name", ["every_element.xml", "shipped.xml"])
+def test_no_element_and_no_attribute_is_dropped_in_silence(name: str) -> None:
+    text = text_of(name)
+    noted = " ".join(f"{note.subject} {note.setting} {note.value}" for note in read_broker(text).notes).lower()
+    elements = list(ET.fromstring(text).iter())  # noqa: S314  # our own file
+    names = {re.sub("{.*}", "", element.tag).lower() for element in elements if not len(element)}
+
+    assert {found for found in names - {"permission", "forwarding-address"} if found not in noted} == set()
+    for element in elements:
+        for attribute, value in element.attrib.items():
+            if not attribute.startswith("{") and "permission" not in element.tag:
+                assert value.lower() in noted, attribute
+
+
+def test_each_documented_child_of_an_address_setting_has_exactly_one_note() -> None:
+    notes = read_broker(text_of("every_element.xml")).notes
+    noted = [note.setting for note in notes if note.subject == "address-setting 'orders.#'"]
+
+    assert [name for name in rows("artemis setting") if noted.count(name) != 1] == []
+
+
+@pytest.mark.spec("A-086")
+def test_the_shipped_file_sends_dead_messages_to_dlq_and_expired_ones_to_expiry_queue() -> None:
+    text = text_of("shipped.xml")
+    imported = read_broker(text)
+
+    assert imported == read_broker(text.encode())
+    assert list(imported.deployments) == ["broker-1"]
+    assert only(imported).queues == {"DLQ": {}, "ExpiryQueue": {}}
+    options = in_force(text, "orders.eu")
+    assert options["dead_letter_expired"] == "ExpiryQueue"
+    assert options["dead_letter_delivery_limit"] == options["dead_letter_rejected"] == "DLQ"
+    assert options["max_deliveries"] == 10
+    assert "dead_letter_expired" not in in_force(text, "ExpiryQueue")
+    notes = {note.subject: note for note in imported.notes}
+    assert (notes["divert 'copy'"].kind, "copy or forward" in notes["divert 'copy'"].text) == ("left out", True)
+    assert "Redis serves the clients" in notes["acceptor 'artemis'"].text
+    assert "users and rights" in notes["security-setting '#'"].text
+    assert "reads one file" in note(text, "include").text
+    assert note(text, "cluster-password").value == ""
+    assert "a secret" not in str(imported.notes)
+
+
+@pytest.mark.spec("A-084")
+def test_of_two_settings_with_one_match_and_of_two_sections_the_first_counts() -> None:
+    first = settings(("a", "<expiry-delay>1</expiry-delay>"), ("a", "<expiry-delay>2</expiry-delay>"))
+    text = core(first, settings(("b", "<expiry-delay>1</expiry-delay>")))
+
+    assert in_force(text, "a")["default_ttl"] == 1
+    assert "the first one counts" in note(text, "address-settings").text
+    assert [note.text for note in read_broker(text).notes if "earlier" in note.text] == [
+        "an earlier address-setting has the same match, and Artemis keeps that one"
+    ]
+
+
+def test_namespaces_may_have_a_prefix_or_be_absent() -> None:
+    plain = "<configuration><core><name>x</name></core></configuration>"
+    inner = '<c:core xmlns:c="urn:activemq:core"><c:name>x</c:name></c:core>'
+    prefixed = f'<q:configuration xmlns:q="urn:activemq">{inner}</q:configuration>'
+    bare = '<core xmlns="urn:activemq:core"><name>x</name></core>'
+
+    assert read_broker(plain) == read_broker(prefixed) == read_broker(bare)
+
+
+PLACE = "/configuration/core/address-settings/address-setting"
+
+
+def child(name: str, value: str) -> str:
+    return core(settings(("a", f"<{name}>{value}</{name}>")))
+
+
+REFUSED: dict[str | bytes, str] = {
+    '<!DOCTYPE c [<!ENTITY x SYSTEM "file:///etc/passwd">]><core>&x;</core>': "without a document type definition",
+    "": "line 1, column 1: expected well-formed XML: no element found",
+    "<core>\n<name>": "line 2, column 7: expected well-formed XML: no element found",
+    b"<core>\xff</core>": "expected well-formed XML: not well-formed (invalid token)",
+    b'<?xml version="1.0" encoding="no-such"?><core/>': "expected ",
+    "<core>\ud800</core>": "broker.xml: expected XML in a known encoding",
+    "<html/>": "/html: expected the root element 'configuration' or 'core' of the namespace 'urn:activemq', got 'html'",
+    "<configuration/>": "/configuration: expected one element 'core', got 0",
+    "<a>" * 3000 + "</a>" * 3000: "expected fewer levels of elements",
+    child("expiry-delay", "soon"): f"{PLACE}/expiry-delay: expected a whole number, got 'soon'",
+    child("expiry-delay", "9" * 30): "expected a whole number",
+    child("expiry-delay", "${delay}"): "expected a whole number, got '${delay}'; write the value of the property",
+    child("no-expiry", "yes"): f"{PLACE}/no-expiry: expected true or false, got 'yes'",
+    child("redelivery-delay-multiplier", "NaN"): "expected a number, got 'NaN'",
+    child("max-size-bytes", "10 apples"): "expected a number of bytes such as 1048576 or 10MB, got '10 apples'",
+    child("address-full-policy", "SPILL"): "expected one of PAGE, DROP, BLOCK, FAIL, got 'SPILL'",
+    core(settings(("a", ""), ("b", "<no-expiry>1</no-expiry>"))): "address-setting[2]/no-expiry: ",
+    core(settings(("", ""))): f"{PLACE}: expected the attribute 'match' with a value, got none",
+    core("<addresses><address/></addresses>"): "/addresses/address: expected the attribute 'name'",
+    core('<addresses><address name="a"><anycast><queue name="q" ring-size="x"/></anycast></address></addresses>'): (
+        "/queue/@ring-size: expected a whole number, got 'x'"
+    ),
+    core("<wildcard-addresses><delimiter>/</delimiter></wildcard-addresses>"): "expected the usual wildcards",
+    core("<literal-match-markers>()</literal-match-markers>"): "expected no literal matches",
+    5: "expected the text of an XML file, got int 5",  # type: ignore[dict-item]  # the wrong type is the test
+}
+
+
+@pytest.mark.parametrize("text", REFUSED)
+def test_a_bad_file_is_refused_with_its_place_and_its_rule(text: str | bytes) -> None:
+    with pytest.raises(InvalidImport) as refused:
+        read_broker(text)
+
+    assert REFUSED[text] in str(refused.value)
