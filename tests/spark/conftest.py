@@ -7,6 +7,7 @@ are skipped on a developer's machine and fail in CI. Redis is that of `tests/con
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -95,6 +96,14 @@ def spark_conf(spark: SparkSession) -> Iterator[Callable[[str, str], None]]:
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have the first pause before a retry in this process last 2 ms."""
     monkeypatch.setattr("spark_connectors.redis.connect._FIRST_PAUSE", 0.002)
+
+
+@pytest.fixture
+def silent(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    """The data source warns of nothing in this test."""
+    caplog.set_level(logging.WARNING, "spark_connectors")
+    yield
+    assert caplog.get_records("call") == []
 
 
 @pytest.fixture

@@ -31,6 +31,12 @@ def again(offset: Offset) -> Offset:
     return Offset.parse(json.loads(offset.text))
 
 
+def read_all(follow: Follow, **options: str) -> Offset:
+    """Return the position of a query that has read queue `a`, or these options, as the next process gets it."""
+    options = options or {"queues": "a"}
+    return again(follow(**options).latest(follow(**options).initial(), None))
+
+
 def rows(client: redis.Redis, planner: StreamPlanner, start: Offset, end: Offset) -> dict[str, int]:
     """Return the number of entries in the ranges of a batch, by queue."""
     return {

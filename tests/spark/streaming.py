@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,30 +35,6 @@ def finish_all(start: Callable[[], StreamingQuery], checkpoint: Path) -> None:
     while done < (count := len(list(commits.glob("[0-9]*")))):
         finish(start())
         done = len(list(commits.glob("[0-9]*"))) if TELLS_START else count
-
-
-def windowed_counts(messages: DataFrame, column: str, folder: Path) -> tuple[Counter[str], int]:
-    """Count the messages that are there in windows of 5 s, with a watermark of 1 s, for each value of a column.
-
-    Returns the sum over all windows for each value, and the number of batches. Late messages are missing in the sums.
-    """
-    from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
-
-    counts = messages.withWatermark("died_at", "1 second").groupBy(F.window("died_at", "5 seconds"), column).count()
-    #: The last count of each window and value, as a table with updates holds it.
-    table: dict[tuple[object, str], int] = {}
-    batches: list[int] = []
-
-    def update(frame: DataFrame, number: int) -> None:
-        batches.append(number)
-        table.update({(row.window.start, row[column]): row["count"] for row in frame.collect()})
-
-    writer = counts.writeStream.outputMode("update").foreachBatch(update).trigger(availableNow=True)
-    finish_all(writer.option("checkpointLocation", str(folder)).start, folder)
-    sums: Counter[str] = Counter()
-    for (_, value), count in table.items():
-        sums[value] += count
-    return sums, len(batches)
 
 
 class Stream:

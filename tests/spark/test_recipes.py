@@ -16,12 +16,62 @@ import redis
 from pyspark.sql import SparkSession
 
 import spark_connectors
-from rqttl import Broker
+from rqttl import Broker, Message, Queue
 from spark_connectors.redis.connect import READ_COMMANDS
 from tests.contract.clocked import Clocked
 from tests.servers import Server
-from tests.spark.incidents import LATE, MAILS, REJECTED, bad_evening
 from tests.unit.test_docs import SPARK, read
+
+#: How long after its deadline a message was found to be over, in ms, and how many were found so late.
+LATE = {2: 31, 7: 4, 40: 12, 700: 6, 15_000: 2}
+#: The orders that were rejected, by the version of the shop that sent them.
+REJECTED = {"1.4.0": 9, "1.3.7": 1}
+MAILS = 5
+_MINUTE = 60_000
+
+
+def bad_evening(broker: Clocked) -> None:
+    """One bad evening from 22:13:20 UTC on, always the same. In the end the queues `orders` and `mails` are empty.
+
+    Orders expire, some long after their deadline; a new version of the shop sends orders that nobody can handle;
+    between 23 and 24 o'clock the mail server is away.
+    """
+    orders = broker.declare_queue("orders", dead_letter="orders/dead")
+    mails = broker.declare_queue("mails", dead_letter="mails/dead", max_deliveries=3)
+    _expire(broker, orders)
+    for version, count in REJECTED.items():
+        orders.enqueue_many(
+            [
+                Message({"item": i}, id=f"order-{version}-{i}", headers={"version": version, "region": "eu"})
+                for i in range(count)
+            ]
+        )
+        orders.reject_many(orders.receive_many(count), "no such item")
+    _fail(mails, 2, "welcome")
+    broker.go_to(50 * _MINUTE)
+    _fail(mails, MAILS, "invoice")
+    broker.go_to(130 * _MINUTE)
+    _fail(mails, 1, "welcome")
+
+
+def _expire(broker: Clocked, queue: Queue) -> None:
+    for late, count in LATE.items():
+        queue.enqueue_many(
+            [
+                Message({"item": i}, id=f"order-{late}-{i}", ttl="1m", headers={"version": "1.3.7", "region": "us"})
+                for i in range(count)
+            ]
+        )
+        broker.advance(_MINUTE + late)
+        queue.sweep()
+
+
+def _fail(queue: Queue, count: int, template: str) -> None:
+    sent = [Message(f"{template} {i}", id=f"{template}-{i}", headers={"template": template}) for i in range(count)]
+    queue.enqueue_many(sent)
+    for _ in range(3):
+        queue.nack_many(queue.receive_many(count))
+
 
 START = "redis://redis.internal:6379/0"
 LAKE = "/srv/lake"
@@ -86,21 +136,14 @@ def test_each_example_stands_where_a_test_finds_it() -> None:
     assert [heading for heading, code in examples() if MINUTE in code] == ["Append to a table every minute"]
 
 
-def test_the_first_example_counts_all_letters(recipe: Recipe) -> None:
+def test_the_first_examples_count_read_named_columns_and_write(recipe: Recipe, broker: Broker) -> None:
     done = recipe("Dead letters in Spark")
-
+    of_orders = sum(LATE.values()) + sum(REJECTED.values())
     assert len(rows(done["printed"])) == 3
-    assert done["letters"].count() == sum(LATE.values()) + sum(REJECTED.values()) + MAILS + 3
-
-
-def test_a_schema_of_the_user_is_all_that_is_read(recipe: Recipe) -> None:
+    assert done["letters"].count() == of_orders + MAILS + 3
     slim = recipe("Columns")["slim"]
+    assert (slim.columns, slim.count()) == (["source", "died_at"], of_orders)
 
-    assert slim.columns == ["source", "died_at"]
-    assert slim.count() == sum(LATE.values()) + sum(REJECTED.values())
-
-
-def test_rows_become_messages(recipe: Recipe, broker: Broker) -> None:
     recipe("Writing")
 
     [message] = broker.queue("orders").peek(10)

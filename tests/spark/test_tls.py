@@ -41,11 +41,7 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def secured(start_server: Callable[..., Server], certificates: Path) -> tuple[Server, str]:
     """A server that wants certificates of its clients, and its URL."""
-    return with_letters(start_server, certificates)
-
-
-def with_letters(start_server: Callable[..., Server], certificates: Path, **config: str) -> tuple[Server, str]:
-    server, url = tls.secure(start_server, certificates, **config)
+    server, url = tls.secure(start_server, certificates)
     with Broker(server.client()) as broker:
         bury(broker, 300)
     return server, url
@@ -57,26 +53,6 @@ def load(secured: tuple[Server, str], certificates: Path) -> Load:
     return lambda **options: loader(secured[1])(queues="orders/dead", **{**ours, **options})
 
 
-def test_letters_are_read_from_a_server_that_our_authority_vouches_for(load: Load, certificates: Path) -> None:
-    assert load(tlsCaFile=certificates / "ca.crt").ids() == numbers(300)
-
-
-def test_a_server_that_nobody_vouches_for_is_refused_unless_that_does_not_matter(load: Load) -> None:
-    with pytest.raises(
-        UntrustedCertificate,
-        match=r"^\[RQTTL_CERTIFICATE\] tlsCaFile: rediss://localhost:\d+ has a certificate that does not verify: ",
-    ):
-        load()
-    assert load(tlsVerify="false").ids() == numbers(300)
-
-
-def test_a_file_that_is_not_there_is_told(load: Load, tmp_path: Path) -> None:
-    with pytest.raises(
-        InvalidOption, match=r"^\[RQTTL_INVALID_OPTION\] tlsCaFile: '.*none\.crt' is no file on this machine"
-    ):
-        load(tlsCaFile=tmp_path / "none.crt")
-
-
 @pytest.fixture
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The pauses between attempts, which take no time."""
@@ -85,10 +61,25 @@ def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return taken
 
 
-def test_a_certificate_that_does_not_verify_is_not_tried_again(load: Load, pauses: list[float]) -> None:
-    with pytest.raises(UntrustedCertificate):
-        load(connectRetries="5")
+def test_letters_are_read_from_a_server_that_our_authority_vouches_for_also_without_the_right_to_ping(
+    secured: tuple[Server, str], load: Load, certificates: Path
+) -> None:
+    with secured[0].client() as client:
+        rights = [f"+{name}" for name in connect.READ_COMMANDS]
+        client.acl_setuser("few", enabled=True, passwords=["+secret"], keys=["rqttl:*"], commands=rights)
 
+    assert load(tlsCaFile=certificates / "ca.crt", username="few", password="secret").ids() == numbers(300)
+
+
+def test_a_server_that_nobody_vouches_for_is_refused_at_once_unless_that_does_not_matter(
+    load: Load, pauses: list[float], tmp_path: Path
+) -> None:
+    told = r"^\[RQTTL_CERTIFICATE\] tlsCaFile: rediss://localhost:\d+ has a certificate that does not verify: "
+    with pytest.raises(UntrustedCertificate, match=told):
+        load(connectRetries="5")
+    with pytest.raises(InvalidOption, match=r"tlsCaFile: '.*none\.crt' is no file on this machine"):
+        load(tlsCaFile=tmp_path / "none.crt")
+    assert load(tlsVerify="false").ids() == numbers(300)
     assert pauses == []
 
 
@@ -107,7 +98,7 @@ def read(options: Options) -> None:
 def test_a_client_whose_certificate_is_refused_is_told_so_and_does_not_try_again(
     client: str, protocol: str, start_server: Callable[..., Server], certificates: Path, pauses: list[float]
 ) -> None:
-    _, url = with_letters(start_server, certificates, tls_protocols=protocol)
+    _, url = tls.secure(start_server, certificates, tls_protocols=protocol)
     texts = {"url": url, "queues": "a", "tlsCaFile": str(certificates / "ca.crt"), "connectRetries": "5"}
     told = "without a certificate"
     if client:
@@ -135,19 +126,6 @@ def test_a_certificate_and_a_key_that_do_not_fit_are_told_and_not_tried_again(
             load(tlsCaFile=certificates / "ca.crt", **files)
 
     assert pauses == []
-
-
-def test_a_user_without_the_right_to_ping_reads_over_tls(secured: tuple[Server, str], load: Load) -> None:
-    with secured[0].client() as client:
-        client.acl_setuser(
-            "few",
-            enabled=True,
-            passwords=["+secret"],
-            keys=["rqttl:*"],
-            commands=[f"+{name}" for name in connect.READ_COMMANDS],
-        )
-
-    assert load(tlsVerify="false", username="few", password="secret").ids() == numbers(300)
 
 
 def test_a_name_of_a_host_is_no_certificate(pauses: list[float]) -> None:

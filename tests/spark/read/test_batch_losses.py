@@ -57,20 +57,6 @@ def test_a_batch_that_was_read_to_its_end_before_the_queue_went_is_whole(broker:
     assert len(found) == 2_010
 
 
-def test_a_batch_fails_if_the_queue_went_before_the_rest_was_read(broker: Broker, load: Load) -> None:
-    dead = bury(broker, 5_000)
-    job = load(queues="orders/dead", fetchEntries=100)
-    batches = job.batches(0, rows=1)
-    first = next(batches).to_pylist()
-    dead.delete()
-
-    with pytest.raises(
-        DataLoss, match=r"queue 'orders/dead' was deleted, and unread messages after \d{13}-\d{6} were lost"
-    ):
-        list(batches)
-    assert [row["message_id"] for row in first] == [f"m-{i}" for i in range(len(first))]
-
-
 @pytest.mark.parametrize("handled", [False, True])
 def test_detached_messages_that_went_before_the_read_fail_the_batch(
     clocked: Clocked, client: redis.Redis, load: Load, handled: bool

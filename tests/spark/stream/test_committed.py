@@ -18,8 +18,8 @@ from tests.spark.following import Follow, again, letters, planners, rows
 
 
 @pytest.fixture
-def follow(server: Server) -> Follow:
-    plain = planners(server.url)
+def follow(redis_url: str) -> Follow:
+    plain = planners(redis_url)
     return lambda **options: plain(afterCommit="purge", **options)
 
 

@@ -9,11 +9,10 @@ import pytest
 
 from rqttl import Broker
 from spark_connectors.errors import DataLoss
-from spark_connectors.stream.offsets import Offset
 from tests.contract.clocked import Clocked
 from tests.ports import free_port
 from tests.servers import Server
-from tests.spark.following import Follow, again, letters, planners, rows
+from tests.spark.following import again, letters, planners, read_all, rows
 from tests.spark.reading import loader
 from tests.waiting import until
 
@@ -32,31 +31,6 @@ def broker(own: Server) -> Iterator[Broker]:
         broker.close()
 
 
-def forget(own: Server) -> None:
-    own.kill()
-    own.start()
-
-
-def read_all(follow: Follow) -> Offset:
-    """Return the position of a query that has read the queue `a`, as the next process gets it."""
-    return again(follow(queuePattern="#").latest(follow(queuePattern="#").initial(), None))
-
-
-# The name of the data
-
-
-def test_the_first_queue_names_the_data_and_no_other_queue_or_doctor_changes_it(broker: Broker, own: Server) -> None:
-    with own.client() as client:
-        broker.declare_queue("a")
-        name = client.hget("rqttl:birth", "name")
-        assert name is not None
-        assert len(name) == 16
-        broker.declare_queue("b", dead_letter="b/dead").delete()
-        broker.queue("a").delete()
-        broker.declare_queue("a")
-        assert client.hget("rqttl:birth", "name") == name
-
-
 def test_offsets_have_the_name_of_the_data_also_of_a_query_that_began_before_them(broker: Broker, own: Server) -> None:
     follow = planners(own.url)
     start = follow(queuePattern="#").initial()
@@ -69,24 +43,25 @@ def test_offsets_have_the_name_of_the_data_also_of_a_query_that_began_before_the
     assert again(end).dataset == end.dataset
 
 
-# Killed and back empty
-
-
 @pytest.mark.parametrize("again_used", [False, True])
 def test_a_stream_of_a_server_that_came_back_empty_fails_or_goes_back(
     own: Server, broker: Broker, again_used: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.WARNING, "spark_connectors")
     follow = planners(own.url)
+    start = again(follow(queuePattern="#").initial())
     letters(broker.declare_queue("a"), 5)
-    read = read_all(follow)
+    read = read_all(follow, queuePattern="#")
     letters(broker.queue("a"), 400)
-    forget(own)
+    own.kill()
+    own.start()
     if again_used:
         letters(broker.declare_queue("a"), 2)
 
     with pytest.raises(DataLoss, match=rf"Redis has forgotten the data that this query has read: .* {read.dataset},"):
         follow(queuePattern="#").latest(read, None)
+    with pytest.raises(DataLoss, match="Redis has forgotten the data"):
+        follow(queuePattern="#").watched_ranges(start, read)
     lenient = follow(queuePattern="#", failOnDataLoss="false")
     end = lenient.latest(read, None)
 
@@ -100,18 +75,6 @@ def test_a_stream_of_a_server_that_came_back_empty_fails_or_goes_back(
         assert follow(queuePattern="#").latest(again(end), None).dataset == end.dataset != read.dataset
 
 
-def test_a_batch_of_a_stream_cannot_be_repeated_on_a_server_that_came_back_empty(own: Server, broker: Broker) -> None:
-    follow = planners(own.url)
-    letters(broker.declare_queue("a"), 5)
-    start = follow(queues="a").initial()
-    end = follow(queues="a").latest(start, None)
-    forget(own)
-    letters(broker.declare_queue("a"), 5)
-
-    with pytest.raises(DataLoss, match="Redis has forgotten the data"):
-        follow(queues="a").watched_ranges(again(start), again(end))
-
-
 @pytest.mark.parametrize("again_used", [False, True])
 def test_a_batch_fails_if_the_server_comes_back_empty_in_the_middle_of_it(
     own: Server, broker: Broker, again_used: bool
@@ -121,7 +84,8 @@ def test_a_batch_fails_if_the_server_comes_back_empty_in_the_middle_of_it(
     jobs = [load(queues="a", fetchEntries=100, failOnDataLoss=fail) for fail in ("true", "false")]
     running = [job.batches(0, rows=1) for job in jobs]
     first = [next(batches).num_rows for batches in running]
-    forget(own)
+    own.kill()
+    own.start()
     if again_used:
         broker.declare_queue("a").enqueue_many([b"x"] * 6_000)
 
@@ -131,28 +95,16 @@ def test_a_batch_fails_if_the_server_comes_back_empty_in_the_middle_of_it(
     assert 0 < first[1] + rest < (12_000 if again_used else 6_000)
 
 
-def test_a_batch_whose_tasks_begin_after_the_server_came_back_empty_fails(own: Server, broker: Broker) -> None:
-    broker.declare_queue("a").enqueue_many([b"x"] * 100)
-    job = loader(own.url)(queues="a")
-    forget(own)
-
-    with pytest.raises(DataLoss, match="Redis has forgotten the data"):
-        job.rows()
-
-
 def test_a_queue_that_is_gone_without_a_record_of_its_deletion_is_a_loss(own: Server, broker: Broker) -> None:
     follow = planners(own.url)
     for name in "ab":
         letters(broker.declare_queue(name), 5)
-    read = read_all(follow)
+    read = read_all(follow, queuePattern="#")
     with own.client() as client:
         client.delete("rqttl:{a}:meta", "rqttl:{a}:log")
 
     with pytest.raises(DataLoss, match="queue 'a' is gone, and Redis has no record of its deletion"):
         follow(queuePattern="#").latest(read, None)
-
-
-# An older state of the same data
 
 
 def test_a_stream_of_a_server_with_an_older_state_fails_or_reads_the_queue_again(
@@ -166,8 +118,9 @@ def test_a_stream_of_a_server_with_an_older_state_fails_or_reads_the_queue_again
         letters(broker.declare_queue("b"), 5)
         client.save()
         letters(broker.queue("a"), 4)
-        read = read_all(follow)
-        forget(own)
+        read = read_all(follow, queuePattern="#")
+        own.kill()
+        own.start()
         new = letters(broker.queue("a"), 2)
 
         with pytest.raises(DataLoss, match=r"queue 'a' is in an older state .* received 9 messages .* now received 7"):
@@ -180,19 +133,6 @@ def test_a_stream_of_a_server_with_an_older_state_fails_or_reads_the_queue_again
         # a repeated batch has the same messages, and the loss is over
         assert rows(client, follow(queuePattern="#"), again(read), again(end)) == {"a": 7}
         assert follow(queuePattern="#").latest(again(end), None).positions == end.positions
-
-
-def test_a_batch_of_a_server_with_an_older_state_fails(start_server: Callable[..., Server]) -> None:
-    own = start_server(dbfilename="dump.rdb")
-    with own.client() as client, Broker(client) as broker:
-        letters(broker.declare_queue("a"), 5)
-        client.save()
-        letters(broker.queue("a"), 4)
-        job = loader(own.url)(queues="a")
-        forget(own)
-
-        with pytest.raises(DataLoss, match="queue 'a' is in an older state"):
-            job.rows()
 
 
 def test_new_letters_below_the_mark_are_read_after_a_failover_to_a_replica_that_lagged(
@@ -208,7 +148,7 @@ def test_new_letters_below_the_mark_are_read_after_a_failover_to_a_replica_that_
         copy.replicaof("NO", "ONE")  # the link is cut: from here on the replica lags
         before.advance(3_600_000)
         letters(before.queue("a"), 10)
-        read = read_all(planners(primary.url))
+        read = read_all(planners(primary.url), queuePattern="#")
         before.close()
         primary.kill()
         # the clock of the replica is behind

@@ -1,4 +1,4 @@
-"""Streaming queries in a session: batches, limits and event time."""
+"""Streaming queries in a session: batches, limits, losses, policies and event time."""
 
 from __future__ import annotations
 
@@ -9,18 +9,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from click.testing import CliRunner
 from pyspark.errors import StreamingQueryException
+from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 
 import spark_connectors
 from rqttl import Broker, Message
+from rqttl.cli import cli
 from spark_connectors.versions import TELLS_START
 from tests.contract.clocked import Clocked
 from tests.servers import Server
 from tests.spark.letters import bury
-from tests.spark.streaming import SEVERAL_BATCHES, Stream, windowed_counts
+from tests.spark.streaming import PATIENCE, SEVERAL_BATCHES, Stream, finish_all
+from tests.waiting import until
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+
 
 Streams = Callable[..., Stream]
 
@@ -148,24 +153,146 @@ def test_a_query_that_waits_connects_to_nothing_and_asks_before_it_starts(
         missing.run()
 
 
-def arrive(clocked: Clocked, queue: str, count: int, every: int) -> None:
-    """Have so many messages arrive in a queue, one each `every` ms, from the start of the clock on."""
-    into = clocked.declare_queue(queue)
-    for i in range(count):
-        clocked.go_to(i * every)
-        into.enqueue(Message(b"x"))
-
-
 def test_a_windowed_count_under_a_limit_counts_every_message_of_a_sparse_and_a_dense_queue(
     spark: SparkSession, server: Server, clocked: Clocked, tmp_path: Path
 ) -> None:
-    arrive(clocked, "dense", 3_000, 10)
-    arrive(clocked, "sparse", 30, 1_000)
+    for name, count, every in (("dense", 3_000, 10), ("sparse", 30, 1_000)):
+        queue = clocked.declare_queue(name)
+        for i in range(count):
+            clocked.go_to(i * every)
+            queue.enqueue(Message(b"x"))
     spark_connectors.register(spark)
     reader = spark.readStream.format("rqttl").schema("queue string, died_at timestamp")
     messages = reader.options(url=server.url, queuePattern="#", maxEntriesPerTrigger="300").load()
+    windows = messages.withWatermark("died_at", "1 second").groupBy(F.window("died_at", "5 seconds"), "queue").count()
+    #: The last count of each window and queue, as a table with updates holds it. Late messages would be missing.
+    table: dict[tuple[object, str], int] = {}
+    batches: list[int] = []
 
-    counts, batches = windowed_counts(messages, "queue", tmp_path)
+    def update(frame: DataFrame, number: int) -> None:
+        batches.append(number)
+        table.update({(row.window.start, row.queue): row["count"] for row in frame.collect()})
 
-    assert batches >= 11
-    assert counts == {"dense": 3_000, "sparse": 30}
+    writer = windows.writeStream.outputMode("update").foreachBatch(update).trigger(availableNow=True)
+    finish_all(writer.option("checkpointLocation", str(tmp_path)).start, tmp_path)
+
+    assert len(batches) >= 11
+    counts = [sum(count for (_, queue), count in table.items() if queue == name) for name in ("dense", "sparse")]
+    assert counts == [3_000, 30]
+
+
+def test_a_session_writes_under_policies_and_follows_the_expiry_queues_that_they_make(
+    spark: SparkSession, stream: Streams, server: Server, broker: Broker
+) -> None:
+    broker.set_policy("expiry", "#", {"dead-letter-expired": "EXP.{queue}"})
+    broker.set_policy("kept", "EXP.#", {"lease": "2m"})
+    broker.set_operator_policy("now", "orders.eu", {"message_ttl": 0})
+    for name in ("orders.eu", "orders.us"):
+        broker.declare_queue(name)
+    followed = stream(queuePattern="EXP.#", startingOffsets="earliest")
+
+    rows = [(f"{name}-{i}", "x", name) for name in ("orders.eu", "orders.us") for i in range(10)]
+    frame = spark.createDataFrame(rows, "message_id string, body string, queue string")
+    frame.write.format("rqttl").option("url", server.url).mode("append").save()
+
+    assert (sum(followed.run()), {queue for queue, _ in followed.rows}) == (10, {"EXP.orders.eu"})
+    assert broker.queue("EXP.orders.eu").options().as_arguments() == {"lease": "2m"}
+    assert broker.queue("orders.us").stats().ready == 10
+    broker.queue("EXP.orders.eu").delete()
+    broker.queue("orders.eu").enqueue(b"later", id="later")
+    assert sum(followed.run()) == 1
+    report = CliRunner().invoke(cli, ["--url", server.url, "dead", "report", "EXP.orders.eu", "--json"])
+    assert report.exit_code == 0, report.output
+    assert '"orders.eu"' in report.output
+
+
+def test_messages_trimmed_unread_fail_the_query_and_with_false_it_goes_on_with_the_others(
+    stream: Streams, broker: Broker
+) -> None:
+    letters = bury(broker, 10)
+    query = stream(queues="orders/dead")
+    query.run()
+    last = held(broker, "orders/dead")[-1][1]
+    bury(broker, 10, first=10)
+    unread = held(broker, "orders/dead")[10:]
+    letters.update(max_length=4)
+    letters.update(max_length=None)
+    bury(broker, 3, first=20)
+    there = held(broker, "orders/dead")
+
+    with pytest.raises(StreamingQueryException) as raised:
+        query.run()
+    assert query.run(failOnDataLoss="false") == [len(there)]
+
+    lost = [sequence for _, sequence in unread if ("orders/dead", sequence) not in there]
+    assert f"[RQTTL_DATA_LOSS] queue 'orders/dead': messages after {last}, the highest of them {lost[-1]}," in str(
+        raised.value
+    )
+    assert query.rows[10:] == there
+    # it has been told once, and is over
+    bury(broker, 2, first=23)
+    assert query.run() == [2]
+
+
+class Archive(Stream):
+    """Archives each batch, then purges its letters with the writer."""
+
+    def _take(self, frame: DataFrame, number: int) -> None:
+        self.meanwhile = lambda: write(frame)
+        write = self._purge
+        super()._take(frame, number)
+
+    def _purge(self, frame: DataFrame) -> None:
+        options = {"url": self.options["url"], "operation": "purge"}
+        frame.write.format("rqttl").options(**options).mode("append").save()
+
+
+def test_archive_then_purge_can_be_restarted_after_a_batch_that_failed_behind_its_purge(
+    spark: SparkSession, server: Server, broker: Broker, tmp_path: Path
+) -> None:
+    bury(broker, 40)
+    archived = held(broker, "orders/dead")
+    query = Archive(spark, tmp_path / "checkpoint", server.url, queues="orders/dead", maxEntriesPerTrigger=10)
+    query.crash_in = 1
+    with pytest.raises(StreamingQueryException, match="the batch was read, and not committed"):
+        query.run()
+    assert held(broker, "orders/dead") == archived[20:]
+    query.crash_in = -1
+
+    assert sum(query.run()) == 20
+    assert query.attempts[1] == [archived[10:20], []]
+    assert query.attempts[0][0] + query.attempts[1][0] + query.rows[10:] == archived
+    assert held(broker, "orders/dead") == []
+
+
+@pytest.mark.parametrize("every", ["", "50 milliseconds"])
+def test_a_batch_waits_for_enough_messages(
+    every: str, stream: Streams, broker: Broker, spark_conf: Callable[[str, str], None]
+) -> None:
+    # have Spark report every trigger, also one without a batch
+    spark_conf("spark.sql.streaming.noDataProgressEventInterval", "0")
+    bury(broker, 4)
+    letters = stream(queues="orders/dead", minEntriesPerTrigger=10, maxTriggerDelay="1h")
+    query = letters.start(every=every)
+
+    def triggers(count: int) -> None:
+        """Wait for so many more triggers, or for a row."""
+        rows, wanted = len(letters.rows), query.recentProgress[-1:]
+        last = wanted[0].timestamp if wanted else ""
+        until(
+            lambda: len(letters.rows) > rows or sum(one.timestamp > last for one in query.recentProgress) >= count,
+            PATIENCE,
+        )
+
+    try:
+        triggers(5)
+        assert letters.rows == []
+        bury(broker, 6, first=4)
+        until(lambda: letters.rows, PATIENCE)
+        bury(broker, 9, first=10)
+        triggers(5)
+    finally:
+        query.stop()
+
+    # Spark begins a query that has nothing to read yet with an empty batch
+    assert [len(of[-1]) for of in letters.attempts.values() if of[-1]] == [10]

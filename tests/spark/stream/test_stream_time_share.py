@@ -1,15 +1,18 @@
-"""Limits of a micro-batch, shared out by time, over queues that are lists of messages here."""
+"""Limits of a micro-batch, planned by marks and shared out by time, over queues that are lists of messages here."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from spark_connectors.read.arrivals import Marks, Tally
+from spark_connectors.stream.mark_plan import MarkedRange, plan_by_marks
 from spark_connectors.stream.time_share import PageRequest, ReadAhead, TimeShare, UnreadRange
 
 MS = 1_000_000
@@ -34,11 +37,6 @@ class Logs:
 
     def left(self) -> int:
         return sum(number > self.marks[name] for name in self.logs for number, _ in self.all_of(name))
-
-    def arrive(self, name: str, letters: Letters) -> None:
-        """Have messages arrive in a queue, which may be new."""
-        self.logs[name] = [*self.logs.get(name, []), *_numbered(letters)]
-        self.marks.setdefault(name, 0)
 
     def batch(self, limit: int, *, in_bytes: bool = False, room: int = 1_000) -> list[tuple[int, str, int]]:
         """Read a batch. Returns the messages between the old marks and the new ones: number, queue and size."""
@@ -137,38 +135,6 @@ def test_a_sparse_queue_waits_for_the_time_that_a_dense_one_has_reached() -> Non
     assert logs.marks["sparse"] // MS == logs.marks["dense"] // MS == 2_961
 
 
-def test_the_mark_of_a_queue_without_messages_in_a_batch_moves_to_the_time_of_the_batch() -> None:
-    logs = Logs({"a": evenly(100, 10), "later": [(5_000, 1)]})
-
-    logs.batch(10)
-
-    assert logs.marks["a"] - logs.marks["later"] in (0, 1)
-    assert logs.marks["a"] // MS == 91
-
-
-def test_a_queue_that_appears_with_an_old_backlog_is_read_first() -> None:
-    logs = Logs({"new": evenly(500, 10, first=100_000)})
-    logs.batch(100)
-    logs.arrive("old", evenly(150, 10))
-
-    assert Counter(name for _, name, _ in logs.batch(100)) == {"old": 100}
-    assert Counter(name for _, name, _ in logs.batch(100)) == {"old": 50, "new": 50}
-
-
-def test_a_message_above_the_limit_is_a_batch_of_its_own_in_its_place() -> None:
-    logs = Logs({"a": [(1, 3), (2, 500), (4, 3)], "b": [(3, 3)]})
-
-    batches = [[size for *_, size in logs.batch(10, in_bytes=True)] for _ in range(3)]
-
-    assert batches == [[3], [500], [3, 3]]
-
-
-def test_of_equal_sequences_a_limit_takes_the_first_by_name() -> None:
-    logs = Logs({name: [(9, 1)] for name in "abcd"})
-
-    assert [[name for _, name, _ in logs.batch(3)] for _ in range(2)] == [["a", "b", "c"], ["d"]]
-
-
 @pytest.mark.parametrize(
     "queues, limit, entries, trips",
     [
@@ -206,3 +172,52 @@ def test_messages_read_beyond_the_end_of_a_batch_are_not_read_again() -> None:
     assert first <= 500 + 200
     assert logs.read.total() - first <= 1.1 * 10 * 200
     assert max(logs.read.values()) == 1
+
+
+@dataclass
+class Log:
+    """The arrivals of a queue, in order; each `step`-th has a mark."""
+
+    arrivals: Sequence[int]
+    step: int = 1_000_000
+
+    def part(self) -> MarkedRange:
+        marked = range(self.step - 1, len(self.arrivals), self.step)
+        marks = Marks.of((self.arrivals[place], Tally(place + 1)) for place in marked)
+        return MarkedRange(0, 0, len(self.arrivals), marks)
+
+
+DENSE = Log(range(1, 10_001), 1_000)
+
+
+@pytest.mark.parametrize(
+    "limit, logs, expected",
+    [
+        (4_500, {"a": DENSE}, {"a": 4_000}),
+        (4_000, {"a": DENSE}, {"a": 4_000}),
+        (999, {"a": DENSE}, {}),
+        # queues go on to one time, and messages up to the next mark count
+        (5_500, {"a": DENSE, "b": Log(range(1, 10_001, 10), 100)}, {"a": 4_000, "b": 500}),
+        # a queue without marks keeps all at its begin unless all of it fits
+        (2_999, {"a": DENSE, "b": Log(range(1, 3_001))}, {}),
+        (5_000, {"a": DENSE, "b": Log(range(1, 3_001))}, {"a": 2_000}),
+    ],
+)
+def test_queues_go_on_to_the_last_mark_that_the_limit_admits(
+    limit: int, logs: dict[str, Log], expected: dict[str, int]
+) -> None:
+    found = plan_by_marks(limit, {name: log.part() for name, log in logs.items()})
+
+    assert {name: (one.sequence, one.count, one.cost) for name, one in found.items()} == {
+        name: (logs[name].arrivals[count - 1], count, count) for name, count in expected.items()
+    }
+
+
+def test_members_that_are_no_marks_are_left_out() -> None:
+    first, second, third = (b"170000000000%d-100000 %d %d %d" % (i, 1_024 * i, 1_000 * i, 9 * i) for i in (1, 2, 3))
+    falling = (b"7 0 18", b"2048 2047 18", b"2048 2000 8", b"2048 2000", b"2048 2000 18 1")
+
+    marks = Marks.parse([first, b"x", second[:-4], *(second[:21] + one for one in falling), third, second])
+
+    assert marks.counts.tolist() == [1_024, 3_072]
+    assert [marks.count_upto(int(n)) for n in (0, marks.sequences[0], marks.sequences[1] - 1)] == [0, 1_024, 1_024]

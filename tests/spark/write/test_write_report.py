@@ -1,49 +1,100 @@
-"""The reports of `reportPath`: their content, their files, and the ends of writes that leave them."""
+"""What a write tells: its log, refused rows as JSON lines that Spark reads again, and the reports of `reportPath`."""
 
 from __future__ import annotations
 
 import json
 import logging
 import os
+import pickle
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
+from pyspark.sql.datasource import WriterCommitMessage
 
 from rqttl import Broker
 from spark_connectors.errors import InvalidOption, ReportNotWritten, RowsRefused, SourceError
+from spark_connectors.options.options import Options
 from spark_connectors.write import report as report_module
 from spark_connectors.write import writer as writer_module
 from spark_connectors.write.report import Report
-from spark_connectors.write.report_file import ReportTarget
-from spark_connectors.write.writer import RqttlBatchWriter
+from spark_connectors.write.writer import RqttlBatchWriter, RqttlStreamWriter, TaskResult
 from tests.servers import Server
 from tests.spark.letters import bury
-from tests.spark.reporting import (
-    NUMBERS,
-    QUERY,
-    Writers,
-    batch_writers,
-    end,
-    names,
-    numbers,
-    queues,
-    stream_writers,
-    task,
-)
-from tests.spark.writing import LETTERS, MESSAGES, Job, columns, counts
+from tests.spark.writing import LETTERS, MESSAGES, Job, columns, counts, numbered
+from tests.spark.writing import batch as rows_as_a_batch
+
+QUERY = "6cb3e6c2-2b1f-4d0e-8f0b-0f6d7c1f2a11"
+NUMBERS = ("stored", "duplicates", "moved", "purged", "unavailable", "late", "refused")
+
+Writer = RqttlBatchWriter | RqttlStreamWriter
+Writers = Callable[..., Writer]
+
+
+def writers(kind: type[Writer], broker: Broker, url: str) -> Writers:
+    broker.declare_queue("q")
+
+    def make(path: Path | str, **options: str) -> Writer:
+        texts = {"url": url, "queue": "q", "reportPath": str(path), **options}
+        made = kind(columns(MESSAGES), Options.parse("write", texts), overwrite=False)
+        copied: Writer = pickle.loads(pickle.dumps(made))  # noqa: S301  # as Spark does
+        return copied
+
+    return make
 
 
 @pytest.fixture
 def batch(broker: Broker, redis_url: str) -> Writers:
-    return batch_writers(broker, redis_url)
+    """Makes the writer of a batch into the queue `q`."""
+    return writers(RqttlBatchWriter, broker, redis_url)
+
+
+@pytest.fixture
+def stream(broker: Broker, redis_url: str) -> Writers:
+    """Makes the writer of a stream into the queue `q`."""
+    return writers(RqttlStreamWriter, broker, redis_url)
+
+
+def end(made: Writer, how: str, *reports: Report | None, batch: int = 7) -> None:
+    messages: list[WriterCommitMessage | None] = [
+        None if one is None else TaskResult(one, QUERY if isinstance(made, RqttlStreamWriter) else None)
+        for one in reports
+    ]
+    getattr(made, how)(messages, *([batch] if isinstance(made, RqttlStreamWriter) else []))
+
+
+def task(stored: int = 0, refused: int = 0, queue: str = "q") -> Report:
+    made = Report()
+    made.count(queue, "stored", stored)
+    for i in range(refused):
+        made.refuse("queue_full", f"'m-{i}'", "queue 'q' is full: max_length", queue)
+    return made
+
+
+def numbers(of: dict[str, Any]) -> dict[str, int]:
+    """The numbers that are not 0."""
+    return {name: of[name] for name in NUMBERS if of[name]}
+
+
+def queues(of: dict[str, Any]) -> dict[str | None, dict[str, int]]:
+    return {one["queue"]: numbers(one) for one in of["queues"]}
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(file.name for file in folder.iterdir())
 
 
 def test_a_batch_leaves_a_report_of_all_its_rows(batch: Writers, tmp_path: Path) -> None:
     path = tmp_path / "not" / "there" / "report.json"
 
-    end(batch(path, rejectedPath="kept"), "commit", task(3, refused=2), task(4, queue="other"))
+    refused = task(3, refused=2)
+    refused.files = ["kept/a.jsonl"]
+    end(batch(path, rejectedPath="kept"), "commit", refused, task(4, queue="other"))
 
     told = json.loads(path.read_text())
     assert told.pop("ended_at").endswith("+00:00")
@@ -72,7 +123,7 @@ def test_a_batch_leaves_a_report_of_all_its_rows(batch: Writers, tmp_path: Path)
             {"queue": "other", **zeros, "stored": 4},
             {"queue": "q", **zeros, "stored": 3, "refused": 2},
         ],
-        "rejected_files": [],
+        "rejected_files": ["kept/a.jsonl"],
     }
     assert names(path.parent) == ["report.json"]
 
@@ -123,17 +174,6 @@ def test_letters_count_for_the_queue_that_held_them(
     assert counts(report) == {outcome: 3, "unavailable": 3, "refused invalid_sequence": 1}
 
 
-def test_queues_beyond_a_number_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(report_module, "MAX_QUEUES", 3)
-    reports = [task(i + 1, queue=f"q{i}") for i in range(5)]
-
-    total = Report.total([*reports, reports[4], reports[0]])
-
-    told = {queue: of["stored"] for queue, of in total.queues.items()}
-    assert told == {"q0": 2, "q1": 2, "q2": 3, None: 14}
-    assert total.counts["stored"] == 21
-
-
 def test_no_report_holds_a_secret_or_a_body(start_server: Callable[..., Server], tmp_path: Path) -> None:
     server, path = start_server(), tmp_path / "r"
     texts = {"url": server.url, "queue": "q", "password": "canary7Qz4", "reportPath": str(path)}
@@ -164,70 +204,42 @@ def test_the_documentation_has_each_field(batch: Writers, tmp_path: Path) -> Non
     )
 
 
-def test_refused_rows_that_fail_the_job_are_in_the_report_also_after_the_abort_that_follows(
+@pytest.mark.parametrize(
+    "ended, error",
+    [
+        (2, "2 of 4 tasks failed or were stopped; the other tasks may have written rows, too"),
+        (4, "all tasks ended, but the commit failed"),
+        (0, "4 of 4 tasks failed or were stopped; the other tasks may have written rows, too"),
+    ],
+)
+def test_an_abort_leaves_a_report_of_a_failure(ended: int, error: str, stream: Writers, tmp_path: Path) -> None:
+    end(stream(tmp_path), "abort", *[task(3)] * ended, *[None] * (4 - ended))
+
+    [path] = tmp_path.iterdir()
+    told = json.loads(path.read_text())
+    # only a task that ended knows the query
+    assert path.name == f"{QUERY if ended else 'unknown'}-7.json"
+    assert (told["status"], told["tasks"], told["tasks_ended"], told["error"]) == ("failed", 4, ended, error)
+    assert numbers(told) == ({"stored": 3 * ended} if ended else {})
+
+
+def test_refused_rows_fail_the_job_once_all_others_are_written_and_the_abort_that_follows_changes_no_report(
     batch: Writers, tmp_path: Path
 ) -> None:
     path = tmp_path / "r"
     made = batch(path)
     with pytest.raises(RowsRefused) as caught:
-        end(made, "commit", task(3, refused=2))
+        end(made, "commit", task(3, refused=2), task(4))
     first = json.loads(path.read_text())
 
-    end(made, "abort", task(3, refused=2))
+    end(made, "abort", task(3, refused=2), task(4))
 
-    assert (first["status"], first["error"]) == ("refused", str(caught.value))
-    again = json.loads(path.read_text())
-    assert {**again, "ended_at": first["ended_at"]} == first
-
-
-def test_an_abort_leaves_a_report_of_a_failure(batch: Writers, tmp_path: Path) -> None:
-    path = tmp_path / "r"
-
-    end(batch(path), "abort", task(3, refused=1), None, task(4), None)
-
-    told = json.loads(path.read_text())
-    assert (told["status"], told["tasks"], told["tasks_ended"]) == ("failed", 4, 2)
-    assert told["error"] == "2 of 4 tasks failed or were stopped; the other tasks may have written rows, too"
-    assert numbers(told) == {"stored": 7, "refused": 1}
-
-
-def test_an_abort_after_a_commit_that_failed_says_so(batch: Writers, tmp_path: Path) -> None:
-    end(batch(tmp_path / "r"), "abort", task(3))
-
-    told = json.loads((tmp_path / "r").read_text())
-    assert (told["status"], told["error"]) == ("failed", "all tasks ended, but the commit failed")
-
-
-def test_rows_that_are_kept_elsewhere_leave_their_file_in_the_report(batch: Writers, tmp_path: Path) -> None:
-    refused = task(3, refused=1)
-    refused.files = ["kept/a.jsonl"]
-
-    end(batch(tmp_path / "r", rejectedPath="kept"), "commit", refused)
-
-    told = json.loads((tmp_path / "r").read_text())
-    assert (told["status"], told["error"], told["rejected_files"]) == ("succeeded", None, ["kept/a.jsonl"])
-
-
-@pytest.mark.parametrize("stored, warned", [(0, True), (1, False)])
-def test_a_write_whose_rows_are_all_duplicates_says_so_as_a_warning(
-    stored: int, warned: bool, batch: Writers, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    report = Report()
-    report.count("q", "duplicates", 7)
-    report.count("q", "stored", stored)
-
-    with caplog.at_level(logging.WARNING, "spark_connectors"):
-        end(batch(tmp_path / "r"), "commit", report)
-
-    assert [record.getMessage() for record in caplog.records if "nothing was stored" in record.getMessage()] == (
-        [record.getMessage() for record in caplog.records] if warned else []
+    assert str(caught.value) == (
+        "[RQTTL_ROWS_REFUSED] enqueue: 2 refused rows: queue_full 2 ('m-0': queue 'q' is full: max_length; also "
+        "'m-1'). All other rows were written. rejectedPath keeps such rows"
     )
-    assert bool(caplog.records) == warned
-
-
-@pytest.fixture
-def stream(broker: Broker, redis_url: str) -> Writers:
-    return stream_writers(broker, redis_url)
+    assert (first["status"], first["error"]) == ("refused", str(caught.value))
+    assert {**json.loads(path.read_text()), "ended_at": first["ended_at"]} == first
 
 
 def test_a_stream_leaves_a_file_for_each_batch_and_a_replay_replaces_it(stream: Writers, tmp_path: Path) -> None:
@@ -245,46 +257,16 @@ def test_a_stream_leaves_a_file_for_each_batch_and_a_replay_replaces_it(stream: 
     assert (failed["status"], told[0]["status"]) == ("failed", "succeeded")
 
 
-def test_a_batch_without_an_ended_task_has_no_name_of_its_query(stream: Writers, tmp_path: Path) -> None:
-    end(stream(tmp_path), "abort", None, None)
-
-    assert names(tmp_path) == ["unknown-7.json"]
-    told = json.loads((tmp_path / "unknown-7.json").read_text())
-    assert (told["query_id"], told["tasks_ended"]) == (None, 0)
-
-
-def test_a_new_write_removes_the_report_of_the_last_one_before_its_first_row(batch: Writers, tmp_path: Path) -> None:
-    path = tmp_path / "r"
-    end(batch(path), "commit", task(3))
-
-    made = batch(path)
-
-    assert names(tmp_path) == []
-    end(made, "commit", task(4))
-    assert json.loads(path.read_text())["stored"] == 4
-
-
-@pytest.mark.parametrize("options", [{"queue": "nobody"}, {"operation": "redrive"}, {"url": "redis://localhost:1"}])
-def test_a_write_that_is_refused_at_its_start_leaves_no_report_of_the_last_one(
+@pytest.mark.parametrize("options", [{}, {"queue": "nobody"}, {"operation": "redrive"}, {"url": "redis://localhost:1"}])
+def test_a_new_write_removes_the_report_of_the_last_one_also_if_it_is_refused_at_its_start(
     options: dict[str, str], batch: Writers, tmp_path: Path
 ) -> None:
-    path = tmp_path / "r"
-    end(batch(path), "commit", task(3))
+    end(batch(tmp_path / "r"), "commit", task(3))
 
-    with pytest.raises(SourceError):
-        batch(path, connectRetries="0", **options)
+    with pytest.raises(SourceError) if options else nullcontext():
+        batch(tmp_path / "r", connectRetries="0", **options)
 
     assert names(tmp_path) == []
-
-
-def test_a_link_stays_a_link(batch: Writers, tmp_path: Path) -> None:
-    (tmp_path / "real").write_text("")
-    (tmp_path / "link").symlink_to(tmp_path / "real")
-
-    end(batch(tmp_path / "link"), "commit", task(3))
-
-    assert (tmp_path / "link").is_symlink()
-    assert json.loads((tmp_path / "real").read_text())["stored"] == 3
 
 
 def test_a_wrong_path_is_told_before_anything_is_stored(batch: Writers, stream: Writers, tmp_path: Path) -> None:
@@ -296,8 +278,6 @@ def test_a_wrong_path_is_told_before_anything_is_stored(batch: Writers, stream: 
         (batch, Path("/dev/null"), "expected the path of a file on the driver for a batch write"),
         (stream, tmp_path / "file", "expected a folder on the driver for a stream"),
         (batch, tmp_path / "file" / "r", r"cannot write '.*file/r' on the driver \((File exists|Not a directory)\)"),
-        (stream, tmp_path / "file" / "r", r"cannot write '.*file/r' on the driver \(Not a directory\)"),
-        (batch, tmp_path / ("x" * 250), r"cannot write '.*xx' on the driver \(File name too long\)"),
         (stream, tmp_path / ("x" * 300), r"cannot write '.*xx' on the driver \(File name too long\)"),
         (batch, "s3://bucket/r", "expected a path in the file system of the driver, not a URL"),
     ):
@@ -329,16 +309,6 @@ def test_a_report_that_cannot_be_written_at_the_end_fails_the_job_and_leaves_no_
     assert names(tmp_path) == []
 
 
-def test_two_writers_of_one_report_do_not_share_a_draft(tmp_path: Path) -> None:
-    target = ReportTarget(tmp_path / "r", of_stream=False)
-    (tmp_path / ".r.draft").write_text("of another")
-
-    target.prepare()
-    target.write({"query_id": None, "batch_id": None, "who": 1})
-
-    assert names(tmp_path) == [".r.draft", "r"]
-
-
 def test_the_step_that_ends_a_batch_of_a_stream_needs_no_redis(
     stream: Writers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -348,3 +318,144 @@ def test_the_step_that_ends_a_batch_of_a_stream_needs_no_redis(
     end(stream(tmp_path, **gone), "abort", task(3), None)
 
     assert json.loads((tmp_path / f"{QUERY}-7.json").read_text())["status"] == "failed"
+
+
+DDL = f"{MESSAGES}, headers map<string,string>, died_at timestamp, ttl string"
+AT = datetime(2026, 1, 2, 3, 4, 5, 6, tzinfo=timezone.utc)
+BAD = ("x" * 300, b"\0\xff", {"a": "b", "c": None}, AT, None)
+
+
+def lines(folder: Path) -> dict[str, list[Any]]:
+    """Return the lines of all files in a folder, hidden ones too."""
+    return {file.name: [json.loads(line) for line in file.read_text().splitlines()] for file in folder.iterdir()}
+
+
+def test_refused_rows_are_kept_whole_with_the_reason(broker: Broker, redis_url: str, tmp_path: Path) -> None:
+    broker.declare_queue("q")
+    folder = tmp_path / "not" / "there"
+    job = Job(redis_url, DDL, {"queue": "q", "rejectedPath": str(folder)})
+
+    report = job.task([("good", b"x", None, AT, None), BAD, ("late", b"x", None, None, "soon")], attempt="job-7-1")
+
+    assert report.files == [str(folder / "job-7-1.jsonl")]
+    assert lines(folder) == {
+        "job-7-1.jsonl": [
+            {
+                "reason": "invalid_name",
+                "cause": "id: expected 1 to 255 bytes of printable text, got 300 bytes",
+                "row": {
+                    "message_id": "x" * 300,
+                    "body": "AP8=",
+                    "headers": {"a": "b", "c": None},
+                    "died_at": "2026-01-02T03:04:05.000006+00:00",
+                    "ttl": None,
+                },
+            },
+            {
+                "reason": "invalid_duration",
+                "cause": "ttl: expected a number with a unit such as '30s', '5m' or '1500ms', got 'soon'",
+                "row": {"message_id": "late", "body": "eA==", "headers": None, "died_at": None, "ttl": "soon"},
+            },
+        ]
+    }
+
+
+def test_an_attempt_that_fails_leaves_no_file_and_the_next_has_all(
+    broker: Broker, redis_url: str, tmp_path: Path
+) -> None:
+    broker.declare_queue("q")
+    job = Job(redis_url, DDL, {"queue": "q", "rejectedPath": str(tmp_path)})
+
+    def broken() -> Iterator[pa.RecordBatch]:
+        yield rows_as_a_batch(DDL, [BAD])
+        assert len(lines(tmp_path)) == 1
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        job.run(broken(), attempt="job-0-0")
+    assert lines(tmp_path) == {}
+
+    assert job.task([("good", b"x", None, AT, None)], attempt="job-0-2").files == []
+    job.task([BAD], attempt="job-0-1")
+    assert [(name, len(rows)) for name, rows in lines(tmp_path).items()] == [("job-0-1.jsonl", 1)]
+
+
+def test_a_file_in_the_place_of_the_folder_fails_before_anything_is_written(
+    broker: Broker, redis_url: str, tmp_path: Path
+) -> None:
+    (tmp_path / "file").touch()
+    queue = broker.declare_queue("q")
+
+    with pytest.raises(InvalidOption, match="rejectedPath: cannot write into"):
+        Job(redis_url, MESSAGES, {"queue": "q", "rejectedPath": str(tmp_path / "file")}).task(numbered(5))
+    assert queue.stats().ready == 0
+
+
+def test_reports_add_up_and_name_the_first_rows_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(report_module, "MAX_QUEUES", 3)
+    reports = [task(i, queue=f"q{i}") for i in (1, 2, 3, 4, 5, 1)]
+
+    total = Report.total([*reports, task(1_200, refused=4, queue="q1"), task(34, refused=3, queue="q2"), Report()])
+
+    assert total.summary() == "1,250 stored, 7 refused (queue_full 7)"
+    assert total.refusal_summary() == (
+        "queue_full 7 ('m-0': queue 'q' is full: max_length; also 'm-1', 'm-2', 'm-3', 'm-0', …)"
+    )
+    # queues beyond a number are counted together
+    assert {queue: of["stored"] for queue, of in total.queues.items()} == {"q1": 1_202, "q2": 36, "q3": 3, None: 9}
+
+
+def counted(stored: int, **more: int) -> Report:
+    made = task(stored)
+    for name, count in more.items():
+        made.count("q", name, count)
+    return made
+
+
+@pytest.mark.parametrize(
+    "how, reports, options, told",
+    [
+        ("commit", [task(3), task(4)], {}, "{}: 7 stored, by 2 tasks"),
+        (
+            "commit",
+            [counted(4, late=2)],
+            {},
+            "{}: 2 of the stored rows were past their expires_at, and expired at once.",
+        ),
+        ("commit", [counted(0, duplicates=7)], {}, "{}: nothing was stored"),
+        ("commit", [counted(1, duplicates=7)], {}, "{}: 1 stored, 7 duplicates, by 1 task"),
+        (
+            "commit",
+            [task(3, refused=1)],
+            {"rejectedPath": "kept"},
+            "{}: 1 refused row: queue_full 1 ('m-0': queue 'q' is full: max_length); kept/a.jsonl",
+        ),
+        (
+            "abort",
+            [task(3), None, task(4)],
+            {},
+            "{} failed: 2 of 3 tasks had ended, with 7 stored; the other tasks may have written rows, too.",
+        ),
+    ],
+)
+@pytest.mark.parametrize("kind, which", [("batch", "enqueue"), ("stream", "enqueue of batch 7")])
+def test_the_end_of_a_write_is_in_the_log(
+    kind: str,
+    which: str,
+    how: str,
+    reports: list[Report | None],
+    options: dict[str, str],
+    told: str,
+    request: pytest.FixtureRequest,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "spark_connectors")
+    made: Writer = request.getfixturevalue(kind)(tmp_path / "r", **options)
+    for report in reports:
+        if report is not None and report.refused:
+            report.files = ["kept/a.jsonl"]
+
+    end(made, how, *reports)
+
+    assert any(message.startswith(told.format(which)) for message in caplog.messages), caplog.messages

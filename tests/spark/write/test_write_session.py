@@ -1,4 +1,4 @@
-"""Writing from real sessions: save modes, failing and repeated tasks, letters that go back, streams that restart."""
+"""Writing from real sessions: save modes, reports, letters that go back, streams."""
 
 from __future__ import annotations
 
@@ -12,15 +12,12 @@ import pytest
 from pyspark.errors import AnalysisException, StreamingQueryException
 
 from rqttl import Broker, Queue
-from tests.spark.jvm import Submitter
 from tests.spark.letters import bury
 from tests.spark.streaming import finish_all
 from tests.spark.writing import ids
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-Save = Callable[..., None]
 
 
 @pytest.fixture
@@ -33,7 +30,7 @@ def rqttl(spark: SparkSession) -> SparkSession:
 
 
 @pytest.fixture
-def save(rqttl: SparkSession, redis_url: str) -> Save:
+def save(rqttl: SparkSession, redis_url: str) -> Callable[..., None]:
     """Appends rows."""
 
     def save(rows: DataFrame, mode: str | None = "append", **options: str) -> None:
@@ -55,7 +52,9 @@ def held(queue: Queue) -> list[int]:
     return sorted(int(id.removeprefix("m-")) for id in ids(queue))
 
 
-def test_rows_are_appended_and_a_rerun_adds_nothing(rqttl: SparkSession, save: Save, broker: Broker) -> None:
+def test_rows_are_appended_and_a_rerun_adds_nothing(
+    rqttl: SparkSession, save: Callable[..., None], broker: Broker
+) -> None:
     queue = broker.declare_queue("q")
     rows = numbered(rqttl, 25_000)
 
@@ -66,34 +65,15 @@ def test_rows_are_appended_and_a_rerun_adds_nothing(rqttl: SparkSession, save: S
     assert held(queue) == list(range(25_000))
 
 
-def test_a_message_has_all_that_its_row_says(rqttl: SparkSession, save: Save, broker: Broker) -> None:
-    broker.declare_queue("q")
-    save(
-        rqttl.sql(
-            "SELECT 'q' AS queue, 'a' AS message_id, 'text' AS body, map('n', 5) AS headers, "
-            "'text/plain' AS content_type, INTERVAL '1' HOUR AS ttl, cast(NULL AS timestamp) AS expires_at UNION ALL "
-            "SELECT 'q', 'b', 'x', NULL, NULL, NULL, timestamp'2100-01-01 00:00:00'"
-        )
-    )
-
-    a, b = sorted(broker.queue("q").peek(), key=lambda one: one.id)
-    assert (a.body, a.headers, a.content_type) == (b"text", {"n": 5}, "text/plain")
-    assert a.expires_at is not None
-    assert (a.expires_at - a.enqueued_at).total_seconds() == 3_600
-    assert b.expires_at is not None
-    assert b.expires_at.isoformat() == "2100-01-01T00:00:00+00:00"
-
-
 @pytest.mark.parametrize(
     "mode, told",
     [
         ("overwrite", r'\[RQTTL_SAVE_MODE\].*use \.mode\("append"\)'),
-        ("error", "UNSUPPORTED_DATA_SOURCE_SAVE_MODE"),
         (None, "UNSUPPORTED_DATA_SOURCE_SAVE_MODE"),
     ],
 )
 def test_other_save_modes_are_refused(
-    mode: str | None, told: str, rqttl: SparkSession, save: Save, broker: Broker
+    mode: str | None, told: str, rqttl: SparkSession, save: Callable[..., None], broker: Broker
 ) -> None:
     queue = broker.declare_queue("q")
 
@@ -106,7 +86,6 @@ def test_other_save_modes_are_refused(
     "options, told",
     [
         ({"queue": "nobody"}, "[RQTTL_QUEUE_NOT_FOUND] queue: there is no queue 'nobody' in namespace 'rqttl'"),
-        ({}, "[RQTTL_INVALID_SCHEMA] queue: enqueue needs this column (or option queue)"),
         ({"queue": "q", "maxQueueDeph": "1"}, "[RQTTL_UNKNOWN_OPTION] maxqueuedeph: no such option; did you mean max"),
         (
             {"queue": "q", "url": "redis://:canary@127.0.0.1:1", "connectRetries": "0"},
@@ -115,7 +94,7 @@ def test_other_save_modes_are_refused(
     ],
 )
 def test_wrong_options_and_columns_are_told_before_any_task_starts(
-    options: dict[str, str], told: str, rqttl: SparkSession, save: Save, broker: Broker
+    options: dict[str, str], told: str, rqttl: SparkSession, save: Callable[..., None], broker: Broker
 ) -> None:
     broker.declare_queue("q")
 
@@ -129,7 +108,7 @@ def test_wrong_options_and_columns_are_told_before_any_task_starts(
 
 
 def test_letters_that_were_read_and_chosen_go_back_or_are_purged(
-    rqttl: SparkSession, save: Save, broker: Broker, redis_url: str
+    rqttl: SparkSession, save: Callable[..., None], broker: Broker, redis_url: str
 ) -> None:
     letters = bury(broker, 1_000)
     read = rqttl.read.format("rqttl").option("url", redis_url).option("queues", "orders/dead").load()
@@ -148,7 +127,7 @@ def test_letters_that_were_read_and_chosen_go_back_or_are_purged(
 
 
 def test_refused_rows_can_be_read_mended_and_written(
-    rqttl: SparkSession, save: Save, broker: Broker, tmp_path: Path
+    rqttl: SparkSession, save: Callable[..., None], broker: Broker, tmp_path: Path
 ) -> None:
     queue = broker.declare_queue("q")
     rows = numbered(rqttl, 100).selectExpr("if(message_id = 'm-7', '', message_id) AS message_id", "body")
@@ -188,19 +167,26 @@ class Sink:
     def committed(self) -> list[int]:
         return sorted(int(file.name) for file in (self.folder / "commits").glob("[0-9]*"))
 
+    def told(self, folder: Path) -> dict[str, dict[str, Any]]:
+        """The reports in a folder, by the rest of their names behind the id of the query."""
+        identifier = json.loads((self.folder / "metadata").read_text())["id"]
+        files = {file.name.removeprefix(f"{identifier}-"): file for file in folder.iterdir()}
+        return {name: json.loads(file.read_text()) for name, file in sorted(files.items())}
+
     def forget(self, batch: int) -> None:
         """As if the driver had died after the batch was written, and before Spark noted that."""
         for name in (f"{batch}", f".{batch}.crc"):
             (self.folder / "commits" / name).unlink(missing_ok=True)
 
 
-def test_a_stream_writes_every_row_once_also_when_a_batch_is_replayed(
+def test_a_stream_writes_and_reports_every_row_once_also_when_a_batch_is_replayed(
     rqttl: SparkSession, broker: Broker, redis_url: str, tmp_path: Path
 ) -> None:
     bury(broker, 100)
-    copies = broker.declare_queue("copies")
-    sink = Sink(rqttl, redis_url, tmp_path)
+    copies, reports = broker.declare_queue("copies"), tmp_path / "reports"
+    sink = Sink(rqttl, redis_url, tmp_path / "checkpoint", reportPath=str(reports))
     sink.run()
+    first = sink.told(reports)
     assert (held(copies), sink.committed) == (list(range(100)), [0, 1, 2])
     assert copies.peek(1)[0].headers == {"region": "eu", "attempt": "0"}
 
@@ -211,6 +197,13 @@ def test_a_stream_writes_every_row_once_also_when_a_batch_is_replayed(
     assert sink.committed == [0, 1, 2, 3]
     assert held(copies) == list(range(110))
     assert copies.stats().enqueued == 110
+    assert [(name, one["batch_id"], one["stored"]) for name, one in first.items()] == [
+        ("0.json", 0, 40),
+        ("1.json", 1, 40),
+        ("2.json", 2, 20),
+    ]
+    again = [(one["status"], one["stored"], one["duplicates"]) for one in sink.told(reports).values()]
+    assert again == [("succeeded", stored, duplicates) for stored, duplicates in ((40, 0), (40, 0), (0, 20), (10, 0))]
 
 
 def test_a_stream_that_is_refused_rows_ends_and_goes_on_with_a_path_for_them(
@@ -234,68 +227,33 @@ def test_a_stream_that_is_refused_rows_ends_and_goes_on_with_a_path_for_them(
         sink.forget(2)
 
 
-def test_a_stream_with_another_output_mode_is_refused(
+def rows(spark: SparkSession) -> DataFrame:
+    """100 rows of the queues `a` and `b`, in two partitions."""
+    return spark.range(0, 100, 1, 2).selectExpr(
+        "if(id < 70, 'a', 'b') AS queue", "concat('m-', id) AS message_id", "'x' AS body"
+    )
+
+
+def test_a_batch_leaves_its_report_also_if_it_fails(
     rqttl: SparkSession, broker: Broker, redis_url: str, tmp_path: Path
 ) -> None:
-    broker.declare_queue("q")
-    rows = (
-        rqttl.readStream.format("rate")
-        .load()
-        .groupBy()
-        .count()
-        .selectExpr("'a' AS message_id", "'b' AS body", "'q' AS queue")
+    path = tmp_path / "report.json"
+    broker.declare_queue("a")
+    broker.declare_queue("b", max_length=10, overflow="reject-publish")
+    write = rows(rqttl).write.format("rqttl").mode("append").option("url", redis_url).option("reportPath", str(path))
+
+    with pytest.raises(AnalysisException, match="RQTTL_ROWS_REFUSED"):
+        write.save()
+    refused = json.loads(path.read_text())
+    broker.queue("b").update(max_length=None)
+    write.save()
+    told = json.loads(path.read_text())
+
+    assert (refused["status"], refused["stored"], refused["refused"]) == ("refused", 80, 20)
+    assert "RQTTL_ROWS_REFUSED" in refused["error"]
+    assert (told["status"], told["stored"], told["duplicates"], told["tasks_ended"]) == ("succeeded", 20, 80, 2)
+    by_queue = {one["queue"]: (one["stored"], one["duplicates"]) for one in told["queues"]}
+    assert by_queue == {"a": (0, 70), "b": (20, 10)}
+    assert (
+        sum(one.rows for one in rqttl.read.json(str(path)).selectExpr("stored + duplicates AS rows").collect()) == 100
     )
-    writing = rows.writeStream.format("rqttl").option("url", redis_url).option("checkpointLocation", str(tmp_path))
-
-    query = writing.outputMode("complete").trigger(availableNow=True).start()
-    with pytest.raises(StreamingQueryException, match=r'\[RQTTL_SAVE_MODE\].*\.outputMode\("append"\)'):
-        query.awaitTermination(120)
-    query.stop()
-
-
-# A session of its own. Two attempts at a time are in `test_speculation.py`.
-
-FAILING = """
-import sys, time
-from pyspark import TaskContext
-from pyspark.sql import SparkSession
-import rqttl, spark_connectors
-
-spark = SparkSession.builder.getOrCreate()
-spark_connectors.register(spark)
-url = sys.argv[1]
-
-
-def broken(batches):
-    task = TaskContext.get()
-    for i, batch in enumerate(batches):
-        if i == 20 and task.partitionId() == 0 and task.attemptNumber() == 0:
-            with rqttl.connect(url) as broker:
-                deadline = time.monotonic() + 100
-                while not any(int(one.id[2:]) < 20_000 for one in broker.queue("q").peek(40_000)):
-                    assert time.monotonic() < deadline, "nothing was written"
-            raise ZeroDivisionError("planned")
-        yield batch
-
-
-spark.conf.set("spark.sql.execution.arrow.maxRecordsPerBatch", "500")
-columns = ["concat('m-', id) AS message_id", "cast(repeat('x', 200) AS binary) AS body"]
-rows = spark.range(0, 40_000, 1, 2).selectExpr(*columns)
-rows = rows.mapInArrow(broken, rows.schema)
-rows.write.format("rqttl").mode("append").option("url", url).option("queue", "q").save()
-print("written")
-spark.stop()
-"""
-
-
-@pytest.mark.slow
-def test_a_task_that_fails_halfway_and_is_retried_stores_nothing_twice(
-    submitter: Submitter, broker: Broker, redis_url: str
-) -> None:
-    queue = broker.declare_queue("q")
-
-    done = submitter.run(FAILING, redis_url, master="local[2,3]")
-
-    assert "written" in done.out, done.end
-    assert held(queue) == list(range(40_000))
-    assert re.search(r"enqueue: [\d,]+ stored, [\d,]+ duplicates, by 2 tasks", done.log), done.end
