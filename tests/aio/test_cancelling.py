@@ -15,7 +15,7 @@ import rqttl
 from rqttl.aio.driver import AsyncDriver
 from rqttl.aio.line import Call
 from tests.aio import campaign
-from tests.aio.conftest import Run
+from tests.aio.conftest import Run, looped
 from tests.servers import Server
 
 
@@ -24,20 +24,6 @@ from tests.servers import Server
 @pytest.mark.parametrize("scope", campaign.SCOPES)
 def test_random_cancellations_lose_nothing_and_redeliver_nothing(server: Server, loop: str, scope: str) -> None:
     assert campaign.run(server, loop, scope, cancels=300, seed=7).faults() == {}
-
-
-@pytest.mark.slow
-def test_a_campaign_counts_each_cancellation_of_all_its_consumers(
-    server: Server, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ends: list[bool] = []
-
-    async def counted(work: Callable[[], Any], seconds: float) -> bool:
-        ends.append(await campaign.cancelled_by_asyncio(work, seconds))
-        return ends[-1]
-
-    monkeypatch.setitem(campaign.SCOPES, "counted", counted)
-    assert campaign.run(server, "asyncio", "counted", cancels=300, seed=7).cancelled == sum(ends)
 
 
 async def _until(condition: Callable[[], object]) -> None:
@@ -162,36 +148,32 @@ def test_a_handler_that_is_cancelled_in_the_pass_in_which_it_raises_gives_its_me
     run(work())
 
 
-def test_a_cancelled_wait_ends_its_presence_and_its_connection(run: Run, redis_url: str, client: Any) -> None:
-    async def work() -> None:
-        async with rqttl.connect_async(redis_url) as broker:
-            queue = await broker.declare_queue("q")
-            tasks = [asyncio.ensure_future(queue.receive(wait="1h")) for _ in range(20)]
-            await _until(lambda: client.info("clients")["blocked_clients"] == 20)
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
-            await _until(lambda: not broker._driver._tasks)
-            assert client.info("clients")["blocked_clients"] == 0
-            assert client.zcard("rqttl:{q}:waiters") == 0
-
-    run(work())
+@looped()
+async def test_a_cancelled_wait_ends_its_presence_and_its_connection(
+    broker: rqttl.AsyncBroker, queue: rqttl.AsyncQueue, client: Any
+) -> None:
+    tasks = [asyncio.ensure_future(queue.receive(wait="1h")) for _ in range(20)]
+    await _until(lambda: client.info("clients")["blocked_clients"] == 20)
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+    await _until(lambda: not broker._driver._tasks)
+    assert client.info("clients")["blocked_clients"] == 0
+    assert client.zcard("rqttl:{q}:waiters") == 0
 
 
-def test_a_wait_with_auto_ack_that_is_cancelled_takes_no_message(run: Run, redis_url: str, client: Any) -> None:
-    async def work() -> None:
-        async with rqttl.connect_async(redis_url) as broker:
-            queue = await broker.declare_queue("q")
-            task = asyncio.ensure_future(queue.receive(wait="1h", auto_ack=True))
-            await _until(lambda: client.info("clients")["blocked_clients"] == 1)
-            task.cancel()
-            await queue.enqueue(b"x")
-            with suppress(asyncio.CancelledError):
-                await task
-            await _until(lambda: not broker._driver._tasks)
-            assert (await queue.stats()).ready + (await queue.stats()).acked == 1
-
-    run(work())
+@looped()
+async def test_a_wait_with_auto_ack_that_is_cancelled_takes_no_message(
+    broker: rqttl.AsyncBroker, queue: rqttl.AsyncQueue, client: Any
+) -> None:
+    task = asyncio.ensure_future(queue.receive(wait="1h", auto_ack=True))
+    await _until(lambda: client.info("clients")["blocked_clients"] == 1)
+    task.cancel()
+    await queue.enqueue(b"x")
+    with suppress(asyncio.CancelledError):
+        await task
+    await _until(lambda: not broker._driver._tasks)
+    assert (await queue.stats()).ready + (await queue.stats()).acked == 1
 
 
 def test_a_cancelled_iteration_goes_on_with_the_next_one(run: Run, redis_url: str) -> None:

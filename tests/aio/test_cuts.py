@@ -6,7 +6,7 @@ import asyncio
 import os
 import random
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -34,15 +34,6 @@ CALLS: dict[str, tuple[Callable[[Any, Any, Any], Any], str]] = {
     "redrive": (lambda _, __, dead: dead.redrive(), "redrive"),
     "sweep": (lambda queue, *_: queue.sweep(), "sweep"),
 }
-
-
-@pytest.fixture
-def proxy(server: Server, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Proxy]:
-    """A line to the shared server that can be cut, and short pauses between attempts."""
-    monkeypatch.setattr("rqttl.store.exchanges.PAUSES", (0.001,) * 4)
-    proxy = Proxy(server.socket)
-    yield proxy
-    proxy.stop_listening()
 
 
 def _outcome(call: Callable[[], Any]) -> str:

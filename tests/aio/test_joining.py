@@ -11,7 +11,7 @@ import redis
 import rqttl
 from rqttl import Broker, Message, MessageTooLarge, QueueFull
 from rqttl.protocol import codec
-from tests.aio.conftest import Run
+from tests.aio.conftest import Run, looped
 
 OPTIONS: dict[str, dict[str, Any]] = {
     "none": {},
@@ -94,68 +94,54 @@ def test_calls_of_one_pass_take_few_script_calls(run: Run, redis_url: str, clien
     run(work())
 
 
-def test_calls_of_several_kinds_keep_their_order(run: Run, redis_url: str) -> None:
-    async def work() -> None:
-        async with rqttl.connect_async(redis_url) as broker:
-            queue = await broker.declare_queue("q")
-            await asyncio.gather(*[queue.enqueue(one) for one in KINDS["mixed"]])
-            views = await queue.peek(60)
-            bodies = [
-                codec.unpack(view.body) if view.content_type == codec.MSGPACK else int(view.body) for view in views
-            ]
-            assert bodies == list(range(60))
-
-    run(work())
+@looped()
+async def test_calls_of_several_kinds_keep_their_order(broker: rqttl.AsyncBroker, queue: rqttl.AsyncQueue) -> None:
+    await asyncio.gather(*[queue.enqueue(one) for one in KINDS["mixed"]])
+    views = await queue.peek(60)
+    bodies = [codec.unpack(view.body) if view.content_type == codec.MSGPACK else int(view.body) for view in views]
+    assert bodies == list(range(60))
 
 
-def test_a_refusal_because_of_other_options_repeats_all_calls(run: Run, redis_url: str, broker: Broker) -> None:
-    async def work() -> None:
-        async with rqttl.connect_async(redis_url) as own:
-            queue = await own.declare_queue("q")
-            broker.set_policy("p", "q", {"max_length": 5, "overflow": "reject-publish"})
-            sent = await asyncio.gather(*[queue.enqueue(b"%d" % i) for i in range(10)], return_exceptions=True)
-            assert [type(one) for one in sent] == [rqttl.Receipt] * 5 + [QueueFull] * 5
-
-    run(work())
+@looped()
+async def test_a_refusal_because_of_other_options_repeats_all_calls(
+    own: rqttl.AsyncBroker, queue: rqttl.AsyncQueue, broker: Broker
+) -> None:
+    broker.set_policy("p", "q", {"max_length": 5, "overflow": "reject-publish"})
+    sent = await asyncio.gather(*[queue.enqueue(b"%d" % i) for i in range(10)], return_exceptions=True)
+    assert [type(one) for one in sent] == [rqttl.Receipt] * 5 + [QueueFull] * 5
 
 
-def test_full_memory_refuses_each_call_with_an_error_of_its_own(run: Run, redis_url: str, client: redis.Redis) -> None:
-    async def work() -> None:
-        async with rqttl.connect_async(redis_url) as broker:
-            queue = await broker.declare_queue("q")
-            client.config_set("maxmemory", 1)
-            try:
-                sent = await asyncio.gather(*[queue.enqueue(b"x") for _ in range(5)], return_exceptions=True)
-            finally:
-                client.config_set("maxmemory", 0)
-            assert all(isinstance(one, redis.ResponseError) and "memory" in str(one) for one in sent), sent
-            assert len({id(one) for one in sent}) == 5
-            assert (await queue.stats()).ready == 0
-
-    run(work())
+@looped()
+async def test_full_memory_refuses_each_call_with_an_error_of_its_own(
+    broker: rqttl.AsyncBroker, queue: rqttl.AsyncQueue, client: redis.Redis
+) -> None:
+    client.config_set("maxmemory", 1)
+    try:
+        sent = await asyncio.gather(*[queue.enqueue(b"x") for _ in range(5)], return_exceptions=True)
+    finally:
+        client.config_set("maxmemory", 0)
+    assert all(isinstance(one, redis.ResponseError) and "memory" in str(one) for one in sent), sent
+    assert len({id(one) for one in sent}) == 5
+    assert (await queue.stats()).ready == 0
 
 
 @pytest.mark.parametrize("passes", [1, 2, 3])
-def test_callers_that_are_cancelled_take_no_message_along_and_disturb_no_other(
-    run: Run, redis_url: str, passes: int
+@looped()
+async def test_callers_that_are_cancelled_take_no_message_along_and_disturb_no_other(
+    broker: rqttl.AsyncBroker, queue: rqttl.AsyncQueue, passes: int
 ) -> None:
     """After one pass of the loop the joined call has not gone out, after two it has."""
 
-    async def work() -> None:
-        async with rqttl.connect_async(redis_url) as broker:
-            queue = await broker.declare_queue("q")
-            await asyncio.gather(*[queue.enqueue(b"first") for _ in range(3)])
-            calls = [asyncio.ensure_future(queue.enqueue(b"%d" % i)) for i in range(20)]
-            for _ in range(passes):
-                await asyncio.sleep(0)
-            for call in calls[::2]:
-                call.cancel()
-            ends = [type(end) for end in await asyncio.gather(*calls, return_exceptions=True)]
-            assert ends[1::2] == [rqttl.Receipt] * 10
-            assert set(ends[::2]) == {asyncio.CancelledError}
+    await asyncio.gather(*[queue.enqueue(b"first") for _ in range(3)])
+    calls = [asyncio.ensure_future(queue.enqueue(b"%d" % i)) for i in range(20)]
+    for _ in range(passes):
+        await asyncio.sleep(0)
+    for call in calls[::2]:
+        call.cancel()
+    ends = [type(end) for end in await asyncio.gather(*calls, return_exceptions=True)]
+    assert ends[1::2] == [rqttl.Receipt] * 10
+    assert set(ends[::2]) == {asyncio.CancelledError}
 
-            await asyncio.gather(*[queue.enqueue(b"last") for _ in range(3)])
-            bodies = [view.body for view in await queue.peek(100)]
-            assert bodies == [b"first"] * 3 + [b"%d" % i for i in range(20)] + [b"last"] * 3
-
-    run(work())
+    await asyncio.gather(*[queue.enqueue(b"last") for _ in range(3)])
+    bodies = [view.body for view in await queue.peek(100)]
+    assert bodies == [b"first"] * 3 + [b"%d" % i for i in range(20)] + [b"last"] * 3

@@ -109,12 +109,9 @@ class Facts:
         self.queues: dict[str, Event] = {}
         self.sent: dict[str, Sent] = {}
         self.claims: dict[str, list[Claim]] = defaultdict(list)
-        self.letters: list[Event] = []
-        self.depths: list[Event] = []
-        self.stats: list[Event] = []
-        self.audits: list[Event] = []
+        #: All events by their kind.
+        self.seen: dict[str, list[Event]] = defaultdict(list)
         self.forgettable: list[tuple[int, int]] = []
-        self.told: list[Event] = []
         self.forgotten_scripts: list[Event] = []
         self.counted: Counter[str] = Counter()
         self.lost_takings: Counter[str] = Counter()
@@ -127,7 +124,8 @@ class Facts:
         self._taking_since: dict[str, int] = {}
         for event in events:
             self.last = event["t"]
-            getattr(self, f"_{event['k']}")(event)
+            self.seen[event["k"]].append(event)
+            getattr(self, f"_{event['k']}", lambda _: None)(event)
         for event in self._takings.values():
             self.lost_takings[event["q"]] += event["count"]
 
@@ -225,19 +223,7 @@ class Facts:
                 if attempt is not None:
                     attempt.done, attempt.ended = done, event["t"]
 
-    # Looks, and what the nemeses tell
-
-    def _letter(self, event: Event) -> None:
-        self.letters.append(event)
-
-    def _depth(self, event: Event) -> None:
-        self.depths.append(event)
-
-    def _stats(self, event: Event) -> None:
-        self.stats.append(event)
-
-    def _audit(self, event: Event) -> None:
-        self.audits.append(event)
+    # What the nemeses tell. Of all else, `seen` is enough.
 
     def _forget(self, event: Event) -> None:
         self.forgettable.append((event["since"], event["until"]))
@@ -247,17 +233,8 @@ class Facts:
             self.forgotten_scripts.append(event)
         self.counted["refused calls" if event["type"] != "LeaseLost" else "late settles"] += 1
 
-    def _wrong(self, event: Event) -> None:
-        self.told.append(event)
-
-    def _unexplained(self, event: Event) -> None:
-        self.told.append(event)
-
     def _count(self, event: Event) -> None:
         self.counted[event["what"]] += event["times"]
-
-    def _note(self, event: Event) -> None:
-        """An event for the reader of a timeline only."""
 
     def may_be_forgotten(self, began: int, ended: int) -> bool:
         """Return True if the server may have forgotten events between two instants after a failover."""

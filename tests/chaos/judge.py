@@ -11,23 +11,14 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from operator import attrgetter, itemgetter
-from typing import Literal
+from typing import Literal, get_args
 
 from tests.chaos.facts import Claim, Facts, Sent
 from tests.chaos.journal import Event
 
 Kind = Literal["lost", "late", "twice", "over a limit", "out of order", "told wrongly", "not in force", "unexplained"]
 #: The kinds of violations, in the order of the table.
-KINDS: tuple[Kind, ...] = (
-    "lost",
-    "late",
-    "twice",
-    "over a limit",
-    "out of order",
-    "told wrongly",
-    "not in force",
-    "unexplained",
-)
+KINDS: tuple[Kind, ...] = get_args(Kind)
 #: Stands for a queue that is not judged itself.
 FOREIGN: Event = {"foreign": True}
 
@@ -65,7 +56,7 @@ def judge(events: Iterable[Event]) -> Verdict:
     figures["stored"] = sum(_certain(facts, one) for one in facts.sent.values())
     figures["delivered"] = sum(map(len, facts.claims.values()))
     figures["settled"] = sum(claim.final is not None for claims in facts.claims.values() for claim in claims)
-    figures["dead"] = sum(1 for letter in facts.letters if letter["reason"])
+    figures["dead"] = sum(1 for letter in facts.seen["letter"] if letter["reason"])
     return Verdict(violations, figures)
 
 
@@ -236,7 +227,7 @@ def order(facts: Facts, _: Counter[str]) -> Iterator[Violation]:
 
 def letters(facts: Facts, _: Counter[str]) -> Iterator[Violation]:
     """Each letter died of a reason that the facts justify."""
-    for letter in facts.letters:
+    for letter in facts.seen["letter"]:
         sent = facts.sent.get(letter["id"])
         if sent is None:
             yield Violation("unexplained", letter["id"], f"{letter['q']}: a letter that nobody sent")
@@ -267,7 +258,7 @@ def _unjustified(facts: Facts, sent: Sent, letter: Event) -> str:
 
 def limits(facts: Facts, _: Counter[str]) -> Iterator[Violation]:
     """Nobody ever sees or is told a depth over a limit."""
-    for event in facts.depths:
+    for event in facts.seen["depth"]:
         for number, name in (("ready", "max_length"), ("bytes", "max_length_bytes")):
             most = facts.option(event["q"], name)
             if most is not None and event[number] > most:
@@ -277,7 +268,7 @@ def limits(facts: Facts, _: Counter[str]) -> Iterator[Violation]:
 
 def conservation(facts: Facts, _: Counter[str]) -> Iterator[Violation]:
     """Every message of a queue is there, or left it in a way that was counted; at the end none is left."""
-    for event in facts.stats:
+    for event in facts.seen["stats"]:
         told = event["numbers"]
         there = told["ready"] + told["leased"] + told["delayed"]
         left = told["acked"] + told["purged"] + told["redriven"] + told["deaths"]
@@ -301,7 +292,7 @@ def receipts(facts: Facts, _: Counter[str]) -> Iterator[Violation]:
             final = claim.final
             told[claim.queue] += final is not None and final.how == "ack"
             perhaps[claim.queue] += final is None and claim.unknown
-    for event in facts.stats:
+    for event in facts.seen["stats"]:
         if not event.get("drained") or facts.forgettable or facts.queues.get(event["q"], FOREIGN).get("foreign"):
             continue
         queue, acked = event["q"], event["numbers"]["acked"]
@@ -313,14 +304,14 @@ def receipts(facts: Facts, _: Counter[str]) -> Iterator[Violation]:
 
 def options(facts: Facts, _: Counter[str]) -> Iterator[Violation]:
     """After a last pass of a reaper each queue has the options that follow from its declaration and the policies."""
-    for event in facts.audits:
+    for event in facts.seen["audit"]:
         for problem in event["problems"]:
             yield Violation("not in force", "", problem)
 
 
 def reports(facts: Facts, _: Counter[str]) -> Iterator[Violation]:
     """Violations and unexplained errors that a process of the campaign reported itself."""
-    for event in sorted(facts.told, key=itemgetter("t")):
+    for event in sorted(facts.seen["wrong"] + facts.seen["unexplained"], key=itemgetter("t")):
         kind: Kind = "told wrongly" if event["k"] == "wrong" else "unexplained"
         yield Violation(kind, event.get("id", ""), f"{event['p']}: {event['text']}")
     for event in () if facts.counted["scripts forgotten"] else facts.forgotten_scripts:

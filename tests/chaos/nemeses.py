@@ -10,7 +10,7 @@ import random
 import signal
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ import redis
 
 from tests.chaos.journal import now
 from tests.chaos.stage import Stage
+from tests.servers import Server
 from tests.waiting import until
 
 Nemesis = Callable[[Stage, random.Random], None]
@@ -95,23 +96,24 @@ def refuse(stage: Stage, chance: random.Random) -> None:
     """Let the server refuse to serve for a while, in one of the ways that Redis has."""
     name = chance.choice(sorted(REFUSALS))
     stage.journal.write("note", text=f"{name} begins")
-    with stage.admin() as admin, REFUSALS[name](stage, admin):
+    with stage.admin() as admin, REFUSALS[name](stage.server, admin):
         time.sleep(0.1 + chance.random() ** 2)
     stage.journal.write("note", text=f"{name} is over")
     stage.journal.count("refusals")
 
 
 @contextmanager
-def _no_replicas(stage: Stage, admin: redis.Redis) -> Iterator[None]:
-    admin.config_set("min-replicas-to-write", 3)
+def configured(admin: redis.Redis, name: str, value: object, after: object) -> Iterator[None]:
+    """Set an option of Redis for the block."""
+    admin.config_set(name, value)  # type: ignore[arg-type]  # text or a number
     try:
         yield
     finally:
-        admin.config_set("min-replicas-to-write", 0)
+        admin.config_set(name, after)  # type: ignore[arg-type]  # text or a number
 
 
 @contextmanager
-def _read_only(stage: Stage, admin: redis.Redis) -> Iterator[None]:
+def _read_only(_: Server, admin: redis.Redis) -> Iterator[None]:
     admin.replicaof("127.0.0.1", 1)
     try:
         yield
@@ -120,28 +122,15 @@ def _read_only(stage: Stage, admin: redis.Redis) -> Iterator[None]:
 
 
 @contextmanager
-def _master_down(stage: Stage, admin: redis.Redis) -> Iterator[None]:
-    admin.config_set("replica-serve-stale-data", "no")
-    try:
-        with _read_only(stage, admin):
-            yield
-    finally:
-        admin.config_set("replica-serve-stale-data", "yes")
-
-
-@contextmanager
-def _full_memory(stage: Stage, admin: redis.Redis) -> Iterator[None]:
-    admin.config_set("maxmemory", 1)
-    try:
+def _master_down(server: Server, admin: redis.Redis) -> Iterator[None]:
+    with configured(admin, "replica-serve-stale-data", "no", "yes"), _read_only(server, admin):
         yield
-    finally:
-        admin.config_set("maxmemory", 0)
 
 
 @contextmanager
-def _failed_save(stage: Stage, admin: redis.Redis) -> Iterator[None]:
+def _failed_save(server: Server, admin: redis.Redis) -> Iterator[None]:
     """The dump cannot be written, because a folder is in its place."""
-    dump = Path(stage.server.path, "dump.rdb")
+    dump = Path(server.path, "dump.rdb")
     dump.unlink(missing_ok=True)
     dump.mkdir()
     try:
@@ -169,22 +158,18 @@ def _save(admin: redis.Redis, outcome: str) -> None:
 
 
 @contextmanager
-def _busy(stage: Stage, admin: redis.Redis) -> Iterator[None]:
+def _busy(server: Server, admin: redis.Redis) -> Iterator[None]:
     """A script that never ends by itself; it has written nothing, so it can be killed."""
-    admin.config_set("lua-time-limit", 100)
-    try:
-        with stage.server.client(socket_timeout=None) as caller:
-            connection = caller.connection_pool.get_connection()
-            connection.send_command("EVAL", "while true do end", 0)
-            try:
-                yield
-            finally:
-                until(lambda: _killed(admin))
-                with suppress(redis.RedisError):
-                    connection.read_response()
-                caller.connection_pool.release(connection)
-    finally:
-        admin.config_set("lua-time-limit", 5000)
+    with configured(admin, "lua-time-limit", 100, 5000), server.client(socket_timeout=None) as caller:
+        connection = caller.connection_pool.get_connection()
+        connection.send_command("EVAL", "while true do end", 0)
+        try:
+            yield
+        finally:
+            until(lambda: _killed(admin))
+            with suppress(redis.RedisError):
+                connection.read_response()
+            caller.connection_pool.release(connection)
 
 
 def _killed(admin: redis.Redis) -> bool:
@@ -202,11 +187,12 @@ def _answers(admin: redis.Redis) -> bool:
         return False
 
 
-REFUSALS: dict[str, Any] = {
-    "NOREPLICAS": _no_replicas,
+#: Ways in which Redis refuses to serve, each for a block.
+REFUSALS: dict[str, Callable[[Server, redis.Redis], AbstractContextManager[None]]] = {
+    "NOREPLICAS": lambda _, admin: configured(admin, "min-replicas-to-write", 3, 0),
     "READONLY": _read_only,
     "MASTERDOWN": _master_down,
-    "OOM": _full_memory,
+    "OOM": lambda _, admin: configured(admin, "maxmemory", 1, 0),
     "MISCONF": _failed_save,
     "BUSY": _busy,
 }

@@ -20,11 +20,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.chaos import judge
-from tests.chaos.journal import read
+from tests.chaos.journal import read, timeline
 from tests.chaos.judge import KINDS, Verdict, Violation
 from tests.chaos.nemeses import NAMES, ON_CLIENTS, ON_SERVER, Nemesis
 from tests.chaos.stage import Stage
-from tests.chaos.timeline import timeline
 from tests.servers import WHEELS, find_binary
 from tests.waiting import PATIENCE
 

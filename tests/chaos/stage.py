@@ -17,46 +17,23 @@ from typing import Any
 import redis
 
 import rqttl
+from tests.chaos import guests, workers
 from tests.chaos.actor import Actor, Part, perform
 from tests.chaos.cast import CREW, GUESTS, QUEUES
 from tests.chaos.journal import SUFFIX, Journal, read
-from tests.chaos.operators import auditor, operator
-from tests.chaos.strangers import interrupted, meddler, vandal, wrecker
 from tests.chaos.wire import Wire
-from tests.chaos.workers import (
-    consumer,
-    drainer,
-    hoarder,
-    observer,
-    reaper,
-    receiver,
-    redriver,
-    runner,
-    sender,
-    taker,
-)
 from tests.ports import free_port
 from tests.servers import Server
 from tests.waiting import PATIENCE, until
 
-#: Every role that a process can play. A role of a later part of the project is one more line here, and one in `cast`.
+#: Every role that a process can play. A role of a later part of the project is one more here, and one in `cast`.
 ROLES: dict[str, Callable[[Actor], None]] = {
-    "sender": sender,
-    "receiver": receiver,
-    "consumer": consumer,
-    "runner": runner,
-    "hoarder": hoarder,
-    "taker": taker,
-    "reaper": reaper,
-    "redriver": redriver,
-    "observer": observer,
-    "drainer": drainer,
-    "interrupted": interrupted,
-    "vandal": vandal,
-    "meddler": meddler,
-    "wrecker": wrecker,
-    "operator": operator,
-    "auditor": auditor,
+    role.__name__: role
+    for role in (
+        *(workers.sender, workers.receiver, workers.consumer, workers.runner, workers.hoarder, workers.taker),
+        *(workers.reaper, workers.redriver, workers.observer, workers.drainer),
+        *(guests.interrupted, guests.vandal, guests.meddler, guests.wrecker, guests.operator, guests.auditor),
+    )
 }
 #: Where servers keep their files: a killed process loses nothing there, and no slow disk holds up a round.
 MEMORY = Path("/dev/shm") if os.access("/dev/shm", os.W_OK) else None  # noqa: S108  # each has a folder of its own

@@ -9,9 +9,14 @@ import os
 import random
 import threading
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
+import redis
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from tests.chaos import judge, run
 from tests.chaos.cast import QUEUES
@@ -19,7 +24,9 @@ from tests.chaos.journal import read
 from tests.chaos.judge import Violation
 from tests.chaos.nemeses import NAMES, ON_SERVER
 from tests.chaos.stage import ENOUGH, Stage
-from tests.servers import find_binary
+from tests.chaos.wire import FAULTS, Wire
+from tests.servers import Server, find_binary
+from tests.waiting import PATIENCE
 
 SERIES = os.environ.get("RQTTL_TEST_REDIS", "7.0")
 #: What one round is about, and its seconds. On the second server there is one round with everything.
@@ -117,3 +124,38 @@ def test_a_failed_campaign_keeps_its_journals_and_shows_the_way_of_a_message(tmp
     ]
     way = (tmp_path / "timeline-m-1.txt").read_text()
     assert [line.split()[3] for line in way.splitlines()] == ["send", "sent", "note"]
+
+
+@pytest.fixture
+def wire(server: Server) -> Iterator[Wire]:
+    wire = Wire(server.socket, "7")
+    yield wire
+    wire.close()
+
+
+@pytest.fixture
+def client(wire: Wire) -> Iterator[redis.Redis]:
+    with redis.Redis("127.0.0.1", wire.port, socket_timeout=PATIENCE, retry=Retry(NoBackoff(), 0)) as client:
+        yield client
+
+
+def test_a_line_passes_everything_on_until_it_is_told_otherwise(wire: Wire, client: redis.Redis) -> None:
+    body = b"x" * 1_000_000
+
+    assert client.echo(body) == body
+    assert sum(wire.faults.values()) == 0
+
+
+def test_every_fault_befalls_a_bad_line_and_it_recovers(wire: Wire, client: redis.Redis) -> None:
+    wire.rate = 0.5
+    for _ in range(10_000):
+        with suppress(redis.ConnectionError, redis.TimeoutError):
+            assert client.echo("here") == b"here"
+        if set(wire.faults) == set(FAULTS):
+            break
+    wire.rate = 0.0
+    with suppress(redis.ConnectionError, redis.TimeoutError):  # of a connection that a fault still holds
+        client.ping()
+
+    assert set(wire.faults) == set(FAULTS)
+    assert client.echo("back") == b"back"

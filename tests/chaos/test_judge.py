@@ -2,43 +2,248 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from tests.chaos import judge
-from tests.chaos.broken import BROKEN
-from tests.chaos.histories import LEASE, START, History, sound
+from tests.chaos.journal import Event
+
+#: Milliseconds since 1970 at which the histories begin, and those of a lease.
+START, LEASE = 1_700_000_000_000, 1_000
+#: A queue, a sequence and a token: what settles a claim.
+Held = tuple[str, str, str]
+NUMBERS = ("ready", "leased", "delayed", "enqueued", "acked", "refused", "purged", "redriven", "deaths")
 
 
-def test_a_sound_history_has_no_violation() -> None:
-    verdict = judge.judge(sound().events)
+class History:
+    """Made-up journals. `at` is the time of the next event, in ms after the start. What returns nothing else chains."""
+
+    def __init__(self, *, dead: str | None = "q/dead", **options: Any) -> None:
+        self.events: list[Event] = []
+        self.at = 0.0
+        self._numbers = itertools.count()
+        self.add("queue", q="q", options={"overflow": "drop-head", **options}, dead=dead)
+
+    def add(self, kind: str, process: str = "p", **facts: Any) -> History:
+        """Append an event."""
+        self.at += 1
+        self.events.append({"t": int((START + self.at) * 1000), "p": process, "k": kind, **facts})
+        return self
+
+    def later(self, ms: int = LEASE) -> History:
+        """Let time pass."""
+        self.at += ms
+        return self
+
+    def send(self, *ids: str, told: list[list[Any]] | None = None, outcome: str = "") -> History:
+        """A call that sends messages, and its answer if it has one."""
+        number = f"call {next(self._numbers)}"
+        self.add("send", n=number, q="q", ids=list(ids))
+        if outcome:
+            self.add("sent", n=number, outcome=outcome)
+        elif told != []:
+            self.add("sent", n=number, told=told or [["stored", None]] * len(ids))
+        return self
+
+    def claim(self, id: str, process: str = "p", *, queue: str = "q", sequence: str = "", **more: Any) -> Held:
+        """Deliver a message. Returns what settles it."""
+        at = START + int(more.pop("claimed", self.at + 1))
+        token = f"{at + LEASE}{next(self._numbers):03}"
+        place = sequence or f"{START}-{id}"
+        got = [place, id, more.pop("deadline", None), more.pop("count", 1), more.pop("deaths", 0)]
+        self.add("claim", process, q=queue, token=token, lease=LEASE, got=[got], **more)
+        return queue, place, token
+
+    def settle(self, held: Held, how: str = "ack", process: str = "p", *, told: str = "done", **more: Any) -> History:
+        """A claim is settled, or a reply is lost (`told=""`)."""
+        queue, sequence, token = held
+        number = f"settle {next(self._numbers)}"
+        self.add("settle", process, n=number, q=queue, how=how, got=[[sequence, token]])
+        if told:
+            answer = {"done": [], "lost": [], told: [sequence]}
+            self.add("settled", process, n=number, **answer, tokens=more)
+        return self
+
+    def handle(self, id: str, how: str = "ack", process: str = "p", *, told: str = "done", **more: Any) -> History:
+        """A message is handed out and settled."""
+        return self.settle(self.claim(id, process, **more), how, process, told=told)
+
+    def letter(self, id: str, reason: str, **more: Any) -> History:
+        """A dead letter is found at the end, and acked."""
+        facts = {"origin": "q", "count": 1, "died": START + 100, "deadline": START + 100, **more}
+        self.add("letter", q="q/dead", id=id, reason=reason, **facts)
+        return self.handle(id, queue="q/dead", deaths=1, sequence=f"{START}-dead-{id}")
+
+    def stats(self, queue: str = "q", *, drained: bool = False, **numbers: int) -> History:
+        """A look at the numbers of the queue."""
+        return self.add("stats", q=queue, numbers={**dict.fromkeys(NUMBERS, 0), **numbers}, drained=drained)
+
+    def bad(self) -> dict[str, int]:
+        """Return how many violations of each kind the judge finds."""
+        return dict(judge.judge(self.events).bad)
+
+
+def sent(*told: Any, **options: Any) -> History:
+    """A queue with options, and the message `a`, with the answer to its sender."""
+    return History(**options).send("a", told=[list(told)] if told else None)
+
+
+def test_a_sound_history_in_which_all_that_at_least_once_allows_happens_has_no_violation() -> None:
+    history = History(max_length=40, max_deliveries=2, message_ttl=None)
+    history.send("a", "b", "c", "d", "e", "f").handle("a").handle("b", "nack").handle("b", count=2)
+    history.handle("c", "reject").letter("c", "rejected")
+    history.claim("d", "killed")
+    history.later().handle("d", count=2)
+    lost = history.claim("e", "slow")
+    history.later().handle("e", count=2).settle(lost, "ack", "slow", told="lost").handle("f", told="")
+    history.send("unknown", told=[]).handle("unknown").send("never stored", outcome="none")
+    history.send("refused", "late", told=[["refused"], ["expired", START]])
+    history.letter("late", "expired", died=START, deadline=START).stats(drained=True, enqueued=7, acked=5, deaths=2)
+
+    verdict = judge.judge(history.events)
 
     assert verdict.violations == []
-    figures = verdict.figures
-    assert (figures["sent"], figures["stored"], figures["delivered"], figures["settled"], figures["dead"]) == (
-        10,
-        7,
-        12,
-        8,
-        2,
-    )
+    expected = {"sent": 10, "stored": 7, "delivered": 12, "settled": 8, "dead": 2}
+    assert {name: verdict.figures[name] for name in expected} == expected
 
 
-@pytest.mark.parametrize("make, violations", BROKEN, ids=[make.__name__ for make, _ in BROKEN])
-def test_a_broken_promise_is_named(make: Callable[[], History], violations: dict[str, int]) -> None:
-    assert make().bad() == violations
+def twice_at_once(history: History) -> None:
+    first, second = history.claim("a", "one"), history.claim("a", "two")
+    history.settle(second, process="two").settle(first, process="one", told="lost")
+
+
+def done_although_another_had_it(history: History) -> None:
+    slow = history.claim("a", "slow")
+    history.later().handle("a", "nack", "quick").settle(slow, process="slow")
+
+
+def renewed_after_another_had_it(history: History) -> None:
+    slow = history.claim("a", "slow")
+    history.later().handle("a", "ack", "quick", told="").settle(slow, "renew", "slow")
+
+
+DEAD_AT: dict[str, Any] = {"deadline": START + 50}
+#: What breaks a promise, the histories that show it, and the kind of violation.
+BROKEN: dict[str, tuple[str, Callable[[], Any]]] = {
+    "lost message": ("lost", lambda: History().send("a", "b").handle("a")),
+    "lost although its ack was told to be late": ("lost", lambda: sent().handle("a", told="lost")),
+    "lost letter": ("lost", lambda: sent().handle("a", "reject")),
+    "lost death on arrival": ("lost", lambda: sent("expired", START)),
+    "lost before its deadline without a target": (
+        "lost",
+        lambda: sent("stored", START + 10_000, dead=None).add("note", text="the end"),
+    ),
+    "lost duplicate": (
+        "lost",
+        lambda: History(duplicate_window=1000).send("a", told=[]).send("a", told=[["duplicate"]]),
+    ),
+    "lost more than an unknown receive took": (
+        "lost",
+        lambda: History().send("a", "b", "c").add("taking", n="t", q="q", count=2),
+    ),
+    "late delivery": ("late", lambda: sent("stored", START + 50).handle("a", claimed=50, **DEAD_AT)),
+    "late at a last look": (
+        "late",
+        lambda: sent("stored", START + 50).handle(
+            "a", claimed=60, tickets={}, looked=[(START + 55) * 1000, f"{START}-a"], **DEAD_AT
+        ),
+    ),
+    "late by a ticket": (
+        "late",
+        lambda: sent("stored", START + 50).handle(
+            "a", claimed=60, tickets={f"{START}-a": f"{START + 5_055}000"}, **DEAD_AT
+        ),
+    ),
+    "twice handled": ("twice", lambda: sent().handle("a").handle("a", sequence="another")),
+    "twice at once": ("twice", lambda: acted(twice_at_once)),
+    "twice stored within the window": (
+        "twice",
+        lambda: History(duplicate_window=1000).send("a", told=[]).send("a").handle("a").handle("a", sequence="another"),
+    ),
+    "over the limit of messages": (
+        "over a limit",
+        lambda: History(max_length=40).add("depth", q="q", by="stats()", ready=41, bytes=0),
+    ),
+    "over the limit of bytes": (
+        "over a limit",
+        lambda: History(max_length_bytes=40).add("depth", q="q", by="stats()", ready=1, bytes=41),
+    ),
+    "delivered too often": ("over a limit", lambda: sent(max_deliveries=2).handle("a", count=3)),
+    "batch out of order": (
+        "out of order",
+        lambda: History().send("a", "b").handle("b", sequence=f"{START}-1").handle("a", sequence=f"{START}-2"),
+    ),
+    "refused message appears": ("told wrongly", lambda: sent("refused").handle("a")),
+    "failed message appears": ("told wrongly", lambda: History().send("a", outcome="none").handle("a")),
+    "dead on arrival and delivered": (
+        "told wrongly",
+        lambda: sent("expired", START + 900).handle("a", deadline=START + 900),
+    ),
+    "another deadline than in the receipt": (
+        "told wrongly",
+        lambda: sent("stored", START + 500).handle("a", deadline=START + 600),
+    ),
+    "done although another had it": ("told wrongly", lambda: acted(done_although_another_had_it)),
+    "done and delivered again": ("told wrongly", lambda: acted(lambda history: history.handle("a").claim("a"))),
+    "renewed after another had it": ("told wrongly", lambda: acted(renewed_after_another_had_it)),
+    "death before its deadline": ("told wrongly", lambda: sent().letter("a", "expired", died=START + 99)),
+    "death by no limit": ("told wrongly", lambda: sent().letter("a", "maxlen")),
+    "death by a limit that refuses": (
+        "told wrongly",
+        lambda: sent(max_length=3, overflow="reject-publish").letter("a", "maxlen"),
+    ),
+    "rejected by nobody": ("told wrongly", lambda: sent().letter("a", "rejected")),
+    "death after too few deliveries": (
+        "told wrongly",
+        lambda: sent(max_deliveries=3).letter("a", "delivery_limit", count=2),
+    ),
+    "death in another queue": ("told wrongly", lambda: sent().letter("a", "expired", origin="another")),
+    "numbers that do not add up": ("told wrongly", lambda: History().stats(enqueued=3, ready=1, acked=1)),
+    "more acks counted than made": (
+        "told wrongly",
+        lambda: sent().handle("a").stats(drained=True, enqueued=2, acked=2),
+    ),
+    "fewer acks counted than made": ("told wrongly", lambda: sent().handle("a").stats(drained=True)),
+    "options of other policies": ("not in force", lambda: History().add("audit", problems=["q has other options"])),
+    "message that nobody sent": ("unexplained", lambda: acted(lambda history: history.claim("a"), History())),
+    "letter that nobody sent": (
+        "unexplained",
+        lambda: History().add(
+            "letter", q="q/dead", id="a", reason="expired", origin="q", count=1, died=START, deadline=START
+        ),
+    ),
+    "message that nobody gets": ("unexplained", lambda: History().stats(drained=True, enqueued=1, delayed=1)),
+    "report of a wrong reply": ("told wrongly", lambda: History().add("wrong", id="a", text="the receipt names b")),
+    "report of an error": ("unexplained", lambda: History().add("unexplained", text="TypeError")),
+    "scripts forgotten by nobody": (
+        "unexplained",
+        lambda: History().add("error", type="ScriptsForgotten", text="enqueue"),
+    ),
+}
+
+
+def acted(act: Callable[[History], object], history: History | None = None) -> History:
+    """A history of the message `a` in which something happens that does not chain."""
+    history = history or sent()
+    act(history)
+    return history
+
+
+@pytest.mark.parametrize("promise", BROKEN)
+def test_a_broken_promise_is_named(promise: str) -> None:
+    kind, make = BROKEN[promise]
+
+    assert make().bad() == {kind: 1}
 
 
 # What excuses
 
 
 def test_messages_that_an_unplanned_failover_forgets_are_counted_apart() -> None:
-    history = History()
-    history.send("a", "b")
-    history.handle("b")
-    history.handle("b", sequence="another")
+    history = History().send("a", "b").handle("b").handle("b", sequence="another")
     history.add("forget", since=START * 1000, until=(START + 100) * 1000)
 
     verdict = judge.judge(history.events)
@@ -47,11 +252,9 @@ def test_messages_that_an_unplanned_failover_forgets_are_counted_apart() -> None
 
 
 def test_of_two_claims_of_one_message_in_one_call_only_the_newest_succeeds() -> None:
-    history = History()
-    history.send("a")
+    history = sent()
     queue, place, old = history.claim("a")
-    history.at += 2 * LEASE
-    _, _, new = history.claim("a", count=2)
+    _, _, new = history.later(2 * LEASE).claim("a", count=2)
     history.add("settle", n="both", q=queue, how="ack", got=[[place, old], [place, new]])
     history.add("settled", n="both", done=[place], lost=[place], tokens={})
 
@@ -59,40 +262,24 @@ def test_of_two_claims_of_one_message_in_one_call_only_the_newest_succeeds() -> 
 
 
 def test_a_failover_excuses_nothing_that_happened_before_it() -> None:
-    history = History()
-    history.send("a")
-    history.add("forget", since=(START + 500) * 1000, until=(START + 600) * 1000)
-
-    assert history.bad() == {"lost": 1}
+    assert sent().add("forget", since=(START + 500) * 1000, until=(START + 600) * 1000).bad() == {"lost": 1}
 
 
 def test_a_message_may_expire_without_a_trace_where_there_is_no_target() -> None:
-    history = History(dead=None)
-    history.send("a", told=[["stored", START + 10]])
-    history.at = 20
-    history.add("note", text="the end")
-
-    assert history.bad() == {}
+    assert sent("stored", START + 10, dead=None).later(20).add("note", text="the end").bad() == {}
 
 
 @pytest.mark.parametrize(
-    "handed, ticket, claimed, late",
-    [
-        ("in time", ("a", 50), 60, 0),
-        ("to its end", ("a", 50), 5_049, 0),
-        ("lease over", ("a", 50), 5_050, 1),
-        ("after the deadline", ("a", 51), 60, 1),
-        ("another message", ("b", 50), 60, 1),
-    ],
+    "ticket, claimed, late",
+    [(("a", 50), 60, 0), (("a", 50), 5_049, 0), (("a", 50), 5_050, 1), (("a", 51), 60, 1), (("b", 50), 60, 1)],
+    ids=["in time", "to its end", "lease over", "after the deadline", "another message"],
 )
 def test_a_message_that_a_ticket_leased_before_its_deadline_may_be_handed_out_after_it(
-    handed: str, ticket: tuple[str, int], claimed: int, late: int
+    ticket: tuple[str, int], claimed: int, late: int
 ) -> None:
-    history = History()
-    history.send("a", told=[["stored", START + 50]])
     id, at = ticket
     tickets = {f"{START}-{id}": f"{START + at + 5_000}007"}
-    history.handle("a", claimed=claimed, deadline=START + 50, tickets=tickets)
+    history = sent("stored", START + 50).handle("a", claimed=claimed, tickets=tickets, **DEAD_AT)
 
     assert history.bad().get("late", 0) == late
 
@@ -101,17 +288,14 @@ def test_a_message_that_a_ticket_leased_before_its_deadline_may_be_handed_out_af
 def test_a_last_look_may_take_one_message_by_a_ticket_that_came_after_the_wakeup_list_was_read(
     first: str, since: float, late: int
 ) -> None:
-    history = History()
-    history.send("a", told=[["stored", START + 50]])
     looked = [int((START + since) * 1000), f"{START}-{first}"]
-    history.handle("a", claimed=60, deadline=START + 50, looked=looked)
+    history = sent("stored", START + 50).handle("a", claimed=60, looked=looked, **DEAD_AT)
 
     assert history.bad().get("late", 0) == late
 
 
 def test_a_renewed_lease_is_longer() -> None:
-    history = History()
-    history.send("a")
+    history = sent()
     held = history.claim("a", "one")
     history.settle(held, "renew", "one", **{held[1]: f"{START + 5_000}999"})
     history.at = 4_000
@@ -121,13 +305,11 @@ def test_a_renewed_lease_is_longer() -> None:
 
 
 def test_acks_that_a_consumer_collects_count_when_they_were_sent() -> None:
-    history = History()
-    history.send("a", "b")
+    history = History().send("a", "b")
     for id, told in (("a", "done"), ("b", "lost")):
         _, sequence, token = history.claim(id)
         history.add("settle", n=id, q="q", how="ack", got=[[sequence, token]], collected=True)
         answer: dict[str, Any] = {"done": [], "lost": [], told: [[sequence, token]]}
         history.add("acks", q="q", **answer)
-    history.stats(drained=True, enqueued=1, acked=1)
 
-    assert history.bad() == {"lost": 1}
+    assert history.stats(drained=True, enqueued=1, acked=1).bad() == {"lost": 1}

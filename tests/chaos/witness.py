@@ -21,8 +21,7 @@ from rqttl.consuming.turns import Turns
 from rqttl.delivery import LOST, Delivery, lease_words
 from rqttl.flows.steps import Flow
 from rqttl.protocol import commands
-from tests.chaos.bodies import MEDDLED, is_body_of
-from tests.chaos.cast import ACCOUNTED
+from tests.chaos.cast import ACCOUNTED, MEDDLED, is_body_of
 from tests.chaos.journal import Journal, now
 
 #: Messages that one script call stores at most; a call with more may fail halfway.

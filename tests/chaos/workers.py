@@ -11,8 +11,7 @@ import rqttl
 from rqttl.reaper import Reaper
 from rqttl.store.driver import driver_of
 from tests.chaos.actor import Actor, may_happen
-from tests.chaos.bodies import MEDDLED, body_of
-from tests.chaos.cast import QUEUES
+from tests.chaos.cast import MEDDLED, QUEUES, body_of
 from tests.chaos.witness import milliseconds
 from tests.depth import DEPTH, DEPTH_PARTS
 

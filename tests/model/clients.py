@@ -15,10 +15,11 @@ from rqttl.flows.steps import HandleNotes, Pipeline, Step
 from rqttl.protocol.commands import Command, Reply
 from rqttl.protocol.contract import Script
 from rqttl.store.driver import RedisDriver
-from tests.model.arrivals import STEP
 
 #: How many clients there are, each with what it knows of the queues.
 CLIENTS = 2
+#: A mark of arrivals comes with a letter that makes their number a multiple of this, or with the last one of its call.
+STEP = 3
 #: Commands that one operation takes at most. A wrong script may ask for more of them forever.
 MOST = 10_000
 

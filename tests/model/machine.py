@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, TypeVar
 
 import redis
@@ -15,8 +16,7 @@ from rqttl.protocol import commands
 from rqttl.protocol.codec import ParsedHeader
 from rqttl.protocol.commands import Command, QueueConfig, Reply
 from rqttl.units import as_datetime
-from tests.model.arrivals import check_marks
-from tests.model.clients import CLIENTS, Client, Clock
+from tests.model.clients import CLIENTS, STEP, Client, Clock
 from tests.model.queues import DeathRecord, ModelQueue, Msg, Pair
 from tests.model.raw import RawQueue, Reader, check_places, unpack_header
 from tests.model.world import World
@@ -260,6 +260,37 @@ class Machine(RuleBasedStateMachine):
         if waits and any(not q.expired(m, self.clock.now) for m in q.ready):
             assert raw.wakeup, f"{q.name}: a consumer sleeps beside a ready message"
         assert raw.wakeup.count(b"") <= 1
+
+
+def check_marks(q: ModelQueue, raw: RawQueue, earlier: RawQueue | None) -> None:
+    """Compare the marks with the letters that have arrived. `earlier` is the queue before the operation."""
+    q.sizes.update({seq: len(header) + len(body) for seq, (header, body) in raw.entries.items()})
+    assert int(raw.meta.get(b"letters", 0)) == len(q.letters), f"{q.name}: dead letters"
+    places = {seq: (enqueued, number) for number, (seq, enqueued) in enumerate(q.letters, 1)}
+    marked = []
+    for member, score in raw.arrivals.items():
+        seq, *words = member.split(b" ")
+        enqueued, letters, size = map(int, words)
+        assert places.get(seq) == (enqueued, letters), f"{q.name}: a mark is not true"
+        assert score == int(seq[:13])
+        check_bytes(q, letters, size)
+        marked.append(seq)
+    crossings = [seq for seq, enqueued in q.letters if enqueued % STEP == 0]
+    for before, mark in pairwise([b"", *marked]):
+        assert any(before < seq <= mark for seq in crossings), f"{q.name}: a mark too much"
+    due = [seq for seq in crossings if places[seq][1] > q.unmarked]
+    assert not due or (marked and marked[-1] >= due[-1]), f"{q.name}: a mark is missing"
+    if marked and earlier is not None and earlier.entries and not raw.arrivals.keys() <= earlier.arrivals.keys():
+        first = int(next(iter(earlier.entries))[:13])
+        old = [mark for mark in marked if int(mark[:13]) < first]
+        assert len(old) <= 1, f"{q.name}: marks before the first letter stay"
+
+
+def check_bytes(q: ModelQueue, letters: int, size: int) -> None:
+    """Compare the bytes of a mark with those of its letters. Nobody has seen letters that left in their operation."""
+    known = [q.sizes.get(seq) for seq, _ in q.letters[:letters]]
+    least = sum(one for one in known if one is not None)
+    assert size == least or (None in known and size > least), f"{q.name}: a mark has other bytes than its letters"
 
 
 def tuple_of(death: Any) -> tuple[object, ...]:

@@ -75,7 +75,8 @@ class Model:
     @property
     def options(self) -> dict[str, Any]:
         """The options in force."""
-        declared = {name: value for name, value in self.declared.items() if value is not None}
+        # a declared default is an option left out
+        declared = {name: value for name, value in self.declared.items() if value not in (None, "drop")}
         return {"on_expire": "drop", **reference.in_force("q", declared, self.policies)}
 
     def number(self, name: str) -> int | None:

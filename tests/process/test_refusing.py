@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack
 
 import pytest
 import redis
 
 from rqttl import Broker, connect
 from rqttl.reaper import Reaper
+from tests.chaos.nemeses import REFUSALS
 from tests.process.reapers import reaping
 from tests.servers import Server
 from tests.waiting import PATIENCE, until
@@ -23,56 +23,24 @@ REGISTRY = "rqttl:queues"
 
 
 class Refusing:
-    """A server, and one way to make it refuse."""
+    """A server that refuses in one way, from `begin` to `end`."""
 
     def __init__(self, server: Server, how: str) -> None:
         self._server, self._how = server, how
         self._client = server.client()
         self._client.ping()
-        self._busy: threading.Thread | None = None
+        self._within = ExitStack()
 
     def begin(self) -> None:
-        """From now on it refuses."""
-        client = self._client
-        if self._how == "few replicas":
-            client.config_set("min-replicas-to-write", 1)
-        elif self._how == "replica":
-            client.replicaof("127.0.0.1", 1)
-        elif self._how == "disk":
-            self._fail_to_save()
-        else:
-            client.config_set("lua-time-limit", 10)
-            self._busy = threading.Thread(target=self._hang)
-            self._busy.start()
-            until(self._is_busy)
+        self._within.enter_context(REFUSALS[self._how](self._server, self._client))
+        until(self._refuses)
 
     def end(self) -> None:
-        """It takes calls again."""
-        client = self._client
-        if self._how == "few replicas":
-            client.config_set("min-replicas-to-write", 0)
-        elif self._how == "replica":
-            client.replicaof("NO", "ONE")
-        elif self._how == "disk":
-            client.config_set("save", "")
-        elif self._busy is not None:
-            client.script_kill()
-            self._busy.join()
+        self._within.close()
 
-    def _fail_to_save(self) -> None:
-        (self._server.path / "dump.rdb").mkdir()  # no file can take its place
-        self._client.config_set("save", "3600 1000000")
-        self._client.bgsave()
-        until(lambda: self._client.info("persistence")["rdb_last_bgsave_status"] == "err")
-
-    def _hang(self) -> None:
-        # without a time limit: the call must last until `end`
-        with self._server.client(socket_timeout=None) as client, suppress(redis.ResponseError):
-            client.eval("while true do end", 0)
-
-    def _is_busy(self) -> bool:
+    def _refuses(self) -> bool:
         try:
-            self._client.get("x")
+            self._client.set("x", 1)
         except redis.ResponseError:
             return True
         return False
@@ -80,10 +48,10 @@ class Refusing:
 
 @pytest.fixture
 def server(start_server: Callable[..., Server]) -> Server:
-    return start_server()
+    return start_server(save="3600 1000000")  # MISCONF comes of a save that fails
 
 
-@pytest.fixture(params=["few replicas", "replica", "disk", "busy"])
+@pytest.fixture(params=["NOREPLICAS", "READONLY", "MISCONF", "BUSY"])
 def refusing(request: pytest.FixtureRequest, server: Server) -> Refusing:
     return Refusing(server, request.param)
 
