@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from functools import partial
 from itertools import count
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from rqttl import Broker
 from spark_connectors.errors import QueueIsFull
 from spark_connectors.options.options import Options
+from spark_connectors.write import task as write_task
 from spark_connectors.write.sender import Backpressure
 from tests.spark.letters import bury
 from tests.spark.writing import LETTERS, MESSAGES, Job, counts, ids, numbered
@@ -81,6 +83,19 @@ def test_a_task_waits_for_consumers_and_writes_all_in_order(broker: Broker, redi
     assert counts(report) == {"stored": 1_000, "duplicates": 0}
     assert taken == [f"m-{i}" for i in range(1_000)]
     assert max(depths) <= 50
+
+
+def test_patience_ends_where_nobody_consumes(broker: Broker, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    broker.declare_queue("q")
+    waits: list[float] = []
+    times = count(0.0, 3.0)
+    never = partial(Backpressure, clock=lambda: next(times), sleep=waits.append)
+    monkeypatch.setattr(write_task, "Backpressure", never)
+    job = Job(redis_url, MESSAGES, {"queue": "q", "maxQueueDepth": "5", "fullTimeout": "10s"})
+
+    with pytest.raises(QueueIsFull, match=r"\(fullTimeout=10s\)"):
+        job.task(numbered(6))
+    assert len(waits) > 1
 
 
 def test_a_full_queue_does_not_hold_up_the_others(broker: Broker, redis_url: str) -> None:
