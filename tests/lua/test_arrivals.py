@@ -67,12 +67,6 @@ def test_a_single_letter_is_marked_if_it_is_a_1024th(lab: Lab, before: int, mark
     assert list(marks(lab).values()) == marked
 
 
-def test_a_letter_that_creates_its_queue_is_the_first(lab: Lab) -> None:
-    bury(lab, 1_100)
-
-    assert list(marks(lab).values()) == [1_100]
-
-
 def test_a_mark_has_the_letters_up_to_it_and_the_bytes_of_their_headers_and_bodies(lab: Lab) -> None:
     lab.seed(DEAD)
     lab.run(enqueue_encoded(lab.known(DEAD), [(b"", b"sent")], now=NOW))
@@ -85,20 +79,6 @@ def test_a_mark_has_the_letters_up_to_it_and_the_bytes_of_their_headers_and_bodi
     assert list(lab.snapshot()[DEAD]["arrivals"]) == [f"{upto} 1251 1250 {sum(sizes[1:1251])}"]
     meta = lab.snapshot()[DEAD]["meta"]
     assert (meta["enqueued"], meta["letters"], meta["letter_bytes"]) == (1_601, 1_600, sum(sizes[1:]))
-
-
-def test_a_queue_that_buries_into_itself_has_no_index(lab: Lab) -> None:
-    lab.seed(
-        options={"dead_letter_rejected": "orders"},
-        log=plain(place(-5)),
-        leases={place(-5): token(5)},
-        meta={"enqueued": 1_023},
-    )
-
-    lab.run(commands.reject(lab.known(), (place(-5), token(5)), now=NOW))
-
-    state = lab.snapshot()["orders"]
-    assert (list(state["log"]), state["meta"]["enqueued"], "arrivals" in state) == ([place()], 1_024, False)
 
 
 def test_a_mark_removes_marks_before_the_first_letter_but_for_the_newest(lab: Lab) -> None:

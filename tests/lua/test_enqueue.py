@@ -161,38 +161,6 @@ def test_ttl_zero_is_handed_to_a_consumer_that_waits_with_a_ticket(lab: Lab, opt
     )
 
 
-def test_only_as_many_are_handed_out_as_wait(lab: Lab) -> None:
-    """A consumer that takes a hint and gets no ready message takes a ticket then."""
-    lab.seed(waiters={"gone": NOW, "c1": NOW + 1, "c2": NOW + 1}, wakeup=[""])
-
-    lab.run(enqueue(lab, *[Message(b"x", ttl=0)] * 3))
-
-    state = lab.snapshot()["orders"]
-    assert list(state["leases"]) == [place(), place(0, 1)]
-    assert state["wakeup"] == ["", f"{place()} {token(5000)}", f"{place(0, 1)} {token(5000, 1)}"]
-    assert state["meta"]["deaths:expired"] == 1
-
-
-@pytest.mark.parametrize("wakeup", [{}, {"wakeup": [f"{place(-1)} {token(9)}"]}], ids=["taken", "in the list"])
-def test_a_consumer_to_whom_a_ticket_is_under_way_waits_for_nothing_else(
-    lab: Lab, wakeup: dict[str, list[str]]
-) -> None:
-    parts: Any = {"waiters": {"c1": NOW + 1, place(-1): -(NOW + 9)}, **wakeup}
-    lab.seed(log=plain(place(-1)), leases={place(-1): token(9)}, **parts)
-
-    lab.run(enqueue(lab, Message(b"x", ttl=0)))
-
-    assert lab.snapshot()["orders"]["meta"]["deaths:expired"] == 1
-
-
-def test_a_ticket_that_nobody_has_shown_in_time_is_under_way_no_more(lab: Lab) -> None:
-    lab.seed(waiters={"c1": NOW + 1, place(-1): -NOW})
-
-    lab.run(enqueue(lab, Message(b"x", ttl=0)))
-
-    assert "deaths:expired" not in lab.snapshot()["orders"]["meta"]
-
-
 def test_ttl_zero_is_not_handed_past_an_earlier_message_of_its_batch(lab: Lab) -> None:
     lab.seed(waiters={"c1": NOW + 1})
 
@@ -202,24 +170,6 @@ def test_ttl_zero_is_not_handed_past_an_earlier_message_of_its_batch(lab: Lab) -
     assert state["log"] == {place(): (b"", b"a")}
     assert state["wakeup"] == [""]
     assert state["meta"]["deaths:expired"] == 1
-
-
-@pytest.mark.parametrize("overflow", ["drop-head", "reject-publish"])
-@pytest.mark.parametrize("limit", ["max_length", "max_length_bytes"])
-def test_a_limit_of_zero_lets_pass_what_waiting_consumers_take(lab: Lab, overflow: str, limit: str) -> None:
-    lab.seed(options={limit: 0, "overflow": overflow}, waiters={"c1": NOW + 1})
-
-    reply = lab.run(enqueue(lab, b"a", b"b"))
-
-    state = lab.snapshot()["orders"]
-    assert state["log"] == {place(): (b"", b"a")}
-    assert state["leases"] == {place(): token(5000)}
-    assert state["meta"]["ready_bytes"] == 0
-    if overflow == "drop-head":
-        assert state["meta"]["deaths:maxlen"] == 1
-    else:
-        assert reply[2] == [place().encode(), f"!{limit}".encode()]
-        assert state["meta"]["refused"] == 1
 
 
 PICKUP = 5000
@@ -278,17 +228,6 @@ def test_a_limit_acts_on_what_is_left_after_those_that_wait_have_taken_theirs(
     assert not {"deaths:maxlen", "refused"} & state["meta"].keys()
 
 
-def test_fewer_that_wait_than_are_ready_take_the_oldest_before_a_limit_acts(lab: Lab) -> None:
-    lab.seed(options={"max_length": 3}, log=plain(*[place(-i) for i in range(3, 0, -1)]), waiters=waiting(2))
-
-    sent(lab, b"a", b"b", b"c")
-
-    state = lab.snapshot()["orders"]
-    assert list(state["leases"]) == [place(-3), place(-2)]
-    assert state["meta"]["deaths:maxlen"] == 1
-    assert list(state["log"]) == [place(-3), place(-2), place(), place(0, 1), place(0, 2)]
-
-
 def test_messages_over_a_lowered_limit_go_to_no_consumer(lab: Lab) -> None:
     lab.seed(options={"max_length": 1}, log=plain(*[place(-i) for i in range(3, 0, -1)]), waiters=waiting(1))
 
@@ -324,27 +263,6 @@ def test_one_call_hands_over_a_bounded_number(lab: Lab) -> None:
     assert [reply[0] for reply in steps] == [b"refused", b"refused", b"ok"]
     wakeup = lab.snapshot()["orders"]["wakeup"]
     assert [one.split()[0] for one in wakeup] == [*places, place()]
-
-
-@pytest.mark.parametrize("ready", [1, 2])
-def test_nothing_is_handed_past_a_ready_message_that_cannot_be_found(lab: Lab, ready: int) -> None:
-    """Somebody has meddled: `returned` names a message that is in no log."""
-    lab.seed(
-        options={"max_length": ready},
-        log=plain(*[place(-1 - i) for i in range(ready)]),
-        requeued={place(-9): NOW - 9},
-        waiters=waiting(9),
-        meta={"cursor": place(-8)},
-    )
-
-    reply = sent(lab, b"x")
-    if reply == [b"refused", b"retry"]:  # the id has gone, and that was all that this call did
-        reply = sent(lab, b"x")
-
-    state = lab.snapshot()["orders"]
-    leased = state.get("leases", {})
-    assert (reply[0], state.get("requeued")) == (b"ok", None)
-    assert place() not in leased or all(place(-1 - i) in leased for i in range(ready))
 
 
 @pytest.mark.parametrize("left", [0, 1])

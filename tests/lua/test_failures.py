@@ -111,47 +111,12 @@ def test_chance_takes_off_a_part_that_the_protocol_names(lab: Lab, jitter: float
     assert 10_000 * (1 - jitter) <= pause <= 10_000
 
 
-def test_chance_differs_from_message_to_message_and_from_failure_to_failure(lab: Lab) -> None:
-    places = [f"1699999999999-{100_000 + i}" for i in range(100)]
-    options = {"redelivery_delay": "100s", "redelivery_jitter": 1}
-    lab.seed(options=options, log=plain(*places), leases=dict.fromkeys(places, token(500)))
-
-    lab.run(commands.nack(lab.known(), [word for one in places for word in (one, token(500))], now=NOW))
-    first = lab.snapshot()["orders"]["delayed"]
-    later = NOW + 200_000
-    taken = lab.run(commands.receive(lab.known(), 100, 1000, now=later))
-    lab.run(commands.nack(lab.known(), [word for one in places for word in (one, taken[5])], now=later))
-    second = lab.snapshot()["orders"]["delayed"]
-
-    assert len(taken[7][::3]) == 100
-    for found, since in ((first, NOW), (second, later)):
-        pauses = [found[one] - since for one in places]
-        assert 0 < min(pauses) < 20_000
-        assert 80_000 < max(pauses) <= 100_000
-        assert len(set(pauses)) > 95
-    assert [first[one] - NOW for one in places] != [second[one] - later for one in places]
-
-
 def test_a_pause_lasts_a_millisecond_at_least(lab: Lab) -> None:
     held(lab, {"redelivery_delay": "1ms", "redelivery_jitter": 1})
 
     nack(lab)
 
     assert ready_at(lab) == 1
-
-
-def test_one_batch_has_one_rule_and_each_message_its_own_pause(lab: Lab) -> None:
-    other = "1699999999999-100001"
-    lab.seed(
-        options=GROWING,
-        log=plain(PLACE, other),
-        leases={PLACE: token(500), other: token(500)},
-        failures={other: "2 why"},
-    )
-
-    lab.run(commands.nack(lab.known(), [PLACE, token(500), other, token(500)], now=NOW))
-
-    assert lab.snapshot()["orders"]["delayed"] == {PLACE: NOW + 5_000, other: NOW + 15_000}
 
 
 WHY = b"ValueError: no such item"
@@ -191,15 +156,6 @@ def test_a_failed_delivery_may_be_described(lab: Lab, why: bytes) -> None:
     assert kept(lab) == b"1 " + why
 
 
-@pytest.mark.parametrize("before", [1, "1 before", "1  "])
-def test_the_newest_description_replaces_the_one_before(lab: Lab, before: object) -> None:
-    seed_failed(lab, before)
-
-    lab.run(failed_with(lab, description=WHY))
-
-    assert kept(lab) == b"2 " + WHY
-
-
 @pytest.mark.parametrize("how", ["nack_command", "lease", "delay"])
 @pytest.mark.parametrize("why", [WHY, *ODD])
 def test_a_failure_without_a_description_keeps_the_one_before(lab: Lab, how: str, why: bytes) -> None:
@@ -232,26 +188,6 @@ def test_a_death_has_the_error_before_if_the_last_failure_had_no_description(lab
     died = death(lab)
     assert (died.reason, died.delivery_count, died.description) == ("delivery_limit", 3, why.decode())
     assert kept(lab) is None
-
-
-def test_each_message_of_a_batch_dies_with_its_own_error(lab: Lab) -> None:
-    places = [f"1699999999999-{100_000 + i}" for i in range(3)]
-    lab.seed("dead")
-    lab.seed(
-        options={"dead_letter": "dead", "max_deliveries": 2},
-        log=plain(*places),
-        leases=dict.fromkeys(places, token(500)),
-        failures={places[0]: "1 first", places[1]: 1, places[2]: "1 third"},
-    )
-
-    lab.run(commands.nack(lab.known(), [word for one in places for word in (one, token(500))], now=NOW))
-
-    headers = [codec.unpack_header(header) for header, _ in lab.snapshot()["dead"]["log"].values()]
-    assert [(one.id, one.deaths[0].description) for one in headers] == [
-        (places[0], "first"),
-        (places[1], None),
-        (places[2], "third"),
-    ]
 
 
 @pytest.mark.parametrize("how", ["reject", "expired"])

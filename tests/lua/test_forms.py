@@ -121,10 +121,3 @@ def test_forgetting_beforehand_is_refused_too_while_memory_is_full(lab: Lab) -> 
         lab.client.config_set("maxmemory", 0)
 
     assert lab.dump() == before
-
-
-def test_names_that_are_not_over_are_known_without_more_ado(lab: Lab) -> None:
-    lab.seed(dedup_ids=[";3;;old"], dedup_windows={";3;;old": NOW + 1})
-    command = enqueue_encoded(lab.known(), [(b";3;;old", b"x")], window=WINDOW, now=NOW)
-
-    assert lab.run(command) == [b"ok", b"", [b"="]]

@@ -249,14 +249,3 @@ def test_two_reasons_with_one_target_and_two_with_another_find_their_keys(lab: L
     assert [body for _, body in after["too-many"]["log"].values()] == [b"0"]
     assert [body for _, body in after["too-late"]["log"].values()] == [b"z"]
     assert [body for _, body in after["dead"]["log"].values()] == [b"z", b"0"]
-
-
-def test_the_targets_waiting_consumer_is_rung_and_its_retention_is_due(lab: Lab) -> None:
-    lab.seed("dead", options={"message_ttl": 70}, waiters={"c": NOW + 9})
-    lab.seed(options={"max_length": 0, "dead_letter": "dead"})
-
-    lab.run(enqueue(lab, b"a"))
-
-    dead = lab.snapshot()["dead"]
-    assert dead["wakeup"] == [""]
-    assert dead["meta"]["due_at"] == NOW + 70

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -25,64 +24,6 @@ def enqueue(lab: Lab, *messages: object) -> Command:
     return commands.enqueue(known, [commands.pack(message) for message in messages], now=NOW)
 
 
-SETTLED: dict[str, Callable[[Lab], Command]] = {
-    "acked": lambda lab: commands.ack(lab.keyspace, "orders", HELD, now=NOW),
-    "acked with a receive": lambda lab: commands.receive(lab.known(), 0, 1, finished=HELD, now=NOW),
-    "taken for good": lambda lab: commands.receive(lab.known(), 9, 1, auto_ack=True, now=NOW),
-    "rejected": lambda lab: commands.reject(lab.known(), HELD, now=NOW),
-    "given back": lambda lab: commands.nack(lab.known(), HELD, now=NOW),
-    "leased for longer": lambda lab: commands.renew(lab.keyspace, "orders", HELD, lease=99, now=NOW),
-    "swept in vain": lambda lab: commands.sweep(lab.known(), now=NOW),
-    "looked at": lambda lab: commands.stats(lab.known(), now=NOW),
-}
-
-
-@pytest.mark.parametrize("how", SETTLED)
-def test_settled_and_moved_messages_are_not_trimmed(lab: Lab, how: str) -> None:
-    lab.seed(**LEASED)
-
-    assert lab.run(SETTLED[how](lab))[0] == b"ok"
-
-    assert trimmed(lab) == "0-0"
-
-
-@pytest.mark.parametrize("how", ["nack", "lost lease"])
-def test_a_death_of_the_last_delivery_is_no_trim(lab: Lab, how: str) -> None:
-    lab.seed(options={"max_deliveries": 1}, **{**LEASED, "leases": {place(-9): token(50 if how == "nack" else 0)}})
-
-    lab.run(SETTLED["given back" if how == "nack" else "swept in vain"](lab))
-
-    state = lab.snapshot()["orders"]
-    assert state["meta"]["deaths:delivery_limit"] == 1
-    assert state["meta"]["trimmed_upto"] == "0-0"
-
-
-@pytest.mark.parametrize("how", ["given back", "lost lease", "delay over"])
-def test_a_message_that_comes_back_too_late_is_trimmed(lab: Lab, how: str) -> None:
-    away: dict[str, Any] = {
-        "given back": {"leases": {place(-9): token(50)}},
-        "lost lease": {"leases": {place(-9): token(0)}},
-        "delay over": {"delayed": {place(-9): NOW}},
-    }
-    lab.seed(log={place(-9): (at(-1), b"x"), **plain(place(-8))}, **away[how])
-
-    lab.run(SETTLED["given back" if how == "given back" else "swept in vain"](lab))
-
-    assert lab.snapshot()["orders"]["meta"]["deaths:expired"] == 1
-    assert trimmed(lab) == place(-9)
-
-
-def test_the_highest_of_the_expired_counts_whichever_dies_last(lab: Lab) -> None:
-    lab.seed(
-        log={place(-9): (at(0), b"a"), place(-8): (at(-5), b"b"), **plain(place(-7))},
-        expiry={place(-9): NOW, place(-8): NOW - 5},
-    )
-
-    lab.run(commands.receive(lab.known(), 1, 50, now=NOW))
-
-    assert trimmed(lab) == place(-8)
-
-
 def test_retention_limits_and_purges_raise_it_step_by_step(lab: Lab) -> None:
     lab.seed(options={"message_ttl": 9, "max_length": 3}, log=plain(*[place(-9 + i) for i in range(4)]))
 
@@ -98,14 +39,6 @@ def test_retention_limits_and_purges_raise_it_step_by_step(lab: Lab) -> None:
         steps.append(trimmed(lab))
 
     assert steps == [place(-9), place(-7), place(-6), place(-6), place(0, 1)]
-
-
-def test_a_purge_of_chosen_messages_is_a_decision_and_no_trim(lab: Lab) -> None:
-    lab.seed(log=plain(place(-3)), detached=plain(place(-9)), requeued={place(-9): NOW - 9})
-
-    assert lab.run(commands.purge(lab.keyspace, "orders", "", [place(-9), place(-3)]))[2] == 2
-
-    assert trimmed(lab) == "0-0"
 
 
 PURGED: dict[str, tuple[dict[str, Any], str]] = {
@@ -178,7 +111,7 @@ def test_a_queue_that_is_declared_again_was_born_when_it_was_made(lab: Lab) -> N
 
 def test_a_queue_that_a_dead_letter_made_keeps_its_birth_when_it_is_adopted(lab: Lab) -> None:
     lab.seed(options={"dead_letter": "dead"}, **LEASED)
-    lab.run(SETTLED["rejected"](lab))
+    lab.run(commands.reject(lab.known(), HELD, now=NOW))
 
     lab.run(commands.declare(lab.keyspace, Options.plain(QueueOptions.read("dead", {"max_length": 9})), now=NOW + 5))
 
@@ -282,19 +215,6 @@ def test_a_queue_that_is_empty_and_lost_nothing_leaves_a_trace_without_a_loss(la
     assert WEEK - 60_000 < lab.client.pttl(KEY) <= WEEK
 
 
-def test_earlier_trimmed_messages_are_in_the_tombstone_too(lab: Lab) -> None:
-    lab.seed(log=plain(place(-9)), meta={"trimmed_upto": place(-7), "last_id": place(-7)})
-
-    assert delete(lab) == lost(place(-9), place(-7))
-
-
-def test_a_queue_that_is_empty_tells_what_had_been_trimmed(lab: Lab) -> None:
-    lab.seed(log=plain(place(-9)))
-    lab.run(commands.purge(lab.keyspace, "orders", ""))
-
-    assert delete(lab) == lost(trimmed=place(-9))
-
-
 def test_the_last_deletion_with_a_loss_counts(lab: Lab) -> None:
     def declare(now: int) -> None:
         lab.run(commands.declare(lab.keyspace, Options.plain(QueueOptions.read("orders", {})), now=now))
@@ -313,24 +233,6 @@ def test_the_last_deletion_with_a_loss_counts(lab: Lab) -> None:
     lab.client.execute_command("XADD", "rqttl:{orders}:log", place(8), "", "x")
     assert delete(lab) == lost(place(8), born=NOW + 7)
     assert lab.client.pttl(KEY) > 1000
-
-
-@pytest.mark.parametrize("on_expire", ["drop", "dead-letter"])
-def test_the_end_of_a_lifetime_tells_what_it_dropped_or_moved_elsewhere(lab: Lab, on_expire: str) -> None:
-    over = {"last_used_at": NOW - 5, "last_active_at": NOW - 5}
-    lab.seed("dead")
-    lab.seed(
-        options={"expires": 5, "on_expire": on_expire, "dead_letter": "dead"},
-        log=plain(place(-9), place(-8)),
-        leases={place(-9): token(50)},
-        meta=over,
-    )
-
-    for _ in range(2):
-        if "meta" in lab.snapshot()["orders"]:
-            lab.run(commands.sweep(lab.known(), now=NOW))
-
-    assert trace(lab) == (lost(place(-8)) if on_expire == "drop" else lost(trimmed=place(-8)))
 
 
 @pytest.mark.parametrize("ahead", [False, True])

@@ -43,14 +43,6 @@ def test_an_empty_queue_is_left_untouched(lab: Lab) -> None:
     assert lab.snapshot() == before
 
 
-def test_two_leases_that_end_together_have_different_tokens(lab: Lab) -> None:
-    lab.seed(log=plain(place(-2), place(-1)))
-
-    first, second = lab.run(receive(lab, 1)), lab.run(receive(lab, 1))
-
-    assert (int(first[5]), int(second[5])) == (token(1000), token(1000, 1))
-
-
 def test_returned_messages_come_before_what_lies_ahead_in_their_old_order(lab: Lab) -> None:
     before = lab.seed(
         log=plain(place(-4), place(-3, 1), place(-2, 3)),
@@ -71,16 +63,6 @@ def test_returned_messages_come_before_what_lies_ahead_in_their_old_order(lab: L
         leases=leases,
         requeued={place(-3, 1): None, place(-3, 2): None},
     )
-
-
-def test_a_message_leaves_the_index_of_deadlines_while_it_is_leased(lab: Lab) -> None:
-    lab.seed(log={place(-1): (at(50), b"x")}, expiry={place(-1): NOW + 50})
-
-    lab.run(receive(lab))
-
-    state = lab.snapshot()["orders"]
-    assert "expiry" not in state
-    assert state["meta"]["due_at"] == NOW + 50
 
 
 def test_auto_ack_removes_what_it_hands_out(lab: Lab) -> None:
@@ -195,16 +177,6 @@ def test_a_consumer_without_messages_is_noted_as_waiting_and_as_a_consumer(lab: 
     )
 
 
-def test_a_consumer_that_got_messages_waits_no_longer_but_stays_a_consumer(lab: Lab) -> None:
-    lab.seed(log=plain(place(-1)), waiters={"me": NOW + 5}, consumers={"me": NOW + 5})
-
-    lab.run(look(lab, Presence("me", 300, 60_000)))
-
-    state = lab.snapshot()["orders"]
-    assert "waiters" not in state
-    assert state["consumers"] == {"me": NOW + 60_000}
-
-
 def test_a_consumer_that_stops_waiting_is_forgotten(lab: Lab) -> None:
     before = lab.seed(waiters={"me": NOW + 5, "other": NOW + 5}, consumers={"me": NOW + 5, "other": NOW + 5})
 
@@ -300,39 +272,11 @@ def test_a_ticket_gives_the_message_it_names_and_a_lease_of_the_asked_length(lab
     )
 
 
-def test_a_ticket_counts_for_what_may_be_taken(lab: Lab) -> None:
-    lab.seed(log={place(-1): (at(-1), b"x"), place(): (b"", b"y")}, leases={place(-1): token(4999)})
-
-    assert bodies(lab.run(look(lab, Presence("me", 300, 0, ticket(4999)), 1))) == [b"x"]
-    assert bodies(lab.run(look(lab, Presence("me", 300), 1))) == [b"y"]
-
-
 @pytest.mark.parametrize("late", [ticket(4999, 1), ticket(0), b"nonsense", b"", ticket(4999).replace(b" ", b"  ")])
 def test_a_ticket_that_holds_no_longer_gives_nothing(lab: Lab, late: bytes) -> None:
     lab.seed(log={place(-1): (b"", b"x")}, leases={place(-1): token(4999)})
 
     assert bodies(lab.run(look(lab, Presence("me", 300, 0, late)))) == []
-
-
-def test_a_handed_message_that_nobody_fetches_expires_when_the_pickup_ends(lab: Lab) -> None:
-    lab.seed(log={place(-5000): (at(-5000), b"x")}, leases={place(-5000): token(0)})
-
-    reply = lab.run(look(lab, Presence("me", 300)))
-
-    state = lab.snapshot()["orders"]
-    assert bodies(reply) == []
-    assert state["meta"]["deaths:expired"] == 1
-    assert "log" not in state
-
-
-def test_a_handed_message_without_a_deadline_comes_back_when_the_pickup_ends(lab: Lab) -> None:
-    lab.seed(
-        options={"max_length": 0, "overflow": "reject-publish"},
-        log=plain(place(-5000)),
-        leases={place(-5000): token(0)},
-    )
-
-    assert bodies(lab.run(look(lab, Presence("me", 300)))) == [b"0"]
 
 
 def test_a_consumer_that_stops_waiting_takes_a_message_that_was_handed_over_meanwhile(lab: Lab) -> None:
@@ -350,21 +294,6 @@ def test_a_consumer_that_stops_waiting_takes_a_message_that_was_handed_over_mean
     assert state["leases"] == {place(-1): token(1000)}
     assert "wakeup" not in state
     assert "waiters" not in state
-
-
-def test_a_consumer_that_stops_waiting_takes_the_handed_message_before_a_ready_one(lab: Lab) -> None:
-    lab.seed(
-        log={place(-1): (at(-1), b"handed"), place(): (b"", b"ready")},
-        leases={place(-1): token(4999)},
-        meta={"cursor": place(-1)},
-        wakeup=[ticket(4999).decode()],
-        waiters={"me": NOW + 300},
-    )
-
-    reply = lab.run(look(lab, Presence("me", 0), 1))
-
-    assert bodies(reply) == [b"handed"]
-    assert bodies(lab.run(look(lab, Presence("other", 0), 1))) == [b"ready"]
 
 
 def test_a_consumer_that_still_waits_leaves_tickets_in_the_wakeup_list(lab: Lab) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
@@ -69,17 +68,6 @@ def test_every_place_of_a_letter_is_left(lab: Lab) -> None:
     assert state["orders"]["meta"]["ready_bytes"] == 7
 
 
-def test_a_message_without_a_header_gets_the_id_it_had(lab: Lab) -> None:
-    lab.seed("dead", log=plain(place(-9)))
-    lab.seed()
-
-    redrive(lab, place(-9))
-
-    (header, _) = lab.snapshot()["orders"]["log"][place()]
-    assert header == redriven(-9, place(-9), "")
-    assert (unpack_header(header).id, unpack_header(header).deaths) == (place(-9), ())
-
-
 def test_a_second_time_is_counted_in_the_record_of_the_first(lab: Lab) -> None:
     older = f"dead redriven 3 {NOW - 99} {NOW - 70} {NOW - 80} - 0 0 "
     lab.seed("dead", log={place(-9): letter(history=HISTORY + older)})
@@ -104,38 +92,6 @@ def test_extras_of_the_sender_go_along_unchanged(lab: Lab) -> None:
     assert state["log"][place()][0] == redriven(-9, own=str(NOW + 70)) + extras
     assert state["expiry"] == {place(): NOW + 70}
     assert state["meta"]["due_at"] == NOW + 70
-
-
-@pytest.mark.parametrize("options", [{"message_ttl": 0}, {"default_ttl": 0}, {"max_ttl": 0}])
-def test_a_ttl_of_0_brings_it_back_with_one_more_death(lab: Lab, options: Mapping[str, Any]) -> None:
-    lab.seed("dead", log={place(-9): letter(), place(-8): letter("later")}, meta={"holds_dead_letters": 1})
-    lab.seed(options={**options, "dead_letter": "dead"})
-
-    assert redrive(lab, place(-9))[0] == b"ok"
-
-    state = lab.snapshot()
-    assert "log" not in state["orders"]
-    assert list(state["dead"]["log"]) == [place(-8), place()]
-    meta = state["dead"]["meta"]
-    assert (meta["ready_bytes"], meta["last_id"], meta["redriven"], meta["enqueued"]) == (2, place(), 1, 1)
-    (header, _) = state["dead"]["log"][place()]
-    assert header.decode().split(";", 3)[3].startswith(f"meorders expired 1 {NOW} {NOW} {NOW} ")
-
-
-def test_the_source_queue_is_the_target_of_pushed_out_messages_and_its_record_fits_both(lab: Lab) -> None:
-    lab.seed(
-        "dead", log={place(-9): letter("a", b"abc"), place(-8): letter("b", b"de")}, meta={"holds_dead_letters": 1}
-    )
-    lab.seed(options={"max_length": 1, "dead_letter": "dead"}, log={place(-7): (b"", b"pushed")})
-
-    assert redrive(lab, place(-9))[0] == b"ok"
-
-    state = lab.snapshot()
-    assert [body for _, body in state["orders"]["log"].values()] == [b"abc"]
-    assert {seq: body for seq, (_, body) in state["dead"]["log"].items()} == {place(-8): b"de", place(): b"pushed"}
-    meta = state["dead"]["meta"]
-    assert (meta["ready_bytes"], meta["last_id"], meta["redriven"], meta["enqueued"]) == (8, place(), 1, 1)
-    assert state["orders"]["meta"]["trimmed_upto"] == place(-7)
 
 
 def test_a_letter_without_room_stays_and_only_that_is_noted(lab: Lab) -> None:
@@ -188,18 +144,6 @@ def test_messages_that_must_go_first_go_step_by_step_and_no_letter_before_them(l
     assert list(state["orders"]["log"]) == [place()]
     assert state["orders"]["meta"]["deaths:maxlen"] == 600
     assert "log" not in state["dead"]
-
-
-def test_neighbours_at_the_beginning_go_and_nobody_between_them(lab: Lab) -> None:
-    places = [place(-9, i) for i in range(6)]
-    lab.seed("dead", log={one: letter(one) for one in places}, leases={places[2]: token(9)}, meta={"cursor": "0-0"})
-    lab.seed()
-
-    redrive(lab, *places[:5])
-
-    assert list(lab.snapshot()["dead"]["log"]) == [places[2], places[5]]
-    redrive(lab, places[5])
-    assert list(lab.snapshot()["dead"]["log"]) == [places[2]]
 
 
 @pytest.mark.parametrize("queue, code", [("orders", b"not_found"), ("stale", b"stale")])

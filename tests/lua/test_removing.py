@@ -125,13 +125,6 @@ def test_chosen_ones_that_were_moved_aside_go_too(lab: Lab) -> None:
     )
 
 
-def test_chosen_neighbours_at_the_beginning_of_the_log_take_nothing_else_along(lab: Lab) -> None:
-    lab.seed(log=plain(*[place(-9, i) for i in range(10)]), leases={place(-9, 2): token(9)}, meta={"cursor": "0-0"})
-
-    assert purge(lab, "", *[place(-9, i) for i in range(5)])[2:4] == [4, 0]
-    assert list(lab.snapshot()["orders"]["log"]) == [place(-9, i) for i in (2, 5, 6, 7, 8, 9)]
-
-
 def test_of_large_bodies_few_go_in_one_call_and_the_reply_says_up_to_where(lab: Lab) -> None:
     chosen = [place(-9, i) for i in range(10)]
     lab.seed(log=dict.fromkeys(chosen, (b"", b"x" * 1000000)))
@@ -262,15 +255,6 @@ def test_messages_up_to_the_start_of_the_reader_stay_ready_also_in_the_same_mill
     assert left["meta"]["trimmed_upto"] == "0-0"
     entries = lab.run(commands.receive(lab.known(), 300, 50, now=NOW))
     assert len(entries[7]) == 900
-
-
-def test_leased_messages_go_once_they_are_ready_again(lab: Lab) -> None:
-    lab.seed(log=plain(place(-9), place(-8)), leases={place(-9): token(9)}, meta={"cursor": place(-9)})
-    assert discard(lab, place(-8))[2:] == [1, 0, 1]
-
-    lab.run(commands.nack(lab.known(), [place(-9), token(9)], now=NOW))
-    assert discard(lab, place(-8))[2:] == [1, 0, 0]
-    assert "log" not in lab.snapshot()["orders"]
 
 
 def test_another_queue_of_the_name_is_left_alone(lab: Lab) -> None:

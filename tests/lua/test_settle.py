@@ -82,16 +82,6 @@ def test_a_lease_ends_with_its_millisecond_whether_or_not_anybody_has_noticed(la
     assert not reply[-1]
 
 
-def test_held_deliveries_are_acked_although_others_are_lost(lab: Lab) -> None:
-    lab.seed(log=plain(place(-2), place(-1)), leases={place(-2): token(5), place(-1): token(6)})
-
-    reply = lab.run(ack(lab, place(-2), token(4), place(-1), token(6)))
-
-    state = lab.snapshot()["orders"]
-    assert reply[-1] == [place(-2).encode()]
-    assert (list(state["log"]), state["meta"]["acked"]) == ([place(-2)], 1)
-
-
 def test_an_ack_works_although_options_have_changed(lab: Lab) -> None:
     lab.seed(log=plain(place(-1)), leases={place(-1): token(9)}, meta={"version": "v2"})
 
@@ -130,16 +120,6 @@ def test_a_renewed_lease_has_a_new_end_and_a_new_token(lab: Lab) -> None:
     )
 
 
-def test_a_renewal_may_shorten_a_lease_and_makes_the_queue_due_then(lab: Lab) -> None:
-    lab.seed(log=plain(place(-1)), leases={place(-1): token(60_000)})
-
-    lab.run(renew(lab, place(-1), token(60_000)))
-
-    state = lab.snapshot()["orders"]
-    assert state["leases"] == {place(-1): token(1000, 1)}
-    assert state["meta"]["due_at"] <= NOW + 1000
-
-
 def test_the_number_of_a_grant_goes_into_the_token_modulo_a_thousand(lab: Lab) -> None:
     lab.seed(log=plain(place(-1)), leases={place(-1): token(5)}, meta={"lease_grants": 1999})
 
@@ -159,15 +139,6 @@ def test_a_message_is_ready_again_at_its_old_place_as_a_failed_delivery(lab: Lab
     )
 
 
-def test_an_uncounted_return_is_no_failed_delivery(lab: Lab) -> None:
-    before = lab.seed(options={"max_deliveries": 1}, log=plain(place(-1)), leases={place(-1): token(5)})
-
-    lab.run(nack(lab, place(-1), token(5), counted=False))
-
-    back = {place(-1): NOW - 1}
-    assert lab.snapshot() == changed(before, meta={"ready_bytes": 1}, leases={place(-1): None}, requeued=back)
-
-
 def test_a_delay_sets_a_message_aside(lab: Lab) -> None:
     before = lab.seed(log=plain(place(-1)), leases={place(-1): token(500)})
 
@@ -180,34 +151,6 @@ def test_a_delay_sets_a_message_aside(lab: Lab) -> None:
         delayed={place(-1): NOW + 30},
         failures={place(-1): 1},
     )
-
-
-@pytest.mark.parametrize("options,header", [({}, at(20)), ({"message_ttl": 21}, b""), ({"message_ttl": 21}, at(99))])
-def test_a_delay_ends_at_the_deadline_at_the_latest(lab: Lab, options: dict[str, object], header: bytes) -> None:
-    lab.seed(options=options, log={place(-1): (header, b"x")}, leases={place(-1): token(500)})
-
-    lab.run(nack(lab, place(-1), token(500), delay=30))
-
-    state = lab.snapshot()["orders"]
-    assert state["delayed"] == {place(-1): NOW + 20}
-    assert "expiry" not in state
-
-
-@pytest.mark.parametrize("delay", [0, 30])
-@pytest.mark.parametrize("options,header", [({}, at(0)), ({"message_ttl": 1}, b""), ({}, at(-1))])
-def test_after_its_deadline_a_message_expires_then_and_there(
-    lab: Lab, options: dict[str, object], header: bytes, delay: int
-) -> None:
-    lab.seed("dead")
-    lab.seed(options={**options, "dead_letter": "dead"}, log={place(-1): (header, b"x")}, leases={place(-1): token(5)})
-
-    lab.run(nack(lab, place(-1), token(5), delay=delay))
-
-    after = lab.snapshot()
-    assert after["orders"].keys() == {"meta"}
-    assert after["orders"]["meta"]["deaths:expired"] == 1
-    ((header, _),) = after["dead"]["log"].values()
-    assert header.decode().endswith(f"orders expired 1 {NOW} {NOW} {NOW - 1} {max(int(header.split()[6]), 0)} 1 0 ")
 
 
 def test_the_last_allowed_delivery_that_fails_is_a_death(lab: Lab) -> None:

@@ -55,60 +55,27 @@ def _nack(**words: Any) -> Callable[[Lab], Command]:
     return lambda lab: commands.nack(lab.known(), _HELD, now=NOW, **words)
 
 
-def _reject(lab: Lab) -> Command:
-    return commands.reject(lab.known(), _HELD, now=NOW, description=b"no")
-
-
-def _redrive(lab: Lab) -> Command:
-    return commands.redrive(lab.known(), "dead", [place(-99), place(-98)], now=NOW)
-
-
-def _ack(lab: Lab) -> Command:
-    return commands.ack(lab.keyspace, "orders", _HELD, now=NOW)
-
-
-def _renew(lab: Lab) -> Command:
-    return commands.renew(lab.keyspace, "orders", _HELD, lease=1000, now=NOW)
-
-
-def _sweep(lab: Lab) -> Command:
-    return commands.sweep(lab.known(), now=NOW)
-
-
-def _stats(lab: Lab) -> Command:
-    return commands.stats(lab.known(), now=NOW)
-
-
-def _purge(lab: Lab) -> Command:
-    return commands.purge(lab.keyspace, "orders", "")
-
-
-def _purge_these(lab: Lab) -> Command:
-    return commands.purge(lab.keyspace, "orders", "", [place(-9), place(-8, 1), place(-7)])
-
-
-def _discard(lab: Lab) -> Command:
-    return commands.discard(lab.keyspace, "orders", NOW, place(-99), place(-8))
-
-
-def _peek(lab: Lab) -> Command:
-    return commands.peek(lab.keyspace, "orders", after="", limit=10, now=NOW)
-
-
 def _preview(options: Mapping[str, Any]) -> Callable[[Lab], Command]:
     after = QueueOptions.read_stored("orders", options)
     return lambda lab: commands.preview(lab.known(), after, commands.Walk(), now=NOW)
 
 
-def _touch(lab: Lab) -> Command:
-    return commands.touch(lab.keyspace, "orders", now=NOW)
-
-
-def _delete(lab: Lab) -> Command:
-    return commands.delete(lab.keyspace, "orders", if_unused=True, if_empty=False, now=NOW)
-
-
 _HELD: list[Word] = [place(-9), token(50), place(-8, 1), token(50)]
+#: Calls without a choice.
+_CALLS: dict[str, Callable[[Lab], Command]] = {
+    "reject": lambda lab: commands.reject(lab.known(), _HELD, now=NOW, description=b"no"),
+    "redrive": lambda lab: commands.redrive(lab.known(), "dead", [place(-99), place(-98)], now=NOW),
+    "ack": lambda lab: commands.ack(lab.keyspace, "orders", _HELD, now=NOW),
+    "renew": lambda lab: commands.renew(lab.keyspace, "orders", _HELD, lease=1000, now=NOW),
+    "sweep": lambda lab: commands.sweep(lab.known(), now=NOW),
+    "stats": lambda lab: commands.stats(lab.known(), now=NOW),
+    "purge": lambda lab: commands.purge(lab.keyspace, "orders", ""),
+    "purge_these": lambda lab: commands.purge(lab.keyspace, "orders", "", [place(-9), place(-8, 1), place(-7)]),
+    "discard": lambda lab: commands.discard(lab.keyspace, "orders", NOW, place(-99), place(-8)),
+    "peek": lambda lab: commands.peek(lab.keyspace, "orders", after="", limit=10, now=NOW),
+    "touch": lambda lab: commands.touch(lab.keyspace, "orders", now=NOW),
+    "delete": lambda lab: commands.delete(lab.keyspace, "orders", if_unused=True, if_empty=False, now=NOW),
+}
 _DEAD = {"dead_letter": "dead"}
 _WAITING = {"waiters": {"w": NOW + 9}}
 _READY = {"log": plain(place(-9), place(-8, 1))}
@@ -165,16 +132,20 @@ PRODUCERS = {
     "refused and dead-lettered": Scenario(
         _enqueue(b"a"), {"max_length": 1, "overflow": "reject-publish-dlx", **_DEAD}, _READY
     ),
-    "redriven": Scenario(_redrive),
-    "redriven where there is a lifetime": Scenario(_redrive, _MORTAL, {"meta": {"last_active_at": NOW - 1}}),
-    "redriven, with a wake-up": Scenario(_redrive, {"max_ttl": 9}, _WAITING),
-    "redriven and handed over": Scenario(_redrive, {"message_ttl": 0}, _WAITING),
-    "redriven, dead again, no target": Scenario(_redrive, {"default_ttl": 0}),
-    "redriven, dead again": Scenario(_redrive, {"default_ttl": 0, **_DEAD}),
-    "redriven, the head dropped": Scenario(_redrive, {"max_length": 1}, _READY),
-    "redriven, the head in exchange": Scenario(_redrive, {"max_length": 1, **_DEAD}, _READY),
-    "redriven, the returned head elsewhere": Scenario(_redrive, {"max_length": 0, "dead_letter": "more"}, _RETURNED),
-    "redriven in vain": Scenario(_redrive, {"max_length": 1, "overflow": "reject-publish-dlx", **_DEAD}, _READY),
+    "redriven": Scenario(_CALLS["redrive"]),
+    "redriven where there is a lifetime": Scenario(_CALLS["redrive"], _MORTAL, {"meta": {"last_active_at": NOW - 1}}),
+    "redriven, with a wake-up": Scenario(_CALLS["redrive"], {"max_ttl": 9}, _WAITING),
+    "redriven and handed over": Scenario(_CALLS["redrive"], {"message_ttl": 0}, _WAITING),
+    "redriven, dead again, no target": Scenario(_CALLS["redrive"], {"default_ttl": 0}),
+    "redriven, dead again": Scenario(_CALLS["redrive"], {"default_ttl": 0, **_DEAD}),
+    "redriven, the head dropped": Scenario(_CALLS["redrive"], {"max_length": 1}, _READY),
+    "redriven, the head in exchange": Scenario(_CALLS["redrive"], {"max_length": 1, **_DEAD}, _READY),
+    "redriven, the returned head elsewhere": Scenario(
+        _CALLS["redrive"], {"max_length": 0, "dead_letter": "more"}, _RETURNED
+    ),
+    "redriven in vain": Scenario(
+        _CALLS["redrive"], {"max_length": 1, "overflow": "reject-publish-dlx", **_DEAD}, _READY
+    ),
     "room made by the expired": Scenario(
         _enqueue(b"a"), {"max_length": 2, "overflow": "reject-publish", **_DEAD}, _OVER
     ),
@@ -182,14 +153,14 @@ PRODUCERS = {
 
 #: Ways through all that settles, looks, sweeps or removes.
 CONSUMERS = {
-    "ack": Scenario(_ack, parts=_LEASED),
+    "ack": Scenario(_CALLS["ack"], parts=_LEASED),
     "redrive of what is gone": Scenario(
         lambda lab: commands.redrive(lab.known(), "dead", [place(-98)], now=NOW), {"max_length": 1, **_DEAD}, _READY
     ),
     "redrive from a queue that is gone": Scenario(
         lambda lab: commands.redrive(lab.known(), "nobody", [place(-98)], now=NOW).as_replay(), parts=_READY
     ),
-    "ack of what is lost": Scenario(_ack, parts=_READY),
+    "ack of what is lost": Scenario(_CALLS["ack"], parts=_READY),
     "nack": Scenario(_nack(), parts=_LEASED),
     "nack, with a wake-up": Scenario(_nack(), parts={**_LEASED, **_WAITING}),
     "nack with a delay": Scenario(_nack(delay=5), parts=_LEASED),
@@ -202,13 +173,13 @@ CONSUMERS = {
     "nack beyond a limit": Scenario(_nack(), {"max_length": 1, **_DEAD}, _LEASED),
     "nack of the last delivery": Scenario(_nack(), {"max_deliveries": 1, **_DEAD}, _LEASED),
     "nack after the deadline": Scenario(_nack(), {"message_ttl": 8, **_DEAD}, _LEASED, target=False),
-    "reject": Scenario(_reject, _DEAD, _LEASED),
-    "reject, target to be made": Scenario(_reject, _DEAD, _LEASED, target=False),
-    "reject without a target": Scenario(_reject, {}, _LEASED),
-    "reject into itself": Scenario(_reject, {"dead_letter_rejected": "{queue}"}, {**_LEASED, **_WAITING}),
-    "reject of what is lost": Scenario(_reject, _DEAD, _READY),
-    "renew": Scenario(_renew, parts=_LEASED),
-    "renew of what is lost": Scenario(_renew, parts=_READY),
+    "reject": Scenario(_CALLS["reject"], _DEAD, _LEASED),
+    "reject, target to be made": Scenario(_CALLS["reject"], _DEAD, _LEASED, target=False),
+    "reject without a target": Scenario(_CALLS["reject"], {}, _LEASED),
+    "reject into itself": Scenario(_CALLS["reject"], {"dead_letter_rejected": "{queue}"}, {**_LEASED, **_WAITING}),
+    "reject of what is lost": Scenario(_CALLS["reject"], _DEAD, _READY),
+    "renew": Scenario(_CALLS["renew"], parts=_LEASED),
+    "renew of what is lost": Scenario(_CALLS["renew"], parts=_READY),
     "receive": Scenario(_receive(), parts=_READY),
     "receive, others wait": Scenario(_receive(1), parts={**_READY, **_WAITING}),
     "receive what was returned": Scenario(_receive(), parts=_RETURNED),
@@ -229,62 +200,68 @@ CONSUMERS = {
     "finish and receive": Scenario(_receive(finished=_HELD), parts=_LEASED),
     "finish only": Scenario(_receive(0, finished=_HELD, presence=Presence("me", -1, 99)), parts=_LEASED),
     "receive where there is a lifetime": Scenario(_receive(), _MORTAL, {**_READY, "consumers": {"c": NOW + 3}}),
-    "peek where there is a lifetime": Scenario(_peek, _MORTAL, {**_READY, "meta": {"last_active_at": NOW - 1}}),
-    "touch": Scenario(_touch),
-    "touch where there is a lifetime": Scenario(_touch, _MORTAL, {"meta": {"last_used_at": NOW - 4}}),
-    "sweep that retires": Scenario(_sweep, _MORTAL, {**_LEASED, **_PAST}),
+    "peek where there is a lifetime": Scenario(
+        _CALLS["peek"], _MORTAL, {**_READY, "meta": {"last_active_at": NOW - 1}}
+    ),
+    "touch": Scenario(_CALLS["touch"]),
+    "touch where there is a lifetime": Scenario(_CALLS["touch"], _MORTAL, {"meta": {"last_used_at": NOW - 4}}),
+    "sweep that retires": Scenario(_CALLS["sweep"], _MORTAL, {**_LEASED, **_PAST}),
     "sweep that retires, dead-lettering the ready": Scenario(
-        _sweep, {**_MORTAL, "on_expire": "dead-letter", **_DEAD}, {**_READY, **_PAST}, target=False
+        _CALLS["sweep"], {**_MORTAL, "on_expire": "dead-letter", **_DEAD}, {**_READY, **_PAST}, target=False
     ),
     "sweep that retires, dead-lettering the leased": Scenario(
-        _sweep,
+        _CALLS["sweep"],
         {**_MORTAL, "on_expire": "dead-letter", **_DEAD},
         {"log": plain(place(-9)), "leases": {place(-9): token(50)}, **_PAST},
     ),
     "sweep that retires, dead-lettering the delayed": Scenario(
-        _sweep, {**_MORTAL, "on_expire": "dead-letter", **_DEAD}, {**_DELAYED, **_PAST}
+        _CALLS["sweep"], {**_MORTAL, "on_expire": "dead-letter", **_DEAD}, {**_DELAYED, **_PAST}
     ),
-    "sweep that forgets": Scenario(_sweep, {"duplicate_window": 9}, {"dedup": {";3;;old": NOW - 9, ";3;;new": NOW}}),
+    "sweep that forgets": Scenario(
+        _CALLS["sweep"], {"duplicate_window": 9}, {"dedup": {";3;;old": NOW - 9, ";3;;new": NOW}}
+    ),
     "sweep that forgets what calls have remembered": Scenario(
-        _sweep, {}, {"dedup_ids": ["a", "b", "c"], "dedup_windows": {"a\nb": NOW, "c": NOW + 1}}
+        _CALLS["sweep"], {}, {"dedup_ids": ["a", "b", "c"], "dedup_windows": {"a\nb": NOW, "c": NOW + 1}}
     ),
-    "sweep that keeps": Scenario(_sweep, {**_MORTAL, "on_expire": "keep"}, {**_READY, **_PAST}),
-    "sweep of nothing": Scenario(_sweep, parts={"meta": {"due_at": 0}}),
-    "sweep that reclaims": Scenario(_sweep, parts={**_LATE, **_WAITING}),
+    "sweep that keeps": Scenario(_CALLS["sweep"], {**_MORTAL, "on_expire": "keep"}, {**_READY, **_PAST}),
+    "sweep of nothing": Scenario(_CALLS["sweep"], parts={"meta": {"due_at": 0}}),
+    "sweep that reclaims": Scenario(_CALLS["sweep"], parts={**_LATE, **_WAITING}),
     "sweep that reclaims, with a pause": Scenario(
-        _sweep, {"redelivery_delay": "5ms", "redelivery_jitter": 0.5}, {**_LATE, "failures": {place(-9): "1 why"}}
+        _CALLS["sweep"],
+        {"redelivery_delay": "5ms", "redelivery_jitter": 0.5},
+        {**_LATE, "failures": {place(-9): "1 why"}},
     ),
-    "sweep that reclaims the spent": Scenario(_sweep, {"max_deliveries": 2, **_DEAD}, _LATE),
-    "sweep that promotes": Scenario(_sweep, parts={**_DELAYED, **_WAITING}),
-    "sweep that promotes the expired": Scenario(_sweep, {"message_ttl": 9, **_DEAD}, _DELAYED),
-    "sweep that expires": Scenario(_sweep, _DEAD, _OVER),
-    "sweep that expires into a new queue": Scenario(_sweep, _DEAD, _OVER, target=False),
-    "sweep that expires by retention": Scenario(_sweep, {"message_ttl": 8, **_DEAD}, _READY),
-    "sweep that trims": Scenario(_sweep, {"max_length": 1, **_DEAD}, _READY),
-    "sweep that compacts": Scenario(_sweep, parts=_SURVIVORS),
-    "sweep after a shorter retention": Scenario(_sweep, {"message_ttl": 20}, _UNCAPPED),
+    "sweep that reclaims the spent": Scenario(_CALLS["sweep"], {"max_deliveries": 2, **_DEAD}, _LATE),
+    "sweep that promotes": Scenario(_CALLS["sweep"], parts={**_DELAYED, **_WAITING}),
+    "sweep that promotes the expired": Scenario(_CALLS["sweep"], {"message_ttl": 9, **_DEAD}, _DELAYED),
+    "sweep that expires": Scenario(_CALLS["sweep"], _DEAD, _OVER),
+    "sweep that expires into a new queue": Scenario(_CALLS["sweep"], _DEAD, _OVER, target=False),
+    "sweep that expires by retention": Scenario(_CALLS["sweep"], {"message_ttl": 8, **_DEAD}, _READY),
+    "sweep that trims": Scenario(_CALLS["sweep"], {"max_length": 1, **_DEAD}, _READY),
+    "sweep that compacts": Scenario(_CALLS["sweep"], parts=_SURVIVORS),
+    "sweep after a shorter retention": Scenario(_CALLS["sweep"], {"message_ttl": 20}, _UNCAPPED),
     "receive after a shorter retention": Scenario(_receive(), {"message_ttl": 20}, _UNCAPPED),
-    "stats after a shorter retention": Scenario(_stats, {"message_ttl": 20}, _UNCAPPED),
+    "stats after a shorter retention": Scenario(_CALLS["stats"], {"message_ttl": 20}, _UNCAPPED),
     "nack with a delay beyond retention": Scenario(_nack(delay=5000), {"message_ttl": 1000}, _LEASED),
-    "stats": Scenario(_stats, parts=_LEASED),
-    "stats of a queue that is looked at for nothing": Scenario(_stats, parts={"meta": {"due_at": 0}}),
-    "stats with a wake-up": Scenario(_stats, parts={**_READY, **_WAITING}),
-    "stats that expires": Scenario(_stats, _DEAD, _OVER, target=False),
-    "stats that reclaims": Scenario(_stats, parts={**_LATE, **_WAITING}),
-    "peek": Scenario(_peek, parts={**_LEASED, **_RETURNED}),
-    "purge": Scenario(_purge, parts={**_READY, **_RETURNED}),
-    "purge with some out": Scenario(_purge, parts=_LEASED),
-    "purge of nothing": Scenario(_purge),
-    "purge of nothing with some out": Scenario(_purge, parts=_DELAYED),
-    "purge of the chosen": Scenario(_purge_these, parts=_LEASED),
-    "purge of the chosen that were returned": Scenario(_purge_these, parts=_RETURNED),
-    "purge of the chosen that have a deadline": Scenario(_purge_these, parts=_OVER),
-    "purge of the chosen that are gone": Scenario(_purge_these, parts=_DELAYED),
-    "discard": Scenario(_discard, parts=_READY),
-    "discard of what was returned": Scenario(_discard, parts=_RETURNED),
-    "discard with some out": Scenario(_discard, parts=_LEASED),
-    "discard of nothing": Scenario(_discard),
-    "delete": Scenario(_delete, parts=_LEASED),
+    "stats": Scenario(_CALLS["stats"], parts=_LEASED),
+    "stats of a queue that is looked at for nothing": Scenario(_CALLS["stats"], parts={"meta": {"due_at": 0}}),
+    "stats with a wake-up": Scenario(_CALLS["stats"], parts={**_READY, **_WAITING}),
+    "stats that expires": Scenario(_CALLS["stats"], _DEAD, _OVER, target=False),
+    "stats that reclaims": Scenario(_CALLS["stats"], parts={**_LATE, **_WAITING}),
+    "peek": Scenario(_CALLS["peek"], parts={**_LEASED, **_RETURNED}),
+    "purge": Scenario(_CALLS["purge"], parts={**_READY, **_RETURNED}),
+    "purge with some out": Scenario(_CALLS["purge"], parts=_LEASED),
+    "purge of nothing": Scenario(_CALLS["purge"]),
+    "purge of nothing with some out": Scenario(_CALLS["purge"], parts=_DELAYED),
+    "purge of the chosen": Scenario(_CALLS["purge_these"], parts=_LEASED),
+    "purge of the chosen that were returned": Scenario(_CALLS["purge_these"], parts=_RETURNED),
+    "purge of the chosen that have a deadline": Scenario(_CALLS["purge_these"], parts=_OVER),
+    "purge of the chosen that are gone": Scenario(_CALLS["purge_these"], parts=_DELAYED),
+    "discard": Scenario(_CALLS["discard"], parts=_READY),
+    "discard of what was returned": Scenario(_CALLS["discard"], parts=_RETURNED),
+    "discard with some out": Scenario(_CALLS["discard"], parts=_LEASED),
+    "discard of nothing": Scenario(_CALLS["discard"]),
+    "delete": Scenario(_CALLS["delete"], parts=_LEASED),
     "lookup": Scenario(lambda lab: commands.lookup(lab.keyspace, "orders")),
     "preview of a shorter retention": Scenario(_preview({"message_ttl": "8ms"}), parts={**_READY, **_RETURNED}),
     "preview of a lower limit": Scenario(_preview({"max_length": 0, "max_length_bytes": 1}), parts=_READY),
