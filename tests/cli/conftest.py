@@ -8,9 +8,11 @@ import pytest
 import redis
 from click.testing import CliRunner, Result
 
+from rqttl import Message, Queue
 from rqttl.cli import cli
 from rqttl.cli.common.settings import Settings
 from rqttl.store import exchanges
+from tests.cli.deaths import Die, bury
 from tests.contract.clocked import Clocked
 
 Run = Callable[..., Result]
@@ -48,3 +50,20 @@ def run_clocked(clocked: Clocked, monkeypatch: pytest.MonkeyPatch) -> Run:
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Calls that fail are made again as often as ever, but without a pause."""
     monkeypatch.setattr("rqttl.store.exchanges.PAUSES", (0.0,) * len(exchanges.PAUSES))
+
+
+@pytest.fixture
+def letters(clocked: Clocked) -> Queue:
+    """The queue `orders/dead` with `LETTERS`."""
+    return bury(clocked)
+
+
+@pytest.fixture
+def die(clocked: Clocked) -> Die:
+    """`die(ms, n, source="orders", dead="dead")`: so many die that long after the start of the clock."""
+
+    def die(after: int, n: int = 1, source: str = "orders", dead: str = "dead") -> None:
+        clocked.go_to(after)
+        clocked.declare_queue(source, dead_letter=dead).enqueue_many([Message(b"x", ttl=0)] * n)
+
+    return die

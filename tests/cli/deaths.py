@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
 from rqttl import Message, Queue
 from tests.contract.clocked import Clocked
 
@@ -48,23 +46,7 @@ def bury(clocked: Clocked) -> Queue:
     return clocked.queue("orders/dead")
 
 
-@pytest.fixture
-def letters(clocked: Clocked) -> Queue:
-    return bury(clocked)
-
-
 Die = Callable[..., None]
-
-
-@pytest.fixture
-def die(clocked: Clocked) -> Die:
-    """`die(ms, n, source="orders", dead="dead")`: so many die that long after the start of the clock."""
-
-    def bury(after: int, n: int = 1, source: str = "orders", dead: str = "dead") -> None:
-        clocked.go_to(after)
-        clocked.declare_queue(source, dead_letter=dead).enqueue_many([Message(b"x", ttl=0)] * n)
-
-    return bury
 
 
 def ids(queue: Queue) -> list[str]:

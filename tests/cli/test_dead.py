@@ -12,12 +12,10 @@ from rqttl import Broker, Message, Queue
 from rqttl.store.driver import driver_of
 from tests.cli import golden
 from tests.cli.conftest import Run
-from tests.cli.deaths import LETTERS, bury, ids, letters
-from tests.cli.test_text import HOSTILE
+from tests.cli.deaths import LETTERS, bury, ids
+from tests.cli.test_errors import failed
 from tests.contract.clocked import Clocked
 from tests.lua.states import everything
-
-__all__ = ["letters"]
 
 
 def printed(run: Run, *words: str) -> list[str]:
@@ -25,15 +23,12 @@ def printed(run: Run, *words: str) -> list[str]:
     return [one["id"] for one in json.loads(run("dead", "show", "orders/dead", "--json", *words).stdout)]
 
 
-# ls
-
-
 def test_ls_counts_letters_by_where_and_why_they_died(run_clocked: Run, letters: Queue) -> None:
     result = run_clocked("dead", "ls", "orders/dead")
 
     assert (result.exit_code, result.stderr) == (0, "")
     golden.check("dead-ls.txt", result.stdout)
-    golden.check("dead-ls-utc.txt", run_clocked("dead", "ls", "orders/dead", "--utc").stdout)
+    assert "2023-11-14 22:14:20.000Z" in run_clocked("dead", "ls", "orders/dead", "--utc").stdout
     golden.check("dead-ls.json", run_clocked("dead", "ls", "orders/dead", "--json").stdout)
 
 
@@ -44,7 +39,6 @@ def test_messages_that_never_died_and_letters_that_are_not_ready_are_noted(run_c
 
     result = run_clocked("dead", "ls", "orders/dead")
 
-    golden.check("dead-ls-mixed.txt", result.stdout)
     assert result.stderr == "rqttl: of these, 2 leased and 1 delayed\n"
     groups = json.loads(run_clocked("dead", "ls", "orders/dead", "--json").stdout)
     assert [(one["source"], one["reason"], one["count"], one["leased"], one["delayed"]) for one in groups] == [
@@ -53,17 +47,6 @@ def test_messages_that_never_died_and_letters_that_are_not_ready_are_noted(run_c
         ("orders", "delivery_limit", 1, 0, 1),
         ("orders", "maxlen", 1, 0, 0),
         (None, None, 2, 0, 0),
-    ]
-
-
-def test_one_group_needs_no_total(run_clocked: Run, clocked: Clocked) -> None:
-    clocked.declare_queue("orders", dead_letter="dead").enqueue(b"x", ttl=0)
-
-    lines = run_clocked("dead", "ls", "dead").stdout.splitlines()
-
-    assert [line.split() for line in lines if line[0] != "─"] == [
-        ["source", "reason", "count", "oldest", "newest", "bytes"],
-        ["orders", "expired", "1", "now", "now", "1", "B"],
     ]
 
 
@@ -95,7 +78,6 @@ def test_a_queue_with_another_target_has_a_note(
 ) -> None:
     broker.declare_queue("orders", **options).enqueue(b"x")
 
-    assert run("dead", "ls", "orders").stderr == f"rqttl: {expected}\n"
     assert run("dead", "ls", "orders", "--json").stderr == f"rqttl: {expected}\n"
     assert run("dead", "show", "orders").stderr == f"rqttl: {expected}\nrqttl: no dead letters in orders\n"
     note = "rqttl: 1 message never died: left alone (`rqttl queue purge` removes all)\n"
@@ -127,16 +109,12 @@ def test_looking_changes_nothing(run_clocked: Run, clocked: Clocked, letters: Qu
     assert everything(driver_of(clocked).store.client) == before
 
 
-# show
-
-
 def test_show_tells_the_history_of_each_letter_the_last_to_die_first(run_clocked: Run, letters: Queue) -> None:
     result = run_clocked("dead", "show", "orders/dead")
 
     assert (result.exit_code, result.stderr) == (0, "")
     golden.check("dead-show.txt", result.stdout)
     golden.check("dead-show.json", run_clocked("dead", "show", "orders/dead", "--json").stdout)
-    golden.check("dead-show-utc.txt", run_clocked("dead", "show", "orders/dead", "order-1", "--utc").stdout)
 
 
 def test_a_letter_that_died_again_and_again_shows_each_death(run_clocked: Run, clocked: Clocked) -> None:
@@ -149,11 +127,8 @@ def test_a_letter_that_died_again_and_again_shows_each_death(run_clocked: Run, c
         delivery.reject(f"try {day}")
         clocked.advance(600_000 if day < 2 else 1_000)
         later.sweep()
-    (held,) = later.receive_many(1, lease="30s")
+    later.receive_many(1, lease="30s")
 
-    golden.check("dead-show-again.txt", run_clocked("dead", "show", "later").stdout)
-    held.nack("1m")
-    clocked.advance(5_000)
     golden.check("dead-show-again-utc.txt", run_clocked("dead", "show", "later", "--utc").stdout)
 
 
@@ -192,24 +167,16 @@ def test_a_named_letter_is_not_missing_because_it_is_beyond_the_limit(run_clocke
 FILTERS: dict[tuple[str, ...], set[str]] = {
     ("--source", "mails"): {"mail-1", "mail-2", "mail-3"},
     ("--source", "mails", "--source", "orders"): set(LETTERS),
-    ("--source", "mail"): set(),
     ("--reason", "rejected"): {"order-1", "order-2"},
     ("--reason", "delivery-limit", "--reason", "MAXLEN"): {"order-3", "order-4"},
-    ("--source", "mails", "--reason", "rejected"): set(),
-    ("--older-than", "20m"): set(),
-    ("--newer-than", "20m"): set(LETTERS),
     ("--older-than", "15m", "--newer-than", "1d"): {"order-1", "order-2"},
     ("--older-than", "10m"): {"order-1", "order-2"},
-    ("--newer-than", "10m"): set(LETTERS) - {"order-1", "order-2"},
     ("--older-than", "2023-11-14 22:20Z"): {"order-1", "order-2"},
     ("--newer-than", "2023-11-14T23:30:00+01:00"): {"mail-1", "mail-2", "mail-3", "order-4"},
     ("--older-than", "1700000060000"): set(),
-    ("--newer-than", "1700000060000"): set(LETTERS),
     ("--header", "region=eu"): {"order-1", "mail-1", "mail-2", "mail-3"},
     ("--header", "region=eu", "--header", "attempt=3"): {"order-1"},
-    ("--header", "vip=true"): {"order-1"},
     ("--header", "region="): set(),
-    ("--header", "nothing=x"): set(),
     ("--header", "region=eu", "--source", "orders"): {"order-1"},
 }
 
@@ -225,89 +192,24 @@ def test_filters_select_letters(run_clocked: Run, letters: Queue, words: tuple[s
     assert ids(letters) == [one for one in (*LETTERS, "by hand") if one not in FILTERS[words]]
 
 
-@pytest.mark.parametrize("command", ["show", "purge"])
 @pytest.mark.parametrize(
     "words, expected",
     [
         (("--reason", "rejcted"), "'--reason': no such reason 'rejcted'; did you mean rejected?"),
-        (("--reason", "expire"), "'--reason': no such reason 'expire'; did you mean expired?"),
         (
             ("--reason", "xyz"),
             "'--reason': no such reason 'xyz'; expected one of expired, maxlen, rejected, delivery_limit",
         ),
         (("--header", "region"), "'--header': expected KEY=VALUE, got 'region'"),
-        (("--header", "=eu"), "'--header': expected KEY=VALUE, got '=eu'"),
         (("--older-than", "soon"), "'--older-than': expected an age such as 7d, or a time with its zone"),
-        (("--older-than", "soon"), "or milliseconds since 1970, got 'soon'"),
-        (("--older-than", "-7d"), "'--older-than': expected an age such as 7d"),
         (("--newer-than", "2023-11-14 22:20"), "'--newer-than': expected an age such as 7d"),
         (("--newer-than", "2023-02-30 22:20Z"), "'--newer-than': no such time: '2023-02-30 22:20Z'"),
         (("--newer-than", "1700000060"), "'--newer-than': expected milliseconds since 1970, got '1700000060', which"),
     ],
 )
-def test_a_wrong_filter_is_one_line(
-    run: Run, broker: Broker, command: str, words: tuple[str, ...], expected: str
-) -> None:
-    broker.declare_queue("dead")
-
-    result = run("dead", command, "dead", *words)
-
-    assert (result.exit_code, result.stdout, result.stderr.count("\n")) == (2, "", 1)
-    assert expected in result.stderr
-
-
-@pytest.mark.parametrize("limit", ["0", "-1", "few"])
-def test_a_wrong_limit_is_wrong_usage(run: Run, limit: str) -> None:
-    assert run("dead", "show", "dead", "--limit", limit).exit_code == 2
-
-
-def test_hostile_letters_are_escaped_and_cut(run: Run, broker: Broker) -> None:
-    orders = broker.declare_queue("orders", dead_letter_rejected="dead")
-    for body in HOSTILE:
-        odd = body.decode("utf-8", "replace")[:50]
-        orders.enqueue(Message(body, headers={odd: odd, "b": body[:200]}))
-    for delivery in orders.receive_many(100):
-        delivery.reject(delivery.body.decode("utf-8", "replace")[:200])
-
-    result = run("dead", "show", "dead", "--limit", "100")
-
-    assert result.exit_code == 0
-    lines = result.stdout.removesuffix("\n").split("\n")
-    assert [line for line in lines if not line.isprintable()] == []
-    assert max(map(len, lines)) < 2_500
-    assert len([line for line in lines if line.startswith("id ")]) == len(HOSTILE)
-    assert len(run("dead", "ls", "dead").stdout.splitlines()) == 3
-
-
-COMMANDS = [("ls",), ("show",), ("purge", "--yes"), ("purge", "--dry-run")]
-
-
-@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
-@pytest.mark.parametrize(
-    "existing, expected",
-    [
-        ("orders", "queue 'my/dead' does not exist: `rqttl queue declare my/dead` creates it [not_found]"),
-        ("may/dead", "queue 'my/dead' does not exist; did you mean may/dead? [not_found]"),
-    ],
-)
-def test_a_missing_queue_is_refused(
-    run: Run, broker: Broker, existing: str, expected: str, words: tuple[str, ...]
-) -> None:
-    broker.declare_queue(existing)
-
-    result = run("dead", words[0], "my/dead", *words[1:])
-
-    assert (result.exit_code, result.stdout, result.stderr) == (3, "", f"rqttl: {expected}\n")
-
-
-@pytest.mark.usefixtures("impatient")
-@pytest.mark.parametrize("words", COMMANDS, ids=" ".join)
-def test_without_redis_the_answer_is_one_line(run: Run, words: tuple[str, ...]) -> None:
-    result = run("dead", words[0], "dead", *words[1:], "--url", "unix:///nowhere/redis.sock")
-
-    assert (result.exit_code, result.stdout) == (4, "")
-    assert result.stderr.startswith("rqttl: Redis does not answer: ")
-    assert result.stderr.count("\n") == 1
+def test_a_wrong_filter_is_one_line(run: Run, words: tuple[str, ...], expected: str) -> None:
+    for command in ("show", "purge"):
+        assert expected in failed(run("dead", command, "dead", *words), 2)
 
 
 def test_ages_count_by_the_clock_of_redis(run_clocked: Run, clocked: Clocked) -> None:
