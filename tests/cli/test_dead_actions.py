@@ -17,7 +17,7 @@ from tests.cli.processes import Terminal
 from tests.contract.clocked import Clocked
 from tests.lua.states import everything
 
-NOTES = "rqttl: 1 leased and 1 delayed: not ready, left alone\nrqttl: 1 message never died: left alone\n"
+NOTES = "rqttl: 1 leased and 1 delayed: not ready, left alone\nrqttl: 1 message never died: left alone{}\n"
 
 
 @pytest.fixture
