@@ -1,16 +1,13 @@
-"""`rqttl queue`: declare, update, touch."""
+"""`rqttl queue declare`, `update` and `touch`."""
 
 from __future__ import annotations
 
 import json
 
-import click
 import pytest
-import redis
 
 from rqttl import Broker, Queue
-from rqttl.cli.common.option_text import flag, format_value, to_json
-from rqttl.cli.queue.update import update
+from rqttl.cli.common.option_text import flag, to_json
 from rqttl.options import OPTIONS, Option
 from tests.cli import golden
 from tests.cli.conftest import Run
@@ -41,9 +38,11 @@ VALUES = {name: sample(option)[1] for name, option in OPTIONS.items()}
 
 
 def test_every_option_can_be_declared(run: Run, broker: Broker) -> None:
-    result = run("queue", "declare", "orders", *ALL)
+    result = run("queue", "declare", "orders", *ALL, "--json")
 
-    assert (result.exit_code, result.stdout, result.stderr) == (0, "queue orders created\n", "")
+    assert (result.exit_code, result.stderr) == (0, "")
+    answer = json.loads(result.stdout)
+    assert (answer["queue"], answer["options"]["max_length"], answer["options"]["lease_ms"]) == ("orders", 10, 300_000)
     assert dict(broker.queue("orders").options()) == VALUES
 
 
@@ -61,23 +60,6 @@ def test_declare_says_whether_it_created_the_queue(run_clocked: Run, clocked: Cl
     assert clocked.queue("new").declared is None
 
 
-def test_declaring_again_with_equal_options_changes_nothing(run: Run) -> None:
-    assert [run("queue", "declare", "orders", "--message-ttl", ttl).exit_code for ttl in ("60s", "1m", "60000ms")] == [
-        0
-    ] * 3
-
-
-def test_declare_can_answer_in_json(run: Run) -> None:
-    answer = json.loads(run("queue", "declare", "orders", "--max-length", "5", "--json").stdout)
-
-    assert answer["queue"] == "orders"
-    assert (answer["options"]["max_length"], answer["options"]["lease_ms"]) == (5, 30_000)
-
-
-def test_every_option_of_a_queue_is_a_flag_of_update() -> None:
-    assert {flag(name) for name in OPTIONS} <= {word for one in update.params for word in one.opts}
-
-
 def test_every_option_can_be_updated_and_unset(run: Run, broker: Broker) -> None:
     broker.declare_queue("orders")
 
@@ -89,34 +71,13 @@ def test_every_option_can_be_updated_and_unset(run: Run, broker: Broker) -> None
     assert broker.queue("orders").options().non_default == {}
 
 
-UPDATE = (
-    "queue",
-    "update",
-    "orders",
-    "--message-ttl",
-    "5m",
-    "--max-deliveries",
-    "3",
-    "--no-never-expire",
-    "--dead-letter-expired",
-    "",
-    "--unset",
-    "max_length",
-    "--unset",
-    "min-ttl",
-)
+UPDATE = ["queue", "update", "orders", "--message-ttl", "5m", "--max-deliveries", "3", "--no-never-expire"]
+UPDATE += ["--dead-letter-expired", "", "--unset", "max_length", "--unset", "min-ttl"]
 
 
 def prepared(clocked: Clocked) -> None:
-    clocked.declare_queue(
-        "orders",
-        message_ttl="1h",
-        max_deliveries=3,
-        never_expire=True,
-        max_length=12345,
-        lease="1m",
-        dead_letter="dead",
-    )
+    options = {"message_ttl": "1h", "lease": "1m", "dead_letter": "dead"}
+    clocked.declare_queue("orders", **options, max_deliveries=3, never_expire=True, max_length=12345)  # type: ignore[arg-type]
 
 
 def test_update_says_what_has_changed_and_what_was_so_before(run_clocked: Run, clocked: Clocked) -> None:
@@ -135,18 +96,6 @@ def test_update_says_what_has_changed_and_what_was_so_before(run_clocked: Run, c
     }
 
 
-def test_update_can_answer_in_json(run_clocked: Run, clocked: Clocked) -> None:
-    prepared(clocked)
-
-    before = clocked.queue("orders").options()
-
-    answer = json.loads(run_clocked(*UPDATE, "--json").stdout)
-
-    assert answer.pop("before") == to_json(before)
-    assert answer.pop("after") == to_json(clocked.queue("orders").options())
-    golden.check("queue-update.json", json.dumps(answer) + "\n")
-
-
 def test_a_dry_run_of_update_shows_the_difference_and_changes_nothing(run_clocked: Run, clocked: Clocked) -> None:
     prepared(clocked)
     before = clocked.queue("orders").options()
@@ -158,6 +107,9 @@ def test_a_dry_run_of_update_shows_the_difference_and_changes_nothing(run_clocke
     line, done = json.loads(answer.stdout), json.loads(run_clocked(*UPDATE, "--json").stdout)
     assert (line.pop("dry_run"), done.pop("dry_run")) == (True, False)
     assert line == done
+    assert done.pop("before") == to_json(before)
+    assert done.pop("after") == to_json(clocked.queue("orders").options())
+    golden.check("queue-update.json", json.dumps(done) + "\n")
 
 
 def test_an_update_that_changes_nothing_says_so(run: Run, broker: Broker) -> None:
@@ -183,22 +135,16 @@ DEADLY = ("queue", "update", "orders", "--message-ttl", "1s", "--max-length", "3
 def test_an_update_counts_the_messages_that_die_by_it(run_clocked: Run, clocked: Clocked) -> None:
     queue = waiting_letters(clocked)
 
+    answer = json.loads(run_clocked(*DEADLY, "--dry-run", "--json").stdout)
     dry, done = run_clocked(*DEADLY, "--dry-run"), run_clocked(*DEADLY, "--yes")
+
+    assert (answer["expired"], answer["trimmed"]) == (6, 1)
 
     assert (dry.stderr, done.stderr) == ("", "")
     golden.check("queue-update-deaths-dry-run.txt", dry.stdout)
     golden.check("queue-update-deaths.txt", done.stdout)
     stats = queue.stats()
     assert (stats.ready, stats.deaths["expired"], stats.deaths["maxlen"]) == (3, 6, 1)
-
-
-def test_an_update_tells_programs_its_counts(run_clocked: Run, clocked: Clocked) -> None:
-    waiting_letters(clocked)
-
-    for extra in ("--dry-run", "--yes"):
-        answer = json.loads(run_clocked(*DEADLY, extra, "--json").stdout)
-
-        assert (answer["expired"], answer["trimmed"]) == (6, 1)
 
 
 def test_an_update_that_nobody_agreed_to_lets_no_message_die(run_clocked: Run, clocked: Clocked) -> None:
@@ -210,14 +156,6 @@ def test_an_update_that_nobody_agreed_to_lets_no_message_die(run_clocked: Run, c
     assert (result.exit_code, result.stdout) == (2, "")
     golden.check("queue-update-unanswered.txt", result.stderr.replace("`cli", "`rqttl"))
     assert (queue.options(), queue.stats().ready) == (before, 10)
-
-
-def test_an_update_that_lets_no_message_die_asks_nothing(run_clocked: Run, clocked: Clocked) -> None:
-    waiting_letters(clocked)
-
-    result = run_clocked("queue", "update", "orders", "--message-ttl", "1h", "--max-length", "10")
-
-    assert (result.exit_code, result.stderr) == (0, "")
 
 
 @pytest.mark.parametrize(
@@ -257,76 +195,6 @@ def test_an_update_that_contradicts_options_in_force_is_refused(run: Run, broker
     assert result.stderr == "rqttl: --min-ttl: 2m is more than --max-ttl, 1m [invalid_option]\n"
 
 
-@pytest.mark.parametrize("written", ["max-length", "max_length", "--max-length"])
-def test_the_name_of_an_option_is_understood_however_it_is_written(run: Run, broker: Broker, written: str) -> None:
-    broker.declare_queue("orders", max_length=5)
-
-    assert run("queue", "update", "orders", "--unset", written).exit_code == 0
-    assert broker.queue("orders").options().non_default == {}
-
-
-def test_names_of_options_are_completed() -> None:
-    unset = next(param for param in update.params if param.name == "unset")
-
-    items = unset.shell_complete(click.Context(update), "max-l")
-
-    assert [item.value for item in items] == ["max-length", "max-length-bytes"]
-
-
-MISSING = [
-    ("update", "nope", "--lease", "1m"),
-    ("update", "nope", "--lease", "1m", "--dry-run"),
-    ("show", "nope"),
-    ("ls", "nope"),
-    ("ls", "o*", "nope"),
-    ("touch", "nope"),
-    ("purge", "nope"),
-    ("purge", "nope", "--yes"),
-    ("purge", "nope", "--dry-run"),
-    ("delete", "nope"),
-    ("delete", "nope", "--yes"),
-    ("delete", "nope", "--dry-run"),
-]
-
-
-@pytest.mark.parametrize("words", MISSING, ids=" ".join)
-def test_a_missing_queue_is_refused_in_one_line(run: Run, broker: Broker, words: tuple[str, ...]) -> None:
-    broker.declare_queue("orders")
-
-    result = run("queue", *words)
-
-    assert (result.exit_code, result.stdout) == (3, "")
-    assert result.stderr == ("rqttl: queue 'nope' does not exist: `rqttl queue declare nope` creates it [not_found]\n")
-    assert broker.queues() == ["orders"]
-
-
-@pytest.mark.parametrize("words", MISSING, ids=" ".join)
-def test_a_queue_with_nearly_the_same_name_is_named(run: Run, broker: Broker, words: tuple[str, ...]) -> None:
-    broker.declare_queue("orders.eu")
-
-    result = run("queue", *(word.replace("nope", "order.eu") for word in words))
-
-    assert result.exit_code == 3
-    assert result.stderr == "rqttl: queue 'order.eu' does not exist; did you mean orders.eu? [not_found]\n"
-
-
-@pytest.mark.parametrize("words", MISSING, ids=" ".join)
-def test_a_name_that_no_queue_can_have_is_wrong_usage(run: Run, words: tuple[str, ...]) -> None:
-    result = run("queue", *(word.replace("nope", "n/o p e") for word in words if word != "o*"))
-
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr.count("\n") == 1
-
-
-@pytest.mark.parametrize("words", MISSING, ids=" ".join)
-def test_without_redis_the_answer_is_one_line(words: tuple[str, ...], run: Run, impatient: None) -> None:
-    result = run("queue", *words, "--url", "unix:///nowhere/redis.sock")
-
-    assert (result.exit_code, result.stdout.replace("[]\n", "")) == (4, "")
-    assert result.stderr.startswith("rqttl: Redis does not answer: ")
-    assert result.stderr.count("\n") == 1
-
-
 def test_touch_lets_the_lifetime_begin_anew(run_clocked: Run, clocked: Clocked) -> None:
     for name in ("orders", "mails"):
         clocked.declare_queue(name, expires="1s")
@@ -351,29 +219,27 @@ def test_touch_can_answer_in_json_and_names_missing_queues(run: Run, broker: Bro
     )
 
 
-def test_results_before_an_error_are_still_printed(run: Run, broker: Broker, client: redis.Redis) -> None:
-    broker.declare_queue("orders")
-    client.set("rqttl:{broken}:meta", "not a hash")
+def test_a_pause_is_declared_changed_and_printed_as_people_write_it(run: Run, broker: Broker) -> None:
+    words = ("--redelivery-delay", "10s", "--redelivery-multiplier", "2", "--redelivery-jitter", "0.25")
+    assert run("queue", "declare", "orders", *words).exit_code == 0
+    assert dict(broker.queue("orders").options().non_default) == {
+        "redelivery_delay": 10_000,
+        "redelivery_multiplier": 2,
+        "redelivery_jitter": 0.25,
+    }
 
-    result = run("queue", "touch", "orders", "broken", "mails", "--json")
+    changed = run("queue", "update", "orders", "--redelivery-multiplier", "1.5").stdout.splitlines()
+    printed = run("queue", "show", "orders").stdout
 
-    assert result.exit_code == 3
-    assert json.loads(result.stdout) == [{"queue": "orders", "touched": True}]
-    assert "the key rqttl:{broken}:meta is a string" in result.stderr
+    assert [line.split() for line in changed[1:]] == [["--redelivery-multiplier", "2", "->", "1.5"]]
+    for line in ("--redelivery-delay", "10s"), ("--redelivery-multiplier", "1.5"), ("--redelivery-jitter", "0.25"):
+        assert list(line) in [one.split() for one in printed.splitlines()]
 
 
-@pytest.mark.parametrize(
-    "name, value, text",
-    [
-        ("message_ttl", 90_000, "90s"),
-        ("message_ttl", None, "(none)"),
-        ("never_expire", True, "yes"),
-        ("max_length", 12345, "12,345"),
-        ("redelivery_multiplier", 2, "2"),
-        ("redelivery_jitter", 0.25, "0.25"),
-        ("dead_letter_expired", "", "(drop)"),
-        ("overflow", "drop-head", "drop-head"),
-    ],
-)
-def test_values_are_printed_as_people_write_them(name: str, value: float | str | bool | None, text: str) -> None:
-    assert format_value(OPTIONS[name], value) == text
+def test_a_pause_cannot_be_unset_below_what_shapes_it(run: Run, broker: Broker) -> None:
+    broker.declare_queue("orders", redelivery_delay="10s", redelivery_jitter=0.5)
+
+    result = run("queue", "update", "orders", "--unset", "redelivery-delay")
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert broker.queue("orders").options()["redelivery_delay"] == 10_000

@@ -1,11 +1,9 @@
-"""`rqttl queue ls`: which queues, in which order, and their totals."""
+"""`rqttl queue ls` and `show`: which queues, in which order, their totals; and all that is known of one."""
 
 from __future__ import annotations
 
 import json
 import re
-import shlex
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -14,9 +12,11 @@ from click.testing import CliRunner
 
 from rqttl import Broker, Message
 from rqttl.cli import cli
+from rqttl.cli.common.option_text import flag, to_json
+from rqttl.options import OPTIONS
+from rqttl.store.driver import driver_of
 from tests.cli import golden
 from tests.cli.conftest import Run
-from tests.cli.processes import command
 from tests.contract.clocked import Clocked
 from tests.lua.states import everything
 from tests.servers import Server
@@ -68,12 +68,6 @@ def test_ls_can_answer_in_json(run_clocked: Run, clocked: Clocked) -> None:
     golden.check("queue-ls.json", run_clocked("queue", "ls", "m*", "empty", "--json").stdout)
 
 
-def test_a_single_queue_has_no_totals(run: Run, broker: Broker) -> None:
-    broker.declare_queue("orders")
-
-    assert "1 queue" not in run("queue", "ls").stdout
-
-
 @pytest.mark.parametrize(
     "key, order",
     [
@@ -114,44 +108,10 @@ def test_names_alone_are_for_shell_loops(run: Run, broker: Broker) -> None:
     assert run("queue", "ls", "-q", "--json").stdout == '[{"queue": "a"}, {"queue": "b"}]\n'
 
 
-def test_many_queues_are_listed_as_few_are(run: Run, broker: Broker) -> None:
-    for i in range(199):
-        broker.declare_queue(f"q{i:03}")
-    broker.queue("q007").enqueue_many([b"x" * 100] * 1234)
-    few = run("queue", "ls").stdout.splitlines()
-    for i in range(199, 230):
-        broker.declare_queue(f"q{i:03}")
-    many = run("queue", "ls").stdout.splitlines()
-
-    def without_age(line: str) -> list[str]:
-        return line.split()[:6]
-
-    # the columns stand where they stood; only the totals name more queues
-    assert [line.rstrip() for line in few[:9]] == [line.rstrip() for line in many[:9]]
-    assert without_age(few[-1])[2:] == without_age(many[-1])[2:]
-    assert (len(few), len(many)) == (199 + 3, 230 + 3)
-
-
-def test_ls_in_another_namespace_lists_other_queues(run: Run, broker: Broker) -> None:
-    broker.declare_queue("orders")
-    run("--namespace", "other", "queue", "declare", "mails")
-
-    assert "orders" in run("queue", "ls").stdout
-    assert "orders" not in run("queue", "ls", "--namespace", "other").stdout
-
-
-@pytest.mark.slow
-def test_closed_streams_are_no_bug(redis_url: str) -> None:
-    words = " ".join(map(shlex.quote, command("queue", "ls", "--url", redis_url)))
-
-    done = subprocess.run(["sh", "-c", f"{words} <&- >&-"], capture_output=True, text=True, check=False)
-
-    assert (done.returncode, done.stderr) == (0, NO_QUEUE)
-
-
 def test_one_damaged_queue_hides_no_other(run: Run, broker: Broker, client: redis.Redis) -> None:
     broker.declare_queue("orders").enqueue(b"x")
     broker.declare_queue("bad")
+    assert "2 queues" in run("queue", "ls").stdout
     client.set("rqttl:{bad}:log", "not ours")
     line = (
         "rqttl: queue 'bad' cannot be read: the key rqttl:{bad}:log has another type than rqttl gave it: "
@@ -169,17 +129,6 @@ def test_one_damaged_queue_hides_no_other(run: Run, broker: Broker, client: redi
     assert (orders["queue"], orders["ready"]) == ("orders", 1)
     assert (bad["queue"], bad["error"]) == ("bad", "damaged")
     assert json.loads(run("stats", "--json").stdout)["queues"][1] == bad
-
-
-def test_several_damaged_queues_are_all_named(run: Run, broker: Broker, client: redis.Redis) -> None:
-    for name in ("a", "b"):
-        broker.declare_queue(name)
-        client.set(f"rqttl:{{{name}}}:log", "not ours")
-
-    *lines, last = run("queue", "ls").stderr.splitlines()
-
-    assert [line.split()[2] for line in lines] == ["'a'", "'b'"]
-    assert last == "rqttl: 2 queues cannot be read; the lines above say why"
 
 
 def test_ls_says_that_due_work_waits_and_changes_nothing(
@@ -230,3 +179,112 @@ def reading_rules() -> list[str]:
     found = re.search(r"ACL SETUSER monitor (.*)", text)
     assert found is not None
     return [word for word in found[1].split() if word.startswith("+")]
+
+
+@pytest.fixture
+def orders(clocked: Clocked) -> None:
+    """A queue with something of everything, and others that dead-letter into it."""
+    queue = clocked.declare_queue(
+        "orders", dead_letter="dead", dead_letter_expired="", max_length=50_000, lease="1h", expires="2d"
+    )
+    clocked.declare_queue("mails", dead_letter_rejected="orders", dead_letter_expired="orders")
+    clocked.declare_queue("bills", dead_letter="{queue}/dead")
+    clocked.declare_queue("plain", dead_letter="orders")
+    queue.enqueue_many([Message(b"gone", ttl="100ms"), *[b"x" * 1000] * 1234])
+    clocked.advance(2_000)
+    one, two, three, four = queue.receive_many(4)
+    one.reject("no such item")
+    two.nack("5m")
+    three.ack()
+    four.renew("90s")
+    with_lease = queue.receive()
+    assert with_lease is not None
+    clocked.advance(500)
+
+
+@pytest.mark.usefixtures("orders")
+@pytest.mark.parametrize(
+    "words, name",
+    [(["--utc"], "queue-show-utc.txt"), (["--sources"], "queue-show-sources.txt")],
+)
+def test_show_tells_all_of_a_queue(run_clocked: Run, words: list[str], name: str) -> None:
+    result = run_clocked("queue", "show", "orders", *words)
+
+    assert (result.exit_code, result.stderr) == (0, "")
+    golden.check(name, result.stdout)
+
+
+@pytest.mark.usefixtures("orders")
+def test_show_can_answer_in_json(run_clocked: Run, clocked: Clocked) -> None:
+    result = run_clocked("queue", "show", "orders", "--sources", "--json")
+
+    answer = json.loads(result.stdout)
+    assert answer.pop("options") == to_json(clocked.queue("orders").options())
+    golden.check("queue-show.json", json.dumps(answer) + "\n")
+    without = json.loads(run_clocked("queue", "show", "orders", "--json").stdout)
+    assert answer.keys() ^ without.keys() == {"dead_letters_come_from", "options"}
+
+
+def test_show_can_print_the_options_at_their_defaults_too(run: Run, broker: Broker) -> None:
+    broker.declare_queue("orders", lease="1m", dead_letter_expired="")
+
+    lines = run("queue", "show", "orders", "--all").stdout.splitlines()[-len(OPTIONS) :]
+
+    defaults = dict(line.split(maxsplit=1) for line in lines)
+    assert list(defaults) == [flag(name) for name in OPTIONS]
+    assert (defaults["--lease"], defaults["--dead-letter-expired"]) == ("1m", "(drop)")
+    assert (defaults["--max-ttl"], defaults["--overflow"]) == ("(none)", "drop-head (default)")
+
+
+def test_show_says_when_nobody_sweeps(run_clocked: Run, clocked: Clocked) -> None:
+    clocked.declare_queue("orders").enqueue(b"x", ttl="1s")
+    clocked.advance(187_000)
+
+    result = run_clocked("queue", "show", "orders")
+
+    assert "overdue    the oldest due work waits 3m 6s" in result.stdout.splitlines()
+    assert result.stderr == "rqttl: no reaper runs: oldest due work waits 3m 6s (`rqttl reaper` does it)\n"
+    clocked.queue("orders").sweep()
+    swept = run_clocked("queue", "show", "orders")
+    assert ("overdue" in swept.stdout, swept.stderr) == (False, "")
+
+
+def test_dead_letters_that_went_in_a_circle_are_counted(run: Run, broker: Broker) -> None:
+    broker.declare_queue("a", dead_letter="b", message_ttl=0)
+    broker.declare_queue("b", dead_letter="a", message_ttl=0)
+    broker.queue("a").enqueue(b"x")
+    broker.queue("b").sweep()
+
+    printed = run("queue", "show", "a").stdout + run("queue", "show", "b").stdout
+
+    assert [line.split() for line in printed.splitlines() if line.startswith("cycle")] == [
+        ["cycle", "-", "1", "(dropped)"]
+    ]
+
+
+def test_options_name_their_sources_where_policies_match(run: Run, broker: Broker) -> None:
+    broker.declare_queue("orders", lease="1h", max_length=50)
+    broker.set_policy("short", "orders", {"message_ttl": "5m", "max_length": 100})
+    broker.set_operator_policy("cap", "#", {"max_deliveries": 7})
+
+    lines = run("queue", "show", "orders").stdout.splitlines()[-4:]
+    assert {" ".join(line.split()) for line in lines} == {
+        "--lease 1h (declared)",
+        "--message-ttl 5m (policy short)",
+        "--max-length 50 (declared)",
+        "--max-deliveries 7 (operator policy cap)",
+    }
+    answer = json.loads(run("queue", "show", "orders", "--json").stdout)["option_sources"]
+    sources = {entry["option"]: entry["source"] for entry in answer}
+    assert (sources["message_ttl_ms"], sources["overflow"]) == ("policy short", "default")
+
+
+def test_a_queue_is_shown_where_policies_are_damaged(run: Run, broker: Broker) -> None:
+    broker.declare_queue("orders", max_length=50)
+    driver_of(broker).store.client.hset("rqttl:policies", mapping={"version": 1, "policy x": "{"})
+
+    result = run("queue", "show", "orders")
+
+    assert result.exit_code == 0
+    assert "--max-length  50" in result.stdout
+    assert "the field 'policy x' of the stored policies cannot be read" in result.stderr
