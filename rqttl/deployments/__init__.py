@@ -5,7 +5,7 @@ Nothing here does I/O.
 
 from rqttl.deployments.deployment import Deployment
 from rqttl.deployments.document import read_document
-from rqttl.deployments.file import read_deployment, write_json, write_yaml
+from rqttl.deployments.file import read_deployment, write_yaml
 from rqttl.deployments.plan import Plan, Step, make_plan
 
 __all__ = [
@@ -15,6 +15,5 @@ __all__ = [
     "make_plan",
     "read_deployment",
     "read_document",
-    "write_json",
     "write_yaml",
 ]

@@ -11,8 +11,6 @@ from rqttl.deployments.document import read_document
 from rqttl.errors import InvalidDeployment
 from rqttl.text import format_value, install
 
-#: Bytes of the largest file.
-MAX_SIZE = 64 * 2**20
 #: Tags of values without quotes that mean something else in YAML than most people read: 010, 1:30, 2026-01-01.
 _TRAPS = ("tag:yaml.org,2002:int", "tag:yaml.org,2002:float", "tag:yaml.org,2002:timestamp")
 _PLAIN_NUMBER = re.compile(r"[-+]?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?")
@@ -29,8 +27,12 @@ def read_deployment(text: str | bytes) -> Deployment:
             return read_document(_read_yaml(plain))
         try:
             document = json.loads(plain, object_pairs_hook=_without_duplicates)
-        except json.JSONDecodeError as error:
-            document = _braces_of_yaml(plain, error)
+        except json.JSONDecodeError as error:  # no JSON, but perhaps YAML
+            try:
+                document = _read_yaml(plain)
+            except InvalidDeployment as other:
+                place = f"line {error.lineno}, column {error.colno}"
+                raise InvalidDeployment(place, f"expected JSON: {error.msg}; as YAML, {other}") from None
         except ValueError as error:  # a number with thousands of digits
             raise InvalidDeployment("the file", f"expected JSON: {error}") from None
         return read_document(document)
@@ -42,34 +44,17 @@ def write_yaml(deployment: Deployment) -> str:
     """A deployment as YAML that `read_deployment` reads. Equal deployments give equal texts."""
     yaml = _yaml()
     document = deployment.as_document()
-    text: str = yaml.safe_dump(document, sort_keys=False, default_flow_style=None, allow_unicode=True, width=120)
-    return text
-
-
-def write_json(deployment: Deployment) -> str:
-    """A deployment as JSON that `read_deployment` reads. Equal deployments give equal texts."""
-    return json.dumps(deployment.as_document(), indent=2) + "\n"
+    return str(yaml.safe_dump(document, sort_keys=False, default_flow_style=None, allow_unicode=True, width=120))
 
 
 def _decoded(text: object) -> str:
     if not isinstance(text, (str, bytes)):
         raise InvalidDeployment("the file", f"expected text, got {format_value(text)}")
-    if len(text) > MAX_SIZE:
-        raise InvalidDeployment("the file", f"expected at most {MAX_SIZE:,} bytes, got {len(text):,}")
     try:
         return text.decode("utf-8-sig") if isinstance(text, bytes) else text.removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         line = bytes(text[: error.start]).count(b"\n") + 1  # type: ignore[arg-type]  # only bytes are decoded
         raise InvalidDeployment(f"line {line}", f"expected text in UTF-8: {error.reason}") from None
-
-
-def _braces_of_yaml(text: str, error: json.JSONDecodeError) -> object:
-    """Read text in braces that is no JSON, but perhaps YAML."""
-    try:
-        return _read_yaml(text)
-    except InvalidDeployment as other:
-        place = f"line {error.lineno}, column {error.colno}"
-        raise InvalidDeployment(place, f"expected JSON: {error.msg}; as YAML, {other}") from None
 
 
 def _without_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:

@@ -1,19 +1,40 @@
-"""The steps from the present state of a namespace to a deployment, and the danger of each step."""
+"""The steps from the present state of a namespace to a deployment, and the ways in which messages can die by each.
+
+The judgement is careful: a change is dangerous if there are messages that it can end. A dry run counts them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Literal
+from types import EllipsisType
+from typing import Literal, TypeAlias
 
-from rqttl.deployments.danger import policy_dangers, queue_dangers
 from rqttl.deployments.deployment import Deployment
-from rqttl.options import OPTIONS, QueueOptions, written
+from rqttl.options import OPTIONS, QueueOptions, Value, written
 from rqttl.policies import Policy
 from rqttl.policies.policy import NONE
 
 Action = Literal["create", "update", "set", "delete"]
 Kind = Literal["queue", "policy", "operator policy"]
+#: `...` stands for an option that is not in a definition, `None` for the word `none`.
+_Declaration: TypeAlias = Value | EllipsisType | None
+
+_PARTS = ("pattern", "syntax", "priority", "apply_to")
+_TARGETS = tuple(name for name in OPTIONS if OPTIONS[name].kind == "target")
+#: Options that end messages, or whole queues, sooner when they are lowered or newly set.
+_ENDINGS = (
+    "message_ttl",
+    "default_ttl",
+    "max_ttl",
+    "max_length",
+    "max_length_bytes",
+    "expires",
+    "auto_delete_on_idle",
+    "max_deliveries",
+)
+#: Options that keep messages, or a part of them.
+_KEEPERS = ("min_ttl", "never_expire", "overflow", "on_expire", *_TARGETS)
 
 
 @dataclass(frozen=True)
@@ -70,18 +91,13 @@ def make_plan(desired: Deployment, present: Deployment, *, prune: bool = False) 
         *_deletions("operator policy", desired.operator_policies, present.operator_policies),
         *_deletions("queue", desired.queues, present.queues),
     )
-    queues = list(_queues(desired.queues, present.queues))
     steps = (
         *_policies("operator policy", desired.operator_policies, present.operator_policies),
         *_policies("policy", desired.policies, present.policies),
-        *(step for step in queues if step.action == "create"),
-        *(step for step in queues if step.action == "update"),
+        *sorted(_queues(desired.queues, present.queues), key=lambda step: (step.action, step.name)),
         *(deletions if prune else ()),
     )
     return Plan(steps, () if prune else tuple((step.kind, step.name) for step in deletions))
-
-
-_PARTS = ("pattern", "syntax", "priority", "apply_to")
 
 
 def _values(source: QueueOptions | Policy | None) -> dict[str, object]:
@@ -97,16 +113,16 @@ def _policies(kind: Kind, desired: Mapping[str, Policy], present: Mapping[str, P
     for name, policy in sorted(desired.items()):
         before = present.get(name)
         if policy != before:
-            yield Step("set", kind, name, before, policy, policy_dangers(before, policy))
+            yield Step("set", kind, name, before, policy, _policy_dangers(before, policy))
 
 
 def _queues(desired: Mapping[str, QueueOptions], present: Mapping[str, QueueOptions]) -> Iterator[Step]:
-    for name, options in sorted(desired.items()):
+    for name, options in desired.items():
         before = present.get(name)
         if before is None:
             yield Step("create", "queue", name, None, options)
         elif options != before:
-            yield Step("update", "queue", name, before, options, queue_dangers(before, options))
+            yield Step("update", "queue", name, before, options, tuple(_dangers(before, options)))
 
 
 def _deletions(
@@ -114,5 +130,45 @@ def _deletions(
 ) -> Iterator[Step]:
     for name, before in sorted(present.items()):
         if name not in desired:
-            dangers = policy_dangers(before, None) if isinstance(before, Policy) else ("its messages are deleted",)
+            dangers = _policy_dangers(before, None) if isinstance(before, Policy) else ("its messages are deleted",)
             yield Step("delete", kind, name, before, None, dangers)
+
+
+def _policy_dangers(before: Policy | None, after: Policy | None) -> tuple[str, ...]:
+    """The dangers of a policy that is new, changed or deleted.
+
+    A policy with another pattern or priority is a new one for some queues, and a deleted one for others.
+    """
+    if before and after and any(getattr(before, part) != getattr(after, part) for part in _PARTS):
+        return tuple(dict.fromkeys((*_policy_dangers(None, after), *_policy_dangers(before, None))))
+    old, new = (policy.definition if policy else {} for policy in (before, after))
+    gone = [name for name in (*_ENDINGS, *_KEEPERS) if name in old and name not in new]
+    return (*_dangers(old, new), *(f"{name}: without this policy, messages may end sooner" for name in gone))
+
+
+def _dangers(before: Mapping[str, Value | None], after: Mapping[str, Value | None]) -> Iterator[str]:
+    for name in OPTIONS:
+        old, new = before.get(name, ...), after.get(name, ...)
+        if old != new and new is not ... and _ends_messages(name, old, new):
+            yield f"{name}: {_as_text(name, old)} → {_as_text(name, new)}"
+
+
+def _ends_messages(name: str, old: _Declaration, new: Value | None) -> bool:
+    """True if messages can die because an option gets another value."""
+    if name in _ENDINGS:
+        return new is not None and (not isinstance(old, (int, float)) or float(new) < old)
+    if name == "min_ttl":  # a floor gives a TTL to messages without one, and keeps others alive
+        return new is None or not isinstance(old, (int, float)) or float(new) < old
+    if name == "never_expire":
+        return not new and old is not False
+    if name == "overflow":
+        return new in (None, "drop-head")
+    if name == "on_expire":
+        return new in (None, "drop")
+    return name in _TARGETS and not new
+
+
+def _as_text(name: str, value: object) -> str:
+    if value is ... or value is None:
+        return "unset" if value is ... else NONE
+    return repr("") if value == "" else str(written(name, value))

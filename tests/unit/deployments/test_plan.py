@@ -52,26 +52,19 @@ def test_equal_states_give_no_steps() -> None:
     assert make_plan(queues(lease="30s"), queues(lease=None)) == Plan(())  # the default is no option
 
 
-def test_something_new_is_created_and_shows_its_options() -> None:
-    step = only(make_plan(queues(message_ttl="60s", max_length=3), Deployment()))
+def test_a_step_shows_each_option_and_part_before_and_after() -> None:
+    new = only(make_plan(queues(message_ttl="60s", max_length=3), Deployment()))
+    assert (new.action, new.kind, new.name, new.before) == ("create", "queue", "q", None)
+    assert new.changes == {"message_ttl": (None, "1m"), "max_length": (None, 3)}
+    assert not new.destructive
 
-    assert (step.action, step.kind, step.name, step.before) == ("create", "queue", "q", None)
-    assert step.changes == {"message_ttl": (None, "1m"), "max_length": (None, 3)}
-    assert not step.destructive
+    other = only(make_plan(queues(lease="1m", max_length=5), queues(max_length=3, overflow="reject-publish")))
+    assert other.action == "update"
+    assert other.changes == {"lease": (None, "1m"), "max_length": (3, 5), "overflow": ("reject-publish", None)}
 
-
-def test_an_update_shows_each_option_before_and_after() -> None:
-    step = only(make_plan(queues(lease="1m", max_length=5), queues(max_length=3, overflow="reject-publish")))
-
-    assert step.action == "update"
-    assert step.changes == {"lease": (None, "1m"), "max_length": (3, 5), "overflow": ("reject-publish", None)}
-
-
-def test_a_policy_shows_its_parts_and_its_definition() -> None:
-    step = only(make_plan(policy("a", 1, max_length="none", lease="1s"), policy(max_length=3)))
-
-    assert (step.action, step.kind) == ("set", "policy")
-    assert step.changes == {"pattern": ("#", "a"), "priority": (0, 1), "max_length": (3, "none"), "lease": (None, "1s")}
+    set_ = only(make_plan(policy("a", 1, max_length="none", lease="1s"), policy(max_length=3)))
+    assert (set_.action, set_.kind) == ("set", "policy")
+    assert set_.changes == {"pattern": ("#", "a"), "priority": (0, 1), "max_length": (3, "none"), "lease": (None, "1s")}
 
 
 def test_policies_come_first_and_deletions_last() -> None:
@@ -94,19 +87,13 @@ def test_policies_come_first_and_deletions_last() -> None:
     ]
 
 
-def test_without_prune_the_rest_stays_and_is_named() -> None:
-    plan = make_plan(Deployment(), policy(max_length=1))
-    both = make_plan(Deployment(), queues(max_length=1))
+def test_only_with_prune_the_rest_is_deleted_and_that_is_destructive() -> None:
+    plan = make_plan(Deployment(), queues())
+    pruning = make_plan(Deployment(), queues(), prune=True)
 
-    assert (plan.steps, plan.kept) == ((), (("policy", "p"),))
-    assert (both.steps, both.kept) == ((), (("queue", "q"),))
-
-
-def test_a_pruned_queue_is_destructive() -> None:
-    step = only(make_plan(Deployment(), queues(), prune=True))
-
-    assert step.dangers == ("its messages are deleted",)
-    assert make_plan(Deployment(), queues(), prune=True).destructive == (step,)
+    assert (plan.steps, plan.kept) == ((), (("queue", "q"),))
+    assert only(pruning).dangers == ("its messages are deleted",)
+    assert pruning.destructive == pruning.steps
 
 
 DANGEROUS = [
@@ -161,39 +148,33 @@ def test_a_change_by_which_no_message_dies_is_not_destructive(option: str, befor
     assert only(make_plan(queues(**{option: after}), queues(**{option: before}))).dangers == ()
 
 
-def test_a_policy_is_as_dangerous_as_its_options() -> None:
-    nothing = Deployment()
-
-    assert only(make_plan(policy(max_length=3, lease="1s"), nothing)).dangers == ("max_length: unset → 3",)
-    assert only(make_plan(policy(lease="1s"), nothing)).dangers == ()
-    assert only(make_plan(policy(max_length=4), policy(max_length=3))).dangers == ()
-    assert only(make_plan(policy(max_length=2), policy(max_length=3))).dangers == ("max_length: 3 → 2",)
-    assert only(make_plan(policy(message_ttl="1m"), policy(message_ttl="2m"))).dangers == ("message_ttl: 2m → 1m",)
-
-
-def test_a_policy_that_takes_a_target_away_is_destructive() -> None:
-    assert only(make_plan(policy(dead_letter="none"), Deployment())).dangers == ("dead_letter: unset → none",)
-    assert only(make_plan(policy(dead_letter="none"), policy(dead_letter="d"))).dangers == ("dead_letter: d → none",)
-
-
-def test_a_policy_with_another_pattern_is_a_new_one_for_some_queues() -> None:
-    wider = only(make_plan(policy("#", max_length=3), policy("a", max_length=3)))
-
-    assert wider.dangers[0] == "max_length: unset → 3"
-    assert only(make_plan(policy("#", 1, lease="1s"), policy("#", 2, lease="1s"))).dangers == ()
-
-
-def test_a_deleted_policy_may_let_another_one_end_messages() -> None:
-    [danger] = only(make_plan(Deployment(), policy(max_length=3, lease="1s"), prune=True)).dangers
-
-    assert danger == "max_length: without this policy, messages may end sooner"
+POLICIES: list[tuple[Deployment, Deployment, tuple[str, ...]]] = [
+    (policy(max_length=3, lease="1s"), Deployment(), ("max_length: unset → 3",)),
+    (policy(lease="1s"), Deployment(), ()),
+    (policy(max_length=4), policy(max_length=3), ()),
+    (policy(max_length=2), policy(max_length=3), ("max_length: 3 → 2",)),
+    (policy(message_ttl="1m"), policy(message_ttl="2m"), ("message_ttl: 2m → 1m",)),
+    (policy(dead_letter="none"), Deployment(), ("dead_letter: unset → none",)),
+    (policy(dead_letter="none"), policy(dead_letter="d"), ("dead_letter: d → none",)),
+    (policy("#", 1, lease="1s"), policy("#", 2, lease="1s"), ()),
+    (
+        policy("#", max_length=3),
+        policy("a", max_length=3),
+        ("max_length: unset → 3", "max_length: without this policy, messages may end sooner"),
+    ),
+    (
+        Deployment(),
+        policy(max_length=3, lease="1s"),
+        ("max_length: without this policy, messages may end sooner",),
+    ),
+]
 
 
-@given(deployments(), deployments())
-def test_after_the_plan_nothing_is_left_to_do(wanted: Deployment, present: Deployment) -> None:
-    after = applied(make_plan(wanted, present), present)
-
-    assert make_plan(wanted, after).steps == ()
+@pytest.mark.parametrize("wanted, present, dangers", POLICIES)
+def test_a_policy_is_as_dangerous_as_its_options_for_queues_that_it_comes_to_or_leaves(
+    wanted: Deployment, present: Deployment, dangers: tuple[str, ...]
+) -> None:
+    assert only(make_plan(wanted, present, prune=True)).dangers == dangers
 
 
 @given(deployments(), deployments())
@@ -202,15 +183,10 @@ def test_after_a_plan_that_prunes_the_state_is_the_file(wanted: Deployment, pres
 
 
 @given(deployments(), deployments())
-def test_without_prune_nothing_is_deleted(wanted: Deployment, present: Deployment) -> None:
+def test_without_prune_nothing_is_deleted_and_nothing_is_left_to_do(wanted: Deployment, present: Deployment) -> None:
     plan = make_plan(wanted, present)
 
     assert all(step.action != "delete" for step in plan.steps)
+    assert [step for step in plan.steps if step.before is not None and not step.changes] == []
     assert {name for kind, name in plan.kept if kind == "queue"} == set(present.queues) - set(wanted.queues)
-
-
-@given(deployments(), deployments())
-def test_a_step_without_changes_is_no_step(wanted: Deployment, present: Deployment) -> None:
-    steps = make_plan(wanted, present).steps
-
-    assert [step for step in steps if step.before is not None and not step.changes] == []
+    assert make_plan(wanted, applied(plan, present)).steps == ()
