@@ -1,7 +1,13 @@
-"""The names, types and labels of all metrics. The table in docs/guides/metrics-and-traces.md is made of it."""
+"""The names, types and labels of all metrics, and their histograms.
+
+The table in docs/guides/metrics-and-traces.md is made of it.
+"""
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 Kind = Literal["gauge", "counter", "histogram", "info"]
@@ -83,3 +89,31 @@ CLIENT = (
 )
 #: All metrics by their sources.
 SOURCES = {"queues": QUEUES, "worker": WORKER, "reaper": REAPER, "client": CLIENT}
+
+#: Upper bounds of the histograms, in seconds.
+BOUNDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 3600.0)
+
+
+@dataclass(slots=True)
+class Histogram:
+    """Measured seconds: their number below each of `BOUNDS`, the last one without a bound, and their sum."""
+
+    counts: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS) + 1))
+    total: float = 0.0
+
+    def add(self, seconds: float) -> None:
+        """Add a measurement."""
+        self.counts[bisect_left(BOUNDS, seconds)] += 1
+        self.total += seconds
+
+    def add_all(self, measured: Iterable[float]) -> None:
+        """Add measurements."""
+        counts, total = self.counts, 0.0
+        for seconds in measured:
+            counts[bisect_left(BOUNDS, seconds)] += 1
+            total += seconds
+        self.total += total
+
+    def copy(self) -> Histogram:
+        """Return a copy."""
+        return Histogram(list(self.counts), self.total)

@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from rqttl.metrics.table import REAPER
-from rqttl.runtime.histogram import Histogram
+from rqttl.metrics.table import REAPER, Histogram
 from rqttl.text import plural
 from rqttl.types import SweepResult
 

@@ -11,10 +11,8 @@ from dataclasses import dataclass, field
 from email.message import Message as Headers
 from typing import TYPE_CHECKING
 
-from rqttl.metrics import LIMIT, MetricsUnavailable
-from rqttl.metrics.extra import require_client
-from rqttl.metrics.table import WORKER
-from rqttl.runtime.histogram import Histogram
+from rqttl.metrics import LIMIT, MetricsUnavailable, require_client
+from rqttl.metrics.table import WORKER, Histogram
 from rqttl.worker.health import Answer
 
 if TYPE_CHECKING:
@@ -36,13 +34,15 @@ def answer(headers: Headers, *sources: Callable[[], Iterable[Family]]) -> Answer
         require_client()
     except MetricsUnavailable as error:
         return Answer(501, f"{error}\n".encode())
-    from rqttl.metrics.exposition import accepted, as_text, gzip_accepted
+    from prometheus_client.exposition import choose_encoder, gzip_accepted
 
-    form = accepted(headers.get("Accept", ""))
-    body = as_text(*sources, form=form).encode()
+    from rqttl.metrics.exposition import Sources
+
+    encode, content_type = choose_encoder(headers.get("Accept", ""))
+    body = encode(Sources(*sources))
     if gzip_accepted(headers.get("Accept-Encoding", "")):
-        return Answer(200, gzip.compress(body, FASTEST), form.content_type, "gzip")
-    return Answer(200, body, form.content_type)
+        return Answer(200, gzip.compress(body, FASTEST), content_type, "gzip")
+    return Answer(200, body, content_type)
 
 
 def families(snapshot: CountersSnapshot) -> Iterable[Family]:

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from rqttl import Broker, Message
-from rqttl.metrics.exposition import TEXT
 from rqttl.metrics.table import QUEUES, REAPER, WORKER
 from tests.cli.conftest import Run, run
 from tests.cli.processes import command, environment
@@ -79,7 +78,7 @@ def test_queues_are_served_until_a_signal(start: Start, broker: Broker, number: 
 
     status, content_type, text = fetch(program.port)
 
-    assert (status, content_type) == (200, TEXT.content_type)
+    assert (status, content_type) == (200, "text/plain; version=0.0.4; charset=utf-8")
     assert types_in(text) == names_of(QUEUES)
     assert value(parse(text), "rqttl_queue_messages", queue="orders.eu", state="ready") == 1
     assert "mails" not in text
