@@ -1,8 +1,9 @@
-"""Queues that end: unused for `expires`, or idle for `auto_delete_on_idle`."""
+"""Queues that end: unused for `expires`, or idle for `auto_delete_on_idle`; what becomes of their messages; a trace."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from rqttl import Queue, QueueNotFound, flows
 from rqttl.protocol.commands import Command
 from rqttl.store.driver import driver_of
 from tests.contract.clocked import Clocked, ms
+from tests.contract.looks import one
 from tests.drivers import before_step
 
 LIFE = 10_000
@@ -185,16 +187,6 @@ def test_with_dead_letter_its_messages_of_all_states_go_first(clocked: Clocked) 
     assert clocked.queues() == ["dead"]
 
 
-@pytest.mark.spec("WS-23")
-def test_with_dead_letter_and_no_target_they_are_dropped(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q", expires=ms(LIFE), on_expire="dead-letter")
-    queue.enqueue_many([b"x"] * 3)
-    clocked.advance(LIFE)
-
-    with pytest.raises(QueueNotFound):
-        queue.stats()
-
-
 def test_a_declaration_after_that_makes_a_new_queue(clocked: Clocked) -> None:
     clocked.declare_queue("q", expires=ms(LIFE), max_length=3).enqueue(b"old")
     clocked.advance(LIFE)
@@ -250,30 +242,6 @@ def test_a_dead_letter_that_comes_to_a_target_after_its_time_gives_it_a_new_one(
     assert [one.body for one in dead.peek()] == [b"x"]
     clocked.advance(1)
     assert clocked.queues() == ["q"]
-
-
-def test_dead_letters_keep_a_target_from_being_idle(clocked: Clocked) -> None:
-    clocked.declare_queue("dead", auto_delete_on_idle=ms(LIFE))
-    queue = clocked.declare_queue("q", dead_letter="dead", message_ttl=ms(LIFE - 1))
-    queue.enqueue(b"x")
-    clocked.advance(LIFE - 1)
-    queue.sweep()
-
-    clocked.advance(LIFE - 1)
-    assert is_there(clocked, "dead")
-    clocked.advance(1)
-    assert not is_there(clocked, "dead")
-
-
-def test_when_a_consumer_has_left_a_queue_is_idle_at_once(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q", auto_delete_on_idle=ms(LIFE))
-    with queue.consume(wait=0) as deliveries:
-        assert list(deliveries) == []
-
-    clocked.advance(LIFE - 1)
-    assert is_there(clocked)
-    clocked.advance(1)
-    assert not is_there(clocked)
 
 
 @pytest.mark.parametrize("option", ["expires", "auto_delete_on_idle"])
@@ -334,3 +302,90 @@ def test_many_queues_with_lifetimes_are_listed_in_few_round_trips(clocked: Clock
     # the registry, and the records
     assert [len(one.calls) for one in steps if isinstance(one, flows.steps.Read)] == [1, 61]
     assert len(steps) == 2
+
+
+@pytest.mark.spec("WA-19", "W10")
+def test_with_keep_a_queue_that_holds_messages_is_in_use(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q", expires=ms(LIFE), on_expire="keep")
+    queue.enqueue(b"x")
+    clocked.advance(LIFE)
+    assert queue.stats().ready == 1
+
+    delivery = queue.receive()
+    assert delivery is not None
+    delivery.ack()
+    pass_time(clocked, 2 * LIFE - 1)
+    assert is_there(clocked)
+    pass_time(clocked, 1)
+    assert not is_there(clocked)
+
+
+def pass_time(clocked: Clocked, time: int) -> None:
+    """Let time pass as it does beside a reaper, which sweeps the queue when it is due."""
+    until = clocked.now + time
+    while clocked.now < until:
+        due = None
+        with suppress(QueueNotFound):
+            due = clocked.queue("q").sweep()[-1].due
+        clocked.advance(max(1, min(due or until, until) - clocked.now))
+    with suppress(QueueNotFound):
+        clocked.queue("q").sweep()
+
+
+@pytest.mark.parametrize("late", [1, LIFE // 2, LIFE])
+def test_with_keep_a_queue_lives_for_one_to_two_lifetimes_after_its_last_message(clocked: Clocked, late: int) -> None:
+    queue = clocked.declare_queue("q", expires=ms(LIFE), on_expire="keep", lease=ms(5 * LIFE))
+    queue.enqueue(b"x")
+    pass_time(clocked, LIFE)
+    delivery = one(queue)
+    pass_time(clocked, 2 * LIFE - late)
+
+    delivery.ack()
+
+    pass_time(clocked, LIFE - 1)
+    assert is_there(clocked)
+    pass_time(clocked, LIFE + 1)
+    assert not is_there(clocked)
+
+
+@pytest.mark.spec("A-073")
+def test_with_keep_a_message_that_expires_between_two_ends_counts_too(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q", expires=ms(LIFE), on_expire="keep")
+    clocked.advance(LIFE // 2)
+    queue.enqueue(b"x", ttl=ms(LIFE // 2 - 1))
+    pass_time(clocked, LIFE // 2 - 1)
+    assert queue.stats(sweep=False).ready == 0
+
+    pass_time(clocked, LIFE)
+
+    assert is_there(clocked)
+    pass_time(clocked, LIFE)
+    assert not is_there(clocked)
+
+
+def test_statistics_of_many_queues_keep_and_end_queues_as_those_of_one_do(clocked: Clocked) -> None:
+    clocked.declare_queue("kept", expires=ms(LIFE), on_expire="keep").enqueue(b"x")
+    clocked.declare_queue("ended", expires=ms(LIFE), on_expire="dead-letter", dead_letter="d").enqueue(b"y")
+    clocked.advance(LIFE)
+
+    stats = clocked.stats()
+
+    assert {name: one.ready for name, one in stats.items()} == {"kept": 1}
+    assert (clocked.queues(), clocked.queue("d").stats().ready) == (["d", "kept"], 1)
+
+
+def trace(client: redis.Redis) -> tuple[str, str] | None:
+    """The highest place that was lost with the last queue `q`, and the highest that it had lost before."""
+    assert set(client.keys("*{q}*")) <= {b"rqttl:{q}:tombstone", b"rqttl:{q}:meta"}
+    found: Any = client.hgetall("rqttl:{q}:tombstone")
+    return (found[b"last_id"].decode(), found[b"trimmed_upto"].decode()) if found else None
+
+
+def test_a_new_queue_of_the_name_keeps_the_trace_and_is_empty(clocked: Clocked, client: redis.Redis) -> None:
+    place = clocked.declare_queue("q").enqueue(b"x").id
+    clocked.queue("q").delete()
+
+    assert clocked.declare_queue("q").stats().ready == 0
+    assert trace(client) == (place, "0-0")
+    clocked.queue("q").delete()
+    assert trace(client) == (place, "0-0")

@@ -1,14 +1,17 @@
-"""Length limits: exact by count and by bytes, with each of the three things that a full queue may do."""
+"""Limits of a queue: exact by count and by bytes, also for messages that come back, and changed while others work."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+import redis
 
-from rqttl import Broker, Message, QueueFull, Receipt
-from tests.contract.clocked import Clocked
+from rqttl import Broker, CommandEvent, Message, MessageTooLarge, Queue, QueueFull, Receipt, flows
+from rqttl.store.driver import driver_of
+from tests.contract.clocked import Clocked, at
 from tests.contract.looks import bodies, dead, dropped, one, ready, take, taken
 
 
@@ -70,19 +73,6 @@ def test_with_both_limits_the_head_goes_until_both_hold(clocked: Clocked) -> Non
     assert bodies(queue) == [b"8 bytes!"]
 
 
-@pytest.mark.spec("LEN-06")
-def test_with_both_limits_a_refusal_names_the_one_that_is_exceeded(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q", max_length=3, max_length_bytes=10, overflow="reject-publish")
-    queue.enqueue(b"nine ----")
-
-    by_bytes, by_count = QueueFull("q", "max_length_bytes", 10), QueueFull("q", "max_length", 3)
-
-    results = queue.enqueue_many([b"22", b"1", b"", b""])
-
-    assert [str(one) for one in results if isinstance(one, QueueFull)] == [str(by_bytes), str(by_count)]
-    assert [isinstance(one, Receipt) for one in results] == [False, True, True, False]
-
-
 @pytest.mark.spec("LEN-07")
 @pytest.mark.parametrize("overflow", ["drop-head", "reject-publish"])
 def test_leased_and_delayed_messages_take_no_room(clocked: Clocked, overflow: str) -> None:
@@ -111,15 +101,6 @@ def test_a_delayed_message_that_comes_back_counts_again(clocked: Clocked) -> Non
     assert bodies(clocked.queue("d")) == [b"1", b"2"]
 
 
-@pytest.mark.spec("LEN-08")
-def test_a_limit_of_zero_keeps_nothing(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q", max_length=0, dead_letter="d")
-
-    queue.enqueue(b"x")
-
-    assert (bodies(queue), bodies(clocked.queue("d"))) == ([], [b"x"])
-
-
 @pytest.mark.spec("LEN-08", "LEN-09")
 @pytest.mark.parametrize("limit", [{"max_length": 0}, {"max_length_bytes": 0}], ids=str)
 @pytest.mark.parametrize("overflow", ["drop-head", "reject-publish", "reject-publish-dlx"])
@@ -134,23 +115,6 @@ def test_a_consumer_that_waits_takes_a_message_before_a_limit_acts(
     assert delivery is not None
     delivery.ack()
     assert (dead(queue), queue.stats().refused, queue.stats().acked) == ({}, 0, 1)
-
-
-@pytest.mark.spec("LEN-09")
-@pytest.mark.parametrize("limit", [{"max_length": 0}, {"max_length_bytes": 2}], ids=str)
-def test_a_message_that_can_never_fit_is_refused(clocked: Clocked, limit: dict[str, Any]) -> None:
-    queue = clocked.declare_queue("q", overflow="reject-publish", **limit)
-
-    with pytest.raises(QueueFull) as caught:
-        queue.enqueue(b"xxx")
-
-    name, value = next(iter(limit.items()))
-    assert (caught.value.code, caught.value.queue, caught.value.limit, caught.value.value) == (
-        "queue_full",
-        "q",
-        name,
-        value,
-    )
 
 
 @pytest.mark.spec("LEN-10", "DLX-11")
@@ -232,16 +196,6 @@ def test_a_purge_or_another_limit_opens_a_full_queue(clocked: Clocked) -> None:
     assert bodies(queue) == [b"2", b"3"]
 
 
-@pytest.mark.spec("LEN-25")
-def test_a_lower_limit_acts_at_once_on_what_is_there(clocked: Clocked) -> None:
-    fill(clocked, 1_000)
-    queue = clocked.queue("q")
-
-    queue.update(max_length=2)
-
-    assert (bodies(queue), dead(queue)) == ([b"999", b"1000"], {"maxlen": 998})
-
-
 @pytest.mark.spec("LEN-24", "LEN-26")
 def test_a_queue_that_refuses_trims_nothing_when_its_limit_is_lowered(clocked: Clocked) -> None:
     fill(clocked, 5, overflow="reject-publish")
@@ -296,9 +250,243 @@ def test_under_a_race_every_receipt_is_a_stored_message_and_no_limit_is_exceeded
     assert (queue.stats().ready, queue.stats().refused) == (50, 150)
 
 
-def test_order_holds_after_what_was_dropped(clocked: Clocked) -> None:
-    fill(clocked, 6, max_length=4)
-    queue = clocked.queue("q")
-    queue.receive_many(2)[1].nack()
+def numbered(first: int, last: int) -> list[bytes]:
+    return [b"%04d" % i for i in range(first, last)]
 
-    assert ready(queue) == [b"4", b"5", b"6"]
+
+def depths(clocked: Clocked) -> list[int]:
+    """Return the depths of `q` before, between and after the bounded steps of a sweep."""
+    queue, seen = clocked.queue("q"), []
+    while True:
+        seen.append(queue.stats(sweep=False).ready)
+        (swept,) = driver_of(clocked).perform(flows.sweeping.sweep("q", rounds=1))
+        if not swept.more:
+            return [*seen, queue.stats(sweep=False).ready, queue.stats().ready]
+
+
+def leased(clocked: Clocked, count: int, lease: str = "1s") -> None:
+    queue = clocked.queue("q")
+    for _ in range(0, count, 250):
+        queue.receive_many(min(250, count), lease=lease)
+
+
+@pytest.mark.parametrize("limit", [{"max_length": 50}, {"max_length_bytes": 200}], ids=str)
+@pytest.mark.parametrize("how", ["lease", "delay"])
+def test_no_look_sees_more_than_the_limit_while_messages_come_back(
+    clocked: Clocked, limit: dict[str, Any], how: str
+) -> None:
+    queue = clocked.declare_queue("q", dead_letter="d")
+    queue.enqueue_many(numbered(0, 300))
+    held = queue.receive_many(250, lease="1s") + queue.receive_many(50, lease="1s")
+    if how == "delay":
+        queue.nack_many(held, "1s")
+    queue.update(**limit)
+    queue.enqueue_many(numbered(300, 340))
+    clocked.advance(1_000)
+
+    assert max(depths(clocked)) <= 50
+
+    assert ready(queue) == numbered(290, 340)
+    assert dead(queue) == {"maxlen": 290}
+    assert bodies(clocked.queue("d")) == numbered(0, 290)
+
+
+def test_a_giant_that_comes_back_waits_until_many_small_ones_have_made_room(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q", max_length_bytes=3_000, dead_letter="d")
+    queue.enqueue_many([b"old"] * 500)
+    olds = queue.receive_many(250) + queue.receive_many(250)
+    queue.enqueue(b"x" * 2_900)
+    giant = queue.receive(lease="1s")
+    queue.nack_many(olds, counted=False)
+    clocked.advance(1_000)
+
+    seen = depths(clocked)
+
+    assert giant is not None
+    assert (max(seen), queue.stats().ready_bytes) == (500, 2_999)
+    assert ready(queue) == [b"old"] * 33 + [b"x" * 2_900]
+    assert dead(queue) == {"maxlen": 467}
+
+
+@pytest.mark.parametrize("limit", [{"max_length": 500}, {"max_length_bytes": 2000}], ids=str)
+def test_expired_messages_make_room_for_lost_leases(clocked: Clocked, limit: dict[str, Any]) -> None:
+    queue = clocked.declare_queue("q", **limit)
+    queue.enqueue_many(numbered(0, 300))
+    leased(clocked, 300)
+    queue.enqueue_many([Message(body, ttl="1s") for body in numbered(300, 800)])
+    clocked.advance(1_000)
+
+    stats = queue.stats()
+
+    assert (stats.ready, dead(queue)) == (300, {"expired": 500})
+
+
+def test_8_000_lost_leases_beside_8_000_messages_are_dropped_before_anybody_sees_more(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q", max_length=8_000)
+    queue.enqueue_many(numbered(0, 8_000))
+    leased(clocked, 8_000)
+    queue.enqueue_many(numbered(8_000, 16_000))
+    clocked.advance(1_000)
+
+    assert queue.stats().ready <= 8_000
+    assert max(depths(clocked)) <= 8_000
+    assert dead(queue) == {"maxlen": 8_000}
+
+
+@pytest.mark.parametrize("expired", [100, 600])
+def test_expired_messages_make_room_for_those_that_are_given_back(clocked: Clocked, expired: int) -> None:
+    queue = clocked.declare_queue("q", max_length=600, dead_letter="d")
+    queue.enqueue_many(numbered(0, 200))
+    held = queue.receive_many(200)
+    queue.enqueue_many([Message(body, ttl="1s") for body in numbered(200, 200 + expired)])
+    queue.enqueue_many(numbered(200 + expired, 800))
+    clocked.advance(1_000)
+
+    queue.nack_many(held)
+
+    assert queue.stats(sweep=False).ready <= 600
+    lost = max(0, 200 - expired)
+    assert dead(queue) == {"expired": expired} | ({"maxlen": lost} if lost else {})
+    assert ready(queue) == numbered(lost, 200) + numbered(200 + expired, 800)
+
+
+#: Ways to send one body of 100 bytes.
+SENDS: dict[str, Callable[[Queue], Any]] = {
+    "enqueue": lambda queue: queue.enqueue(b"x" * 100),
+    "enqueue with an id": lambda queue: queue.enqueue(b"x" * 100, id="a"),
+    "enqueue_many": lambda queue: queue.enqueue_many([b"x", b"x" * 100]),
+    "enqueue_many with ids": lambda queue: queue.enqueue_many([Message(b"x", id="a"), Message(b"x" * 100, id="b")]),
+    "enqueue_many in one pipeline": lambda queue: queue.enqueue_many([b"x"] * 600 + [b"x" * 100]),
+    "enqueue_many with a window": lambda queue: queue.enqueue_many([b"x"] * 600 + [b"x" * 100], duplicate_window="1m"),
+}
+
+
+@pytest.fixture
+def other(client: redis.Redis) -> Broker:
+    """Another client of the same server."""
+    return Broker(client)
+
+
+@pytest.mark.parametrize("send", SENDS)
+@pytest.mark.parametrize("before, after", [(100, 99), (99, 100)], ids=["lowered", "raised"])
+def test_every_client_obeys_a_changed_max_message_bytes(
+    broker: Broker, other: Broker, send: str, before: int, after: int
+) -> None:
+    queue = broker.declare_queue("q", max_message_bytes=before)
+    queue.enqueue(b"known")
+    other.queue("q").update(max_message_bytes=after)
+
+    if after < before:
+        with pytest.raises(MessageTooLarge, match=r"^body: 100 bytes are more than max_message_bytes, 99$"):
+            SENDS[send](queue)
+        assert bodies(queue) == [b"known"]
+    else:
+        SENDS[send](queue)
+        assert bodies(queue)[-1] == b"x" * 100
+
+
+@pytest.mark.parametrize("before", ["1h", None])
+@pytest.mark.parametrize("more", [1, 600])
+def test_a_receipt_has_the_deadline_of_the_retention_in_force(
+    broker: Broker, other: Broker, before: str | None, more: int
+) -> None:
+    queue = broker.declare_queue("q", message_ttl=before)
+    queue.enqueue(b"known")
+    other.queue("q").update(message_ttl="1m")
+
+    sent: list[Any] = [*queue.enqueue_many([b"x"] * more + [Message(b"y", id="a")]), queue.enqueue(b"x")]
+
+    assert [one.expires_at for one in sent] == [one.expires_at for one in queue.peek(1_000)[1:]]
+
+
+@pytest.mark.parametrize("count", [1, 600])
+def test_a_refusal_names_the_limit_in_force(count: int, broker: Broker, other: Broker) -> None:
+    queue = broker.declare_queue("q", overflow="reject-publish", max_length=5)
+    queue.enqueue_many([b"x"] * 5)
+    other.queue("q").update(max_length=3)
+
+    with pytest.raises(QueueFull) as refused:
+        queue.enqueue(b"x")
+    told = queue.enqueue_many([b"x"] * count)
+
+    assert (refused.value.limit, refused.value.value) == ("max_length", 3)
+    assert {one.value for one in told if isinstance(one, QueueFull)} == {3}
+
+
+def test_a_body_that_fits_costs_no_look_at_the_options(broker: Broker) -> None:
+    queue = broker.declare_queue("q", message_ttl="1h", max_message_bytes=100)
+    queue.enqueue(b"known")
+    calls: list[str] = []
+    broker.events.subscribe(lambda event: calls.append(event.name), CommandEvent)
+
+    queue.enqueue(b"x" * 100)
+    queue.enqueue_many([b"x" * 100, Message(b"x", id="a")])
+
+    assert calls == ["enqueue", "enqueue"]
+
+
+@pytest.mark.parametrize("limit", [{"max_length": 1_500}, {"max_length_bytes": 1_500}], ids=str)
+def test_no_call_delivers_what_a_lowered_limit_pushes_out(broker: Broker, limit: dict[str, int]) -> None:
+    queue = broker.declare_queue("w")
+    queue.enqueue_many([b"%d" % (i % 10) for i in range(6_000)])
+    kept = [one.sequence for one in queue.peek(6_000)][4_500:]
+    broker.set_policy("p", "w", limit)
+
+    got = queue.receive_many(2)
+
+    assert [one.sequence for one in got] == kept[:2]
+    assert (queue.stats().ready, queue.stats().deaths["maxlen"]) == (1_498, 4_500)
+
+
+COUNT, EVERY = 12_000, 20
+
+
+@pytest.fixture
+def thinned(clocked: Clocked) -> Queue:
+    """A queue in which 19 of 20 messages have expired; most of those that are left have been moved."""
+    queue = clocked.declare_queue("q", lease="1s")
+    queue.enqueue_many(
+        [Message(b"%d" % i, ttl=None if i % EVERY == 0 else "10ms", id=f"m{i}", headers={"i": i}) for i in range(COUNT)]
+    )
+    clocked.advance(10)
+    assert sum(swept.compacted for swept in queue.sweep()) >= 200
+    return queue
+
+
+LEFT = [b"%d" % i for i in range(0, COUNT, EVERY)]
+
+
+def test_the_survivors_keep_their_order_ids_headers_and_times(clocked: Clocked, thinned: Queue) -> None:
+    assert dead(thinned) == {"expired": COUNT - len(LEFT)}
+    assert (thinned.stats().ready, thinned.stats().ready_bytes) == (len(LEFT), sum(map(len, LEFT)))
+    assert bodies(thinned) == LEFT
+    peeked, delivery = thinned.peek(1)[0], one(thinned)
+    for seen in (peeked, delivery):
+        assert (seen.id, seen.headers, seen.enqueued_at) == ("m0", {"i": 0}, at(0))
+
+
+def test_they_are_leased_given_back_delayed_rejected_and_acked_like_others(clocked: Clocked, thinned: Queue) -> None:
+    thinned.update(dead_letter="d")
+    first, second, third, fourth, fifth = thinned.receive_many(5)
+    first.nack()
+    second.nack("1m")
+    third.reject()
+    fourth.ack()
+    assert [message.state for message in thinned.peek(4)] == ["ready", "delayed", "leased", "ready"]
+
+    clocked.advance(60_000)
+
+    assert taken(clocked.queue("d")) == [third.body]
+    assert taken(thinned, COUNT) == [first.body, second.body, fifth.body, *LEFT[5:]]
+    assert thinned.stats().ready == thinned.stats().leased == 0
+
+
+def test_limits_and_a_purge_reach_them(clocked: Clocked, thinned: Queue) -> None:
+    thinned.update(max_length=10)
+    assert bodies(thinned) == LEFT[-10:]
+    thinned.enqueue(b"new")
+    assert bodies(thinned) == [*LEFT[-9:], b"new"]
+
+    assert thinned.purge() == 10
+
+    assert (bodies(thinned), thinned.stats().ready_bytes) == ([], 0)
