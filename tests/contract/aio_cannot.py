@@ -42,8 +42,6 @@ AIO_CANNOT: dict[str, str] = {
     "test_policies_explained.py::test_policies_of_a_user_who_may_change_no_queue_are_put_in_force_by_a_reaper": RIGHTS,
     "test_idle_consumers.py::test_a_consumer_at_the_end_of_its_wait_counts_until_it_has_looked": SYNC,
     "test_running.py::test_one_thread_is_the_one_that_calls_and_keeps_the_order": THREAD,
-    "test_successors.py::test_a_lease_of_a_deleted_queue_does_not_fit_its_successor": SYNC,
-    "test_successors.py::test_nor_does_it_fit_a_successor_that_a_dead_letter_made": SYNC,
     "test_hostile_values.py::test_a_hostile_value_is_taken_or_refused_by_name[run(handler)]": RUN,
     "test_hostile_values.py::test_a_hostile_value_is_taken_or_refused_by_name[run(threads)]": RUN,
     "test_running.py::test_a_damaged_header_fails_neither_the_handler_nor_the_loop": SYNC,
@@ -54,7 +52,7 @@ AIO_CANNOT: dict[str, str] = {
 }
 #: The same, of tests that would wait for ever, or that pass on some runs only.
 AIO_WAITS: dict[str, str] = {
-    "test_renewing.py::test_an_ack_during_a_renewal_that_misses_the_lease_counts_as_late": INSIDE,
+    "test_settling.py::test_an_ack_during_a_renewal_that_misses_the_lease_counts_as_late": INSIDE,
     "test_running_end.py::test_a_handler_whose_work_would_not_be_done_is_refused[object]": RUN,
     "test_running_end.py::test_a_handler_whose_work_would_not_be_done_is_refused[coroutine]": RUN,
     "test_running_end.py::test_a_handler_whose_work_would_not_be_done_is_refused[partial]": RUN,

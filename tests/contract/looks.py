@@ -30,9 +30,9 @@ def take(queue: Queue, count: int = 250) -> list[Delivery]:
     return deliveries
 
 
-def one(queue: Queue) -> Delivery:
-    """The one delivery that must be there."""
-    delivery = queue.receive()
+def one(queue: Queue, **options: Any) -> Delivery:
+    """The one delivery that must be there, or come within a `wait`."""
+    delivery = queue.receive(**options)
     assert delivery is not None, f"{queue!r} has nothing to deliver"
     return delivery
 

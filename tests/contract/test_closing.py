@@ -13,6 +13,7 @@ from rqttl import Broker, BrokerClosed, Policy, Queue, SweepEvent, WaitEvent
 from rqttl.reaper import Reaper
 from rqttl.store.driver import driver_of
 from tests.conftest import FAKE
+from tests.contract.looks import one
 from tests.contract.test_waking import LONG, Waiters
 from tests.unit.test_public_names import PUBLIC
 from tests.waiting import PATIENCE
@@ -114,8 +115,7 @@ def test_every_method_of_its_queues_raises(broker: Broker, other: Broker, call: 
 def test_a_delivery_is_not_settled_any_more_and_comes_again(broker: Broker, other: Broker, how: str) -> None:
     queue = broker.declare_queue("q")
     queue.enqueue(b"x")
-    delivery = queue.receive()
-    assert delivery is not None
+    delivery = one(queue)
     broker.close()
 
     with pytest.raises(BrokerClosed):

@@ -22,7 +22,7 @@ from rqttl import (
 from rqttl.protocol.commands import Command, Reply
 from rqttl.store.driver import driver_of
 from tests.contract.clocked import Clocked
-from tests.contract.looks import bodies
+from tests.contract.looks import bodies, one
 
 
 def test_acks_go_with_the_next_fetch_in_one_call(broker: Broker) -> None:
@@ -161,8 +161,7 @@ def test_an_ack_of_which_nobody_knows_the_outcome_is_logged_and_listed_by_its_id
     with queue.consume() as deliveries:
         delivery = next(deliveries)
         clocked.advance(3_600_000)
-        another = queue.receive()
-        assert another is not None
+        another = one(queue)
         another.ack()
         delivery.ack()
         # as if the reply to an earlier try was lost

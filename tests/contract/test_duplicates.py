@@ -9,6 +9,7 @@ import redis
 
 from rqttl import InvalidDuration, Message, Queue, QueueFull, Receipt
 from tests.contract.clocked import Clocked, at, ms
+from tests.contract.looks import one
 
 WINDOW = 10_000
 
@@ -90,8 +91,7 @@ def test_a_batch_has_duplicates_of_itself_and_of_earlier_ones(queue: Queue) -> N
 @pytest.mark.spec("A-134")
 def test_an_id_is_remembered_after_any_end_of_its_message(clocked: Clocked, queue: Queue) -> None:
     queue.enqueue(b"acked", id="1")
-    delivery = queue.receive()
-    assert delivery is not None
+    delivery = one(queue)
     delivery.ack()
     queue.enqueue(b"expired", id="2", ttl="5ms")
     queue.enqueue(b"dead on arrival", id="3", ttl=0)
@@ -129,9 +129,8 @@ def test_a_duplicate_is_handed_to_nobody(clocked: Clocked, queue: Queue) -> None
     assert queue.receive(auto_ack=True) is not None
     clocked.while_waiting(lambda: queue.enqueue_many([Message(b"retry", id="a"), Message(b"fresh", ttl=0)]))
 
-    delivery = queue.receive(wait="1s")
+    delivery = one(queue, wait="1s")
 
-    assert delivery is not None
     assert delivery.body == b"fresh"
 
 

@@ -10,7 +10,7 @@ import redis
 
 from rqttl import AlreadySettled, Broker, LeaseLost, WaitEvent
 from tests.contract.clocked import Clocked
-from tests.contract.looks import bodies
+from tests.contract.looks import bodies, one
 from tests.contract.test_waking import LONG, Waiters
 from tests.waiting import PATIENCE
 
@@ -47,8 +47,7 @@ def test_afterwards_nobody_waits_but_everything_works(broker: Broker) -> None:
 
     assert queue.receive(wait=LONG) is None
     queue.enqueue(b"x")
-    delivery = queue.receive(wait=LONG)
-    assert delivery is not None
+    delivery = one(queue, wait=LONG)
     delivery.ack()
     with queue.consume() as deliveries:
         assert list(deliveries) == []
@@ -62,9 +61,8 @@ def test_a_message_that_was_handed_to_a_wait_that_ends_is_received(broker: Broke
         broker.interrupt()
 
     broker.events.subscribe(act, WaitEvent)
-    delivery = queue.receive(wait=LONG)
+    delivery = one(queue, wait=LONG)
 
-    assert delivery is not None
     assert (delivery.body, delivery.delivery_count) == (b"now or never", 1)
 
 

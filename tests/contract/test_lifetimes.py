@@ -115,8 +115,7 @@ def test_a_consumer_that_waits_is_a_use_and_a_lease_is_none(clocked: Clocked) ->
     assert is_there(clocked)
 
     queue.enqueue(b"x")
-    delivery = queue.receive()
-    assert delivery is not None
+    one(queue)
     clocked.advance(LIFE)
     assert not is_there(clocked)
 
@@ -174,8 +173,7 @@ def test_with_dead_letter_its_messages_of_all_states_go_first(clocked: Clocked) 
     queue = clocked.declare_queue("q", lease="1h", **options)
     queue.enqueue_many([b"%d" % i for i in range(600)])
     queue.receive()
-    delayed = queue.receive()
-    assert delayed is not None
+    delayed = one(queue)
     delayed.nack(delay="30s")
     clocked.advance(LIFE)
 
@@ -311,8 +309,7 @@ def test_with_keep_a_queue_that_holds_messages_is_in_use(clocked: Clocked) -> No
     clocked.advance(LIFE)
     assert queue.stats().ready == 1
 
-    delivery = queue.receive()
-    assert delivery is not None
+    delivery = one(queue)
     delivery.ack()
     pass_time(clocked, 2 * LIFE - 1)
     assert is_there(clocked)

@@ -110,9 +110,8 @@ def test_a_consumer_that_waits_takes_a_message_before_a_limit_acts(
     queue = clocked.declare_queue("q", overflow=overflow, dead_letter="d", **limit)
     clocked.while_waiting(lambda: queue.enqueue(b"x"))
 
-    delivery = queue.receive(wait="1s")
+    delivery = one(queue, wait="1s")
 
-    assert delivery is not None
     delivery.ack()
     assert (dead(queue), queue.stats().refused, queue.stats().acked) == ({}, 0, 1)
 

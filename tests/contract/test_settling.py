@@ -1,15 +1,196 @@
-"""Settling: once, by the holder of the lease, one or many at a time."""
+"""Deliveries: order and leases, settling once by the holder, decisions and failures of handlers, renewing."""
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
 import redis
 
-from rqttl import AlreadySettled, Broker, InvalidDuration, InvalidInput, LeaseLost
-from tests.contract.clocked import Clocked, at
-from tests.contract.looks import bodies, dead, one, taken
+from rqttl import (
+    AlreadySettled,
+    Broker,
+    CommandEvent,
+    Delivery,
+    InvalidInput,
+    LeaseLost,
+    Queue,
+    QueueNotFound,
+    Reject,
+    Release,
+    Retry,
+)
+from rqttl.decisions import Decision
+from rqttl.protocol import codec
+from rqttl.store.driver import driver_of
+from rqttl.testing import dead_letters
+from tests.contract.clocked import START, Clocked, at, ms
+from tests.contract.handling import Renewals
+from tests.contract.looks import bodies, dead, one, ready, taken
+from tests.waiting import until
+
+
+def test_messages_come_in_the_order_in_which_they_were_stored(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q")
+    for start in range(0, 700, 100):
+        queue.enqueue_many([b"%d" % i for i in range(start, start + 100)])
+        clocked.advance(start % 3 - 1)  # the clock of Redis may step back
+
+    received = [int(one.body) for count in (1, 99, 600) for one in queue.receive_many(count)]
+
+    assert received == list(range(700))
+
+
+@pytest.mark.spec("S-048")
+def test_the_lease_counts_from_the_hand_over_on_the_servers_clock(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q", lease="10s")
+    queue.enqueue_many([b"default", b"own"])
+    clocked.advance(500)
+
+    assert one(queue).leased_until == at(10_500)
+    delivery = one(queue, lease="7d")
+    assert delivery.leased_until == at(500 + 604_800_000)
+
+
+@pytest.mark.spec("S-050", "S-042")
+def test_a_message_whose_lease_ended_comes_back_with_its_count_raised(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q", lease="100ms")
+    queue.enqueue(b"x")
+    first = one(queue)
+
+    clocked.advance(99)
+    assert queue.receive() is None
+    clocked.advance(1)
+    second = one(queue)
+
+    assert (first.delivery_count, second.delivery_count) == (1, 2)
+    for late in (first.ack, first.renew):
+        with pytest.raises(LeaseLost):
+            late()
+    second.ack()
+
+
+@pytest.mark.spec("S-044", "S-042")
+def test_the_first_delivery_counts_one_and_each_failed_one_adds_one(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q", lease="100ms")
+    queue.enqueue(b"x")
+
+    counts = []
+    for _ in range(3):
+        delivery = one(queue)
+        delivery.renew()
+        counts.append(delivery.delivery_count)
+        delivery.nack()
+
+    assert counts == [1, 2, 3]
+    stats = queue.stats()
+    assert (stats.delivered, stats.redelivered) == (3, 2)
+
+
+@pytest.mark.spec("S-043", "S-041")
+@pytest.mark.parametrize("fail", ["nack", "lease"])
+def test_with_n_deliveries_allowed_a_message_is_handed_out_n_times(clocked: Clocked, fail: str) -> None:
+    queue = clocked.declare_queue("q", max_deliveries=3, dead_letter="d", lease="100ms")
+    queue.enqueue(b"x")
+
+    for _ in range(3):
+        delivery = one(queue)
+        if fail == "nack":
+            delivery.nack()
+        else:
+            clocked.advance(100)
+
+    assert queue.receive() is None
+    letter = one(clocked.queue("d"))
+    assert (letter.deaths[0].reason, letter.deaths[0].delivery_count) == ("delivery_limit", 3)
+
+
+@pytest.mark.spec("S-057", "S-052", "S-047")
+def test_messages_given_back_return_to_their_exact_places_at_once(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q")
+    queue.enqueue_many([b"%d" % i for i in range(8)])
+    deliveries = queue.receive_many(6)
+
+    for i in (4, 1, 3):
+        deliveries[i].nack()
+
+    assert ready(queue) == [b"1", b"3", b"4", b"6", b"7"]
+    assert taken(queue) == [b"1", b"3", b"4", b"6", b"7"]
+
+
+@pytest.mark.spec("S-054")
+def test_a_delayed_message_lets_others_pass_and_then_takes_its_old_place(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q")
+    queue.enqueue_many([b"1", b"2", b"3"])
+    one(queue).nack(delay="100ms")
+
+    assert one(queue).body == b"2"
+    clocked.advance(99)
+    assert ready(queue) == [b"3"]
+    clocked.advance(1)
+
+    assert taken(queue) == [b"1", b"3"]
+
+
+@pytest.mark.spec("S-056")
+def test_auto_ack_removes_at_once_and_never_brings_back(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q", lease="100ms")
+    queue.enqueue_many([b"1", b"2"])
+
+    deliveries = queue.receive_many(2, auto_ack=True)
+
+    assert [delivery.body for delivery in deliveries] == [b"1", b"2"]
+    assert [delivery.leased_until for delivery in deliveries] == [None, None]
+    clocked.advance(1_000)
+    stats = queue.stats()
+    assert (stats.ready, stats.leased, stats.acked, stats.delivered) == (0, 0, 2, 2)
+
+
+@pytest.mark.spec("S-055")
+@pytest.mark.parametrize("settle", ["ack", "nack", "reject", "renew"])
+def test_a_delivery_with_auto_ack_cannot_be_settled(clocked: Clocked, settle: str) -> None:
+    queue = clocked.declare_queue("q")
+    queue.enqueue(b"x")
+    delivery = one(queue, auto_ack=True)
+
+    with pytest.raises(AlreadySettled, match="auto_ack"):
+        getattr(delivery, settle)()
+
+
+@pytest.mark.spec("S-059")
+def test_a_receive_that_finds_nothing_returns_nothing_after_its_wait(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q")
+
+    assert queue.receive() is None
+    assert queue.receive(wait=0) is None
+    assert queue.receive_many(5) == []
+    assert clocked.now == at(0).timestamp() * 1000
+    assert queue.receive(wait="17s") is None
+
+    assert clocked.now == at(17_000).timestamp() * 1000
+
+
+def test_a_wait_ends_when_a_lease_of_another_ends(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q", lease="700ms")
+    queue.enqueue(b"x")
+    one(queue)
+
+    delivery = one(queue, wait="1h")
+
+    assert (delivery.delivery_count, clocked.now) == (2, at(700).timestamp() * 1000)
+
+
+def test_a_wait_ends_when_a_delay_ends(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q")
+    queue.enqueue(b"x")
+    one(queue).nack(delay="700ms")
+
+    assert queue.receive(wait="1h") is not None
+    assert clocked.now == at(700).timestamp() * 1000
+
 
 SETTLES = ["ack", "nack", "reject"]
 
@@ -47,31 +228,6 @@ def test_settling_after_the_lease_has_ended_is_refused_and_changes_nothing(clock
     assert dead(queue) == {}
 
 
-def test_a_lost_delivery_stays_lost(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q", lease="100ms")
-    queue.enqueue(b"x")
-    delivery = one(queue)
-    clocked.advance(100)
-
-    for _ in range(2):
-        with pytest.raises(LeaseLost):
-            delivery.ack()
-
-
-def test_the_token_of_an_old_lease_does_not_open_a_new_one(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q", lease="100ms")
-    queue.enqueue(b"x")
-    stale = one(queue)
-    clocked.advance(100)
-    fresh = one(queue)
-
-    with pytest.raises(LeaseLost):
-        stale.ack()
-
-    fresh.ack()
-    assert queue.stats().acked == 1
-
-
 @pytest.mark.spec("S-049")
 def test_renewing_counts_from_now_as_often_as_one_likes(clocked: Clocked) -> None:
     queue = clocked.declare_queue("q", lease="100ms")
@@ -91,52 +247,25 @@ def test_renewing_counts_from_now_as_often_as_one_likes(clocked: Clocked) -> Non
     assert bodies(queue) == []
 
 
-def test_a_renewal_may_shorten_a_lease(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q", lease="1h")
-    queue.enqueue(b"x")
-    delivery = one(queue)
-
-    delivery.renew("10ms")
-    clocked.advance(10)
-
-    assert one(queue).delivery_count == 2
-
-
-@pytest.mark.spec("DLX-02", "S-053")
-def test_rejecting_one_of_several_takes_only_that_one(clocked: Clocked) -> None:
+@pytest.mark.spec("DLX-02", "DLX-03", "DLX-06", "DLX-07", "DLX-08", "S-053")
+@pytest.mark.parametrize("order", [range(100), (2, 0, 1)], ids=len)
+@pytest.mark.parametrize("together", [True, False])
+def test_rejected_messages_die_once_in_the_order_of_the_rejections(
+    clocked: Clocked, order: Sequence[int], together: bool
+) -> None:
     queue = clocked.declare_queue("q", dead_letter="d")
-    queue.enqueue_many([b"1", b"2", b"3"])
-    first, second, third = queue.receive_many(3)
+    queue.enqueue_many([b"%d" % i for i in range(len(order))])
+    one(queue).nack()
+    deliveries = queue.receive_many(len(order))
 
-    third.reject()
-    assert bodies(clocked.queue("d")) == [b"3"]
-    second.reject()
-    first.reject()
-
-    assert bodies(clocked.queue("d")) == [b"3", b"2", b"1"]
-
-
-@pytest.mark.spec("DLX-03", "DLX-07")
-@pytest.mark.parametrize("order", [(0, 1, 2), (2, 0, 1)])
-def test_many_are_rejected_in_the_order_in_which_they_are_given(clocked: Clocked, order: tuple[int, ...]) -> None:
-    queue = clocked.declare_queue("q", dead_letter="d")
-    queue.enqueue_many([b"0", b"1", b"2"])
-    deliveries = queue.receive_many(3)
-
-    queue.reject_many([deliveries[i] for i in order])
+    if together:
+        queue.reject_many([deliveries[i] for i in order])
+    for n, i in enumerate(() if together else order, 1):
+        deliveries[i].reject()
+        assert clocked.queue("d").stats().ready == n
 
     assert bodies(clocked.queue("d")) == [b"%d" % i for i in order]
-
-
-@pytest.mark.spec("DLX-06", "DLX-11")
-def test_a_hundred_rejected_one_by_one_keep_their_order(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q", dead_letter="d")
-    queue.enqueue_many([b"%d" % i for i in range(100)])
-
-    for delivery in queue.receive_many(100):
-        delivery.reject()
-
-    assert bodies(clocked.queue("d")) == [b"%d" % i for i in range(100)]
+    assert dead(queue) == {"rejected": len(order)}
 
 
 @pytest.mark.spec("DLX-04")
@@ -148,17 +277,6 @@ def test_giving_back_dead_letters_nothing(clocked: Clocked) -> None:
     one(queue).nack()
 
     assert (bodies(queue), dead(queue), clocked.queues()) == ([b"1", b"2", b"3"], {}, ["q"])
-
-
-@pytest.mark.spec("DLX-08")
-def test_given_back_and_then_rejected_is_one_death(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q", dead_letter="d")
-    queue.enqueue(b"x")
-    one(queue).nack()
-
-    one(queue).reject()
-
-    assert (dead(queue), bodies(clocked.queue("d"))) == ({"rejected": 1}, [b"x"])
 
 
 @pytest.mark.parametrize("settle", ["ack_many", "nack_many", "reject_many", "renew_many"])
@@ -176,13 +294,6 @@ def test_a_batch_settles_all_that_hold_and_names_the_others(clocked: Clocked, se
     assert {delivery.settled for delivery in lost} == {"lease lost"}
     assert {delivery.settled for delivery in held} == {None if settle == "renew_many" else settle.removesuffix("_many")}
     assert queue.stats().leased == (300 if settle == "renew_many" else 0)
-
-
-def test_settling_nothing_is_nothing(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q")
-
-    for settle in (queue.ack_many, queue.nack_many, queue.reject_many, queue.renew_many):
-        settle([])
 
 
 def test_of_two_deliveries_of_one_message_in_a_batch_only_the_newer_counts(clocked: Clocked) -> None:
@@ -219,78 +330,33 @@ def test_a_batch_with_a_wrong_delivery_settles_none(clocked: Clocked) -> None:
     first.ack()
 
 
-@pytest.mark.parametrize(
-    "settle, wrong, error",
-    [
-        ("nack", -1, InvalidDuration),
-        ("nack", "soon", InvalidDuration),
-        ("renew", 0, InvalidDuration),
-        ("reject", "x" * 4_097, InvalidInput),
-        ("reject", 5, InvalidInput),
-    ],
-)
-def test_a_wrong_argument_leaves_the_delivery_unsettled(
-    clocked: Clocked, settle: str, wrong: Any, error: type[Exception]
+@pytest.mark.parametrize("lost", [False, True])
+@pytest.mark.parametrize("error", [None, RuntimeError("handler"), KeyboardInterrupt(), SystemExit(1)], ids=repr)
+def test_a_context_acks_and_an_exception_gives_back_and_goes_on(
+    clocked: Clocked, error: BaseException | None, lost: bool
 ) -> None:
-    queue = clocked.declare_queue("q")
+    queue = clocked.declare_queue("q", lease="100ms")
     queue.enqueue(b"x")
     delivery = one(queue)
 
-    with pytest.raises(error):
-        getattr(delivery, settle)(wrong)
-
-    delivery.ack()
-
-
-def test_leaving_the_context_acks(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q")
-    queue.enqueue(b"x")
-
-    with one(queue) as delivery:
-        assert delivery.body == b"x"
-
-    assert (delivery.settled, queue.stats().acked) == ("ack", 1)
-
-
-def test_an_exception_in_the_context_gives_back_and_goes_on(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q")
-    queue.enqueue(b"x")
-
-    with pytest.raises(RuntimeError, match="handler"), one(queue):
-        raise RuntimeError("handler")
-
-    assert one(queue).delivery_count == 2
-
-
-def test_a_delivery_that_was_settled_inside_the_context_stays_settled(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q", dead_letter="d")
-    queue.enqueue(b"x")
-
-    with one(queue) as delivery:
-        delivery.reject("broken")
-
-    assert bodies(clocked.queue("d")) == [b"x"]
-
-
-def test_a_handlers_own_exception_is_not_hidden_by_a_lost_lease(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q", lease="100ms")
-    queue.enqueue(b"x")
-
     def handle() -> None:
-        with one(queue):
-            clocked.advance(100)
-            raise RuntimeError("handler")
+        with delivery:
+            clocked.advance(100 if lost else 0)
+            if error is not None:
+                raise error
 
-    with pytest.raises(RuntimeError, match="handler"):
+    raised = type(error) if error else LeaseLost if lost else None
+    with pytest.raises(raised) if raised else nullcontext():
         handle()
 
-
-def test_an_ack_at_the_end_of_the_context_tells_of_a_lost_lease(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q", lease="100ms")
-    queue.enqueue(b"x")
-
-    with pytest.raises(LeaseLost), one(queue):
-        clocked.advance(100)
+    until(lambda: delivery.settled)  # on asyncio, a task that has to end waits for nothing
+    assert delivery.settled == ("lease lost" if lost else "nack" if error else "ack")
+    if error and not lost:
+        assert description(queue) == codec.describe(error)
+    if error or lost:
+        assert one(queue).delivery_count == 2
+    else:
+        assert (queue.stats().acked, bodies(queue)) == (1, [])
 
 
 @pytest.mark.spec("S-060")
@@ -319,16 +385,361 @@ def test_changing_options_takes_no_lease_away(clocked: Clocked) -> None:
     second.ack()
 
 
-@pytest.mark.spec("S-055")
-def test_a_delivery_can_be_settled_after_its_consumer_has_left(broker: Broker) -> None:
-    queue = broker.declare_queue("q")
-    queue.enqueue_many([b"1", b"2"])
+def work(decision: Decision) -> None:
+    """A part of a handler that decides."""
+    raise decision
+
+
+def decide(broker: Broker, decision: Decision) -> Delivery:
+    queue = broker.declare_queue("q", dead_letter="dead", max_deliveries=5)
+    queue.enqueue(b"x", id="1")
+    delivery = one(queue)
+    with delivery:
+        work(decision)
+    return delivery
+
+
+@pytest.mark.parametrize("text", ["no such item", "é" * 5_000, "a" + "\udcff" * 5_000, "name \udcff"])
+def test_a_rejection_ends_with_the_block_and_is_a_death_whatever_its_words(broker: Broker, text: str) -> None:
+    assert decide(broker, Reject(text)).settled == "reject"
+
+    [letter] = broker.queue("dead").peek()
+    description = letter.deaths[0].description or ""
+    assert text.encode(errors="backslashreplace").decode().startswith(description)
+    assert (letter.deaths[0].reason, len(description.encode()) > min(4_090, len(text) - 1)) == ("rejected", True)
+
+
+@pytest.mark.parametrize("decision", [Reject, lambda words: Retry("1s", words)])
+def test_a_description_that_is_no_text_is_refused_where_it_is_written(decision: Callable[[object], Decision]) -> None:
+    with pytest.raises(InvalidInput, match="description: expected text, got ValueError"):
+        decision(ValueError("no such item"))
+
+
+def test_a_run_honours_decisions_and_counts_only_retries_as_failed(broker: Broker) -> None:
+    queue = broker.declare_queue("q", dead_letter="dead")
+    queue.enqueue_many([b"reject", b"retry", b"done"])
+    decisions = {b"reject": Reject("no"), b"retry": Retry("1h", "sold out")}
+
+    def handle(delivery: Delivery) -> None:
+        if delivery.body in decisions:
+            work(decisions[delivery.body])
+
+    counts = queue.run(handle, wait=0)
+
+    assert (counts.handled, counts.failed) == (2, 1)
+    assert (queue.stats().acked, queue.stats().delayed, queue.stats().deaths["rejected"]) == (1, 1, 1)
+    assert description(queue) == "sold out"
+
+
+def test_a_release_counts_as_no_failure(broker: Broker) -> None:
+    decide(broker, Release())
+
+    assert one(broker.queue("q")).delivery_count == 1
+
+
+def fail_with(delivery: Delivery, error: BaseException) -> None:
+    """A handler fails."""
+    with pytest.raises(type(error)), delivery:
+        raise error
+
+
+def description(queue: Queue) -> str | None:
+    (shown,) = queue.peek()
+    return shown.description
+
+
+def pauses(clocked: Clocked, queue: Queue, how: str, times: int) -> list[int]:
+    """Let the only message fail_with so many times. Returns for how many ms it was away after each failure."""
+    found = []
+    delivery = one(queue)
+    for _ in range(times):
+        if how == "nack":
+            delivery.nack()
+        elif how == "with":
+            fail_with(delivery, ValueError("no"))
+        else:
+            clocked.advance(1_000)  # the lease
+        failed = clocked.now
+        again = one(queue, wait="10d")
+        found.append(clocked.now - failed)
+        delivery = again
+    return found
+
+
+@pytest.mark.parametrize("how", ["nack", "with", "lease"])
+def test_pauses_grow_with_each_failed_delivery_up_to_the_longest(clocked: Clocked, how: str) -> None:
+    queue = clocked.declare_queue(
+        "q", lease="1s", redelivery_delay="1s", redelivery_multiplier=2.5, redelivery_max_delay="10s"
+    )
+    queue.enqueue(b"x")
+
+    assert pauses(clocked, queue, how, 5) == [1_000, 2_500, 6_250, 10_000, 10_000]
+
+
+@pytest.mark.parametrize("how", ["nack", "with", "lease"])
+def test_without_the_option_a_failed_message_is_ready_at_once(clocked: Clocked, how: str) -> None:
+    queue = clocked.declare_queue("q", lease="1s")
+    queue.enqueue(b"x")
+
+    assert pauses(clocked, queue, how, 3) == [0, 0, 0]
+
+
+@pytest.mark.parametrize("delay, ms", [("30s", 30_000), (0, 0)])
+def test_a_delay_of_the_handler_goes_before_the_pause_of_the_queue(clocked: Clocked, delay: Any, ms: int) -> None:
+    queue = clocked.declare_queue("q", redelivery_delay="10s")
+    queue.enqueue(b"x")
+
+    one(queue).nack(delay=delay)
+
+    assert one(queue, wait="1h").delivery_count == 2
+    assert clocked.now == START + ms
+
+
+@pytest.mark.spec("S-042")
+def test_an_uncounted_return_makes_no_pause_and_cannot_be_described(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q", redelivery_delay="10s", max_deliveries=1)
+    queue.enqueue(b"x")
+    delivery = one(queue)
+
+    with pytest.raises(InvalidInput, match=r"^description: expected none with counted=False"):
+        queue.nack_many([delivery], counted=False, description="why")
+    queue.nack_many([delivery], counted=False)
+
+    assert one(queue).delivery_count == 1
+
+
+@pytest.mark.spec("TTL-38")
+def test_a_message_that_pauses_expires_at_its_deadline(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q", redelivery_delay="10s", dead_letter="d")
+    queue.enqueue(b"x", ttl="3s")
+    one(queue).nack(description="no")
+
+    assert queue.receive(wait="1h") is None
+    (letter,) = dead_letters(queue)
+    assert (letter.deaths[0].reason, letter.deaths[0].description) == ("expired", None)
+    assert (letter.deaths[0].last_at, letter.deaths[0].delivery_count) == (letter.deaths[0].expires_at, 1)
+
+
+@pytest.mark.spec("TTL-19")
+def test_a_ttl_of_zero_gets_no_second_chance_from_a_pause(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q", redelivery_delay="10s")
+    clocked.while_waiting(lambda: queue.enqueue(b"now or never", ttl=0))
+    delivery = one(queue, wait="1s")
+
+    delivery.nack()
+
+    assert dead(queue) == {"expired": 1}
+    assert queue.peek() == []
+
+
+# Descriptions
+
+
+def test_a_message_that_failed_too_often_says_its_last_error(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q", max_deliveries=3, dead_letter="d")
+    queue.enqueue(b"x")
+
+    for left in (2, 1, 0):
+        fail_with(one(queue), OSError(f"{left} cups left"))
+
+    (letter,) = dead_letters(queue, "delivery_limit")
+    assert (letter.deaths[0].description, letter.deaths[0].delivery_count) == ("OSError: 0 cups left", 3)
+
+
+def test_the_last_error_of_a_message_is_shown_until_it_is_settled(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q")
+    queue.enqueue(b"x")
+    assert description(queue) is None
+
+    fail_with(one(queue), ValueError("first"))
+    assert description(queue) == "ValueError: first"
+    one(queue).nack(description="second")
+    assert description(queue) == "second"
+    one(queue).nack()
+    assert description(queue) == "second"
+
+    one(queue).ack()
+    queue.enqueue(b"x")
+    assert description(queue) is None
+
+
+def test_a_consumer_keeps_the_error_too(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q")
+    queue.enqueue(b"x")
+
     with queue.consume(wait=0) as deliveries:
-        first = next(deliveries)
+        fail_with(next(deliveries), OSError("disk full"))
 
-    first.ack()
+    assert description(queue) == "OSError: disk full"
 
-    with pytest.raises(AlreadySettled):
-        first.ack()
-    assert queue.stats().acked == 1
-    assert taken(queue) == [b"2"]
+
+LIFE = 10_000
+
+
+def test_each_of_many_is_renewed_for_as_long_as_it_was_given_for_in_one_call_for_each_length(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q", lease="1h")
+    queue.enqueue_many([b"%d" % i for i in range(5)])
+    lost, *held = [one(queue, lease=lease) for lease in ("1s", "5s", "5s", None, "5s")]
+    clocked.advance(1_000)
+    scripts: list[str] = []
+    clocked.events.subscribe(lambda event: scripts.append(event.name), CommandEvent)
+
+    with pytest.raises(LeaseLost) as caught:
+        queue.renew_many([lost, *held])
+
+    assert (caught.value.ids, scripts.count("renew")) == ((lost.id,), 3)
+    assert [one.leased_until for one in held] == [at(6_000), at(6_000), at(3_601_000), at(6_000)]
+    scripts.clear()
+    queue.renew_many(held, "5m")
+    assert scripts == ["renew"]
+
+
+@pytest.mark.usefixtures("at_rest")
+def test_a_lease_that_gets_shorter_while_a_consumer_runs_sets_the_rhythm_of_its_renewals(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q", lease="1h", max_deliveries=1)
+    renewals = Renewals(clocked)
+
+    with queue.consume(prefetch=3) as deliveries:
+        queue.enqueue(b"long")
+        before = next(deliveries)
+        queue.update(lease="300ms")
+        queue.enqueue(b"short")
+        after = next(deliveries)
+        renewals.outlast(clocked, after, 300)
+        before.ack()
+        after.ack()
+
+    assert (deliveries.lost, queue.stats().acked) == ([], 2)
+
+
+@pytest.mark.usefixtures("at_rest")
+def test_a_consumer_goes_on_renewing_for_as_long_as_a_user_has_renewed(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q", lease="1h", max_deliveries=1)
+    queue.enqueue(b"x")
+    renewals = Renewals(clocked)
+
+    with queue.consume(prefetch=1) as deliveries:
+        delivery = next(deliveries)
+        delivery.renew("600ms")
+        renewals.outlast(clocked, delivery, 600)
+        delivery.ack()
+
+    assert (deliveries.lost, queue.stats().acked) == ([], 1)
+
+
+def test_an_ack_during_a_renewal_that_misses_the_lease_counts_as_late(broker: Broker, client: redis.Redis) -> None:
+    queue = broker.declare_queue("q", lease="600ms")
+    queue.enqueue(b"x")
+    handed, acked = threading.Event(), threading.Event()
+
+    def interfere(event: CommandEvent) -> None:
+        if event.name == "receive":
+            client.delete("rqttl:{q}:leases")
+        elif event.name == "renew" and not acked.is_set():
+            assert handed.wait(60)
+            delivery.ack()
+            acked.set()
+
+    broker.events.subscribe(interfere, CommandEvent)
+    with queue.consume(wait=0) as deliveries:
+        delivery = next(deliveries)
+        handed.set()
+        assert acked.wait(60)
+
+    assert (deliveries.lost_count, deliveries.lost) == (1, [delivery.id])
+
+
+def test_settling_and_renewing_find_no_queue_after_the_end_of_its_lifetime(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q", expires=ms(LIFE), lease="1h")
+    queue.enqueue_many([b"%d" % i for i in range(4)])
+    held = queue.receive_many(4)
+    clocked.advance(LIFE)
+
+    for delivery, settle in zip(held, ("ack", "renew", "nack", "reject"), strict=True):
+        with pytest.raises(QueueNotFound):
+            getattr(delivery, settle)()
+    assert clocked.queues() == []
+
+
+#: What stands in front of all messages: well-formed, and not.
+IDS = [f"{START - 5000:013d}-{100_000 + i}" for i in range(600)] + ["garbage", "0-0", "x" * 20]
+#: Scores that make the id due, or the first to be read.
+SETS = {"requeued": START - 5000, "expiry": START - 1, "delayed": START - 1, "leases": (START - 1) * 1000}
+
+ACTIONS: dict[str, Callable[[Queue], object]] = {
+    "sweep": lambda queue: queue.sweep(),
+    "receive": lambda queue: queue.receive_many(100, lease="1h"),
+    "stats": lambda queue: queue.stats(),
+    "purge": lambda queue: queue.purge(),
+    "delete": lambda queue: queue.delete(),
+    "update": lambda queue: queue.update(message_ttl="1h"),
+    "preview": lambda queue: queue.preview_update(message_ttl="1s"),
+    "nack": lambda queue: queue.nack_many(queue.receive_many(2, lease="1h")),
+    "reject": lambda queue: queue.reject_many(queue.receive_many(2, lease="1h")),
+    "enqueue": lambda queue: queue.enqueue_many([b"new"] * 300),
+    "peek": lambda queue: queue.peek(100),
+    "consume": lambda queue: next(iter(queue.consume(wait="1s").__enter__())),
+}
+
+
+class Spinning(AssertionError):
+    """Somebody calls again and again."""
+
+
+@pytest.mark.parametrize("limit", [{}, {"max_length": 200}], ids=str)
+@pytest.mark.parametrize("part", SETS)
+@pytest.mark.parametrize("action", ACTIONS)
+def test_nobody_spins_at_ids_without_a_message(
+    clocked: Clocked, client: redis.Redis, action: str, part: str, limit: dict[str, Any]
+) -> None:
+    queue = clocked.declare_queue("q", **limit)
+    queue.enqueue_many([b"%d" % i for i in range(100)])
+    key = driver_of(clocked).keyspace.key("q", part)
+    client.zadd(key, dict.fromkeys(IDS, SETS[part]))
+    client.hset(driver_of(clocked).keyspace.key("q", "meta"), "due_at", 0)
+    calls = 0
+
+    def count(_: object) -> None:
+        nonlocal calls
+        calls += 1
+        if calls > 100:
+            raise Spinning(action)
+
+    clocked.events.subscribe(count, CommandEvent)
+    ACTIONS[action](queue)
+    clocked.events.unsubscribe(count)
+
+    if action != "delete":
+        queue.sweep()
+        queue.receive_many(250)
+        stats = queue.stats()
+        assert client.zcount(key, SETS[part], SETS[part]) == 0
+        assert stats.ready + stats.leased + stats.delayed == len(queue.peek(1_000))
+
+
+@pytest.mark.parametrize("settle", [*SETTLES, "renew"])
+@pytest.mark.parametrize("back", [0, 60_000])
+@pytest.mark.parametrize("by", ["a declaration", "a dead letter"])
+def test_a_lease_of_a_deleted_queue_does_not_fit_its_successor(
+    clocked: Clocked, settle: str, back: int, by: str
+) -> None:
+    """All of it happens within one millisecond, or the clock of Redis has stepped back."""
+
+    def leased() -> Delivery:
+        if by == "a declaration":
+            clocked.declare_queue("dead").enqueue(b"x")
+        else:
+            source = clocked.declare_queue("q", dead_letter="dead")
+            source.enqueue(b"x")
+            one(source).reject()
+        return one(clocked.queue("dead"))
+
+    old = leased()
+    clocked.queue("dead").delete()
+    clocked.advance(-back)
+    new = leased()
+
+    with pytest.raises(LeaseLost):
+        getattr(old, settle)()
+
+    new.ack()

@@ -163,9 +163,8 @@ def test_ttl_zero_is_handed_to_a_consumer_that_waits(
     queue = clocked.declare_queue("q", **options)
     clocked.while_waiting(lambda: queue.enqueue(b"zero", ttl=ttl))
 
-    delivery = queue.receive(wait="1s")
+    delivery = one(queue, wait="1s")
 
-    assert delivery is not None
     assert (delivery.body, delivery.delivery_count, delivery.expires_at) == (b"zero", 1, at(0))
     assert delivery.leased_until == at(30_000)
     delivery.ack()
@@ -179,9 +178,8 @@ def test_a_message_that_expired_before_it_came_goes_to_no_consumer(clocked: Cloc
     batch = [Message(b"late", expires_at=clocked.now - ago), Message(b"zero", ttl=0)]
     clocked.while_waiting(lambda: queue.enqueue_many(batch))
 
-    delivery = queue.receive(wait="1s")
+    delivery = one(queue, wait="1s")
 
-    assert delivery is not None
     assert delivery.body == b"zero"
     assert bodies(clocked.queue("d")) == [b"late"]
 
@@ -190,8 +188,7 @@ def test_a_message_that_expired_before_it_came_goes_to_no_consumer(clocked: Cloc
 def test_ttl_zero_that_was_handed_over_and_given_back_expires(clocked: Clocked) -> None:
     queue = clocked.declare_queue("q")
     clocked.while_waiting(lambda: queue.enqueue(b"zero", ttl=0))
-    delivery = queue.receive(wait="1s")
-    assert delivery is not None
+    delivery = one(queue, wait="1s")
 
     delivery.nack()
 
@@ -370,9 +367,12 @@ def test_the_holder_can_see_that_its_message_is_past_its_deadline(clocked: Clock
     delivery.ack()
 
 
-@pytest.mark.spec("TTL-18", "S-016", "A-065")
-def test_a_message_given_back_after_its_deadline_is_not_delivered_again(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q", dead_letter="d")
+@pytest.mark.spec("TTL-18", "S-016", "S-018", "A-065")
+@pytest.mark.parametrize("most, reason", [(None, "expired"), (2, "expired"), (1, "delivery_limit")])
+def test_a_message_given_back_after_its_deadline_is_not_delivered_again(
+    clocked: Clocked, most: int | None, reason: str
+) -> None:
+    queue = clocked.declare_queue("q", dead_letter="d", max_deliveries=most)
     queue.enqueue(b"x", ttl="100ms")
     delivery = one(queue)
     clocked.advance(100)
@@ -380,7 +380,7 @@ def test_a_message_given_back_after_its_deadline_is_not_delivered_again(clocked:
     delivery.nack()
 
     assert queue.receive() is None
-    assert [death.reason for death in one(clocked.queue("d")).deaths] == ["expired"]
+    assert [death.reason for death in one(clocked.queue("d")).deaths] == [reason]
 
 
 @pytest.mark.spec("TTL-18", "S-016")

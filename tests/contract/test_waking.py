@@ -14,6 +14,7 @@ from rqttl import Broker, CommandEvent, Delivery, Message, Queue, QueueNotFound,
 from rqttl.delivery import lease_of
 from rqttl.store.driver import driver_of
 from tests.conftest import FAKE
+from tests.contract.looks import one
 from tests.waiting import PATIENCE, until
 
 LONG = "10m"  # much longer than a test may take: a consumer that gets a message was woken
@@ -117,8 +118,7 @@ def test_one_call_that_brings_many_messages_wakes_as_many(broker: Broker, waiter
 def test_a_message_that_is_given_back_wakes(broker: Broker, waiters: Waiters) -> None:
     queue = broker.declare_queue("q")
     queue.enqueue(b"x")
-    delivery = queue.receive()
-    assert delivery is not None
+    delivery = one(queue)
     (waiting,) = waiters.start(queue)
 
     delivery.nack()
@@ -130,8 +130,7 @@ def test_a_dead_letter_wakes_who_waits_for_it(broker: Broker, waiters: Waiters) 
     target = broker.declare_queue("d")
     queue = broker.declare_queue("q", dead_letter="d")
     queue.enqueue(b"x")
-    delivery = queue.receive()
-    assert delivery is not None
+    delivery = one(queue)
     (waiting,) = waiters.start(target)
 
     delivery.reject()
@@ -142,8 +141,7 @@ def test_a_dead_letter_wakes_who_waits_for_it(broker: Broker, waiters: Waiters) 
 def test_a_sweep_that_brings_a_message_back_wakes(broker: Broker, waiters: Waiters) -> None:
     queue = broker.declare_queue("q", lease="1m")
     queue.enqueue(b"x")
-    delivery = queue.receive()
-    assert delivery is not None
+    delivery = one(queue)
     (waiting,) = waiters.start(queue)
 
     delivery.renew("1ms")
@@ -180,9 +178,9 @@ def test_a_deletion_ends_the_waits_of_all_consumers(
 
     queue.delete()
 
-    for one in waiting:
+    for each in waiting:
         with pytest.raises(QueueNotFound):
-            one.result(timeout=PATIENCE)
+            each.result(timeout=PATIENCE)
     assert "BLPOP ok" in outcomes  # on a fake broker a wait in another thread also ends after 400 ms
 
 
@@ -229,8 +227,8 @@ def test_the_wakeup_list_holds_at_most_one_wakeup_and_every_waiting_consumer_get
     for i in range(30):
         queue.enqueue(b"%d" % i)
         assert client.llen("rqttl:{q}:wakeup") <= 1
-    for one in waiting:
-        result(one)
+    for each in waiting:
+        result(each)
 
     while queue.receive_many(10):
         pass
@@ -245,8 +243,7 @@ def test_senders_and_consumers_in_full_swing_lose_no_wake_up(broker: Broker, wai
     def work() -> list[bytes]:
         bodies = []
         for _ in range(rounds):
-            delivery = queue.receive(wait=LONG)
-            assert delivery is not None
+            delivery = one(queue, wait=LONG)
             bodies.append(delivery.body)
             delivery.ack()
         return bodies
