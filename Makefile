@@ -139,8 +139,8 @@ cancellations: $(READY)
 
 # Prints its figures. The suite has the same tests with a race of 6 s, 20 kills and 4 restarts.
 test-policies: setup
-	RQTTL_TEST_RACE_SECONDS=20 RQTTL_TEST_KILLS=200 RQTTL_TEST_RESTARTS=40 $(PYTEST) -s tests/process/test_race.py \
-		tests/process/test_policy_kills.py -k 'policy or policies'
+	RQTTL_TEST_RACE_SECONDS=20 RQTTL_TEST_KILLS=200 RQTTL_TEST_RESTARTS=40 $(PYTEST) -s tests/process/test_policy_race.py \
+		tests/process/test_policy_kills.py
 
 # The suite has the same tests with 3 stops, 1 run of each starved process, and 2 short outages of each kind.
 test-worker: setup

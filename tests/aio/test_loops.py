@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import logging
 import signal
 import time
@@ -267,17 +266,6 @@ def test_a_consumer_of_a_fake_broker_keeps_its_leases_when_the_clock_advances(ru
     run(work())
 
 
-def test_a_wait_of_a_fake_broker_that_would_never_end_is_an_error(run: Run) -> None:
-    async def work() -> None:
-        async with async_fake_broker() as broker:
-            queue = await broker.declare_queue("q")
-            async with queue.consume() as deliveries:
-                with pytest.raises(rqttl.testing.WaitWouldNeverEnd):
-                    await deliveries.__anext__()
-
-    run(work())
-
-
 @pytest.mark.slow
 def test_1000_waiting_consumers_all_wake_and_aclose_during_1000_waits_leaves_nothing(
     run: Run, redis_url: str, client: Any
@@ -362,32 +350,3 @@ def test_on_a_fake_broker_the_clock_moves_to_its_end() -> None:
             assert (broker.clock.now - before).total_seconds() == 5
 
     asyncio.run(work())
-
-
-def test_workers_are_the_same_as_in_the_sync_interface(
-    run: Run, redis_url: str, broker: rqttl.Broker, client: redis.Redis
-) -> None:
-    details = {
-        "role": "worker",
-        "host": "h",
-        "pid": 1,
-        "queues": ["q"],
-        "slots": 2,
-        "running": [],
-        "handled": 3,
-        "failed": 4,
-        "rss": 5,
-        "version": "1",
-        "started": 6,
-        "last_claim": None,
-        "beat": int(time.time() * 1000),
-    }
-    client.hset("rqttl:workers", "me", json.dumps(details))
-
-    async def work() -> list[rqttl.WorkerInfo]:
-        async with rqttl.connect_async(redis_url) as own:
-            return await own.workers()
-
-    [worker] = run(work())
-    assert (worker.name, worker.handled) == ("me", 3)
-    assert broker.workers() == [worker]

@@ -5,7 +5,6 @@ One table: each figure, its goal, commands and server microseconds per message.
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -17,28 +16,24 @@ from rqttl import flows
 from rqttl.protocol import commands
 from rqttl.store.driver import driver_of
 from rqttl.types import Message
-from tests.bench.measure import BODY, Cost, cost, interleaved, memory, middle, ratio, slowest_call
-from tests.servers import Server, find_binary
+from tests.bench.measure import (
+    BODY,
+    Cost,
+    Table,
+    cost,
+    interleaved,
+    memory,
+    middle,
+    ratio,
+    running_server,
+    slowest_call,
+    xadd,
+)
 
 N = 10_000
 START = 1_800_000_000_000
 ROUNDS = 15
 MILLION = 1_000_000
-
-
-class Table:
-    """The rows as they come."""
-
-    def __init__(self) -> None:
-        self.missed = 0
-        print(f"{'figure':<62} {'reached':>9} {'to reach':>9}   per message")
-
-    def row(self, name: str, value: float, goal: str, note: str = "") -> None:
-        """Print one figure; `goal` is like `>= 0.75` or `<= 5`."""
-        sign, _, limit = goal.partition(" ")
-        met = value >= float(limit) if sign == ">=" else value <= float(limit)
-        self.missed += not met
-        print(f"{name:<62} {value:>9.3f} {goal:>9} {' ' if met else '!'} {note}", flush=True)
 
 
 def per_message(found: Cost, n: int) -> str:
@@ -48,41 +43,32 @@ def per_message(found: Cost, n: int) -> str:
 def sending(client: redis.Redis, broker: rqttl.Broker, table: Table) -> None:
     """Enqueue against XADD."""
 
-    def queue() -> rqttl.Queue:
-        return broker.declare_queue("q")
-
-    def raw_single() -> Callable[[], object]:
-        return lambda: [client.xadd("raw", {"b": BODY}) for _ in range(N)]
+    def ours() -> rqttl.Queue:
+        queue = broker.declare_queue("q")
+        queue.enqueue(BODY)
+        return queue
 
     def our_single() -> Callable[[], object]:
-        q = queue()
-        q.enqueue(BODY)
-        return lambda: [q.enqueue(BODY) for _ in range(N)]
-
-    def raw_batch() -> Callable[[], object]:
-        def work() -> None:
-            for _ in range(N // 100):
-                pipeline = client.pipeline(transaction=False)
-                for _ in range(100):
-                    pipeline.xadd("raw", {"b": BODY})
-                pipeline.execute()
-
-        return work
+        queue = ours()
+        return lambda: [queue.enqueue(BODY) for _ in range(N)]
 
     def our_batch() -> Callable[[], object]:
-        q = queue()
-        q.enqueue(BODY)
-        return lambda: [q.enqueue_many([BODY] * 100) for _ in range(N // 100)]
+        queue = ours()
+        return lambda: [queue.enqueue_many([BODY] * 100) for _ in range(N // 100)]
 
-    found = interleaved(
-        client, ROUNDS, {"raw": raw_single, "ours": our_single, "raw batch": raw_batch, "our batch": our_batch}
-    )
-    ours, raw = middle(found["ours"]), middle(found["raw"])
+    runs: dict[str, Callable[[], Callable[[], object]]] = {
+        "raw": lambda: lambda: [client.xadd("raw", {"b": BODY}) for _ in range(N)],
+        "ours": our_single,
+        "raw batch": lambda: lambda: xadd(client, N, 100),
+        "our batch": our_batch,
+    }
+    found = interleaved(client, ROUNDS, runs)
+    single, raw = middle(found["ours"]), middle(found["raw"])
     table.row(
         "enqueue one by one / raw xadd, speed",
         ratio(found["ours"], found["raw"]),
         ">= 0.75",
-        f"{per_message(ours, N)} (raw {raw.server_us / N:.2f} us)",
+        f"{per_message(single, N)} (raw {raw.server_us / N:.2f} us)",
     )
     batch, raw = middle(found["our batch"]), middle(found["raw batch"])
     table.row(
@@ -91,17 +77,13 @@ def sending(client: redis.Redis, broker: rqttl.Broker, table: Table) -> None:
         ">= 1.5",
         f"{per_message(batch, N)} (raw {raw.server_us / N:.2f} us)",
     )
-    table.row("round trips per enqueue", ours.calls / N, "<= 1")
+    table.row("round trips per enqueue", single.calls / N, "<= 1")
     table.row("round trips per enqueue_many(100)", batch.calls / (N / 100), "<= 1")
 
 
 def raw_group(client: redis.Redis) -> Callable[[], object]:
     """A consumer group that reads, acks and deletes by 100."""
-    for _ in range(N // 1000):
-        pipeline = client.pipeline(transaction=False)
-        for _ in range(1000):
-            pipeline.xadd("raw", {"b": BODY})
-        pipeline.execute()
+    xadd(client, N)
     client.xgroup_create("raw", "g", id="0")
 
     def work() -> None:
@@ -173,13 +155,10 @@ def weighing(client: redis.Redis, broker: rqttl.Broker, table: Table) -> None:
         q = broker.declare_queue("q")
         empty = memory(client)
         message: object = BODY if name == "plain" else Message(BODY, ttl="1h")
-        for _ in range(n // 1000):
-            if name == "raw":
-                pipeline = client.pipeline(transaction=False)
-                for _ in range(1000):
-                    pipeline.xadd("raw", {"b": BODY})
-                pipeline.execute()
-            else:
+        if name == "raw":
+            xadd(client, n)
+        else:
+            for _ in range(n // 1000):
                 q.enqueue_many([message] * 1000)
         peak = memory(client)
         weights[name] = (peak - empty) / n
@@ -193,6 +172,14 @@ def weighing(client: redis.Redis, broker: rqttl.Broker, table: Table) -> None:
     table.row("memory after all are settled, share of the peak", rest, "<= 0.01")
 
 
+def fill_at(broker: rqttl.Broker, count: int, message: Callable[[int], object]) -> None:
+    """Send messages as if it were the start, 250 in each millisecond."""
+    known = driver_of(broker).step(flows.steps.GetConfig("q", fresh=True))
+    packed = [commands.pack(message(k)) for k in range(250)]
+    for i in range(count // 250):
+        driver_of(broker).store.run(commands.enqueue(known, packed, now=START + i))
+
+
 def surviving(client: redis.Redis, broker: rqttl.Broker, table: Table) -> None:
     """A million messages of which 95 % expire, mixed with 5 % that stay."""
     longest = []
@@ -200,11 +187,7 @@ def surviving(client: redis.Redis, broker: rqttl.Broker, table: Table) -> None:
         client.flushall()
         broker.declare_queue("q")
         empty = memory(client)
-        known = driver_of(broker).step(flows.steps.GetConfig("q", fresh=True))
-        for i in range(MILLION // 250):
-            batch = [BODY if k % 20 == 7 else Message(BODY, ttl="1s") for k in range(250)]
-            packed = [commands.pack(message) for message in batch]
-            driver_of(broker).store.run(commands.enqueue(known, packed, now=START + i))
+        fill_at(broker, MILLION, lambda k: BODY if k % 20 == 7 else Message(BODY, ttl="1s"))
         with slowest_call(client) as slowest:
             sweeping = cost(client, lambda: driver_of(broker).perform(flows.sweeping.sweep("q", now=START + 100_000)))
             longest.append(slowest())
@@ -258,10 +241,7 @@ def burying(client: redis.Redis, broker: rqttl.Broker, table: Table) -> None:
         client.flushall()
         q = broker.declare_queue("q", dead_letter="q/dead")
         n = 100_000
-        known = driver_of(broker).step(flows.steps.GetConfig("q", fresh=True))
-        for i in range(n // 250):
-            packed = [commands.pack(Message(BODY, ttl="1s"))] * 250
-            driver_of(broker).store.run(commands.enqueue(known, packed, now=START + i))
+        fill_at(broker, n, lambda _: Message(BODY, ttl="1s"))
         moving = cost(client, lambda: driver_of(broker).perform(flows.sweeping.sweep("q", now=START + 100_000)))
         assert broker.queue("q/dead").stats().ready == n
         assert q.stats().ready == 0
@@ -274,18 +254,11 @@ def main() -> None:
     """Run the parts that the command line names, or all of them."""
     every = (sending, receiving, weighing, surviving, backlog, burying)
     parts = {part.__name__: part for part in every}
-    binary = find_binary(os.environ.get("RQTTL_TEST_REDIS", "7.0"))
-    if binary is None:
-        sys.exit("no redis-server: `make setup` says what to install")
-    server = Server(binary)
-    try:
-        client = redis.Redis(unix_socket_path=str(server.socket))
+    table = Table()
+    with running_server() as server, redis.Redis(unix_socket_path=str(server.socket)) as client:
         broker = rqttl.Broker(client)
-        table = Table()
         for name in sys.argv[1:] or parts:
             parts[name](client, broker, table)
-    finally:
-        server.remove()
     sys.exit(1 if table.missed else 0)
 
 

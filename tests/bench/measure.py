@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import statistics
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -11,7 +13,51 @@ from typing import Any
 
 import redis
 
+from tests.servers import Server, find_binary
+
 BODY = bytes(range(200))
+
+
+@contextmanager
+def running_server(series: str = "7.0") -> Iterator[Server]:
+    """A server for the block; the program ends where there is none of this series."""
+    binary = find_binary(os.environ.get("RQTTL_TEST_REDIS", series))
+    if binary is None:
+        sys.exit("no redis-server: `make setup` says what to install")
+    server = Server(binary)
+    try:
+        yield server
+    finally:
+        server.remove()
+
+
+def xadd(client: redis.Redis, count: int, batch: int = 1000) -> None:
+    """Send messages with redis-py, in pipelines."""
+    for _ in range(count // batch):
+        pipeline = client.pipeline(transaction=False)
+        for _ in range(batch):
+            pipeline.xadd("raw", {"b": BODY})
+        pipeline.execute()
+
+
+class Table:
+    """The rows as they come."""
+
+    def __init__(self) -> None:
+        self.missed = 0
+        print(f"{'figure':<62} {'reached':>9} {'to reach':>9}   per message")
+
+    def row(self, name: str, value: float, goal: str, note: str = "") -> None:
+        """Print one figure; `goal` is like `>= 0.75` or `<= 5`."""
+        met = meets(value, goal)
+        self.missed += not met
+        print(f"{name:<62} {value:>9.3f} {goal:>9} {' ' if met else '!'} {note}", flush=True)
+
+
+def meets(value: float, goal: str) -> bool:
+    """Compare with a goal such as `>= 0.75`."""
+    sign, _, limit = goal.partition(" ")
+    return value >= float(limit) if sign == ">=" else value <= float(limit)
 
 
 @dataclass(frozen=True)

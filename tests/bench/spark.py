@@ -19,9 +19,8 @@ import redis
 
 from rqttl import Broker
 from rqttl.store.driver import driver_of
-from tests.bench.core import Table
-from tests.bench.measure import BODY
-from tests.servers import Server, find_binary
+from tests.bench.measure import BODY, Table, running_server, xadd
+from tests.servers import Server
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -153,7 +152,7 @@ class Bench:
             self.broker.declare_queue("written")
             target = rows.write.format("rqttl").mode("append").option("url", self.server.url)
             taken = seconds(target.option("operation", "enqueue").option("queue", "written").save)
-            yardstick = seconds(self.xadd)
+            yardstick = seconds(lambda: xadd(self.client, WRITTEN))
             if turn:
                 ours.append(taken)
                 raw.append(yardstick)
@@ -163,13 +162,6 @@ class Bench:
         self.table.row(
             "write enqueue, rows/s to pipelined XADD", ratio, ">= 1", f"{WRITTEN / statistics.median(ours):,.0f}/s"
         )
-
-    def xadd(self) -> None:
-        for _ in range(WRITTEN // 1000):
-            pipeline = self.client.pipeline(transaction=False)
-            for _ in range(1000):
-                pipeline.xadd("raw", {"": BODY})
-            pipeline.execute()
 
 
 def session(folder: Path) -> SparkSession:
@@ -188,27 +180,20 @@ def session(folder: Path) -> SparkSession:
 
 
 def main() -> int:
+    import spark_connectors
     from tests.bench.naive_source import NaiveSource
 
-    binary = find_binary(os.environ.get("RQTTL_TEST_REDIS", "7.0"))
-    if binary is None:
-        sys.exit("no redis-server: `make setup` says what to install")
-    server = Server(binary)
-    with tempfile.TemporaryDirectory() as folder:
-        spark = session(Path(folder))
+    with running_server() as server, tempfile.TemporaryDirectory() as folder:
+        spark, table = session(Path(folder)), Table()
         try:
-            import spark_connectors
-
             spark_connectors.register(spark)
             spark.dataSource.register(NaiveSource)
-            table = Table()
             bench = Bench(spark, server, table)
             for part in PARTS:
                 if part in sys.argv[1:] or not sys.argv[1:]:
                     getattr(bench, part)()
         finally:
             spark.stop()
-            server.remove()
     return 1 if table.missed else 0
 
 

@@ -12,7 +12,7 @@ from types import FrameType
 
 import rqttl
 from rqttl import Broker
-from tests.servers import Server, find_binary
+from tests.bench.measure import running_server
 
 #: The most files that a call may run through.
 GOALS = {"enqueue": 9, "ack": 9, "receive": 12}
@@ -52,14 +52,8 @@ def measure(broker: Broker) -> dict[str, list[str]]:
 
 def main() -> None:
     """Print the stations of each call, and fail where there are more than its goal."""
-    binary = find_binary("7.0")
-    assert binary is not None, "no redis-server 7.0; `make setup` installs it"
-    server = Server(binary)
-    try:
-        with server.client() as client:
-            found = measure(Broker(client))
-    finally:
-        server.remove()
+    with running_server() as server, server.client() as client:
+        found = measure(Broker(client))
     for name, goal in GOALS.items():
         print(f"{name}: {len(found[name])} (goal {goal}): {' '.join(found[name])}")
     sys.exit(any(len(found[name]) > goal for name, goal in GOALS.items()))

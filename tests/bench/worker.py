@@ -19,8 +19,7 @@ from typing import NamedTuple
 
 import rqttl
 from rqttl.runtime.memory import resident_bytes
-from tests.bench.measure import BODY
-from tests.servers import Server, find_binary
+from tests.bench.measure import BODY, running_server
 from tests.waiting import until
 
 N, ROUNDS = 20_000, 5
@@ -133,21 +132,15 @@ ROWS: dict[str, Callable[[rqttl.Broker], Cost]] = {
 
 def main() -> None:
     """Print the table."""
-    binary = find_binary("7.0")
-    if binary is None:
-        sys.exit("no redis-server 7.0")
-    server, costs = Server(binary), {name: list[Cost]() for name in ROWS}
-    try:
-        with rqttl.connect(server.url) as broker:
-            queue = broker.declare_queue("q")
-            for _ in range(ROUNDS):
-                for name, row in ROWS.items():
-                    for _ in range(N // 250):
-                        queue.enqueue_many([BODY] * 250)
-                    costs[name].append(row(broker))
-            memory = memory_of(broker, server.url)
-    finally:
-        server.remove()
+    costs = {name: list[Cost]() for name in ROWS}
+    with running_server() as server, rqttl.connect(server.url) as broker:
+        queue = broker.declare_queue("q")
+        for _ in range(ROUNDS):
+            for name, row in ROWS.items():
+                for _ in range(N // 250):
+                    queue.enqueue_many([BODY] * 250)
+                costs[name].append(row(broker))
+        memory = memory_of(broker, server.url)
     print(f"{'row':<36} {'messages/s':>10} {'of consume':>10} {'of slots':>8} {'CPU us here':>12} {'in children':>12}")
     hand = costs["consume by hand"]
     for name, own in costs.items():
@@ -160,17 +153,8 @@ def main() -> None:
 
 def memory_of(broker: rqttl.Broker, url: str) -> tuple[float, float]:
     """The MB of an idle `rqttl worker`, and the mean of its two children."""
-    command = [
-        sys.executable,
-        "-m",
-        "rqttl.cli",
-        "worker",
-        "q",
-        "--processes",
-        "2",
-        "--call",
-        "builtins:repr",
-    ]
+    words = ["worker", "q", "--processes", "2", "--call", "builtins:repr"]
+    command = [sys.executable, "-m", "rqttl.cli", *words]
     with subprocess.Popen(command, env={**os.environ, "RQTTL_URL": url}) as process:
         until(lambda: any(info.slots == 2 for info in broker.workers()))
         [info] = broker.workers()

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.bench.compare import __main__ as compare
-from tests.bench.compare.candidates import Candidate
-from tests.bench.compare.environments import prepared
+from tests.bench.compare.candidates import Candidate, prepared
 from tests.bench.compare.running import Bench
-from tests.servers import Server, find_binary
+from tests.bench.measure import running_server
+from tests.servers import find_binary
 
 pytestmark = [pytest.mark.skipif(find_binary("7.0") is None, reason="no redis-server 7 or later"), pytest.mark.once]
 
@@ -29,15 +29,8 @@ def test_a_comparison_measures_sending_and_consuming_against_redis_py(capsys: py
 def test_a_program_that_fails_is_named_with_its_last_line() -> None:
     absent: compare.Absent = {}
     broken = Candidate("broken", "rqttl", "no_such_program.py", frozenset({"single"}), int)
-    binary = find_binary("7.0")
-    assert binary is not None
-    server = Server(binary)
-    bench = Bench(server, {"rqttl": prepared("rqttl")})
-    try:
+    with running_server() as server, Bench(server, {"rqttl": prepared("rqttl")}) as bench:
         found = compare.measure(bench, compare.parsed(["--workloads", "single"]), [broken], absent)
-    finally:
-        bench.close()
-        server.remove()
 
     assert found == {}
     assert "no_such_program.py" in absent["broken", "single"]

@@ -28,17 +28,6 @@ def orders(broker: rqttl.Broker) -> rqttl.Queue:
     return broker.declare_queue("orders")
 
 
-def test_a_script_that_redis_has_forgotten_is_loaded_again(orders: rqttl.Queue, client: redis.Redis) -> None:
-    client.script_flush()
-
-    orders.enqueue(b"x")
-    client.script_flush()
-    delivery = orders.receive()
-
-    assert delivery
-    assert delivery.body == b"x"
-
-
 def test_batches_that_went_out_together_keep_their_order_where_the_script_is_gone(
     orders: rqttl.Queue, client: redis.Redis
 ) -> None:

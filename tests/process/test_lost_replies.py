@@ -13,10 +13,12 @@ from redis.retry import Retry
 
 import rqttl
 from rqttl.delivery import lease_words
+from rqttl.protocol import scripts
 from rqttl.store import exchanges
 from rqttl.store.driver import driver_of
 from tests.drivers import broker_of, drop_connections
 from tests.process.proxy import Proxy, client_of
+from tests.repository import lua_files
 
 LOG = "rqttl:{orders}:log"
 LEASES = "rqttl:{orders}:leases"
@@ -40,19 +42,10 @@ def broker(request: pytest.FixtureRequest, proxy: Proxy) -> Iterator[rqttl.Broke
 
 
 @pytest.fixture
-def orders(broker: rqttl.Broker) -> rqttl.Queue:
+def orders(broker: rqttl.Broker, client: redis.Redis) -> rqttl.Queue:
     """A queue whose scripts are all loaded."""
-    queue = broker.declare_queue("orders", dead_letter="dead")
-    broker.declare_queue("dead")
-    for settle in ("ack", "nack", "reject", "renew"):
-        queue.enqueue(b"warm")
-        delivery = queue.receive()
-        assert delivery
-        getattr(delivery, settle)()
-    queue.purge()
-    queue.stats()
-    queue.delete()
-    broker.queue("dead").delete()
+    for path in lua_files("commands"):
+        client.script_load(scripts.load(path.stem).text)
     broker.declare_queue("dead")
     return broker.declare_queue("orders", dead_letter="dead")
 
@@ -157,42 +150,20 @@ def test_a_call_that_removes_messages_is_not_repeated(orders: rqttl.Queue, proxy
 
 
 @pytest.mark.parametrize("fault,times", [("cut", 1), ("cut", 4), ("swallow", 1)])
-def test_an_ack_is_repeated_and_our_own_success_is_not_lost_to_us(
-    orders: rqttl.Queue, proxy: Proxy, fault: str, times: int
+@pytest.mark.parametrize("settle, delay", [("ack", None), ("nack", None), ("nack", "1h"), ("reject", None)])
+def test_a_settle_is_repeated_happens_once_and_our_own_success_is_not_lost_to_us(
+    orders: rqttl.Queue, proxy: Proxy, fault: str, times: int, settle: str, delay: rqttl.Duration | None
 ) -> None:
     delivery = leased(orders)
     proxy.spoil(*[fault] * times)
 
-    delivery.ack()
+    delivery.nack(delay) if settle == "nack" else getattr(delivery, settle)()
 
-    stats = orders.stats()
-    assert (stats.acked, stats.leased, stats.ready) == (1, 0, 0)
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-@pytest.mark.parametrize("delay", [None, "1h"])
-def test_a_nack_is_repeated_and_counts_one_failed_delivery(
-    orders: rqttl.Queue, proxy: Proxy, fault: str, delay: str | None
-) -> None:
-    delivery = leased(orders)
-    proxy.spoil(fault)
-
-    delivery.nack(delay)
-
-    (message,) = orders.peek()
-    assert message.state == ("ready" if delay is None else "delayed")
-    assert message.delivery_count == 1
-
-
-@pytest.mark.parametrize("fault", FAULTS)
-def test_a_reject_is_repeated_and_buries_once(orders: rqttl.Queue, proxy: Proxy, fault: str) -> None:
-    delivery = leased(orders)
-    proxy.spoil(fault)
-
-    delivery.reject("bad")
-
-    assert orders.stats().deaths["rejected"] == 1
-    assert [letter.deaths[0].count for letter in broker_of(orders).queue("dead").peek()] == [1]
+    stats, dead = orders.stats(), broker_of(orders).queue("dead").peek()
+    assert (stats.acked, stats.leased) == (int(settle == "ack"), 0)
+    left = [] if settle != "nack" else [("ready" if delay is None else "delayed", 1)]
+    assert [(message.state, message.delivery_count) for message in orders.peek()] == left
+    assert [letter.deaths[0].count for letter in dead] == [1] * (settle == "reject")
 
 
 @pytest.mark.parametrize("fault", FAULTS)

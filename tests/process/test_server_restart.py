@@ -16,7 +16,6 @@ from rqttl import (
     LeaseLost,
     Message,
     MessageView,
-    OutcomeUnknown,
     Queue,
     RenewalEvent,
     WaitEvent,
@@ -26,7 +25,7 @@ from rqttl.testing.clock import Clock
 from rqttl.testing.clocked import ClockedBroker
 from tests.process.leases import hasty_broker
 from tests.servers import Server
-from tests.waiting import PATIENCE, until
+from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.slow
 
@@ -155,30 +154,6 @@ def test_a_consumer_that_waits_outlives_a_restart(broker: Broker, restart: Calla
     assert found.body == b"x"
 
 
-def test_a_consumer_goes_on_when_redis_comes_back_after_all_attempts_have_failed(
-    broker: Broker, durable: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr("rqttl.store.exchanges.PAUSES", (0.01,))
-    queue = broker.declare_queue("q")
-    waiting = threading.Event()
-    broker.events.subscribe(lambda name: waiting.set(), WaitEvent)
-
-    def handle() -> bytes:
-        with queue.consume() as deliveries, next(deliveries) as delivery:
-            return delivery.body
-
-    with ThreadPoolExecutor() as pool:
-        body = pool.submit(handle)
-        assert waiting.wait(PATIENCE)
-        durable.kill()
-        until(lambda: "Redis is away" in caplog.text)
-        durable.start()
-        with connect(durable.url) as another:
-            another.queue("q").enqueue(b"x")
-
-        assert body.result(timeout=PATIENCE) == b"x"
-
-
 def test_a_consumer_waits_for_redis_no_longer_than_for_messages(broker: Broker, durable: Server) -> None:
     queue = broker.declare_queue("q")
 
@@ -213,42 +188,3 @@ def test_a_slow_handler_keeps_its_message_over_a_restart(durable: Server, caplog
         stats = queue.stats()
         assert (stats.acked, stats.delivered, deliveries.lost) == (1, 1, [])
         assert "could not renew leases" in caplog.text
-
-
-def test_nothing_that_was_acknowledged_is_lost_in_full_swing(broker: Broker, restart: Callable[[], None]) -> None:
-    queue = broker.declare_queue("q", lease="2s")
-    receipts: list[str] = []
-    unknown: list[str] = []
-    handled: list[str] = []
-    sending = threading.Event()
-    deliveries = queue.consume(prefetch=10)
-
-    def send() -> None:
-        for i in range(400):
-            id = f"{i:03}"
-            try:
-                receipts.append(queue.enqueue(b"x", id=id).id)
-            except OutcomeUnknown:
-                unknown.append(id)
-            if i == 100:
-                sending.set()
-
-    def handle() -> None:
-        with deliveries:
-            for delivery in deliveries:
-                with delivery:
-                    handled.append(delivery.id)
-
-    with ThreadPoolExecutor() as pool:
-        crew = [pool.submit(send), pool.submit(handle)]
-        assert sending.wait(PATIENCE)
-        restart()
-        crew[0].result(timeout=PATIENCE)
-        # what was leased by a call whose reply was lost comes back when the lease ends
-        until(lambda: (stats := queue.stats()).ready + stats.leased == 0)
-        deliveries.stop()
-        crew[1].result(timeout=PATIENCE)
-
-    assert set(receipts) <= set(handled) <= {*receipts, *unknown}
-    assert len(unknown) <= 1
-    assert (queue.stats().ready, queue.stats().leased) == (0, 0)

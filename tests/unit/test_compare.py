@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench.compare import environments
+from tests.bench.compare import candidates as environments
 from tests.bench.compare.__main__ import parsed
 from tests.bench.compare.candidates import CANDIDATES, WORKLOADS
 from tests.bench.compare.figures import (
@@ -18,10 +18,10 @@ from tests.bench.compare.figures import (
     command_us,
     goals,
     median_run,
-    meets,
     percentile,
     table,
 )
+from tests.bench.measure import meets
 
 
 def test_a_median_takes_each_figure_from_the_runs_that_have_it() -> None:

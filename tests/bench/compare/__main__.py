@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import sys
 import time
+from contextlib import suppress
 
-from tests.bench.compare.candidates import CANDIDATES, WORKLOADS, Candidate
-from tests.bench.compare.environments import prepared
+from tests.bench.compare.candidates import CANDIDATES, WORKLOADS, Candidate, prepared
 from tests.bench.compare.figures import Run, goals, table
 from tests.bench.compare.running import Bench
-from tests.servers import Server, find_binary
+from tests.bench.measure import running_server
 
 Found = dict[tuple[str, str], list[Run]]
 Absent = dict[tuple[str, str], str]
@@ -36,39 +37,27 @@ def parsed(arguments: list[str] | None) -> argparse.Namespace:
 def measure(bench: Bench, options: argparse.Namespace, candidates: list[Candidate], absent: Absent) -> Found:
     """All runs: the candidates in turn, round by round. A candidate that fails is left out of the other rounds."""
     found: Found = {}
-    try:
-        _rounds(bench, options, candidates, absent, found)
-    except KeyboardInterrupt:
-        print("interrupted: the tables hold the runs before", file=sys.stderr)
+    turns = itertools.product(options.workloads, range(1, options.rounds + 1), candidates)
+    with suppress(KeyboardInterrupt):  # the tables hold the runs before
+        for workload, turn, c in turns:
+            if workload not in c.workloads or (c.name, workload) in absent:
+                continue
+            began = time.monotonic()
+            try:
+                run = bench.run(c, workload, options.messages, options.wakings)
+            except RuntimeError as failure:
+                absent[c.name, workload] = str(failure)
+                found.pop((c.name, workload), None)
+            else:
+                found.setdefault((c.name, workload), []).append(run)
+            took = time.monotonic() - began
+            print(f"{workload} {turn}/{options.rounds} {c.name}: {took:.0f} s", file=sys.stderr, flush=True)
     return found
-
-
-def _rounds(
-    bench: Bench, options: argparse.Namespace, candidates: list[Candidate], absent: Absent, found: Found
-) -> None:
-    for workload in options.workloads:
-        for turn in range(options.rounds):
-            for c in candidates:
-                if workload not in c.workloads or (c.name, workload) in absent:
-                    continue
-                began = time.monotonic()
-                try:
-                    run = bench.run(c, workload, options.messages, options.wakings)
-                except RuntimeError as failure:
-                    absent[c.name, workload] = str(failure)
-                    found.pop((c.name, workload), None)
-                else:
-                    found.setdefault((c.name, workload), []).append(run)
-                took = time.monotonic() - began
-                print(f"{workload} {turn + 1}/{options.rounds} {c.name}: {took:.0f} s", file=sys.stderr, flush=True)
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Install what is missing, measure, and print both tables."""
     options = parsed(arguments)
-    binary = find_binary("7.0")
-    if binary is None:
-        sys.exit("no redis-server 7 or later: `make setup` says what to install")
     interpreters = {name: prepared(name) for name in dict.fromkeys(c.environment for c in options.candidates)}
     present = [c for c in options.candidates if interpreters[c.environment]]
     absent: Absent = {
@@ -78,13 +67,8 @@ def main(arguments: list[str] | None = None) -> None:
         for workload in options.workloads
         if workload in c.workloads
     }
-    server = Server(binary)
-    bench = Bench(server, interpreters, options.idle_seconds)
-    try:
+    with running_server() as server, Bench(server, interpreters, options.idle_seconds) as bench:
         found = measure(bench, options, present, absent)
-    finally:
-        bench.close()
-        server.remove()
     print("\n".join([*table(found, options.candidates, absent), *goals(found)]))
 
 

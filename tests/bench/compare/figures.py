@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from tests.bench.compare.candidates import WORKLOADS, Candidate
+from tests.bench.measure import meets
 
 _OWN = ("cmdstat_config", "cmdstat_info", "cmdstat_client")
 
@@ -146,23 +147,16 @@ GOALS = (
 )
 
 
-def meets(value: float, limit: str) -> bool:
-    """Compare with a goal such as `>= 0.75`."""
-    sign, _, number = limit.partition(" ")
-    return value >= float(number) if sign == ">=" else value <= float(number)
-
-
 def goals(runs: Runs) -> list[str]:
     """The lines of the table of goals; a `!` marks a missed one."""
+    idle = median_run(runs.get(("rqttl", "idle"), ()))
+    rows = [(goal.title, goal.reached(runs), ".2f", goal.limit) for goal in GOALS]
+    rows += [
+        ("idle worker of 20 queues: commands a minute", idle.commands, ".0f", "<= 30"),
+        ("idle worker of 20 queues: connections", idle.trips, ".0f", "<= 2"),
+    ]
     lines = ["", f"{'figure':<56} {'reached':>9} {'to reach':>9}"]
-    for goal in GOALS:
-        value = goal.reached(runs)
-        mark = "" if value is None else "yes" if meets(value, goal.limit) else "no !"
-        lines.append(f"{goal.title:<56} {cell(value, '.2f'):>9} {goal.limit:>9}  {mark}")
-    for name, field, limit in (("commands", "commands", "<= 30"), ("connections", "trips", "<= 2")):
-        idle = median_run(runs.get(("rqttl", "idle"), ()))
-        value = getattr(idle, field)
+    for title, value, form, limit in rows:
         mark = "" if value is None else "yes" if meets(value, limit) else "no !"
-        title = f"idle worker of 20 queues: {name}{' a minute' if field == 'commands' else ''}"
-        lines.append(f"{title:<56} {cell(value, '.0f'):>9} {limit:>9}  {mark}")
+        lines.append(f"{title:<56} {cell(value, form):>9} {limit:>9}  {mark}")
     return lines

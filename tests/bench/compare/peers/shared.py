@@ -90,10 +90,12 @@ async def produce_async(
     sys.stdin.readline()
 
 
-def arguments() -> tuple[str, str, int]:
-    """The role, the mode or shape, and the number of messages."""
+def run(send: Callable[[str, int], Any], consume: Callable[[str], Any]) -> None:
+    """Play the role of the command line, in a mode or shape; a coroutine runs in a loop."""
     role, mode, count = sys.argv[1:]
-    return role, mode, int(count)
+    work = send(mode, int(count)) if role == "produce" else consume(mode)
+    if asyncio.iscoroutine(work):
+        asyncio.run(work)
 
 
 def become(module: str, *words: str) -> None:

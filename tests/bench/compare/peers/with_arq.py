@@ -31,11 +31,7 @@ async def produce(mode: str, count: int) -> None:
     await shared.produce_async(mode, count, lambda body: pool.enqueue_job("work", body))
 
 
-def main() -> None:
-    role, mode, count = shared.arguments()
-    if role == "produce":
-        asyncio.run(produce(mode, count))
-        return
+def consume(mode: str) -> None:
     if mode == "workers":
         os.fork()
     asyncio.set_event_loop(asyncio.new_event_loop())
@@ -43,4 +39,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    shared.run(produce, consume)

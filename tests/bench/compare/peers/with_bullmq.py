@@ -28,19 +28,11 @@ async def produce(mode: str, count: int) -> None:
 
 
 async def consume(mode: str) -> None:
+    if mode == "workers":
+        os.fork()
     Worker("q", work, {"connection": shared.URL, "concurrency": 1 if mode == "single" else 100})
     await asyncio.Event().wait()
 
 
-def main() -> None:
-    role, mode, count = shared.arguments()
-    if role == "produce":
-        asyncio.run(produce(mode, count))
-        return
-    if mode == "workers":
-        os.fork()
-    asyncio.run(consume(mode))
-
-
 if __name__ == "__main__":
-    main()
+    shared.run(produce, consume)

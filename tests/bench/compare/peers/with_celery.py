@@ -20,25 +20,11 @@ def work(body: str) -> None:
     shared.handle(body)
 
 
-def main() -> None:
-    role, mode, count = shared.arguments()
-    if role == "produce":
-        shared.produce(mode, count, work.delay)
-        return
+def consume(mode: str) -> None:
     pool = ("--pool", "prefork", "--concurrency", "2") if mode == "workers" else ("--pool", "solo")
-    shared.become(
-        "celery",
-        "-A",
-        "with_celery",
-        "worker",
-        *pool,
-        "--without-gossip",
-        "--without-mingle",
-        "--without-heartbeat",
-        "--loglevel",
-        "ERROR",
-    )
+    quiet = ("--without-gossip", "--without-mingle", "--without-heartbeat", "--loglevel", "ERROR")
+    shared.become("celery", "-A", "with_celery", "worker", *pool, *quiet)
 
 
 if __name__ == "__main__":
-    main()
+    shared.run(lambda mode, count: shared.produce(mode, count, work.delay), consume)

@@ -16,24 +16,12 @@ def work(body: str) -> None:
     shared.handle(body)
 
 
-def main() -> None:
-    role, mode, count = shared.arguments()
-    if role == "produce":
-        shared.produce(mode, count, work.send)
-        return
-    threads = "1" if mode == "single" else "8"
+def consume(mode: str) -> None:
     if mode == "single":
         os.environ["dramatiq_queue_prefetch"] = "1"  # noqa: SIM112 - the name of Dramatiq
-    shared.become(
-        "dramatiq",
-        "with_dramatiq",
-        "--processes",
-        "2" if mode == "workers" else "1",
-        "--threads",
-        threads,
-        "--skip-logging",
-    )
+    sizes = ("--processes", "2" if mode == "workers" else "1", "--threads", "1" if mode == "single" else "8")
+    shared.become("dramatiq", "with_dramatiq", *sizes, "--skip-logging")
 
 
 if __name__ == "__main__":
-    main()
+    shared.run(lambda mode, count: shared.produce(mode, count, work.send), consume)

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import redis
 import redis.asyncio
 import shared
 
+client = redis.Redis.from_url(shared.URL, socket_timeout=None)
 
-def consume(client: redis.Redis, shape: str) -> None:
+
+def consume(shape: str) -> Any:
+    if shape == "async":
+        return consume_async()
     if shape == "wake":
         while True:
             answer: Any = client.blpop(["list"], timeout=0)
             shared.handle(answer[1].decode())
-    count = 1 if shape == "single" else 100
+    client.xgroup_create("raw", "g", id="0", mkstream=True)
     while True:
-        found: Any = client.xreadgroup("g", "c", {"raw": ">"}, count=count, block=0)
+        found: Any = client.xreadgroup("g", "c", {"raw": ">"}, count=1 if shape == "single" else 100, block=0)
         ids = [id for id, _ in found[0][1]]
         pipeline = client.pipeline(transaction=False)
         pipeline.xack("raw", "g", *ids)
@@ -26,42 +29,36 @@ def consume(client: redis.Redis, shape: str) -> None:
 
 
 async def consume_async() -> None:
-    client = redis.asyncio.Redis.from_url(shared.URL, socket_timeout=None)
+    own = redis.asyncio.Redis.from_url(shared.URL, socket_timeout=None)
+    await own.xgroup_create("raw", "g", id="0", mkstream=True)
     while True:
-        found: Any = await client.xreadgroup("g", "c", {"raw": ">"}, count=100, block=0)
+        found: Any = await own.xreadgroup("g", "c", {"raw": ">"}, count=100, block=0)
         ids = [id for id, _ in found[0][1]]
-        pipeline = client.pipeline(transaction=False)
+        pipeline = own.pipeline(transaction=False)
         pipeline.xack("raw", "g", *ids)
         pipeline.xdel("raw", *ids)
         await pipeline.execute()
 
 
 async def produce_async(mode: str, count: int) -> None:
-    client = redis.asyncio.Redis.from_url(shared.URL)
-    await shared.produce_async(mode, count, lambda body: client.xadd("raw", {"b": body}))
-    await client.aclose()
+    async with redis.asyncio.Redis.from_url(shared.URL) as own:
+        await shared.produce_async(mode, count, lambda body: own.xadd("raw", {"b": body}))
 
 
-def batch(client: redis.Redis, bodies: Any) -> None:
+def batch(bodies: Any) -> None:
     pipeline = client.pipeline(transaction=False)
     for body in bodies:
         pipeline.xadd("raw", {"b": body})
     pipeline.execute()
 
 
-def main() -> None:
-    role, mode, count = shared.arguments()
-    client = redis.Redis.from_url(shared.URL, socket_timeout=None)
-    if role == "consume":
-        client.xgroup_create("raw", "g", id="0", mkstream=True)
-        asyncio.run(consume_async()) if mode == "async" else consume(client, mode)
-    elif mode == "tasks":
-        asyncio.run(produce_async(mode, count))
-    elif mode == "ping":
-        shared.produce(mode, count, lambda body: client.rpush("list", body))
-    else:
-        shared.produce(mode, count, lambda body: client.xadd("raw", {"b": body}), lambda many: batch(client, many))
+def produce(mode: str, count: int) -> Any:
+    if mode == "tasks":
+        return produce_async(mode, count)
+    if mode == "ping":
+        return shared.produce(mode, count, lambda body: client.rpush("list", body))
+    return shared.produce(mode, count, lambda body: client.xadd("raw", {"b": body}), batch)
 
 
 if __name__ == "__main__":
-    main()
+    shared.run(produce, consume)

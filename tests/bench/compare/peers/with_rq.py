@@ -16,15 +16,15 @@ def batch(bodies: Sequence[str]) -> None:
     queue.enqueue_many([Queue.prepare_data(shared.handle, (body,), result_ttl=0) for body in bodies])
 
 
-def main() -> None:
-    role, mode, count = shared.arguments()
-    if role == "produce":
-        shared.produce(mode, count, lambda body: queue.enqueue(shared.handle, body, result_ttl=0), batch)
-    elif mode == "workers":
+def consume(mode: str) -> None:
+    if mode == "workers":
         shared.become("rq.cli", "worker-pool", "q", "-n", "2", "-w", "rq.SimpleWorker", "-u", shared.URL, "-q")
-    else:
-        SimpleWorker([queue], connection=connection).work(logging_level="WARNING")
+    SimpleWorker([queue], connection=connection).work(logging_level="WARNING")
+
+
+def produce(mode: str, count: int) -> None:
+    shared.produce(mode, count, lambda body: queue.enqueue(shared.handle, body, result_ttl=0), batch)
 
 
 if __name__ == "__main__":
-    main()
+    shared.run(produce, consume)

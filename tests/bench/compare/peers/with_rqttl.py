@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from typing import Any
 
@@ -18,7 +17,11 @@ def handler(value: Any) -> None:
     shared.handle(value)
 
 
-def consume(shape: str) -> None:
+def consume(shape: str) -> Any:
+    if shape == "async":
+        return consume_async()
+    if shape in ("workers", "worker0", "idle"):
+        return work(0 if shape == "worker0" else 2, [f"q{i}" for i in range(IDLE_QUEUES)] if shape == "idle" else ["q"])
     with rqttl.connect(shared.URL) as broker:
         queue = broker.declare_queue("q")
         if shape == "by100":
@@ -33,6 +36,7 @@ def consume(shape: str) -> None:
                 with delivery:
                     if shape == "value" or shared.STAMPS:
                         handler(delivery.decode())
+    return None
 
 
 async def consume_async() -> None:
@@ -55,39 +59,20 @@ def work(processes: int, queues: list[str]) -> None:
     with rqttl.connect(shared.URL) as broker:
         for name in queues:
             broker.declare_queue(name)
-    sys.argv = [
-        "rqttl",
-        "worker",
-        *queues,
-        "--call",
-        "with_rqttl:handler",
-        "--processes",
-        str(processes),
-        "--url",
-        shared.URL,
-    ]
+    options = ("--call", "with_rqttl:handler", "--processes", str(processes), "--url", shared.URL)
+    sys.argv = ["rqttl", "worker", *queues, *options]
     from rqttl.cli import main as program
 
     program()
 
 
-def main() -> None:
-    role, mode, count = shared.arguments()
-    if role == "produce" and mode == "tasks":
-        asyncio.run(produce_async(mode, count))
-    elif role == "produce":
-        with rqttl.connect(shared.URL) as broker:
-            queue = broker.declare_queue("q")
-            shared.produce(mode, count, queue.enqueue, queue.enqueue_many)
-    elif mode in ("workers", "worker0"):
-        work(2 if mode == "workers" else 0, ["q"])
-    elif mode == "idle":
-        work(2, [f"q{i}" for i in range(IDLE_QUEUES)])
-    elif mode == "async":
-        asyncio.run(consume_async())
-    else:
-        consume(mode)
+def produce(mode: str, count: int) -> Any:
+    if mode == "tasks":
+        return produce_async(mode, count)
+    with rqttl.connect(shared.URL) as broker:
+        queue = broker.declare_queue("q")
+        return shared.produce(mode, count, queue.enqueue, queue.enqueue_many)
 
 
 if __name__ == "__main__":
-    main()
+    shared.run(produce, consume)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping
 from typing import Any
 
@@ -32,13 +31,9 @@ async def produce(mode: str, count: int) -> None:
     await shared.produce_async(mode, count, single)
 
 
-def main() -> None:
-    role, mode, count = shared.arguments()
-    if role == "produce":
-        asyncio.run(produce(mode, count))
-        return
+def consume(mode: str) -> None:
     shared.become("saq", "with_saq.settings", "--quiet", *(("--workers", "2") if mode == "workers" else ()))
 
 
 if __name__ == "__main__":
-    main()
+    shared.run(produce, consume)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 import shared
 from taskiq_redis import RedisStreamBroker
 
@@ -21,25 +19,12 @@ async def produce(mode: str, count: int) -> None:
     await broker.shutdown()
 
 
-def main() -> None:
-    role, mode, count = shared.arguments()
-    if role == "produce":
-        asyncio.run(produce(mode, count))
-        return
+def consume(mode: str) -> None:
+    sizes = ("--workers", "2" if mode == "workers" else "1", "--max-async-tasks", "1" if mode == "single" else "100")
     shared.become(
-        "taskiq",
-        "worker",
-        "with_taskiq:broker",
-        "--workers",
-        "2" if mode == "workers" else "1",
-        "--max-async-tasks",
-        "1" if mode == "single" else "100",
-        "--ack-type",
-        "when_executed",
-        "--log-level",
-        "ERROR",
+        "taskiq", "worker", "with_taskiq:broker", *sizes, "--ack-type", "when_executed", "--log-level", "ERROR"
     )
 
 
 if __name__ == "__main__":
-    main()
+    shared.run(produce, consume)

@@ -1,13 +1,14 @@
-"""Processes that race for a queue, or with changes of policies.
+"""Processes declare, fill and delete queues, and let messages die, while others change the policies of these queues.
 
-`python -m tests.process.racers <url> <role> <seed> <seconds>` begins at a line of input, and at its end prints as JSON
-what it has done, or what became of each message as far as it knows.
+`python -m tests.process.test_policy_race <url> <role> <seed> <seconds>`, such a process, begins at a line of input, and
+at its end prints its numbers of calls as JSON.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import os
 import random
 import subprocess
 import sys
@@ -18,106 +19,17 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import rqttl
+from rqttl.store.driver import driver_of
+from tests.in_force import problems
 
 ROOT = Path(__file__).resolve().parents[2]
-QUEUE = "race"
-#: Calls that each process makes at least, however busy the machine is: of messages, and with policies.
-FEWEST, FEWEST_WITH_POLICIES = 200, 40
-
-
-def race(url: str, roles: Sequence[str], seconds: float) -> list[Any]:
-    """Let processes race; returns what each of them printed. None of them may log a warning."""
-    pipe = subprocess.PIPE
-    processes = [
-        subprocess.Popen(
-            [sys.executable, "-m", "tests.process.racers", url, role, str(seed), str(seconds)],
-            stdin=pipe,
-            stdout=pipe,
-            stderr=pipe,
-            text=True,
-            cwd=ROOT,
-        )
-        for seed, role in enumerate(roles)
-    ]
-    for process in processes:
-        assert process.stdin is not None
-        process.stdin.write("go\n")
-        process.stdin.flush()
-    told = []
-    for process in processes:
-        out, log = process.communicate()
-        assert (process.returncode, log) == (0, "")
-        told.append(json.loads(out))
-    return told
-
-
-class Racer:
-    """Sends, takes and settles the messages of one queue with limits."""
-
-    def __init__(self, broker: rqttl.Broker, seed: int) -> None:
-        self.queue = broker.queue(QUEUE)
-        self.name = f"p{seed}"
-        self.random = random.Random(seed)
-        self.told: dict[str, list[str]] = {"sent": [], "refused": [], "acked": [], "rejected": []}
-
-    def message(self) -> rqttl.Message:
-        id = f"{self.name}-{len(self.told['sent']) + len(self.told['refused'])}"
-        self.told["sent"].append(id)
-        ttl = self.random.choice((None, None, None, "0", "5ms", "50ms", "400ms"))
-        return rqttl.Message(id.encode().ljust(self.random.choice((20, 50, 120)), b"."), ttl=ttl, id=id)
-
-    def produce(self) -> None:
-        """Send one, or a batch."""
-        messages = [self.message() for _ in range(self.random.choice((1, 1, 2, 5, 12)))]
-        for message, outcome in zip(messages, self.queue.enqueue_many(messages), strict=True):
-            if isinstance(outcome, rqttl.QueueFull):
-                assert message.id is not None
-                self.told["sent"].remove(message.id)
-                self.told["refused"].append(message.id)
-            else:
-                assert outcome.id == message.id
-
-    def consume(self) -> None:
-        """Take some, also by waiting for them, and settle them in one way or another, or not at all."""
-        if self.random.random() < 0.2:
-            found = self.queue.receive(auto_ack=True)
-            self.told["acked"] += [found.id] if found else []
-            return
-        wait = self.random.choice((None, "10ms"))
-        batch = self.queue.receive_many(self.random.randint(1, 8), wait=wait, lease="60ms")
-        if batch and self.random.random() < 0.3:
-            self.settle(lambda: self.queue.ack_many(batch))
-        else:
-            for one in batch:
-                self.settle_one(one)
-        self.told["acked"] += [one.id for one in batch if one.settled == "ack"]
-        self.told["rejected"] += [one.id for one in batch if one.settled == "reject"]
-
-    def settle_one(self, one: rqttl.Delivery) -> None:
-        how = self.random.choice(("ack", "ack", "ack", "nack", "nack", "later", "reject", "renew", "lapse"))
-        ways: dict[str, Callable[[], None]] = {
-            "ack": one.ack,
-            "nack": one.nack,
-            "later": lambda: one.nack(delay="30ms"),
-            "reject": lambda: one.reject("no"),
-            "renew": lambda: one.renew("90ms"),
-        }
-        if how in ways:
-            self.settle(ways[how])
-        if how == "renew" and one.settled is None:
-            self.settle(one.ack)
-
-    @staticmethod
-    def settle(call: Callable[[], None]) -> None:
-        with suppress(rqttl.LeaseLost):  # another consumer has it, or it is dead
-            call()
-
-    def both(self) -> None:
-        self.random.choice((self.produce, self.consume))()
-
-    def sweep(self) -> None:
-        self.queue.sweep()
+#: Calls that each process makes at least, however busy the machine is.
+FEWEST = 40
+#: `make test-policies` races for longer.
+RACE_SECONDS = float(os.environ.get("RQTTL_TEST_RACE_SECONDS", "6"))
 
 
 #: More queues than one round trip of a change reads, and more bytes than Redis reads from a socket at once.
@@ -213,15 +125,62 @@ class PolicyRacer:
         self.told["queues changed"] += len(result.changed)
 
 
+def race(url: str, roles: Sequence[str], seconds: float) -> list[Any]:
+    """Let processes race; returns what each of them printed. None of them may log a warning."""
+    pipe = subprocess.PIPE
+    processes = [
+        subprocess.Popen(
+            [sys.executable, "-m", "tests.process.test_policy_race", url, role, str(seed), str(seconds)],
+            stdin=pipe,
+            stdout=pipe,
+            stderr=pipe,
+            text=True,
+            cwd=ROOT,
+        )
+        for seed, role in enumerate(roles)
+    ]
+    for process in processes:
+        assert process.stdin is not None
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    told = []
+    for process in processes:
+        out, log = process.communicate()
+        assert (process.returncode, log) == (0, "")
+        told.append(json.loads(out))
+    return told
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_after_a_race_of_policies_with_declarations_and_deaths_nothing_is_left_to_reconcile(
+    redis_url: str, broker: rqttl.Broker
+) -> None:
+    calls: Counter[str] = Counter()
+    for told in race(redis_url, ("work", "work", "work", "work", "change", "change"), RACE_SECONDS):
+        calls.update(told)
+
+    print(dict(calls))  # noqa: T201  # the figures of `make test-policies`
+    assert min(calls[name] for name in ("created", "existing", "deleted", "updated", "rejected")) > 0
+    assert min(calls[name] for name in ("policies set", "policies deleted", "queues changed")) > 0
+    first, second = broker.reconcile(), broker.reconcile()
+    assert (first.changed, first.damaged) == ({}, {})
+    assert (second.changed, second.damaged) == ({}, {})
+    assert any(name.startswith("EXP.") for name in broker.queues())
+    assert problems(broker) == []
+    # every name leads to a queue, too: each call returned
+    keyspace = driver_of(broker).keyspace
+    assert all(driver_of(broker).store.client.exists(keyspace.key(name, "meta")) for name in broker.queues())
+
+
 def main(url: str, role: str, seed: str, seconds: str) -> None:
     logging.basicConfig(level=logging.WARNING)  # work that was not followed up is a warning in the log
     with rqttl.connect(url) as broker:
-        kind, fewest = (PolicyRacer, FEWEST_WITH_POLICIES) if role in ("work", "change") else (Racer, FEWEST)
-        racer: Any = kind(broker, int(seed))
+        racer = PolicyRacer(broker, int(seed))
         act: Callable[[], None] = getattr(racer, role)
         sys.stdin.readline()
         ends, acts = time.monotonic() + float(seconds), 0
-        while time.monotonic() < ends or acts < fewest:
+        while time.monotonic() < ends or acts < FEWEST:
             act()
             acts += 1
     sys.stdout.write(json.dumps(racer.told))
