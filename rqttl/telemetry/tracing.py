@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from importlib import import_module
 from time import time_ns
 from typing import TYPE_CHECKING, Any, Literal
 
 from opentelemetry import context as contexts
 from opentelemetry import metrics, trace
+from opentelemetry.context import Context
 from opentelemetry.metrics import Histogram, Meter
 from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, Tracer
 
@@ -19,7 +20,7 @@ from rqttl.decisions import Decision, Reject, Retry
 from rqttl.errors import InvalidInput, QueueFull, RqttlError
 from rqttl.events import Observer, Operation, joined, members, observe_new
 from rqttl.telemetry import headers, names
-from rqttl.telemetry.place import Attributes, Common, Place
+from rqttl.telemetry.names import Attributes, Common, Place
 from rqttl.text import format_value
 from rqttl.types import Message, Receipt
 
@@ -73,19 +74,18 @@ class Instruments:
     """The counters and histograms of one meter: the metrics of the semantic conventions."""
 
     def __init__(self, meter: Meter) -> None:
-        def seconds(name: str, meaning: str) -> Histogram:
-            return meter.create_histogram(
-                name, "s", meaning, explicit_bucket_boundaries_advisory=list(names.BOUNDARIES)
-            )
-
         sent = "Number of messages producer attempted to send to the broker."
         consumed = "Number of messages that were delivered to the application."
+        called = "Duration of messaging operation initiated by a producer or consumer client."
+        bounds = names.BOUNDARIES
         self.sent = meter.create_counter(names.SENT_MESSAGES, "{message}", sent)
         self.consumed = meter.create_counter(names.CONSUMED_MESSAGES, "{message}", consumed)
-        self.operation = seconds(
-            names.OPERATION_DURATION, "Duration of messaging operation initiated by a producer or consumer client."
+        self.operation = meter.create_histogram(
+            names.OPERATION_DURATION, "s", called, explicit_bucket_boundaries_advisory=bounds
         )
-        self.process = seconds(names.PROCESS_DURATION, "Duration of processing operation.")
+        self.process = meter.create_histogram(
+            names.PROCESS_DURATION, "s", "Duration of processing operation.", explicit_bucket_boundaries_advisory=bounds
+        )
 
 
 class Tracing(Observer):
@@ -102,7 +102,7 @@ class Tracing(Observer):
     def message(self, operation: Operation) -> AbstractContextManager[object]:
         """See `Observer`."""
         if operation.name == "enqueue":
-            return (self._enqueue if len(operation.messages) == 1 else self._enqueue_many)(operation)
+            return self._enqueue(operation)
         if operation.name == "process":
             return self._process(operation)
         if operation.name == "receive":
@@ -111,79 +111,56 @@ class Tracing(Observer):
 
     @contextmanager
     def _enqueue(self, operation: Operation) -> Iterator[None]:
-        """Make the span of one message. It is the creation context, unless the message brings one."""
-        common = self._place.common(operation.queue, names.ENQUEUE)
-        message, size = headers.packed(operation.messages[0])
-        own = headers.creation_context(message.headers) if isinstance(message, Message) else None
-        current = contexts.get_current()
-        span = self._tracer.start_span(
-            common.span,
-            current,
-            SpanKind.PRODUCER if own is None else SpanKind.CLIENT,
-            {**common.attributes, **_attributes(message, size)},
-            None if own is None else [Link(own)],
-        )
-        operation.messages = [message if own else headers.inject(message, trace.set_span_in_context(span, current))]
-        with self._sent(operation, common, span):
-            yield
-            (result,) = operation.results
-            _conclude(span, result)
+        """Make a span for each message as its creation context, unless it brings one.
 
-    @contextmanager
-    def _enqueue_many(self, operation: Operation) -> Iterator[None]:
-        """Make a span for each message as its creation context, unless it brings one, and one for the call."""
-        current, creating = contexts.get_current(), self._place.common(operation.queue, names.CREATE)
-        created: list[tuple[Span, int] | None] = []
-        links: list[Link] = []
-        sent: list[Message | object] = []
-        for body in operation.messages:
-            message, size = headers.packed(body)
-            own = headers.creation_context(message.headers) if isinstance(message, Message) else None
-            if own is None:
-                attributes = {**creating.attributes, **_attributes(message, size)}
-                span = self._tracer.start_span(creating.span, current, SpanKind.PRODUCER, attributes)
-                own = span.get_span_context()
-                message = headers.inject(message, trace.set_span_in_context(span, current))
-                created.append((span, time_ns()))
-            else:
-                created.append(None)
-            sent.append(message)
-            if len(links) < LINKS and own.is_valid:
-                links.append(Link(own))
+        The span of a single message is that of the call, and several messages have one more for it.
+        """
+        current, many = contexts.get_current(), len(operation.messages) != 1
         common = self._place.common(operation.queue, names.ENQUEUE)
-        attributes = {**common.attributes, names.MESSAGE_COUNT: len(sent)}
-        operation.messages = sent
-        whole = self._tracer.start_span(common.span, current, SpanKind.CLIENT, attributes, links)
-        with self._sent(operation, common, whole):
-            try:
-                yield
-                for result, one in zip(operation.results, created, strict=True):
-                    if one is not None:
-                        _conclude(one[0], result)
-            finally:
-                for one in created:
-                    if one is not None:
-                        one[0].end(one[1])
-
-    @contextmanager
-    def _sent(self, operation: Operation, common: Common, span: Span) -> Iterator[None]:
-        """Count the messages of a call that sends."""
-        failed, refused = None, Counter[str]()
+        creating = self._place.common(operation.queue, names.CREATE) if many else common
+        sent, created, links = self._created(operation.messages, creating, current)
+        whole = None if many else created[0]
+        if whole is None:
+            attributes = {**common.attributes, **({names.MESSAGE_COUNT: len(sent)} if many else _attributes(sent[0]))}
+            whole = self._tracer.start_span(common.span, current, SpanKind.CLIENT, attributes, links)
+        operation.messages, ended = sent, time_ns()
+        failed: str | None = None
         try:
-            yield
-            refused = Counter(result.code for result in operation.results if isinstance(result, QueueFull))
+            with self._measured(operation, whole, self._instruments.operation, common.operation_labels):
+                yield
+                for span, result in zip(created if many else [whole], operation.results, strict=True):
+                    if span is not None:
+                        _conclude(span, result)
         except BaseException as error:
-            failed = _fail(span, error)
+            failed = error_type(error)
             raise
         finally:
-            sent = len(operation.messages) - refused.total()
-            for code, number in refused.items():
+            for span in created if many else []:
+                if span is not None:
+                    span.end(ended)
+            codes = Counter([getattr(result, "code", None) for result in operation.results] or [failed] * len(sent))
+            for code, number in codes.items():
                 self._instruments.sent.add(number, _with_error(common.labels, code))
-            if sent:
-                self._instruments.sent.add(sent, _with_error(common.labels, failed))
-            failed = failed or (None if sent else next(iter(refused), None))
-            self._instruments.operation.record(operation.seconds(), _with_error(common.operation_labels, failed))
-            span.end()
+
+    def _created(
+        self, messages: Sequence[Message | object], common: Common, context: Context
+    ) -> tuple[list[Message | object], list[Span | None], list[Link]]:
+        """Begin the span of each message without a creation context. Returns the messages with one, spans and links."""
+        sent: list[Message | object] = []
+        created: list[Span | None] = []
+        links: list[Link] = []
+        for message in messages:
+            span = None
+            _, own = headers.extract(message.headers if isinstance(message, Message) else None)
+            if own is None:
+                attributes = {**common.attributes, **_attributes(message)}
+                span = self._tracer.start_span(common.span, context, SpanKind.PRODUCER, attributes)
+                own = span.get_span_context()
+            created.append(span)
+            sent.append(message if span is None else headers.inject(message, trace.set_span_in_context(span, context)))
+            if len(links) < LINKS and own.is_valid:
+                links.append(Link(own))
+        return sent, created, links
 
     @contextmanager
     def _receive(self, operation: Operation) -> Iterator[None]:
@@ -201,21 +178,12 @@ class Tracing(Observer):
         common = self._place.common(operation.queue, names.PROCESS)
         current = contexts.get_current()
         context, created = headers.extract(delivery.headers, current)
-        attributes = {
-            **common.attributes,
-            names.MESSAGE_ID: delivery.id,
-            names.BODY_SIZE: len(delivery.body),
-            names.DELIVERY_COUNT: delivery.delivery_count,
-        }
+        counts = {names.BODY_SIZE: len(delivery.body), names.DELIVERY_COUNT: delivery.delivery_count}
+        attributes = {**common.attributes, names.MESSAGE_ID: delivery.id, **counts}
         if delivery.deaths:
             attributes[names.REASON] = delivery.deaths[0].reason
-        span = self._tracer.start_span(
-            common.span,
-            context if self._is_child else current,
-            SpanKind.CONSUMER,
-            attributes,
-            [Link(created)] if created is not None else None,
-        )
+        parent, links = context if self._is_child else current, [Link(created)] if created is not None else None
+        span = self._tracer.start_span(common.span, parent, SpanKind.CONSUMER, attributes, links)
         token = contexts.attach(trace.set_span_in_context(span, context))
         with self._measured(operation, span, self._instruments.process, common.labels):
             try:
@@ -245,7 +213,7 @@ class Tracing(Observer):
     def _client_span(self, common: Common, operation: Operation, **options: Any) -> Span:
         """Begin the span of a call about deliveries."""
         deliveries = operation.messages
-        created = [headers.creation_context(item.headers) for item in deliveries[:LINKS]]
+        created = [headers.extract(item.headers)[1] for item in deliveries[:LINKS]]
         counted: Attributes = {names.MESSAGE_COUNT: len(deliveries)} if deliveries else {}
         if len(deliveries) == 1:
             counted = {names.MESSAGE_ID: deliveries[0].id, names.BODY_SIZE: len(deliveries[0].body)}
@@ -289,15 +257,14 @@ def _with_error(labels: Attributes, kind: str | None) -> Attributes:
     return labels if kind is None else {**labels, names.ERROR_TYPE: kind}
 
 
-def _attributes(message: Message | object, size: int | None) -> Mapping[str, str | int]:
+def _attributes(message: Message | object) -> Attributes:
     """Return the attributes of a message that is sent."""
-    attributes: dict[str, str | int] = {} if size is None else {names.BODY_SIZE: size}
+    body = message.body if isinstance(message, Message) else message
+    attributes: Attributes = {names.BODY_SIZE: len(body)} if isinstance(body, bytes) else {}
     if isinstance(message, Message):
         if isinstance(message.id, str) and message.id:
             attributes[names.MESSAGE_ID] = message.id
-        if message.ttl is not None:
-            try:
+        with suppress(RqttlError):  # the call refuses the message
+            if message.ttl is not None:
                 attributes[names.TTL] = int(units.duration(message.ttl, "ttl"))
-            except RqttlError:  # the call refuses the message
-                return attributes
     return attributes

@@ -15,7 +15,6 @@ from opentelemetry.semconv.attributes import error_attributes, server_attributes
 from opentelemetry.trace import SpanKind, StatusCode
 
 from rqttl import Broker, Delivery, InvalidInput, Message, Queue, QueueFull, Reject, Release, Retry, connect_async
-from rqttl.protocol.codec import MAX_HEADER_BYTES
 from rqttl.telemetry import names
 from tests.contract.looks import one
 from tests.telemetry.conftest import Recording, attributes, links, parent, place
@@ -68,9 +67,8 @@ def test_enqueue_process_redrive_and_the_second_process_are_one_trace(broker: Br
 def test_spans_have_the_attributes_of_the_conventions_and_neither_bodies_nor_headers(
     queue: Queue, recording: Recording
 ) -> None:
-    receipt = queue.enqueue({"n": 1}, headers={"customer": "hidden"}, ttl="60s")
+    receipt = queue.enqueue(b"hidden", headers={"customer": "hidden"}, ttl="60s")
     delivery = one(queue)
-    assert delivery.decode() == {"n": 1}
     with delivery:
         pass
     server = attributes(recording.one("enqueue orders"))[server_attributes.SERVER_ADDRESS]
@@ -320,7 +318,7 @@ def test_a_context_that_cannot_be_read_gives_way_to_that_of_the_sender(
     assert {**queue.peek()[0].headers, "traceparent": None} == {"traceparent": None, "baggage": "a=1", "shop": 3}
 
 
-@pytest.mark.parametrize("wrong", [[("a", "b")], [], "a", 5, {"traceparent": object}, {"baggage": object}], ids=repr)
+@pytest.mark.parametrize("wrong", [[("a", "b")], [], "a", 5, {"shop": object}], ids=repr)
 def test_wrong_headers_are_refused_as_without_an_observer(
     broker: Broker, recording: Recording, wrong: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -331,19 +329,6 @@ def test_wrong_headers_are_refused_as_without_an_observer(
     with pytest.raises(InvalidInput, match=re.escape(str(refusal.value))):
         queue.enqueue(b"x", headers=wrong)
     assert caplog.records == []
-
-
-def test_headers_that_have_no_room_for_a_context_are_sent_without_it(queue: Queue, recording: Recording) -> None:
-    with_context = []
-    for length in range(MAX_HEADER_BYTES - 150, MAX_HEADER_BYTES - 20):
-        queue.enqueue(b"x", headers={"a": "v" * length})
-        delivery = queue.receive(auto_ack=True)
-        assert delivery is not None
-        assert len(str(delivery.headers["a"])) == length
-        with_context.append("traceparent" in delivery.headers)
-
-    assert with_context == sorted(with_context, reverse=True)
-    assert {*with_context} == {True, False}
 
 
 ROOT = Path(__file__).parents[2]
