@@ -1,22 +1,29 @@
-"""`rqttl send` as a process: signals, a server that goes away, and pipes. Its counts are exact."""
+"""`rqttl send` as a process: signals, a server that goes away, pipes, and progress. Its counts are exact."""
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import pty
 import re
+import select
 import signal
+import struct
 import subprocess
+import sys
+import termios
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from io import StringIO
 from pathlib import Path
 from typing import IO, Any
 
 import pytest
-from click.testing import CliRunner
 
 from rqttl import Broker, Queue
-from rqttl.cli import cli
+from rqttl.cli.common import progress as send_progress
+from rqttl.cli.common.progress import Progress
 from tests.cli.conftest import Run
 from tests.cli.processes import Terminal, command, environment
 from tests.servers import Server
@@ -134,18 +141,6 @@ def test_a_terminal_has_progress_and_ctrl_c_leaves_only_the_counts(
 
 
 @pytest.mark.slow
-def test_on_a_terminal_lines_are_typed(orders: Queue, redis_url: str) -> None:
-    with Terminal("send", "orders", "--url", redis_url) as terminal:
-        terminal.until("rqttl: one message a line; Ctrl-D ends\n")
-        terminal.type(b"hello\r")
-        wait_for(orders, 1)
-        terminal.type(b"again\r\x04")
-
-        assert terminal.end() == 0
-        assert terminal.screen.endswith("\nstored 2 messages in orders\n")
-
-
-@pytest.mark.slow
 def test_after_a_lost_redis_the_stored_and_unknown_counts_bound_the_stored_messages(
     start_server: Callable[..., Server],
 ) -> None:
@@ -168,25 +163,6 @@ def test_after_a_lost_redis_the_stored_and_unknown_counts_bound_the_stored_messa
     assert line["stored"] <= stored <= line["stored"] + line["unknown"]
     assert line["stored"] >= 300 - 250
     assert line["unknown"] <= 250
-
-
-@pytest.mark.slow
-def test_an_idle_stream_whose_redis_is_gone_tells_exact_counts(start_server: Callable[..., Server]) -> None:
-    server = start_server()
-    with server.client() as client:
-        orders = Broker(client).declare_queue("orders")
-        with start(server.url) as process:
-            assert process.stdin is not None
-            process.stdin.write(b"a\nb\n")
-            process.stdin.flush()
-            wait_for(orders, 1)
-            server.kill()
-            process.stdin.write(b"c\n")
-            process.stdin.close()
-            code, stdout, stderr = end(process)
-
-    assert (code, stdout) == (4, b"stored 2 messages in orders\n")
-    assert stderr.startswith(b"rqttl: Redis does not answer: ")
 
 
 @pytest.mark.parametrize("presses, code, unknown", [(1, 130, 0), (2, 130, 3)])
@@ -227,29 +203,6 @@ def test_that_nobody_reads_the_answer_hides_no_failure(broker: Broker, redis_url
 
 
 @pytest.mark.slow
-def test_lines_of_a_megabyte_come_through_a_pipe(orders: Queue, redis_url: str) -> None:
-    lines = [bytes([97 + i]) * 1_000_000 for i in range(5)]
-
-    with start(redis_url) as process:
-        stdout, _ = process.communicate(b"\n".join(lines), PATIENCE)
-
-    assert (process.returncode, stdout) == (0, b"stored 5 messages in orders\n")
-    assert [one.body for one in orders.peek()] == lines
-
-
-@pytest.mark.slow
-def test_a_hundred_thousand_lines_arrive_whole_and_in_order(broker: Broker, redis_url: str) -> None:
-    orders = broker.declare_queue("orders")
-    lines = [b"%d" % i for i in range(100_000)]
-
-    with start(redis_url) as process:
-        stdout, stderr = process.communicate(b"\n".join(lines), PATIENCE)
-
-    assert (process.returncode, stdout, stderr) == (0, b"stored 100,000 messages in orders\n", b"")
-    assert [one.body for one in orders.receive_many(100_001, auto_ack=True)] == lines
-
-
-@pytest.mark.slow
 def test_messages_go_from_queue_to_queue_through_pipes(broker: Broker, redis_url: str) -> None:
     orders, copy = broker.declare_queue("orders"), broker.declare_queue("copy")
     with start(redis_url, "--header", "a=b") as process:
@@ -266,10 +219,90 @@ def test_messages_go_from_queue_to_queue_through_pipes(broker: Broker, redis_url
     assert orders.stats().acked == 1000
 
 
-def test_no_redis_at_all_says_nothing_of_counts(start_server: Callable[..., Server]) -> None:
-    server = start_server()
-    server.kill()
+Shown = Callable[[], str]
+END = "\x04END"
 
-    result = CliRunner().invoke(cli, ["send", "orders", "--url", server.url], input=b"a\n")
 
-    assert (result.exit_code, result.stdout) == (4, "")
+@pytest.fixture
+def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], Shown]]:
+    """A function that makes stderr a terminal of 80 columns. It returns a function for the output since then."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    monkeypatch.setattr(send_progress, "MOMENT", 0)
+    for name in ("NO_COLOR", "COLUMNS"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("TERM", "xterm")
+    with open(theirs, "w", encoding="utf-8") as stream:  # noqa: PTH123  # it is a descriptor
+
+        def read() -> str:
+            # what was written comes when the kernel gets to it, and in its order
+            stream.write(END)
+            stream.flush()
+            drawn = b""
+            while not drawn.endswith(END.encode()):
+                assert select.select([ours], [], [], PATIENCE)[0]
+                drawn += os.read(ours, 65536)
+            return drawn.decode().removesuffix(END)
+
+        def use() -> Shown:
+            # not before: pytest sets stderr anew when the test itself begins
+            monkeypatch.setattr(sys, "stderr", stream)
+            return read
+
+        yield use
+    os.close(ours)
+
+
+def lines(drawn: str) -> list[str]:
+    """Each state that was drawn, without the escapes for cursor and colours."""
+    plain = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", drawn)
+    return [line for line in re.split(r"[\r\n]+", plain) if line]
+
+
+def test_of_a_file_a_bar_shows_how_much_is_done(terminal: Callable[[], Shown]) -> None:
+    printed = terminal()
+    with Progress(4_000_000, in_bytes=True) as progress:
+        progress.advance(1_000_000, 250)
+        progress.advance(2_000_000, 500, expired=20)
+
+    first, *_, last = lines(printed())
+    assert re.fullmatch(r"[━╸╺]+ +25% 1\.0 MB of 4\.0 MB  250 messages  [\d,]+/s +\S+", first)
+    assert re.fullmatch(r"[━╸╺]+ +75% 3\.0 MB of 4\.0 MB  750 messages, 20 already expired  [\d,]+/s +\S+", last)
+
+
+def test_progress_fits_the_terminal_and_leaves_no_trace(terminal: Callable[[], Shown]) -> None:
+    printed = terminal()
+    with Progress(10**15, in_bytes=True) as progress:
+        progress.advance(10**15 - 1, 10**12)
+
+    drawn = printed()
+    assert max(map(len, lines(drawn))) <= 80
+    assert drawn.endswith("\r\n\x1b[?25h\r\x1b[1A\x1b[2K")  # the cursor is back, on the emptied line
+
+
+def test_a_short_command_has_no_progress(terminal: Callable[[], Shown], monkeypatch: pytest.MonkeyPatch) -> None:
+    printed = terminal()
+    monkeypatch.setattr(send_progress, "MOMENT", 1e9)
+
+    with Progress(4, in_bytes=False) as progress:
+        progress.advance(1, 1)
+
+    assert printed() == ""
+
+
+def test_progress_is_hidden_in_pipes_and_on_dumb_terminals(
+    terminal: Callable[[], Shown], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    printed = terminal()
+    with Progress(4, in_bytes=False, visible=False) as progress:
+        progress.advance(1, 1)
+    monkeypatch.setenv("TERM", "dumb")
+    with Progress(4, in_bytes=False) as progress:
+        progress.advance(1, 1)
+    file = StringIO()
+    monkeypatch.setattr(sys, "stderr", file)
+    with Progress(4, in_bytes=False) as progress:
+        progress.advance(1, 1)
+
+    assert printed() == ""
+    assert file.getvalue() == ""
