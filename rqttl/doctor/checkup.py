@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator, Sequence
 from redis.exceptions import ConnectionError, ResponseError, TimeoutError
 
 from rqttl.broker import Broker
-from rqttl.doctor import memory, persistence, queues, rights, runtime, server, server_info
+from rqttl.doctor import queues, rights, server, storage
 from rqttl.doctor.findings import Finding, problem, warning
-from rqttl.doctor.server_info import ServerInfo
+from rqttl.doctor.server import ServerInfo
 from rqttl.errors import DataDamaged
 from rqttl.flows.steps import Flow
 from rqttl.names import check_queue_name
@@ -22,10 +22,10 @@ from rqttl.store.driver import driver_of
 SERVER: tuple[Callable[[ServerInfo], Iterator[Finding]], ...] = (
     server.kind,
     server.role,
-    memory.policy,
-    memory.left,
-    persistence.durability,
-    persistence.writing,
+    storage.policy,
+    storage.left,
+    storage.durability,
+    storage.writing,
     server.replicas,
     server.patience,
 )
@@ -47,7 +47,7 @@ def examine(broker: Broker, names: Sequence[str] = ()) -> Iterator[Finding]:
     seen = queues.Queues()
     # first of all, since it raises for a name without a queue
     of_queues = driver.perform(queues.check(keyspace, names, seen)) if names else None
-    info = driver.perform(server_info.read())
+    info = driver.perform(server.read())
     for check in SERVER:
         yield from check(info)
     yield from driver.perform(guarded("clock", server.clock()))
@@ -63,8 +63,8 @@ def examine(broker: Broker, names: Sequence[str] = ()) -> Iterator[Finding]:
         of_queues = driver.perform(queues.check(keyspace, names, seen))
     queue = min(seen.dues, default=min(names, default=NO_QUEUE))
     yield from driver.perform(guarded("rights", rights.rights(keyspace, queue)))
-    yield from driver.perform(guarded("scripts", runtime.scripts(keyspace, queue)))
-    yield from driver.perform(guarded("reaper", runtime.reapers(keyspace, seen)))
+    yield from driver.perform(guarded("scripts", rights.scripts(keyspace, queue)))
+    yield from driver.perform(guarded("reaper", queues.check_reapers(keyspace, seen)))
     yield from of_queues
     yield from driver.perform(guarded("policies", queues.check_policies(keyspace, sorted(seen.looks))))
 

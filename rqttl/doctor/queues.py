@@ -1,10 +1,11 @@
-"""Checks of queues by plain reads: their records, their keys, the registry, and the policies in force."""
+"""Checks of queues by plain reads: records, keys, the registry, the policies in force, and work that is overdue."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 from redis.exceptions import NoPermissionError, ResponseError
@@ -19,9 +20,11 @@ from rqttl.protocol import replies
 from rqttl.protocol.keys import PARTS, WAKEUP, Keyspace, queue_name
 from rqttl.text import format_value, plural
 from rqttl.types import QueueStats
-from rqttl.units import as_size
+from rqttl.units import as_size, as_text
 
 PAGE = 500
+#: Milliseconds after which due work counts as overdue: no reaper keeps up with it.
+OVERDUE = 5_000
 #: Checks of a suspicion, and the ms in between: a client may be in the midst of its steps.
 LOOKS, PAUSE = 3, 100
 #: Fields that every record has, in the order in which they are read.
@@ -215,3 +218,25 @@ def _difference(queue: str, change: Change) -> Finding:
     text = f"its options in force do not follow its declared options and policies: {'; '.join(texts)}"
     advice = "a client may have died in the midst of a change: a reaper corrects them, or `rqttl reaper --once` now"
     return problem("policies", text, advice, queue=queue)
+
+
+def check_reapers(keyspace: Keyspace, seen: Queues) -> Flow[list[Finding]]:
+    """Check that due work gets done."""
+    now = yield from flows.steps.server_time()
+    waits = {name: stats.overdue // timedelta(milliseconds=1) for name, stats in seen.looks.items()}
+    # a queue without statistics is past its lifetime, and nobody has deleted it
+    waits |= {name: now - due for name, due in seen.dues.items() if due and name not in seen.looks}
+    late = {name: ms for name, ms in waits.items() if ms > OVERDUE}
+    try:
+        count: int | None = yield from flows.steps.reaper_count(keyspace)
+    except ResponseError:
+        count = None
+    listen = "no reaper listens" if count == 0 else f"{plural(count or 0, 'reaper')} listen{'s' * (count == 1)}"
+    listen = "it cannot be seen whether a reaper listens" if count is None else listen
+    if not late:
+        return [ok("reaper", f"{listen}; nothing is overdue")]
+    names = sorted(late, key=lambda name: -late[name])
+    state = f"{listen}; overdue by up to {as_text(late[names[0]] // 1000 * 1000)}: {first_few(names)}"
+    if count:
+        return [warning("reaper", state, "its log says why it does not keep up; another one may be started beside it")]
+    return [warning("reaper", state, "start one: `rqttl reaper`, as a service; or `rqttl reaper --once` from cron")]

@@ -1,4 +1,4 @@
-"""Checks of the rights of this user. They carry nothing out and work on every server; see `Rehearse`."""
+"""Checks of the rights of this user, and of the scripts. They change nothing, on any server; see `Rehearse`."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from redis.exceptions import NoPermissionError, ResponseError
 from rqttl import flows
 from rqttl.doctor.findings import Finding, first_few, ok, problem, warning
 from rqttl.flows.steps import Flow
-from rqttl.protocol import replies
+from rqttl.protocol import commands, replies
 from rqttl.protocol import scripts as linker
 from rqttl.protocol.commands import Word
 from rqttl.protocol.contract import Script
 from rqttl.protocol.keys import Keyspace
+from rqttl.text import plural
 
 CHECK = "rights"
 #: Arguments behind the key of the commands that scripts call, so that Redis finds the key and accepts the call.
@@ -153,3 +154,31 @@ def _user() -> Flow[str]:
     except ResponseError:
         return "this user"
     return name.decode("utf-8", "backslashreplace")
+
+
+def scripts(keyspace: Keyspace, queue: str) -> Flow[list[Finding]]:
+    """Check that the scripts can be loaded and run."""
+    if not (yield from may_write(keyspace, queue)):
+        text = "this user may only read, so scripts are not checked"
+        return [warning("scripts", text, "check again as the user of the programs that send and receive")]
+    findings: list[Finding] = []
+    try:
+        for name in linker.names():
+            script = linker.load(name)
+            sha = yield from flows.steps.execute(replies.data, "SCRIPT", "LOAD", script.text)
+            if sha.decode() != script.sha:
+                text = f"the server knows {name} by another name than its SHA-1"
+                advice = "a program between client and server changes the text: connect without it"
+                return [problem("scripts", text, advice)]
+    except ResponseError as error:
+        if re.search(r"unknown (sub)?command|engine", str(error), re.IGNORECASE):
+            advice = "use a server with Lua: on Valkey load its Lua module; other servers may have none"
+            return [problem("scripts", f"this server has no Lua: {error}", advice)]
+        advice = "give this user +script|load, or load them as another one after each restart"
+        findings.append(warning("scripts", f"cannot be loaded: {error}", advice))
+    try:
+        yield commands.lookup(keyspace, queue)
+    except ResponseError as error:
+        advice = "give this user +evalsha, and the keys of the namespace"
+        return [*findings, problem("scripts", f"cannot be run: {error}", advice)]
+    return findings or [ok("scripts", f"{plural(len(linker.names()), 'script')} loaded, and they run")]

@@ -16,7 +16,7 @@ from rqttl import Broker, flows
 from rqttl.cli import cli
 from rqttl.cli import doctor as module
 from rqttl.cli.common import output
-from rqttl.doctor import examine, rights, runtime
+from rqttl.doctor import examine, rights
 from rqttl.doctor.findings import Finding
 from tests.cli import golden
 from tests.cli.conftest import Run
@@ -146,7 +146,7 @@ def test_findings_are_printed_as_they_come(run: Run, monkeypatch: pytest.MonkeyP
     def broken(*_: Any) -> Iterator[Any]:
         raise redis.ConnectionError("gone")
 
-    monkeypatch.setattr(runtime, "scripts", broken)
+    monkeypatch.setattr(rights, "scripts", broken)
 
     result = run("doctor")
 

@@ -2,22 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any
-
-from redis.exceptions import NoPermissionError
+from collections.abc import Iterable
 
 from rqttl import Broker
 from rqttl.doctor import Finding, examine
-from rqttl.doctor.server_info import SETTINGS, ServerInfo
-
-
-class Told(ServerInfo):
-    """ServerInfo as a server might tell them that no test can start. A setting that is missing is hidden."""
-
-    def __init__(self, info: Mapping[str, Any], settings: Mapping[str, str] | None = None) -> None:
-        hidden = dict.fromkeys(SETTINGS, NoPermissionError("hidden"))
-        super().__init__(info, {**hidden, **(settings or {})})
 
 
 def of(findings: Iterable[Finding], check: str) -> list[tuple[str, str]]:

@@ -46,69 +46,52 @@ def as_user(server: Server, client: redis.Redis) -> Iterator[As]:
     client.execute_command("ACL", "DELUSER", "half")
 
 
-def test_a_user_with_all_rights_is_told_so(as_user: As) -> None:
-    assert as_user() == [("ok", "half has all rights that rqttl needs", "")]
+#: What a user has instead of all rights: level, and words of the result and of the advice of each finding.
+LACKS: list[tuple[dict[str, Any], list[tuple[str, str, str]]]] = [
+    ({}, [("ok", "half has all rights that rqttl needs", "")]),
+    ({"rules": ["-acl"]}, [("ok", "this user has all rights that rqttl needs", "")]),
+    *(
+        ({"rules": [f"-{name}"]}, [("problem", f"half may not run {name}: ", f"+{name} ")])
+        for name in ("zadd", "xadd", "publish", "time", "xinfo", "unlink")
+    ),
+    ({"rules": ["-hset"]}, [("problem", "would stop in the middle", "+hset ")]),
+    (
+        {"keys": "~rqttl:{other}:*"},
+        [("problem", "(not its keys)", "~rqttl:*"), ("warning", "half may not run blpop", "~rqttl:*")],
+    ),
+    (
+        {"keys": "~rqttl:{orders}:*", "names": ("orders",)},
+        [
+            ("warning", "half may not change_policies (not its keys)", "~rqttl:*"),
+            ("warning", "half may not run hget, hgetall, hsetnx, sadd, srem, sismember, smembers, sscan", "~rqttl:*"),
+        ],
+    ),
+    ({"rules": ["-evalsha"]}, [("problem", "half may not ack, change_policies, ", "+evalsha")]),
+    (
+        {"rules": ["-evalsha", *(f"+evalsha|{scripts.load(name).sha}" for name in ("enqueue", "lookup"))]},
+        [("warning", "(not the script)", "+evalsha")],
+    ),
+    (
+        {"channels": ()},
+        [("problem", "may not run publish", "&rqttl:due"), ("warning", "may not listen", "&rqttl:due")],
+    ),
+    (
+        {"rules": ["-script"]},
+        [("warning", "half may not run script load", "ACL SETUSER half +script|load ~rqttl:*")],
+    ),
+    ({"rules": ["-multi"]}, [("warning", "half: cannot be checked: ", "+multi +exec")]),
+]
 
 
-@pytest.mark.parametrize("command", ["zadd", "xadd", "hset", "publish", "time", "xinfo", "unlink"])
-def test_a_command_that_scripts_need_and_the_user_lacks_is_a_problem(as_user: As, command: str) -> None:
-    [(level, found, advice), *others] = as_user(f"-{command}")
+@pytest.mark.parametrize("lacks, expected", LACKS)
+def test_what_a_user_lacks_is_told_with_the_line_that_grants_it(
+    as_user: As, lacks: dict[str, Any], expected: list[tuple[str, str, str]]
+) -> None:
+    found = as_user(*lacks.get("rules", ()), **{name: value for name, value in lacks.items() if name != "rules"})
 
-    assert level == "problem"
-    assert found.startswith(f"half may not run {command}: ")
-    assert "would stop in the middle" in found
-    assert f"+{command} " in advice
-    assert others == []
-
-
-def test_keys_that_are_denied_are_told(as_user: As) -> None:
-    [(level, found, advice), *_] = as_user(keys="~rqttl:{other}:*")
-
-    assert level == "problem"
-    assert "(not its keys)" in found
-    assert "~rqttl:*" in advice
-
-
-def test_the_keys_of_one_queue_are_enough_for_scripts_but_not_for_the_registry(as_user: As) -> None:
-    [(_, shut, _), (level, found, advice)] = as_user(keys="~rqttl:{orders}:*", names=("orders",))
-
-    assert shut == "half may not change_policies (not its keys)"
-    assert (level, found) == (
-        "warning",
-        "half may not run hget, hgetall, hsetnx, sadd, srem, sismember, smembers, sscan",
-    )
-    assert "~rqttl:*" in advice
-
-
-def test_scripts_that_may_not_be_started_harm_nobody(as_user: As) -> None:
-    [(level, found, _)] = as_user("-evalsha")
-
-    assert level == "problem"
-    assert "half may not ack, change_policies, " in found
-    assert "(not the script)" in found
-
-
-def test_a_user_with_some_scripts_is_told_of_the_others(as_user: As) -> None:
-    allowed = [f"+evalsha|{scripts.load(name).sha}" for name in ("enqueue", "lookup")]
-
-    [(level, found, _)] = as_user("-evalsha", *allowed)
-
-    assert level == "warning"
-    assert "ack" in found
-    assert "enqueue" not in found
-
-
-def test_a_channel_that_is_denied_makes_a_reaper_deaf(as_user: As) -> None:
-    found = as_user(channels=())
-
-    assert [level for level, _, _ in found] == ["problem", "warning"]
-    assert "may not run publish" in found[0][1]
-    assert "&rqttl:due" in found[0][2]
-    assert "may not listen" in found[1][1]
-
-
-def test_scripts_that_may_not_be_loaded_are_told(as_user: As) -> None:
-    assert ("warning", "half may not run script load", "ACL SETUSER half +script|load ~rqttl:*") in as_user("-script")
+    assert len(found) == len(expected)
+    for (level, text, advice), (expected_level, words, remedy) in zip(found, expected, strict=True):
+        assert (level, words in text, remedy in advice) == (expected_level, True, True)
 
 
 READER = ("+time", "+smembers", "+hmget", "+xlen", "+hlen", "+zcard", "+zcount", "+zrange", "+xrange")
@@ -169,21 +152,6 @@ def test_keys_that_may_not_be_asked_for_their_type_are_not_called_wrong(as_user:
         found = list(examine(broker, ["orders"]))
 
     assert [one.result for one in found if "cannot be read" in one.result] == []
-
-
-def test_without_transactions_nothing_is_asked_and_nothing_done(as_user: As) -> None:
-    [(level, found, _)] = as_user("-multi")
-
-    assert level == "warning"
-    assert "half: cannot be checked: " in found
-
-
-def test_a_user_who_may_not_know_its_name_is_this_user(as_user: As) -> None:
-    assert as_user("-acl") == [("ok", "this user has all rights that rqttl needs", "")]
-
-
-def test_an_administrator_is_asked_for_no_more_than_anybody(broker: Broker) -> None:
-    assert only(examine(broker), "rights") == ("ok", "default has all rights that rqttl needs", "")
 
 
 def test_a_forbidden_command_is_a_problem_of_the_scripts_too(server: Server, client: redis.Redis) -> None:

@@ -9,7 +9,7 @@ import pytest
 from redis.exceptions import ConnectionError, NoPermissionError, ResponseError
 
 from rqttl import flows
-from rqttl.doctor import checkup, rights, runtime, server, server_info
+from rqttl.doctor import checkup, rights, server
 from rqttl.flows.steps import Flow, Read, Rehearse, Step, Write
 from rqttl.protocol import scripts
 from rqttl.protocol.commands import Command
@@ -51,7 +51,7 @@ def facts(step: Step) -> Any:
 
 
 def test_the_server_is_asked_once_and_hidden_settings_are_told_when_they_are_needed() -> None:
-    info = perform(server_info.read(), facts)
+    info = perform(server.read(), facts)
 
     assert (info.text("role"), info.now, info.setting("save"), info.hidden) == ("master", 7.5, "900 1", [])
     assert info.setting("timeout") is None
@@ -95,6 +95,6 @@ def test_scripts_are_loaded_one_after_the_other_and_one_is_run() -> None:
         by_text = {scripts.load(name).text: scripts.load(name).sha for name in scripts.names()}
         return [by_text[str(step.calls[0][2])].encode()]
 
-    (finding,) = perform(runtime.scripts(KEYSPACE, "orders"), answer)
+    (finding,) = perform(rights.scripts(KEYSPACE, "orders"), answer)
 
     assert (finding.level, ran) == ("ok", ["lookup"])
