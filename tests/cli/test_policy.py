@@ -35,7 +35,6 @@ def queues(clocked: Clocked) -> Clocked:
         (["policy", "ls", "--json"], "policy-ls.json"),
         (["operator-policy", "ls"], "operator-policy-ls.txt"),
         (["policy", "show", "base"], "policy-show.txt"),
-        (["policy", "show", "base", "--json"], "policy-show.json"),
         (
             ["policy", "set", "short", "orders.#", "--message-ttl", "5m", "--max-length", "3", "--dry-run"],
             "policy-set-dry-run.txt",
@@ -45,10 +44,8 @@ def queues(clocked: Clocked) -> Clocked:
             "policy-set-dry-run.json",
         ),
         (["policy", "set", "more", "orders.#", "--lease", "1m", "--none", "message-ttl"], "policy-set.txt"),
-        (["policy", "delete", "base", "--dry-run"], "policy-delete-dry-run.txt"),
         (["explain", "orders.eu", "--ttl", "5s"], "explain.txt"),
         (["explain", "orders.eu", "--json"], "explain.json"),
-        (["explain", "orders.new", "--name-only", "--all"], "explain-name-only.txt"),
     ],
     ids=lambda part: part if isinstance(part, str) else "",
 )
@@ -83,13 +80,7 @@ def test_deaths_are_counted_and_asked_for(queues: Clocked, run_clocked: Run, cli
     assert queues.queue("orders.eu").stats().ready == 0
 
 
-def test_a_change_without_deaths_asks_nothing(queues: Clocked, run_clocked: Run) -> None:
-    assert run_clocked("policy", "set", "long", "orders.#", "--message-ttl", "30m").exit_code == 0
-    assert run_clocked("policy", "delete", "long").exit_code == 0
-    assert [policy.name for policy in queues.policies()] == ["base", "orders"]
-
-
-def test_options_come_from_flags_and_json(run: Run, broker: Broker) -> None:
+def test_options_come_from_flags_and_json_and_a_change_without_deaths_asks_nothing(run: Run, broker: Broker) -> None:
     definition = '{"message-ttl": "5m", "lease": null}'
     words = ["--definition", definition, "--max-length", "5", "--none", "overflow", "--priority", "3", "--regex"]
 
@@ -98,6 +89,7 @@ def test_options_come_from_flags_and_json(run: Run, broker: Broker) -> None:
     [policy] = broker.policies()
     assert dict(policy.definition) == {"message_ttl": 300_000, "lease": None, "max_length": 5, "overflow": None}
     assert (policy.priority, policy.syntax) == (3, "regex")
+    assert run("policy", "delete", "p").exit_code == 0
 
 
 WARNINGS = [
@@ -134,33 +126,21 @@ def test_a_missing_policy_is_named_with_a_similar_one(run: Run, broker: Broker) 
 
 
 BAD = [
-    ["p"],
     ["p", "#"],
     ["", "#", "--lease", "1m"],
-    ["a b", "#", "--lease", "1m"],
-    ["p", "", "--lease", "1m"],
     ["p", "a*", "--lease", "1m"],
-    ["p", "#.a", "--lease", "1m"],
     ["p", "(", "--regex", "--lease", "1m"],
     ["p", "#", "--lease", "60"],
-    ["p", "#", "--lease", "0"],
-    ["p", "#", "--max-length", "-1"],
-    ["p", "#", "--max-length", "x"],
-    ["p", "#", "--overflow", "drop"],
     ["p", "#", "--dead-letter", "a b"],
     ["p", "#", "--min-ttl", "5m", "--max-ttl", "1m"],
     ["p", "#", "--none", "frobnicate"],
+    ["p", "#", "--none", "message-ttl", "--message-ttl", "5m"],
     ["p", "#", "--definition", "{"],
-    ["p", "#", "--definition", "[]"],
     ["p", "#", "--definition", "{}"],
-    ["p", "#", "--definition", '{"odd": 1}'],
     ["p", "#", "--definition", '{"lease": 5}'],
-    ["p", "#", "--definition", '{"lease": "1m", "lease": "2m"}'],
     ["p", "#", "--definition", '{"lease": "1m"}', "--lease", "2m"],
     ["p", "#", "--definition", '{"lease": "1m", "le-ase": "2m"}'],
-    ["p", "#", "--lease", "1m", "--priority", "x"],
     ["p", "#", "--lease", "1m", "--priority", "9999999"],
-    ["p", "#", "--lease", "1m", "--apply-to", "topics"],
     ["p", "#", "--definition", '{"max-length": 1e400}'],
 ]
 
@@ -216,13 +196,6 @@ def test_a_policy_that_cannot_be_read_is_named_and_deleted(run: Run, broker: Bro
     assert run("policy", "delete", "broken", "--yes").exit_code == 0
     assert run("policy", "ls").stderr == ""
     assert run("policy", "set", "other", "#", "--max-length", "3", "--yes").exit_code == 0
-
-
-def test_an_option_is_not_given_and_stopped_at_once(run: Run, client: redis.Redis) -> None:
-    line = failed(run("policy", "set", "p", "#", "--none", "message-ttl", "--message-ttl", "5m"), 2)
-
-    assert "message-ttl is given as a flag and with --none" in line
-    assert everything(client) == {}
 
 
 def test_a_missing_queue_is_explained_by_its_name(run: Run, broker: Broker) -> None:

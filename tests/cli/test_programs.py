@@ -1,11 +1,11 @@
-"""Commands that run on, or that start something: reaper, server, demo, and the embedded default."""
+"""Commands that run on, or that start something: reaper, server, demo; and the embedded server as the default."""
 
 from __future__ import annotations
 
 import json
 import signal
 import subprocess
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,22 +16,15 @@ from click.testing import CliRunner
 import rqttl
 from rqttl import Broker
 from rqttl.cli import cli
-from rqttl.demo import DemoUnavailable
 from tests.cli.conftest import Run
-from tests.cli.processes import command
+from tests.cli.processes import command, environment
+from tests.process.embedded_users import choose_binary, data_folder
 from tests.process.reapers import enqueue_dead
 from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.once
 
 OTHER = "rqttl: $RQTTL_URL names another Redis: commands will use that one, unless --url says otherwise\n"
-
-
-def test_the_package_is_a_command_too() -> None:
-    done = subprocess.run([sys.executable, "-m", "rqttl", "quue"], capture_output=True, text=True, check=False)
-
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == "rqttl: no such command 'quue'; did you mean `queue`? (see `rqttl --help`)\n"
 
 
 def test_once_does_what_is_due_and_says_what_it_did(run: Run, broker: Broker, client: redis.Redis) -> None:
@@ -55,13 +48,6 @@ def test_once_can_answer_in_json_with_a_json_log(run: Run, broker: Broker) -> No
     answer, (line,) = json.loads(result.stdout), [json.loads(line) for line in result.stderr.splitlines()]
     assert (answer["expired"], answer["failed"]) == (3, 0)
     assert (line["event"], line["level"], line["queue"], line["expired"]) == ("swept", "info", "orders", 3)
-
-
-def test_json_without_once_is_refused(run: Run) -> None:
-    result = run("reaper", "--json")
-
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr.startswith("rqttl: --json: it prints the counts of --once")
 
 
 def test_once_fails_when_a_queue_could_not_be_swept(run: Run, client: redis.Redis) -> None:
@@ -113,18 +99,6 @@ def test_demo_runs_the_demo_and_gives_its_exit_code(monkeypatch: pytest.MonkeyPa
         (7, "redis://b", False, False, "chart.png"),
     ]
     assert [result.exit_code for result in results] == [0, 0, 1]
-
-
-def test_a_demo_that_cannot_be_had_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    def play(*_: object, **__: object) -> int:
-        raise DemoUnavailable("the demo needs its data: install them")
-
-    monkeypatch.setattr("rqttl.demo.run", play)
-
-    result = CliRunner(env={"RQTTL_URL": "embedded://"}).invoke(cli, ["demo"])
-
-    assert result.exit_code == 3
-    assert result.stderr == "rqttl: the demo needs its data: install them [demo_unavailable]\n"
 
 
 @pytest.mark.slow
@@ -181,3 +155,95 @@ def test_server_runs_no_other_redis(words: tuple[str, ...]) -> None:
     assert (result.exit_code, result.stdout) == (2, "")
     assert "--url: this runs the embedded Redis; expected embedded:///folder" in result.stderr
     assert CliRunner().invoke(cli, ["server", "--folder", "a", "--url", "embedded:///b"]).exit_code == 2
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    yield from data_folder()
+
+
+USING = "rqttl: using the embedded server in {}: no --url is given, and $RQTTL_URL is not set\n"
+
+
+@pytest.mark.slow
+def test_without_a_url_commands_share_an_embedded_server_that_keeps_its_data(tmp_path: Path) -> None:
+    def expected(*arguments: str) -> tuple[str, str]:
+        printed = subprocess.run(
+            command(*arguments),
+            env=environment(RQTTL_HOME=str(tmp_path / "home")),
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=PATIENCE,
+        )
+        return printed.stdout, printed.stderr
+
+    using = USING.format(tmp_path / "home")
+    assert expected("queue", "declare", "orders") == ("queue orders created\n", using)
+    assert expected("send", "orders", "a", "b") == ("stored 2 messages in orders\n", using)
+    assert expected("receive", "orders", "--max", "0") == ("a\nb\n", using)
+
+
+@pytest.fixture
+def embedded_home(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The home of a user who has named no server."""
+    home = folder.parent
+    for name in ("RQTTL_URL", "RQTTL_HOME", "XDG_DATA_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(home))
+    return home
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("flags", [(), ("--json",)])
+def test_without_a_named_server_each_command_notes_once_which_one_it_uses(
+    embedded_home: Path, flags: tuple[str, ...]
+) -> None:
+    using = USING.format("~/.local/share/rqttl")
+    unnamed = CliRunner().invoke(cli, ["queue", "ls", *flags])
+    named = [
+        CliRunner(env=env).invoke(cli, [*words, "queue", "ls", *flags])
+        for env, words in (({"RQTTL_URL": "embedded://"}, []), ({}, ["--url", "embedded://"]))
+    ]
+
+    assert (unnamed.exit_code, unnamed.stderr.count("using the embedded server")) == (0, 1)
+    assert unnamed.stderr.startswith(using)
+    assert [one.stderr for one in named] == [unnamed.stderr.removeprefix(using)] * 2
+    assert [one.stdout for one in named] == [unnamed.stdout] * 2
+    assert (embedded_home / ".local/share/rqttl").is_dir()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("series", ["valkey", "6.2"])
+def test_a_fresh_embedded_server_has_no_problem_and_no_warning(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, series: str
+) -> None:
+    choose_binary(monkeypatch, series)
+
+    result = CliRunner(env={"RQTTL_URL": f"embedded://{folder}"}).invoke(cli, ["doctor"])
+
+    assert (result.exit_code, result.stderr) == (0, "")
+    assert {line.split()[0] for line in result.stdout.splitlines()[:-1]} == {"ok"}
+    assert result.stdout.splitlines()[-1].startswith("0 problems, 0 warnings, ")
+
+
+@pytest.mark.parametrize("words", [("queue", "ls"), ("server",)])
+@pytest.mark.parametrize("url", ["embedded://here", "embedded:///data?x=1", "embedded://me:hunter2@host/data"])
+def test_an_embedded_url_of_another_form_is_wrong_usage(words: tuple[str, ...], url: str) -> None:
+    result = CliRunner().invoke(cli, ["--url", url, *words])
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith("rqttl: url: expected embedded:///absolute/path, ")
+    assert result.stderr.count("\n") == 1
+    assert "hunter2" not in result.stderr
+
+
+def test_a_folder_with_foreign_files_counts_as_no_redis(tmp_path: Path) -> None:
+    (tmp_path / "version").write_text("mine")
+
+    for words in (["--url", f"embedded://{tmp_path}", "queue", "ls"], ["server", "--folder", str(tmp_path)]):
+        result = CliRunner().invoke(cli, words)
+        assert (result.exit_code, result.stdout) == (4, "")
+        assert "holds the foreign file 'version'" in result.stderr
+
+    assert [entry.name for entry in tmp_path.iterdir()] == ["version"]
