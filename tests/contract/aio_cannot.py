@@ -16,7 +16,7 @@ RIGHTS = "gives the broker a client of another user; the portal makes its own cl
 
 INSIDE = "makes a call within a listener, in the thread of the event loop; the portal waits for that loop"
 
-THREADS = "test_running_end.py::test_wrong_arguments_are_refused_by_name"
+THREADS = "test_running.py::test_wrong_arguments_are_refused_by_name"
 INVALID = "<class 'rqttl.errors.InvalidInput'>"
 RACES = "test_policies.py"
 
@@ -25,11 +25,11 @@ AIO_CANNOT: dict[str, str] = {
     "test_consuming.py::test_acks_go_with_the_next_fetch_in_one_call": THREAD,
     "test_events.py::test_a_failure_is_told_by_the_class_of_its_exception": SYNC,
     "test_events.py::test_listing_queues_goes_on_after_a_lost_connection": SYNC,
-    "test_deploying.py::test_all_policies_of_a_plan_change_in_one_call": SYNC,
-    "test_plain_looks.py::test_a_missing_right_is_no_damage": RIGHTS,
-    "test_plain_looks.py::test_a_user_who_may_only_read_can_look": RIGHTS,
+    "test_declaring.py::test_all_policies_of_a_plan_change_in_one_call": SYNC,
+    "test_looking.py::test_a_missing_right_is_no_damage": RIGHTS,
+    "test_looking.py::test_a_user_who_may_only_read_can_look": RIGHTS,
     **{
-        f"test_repeating.py::test_a_lost_reply_and_other_options_after_it_make_no_success_a_failure[{how}]": SYNC
+        f"test_events.py::test_a_lost_reply_and_other_options_after_it_make_no_success_a_failure[{how}]": SYNC
         for how in ("ack", "reject", "redrive")
     },
     f"{RACES}::test_a_dead_letter_queue_that_nobody_entered_is_listed_before_its_name_is_forgotten": SYNC,
@@ -40,10 +40,10 @@ AIO_CANNOT: dict[str, str] = {
     "test_policies_explained.py::test_a_user_who_may_only_read_lists_and_explains_policies": RIGHTS,
     "test_policies_explained.py::test_a_user_without_the_right_to_write_policies_changes_none": RIGHTS,
     "test_policies_explained.py::test_policies_of_a_user_who_may_change_no_queue_are_put_in_force_by_a_reaper": RIGHTS,
-    "test_idle_consumers.py::test_a_consumer_at_the_end_of_its_wait_counts_until_it_has_looked": SYNC,
+    "test_waking.py::test_a_consumer_at_the_end_of_its_wait_counts_until_it_has_looked": SYNC,
     "test_running.py::test_one_thread_is_the_one_that_calls_and_keeps_the_order": THREAD,
-    "test_hostile_values.py::test_a_hostile_value_is_taken_or_refused_by_name[run(handler)]": RUN,
-    "test_hostile_values.py::test_a_hostile_value_is_taken_or_refused_by_name[run(threads)]": RUN,
+    "test_damage.py::test_a_hostile_value_is_taken_or_refused_by_name[run(handler)]": RUN,
+    "test_damage.py::test_a_hostile_value_is_taken_or_refused_by_name[run(threads)]": RUN,
     "test_running.py::test_a_damaged_header_fails_neither_the_handler_nor_the_loop": SYNC,
     f"{THREADS}[{{'threads': 0}}-{INVALID}]": RUN,
     f"{THREADS}[{{'threads': 251}}-{INVALID}]": RUN,
@@ -53,22 +53,21 @@ AIO_CANNOT: dict[str, str] = {
 #: The same, of tests that would wait for ever, or that pass on some runs only.
 AIO_WAITS: dict[str, str] = {
     "test_settling.py::test_an_ack_during_a_renewal_that_misses_the_lease_counts_as_late": INSIDE,
-    "test_running_end.py::test_a_handler_whose_work_would_not_be_done_is_refused[object]": RUN,
-    "test_running_end.py::test_a_handler_whose_work_would_not_be_done_is_refused[coroutine]": RUN,
-    "test_running_end.py::test_a_handler_whose_work_would_not_be_done_is_refused[partial]": RUN,
-    "test_pools.py::test_a_pool_of_one_connection_is_enough": POOL,
-    "test_pools.py::test_a_wait_without_a_free_connection_in_a_small_pool_ends_with_the_limit_of_the_pool": POOL,
-    "test_pools.py::test_a_command_that_gets_no_connection_tells_the_limit": POOL,
-    "test_pools.py::test_a_client_that_decodes_is_refused": POOL,
-    "test_pools.py::test_brokers_that_share_a_pool_share_its_places": POOL,
-    "test_pools.py::test_in_a_pool_that_blocks_a_wait_fails_after_its_time_out": POOL,
-    "test_pools.py::test_in_a_pool_that_blocks_a_wait_takes_the_place_that_becomes_free": POOL,
-    "test_pools.py::test_a_wait_is_not_cut_to_the_time_out_of_the_client": POOL,
-    "test_idle_consumers.py::test_a_message_with_ttl_zero_goes_to_the_second_while_the_first_one_fetches": HELD,
-    "test_idle_consumers.py::test_a_limit_does_not_act_while_more_wait_than_are_ready": HELD,
-    "test_idle_consumers.py::test_no_more_is_handed_over_than_consumers_wait_though_all_have_taken_their_tickets": HELD,
-    "test_idle_consumers.py::test_run_waits_on_while_threads_are_idle": HELD,
-    "test_interrupting.py::test_a_signal_handler_may_end_the_wait_that_it_breaks_into": SIGNAL,
+    "test_running.py::test_a_handler_whose_work_would_not_be_done_is_refused[object]": RUN,
+    "test_running.py::test_a_handler_whose_work_would_not_be_done_is_refused[coroutine]": RUN,
+    "test_running.py::test_a_handler_whose_work_would_not_be_done_is_refused[partial]": RUN,
+    "test_connections.py::test_a_pool_of_one_connection_is_enough": POOL,
+    "test_connections.py::test_a_wait_without_a_free_connection_in_a_small_pool_ends_with_the_limit_of_the_pool": POOL,
+    "test_connections.py::test_a_command_that_gets_no_connection_tells_the_limit": POOL,
+    "test_connections.py::test_a_client_that_decodes_is_refused": POOL,
+    "test_connections.py::test_in_a_pool_that_blocks_a_wait_fails_after_its_time_out": POOL,
+    "test_connections.py::test_in_a_pool_that_blocks_a_wait_takes_the_place_that_becomes_free": POOL,
+    "test_connections.py::test_a_wait_is_not_cut_to_the_time_out_of_the_client": POOL,
+    "test_waking.py::test_a_message_with_ttl_zero_goes_to_the_second_while_the_first_one_fetches": HELD,
+    "test_waking.py::test_a_limit_does_not_act_while_more_wait_than_are_ready": HELD,
+    "test_waking.py::test_no_more_is_handed_over_than_consumers_wait_though_all_have_taken_their_tickets": HELD,
+    "test_waking.py::test_run_waits_on_while_threads_are_idle": HELD,
+    "test_waking.py::test_a_signal_handler_may_end_the_wait_that_it_breaks_into": SIGNAL,
     "test_running.py::test_a_base_exception_gives_the_message_back_and_ends_the_run": BASE,
-    "test_stopping.py::test_a_signal_handler_may_stop_the_consumer_that_it_breaks_into": SIGNAL,
+    "test_consuming.py::test_a_signal_handler_may_stop_the_consumer_that_it_breaks_into": SIGNAL,
 }

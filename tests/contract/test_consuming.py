@@ -1,28 +1,38 @@
-"""The loop of `consume`: how much it asks for and when, and what it tells of acks that come too late."""
+"""`consume`: how much it fetches, late acks, and its end: unseen messages go back, a handler at work keeps its own."""
 
 from __future__ import annotations
 
 import logging
 import threading
-from typing import Any
+import traceback
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import redis
+from redis.exceptions import ConnectionError
 
 from rqttl import (
     AlreadySettled,
     Broker,
     CommandEvent,
-    InvalidDuration,
+    Consumer,
+    Delivery,
     InvalidInput,
     LeaseLost,
     Message,
+    Queue,
     QueueNotFound,
+    RenewalEvent,
+    WaitEvent,
 )
 from rqttl.protocol.commands import Command, Reply
 from rqttl.store.driver import driver_of
 from tests.contract.clocked import Clocked
-from tests.contract.looks import bodies, one
+from tests.contract.handling import Renewals
+from tests.contract.looks import bodies, dead, one, ready
+from tests.contract.test_waking import LONG, Waiters, blocked
+from tests.waiting import PATIENCE, until
 
 
 def test_acks_go_with_the_next_fetch_in_one_call(broker: Broker) -> None:
@@ -44,38 +54,6 @@ def test_acks_go_with_the_next_fetch_in_one_call(broker: Broker) -> None:
     assert queue.stats().acked == 300
 
 
-def test_messages_come_in_order_and_each_once(broker: Broker) -> None:
-    queue = broker.declare_queue("q")
-    queue.enqueue_many([b"%d" % i for i in range(500)])
-
-    with queue.consume(prefetch=7, wait=0) as deliveries:
-        handled = []
-        for delivery in deliveries:
-            with delivery:
-                handled.append(int(delivery.body))
-
-    assert handled == list(range(500))
-    assert bodies(queue) == []
-
-
-@pytest.mark.parametrize(
-    "wrong, error",
-    [
-        ({"prefetch": 0}, InvalidInput),
-        ({"prefetch": True}, InvalidInput),
-        ({"prefetch": 251}, InvalidInput),
-        ({"lease": 0}, InvalidDuration),
-        ({"wait": -1}, InvalidDuration),
-    ],
-    ids=str,
-)
-def test_wrong_arguments_are_refused(broker: Broker, wrong: dict[str, Any], error: type[Exception]) -> None:
-    queue = broker.declare_queue("q")
-
-    with pytest.raises(error, match=next(iter(wrong))):
-        queue.consume(**wrong)
-
-
 def test_iterating_without_the_context_is_refused(broker: Broker) -> None:
     queue = broker.declare_queue("q")
     queue.enqueue(b"x")
@@ -89,20 +67,6 @@ def test_iterating_without_the_context_is_refused(broker: Broker) -> None:
 def test_a_missing_queue_is_told_at_the_start(broker: Broker) -> None:
     with pytest.raises(QueueNotFound), broker.queue("missing").consume():
         pass
-
-
-def test_a_queue_that_is_deleted_ends_the_loop_with_its_error(broker: Broker) -> None:
-    queue = broker.declare_queue("q")
-    queue.enqueue(b"x")
-
-    def run() -> None:
-        with queue.consume(prefetch=1) as deliveries:
-            for delivery in deliveries:
-                queue.delete()
-                delivery.ack()
-
-    with pytest.raises(QueueNotFound):
-        run()
 
 
 def test_an_ack_for_a_deleted_queue_is_given_up_and_listed_by_its_id(
@@ -217,49 +181,6 @@ def test_of_many_late_acks_all_are_counted_and_the_newest_are_listed(clocked: Cl
     assert (deliveries.lost_count, len(deliveries.lost), queue.stats().acked) == (1_100, 1_000, 0)
 
 
-def test_a_delivery_of_a_loop_is_settled_once_too(broker: Broker) -> None:
-    queue = broker.declare_queue("q")
-    queue.enqueue(b"x")
-
-    with queue.consume(wait=0) as deliveries:
-        for delivery in deliveries:
-            delivery.ack()
-            for again in (delivery.ack, delivery.nack, delivery.reject, delivery.renew):
-                with pytest.raises(AlreadySettled):
-                    again()
-
-
-def test_nack_with_a_delay_and_reject_work_inside_the_loop(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q", dead_letter="d", lease="1h")
-    queue.enqueue_many([b"later", b"bad", b"good"])
-
-    with queue.consume(wait=0) as deliveries:
-        for delivery in deliveries:
-            with delivery:
-                if delivery.body == b"later" and delivery.delivery_count == 1:
-                    delivery.nack("1m")
-                elif delivery.body == b"bad":
-                    delivery.reject("bad")
-
-    stats = queue.stats()
-    assert (stats.acked, stats.delayed, stats.leased, stats.ready) == (1, 1, 0, 0)
-    assert bodies(clocked.queue("d")) == [b"bad"]
-
-
-def test_expired_messages_are_not_shown_however_long_they_waited_in_the_queue(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q", message_ttl="100ms", lease="1h")
-    queue.enqueue_many([b"1", b"2", b"3"])
-    shown = []
-
-    with queue.consume(prefetch=1, wait=0) as deliveries:
-        for delivery in deliveries:
-            with delivery:
-                shown.append(delivery.body)
-                clocked.advance(60)
-
-    assert shown == [b"1", b"2"]
-
-
 def test_an_outage_takes_time_by_the_clock_of_the_broker_only(
     clocked: Clocked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -277,3 +198,316 @@ def test_an_outage_takes_time_by_the_clock_of_the_broker_only(
         assert next(deliveries).body == b"x"
 
     assert clocked.now == began + 500 + 1_000 + 2_000
+
+
+def test_an_exception_that_leaves_the_loop_takes_nothing_from_a_thread_that_works(
+    broker: Broker, queue: Queue, pool: ThreadPoolExecutor
+) -> None:
+    queue.enqueue_many([b"mine", b"theirs"])
+    go_on = threading.Event()
+
+    def handle(delivery: Delivery) -> None:
+        with delivery:
+            assert go_on.wait(PATIENCE)
+
+    def loop() -> None:
+        with queue.consume(prefetch=2) as deliveries:
+            working.append(pool.submit(handle, next(deliveries)))
+            raise RuntimeError("the loop failed, not the handler")
+
+    working: list[object] = []
+    with pytest.raises(RuntimeError):
+        loop()
+    assert [other.body for other in queue.receive_many(2)] == [b"theirs"]
+    go_on.set()
+    pool.shutdown()
+
+    stats = queue.stats()
+    assert (stats.acked, stats.redelivered) == (1, 0)
+
+
+def test_an_unsettled_delivery_stays_leased_and_comes_again_as_failed(
+    clocked: Clocked, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue = clocked.declare_queue("q", lease="30s")
+    queue.enqueue_many([b"a", b"b"])
+
+    def loop() -> None:
+        with queue.consume() as deliveries:
+            for _ in deliveries:
+                raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        loop()
+
+    assert (ready(queue), queue.stats().leased) == ([b"b"], 1)
+    assert "before 1 of its deliveries" in caplog.text
+    clocked.advance(30_000)
+    assert [(again.body, again.delivery_count) for again in queue.receive_many(2)] == [(b"a", 2), (b"b", 1)]
+
+
+@pytest.mark.parametrize("settle", ["ack", "nack", "reject", "renew"])
+def test_a_delivery_may_be_settled_after_its_consumer_ended_and_that_is_sent_at_once(
+    clocked: Clocked, settle: str
+) -> None:
+    queue = clocked.declare_queue("q", lease="30s")
+    queue.enqueue(b"x")
+    with queue.consume() as deliveries:
+        delivery = next(deliveries)
+
+    getattr(delivery, settle)()
+
+    stats = queue.stats()
+    found = {"ack": stats.acked, "nack": stats.ready, "reject": stats.deaths["rejected"], "renew": stats.leased}
+    assert found == {**dict.fromkeys(found, 0), settle: 1}
+    assert stats.consumers == 0
+
+
+def test_a_pool_inside_the_consumer_finishes_its_work_under_leases(clocked: Clocked) -> None:
+    """The order that the documentation gives: the pool's exit waits for handlers while the consumer still renews."""
+    queue = clocked.declare_queue("q")
+    queue.enqueue_many([b"1", b"2", b"3", b"4", b"5"])
+    renewals = Renewals(clocked)
+    started = threading.Barrier(3)
+    lock = threading.Lock()
+
+    def handle(delivery: Delivery) -> None:
+        with delivery:
+            started.wait(PATIENCE)
+            with lock:
+                renewals.outlast(clocked, delivery, 600)
+
+    with queue.consume(prefetch=2, lease="600ms") as deliveries, ThreadPoolExecutor(2) as inner:
+        for delivery in deliveries:
+            inner.submit(handle, delivery)
+            if queue.stats().delivered == 2 and len(inner._threads) == 2:
+                started.wait(PATIENCE)
+                deliveries.stop()
+
+    stats = queue.stats()
+    assert (stats.acked, stats.ready, stats.leased, stats.redelivered, deliveries.lost) == (2, 3, 0, 0, [])
+
+
+def test_acks_of_other_threads_are_all_sent_while_the_consumer_ends(queue: Queue, pool: ThreadPoolExecutor) -> None:
+    for _ in range(20):
+        queue.enqueue_many([b"x"] * 40)
+        with queue.consume(prefetch=40, wait=0) as deliveries:
+            settled = [pool.submit(delivery.ack) for delivery in [next(deliveries) for _ in range(40)]]
+        for future in settled:
+            future.result(timeout=PATIENCE)
+
+    assert (queue.stats().acked, queue.stats().leased) == (800, 0)
+
+
+def test_a_refill_that_fails_tells_its_error_alone(queue: Queue) -> None:
+    def loop() -> None:
+        with queue.consume() as deliveries:
+            queue.delete()
+            next(deliveries)
+
+    with pytest.raises(QueueNotFound) as raised:
+        loop()
+
+    assert raised.value.__context__ is None
+    assert "During handling" not in "".join(traceback.format_exception(raised.value))
+
+
+def test_a_failure_at_the_end_does_not_hide_the_exception_that_leaves_the_block(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue.enqueue(b"x")
+
+    def fail(**_: object) -> None:
+        raise ConnectionError("gone")
+
+    def loop() -> None:
+        with queue.consume() as deliveries:
+            delivery = next(deliveries)
+            monkeypatch.setattr(deliveries._turns, "report", fail)
+            delivery.ack()
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        loop()
+
+    assert "acks could not be sent" in caplog.text
+
+
+def test_a_listener_that_fails_does_not_end_the_keeper_of_leases(
+    clocked: Clocked, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.ERROR)
+    queue = clocked.declare_queue("q")
+    queue.enqueue(b"x")
+    renewals = Renewals(clocked)
+
+    def fail(_: RenewalEvent) -> None:
+        raise RuntimeError("a listener")
+
+    clocked.events.subscribe(fail, RenewalEvent)
+    with queue.consume(lease="300ms") as deliveries:
+        delivery = next(deliveries)
+        renewals.outlast(clocked, delivery, 300)
+        assert queue.receive() is None
+        delivery.ack()
+
+    assert (queue.stats().acked, deliveries.lost) == (1, [])
+    assert "goes on after an error" in caplog.text
+
+
+def test_closing_twice_changes_nothing(queue: Queue) -> None:
+    queue.enqueue_many([b"a", b"b"])
+    with queue.consume(wait=0) as deliveries:
+        delivery = next(deliveries)
+        deliveries.close()
+        assert (bodies(queue), queue.stats().leased) == ([b"a", b"b"], 1)
+
+    delivery.ack()
+    with pytest.raises(AlreadySettled):
+        delivery.ack()
+    assert list(deliveries) == []
+    assert bodies(queue) == [b"b"]
+
+
+def test_an_ack_after_stop_is_sent_while_the_next_handler_works(queue: Queue) -> None:
+    queue.enqueue_many([b"a", b"b"])
+
+    with queue.consume(prefetch=2) as deliveries:
+        first, second = next(deliveries), next(deliveries)
+        deliveries.stop()
+        first.ack()
+        until(lambda: queue.stats().acked == 1)
+        second.ack()
+
+    assert queue.stats().acked == 2
+
+
+def test_prefetched_messages_are_free_for_others_as_soon_as_the_consumer_stops(queue: Queue) -> None:
+    queue.update(max_deliveries=1)
+    queue.enqueue_many([b"1", b"2", b"3"])
+
+    with queue.consume(prefetch=3) as deliveries:
+        at_hand = next(deliveries)
+        assert queue.stats().leased == 3
+        deliveries.stop()
+        until(lambda: queue.stats().ready == 2)
+        assert [(other.body, other.delivery_count) for other in queue.receive_many(3)] == [(b"2", 1), (b"3", 1)]
+        at_hand.ack()
+
+    assert queue.stats().acked == 1
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["once", "twice"])
+def test_stop_ends_a_wait(
+    broker: Broker, queue: Queue, client: redis.Redis, pool: ThreadPoolExecutor, again: bool
+) -> None:
+    waiters = Waiters(broker, pool)
+    deliveries = queue.consume()
+
+    def work() -> list[Delivery]:
+        with deliveries:
+            return list(deliveries)
+
+    (waiting,) = waiters.start(queue, how=work)
+    deliveries.stop()
+    if again:
+        deliveries.stop()
+
+    assert waiting.result(timeout=PATIENCE) == []
+    assert client.zcard("rqttl:{q}:waiters") == 0
+    assert queue.stats().consumers == 0
+
+
+def test_a_signal_handler_may_stop_the_consumer_that_it_breaks_into(
+    broker: Broker, queue: Queue, on_alarm: Callable[[Callable[[], None]], None]
+) -> None:
+    with queue.consume(wait=LONG) as deliveries:
+        broker.events.subscribe(lambda _: on_alarm(deliveries.stop), WaitEvent)
+        assert list(deliveries) == []
+
+
+def test_stopping_one_consumer_leaves_the_others_waiting(
+    broker: Broker, queue: Queue, client: redis.Redis, pool: ThreadPoolExecutor
+) -> None:
+    waiters = Waiters(broker, pool)
+    first, second = queue.consume(), queue.consume()
+
+    def work(deliveries: Consumer) -> list[bytes]:
+        handled = []
+        with deliveries:
+            for delivery in deliveries:
+                with delivery:
+                    handled.append(delivery.body)
+                    deliveries.stop()
+        return handled
+
+    (ends,) = waiters.start(queue, how=lambda: work(first))
+    (stays,) = waiters.start(queue, how=lambda: work(second))
+    assert blocked(client, 2)
+    first.stop()
+    assert ends.result(timeout=PATIENCE) == []
+    queue.enqueue(b"x")
+
+    assert stays.result(timeout=PATIENCE) == [b"x"]
+
+
+@pytest.mark.parametrize("ready_too", [False, True], ids=["alone", "beside a ready message"])
+def test_a_message_that_was_handed_to_a_stopped_wait_dies_of_its_ttl_only(
+    clocked: Clocked, client: redis.Redis, ready_too: bool
+) -> None:
+    queue = clocked.declare_queue("q", max_deliveries=1, dead_letter="d")
+    other = Broker(client).queue("q")
+
+    def act(_: WaitEvent) -> None:
+        other.enqueue(Message(b"now or never", ttl=0))
+        if ready_too:
+            other.enqueue(b"later")
+        deliveries.stop()
+
+    with queue.consume(prefetch=1) as deliveries:
+        clocked.events.subscribe(act, WaitEvent)
+        assert list(deliveries) == []
+
+    assert dead(queue) == {"expired": 1}
+    assert [(letter.body, letter.delivery_count) for letter in clocked.queue("d").receive_many(2)] == [
+        (b"now or never", 1)
+    ]
+    assert ready(queue) == ([b"later"] if ready_too else [])
+
+
+def test_a_message_that_arrives_while_stop_ends_the_wait_is_released_uncounted(
+    broker: Broker, client: redis.Redis
+) -> None:
+    queue = broker.declare_queue("q", max_deliveries=1)
+    other = Broker(client).queue("q")
+
+    def act(_: WaitEvent) -> None:
+        other.enqueue_many([b"a", b"b"])
+        deliveries.stop()
+
+    with queue.consume() as deliveries:
+        broker.events.subscribe(act, WaitEvent)
+        assert list(deliveries) == []
+
+    assert [(again.body, again.delivery_count) for again in queue.receive_many(3)] == [(b"a", 1), (b"b", 1)]
+
+
+def test_stop_ends_the_wait_for_room_among_unsettled_deliveries(
+    broker: Broker, queue: Queue, pool: ThreadPoolExecutor
+) -> None:
+    queue.enqueue_many([b"a", b"b"])
+    shown: list[Delivery] = []
+    deliveries = queue.consume(prefetch=1)
+
+    def work() -> None:
+        with deliveries:
+            shown.append(next(deliveries))
+            assert list(deliveries) == []
+
+    working = pool.submit(work)
+    until(lambda: len(shown) == 1)
+    deliveries.stop()
+    working.result(timeout=PATIENCE)
+
+    assert [delivery.body for delivery in shown] == [b"a"]
+    assert (ready(queue), queue.stats().leased) == ([b"b"], 1)

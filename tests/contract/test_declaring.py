@@ -1,4 +1,4 @@
-"""Declaring queues, changing and removing them."""
+"""Declaring queues, changing and removing them; plans of deployments."""
 
 from __future__ import annotations
 
@@ -9,9 +9,26 @@ import pytest
 import redis
 
 import rqttl
-from rqttl import Broker, InvalidDuration, InvalidName, InvalidOption, QueueInUse, QueueMismatch, QueueNotFound
+from rqttl import (
+    Broker,
+    CommandEvent,
+    InvalidDuration,
+    InvalidOption,
+    Policy,
+    QueueInUse,
+    QueueMismatch,
+    QueueNotFound,
+    QueueOptions,
+    UpdateResult,
+)
+from rqttl.cli.deployment import carrying
+from rqttl.deployments import Deployment, Plan, make_plan
+from rqttl.flows.steps import Register
+from rqttl.store.driver import driver_of
 from tests.contract.clocked import Clocked, ms
-from tests.contract.looks import bodies, dead, dropped, one, ready, taken
+from tests.contract.looks import bodies, dead, one, take, taken
+from tests.drivers import before_step
+from tests.lua.states import everything
 
 TEN_YEARS = 315_360_000_000
 
@@ -52,34 +69,6 @@ def test_an_option_given_with_its_default_value_equals_the_option_left_out(broke
     broker.declare_queue("q", dead_letter=None)
 
 
-def test_option_names_are_taken_with_hyphens_too(broker: Broker) -> None:
-    queue = broker.declare_queue("q", **dict[str, Any]({"message-ttl": "60s", "dead-letter-expired": "d"}))
-
-    assert queue.options().message_ttl == 60_000
-    assert queue.options().dead_letter_expired == "d"
-
-
-def test_an_option_given_in_both_spellings_is_refused(broker: Broker) -> None:
-    both: dict[str, Any] = {"max-length": 1, "max_length": 2}
-    with pytest.raises(InvalidOption, match="twice"):
-        broker.declare_queue("q", **both)
-    with pytest.raises(InvalidOption, match="twice"):
-        broker.declare_queue("q").update(**both)
-
-
-def test_an_auto_created_queue_is_adopted_by_the_first_declare(broker: Broker) -> None:
-    source = broker.declare_queue("q", dead_letter="d")
-    source.enqueue(b"letter")
-    one(source).reject()
-
-    adopted = broker.declare_queue("d", max_length=7)
-
-    assert adopted.options().max_length == 7
-    assert bodies(adopted) == [b"letter"]
-    with pytest.raises(QueueMismatch):
-        broker.declare_queue("d", max_length=8)
-
-
 @pytest.mark.spec("TTL-01", "DEC-04")
 @pytest.mark.parametrize(
     "written", ["200ms", " 200 ms ", "0.2s", timedelta(milliseconds=200), timedelta(microseconds=199_001)]
@@ -115,7 +104,21 @@ def test_any_duration_from_zero_to_ten_years_is_a_ttl(broker: Broker, ttl: int) 
 
 
 @pytest.mark.spec(
-    "LEN-01", "LEN-02", "DLX-29", "DLX-30", "DLX-32", "S-041", "DEC-04", "DEC-06", "DEC-08", "DEC-09", "W26"
+    "LEN-01",
+    "LEN-02",
+    "DLX-29",
+    "DLX-30",
+    "DLX-32",
+    "S-041",
+    "DEC-04",
+    "DEC-06",
+    "DEC-08",
+    "DEC-09",
+    "W26",
+    "CYC-01",
+    "A-015",
+    "A-031",
+    "A-032",
 )
 @pytest.mark.parametrize(
     "wrong",
@@ -137,6 +140,10 @@ def test_any_duration_from_zero_to_ten_years_is_a_ttl(broker: Broker, ttl: int) 
         {"never_expire": 1},
         {"dead_letter_strategy": "at-least-once"},
         {"on_expire": "keep-it"},
+        {"min_ttl": "100ms", "max_ttl": "10ms"},
+        {"dead_letter": "q"},
+        {"dead_letter": "{queue}"},
+        {"max_length": 1, "max-length": 2},
     ],
     ids=str,
 )
@@ -149,40 +156,6 @@ def test_a_wrong_option_is_refused_by_name_and_makes_no_queue(
     assert caught.value.code == "invalid_option"
     assert next(iter(wrong)) in str(caught.value)
     assert client.keys() == []
-
-
-@pytest.mark.spec("A-015")
-def test_a_floor_above_the_ceiling_is_refused(broker: Broker, client: redis.Redis) -> None:
-    with pytest.raises(InvalidOption, match="min_ttl"):
-        broker.declare_queue("q", min_ttl="100ms", max_ttl="10ms")
-
-    assert client.keys() == []
-
-
-@pytest.mark.spec("CYC-01", "A-031", "A-032")
-@pytest.mark.parametrize(
-    "target", [{"dead_letter": "q"}, {"dead_letter_expired": "q"}, {"dead_letter": "{queue}"}], ids=str
-)
-def test_a_queue_cannot_be_its_own_target_for_what_dies_by_itself(broker: Broker, target: dict[str, Any]) -> None:
-    with pytest.raises(InvalidOption, match="its own target"):
-        broker.declare_queue("q", **target)
-
-
-@pytest.mark.parametrize("name", ["", "with space", "x" * 129, "-first", "ünïcode", "a\n", "{unclosed", b"bytes", None])
-def test_a_wrong_queue_name_is_refused(broker: Broker, client: redis.Redis, name: str) -> None:
-    with pytest.raises(InvalidName):
-        broker.declare_queue(name)
-    with pytest.raises(InvalidName):
-        broker.queue(name)
-
-    assert client.keys() == []
-
-
-def test_queues_lists_what_is_there_in_order(broker: Broker) -> None:
-    for name in ("b", "a", "{billing}.orders"):
-        broker.declare_queue(name)
-
-    assert broker.queues() == ["a", "b", "{billing}.orders"]
 
 
 def test_a_missing_queue_is_told_with_the_namespace_that_was_looked_at(client: redis.Redis) -> None:
@@ -202,37 +175,6 @@ def test_two_namespaces_on_one_server_do_not_meet(broker: Broker, client: redis.
     assert broker.queues() == other.queues() == ["q"]
 
 
-def test_update_changes_what_it_names_and_none_unsets(broker: Broker) -> None:
-    queue = broker.declare_queue("q", message_ttl="60s", max_length=5)
-
-    queue.update(max_length=None, overflow="reject-publish")
-
-    options = queue.options()
-    assert (options.message_ttl, options.max_length, options.overflow) == (60_000, None, "reject-publish")
-
-
-def test_a_wrong_update_changes_nothing(broker: Broker, client: redis.Redis) -> None:
-    queue = broker.declare_queue("q", max_ttl="10ms", max_length=5)
-    before = client.hgetall("rqttl:{q}:meta")
-
-    for wrong in ({"max_length": -1}, {"min_ttl": "11ms"}, {"dead_letter": "q"}, {"unknown": 1}):
-        with pytest.raises(InvalidOption):
-            queue.update(**wrong)
-
-    assert client.hgetall("rqttl:{q}:meta") == before
-
-
-def test_another_client_follows_an_update(broker: Broker, client: redis.Redis) -> None:
-    queue = broker.declare_queue("q", overflow="reject-publish")
-    other = Broker(client).queue("q")
-    other.enqueue(b"1")
-
-    queue.update(max_length=1)
-
-    with pytest.raises(rqttl.QueueFull):
-        other.enqueue(b"2")
-
-
 @pytest.mark.spec("DEC-10")
 def test_every_operation_on_a_missing_queue_says_so(broker: Broker, client: redis.Redis) -> None:
     queue = broker.queue("missing")
@@ -247,6 +189,8 @@ def test_every_operation_on_a_missing_queue_says_so(broker: Broker, client: redi
         queue.options,
         lambda: queue.update(max_length=1),
         queue.sweep,
+        lambda: queue.purge_many([]),
+        lambda: queue.preview_update(max_length=1),
         queue.purge,
         queue.delete,
     ):
@@ -280,20 +224,6 @@ def test_deleting_and_purging_dead_letter_nothing(clocked: Clocked) -> None:
     assert queue.delete() == 1
 
     assert clocked.queues() == []
-
-
-@pytest.mark.spec("QTL-23")
-def test_purge_leaves_what_is_leased_and_what_is_delayed(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q")
-    queue.enqueue_many([b"leased", b"delayed", b"ready"])
-    held, later = queue.receive_many(2)
-    later.nack("1m")
-
-    assert queue.purge() == 1
-
-    held.nack()
-    clocked.advance(60_000)
-    assert taken(queue) == [b"leased", b"delayed"]
 
 
 def test_delete_if_empty_refuses_while_there_are_messages_in_any_state(clocked: Clocked) -> None:
@@ -335,12 +265,264 @@ def test_delete_if_unused_refuses_while_a_consumer_works(broker: Broker) -> None
     queue.delete(if_unused=True)
 
 
-def test_a_queue_declared_again_after_a_delete_starts_anew(broker: Broker) -> None:
-    queue = broker.declare_queue("q", max_length=1)
+@pytest.mark.parametrize("option", ["expires", "auto_delete_on_idle"])
+def test_a_queue_whose_lifetime_is_over_at_once_was_declared_all_the_same(clocked: Clocked, option: Any) -> None:
+    clocked.events.subscribe(lambda event: clocked.advance(1) if event.name == "declare" else None, CommandEvent)
+
+    lifetime: Any = {option: "1ms"}
+    queue = clocked.declare_queue("q", **lifetime)
+
+    assert queue.declared == "created"
+    with pytest.raises(QueueNotFound):
+        queue.stats()
+
+
+@pytest.mark.parametrize("option", ["expires", "auto_delete_on_idle"])
+def test_an_update_after_which_the_lifetime_is_over_at_once_tells_its_effect(clocked: Clocked, option: Any) -> None:
+    queue = clocked.declare_queue("q")
+    clocked.events.subscribe(lambda event: clocked.advance(1) if event.name == "update" else None, CommandEvent)
+
+    lifetime: Any = {option: "1ms"}
+    result = queue.update(**lifetime)
+
+    assert (result.after[option], result.expired, result.trimmed) == (1, 0, 0)
+
+
+def test_declaring_a_queue_that_is_there_takes_two_round_trips(broker: Broker) -> None:
+    broker.declare_queue("q", max_length=5).enqueue(b"x")  # so the server knows the script
+    calls: list[str] = []
+    broker.events.subscribe(lambda event: calls.append(event.name), CommandEvent)
+
+    queue = broker.declare_queue("q", max_length=5)
     queue.enqueue(b"x")
-    one(queue).nack("1h")
-    queue.delete()
 
-    broker.declare_queue("q")
+    # the registry and the version of the policies come in one round trip
+    assert calls == ["SISMEMBER", "HGET", "declare", "enqueue"]
 
-    assert (queue.stats().enqueued, queue.stats().delayed, ready(queue), dropped(queue)) == (0, 0, [], {})
+
+@pytest.mark.spec("DEC-05")
+@pytest.mark.parametrize("option, value", [("message_ttl", "1m"), ("expires", "1m"), ("dead_letter", "d")])
+def test_an_option_that_one_declaration_lacks_is_a_difference(broker: Broker, option: str, value: str) -> None:
+    broker.declare_queue("with", **dict[str, Any]({option: value}))
+    broker.declare_queue("without")
+
+    with pytest.raises(QueueMismatch) as lacking:
+        broker.declare_queue("with")
+    with pytest.raises(QueueMismatch) as more:
+        broker.declare_queue("without", **dict[str, Any]({option: value}))
+
+    [(requested, declared)] = lacking.value.differences.values()
+    assert (requested, more.value.differences) == (None, {option: (declared, None)})
+
+
+BODIES = [bytes([65 + i % 26]) * (i % 7) for i in range(600)]
+
+
+def counts(result: UpdateResult) -> tuple[int, int]:
+    return result.expired, result.trimmed
+
+
+def filled(clocked: Clocked) -> Any:
+    """600 messages, one a ms; the first 20 were received and came back, the next 30 have an own TTL that is over."""
+    queue = clocked.declare_queue("orders", dead_letter_maxlen="over")
+    for i, body in enumerate(BODIES):
+        queue.enqueue(body, ttl=None if not 20 <= i < 50 else "580ms")
+        clocked.advance(1)
+    batch = queue.receive_many(20)
+    queue.nack_many(batch)
+    clocked.advance(100)
+    return queue
+
+
+CHANGES: list[dict[str, Any]] = [
+    {"message_ttl": "300ms"},
+    {"message_ttl": 0},
+    {"message_ttl": "1h"},
+    {"max_length": 100},
+    {"max_length_bytes": 500},
+    {"max_length": 9, "message_ttl": "400ms"},
+    {"lease": "5s"},
+    {"max_length": 0, "overflow": "reject-publish"},
+]
+
+
+@pytest.mark.parametrize("changes", CHANGES)
+def test_update_tells_what_a_preview_has_counted(clocked: Clocked, changes: dict[str, Any]) -> None:
+    queue = filled(clocked)
+
+    preview = queue.preview_update(**changes)
+    before = queue.stats()
+    result = queue.update(**changes)
+    after = queue.stats()
+
+    assert result == preview
+    assert before.ready == 570
+    assert after.ready == 570 - result.expired - result.trimmed
+    assert after.deaths.get("expired", 0) == 30 + result.expired
+    assert after.deaths.get("maxlen", 0) == result.trimmed
+    assert (result.before, result.after) == (before_options(queue, changes), queue.options())
+
+
+def before_options(queue: Any, changes: dict[str, Any]) -> Any:
+    return queue.options().changed(dict.fromkeys(changes))
+
+
+def test_a_preview_changes_nothing_but_what_is_due(clocked: Clocked, client: redis.Redis) -> None:
+    queue = filled(clocked)
+    queue.sweep()
+    before = everything(client)
+
+    assert counts(queue.preview_update(message_ttl="300ms", max_length=3)) == (401 - 30, 199 - 3)
+    assert everything(client) == before
+
+
+def nothing_but_delayed(clocked: Clocked, count: int = 1) -> Any:
+    """A queue with so many delayed messages, 5 s old."""
+    queue = clocked.declare_queue("orders", dead_letter_expired="late")
+    queue.enqueue_many([b"x"] * count)
+    for _ in range(0, count, 500):
+        queue.nack_many(queue.receive_many(500), delay="1h")
+    clocked.advance("5s")
+    return queue
+
+
+@pytest.mark.parametrize("count", [1, 600])
+@pytest.mark.parametrize("ready", [0, 3])
+def test_delayed_messages_that_a_shorter_retention_ends_are_counted_too(
+    clocked: Clocked, count: int, ready: int
+) -> None:
+    queue = nothing_but_delayed(clocked, count)
+    queue.enqueue_many([b"young"] * ready)
+
+    preview = queue.preview_update(message_ttl="1s", max_length=1)
+    result = queue.update(message_ttl="1s", max_length=1)
+
+    assert counts(preview) == counts(result) == (count, max(0, ready - 1))
+    assert queue.stats().deaths["expired"] == clocked.queue("late").stats().ready == count
+
+
+@pytest.mark.parametrize("call", ["update", "preview_update"])
+def test_a_wrong_change_is_refused_before_anything_is_swept(clocked: Clocked, client: redis.Redis, call: str) -> None:
+    queue = clocked.declare_queue("orders", message_ttl="1s")
+    queue.enqueue(b"x")
+    clocked.advance(2_000)
+    before = everything(client)
+
+    with pytest.raises(InvalidOption):
+        getattr(queue, call)(max_length=-1)
+
+    assert everything(client) == before
+
+
+def policy(name: str, pattern: str = "#", operator: bool = False, **definition: object) -> Policy:
+    return Policy.read(name, pattern, definition, operator=operator)
+
+
+def present(broker: Broker) -> Deployment:
+    driver = driver_of(broker)
+    return driver.perform(carrying.present(driver.keyspace))
+
+
+def plan(broker: Broker, desired: Deployment) -> Plan:
+    return make_plan(desired, present(broker), prune=True)
+
+
+def carry_out(broker: Broker, steps: Plan) -> carrying.Effect:
+    driver = driver_of(broker)
+    return driver.perform(carrying.carry_out(driver.keyspace, steps))
+
+
+DESIRED = Deployment.of(
+    [QueueOptions.read("a", {"max_length": 5}), QueueOptions.read("b", {})],
+    [policy("p", max_deliveries=3), policy("q", "a", lease="1m"), policy("p", operator=True, max_length=4)],
+)
+
+
+@pytest.fixture
+def older(broker: Broker) -> Broker:
+    """A broker with other queues and policies."""
+    broker.declare_queue("a", max_length=50).enqueue_many([b"x"] * 9)
+    broker.declare_queue("old").enqueue_many([b"x"] * 2)
+    broker.set_policy("old", "#", {"lease": "5m"})
+    broker.set_operator_policy("old", "#", {"max_message_bytes": 9})
+    return broker
+
+
+def test_all_policies_of_a_plan_change_in_one_call(older: Broker) -> None:
+    calls: list[str] = []
+    older.events.subscribe(lambda event: calls.append(event.name), CommandEvent)
+
+    carry_out(older, plan(older, DESIRED))
+
+    assert calls.count("change_policies") == 1
+    assert calls.index("change_policies") < calls.index("declare")
+    assert present(older) == DESIRED
+
+
+def test_the_effect_is_counted_before_and_after(older: Broker) -> None:
+    driver, steps = driver_of(older), plan(older, DESIRED)
+
+    ahead = driver.perform(carrying.preview(driver.keyspace, steps))
+    effect = carry_out(older, steps)
+
+    # the policy would trim to 4, and the update to 5: a message counts once
+    for counts in (ahead, effect):
+        assert (counts.expired, counts.trimmed, counts.deleted) == (0, 5, 2)
+    assert older.queue("a").stats().ready == 4
+
+
+def test_no_message_dies_by_options_between_two_steps(broker: Broker) -> None:
+    queue = broker.declare_queue("a", lease="1m")
+    queue.enqueue_many([b"x"] * 9)
+    desired = Deployment.of([QueueOptions.read("a", {"overflow": "reject-publish"})], [policy("p", max_length=2)])
+    driver, steps = driver_of(broker), plan(broker, desired)
+
+    ahead = driver.perform(carrying.preview(driver.keyspace, steps))
+    effect = carry_out(broker, steps)
+
+    assert (ahead.trimmed, effect.trimmed) == (0, 0)
+    assert queue.stats().ready == 9
+    assert (queue.options()["max_length"], queue.options()["overflow"]) == (2, "reject-publish")
+
+
+def test_a_plan_that_broke_off_is_finished_by_the_next(older: Broker) -> None:
+    def die() -> None:
+        raise KeyboardInterrupt
+
+    before_step(driver_of(older), Register("b"), die)
+    with pytest.raises(KeyboardInterrupt):
+        carry_out(older, plan(older, DESIRED))
+    assert older.queues() == ["a", "old"]
+
+    rest = plan(older, DESIRED)
+    assert [(step.action, step.name) for step in rest.steps] == [("create", "b"), ("update", "a"), ("delete", "old")]
+    carry_out(older, rest)
+
+    assert present(older) == DESIRED
+    assert plan(older, DESIRED).steps == ()
+    assert older.reconcile().changed == {}
+
+
+def test_queues_are_deployed_beside_a_damaged_policy(broker: Broker) -> None:
+    broker.declare_queue("a").enqueue_many([b"x"] * 3)
+    driver_of(broker).store.client.hset("rqttl:policies", mapping={"version": 1, "policy p": "{"})
+    desired = Deployment.of([QueueOptions.read("a", {"max_length": 1})], [])
+    driver, steps = driver_of(broker), plan(broker, desired)
+
+    assert driver.perform(carrying.preview(driver.keyspace, steps)).trimmed == 2
+    assert carry_out(broker, steps).trimmed == 2
+
+
+@pytest.mark.parametrize("name", ["orders", "orders/eu", "{billing}.orders", "{billing}.orders/eu", "{eu}:a/b"])
+def test_letters_name_their_queue_with_any_hash_tag(clocked: Clocked, name: str) -> None:
+    queue = clocked.declare_queue(name, dead_letter="{queue}/dead", expires="1h", on_expire="dead-letter")
+    queue.enqueue(b"x")
+    one(queue).reject()
+    queue.enqueue(b"y")
+
+    clocked.advance("1h")
+    assert queue.sweep()[-1].retired == 0
+
+    assert clocked.queues() == [f"{name}/dead"]
+    letters = take(clocked.queue(f"{name}/dead"))
+    assert [(letter.body, letter.deaths[0].queue) for letter in letters] == [(b"x", name), (b"y", name)]

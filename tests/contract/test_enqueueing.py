@@ -1,15 +1,24 @@
-"""Storing messages: receipts, ids, headers, content types, values, sizes, refusals."""
+"""Storing messages: receipts, ids, headers, values, sizes, refusals; and `duplicate_window`: an id is stored once."""
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
+import redis
 
-from rqttl import Broker, InvalidDuration, InvalidInput, InvalidName, Message, MessageTooLarge, QueueFull, Receipt
-from rqttl.types import Header
-from tests.contract.clocked import START, Clocked, at
+from rqttl import (
+    Broker,
+    InvalidDuration,
+    InvalidInput,
+    Message,
+    MessageTooLarge,
+    Queue,
+    QueueFull,
+    Receipt,
+)
+from tests.contract.clocked import START, Clocked, at, ms
 from tests.contract.looks import bodies, one, ready, take
 
 
@@ -36,16 +45,6 @@ def test_any_other_value_is_packed_with_msgpack(broker: Broker, value: object) -
     delivery = one(queue)
     assert delivery.content_type == "application/msgpack"
     assert delivery.decode() == value
-
-
-@pytest.mark.parametrize("value", [object, {1, 2}, 2**64, datetime(2020, 1, 1), "\ud800"], ids=repr)  # noqa: DTZ001
-def test_a_value_that_msgpack_cannot_hold_is_refused(broker: Broker, value: object) -> None:
-    queue = broker.declare_queue("q")
-
-    with pytest.raises(InvalidInput, match="body"):
-        queue.enqueue_many([b"good", value])
-
-    assert bodies(queue) == []
 
 
 def test_any_header_of_a_sender_is_unpacked_safely(broker: Broker) -> None:
@@ -78,66 +77,24 @@ def test_without_an_id_the_sequence_is_the_id_and_it_rises(clocked: Clocked) -> 
     assert one(queue).id == ids[0]
 
 
-def test_an_id_travels_with_the_message(broker: Broker) -> None:
+def test_what_a_sender_says_travels_with_the_message(broker: Broker) -> None:
     queue = broker.declare_queue("q")
     name = "Bestellung 7; ü %d {x} 🦆"
+    headers: dict[str, str | bytes | int | float | bool | None] = {
+        "text": "ü",
+        "bytes": b"\0\xff",
+        "int": -1,
+        "float": 0.1,
+        "flag": True,
+        "none": None,
+    }
 
-    assert queue.enqueue(b"x", id=name).id == name
-    assert queue.peek()[0].id == name
-    assert one(queue).id == name
+    assert queue.enqueue(b"{}", id=name, headers=headers, content_type="application/json").id == name
 
-
-@pytest.mark.parametrize("id", ["", "x" * 256, "ü" * 128, "line\nbreak", "nul\0", 7, b"bytes", "\ud800"], ids=repr)
-def test_a_wrong_id_is_refused(broker: Broker, id: str) -> None:
-    queue = broker.declare_queue("q")
-
-    with pytest.raises(InvalidName, match="id"):
-        queue.enqueue(b"x", id=id)
-
-    assert bodies(queue) == []
-
-
-def test_headers_of_every_kind_travel_with_the_message(broker: Broker) -> None:
-    queue = broker.declare_queue("q")
-    headers: dict[str, Header] = {"text": "ü", "bytes": b"\0\xff", "int": -1, "float": 0.1, "flag": True, "none": None}
-
-    queue.enqueue(b"x", headers=headers)
-
-    assert queue.peek()[0].headers == headers
-    assert one(queue).headers == headers
-
-
-@pytest.mark.parametrize(
-    "headers", [{1: "x"}, {"": "x"}, {"x": []}, {"x": {}}, {"x": 2**64}, {"x": object}, {"x": float("nan")}], ids=repr
-)
-def test_wrong_headers_are_refused_by_name(broker: Broker, headers: dict[str, Any]) -> None:
-    queue = broker.declare_queue("q")
-
-    with pytest.raises(InvalidInput, match="headers"):
-        queue.enqueue(b"x", headers=headers)
-
-    assert bodies(queue) == []
-
-
-def test_a_content_type_travels_with_the_message(broker: Broker) -> None:
-    queue = broker.declare_queue("q")
-
-    queue.enqueue_many([Message(b"{}", content_type="application/json"), Message(b"x", headers={"a": 1})])
-
-    first, second = queue.receive_many(2)
-    assert (first.content_type, first.decode()) == ("application/json", b"{}")
-    assert second.content_type == "application/octet-stream"
-
-
-def test_messages_and_bare_bodies_mix_and_keep_their_order(broker: Broker) -> None:
-    queue = broker.declare_queue("q")
-
-    receipts = queue.enqueue_many(
-        [Message(b"1", ttl="1h"), b"2", {"three": 3}, Message("4", headers={"a": 1}, id="four")]
-    )
-
-    assert [type(receipt) for receipt in receipts] == [Receipt] * 4
-    assert [delivery.decode() for delivery in queue.receive_many(4)] == [b"1", b"2", {"three": 3}, "4"]
+    (seen,), delivery = queue.peek(), one(queue)
+    assert (seen.id, seen.headers, seen.content_type) == (name, headers, "application/json")
+    assert (delivery.id, delivery.headers, delivery.content_type) == (name, headers, "application/json")
+    assert delivery.decode() == b"{}"
 
 
 def test_a_message_says_everything_itself(broker: Broker) -> None:
@@ -147,22 +104,6 @@ def test_a_message_says_everything_itself(broker: Broker) -> None:
         queue.enqueue(Message(b"x"), ttl="5ms")
 
     assert bodies(queue) == []
-
-
-def test_enqueueing_nothing_is_nothing(broker: Broker) -> None:
-    queue = broker.declare_queue("q")
-
-    assert queue.enqueue_many([]) == []
-    assert queue.stats().enqueued == 0
-
-
-def test_many_messages_arrive_whole_and_in_order(broker: Broker) -> None:
-    queue = broker.declare_queue("q")
-
-    receipts = queue.enqueue_many([b"%d" % i for i in range(3_000)])
-
-    assert len({receipt.id for receipt in receipts if isinstance(receipt, Receipt)}) == 3_000
-    assert [int(delivery.body) for delivery in queue.receive_many(3_000)] == list(range(3_000))
 
 
 @pytest.mark.spec("TTL-07", "S-005", "A-005")
@@ -177,16 +118,6 @@ def test_a_wrong_ttl_is_refused_before_anything_is_written(broker: Broker, ttl: 
 
     assert "ttl" in str(caught.value)
     assert (bodies(queue), queue.stats().enqueued) == ([], 0)
-
-
-@pytest.mark.parametrize("wrong", [datetime(2030, 1, 1), -1, True, "2030-01-01", 1.5, 10**15], ids=repr)  # noqa: DTZ001
-def test_a_wrong_instant_is_refused(broker: Broker, wrong: int) -> None:
-    queue = broker.declare_queue("q")
-
-    with pytest.raises(InvalidInput, match="expires_at"):
-        queue.enqueue(b"x", expires_at=wrong)
-
-    assert bodies(queue) == []
 
 
 @pytest.mark.spec("A-004")
@@ -265,3 +196,223 @@ def test_a_large_batch_with_a_limit_is_refused_in_order_across_calls(broker: Bro
 
     assert [isinstance(result, Receipt) for result in results] == [True] * 700 + [False] * 300
     assert (queue.stats().ready, queue.stats().refused, queue.stats().enqueued) == (700, 300, 700)
+
+
+WINDOW = 10_000
+
+
+@pytest.fixture
+def queue(clocked: Clocked) -> Queue:
+    return clocked.declare_queue("q", duplicate_window=ms(WINDOW))
+
+
+@pytest.mark.spec("S-095", "C-42")
+def test_five_sends_of_one_id_store_one_message(queue: Queue) -> None:
+    receipts = [queue.enqueue(b"%d" % i, id="order-1") for i in range(5)]
+
+    assert [receipt.duplicate for receipt in receipts] == [False, True, True, True, True]
+    assert {receipt.id for receipt in receipts} == {"order-1"}
+    assert bodies(queue) == [b"0"]
+    assert queue.stats().enqueued == 1
+
+
+def test_the_window_ends_in_the_millisecond_it_says_and_a_duplicate_does_not_move_it(
+    clocked: Clocked, queue: Queue
+) -> None:
+    queue.enqueue(b"1", id="x")
+    clocked.advance(WINDOW - 1)
+    assert queue.enqueue(b"2", id="x").duplicate
+    clocked.advance(1)
+    assert not queue.enqueue(b"3", id="x").duplicate
+
+    assert bodies(queue) == [b"1", b"3"]
+
+
+def test_without_a_window_or_an_id_nothing_is_a_duplicate(clocked: Clocked, queue: Queue) -> None:
+    free = clocked.declare_queue("free")
+
+    assert not any(free.enqueue(b"x", id="same").duplicate for _ in range(3))
+    assert not any(queue.enqueue(b"x").duplicate for _ in range(3))
+    assert not any(one.duplicate for one in queue.enqueue_many([b"same"] * 300) if isinstance(one, Receipt))
+
+
+@pytest.mark.parametrize("ttl", [None, "5s"])
+def test_the_content_of_a_message_without_an_id_is_never_taken_for_an_id(queue: Queue, ttl: str | None) -> None:
+    texts: list[dict[str, Any]] = [{"headers": {"note": "see ;1;;a"}}, {"content_type": "text;1;;a"}]
+    sent = [Message(b"x", ttl=ttl, **text) for text in texts for _ in range(2)]
+
+    for window in (None, WINDOW):
+        receipts = queue.enqueue_many(sent, duplicate_window=ms(window))
+        assert not any(isinstance(one, Receipt) and one.duplicate for one in receipts)
+    assert not queue.enqueue(b"x", id="a").duplicate
+    assert len(bodies(queue)) == 9
+
+
+def test_a_batch_has_duplicates_of_itself_and_of_earlier_ones(queue: Queue) -> None:
+    queue.enqueue(b"old", id="a")
+    sent = [Message(b"1", id="a"), Message(b"2", id="b"), Message(b"3"), Message(b"4", id="b", ttl="5s"), b"5"]
+
+    receipts = queue.enqueue_many(sent)
+
+    assert [isinstance(one, Receipt) and one.duplicate for one in receipts] == [True, False, False, True, False]
+    assert bodies(queue) == [b"old", b"2", b"3", b"5"]
+    assert queue.stats().enqueued == 4
+
+
+@pytest.mark.spec("A-134")
+def test_an_id_is_remembered_after_any_end_of_its_message(clocked: Clocked, queue: Queue) -> None:
+    queue.enqueue(b"acked", id="1")
+    delivery = one(queue)
+    delivery.ack()
+    queue.enqueue(b"expired", id="2", ttl="5ms")
+    queue.enqueue(b"dead on arrival", id="3", ttl=0)
+    clocked.advance(5)
+    queue.sweep()
+    queue.enqueue(b"purged", id="4")
+    queue.purge()
+
+    assert all(queue.enqueue(b"retry", id=str(i)).duplicate for i in range(1, 5))
+
+
+def test_a_duplicate_finds_no_full_queue_and_pushes_nobody_out(clocked: Clocked) -> None:
+    strict = clocked.declare_queue("strict", duplicate_window=ms(WINDOW), max_length=1, overflow="reject-publish")
+    dropping = clocked.declare_queue("dropping", duplicate_window=ms(WINDOW), max_length=1, dead_letter="dead")
+    for queue in (strict, dropping):
+        queue.enqueue(b"x", id="a")
+        assert queue.enqueue(b"y", id="a").duplicate
+        assert bodies(queue) == [b"x"]
+    assert clocked.queues() == ["dropping", "strict"]
+
+
+@pytest.mark.spec("A-033", "WA-12")
+def test_a_dead_letter_is_never_a_duplicate(clocked: Clocked) -> None:
+    dead = clocked.declare_queue("dead", duplicate_window=ms(WINDOW))
+    dead.enqueue(b"sent", id="a")
+    one, other = (clocked.declare_queue(name, dead_letter="dead") for name in ("one", "other"))
+    for queue in (one, other):
+        queue.enqueue(b"letter", id="a", ttl=0)
+
+    assert bodies(dead) == [b"sent", b"letter", b"letter"]
+
+
+def test_a_window_may_change_and_what_it_no_longer_needs_is_forgotten(
+    clocked: Clocked, queue: Queue, client: redis.Redis
+) -> None:
+    queue.enqueue_many([Message(b"x", id=str(i)) for i in range(700)])
+    clocked.advance(50)
+    queue.update(duplicate_window="50ms")
+    assert client.zcard("rqttl:{q}:dedup") == 0
+    assert not queue.enqueue(b"x", id="1").duplicate
+
+    queue.update(duplicate_window=None)
+    assert client.exists("rqttl:{q}:dedup") == 0
+    assert not queue.enqueue(b"x", id="1").duplicate
+
+
+# Windows of calls
+
+
+def send(queue: Queue, *ids: str, window: int = WINDOW) -> list[bool | None]:
+    """Send messages. Returns for each whether it was a duplicate; `None` if one was refused."""
+    receipts = queue.enqueue_many([Message(b"x", id=id) for id in ids], duplicate_window=ms(window))
+    return [one.duplicate if isinstance(one, Receipt) else None for one in receipts]
+
+
+@pytest.fixture
+def free(clocked: Clocked) -> Queue:
+    """A queue that knows no duplicates."""
+    return clocked.declare_queue("free")
+
+
+def test_a_call_may_have_a_window_where_the_queue_has_none(clocked: Clocked, free: Queue) -> None:
+    assert send(free, "a", "b", "a") == [False, False, True]
+    clocked.advance(WINDOW - 1)
+    free.sweep()
+    assert send(free, "b", "c") == [True, False]
+    clocked.advance(1)
+    assert send(free, "a", "b", "c") == [False, False, True]
+    assert free.stats().enqueued == 5
+
+
+def test_each_call_says_for_how_long_and_a_duplicate_does_not_move_the_end(clocked: Clocked, free: Queue) -> None:
+    send(free, "short", window=10)
+    send(free, "long", window=50)
+    clocked.advance(9)
+    assert send(free, "short", "long", window=1000) == [True, True]
+    clocked.advance(1)
+    assert send(free, "short", "long", window=1000) == [False, True]
+    clocked.advance(40)
+    assert send(free, "short", "long", window=1) == [True, False]
+
+
+def test_a_call_without_a_window_reports_no_duplicates_and_remembers_no_ids(free: Queue) -> None:
+    send(free, "a")
+    assert not free.enqueue(b"retry", id="a").duplicate
+    assert not free.enqueue(b"new", id="b").duplicate
+    assert send(free, "b", "a") == [False, True]
+
+
+def test_the_window_of_the_queue_and_the_window_of_a_call_know_the_ids_of_each_other(
+    clocked: Clocked, queue: Queue
+) -> None:
+    queue.enqueue(b"x", id="a")
+    assert send(queue, "a", "b", window=1) == [True, False]
+    assert queue.enqueue(b"x", id="b").duplicate
+    clocked.advance(WINDOW)
+    assert not queue.enqueue(b"x", id="b").duplicate
+
+
+def test_the_window_of_a_call_outlasts_the_option(clocked: Clocked, queue: Queue) -> None:
+    send(queue, "a", window=10 * WINDOW)
+    queue.update(duplicate_window=None)
+    queue.update(duplicate_window="5ms")
+    clocked.advance(5)
+    queue.sweep()
+
+    assert send(queue, "a") == [True]
+    assert not queue.enqueue(b"x", id="a").duplicate
+
+
+def test_a_message_that_found_no_room_is_not_remembered(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q", max_length=1, overflow="reject-publish")
+
+    assert send(queue, "a", "b", "b") == [False, None, None]
+    queue.purge()
+    assert send(queue, "a", "b") == [True, False]
+
+
+def test_more_than_one_call_can_carry_and_a_second_time_nothing(free: Queue) -> None:
+    ids = [str(i) for i in range(1_000)]
+
+    assert send(free, *ids) == [False] * 1_000
+    assert send(free, *ids) == [True] * 1_000
+    assert free.stats().enqueued == 1_000
+
+
+def test_remembered_ids_are_forgotten_by_later_calls_and_by_sweeps(
+    clocked: Clocked, free: Queue, client: redis.Redis
+) -> None:
+    for i in range(100):
+        send(free, str(i))
+        clocked.advance(WINDOW // 10)
+    assert (client.scard("rqttl:{free}:dedup_ids"), client.zcard("rqttl:{free}:dedup_windows")) == (10, 10)
+    send(free, *[str(i) for i in range(700)])
+    clocked.advance(WINDOW)
+    free.sweep()
+    assert client.exists("rqttl:{free}:dedup_ids", "rqttl:{free}:dedup_windows") == 0
+
+
+def test_an_id_whose_time_is_over_is_new_however_much_is_to_be_forgotten_first(
+    clocked: Clocked, free: Queue, client: redis.Redis
+) -> None:
+    ids = [str(i) for i in range(1_000)]
+    send(free, *ids[:500])
+    send(free, *ids[500:], "late", window=WINDOW + 1)
+    clocked.advance(WINDOW)
+
+    assert send(free, "0", "499", "999", "late", "0") == [False, False, True, True, True]
+    assert client.scard("rqttl:{free}:dedup_ids") == 503
+    clocked.advance(1)
+    assert send(free, "late", "0", "new") == [False, True, False]
+    assert client.scard("rqttl:{free}:dedup_ids") == 4
+    assert free.stats().enqueued == 1_005

@@ -1,16 +1,32 @@
-"""Listeners hear of every command that a broker sends to Redis."""
+"""What a call costs and what listeners hear of it; calls that are repeated, and work that follows a call."""
 
 from __future__ import annotations
 
 import dataclasses
+import gc
+import logging
 import threading
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import redis
 
 import rqttl
-from rqttl import Broker, CommandEvent, Event, QueueNotFound, RenewalEvent, SweepEvent, SweepResult, WaitEvent
+from rqttl import (
+    Broker,
+    CommandEvent,
+    Event,
+    LeaseLost,
+    OutcomeUnknown,
+    Queue,
+    QueueNotFound,
+    RenewalEvent,
+    SweepEvent,
+    SweepResult,
+    WaitEvent,
+)
+from rqttl.protocol.commands import Command, Reply
 from rqttl.reaper import Reaper
 from rqttl.store.driver import driver_of
 from tests.contract.clocked import Clocked
@@ -178,20 +194,6 @@ def test_nobody_is_notified_after_the_last_listener_has_left(clocked: Clocked) -
     assert clocked.events.notify is None
 
 
-def test_a_listener_may_leave_while_it_is_called(clocked: Clocked) -> None:
-    calls: list[str] = []
-
-    def once(event: CommandEvent) -> None:
-        calls.append(event.name)
-        clocked.events.unsubscribe(once)
-
-    clocked.events.subscribe(once, CommandEvent)
-    clocked.events.subscribe(lambda _: calls.append("other"), CommandEvent)
-    clocked.queues()
-
-    assert calls[:2] == ["SMEMBERS", "other"]
-
-
 def test_listing_queues_goes_on_after_a_lost_connection(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
     broker.declare_queue("q")
     store = driver_of(broker).store
@@ -207,3 +209,196 @@ def test_listing_queues_goes_on_after_a_lost_connection(broker: Broker, monkeypa
 
     assert broker.queues() == ["q"]
     assert [call[0] for calls in lost for call in calls] == ["SMEMBERS", "TIME", "HMGET"]
+
+
+#: What the server counts where a client has called it; commands inside scripts are among the others.
+CALLS = ("evalsha", "eval", "script|load", "blpop", "multi", "sadd", "smembers", "get", "ping")
+
+
+def calls(client: redis.Redis) -> dict[str, int]:
+    stats: Any = client.info("commandstats")
+    return {name: int(stats.get(f"cmdstat_{name}", {}).get("calls", 0)) for name in CALLS}
+
+
+@pytest.fixture
+def no_others(broker: Broker) -> Iterator[None]:
+    """Brokers that earlier tests left open are closed before the test, not within it: that takes calls."""
+    gc.collect()
+    broker.queues()  # on asyncio the portal closes them before it makes this call
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.fixture
+def known_queue(broker: Broker, no_others: None) -> Queue:
+    """A known_queue that the broker knows, with scripts that the server knows."""
+    known_queue = broker.declare_queue("q", message_ttl="1h", dead_letter="d")
+    known_queue.enqueue_many([b"x"] * 400)
+    for delivery, settle in zip(known_queue.receive_many(4), ("ack", "nack", "reject", "renew"), strict=True):
+        getattr(delivery, settle)()
+    known_queue.peek()
+    known_queue.stats()
+    return known_queue
+
+
+@pytest.mark.parametrize(
+    "action, expected",
+    [
+        (lambda queue: queue.enqueue(b"x", ttl="1m"), 1),
+        (lambda queue: queue.enqueue_many([b"x"] * 100), 1),
+        (lambda queue: queue.enqueue_many([b"x"] * 1_000), 4),  # as one transaction
+        (lambda queue: queue.receive(), 1),
+        (lambda queue: queue.receive_many(100), 1),
+        (lambda queue: queue.receive(wait="1m"), 1),
+        (lambda queue: queue.peek(), 1),
+        (lambda queue: queue.stats(), 1),
+    ],
+)
+def test_a_call_is_one_script(
+    client: redis.Redis, known_queue: Queue, action: Callable[[Queue], object], expected: int
+) -> None:
+    before = calls(client)
+
+    action(known_queue)
+
+    after = calls(client)
+    assert {name: after[name] - before[name] for name in CALLS if after[name] != before[name]} == {
+        "evalsha": expected,
+        **({"multi": 1} if expected > 1 else {}),
+    }
+
+
+@pytest.mark.parametrize("settle", ["ack", "nack", "reject", "renew"])
+@pytest.mark.parametrize("count", [1, 100])
+def test_settling_is_one_script(client: redis.Redis, known_queue: Queue, settle: str, count: int) -> None:
+    deliveries = known_queue.receive_many(count)
+    before = calls(client)
+
+    getattr(known_queue, f"{settle}_many")(deliveries)
+
+    after = calls(client)
+    assert {name: after[name] - before[name] for name in CALLS if after[name] != before[name]} == {"evalsha": 1}
+
+
+@pytest.mark.usefixtures("no_others")
+@pytest.mark.parametrize("policies", [0, 200])
+def test_policies_add_no_round_trip(client: redis.Redis, broker: Broker, policies: int) -> None:
+    for i in range(policies):
+        broker.set_policy(f"p{i}", ("q", "a.#", "#")[i % 3], {"max_length": 1_000 + i})
+    known_queue = broker.declare_queue("q")
+    known_queue.enqueue_many([b"x"] * 10)
+    assert known_queue.receive()  # now the server knows all scripts
+    before = calls(client)
+
+    broker.declare_queue("q")
+    known_queue.enqueue(b"x")
+    assert known_queue.receive()
+
+    after = calls(client)
+    assert {name: after[name] - before[name] for name in CALLS if after[name] != before[name]} == {"evalsha": 3}
+
+
+def test_of_a_batch_the_lost_deliveries_are_named_and_the_unknown_ones_are_the_cause(
+    clocked: Clocked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = clocked.declare_queue("q")
+    queue.enqueue_many([b"0", b"1", b"2"])
+    gone, there = queue.receive_many(2, lease="1s")
+    (held,) = queue.receive_many(1)
+    clocked.advance(1_000)
+    (again, _) = queue.receive_many(2)
+    again.ack()
+    store = driver_of(clocked).store
+    run = store.run
+    monkeypatch.setattr(
+        store, "run", lambda command: run(command.as_replay())
+    )  # as if the reply to an earlier try was lost
+
+    with pytest.raises(LeaseLost) as error:
+        queue.ack_many([gone, there, held])
+
+    assert error.value.ids == (there.id,)
+    assert isinstance(error.value.__cause__, OutcomeUnknown)
+    assert error.value.__cause__.ids == (gone.id,)
+    assert [one.settled for one in (gone, there, held)] == ["outcome unknown", "lease lost", "ack"]
+
+
+@pytest.mark.parametrize("how", ["ack", "reject", "redrive"])
+def test_a_lost_reply_and_other_options_after_it_make_no_success_a_failure(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """Redis carries out a call, its reply is lost, and Redis refuses the repeated call: the options are other ones."""
+    queue = broker.declare_queue("q", dead_letter="dead")
+    queue.enqueue(b"x", id="mine")
+    if how == "redrive":
+        queue.reject_many(queue.receive_many(1))
+    store = driver_of(broker).store
+    send = store._send_one
+    lost: list[str] = []
+
+    def lose_one_reply(command: Command) -> Reply:
+        reply = send(command)
+        if command.script.name in ("receive", "reject", "redrive") and not lost:
+            lost.append(command.script.name)
+            other = Broker(store.client)
+            other.set_policy("p", "q", {"lease": "1m"})
+            raise redis.ConnectionError("the reply was lost")
+        return reply
+
+    if how == "ack":
+        with queue.consume(wait=0) as deliveries:
+            delivery = next(deliveries)
+            monkeypatch.setattr(store, "_send_one", lose_one_reply)
+            delivery.ack()
+            assert list(deliveries) == []
+        assert (deliveries.lost, queue.stats().acked) == ([], 1)
+    elif how == "reject":
+        (delivery,) = queue.receive_many(1)
+        monkeypatch.setattr(store, "_send_one", lose_one_reply)
+        delivery.reject()
+        assert (delivery.settled, broker.queue("dead").stats().ready) == ("reject", 1)
+    else:
+        (letter,) = broker.queue("dead").peek(1)
+        monkeypatch.setattr(store, "_send_one", lose_one_reply)
+        (result,) = broker.queue("dead").redrive_many([(letter.sequence, "q")])
+        assert (result.outcome, queue.stats().ready) == ("moved", 1)
+    assert lost
+
+
+def test_a_message_that_was_stored_is_reported_as_stored_although_redis_went_away_after_it(
+    clocked: Clocked, client: redis.Redis, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue = clocked.declare_queue("orders", max_length=1, dead_letter="dead")
+    queue.enqueue(b"1")
+
+    def away(*_: object, **__: object) -> object:
+        raise redis.ConnectionError("gone")
+
+    with monkeypatch.context() as outage, caplog.at_level(logging.WARNING, "rqttl"):
+        outage.setattr(driver_of(clocked).store, "execute", away)
+        receipt = queue.enqueue(b"2")
+
+    assert [one.id for one in queue.peek()] == [receipt.id]
+    assert [record.getMessage() for record in caplog.records] == [
+        "queue dead: created was not followed up, a reaper will: gone"
+    ]
+    assert clocked.queue("dead").stats().ready == 1
+
+
+def test_a_target_that_was_deleted_meanwhile_is_no_error_of_the_sender(clocked: Clocked, client: redis.Redis) -> None:
+    queue = clocked.declare_queue("orders", max_length=1, dead_letter="dead")
+    clocked.declare_queue("dead", max_length=1)
+    queue.enqueue_many([b"1", b"2"])
+    other = Broker(client)
+
+    def delete(event: CommandEvent) -> None:
+        if (event.name, event.queue) == ("enqueue", "orders"):
+            clocked.events.unsubscribe(delete)
+            other.queue("dead").delete()
+
+    clocked.events.subscribe(delete, CommandEvent)
+    queue.enqueue(b"3")
+
+    assert [one.body for one in queue.peek()] == [b"3"]
+    assert clocked.queues() == ["orders"]

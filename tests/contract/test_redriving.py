@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from rqttl import Message, RedriveResult
+from rqttl import Message, QueueNotFound, RedriveResult
 from tests.contract.clocked import Clocked, at
-from tests.contract.looks import bodies, dead, dropped, letters, one, outcomes, places, take, taken
+from tests.contract.looks import bodies, dead, dropped, letters, one, outcomes, places, ready, taken
 
 
 def test_letters_go_back_in_order_to_the_end_of_the_queue_where_they_died(clocked: Clocked) -> None:
@@ -34,28 +34,6 @@ def test_a_letter_keeps_its_id_its_headers_its_type_and_its_deaths(clocked: Cloc
     assert delivery.deaths == before.deaths
     assert [death.reason for death in delivery.deaths] == ["rejected"]
     assert (delivery.delivery_count, delivery.enqueued_at) == (1, at(5))
-
-
-def test_a_letter_without_an_id_of_its_own_keeps_the_one_it_got_first(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q", dead_letter="d")
-    receipt = queue.enqueue(b"x")
-    one(queue).reject()
-
-    clocked.queue("d").redrive()
-
-    assert one(queue).id == receipt.id
-
-
-def test_a_redriven_letter_keeps_neither_its_state_nor_the_ttl_of_its_sender(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q", dead_letter="d")
-    queue.enqueue(Message(b"x", ttl="100ms"))
-    clocked.advance(100)
-    queue.sweep()
-
-    assert clocked.queue("d").redrive() == 1
-
-    clocked.advance(10_000)
-    assert one(queue).expires_at is None
 
 
 @pytest.mark.parametrize(
@@ -112,41 +90,6 @@ def test_a_letter_without_room_stays_where_it_is_and_dies_no_further_death(clock
     assert dead_ones.stats().ready_bytes == 0
 
 
-def test_a_full_queue_does_not_keep_others_from_their_letters(clocked: Clocked) -> None:
-    full, dead_ones = letters(clocked, b"1", b"2", origin="full")
-    letters(clocked, b"3", b"4", origin="other")
-    full.update(max_length=1, overflow="reject-publish")
-
-    assert dead_ones.redrive() == 3
-
-    assert (bodies(full), bodies(clocked.queue("other"))) == ([b"1"], [b"3", b"4"])
-    assert bodies(dead_ones) == [b"2"]
-
-
-def test_a_queue_that_drops_its_head_lets_the_oldest_go_into_the_queue_that_the_letters_leave(clocked: Clocked) -> None:
-    queue, dead_ones = letters(clocked, b"1", b"2")
-    queue.update(max_length=2)
-    queue.enqueue_many([b"3", b"4"])
-
-    assert dead_ones.redrive() == 2
-
-    assert bodies(queue) == [b"1", b"2"]
-    assert bodies(dead_ones) == [b"3", b"4"]
-    assert dead_ones.stats().ready_bytes == 2
-    assert [message.deaths[0].reason for message in dead_ones.peek()] == ["maxlen", "maxlen"]
-    assert dead_ones.redrive() == 2
-    assert (bodies(queue), bodies(dead_ones)) == ([b"3", b"4"], [b"1", b"2"])
-
-
-def test_letters_go_to_a_consumer_that_waits(clocked: Clocked) -> None:
-    queue, dead_ones = letters(clocked, b"x")
-    clocked.while_waiting(dead_ones.redrive)
-
-    delivery = one(queue, wait="5s")
-
-    assert delivery.body == b"x"
-
-
 def test_of_a_ttl_of_0_it_reaches_a_consumer_that_waits(clocked: Clocked) -> None:
     queue, dead_ones = letters(clocked, b"x")
     queue.update(message_ttl=0)
@@ -179,15 +122,6 @@ def test_only_so_many_only_of_a_reason_only_of_a_queue(clocked: Clocked) -> None
     assert bodies(dead_ones) == [b"3"]
 
 
-def test_a_limit_counts_what_went_not_what_was_tried(clocked: Clocked) -> None:
-    full, dead_ones = letters(clocked, b"1", b"2", origin="full")
-    letters(clocked, b"3", b"4", origin="other")
-    full.update(max_length=0, overflow="reject-publish")
-
-    assert dead_ones.redrive(limit=1) == 1
-    assert bodies(clocked.queue("other")) == [b"3"]
-
-
 def test_all_may_go_to_another_queue(clocked: Clocked) -> None:
     queue, dead_ones = letters(clocked, b"1")
     letters(clocked, b"2", origin="p")
@@ -198,18 +132,6 @@ def test_all_may_go_to_another_queue(clocked: Clocked) -> None:
     assert (bodies(queue), bodies(elsewhere)) == ([], [b"1", b"2"])
     assert [message.deaths[0].queue for message in elsewhere.peek()] == ["q", "p"]
     assert elsewhere.peek()[0].expires_at == at(50)
-
-
-def test_a_letter_with_a_deadline_of_its_own_loses_it_when_it_goes_on(clocked: Clocked) -> None:
-    queue, dead_ones = letters(clocked, b"1")
-    elsewhere = clocked.declare_queue("elsewhere", max_ttl="50ms")
-    dead_ones.redrive(to="elsewhere")
-
-    assert elsewhere.redrive() == 1
-
-    assert queue.peek()[0].expires_at is None
-    clocked.advance(60)
-    assert (taken(queue), dead(elsewhere), elsewhere.stats().next_lease_end) == ([b"1"], {}, None)
 
 
 def test_more_than_one_call_can_carry_go_in_order(clocked: Clocked) -> None:
@@ -322,32 +244,59 @@ def test_a_death_in_the_queue_that_held_the_letter_is_no_circle_after_a_redrive(
     assert dropped(queue) == {}
 
 
-def test_every_message_that_went_in_has_come_out(clocked: Clocked) -> None:
-    queue, dead_ones = letters(clocked, b"1", b"2", b"3")
-    dead_ones.redrive(limit=2)
-    one(dead_ones).ack()
+@pytest.mark.spec("S-038")
+def test_the_outcome_of_each_chosen_letter_is_told_in_their_order(clocked: Clocked) -> None:
+    queue, dead_ones = letters(clocked, b"1", b"2", b"3", b"4", b"5")
+    first, second, third, fourth, fifth = places(dead_ones)
+    clocked.declare_queue("p", max_length=0, overflow="reject-publish")
+    clocked.declare_queue("p2", max_length_bytes=0, overflow="reject-publish")
+    one(dead_ones)
+    unknown = "1600000000000-100000"
 
-    stats = dead_ones.stats()
-    assert (stats.enqueued, stats.redriven, stats.acked, stats.purged, stats.ready) == (3, 2, 1, 0, 0)
-    assert queue.stats().enqueued == 5
+    told = dead_ones.redrive_many(
+        [
+            (third, "q"),
+            (second, "q"),
+            (fourth, "p"),
+            (fourth, "p2"),
+            (first, "q"),
+            (fifth, "nobody"),
+            (unknown, "q"),
+            (fifth, "d"),
+            (third, "q"),
+        ]
+    )
+
+    assert told == [
+        RedriveResult(third, "q", "moved"),
+        RedriveResult(second, "q", "moved"),
+        RedriveResult(fourth, "p", "full", "max_length"),
+        RedriveResult(fourth, "p2", "full", "max_length_bytes"),
+        RedriveResult(first, "q", "unavailable"),
+        RedriveResult(fifth, "nobody", "no_origin"),
+        RedriveResult(unknown, "q", "unavailable"),
+        RedriveResult(fifth, "d", "same_queue"),
+        RedriveResult(third, "q", "moved"),
+    ]
+    assert bodies(queue) == [b"2", b"3"]
+    assert ready(dead_ones) == [b"4", b"5"]
 
 
-def test_looking_does_not_lease_nor_does_redriving_nothing_change_anything(clocked: Clocked) -> None:
-    queue, dead_ones = letters(clocked, b"1")
-    before = (dead_ones.peek(), dead_ones.stats(), queue.stats())
+def test_a_letter_that_is_named_for_two_queues_goes_to_one(clocked: Clocked) -> None:
+    queue, dead_ones = letters(clocked, b"x")
+    other = clocked.declare_queue("other")
+    (place,) = places(dead_ones)
 
-    assert dead_ones.redrive(source="nobody") == 0
-    assert dead_ones.redrive_many([]) == []
+    told = dead_ones.redrive_many([(place, "q"), (place, "other")])
 
-    assert (dead_ones.peek(), dead_ones.stats(), queue.stats()) == before
+    assert sorted(outcomes(told)) == ["moved", "unavailable"]
+    assert len(bodies(queue) + bodies(other)) == 1
 
 
-def test_a_letter_that_came_back_can_be_followed_through_all_it_went_through(clocked: Clocked) -> None:
-    queue, dead_ones = letters(clocked, Message(b"x", headers={"n": 1}), Message(b"y"))
-    for _ in range(3):
-        dead_ones.redrive()
-        queue.reject_many(queue.receive_many(2), "again")
-
-    (first, second) = take(dead_ones)
-    assert (first.headers, first.deaths[0].count, first.deaths[0].description) == ({"n": 1}, 4, "again")
-    assert len(first.deaths) == len(second.deaths) == 1
+def test_a_queue_that_is_not_there_is_told(clocked: Clocked) -> None:
+    with pytest.raises(QueueNotFound, match="nobody"):
+        clocked.queue("nobody").redrive()
+    with pytest.raises(QueueNotFound, match="nobody"):
+        clocked.queue("nobody").redrive_many([("1600000000000-100000", "q")])
+    with pytest.raises(QueueNotFound, match="elsewhere"):
+        clocked.declare_queue("d").redrive(to="elsewhere")

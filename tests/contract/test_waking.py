@@ -1,4 +1,4 @@
-"""Waiting without polling, and waking: a consumer that leaves messages behind wakes the next one."""
+"""Waiting without polling, waking, and ending waits from outside; idle consumers come before a TTL of 0 or a limit."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from typing import Any, Literal
 import pytest
 import redis
 
-from rqttl import Broker, CommandEvent, Delivery, Message, Queue, QueueNotFound, WaitEvent
+from rqttl import AlreadySettled, Broker, CommandEvent, Delivery, Message, Queue, QueueNotFound, WaitEvent
 from rqttl.delivery import lease_of
+from rqttl.flows.steps import Step, WaitForWakeup
 from rqttl.store.driver import driver_of
 from tests.conftest import FAKE
-from tests.contract.looks import one
+from tests.contract.looks import bodies, one
 from tests.waiting import PATIENCE, until
 
 LONG = "10m"  # much longer than a test may take: a consumer that gets a message was woken
@@ -69,15 +70,6 @@ def result(future: Future[Any]) -> Delivery:
     return delivery
 
 
-def test_a_waiting_consumer_is_woken_by_an_enqueue(broker: Broker, waiters: Waiters) -> None:
-    queue = broker.declare_queue("q")
-    (waiting,) = waiters.start(queue)
-
-    queue.enqueue(b"x")
-
-    assert result(waiting).body == b"x"
-
-
 def test_waiting_costs_two_calls_and_waking_one_more(broker: Broker, client: redis.Redis, waiters: Waiters) -> None:
     queue = broker.declare_queue("q")
     queue.receive(wait="1ms")
@@ -104,15 +96,6 @@ def test_as_many_as_wait_get_one_message_each(broker: Broker, waiters: Waiters, 
         queue.enqueue(b"%d" % i)
 
     assert sorted(int(result(one).body) for one in waiting) == list(range(count))
-
-
-def test_one_call_that_brings_many_messages_wakes_as_many(broker: Broker, waiters: Waiters) -> None:
-    queue = broker.declare_queue("q")
-    waiting = waiters.start(queue, 20)
-
-    queue.enqueue_many([b"%d" % i for i in range(20)])
-
-    assert sorted(int(result(one).body) for one in waiting) == list(range(20))
 
 
 def test_a_message_that_is_given_back_wakes(broker: Broker, waiters: Waiters) -> None:
@@ -210,15 +193,6 @@ def test_each_of_many_that_wait_is_handed_a_message_that_cannot_stay(
     assert sum(queue.stats().deaths.values()) == 2
 
 
-def test_a_batch_that_waits_takes_what_there_is(broker: Broker, waiters: Waiters) -> None:
-    queue = broker.declare_queue("q")
-    (waiting,) = waiters.start(queue, how=lambda: queue.receive_many(10, wait=LONG))
-
-    queue.enqueue_many([b"1", b"2", b"3"])
-
-    assert [delivery.body for delivery in waiting.result(timeout=PATIENCE)] == [b"1", b"2", b"3"]
-
-
 def test_the_wakeup_list_holds_at_most_one_wakeup_and_every_waiting_consumer_gets_its_message(
     broker: Broker, client: redis.Redis, waiters: Waiters
 ) -> None:
@@ -254,3 +228,227 @@ def test_senders_and_consumers_in_full_swing_lose_no_wake_up(broker: Broker, wai
 
     found = [body for one in working for body in one.result(timeout=PATIENCE)]
     assert sorted(map(int, found)) == list(range(rounds * crew))
+
+
+class Held:
+    """Keeps consumers back between their wake-up and their look, as a slow network would."""
+
+    def __init__(self, broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+        driver = driver_of(broker)
+        step = driver.step
+        self.heard = threading.Semaphore(0)
+        self.go_on = threading.Event()
+
+        def carry_out(one: Step) -> Any:
+            answer = step(one)
+            if type(one) is WaitForWakeup and answer is not None:
+                self.heard.release()
+                assert self.go_on.wait(PATIENCE)
+            return answer
+
+        monkeypatch.setattr(driver, "step", carry_out)
+
+    def wait(self) -> None:
+        """Return when one more consumer was woken; it has not looked yet."""
+        assert self.heard.acquire(timeout=PATIENCE)
+
+
+@pytest.fixture
+def held(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> Iterator[Held]:
+    held = Held(broker, monkeypatch)
+    yield held
+    held.go_on.set()
+
+
+def arrived(waiting: list[Any]) -> list[bytes]:
+    return sorted(result(one).body for one in waiting)
+
+
+def send(queue: Queue, held: Held) -> None:
+    """A message that one of two consumers is woken for, and has not fetched."""
+    queue.enqueue(b"first")
+    held.wait()
+
+
+def test_a_message_with_ttl_zero_goes_to_the_second_while_the_first_one_fetches(
+    broker: Broker, waiters: Waiters, held: Held
+) -> None:
+    queue = broker.declare_queue("q")
+    waiting = waiters.start(queue, 2)
+    send(queue, held)
+
+    receipt = queue.enqueue(b"now", ttl=0)
+    held.go_on.set()
+
+    assert not receipt.expired
+    assert arrived(waiting) == [b"first", b"now"]
+
+
+@pytest.mark.parametrize("overflow", ["drop-head", "reject-publish"])
+@pytest.mark.parametrize("limit", [0, 1])
+def test_a_limit_does_not_act_while_more_wait_than_are_ready(
+    broker: Broker, waiters: Waiters, held: Held, overflow: Any, limit: int
+) -> None:
+    queue = broker.declare_queue("q", max_length=limit, overflow=overflow)
+    waiting = waiters.start(queue, 2)
+    send(queue, held)
+
+    queue.enqueue(b"second")
+    held.go_on.set()
+
+    assert arrived(waiting) == [b"first", b"second"]
+    assert (queue.stats().deaths["maxlen"], queue.stats().refused) == (0, 0)
+
+
+def test_no_more_is_handed_over_than_consumers_wait_though_all_have_taken_their_tickets(
+    broker: Broker, waiters: Waiters, held: Held
+) -> None:
+    queue = broker.declare_queue("q")
+    waiting = waiters.start(queue, 2)
+    for body in (b"1", b"2"):
+        queue.enqueue(body, ttl=0)
+        held.wait()
+
+    receipt = queue.enqueue(b"3", ttl=0)
+    held.go_on.set()
+
+    assert receipt.expired
+    assert arrived(waiting) == [b"1", b"2"]
+
+
+def test_in_one_batch_each_of_those_that_wait_gets_one_in_order(broker: Broker, waiters: Waiters) -> None:
+    queue = broker.declare_queue("q", max_length=1, overflow="reject-publish")
+    waiting = waiters.start(queue, 3)
+
+    receipts = queue.enqueue_many([b"1", b"2", Message(b"3", ttl=0), b"4"])
+
+    assert arrived(waiting) == [b"1", b"2", b"3"]
+    assert [one.body for one in queue.peek() if one.state == "ready"] == [b"4"]
+    assert len(receipts) == 4
+
+
+def test_a_consumer_at_the_end_of_its_wait_counts_until_it_has_looked(
+    broker: Broker, waiters: Waiters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the end of a block and the look that follows there is a round trip."""
+    queue = broker.declare_queue("q")
+    driver = driver_of(broker)
+    step = driver.step
+    over, sent = threading.Event(), threading.Event()
+
+    def carry_out(one: Step) -> Any:
+        answer = step(one)
+        if type(one) is WaitForWakeup and answer is None and not over.is_set():
+            over.set()
+            assert sent.wait(PATIENCE)
+        return answer
+
+    monkeypatch.setattr(driver, "step", carry_out)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(queue.receive, wait="50ms")
+        assert over.wait(PATIENCE)
+        receipt = queue.enqueue(b"now", ttl=0)
+        sent.set()
+
+        assert not receipt.expired
+        assert result(waiting).body == b"now"
+
+
+def test_run_waits_on_while_threads_are_idle(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The look that finds a message for one thread is followed by another one for the rest."""
+    queue = broker.declare_queue("q")
+    handled: list[bytes] = []
+    blocking, fetched, sent, stop = (threading.Event() for _ in range(4))
+    broker.events.subscribe(lambda name: blocking.set(), WaitEvent)
+    driver = driver_of(broker)
+    step = driver.step
+
+    def carry_out(one: Step) -> Any:
+        answer = step(one)
+        if getattr(getattr(one, "script", None), "name", "") == "receive" and answer[7] and not fetched.is_set():
+            fetched.set()
+            assert sent.wait(PATIENCE)
+        return answer
+
+    def handle(delivery: Any) -> None:
+        handled.append(delivery.body)
+        if len(handled) == 2:
+            stop.set()
+
+    monkeypatch.setattr(driver, "step", carry_out)
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(queue.run, handle, threads=2, wait="1m", stop=stop)
+        assert blocking.wait(PATIENCE)
+        queue.enqueue(b"first")
+        assert fetched.wait(PATIENCE)
+        receipt = queue.enqueue(b"now", ttl=0)
+        sent.set()
+        counts = running.result(timeout=PATIENCE)
+
+    assert not receipt.expired
+    assert (sorted(handled), counts.handled) == ([b"first", b"now"], 2)
+
+
+@pytest.fixture
+def interrupted(broker: Broker) -> Iterator[Waiters]:
+    with ThreadPoolExecutor(4) as pool:
+        yield Waiters(broker, pool)
+        broker.interrupt()
+
+
+def test_all_waits_of_a_broker_end(broker: Broker, client: redis.Redis, interrupted: Waiters) -> None:
+    queue = broker.declare_queue("q")
+    waiting = interrupted.start(queue, 3)
+
+    broker.interrupt()
+
+    assert [one.result(timeout=PATIENCE) for one in waiting] == [None] * 3
+    assert client.zcard("rqttl:{q}:interrupted") == 0
+
+
+def test_a_signal_handler_may_end_the_wait_that_it_breaks_into(
+    broker: Broker, on_alarm: Callable[[Callable[[], None]], None]
+) -> None:
+    queue = broker.declare_queue("q")
+    broker.events.subscribe(lambda _: on_alarm(broker.interrupt), WaitEvent)
+
+    assert queue.receive(wait=LONG) is None
+
+
+def test_afterwards_nobody_waits_but_everything_works(broker: Broker) -> None:
+    queue = broker.declare_queue("q")
+    broker.interrupt()
+
+    assert queue.receive(wait=LONG) is None
+    queue.enqueue(b"x")
+    delivery = one(queue, wait=LONG)
+    delivery.ack()
+    with queue.consume() as deliveries:
+        assert list(deliveries) == []
+
+
+def test_a_message_that_was_handed_to_a_wait_that_ends_is_received(broker: Broker, client: redis.Redis) -> None:
+    queue = broker.declare_queue("q")
+
+    def act(_: WaitEvent) -> None:
+        Broker(client).queue("q").enqueue(b"now or never", ttl=0)
+        broker.interrupt()
+
+    broker.events.subscribe(act, WaitEvent)
+    delivery = one(queue, wait=LONG)
+
+    assert (delivery.body, delivery.delivery_count) == (b"now or never", 1)
+
+
+def test_a_released_delivery_is_no_failed_one(broker: Broker) -> None:
+    queue = broker.declare_queue("q", max_deliveries=1)
+    queue.enqueue_many([b"a", b"b"])
+
+    with queue.consume(wait=0) as deliveries:
+        delivery = next(deliveries)
+        deliveries.release(delivery)
+        with pytest.raises(AlreadySettled):
+            delivery.ack()
+
+    assert bodies(queue) == [b"a", b"b"]
+    assert [one.delivery_count for one in queue.receive_many(2)] == [1, 1]
