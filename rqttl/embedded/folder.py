@@ -9,14 +9,11 @@ the same place, so two processes do not disturb each other.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import hashlib
 import logging
 import os
-import pwd
 import re
-import stat
 import sys
 import tempfile
 from pathlib import Path
@@ -87,27 +84,12 @@ def locate(folder: str | os.PathLike[str] | None) -> Path:
     Raises `EmbeddedUnavailable` if the path is not valid or no home directory is known.
     """
     try:
-        path = os.fsdecode(folder or os.environ.get("RQTTL_HOME") or "")
-        if path == "~" or path.startswith("~/"):
-            return (_home() / path[2:]).resolve()
-        return (Path(path).expanduser() if path else _data_home() / "rqttl").resolve()
+        data = os.environ.get("XDG_DATA_HOME", "")  # a relative path is ignored
+        base = Path(data) if data.startswith("/") else Path("~/.local/share")
+        path = os.fsdecode(folder or os.environ.get("RQTTL_HOME") or base / "rqttl")
+        return Path(path).expanduser().resolve()
     except (RuntimeError, ValueError) as error:  # no home directory is known, or the path is not valid
         raise EmbeddedUnavailable(f"embedded server: no folder for its data ({error}): set RQTTL_HOME") from error
-
-
-def _home() -> Path:
-    """The home of the user: `$HOME` if it is an absolute path, else the home in the user database."""
-    home = os.environ.get("HOME", "")
-    with contextlib.suppress(KeyError):
-        for known in (home, pwd.getpwuid(os.getuid()).pw_dir):
-            if known.startswith("/"):
-                return Path(known)
-    raise RuntimeError(f"HOME is {home!r}, expected an absolute path, and the system knows no home of this user")
-
-
-def _data_home() -> Path:
-    data = os.environ.get("XDG_DATA_HOME", "")
-    return Path(data) if data.startswith("/") else _home() / ".local" / "share"  # a relative path is ignored
 
 
 def claim(folder: Path) -> Path:
@@ -117,66 +99,44 @@ def claim(folder: Path) -> Path:
     foreign files.
     """
     _make(folder)
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        _check_owner(folder, os.fstat(descriptor), forbidden=0o022)
-        mark = _read_mark(descriptor)
-        if mark != CONTENT:
-            foreign = _first_file_beside_mark(descriptor)
-            if foreign is None and CONTENT.startswith(mark or b""):
-                _write_mark(descriptor)
-            elif _read_mark(descriptor) != CONTENT:  # another process may have marked it between the two looks
-                raise EmbeddedUnavailable(
-                    f"embedded server: {folder} holds the foreign file {foreign or MARK!r}: {_RULE}"
-                )
-    finally:
-        os.close(descriptor)
+    _check_owner(folder, forbidden=0o022)
+    mark = _read_mark(folder)
+    if mark != CONTENT:
+        foreign = next((entry.name for entry in folder.iterdir() if entry.name != MARK), None)
+        if foreign is None and CONTENT.startswith(mark or b""):
+            _write_mark(folder)
+        elif _read_mark(folder) != CONTENT:  # another process may have marked it between the two looks
+            raise EmbeddedUnavailable(f"embedded server: {folder} holds the foreign file {foreign or MARK!r}: {_RULE}")
     return folder
 
 
 def is_claimed(folder: Path) -> bool:
     """Tell whether a folder exists, is marked, and only this user may write to it. Changes nothing."""
     try:
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except OSError:
+        _check_owner(folder, forbidden=0o022)
+        return _read_mark(folder) == CONTENT
+    except (EmbeddedUnavailable, OSError):
         return False
-    try:
-        _check_owner(folder, os.fstat(descriptor), forbidden=0o022)
-        return _read_mark(descriptor) == CONTENT
-    except EmbeddedUnavailable:
-        return False
-    finally:
-        os.close(descriptor)
 
 
-def _read_mark(folder: int) -> bytes | None:
+def _read_mark(folder: Path) -> bytes | None:
     """The content of the mark; `None` without a file of this name, a wrong content for a file that is not regular."""
-    try:
-        descriptor = os.open(MARK, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=folder)
-    except FileNotFoundError:
+    mark = folder / MARK
+    if not os.path.lexists(mark):
         return None
-    except OSError:  # a symbolic link, a socket, or a file without the right to read
-        return b"?"
-    try:
-        regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
-        return os.read(descriptor, len(CONTENT) + 1) if regular else b"?"
-    finally:
-        os.close(descriptor)
+    return mark.read_bytes() if mark.is_file() and not mark.is_symlink() else b"?"
 
 
-def _first_file_beside_mark(folder: int) -> str | None:
-    with os.scandir(folder) as entries:
-        return next((entry.name for entry in entries if entry.name != MARK), None)
-
-
-def _write_mark(folder: int) -> None:
-    descriptor = os.open(MARK, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600, dir_fd=folder)
-    try:
-        os.pwrite(descriptor, CONTENT, 0)
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-    os.fsync(folder)
+def _write_mark(folder: Path) -> None:
+    """Write the mark, and wait until it is on the disk. Never truncates it: another process may have written it."""
+    for place, flags in ((folder / MARK, os.O_WRONLY | os.O_CREAT), (folder, os.O_RDONLY)):
+        descriptor = os.open(place, flags | os.O_CLOEXEC, 0o600)
+        try:
+            if place != folder:
+                os.pwrite(descriptor, CONTENT, 0)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def _make(folder: Path) -> None:
@@ -185,7 +145,8 @@ def _make(folder: Path) -> None:
         folder.mkdir(mode=0o700, exist_ok=True)
 
 
-def _check_owner(folder: Path, status: os.stat_result, *, forbidden: int) -> None:
+def _check_owner(folder: Path, *, forbidden: int) -> None:
+    status = folder.lstat()
     if status.st_uid != os.geteuid():
         raise EmbeddedUnavailable(f"embedded server: {folder} belongs to user {status.st_uid}, not to {os.geteuid()}")
     if status.st_mode & forbidden:
@@ -204,6 +165,6 @@ def choose_address(folder: Path) -> Path:
         if len(os.fsencode(address)) <= _LONGEST_SOCKET_PATH:
             if place != folder:
                 _make(place)
-                _check_owner(place, place.lstat(), forbidden=0o077)
+                _check_owner(place, forbidden=0o077)
             return address
     raise EmbeddedUnavailable(f"embedded server: no path is short enough for a socket: {', '.join(map(str, folders))}")

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 import redis
 
-from rqttl.embedded.folder import CONTENT, MARK
 from rqttl.embedded.server import acquire
 from rqttl.errors import EmbeddedUnavailable
 from tests.proc import has_closed_all
@@ -51,20 +50,11 @@ def test_data_survives_stop_and_start(folder: Path, series: str) -> None:
             assert client.info("server")["redis_version"].startswith(
                 "6.2" if series == "6.2" else "7."
             )  # Valkey says so
+            settings = client.config_get("*")
         server.close()
         server.close()
         assert not (folder / "redis.sock").exists()
     assert starts(folder) == 3
-
-
-@pytest.mark.usefixtures("series")
-def test_the_server_appends_refuses_to_evict_and_listens_nowhere_else(folder: Path) -> None:
-    server = acquire(folder)
-
-    with redis.Redis.from_url(server.url) as client:
-        settings = client.config_get("*")
-    server.close()
-
     chosen = {"appendonly": "yes", "appendfsync": "everysec", "save": "", "maxmemory-policy": "noeviction", "port": "0"}
     assert {name: settings[name] for name in chosen} == chosen
     assert settings["unixsocketperm"] == "700"
@@ -84,23 +74,6 @@ def test_killing_the_only_user_leaves_nothing_running_and_loses_nothing(folder: 
     with redis.Redis.from_url(server.url) as client:
         assert client.get("kept") == b"1"
     server.close()
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("series")
-def test_six_processes_that_start_at_once_start_one_server(folder: Path, users: Users) -> None:
-    racers = [users(f"print('here', flush=True); sys.stdin.readline()\n{USE}") for _ in range(6)]
-    for racer in racers:
-        told(racer)
-
-    for racer in racers:
-        assert racer.stdin is not None
-        racer.stdin.write("go\n")
-        racer.stdin.flush()
-
-    assert len({identity(told(racer)) for racer in racers}) == 1
-    assert starts(folder) == 1
-    assert (folder / MARK).read_bytes() == CONTENT
 
 
 @pytest.mark.slow
@@ -174,33 +147,21 @@ def test_a_server_that_does_not_answer_is_a_typed_error_and_stays_for_its_users(
 
 
 @pytest.mark.usefixtures("series")
-def test_a_forked_child_that_ends_leaves_the_server_to_its_parent(users: Users) -> None:
-    forking = users("""server = server.acquire(os.environ['FOLDER'])
-client = redis.Redis.from_url(server.url)
-run_id = client.info('server')['run_id']
-child = os.fork()
-if child == 0:
-    sys.exit()  # runs what atexit knows
-os.waitpid(child, 0)
-print(client.info('server')['run_id'] == run_id, flush=True)""")
-
-    assert told(forking) == "True"
-
-
-@pytest.mark.usefixtures("series")
-def test_a_parent_that_leaves_leaves_the_server_to_its_forked_child(folder: Path, users: Users) -> None:
-    forking = users("""server = server.acquire(os.environ['FOLDER'])
+@pytest.mark.parametrize("first", ["child", "parent"])
+def test_a_fork_is_a_use_of_its_own(folder: Path, users: Users, first: str) -> None:
+    forking = users(f"""server = server.acquire(os.environ['FOLDER'])
 client = redis.Redis.from_url(server.url)
 run_id = client.info('server')['run_id']
 left, leave = os.pipe()
-if os.fork() == 0:
-    os.read(left, 1)
-    print(client.info('server')['run_id'] == run_id, flush=True)
+child = os.fork()
+if (child == 0) == ({first!r} == 'child'):
     server.close()
+    os.write(leave, b'.')
+    os._exit(0) if child == 0 else os.wait()
     sys.exit()
-server.close()
-os.write(leave, b'.')
-os.wait()""")
+os.read(left, 1)
+print(client.info('server')['run_id'] == run_id, flush=True)
+server.close()""")
 
     assert told(forking) == "True"
     forking.communicate()

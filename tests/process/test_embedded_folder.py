@@ -5,12 +5,11 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import socket
 from contextlib import suppress
 from pathlib import Path
+from urllib.parse import quote
 
 import pytest
-import redis
 
 import rqttl
 from rqttl.embedded import folder as embedded_folder
@@ -39,10 +38,6 @@ def state(folder: Path) -> list[tuple[str, int, int, bytes]]:
     ]
 
 
-# Where it is, and whose
-
-
-@pytest.mark.usefixtures("series")
 def test_a_path_too_long_for_a_socket_gets_one_in_a_short_private_folder(folder: Path, users: Users) -> None:
     runtimes = [folder.parent / "run", folder.parent / "other"]
     for runtime in runtimes:
@@ -62,16 +57,18 @@ def test_a_path_too_long_for_a_socket_gets_one_in_a_short_private_folder(folder:
     until(lambda: not short.exists())
 
 
-@pytest.mark.usefixtures("series")
-def test_names_that_a_url_would_misread_are_quoted(folder: Path) -> None:
-    server = acquire(folder / "a b?c=d#e%20")
+@pytest.mark.parametrize("name", [b"a b?c=d#e%20", b"a\xff b"])
+def test_names_that_a_url_would_misread_are_quoted(folder: Path, name: bytes) -> None:
+    place = Path(os.fsdecode(os.fsencode(folder) + b"/" + name))
+    server = acquire(place)
 
-    with redis.Redis.from_url(server.url) as client:
-        assert client.ping()
+    with rqttl.connect(server.url) as broker, rqttl.connect(f"embedded://{quote(os.fsencode(place))}") as other:
+        broker.declare_queue("q")
+        assert other.queues() == ["q"]
     server.close()
 
 
-@pytest.mark.parametrize("mode", [0o777, 0o770, 0o720, 0o702])
+@pytest.mark.parametrize("mode", [0o777, 0o720, 0o702])
 def test_a_folder_that_others_may_write_to_is_refused(tmp_path: Path, mode: int) -> None:
     tmp_path.chmod(mode)
 
@@ -89,7 +86,7 @@ def test_a_folder_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest
         acquire(tmp_path)
 
 
-def test_a_short_folder_of_another_user_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch, series: str) -> None:
+def test_a_short_folder_of_another_user_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(folder.parent))
     long = folder / ("x" * 100)
     choose_address(long).parent.chmod(0o755)
@@ -144,16 +141,11 @@ def test_a_server_is_found_where_it_runs_and_nothing_is_started_nor_made(folder:
     assert embedded.find("\0") is None
 
 
-# What it may hold
-
-
-@pytest.mark.parametrize(
-    "kind", ["address", ".hidden", "not ours", "more", "link", "dangling", "folder", "pipe", "socket"]
-)
+@pytest.mark.parametrize("kind", ["address", "not ours", "more", "link", "dangling", "folder", "pipe"])
 def test_a_folder_with_a_foreign_file_or_mark_is_refused_and_nothing_in_it_is_changed(folder: Path, kind: str) -> None:
     folder.mkdir()
     mark, elsewhere = folder / MARK, folder.parent / "elsewhere"
-    if kind in ("address", ".hidden"):
+    if kind == "address":
         mark = folder / kind
         mark.write_text("mine")
     elif kind in ("not ours", "more"):
@@ -163,11 +155,8 @@ def test_a_folder_with_a_foreign_file_or_mark_is_refused_and_nothing_in_it_is_ch
         mark.symlink_to(elsewhere)
     elif kind == "folder":
         mark.mkdir()
-    elif kind == "pipe":
-        os.mkfifo(mark)
     else:
-        with socket.socket(socket.AF_UNIX) as listener:
-            listener.bind(str(mark))
+        os.mkfifo(mark)
     before = state(folder)
 
     with pytest.raises(EmbeddedUnavailable) as refusal:
@@ -179,13 +168,11 @@ def test_a_folder_with_a_foreign_file_or_mark_is_refused_and_nothing_in_it_is_ch
     assert embedded.find(folder) is None
 
 
-@pytest.mark.parametrize("made", ["new", "empty", "open to read", "half made", "behind a link"])
+@pytest.mark.parametrize("made", ["new", "open to read", "half made", "behind a link"])
 def test_a_new_an_empty_and_a_half_made_folder_are_taken(folder: Path, made: str) -> None:
     named = folder
     if made != "new":
-        folder.mkdir(mode=0o700)
-    if made == "open to read":
-        folder.chmod(0o755)
+        folder.mkdir(mode=0o755 if made == "open to read" else 0o700)
     if made == "half made":  # the process that made it was killed before the end of the mark
         (folder / MARK).write_bytes(CONTENT[:10])
     if made == "behind a link":
@@ -217,8 +204,8 @@ def test_a_folder_that_another_process_marks_between_two_looks_is_taken(
     folder.mkdir(mode=0o700)
     look = embedded_folder._read_mark
 
-    def late_look(descriptor: int) -> bytes | None:
-        seen = look(descriptor)
+    def late_look(folder: Path) -> bytes | None:
+        seen = look(folder)
         if seen is None:
             (folder / MARK).write_bytes(CONTENT)
             (folder / "start.lock").touch()
@@ -227,9 +214,6 @@ def test_a_folder_that_another_process_marks_between_two_looks_is_taken(
     monkeypatch.setattr(embedded_folder, "_read_mark", late_look)
 
     assert claim(folder) == folder
-
-
-# URLs
 
 
 @pytest.mark.parametrize(
@@ -250,12 +234,9 @@ def test_the_path_of_a_url_is_decoded(url: str, folder: str | None) -> None:
 @pytest.mark.parametrize(
     "url, reason",
     [
-        ("embedded://hunter2", "a relative path or a host"),
         ("embedded://./hunter2", "a relative path or a host"),
-        ("embedded://localhost:6379/hunter2", "a relative path or a host"),
         ("embedded://me:hunter2@host/data", "a user or a password"),
         ("embedded:///data?password=hunter2", "an option or a fragment"),
-        ("embedded:///data#hunter2", "an option or a fragment"),
         ("embedded:///hunter2%zz", "a % without two hexadecimal digits"),
         ("embedded:///hunter2%00", "a NUL byte"),
     ],
@@ -275,7 +256,6 @@ def test_a_url_of_another_form_is_refused_with_the_right_form_and_without_its_se
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.usefixtures("series")
 def test_a_folder_that_was_emptied_gets_no_files_from_those_who_leave(folder: Path) -> None:
     server = acquire(folder)
     for pid in running(folder):

@@ -39,9 +39,6 @@ def fake_binary(folder: Path, name: str = "redis-server", says: str = "") -> Pat
     return binary
 
 
-# Locks and binaries
-
-
 def test_a_lock_that_stays_taken_is_a_typed_error(folder: Path) -> None:
     taken = open_lock(claim(folder) / "start.lock")
     assert try_lock(taken, fcntl.LOCK_EX)
@@ -103,39 +100,27 @@ def test_a_binary_that_does_not_work_is_a_typed_error_with_its_last_words(
         acquire(folder)
 
 
-# serve
-
 SERVE = """import functools
 code = server.serve(os.environ['FOLDER'], on_ready=functools.partial(print, flush=True))
 print('code', code, flush=True)"""
 
 
-@pytest.mark.usefixtures("series")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_serve_ends_with_a_signal_and_the_server_with_it(folder: Path, users: Users, number: signal.Signals) -> None:
-    serving = users(SERVE)
-    assert identity(told(serving))
-
-    serving.send_signal(number)
-
-    assert told(serving) == "code 0"
-    assert running(folder, "-server") == []
-
-
-@pytest.mark.usefixtures("series")
-def test_serve_leaves_the_server_to_those_who_still_use_it(folder: Path, users: Users) -> None:
+def test_serve_ends_with_a_signal_and_leaves_the_server_to_those_who_still_use_it(
+    folder: Path, users: Users, number: signal.Signals
+) -> None:
     serving = users(SERVE)
     before = identity(told(serving))
     server = acquire(folder)
 
-    serving.terminate()
+    serving.send_signal(number)
 
     assert told(serving) == "code 0"
     assert identity(server.url) == before
     server.close()
+    assert running(folder, "-server") == []
 
 
-@pytest.mark.usefixtures("series")
 def test_serve_in_a_thread_touches_no_signal(folder: Path) -> None:
     handlers = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     seen: list[object] = []
@@ -158,7 +143,6 @@ def test_serve_in_a_thread_touches_no_signal(folder: Path) -> None:
     assert seen == [handlers]
 
 
-@pytest.mark.usefixtures("series")
 def test_serve_ends_when_its_server_is_killed_and_the_next_connect_starts_it_again(folder: Path, users: Users) -> None:
     serving = users(SERVE)
     url = told(serving)
@@ -171,3 +155,15 @@ def test_serve_ends_when_its_server_is_killed_and_the_next_connect_starts_it_aga
         with rqttl.connect(f"embedded://{folder}"):  # at the same place, for all who were there
             assert broker.queues() == ["q"]
             assert identity(url)[0] != before
+
+
+def test_a_full_disk_lets_readers_in_and_names_the_file_to_writers(folder: Path) -> None:
+    with rqttl.connect(f"embedded://{folder}") as broker:
+        broker.declare_queue("q")
+    (folder / "address.new").mkdir()  # a program that writes such a file fails
+    with rqttl.connect(f"embedded://{folder}") as broker:
+        assert broker.queues() == ["q"]
+
+    (folder / "address").unlink()
+    with pytest.raises(EmbeddedUnavailable, match=r"address\.new.*RQTTL_HOME may name another folder"):
+        acquire(folder)
