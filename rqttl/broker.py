@@ -21,7 +21,7 @@ from rqttl.queue import Queue
 from rqttl.store.driver import RedisDriver
 from rqttl.store.store import open_client
 from rqttl.store.urls import address
-from rqttl.types import PerQueue, PolicyResult, QueueStats, WorkerInfo
+from rqttl.types import PolicyResult, QueueStats, WorkerInfo
 from rqttl.units import Duration
 
 if TYPE_CHECKING:
@@ -111,16 +111,16 @@ class Broker:
         """The names of all queues, sorted. The call only reads."""
         return self._driver.perform(flows.reading.names(self._driver.keyspace))
 
-    def stats(self, names: Iterable[str] | None = None, *, sweep: bool = True) -> PerQueue[QueueStats]:
+    def stats(self, names: Iterable[str] | None = None, *, sweep: bool = True) -> dict[str, QueueStats]:
         """`Queue.stats` of many queues (without names: of all), in few round trips.
 
-        Missing queues are left out. A damaged queue is left out, and `damaged` of the answer names it. With
-        `sweep=False` the call only reads: it needs no right to write, and it costs Redis a tenth as much. Then
-        `next_lease_end` and `next_delay_end` are `None`. Raises `InvalidName`.
+        Missing queues are left out. With `sweep=False` the call only reads: it needs no right to write, and it costs
+        Redis a tenth as much. Then `next_lease_end` and `next_delay_end` are `None`. Raises `InvalidName`, and
+        `DataDamaged` for a queue that cannot be read.
         """
         return self._driver.perform(flows.reading.stats_of(self._driver.keyspace, names, sweep=sweep))
 
-    def options(self, names: Iterable[str] | None = None) -> PerQueue[QueueOptions]:
+    def options(self, names: Iterable[str] | None = None) -> dict[str, QueueOptions]:
         """`Queue.options` of many queues (without names: of all), in few round trips; see `stats`. It only reads."""
         return self._driver.perform(flows.reading.options_of(self._driver.keyspace, names))
 

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from types import MappingProxyType
-from typing import Any, Generic, Literal, NamedTuple, TypeVar, get_args
+from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
-from rqttl.errors import DataDamaged
 from rqttl.units import Duration, Instant
 
 Header = str | bytes | int | float | bool | None
@@ -156,19 +154,6 @@ class QueueStats:
         return sum(getattr(self, state) for state in get_args(State))
 
 
-class PerQueue(dict[str, T], Generic[T]):
-    """Answers for many queues, by name. Missing queues are left out.
-
-    `damaged` has an error for each queue that cannot be read, by name.
-    """
-
-    def __init__(
-        self, answers: Mapping[str, T] | None = None, damaged: Mapping[str, DataDamaged] | None = None
-    ) -> None:
-        super().__init__(answers or {})
-        self.damaged: dict[str, DataDamaged] = dict(damaged or {})
-
-
 @dataclass(frozen=True, slots=True)
 class RunCounts:
     """Counts of one `Queue.run`.
@@ -209,7 +194,7 @@ class PolicyResult(NamedTuple):
     `changed` has the options in force that changed: for each queue, each option with the values before and after
     (durations in ms). `expired` counts the messages that a shorter `message_ttl` ended, `trimmed` those that a lower
     limit pushed out under `drop-head`. Queues with so many such messages that some are left are `unfinished`: no call
-    ever delivers those, and the next calls or a reaper remove them. `damaged` queues could not be read.
+    ever delivers those, and the next calls or a reaper remove them.
     A user may have the right to set policies and no right to change queues: the policies are stored, the queues are
     `denied`, and the next pass of a reaper changes them.
     """
@@ -218,7 +203,6 @@ class PolicyResult(NamedTuple):
     expired: int = 0
     trimmed: int = 0
     unfinished: tuple[str, ...] = ()
-    damaged: Mapping[str, DataDamaged] = MappingProxyType({})
     denied: tuple[str, ...] = ()
 
 

@@ -26,7 +26,7 @@ from rqttl.policies import Explanation, Policy
 from rqttl.policies.patterns import Syntax
 from rqttl.store.connections import UNLIMITED
 from rqttl.store.urls import TIME_OUTS, address, pool_for
-from rqttl.types import PerQueue, PolicyResult, QueueStats, WorkerInfo
+from rqttl.types import PolicyResult, QueueStats, WorkerInfo
 from rqttl.units import Duration
 
 if TYPE_CHECKING:
@@ -110,10 +110,10 @@ class AsyncBroker:
     async def queues(self) -> list[str]:
         return await self._driver.perform(flows.reading.names(self._driver.keyspace))
 
-    async def stats(self, names: Iterable[str] | None = None, *, sweep: bool = True) -> PerQueue[QueueStats]:
+    async def stats(self, names: Iterable[str] | None = None, *, sweep: bool = True) -> dict[str, QueueStats]:
         return await self._driver.perform(flows.reading.stats_of(self._driver.keyspace, names, sweep=sweep))
 
-    async def options(self, names: Iterable[str] | None = None) -> PerQueue[QueueOptions]:
+    async def options(self, names: Iterable[str] | None = None) -> dict[str, QueueOptions]:
         return await self._driver.perform(flows.reading.options_of(self._driver.keyspace, names))
 
     # Policies

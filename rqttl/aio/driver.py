@@ -9,28 +9,25 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeVar
 
 from redis.asyncio import Redis
-from redis.exceptions import ResponseError
 
-from rqttl import flows
 from rqttl.aio.run import Run
 from rqttl.aio.store import AsyncStore
 from rqttl.consuming.prefetch import RenewalSchedule
 from rqttl.errors import BrokerClosed, ContractError, InvalidInput, QueueNotFound
 from rqttl.events import Events, WaitEvent
-from rqttl.flows.policies import PolicyCache
-from rqttl.flows.queues import ConfigCache
+from rqttl.flows.queues import Memory
 from rqttl.flows.receive import ABANDONED, ENDED
-from rqttl.flows.steps import Flow, damage
+from rqttl.flows.steps import Flow, Now, Pipeline, Read, Sleep, WaitForAnyWakeup, WaitForWakeup, Write
 from rqttl.names import check_namespace
 from rqttl.protocol.commands import Command, Reply
 from rqttl.protocol.keys import WAKEUP, Keyspace
 from rqttl.runtime.interrupt import Interrupt
 from rqttl.runtime.loop_watch import LoopWatch
 from rqttl.runtime.timing import RealTiming, Timing
-from rqttl.store.outcomes import is_damage
+from rqttl.store.exchanges import Exchange
 
 T = TypeVar("T")
-Wait = flows.steps.WaitForWakeup | flows.steps.WaitForAnyWakeup
+Wait = WaitForWakeup | WaitForAnyWakeup
 
 logger = logging.getLogger("rqttl.aio")
 
@@ -52,10 +49,10 @@ class AsyncDriver:
     ) -> None:
         self.keyspace = Keyspace(check_namespace(namespace))
         self.events = events or Events()
-        self.store = AsyncStore(open_client, self.events, self.keep)
+        self.store = AsyncStore(open_client, self.keyspace, self.events, self.keep)
         self.timing: Timing = timing or RealTiming()
-        self.configs = ConfigCache()
-        self.policies = PolicyCache()
+        self.memory = Memory(self.keyspace)
+        self.configs = self.memory.configs
         #: Ends every wait for a message, from the moment at which it is asked.
         self.interrupted = Interrupt()
         #: Tells consumers that the broker is being closed.
@@ -65,20 +62,15 @@ class AsyncDriver:
         self._under_way = 0
         self._idle = asyncio.Event()
         self._watch = LoopWatch()
-        self._begin: dict[type, Callable[[Any, Run[Any]], Any]] = {
-            flows.steps.GetConfig: lambda step, _: self.configs.answer(step) or self.configs.ask(self.keyspace, step),
-            flows.steps.ForgetConfig: lambda step, _: self.configs.pop(step.queue, None),
-            flows.steps.GetPolicies: lambda step, _: self.policies.answer(step) or self.policies.ask(self.keyspace),
-            flows.steps.Pipeline: lambda step, _: self.store.run_together(step.commands, tolerant=step.tolerant),
-            flows.steps.Read: lambda step, _: self.store.execute(step.calls, keep_errors=step.keep_errors),
-            flows.steps.Write: lambda step, _: self.store.execute(step.calls, keep_errors=step.keep_errors),
-            flows.steps.Now: lambda _, __: self.timing.now(),
-            flows.steps.Sleep: lambda step, _: asyncio.sleep(step.ms / 1000),
-            flows.steps.WaitForWakeup: self._wait,
-            flows.steps.WaitForAnyWakeup: self._wait,
-            flows.steps.Register: lambda step, _: flows.registry.register(self.keyspace, step.queue),
-            flows.steps.Unregister: lambda step, _: self.configs.unregister(self.keyspace, step.queue),
-            flows.steps.HandleNotes: lambda step, _: flows.queues.follow(self.keyspace, step.notes),
+        self._begin: dict[type, Callable[[Any], Any]] = {
+            **self.memory.answers,
+            Pipeline: self._pipeline,
+            Read: self._plain,
+            Write: self._plain,
+            Now: self._now,
+            Sleep: self._sleep,
+            list: self.store.round_trip,
+            float: asyncio.sleep,
         }
 
     async def perform(self, flow: Flow[T], orphaned: Callable[[T], Flow[object]] | None = None) -> T:
@@ -124,23 +116,28 @@ class AsyncDriver:
         run.lock = around_waits
         return await run.proceed()
 
-    def begin(self, step: flows.steps.Step, run: Run[Any]) -> Any:
+    def begin(self, step: Any, run: Run[Any]) -> Any:
         """Begin a step: return its answer, a flow, a `Call`, or a coroutine."""
         if type(step) is Command:
-            return self.store.send_now(step) or self.run(step)
-        try:
-            return self._begin[type(step)](step, run)
-        except KeyError:
-            raise TypeError(f"not a step of a flow: {step!r}") from None
+            return self.store.send_now(step) or self.store.exchanges.run(step)
+        begin = self._begin.get(type(step))
+        if begin is not None:
+            return begin(step)
+        if isinstance(step, Wait):
+            return self._wait(step, run)
+        raise TypeError(f"not a step of a flow: {step!r}")
 
-    async def run(self, command: Command, *first: Any) -> Reply:
-        """Run a script; see `AsyncStore.run`. A damaged queue has an error that names the key."""
-        try:
-            return await self.store.run(command, *first)
-        except ResponseError as error:
-            if is_damage(error):
-                raise await self.finish(damage(command, error)) from error
-            raise
+    def _pipeline(self, step: Pipeline) -> Exchange[list[Reply]]:
+        return self.store.exchanges.run_together(step.commands)
+
+    def _plain(self, step: Read | Write) -> Exchange[list[Any]]:
+        return self.store.exchanges.execute(step.calls, keep_errors=step.keep_errors)
+
+    def _now(self, _: Now) -> int:
+        return self.timing.now()
+
+    def _sleep(self, step: Sleep) -> Coroutine[Any, Any, None]:
+        return asyncio.sleep(step.ms / 1000)
 
     def _wait(self, step: Wait, run: Run[Any]) -> Any:
         if run.abandoned is None:
@@ -148,7 +145,7 @@ class AsyncDriver:
         elif run.abandoned.asked():
             return ABANDONED
         if self.events.notify is not None:
-            for queue in step.queues if isinstance(step, flows.steps.WaitForAnyWakeup) else [step.queue]:
+            for queue in step.queues if isinstance(step, WaitForAnyWakeup) else [step.queue]:
                 self.events.notify(WaitEvent(queue))
         return self._listen(step, run.abandoned, run.lock)
 
@@ -165,7 +162,7 @@ class AsyncDriver:
 
     async def listen(self, step: Wait, interrupts: list[Interrupt]) -> Any:
         """Wait for an element of a wake-up list. Returns the answer to the step."""
-        if isinstance(step, flows.steps.WaitForAnyWakeup):
+        if isinstance(step, WaitForAnyWakeup):
             keys = step.keys(self.keyspace)
             return step.answer(keys, await self.store.listen(None, list(keys), step.ms, interrupts))
         reply = await self.store.listen(step.queue, [self.keyspace.key(step.queue, WAKEUP)], step.ms, interrupts)

@@ -56,8 +56,9 @@ class Run(Generic[T]):
                         await pending.arrival()
                     self._answer = pending.answer
                     if not is_usual(pending.command, self._answer):
-                        self._pending = self._keep(self._driver.run(pending.command, self._answer, pending.at))
-                        continue
+                        again = self._driver.store.exchanges.run(pending.command, self._answer, pending.at)
+                        self._flows.append(again)  # type: ignore[arg-type]  # the driver performs its steps, too
+                        self._answer = None
                 else:
                     self._answer = await pending  # type: ignore[misc]  # `_advance` has set it
             except Exception as error:  # noqa: BLE001  # the flow decides about it

@@ -57,11 +57,7 @@ def explain(queue: str, ttl: timedelta | None, name_only: bool, every: bool, as_
     output.answer("")
     output.print_table(["rule", "TTL after it", "effect"], _steps(explanation))
     output.answer(_deadline(explanation.message.ttl, now))
-    reason = (
-        "a policy that cannot be read may give it"
-        if explanation.damaged
-        else "the queue is not up to date with the policies; a reaper brings it there"
-    )
+    reason = "the queue is not up to date with the policies; a reaper brings it there"
     for name, value in explanation.outdated.items():
         output.note(f"{flag(name)} is still {format_value(OPTIONS[name], value)} in force: {reason}")  # type: ignore[arg-type]  # the value of an option
 
@@ -138,6 +134,5 @@ def _to_json(explanation: Explanation, now: datetime) -> dict[str, Any]:
                 {"option": step.option, "text": step.text, "ttl_ms": step.ttl} for step in explanation.message.steps
             ],
         },
-        "damaged": list(explanation.damaged),
         "outdated": {json_name(name): value for name, value in explanation.outdated.items()},
     }

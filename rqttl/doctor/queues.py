@@ -12,7 +12,7 @@ from redis.exceptions import NoPermissionError, ResponseError
 
 from rqttl import flows
 from rqttl.doctor.findings import Finding, first_few, ok, problem, warning
-from rqttl.errors import QueueNotFound, RqttlError
+from rqttl.errors import DataDamaged, QueueNotFound, RqttlError
 from rqttl.flows.policies import Change
 from rqttl.flows.steps import Flow
 from rqttl.options import OPTIONS, QueueOptions, written
@@ -73,13 +73,11 @@ def _check(keyspace: Keyspace, names: Sequence[str], seen: Queues) -> Flow[list[
         if name not in seen.dues and not faults[name]:
             raise QueueNotFound(name)
     sound = [name for name in wanted if name in seen.dues and not faults[name]]
-    looks = yield from flows.reading.look(keyspace, sound)
-    seen.looks = dict(looks)
     findings += [finding for name in wanted for finding in faults[name]]
-    findings += [
-        problem("queue", str(error), "look at the key, then DEL it", queue=name)
-        for name, error in looks.damaged.items()
-    ]
+    try:
+        seen.looks = yield from flows.reading.look(keyspace, sound)
+    except DataDamaged as error:
+        findings.append(problem("queue", str(error), "look at the key, then DEL it", queue=error.queue))
     if seen.looks:
         stats = seen.looks.values()
         ready, size = sum(one.ready for one in stats), as_size(sum(one.ready_bytes for one in stats))
@@ -201,10 +199,9 @@ def check_policies(keyspace: Keyspace, queues: Sequence[str]) -> Flow[list[Findi
                 changes |= yield from flows.policies.outdated(keyspace, names[start : start + PAGE])
             names = list(changes)
     except RqttlError as error:
-        return [problem("policies", str(error), f"look at HGETALL {keyspace.policies}, and set the policy again")]
-    advice = f"look at HGETALL {keyspace.policies}, and set or delete this policy"
-    findings = [problem("policies", str(error), advice) for error in stored.errors]
-    findings += [_difference(name, change) for name, change in changes.items()]
+        advice = f"another program or a newer rqttl has written it: look at HGETALL {keyspace.policies}"
+        return [problem("policies", str(error), advice)]
+    findings = [_difference(name, change) for name, change in changes.items()]
     if stored.policies and not findings:
         findings.append(ok("policies", f"{len(stored.policies):,} stored, {plural(len(queues), 'queue')} up to date"))
     return findings

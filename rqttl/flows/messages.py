@@ -11,7 +11,7 @@ from rqttl import checks, units
 from rqttl import events as hook
 from rqttl.errors import InvalidInput, QueueFull
 from rqttl.events import Events, Observer
-from rqttl.flows.steps import OUTDATED, Flow, GetConfig, existing, pipeline, run, values_of, with_config
+from rqttl.flows.steps import OUTDATED, Flow, GetConfig, answer_of, existing, pipeline, run, with_config
 from rqttl.flows.sweeping import sweep
 from rqttl.protocol import codec, commands
 from rqttl.protocol.codec import NO_ENVELOPE, VALUE, Envelope
@@ -111,9 +111,9 @@ def enqueue_one(queue: str, message: Message | object, config: QueueConfig | Non
         build, batch = commands.enqueue, (((envelope, body),),)
     command = build(config, *batch)
     reply: Reply = yield command
-    values = values_of(command, reply)
-    if values is not None:
-        return _receipt(config, values.results[0], message)
+    answer = answer_of(command, reply)
+    if type(answer) is not Refused and not answer.notes:
+        return _receipt(config, answer.results[0], message)
     config, results = yield from _store(config, len(body), build, *batch, reply=reply)
     return _receipt(config, results[0], message)
 

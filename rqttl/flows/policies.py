@@ -8,34 +8,29 @@ policies is read after the record. So a slow process cannot put older policies i
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
-from typing import Any
 
 from rqttl import units
-from rqttl.errors import DataDamaged, PolicyNotFound, QueueNotFound
+from rqttl.errors import PolicyNotFound, QueueNotFound
 from rqttl.flows import sweeping
-from rqttl.flows.registry import members
-from rqttl.flows.steps import OUTDATED, Flow, GetConfig, GetPolicies, Read, dispatch, in_one_round_trip
+from rqttl.flows.registry import registered
+from rqttl.flows.steps import OUTDATED, Flow, GetConfig, GetPolicies, Read, dispatch, pipeline
 from rqttl.flows.sweeping import count_deaths, sweep, swept
 from rqttl.names import check_queue_name
 from rqttl.options import QueueOptions, Value
 from rqttl.policies import Explanation, Policy, PolicySet
 from rqttl.policies.policy import check_policy_name
-from rqttl.policies.policy_set import UNKNOWN, is_version
 from rqttl.policies.targets import maker
 from rqttl.policies.warnings import warn
-from rqttl.protocol import commands
+from rqttl.protocol import commands, replies
 from rqttl.protocol.commands import Options, QueueConfig, Refused, Word
-from rqttl.protocol.keys import Keyspace, queue_names
+from rqttl.protocol.keys import Keyspace
 from rqttl.types import PolicyResult, SweepResult
 from rqttl.units import Duration
-
-logger = logging.getLogger("rqttl")
 
 #: Queues whose records one round trip reads and changes.
 PAGE = 250
@@ -50,16 +45,7 @@ _FIELDS = ("version", "options", "declared", "policies")
 def read(keyspace: Keyspace) -> Flow[PolicySet]:
     """The set of policies that is stored now."""
     (fields,) = yield Read([("HGETALL", keyspace.policies)])
-    if isinstance(fields, Exception):
-        return PolicySet(
-            UNKNOWN, damaged={"version": f"the key {keyspace.policies} has another type than rqttl gave it"}
-        )
-    return PolicySet.from_fields(dict(pairs(fields)))
-
-
-def pairs(fields: Any) -> Iterable[tuple[bytes, bytes]]:
-    """The fields of a reply to HGETALL: RESP3 gives a mapping, RESP2 a list."""
-    return fields.items() if isinstance(fields, Mapping) else zip(fields[::2], fields[1::2], strict=True)
+    return PolicySet.from_fields(replies.pairs(fields))
 
 
 def current(keyspace: Keyspace) -> Flow[PolicySet]:
@@ -73,14 +59,10 @@ def version_call(keyspace: Keyspace) -> tuple[str, ...]:
     return ("HGET", keyspace.policies, "version")
 
 
-def of_version(version: Any) -> Flow[PolicySet]:
+def of_version(version: bytes | None) -> Flow[PolicySet]:
     """The policies of the version in a reply of Redis, or newer ones."""
-    policies: PolicySet = yield GetPolicies(_number(version))
+    policies: PolicySet = yield GetPolicies(version)
     return policies
-
-
-def _number(version: Any) -> int:
-    return UNKNOWN if isinstance(version, Exception) or not is_version(version or b"0") else int(version or 0)
 
 
 # Changing the set
@@ -121,7 +103,7 @@ def store(keyspace: Keyspace, stored: Sequence[Policy], removed: Sequence[Policy
 def delete(keyspace: Keyspace, name: object, *, operator: bool) -> Flow[PolicyResult]:
     """Remove a policy, and put the options in force that follow. Raises `InvalidPolicy`, `PolicyNotFound`."""
     known = check_policy_name(name, operator=operator)
-    policy = (yield from current(keyspace)).find(known, operator)
+    policy = (yield from current(keyspace)).get(known, operator)
     if policy is None:
         raise PolicyNotFound(known, operator=operator)
     return (yield from change(keyspace, [], [policy]))
@@ -129,7 +111,7 @@ def delete(keyspace: Keyspace, name: object, *, operator: bool) -> Flow[PolicyRe
 
 def matching(keyspace: Keyspace, policies: Sequence[Policy]) -> Flow[list[str]]:
     """The registered queues whose options depend on one of the policies: it matches the name, or made it."""
-    names = queue_names((yield from members(keyspace)))
+    names = yield from registered(keyspace)
     return [name for name in names if any(policy.matches(name) or maker(name, policy) for policy in policies)]
 
 
@@ -143,7 +125,7 @@ def _write(keyspace: Keyspace, stored: Sequence[Policy], removed: Sequence[Polic
             return replaced
         replaced += before.lost_in(after)
         fields = {policy.field: policy.as_json() for policy in stored}
-        gone = [policy.field for policy in removed if before.find(policy.name, policy.operator)]
+        gone = [policy.field for policy in removed if before.get(policy.name, policy.operator)]
         answer = yield from dispatch(commands.change_policies(keyspace, before.version, fields, gone), ("stale",))
         if type(answer) is not Refused:
             return replaced
@@ -173,10 +155,10 @@ def preview(
 def check(keyspace: Keyspace, policy: Policy) -> Flow[list[str]]:
     """Warnings about a policy, as if it were set, with all queues as they are."""
     policies = (yield from current(keyspace)).with_policy(policy)
-    names = queue_names((yield from members(keyspace)))
+    names = yield from registered(keyspace)
     queues: dict[str, QueueOptions] = {}
     for start in range(0, len(names), PAGE):
-        configs, _ = yield from records(keyspace, names[start : start + PAGE], {})
+        configs, _ = yield from records(keyspace, names[start : start + PAGE])
         queues |= {name: policies.resolve(config.declared).options for name, config in configs.items()}
     return warn(policy, policies, queues)
 
@@ -197,7 +179,7 @@ def reconcile(keyspace: Keyspace, queues: Sequence[str]) -> Flow[PolicyResult]:
 
 def reconcile_all(keyspace: Keyspace) -> Flow[PolicyResult]:
     """The same for all registered queues."""
-    return (yield from reconcile(keyspace, queue_names((yield from members(keyspace)))))
+    return (yield from reconcile(keyspace, (yield from registered(keyspace))))
 
 
 class _Reconciliation:
@@ -206,7 +188,6 @@ class _Reconciliation:
     def __init__(self, keyspace: Keyspace) -> None:
         self._keyspace = keyspace
         self._changed: dict[str, dict[str, tuple[Value | None, Value | None]]] = {}
-        self._damaged: dict[str, DataDamaged] = {}
         self._unfinished: list[str] = []
         self._todo: list[str] = []
         self._expired = self._trimmed = 0
@@ -214,7 +195,7 @@ class _Reconciliation:
     def result(self, *, denied: bool = False) -> PolicyResult:
         """The effect of all of it. `denied`: the user had no right to change the queues that are left."""
         unfinished, left = tuple(sorted(self._unfinished)), tuple(self._todo) if denied else ()
-        return PolicyResult(self._changed, self._expired, self._trimmed, unfinished, self._damaged, left)
+        return PolicyResult(self._changed, self._expired, self._trimmed, unfinished, left)
 
     def run(self, queues: Sequence[str]) -> Flow[None]:
         """Bring queues up to date, page by page."""
@@ -229,9 +210,9 @@ class _Reconciliation:
         """Count the effect of other policies, and of other `declared` options, on some queues."""
 
         def after(config: QueueConfig) -> Options:
-            return following(policies, declared.get(config.name, config.declared), config)
+            return following(policies, declared.get(config.name, config.declared))
 
-        configs, _ = yield from records(self._keyspace, queues, self._damaged)
+        configs, _ = yield from records(self._keyspace, queues)
         for name, config in configs.items():
             change = Change(config, after(config))
             if not change.differences:
@@ -244,27 +225,24 @@ class _Reconciliation:
                     self._expired, self._trimmed = self._expired + result.expired, self._trimmed + result.trimmed
 
     def _look(self, queue: str, after: Callable[[QueueConfig], Options]) -> Flow[tuple[QueueConfig, QueueOptions]]:
-        configs, _ = yield from records(self._keyspace, [queue], self._damaged)
-        if queue not in configs:
-            raise QueueNotFound(queue)
-        return configs[queue], after(configs[queue]).in_force
+        config, _ = yield from record(self._keyspace, queue)
+        return config, after(config).in_force
 
     def page(self, queues: Sequence[str]) -> Flow[list[str]]:
         """Bring some queues up to date. Returns those to look at again: they changed meanwhile, or were not listed."""
-        configs, policies = yield from records(self._keyspace, queues, self._damaged)
+        configs, policies = yield from records(self._keyspace, queues)
         changes = {name: change for name, config in configs.items() if (change := needed(config, policies))}
         # messages that are due under the options in force die before, and are not counted as an effect
         yield from self._sweep([change.config for change in changes.values() if change.may_kill])
         calls = [commands.apply_policies(change.config, change.options) for change in changes.values()]
-        answers = yield from in_one_round_trip(calls, OUTDATED, self._damaged)
-        refused = [name for name, answer in answers.items() if type(answer) is Refused]
+        answers = yield from pipeline(calls, OUTDATED)
+        refused = [name for name, answer in zip(changes, answers, strict=True) if type(answer) is Refused]
         yield from self._sweep([configs[name] for name in refused])  # deletes those whose lifetime is over
-        stale = [name for name in refused if name not in self._damaged]
-        done = {call.queue: call.word("next") for call in calls if call.queue in answers and call.queue not in refused}
+        done = {call.queue: call.word("next") for call in calls if call.queue not in refused}
         given_up = {target for name in done for target in changes[name].given_up}
         unlisted = yield from sweeping.register_missing(self._keyspace, given_up)
         yield from self._let_die({name: changes[name] for name in done if changes[name].differences}, done)
-        return stale + unlisted
+        return refused + unlisted
 
     def _let_die(self, changes: Mapping[str, Change], versions: Mapping[str, Word]) -> Flow[None]:
         """Sweep the queues whose messages may be dead by their new options, in bounded steps."""
@@ -285,41 +263,38 @@ class _Reconciliation:
         done: list[SweepResult] = []
         left = list(configs)
         for _ in range(ROUNDS):
-            calls = [commands.sweep(config) for config in left]
-            answers = yield from in_one_round_trip(calls, OUTDATED, self._damaged)
-            values = {name: swept(answer) for name, answer in answers.items() if type(answer) is not Refused}
-            done += values.values()
-            left = [config for config in left if config.name in values and values[config.name].more]
+            answers = yield from pipeline([commands.sweep(config) for config in left], OUTDATED)
+            sweeps = [None if type(answer) is Refused else swept(answer) for answer in answers]
+            done += filter(None, sweeps)
+            left = [config for config, step in zip(left, sweeps, strict=True) if step and step.more]
         return done, [config.name for config in left]
 
 
 def outdated(keyspace: Keyspace, queues: Sequence[str]) -> Flow[dict[str, Change]]:
     """The queues whose options in force are not those that follow, each with the change that is needed."""
-    configs, policies = yield from records(keyspace, queues, {})
+    configs, policies = yield from records(keyspace, queues)
     changes = {name: needed(config, policies) for name, config in configs.items()}
     return {name: change for name, change in changes.items() if change and change.differences}
 
 
-def records(
-    keyspace: Keyspace, queues: Sequence[str], damaged: dict[str, DataDamaged]
-) -> Flow[tuple[dict[str, QueueConfig], PolicySet]]:
+def record(keyspace: Keyspace, queue: str) -> Flow[tuple[QueueConfig, PolicySet]]:
+    """The record of one queue; see `records`. Raises `QueueNotFound`."""
+    configs, policies = yield from records(keyspace, [queue])
+    if queue not in configs:
+        raise QueueNotFound(queue)
+    return configs[queue], policies
+
+
+def records(keyspace: Keyspace, queues: Sequence[str]) -> Flow[tuple[dict[str, QueueConfig], PolicySet]]:
     """The record of each queue that is there, and a set of policies that is no older than any of them.
 
     Redis may serve other clients between two commands of one round trip, so the version is read last.
     """
     calls = [("HMGET", keyspace.key(queue, "meta"), *_FIELDS) for queue in queues]
-    *replies, version = yield Read([*calls, version_call(keyspace)])
+    *stored, version = yield Read([*calls, version_call(keyspace)])
     policies = yield from of_version(version)
-    configs: dict[str, QueueConfig] = {}
-    for queue, reply in zip(queues, replies, strict=True):
-        if isinstance(reply, Exception):
-            damaged[queue] = DataDamaged.of_key(queue, keyspace.key(queue, "meta"))
-        elif reply[0] is not None:
-            try:
-                configs[queue] = QueueConfig.read(keyspace, queue, *reply)
-            except DataDamaged as error:
-                damaged[queue] = error
-    return configs, policies
+    fields = {queue: reply for queue, reply in zip(queues, stored, strict=True) if reply[0] is not None}
+    return {queue: QueueConfig.read(keyspace, queue, *reply) for queue, reply in fields.items()}, policies
 
 
 # Looking
@@ -328,42 +303,11 @@ def records(
 def explain(keyspace: Keyspace, queue: str, ttl: Duration | None, *, name_only: bool = False) -> Flow[Explanation]:
     """Explain the options of a queue, or of one that does not exist yet: then only its name counts. It only reads."""
     ms = None if ttl is None else int(units.duration(ttl, "ttl"))
-    queue = check_queue_name(queue) if name_only else queue
-    damaged: dict[str, DataDamaged] = {}
-    configs, policies = yield from records(keyspace, [] if name_only else [queue], damaged)
-    for error in damaged.values():
-        raise error
     if name_only:
-        return Explanation.of(policies.resolve(QueueOptions(queue, {})), ms, damages=policies.errors)
-    if queue not in configs:
-        raise QueueNotFound(queue)
-    resolution = policies.resolve(configs[queue].declared)
-    return Explanation.of(resolution, ms, configs[queue].options, policies.errors)
-
-
-# Remembering
-
-_EFFECT = "existing queues keep its options, new ones lack them; `rqttl doctor` has the remedy"
-
-
-class PolicyCache:
-    """The set of policies that a driver read last. It answers `GetPolicies`."""
-
-    def __init__(self) -> None:
-        self._known = PolicySet()
-
-    def answer(self, step: GetPolicies) -> PolicySet | None:
-        """Return the answer to a step without asking Redis; `None` if `ask` has to be performed."""
-        known = self._known
-        return known if known.version == step.version else None
-
-    def ask(self, keyspace: Keyspace) -> Flow[PolicySet]:
-        """Read the set that is stored now, and remember it. New damage is logged."""
-        before, self._known = self._known, (yield from read(keyspace))
-        for field, error in zip(self._known.damaged, self._known.errors, strict=True):
-            if field not in before.damaged:
-                logger.warning("%s; %s", error, _EFFECT)
-        return self._known
+        policies = yield from current(keyspace)
+        return Explanation.of(policies.resolve(QueueOptions(check_queue_name(queue), {})), ms)
+    config, policies = yield from record(keyspace, queue)
+    return Explanation.of(policies.resolve(config.declared), ms, config.options)
 
 
 #: The options whose change may let messages die at once.
@@ -394,29 +338,13 @@ class Change:
         return not self.differences.keys().isdisjoint(_DEADLY)
 
 
-def following(policies: PolicySet, declared: QueueOptions, config: QueueConfig | None = None) -> Options:
-    """The options in force that follow for a queue, with the version that its record names then.
-
-    `config` is the record of an existing queue. If a policy cannot be read, a newer rqttl may have applied it. So
-    options keep their values, but those that a user declares anew, and the record names version 0: a process that can
-    read all policies brings the queue up to date later.
-    """
-    resolved = policies.resolve(declared).options
-    if not policies.damaged:
-        return Options(declared, resolved, policies.version)
-    if config is not None:
-        anew = declared.differences(config.declared)
-        values = {name: value for name, value in config.options.non_default.items() if name not in anew}
-        values |= {name: value for name, value in resolved.non_default.items() if name in anew}
-        resolved = QueueOptions(declared.queue, dict(sorted(values.items())))
-    return Options(declared, resolved, 0)
+def following(policies: PolicySet, declared: QueueOptions) -> Options:
+    """The options in force that follow for a queue with these declared options."""
+    return Options(declared, policies.resolve(declared).options, policies.version)
 
 
 def needed(config: QueueConfig, policies: PolicySet) -> Change | None:
-    """The change that brings a queue up to date; `None` if it is, or if this process cannot bring it further."""
-    options = following(policies, config.declared, config)
-    if options.policies == policies.version:
-        is_done = options.in_force == config.options and config.policies == policies.version
-    else:  # a process that can read all policies may have brought the queue to this version
-        is_done = options.in_force == config.options or config.policies == policies.version
+    """The change that brings a queue up to date; `None` if it is."""
+    options = following(policies, config.declared)
+    is_done = options.in_force == config.options and config.policies == policies.version
     return None if is_done else Change(config, options)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from rqttl.errors import DataDamaged, QueueInUse, QueueMismatch, QueueNotFound, ScriptsForgotten
 from rqttl.flows import policies, registry, sweeping
-from rqttl.flows.policies import following, of_version, reconcile, records, version_call
+from rqttl.flows.policies import following, of_version, reconcile, record, records, version_call
 from rqttl.flows.steps import (
     EXPIRED,
     NOT_THERE,
@@ -15,6 +16,8 @@ from rqttl.flows.steps import (
     Flow,
     ForgetConfig,
     GetConfig,
+    GetPolicies,
+    HandleNotes,
     Read,
     Register,
     Unregister,
@@ -45,7 +48,7 @@ def declare(keyspace: Keyspace, declared: QueueOptions) -> Flow[Declared]:
     listed, policies = yield from _enter(keyspace, queue)
     config: QueueConfig | None = None
     while True:
-        options = following(policies, declared, config)
+        options = following(policies, declared)
         command = commands.declare(keyspace, options, "" if config is None else config.policies)
         answer = yield from dispatch(command, ("mismatch", "stale", *EXPIRED))
         if type(answer) is not Refused:
@@ -81,19 +84,15 @@ def _mismatch(asked: QueueOptions, declared: QueueOptions) -> QueueMismatch:
 
 
 def _reconcile(keyspace: Keyspace, queue: str) -> Flow[QueueConfig | None]:
-    """Put the options of the present policies in force. Returns the record after that. Raises `DataDamaged`."""
-    result = yield from reconcile(keyspace, [queue])
-    for error in result.damaged.values():
-        raise error
-    configs, _ = yield from records(keyspace, [queue], {})
+    """Put the options of the present policies in force. Returns the record after that."""
+    yield from reconcile(keyspace, [queue])
+    configs, _ = yield from records(keyspace, [queue])
     return configs.get(queue)
 
 
 def _enter(keyspace: Keyspace, queue: str) -> Flow[tuple[bool, PolicySet]]:
     """Enter a queue into the registry if it is missing. Returns True if it was there, and the policies of before."""
     listed, version = yield Read([("SISMEMBER", keyspace.registry, queue), version_call(keyspace)])
-    if isinstance(listed, Exception):
-        raise DataDamaged.of_key(None, keyspace.registry)
     if not listed:
         yield Register(queue)
     return bool(listed), (yield from of_version(version))
@@ -140,14 +139,8 @@ def preview(keyspace: Keyspace, queue: str, changes: Mapping[str, object], *, no
 
 def _look(keyspace: Keyspace, queue: str, changes: Mapping[str, object]) -> Flow[tuple[QueueConfig, Options]]:
     """The record of a queue now, and its options after the changes. Raises where the changes do not fit to them."""
-    damaged: dict[str, DataDamaged] = {}
-    configs, policies = yield from records(keyspace, [queue], damaged)
-    for error in damaged.values():
-        raise error
-    if queue not in configs:
-        raise QueueNotFound(queue)
-    config = configs[queue]
-    return config, following(policies, config.declared.changed(changes), config)
+    config, policies = yield from record(keyspace, queue)
+    return config, following(policies, config.declared.changed(changes))
 
 
 def delete(keyspace: Keyspace, queue: str, *, if_unused: bool, if_empty: bool) -> Flow[int]:
@@ -162,16 +155,11 @@ def delete(keyspace: Keyspace, queue: str, *, if_unused: bool, if_empty: bool) -
     return int(answer.removed)
 
 
-def config_of(keyspace: Keyspace, queue: str, *, for_sweep: bool = False) -> Flow[QueueConfig]:
-    """Read the config in force. A queue at the end of its lifetime is deleted first, unless a sweep is to do it."""
-    config = yield from config_if_exists(keyspace, queue, for_sweep=for_sweep)
-    if config is None:
-        raise QueueNotFound(queue)
-    return config
-
-
 def config_if_exists(keyspace: Keyspace, queue: str, *, for_sweep: bool = False) -> Flow[QueueConfig | None]:
-    """`config_of` that returns `None` for a missing queue."""
+    """The config in force; `None` for a missing queue.
+
+    A queue at the end of its lifetime is deleted first, unless a sweep is to do it.
+    """
     command = commands.lookup(keyspace, queue)
     while True:
         answer = yield from dispatch(command, NOT_THERE)
@@ -195,7 +183,7 @@ def follow(keyspace: Keyspace, notes: Sequence[bytes]) -> Flow[None]:
 
     A created queue is registered and gets the options of its policies. A deleted queue is unregistered.
     A queue with too many messages is swept. The call of the script has succeeded and must not seem to have failed. So
-    errors of Redis are logged, and reapers do the work.
+    errors of Redis and damage are logged, and reapers do the work.
     """
     for kind, name in zip(notes[::2], notes[1::2], strict=True):
         queue = name.decode()
@@ -212,7 +200,7 @@ def follow(keyspace: Keyspace, notes: Sequence[bytes]) -> Flow[None]:
         except Exception as error:
             from redis.exceptions import RedisError  # slow to load: a program that only prints help has no use for it
 
-            if not isinstance(error, (RedisError, ScriptsForgotten)):
+            if not isinstance(error, (RedisError, ScriptsForgotten, DataDamaged)):
                 raise
             logger.warning("queue %s: %s was not followed up, a reaper will: %s", queue, kind.decode(), error)
 
@@ -221,36 +209,54 @@ def follow(keyspace: Keyspace, notes: Sequence[bytes]) -> Flow[None]:
 KNOWN = 10_000
 
 
-class ConfigCache(Recent[QueueConfig]):
-    """Entries of the queues that a driver used last. It answers `GetConfig` and `Unregister`.
+class Memory:
+    """What a driver remembers: the configs of the queues that were used last, and the policies that were read last.
 
-    An entry may be out of date: a script answers `stale` then, and a fresh look replaces the entry. A queue that is not
-    there, and one that leaves the registry, has no entry.
+    It answers the steps about them. A config may be out of date: a script answers `stale` then, and a fresh look
+    replaces it. A queue that is not there, and one that leaves the registry, has none.
     """
 
-    def __init__(self, limit: int = KNOWN) -> None:
-        super().__init__(limit)
+    def __init__(self, keyspace: Keyspace) -> None:
+        self._keyspace = keyspace
+        self.configs: Recent[QueueConfig] = Recent(KNOWN)
+        self.policies = PolicySet()
+        #: For each kind of step a function that returns its answer, or the flow that finds it.
+        self.answers: Mapping[type, Callable[[Any], Any]] = {
+            GetConfig: self._config,
+            ForgetConfig: self._forget,
+            GetPolicies: self._policies,
+            Register: lambda step: registry.register(keyspace, step.queue),
+            Unregister: self._unregister,
+            HandleNotes: lambda step: follow(keyspace, step.notes),
+        }
 
-    def answer(self, step: GetConfig) -> QueueConfig | None:
-        """Return the answer to a step without asking Redis; `None` if `ask` has to be performed."""
+    def _config(self, step: GetConfig) -> QueueConfig | Flow[QueueConfig]:
         if step.newest is not None:
-            self.put(step.queue, step.newest)
+            self.configs.put(step.queue, step.newest)
             return step.newest
-        if step.fresh:
-            return None
-        return self.get(step.queue)
+        known = None if step.fresh else self.configs.get(step.queue)
+        return self._read_config(step) if known is None else known
 
-    def ask(self, keyspace: Keyspace, step: GetConfig) -> Flow[QueueConfig]:
-        """Ask Redis about a queue, and remember the answer. Raises `QueueNotFound`."""
-        try:
-            config = yield from config_of(keyspace, step.queue, for_sweep=step.for_sweep)
-        except QueueNotFound:
-            self.pop(step.queue, None)
-            raise
-        self.put(step.queue, config)
+    def _read_config(self, step: GetConfig) -> Flow[QueueConfig]:
+        """Ask Redis about a queue, and remember the answer. A queue at the end of its lifetime is deleted first."""
+        config = yield from config_if_exists(self._keyspace, step.queue, for_sweep=step.for_sweep)
+        if config is None:
+            self.configs.pop(step.queue, None)
+            raise QueueNotFound(step.queue)
+        self.configs.put(step.queue, config)
         return config
 
-    def unregister(self, keyspace: Keyspace, queue: str) -> Flow[int]:
-        """Forget a deleted queue, and remove it from the registry; see `registry.unregister`."""
-        self.pop(queue, None)
-        return (yield from registry.unregister(keyspace, queue))
+    def _forget(self, step: ForgetConfig) -> None:
+        self.configs.pop(step.queue, None)
+
+    def _policies(self, step: GetPolicies) -> PolicySet | Flow[PolicySet]:
+        is_known = b"%d" % self.policies.version == (step.version or b"0")
+        return self.policies if is_known else self._read_policies()
+
+    def _read_policies(self) -> Flow[PolicySet]:
+        self.policies = yield from policies.read(self._keyspace)
+        return self.policies
+
+    def _unregister(self, step: Unregister) -> Flow[int]:
+        self.configs.pop(step.queue, None)
+        return registry.unregister(self._keyspace, step.queue)

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from rqttl import checks
 from rqttl.errors import DataDamaged, QueueNotFound
 from rqttl.flows.queues import config_if_exists
-from rqttl.flows.steps import NO_NUMBER, NOT_THERE, OUTDATED, Flow, Read, in_one_round_trip, with_config
+from rqttl.flows.registry import registered
+from rqttl.flows.steps import NOT_THERE, OUTDATED, Flow, Read, pipeline, with_config
 from rqttl.flows.sweeping import SWEEPS
 from rqttl.names import check_queue_name
 from rqttl.options import REASONS, QueueOptions
 from rqttl.protocol import commands
 from rqttl.protocol.commands import Ok, QueueConfig, Refused, Word
-from rqttl.protocol.contract import IncompleteReply
-from rqttl.protocol.keys import STATES, Keyspace, queue_names
-from rqttl.types import PerQueue, QueueStats
+from rqttl.protocol.keys import STATES, Keyspace
+from rqttl.types import QueueStats
 from rqttl.units import as_datetime
 
 COUNTERS = ("enqueued", "delivered", "redelivered", "acked", "refused", "purged", "redriven")
@@ -219,48 +220,34 @@ class Numbers:
 
 
 T = TypeVar("T")
-Damaged = dict[str, DataDamaged]
 #: The number of queues that three round trips read together.
 PAGE = 500
 #: The target for the body bytes of one round trip.
 BODIES = 2**22
 
 
-def registered(keyspace: Keyspace) -> Flow[list[str]]:
-    """The names in the registry, sorted, also of queues that do not exist any more. Raises `DataDamaged`."""
-    (members,) = yield Read([("SMEMBERS", keyspace.registry)])
-    if isinstance(members, Exception):
-        raise DataDamaged.of_key(None, keyspace.registry)
-    return queue_names(members)
-
-
 def names(keyspace: Keyspace) -> Flow[list[str]]:
-    """The names of all existing queues, sorted. A damaged queue exists. Raises `DataDamaged`."""
+    """The names of all existing queues, sorted."""
     existing: list[str] = []
     for page in _pages((yield from registered(keyspace))):
-        damaged: Damaged = {}
-        _, records = yield from _existing(keyspace, page, LIFETIME, damaged)
-        existing += [name for name in page if name in records or name in damaged]
+        _, records = yield from _existing(keyspace, page, LIFETIME)
+        existing += records
     return existing
 
 
-def read_options(keyspace: Keyspace, queues: Sequence[str], *, declared: bool = False) -> Flow[PerQueue[QueueOptions]]:
+def read_options(keyspace: Keyspace, queues: Sequence[str], *, declared: bool = False) -> Flow[dict[str, QueueOptions]]:
     """The options in force of each queue, or those that were `declared`."""
     field = "declared" if declared else "options"
-    options: PerQueue[QueueOptions] = PerQueue()
+    options: dict[str, QueueOptions] = {}
     for page in _pages(queues):
-        _, records = yield from _existing(keyspace, page, (*LIFETIME, field), options.damaged)
-        options |= _sound(records, lambda record: _options(record, field), options.damaged)
+        _, records = yield from _existing(keyspace, page, (*LIFETIME, field))
+        options |= {name: QueueOptions.from_json(name, record.text(field)) for name, record in records.items()}
     return options
 
 
 def options(keyspace: Keyspace, queue: str, *, declared: bool = False) -> Flow[QueueOptions]:
-    """The options of one queue. Raises `QueueNotFound`, `DataDamaged`."""
+    """See `Queue.options`."""
     return (yield from only(queue, read_options(keyspace, [queue], declared=declared)))
-
-
-def _options(record: Record, field: str) -> QueueOptions:
-    return QueueOptions.from_json(record.queue, record.text(field))
 
 
 class StatsAndRecord(NamedTuple):
@@ -270,44 +257,40 @@ class StatsAndRecord(NamedTuple):
     record: Record
 
 
-def look(keyspace: Keyspace, queues: Sequence[str], *, ends: bool = False) -> Flow[PerQueue[QueueStats]]:
+def look(keyspace: Keyspace, queues: Sequence[str], *, ends: bool = False) -> Flow[dict[str, QueueStats]]:
     """Statistics of each queue, without a sweep. `ends` adds the ends of the next lease and of the next delay."""
     looks = yield from look_closely(keyspace, queues, (), ends=ends)
-    return PerQueue({name: look.stats for name, look in looks.items()}, looks.damaged)
+    return {name: look.stats for name, look in looks.items()}
 
 
 def look_closely(
     keyspace: Keyspace, queues: Sequence[str], fields: Sequence[str], *, ends: bool = False
-) -> Flow[PerQueue[StatsAndRecord]]:
+) -> Flow[dict[str, StatsAndRecord]]:
     """Statistics of each queue as in `look`, and its record with further `fields`. They cost no further command."""
-    looks: PerQueue[StatsAndRecord] = PerQueue()
+    looks: dict[str, StatsAndRecord] = {}
     for page in _pages(queues):
-        now, records = yield from _existing(keyspace, page, (*STATISTICS, *fields), looks.damaged)
-        numbers = _sound(records, lambda record: Numbers(keyspace, record, now), looks.damaged)  # noqa: B023  # used at once
-        counts = yield from _ask({name: tally.ask_counts() for name, tally in numbers.items()}, looks.damaged)
-        for name, answers in counts.items():
-            numbers[name].count(answers)
-        for group in _groups([numbers[name] for name in counts]):
-            heads = yield from _ask({tally.queue: tally.ask_heads(ends=ends) for tally in group}, looks.damaged)
-            for name, answers in heads.items():
-                numbers[name].heads = answers
-                looks[name] = StatsAndRecord(numbers[name].statistics(ends=ends), records[name])
+        now, records = yield from _existing(keyspace, page, (*STATISTICS, *fields))
+        numbers = [Numbers(keyspace, record, now) for record in records.values()]
+        for tally, counts in zip(numbers, (yield from _ask([tally.ask_counts() for tally in numbers])), strict=True):
+            tally.count(counts)
+        for group in _groups(numbers):
+            heads = yield from _ask([tally.ask_heads(ends=ends) for tally in group])
+            for tally, tally.heads in zip(group, heads, strict=True):
+                looks[tally.queue] = StatsAndRecord(tally.statistics(ends=ends), records[tally.queue])
     return looks
 
 
-def only(queue: str, flow: Flow[PerQueue[T]]) -> Flow[T]:
-    """The answer for one queue, from a flow for many. Raises `QueueNotFound`, `DataDamaged`."""
+def only(queue: str, flow: Flow[dict[str, T]]) -> Flow[T]:
+    """The answer for one queue, from a flow for many. Raises `QueueNotFound`."""
     result = yield from flow
-    if queue in result.damaged:
-        raise result.damaged[queue]
     if queue not in result:
         raise QueueNotFound(queue)
     return result[queue]
 
 
-def _pages(queues: Sequence[str]) -> Iterator[Sequence[str]]:
-    for start in range(0, len(queues), PAGE):
-        yield queues[start : start + PAGE]
+def _pages(queues: Sequence[str], size: int = PAGE) -> Iterator[Sequence[str]]:
+    for start in range(0, len(queues), size):
+        yield queues[start : start + size]
 
 
 def _groups(numbers: Sequence[Numbers]) -> Iterator[list[Numbers]]:
@@ -324,48 +307,23 @@ def _groups(numbers: Sequence[Numbers]) -> Iterator[list[Numbers]]:
         yield group
 
 
-def _sound(records: Mapping[str, Record], read: Callable[[Record], T], damaged: Damaged) -> dict[str, T]:
-    """Read each record. A damaged record goes into `damaged`."""
-    values = {}
-    for name, record in records.items():
-        try:
-            values[name] = read(record)
-        except DataDamaged as error:
-            damaged[name] = error
-    return values
-
-
-def _existing(
-    keyspace: Keyspace, queues: Sequence[str], fields: Sequence[str], damaged: Damaged
-) -> Flow[tuple[int, dict[str, Record]]]:
+def _existing(keyspace: Keyspace, queues: Sequence[str], fields: Sequence[str]) -> Flow[tuple[int, dict[str, Record]]]:
     """The time of Redis in ms, and the records of the existing queues: those whose lifetime is not over."""
-    calls: list[Call] = [("HMGET", keyspace.key(queue, "meta"), *fields) for queue in queues]
-    time, *replies = yield Read([("TIME",), *calls])
+    time, *replies = yield Read([("TIME",), *[("HMGET", keyspace.key(queue, "meta"), *fields) for queue in queues]])
     now = int(time[0]) * 1000 + int(time[1]) // 1000
     records = {}
-    for queue, call, reply in zip(queues, calls, replies, strict=True):
-        if isinstance(reply, Exception):
-            damaged[queue] = DataDamaged.of_key(queue, call[1])
-        elif record := Record.read(queue, fields, reply):
+    for queue, reply in zip(queues, replies, strict=True):
+        record = Record.read(queue, fields, reply)
+        if record and (record.keeps or record.end is None or record.end > now):
             records[queue] = record
-    ends = _sound(records, lambda record: record.end, damaged)
-    over = {queue for queue, end in ends.items() if end is not None and end <= now and not records[queue].keeps}
-    return now, {queue: records[queue] for queue in ends if queue not in over and queue not in damaged}
+    return now, records
 
 
-def _ask(asked: Mapping[str, Mapping[str, Call]], damaged: Damaged) -> Flow[dict[str, dict[str, Any]]]:
+def _ask(asked: Sequence[Mapping[str, Call]]) -> Flow[list[dict[str, Any]]]:
     """Run the calls of all queues in one round trip. An answer has the name of its call."""
-    calls = [call for questions in asked.values() for call in questions.values()]
+    calls = [call for questions in asked for call in questions.values()]
     replies = iter((yield Read(calls)) if calls else ())
-    answered: dict[str, dict[str, Any]] = {}
-    for queue, questions in asked.items():
-        answers = {name: next(replies) for name in questions}
-        wrong = [name for name, answer in answers.items() if isinstance(answer, Exception)]
-        if wrong:
-            damaged[queue] = DataDamaged.of_key(queue, questions[wrong[0]][1])
-        else:
-            answered[queue] = answers
-    return answered
+    return [{name: next(replies) for name in questions} for questions in asked]
 
 
 #: The number of queues whose statistics one round trip reads.
@@ -374,77 +332,54 @@ TOGETHER = 100
 
 def swept_stats(queue: str, *, now: Word = "") -> Flow[QueueStats]:
     """Statistics of a queue, after a sweep."""
-    first = values = yield from _ask_script(queue, now)
+    build = partial(commands.stats, now=now)
+    first = values = yield from with_config(queue, build)
     for _ in range(SWEEPS - 1):
         if not values.more:
             break
-        values = yield from _ask_script(queue, now)
+        values = yield from with_config(queue, build)
     return _statistics(queue, values, first.overdue)
 
 
-def _ask_script(queue: str, now: Word) -> Flow[Ok]:
-    """Run stats.lua. Raises `DataDamaged` for an incomplete reply: a number that the record lacks ends it early."""
-    try:
-        return (yield from with_config(queue, lambda config: commands.stats(config, now=now)))
-    except IncompleteReply:
-        raise DataDamaged(queue, NO_NUMBER) from None
-
-
-def swept_stats_of(keyspace: Keyspace, queues: Sequence[str], *, now: Word = "") -> Flow[PerQueue[QueueStats]]:
+def swept_stats_of(keyspace: Keyspace, queues: Sequence[str], *, now: Word = "") -> Flow[dict[str, QueueStats]]:
     """Statistics of each queue, after a sweep, in few round trips."""
-    statistics: PerQueue[QueueStats] = PerQueue()
-    for start in range(0, len(queues), TOGETHER):
-        names = queues[start : start + TOGETHER]
-        swept = _SweepOutcome()
-        left = list(names)
+    statistics: dict[str, QueueStats] = {}
+    for page in _pages(queues, TOGETHER):
+        firsts: dict[str, Ok] = {}
+        lasts: dict[str, Ok] = {}
+        left = page
         for _ in range(SWEEPS):
-            left = yield from swept.sweep(keyspace, left, now)
+            left = yield from _sweep_once(keyspace, left, now, firsts, lasts)
             if not left:
                 break
-        statistics |= {name: swept.statistics(name) for name in names if name in swept.lasts}
-        statistics.damaged |= swept.damaged
+        statistics |= {name: _statistics(name, lasts[name], firsts[name].overdue) for name in page if name in lasts}
     return statistics
 
 
-class _SweepOutcome:
-    """The first and the last reply of each queue of a page during its sweep."""
+def _sweep_once(
+    keyspace: Keyspace, queues: Sequence[str], now: Word, firsts: dict[str, Ok], lasts: dict[str, Ok]
+) -> Flow[list[str]]:
+    """Sweep each queue by one bounded step, and note its first and its last answer.
 
-    def __init__(self) -> None:
-        self.firsts: dict[str, Ok] = {}
-        self.lasts: dict[str, Ok] = {}
-        self.damaged: dict[str, DataDamaged] = {}
-
-    def sweep(self, keyspace: Keyspace, queues: Sequence[str], now: Word) -> Flow[list[str]]:
-        """Sweep each queue by one bounded step. Returns the queues that need a further step.
-
-        More work is due in these queues, or their options changed meanwhile.
-        """
-        for name in queues:
-            self.lasts.pop(name, None)  # an earlier reply does not count if the queue was deleted since
-        lookups = [commands.lookup(keyspace, name) for name in queues]
-        looks = yield from in_one_round_trip(lookups, NOT_THERE, self.damaged)
-        configs: list[QueueConfig] = []
-        for name, look in looks.items():
-            if type(look) is not Refused:
-                configs.append(
-                    QueueConfig.read(keyspace, name, look.version, look.options, look.declared, look.policies)
-                )
-            elif look.code == "queue_expired" and (config := (yield from config_if_exists(keyspace, name))):
-                configs.append(config)  # it lives on, because it keeps messages
-        calls = [commands.stats(config, now=now) for config in configs]
-        answers = yield from in_one_round_trip(calls, OUTDATED, self.damaged)
-        left = []
-        for name, answer in answers.items():
-            if type(answer) is not Refused:
-                self.firsts.setdefault(name, answer)
-                self.lasts[name] = answer
-            if type(answer) is Refused or answer.more:
-                left.append(name)
-        return left
-
-    def statistics(self, name: str) -> QueueStats:
-        """The newest numbers of a queue, with the age of its due work before the first step."""
-        return _statistics(name, self.lasts[name], self.firsts[name].overdue)
+    Returns the queues that need a further step: more work is due, or their options changed meanwhile.
+    """
+    looks = yield from pipeline([commands.lookup(keyspace, name) for name in queues], NOT_THERE)
+    configs: list[QueueConfig] = []
+    for name, look in zip(queues, looks, strict=True):
+        lasts.pop(name, None)  # an earlier answer does not count if the queue was deleted since
+        if type(look) is not Refused:
+            configs.append(QueueConfig.read(keyspace, name, look.version, look.options, look.declared, look.policies))
+        elif look.code == "queue_expired" and (config := (yield from config_if_exists(keyspace, name))):
+            configs.append(config)  # it lives on, because it keeps messages
+    answers = yield from pipeline([commands.stats(config, now=now) for config in configs], OUTDATED)
+    left = []
+    for config, answer in zip(configs, answers, strict=True):
+        if type(answer) is not Refused:
+            firsts.setdefault(config.name, answer)
+            lasts[config.name] = answer
+        if type(answer) is Refused or answer.more:
+            left.append(config.name)
+    return left
 
 
 def _statistics(queue: str, values: Ok, overdue: int) -> QueueStats:
@@ -466,28 +401,23 @@ def _statistics(queue: str, values: Ok, overdue: int) -> QueueStats:
 
 def stats(keyspace: Keyspace, queue: str, *, sweep: bool) -> Flow[QueueStats]:
     """See `Queue.stats`."""
-    if sweep:
-        return swept_stats(queue)
-    return only(queue, look(keyspace, [queue], ends=True))
+    return swept_stats(queue) if sweep else only(queue, look(keyspace, [queue], ends=True))
 
 
-def stats_of(keyspace: Keyspace, chosen: Iterable[str] | None, *, sweep: bool) -> Flow[PerQueue[QueueStats]]:
+def stats_of(keyspace: Keyspace, chosen: Iterable[str] | None, *, sweep: bool) -> Flow[dict[str, QueueStats]]:
     """See `Broker.stats`."""
-    if not sweep:
-        return (yield from look(keyspace, (yield from _checked_names(keyspace, chosen))))
-    # the sweep ends queues whose lifetime is over, so they are among them
-    every = yield from registered(keyspace) if chosen is None else _checked_names(keyspace, chosen)
-    return (yield from swept_stats_of(keyspace, every))
+    # a sweep ends queues whose lifetime is over, so they are among them
+    queues = yield from registered(keyspace) if chosen is None and sweep else _chosen(keyspace, chosen)
+    return (yield from swept_stats_of(keyspace, queues) if sweep else look(keyspace, queues))
 
 
-def options_of(keyspace: Keyspace, chosen: Iterable[str] | None) -> Flow[PerQueue[QueueOptions]]:
+def options_of(keyspace: Keyspace, chosen: Iterable[str] | None) -> Flow[dict[str, QueueOptions]]:
     """See `Broker.options`."""
-    queues_read = yield from _checked_names(keyspace, chosen)
-    return (yield from read_options(keyspace, queues_read))
+    return (yield from read_options(keyspace, (yield from _chosen(keyspace, chosen))))
 
 
-def _checked_names(keyspace: Keyspace, chosen: Iterable[str] | None) -> Flow[list[str]]:
-    """Check names, and return each once; without names, those of all queues."""
+def _chosen(keyspace: Keyspace, chosen: Iterable[str] | None) -> Flow[list[str]]:
+    """Check names, and return each once; without names, those of all existing queues."""
     if chosen is None:
         return (yield from names(keyspace))
     items = checks.items(chosen, "names", "names of queues")

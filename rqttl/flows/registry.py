@@ -8,11 +8,10 @@ import secrets
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from rqttl.errors import DataDamaged
 from rqttl.flows.steps import Flow, HandleNotes, Read, Write, execute
 from rqttl.json_text import load_object
 from rqttl.protocol import replies
-from rqttl.protocol.keys import Keyspace
+from rqttl.protocol.keys import Keyspace, queue_names
 from rqttl.text import escape
 from rqttl.types import WorkerInfo
 from rqttl.units import as_datetime
@@ -29,8 +28,6 @@ def register(keyspace: Keyspace, queue: str) -> Flow[int]:
     name = ("HSETNX", keyspace.birth, "name", secrets.token_hex(8))
     entry = ("SADD", keyspace.registry, queue)
     *_, added = yield Write([name, entry])
-    if isinstance(added, Exception):
-        raise added
     return replies.shaped("SADD", replies.number, added)
 
 
@@ -48,18 +45,20 @@ def unregister(keyspace: Keyspace, queue: str) -> Flow[int]:
 
 
 def members(keyspace: Keyspace, page: int = PAGE) -> Flow[set[bytes]]:
-    """All members, read in pages. Raises `DataDamaged` if the registry is no set."""
+    """All members, read in pages."""
     entries: set[bytes] = set()
     cursor = 0
     while True:
-        call = ("SSCAN", keyspace.registry, cursor, "COUNT", page)
-        (reply,) = yield Read([call])
-        if isinstance(reply, Exception):
-            raise DataDamaged.of_key(None, keyspace.registry)
+        (reply,) = yield Read([("SSCAN", keyspace.registry, cursor, "COUNT", page)])
         cursor, names = replies.shaped("SSCAN", replies.page, reply)
         entries.update(names)
         if cursor == 0:
             return entries
+
+
+def registered(keyspace: Keyspace) -> Flow[list[str]]:
+    """The names of queues in the registry, sorted, also of those that do not exist any more."""
+    return queue_names((yield from members(keyspace)))
 
 
 def records(keyspace: Keyspace, queues: Sequence[str], fields: Sequence[str]) -> Flow[Mapping[str, Any]]:
@@ -97,16 +96,12 @@ FORGOTTEN = 3_600_000
 def beat(keyspace: Keyspace, name: str, details: Mapping[str, Any], *, now: int) -> Flow[None]:
     """Write the entry of a worker. `now` is the time by the clock of Redis, in ms."""
     text = json.dumps({**details, "beat": now})
-    (reply,) = yield Write([("HSET", keyspace.workers, name, text)], keep_errors=True)
-    if isinstance(reply, Exception):
-        raise reply
+    yield Write([("HSET", keyspace.workers, name, text)])
 
 
 def leave_roster(keyspace: Keyspace, name: str, *, now: int) -> Flow[None]:
     """Remove the entry of a worker that ends, entries that are an hour old, and entries that no worker has written."""
-    (entries,) = yield Read([("HGETALL", keyspace.workers)], keep_errors=True)
-    if isinstance(entries, Exception):
-        raise entries
+    (entries,) = yield Read([("HGETALL", keyspace.workers)])
     old = []
     for field, text in replies.pairs(entries).items():
         details = _details(text)
@@ -119,10 +114,7 @@ def leave_roster(keyspace: Keyspace, name: str, *, now: int) -> Flow[None]:
 
 def workers(keyspace: Keyspace) -> Flow[list[WorkerInfo]]:
     """The workers and reapers that live, sorted by role and name. Entries that cannot be read are left out."""
-    entries, moment = yield Read([("HGETALL", keyspace.workers), ("TIME",)], keep_errors=True)
-    for reply in (entries, moment):
-        if isinstance(reply, Exception):
-            raise reply
+    entries, moment = yield Read([("HGETALL", keyspace.workers), ("TIME",)])
     seconds, micros = replies.moment(moment)
     now = seconds * 1000 + micros // 1000
     alive = []

@@ -15,12 +15,13 @@ from rqttl.events import Events
 from rqttl.protocol import replies
 from rqttl.protocol.commands import Command, Ok, QueueConfig, Refused, Reply, Word
 from rqttl.protocol.contract import IncompleteReply
-from rqttl.protocol.keys import PARTS, WAKEUP, Keyspace
+from rqttl.protocol.keys import WAKEUP, Keyspace
 from rqttl.runtime.interrupt import Interrupt
 from rqttl.runtime.recent import Recent
 from rqttl.runtime.timing import Timing
 from rqttl.units import Ms
 
+S = TypeVar("S")
 T = TypeVar("T")
 
 
@@ -48,25 +49,21 @@ class ForgetConfig:
 class GetPolicies:
     """Step: the policies of a namespace; the answer is `PolicySet`, from memory if that one has this version."""
 
-    version: int
+    version: bytes | None
 
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """Step: run several commands in one round trip. The answer is the list of replies.
-
-    `tolerant`: the error of a command on a damaged queue takes the place of its reply.
-    """
+    """Step: run several commands in one round trip. The answer is the list of replies."""
 
     commands: Sequence[Command]
-    tolerant: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
     """Step: run plain commands of Redis that change nothing, in one round trip. The answer is the list of replies.
 
-    The error of a command on a key of another type takes the place of its reply; with `keep_errors` every error does.
+    With `keep_errors` the error of a command takes the place of its reply.
     """
 
     calls: Sequence[tuple[Word, ...]]
@@ -219,7 +216,7 @@ class Driver(Protocol):
         """Raise `BrokerClosed` if the driver is closed."""
 
 
-def drive(flow: Flow[T], perform: Callable[[Step], Any]) -> T:
+def drive(flow: Generator[S, Any, T], perform: Callable[[S], Any]) -> T:
     """Carry out a flow. `perform` performs one step; its answer or its error goes back into the flow."""
     try:
         step = next(flow)
@@ -253,7 +250,7 @@ def dispatch(command: Command, answered: Container[str] = (), reply: Reply | Non
     while True:
         if reply is None:
             reply = yield command
-        answer = command.script.read(reply)
+        answer = answer_of(command, reply)
         if type(answer) is not Refused:
             if answer.notes:
                 yield HandleNotes(answer.notes)
@@ -265,15 +262,17 @@ def dispatch(command: Command, answered: Container[str] = (), reply: Reply | Non
         reply = None
 
 
-def values_of(command: Command, reply: Reply) -> Ok | None:
-    """The values of a reply after which nothing is left to do. Most replies need no `dispatch`, which has its cost."""
-    answer = command.script.read(reply)
-    return None if type(answer) is Refused or answer.notes else answer
+def answer_of(command: Command, reply: Reply) -> Ok | Refused:
+    """The answer in a reply. Most replies have no notes and are no refusal: these need no `dispatch`."""
+    try:
+        return command.script.read(reply)
+    except IncompleteReply:
+        raise DataDamaged(command.queue, "a field of its record is missing or is no number") from None
 
 
 def pipeline(calls: Sequence[Command], answered: Container[str]) -> Flow[list[Ok | Refused]]:
     """Run commands in one round trip, each to its end as `dispatch` does. Returns their answers in order."""
-    replies: list[Reply] = yield Pipeline(calls)
+    replies: list[Reply] = (yield Pipeline(calls)) if calls else []
     answers: list[Ok | Refused] = []
     for command, reply in zip(calls, replies, strict=True):
         answers.append((yield from dispatch(command, answered, reply)))
@@ -283,8 +282,6 @@ def pipeline(calls: Sequence[Command], answered: Container[str]) -> Flow[list[Ok
 def execute(read: Callable[[Any], T], *words: Word) -> Flow[T]:
     """Run one plain, repeatable command. `read` reads its reply, and raises for a reply of another shape."""
     (reply,) = yield Write([words])
-    if isinstance(reply, Exception):
-        raise reply
     return replies.shaped(replies.command_name(words), read, reply)
 
 
@@ -329,9 +326,9 @@ def with_config(
             command = command.as_replay()
         if reply is None:
             reply = yield command
-        values = values_of(command, reply)
-        if values is not None:
-            return values
+        answer = answer_of(command, reply)
+        if type(answer) is not Refused and not answer.notes:
+            return answer
         answer = yield from dispatch(command, OUTDATED, reply)
         if type(answer) is not Refused:
             return answer
@@ -339,40 +336,6 @@ def with_config(
         repeated = repeated or answer.repeated
         # `not_found` may be outdated, too: the step raises `QueueNotFound` if the queue does not exist now
         config = yield GetConfig(queue, fresh=True)
-
-
-NO_NUMBER = "a field of its record is missing or is no number"
-
-
-def in_one_round_trip(
-    calls: Sequence[Command], answered: Container[str], damaged: dict[str, DataDamaged]
-) -> Flow[dict[str, Ok | Refused]]:
-    """Run a command for each queue in one round trip. Returns the answers by queue; `damaged` gets the other queues."""
-    replies = (yield Pipeline(calls, tolerant=True)) if calls else ()
-    answers: dict[str, Ok | Refused] = {}
-    for command, reply in zip(calls, replies, strict=True):
-        if isinstance(reply, Exception):
-            damaged[command.queue] = yield from damage(command, reply)
-            continue
-        try:
-            answers[command.queue] = yield from dispatch(command, answered, reply)
-        except IncompleteReply:
-            damaged[command.queue] = DataDamaged(command.queue, NO_NUMBER)
-    return answers
-
-
-def damage(command: Command, error: Exception) -> Flow[DataDamaged]:
-    """The damage that a script met: which key of a command has another type, or that the record lacks a field."""
-    keys = [str(key) for key in command.words[1 : 1 + int(command.words[0])]]
-    kinds: list[bytes | Exception] = yield Read([("TYPE", key) for key in keys], keep_errors=True)
-    for key, kind in zip(keys, kinds, strict=True):
-        part = PARTS.get(key.rpartition(":")[2])
-        if part and isinstance(kind, bytes) and kind.decode() not in ("none", part.type):
-            text = (
-                f"the key {key} is a {kind.decode()} and should be a {part.type}: look at it, then rename or delete it"
-            )
-            return DataDamaged(command.queue, text)
-    return DataDamaged(command.queue, f"a script met a record that lacks a field ({error})")
 
 
 def server_time() -> Flow[Ms]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rqttl import text
-from rqttl.errors import DataDamaged, QueueNotFound
+from rqttl.errors import QueueNotFound
 from rqttl.names import is_pattern
 from rqttl.types import QueueStats
 
@@ -48,21 +48,17 @@ def existing_names(broker: Broker, patterns: Sequence[str]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The queues at one time. `reapers` is the number that runs, `None` if the user may not ask for it.
-
-    `damaged` has the error of each queue that cannot be read.
-    """
+    """The queues at one time. `reapers` is the number that runs, `None` if the user may not ask for it."""
 
     at: datetime
     queues: Mapping[str, QueueStats]
     reapers: int | None = None
-    damaged: Mapping[str, DataDamaged] = field(default_factory=dict)
 
 
 def take_snapshot(broker: Broker, patterns: Sequence[str]) -> Snapshot:
     """The queues that match, as they are now. A name without a queue is left out. The queues are not swept."""
     at, stats = broker.server_time(), broker.stats(select_names(broker, patterns), sweep=False)
-    return Snapshot(at, stats, running_reapers(broker), stats.damaged)
+    return Snapshot(at, stats, running_reapers(broker))
 
 
 def running_reapers(broker: Broker) -> int | None:
@@ -96,11 +92,6 @@ def to_json(stats: QueueStats) -> dict[str, Any]:
         else:
             document[item.name] = dict(value) if isinstance(value, Mapping) else value
     return document
-
-
-def damaged_to_json(damaged: Mapping[str, DataDamaged]) -> list[dict[str, Any]]:
-    """The queues that cannot be read, for `json_text.dump`."""
-    return [{"queue": name, "error": error.code, "damage": error.damage} for name, error in sorted(damaged.items())]
 
 
 def milliseconds(time: timedelta) -> int:

@@ -24,7 +24,7 @@ from rqttl.metrics.exposition import Families
 from rqttl.metrics.table import QUEUES
 from rqttl.protocol.keys import Keyspace
 from rqttl.store.driver import driver_of
-from rqttl.types import PerQueue, State
+from rqttl.types import State
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric as Family
@@ -81,8 +81,6 @@ class QueueCollector(Collector):
         looks, left_out = self._driver.perform(read_queues(self._driver.keyspace, self._patterns, self._limit))
         for queue, look in looks.items():
             _add_queue(families, queue, look)
-        for queue, error in looks.damaged.items():
-            self._note(f"queue {queue}", f"no metrics of this queue: {error}")
         families.add("rqttl_queues_left_out", left_out)
         reapers = self._unless_refused("PUBSUB NUMSUB", self._broker.reaper_count)
         if reapers is not None:
@@ -93,8 +91,7 @@ class QueueCollector(Collector):
         version = self._driver.perform(_redis_version())
         families.add_info("rqttl_build_info", version=import_module("rqttl").__version__, redis=version)
         families.add("rqttl_up", 1)
-        over = {trouble for trouble in self._troubles if trouble.startswith("queue ")}
-        self._troubles -= {"scrape"} | over - {f"queue {queue}" for queue in looks.damaged}
+        self._troubles.discard("scrape")
         families.add("rqttl_scrape_duration_seconds", time.perf_counter() - started)
         return families
 
@@ -127,9 +124,9 @@ class QueueCollector(Collector):
             logger.warning("%s", text)
 
 
-def read_queues(keyspace: Keyspace, patterns: Sequence[str], limit: int) -> Flow[tuple[PerQueue[StatsAndRecord], int]]:
+def read_queues(keyspace: Keyspace, patterns: Sequence[str], limit: int) -> Flow[tuple[dict[str, StatsAndRecord], int]]:
     """Read the queues that match: those with the most traffic, if there are more than `limit`, and count the others."""
-    registered = yield from flows.reading.registered(keyspace)
+    registered = yield from flows.registry.registered(keyspace)
     names = [name for name in registered if not patterns or any(fnmatchcase(name, text) for text in patterns)]
     left_out = 0
     if len(names) > limit:

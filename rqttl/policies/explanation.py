@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from rqttl.options import QueueOptions
@@ -19,8 +19,7 @@ class Explanation(Mapping[str, Explained]):
     `policies` and `operator_policies` are those that match the name of the queue, in their order. `message` explains
     the TTL of a message that is sent with `ttl` ms (`None`: without one). `exists` is true if the declared options of
     an existing queue were read. `outdated` has the options of that queue that its record does not have in force yet,
-    each with the value there: `Broker.reconcile` and reapers bring them up to date. `damaged` has a sentence for each
-    stored policy that this rqttl cannot read: options that it gives are missing here.
+    each with the value there: `Broker.reconcile` and reapers bring them up to date.
     """
 
     queue: str
@@ -31,16 +30,9 @@ class Explanation(Mapping[str, Explained]):
     explained: Mapping[str, Explained]
     exists: bool
     outdated: Mapping[str, object]
-    damaged: tuple[str, ...] = ()
 
     @classmethod
-    def of(
-        cls,
-        resolution: Resolution,
-        ttl: int | None,
-        recorded: QueueOptions | None = None,
-        damages: Iterable[Exception] = (),
-    ) -> Explanation:
+    def of(cls, resolution: Resolution, ttl: int | None, recorded: QueueOptions | None = None) -> Explanation:
         """Explain a resolution. `recorded` are the options in force of an existing queue, as its record has them."""
         options = resolution.options
         outdated = {} if recorded is None else {name: was for name, (was, _) in recorded.differences(options).items()}
@@ -53,7 +45,6 @@ class Explanation(Mapping[str, Explained]):
             resolution.explained,
             recorded is not None,
             outdated,
-            tuple(str(damage) for damage in damages),
         )
 
     def __getitem__(self, name: str) -> Explained:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 
 from rqttl.errors import DataDamaged, InvalidPolicy
@@ -27,13 +27,11 @@ class PolicySet:
     """All policies and operator policies of a namespace. `version` rises with each change of them.
 
     A set never changes. It compiles each pattern once, and merges the policies once that match the same queues. It
-    keeps nothing about single queues. `damaged` has the fields that this process cannot read, each with the reason:
-    perhaps a newer rqttl has written them. While there is one, options in force stay, and no other policy changes.
+    keeps nothing about single queues.
     """
 
     version: int = 0
     policies: tuple[Policy, ...] = ()
-    damaged: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         unique = {(policy.operator, policy.name): policy for policy in self.policies}
@@ -41,79 +39,44 @@ class PolicySet:
 
     @classmethod
     def from_fields(cls, fields: Mapping[bytes, bytes]) -> PolicySet:
-        """Read the hash of policies in Redis. Fields that cannot be read are `damaged`."""
+        """Read the hash of policies in Redis. Raises `DataDamaged` for a field that this process cannot read.
+
+        Perhaps a newer rqttl has written it.
+        """
         if not fields:
             return cls()
-        policies: list[Policy] = []
-        damaged: dict[str, str] = {}
-        for name, text in sorted(fields.items()):
-            if name != VERSION:
-                read = _policy(name, text)
-                if isinstance(read, Policy):
-                    policies.append(read)
-                else:
-                    damaged[escape(name, 200)] = read
-        version = fields.get(VERSION)
-        if version is not None and is_version(version):
-            return cls(int(version), tuple(policies), damaged)
-        known = None if version is None else version.decode("utf-8", "backslashreplace")
-        damaged["version"] = f"expected a whole number, got {format_value(known)}"
-        return cls(UNKNOWN, tuple(policies), damaged)
-
-    @property
-    def errors(self) -> list[DataDamaged]:
-        """An error for each field that cannot be read."""
-        return [
-            DataDamaged(None, f"the field {field!r} of the stored policies cannot be read: {reason}")
-            for field, reason in self.damaged.items()
-        ]
+        version = fields.get(VERSION, b"")
+        if not (version.isdigit() and len(version) <= 16):
+            raise _damaged(VERSION, f"expected a whole number, got {format_value(version, bytes)}")
+        return cls(int(version), tuple(_policy(name, text) for name, text in fields.items() if name != VERSION))
 
     def get(self, name: str, operator: bool = False) -> Policy | None:
         """The policy of this name and kind; `None` if there is none."""
         return self._by_name.get((operator, name))
 
-    def find(self, name: str, operator: bool = False) -> Policy | None:
-        """`get` that finds damaged policies, too: one without options takes the place of such a policy."""
-        key = f"{'operator' if operator else 'policy'} {name}"
-        return self.get(name, operator) or (_stand_in(key) if key in self.damaged else None)
-
     def lost_in(self, after: PolicySet) -> list[Policy]:
         """The policies of this set that are others in a later set, or are not there."""
-        mended = [field for field in self.damaged if field not in after.damaged]
-        return [
-            *(policy for policy in self.policies if policy not in after.policies),
-            *(stand_in for field in mended if (stand_in := _stand_in(field))),
-        ]
+        return [policy for policy in self.policies if policy not in after.policies]
 
     def with_policy(self, policy: Policy) -> PolicySet:
         """The next version: with this policy, in the place of an older one of its name and kind."""
-        return PolicySet(self.version + 1, (*self.policies, policy), self.damaged)
+        return PolicySet(self.version + 1, (*self.policies, policy))
 
     def without(self, name: str, operator: bool = False) -> PolicySet:
         """The next version: without the policy of this name and kind. Without such a policy, this set."""
         policy = self.get(name, operator)
         if policy is None:
             return self
-        return PolicySet(self.version + 1, tuple(p for p in self.policies if p is not policy), self.damaged)
+        return PolicySet(self.version + 1, tuple(p for p in self.policies if p is not policy))
 
     def changed(self, stored: Iterable[Policy], removed: Iterable[Policy] = ()) -> PolicySet:
-        """The next version: with some policies stored, and without others. Without a difference, this set.
-
-        Raises `DataDamaged` if another field cannot be read: the effect of the change is unknown then.
-        """
-        stored, removed = tuple(stored), tuple(removed)
-        if not stored and not removed:
-            return self
+        """The next version: with some policies stored, and without others. Without a difference, this set."""
         kept = {(policy.operator, policy.name): policy for policy in self.policies}
         for policy in removed:
             kept.pop((policy.operator, policy.name), None)
         kept |= {(policy.operator, policy.name): policy for policy in stored}
-        mended = {policy.field for policy in (*stored, *removed)}
-        for name, error in zip(self.damaged, self.errors, strict=True):
-            if name not in mended:
-                raise error
         after = PolicySet(self.version + 1, tuple(kept.values()))
-        return self if after.policies == self.policies and not self.damaged else after
+        return self if after.policies == self.policies else after
 
     def matching(self, queue: str, operator: bool = False) -> Ranked:
         """The policies of one kind that match a queue name: by priority, then specific patterns first, then by name."""
@@ -151,14 +114,7 @@ class PolicySet:
 
 
 VERSION = b"version"
-#: The version of a set whose version cannot be read. No record of a queue names it.
-UNKNOWN = -1
-_KINDS = {"policy": False, "operator": True}
-
-
-def is_version(text: bytes) -> bool:
-    """True if a text is the version of a set of policies."""
-    return text.isdigit() and len(text) <= 16
+_KINDS = {b"policy": False, b"operator": True}
 
 
 def _order(policies: Iterable[Policy]) -> _Ordered:
@@ -167,20 +123,19 @@ def _order(policies: Iterable[Policy]) -> _Ordered:
     return [policy for policy, _ in compiled], Matcher([pattern for _, pattern in compiled])
 
 
-def _stand_in(field: str) -> Policy | None:
-    """A policy without options for any queue, in the place of one that cannot be read; `None` for another field."""
-    kind, _, name = field.partition(" ")
-    return Policy(name, "#", {}, operator=_KINDS[kind]) if kind in _KINDS and is_queue_name(name) else None
-
-
-def _policy(field: bytes, text: bytes) -> Policy | str:
-    """The policy in a field, or the reason why it cannot be read."""
-    kind, _, name = field.decode("utf-8", "backslashreplace").partition(" ")
-    if kind not in _KINDS:
-        return "expected 'version', 'policy NAME' or 'operator NAME'"
-    if not is_queue_name(name):  # no release stores such a policy, and no call can delete it
-        return f"{format_value(name)} is no name of a policy"
+def _policy(field: bytes, text: bytes) -> Policy:
+    kind, _, name = field.partition(b" ")
+    # no release stores a policy of another name, and no call can delete it
+    if kind not in _KINDS or not is_queue_name(name.decode("ascii", "replace")):
+        raise _damaged(field, "expected 'version', 'policy NAME' or 'operator NAME'")
     try:
-        return Policy.from_json(name, _KINDS[kind], text)
+        return Policy.from_json(name.decode(), _KINDS[kind], text)
     except InvalidPolicy as error:
-        return str(error)
+        raise _damaged(field, str(error)) from None
+
+
+def _damaged(field: bytes, reason: str) -> DataDamaged:
+    name = escape(field, 200)
+    return DataDamaged(
+        None, f"the field {name!r} of the stored policies cannot be read: {reason}: look at it, then HDEL it"
+    )

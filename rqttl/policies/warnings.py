@@ -23,7 +23,6 @@ def warn(policy: Policy, policies: PolicySet, queues: Mapping[str, QueueOptions]
         *_own_targets(policy),
         *_expiring_letters(policy, policies, queues),
         *_equals(policy, policies),
-        *(str(error) for error in policies.errors),
     ]
 
 

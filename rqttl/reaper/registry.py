@@ -96,8 +96,6 @@ class Registry:
                 stored = yield from flows.policies.current(self._keyspace)
                 version = b"%d" % stored.version
                 yield from self._reconcile([name for name, record in records.items() if record[-1] != version])
-                for error in stored.errors:
-                    raise error
         sweep = [queue for queue, record in records.items() if self._is_to_sweep(queue, record)]
         self._records |= records
         self.queues |= records.keys()
@@ -144,7 +142,7 @@ class Registry:
         return {name: record for name, record in records.items() if record[0] is not None}
 
     def _reconcile(self, queues: Sequence[str]) -> Flow[None]:
-        """Put the policies in force. A damaged queue is left out: its sweep reports it."""
+        """Put the policies in force."""
         if queues:
             result = yield from flows.policies.reconcile(self._keyspace, queues)
             for queue, options in result.changed.items():

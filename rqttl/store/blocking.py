@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
@@ -15,9 +15,10 @@ from redis.exceptions import ConnectionError, ResponseError, TimeoutError
 
 from rqttl.errors import PoolExhausted
 from rqttl.flows.receive import ENDED
+from rqttl.protocol.contract import pack_command
 from rqttl.runtime.interrupt import Interrupt
 from rqttl.store.connections import Connections, Held, free_connection, places_of, pool_of_waits
-from rqttl.store.exchanges import NotSent
+from rqttl.store.refusals import refuses_for_now
 
 #: Seconds that a reply may take beyond the time for which its call blocks. After that the connection counts as dead.
 REPLY = 15.0
@@ -36,18 +37,11 @@ _KEEPALIVE = (("TCP_KEEPIDLE", 30), ("TCP_KEEPALIVE", 30), ("TCP_KEEPINTVL", 10)
 class Listener:
     """Waits for elements of lists. Safe to share between threads.
 
-    `ask` sends a command on a connection and reads the reply. `kept` has the connections for calls, and gets that of a
-    wait at its end: the caller makes a call next. `interrupt` ends all waits.
+    `kept` has the connections for calls, and gets that of a wait at its end: the caller makes a call next. `interrupt`
+    ends all waits.
     """
 
-    def __init__(
-        self,
-        client: redis.Redis,
-        ask: Callable[[Any, tuple[Any, ...]], Any],
-        kept: Connections,
-        interrupt: Interrupt,
-    ) -> None:
-        self._call = ask
+    def __init__(self, client: redis.Redis, kept: Connections, interrupt: Interrupt) -> None:
         self._kept = kept
         self._pool = pool_of_waits(client)
         self._shared = self._pool is client.connection_pool
@@ -60,8 +54,8 @@ class Listener:
         """Wait up to `ms` for an element of one of the lists. Returns the list with the element; `None` after `ms`.
 
         Returns an empty text after `CLIENT UNBLOCK`, `ENDED` after the interrupt of all waits or after `interrupt`,
-        and the error if no connection is free.
-        A lost connection ends the wait with `None`. The caller's next call shows whether Redis is reachable.
+        and the error if no connection is free. A lost connection, and a refusal that may pass, end the wait with
+        `None`. The caller's next call shows whether Redis is reachable.
         """
         interrupts = (self._interrupt, interrupt or self._interrupt)
         place = self._places.take(ms / 1000, partial(_asked, interrupts))
@@ -72,15 +66,15 @@ class Listener:
             reply = self._block(keys, ms, interrupts)
         except PoolExhausted as error:
             return error
-        except (ConnectionError, TimeoutError, NotSent):
+        except (ConnectionError, TimeoutError, ResponseError) as error:
+            if "UNBLOCKED" in str(error):
+                return b""
+            if isinstance(error, ResponseError) and not refuses_for_now(error):
+                raise
             if _asked(interrupts):
                 return ENDED
             time.sleep(PAUSE)
             return None
-        except ResponseError as error:
-            if "UNBLOCKED" not in str(error):
-                raise
-            return b""
         finally:
             self._places.give_back(place)
         if reply is None:
@@ -101,7 +95,8 @@ class Listener:
                     # this check comes after the registration of `hang_up`: a later interrupt shuts the socket down
                     if _asked(interrupts):
                         return None
-                    reply = self._call(line, ("BLPOP", *keys, f"{longest / 1000:.3f}"))
+                    line.send_packed_command([pack_command(("BLPOP", *keys, f"{longest / 1000:.3f}"))])
+                    reply = line.read_response()
             except ResponseError as error:
                 # Redis closes the connection after UNBLOCKED, perhaps after the client sent its next call
                 held.clean = not (_asked(interrupts) or line.ended or "UNBLOCKED" in str(error))

@@ -7,42 +7,34 @@ A broker has one driver, and its queues and consumers share it. The rest of the 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from types import GeneratorType
 from typing import Any, Protocol, TypeVar
 
 import redis
 from redis.exceptions import ResponseError
 
-from rqttl import flows
 from rqttl.errors import ContractError, InvalidInput, PoolExhausted, QueueNotFound
 from rqttl.events import Events, WaitEvent
-from rqttl.flows.policies import PolicyCache
-from rqttl.flows.queues import ConfigCache
+from rqttl.flows.queues import Memory
 from rqttl.flows.steps import (
     Flow,
-    ForgetConfig,
-    GetConfig,
-    GetPolicies,
-    HandleNotes,
     Now,
     Pipeline,
     Read,
-    Register,
     Rehearse,
     Sleep,
-    Unregister,
+    Step,
     WaitForAnyWakeup,
     WaitForWakeup,
     Write,
-    damage,
+    drive,
 )
 from rqttl.names import check_namespace
-from rqttl.policies import PolicySet
-from rqttl.protocol.commands import Command, QueueConfig
+from rqttl.protocol.commands import Command, Reply
 from rqttl.protocol.keys import WAKEUP, Keyspace
 from rqttl.runtime.interrupt import Interrupt
 from rqttl.runtime.timing import RealTiming, Timing
-from rqttl.store.outcomes import is_damage
-from rqttl.store.store import Store, rehearse
+from rqttl.store.store import Store
 from rqttl.text import format_value
 
 
@@ -55,7 +47,7 @@ class Waiter(Timing, Protocol):
     def wait_for_any(
         self, store: Store, keys: Sequence[str], step: WaitForAnyWakeup
     ) -> tuple[str, bytes] | bytes | PoolExhausted | None:
-        """Wait for an element of one of the lists `keys`, as `step` says. See `Store.listen_to_all`."""
+        """Wait for an element of one of the lists `keys`, as `step` says. See `Store.listen`."""
 
 
 class RealWaiter(RealTiming):
@@ -63,13 +55,14 @@ class RealWaiter(RealTiming):
 
     def wait(self, store: Store, key: str, step: WaitForWakeup) -> bytes | PoolExhausted | None:
         """See `Waiter`."""
-        return store.listen(step.queue, key, step.ms, step.interrupt)
+        answer = store.listen(step.queue, [key], step.ms, step.interrupt)
+        return answer[1] if isinstance(answer, tuple) else answer
 
     def wait_for_any(
         self, store: Store, keys: Sequence[str], step: WaitForAnyWakeup
     ) -> tuple[str, bytes] | bytes | PoolExhausted | None:
         """See `Waiter`."""
-        return store.listen_to_all(keys, step.ms, step.interrupt)
+        return store.listen(None, keys, step.ms, step.interrupt)
 
 
 T = TypeVar("T")
@@ -89,36 +82,29 @@ class RedisDriver:
     def __init__(self, client: redis.Redis, namespace: str, timing: Waiter | None = None) -> None:
         self.keyspace = Keyspace(check_namespace(namespace))
         self.events = Events()
-        self.store = Store(client, self.events)
+        self.store = Store(client, self.keyspace, self.events)
         #: The clock and the waiter of this driver.
         self.timing: Waiter = timing or RealWaiter()
         #: The interrupt that ends each wait outside of Redis when the driver is closed.
         self.closed = Interrupt()
-        #: The configs of the queues that were used last.
-        self.configs = ConfigCache()
-        #: The policies that were read last.
-        self.policies = PolicyCache()
-        self._performers: dict[type, Callable[[Any], Any]] = {
-            GetConfig: self._config,
-            ForgetConfig: lambda step: self.configs.pop(step.queue, None),
-            GetPolicies: self._policies,
-            Pipeline: lambda step: self.store.run_together(step.commands, tolerant=step.tolerant),
+        self.memory = Memory(self.keyspace)
+        self.configs = self.memory.configs
+        self._answers: dict[type, Callable[[Any], Any]] = {
+            **self.memory.answers,
+            Pipeline: self._pipeline,
             Read: self._plain,
             Write: self._plain,
-            Rehearse: lambda step: rehearse(self.store.connections, step.calls),
-            Now: lambda _: self.timing.now(),
-            Sleep: lambda step: self.timing.sleep(step.ms / 1000),
+            Rehearse: self._rehearse,
+            Now: self._now,
+            Sleep: self._sleep,
             WaitForWakeup: self._wait_for_wakeup,
             WaitForAnyWakeup: self._wait_for_any_wakeup,
-            Register: lambda step: self.perform(flows.registry.register(self.keyspace, step.queue)),
-            Unregister: lambda step: self.perform(self.configs.unregister(self.keyspace, step.queue)),
-            HandleNotes: lambda step: self.perform(flows.queues.follow(self.keyspace, step.notes)),
         }
 
     def perform(self, flow: Flow[T]) -> T:
         """See `Driver`."""
         try:
-            return flows.steps.drive(flow, self.step)
+            return drive(flow, self.step)
         except QueueNotFound as error:
             error.namespace = self.keyspace.namespace
             raise
@@ -126,31 +112,31 @@ class RedisDriver:
             self.store.connections.renew()  # the reply may have been one to another call
             raise
 
-    def step(self, step: flows.steps.Step) -> Any:
+    def step(self, step: Step) -> Any:
         """Perform one step of a flow. Returns its answer."""
         if type(step) is Command:
-            try:
-                return self.store.run(step)
-            except ResponseError as error:
-                if is_damage(error):
-                    raise self.perform(damage(step, error)) from error
-                raise
+            return self.store.run(step)
         try:
-            performer = self._performers[type(step)]
+            answer = self._answers[type(step)]
         except KeyError:
             raise TypeError(f"not a step of a flow: {step!r}") from None
-        return performer(step)
+        result = answer(step)
+        return self.perform(result) if type(result) is GeneratorType else result
 
-    def _config(self, step: GetConfig) -> QueueConfig:
-        config = self.configs.answer(step)
-        return self.perform(self.configs.ask(self.keyspace, step)) if config is None else config
-
-    def _policies(self, step: GetPolicies) -> PolicySet:
-        policies = self.policies.answer(step)
-        return self.perform(self.policies.ask(self.keyspace)) if policies is None else policies
+    def _pipeline(self, step: Pipeline) -> list[Reply]:
+        return self.store.run_together(step.commands)
 
     def _plain(self, step: Read | Write) -> list[Any]:
         return self.store.execute(step.calls, keep_errors=step.keep_errors)
+
+    def _rehearse(self, step: Rehearse) -> list[ResponseError | None]:
+        return self.store.rehearse(step.calls)
+
+    def _now(self, _: Now) -> int:
+        return self.timing.now()
+
+    def _sleep(self, step: Sleep) -> None:
+        self.timing.sleep(step.ms / 1000)
 
     def _wait_for_wakeup(self, step: WaitForWakeup) -> Any:
         if self.events.notify is not None:

@@ -1,23 +1,30 @@
-"""Exchanges: sequences of round trips that run scripts, as generators, and when a call is made again.
+"""Calls to Redis as flows of round trips, and when a call is made again.
 
 An exchange yields the calls of one round trip and receives their replies; a refusal of Redis is among them as a value.
-The error of a lost round trip is thrown into the exchange. The sync and the asyncio store share them. No I/O here.
+The error of a lost round trip is thrown into the exchange. A number that it yields is a pause in seconds. Threads and
+event loops share them. No I/O here.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Generator, Sequence
 from typing import Any, TypeVar, cast
 
 from redis.exceptions import BusyLoadingError, ConnectionError, NoScriptError, ResponseError, TimeoutError
 
-from rqttl.errors import ContractError, OutcomeUnknown, ScriptsForgotten
+from rqttl.errors import ContractError, DataDamaged, OutcomeUnknown, ScriptsForgotten
+from rqttl.events import Events, Place, Timed
+from rqttl.flows.receive import ENDED
 from rqttl.protocol.commands import Command, Reply
+from rqttl.protocol.contract import Repeated
+from rqttl.protocol.keys import PARTS, Keyspace
+from rqttl.protocol.replies import command_name
 from rqttl.store.refusals import is_read_only, refuses_for_now
 from rqttl.text import format_value
 
 T = TypeVar("T")
+Calls = Sequence[tuple[Any, ...]]
+Exchange = Generator[Calls | float, Any, T]
 
 #: Seconds between the attempts of a call that is repeatable, or that was never sent.
 PAUSES = (0.02, 0.1, 0.3, 1.0)
@@ -26,145 +33,175 @@ SOCKET_TIMEOUT = 15.0
 #: Seconds after which no call that timed out is repeated. It is one second more than a reply may take: so a dead
 #: connection costs one time-out, and a server that hangs costs two.
 PATIENCE = SOCKET_TIMEOUT + 1
-
-
 #: Calls with an effect that a sender or a consumer must check after a lost reply. A user can simply make any other
 #: repeatable call again: the messages of a lost `receive` come back when their leases end.
 DECISIVE = frozenset(("enqueue", "ack", "nack", "reject", "redrive"))
+#: The number of times that one call loads its scripts again.
+FORGOTTEN = 5
 
 
 class NotSent(Exception):
     """Redis has certainly not carried out the call: it did not get the call, or refuses it for now. See `__cause__`."""
 
 
-#: All errors after which `Attempts` decides.
-FAILURES = (NotSent, ConnectionError, TimeoutError, ResponseError, ScriptsForgotten)
-
-
-class Attempts:
-    """Decides after each failed attempt of one call: the call is made again after a pause, or an error is raised.
-
-    `command` is a script, and `None` stands for other calls, which are all repeatable. `started` and `now` are times
-    in seconds. No clock, no sleep and no I/O: sync and asyncio stores share the rules.
-    """
-
-    __slots__ = ("_command", "_lost", "_pauses", "_started", "pause")
-
-    def __init__(self, command: Command | None, started: float) -> None:
-        self._command = command
-        self._started = started
-        self._pauses = iter(PAUSES)
-        self._lost = False
-        #: Seconds to wait before the next attempt.
-        self.pause = 0.0
-
-    def again(self, error: Exception, now: float) -> Command | None:
-        """Return the command of the next attempt; raise the error of the whole call if there is none.
-
-        After a lost reply a repeatable script runs again; any other raises `OutcomeUnknown`. A repeated script of
-        `DECISIVE` raises `OutcomeUnknown`, too, if its last attempt fails with any error.
-        """
-        cause = error.__cause__ if isinstance(error, NotSent) else error
-        if isinstance(error, ConnectionError | TimeoutError):
-            self._lose(error)
-        elif not isinstance(error, NotSent):
-            raise self._last(error) from error
-        pause = next(self._pauses, None)
-        if pause is None or (isinstance(cause, TimeoutError) and now - self._started > PATIENCE):
-            raise self._last(cause) from (cause if self._command else None)
-        self.pause = pause
-        return self._command
-
-    def _lose(self, error: Exception) -> None:
-        """Record that the reply to an attempt was lost."""
-        self._lost = True
-        if self._command is not None:
-            if not self._command.repeatable:
-                raise OutcomeUnknown(self._command.queue, self._command.script.name) from error
-            self._command = self._command.as_replay()
-
-    def _last(self, error: BaseException | None) -> BaseException:
-        """The error to raise after the last attempt."""
-        if self._lost and self._command is not None and self._command.script.name in DECISIVE:
-            return OutcomeUnknown(self._command.queue, self._command.script.name)
-        return error or AssertionError("NotSent always has a cause")
-
-
-def with_retries(command: Command, attempt: Callable[[Command], T]) -> T:
-    """Run a script by `attempt`, and repeat it as `Attempts` decides."""
-    started = time.monotonic()
-    attempts: Attempts | None = None
-    while True:
-        try:
-            return attempt(command)
-        except FAILURES as error:
-            attempts = attempts or Attempts(command, started)
-            command = attempts.again(error, time.monotonic()) or command
-        time.sleep(attempts.pause)
-
-
-def try_again(attempt: Callable[[], T]) -> T:
-    """Make a repeatable call by `attempt`, and repeat it as `Attempts` decides."""
-    attempts = Attempts(None, time.monotonic())
-    while True:
-        try:
-            return attempt()
-        except FAILURES as error:
-            attempts.again(error, time.monotonic())
-        time.sleep(attempts.pause)
-
-
-Calls = Sequence[tuple[Any, ...]]
-Exchange = Generator[Calls, list[Any], T]
-
-#: The number of times that one call loads its scripts again.
-FORGOTTEN = 5
+#: Errors after which a call may be made again.
+_PASSING = (NotSent, ConnectionError, TimeoutError)
+#: All errors of an attempt.
+FAILURES = (*_PASSING, ResponseError, ScriptsForgotten)
 
 
 class Exchanges:
-    """The exchanges of one client. `leave` is called when the server is a replica, before the error is raised."""
+    """The exchanges of one client.
 
-    def __init__(self, leave: Callable[[], object]) -> None:
-        self._loaded: set[str] = set()
+    `leave` is called when the server is a replica, before the error is raised. `now` is a clock in seconds.
+    """
+
+    def __init__(
+        self, keyspace: Keyspace, events: Events, leave: Callable[[], object], now: Callable[[], float]
+    ) -> None:
+        self._keyspace = keyspace
+        self._events = events
         self._leave = leave
+        self._now = now
+        self._loaded: set[str] = set()
 
-    def with_text(self, command: Command) -> Exchange[Reply]:
+    def run(self, command: Command, first: Any = None, since: float | None = None) -> Exchange[Reply]:
+        """Run a script. `first` is the reply to a first attempt at the time `since`, or its error.
+
+        After a lost reply a repeatable script runs again; any other raises `OutcomeUnknown`.
+        """
+        attempts = self._insist(self._script, command, first, since)
+        place = command.script.name, command.queue
+        try:
+            return (yield from self._observed([place], attempts, lambda reply: [_outcome(reply)]))
+        except ResponseError as error:
+            damage = error
+        raise (yield from self._explained(command, damage)) from damage
+
+    def run_together(self, commands: Sequence[Command]) -> Exchange[list[Reply]]:
+        """Run commands in one round trip, in order. Returns their replies.
+
+        After a lost reply all commands run again if all are repeatable, else none does. Redis carries out several
+        commands that store messages as one transaction: all of them, with nothing in between, or none.
+        """
+        is_ordered = len(commands) > 1 and all(command.script.name == "enqueue" for command in commands)
+        attempt = self._ordered if is_ordered else self._scripts
+        attempts = self._insist(lambda *_: attempt(commands), strictest(commands))
+        replies = yield from self._observed([(one.script.name, one.queue) for one in commands], attempts, _outcomes)
+        for place, command in enumerate(commands):
+            if isinstance(replies[place], NoScriptError):
+                replies[place] = yield from self.run(command)
+        for command, reply in zip(commands, replies, strict=True):
+            if isinstance(reply, Exception):
+                raise (yield from self._explained(command, reply))
+        return replies
+
+    def execute(self, calls: Calls, *, keep_errors: bool = False) -> Exchange[list[Any]]:
+        """Run plain, repeatable commands of Redis in one round trip, in order. Returns their replies.
+
+        With `keep_errors` the error of a command takes the place of its reply.
+        """
+        attempts = self._insist(lambda *_: self._plain(calls, keep_errors=keep_errors), None)
+        replies: list[Any] = yield from self._observed(
+            [(command_name(call), None) for call in calls], attempts, _outcomes
+        )
+        for call, reply in () if keep_errors else zip(calls, replies, strict=True):
+            if isinstance(reply, Exception):
+                if not _is_damage(reply):
+                    raise reply
+                known = self._keyspace.split(str(call[1]).encode())
+                raise DataDamaged.of_key(known and known[0], call[1])
+        return replies
+
+    def _observed(
+        self, places: Sequence[Place], exchange: Exchange[T], outcomes: Callable[[T], Sequence[str]]
+    ) -> Exchange[T]:
+        """Carry out an exchange, and tell listeners of events the commands in it."""
+        notify = self._events.notify
+        if notify is None:
+            return (yield from exchange)
+        with Timed(notify, places) as timed:
+            answer = yield from exchange
+            timed.outcomes = outcomes(answer)
+        return answer
+
+    def _insist(
+        self,
+        attempt: Callable[[Any, Any], Exchange[T]],
+        command: Command | None,
+        first: Any = None,
+        since: float | None = None,
+    ) -> Exchange[T]:
+        """Make attempts until one succeeds, with pauses. `None` stands for calls that are all repeatable.
+
+        A repeated script of `DECISIVE` raises `OutcomeUnknown`, too, if its last attempt fails with any error.
+        """
+        started = self._now() if since is None else since
+        pauses = iter(PAUSES)
+        lost = False
+        while True:
+            try:
+                return (yield from attempt(command, first))
+            except FAILURES as error:
+                if isinstance(error, ConnectionError | TimeoutError):
+                    lost = True
+                    if command is not None:
+                        if not command.repeatable:
+                            raise OutcomeUnknown(command.queue, command.script.name) from error
+                        command = command.as_replay()
+                hangs = isinstance(_cause(error), TimeoutError) and self._now() - started > PATIENCE
+                pause = next(pauses, None) if isinstance(error, _PASSING) and not hangs else None
+                if pause is None and lost and command is not None and command.script.name in DECISIVE:
+                    raise OutcomeUnknown(command.queue, command.script.name) from _cause(error)
+                if pause is None:
+                    raise _cause(error) from None
+            first = None
+            yield pause
+
+    # One attempt
+
+    def _script(self, command: Command, reply: Any) -> Exchange[Reply]:
+        if reply is None:
+            try:
+                (reply,) = yield _calls([command])
+            except BusyLoadingError as loading:
+                reply = loading
+        if isinstance(reply, NoScriptError):
+            reply = yield from self._observed([("SCRIPT LOAD", None)], self._with_text(command), lambda _: ["ok"])
+        if isinstance(reply, BusyLoadingError):
+            raise NotSent from reply
+        if isinstance(reply, Exception):
+            self._raise_if_refused(reply)
+            raise reply
+        check(command, reply)
+        answer: Reply = reply
+        return Repeated(answer) if answer[0] == b"refused" and command.is_replay else answer
+
+    def _with_text(self, command: Command) -> Exchange[Reply]:
         """Load the script and run it. Not as a transaction: with full memory Redis would refuse the whole of it."""
-        self._loaded.discard(command.script.sha)
         text = ("SCRIPT", "LOAD", command.script.text)
         for _ in range(FORGOTTEN):
-            loaded, *replies = yield [text, *_calls([command])]
-            (reply,) = self._judged([command], replies)
+            loaded, reply = yield [text, *_calls([command])]
             if not isinstance(reply, NoScriptError):
-                break
+                self._judge([command], [reply])
+                if isinstance(reply, Exception):
+                    raise reply
+                return cast("Reply", reply)
             if isinstance(loaded, Exception):
                 raise loaded
-        if isinstance(reply, NoScriptError):
-            raise ScriptsForgotten(command.script.name) from reply
-        if isinstance(reply, Exception):
-            raise reply
-        return cast("Reply", reply)
+        raise ScriptsForgotten(command.script.name) from reply
 
-    def in_one_round_trip(self, commands: Sequence[Command]) -> Exchange[list[Any]]:
-        """Run commands in one round trip. Commands that store messages are one transaction.
-
-        Each other command whose script Redis lacks has a `NoScriptError` as its reply.
-        """
-        if len(commands) > 1 and all(command.script.name == "enqueue" for command in commands):
-            return self._ordered(commands)
-        return self._scripts(commands)
-
-    def plain(self, calls: Calls) -> Exchange[list[Any]]:
-        """Run plain commands of Redis. The replies have errors among them, but no refusal for now."""
-        replies = yield calls
-        for reply in replies:
-            self.raise_if_refused(reply)
+    def _plain(self, calls: Calls, *, keep_errors: bool) -> Exchange[list[Any]]:
+        replies: list[Any] = yield list(calls)
+        for reply in () if keep_errors else replies:
+            self._raise_if_refused(reply)
         return replies
 
     def _scripts(self, commands: Sequence[Command]) -> Exchange[list[Any]]:
+        """Run commands. Each command whose script Redis lacks has a `NoScriptError` as its reply."""
         loads = self._texts(commands)
         replies = yield [*loads, *_calls(commands)]
-        return self._judged(commands, replies[len(loads) :])
+        return self._judge(commands, replies[len(loads) :])
 
     def _ordered(self, commands: Sequence[Command]) -> Exchange[list[Any]]:
         """Run commands as one transaction, so that Redis forgets no script between two of them.
@@ -188,41 +225,69 @@ class Exchanges:
         opened, *queued, done = replies[len(before) :]
         if isinstance(opened, Exception):
             answers = queued  # the user may make no transaction, so Redis has carried out each command by itself
-            raise_if_divided(commands, answers[len(within) :])
+            _raise_if_divided(commands, answers[len(within) :])
         elif isinstance(done, Exception):
             error = next((reply for reply in queued if isinstance(reply, Exception)), done)
-            self.raise_if_refused(error)  # Redis has carried out none of them
+            self._raise_if_refused(error)  # Redis has carried out none of them
             raise error
         else:
             answers = done
-        return self._judged(commands, answers[len(within) :])
+        return self._judge(commands, answers[len(within) :])
 
     def _texts(self, commands: Sequence[Command]) -> list[tuple[str, str, str]]:
         """The calls that load the scripts that this client has not loaded yet."""
         missing = {command.script.sha: command.script.text for command in commands}
         return [("SCRIPT", "LOAD", text) for sha, text in missing.items() if sha not in self._loaded]
 
-    def _judged(self, commands: Sequence[Command], replies: list[Any]) -> list[Any]:
+    def _judge(self, commands: Sequence[Command], replies: list[Any]) -> list[Any]:
         """Check the replies to commands. Raises `NotSent` if Redis refuses all of them for now, and `ContractError`."""
         if replies and all(refuses_for_now(reply) for reply in replies):
-            self.raise_if_refused(replies[0])
+            self._raise_if_refused(replies[0])
         for command, reply in zip(commands, replies, strict=True):
             if not isinstance(reply, Exception):
                 check(command, reply)
         self._loaded |= {command.script.sha for command in commands}
         return replies
 
-    def raise_if_refused(self, reply: object) -> None:
+    def _raise_if_refused(self, reply: object) -> None:
         """Raise `NotSent` if Redis refuses for now. It refuses a script at its first write at the latest."""
         if isinstance(reply, Exception) and refuses_for_now(reply):
             if is_read_only(reply):  # the next call must reach another server; other callers get the same refusal
                 self._leave()
             raise NotSent from reply
 
+    def _explained(self, command: Command, error: Exception) -> Exchange[Exception]:
+        """The error of a script; for that of a damaged queue, one that names the key or the missing field."""
+        if not _is_damage(error):
+            return error
+        keys = [str(key) for key in command.words[1 : 1 + int(command.words[0])]]
+        kinds: list[Any] = yield from self.execute([("TYPE", key) for key in keys], keep_errors=True)
+        for key, kind in zip(keys, kinds, strict=True):
+            part = PARTS.get(key.rpartition(":")[2])
+            if part and isinstance(kind, bytes) and kind.decode() not in ("none", part.type):
+                return DataDamaged.of_key(command.queue, key)
+        return DataDamaged(command.queue, f"a script met a record that lacks a field ({error})")
 
-def alone(calls: Calls) -> Exchange[list[Any]]:
-    """Make calls in one round trip. Returns the replies, with all errors of Redis among them."""
-    return (yield calls)
+
+def _cause(error: Exception) -> BaseException:
+    return (error.__cause__ if isinstance(error, NotSent) else None) or error
+
+
+def _is_damage(error: Exception) -> bool:
+    """Return True for an error of a damaged queue: a key of another type, or a record that lacks a field."""
+    text = str(error)
+    return "WRONGTYPE" in text or "attempt to " in text  # Lua's error for a missing value
+
+
+def _outcome(reply: Any) -> str:
+    """Return the outcome of a command for listeners of events. The reply may be an error."""
+    if isinstance(reply, Exception):
+        return type(reply).__name__
+    return reply[1].decode() if isinstance(reply, list) and reply and reply[0] == b"refused" else "ok"
+
+
+def _outcomes(replies: Sequence[Any]) -> list[str]:
+    return [_outcome(reply) for reply in replies]
 
 
 def strictest(commands: Sequence[Command]) -> Command:
@@ -230,7 +295,7 @@ def strictest(commands: Sequence[Command]) -> Command:
     return next((command for command in commands if not command.repeatable), commands[0])
 
 
-def raise_if_divided(commands: Sequence[Command], replies: Sequence[Any]) -> None:
+def _raise_if_divided(commands: Sequence[Command], replies: Sequence[Any]) -> None:
     """Raise `OutcomeUnknown` if Redis has carried out a part of commands that must not run again.
 
     The error of the other part says that Redis has not carried out a call. A caller who trusts it repeats all of them.
@@ -240,6 +305,20 @@ def raise_if_divided(commands: Sequence[Command], replies: Sequence[Any]) -> Non
     command = strictest(commands)
     if refused and len(errors) < len(replies) and not command.repeatable:
         raise OutcomeUnknown(command.queue, command.script.name) from refused[0]
+
+
+def wait_outcome(answer: tuple[str, bytes] | bytes | Exception | None) -> str:
+    """Return the outcome of a wait for listeners of events."""
+    if isinstance(answer, Exception):
+        return type(answer).__name__
+    return "timeout" if answer is None else "interrupted" if answer == ENDED else "ok"
+
+
+def fits(reply: Any) -> bool:
+    """Return False for a reply that no script gives. It may be an error."""
+    if type(reply) is list:
+        return len(reply) > 1 and reply[0] in (b"ok", b"refused")
+    return isinstance(reply, Exception)
 
 
 def check(command: Command, reply: Any) -> None:

@@ -86,7 +86,7 @@ class ClockedTiming(RealTiming):
         if self.clock.is_of_this_thread():
             self.clock.advance(units.as_timedelta(step.ms))
             return None
-        return store.listen_to_all(keys, max(1, min(TICK, step.ms)), step.interrupt)
+        return store.listen(None, keys, max(1, min(TICK, step.ms)), step.interrupt)
 
     @contextmanager
     def leaps(self, prepare: Callable[[int], None]) -> Iterator[None]:
@@ -101,7 +101,8 @@ class ClockedTiming(RealTiming):
         began, ends = self.clock.ms, time.monotonic() + min(step.ms, LOOK) / 1000
         while not any(interrupt.asked() for interrupt in _interrupts(store, step)):
             left = ends - time.monotonic()
-            element = store.listen(step.queue, key, max(1, min(TICK, int(left * 1000))))
+            answer = store.listen(step.queue, [key], max(1, min(TICK, int(left * 1000))))
+            element = answer[1] if isinstance(answer, tuple) else answer
             if element is not None or left <= 0 or self.clock.ms != began:
                 return element
         return take(store, key, _interrupts(store, step))

@@ -338,7 +338,7 @@ class Worker:
         names = [name for name in self._settings.queues if not is_pattern(name)]
         existing = self._driver.perform(flows.reading.read_options(self._driver.keyspace, names))
         for name in names:
-            if name not in existing and name not in existing.damaged:
+            if name not in existing:
                 raise QueueNotFound(name)
 
     def _details(self) -> dict[str, Any]:

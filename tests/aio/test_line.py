@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
@@ -135,11 +135,11 @@ def test_a_lost_reply_and_other_options_after_it_make_no_success_a_failure(
             own.events.subscribe(lambda _: None)  # now each script goes through the store
             queue = await own.declare_queue("q", dead_letter="dead")
             await queue.enqueue(b"x")
-            store = own._driver.store
-            send = store._send_one
+            exchanges = own._driver.store.exchanges
+            send = exchanges._script
 
-            async def lose_one_reply(command: Command, reply: Any) -> Any:
-                answer = await send(command, reply)
+            def lose_one_reply(command: Command, reply: Any) -> Generator[Any, Any, Any]:
+                answer = yield from send(command, reply)
                 if command.script.name == {"ack": "receive", "reject": "reject"}[how] and not lost:
                     lost.append(command.script.name)
                     broker.set_policy("p", "q", {"lease": "1m"})
@@ -148,7 +148,7 @@ def test_a_lost_reply_and_other_options_after_it_make_no_success_a_failure(
 
             async with queue.consume(wait=0) as deliveries:
                 async for delivery in deliveries:
-                    store._send_one = lose_one_reply  # type: ignore[method-assign]  # the place of a lost reply
+                    exchanges._script = lose_one_reply  # type: ignore[method-assign]  # the place of a lost reply
                     await getattr(delivery, how)()
                 missed = deliveries.lost, deliveries.unknown
             assert (missed, delivery.settled) == (([], []), how)

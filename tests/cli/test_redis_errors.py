@@ -7,11 +7,12 @@ import redis
 
 from rqttl.cli.common import redis_errors
 from rqttl.events import Events
+from rqttl.protocol.keys import Keyspace
 from rqttl.store.store import Store
 
 
 def test_a_server_that_hangs_up_may_want_tls() -> None:
-    store = Store(redis.Redis(port=1), Events())
+    store = Store(redis.Redis(port=1), Keyspace(), Events())
 
     explained = redis_errors.explain(
         redis.ConnectionError("Error while reading from localhost:1 : (104, 'Connection reset by peer')"), store

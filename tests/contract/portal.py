@@ -210,6 +210,9 @@ class _OnLine(AsyncClockedDriver):
         taken = {"step"} & vars(self.sync).keys() or {"run", "execute"} & vars(self.sync.store).keys()
         if type(step) is Command and not taken and not self.leaping:
             return AsyncDriver.begin(self, self.sync.timed(step), run)
+        kind: type = type(step)
+        if kind in (list, float):  # a round trip on the line, or the pause before it
+            return AsyncDriver.begin(self, step, run)
         return super().begin(step, run)
 
 

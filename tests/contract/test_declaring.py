@@ -503,16 +503,6 @@ def test_a_plan_that_broke_off_is_finished_by_the_next(older: Broker) -> None:
     assert older.reconcile().changed == {}
 
 
-def test_queues_are_deployed_beside_a_damaged_policy(broker: Broker) -> None:
-    broker.declare_queue("a").enqueue_many([b"x"] * 3)
-    driver_of(broker).store.client.hset("rqttl:policies", mapping={"version": 1, "policy p": "{"})
-    desired = Deployment.of([QueueOptions.read("a", {"max_length": 1})], [])
-    driver, steps = driver_of(broker), plan(broker, desired)
-
-    assert driver.perform(carrying.preview(driver.keyspace, steps)).trimmed == 2
-    assert carry_out(broker, steps).trimmed == 2
-
-
 @pytest.mark.parametrize("name", ["orders", "orders/eu", "{billing}.orders", "{billing}.orders/eu", "{eu}:a/b"])
 def test_letters_name_their_queue_with_any_hash_tag(clocked: Clocked, name: str) -> None:
     queue = clocked.declare_queue(name, dead_letter="{queue}/dead", expires="1h", on_expire="dead-letter")

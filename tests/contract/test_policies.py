@@ -200,7 +200,7 @@ def test_reconcile_finishes_the_change_of_a_client_that_died(broker: Broker) -> 
 
     assert result.changed == {"orders": {"max_length": (None, 2)}}
     assert result.trimmed == 3
-    assert broker.reconcile() == ({}, 0, 0, (), {}, ())
+    assert broker.reconcile() == ({}, 0, 0, (), ())
 
 
 CASES: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any], dict[str, Any]]] = [

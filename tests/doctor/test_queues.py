@@ -135,11 +135,12 @@ def test_a_fault_is_told_with_its_remedy(broker: Broker, client: redis.Redis, fa
     assert wrong(broker, "sound") == []
 
 
-def test_options_of_a_later_release_are_left_to_it(broker: Broker, client: redis.Redis) -> None:
+def test_options_of_a_later_release_are_named(broker: Broker, client: redis.Redis) -> None:
     broker.declare_queue("orders")
     client.hset("rqttl:{orders}:meta", "options", '{"odd":1}')
 
-    assert [one for one in wrong(broker) if "cannot be read" in one[2]] == []
+    level, result, advice = only(examine(broker), "policies")
+    assert (level, "odd: no such queue option" in result, "newer rqttl" in advice) == ("problem", True, True)
 
 
 def test_the_trace_of_a_deleted_queue_is_no_finding(broker: Broker, client: redis.Redis) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 
 import redis
 
-from rqttl.flows.policies import PolicyCache
 from rqttl.flows.steps import HandleNotes, Pipeline, Step
+from rqttl.policies import PolicySet
 from rqttl.protocol.commands import Command, Reply
 from rqttl.protocol.contract import Script
 from rqttl.store.driver import RedisDriver
@@ -62,7 +62,7 @@ class Client(RedisDriver):
     def begin(self, clock: Clock) -> None:
         """Know nothing, as a process that has just started."""
         self.configs.clear()
-        self.policies = PolicyCache()
+        self.memory.policies = PolicySet()
         self.clock = clock
         self.log: list[tuple[Command, Reply]] = []
         self.steps = 0
@@ -90,7 +90,7 @@ class Client(RedisDriver):
         if isinstance(step, Pipeline):
             self._before(step.commands)
             calls = [self.at_now(command) for command in step.commands]
-            replies = super().step(Pipeline(calls, step.tolerant))
+            replies = super().step(Pipeline(calls))
             return [self._after(command, reply) for command, reply in zip(calls, replies, strict=True)]
         if isinstance(step, HandleNotes):
             self.depth += 1

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from rqttl import Message, Policy, QueueNotFound
-from rqttl.flows.policies import PolicyCache
+from rqttl.policies import PolicySet
 from rqttl.store.driver import driver_of
 from tests.contract.clocked import START, Clocked, ms
 from tests.model.queues import as_written
@@ -206,7 +206,7 @@ def shared(client: redis.Redis) -> Clocked:
 def begin(clocked: Clocked) -> Clocked:
     clocked.go_to(0)
     driver_of(clocked).configs.clear()
-    driver_of(clocked).policies = PolicyCache()
+    driver_of(clocked).memory.policies = PolicySet()
     return clocked
 
 

@@ -13,6 +13,7 @@ import pytest
 import redis
 
 import rqttl
+from rqttl.protocol.contract import pack_command
 from rqttl.store import blocking
 from rqttl.store.blocking import patiently
 from rqttl.store.driver import driver_of
@@ -35,7 +36,7 @@ def test_a_blocking_call_that_redis_does_not_end_is_ended_by_its_reader(
         broker.declare_queue("q")
         server.process.send_signal(signal.SIGSTOP)
         try:
-            assert driver_of(broker).store.listen("q", WAKEUP, 50) is None
+            assert driver_of(broker).store.listen("q", [WAKEUP], 50) is None
         finally:
             server.process.send_signal(signal.SIGCONT)
         broker.queue("q").enqueue(b"x")
@@ -45,10 +46,8 @@ def test_a_blocking_call_that_redis_does_not_end_is_ended_by_its_reader(
 class Late:
     """Makes Redis end each blocking call an hour late, as after a step back of its clock."""
 
-    def __init__(self, broker: rqttl.Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-        listener = driver_of(broker).store._listener
-        ask = listener._call
-        monkeypatch.setattr(listener, "_call", lambda line, words: ask(line, (*words[:2], "3600")))
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(blocking, "pack_command", lambda words: pack_command((*words[:2], "3600")))
 
 
 def test_the_call_after_a_wait_uses_the_connection_of_the_wait(start_server: Callable[..., Server]) -> None:
@@ -56,7 +55,7 @@ def test_the_call_after_a_wait_uses_the_connection_of_the_wait(start_server: Cal
         store = driver_of(broker).store
         store.connections.release_idle()
 
-        assert store.listen("q", WAKEUP, 10) is None
+        assert store.listen("q", [WAKEUP], 10) is None
         assert len(store.connections) == 1
 
 
@@ -64,7 +63,7 @@ def test_a_wait_ends_by_the_clock_of_the_client(redis_url: str, monkeypatch: pyt
     monkeypatch.setattr(blocking, "REPLY", 3600.0)
     with rqttl.connect(redis_url) as broker, ThreadPoolExecutor(1) as pool:
         queue = broker.declare_queue("q")
-        Late(broker, monkeypatch)
+        Late(monkeypatch)
 
         assert pool.submit(queue.receive, wait="50ms").result(timeout=PATIENCE) is None
 
@@ -79,7 +78,7 @@ def test_a_message_that_comes_as_a_late_wait_is_ended_is_not_lost(
     monkeypatch.setattr(blocking, "SLACK", 0.0)  # the notes of a waiting consumer are kept for 5 s only
     with rqttl.connect(redis_url) as broker, rqttl.connect(redis_url) as sender:
         queue = broker.declare_queue("q")
-        Late(broker, monkeypatch)
+        Late(monkeypatch)
         hang_up = blocking._hang_up
 
         def send_first(sock: socket.socket) -> None:
@@ -100,7 +99,7 @@ def test_a_replica_ends_a_wait_and_what_looks_next_finds_out(start_server: Calla
         broker.declare_queue("q")
         client.replicaof("127.0.0.1", 1)
 
-        assert driver_of(broker).store.listen("q", WAKEUP, 600_000) is None
+        assert driver_of(broker).store.listen("q", [WAKEUP], 600_000) is None
 
 
 def test_a_connection_on_which_redis_broke_off_a_wait_is_not_used_again(start_server: Callable[..., Server]) -> None:
@@ -125,7 +124,7 @@ def test_a_connection_that_ends_while_it_listens_ends_the_wait_at_once(proxy: Pr
         ended = threading.Timer(0.1, proxy.stop_listening)
         ended.start()
 
-        assert driver_of(broker).store.listen("q", WAKEUP, 600_000) is None
+        assert driver_of(broker).store.listen("q", [WAKEUP], 600_000) is None
         ended.join()
 
 

@@ -147,10 +147,10 @@ def test_a_server_that_hangs_costs_two_time_outs(monkeypatch: pytest.MonkeyPatch
         now[0] += exchanges.SOCKET_TIMEOUT
         raise redis.TimeoutError("Timeout reading from socket")
 
-    monkeypatch.setattr("rqttl.store.exchanges.time.monotonic", lambda: now[0])
-    monkeypatch.setattr("rqttl.store.exchanges.time.sleep", lambda _: None)
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    monkeypatch.setattr("time.sleep", lambda _: None)
     with rqttl.connect("redis://localhost:1/0") as broker:
-        for send in ("_send_one", "_send_judged"):
+        for send in ("_send_one", "_round_trip"):
             monkeypatch.setattr(driver_of(broker).store, send, hang)
         for ask in (broker.queue("orders").touch, broker.reaper_count):
             asked[0] = 0

@@ -9,9 +9,11 @@ import pytest
 from redis.exceptions import NoPermissionError, NoScriptError, ReadOnlyError
 
 from rqttl.errors import OutcomeUnknown
+from rqttl.events import Events
 from rqttl.protocol import commands
 from rqttl.protocol.codec import Envelope
 from rqttl.protocol.commands import Command
+from rqttl.protocol.keys import Keyspace
 from rqttl.store.exchanges import Exchanges, NotSent
 from tests.unit.test_commands import known
 
@@ -26,8 +28,8 @@ def messages(window: int = 0) -> list[Command]:
 
 def carry_out(batch: Sequence[Command], *replies: Any) -> list[Any]:
     """Run a batch whose MULTI is refused, so that each command has a reply of its own."""
-    exchange = Exchanges(leave=lambda: None).in_one_round_trip(batch)
-    calls = next(exchange)
+    exchange = Exchanges(Keyspace(), Events(), lambda: None, lambda: 0.0)._ordered(batch)
+    calls: Any = next(exchange)
     loads = sum(call[0] == "SCRIPT" for call in calls)
     try:
         exchange.send([b"sha"] * loads + [DENIED, *replies, DENIED])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -36,8 +37,14 @@ class Drive:
         self.result: Any = None
 
     def answer(self, value: Any) -> Any:
+        return self._go_on(self._flow.send, value)
+
+    def throw(self, error: Exception) -> Any:
+        return self._go_on(self._flow.throw, error)
+
+    def _go_on(self, how: Callable[[Any], Any], value: Any) -> Any:
         try:
-            self.step = self._flow.send(value)
+            self.step = how(value)
         except StopIteration as done:
             self.step, self.result = None, done.value
         return self.step

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import pytest
 from redis.exceptions import ResponseError
 
-from rqttl import Consumer, ContractError, DataDamaged, LeaseLost, Queue, flows
+from rqttl import Consumer, ContractError, LeaseLost, Queue, flows
 from rqttl.events import Events
 from rqttl.flows.steps import Driver, Flow, GetConfig, Now
 from rqttl.protocol.commands import Command, QueueConfig
@@ -92,11 +92,9 @@ def test_a_consumer_works_on_a_driver_without_redis(monkeypatch: pytest.MonkeyPa
     assert driver.asked == ["receive", "receive", "receive"]  # the second takes the ack along, the last one leaves
 
 
-@pytest.mark.parametrize(
-    "reply,error", [(ResponseError("WRONGTYPE"), DataDamaged), ([b"0"], ContractError), (b"x", ContractError)]
-)
-def test_a_registry_that_gives_no_page_is_an_error(reply: object, error: type[Exception]) -> None:
-    with pytest.raises(error):
+@pytest.mark.parametrize("reply", [[b"0"], b"x"])
+def test_a_registry_that_gives_no_page_is_an_error(reply: object) -> None:
+    with pytest.raises(ContractError):
         Drive(flows.registry.members(KEYSPACE)).answer([reply])
 
 

@@ -8,17 +8,15 @@ from typing import Any, TypeVar
 import pytest
 from redis.exceptions import ConnectionError, NoPermissionError, ResponseError
 
-from rqttl import Policy
+from rqttl import DataDamaged, Policy
 from rqttl.flows.steps import Flow, GetConfig, GetPolicies, Read, Register, Write
 from rqttl.policies import PolicySet
-from rqttl.policies.policy_set import UNKNOWN
 from rqttl.reaper.registry import FIELDS, PAGE, PART, STALE, UNCHANGED_EVERY, Record, Registry
 from tests.unit.test_flows import KEYSPACE, OK, Drive, known
 
 T = TypeVar("T")
 THERE: Record = [b"v1", b"7", b"", b"", b"", b"", b"0"]
 VERSION = Read([("HGET", KEYSPACE.policies, "version")])
-DAMAGED = PolicySet.from_fields({b"version": b"many"})
 
 
 def questions(*names: str, fields: tuple[str, ...] = FIELDS) -> Read:
@@ -81,7 +79,7 @@ def test_a_scan_reads_the_names_then_the_records_and_tells_due_times() -> None:
     namespace.perform(namespace.registry.begin(thorough=True))
     assert namespace.steps == [Read([("SSCAN", KEYSPACE.registry, 0, "COUNT", 1000)])]
     assert namespace.perform(namespace.registry.look()) == ({"a": 7, "b": 7}, ["a", "b"])
-    assert namespace.steps == [questions("a", "b"), VERSION, GetPolicies(0)]
+    assert namespace.steps == [questions("a", "b"), VERSION, GetPolicies(None)]
 
 
 def test_a_member_that_is_no_name_is_taken_out_before_anything_is_read() -> None:
@@ -144,7 +142,7 @@ def test_targets_that_exist_and_are_not_listed_are_registered_in_order() -> None
     assert drive.answer(known(dead_letter="x", dead_letter_expired="y")) == questions("x", "y", fields=("version",))
     assert drive.answer([[b"v1"], [None]]) == Register("x")
     assert drive.answer(1) == Read([stored("x"), *VERSION.calls])
-    assert drive.answer([[b"v1", b"{}", b"{}", b"0"], None]) == GetPolicies(0)
+    assert drive.answer([[b"v1", b"{}", b"{}", b"0"], None]) == GetPolicies(None)
     drive.answer(PolicySet())
     assert drive.result == ["x"]
 
@@ -163,9 +161,9 @@ def test_a_look_reconciles_the_queues_of_another_version_of_the_policies(caplog:
     assert drive.step == VERSION
 
     policies = PolicySet(5, (Policy.read("p", "#", {"max_deliveries": 3}),))
-    assert drive.answer([b"5"]) == GetPolicies(5)
+    assert drive.answer([b"5"]) == GetPolicies(b"5")
     assert drive.answer(policies) == Read([stored("a"), *VERSION.calls])
-    assert drive.answer([[b"v1", b"{}", b"{}", b"4"], b"5"]) == GetPolicies(5)
+    assert drive.answer([[b"v1", b"{}", b"{}", b"4"], b"5"]) == GetPolicies(b"5")
     command = drive.answer(policies).commands[0]
     assert (command.script.name, command.word("was"), command.word("policies")) == ("update", 4, 5)
     with caplog.at_level(logging.INFO, "rqttl.reaper"):
@@ -178,11 +176,9 @@ def test_a_look_reconciles_the_queues_of_another_version_of_the_policies(caplog:
 def test_damaged_policies_are_logged_and_the_look_goes_on(caplog: pytest.LogCaptureFixture) -> None:
     drive = look_at(THERE)
 
-    assert drive.answer([b"many"]) == GetPolicies(UNKNOWN)
-    assert drive.answer(DAMAGED) == Read([stored("a"), *VERSION.calls])
-    assert drive.answer([[b"v1", b"{}", b"{}", b"0"], b"many"]) == GetPolicies(UNKNOWN)
+    assert drive.answer([b"many"]) == GetPolicies(b"many")
     with caplog.at_level(logging.WARNING, "rqttl.reaper"):
-        drive.answer(DAMAGED)
+        drive.throw(DataDamaged(None, "damage"))
 
     assert caplog.messages[0].startswith("options in force do not follow the policies: ")
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 
 import click
 
 from rqttl import errors, text
-from rqttl.cli.common import output, redis_errors
-from rqttl.cli.common.exits import BUG, INTERRUPTED, REFUSED, USAGE, Refused, exit_code
+from rqttl.cli.common import redis_errors
+from rqttl.cli.common.exits import BUG, INTERRUPTED, REFUSED, USAGE, exit_code
 from rqttl.cli.common.option_text import flag, format_value, naming_flag
 from rqttl.cli.common.suggestions import suggestion
 from rqttl.options import NO_OPTIONS, OPTIONS, OTHER_NAMES
@@ -37,16 +36,6 @@ def explain(error: Exception) -> tuple[int, str]:
         BUG,
         f"bug: {type(error).__name__}: {error} (run `rqttl --debug ...` for the traceback, and please report it)",
     )
-
-
-def refuse_damaged(damaged: Mapping[str, errors.DataDamaged]) -> None:
-    """Raise an error that names the queues that cannot be read, if there are any. The answer has been printed."""
-    if len(damaged) == 1:
-        raise next(iter(damaged.values()))
-    if damaged:
-        for _, error in sorted(damaged.items()):
-            output.note(explain(error)[1])
-        raise Refused(f"{text.plural(len(damaged), 'queue')} cannot be read; the lines above say why")
 
 
 def _usage(error: click.UsageError) -> str:

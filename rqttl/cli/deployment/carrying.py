@@ -11,11 +11,11 @@ from rqttl.deployments import Deployment, Plan, Step
 from rqttl.errors import QueueNotFound
 from rqttl.flows.reading import look
 from rqttl.flows.reading import read_options as options_of
-from rqttl.flows.registry import members, records
+from rqttl.flows.registry import records, registered
 from rqttl.flows.steps import Flow
 from rqttl.options import QueueOptions
 from rqttl.policies import Policy
-from rqttl.protocol.keys import Keyspace, queue_names
+from rqttl.protocol.keys import Keyspace
 
 
 class Effect(NamedTuple):
@@ -30,20 +30,14 @@ class Effect(NamedTuple):
     unfinished: tuple[str, ...] = ()
 
 
-def present(keyspace: Keyspace, *, whole: bool = False) -> Flow[Deployment]:
+def present(keyspace: Keyspace) -> Flow[Deployment]:
     """The deployment of a namespace: its declared queues, and all policies. Raises `DataDamaged`.
 
-    Queues that only dead letters created are no part of it: no user has declared them. Policies that cannot be read are
-    none either, so that a plan can put others in their place; `whole` raises `DataDamaged` for them.
+    Queues that only dead letters created are no part of it: no user has declared them.
     """
-    names = queue_names((yield from members(keyspace)))
-    declared = yield from options_of(keyspace, names, declared=True)
-    for error in declared.damaged.values():
-        raise error
+    declared = yield from options_of(keyspace, (yield from registered(keyspace)), declared=True)
     explicit = yield from records(keyspace, list(declared), ("explicit",))
     stored = yield from flows.policies.current(keyspace)
-    for error in stored.errors if whole else ():
-        raise error
     queues = [options for name, options in declared.items() if explicit[name] == [b"1"]]
     return Deployment.of(queues, stored.policies, keyspace.namespace)
 

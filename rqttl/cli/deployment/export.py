@@ -22,7 +22,7 @@ def export(as_json: bool, settings: Settings) -> None:
     letters created are left out. The command only reads.
     """
     with settings.using() as broker:
-        present = plans.present(broker, whole=True)
+        present = plans.present(broker)
     if as_json:
         output.answer_json(present.as_document())
     else:

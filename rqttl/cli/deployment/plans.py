@@ -41,10 +41,10 @@ def read_file(file: str) -> bytes:
         raise click.BadParameter(f"{file}: {error.strerror}", param_hint="FILE") from None
 
 
-def present(broker: Broker, *, whole: bool = False) -> Deployment:
+def present(broker: Broker) -> Deployment:
     """The deployment of a namespace; see `carrying.present`."""
     driver = _driver(broker)
-    return driver.perform(carrying.present(driver.keyspace, whole=whole))
+    return driver.perform(carrying.present(driver.keyspace))
 
 
 def plan_for(broker: Broker, desired: Deployment, *, prune: bool = False) -> Planned:

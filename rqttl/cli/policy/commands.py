@@ -50,15 +50,12 @@ def of_kind(broker: Broker, *, operator: bool) -> list[Policy]:
 
 
 def stored(broker: Broker, name: str, *, operator: bool) -> Policy:
-    """The policy of this name; one without options for a policy that cannot be read.
-
-    The error for a missing one names another with nearly the same name.
-    """
+    """The policy of this name. The error for a missing one names another with nearly the same name."""
     check_policy_name(name, operator=operator)
     from rqttl.store.driver import driver_of  # slow to load; the broker has loaded it
 
     driver = driver_of(broker)
-    policy = driver.perform(flows.policies.current(driver.keyspace)).find(name, operator)
+    policy = driver.perform(flows.policies.current(driver.keyspace)).get(name, operator)
     if policy is None:
         policies = [other.name for other in of_kind(broker, operator=operator)]
         error = PolicyNotFound(name, operator=operator)
@@ -96,7 +93,6 @@ def result_to_json(result: PolicyResult) -> dict[str, Any]:
         "expired": result.expired,
         "trimmed": result.trimmed,
         "unfinished": list(result.unfinished),
-        "damaged": sorted(result.damaged),
         "denied": list(result.denied),
     }
 
@@ -357,8 +353,6 @@ def _print(line: str, result: PolicyResult, dry_run: bool, as_json: bool, warnin
         output.note(f"more messages die in {text.plural(len(result.unfinished), 'queue')}: a reaper removes them")
     if result.denied:
         output.note(f"this user may not change {text.plural(len(result.denied), 'queue')}: a reaper does it")
-    for name, damage in result.damaged.items():
-        output.note(f"queue {name} is damaged and was left out: {damage.damage}")
     for warning in warnings:
         output.note(f"warning: {warning}")
 

@@ -10,7 +10,6 @@ import click
 
 from rqttl import text
 from rqttl.cli.common import option_text, output
-from rqttl.cli.common.errors import refuse_damaged
 from rqttl.cli.common.option_text import flag, format_value, json_name
 from rqttl.cli.common.params import any_queues_argument, json_flag, queue_name_argument, utc_flag
 from rqttl.cli.common.settings import Settings, connecting
@@ -18,7 +17,6 @@ from rqttl.inspector.queues import (
     LATE,
     LateWork,
     aggregate,
-    damaged_to_json,
     deaths,
     existing_names,
     running_reapers,
@@ -27,7 +25,7 @@ from rqttl.inspector.queues import (
 from rqttl.options import OPTIONS, REASONS, QueueOptions
 from rqttl.policies import Explanation
 from rqttl.protocol.keys import STATES, AwayState
-from rqttl.types import PerQueue, QueueStats
+from rqttl.types import QueueStats
 from rqttl.units import as_size
 
 if TYPE_CHECKING:
@@ -70,7 +68,7 @@ def list_queues(
     """
     with settings.using() as broker:
         names = existing_names(broker, queues)
-        stats: PerQueue[QueueStats] = PerQueue()
+        stats: dict[str, QueueStats] = {}
         if not quiet or key != "name":
             stats = broker.stats(names, sweep=False)
             names = sorted(stats, key=lambda name: (SORTS[key](stats[name]), name))
@@ -80,17 +78,16 @@ def list_queues(
         names = names[::-1]
     if as_json:
         documents = [{"queue": name, **(to_json(stats[name]) if stats else {})} for name in names]
-        output.answer_json(documents + damaged_to_json(stats.damaged))
-    elif not names and not stats.damaged:
+        output.answer_json(documents)
+    elif not names:
         output.note_no_queue(queues)
-    elif quiet and names:
+    elif quiet:
         output.answer("\n".join(names))
-    elif names:
+    else:
         total = [text.plural(len(names), "queue"), *_cells(aggregate(stats.values()))] if len(names) > 1 else None
         output.print_table(COLUMNS, [[name, *_cells(stats[name])] for name in names], total)
     if overdue >= LATE:
         output.note(LateWork(overdue, reapers).advice)
-    refuse_damaged(stats.damaged)
 
 
 def _cells(stats: QueueStats) -> list[str]:

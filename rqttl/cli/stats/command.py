@@ -13,7 +13,6 @@ import click
 
 from rqttl import text
 from rqttl.cli.common import output, terminal
-from rqttl.cli.common.errors import refuse_damaged
 from rqttl.cli.common.params import DURATION, any_queues_argument, json_flag
 from rqttl.cli.common.settings import Settings, connecting
 from rqttl.cli.common.signals import Interrupted, SignalGuard, SignalReceived
@@ -25,7 +24,6 @@ from rqttl.inspector.queues import (
     Row,
     Snapshot,
     Trend,
-    damaged_to_json,
     milliseconds,
     plain_names,
     take_snapshot,
@@ -79,7 +77,7 @@ def stats(
     with settings.using() as broker:
         snapshot = take_snapshot(broker, queues)
         for name in plain_names(queues):
-            if name not in snapshot.queues and name not in snapshot.damaged:
+            if name not in snapshot.queues:
                 raise QueueNotFound(name)
         if watch:
             _watch(broker, queues, Trend(snapshot), interval, limit, sort or "depth", as_json=as_json)
@@ -89,9 +87,8 @@ def stats(
         output.answer_json(_to_json(trend, sort or "name", rates=False))
     elif snapshot.queues:
         _print_table(trend, sort_rows(trend.rows(), sort or "name"))
-    elif not snapshot.damaged:
+    else:
         output.note_no_queue(queues)
-    refuse_damaged(snapshot.damaged)
 
 
 def _to_json(trend: Trend, sort: str, *, rates: bool) -> dict[str, Any]:
@@ -108,10 +105,7 @@ def _to_json(trend: Trend, sort: str, *, rates: bool) -> dict[str, Any]:
         "at": trend.snapshot.at,
         **elapsed,
         "reapers": trend.snapshot.reapers,
-        "queues": [
-            *({"queue": row.name, **row_to_json(row)} for row in sort_rows(trend.rows(), sort)),
-            *damaged_to_json(trend.snapshot.damaged),
-        ],
+        "queues": [{"queue": row.name, **row_to_json(row)} for row in sort_rows(trend.rows(), sort)],
         "totals": row_to_json(trend.total("")),
     }
 

@@ -64,7 +64,7 @@ class FrameSettings:
 
 
 def frame(trend: Trend, settings: FrameSettings, troubles: Sequence[str] = ()) -> list[Line]:
-    """The lines of a frame: a title, alarms (`troubles`, damaged queues, late work), the queues and their total.
+    """The lines of a frame: a title, alarms (`troubles`, late work), the queues and their total.
 
     One line counts the queues for which there is no room.
     """
@@ -110,9 +110,8 @@ def _title(trend: Trend, settings: FrameSettings, queues: int) -> list[Line]:
 
 
 def _alarms(trend: Trend, settings: FrameSettings, troubles: Sequence[str]) -> list[Line]:
-    damaged = [str(error) for _, error in sorted(trend.snapshot.damaged.items())]
     late = trend.late_work()
-    alarms = [text.escape(alarm) for alarm in (*troubles, *damaged, late.advice if late else "") if alarm]
+    alarms = [text.escape(alarm) for alarm in (*troubles, late.advice if late else "") if alarm]
     width = settings.width or 10_000
     return [Line(line, "alarm") for alarm in alarms for line in textwrap.wrap(alarm, width)[:3]]
 

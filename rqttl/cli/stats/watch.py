@@ -137,7 +137,7 @@ class Live:
         elif self._trouble:
             troubles.append(f"{self._trouble}; trying again (these numbers are {now - self._answered:,.0f}s old)")
         snapshot = self._trend.snapshot
-        missing = [name for name in self._names if name not in snapshot.queues and name not in snapshot.damaged]
+        missing = [name for name in self._names if name not in snapshot.queues]
         if missing:
             troubles.append(f"not there: {', '.join(missing)}")
         return troubles

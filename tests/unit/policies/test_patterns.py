@@ -288,8 +288,8 @@ def test_a_set_compiles_each_pattern_once_and_remembers_no_name(monkeypatch: pyt
         assert len(found.matching(f"a{n}.b")) == (n < 200)
 
     assert sorted(map(str, asked)) == sorted(one.pattern for one in found.policies)
-    # the three fields, the ordered policies, and one tuple for each combination of policies that matched a name
-    assert len(vars(found)) == 5
+    # the two fields, the ordered policies, and one tuple for each combination of policies that matched a name
+    assert len(vars(found)) == 4
     assert len(vars(found)["_ranked"][False]) == 201
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rqttl import Policy, QueueOptions
+from rqttl import DataDamaged, Policy, QueueOptions
 from rqttl.policies import PolicySet
 from tests.unit.policies.sets import policy
 
@@ -57,19 +57,17 @@ def test_no_fields_are_the_first_version_without_policies() -> None:
     ],
 )
 def test_a_damaged_field_is_named(name: bytes, text: bytes) -> None:
-    read = PolicySet.from_fields({**fields(LONG), name: text})
+    with pytest.raises(DataDamaged) as caught:
+        PolicySet.from_fields({**fields(LONG), name: text})
 
-    ((field, reason),) = read.damaged.items()
-    assert field == name.decode("utf-8", "backslashreplace")
-    assert [str(error) for error in read.errors] == [
-        f"the field {field!r} of the stored policies cannot be read: {reason}"
-    ]
+    field = name.decode("utf-8", "backslashreplace")
+    assert str(caught.value).startswith(f"the field {field!r} of the stored policies cannot be read: ")
+    assert caught.value.queue is None
 
 
 def test_policies_without_a_version_are_damaged() -> None:
-    read = PolicySet.from_fields({b"policy short": SHORT.as_json().encode()})
-
-    assert read.damaged == {"version": "expected a whole number, got None"}
+    with pytest.raises(DataDamaged, match="'version' of the stored policies cannot be read: expected a whole number"):
+        PolicySet.from_fields({b"policy short": SHORT.as_json().encode()})
 
 
 def test_a_changed_set_is_a_new_version_and_the_old_one_stays() -> None:
