@@ -6,8 +6,7 @@ import json
 import re
 from typing import Any
 
-from rqttl.deployments.deployment import Deployment
-from rqttl.deployments.document import read_document
+from rqttl.deployments.deployment import Deployment, read_document
 from rqttl.errors import InvalidDeployment
 from rqttl.text import format_value, install
 

@@ -43,14 +43,10 @@ SETTINGS = (
     "dir",
     "lua-time-limit",
     "min-replicas-to-write",
-    "port",
     "save",
     "stop-writes-on-bgsave-error",
     "tcp-keepalive",
     "timeout",
-    "tls-port",
-    "unixsocket",
-    "unixsocketperm",
 )
 
 
@@ -151,32 +147,19 @@ def kind(info: ServerInfo) -> Iterator[Finding]:
     elif not valkey and _version(version) < LEAST:
         yield problem("server", release, "Redis 6.2 or later is needed")
     else:
-        yield from _patched(info, release, name, _version(version))
+        yield from _patched(release, name, _version(version))
 
 
-def _patched(info: ServerInfo, release: str, name: str, version: tuple[int, ...]) -> Iterator[Finding]:
+def _patched(release: str, name: str, version: tuple[int, ...]) -> Iterator[Finding]:
     major, minor, patch = (*version, 0, 0)[:3]
     least = PATCHES.get((name, major, minor))
     if (major, minor) >= SOUND[name] or (least is not None and patch >= least):
         yield ok("server", release)
-    elif _is_private(info):
-        text = f"its holes in Lua ({HOLES}) are for strangers who may run scripts: here only the server's own user can"
-        yield ok("server", f"{release}; {text} connect, through a unix socket")
     else:
         safe = ".".join(map(str, SOUND[name] if least is None else (major, minor, least)))
         text = f"{release}; before {safe} scripts of strangers could take over the server ({HOLES})"
         advice = f"update to {safe} or later, unless your distribution has closed them; let no stranger run scripts"
         yield warning("server", text, advice)
-
-
-def _is_private(info: ServerInfo) -> bool:
-    """Tell whether a server listens on a unix socket of its own user and nowhere else, as an embedded one does."""
-    return (
-        info.setting("port") == "0"
-        and info.setting("tls-port") in (None, "0")  # a server without TLS has no such setting
-        and bool(info.setting("unixsocket"))
-        and info.setting("unixsocketperm") == "700"
-    )
 
 
 def role(info: ServerInfo) -> Iterator[Finding]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -190,11 +191,6 @@ def version(table: Mapping[str, Any]) -> tuple[int, ...] | None:
     return None
 
 
-class _Words(dict[str, Any]):
-    def __missing__(self, key: str) -> None:
-        return None
-
-
 def note_others(table: Mapping[str, Any], notes: Notes) -> None:
     """Note each object without a counterpart. The values of its members, which may be secrets, are not shown."""
     reasons = rows("rabbitmq object")
@@ -203,7 +199,7 @@ def note_others(table: Mapping[str, Any], notes: Notes) -> None:
         for _, item in objects(table, kind):
             if item.get("component") != _OPERATOR_POLICY:
                 row = reasons.get(str(item.get("component")), reasons[kind])
-                notes.about(words.format_map(_Words({"vhost": vhost, **item}))).left_out("", None, row.text)
+                notes.about(words.format_map(defaultdict(str, {"vhost": vhost, **item}))).left_out("", None, row.text)
     for _, item in objects(table, "vhosts"):
         notes = notes.about(f"vhost {item['name']!r}")
         notes.taken("name", item["name"], "a deployment of its own")
