@@ -52,11 +52,7 @@ def to_json(message: Viewed, *, with_body: bool = True) -> dict[str, Any]:
 
     A body that is no text is `body_base64`. A value that JSON cannot hold exactly is `body` and `body_base64`.
     """
-    document: dict[str, Any] = {
-        "id": message.id,
-        "sequence": message.sequence,
-        "queue": message.queue,
-    }
+    document: dict[str, Any] = {"id": message.id, "sequence": message.sequence, "queue": message.queue}
     if isinstance(message, MessageView):
         document |= {"state": message.state, "until": message.until}
     elif message.leased_until is not None:

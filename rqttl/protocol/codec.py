@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from traceback import format_exception_only
 from typing import Any, NamedTuple
 
 import msgpack
@@ -275,25 +276,11 @@ def describe(error: BaseException) -> str:
     It never fails, even for an error with a faulty `__str__`. Characters that UTF-8 cannot hold are escaped. A group of
     errors, as a TaskGroup raises it, says little: the first error in it follows.
     """
-    words = [_words_of(error)]
+    words = ["".join(format_exception_only(error)).rstrip()]
     while isinstance(error, _GROUPS):
         error = error.exceptions[0]
-        words.append(_words_of(error))
+        words.append("".join(format_exception_only(error)).rstrip())
     return cut_description(": ".join(words))
-
-
-def _words_of(error: BaseException) -> str:
-    kind, text = type(error), _text_of(error)
-    home = "" if kind.__module__ in ("builtins", "__main__") else f"{kind.__module__}."
-    return f"{home}{kind.__qualname__}{': ' if text else ''}{text}"
-
-
-def _text_of(error: BaseException) -> str:
-    try:
-        # a plain `str`: the methods of a subclass could fail when the text is cut or encoded
-        return str.__str__(str(error))[:MAX_DESCRIPTION_BYTES]
-    except BaseException:  # noqa: BLE001  # also SystemExit of a faulty `__str__`: only the first error matters
-        return "(its text cannot be read)"
 
 
 def enqueued_at(sequence: bytes) -> int:

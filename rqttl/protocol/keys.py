@@ -73,11 +73,7 @@ PARTS: Mapping[str, Part] = {
             "about every 1,024th arrival these fields of `meta`, as they were after it",
             in_target=True,
         ),
-        Part(
-            EXPIRY,
-            "zset",
-            "sequence by own deadline: the ready messages that have one, no others",
-        ),
+        Part(EXPIRY, "zset", "sequence by own deadline: the ready messages that have one, no others"),
         Part(
             "leases",
             "zset",

@@ -83,18 +83,7 @@ def _fill(script: str, body: str, variable: str, constants: Mapping[str, str]) -
     return re.sub(rf"(?<![\w.']){variable}\b(?:\.(\w+))?", constant, filled)
 
 
-_RECORD = (
-    "last_id",
-    "ready_bytes",
-    "due_at",
-    "has_waiters",
-    "had_waiters",
-    "drops_head",
-    "targets",
-    "ms",
-    "serial",
-    "prefix",
-)
+_RECORD = "last_id ready_bytes due_at has_waiters had_waiters drops_head targets ms serial prefix".split()  # noqa: SIM905  # a list of ten lines
 
 _TAG = re.compile(r"^-- @(\w+)[^\S\n]*(.*)$", re.MULTILINE)
 _HEADER = re.compile(r"\A(?:--.*\n)+")

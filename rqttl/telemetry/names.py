@@ -95,12 +95,7 @@ class Place:
     def _read(self, queue: str, operation: Operation, _: bool) -> Common:
         template = next((pattern.text for pattern in self._templates if pattern.matches(queue)), None)
         place: Attributes = {DESTINATION: queue} if template is None else {TEMPLATE: template}
-        labels: Attributes = {
-            SYSTEM: RQTTL,
-            OPERATION_NAME: operation.name,
-            **self._server,
-            **place,
-        }
+        labels: Attributes = {SYSTEM: RQTTL, OPERATION_NAME: operation.name, **self._server, **place}
         operation_labels = {**labels, OPERATION_TYPE: operation.type}
         attributes = {**operation_labels, DESTINATION: queue}
         return Common(queue, f"{operation.name} {template or queue}", attributes, labels, operation_labels)

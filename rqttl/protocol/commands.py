@@ -1,0 +1,597 @@
+"""Every script call as a value: the script, its keys and arguments, and a flag for repeatable calls. No I/O here.
+
+`QueueConfig` is the record of a queue that a client keeps; the scripts answer `stale` when it is outdated.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache
+from itertools import groupby, pairwise
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+from rqttl.errors import ContractError, DataDamaged, MessageTooLarge
+from rqttl.options import QueueOptions, absent_fields
+from rqttl.protocol import codec, scripts
+from rqttl.protocol.codec import NO_ENVELOPE, VALUE, Envelope, envelope_of, ttl_may_be_over
+from rqttl.protocol.contract import REPLAY, Ok, Refused, Reply, Script, Word
+from rqttl.protocol.keys import TARGET_PARTS, Keyspace
+from rqttl.text import plain_text
+from rqttl.types import Message
+
+#: Names of the contract that callers need beside those below.
+__all__ = ["Ok", "Refused", "Reply", "Word"]
+
+#: The number of prefixes that a client keeps for a queue: one for each script, and for each source of dead letters.
+PREFIXES = 100
+#: The largest number of messages, or of deliveries to settle, in one script call.
+BATCH = 250
+#: Bytes of headers and bodies after which a script call reads no further message. Batches of settles keep to it.
+READ_BYTES = 2**22
+#: Body bytes that one enqueue call carries at most (a single message may be larger).
+BATCH_BYTES = 2**20
+
+
+@dataclass(frozen=True)
+class QueueConfig:
+    """The options in force of a queue and their version. Scripts answer `stale` to a call with another version.
+
+    They come from the `declared` options and from the policies of the version `policies`.
+    """
+
+    keyspace: Keyspace
+    name: str
+    version: bytes
+    options: QueueOptions
+    declared: QueueOptions
+    policies: int = 0
+    #: The words before the batch of usual enqueue calls, by form and simplicity.
+    heads: dict[tuple[Word, bool], tuple[Word, ...]] = field(default_factory=dict, compare=False, repr=False)
+    _prefixes: dict[str, tuple[Word, ...]] = field(default_factory=dict, compare=False, repr=False)
+
+    @classmethod
+    def read(
+        cls,
+        keyspace: Keyspace,
+        queue: str,
+        version: bytes,
+        options: bytes | None,
+        declared: bytes | None,
+        policies: bytes | None,
+    ) -> QueueConfig:
+        """The fields of a record. Raises `DataDamaged`."""
+        if options is None or declared is None or policies is None or not policies.isdigit():
+            raise DataDamaged(queue, "its record lacks options, declared or policies")
+        in_force, declaration = QueueOptions.from_json(queue, options), QueueOptions.from_json(queue, declared)
+        return cls(keyspace, queue, version, in_force, declaration, int(policies))
+
+    @cached_property
+    def retention(self) -> int | None:
+        """`message_ttl` in ms."""
+        return self.options.number("message_ttl")
+
+    @cached_property
+    def max_body(self) -> int:
+        """`max_message_bytes`."""
+        return self.options.number("max_message_bytes") or 0
+
+    @cached_property
+    def lease(self) -> int:
+        """`lease` in ms."""
+        return self.options.number("lease") or 0
+
+    @cached_property
+    def limited(self) -> bool:
+        """True if the queue has a limit of length or bytes."""
+        return self.options.max_length is not None or self.options.max_length_bytes is not None
+
+    @cached_property
+    def window(self) -> int:
+        """`duplicate_window` in ms; 0 without one."""
+        return self.options.number("duplicate_window") or 0
+
+    @cached_property
+    def cannot_refuse(self) -> bool:
+        """True if the queue stores each message that has a TTL above 0.
+
+        Such a queue has no limits, no window for duplicates, and no option that gives a TTL of 0.
+        """
+        rules = ("message_ttl", "default_ttl", "min_ttl", "max_ttl")
+        return not self.limited and not self.window and all(self.options[name] != 0 for name in rules)
+
+    def minimal_keys(self, script: Script) -> tuple[Word, ...]:
+        """`keys_for` for a call that needs no key from position `Script.least` on."""
+        words = self._prefixes.get("short")
+        if words is None:
+            keys = [self.keyspace.key(self.name, part) for part in script.keys[: script.least]]
+            words = self._prefixes["short"] = (str(len(keys)), *keys, *self._fence(script, ""))
+        return words
+
+    def keys_for(self, script: Script, source: str = "") -> tuple[Word, ...]:
+        """The keys of a call that depends on the options in force, and the arguments of its fence.
+
+        `source` is the name of the further queue, for a script that has one.
+        """
+        place = f"{script.name} {source}" if source else script.name
+        words = self._prefixes.get(place)
+        if words is None:
+            if len(self._prefixes) >= PREFIXES:
+                self._prefixes.clear()
+            queues = {"source": source} if source else {}
+            queues |= {reason: self.options.target(reason) for reason in script.targets}
+            targets = {reason: target for reason, target in queues.items() if target}
+            mapping = " ".join(f"{reason}={'.' if name == self.name else name}" for reason, name in targets.items())
+            keys = keys_of(self.keyspace, self.name, script, tuple(targets.values()))
+            words = self._prefixes[place] = (*keys, *self._fence(script, mapping))
+        return words
+
+    def _fence(self, script: Script, targets: str) -> list[Word]:
+        """The arguments that depend on the options in force, in the order of the header."""
+        words: dict[str, Word] = {"version": self.version, "targets": targets}
+        return [words[name] for name in script.fence]
+
+
+@lru_cache(maxsize=4096)
+def keys_of(keyspace: Keyspace, queue: str, script: Script, targets: tuple[str, ...]) -> tuple[Word, ...]:
+    """The number of keys, then the keys: of the queue, of each other target, and the further ones of the source.
+
+    Numbers of hot calls are text here, so that `resp.pack_command` need not look for numbers in each call.
+    """
+    keys = [keyspace.key(queue, part) for part in script.keys]
+    for target in dict.fromkeys(targets):
+        if target != queue:
+            keys += [keyspace.key(target, part) for part in TARGET_PARTS]
+    keys += [keyspace.key(targets[0], part) for part in script.source]
+    return (str(len(keys)), *keys)
+
+
+class Command(NamedTuple):
+    """One script call as a value, before it is made.
+
+    `repeatable`: two calls have the same effect as one, so the call may be repeated after a lost reply. `head` are the
+    words before a batch, on a call that others may join; see `Joined`.
+    """
+
+    script: Script
+    queue: str
+    words: tuple[Word, ...]
+    repeatable: bool = True
+    head: tuple[Word, ...] = ()
+
+    def as_replay(self) -> Command:
+        """The same call with a mark for the script: the reply to an earlier attempt was lost."""
+        return self.with_word(REPLAY, "1") if REPLAY in self.script.args else self
+
+    @property
+    def is_replay(self) -> bool:
+        """True if the call has the mark of a replay."""
+        return REPLAY in self.script.args and self.word(REPLAY) not in ("", b"")
+
+    def word(self, argument: str) -> Word:
+        """The word of one argument of its header."""
+        return self.words[1 + int(self.words[0]) + self.script.args.index(argument)]
+
+    def with_word(self, argument: str, word: Word) -> Command:
+        """The same call with another value for one argument of its header."""
+        index = 1 + int(self.words[0]) + self.script.args.index(argument)
+        words = (*self.words[:index], word, *self.words[index + 1 :])
+        return Command(self.script, self.queue, words, self.repeatable)
+
+
+def unfenced(keyspace: Keyspace, queue: str, name: str, more: Iterable[Word] = (), /, **words: Word) -> Command:
+    """A call that does not depend on the options in force. `words` are its arguments, named as in its header."""
+    script = scripts.load(name)
+    return Command(script, queue, (*keys_of(keyspace, queue, script, ()), *script.arguments(**words), *more))
+
+
+def fenced(config: QueueConfig, name: str, more: Iterable[Word] = (), source: str = "", /, **words: Word) -> Command:
+    """A call that depends on the options in force. `words` are its other arguments, named as in its header."""
+    script = scripts.load(name)
+    return Command(script, config.name, (*config.keys_for(script, source), *script.arguments(**words), *more))
+
+
+def runs(deliveries: Sequence[Word]) -> list[Word]:
+    """Encode deliveries (sequence and token in turn) for scripts.
+
+    Each run of deliveries with one token becomes the token, their number, and their sequences.
+    """
+    if len(deliveries) == 2:
+        return [deliveries[1], "1", deliveries[0]]
+    words: list[Word] = []
+    for token, pairs in groupby(zip(deliveries[::2], deliveries[1::2], strict=True), key=_second):
+        ids = [id for id, _ in pairs]
+        words += (token, str(len(ids)), *ids)
+    return words
+
+
+_second = itemgetter(1)
+
+
+def ack(keyspace: Keyspace, queue: str, deliveries: Sequence[Word], *, now: Word = "") -> Command:
+    """Settle deliveries: done. Settle commands take at most `BATCH` deliveries, as sequence and token in turn."""
+    return unfenced(keyspace, queue, "ack", runs(deliveries), now=now, replay="")
+
+
+def nack(
+    config: QueueConfig,
+    deliveries: Sequence[Word],
+    *,
+    delay: int | None = None,
+    counted: bool = True,
+    description: bytes = b"",
+    now: Word = "",
+) -> Command:
+    """Settle deliveries: give back, after `delay` ms or the pause of the queue. `counted`: as a failed delivery."""
+    after, count = "" if delay is None else delay, 1 if counted else 0
+    return fenced(
+        config, "nack", runs(deliveries), now=now, replay="", delay=after, counted=count, description=description
+    )
+
+
+def reject(config: QueueConfig, deliveries: Sequence[Word], *, description: bytes = b"", now: Word = "") -> Command:
+    """Settle deliveries: refuse for good."""
+    return fenced(config, "reject", runs(deliveries), now=now, replay="", description=description)
+
+
+def renew(keyspace: Keyspace, queue: str, deliveries: Sequence[Word], *, lease: int, now: Word = "") -> Command:
+    """Extend leases."""
+    return unfenced(keyspace, queue, "renew", runs(deliveries), now=now, lease=lease)._replace(repeatable=False)
+
+
+_ENVELOPE, _BODY = itemgetter(0), itemgetter(1)
+_VALUE_FORM = VALUE.encode()
+
+
+def pack(message: Message | object) -> tuple[Envelope, bytes]:
+    """Encode a message for `enqueue`: its envelope and its body. Raises `InvalidInput`."""
+    if type(message) is bytes:
+        return NO_ENVELOPE, message
+    if not isinstance(message, Message):
+        body, content_type = codec.pack_body(message)
+        return VALUE if content_type else NO_ENVELOPE, body
+    body, content_type = codec.pack_body(message.body)
+    chosen_type = message.content_type
+    kind = content_type if chosen_type is None or plain_text(chosen_type) == "" else chosen_type
+    return envelope_of(message, kind), body
+
+
+def check_size(config: QueueConfig, largest: int) -> None:
+    """Raise `MessageTooLarge` if a body of `largest` bytes is more than the queue takes."""
+    if largest > config.max_body:
+        raise MessageTooLarge(f"body: {largest} bytes are more than max_message_bytes, {config.max_body}")
+
+
+def enqueue(
+    config: QueueConfig, packed: Sequence[tuple[Envelope, bytes]], *, window: int = 0, now: Word = ""
+) -> Command:
+    """Store at most `BATCH` messages. The queue remembers their ids for `window` ms, in addition to its own window.
+
+    The call is repeatable if each message has an id, and the queue or the call has a window for duplicates.
+    """
+    common = packed[0][0]
+    if not common.id and len(set(map(_ENVELOPE, packed))) == 1:
+        return enqueue_alike(config, list(map(_BODY, packed)), common, now=now)
+    words: list[Word] = []
+    may_be_over, has_ids, ids_only, last_ttl = False, True, True, b""
+    for envelope, body in packed:
+        words += (envelope.encode(), body)
+        ttl, id, extras = envelope
+        has_ids = has_ids and id != b""
+        ids_only = has_ids and ids_only and not (ttl or extras)
+        if ttl != last_ttl:  # messages of a batch are often alike
+            last_ttl, may_be_over = ttl, may_be_over or ttl_may_be_over(ttl)
+    return enqueue_encoded(
+        config, words, has_ids=has_ids, ids_only=ids_only, may_be_over=may_be_over, window=window, now=now
+    )
+
+
+def enqueue_encoded(
+    config: QueueConfig,
+    words: Sequence[Word],
+    *,
+    has_ids: bool,
+    ids_only: bool,
+    may_be_over: bool,
+    window: int = 0,
+    now: Word = "",
+) -> Command:
+    """Store messages as `enqueue` does. `words` has the encoded envelope and the body of each message in turn.
+
+    `has_ids`: each message has an id. `ids_only`: each envelope is only an id. `may_be_over`: a TTL may have ended.
+    """
+    repeatable = has_ids and (config.window > 0 or window > 0)
+    simple = config.cannot_refuse and not window and not may_be_over
+    form = "ids" if ids_only else ""
+    return _enqueue(config, form, words, window=window, simple=simple, now=now, repeatable=repeatable)
+
+
+def enqueue_alike(
+    config: QueueConfig, bodies: Sequence[bytes], common: Envelope = NO_ENVELOPE, *, now: Word = ""
+) -> Command:
+    """Store at most `BATCH` messages that have the same envelope, without an id."""
+    if common is NO_ENVELOPE or common is VALUE:
+        form: Word = "bodies" if common is NO_ENVELOPE else _VALUE_FORM
+        return _enqueue(config, form, bodies, simple=config.cannot_refuse, now=now)
+    simple = config.cannot_refuse and not ttl_may_be_over(common.ttl)
+    return _enqueue(config, common.encode() or "bodies", bodies, simple=simple, now=now)
+
+
+def _enqueue(
+    config: QueueConfig,
+    form: Word,
+    batch: Sequence[Word],
+    *,
+    simple: bool,
+    window: int = 0,
+    now: Word = "",
+    repeatable: bool = False,
+) -> Command:
+    script = scripts.load("enqueue")
+    usual = (type(form) is str or form is _VALUE_FORM) and not window and now == ""
+    head = config.heads.get((form, simple)) if usual else None
+    if head is None:
+        prefix = config.minimal_keys(script) if simple else config.keys_for(script)
+        head = (*prefix, *script.arguments(now=now, window=window or "", form=form))
+        if usual:  # there are few such forms
+            config.heads[form, simple] = head
+    return Command(script, config.name, (*head, *batch), repeatable, head)
+
+
+def redrive(config: QueueConfig, source: str, sequences: Sequence[Word], *, now: Word = "") -> Command:
+    """Move at most `BATCH` dead letters from the queue `source` to this queue. These are two queues."""
+    return fenced(config, "redrive", sequences, source, now=now, replay="")
+
+
+class Presence(NamedTuple):  # each look of a consumer makes one, and a named tuple costs the least
+    """The presence of a consumer: its name, the ms for which it blocks next, and the ms for which it counts as present.
+
+    A consumer that gets fewer messages than `room` counts as waiting.
+    """
+
+    consumer: str = ""
+    block: int = 0
+    ttl: int = 0
+    ticket: bytes = b""
+    room: int = 1
+
+
+ABSENT = Presence()
+
+
+def receive(
+    config: QueueConfig,
+    count: int,
+    lease: int,
+    *,
+    auto_ack: bool = False,
+    presence: Presence = ABSENT,
+    finished: Sequence[Word] = (),
+    now: Word = "",
+) -> Command:
+    """Settle deliveries as acked (sequence and token in turn), then take up to `count` messages."""
+    script = scripts.load("receive")
+    arguments = script.arguments(
+        now=now,
+        replay="",
+        count=str(count),
+        lease=str(lease),
+        auto="1" if auto_ack else "",
+        room=str(presence.room),
+        consumer=presence.consumer,
+        block=str(presence.block),
+        stay=str(presence.ttl),
+        ticket=presence.ticket,
+    )
+    return Command(script, config.name, (*config.keys_for(script), *arguments, *runs(finished)), not auto_ack)
+
+
+class Joined:
+    """Enqueue calls of one queue that become one call, and the reply to each. `take` adds one at the end, if it fits.
+
+    A batch of many messages takes Redis a fifth of the time of as many calls. The calls keep their order, and each one
+    has the effect and the reply that it would have alone: a batch meets limits, TTLs and windows message by message.
+    """
+
+    __slots__ = ("_batch", "_ends", "_most", "_step", "first", "size")
+
+    def __init__(self, command: Command) -> None:
+        #: The first call.
+        self.first = command
+        self._batch = list(command.words[len(command.head) :])
+        self._step = 2 if command.word("form") in ("", "ids") else 1
+        self._most = BATCH * self._step
+        #: The number of words of the calls up to each one.
+        self._ends = [0, len(self._batch)]
+        #: The bytes of all envelopes and bodies.
+        self.size = sum(map(len, self._batch))  # type: ignore[arg-type]  # envelopes and bodies are bytes
+
+    @staticmethod
+    def can_begin(command: Command | None) -> bool:
+        """Return True if other calls may join this one."""
+        return command is not None and command.head != ()
+
+    def take(self, command: Command) -> bool:
+        """Add a call. Returns False if its queue, options or form are other ones, or if a call would carry too much."""
+        first, head = self.first, command.head
+        if (head is not first.head and head != first.head) or command.repeatable is not first.repeatable:
+            return False
+        batch = command.words[len(head) :]
+        size, end = self.size + sum(map(len, batch)), self._ends[-1] + len(batch)  # type: ignore[arg-type]  # see above
+        if end > self._most or size > BATCH_BYTES:
+            return False
+        self._batch += batch
+        self._ends.append(end)
+        self.size = size
+        return True
+
+    @property
+    def words(self) -> tuple[Word, ...]:
+        """The words of the one call."""
+        return (*self.first.head, *self._batch)
+
+    def replies(self, reply: Any) -> list[Any]:
+        """Make the reply to each call of the reply to all. `None` stands for a call that was not carried out.
+
+        The script refuses all messages because of a malformed one. Only its own call gets this refusal. Notes are
+        handled once, so only the first call has them.
+        """
+        calls = [(begin // self._step, end // self._step) for begin, end in pairwise(self._ends)]
+        if type(reply) is not list:
+            return [reply] * len(calls)
+        if reply[:2] == [b"refused", b"malformed"]:
+            place = reply[2]
+            return [[*reply[:2], place - begin] if begin < place <= end else None for begin, end in calls]
+        if reply[0] != b"ok":
+            return [reply] * len(calls)
+        _, notes, results = reply
+        if len(results) != calls[-1][1]:
+            text = f"script enqueue: {len(results)} results for {calls[-1][1]} messages"
+            return [ContractError(text) for _ in calls]
+        return [[b"ok", b"" if begin else notes, results[begin:end]] for begin, end in calls]
+
+
+def lookup(keyspace: Keyspace, queue: str, *, now: Word = "") -> Command:
+    """Ask for the options of a queue."""
+    return unfenced(keyspace, queue, "lookup", now=now)
+
+
+def touch(keyspace: Keyspace, queue: str, *, now: Word = "") -> Command:
+    """Restart the lifetime of a queue."""
+    return unfenced(keyspace, queue, "touch", now=now)
+
+
+class Options(NamedTuple):
+    """The options of a queue: `declared`, and `in_force` by the policies of the version `policies`."""
+
+    declared: QueueOptions
+    in_force: QueueOptions
+    policies: int = 0
+
+    @classmethod
+    def plain(cls, declared: QueueOptions) -> Options:
+        """The options of a queue to which no policy applies."""
+        return cls(declared, declared)
+
+    def arguments(self, script: Script, **words: Word) -> list[Word]:
+        """The arguments of a script that puts them in force. The last are unset options, then names and values."""
+        present, options = self.in_force.fields(), self.in_force.as_json()
+        absent = absent_fields(present)
+        words = {**words, "options": options, "policies": self.policies, "absent": len(absent)}
+        return [*script.arguments(**words), *absent, *present]
+
+    def config(self, keyspace: Keyspace, version: Word) -> QueueConfig:
+        """These options as a client remembers them."""
+        known = version if isinstance(version, bytes) else str(version).encode()
+        return QueueConfig(keyspace, self.declared.queue, known, self.in_force, self.declared, self.policies)
+
+
+def declare(keyspace: Keyspace, options: Options, seen: Word = "", *, now: Word = "") -> Command:
+    """Create a queue, or find it with these declared options. The version is of this call only.
+
+    `seen` is the version of the policies in the record that the caller read, if it read one.
+    """
+    script, queue = scripts.load("declare"), options.declared.queue
+    arguments = options.arguments(script, now=now, declared=options.declared.as_json(), seen=seen)
+    return Command(script, queue, (*keys_of(keyspace, queue, script, ()), secrets.token_hex(8), *arguments))
+
+
+def update(config: QueueConfig, options: Options, *, now: Word = "") -> Command:
+    """Declare other options and put them in force, if `config` still holds."""
+    return _put(config, options, now=now, declared=options.declared.as_json())
+
+
+def apply_policies(config: QueueConfig, options: Options, *, now: Word = "") -> Command:
+    """Put other options in force that follow from policies, if `config` still holds. It is no use of the queue."""
+    if options.in_force != config.options:
+        return _put(config, options, now=now, declared="")
+    # the script takes only the version of the policies
+    words: dict[str, Word] = {"declared": "", "was": config.policies, "policies": options.policies, "absent": 0}
+    text = options.in_force.as_json()
+    return fenced(config, "update", now=now, next=secrets.token_hex(8), options=text, **words)
+
+
+def _put(config: QueueConfig, options: Options, **words: Word) -> Command:
+    script = scripts.load("update")
+    arguments = options.arguments(script, next=secrets.token_hex(8), was=config.policies, **words)
+    return Command(script, config.name, (*config.keys_for(script), *arguments))
+
+
+#: The largest step between two versions of the policies. A version has 16 digits at most: room for 10**9 changes.
+STRIDE = 1 << 23
+
+
+def change_policies(
+    keyspace: Keyspace, version: int, stored: Mapping[str, str], removed: Sequence[Word] = ()
+) -> Command:
+    """Store and remove policies, if the set still has this version.
+
+    The next version is higher by a random number. A failover may lose a change, and FLUSHALL all of them. If the next
+    change gave the same number again, caches and records would take its policies for the lost ones.
+    """
+    script = scripts.load("change_policies")
+    following = version + 1 + secrets.randbelow(STRIDE)
+    arguments = script.arguments(expected=version, next=following, removed=len(removed))
+    fields = [word for pair in stored.items() for word in pair]
+    return Command(script, "", (1, keyspace.policies, *arguments, *removed, *fields))
+
+
+class Walk(NamedTuple):
+    """The state of a preview between two calls: see preview.lua."""
+
+    behind: Word = 0
+    after: Word = ""
+    expired: Word = 0
+    trimmed: Word = 0
+    size: Word = 0
+    delayed: Word = ""
+
+
+def preview(config: QueueConfig, options: QueueOptions, walk: Walk, *, now: Word = "") -> Command:
+    """Count the messages that would die at once under other options. `walk` is the state after the last call."""
+    dropping = options.overflow == "drop-head"
+    limits = {name: options.number(name) if dropping else None for name in ("max_length", "max_length_bytes")}
+    rules = {"message_ttl": options.number("message_ttl"), **limits}
+    words: dict[str, Word] = {name: "" if value is None else value for name, value in rules.items()}
+    return fenced(config, "preview", now=now, **words, **walk._asdict())
+
+
+def purge(
+    keyspace: Keyspace, queue: str, upto: Word, sequences: Sequence[Word] = (), *, unread: bool = False
+) -> Command:
+    """Remove the ready messages up to `upto`, or only `sequences` (at most `BATCH`).
+
+    The reply to a first call, with `upto` empty, says where the purge ends. `sequences` count as lost if `unread`.
+    """
+    words: dict[str, Word] = {"upto": upto, "unread": "1" if unread else ""}
+    return unfenced(keyspace, queue, "purge", sequences, **words)._replace(repeatable=False)
+
+
+def discard(keyspace: Keyspace, queue: str, created_at: int, after: str, upto: str) -> Command:
+    """Remove the ready messages after `after`, up to `upto`, of the queue with this creation time."""
+    return unfenced(keyspace, queue, "discard", created_at=created_at, after=after, upto=upto)
+
+
+def delete(keyspace: Keyspace, queue: str, *, if_unused: bool, if_empty: bool, now: Word = "") -> Command:
+    """Delete a queue."""
+    conditions: dict[str, Word] = {"if_unused": "1" if if_unused else "", "if_empty": "1" if if_empty else ""}
+    return unfenced(keyspace, queue, "delete", now=now, **conditions)._replace(repeatable=False)
+
+
+def peek(keyspace: Keyspace, queue: str, *, after: str, limit: int, now: Word = "") -> Command:
+    """Look at messages."""
+    return unfenced(keyspace, queue, "peek", now=now, after=after, limit=limit)
+
+
+def sweep(config: QueueConfig, *, now: Word = "") -> Command:
+    """Do the due work of a queue, in one bounded step."""
+    script = scripts.load("sweep")
+    return Command(script, config.name, (*config.keys_for(script), *script.arguments(now=now)))
+
+
+def stats(config: QueueConfig, *, now: Word = "") -> Command:
+    """Ask for the statistics of a queue."""
+    script = scripts.load("stats")
+    return Command(script, config.name, (*config.keys_for(script), *script.arguments(now=now)))
