@@ -143,6 +143,7 @@ def test_any_duration_from_zero_to_ten_years_is_a_ttl(broker: Broker, ttl: int) 
         {"min_ttl": "100ms", "max_ttl": "10ms"},
         {"dead_letter": "q"},
         {"dead_letter": "{queue}"},
+        {"dead_letter": None, "dead_letter_expired": "q"},
         {"max_length": 1, "max-length": 2},
     ],
     ids=str,
