@@ -18,7 +18,7 @@ from tests.conftest import FAKE
 from tests.contract.looks import one
 from tests.contract.test_waking import LONG, Waiters, result
 from tests.servers import Server
-from tests.unit.test_public_names import PUBLIC
+from tests.unit.test_public import PUBLIC
 from tests.waiting import PATIENCE
 
 

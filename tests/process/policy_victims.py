@@ -85,7 +85,7 @@ def random_blow(chance: random.Random, sends: dict[str, int]) -> Blow:
     call = chance.choice(sorted(CALLS))
     end = Place(chance.randrange(sends[call]), chance.choice(PARTS), chance.random())
     earlier = Place(chance.randint(0, end.send), "before")
-    # the other changes end the queue at the end of its lifetime, too: tests/unit/test_registry.py has this race
+    # the other changes end the queue at the end of its lifetime, too: tests/unit/test_reaper.py has this race
     changes = ["none", "move"] if call == "declare expired" else sorted(CHANGES)
     return Blow(call, end, chance.choice(changes), earlier)
 

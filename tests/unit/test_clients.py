@@ -1,28 +1,22 @@
-"""Brokers take clients and URLs of Redis, and no error about them tells a password."""
+"""Brokers take clients and URLs of Redis, and no error about them tells a password; waits for a place in a pool."""
 
 from __future__ import annotations
 
 import asyncio
+import time
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import redis
 
 import rqttl
 from rqttl.embedded.folder import _warn_of_default_server
-from rqttl.store import exchanges
+from rqttl.store import connections, exchanges
+from rqttl.store.connections import Place, Places
 from rqttl.store.driver import driver_of
 from tests.servers import Server
-
-
-def test_a_client_that_decodes_replies_is_refused(redis_url: str) -> None:
-    client = redis.Redis.from_url(redis_url, decode_responses=True)
-
-    with pytest.raises(rqttl.InvalidInput, match="decode_responses"):
-        rqttl.Broker(client)
-
 
 CANARY = "s3cr%t"
 
@@ -172,3 +166,42 @@ def test_connect_makes_a_client_without_hidden_retries_and_with_time_outs() -> N
     assert settings["retry"].get_retries() == 0
     assert settings["socket_timeout"] > 0
     assert settings["socket_connect_timeout"] > 0
+
+
+@pytest.mark.parametrize(
+    "timeout,seconds,answer",
+    [(0.1, 0.02, None), (0.1, 0.1, False), (0.1, 0.5, False), (None, 0.5, None)],
+    ids=["the wait is shorter", "both are equal", "the time-out of the pool is shorter", "no time-out"],
+)
+def test_the_shorter_limit_decides_although_the_thread_looks_when_both_are_over(
+    monkeypatch: pytest.MonkeyPatch, timeout: float | None, seconds: float, answer: Literal[False] | None
+) -> None:
+    places = Places(redis.BlockingConnectionPool(max_connections=2, timeout=timeout))
+    now = time.monotonic()
+
+    class Late:
+        """The clock of a thread that sleeps for a second at least."""
+
+        @staticmethod
+        def monotonic() -> float:
+            return now
+
+        @staticmethod
+        def sleep(seconds: float) -> None:
+            nonlocal now
+            now += max(seconds, 1)
+
+    monkeypatch.setattr(connections, "time", Late)
+    held = places.take(seconds, lambda: False)
+
+    assert isinstance(held, Place)
+    assert places.take(seconds, lambda: False) is answer
+
+
+@pytest.mark.parametrize("seconds", [0.0, 0.5])
+def test_in_a_pool_that_does_not_block_nobody_waits(seconds: float) -> None:
+    places = Places(redis.ConnectionPool(max_connections=2))
+    held = places.take(seconds, lambda: False)
+
+    assert isinstance(held, Place)
+    assert places.take(seconds, lambda: pytest.fail("it waits")) is False

@@ -1,22 +1,30 @@
-"""Commands as values: which words go to which script, in the order of its header."""
+"""Commands as values: which words go to which script, calls that become one, and exchanges without a server."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Sequence
 from typing import Any
 
+import hiredis
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from redis.exceptions import NoPermissionError, NoScriptError, ReadOnlyError
 
 from rqttl import Message, QueueOptions
-from rqttl.protocol import commands, scripts
+from rqttl.errors import ContractError, OutcomeUnknown
+from rqttl.events import Events
+from rqttl.protocol import commands, contract, scripts
 from rqttl.protocol.codec import Envelope
-from rqttl.protocol.commands import Command, Options, QueueConfig
+from rqttl.protocol.commands import BATCH, Command, Joined, Options, QueueConfig
 from rqttl.protocol.keys import TARGET_PARTS, Keyspace
+from rqttl.store.exchanges import Exchanges, NotSent
 from tests.encoded import enqueue_encoded
 
 KEYSPACE = Keyspace("ns")
 DELIVERIES: Sequence[commands.Word] = [b"1", b"t1", b"2", b"t1", b"3", b"t2"]
-RUNS = [b"t1", "2", b"1", b"2", b"t2", "1", b"3"]
 
 
 def known(**options: object) -> QueueConfig:
@@ -210,3 +218,175 @@ def test_an_enqueue_with_ids_may_be_repeated_if_a_window_knows_duplicates() -> N
     assert not commands.enqueue(known(), some).repeatable
     for other in (Envelope(), TTL, HEADERS):
         assert not commands.enqueue(known(), [*some, (other, b"x")], window=5).repeatable
+
+
+def config_of(queue: str = "orders", version: bytes = b"v1", **options: object) -> QueueConfig:
+    return Options.plain(QueueOptions.read_stored(queue, options)).config(Keyspace("ns"), version)
+
+
+def enqueued(*messages: object, config: QueueConfig | None = None) -> Command:
+    return commands.enqueue(config or config_of(), [commands.pack(message) for message in messages])
+
+
+@pytest.mark.parametrize(
+    "calls",
+    [
+        [(b"a",), (b"b", b"c"), (b"",)],
+        [({"v": 1},), ("x", "y")],
+        [(Message(b"a", id="1"),), (Message(b"b", id="2"), Message(b"c", id="30"))],
+        [(Message(b"a", id="1", ttl="5s"), b"b"), (Message(b"c", id="1", ttl="6s"),)],
+        [(Message(b"a", ttl="5s"),)] * 2,
+    ],
+    ids=["bodies", "values", "ids", "any", "one TTL"],
+)
+def test_the_one_call_is_that_of_all_messages(calls: list[tuple[object, ...]]) -> None:
+    first, *others = (enqueued(*messages) for messages in calls)
+    joined = Joined(first)
+
+    assert Joined.can_begin(first)
+    assert all(joined.take(other) for other in others)
+
+    assert joined.words == enqueued(*[message for messages in calls for message in messages]).words
+
+
+def test_each_call_gets_the_results_of_its_own_messages_and_the_first_one_the_notes() -> None:
+    joined = Joined(enqueued(b"a"))
+    assert joined.take(enqueued(b"b", b"c"))
+    assert joined.take(enqueued(b"d"))
+
+    assert joined.replies([b"ok", [b"note"], [b"1", b"2", b"!max_length", b"="]]) == [
+        [b"ok", [b"note"], [b"1"]],
+        [b"ok", b"", [b"2", b"!max_length"]],
+        [b"ok", b"", [b"="]],
+    ]
+
+
+@pytest.mark.parametrize("reply", [[b"refused", b"stale"], [b"refused", b"retry"], ConnectionError("lost"), b"odd"])
+def test_any_other_reply_is_the_reply_to_all(reply: Any) -> None:
+    joined = Joined(enqueued(b"a"))
+    assert joined.take(enqueued(b"b"))
+
+    assert joined.replies(reply) == [reply, reply]
+
+
+@pytest.mark.parametrize(
+    "place,told", [(1, [1, None, None]), (2, [None, 1, None]), (3, [None, 2, None]), (4, [None, None, 1])]
+)
+def test_a_malformed_message_is_the_fault_of_its_own_call(place: int, told: list[int | None]) -> None:
+    ids = [Message(b"x", id=str(i)) for i in range(4)]
+    joined = Joined(enqueued(ids[0]))
+    assert joined.take(enqueued(ids[1], ids[2]))
+    assert joined.take(enqueued(ids[3]))
+
+    assert joined.replies([b"refused", b"malformed", place]) == [
+        one and [b"refused", b"malformed", one] for one in told
+    ]
+
+
+def test_a_reply_with_another_number_of_results_is_no_reply_to_any_call() -> None:
+    joined = Joined(enqueued(b"a"))
+    assert joined.take(enqueued(b"b"))
+
+    replies = joined.replies([b"ok", b"", [b"1"]])
+
+    assert {type(reply) for reply in replies} == {ContractError}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        enqueued(b"x", config=config_of("others")),
+        enqueued(b"x", config=config_of(version=b"v2")),
+        enqueued({"v": 1}),
+        enqueued(Message(b"x", id="1")),
+        enqueued(Message(b"x", ttl="5s")),
+        enqueued(b"x", config=config_of(max_length=5)),
+        commands.receive(config_of(), 1, 1),
+        enqueued(*[b"x"] * BATCH),
+        enqueued(b"x" * (commands.BATCH_BYTES + 1)),
+    ],
+    ids=["queue", "options", "value", "id", "TTL", "limit", "script", "too many", "too large"],
+)
+def test_other_calls_do_not_join(other: Command) -> None:
+    joined = Joined(enqueued(b"a"))
+    before = joined.words
+
+    assert not joined.take(other)
+
+    assert joined.words == before
+    assert joined.replies([b"ok", b"", [b"1"]]) == [[b"ok", b"", [b"1"]]]
+
+
+def test_a_call_that_may_be_repeated_joins_none_that_may_not() -> None:
+    config = config_of(duplicate_window=5)
+    joined = Joined(enqueued(Message(b"a", id="1"), Message(b"b", id="2", ttl="5s"), config=config))
+
+    assert not joined.take(enqueued(Message(b"c", id="3", ttl="5s"), b"d", config=config))
+
+
+def test_no_other_call_can_begin() -> None:
+    assert not Joined.can_begin(None)
+    assert not Joined.can_begin(commands.receive(config_of(), 1, 1))
+
+
+DENIED, READONLY = NoPermissionError("this user has no permissions to run multi"), ReadOnlyError("a replica")
+STORED: Any = [b"ok", b""]
+
+
+def messages(window: int = 0) -> list[Command]:
+    packed = [(Envelope(id=b"a"), b"x")] if window else [(Envelope(), b"x")]
+    return [commands.enqueue(known(), packed, window=window) for _ in range(3)]
+
+
+def carry_out(batch: Sequence[Command], *replies: Any) -> list[Any]:
+    """Run a batch whose MULTI is refused, so that each command has a reply of its own."""
+    exchange = Exchanges(Keyspace(), Events(), lambda: None, lambda: 0.0)._ordered(batch)
+    calls: Any = next(exchange)
+    loads = sum(call[0] == "SCRIPT" for call in calls)
+    try:
+        exchange.send([b"sha"] * loads + [DENIED, *replies, DENIED])
+    except StopIteration as done:
+        result: list[Any] = done.value
+        return result
+    raise AssertionError("a second round trip")
+
+
+def test_a_batch_of_which_a_part_is_stored_has_an_unknown_outcome() -> None:
+    with pytest.raises(OutcomeUnknown) as caught:
+        carry_out(messages(), STORED, READONLY, READONLY)
+
+    assert (caught.value.queue, caught.value.action) == (known().name, "enqueue")
+    assert caught.value.__cause__ is READONLY
+
+
+def test_a_batch_of_which_nothing_is_stored_is_refused() -> None:
+    with pytest.raises(NotSent):
+        carry_out(messages(), READONLY, READONLY, READONLY)
+
+
+def test_a_batch_that_may_be_repeated_has_the_refusal_as_a_reply() -> None:
+    assert carry_out(messages(window=5), STORED, READONLY, READONLY) == [STORED, READONLY, READONLY]
+
+
+def test_a_forgotten_script_is_no_refusal() -> None:
+    forgotten = NoScriptError("no matching script")
+
+    assert carry_out(messages(), STORED, forgotten, STORED) == [STORED, forgotten, STORED]
+
+
+WORDS = st.binary() | st.text() | st.integers() | st.floats()
+
+
+@given(st.lists(WORDS, min_size=1).map(tuple))
+def test_python_packs_what_hiredis_packs(words: tuple[Any, ...]) -> None:
+    assert contract.pack_in_python(words) == hiredis.pack_command(words)
+
+
+def test_hiredis_packs_where_it_is_and_python_where_it_is_not() -> None:
+    ask = (
+        "import sys; sys.modules['hiredis'] = None; "
+        "from rqttl.protocol import contract; print(contract.pack_command.__name__)"
+    )
+
+    assert contract.pack_command.__name__ == "pack_with_hiredis"
+    assert subprocess.check_output([sys.executable, "-c", ask], text=True).split() == ["pack_in_python"]

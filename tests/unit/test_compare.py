@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
 
 from tests.bench.compare import candidates as environments
-from tests.bench.compare.__main__ import parsed
 from tests.bench.compare.candidates import CANDIDATES, WORKLOADS
 from tests.bench.compare.figures import (
     GOALS,
     Goal,
     Run,
-    cell,
     command_us,
     goals,
     median_run,
     percentile,
     table,
 )
-from tests.bench.measure import meets
 
 
 def test_a_median_takes_each_figure_from_the_runs_that_have_it() -> None:
@@ -43,17 +39,6 @@ def test_the_time_of_a_script_holds_that_of_its_commands() -> None:
     }
 
     assert command_us(stats) == 70
-
-
-def test_without_scripts_all_commands_but_those_of_the_harness_count() -> None:
-    stats = {
-        "cmdstat_xadd": {"usec": 30},
-        "cmdstat_blpop": {"usec": 4},
-        "cmdstat_info": {"usec": 500},
-        "cmdstat_config|resetstat": {"usec": 500},
-    }
-
-    assert command_us(stats) == 34
 
 
 def test_peers_of_a_workload_are_in_one_block_and_absent_ones_say_why() -> None:
@@ -83,26 +68,6 @@ def test_a_goal_without_a_run_is_left_open() -> None:
     assert not any("!" in line for line in goals({}))
 
 
-def test_a_missed_goal_has_a_mark() -> None:
-    runs = {("rqttl", "single"): [Run(rate=10)], ("raw redis-py", "single"): [Run(rate=100)]}
-
-    [line] = [line for line in goals(runs) if "raw XADD" in line]
-
-    assert line.split()[-2:] == ["no", "!"]
-
-
-def test_limits_hold_at_their_value() -> None:
-    assert meets(2, ">= 2")
-    assert meets(2, "<= 2")
-    assert not meets(1.9, ">= 2")
-    assert not meets(2.1, "<= 2")
-
-
-def test_a_figure_that_is_unknown_is_a_dash() -> None:
-    assert cell(None, ".1f") == "–"
-    assert cell(1.25, ".1f") == "1.2"
-
-
 def test_goals_name_candidates_and_workloads_that_exist() -> None:
     have = {(c.name, workload) for c in CANDIDATES for workload in c.workloads}
 
@@ -119,23 +84,3 @@ def test_each_program_exists_and_each_package_is_pinned() -> None:
     for name in {c.environment for c in CANDIDATES} - {"rqttl"}:
         separator = "@" if name == "node" else "=="
         assert all(separator in package for package in environments.packages(name))
-
-
-def test_an_environment_that_cannot_be_installed_is_no_interpreter(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(shutil, "which", lambda name: None)
-
-    assert environments.prepared("node", tmp_path) == []
-    assert "node: not installed: no node and npm" in capsys.readouterr().err
-
-
-def test_rqttl_is_always_among_the_chosen_peers() -> None:
-    assert [c.name for c in parsed(["--peers", "rq"]).candidates] == ["rqttl", "RQ"]
-
-
-def test_too_few_messages_are_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        parsed(["--messages", "99"])
-
-    assert "--messages: at least 100" in capsys.readouterr().err

@@ -19,7 +19,6 @@ from rqttl import (
     QueueOptions,
 )
 from rqttl.delivery import LOST, Settler, check_unsettled, lease_of, mark
-from rqttl.protocol import codec
 from rqttl.protocol.commands import Options
 from rqttl.protocol.keys import Keyspace
 from rqttl.units import as_datetime
@@ -115,16 +114,6 @@ def test_settling_tells_the_settler() -> None:
     ]
 
 
-@pytest.mark.parametrize("first", ["ack", "nack", "reject"])
-@pytest.mark.parametrize("second", ["ack", "nack", "reject", "renew"])
-def test_a_delivery_is_settled_once(first: str, second: str) -> None:
-    one = delivery()
-    getattr(one, first)()
-
-    with pytest.raises(AlreadySettled, match=rf"is settled already \({first}\)"):
-        getattr(one, second)()
-
-
 def test_whose_lease_was_lost_stays_lost() -> None:
     one = delivery()
     mark(one, LOST)
@@ -133,41 +122,12 @@ def test_whose_lease_was_lost_stays_lost() -> None:
         one.ack()
 
 
-def test_a_context_acks_on_success_and_gives_back_on_an_exception() -> None:
-    book = Notebook()
-    with delivery(b";1;;a", settler=book):
-        pass
-    with pytest.raises(ZeroDivisionError), delivery(b";1;;b", settler=book):
-        _ = 1 / 0
-
-    assert book.told == [("ack", ["a"]), ("nack", ["b"], "ZeroDivisionError: division by zero")]
-
-
-@pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(3), GeneratorExit()])
-def test_a_context_gives_back_also_where_the_program_is_told_to_end(error: BaseException) -> None:
-    book = Notebook()
-    with pytest.raises(type(error)), delivery(b";1;;a", settler=book):
-        raise error
-
-    assert book.told == [("nack", ["a"], codec.describe(error))]
-
-
 def test_a_context_leaves_alone_what_was_settled_within() -> None:
     book = Notebook()
     with delivery(b";1;;a", settler=book) as one:
         one.reject("no")
 
     assert book.told == [("reject", ["a"], "no")]
-
-
-def test_the_handlers_exception_is_not_hidden_by_a_lost_lease_but_a_lost_ack_is_told() -> None:
-    book = Notebook()
-    book.failure = LeaseLost("orders", ["a"])
-
-    with pytest.raises(ZeroDivisionError), delivery(settler=book):
-        _ = 1 / 0
-    with pytest.raises(LeaseLost), delivery(settler=book):
-        pass
 
 
 @pytest.mark.parametrize(

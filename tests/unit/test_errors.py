@@ -1,12 +1,20 @@
-"""Errors name the queue, the option, both values and the rule, and each has a code of its own."""
+"""Errors name the queue, the option, both values and the rule; values in them are short and show no password."""
 
 from __future__ import annotations
 
+from decimal import Decimal
+from typing import Any
+
 import pytest
+import redis
+import redis.asyncio
 
 import rqttl
 from rqttl import errors
 from rqttl.errors import RqttlError
+from rqttl.names import check_queue_name
+from rqttl.testing import fake_broker
+from rqttl.text import format_value
 
 
 def tree(root: type[RqttlError]) -> list[type[RqttlError]]:
@@ -67,11 +75,82 @@ def test_an_error_names_what_it_is_about(error: RqttlError, text: str) -> None:
     assert error.queue == "q"  # type: ignore[attr-defined]  # all of these have one
 
 
-def test_facts_can_be_read_from_an_error() -> None:
-    full = errors.QueueFull("q", "max_length", 5)
-    lost = errors.LeaseLost("q", ["a"])
-    mismatch = errors.QueueMismatch("q", {"lease": (1, 2)})
+@pytest.mark.parametrize(
+    "value, expected, text",
+    [
+        (17, str, "int 17"),
+        ("17", str, "'17'"),
+        ("17", int, "str '17'"),
+        (0, int, "0"),
+        (True, int, "bool True"),
+        (1, bool, "int 1"),
+        (1.5, int, "float 1.5"),
+        (None, str, "None"),
+        (b"x", str, "bytes b'x'"),
+        (Decimal(1), int, "decimal.Decimal"),
+        ([1], str, "list"),
+        (object(), str, "object"),
+        pytest.param(10**5000, int, "int of 16610 bits", id="huge"),
+    ],
+)
+def test_a_value_of_another_type_is_shown_with_its_type(value: object, expected: type, text: str) -> None:
+    assert format_value(value, expected) == text
 
-    assert (full.limit, full.value) == ("max_length", 5)
-    assert lost.ids == ("a",)
-    assert mismatch.differences == {"lease": (1, 2)}
+
+def test_a_long_value_is_cut_and_says_how_long_it_is() -> None:
+    assert format_value("x" * 129) == f"'{'x' * 37}...{'x' * 38}' (129 characters)"
+    assert format_value(b"x" * 1_000_000).endswith(" (1000000 bytes)")
+
+
+def refusal(call: Any, *arguments: Any, **options: Any) -> str:
+    with pytest.raises(rqttl.InvalidInput) as refused:
+        call(*arguments, **options)
+    return str(refused.value)
+
+
+def test_messages_do_not_contradict_themselves() -> None:
+    broker = fake_broker()
+    queue = broker.declare_queue("q")
+    rule = "expected 1 to 128 of A-Z a-z 0-9 . _ : / -, first a letter or digit"
+
+    assert [
+        refusal(queue.enqueue, b"x", id=17),
+        refusal(queue.enqueue, b"x", id="é" * 128),
+        refusal(queue.enqueue, b"x", content_type=17),
+        refusal(queue.enqueue, b"x", content_type="x" * 70_000),
+        refusal(queue.enqueue, b"x", headers={b"a": 1}),
+        refusal(queue.enqueue, b"x", headers={"a": 2**64}),
+        refusal(queue.enqueue_many, b"x"),
+        refusal(queue.peek, after=b"1700000000000-100000"),
+        refusal(queue.receive_many, "5"),
+        refusal(queue.purge_many, [17]),
+        refusal(queue.ack_many, [None]),
+        refusal(broker.declare_queue, "q", max_length="3"),
+        refusal(broker.declare_queue, "q", never_expire="true"),
+        refusal(broker.declare_queue, "q", dead_letter=b"d"),
+        refusal(check_queue_name, None),
+        refusal(check_queue_name, 5),
+        refusal(check_queue_name, "x" * 129),
+        refusal(rqttl.Broker, redis.asyncio.Redis()),
+        refusal(rqttl.Broker, "redis://:secret@host"),
+    ] == [
+        "id: expected 1 to 255 bytes of printable text, got int 17",
+        "id: expected 1 to 255 bytes of printable text, got 256 bytes",
+        "content_type: expected printable text, got int 17",
+        "content_type: 70007 bytes are more than 65536",
+        "headers: expected non-empty text as name, got bytes b'a'",
+        "headers: 'a': expected a number of at most 64 bits, got 18446744073709551616",
+        "messages: expected a sequence of messages, got bytes b'x'",
+        "after: expected the sequence of a message, got bytes b'1700000000000-100000'",
+        "count: expected a whole number from 1 on, got str '5'",
+        "sequences: expected the sequence of a message, got int 17",
+        "deliveries: expected a sequence of deliveries, got one with None",
+        "max_length: expected a whole number from 0 to 9007199254740991, got str '3'",
+        "never_expire: expected true or false, got str 'true'",
+        "dead_letter: expected a queue name or a template with {queue}, got bytes b'd'",
+        f"queue name: {rule}, got None",
+        f"queue name: {rule}, got int 5",
+        f"queue name: {rule}, got '{'x' * 37}...{'x' * 38}' (129 characters)",
+        "client: expected a redis.Redis (or a URL for connect()), got redis.asyncio.client.Redis",
+        "client: expected a redis.Redis (or a URL for connect()), got str",
+    ]

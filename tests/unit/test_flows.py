@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
+from redis.exceptions import ResponseError
 
 from rqttl import (
+    Consumer,
     ContractError,
+    PoolExhausted,
+    Queue,
     QueueOptions,
     flows,
 )
-from rqttl.flows.steps import GetConfig, HandleNotes, Read
+from rqttl.events import Events
+from rqttl.flows.receive import ENDED
+from rqttl.flows.steps import Driver, Flow, GetConfig, HandleNotes, Now, WaitForWakeup
 from rqttl.protocol.commands import Command, Options, QueueConfig
 from rqttl.protocol.keys import Keyspace
+from rqttl.runtime.interrupt import Interrupt
+from rqttl.runtime.recent import Recent
+from rqttl.runtime.timing import RealTiming, Timing
+from rqttl.store.driver import RedisDriver
+from rqttl.units import MAX_DURATION
 from tests.encoded import enqueue_encoded
 
 KEYSPACE = Keyspace()
 VERSION_CALL = ("HGET", "rqttl:policies", "version")
-LISTED = Read([("SISMEMBER", KEYSPACE.registry, "orders"), VERSION_CALL])
 PLACE = b"1700000000000-100000"
 REFUSED, OK = b"refused", b"ok"
 
@@ -95,3 +105,235 @@ def test_a_refusal_that_nobody_expects_is_a_bug() -> None:
 
     with pytest.raises(ContractError, match="script stats: unexpected refusal 'surprise'"):
         drive.answer([REFUSED, b"surprise"])
+
+
+def wait_loop(wait: int) -> Drive:
+    drive = Drive(flows.receive.receive("orders", 1, None, wait, auto_ack=False, consumer="me"))
+    assert drive.step == Now()
+    drive.answer(100)
+    assert drive.step == GetConfig("orders")
+    drive.answer(known())
+    return drive
+
+
+def blocks(step: Any) -> int:
+    """The ms for which a wait for a message in `orders` blocks."""
+    assert isinstance(step, WaitForWakeup)
+    assert step.queue == "orders"
+    return step.ms
+
+
+def again(drive: Drive, clock: int) -> None:
+    """The next look takes the options of the look before, without a step."""
+    assert drive.step == Now()
+    assert isinstance(drive.answer(clock), Command)
+
+
+def test_a_wait_listens_looks_again_and_ends_when_its_time_is_over() -> None:
+    drive = wait_loop(700)
+
+    assert "700" in drive.step.words
+    assert blocks(drive.answer(received())) == 700
+    drive.answer(None)
+    again(drive, 500)
+    assert "300" in drive.step.words
+    assert blocks(drive.answer(received())) == 300
+    drive.answer(None)
+    again(drive, 801)
+    assert drive.answer(received()) is None
+    assert drive.result.entries == []
+
+
+def test_a_long_wait_looks_at_the_queue_once_in_a_period() -> None:
+    drive = wait_loop(3_600_000)
+
+    assert blocks(drive.answer(received())) == flows.receive.period("me")
+
+
+def test_a_wait_without_an_end_asks_no_clock_when_it_is_woken() -> None:
+    drive = wait_loop(MAX_DURATION)
+    block = str(flows.receive.period("me"))
+
+    for _ in range(3):
+        assert block in drive.step.words
+        step = drive.answer(received())
+        assert isinstance(step, WaitForWakeup)
+        assert step.left == MAX_DURATION
+        assert isinstance(drive.answer(b"ticket"), Command)
+    drive.answer(received())
+    assert drive.answer(None) == Now()
+    drive.answer(150)
+    step = drive.answer(received())
+    assert isinstance(step, WaitForWakeup)
+    assert step.left == MAX_DURATION - 50
+    assert drive.answer(ENDED) == Now()
+    drive.answer(150)
+    assert drive.step.words[-4:] == ("me", "0", "0", b""), "it waits no longer"
+    assert drive.answer(received()) is None
+    assert drive.result.entries == []
+
+
+def test_a_look_that_is_refused_as_outdated_reads_the_options_again() -> None:
+    drive = wait_loop(MAX_DURATION)
+    drive.answer(received())
+    drive.answer(b"ticket")
+
+    assert drive.answer([b"refused", b"stale"]) == GetConfig("orders", fresh=True)
+    assert isinstance(drive.answer(known()), Command)
+    assert drive.answer(received(b"1", b"", b"x")) is None
+    assert len(drive.result.entries) == 1
+
+
+def test_consumers_have_periods_of_their_own_between_half_and_all_of_the_longest() -> None:
+    periods = {flows.receive.period(f"{i:016x}") for i in range(1_000)}
+
+    assert len(periods) > 900
+    assert min(periods) > flows.receive.PERIOD // 2
+    assert max(periods) <= flows.receive.PERIOD
+
+
+@pytest.mark.parametrize("there", [0, 1])
+def test_a_wait_without_a_connection_looks_once_more_and_fails_only_without_a_message(there: int) -> None:
+    drive = wait_loop(3_600_000)
+    drive.answer(received())
+    exhausted = PoolExhausted(3, 2)
+
+    assert drive.answer(exhausted) == Now()
+    drive.answer(200)
+    assert drive.step.words[-4:] == ("me", "0", "0", b""), "it waits no longer"
+    if there:
+        assert drive.answer(received(b"1", b"", b"x")) is None
+        assert len(drive.result.entries) == 1
+    else:
+        with pytest.raises(PoolExhausted, match="max_connections=3"):
+            drive.answer(received())
+
+
+@pytest.mark.parametrize("due,block", [(1250, 250), (1000, 1), (900, 1), (99_000, 700)])
+def test_a_wait_ends_early_for_what_is_due_next(due: int, block: int) -> None:
+    drive = wait_loop(700)
+
+    assert blocks(drive.answer(received(due=b"%d" % due))) == block
+
+
+@pytest.mark.parametrize("due", [None, 60_000])
+def test_a_wait_says_how_long_it_would_go_on_and_what_becomes_due(due: int | None) -> None:
+    drive = wait_loop(3_600_000)
+
+    step = drive.answer(received() if due is None else received(due=b"%d" % (1_000 + due)))
+
+    assert isinstance(step, WaitForWakeup)
+    assert (step.ms, step.left, step.due) == (
+        min(flows.receive.period("me"), due or flows.receive.PERIOD),
+        3_600_000,
+        due,
+    )
+
+
+def test_a_ticket_from_the_wakeup_list_goes_into_the_next_look() -> None:
+    drive = wait_loop(700)
+    drive.answer(received())
+
+    drive.answer(b"a ticket")
+    again(drive, 200)
+    assert b"a ticket" in drive.step.words
+
+
+T = TypeVar("T")
+
+
+class Canned:
+    """A driver that answers scripts by name, and remembers which ones were asked for."""
+
+    def __init__(self, **replies: list[Any]) -> None:
+        self.keyspace = Keyspace()
+        self.events = Events()
+        self.closed = Interrupt()
+        self.configs: Recent[QueueConfig] = Recent(1)
+        self.timing: Timing = RealTiming()
+        self.asked: list[str] = []
+        self._replies = replies
+
+    def perform(self, flow: Flow[T]) -> T:
+        return flows.steps.drive(flow, self.step)
+
+    def step(self, step: flows.steps.Step) -> Any:
+        if type(step) is GetConfig:
+            return known()
+        if type(step) is Now:
+            return self.timing.now()
+        assert type(step) is Command
+        self.asked.append(step.script.name)
+        return self._replies[step.script.name].pop(0)
+
+    def check_open(self) -> None: ...
+
+
+def queue_on(driver: Driver) -> Queue:
+    return Queue(driver, "orders")
+
+
+def is_a_driver(driver: RedisDriver) -> Driver:
+    """Nothing but the type checker reads this."""
+    return driver
+
+
+def test_a_queue_works_on_a_driver_without_redis() -> None:
+    driver = Canned(enqueue=[stored(PLACE)], receive=[received(PLACE, b"", b"x")], ack=[[OK, b"", [], []]])
+    queue = queue_on(driver)
+
+    assert queue.enqueue(b"x").id == PLACE.decode()
+    (delivery,) = queue.receive_many(1)
+    delivery.ack()
+
+    assert (delivery.body, delivery.settled) == (b"x", "ack")
+    assert driver.asked == ["enqueue", "receive", "ack"]
+
+
+def test_a_consumer_works_on_a_driver_without_redis(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rqttl.consuming.prefetch.LONGEST_REST", 3_600_000)  # no turn of the renewer takes an answer
+    answers = [received(PLACE, b"", b"x"), received(), received()]
+    driver = Canned(receive=answers)
+
+    with Consumer(driver, "orders", lease="30s", wait="0s") as deliveries:
+        for delivery in deliveries:
+            delivery.ack()
+
+    assert (delivery.body, delivery.settled, deliveries.lost) == (b"x", "ack", [])
+    assert driver.asked == ["receive", "receive", "receive"]  # the second takes the ack along, the last one leaves
+
+
+@pytest.mark.parametrize("reply", [[b"0"], b"x"])
+def test_a_registry_that_gives_no_page_is_an_error(reply: object) -> None:
+    with pytest.raises(ContractError):
+        Drive(flows.registry.members(KEYSPACE)).answer([reply])
+
+
+def test_strangers_are_struck_out_of_the_registry_in_pages_and_errors_stay_in_their_places() -> None:
+    drive = Drive(flows.registry.remove_members(KEYSPACE, [b"%d" % i for i in range(1001)]))
+    error = ResponseError("NOPERM")
+
+    assert drive.step.keep_errors
+    assert len(drive.step.calls) == 1000
+    drive.answer([1] * 1000)
+    drive.answer([error])
+    assert drive.result == [*[1] * 1000, error]
+
+
+@pytest.mark.parametrize(
+    "flow,call,reply,result",
+    [
+        (flows.steps.server_time, ("TIME",), [b"7", b"9999"], 7009),
+        (lambda: flows.steps.reaper_count(KEYSPACE), ("PUBSUB", "NUMSUB", "rqttl:due"), [b"rqttl:due", 2], 2),
+    ],
+)
+def test_a_question_to_the_server_is_one_plain_command(
+    flow: Callable[[], Flow[int]], call: tuple[str, ...], reply: Any, result: int
+) -> None:
+    drive = Drive(flow())
+    assert drive.step.calls == [call]
+    drive.answer([reply])
+    assert drive.result == result
+
+    with pytest.raises(ContractError, match="unexpected reply"):
+        Drive(flow()).answer([7])

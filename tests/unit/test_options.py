@@ -31,35 +31,6 @@ def with_its_like(name: str, value: object) -> QueueOptions:
     return read(**({"redelivery_delay": "1ms"} if name.replace("-", "_") in PAUSES else {}) | {name: value})
 
 
-def test_the_table_holds_these_options() -> None:
-    assert list(OPTIONS) == [
-        "message_ttl",
-        "default_ttl",
-        "min_ttl",
-        "max_ttl",
-        "never_expire",
-        "max_length",
-        "max_length_bytes",
-        "overflow",
-        "dead_letter",
-        "dead_letter_expired",
-        "dead_letter_maxlen",
-        "dead_letter_rejected",
-        "dead_letter_delivery_limit",
-        "expires",
-        "auto_delete_on_idle",
-        "on_expire",
-        "lease",
-        "max_deliveries",
-        "redelivery_delay",
-        "redelivery_multiplier",
-        "redelivery_max_delay",
-        "redelivery_jitter",
-        "duplicate_window",
-        "max_message_bytes",
-    ]
-
-
 def test_an_option_that_is_not_given_has_its_default() -> None:
     options = read()
 

@@ -1,17 +1,25 @@
-"""The contract between headers, scripts and Python, and the linker that reads it."""
+"""Scripts against their headers, the tables of Python, and the linter for Lua."""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
+import os
 import re
+import shutil
+import subprocess
+from dataclasses import fields
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import redis
 
 from rqttl import errors
+from rqttl.options import OPTIONS, SCRIPT_OPTIONS
 from rqttl.protocol import keys, scripts
+from rqttl.types import QueueStats, State
+from tests.repository import ROOT, lua_files, name_of
 
 NAMES = scripts.names()
 #: Refusals that never reach a caller: the flow has an answer to them.
@@ -200,3 +208,159 @@ def test_a_shown_script_is_what_redis_runs_and_names_the_file_of_each_line(name:
         if (function := re.match(r"function (\w+)\(", text)) and function[1] != "lazy":
             assert function[0] in (LUA / file).read_text().replace(".", "_")
     assert {f"commands/{name}.lua", "linked"} <= {file for _, _, file in shown}
+
+
+def test_a_star_in_a_header_stands_for_all_parts_of_a_queue_in_the_order_of_the_table() -> None:
+    for name in ("delete", "sweep"):
+        assert scripts.load(name).keys == tuple(keys.PARTS)
+
+
+def test_a_deleted_queue_keeps_only_the_parts_that_outlive_it() -> None:
+    for name in ("delete", "sweep"):
+        unlinked = re.findall(r"q\.(\w+)", linked(name, "record.unlink"))
+        assert unlinked == [part.name for part in keys.PARTS.values() if not part.outlives]
+
+
+def linked(name: str, function: str) -> str:
+    """A function of a fragment, as the text of a command has it."""
+    local = function.replace(".", "_")
+    functions: list[str] = re.findall(rf"(?ms)^function {local}\(.*?^end$", scripts.load(name).text)
+    return functions[0]
+
+
+def test_the_count_of_ready_messages_leaves_out_all_other_states() -> None:
+    count = linked("enqueue", "ready.count")
+
+    assert re.findall(r"'ZCARD', q\.(\w+)", count) == list(keys.STATES)
+    assert re.findall(r"'(?:X|H)LEN', q\.(\w+)", count) == ["log", "detached"]
+
+
+def test_states_are_the_words_of_the_public_types() -> None:
+    names = [state.name for state in keys.STATES.values()]
+    stats = {field.name: field.type for field in fields(QueueStats)}
+
+    assert get_args(State) == ("ready", *names)
+    assert {stats.get(name) for name in names} == {"int"}
+    assert {stats.get(state.end) for state in keys.STATES.values() if state.end} == {"datetime | None"}
+
+
+def test_states_are_sorted_sets_and_a_sweep_promotes_by_plain_times() -> None:
+    assert {keys.PARTS[part].type for part in keys.STATES} == {"zset"}
+    assert {keys.STATES[part].per_ms for part in keys.LISTS["promoted"]} == {1}
+
+
+def test_no_script_lists_states_by_hand() -> None:
+    """A script that names the sets of two states in one statement counts them, or looks through them."""
+    by_hand = []
+    for path in lua_files(""):
+        code = re.sub(r"--.*", "", path.read_text(encoding="utf-8"))
+        by_hand += [(path.name, line) for line in code.splitlines() if sum(part in line for part in keys.STATES) > 1]
+
+    assert by_hand == []
+
+
+def test_the_states_in_a_header_stand_for_the_parts_of_all_states() -> None:
+    for name in ("stats", "peek", "purge", "preview"):
+        assert "states" in source("commands", name).partition("@keys")[2].partition("\n")[0].split()
+        assert set(keys.STATES) <= set(scripts.load(name).keys)
+    assert set(keys.STATES) <= set(scripts.load("redrive").source)
+
+
+def test_scripts_bind_the_keys_of_a_target_in_the_order_of_the_table() -> None:
+    bound = re.findall(r"(\w+) = keys\[at \+ (\d+)\]", source("lib", "dead_letter"))
+
+    assert [(name, int(at)) for name, at in bound] == [(name, i) for i, name in enumerate(keys.TARGET_PARTS, 1)]
+    assert re.findall(r"\bat = at \+ (\d+)$", source("lib", "dead_letter"), re.MULTILINE) == [
+        str(len(keys.TARGET_PARTS))
+    ]
+
+
+def fields_read(module: str, function: str) -> set[str]:
+    """The fields of `meta` that a function of a fragment reads."""
+    [text] = re.findall(rf"^function {module}\.{function}\(.*?^end$", source("lib", module), re.MULTILINE | re.DOTALL)
+    [fields] = re.findall(r"'HMGET', [qt]\.meta,\s+([^)]*)\)", text)
+    return set(re.findall(r"'(\w+)'", fields))
+
+
+@pytest.mark.parametrize(
+    "use, place",
+    [("always", ("options", "read")), ("lifetime", ("queue_lifetime", "read")), ("failure", ("pause", "rule"))],
+)
+def test_scripts_read_exactly_the_options_that_the_table_says(use: str, place: tuple[str, str]) -> None:
+    assert fields_read(*place) & OPTIONS.keys() == {name for name, calls in SCRIPT_OPTIONS.items() if calls == use}
+
+
+def test_no_script_reads_an_option_that_only_clients_know() -> None:
+    texts = [source("commands", name) for name in NAMES] + [source("lib", name) for name in FRAGMENTS]
+    quoted = {word for text in texts for word in re.findall(r"'(\w+)'", text)}
+
+    assert quoted & OPTIONS.keys() - SCRIPT_OPTIONS.keys() == set()
+
+
+#: The globals of every script: from Redis and from the linker.
+GIVEN = ("redis", "lazy", "each", "arg")
+PLAIN_PARTS = ROOT / "lua" / "plain" / "parts"
+
+
+def uses(path: Path) -> list[str]:
+    """The fragments that a header names."""
+    return tagged(path, "use")
+
+
+def names_of(path: Path) -> list[str]:
+    """The local variables that a part of plain cases shares with them."""
+    return tagged(path, "names")
+
+
+def tagged(path: Path, tag: str) -> list[str]:
+    return " ".join(re.findall(rf"^\s*-- @{tag}\s+(.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)).split()
+
+
+def configuration() -> str:
+    """The settings of luacheck: for each file the globals that it may read."""
+    lines = ['std = "lua51"', "max_line_length = 120"]
+    for path in (*lua_files("commands"), *lua_files("lib")):
+        names = ", ".join(f'"{name}"' for name in (*GIVEN, *uses(path)))
+        # 241: a fragment is a table that only others read
+        rules = f'read_globals = {{{names}}}, globals = {{"q"}}, ignore = {{"241/{path.stem}"}}'
+        lines.append(f'files["{name_of(path)}"] = {{{rules}}}')
+    for path in lua_files("plain"):
+        # 511: a `return` before the end of the loop that a `break` leaves. 542: a part is the whole body of an `if`.
+        # 2: a part sets or reads the variable.
+        shared = [f'"2../{name}"' for part in tagged(path, "part") for name in names_of(PLAIN_PARTS / f"{part}.lua")]
+        names = ", ".join(f'"{name}"' for name in names_of(path))
+        ignored = ", ".join(('"511"', '"542"', *shared))
+        rules = f'read_globals = {{"redis", "key", "arg", "rest"}}, globals = {{{names}}}, ignore = {{{ignored}}}'
+        lines.append(f'files["{name_of(path)}"] = {{{rules}}}')
+    return "\n".join(lines)
+
+
+@pytest.fixture(scope="module")
+def luacheck() -> str:
+    program = shutil.which("luacheck")
+    if program is None:
+        assert "CI" not in os.environ, "luacheck is missing; `make setup` installs it"
+        pytest.skip("luacheck is missing; install it (Debian: apt-get install lua-check)")
+    return program
+
+
+def run_luacheck(program: str, settings: str, *files: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    (cwd / "settings").write_text(settings, encoding="utf-8")
+    command = [program, "--no-color", "--codes", "-q", "--config", str(cwd / "settings"), *files]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def test_scripts_are_clean(luacheck: str, tmp_path: Path) -> None:
+    done = run_luacheck(luacheck, configuration(), "lua", cwd=tmp_path)
+
+    assert (done.returncode, done.stdout + done.stderr) == (0, done.stdout)
+
+
+def test_a_fragment_that_the_header_does_not_name_is_a_finding(luacheck: str, tmp_path: Path) -> None:
+    script = tmp_path / "go.lua"
+    script.write_text("--- Go.\n-- @use clock\n\nlocal unused = clock.now(ready.read(q))\n", encoding="utf-8")
+    settings = f'std = "lua51"\nfiles["{script}"] = {{read_globals = {{"q", "clock"}}}}'
+
+    done = run_luacheck(luacheck, settings, str(script), cwd=tmp_path)
+
+    assert re.findall(r"\((W\d+)\)", done.stdout) == ["W211", "W113"]

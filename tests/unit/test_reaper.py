@@ -1,17 +1,26 @@
-"""Scans of the reaper, step by step, without Redis: what they read and write, in which order, and whom they sweep."""
+"""The reaper without Redis: its scans step by step, its timetable, and what it reports."""
 
 from __future__ import annotations
 
+import ast
 import logging
+import re
+from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-from redis.exceptions import ConnectionError, NoPermissionError, ResponseError
+from redis.exceptions import ConnectionError, NoPermissionError, ReadOnlyError, ResponseError
 
-from rqttl import DataDamaged, Policy
+from rqttl import DataDamaged, Policy, SweepResult
 from rqttl.flows.steps import Flow, GetConfig, GetPolicies, Read, Register, Write
 from rqttl.policies import PolicySet
+from rqttl.reaper import report as reaper_report
+from rqttl.reaper.hints import read_hint
 from rqttl.reaper.registry import FIELDS, PAGE, PART, STALE, UNCHANGED_EVERY, Record, Registry
+from rqttl.reaper.report import DUTIES, PERIOD, Report, Totals
+from rqttl.reaper.timetable import Timetable
+from rqttl.store.refusals import is_away
+from tests.repository import ROOT
 from tests.unit.test_flows import KEYSPACE, OK, Drive, known
 
 T = TypeVar("T")
@@ -23,7 +32,7 @@ def questions(*names: str, fields: tuple[str, ...] = FIELDS) -> Read:
     return Read([("HMGET", KEYSPACE.key(name, "meta"), *fields) for name in names], keep_errors=True)
 
 
-def stored(name: str) -> tuple[str, ...]:
+def stored_options(name: str) -> tuple[str, ...]:
     return ("HMGET", KEYSPACE.key(name, "meta"), "version", "options", "declared", "policies")
 
 
@@ -141,7 +150,7 @@ def test_targets_that_exist_and_are_not_listed_are_registered_in_order() -> None
     assert drive.answer(known(dead_letter="b")) == GetConfig("orders")
     assert drive.answer(known(dead_letter="x", dead_letter_expired="y")) == questions("x", "y", fields=("version",))
     assert drive.answer([[b"v1"], [None]]) == Register("x")
-    assert drive.answer(1) == Read([stored("x"), *VERSION.calls])
+    assert drive.answer(1) == Read([stored_options("x"), *VERSION.calls])
     assert drive.answer([[b"v1", b"{}", b"{}", b"0"], None]) == GetPolicies(None)
     drive.answer(PolicySet())
     assert drive.result == ["x"]
@@ -162,7 +171,7 @@ def test_a_look_reconciles_the_queues_of_another_version_of_the_policies(caplog:
 
     policies = PolicySet(5, (Policy.read("p", "#", {"max_deliveries": 3}),))
     assert drive.answer([b"5"]) == GetPolicies(b"5")
-    assert drive.answer(policies) == Read([stored("a"), *VERSION.calls])
+    assert drive.answer(policies) == Read([stored_options("a"), *VERSION.calls])
     assert drive.answer([[b"v1", b"{}", b"{}", b"4"], b"5"]) == GetPolicies(b"5")
     command = drive.answer(policies).commands[0]
     assert (command.script.name, command.word("was"), command.word("policies")) == ("update", 4, 5)
@@ -257,3 +266,212 @@ def test_a_part_that_could_not_be_looked_at_is_looked_at_again() -> None:
     namespace.away = False
 
     assert namespace.perform(namespace.registry.look())[0] == {"q": 7}
+
+
+def turns(timetable: Timetable, now: int) -> list[str]:
+    """Everybody whose turn it is, in order."""
+    found = []
+    while (turn := timetable.next(now)) is not None:
+        found.append(turn[0])
+    return found
+
+
+def test_a_queue_has_its_turn_when_it_is_due_and_not_before() -> None:
+    timetable = Timetable()
+    timetable.schedule("a", 20)
+
+    assert timetable.earliest() == 20
+    assert timetable.next(19) is None
+    assert timetable.next(20) == ("a", 20)
+    assert timetable.next(20) is None
+
+
+def test_queues_have_their_turns_in_order_of_their_due_times() -> None:
+    timetable = Timetable()
+    for queue, due in (("c", 3), ("a", 1), ("b", 2)):
+        timetable.schedule(queue, due)
+
+    assert turns(timetable, 10) == ["a", "b", "c"]
+
+
+def test_a_later_time_replaces_the_expected_one() -> None:
+    timetable = Timetable()
+    timetable.schedule("a", 10)
+    timetable.schedule("a", 30)
+    timetable.schedule("b", 10)
+    timetable.schedule("b", None)
+
+    assert timetable.earliest() == 30
+    assert turns(timetable, 29) == []
+
+
+def test_a_hint_makes_a_queue_due_earlier_but_never_later() -> None:
+    timetable = Timetable()
+    timetable.schedule("a", 20)
+    timetable.hint("a", 30)
+    assert timetable.earliest() == 20
+
+    timetable.hint("a", 10)
+    assert timetable.earliest() == 10
+
+
+def test_a_hint_for_a_queue_that_is_in_line_changes_nothing() -> None:
+    timetable = Timetable()
+    timetable.enqueue("a", 5)
+    timetable.hint("a", 1)
+
+    assert turns(timetable, 10) == ["a"]
+
+
+def test_queues_with_endless_work_take_turns() -> None:
+    timetable = Timetable()
+    for queue in "abc":
+        timetable.enqueue(queue, 1)
+    served = []
+    for _ in range(6):
+        turn = timetable.next(1)
+        assert turn is not None
+        served.append(turn[0])
+        timetable.enqueue(*turn)  # type: ignore[arg-type]  # the due time is known here
+
+    assert served == ["a", "b", "c", "a", "b", "c"]
+
+
+def test_a_queue_with_endless_work_does_not_hold_up_a_full_pass_nor_the_other_way_round() -> None:
+    timetable = Timetable()
+    timetable.begin_pass(["p", "q", "r"])
+    timetable.enqueue("busy", 1)
+    served = []
+    while timetable.passing:
+        turn = timetable.next(1)
+        assert turn is not None
+        served.append(turn[0])
+        if turn[0] == "busy":
+            timetable.enqueue("busy", 1)
+
+    assert served == ["p", "busy", "q", "busy", "r"]
+
+
+def test_a_queue_that_is_due_during_a_pass_is_swept_once_for_both() -> None:
+    timetable = Timetable()
+    timetable.begin_pass(["a", "b", "c"])
+    timetable.schedule("c", 1)
+
+    assert sorted(turns(timetable, 1)) == ["a", "b", "c"]
+    assert not timetable.busy
+
+
+def test_a_pass_tells_since_when_something_was_due() -> None:
+    timetable = Timetable()
+    timetable.hint("a", 7)
+    timetable.begin_pass(["a"])
+
+    assert timetable.next(10) == ("a", 7)
+
+
+def test_many_changes_of_one_queue_take_no_memory() -> None:
+    timetable = Timetable()
+    for due in range(10_000, 0, -1):
+        timetable.schedule("a", due)
+
+    assert len(timetable._heap) < 100
+    assert timetable.earliest() == 1
+
+
+def test_names_that_a_pass_does_not_find_are_forgotten() -> None:
+    timetable = Timetable()
+    for i in range(50_000):
+        timetable.schedule(f"q{i}", i + 1)
+
+    timetable.keep({"q7", "other"})
+
+    assert (len(timetable), len(timetable._heap), timetable.earliest()) == (1, 1, 8)
+
+
+def test_a_hint_is_a_due_time_and_a_queue() -> None:
+    assert read_hint(b"1700000000000 orders") == ("orders", 1_700_000_000_000)
+    assert read_hint(b"0 {tag}.orders") == ("{tag}.orders", 0)
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"orders", b"1", b"x orders", b"1 a b", b"1 \xff", b"1 " + b"a" * 999, b" orders"]
+)
+def test_a_message_that_is_no_hint_is_ignored_since_anyone_can_publish(data: bytes) -> None:
+    assert read_hint(data) is None
+
+
+def swept(expired: int, *, now: int = 1_000) -> SweepResult:
+    return SweepResult(now, None, False, 0, 0, expired, 0, 0)
+
+
+def test_what_was_done_in_a_queue_is_one_line_now_and_then(caplog: pytest.LogCaptureFixture) -> None:
+    clock = [0.0]
+    report = Report(lambda: clock[0])
+    with caplog.at_level(logging.INFO, "rqttl.reaper"):
+        report.swept("a", swept(250, now=1_000), 990)
+        report.swept("b", swept(1), None)
+        report.swept("idle", swept(0), None)
+        report.swept("a", swept(5, now=1_003), 1_000)
+        assert report.seconds_left() == 0.0
+        report.tell()
+        assert caplog.messages == ["queue a: expired 255, lag 10 ms", "queue b: expired 1"]
+
+        for _ in range(89):
+            report.swept("a", swept(1), None)
+            report.tell()
+        assert (len(caplog.messages), report.seconds_left()) == (2, PERIOD)
+        clock[0] += PERIOD
+        report.tell()
+        report.tell()
+
+    assert caplog.messages[2:] == ["queue a: expired 89"]
+    assert report.totals == Totals(sweeps=93, expired=345)
+
+
+@pytest.mark.parametrize(
+    "error, away",
+    [
+        (ConnectionError("gone"), True),
+        (ReadOnlyError("You can't write against a read only replica."), True),
+        (ResponseError("Error running script: READONLY You can't write against a read only replica."), True),
+        (ResponseError("WRONGTYPE"), False),
+        (ValueError("x"), False),
+    ],
+)
+def test_an_outage_is_told_from_a_queue_that_is_broken(error: Exception, away: bool) -> None:
+    assert is_away(error) is away
+
+
+def logged() -> dict[str, tuple[int, set[str]]]:
+    """The level and the fields of each event that the reaper logs, from its source."""
+    events = {}
+    for path in Path(reaper_report.__file__).parent.glob("*.py"):
+        for call in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(call, ast.Call) and isinstance(call.func, ast.Name) and call.func.id == "log_event":
+                level = call.args[0].body if isinstance(call.args[0], ast.IfExp) else call.args[0]
+                event = ast.literal_eval(call.args[1])
+                fields = {keyword.arg for keyword in call.keywords if keyword.arg is not None}
+                assert isinstance(level, ast.Attribute)
+                events[event] = getattr(logging, level.attr), fields
+    return events
+
+
+def documented() -> dict[str, tuple[int, tuple[str, ...]]]:
+    """The level and the fields of each event in the table of the guide."""
+    text = (ROOT / "docs/guides/worker.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| `(\w+)` \| (info|warning|error) \|([^|]*)\| [^|]+ \|$", text, re.MULTILINE)
+    return {
+        event: (getattr(logging, level.upper()), tuple(re.findall(r"`(\w+)`", fields))) for event, level, fields in rows
+    }
+
+
+def test_the_table_of_log_events_names_each_event_with_its_level_and_fields() -> None:
+    table = documented()
+
+    assert {event: level for event, (level, _) in table.items()} == {
+        event: level for event, (level, _) in logged().items()
+    }
+    assert table.pop("swept")[1] == ("queue", *DUTIES, "sweeps", "lag_ms")  # some of them are not always there
+    assert {event: set(fields) for event, (_, fields) in table.items()} == {
+        event: fields for event, (_, fields) in logged().items() if event != "swept"
+    }
