@@ -40,7 +40,7 @@ class Frame(enum.IntEnum):
     CANCEL = 2  #: cancel the coroutine of a key, or end its command
     STOP = 3  #: begin nothing more, give back what waits, and end when the handlers have ended
     # From a child to the worker
-    READY = 10  #: slots, the seconds in which it can end one handler alone or none, and the folder of the source
+    READY = 10  #: slots, and the seconds in which it can end one handler alone or none
     BROKEN = 11  #: the handler cannot be loaded: one line for people, and a traceback
     DONE = 12  #: a handler has ended well: its key, and the seconds that it took
     FAILED = 13  #: a handler has ended in another way: its key, the outcome or none if it has settled, and the seconds
@@ -87,7 +87,7 @@ class Child:
         except HandlerNotLoaded as error:
             self._send(Frame.BROKEN, str(error), error.trace)
             return
-        self._send(Frame.READY, self._pool.slots, self._pool.cancel_grace, handler.source)
+        self._send(Frame.READY, self._pool.slots, self._pool.cancel_grace)
         threading.Thread(target=self._read, daemon=True).start()
         self._pool.run()
 
@@ -142,10 +142,7 @@ def _load(setup: Mapping[str, Any]) -> Handler:
     sys.path.extend(place for place in setup["path"] if place not in sys.path)
     if setup["exec"]:
         return commands.handler(setup["exec"])
-    handler = handlers.load(setup["call"], with_delivery=setup["delivery"])
-    if setup["reload"] and not handler.source:
-        raise HandlerNotLoaded(f"reload: {setup['call']}, the function of `call`, has no source file")
-    return handler
+    return handlers.load(setup["call"], with_delivery=setup["delivery"])
 
 
 def _end_at_once() -> None:

@@ -24,7 +24,6 @@ from rqttl.checks import MAX_DESCRIPTION_BYTES
 from rqttl.decisions import Reject, Retry
 from rqttl.delivery import Delivery, lease_of
 from rqttl.errors import InvalidInput
-from rqttl.text import format_value
 from rqttl.worker.handlers import Handler
 from rqttl.worker.outcomes import CommandFailed, HandlerStopped
 
@@ -39,11 +38,6 @@ KEPT = MAX_DESCRIPTION_BYTES - 128
 _CHUNK = 65_536
 #: Seconds for which the end of stderr is awaited after the end of the command. A process that it left may hold it.
 LATE = 1.0
-#: Placeholders in the arguments of a command.
-_FIELD = re.compile(r"\{(id|queue|delivery)\}")
-_SHELLS = frozenset({"sh", "ash", "bash", "csh", "dash", "fish", "ksh", "mksh", "tcsh", "zsh"})
-#: The option of a shell whose text it runs.
-_RUNS_TEXT = re.compile(r"-[a-zA-Z]*c|--command")
 #: Seconds between two looks at a group whose leader has ended.
 _LOOK = 0.02
 #: Seconds for which the end of a group is awaited after SIGKILL. Containers without an init keep dead processes in it.
@@ -62,27 +56,9 @@ def split(command: str | Sequence[str]) -> list[str]:
         raise InvalidInput(f"exec: {error}") from None
     if not words:
         raise InvalidInput("exec: expected a command, got nothing")
-    _check_shell(words)
-    if "{" not in words[0] and shutil.which(words[0]) is None:
+    if shutil.which(words[0]) is None:
         raise InvalidInput(f"exec: there is no program {words[0]!r}")
     return words
-
-
-def _check_shell(words: Sequence[str]) -> None:
-    """Raise `InvalidInput` for a placeholder in the text that a shell runs: a sender chooses the id.
-
-    After the text a word may be a placeholder alone: the shell has it as `$1`, and runs nothing of it.
-    """
-    names = [Path(word).name for word in words]
-    shell = next((place for place, name in enumerate(names) if name in _SHELLS), len(words))
-    runs = next((place for place in range(shell + 1, len(words)) if _RUNS_TEXT.fullmatch(words[place])), len(words))
-    for place in range(runs + 1, len(words)):
-        word = words[place]
-        if _FIELD.search(word) and (place == runs + 1 or not _FIELD.fullmatch(word)):
-            raise InvalidInput(
-                f"exec: {format_value(word)}: a shell would run what a sender puts into the id; "
-                'write "$RQTTL_ID", "$RQTTL_QUEUE" or "$RQTTL_DELIVERY" there'
-            )
 
 
 class Commands:
@@ -113,9 +89,7 @@ class Commands:
 
     def _run(self, delivery: Delivery, process: CommandProcess) -> tuple[int, str]:
         """Run one command. Returns its exit code, and the end of its stderr."""
-        details = {"id": delivery.id, "queue": delivery.queue, "delivery": str(delivery.delivery_count)}
-        arguments = [_FIELD.sub(lambda match: details[match[1]], word) for word in self._words]
-        stdin, stderr = process.start(arguments, environment(delivery, os.environ))
+        stdin, stderr = process.start(self._words, environment(delivery, os.environ))
         tail = bytearray()
         reader = threading.Thread(target=_keep_tail, args=[stderr, tail], daemon=True)
         reader.start()

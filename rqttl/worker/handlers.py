@@ -5,12 +5,11 @@ from __future__ import annotations
 import asyncio
 import importlib
 import inspect
-import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from contextvars import copy_context
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from rqttl import events as hook
@@ -35,7 +34,7 @@ class HandlerNotLoaded(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Handler:
-    """A loaded handler: the call with a delivery, its kind, its end, and the folder or file of its source.
+    """A loaded handler: the call with a delivery, its kind, and its end.
 
     `settles` is true if the user's code gets the delivery, so it may settle the message itself. `end` lets the work for
     one delivery end, within `end_grace` seconds; without it that is impossible. `kill` ends all such work at once.
@@ -43,7 +42,6 @@ class Handler:
 
     call: Callable[[Delivery], Any]
     is_async: bool
-    source: str = ""
     close: Callable[[], object] = lambda: None
     settles: bool = False
     end: Callable[[Delivery], object] | None = None
@@ -61,10 +59,10 @@ def load(name: str, *, with_delivery: bool) -> Handler:
             function = getattr(function, part)
     except (Exception, SystemExit) as error:
         raise _not_loaded(name, error) from error
-    return of_function(function, name, with_delivery=with_delivery, source=_source(module_name))
+    return of_function(function, name, with_delivery=with_delivery)
 
 
-def of_function(function: Any, name: str, *, with_delivery: bool, source: str = "") -> Handler:
+def of_function(function: Any, name: str, *, with_delivery: bool) -> Handler:
     """Return a function, an object that can be called, or a mapping of them by type, as a handler.
 
     A class is made once. Raises `HandlerNotLoaded`.
@@ -98,7 +96,7 @@ def of_function(function: Any, name: str, *, with_delivery: bool, source: str = 
         if inspect.iscoroutinefunction(close) and not is_async:
             raise HandlerNotLoaded(f"call: {name}: `close` is a coroutine function, and the handler is none")
         call = function if with_delivery else lambda delivery: function(delivery.decode())
-    return Handler(call, is_async, source, close if callable(close) else _nothing, settles=with_delivery)
+    return Handler(call, is_async, close if callable(close) else _nothing, settles=with_delivery)
 
 
 def watched(handler: Handler, observer: Observer | None) -> Handler:
@@ -111,22 +109,11 @@ def watched(handler: Handler, observer: Observer | None) -> Handler:
 
 async def _in_thread(function: Callable[[Any], Any], value: Any) -> Any:
     """Call a plain function beside coroutines. A thread cannot be cancelled, so neither can this."""
-    work = asyncio.ensure_future(asyncio.to_thread(_result_or_error, function, value))
+    work = asyncio.get_running_loop().run_in_executor(None, copy_context().run, function, value)
     while not work.done():
         with suppress(asyncio.CancelledError):
             await asyncio.wait([work])
-    result, error = work.result()
-    if error is not None:
-        raise error
-    return result
-
-
-def _result_or_error(function: Callable[[Any], Any], value: Any) -> tuple[Any, BaseException | None]:
-    """Call a function of a handler. A `SystemExit` that a task raises would end the loop."""
-    try:
-        return function(value), None
-    except BaseException as error:  # noqa: BLE001  # the worker logs it
-        return None, error
+    return work.result()
 
 
 def _nothing() -> None:
@@ -151,13 +138,3 @@ def _check_callable(function: Any, name: str) -> None:
 
 def _is_async(function: Any) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004  # asks for its kind
-
-
-def _source(module_name: str) -> str:
-    """Return the folder of the top package of a module, or its file."""
-    top = sys.modules.get(module_name.partition(".")[0])
-    file = getattr(top, "__file__", None)
-    if not file:
-        return ""
-    path = Path(file)
-    return str(path.parent if path.name == "__init__.py" else path)

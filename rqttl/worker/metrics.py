@@ -25,7 +25,7 @@ FASTEST = 1
 #: The outcomes of a message.
 OUTCOMES = ("ack", "nack", "reject", "release", "lost", "timeout", "crashed")
 #: The causes for which a child is replaced. Each has a series from the start, so that the first one is an increase.
-CAUSES = ("crashed", "timeout", "max_messages", "max_memory", "max_age", "reload")
+CAUSES = ("crashed", "timeout", "max_messages", "max_memory")
 
 
 def answer(headers: Headers, *sources: Callable[[], Iterable[Family]]) -> Answer:

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import os
 import queue
-import sys
 import threading
 import time
-import traceback
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NamedTuple
 
 from rqttl import delivery as deliveries
 from rqttl import units
@@ -61,7 +58,6 @@ class Pool:
         self._keys: dict[int, int] = {}
         self._items: dict[int, Delivery] = {}
         self._settler = Settler(self._settle)
-        self._pid = os.getpid()
 
     def _begin(self, order: Order) -> Delivery:
         """Return the delivery for a handler."""
@@ -74,8 +70,6 @@ class Pool:
 
     def _end(self, key: int, item: Delivery, error: BaseException | None, seconds: float) -> None:
         """Report the end of a handler. It may have settled its message itself."""
-        if os.getpid() != self._pid:
-            _end_copy(error)
         if self._is_settled_by_user:
             del self._keys[id(item)], self._items[key]
         if item.settled is not None and (error is None or isinstance(error, Decision)):
@@ -83,11 +77,7 @@ class Pool:
         elif error is None:
             self._reports.done(key, seconds)
         else:
-            try:
-                self._reports.failed(key, of_error(error), seconds)
-            except Exception as failure:  # noqa: BLE001  # without an outcome the message would stay leased for ever
-                words = f"{type(error).__name__}: the error could not be reported: {codec.describe(failure)}"
-                self._reports.failed(key, Outcome("nack", None, words, ""), seconds)
+            self._reports.failed(key, of_error(error), seconds)
 
     def _settle(self, how: str, items: Sequence[Delivery], time: Duration | None, description: str | None) -> None:
         [item] = items
@@ -112,18 +102,6 @@ def _check_done(result: object) -> None:
         if inspect.iscoroutine(result):
             result.close()
         raise TypeError(f"the handler returned a {type(result).__name__} that nobody awaited: make it async def")
-
-
-def _end_copy(error: BaseException | None) -> NoReturn:
-    """End a process that a handler has forked at the end of its handler, about as Python ends a program."""
-    code = 0 if error is None else 1
-    if isinstance(error, SystemExit):
-        code = error.code if isinstance(error.code, int) else int(error.code is not None)
-    elif error is not None:
-        traceback.print_exception(error)
-    with suppress(OSError, ValueError, AttributeError):  # the handler may have closed it
-        sys.stdout.flush()
-    os._exit(code & 0xFF)
 
 
 class ThreadPool(Pool):

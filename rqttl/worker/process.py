@@ -63,8 +63,6 @@ class ChildProcess(Host):
             )
         self.sock.setblocking(False)  # of the standard library
         self.number = number
-        #: The folder or file of the handler's source.
-        self.source = ""
         #: The reason for which the handler could not be loaded, and the traceback of the user's code.
         self.broken, self.trace = "", ""
         #: The cause for which another child takes its place, and the time of the order to end.
@@ -72,8 +70,6 @@ class ChildProcess(Host):
         self.quit_at: float | None = None
         #: The number of handlers that have ended.
         self.handled = 0
-        #: The time of its start, as files have it.
-        self.began = time.time()
         self.left = setup["max_messages"]
         self._in_flight = in_flight
         self._wants_write = wants_write
@@ -200,7 +196,7 @@ class ChildProcess(Host):
         elif kind == Frame.UNSEEN:
             self._in_flight.unseen(self, content[0])
         elif kind == Frame.READY:
-            self.slots, self.cancel_grace, self.source = content
+            self.slots, self.cancel_grace = content
         elif kind == Frame.BROKEN:
             self.broken, self.trace = content
 

@@ -39,12 +39,10 @@ class Settings:
     timeout: float | None
     max_messages: int | None
     max_memory: int | None
-    max_age: float | None
     grace: float
     retries: RetryPolicy
     burst: bool
     idle_exit: int | None
-    reload: bool
     reaper: bool
     health: tuple[str, int] | None
     health_file: str | None
@@ -68,14 +66,12 @@ class WorkerOptions(TypedDict, total=False):
     timeout: Duration | None
     max_messages: int | None
     max_memory: int | str | None
-    max_age: Duration | None
     grace: Duration
     retry_delay: Duration | None
     retry_max: Duration | None
     retry_jitter: float
     burst: bool
     idle_exit: Duration | None
-    reload: bool
     reaper: bool
     health: str | None
     health_file: str | None
@@ -83,15 +79,14 @@ class WorkerOptions(TypedDict, total=False):
 
 #: The pauses after failures where neither is given. The longest one is the first one if that is longer.
 RETRY_DELAY, RETRY_MAX = "1s", "10m"
-_SWITCHES = ("delivery", "burst", "reload", "reaper")
+_SWITCHES = ("delivery", "burst", "reaper")
 #: The options whose default is not `None`.
 DEFAULTS = {"grace": "25s", "retry_jitter": 0.2, **dict.fromkeys(_SWITCHES, False)}
 #: The options that need child processes.
-_OF_CHILDREN = ("timeout", "max_messages", "max_memory", "max_age", "reload")
+_OF_CHILDREN = ("timeout", "max_messages", "max_memory")
 #: Options that have no effect beside another one, and the reason.
 _EXCLUDING = (
     ("delivery", "exec", "a command gets no delivery"),
-    ("reload", "exec", "a command is read anew for each message"),
     ("asyncio", "exec", "commands are not coroutines, and `threads` is their number"),
     ("asyncio", "threads", "handlers are coroutines or run in threads"),
     ("idle_exit", "burst", "the worker ends earlier"),
@@ -128,7 +123,6 @@ def read(queues: object, options: Mapping[str, Any]) -> Settings:
         timeout=_seconds(values["timeout"], "timeout"),
         max_messages=_whole_or_none(values["max_messages"], "max_messages", 2**53),
         max_memory=_size(values["max_memory"]),
-        max_age=_seconds(values["max_age"], "max_age"),
         grace=units.duration(values["grace"], "grace") / 1000,
         retries=_retries(values["retry_delay"], values["retry_max"], values["retry_jitter"]),
         idle_exit=None if idle is None else int(units.duration(idle, "idle_exit", least=1)),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import random
 import selectors
 import signal
 import socket
@@ -11,7 +10,6 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
 
 from rqttl.runtime.memory import resident_bytes
 from rqttl.worker.commands import COMMAND_GRACE, TERM_GRACE
@@ -24,8 +22,8 @@ from rqttl.worker.settings import Settings
 logger = logging.getLogger("rqttl.worker")
 
 #: The settings that a child gets.
-SETUP = ("call", "exec", "delivery", "reload", "threads", "asyncio", "max_messages")
-#: Seconds of one wait at most, and between two looks at the source files.
+SETUP = ("call", "exec", "delivery", "threads", "asyncio", "max_messages")
+#: Seconds of one wait at most.
 TURN = 1.0
 #: Seconds before a new start after the second, third, ... child in a row that ended early. The first start is at once.
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
@@ -73,15 +71,12 @@ class Supervisor:
         self._restarts = [Restarts() for _ in range(self.number)]
         self._start_at: list[float | None] = [0.0] * self.number
         self._children: list[ChildProcess] = []
-        self._old_at: dict[ChildProcess, float] = {}
         self._ended = False
         self._selector = selectors.DefaultSelector()
         self._selector.register(waker.reader, selectors.EVENT_READ)
-        self._upkeep_at = self._limits_at = self._changed_at = self._looked_at = 0.0
+        self._upkeep_at = self._limits_at = 0.0
         #: The steps that were taken against handlers that take too long.
         self._steps: dict[Task, int] = {}
-        #: The source of the handler, and the begin of the child that ended last, as files have it.
-        self._source, self._last_began = "", 0.0
         #: The reason for which the worker has to end: no child can load the handler.
         self.broken = ""
         self._has_been_ready = False
@@ -122,8 +117,6 @@ class Supervisor:
     def _upkeep(self, now: float) -> float:
         """Do what is due. Returns the time of the next upkeep; news of a child bring it forward."""
         self._start_due(now)
-        if self._settings.reload and now - self._looked_at >= TURN:
-            self._look_for_changes(now)
         self._in_flight.release_stale()
         if self._in_flight.timeout is not None and now >= self._limits_at:
             self._limits_at = self._enforce(now)
@@ -167,8 +160,6 @@ class Supervisor:
             if at is None or now < at or self._ended:
                 continue
             child = ChildProcess(self._in_flight, place, self._setup, self._waker)
-            if self._settings.max_age is not None:  # children that began together do not end together
-                self._old_at[child] = now + self._settings.max_age * (1 - random.random() / 10)  # no secret
             self._start_at[place] = None
             self._restarts[place].started(now)
             self._children.append(child)
@@ -192,11 +183,11 @@ class Supervisor:
             return "max_messages"
         if self._settings.max_memory is not None and resident_bytes(child.pid) > self._settings.max_memory:
             return "max_memory"
-        return "max_age" if time.monotonic() >= self._old_at.get(child, float("inf")) else ""
+        return ""
 
     def _admit(self, child: ChildProcess) -> None:
         """Let a child that has loaded its handler take messages."""
-        self._has_been_ready, self._unloaded, self._source = True, 0, child.source
+        self._has_been_ready, self._unloaded = True, 0
         with self._in_flight.lock:
             self._in_flight.hosts.append(child)
             self._counters.has_slots(self._in_flight.slots)
@@ -228,7 +219,6 @@ class Supervisor:
         """Take note of the end of a child."""
         self._upkeep_at = 0.0
         self._remove(child)
-        self._last_began = child.began
         ending = child.end()
         reason = self._killed_because or ending
         late = any(task.is_late for task in child.tasks)
@@ -250,11 +240,8 @@ class Supervisor:
             self._start_at[child.number] = self._restarts[child.number].next_start(now, failed=failed)
 
     def _goes_on_without(self, child: ChildProcess, reason: str) -> bool:
-        """Count a child that has ended before it was ready. Returns False if the worker has to end.
-
-        With `reload` the next version of the source may be better, and a child that was killed says nothing about it.
-        """
-        if self._has_been_ready and (self._settings.reload or not child.broken):
+        """Count a child that has ended before it was ready. Returns False if the worker has to end."""
+        if self._has_been_ready and not child.broken:
             return True
         self._unloaded += 1
         if self._unloaded < UNLOADED and (self._has_been_ready or not child.broken):
@@ -267,9 +254,8 @@ class Supervisor:
     def _remove(self, child: ChildProcess) -> None:
         self._selector.unregister(child.sock)
         self._children.remove(child)
-        self._old_at.pop(child, None)
 
-    # Time limits and changes of the source
+    # Time limits
 
     def _enforce(self, now: float) -> float:
         """Take the steps against handlers that take too long. Returns the time of the next look."""
@@ -321,25 +307,6 @@ class Supervisor:
         if at_once():
             logger.warning("the worker ends all commands at once")
 
-    def _look_for_changes(self, now: float) -> None:
-        """Replace all children when a source file has changed since the last look. Children that wait start at once."""
-        self._looked_at = now
-        begins = [child.began for child in self._children if child.is_ready and not child.retiring]
-        begins += [self._last_began] if any(at is not None for at in self._start_at) else []
-        if not self._source or not begins:
-            return
-        newest = _newest(self._source)
-        if newest <= max(min(begins), self._changed_at):
-            return
-        self._changed_at = newest
-        logger.info("the source has changed")
-        with self._in_flight.lock:
-            for child in self._children:
-                child.retiring = child.retiring or "reload"
-        for place, at in enumerate(self._start_at):
-            if at is not None:
-                self._start_at[place] = now
-
 
 def _end(child: ChildProcess, number: signal.Signals) -> None:
     logger.warning("child %d: a handler takes too long; %s", child.pid, number.name.removeprefix("SIG"))
@@ -369,13 +336,3 @@ def log_unloaded(trace: str) -> None:
     """Log the traceback of a module of the user that could not be loaded. The worker ends with the reason."""
     if trace:
         log_with_trace(logging.ERROR, "the handler cannot be loaded", trace)
-
-
-def _newest(source: str) -> float:
-    """Return the time of the newest source file: of a file, or in a folder."""
-    path = Path(source)
-    newest = 0.0
-    for file in path.rglob("*.py") if path.is_dir() else [path]:
-        with suppress(OSError):  # it was removed meanwhile
-            newest = max(newest, file.stat().st_mtime)
-    return newest

@@ -7,7 +7,6 @@ import builtins
 import os
 import re
 import signal
-import sys
 import threading
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -201,18 +200,6 @@ def raises_a_surrogate(value: str) -> None:
     note("done", value)
 
 
-class Unreportable(rqttl.Retry):
-    """A decision that someone has broken after it was made."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.description = object()  # type: ignore[assignment]
-
-
-def raises_the_unreportable(value: str) -> None:
-    raise Unreportable
-
-
 def raises_a_chain(value: str) -> None:
     """Raise an error with a cause, or several errors at once."""
     if value == "group":
@@ -248,18 +235,6 @@ def meets(value: str) -> None:
     note("begun", value)
     until(lambda: len((HOME / "journal").read_text().splitlines()) >= int(value))
     note("done", value)
-
-
-def forks(value: str) -> None:
-    """Fork a process that returns, exits or raises, and note its exit code."""
-    process = os.fork()
-    if process == 0:
-        if value == "exit":
-            sys.exit(7)
-        if value == "raise":
-            raise ValueError(value)
-        return
-    note("done", value, os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]))
 
 
 def leaves_a_copy(value: str) -> None:

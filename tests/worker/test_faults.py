@@ -226,16 +226,9 @@ def test_systemd_hears_that_the_worker_is_ready_and_lives(
     assert Counter(states) == {b"READY=1": 1, b"WATCHDOG=1": len(states) - 2, b"STOPPING=1": 1}
 
 
-@pytest.mark.parametrize(
-    "variables, warning",
-    [
-        ({}, ""),
-        ({"WATCHDOG_USEC": "200000", "WATCHDOG_PID": "1"}, ""),
-        ({"WATCHDOG_USEC": "5s"}, "WATCHDOG_USEC: expected a whole number from 1 to"),
-    ],
-)
+@pytest.mark.parametrize("variables", [{}, {"WATCHDOG_USEC": "200000", "WATCHDOG_PID": "1"}])
 def test_systemd_gets_no_sign_of_life_that_it_does_not_want(
-    spawn: Spawn, queue: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], warning: str
+    spawn: Spawn, queue: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]
 ) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(tmp_path / "n"))
@@ -251,7 +244,6 @@ def test_systemd_gets_no_sign_of_life_that_it_does_not_want(
         assert worker.end() == 0
 
     assert states == [b"READY=1", b"STOPPING=1"]
-    assert worker.log().count("WATCHDOG") == worker.log().count(warning or "WATCHDOG") == bool(warning)
 
 
 @pytest.mark.parametrize("victim", ["child", "worker", "redis"])

@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from rqttl import Broker, Message, Queue
-from tests.waiting import until
 from tests.worker.conftest import Spawn
 from tests.worker.processes import ids
 
@@ -143,7 +142,6 @@ def test_the_own_delay_of_a_queue_replaces_that_of_the_worker(spawn: Spawn, brok
         ("q q=3", "value for QUEUE: q has two weights"),
         ("q --lease 0", "'--lease': expected 1 to 315360000000 ms (10 years), got '0'"),
         ("q --timeout 0s", "'--timeout': expected 1 to 315360000000 ms (10 years), got '0s'"),
-        ("q --max-age 0", "'--max-age': expected 1 "),
         ("q --idle-exit 0", "'--idle-exit': expected 1 "),
     ],
 )
@@ -156,23 +154,3 @@ def test_a_wrong_weight_or_time_is_named_as_the_user_gave_it(
     [line] = worker.log().splitlines()
     assert message in line
     assert queue.stats().consumers == 0
-
-
-def test_a_source_that_was_broken_is_loaded_when_it_changes_again(spawn: Spawn, queue: Queue, tmp_path: Path) -> None:
-    source = tmp_path / "breaking.py"
-    source.write_text("def handle(value):\n    pass\n")
-    worker = spawn("q --processes 1 --reload --call breaking:handle")
-    worker.until_log("handling messages")
-    source.write_text("def handle(value:\n    pass\n")
-    worker.until_log("SyntaxError", 5)  # now the worker pauses for longer than between two looks
-
-    source.write_text("from tests.worker.handlers import note\n\n\ndef handle(value):\n    note('mended', value)\n")
-
-    def is_seen() -> bool:
-        source.touch()  # a child that started between the write and the next look has loaded it already
-        return worker.log().count("the source has changed") >= 2
-
-    until(is_seen)
-    queue.enqueue("a")
-    worker.until_journal("mended")
-    assert worker.stop() == 0

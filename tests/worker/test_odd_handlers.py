@@ -64,17 +64,6 @@ def test_an_error_with_a_lone_surrogate_fails_its_message_only(spawn: Spawn, bro
     assert queue.stats().leased == 0
 
 
-def test_an_error_that_cannot_be_reported_is_a_plain_failure(spawn: Spawn, broker: Broker) -> None:
-    queue = broker.declare_queue("q", max_deliveries=1, dead_letter="dead")
-    queue.enqueue("a")
-
-    worker = spawn("q --processes=1 --threads=2 --burst", call="raises_the_unreportable")
-
-    assert worker.end() == 0, worker.log()
-    [letter] = broker.queue("dead").peek()
-    assert "could not be reported" in (letter.deaths[0].description or "")
-
-
 @pytest.mark.parametrize("processes", ["0", "1"])
 def test_the_log_has_the_whole_chain_and_the_description_the_first_part_of_a_group(
     spawn: Spawn, broker: Broker, processes: str
@@ -154,17 +143,6 @@ def test_a_plain_function_beside_a_coroutine_function_is_ended_after_its_time(
     assert worker.end() == 0, worker.log()
     assert worker.journal("begun") == [["begun", "sleep", "1"], ["begun", "sleep", "2"]]
     assert "took longer than 0.3 s" in worker.log()
-
-
-@pytest.mark.parametrize("mode", ["--processes=0", "--processes=1", "--threads=2"])
-def test_a_forked_process_ends_with_its_handler(spawn: Spawn, queue: Queue, mode: str) -> None:
-    queue.enqueue_many(["return", "exit", "raise"])
-
-    worker = spawn("q --burst", *mode.split(), *([] if "processes" in mode else ["--processes=1"]), call="forks")
-
-    assert worker.end() == 0, worker.log()
-    assert sorted(worker.journal("done")) == [["done", "exit", "7"], ["done", "raise", "1"], ["done", "return", "0"]]
-    assert queue.stats().acked == 3
 
 
 def test_a_forked_process_does_not_hide_the_death_of_a_child(spawn: Spawn, queue: Queue) -> None:

@@ -30,21 +30,16 @@ WRONG: dict[str, tuple[object, dict[str, Any]]] = {
     "timeout": ("soon", {}),
     "max_messages": (1.5, {}),
     "max_memory": ("100 parsecs", {}),
-    "max_age": ("-1s", {}),
     "grace": ("never", {}),
     "retry_delay": ("1 moment", {}),
     "retry_max": (5, {}),
     "retry_jitter": ("1.5", {}),
     "burst": ("yes", {}),
     "idle_exit": ("0s", {}),
-    "reload": (1, {}),
     "reaper": ("off", {}),
     "health": ("127.0.0.1", {}),
     "health_file": ("", {}),
 }
-#: Commands in which a sender's id would be code, and others in which it is only a word.
-UNSAFE = ("sh -c 'echo {id}'", "/bin/bash -ec 'x {queue}'", "nice sh -c {id}", "env A=1 dash -c 'echo $1' x a{id}")
-SAFE = ("sh -c 'echo $1' x {id}", "sh work.sh out/{id}", "echo -c {id}", "sh -c 'echo \"$RQTTL_ID\"'")
 #: The same for options of the command line that code does not have.
 WRONG_FLAGS = {
     "--queues-file": "/no/such/file",
@@ -59,17 +54,13 @@ WRONG_FLAGS = {
 PAIRS = (
     ("--call m:f --exec true", "--call --exec"),
     ("--exec true --delivery", "--exec --delivery"),
-    ("--exec true --reload", "--exec --reload"),
     ("--exec true --asyncio 2", "--exec --asyncio"),
     ("--call m:f --threads 1 --asyncio 1", "--threads --asyncio"),
     ("--call m:f --burst --idle-exit 1s", "--burst --idle-exit"),
     ("--call m:f --processes 0 --timeout 1s", "--processes --timeout"),
     ("--call m:f --processes 0 --max-messages 1", "--processes --max-messages"),
     ("--call m:f --processes 0 --max-memory 1G", "--processes --max-memory"),
-    ("--call m:f --processes 0 --max-age 1h", "--processes --max-age"),
-    ("--call m:f --processes 0 --reload", "--processes --reload"),
     ("--call m:f --retry-delay 1h --retry-max 1m", "--retry-delay --retry-max"),
-    ("--call builtins:print --reload", "--call --reload"),
     ("--call tests.worker.handlers:coroutine --threads 2", "--call --threads --asyncio"),
     ("--call tests.worker.handlers:coroutine --threads 2 --processes 0", "--call --threads --asyncio"),
 )
@@ -158,14 +149,3 @@ def test_a_wrong_name_of_a_queue_is_that_of_an_argument(redis_url: str) -> None:
 
     assert result.exit_code == 2
     assert result.stderr.startswith("rqttl: QUEUE: expected 1 to 128 of")
-
-
-@pytest.mark.parametrize("command", UNSAFE)
-def test_a_shell_gets_no_text_of_a_sender_to_run(broker: Broker, command: str) -> None:
-    with pytest.raises(InvalidInput, match=r'write "\$RQTTL_ID"'):
-        Worker(broker, "q", exec=command)
-
-
-@pytest.mark.parametrize("command", SAFE)
-def test_a_shell_may_get_an_id_as_a_word(broker: Broker, command: str) -> None:
-    Worker(broker, "q", exec=command)

@@ -54,25 +54,18 @@ def test_a_full_worker_needs_no_claim_to_be_ready() -> None:
 
 
 @pytest.mark.parametrize(
-    "variables, seconds, warning",
+    "variables, seconds",
     [
-        ({}, None, ""),
-        ({"WATCHDOG_PID": "7"}, None, ""),
-        ({"WATCHDOG_USEC": "30000000"}, 30.0, ""),
-        ({"WATCHDOG_USEC": "1", "WATCHDOG_PID": "7"}, 1e-6, ""),
-        ({"WATCHDOG_USEC": "30000000", "WATCHDOG_PID": "8"}, None, ""),
-        *[
-            ({"WATCHDOG_USEC": value}, None, "WATCHDOG_USEC")
-            for value in ("", "0", "-1", "5s", "1.5", str(2**64 - 1), "٣")
-        ],
-        *[({"WATCHDOG_USEC": "1", "WATCHDOG_PID": value}, None, "WATCHDOG_PID") for value in ("", "0", "me")],
+        ({}, None),
+        ({"WATCHDOG_PID": "7"}, None),
+        ({"WATCHDOG_USEC": "30000000"}, 30.0),
+        ({"WATCHDOG_USEC": "1", "WATCHDOG_PID": "7"}, 1e-6),
+        ({"WATCHDOG_USEC": "30000000", "WATCHDOG_PID": "8"}, None),
+        *[({"WATCHDOG_USEC": value}, None) for value in ("", "0", "-1", "5s", "1.5", "٣")],
     ],
 )
-def test_the_interval_of_the_watchdog_is_read_as_systemd_says(
-    caplog: pytest.LogCaptureFixture, variables: dict[str, str], seconds: float | None, warning: str
-) -> None:
+def test_the_interval_of_the_watchdog_is_read_as_systemd_says(variables: dict[str, str], seconds: float | None) -> None:
     assert watchdog_interval(variables, 7) == seconds
-    assert [record.getMessage().split(":")[0] for record in caplog.records] == [warning] * bool(warning)
 
 
 @pytest.mark.parametrize("microseconds, seconds", [("3000000", 1.0), ("600000000", SIGN_EVERY), (None, SIGN_EVERY)])

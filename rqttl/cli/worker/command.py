@@ -88,11 +88,9 @@ def worker(
     made once in each child, and its close() is called at the end.
 
     A command gets the body on stdin and RQTTL_ID, RQTTL_QUEUE,
-    RQTTL_DELIVERY and RQTTL_HEADER_... in the environment. {id} in an
-    argument is replaced: write -- before it, because a sender chooses it;
-    the text of sh -c takes "$RQTTL_ID" instead. Exit code 0: done; 65:
-    reject; 75: try again later; any other one: a failure, described by the
-    end of stderr.
+    RQTTL_DELIVERY and RQTTL_HEADER_... in the environment. Exit code 0:
+    done; 65: reject; 75: try again later; any other one: a failure, described
+    by the end of stderr.
 
     SIGTERM, SIGHUP or Ctrl-C ends a worker: it gives back messages that no
     handler has begun, and waits for the others for --grace. A second signal

@@ -55,7 +55,6 @@ _FLAGS: tuple[_Option, ...] = (
     _time("--timeout", "End a handler after this time; its message fails."),
     _number("--max-messages", 2**53, "Replace a child after so many messages."),
     click.option("--max-memory", metavar="SIZE", help="Replace a child above so much memory, such as 500M."),
-    _time("--max-age", "Replace a child of this age."),
     click.option(
         "--grace",
         type=DURATION,
@@ -76,7 +75,6 @@ _FLAGS: tuple[_Option, ...] = (
     ),
     _flag("--burst", "End when no message is ready or at work."),
     _time("--idle-exit", "End when no message has come for this time."),
-    _flag("--reload", "Replace the children when the source changes."),
     _flag("--reaper", "Run a reaper as well."),
     click.option("--health", metavar="HOST:PORT", help="Serve /livez, /readyz and /metrics here."),
     click.option("--health-file", metavar="FILE", help="File to touch while the worker lives."),
@@ -90,7 +88,7 @@ SECTIONS: Mapping[str, Sequence[str]] = {
     "What to run": ("--call", "--exec", "--delivery", "--queues-file"),
     "How many": ("--processes", "--threads", "--asyncio"),
     "Time and retries": ("--lease", "--timeout", "--retry-delay", "--retry-max", "--retry-jitter"),
-    "When to stop": ("--burst", "--idle-exit", "--grace", "--max-messages", "--max-memory", "--max-age", "--reload"),
+    "When to stop": ("--burst", "--idle-exit", "--grace", "--max-messages", "--max-memory"),
     "Observe": ("--health", "--health-file", "--log-format", "--verbose", "--reaper"),
 }
 
