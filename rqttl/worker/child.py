@@ -2,102 +2,69 @@
 
 The argument is the file descriptor of a socket for frames in both directions. The child never talks to Redis. At the
 end of its socket the worker is dead. Then its messages are no longer leased to anybody, so the child ends at once with
-all processes of its group.
+all processes of its group. With `--processes 0` a thread of the worker is its only child.
 """
 
 from __future__ import annotations
 
-import enum
 import os
 import signal
 import socket
 import sys
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
-import msgpack
-
 from rqttl import events as hook
+from rqttl.events import Observer
 from rqttl.options import QueueOptions
 from rqttl.protocol.commands import QueueConfig
 from rqttl.protocol.keys import Keyspace
 from rqttl.worker import commands, handlers
+from rqttl.worker.frames import CHUNK, Frame, pack, unpacker
 from rqttl.worker.handlers import Handler, HandlerNotLoaded
-from rqttl.worker.pool import Reports, pool_for
-
-CHUNK = 1 << 18
-_LARGEST = 2**31 - 1
-
-
-class Frame(enum.IntEnum):
-    """The kinds of frames, with their contents."""
-
-    # From the worker to a child
-    SETUP = 0  #: the first frame: the settings of the child, as a mapping
-    RUN = 1  #: the queue, the JSON of its options, and the key and the parcel of each message
-    CANCEL = 2  #: cancel the coroutine of a key, or end its command
-    STOP = 3  #: begin nothing more, give back what waits, and end when the handlers have ended
-    # From a child to the worker
-    READY = 10  #: slots, and the seconds in which it can end one handler alone or none
-    BROKEN = 11  #: the handler cannot be loaded: one line for people, and a traceback
-    DONE = 12  #: a handler has ended well: its key, and the seconds that it took
-    FAILED = 13  #: a handler has ended in another way: its key, the outcome or none if it has settled, and the seconds
-    SETTLED = 14  #: a handler has settled its message and goes on: its key and the outcome
-    RENEW = 15  #: a handler renews its lease: its key and the length in ms
-    UNSEEN = 16  #: after STOP: the keys of messages that no handler has begun
-
-
-def pack(kind: Frame, *content: Any) -> bytes:
-    """Encode a frame."""
-    frame = (int(kind), *content)
-    packed: bytes = msgpack.packb(frame, use_bin_type=True, unicode_errors="backslashreplace")  # errors of users
-    return packed
-
-
-class FrameReader:
-    """Cuts received bytes into frames."""
-
-    def __init__(self) -> None:
-        self._unpacker = msgpack.Unpacker(raw=False, use_list=False, max_buffer_size=_LARGEST)
-
-    def feed(self, data: bytes) -> Iterator[tuple[Any, ...]]:
-        """Add received bytes. Returns the frames that are complete now."""
-        self._unpacker.feed(data)
-        yield from self._unpacker
+from rqttl.worker.pool import CoroutinePool, ThreadPool, pool_for
 
 
 class Child:
-    """Reads frames in a thread of its own, so that it answers while handlers work."""
+    """Reads frames in a thread of its own, so that it answers while handlers work. `end` is for the end of the socket.
 
-    def __init__(self, sock: socket.socket) -> None:
-        self._sock = sock
+    `function` is the handler of a child that is a thread of the worker.
+    """
+
+    def __init__(
+        self,
+        sock: socket.socket,
+        observer: Observer | None,
+        end: Callable[[], None] = lambda: None,
+        function: Any = None,
+    ) -> None:
+        self._sock, self._observer, self._end, self._function = sock, observer, end, function
         self._lock = threading.Lock()
         self._frames = self._received()
-        if hasattr(os, "register_at_fork"):  # the worker sees the death of this child by the end of its socket
-            os.register_at_fork(after_in_child=sock.close)
+        self._pool: ThreadPool | CoroutinePool | None = None
 
     def run(self) -> None:
         """Handle messages until the worker ends this child."""
         _, setup = next(self._frames)
         try:
-            handler = handlers.watched(_load(setup), hook.observer_of_new(None))
-            self._pool = pool_for(handler, setup["threads"], setup["asyncio"], self._reports())
+            handler = handlers.watched(self._load(setup), self._observer)
+            self._pool = pool = pool_for(handler, setup["threads"], setup["asyncio"], self._send)
         except HandlerNotLoaded as error:
             self._send(Frame.BROKEN, str(error), error.trace)
             return
-        self._send(Frame.READY, self._pool.slots, self._pool.cancel_grace)
-        threading.Thread(target=self._read, daemon=True).start()
-        self._pool.run()
+        self._send(Frame.READY, pool.slots, pool.cancel_grace)
+        threading.Thread(target=self._read, args=[pool], daemon=True).start()
+        pool.run()
 
-    def _reports(self) -> Reports:
-        return Reports(
-            lambda key, seconds: self._send(Frame.DONE, key, seconds),
-            lambda key, outcome, seconds: self._send(Frame.FAILED, key, outcome, seconds),
-            lambda key, outcome: self._send(Frame.SETTLED, key, outcome),
-            lambda key, lease: self._send(Frame.RENEW, key, lease),
-        )
+    def _load(self, setup: Mapping[str, Any]) -> Handler:
+        sys.path.extend(place for place in setup["path"] if place not in sys.path)
+        if setup["exec"]:
+            return commands.handler(setup["exec"])
+        if self._function is not None:
+            return handlers.of_function(self._function, "call", with_delivery=setup["delivery"])
+        return handlers.load(setup["call"], with_delivery=setup["delivery"])
 
     def _send(self, kind: Frame, *content: Any) -> None:
         data = pack(kind, *content)
@@ -105,21 +72,22 @@ class Child:
             try:
                 self._sock.sendall(data)
             except OSError:
-                _end_at_once()
+                self._end()
 
     def _received(self) -> Iterator[tuple[Any, ...]]:
-        reader = FrameReader()
+        frames = unpacker()
         while True:
             try:
                 data = self._sock.recv(CHUNK)
             except OSError:
                 data = b""
             if not data:
-                _end_at_once()
-            yield from reader.feed(data)
+                self._end()
+                return
+            frames.feed(data)
+            yield from frames
 
-    def _read(self) -> None:
-        pool = self._pool
+    def _read(self, pool: ThreadPool | CoroutinePool) -> None:
         for kind, *content in self._frames:
             if kind == Frame.RUN:
                 queue, text, messages = content
@@ -129,6 +97,7 @@ class Child:
                 pool.cancel(content[0])
             elif kind == Frame.STOP:
                 self._send(Frame.UNSEEN, pool.stop())
+        pool.stop()  # a thread of the worker goes on after the end of its socket
 
 
 @lru_cache(1000)
@@ -137,27 +106,24 @@ def _config(queue: str, text: str) -> QueueConfig:
     return QueueConfig(Keyspace(), queue, b"", options, options)
 
 
-def _load(setup: Mapping[str, Any]) -> Handler:
-    """Load the handler of a setup. Raises `HandlerNotLoaded`."""
-    sys.path.extend(place for place in setup["path"] if place not in sys.path)
-    if setup["exec"]:
-        return commands.handler(setup["exec"])
-    return handlers.load(setup["call"], with_delivery=setup["delivery"])
-
-
-def _end_at_once() -> None:
-    """End this process, the commands that it runs, and all others of its group."""
-    commands.end_all()
-    os.killpg(0, signal.SIGKILL)
-
-
 def main() -> None:
     """Run a child on the socket whose number is the argument."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the worker ends a handler that takes too long
     sock = socket.socket(fileno=int(sys.argv[1]))
     sock.setblocking(True)
     os.set_inheritable(sock.fileno(), False)  # commands of handlers must not hold the socket
-    Child(sock).run()
+    if hasattr(os, "register_at_fork"):  # the worker sees the death of this child by the end of its socket
+        os.register_at_fork(after_in_child=sock.close)
+    pid = os.getpid()
+
+    def end() -> None:
+        """End this process, the commands that it runs, and all others of its group. A forked copy ends alone."""
+        if os.getpid() == pid:
+            commands.end_all()
+            os.killpg(0, signal.SIGKILL)
+        os._exit(1)
+
+    Child(sock, hook.observer_of_new(None), end).run()
 
 
 if __name__ == "__main__":

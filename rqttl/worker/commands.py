@@ -17,6 +17,7 @@ import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
@@ -61,60 +62,55 @@ def split(command: str | Sequence[str]) -> list[str]:
     return words
 
 
-class Commands:
-    """Runs a command once for each message. Any thread may end one of those that run."""
+#: The commands that run, by their deliveries.
+_running: dict[int, CommandProcess] = {}
 
-    def __init__(self, words: Sequence[str]) -> None:
-        self._words = words
-        self._running: dict[int, CommandProcess] = {}
 
-    def run(self, delivery: Delivery) -> None:
-        """Run the command for one message. Raises the decision, or `CommandFailed`, unless the exit code is 0.
+def handler(words: Sequence[str]) -> Handler:
+    """Return the handler that runs this command once for each message."""
+    return Handler(partial(run, words), is_async=False, end=end, end_grace=COMMAND_GRACE)
 
-        Raises `HandlerStopped` if the worker has ended the command, and the exit code decides nothing.
-        """
-        process = self._running[id(delivery)] = CommandProcess()
-        try:
-            code, text = self._run(delivery, process)
-        finally:
-            del self._running[id(delivery)]
-        if code == EX_DATAERR:
-            raise Reject(text or _ending(code))
-        if code == EX_TEMPFAIL:
-            raise Retry(description=text or _ending(code))
-        if code and process.was_ended:
-            raise HandlerStopped(f"the worker ended the command: {_ending(code)}: {text}".rstrip(": "))
-        if code:
-            raise CommandFailed(f"{_ending(code)}: {text}".rstrip(": "))
 
-    def _run(self, delivery: Delivery, process: CommandProcess) -> tuple[int, str]:
-        """Run one command. Returns its exit code, and the end of its stderr."""
-        stdin, stderr = process.start(self._words, environment(delivery, os.environ))
+def run(words: Sequence[str], delivery: Delivery) -> None:
+    """Run a command for one message. Raises the decision, or `CommandFailed`, unless the exit code is 0.
+
+    Raises `HandlerStopped` if the worker has ended the command, and the exit code decides nothing.
+    """
+    process = _running[id(delivery)] = CommandProcess()
+    try:
+        stdin, stderr = process.start(words, environment(delivery, os.environ))
         tail = bytearray()
         reader = threading.Thread(target=_keep_tail, args=[stderr, tail], daemon=True)
         reader.start()
         threading.Thread(target=_feed, args=[stdin, delivery.body], daemon=True).start()
         code = process.wait()
         reader.join(LATE)
-        # an undecodable byte becomes three bytes: the text may be too long
-        return code, bytes(tail).decode("utf-8", "replace").strip().encode()[-KEPT:].decode(errors="ignore")
+    finally:
+        del _running[id(delivery)]
+    # an undecodable byte becomes three bytes: the text may be too long
+    text = bytes(tail).decode("utf-8", "replace").strip().encode()[-KEPT:].decode(errors="ignore")
+    way = f"the command {ending(code)}"
+    if code == EX_DATAERR:
+        raise Reject(text or way)
+    if code == EX_TEMPFAIL:
+        raise Retry(description=text or way)
+    if code and process.was_ended:
+        raise HandlerStopped(f"the worker ended the command: {way}: {text}".rstrip(": "))
+    if code:
+        raise CommandFailed(f"{way}: {text}".rstrip(": "))
 
-    def end(self, delivery: Delivery) -> None:
-        """Let the command of a message end: SIGTERM now, SIGKILL after `TERM_GRACE`, or after a shorter lease."""
-        process = self._running.get(id(delivery))
-        if process is not None:
-            process.end(min(TERM_GRACE, lease_of(delivery) / 1000))
 
-    def kill(self) -> None:
-        """End all commands at once."""
-        for process in list(self._running.values()):
-            process.kill()
+def end(delivery: Delivery) -> None:
+    """Let the command of a message end: SIGTERM now, SIGKILL after `TERM_GRACE`, or after a shorter lease."""
+    process = _running.get(id(delivery))
+    if process is not None:
+        process.end(min(TERM_GRACE, lease_of(delivery) / 1000))
 
 
-def handler(words: Sequence[str]) -> Handler:
-    """Return the handler that runs this command once for each message."""
-    commands = Commands(words)
-    return Handler(commands.run, is_async=False, end=commands.end, end_grace=COMMAND_GRACE, kill=commands.kill)
+def kill_running() -> None:
+    """End all commands of this process at once."""
+    for process in list(_running.values()):
+        process.kill()
 
 
 def environment(delivery: Delivery, inherited: Mapping[str, str]) -> dict[str, str]:
@@ -152,10 +148,6 @@ def _keep_tail(stderr: IO[bytes], tail: bytearray) -> None:
             with suppress(OSError):  # nobody reads the errors of the worker: the command must not notice
                 sys.stderr.buffer.write(data)
                 sys.stderr.flush()
-
-
-def _ending(code: int) -> str:
-    return f"the command {ending(code)}"
 
 
 class CommandProcess:

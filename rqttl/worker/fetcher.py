@@ -9,21 +9,21 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import partial
 from zlib import crc32
 
 from rqttl import flows
 from rqttl.errors import PoolExhausted, QueueNotFound
-from rqttl.flows.steps import Driver, WaitForAnyWakeup
+from rqttl.flows.steps import Driver, Flow, Read, WaitForAnyWakeup
 from rqttl.names import is_pattern
 from rqttl.protocol import replies
 from rqttl.protocol.commands import BATCH
-from rqttl.protocol.keys import WAKEUP
+from rqttl.protocol.keys import WAKEUP, queue_names
 from rqttl.runtime.interrupt import Interrupt
 from rqttl.store.refusals import TEMPORARY, is_away
 from rqttl.worker.in_flight import InFlight
 from rqttl.worker.metrics import Counters
 from rqttl.worker.queue_source import QueueSource
-from rqttl.worker.settings import Settings
 
 logger = logging.getLogger("rqttl.worker")
 
@@ -50,24 +50,30 @@ DEAD = "/dead"
 class Fetcher:
     """Claims messages until `stop`, or until nothing is left with `burst`, or nothing came for `idle_exit` ms.
 
-    `scan` returns the queues and their weights, `source_of` the source of a queue.
+    `weights` has names and patterns. `source_of` makes the source of a queue, which is kept in `sources`.
     """
 
     def __init__(
         self,
         driver: Driver,
         name: str,
-        settings: Settings,
-        scan: Callable[[], Mapping[str, int | None]],
+        weights: Mapping[str, int | None],
+        sources: dict[str, QueueSource],
         source_of: Callable[[str], QueueSource],
         in_flight: InFlight,
         counters: Counters,
         lock: threading.Lock,
+        *,
+        burst: bool,
+        idle_exit: int | None,
     ) -> None:
-        self._driver, self._name, self._settings, self._lock = driver, name, settings, lock
-        self._scan, self._source_of = scan, source_of
+        self._driver, self._name, self._lock = driver, name, lock
+        self._weights, self._patterns = weights, [name for name in weights if is_pattern(name)]
+        self._sources, self._source_of = sources, source_of
         self._in_flight, self._counters = in_flight, counters
+        self._burst, self._idle_exit = burst, idle_exit
         self._queues = Queues()
+        self._unmatched = set[str]()
         self.stop = Interrupt()
         #: The time of the last turn, and of the last answer to a claim, in ms of the clock of this process.
         self.turned_at = driver.timing.now()
@@ -93,7 +99,13 @@ class Fetcher:
             except TEMPORARY as error:
                 if not is_away(error):
                     raise
-                self._meet_outage(error)
+                if not self.is_away:
+                    words = "Redis is away (%s); the worker tries again until it answers"
+                    logger.warning(words, type(error).__name__)
+                self.is_away = True
+                longest, self._pause = self._pause * 1000, min(2 * self._pause, LONGEST_PAUSE)
+                # no secret: workers must not come back together
+                self._driver.timing.pause(self.stop, partial(random.uniform, 0, longest))
         self.takes_acks = False
         try:
             self._pass_on()
@@ -101,19 +113,24 @@ class Fetcher:
         except (*TEMPORARY, QueueNotFound) as error:
             logger.info("the worker left its queues while Redis was away: %s", error)
 
+    def _source(self, queue: str) -> QueueSource:
+        if queue not in self._sources:
+            self._sources[queue] = self._source_of(queue)
+        return self._sources[queue]
+
     def _turn(self, now: int) -> None:
-        if self._settings.patterns and now >= self._scan_at:
+        if self._patterns and now >= self._scan_at:
             self._follow()
-        room = self._in_flight.room()
-        if room < 1 and not self._queues.ticketed:
+        room, ticketed = self._in_flight.room(), self._queues.ticketed
+        if room < 1 and not ticketed:
             self._wait_while_full(now)
             return
         self._full_since = None
         if self._queues.noted and now >= self._glance_at and self._queues.candidates(now):
             self._glance_at = now + GLANCE
-            for queue in self._with_wakeup(self._queues.noted):
-                self._queues.hint(queue)
-        chosen = next(iter(self._queues.ticketed), None) or self._queues.next(now)
+            for name in self._with_wakeup(self._queues.noted):
+                self._queues[name].until, self._queues[name].is_hinted = None, True
+        chosen = ticketed[0] if ticketed else self._queues.next(now)
         if chosen is not None:
             self._claim(chosen, max(1, min(room, BATCH)), now)
         elif self._is_over(now):
@@ -121,35 +138,24 @@ class Fetcher:
         elif not self._queues.candidates(now):  # messages that came back make their queue one
             self._wait(now)
 
-    def _claim(self, queue: str, count: int, now: int) -> None:
+    def _claim(self, name: str, count: int, now: int) -> None:
         """Claim messages of one queue, and hand them out.
 
         After a glance that has shown a wake-up, the claim does not wait: such a claim takes tickets from the list.
         """
-        longest = period(self._name, queue)
-        block = 0 if self._queues.take_hint(queue) else longest
-        ticket = self._queues.take_ticket(queue)
+        queue, longest = self._queues[name], period(self._name, name)
+        block = 0 if queue.is_hinted else longest
+        ticket, queue.ticket, queue.is_hinted = queue.ticket or b"", None, False
         try:
-            claimed = self._source_of(queue).claim(count, block, ticket)
+            claimed = self._source(name).claim(count, block, ticket)
         except QueueNotFound:
-            if self._queues.miss(queue, now + MISSING):
-                logger.warning("queue %s does not exist any more; the worker looks for it again", queue)
+            if not queue.is_missing:
+                logger.warning("queue %s does not exist any more; the worker looks for it again", name)
+            queue.is_missing, queue.until, queue.is_noted = True, now + MISSING, False
             return
         except TEMPORARY:
-            self._queues.woken(queue, ticket)  # it may still be good when Redis is back
+            queue.until, queue.ticket = None, ticket  # it may still be good when Redis is back
             raise
-        self._answered(now)
-        self._queues.charge(queue, len(claimed.deliveries))
-        if claimed.deliveries:
-            self._worked_at = now
-            self._in_flight.give(self._source_of(queue), claimed.deliveries)
-        if claimed.is_whole and block:
-            pause = longest if claimed.due is None else max(1, min(longest, claimed.due))
-            self._queues.emptied(queue, now + pause)
-        else:
-            self._queues.suspect(queue)
-
-    def _answered(self, now: int) -> None:
         self.answered_at = now
         self._counters.claimed(time.time())
         self._pause = FIRST_PAUSE
@@ -157,33 +163,35 @@ class Fetcher:
             self.is_away = False
             self._counters.reconnected()
             logger.info("Redis answers again")
-
-    def _meet_outage(self, error: Exception) -> None:
-        if not self.is_away:
-            logger.warning("Redis is away (%s); the worker tries again until it answers", type(error).__name__)
-        self.is_away = True
-        ms = random.random() * self._pause * 1000  # no secret: workers must not come back together
-        self._pause = min(2 * self._pause, LONGEST_PAUSE)
-        self._driver.timing.pause(self.stop, lambda: ms)
+        queue.progress += len(claimed.deliveries) / (queue.weight or 1)
+        queue.is_missing = False
+        if claimed.deliveries:
+            self._worked_at = now
+            self._in_flight.give(self._source(name), claimed.deliveries)
+        if claimed.is_whole and block:
+            queue.until = now + (longest if claimed.due is None else max(1, min(longest, claimed.due)))
+            queue.is_noted = True
+        else:
+            queue.until = None
 
     # Waiting
 
     def _wait(self, now: int) -> None:
         """Wait for a wake-up of any queue."""
-        noted, idle_exit = self._queues.noted, self._settings.idle_exit
+        noted = self._queues.noted
         if self.answered_at is not None and now - self.answered_at >= PROOF:
             self._queues.suspect()
             return
         ms = self._queues.wait(now)
-        if self._settings.burst:
+        if self._burst:
             ms = min(ms, BURST_WAIT)
-        elif idle_exit is not None:
-            ms = min(ms, idle_exit, BURST_WAIT * 5)
+        elif self._idle_exit is not None:
+            ms = min(ms, self._idle_exit, BURST_WAIT * 5)
         if not noted:
             self._driver.timing.pause(self.stop, lambda: ms)
             return
         self.takes_acks = False  # before the look, so no ack is left that nobody sends
-        acking = [queue for queue in noted if self._source_of(queue).has_acks]
+        acking = [queue for queue in noted if self._source(queue).has_acks]
         reply = None if acking else self._driver.step(WaitForAnyWakeup(noted, ms, self.stop))
         self.takes_acks = True
         if acking:
@@ -209,34 +217,34 @@ class Fetcher:
 
     def _pass_on(self) -> None:
         """Leave the queues whose hints this worker has and cannot use. That wakes the next consumer of each."""
-        for queue in self._queues.hinted:
-            self._leave(queue)
-            self._queues.take_ticket(queue)
+        for name, queue in self._queues.items():
+            if queue.ticket == b"":  # no other consumer is woken by it, and there was no claim since then
+                self._leave(name)
+                queue.ticket = None
 
     def _leave(self, queue: str) -> None:
         """End the wait in a queue, which may be deleted."""
         try:
-            self._source_of(queue).withdraw()
+            self._source(queue).withdraw()
         except QueueNotFound:
             logger.debug("queue %s does not exist any more", queue)
 
     def _with_wakeup(self, queues: list[str]) -> list[str]:
-        keyspace = self._driver.keyspace
-        calls = [("LLEN", keyspace.key(queue, WAKEUP)) for queue in queues]
         with self._lock:
-            lengths = self._driver.perform(_read(calls)) if calls else []
+            lengths = self._driver.perform(_lengths(self._driver, queues))
         return [queue for queue, length in zip(queues, lengths, strict=True) if length]
 
     def _withdraw(self) -> None:
         """Wait in no queue any more. Take the messages that were handed to this worker meanwhile."""
         noted = self._queues.noted
-        for queue in noted:
-            self._leave(queue)
-            self._queues.suspect(queue)
-        for queue in dict.fromkeys([*self._queues.ticketed, *self._with_wakeup(noted)]):
-            source = self._source_of(queue)
+        for name in noted:
+            self._leave(name)
+            self._queues.suspect(name)
+        for name in dict.fromkeys([*self._queues.ticketed, *self._with_wakeup(noted)]):
+            source, queue = self._source(name), self._queues[name]
+            ticket, queue.ticket = queue.ticket or b"", None
             try:
-                claimed = source.claim(1, 0, self._queues.take_ticket(queue))
+                claimed = source.claim(1, 0, ticket)
             except QueueNotFound:
                 continue  # a claim of the next turn tells it
             self._in_flight.give(source, claimed.deliveries)
@@ -247,26 +255,39 @@ class Fetcher:
         if not self._in_flight.is_idle:
             self._worked_at = now
             return False
-        returned = [queue for queue in self._queues.names if self._source_of(queue).has_returned()]
+        returned = [queue for queue in self._queues if self._source(queue).has_returned()]
         for queue in returned:
             self._queues.suspect(queue)
         if returned:
             return False
-        idle_exit = self._settings.idle_exit
-        return self._settings.burst or (idle_exit is not None and now - self._worked_at >= idle_exit)
+        return self._burst or (self._idle_exit is not None and now - self._worked_at >= self._idle_exit)
 
     def _follow(self) -> None:
-        """Take the queues of this moment."""
-        with self._lock:
-            weights = self._scan()
+        """Take the queues of this moment. Forget the sources and counters of others, unless messages are at work."""
+        weights = dict(self._weights)
+        if self._patterns:
+            with self._lock:
+                existing = queue_names(self._driver.perform(flows.registry.members(self._driver.keyspace)))
+            for name in self._patterns:
+                if name not in self._unmatched and not any(matches(name, queue) for queue in existing):
+                    self._unmatched.add(name)
+                    logger.warning("no queue matches %s; the worker looks again every %d s", name, SCAN // 1000)
+            living = {*existing, *weights}
+            for queue in [queue for queue, source in self._sources.items() if not source.has_work]:
+                if queue not in living:
+                    del self._sources[queue]
+            self._counters.keep(living | self._sources.keys())
+            weights = selected(weights, existing)
         self._scan_at = self._driver.timing.now() + SCAN
         for queue in set(self._queues.noted) - set(weights):
             self._leave(queue)
         self._queues.follow(weights)
 
 
-def _read(calls: list[tuple[str, str]]) -> flows.steps.Flow[list[int]]:
-    lengths = yield flows.steps.Read(calls)
+def _lengths(driver: Driver, queues: list[str]) -> Flow[list[int]]:
+    if not queues:
+        return []
+    lengths = yield Read([("LLEN", driver.keyspace.key(queue, WAKEUP)) for queue in queues])
     return [replies.number(length) for length in lengths]
 
 
@@ -274,8 +295,9 @@ def _read(calls: list[tuple[str, str]]) -> flows.steps.Flow[list[int]]:
 class _Queue:
     """A queue: its weight, the messages that were fetched by weight, and whether it had no message at the last turn.
 
-    It may have messages, unless a claim has met none: then it waits `until` a time. `ticket` is an element of its
-    wake-up list: a ticket, or a hint (empty), or `None`.
+    It may have messages, unless a claim has met none: then it waits `until` a time, and if `is_noted` as a consumer
+    that Redis wakes. `ticket` is an element of its wake-up list: a ticket, or a hint (empty), or `None`. `is_hinted`:
+    a glance has shown a wake-up.
     """
 
     weight: int | None = None
@@ -288,7 +310,7 @@ class _Queue:
     is_hinted: bool = False
 
 
-class Queues:
+class Queues(dict[str, _Queue]):
     """The queues of a worker: which may have messages, and which comes next. No I/O and no clock.
 
     A queue may have messages until a claim shows that it is empty. After that a wake-up makes it a candidate again, or
@@ -297,101 +319,58 @@ class Queues:
     the others nothing, and saves no turns for later.
     """
 
-    def __init__(self, weights: Mapping[str, int | None] | None = None) -> None:
-        self._queues: dict[str, _Queue] = {}
-        self.follow(weights or {})
-
-    @property
-    def names(self) -> list[str]:
-        """All queues, in their order."""
-        return list(self._queues)
-
     @property
     def noted(self) -> list[str]:
         """The queues in which the worker is noted as waiting."""
-        return [name for name, queue in self._queues.items() if queue.until is not None and queue.is_noted]
+        return [name for name, queue in self.items() if queue.until is not None and queue.is_noted]
 
     @property
     def ticketed(self) -> list[str]:
         """The queues for which a ticket waits to be shown."""
-        return [name for name, queue in self._queues.items() if queue.ticket]
-
-    @property
-    def hinted(self) -> list[str]:
-        """The queues whose hint the worker has, without a claim since then. No other consumer is woken by it."""
-        return [name for name, queue in self._queues.items() if queue.ticket == b""]
+        return [name for name, queue in self.items() if queue.ticket]
 
     def candidates(self, now: float) -> list[str]:
         """Return the queues that may have messages."""
-        return [name for name, queue in self._queues.items() if queue.until is None or queue.until <= now]
+        return [name for name, queue in self.items() if queue.until is None or queue.until <= now]
 
     def follow(self, weights: Mapping[str, int | None]) -> None:
         """Take these queues in the place of the former ones. Queues that stay keep their progress."""
-        least = min((queue.progress for queue in self._queues.values()), default=0.0)
-        self._queues = {name: self._queues.get(name) or _Queue(progress=least) for name in weights}
+        least = min((queue.progress for queue in self.values()), default=0.0)
+        queues = {name: self.get(name) or _Queue(progress=least) for name in weights}
+        self.clear()
+        self.update(queues)
         for name, weight in weights.items():
-            self._queues[name].weight = weight
+            self[name].weight = weight
 
     def next(self, now: float) -> str | None:
         """Return the next queue; `None` without candidates."""
         names = self.candidates(now)
-        if names and self._queues[names[0]].weight is None:
+        if names and self[names[0]].weight is None:
             return names[0]
-        present = [self._queues[name] for name in names]
+        present = [self[name] for name in names]
         busy = [queue.progress for queue in present if not queue.is_idle]
         least = min(busy or [queue.progress for queue in present], default=0.0)
-        for name, queue in self._queues.items():
+        for name, queue in self.items():
             if name in names and queue.is_idle:
                 queue.progress = max(queue.progress, least)
             queue.is_idle = name not in names
-        return min(names, key=lambda name: self._queues[name].progress, default=None)
-
-    def charge(self, name: str, messages: int) -> None:
-        """Record that a claim has brought so many messages of a queue."""
-        queue = self._queues[name]
-        queue.progress += messages / (queue.weight or 1)
-        queue.is_missing = False
-
-    def emptied(self, name: str, until: float) -> None:
-        """Record that a claim met no further message, and has noted the worker: ask again at a time."""
-        self._queues[name].until, self._queues[name].is_noted = until, True
-
-    def miss(self, name: str, until: float) -> bool:
-        """Leave a missing queue alone until a time: it may be declared again. Returns True for the first time."""
-        queue = self._queues[name]
-        is_new, queue.is_missing = not queue.is_missing, True
-        queue.until, queue.is_noted = until, False
-        return is_new
+        return min(names, key=lambda name: self[name].progress, default=None)
 
     def woken(self, name: str, element: bytes) -> None:
         """Record an element of the wake-up list of a queue: a hint (empty) or a ticket."""
-        if name in self._queues:
-            self._queues[name].until, self._queues[name].ticket = None, element
-
-    def hint(self, name: str) -> None:
-        """Record that a glance has shown a wake-up."""
-        self._queues[name].until, self._queues[name].is_hinted = None, True
-
-    def take_hint(self, name: str) -> bool:
-        """Return True once after `hint`."""
-        was, self._queues[name].is_hinted = self._queues[name].is_hinted, False
-        return was
-
-    def take_ticket(self, name: str) -> bytes:
-        """Remove and return the ticket for a queue; empty for a hint and without one."""
-        ticket, self._queues[name].ticket = self._queues[name].ticket, None
-        return ticket or b""
+        if name in self:
+            self[name].until, self[name].ticket = None, element
 
     def suspect(self, name: str | None = None) -> None:
         """Make a queue a candidate; without a name, the one that was asked longest ago."""
-        waiting = {name: queue.until for name, queue in self._queues.items() if queue.until is not None}
-        chosen = name if name is not None else min(waiting, key=lambda name: waiting[name], default=None)
-        if chosen in self._queues:
-            self._queues[chosen].until = None
+        waiting = {name: queue.until for name, queue in self.items() if queue.until is not None}
+        chosen = name or min(waiting, key=waiting.__getitem__, default="")
+        if chosen in self:
+            self[chosen].until = None
 
     def wait(self, now: float) -> int:
         """Return the ms to wait for a wake-up."""
-        ends = [queue.until - now for queue in self._queues.values() if queue.until is not None]
+        ends = [queue.until - now for queue in self.values() if queue.until is not None]
         return max(1, int(min([TURN, *ends])))
 
 

@@ -36,17 +36,15 @@ class HandlerNotLoaded(Exception):
 class Handler:
     """A loaded handler: the call with a delivery, its kind, and its end.
 
-    `settles` is true if the user's code gets the delivery, so it may settle the message itself. `end` lets the work for
-    one delivery end, within `end_grace` seconds; without it that is impossible. `kill` ends all such work at once.
+    `end` lets the work for
+    one delivery end, within `end_grace` seconds; without it that is impossible.
     """
 
     call: Callable[[Delivery], Any]
     is_async: bool
     close: Callable[[], object] = lambda: None
-    settles: bool = False
     end: Callable[[Delivery], object] | None = None
     end_grace: float | None = None
-    kill: Callable[[], object] = lambda: None
 
 
 def load(name: str, *, with_delivery: bool) -> Handler:
@@ -96,7 +94,7 @@ def of_function(function: Any, name: str, *, with_delivery: bool) -> Handler:
         if inspect.iscoroutinefunction(close) and not is_async:
             raise HandlerNotLoaded(f"call: {name}: `close` is a coroutine function, and the handler is none")
         call = function if with_delivery else lambda delivery: function(delivery.decode())
-    return Handler(call, is_async, close if callable(close) else _nothing, settles=with_delivery)
+    return Handler(call, is_async, close if callable(close) else _nothing)
 
 
 def watched(handler: Handler, observer: Observer | None) -> Handler:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import threading
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable
 from copy import deepcopy
 from dataclasses import dataclass, field
 from email.message import Message as Headers
@@ -110,14 +110,6 @@ class Counters:
         with self._lock:
             self._now.running[queue] -= 1
             self._now.handling.setdefault(queue, Histogram()).add(seconds)
-
-    def acked(self, queue: str, handling: Sequence[float]) -> None:
-        """Handlers have ended after so many seconds, and their messages are done."""
-        with self._lock:
-            self._now.running[queue] -= len(handling)
-            self._now.handling.setdefault(queue, Histogram()).add_all(handling)
-            self._now.messages[queue, "ack"] += len(handling)
-            self._sums["ack"] += len(handling)
 
     def settled(self, queue: str, outcome: str, number: int = 1) -> None:
         """Messages have an outcome."""

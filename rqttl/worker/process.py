@@ -1,11 +1,7 @@
-"""The worker's end of the pipes: child processes as hosts of handlers, and this process itself (`--processes 0`).
-
-Frames are arrays as msgpack, one after the other, in both directions.
-"""
+"""The worker's end of the pipes: child processes, and with `--processes 0` a thread of the worker as its only child."""
 
 from __future__ import annotations
 
-import logging
 import os
 import signal
 import socket
@@ -13,47 +9,73 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from rqttl.delivery import config_of, parcel
-from rqttl.worker import commands, handlers
-from rqttl.worker.child import CHUNK, Frame, FrameReader, pack
-from rqttl.worker.handlers import Handler
-from rqttl.worker.in_flight import Host, InFlight, Task
+from rqttl.worker import commands
+from rqttl.worker.child import Child
+from rqttl.worker.frames import CHUNK, Frame, pack, unpacker
 from rqttl.worker.outcomes import Outcome
-from rqttl.worker.pool import Reports, pool_for
 
 if TYPE_CHECKING:
-    from rqttl.broker import Broker
+    from rqttl.events import Observer
     from rqttl.options import QueueOptions
-    from rqttl.worker.settings import Settings
-
-logger = logging.getLogger("rqttl.worker")
+    from rqttl.worker.in_flight import InFlight, Task
 
 #: Bytes that wait for a child above which it gets no further message.
 BUFFERED = 1 << 22
 #: The number of versions of options whose text the worker remembers. Workers for months meet many queues.
 KNOWN = 1000
-#: Seconds that a process has to end after the end of its socket, and after the order to end when it has no message.
-LAST, QUIT_GRACE = 2.0, 5.0
-#: Seconds that handlers of this process have to end after `kill`. Threads cannot be killed.
-LAST_OF_THREADS = 0.2
+#: Seconds that a process has to end after the end of its socket.
+LAST = 2.0
+#: Seconds below which handlers are so fast that one more message waits in the pipe of each slot.
+BRISK = 0.05
 
 
-class ChildProcess(Host):
+class ChildProcess:
     """A child of the worker. The main loop of the worker reads its frames; any thread may send it messages.
 
-    `wants_write` is called when bytes wait for room in the socket.
+    A child begins its messages in their order, and reports the end of one before it begins another. So the oldest
+    messages without a report, one for each slot, are those that run. The lock of `InFlight` guards its messages.
     """
 
+    #: The number of the process; 0 for a thread.
+    pid = 0
+
     def __init__(
-        self, in_flight: InFlight, number: int, setup: Mapping[str, Any], wants_write: Callable[[], None]
+        self, in_flight: InFlight, place: int, setup: Mapping[str, Any], wants_write: Callable[[], None]
     ) -> None:
-        super().__init__()
         self.sock, theirs = socket.socketpair()
+        self._begin_child(theirs)
+        self.sock.setblocking(False)  # of the standard library
+        #: Its number among the children.
+        self.place = place
+        #: The number of handlers that can work at a time; 0 until the child has loaded its handler.
+        self.slots = 0
+        #: The seconds in which the child can end one handler alone; `None` if it cannot.
+        self.cancel_grace: float | None = None
+        #: The reason for which the handler could not be loaded, and the traceback of the user's code.
+        self.broken, self.trace = "", ""
+        #: The cause for which another child takes its place, and the time of the order to end.
+        self.retiring = ""
+        self.quit_at: float | None = None
+        #: The number of handlers that have ended, and of further messages that the child may get; `None` for any.
+        self.handled = 0
+        self.left: int | None = setup["max_messages"]
+        self.running: dict[int, Task] = {}
+        self.waiting: dict[int, Task] = {}
+        self._newest_key = 0
+        self._in_flight, self._wants_write = in_flight, wants_write
+        self._runs_commands = bool(setup["exec"])
+        self._known: dict[int, tuple[QueueOptions, str]] = {}
+        self._frames = unpacker()
+        self._out = bytearray()
+        self._send(pack(Frame.SETUP, dict(setup)))
+
+    def _begin_child(self, theirs: socket.socket) -> None:
         with theirs:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "rqttl.worker.child", str(theirs.fileno())],
@@ -61,28 +83,7 @@ class ChildProcess(Host):
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,  # Ctrl-C is for the worker, which ends its children
             )
-        self.sock.setblocking(False)  # of the standard library
-        self.number = number
-        #: The reason for which the handler could not be loaded, and the traceback of the user's code.
-        self.broken, self.trace = "", ""
-        #: The cause for which another child takes its place, and the time of the order to end.
-        self.retiring = ""
-        self.quit_at: float | None = None
-        #: The number of handlers that have ended.
-        self.handled = 0
-        self.left = setup["max_messages"]
-        self._in_flight = in_flight
-        self._wants_write = wants_write
-        self._runs_commands = bool(setup["exec"])
-        self._known: dict[int, tuple[QueueOptions, str]] = {}
-        self._reader = FrameReader()
-        self._out = bytearray()
-        self._send(pack(Frame.SETUP, dict(setup)))
-
-    @property
-    def pid(self) -> int:
-        """The number of the process."""
-        return self._process.pid
+        self.pid = self._process.pid
 
     @property
     def is_ready(self) -> bool:
@@ -90,42 +91,72 @@ class ChildProcess(Host):
         return self.slots > 0
 
     @property
-    def takes(self) -> bool:
-        """See `Host`."""
-        return self.is_ready and not self.retiring and self.quit_at is None and len(self._out) < BUFFERED
-
-    @property
     def has_output(self) -> bool:
         """True if bytes wait for room in the socket."""
         return bool(self._out)
 
-    # To the child
+    # Its messages
 
-    def send(self, tasks: list[Task]) -> None:
-        """See `Host`."""
+    @property
+    def takes(self) -> bool:
+        """True if the child takes further messages."""
+        return self.is_ready and not self.retiring and self.quit_at is None and len(self._out) < BUFFERED
+
+    def room(self, *, brisk: bool) -> int:
+        """Return the number of messages that the child may get now."""
+        room = self.slots * (2 if brisk else 1) - len(self.running) - len(self.waiting)
+        return max(0, room if self.left is None else min(room, self.left))
+
+    def is_stuck(self, now: float) -> bool:
+        """Return True if all slots have had their messages for `BRISK` seconds."""
+        if not self.running or len(self.running) < self.slots:
+            return False
+        return now - (next(reversed(self.running.values())).begun_at or now) >= BRISK
+
+    def take(self, tasks: list[Task]) -> None:
+        """Give each message a key, and send them."""
+        for task in tasks:
+            self._newest_key += 1
+            task.key, task.child = self._newest_key, self
+            self.waiting[task.key] = task
+        if self.left is not None:
+            self.left -= len(tasks)
         packed = []
         for options, group in groupby(tasks, lambda task: config_of(task.delivery).options):
-            messages = [(task.key, parcel(task.delivery)) for task in group]
-            packed.append(pack(Frame.RUN, options.queue, self._text_of(options), messages))
+            known = self._known.get(id(options))  # all messages of one version of the options share the object
+            if known is None:
+                if len(self._known) >= KNOWN:
+                    self._known.clear()
+                known = self._known[id(options)] = options, options.as_json()
+            packed.append(
+                pack(Frame.RUN, options.queue, known[1], [(task.key, parcel(task.delivery)) for task in group])
+            )
         self._send(b"".join(packed))
 
-    def _text_of(self, options: QueueOptions) -> str:
-        """Return the JSON of options. All messages of one version of the options share the object."""
-        known = self._known.get(id(options))
-        if known is None:
-            if len(self._known) >= KNOWN:
-                self._known.clear()
-            known = self._known[id(options)] = options, options.as_json()
-        return known[1]
+    def begin(self, now: float) -> list[Task]:
+        """Return the messages that have begun, because a slot is free for them."""
+        begun = []
+        while self.waiting and len(self.running) < self.slots:
+            key = next(iter(self.waiting))
+            task = self.running[key] = self.waiting.pop(key)
+            task.begun_at = now
+            begun.append(task)
+        return begun
+
+    def remove(self, key: int) -> Task | None:
+        """Remove and return the message of a key; `None` if it has none."""
+        return self.running.pop(key, None) or self.waiting.pop(key, None)
+
+    # To the child
 
     def stop(self) -> None:
-        """See `Host`. The child ends when its handlers have ended."""
+        """Let the child begin nothing more, give back what waits, and end when its handlers have ended."""
         if self.quit_at is None:
             self.quit_at = time.monotonic()
             self._send(pack(Frame.STOP))
 
     def cancel(self, key: int) -> None:
-        """See `Host`."""
+        """End the handler of a message alone, where `cancel_grace` says that this is possible."""
         self._send(pack(Frame.CANCEL, key))
 
     def signal(self, number: int) -> None:
@@ -168,25 +199,17 @@ class ChildProcess(Host):
             return False
         if not data:
             return False
-        done: list[tuple[int, float]] = []
-        for kind, *content in self._reader.feed(data):
-            if kind == Frame.DONE:
-                done.append((content[0], content[1]))
-                continue
-            self._report(done)
-            done = []
-            self._take(kind, content)
-        self._report(done)
+        self._frames.feed(data)
+        with self._in_flight.lock:
+            for kind, *content in self._frames:
+                self._take(kind, *content)
+            self._in_flight.share_out()
+        self._in_flight.changed()
         return True
 
-    def _report(self, done: list[tuple[int, float]]) -> None:
-        if done:
-            self.handled += len(done)
-            self._in_flight.done(self, done)
-
-    def _take(self, kind: int, content: Sequence[Any]) -> None:
-        if kind == Frame.FAILED:
-            key, outcome, seconds = content
+    def _take(self, kind: int, *content: Any) -> None:
+        if kind == Frame.ENDED:
+            key, seconds, outcome = content
             self.handled += 1
             self._in_flight.ended(self, key, None if outcome is None else Outcome(*outcome), seconds)
         elif kind == Frame.SETTLED:
@@ -214,65 +237,43 @@ class ChildProcess(Host):
         return f"the child process {commands.ending(code)}"
 
 
-class ThisProcess(Host):
-    """The threads or coroutines of the worker itself: for debuggers and tiny machines."""
+class ChildThread(ChildProcess):
+    """A thread of the worker in the place of a child process: for debuggers and tiny machines. Nothing can kill it."""
 
-    def __init__(self, in_flight: InFlight, settings: Settings, broker: Broker) -> None:
-        super().__init__()
-        self._in_flight = in_flight
-        self._handler = handlers.watched(_handler_for(settings), broker.observer)
-        self._pool = pool_for(self._handler, settings.threads, settings.asyncio, self._reports())
-        self.slots, self.cancel_grace = self._pool.slots, self._pool.cancel_grace
-        self._was_killed = self._is_stopping = False
-        self._thread = threading.Thread(target=self._pool.run, name="rqttl-handlers", daemon=True)
+    def __init__(
+        self,
+        in_flight: InFlight,
+        place: int,
+        setup: Mapping[str, Any],
+        wants_write: Callable[[], None],
+        *,
+        function: Any,
+        observer: Observer | None,
+    ) -> None:
+        self._function, self._observer = function, observer
+        super().__init__(in_flight, place, setup, wants_write)
 
-    def _reports(self) -> Reports:
-        flight = self._in_flight
-        return Reports(
-            lambda key, seconds: flight.done(self, [(key, seconds)]),
-            lambda key, outcome, seconds: flight.ended(self, key, outcome, seconds),
-            lambda key, outcome: flight.settled(self, key, outcome),
-            lambda key, lease: flight.renewed(self, key, lease),
-        )
+    def _begin_child(self, theirs: socket.socket) -> None:
+        def run() -> None:
+            try:
+                Child(theirs, self._observer, function=self._function).run()
+            finally:
+                with suppress(OSError):  # the worker has closed its end
+                    theirs.shutdown(socket.SHUT_RDWR)  # ends the thread that reads
+                theirs.close()
 
-    @property
-    def takes(self) -> bool:
-        """See `Host`."""
-        return not self._is_stopping
-
-    def start(self) -> None:
-        """Begin to handle messages."""
+        self._thread = threading.Thread(target=run, name="rqttl-handlers", daemon=True)
         self._thread.start()
 
-    def send(self, tasks: list[Task]) -> None:
-        """See `Host`."""
-        self._pool.put([(task.key, config_of(task.delivery), parcel(task.delivery)) for task in tasks])
+    def signal(self, number: int) -> None:
+        """End what the handlers have started outside of this process, and listen to them no more."""
+        if number == signal.SIGKILL:
+            commands.kill_running()
+            with suppress(OSError):  # it is closed
+                self.sock.shutdown(socket.SHUT_RDWR)
 
-    def stop(self) -> None:
-        """See `Host`."""
-        if not self._is_stopping:
-            self._is_stopping = True
-            self._in_flight.unseen(self, self._pool.stop())
-
-    def cancel(self, key: int) -> None:
-        """See `Host`."""
-        self._pool.cancel(key)
-
-    def kill(self) -> None:
-        """End at once what handlers have started outside of this process."""
-        self._was_killed = True
-        self._handler.kill()
-
-    def close(self) -> None:
-        """End the handlers after their messages, and wait for that: as for a child, or for a moment after `kill`."""
-        self.stop()
-        self._thread.join(LAST_OF_THREADS if self._was_killed else QUIT_GRACE)
-
-
-def _handler_for(settings: Settings) -> Handler:
-    """Load the handler of these settings. Raises `HandlerNotLoaded`."""
-    if settings.exec is not None:
-        return commands.handler(settings.exec)
-    if settings.function is not None:
-        return handlers.of_function(settings.function, "call", with_delivery=settings.delivery)
-    return handlers.load(settings.call or "", with_delivery=settings.delivery)
+    def end(self) -> str:
+        """See `ChildProcess`."""
+        self.sock.close()
+        self._thread.join(0 if self.running else LAST)
+        return "the thread of the handlers ended"

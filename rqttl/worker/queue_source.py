@@ -6,7 +6,6 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
-from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from time import perf_counter
 
@@ -123,10 +122,10 @@ class QueueSource:
         self._sender.perform(self._turns.claim(0, 1, Presence(self._name, 0, CONSUMER_TTL_MS)))
         self.schedule.end_wait()
 
-    def in_queue(self, items: Iterable[Delivery]) -> list[float]:
-        """Return the seconds since each message came into the queue, by the clock of Redis."""
-        now, words = self._driver.timing.now() + self._server_ahead, delivery.lease_words
-        return [(now - codec.enqueued_at(words(item)[0])) / 1000 for item in items]
+    def age(self, item: Delivery) -> float:
+        """Return the seconds since a message came into the queue, by the clock of Redis."""
+        now = self._driver.timing.now() + self._server_ahead
+        return (now - codec.enqueued_at(delivery.lease_words(item)[0])) / 1000
 
     def _without_finished(self, fetched: list[Delivery]) -> list[Delivery]:
         """Ack the messages that handlers of this worker have finished, and return the others."""
@@ -250,10 +249,3 @@ class QueueSource:
         """Settle what is left, send all acks, and leave the queue."""
         self.settle_pending()
         self._sender.perform(self._turns.report(leaves=True))
-
-
-def forget(sources: dict[str, QueueSource], living: AbstractSet[str], counters: Counters) -> None:
-    """Drop the sources and the counters of all other queues, unless messages of them are still at work."""
-    for queue in [queue for queue, source in sources.items() if queue not in living and not source.has_work]:
-        del sources[queue]
-    counters.keep(living | sources.keys())

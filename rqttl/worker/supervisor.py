@@ -1,4 +1,4 @@
-"""The supervision of handlers: starts, ends and limits of child processes, and time limits. One thread does it."""
+"""The supervision of children: their starts, ends and limits, and the time limits of handlers. One thread does it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import logging
 import selectors
 import signal
 import socket
-import sys
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -16,19 +15,18 @@ from rqttl.worker.commands import COMMAND_GRACE, TERM_GRACE
 from rqttl.worker.in_flight import InFlight, Task
 from rqttl.worker.metrics import Counters
 from rqttl.worker.outcomes import log_with_trace
-from rqttl.worker.process import QUIT_GRACE, ChildProcess
-from rqttl.worker.settings import Settings
+from rqttl.worker.process import ChildProcess
 
 logger = logging.getLogger("rqttl.worker")
 
-#: The settings that a child gets.
-SETUP = ("call", "exec", "delivery", "threads", "asyncio", "max_messages")
 #: Seconds of one wait at most.
 TURN = 1.0
 #: Seconds before a new start after the second, third, ... child in a row that ended early. The first start is at once.
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
 #: The number of children in a row that cannot load their handler, after which the worker ends.
 UNLOADED = 3
+#: Seconds that a child has to end after the order, when it has no message.
+QUIT_GRACE = 5.0
 #: Seconds of life after which the end of a child is not an early one.
 SETTLED_IN = 10.0
 
@@ -60,23 +58,46 @@ class Waker:
     __del__ = close  # of a worker that never ran
 
 
-class Supervisor:
-    """The child processes of a worker. Without children it only waits, and ends handlers that take too long."""
+class Place:
+    """A place for a child. A child that ends early again and again is started ever more slowly."""
 
-    def __init__(self, in_flight: InFlight, counters: Counters, settings: Settings, waker: Waker) -> None:
-        self._in_flight, self._counters, self._settings, self._waker = in_flight, counters, settings, waker
-        self.number = settings.processes
-        self._setup = {name: getattr(settings, name) for name in SETUP}
-        self._setup["path"] = [place for place in sys.path if place]
-        self._restarts = [Restarts() for _ in range(self.number)]
-        self._start_at: list[float | None] = [0.0] * self.number
+    def __init__(self) -> None:
+        #: The time of the next start; `None` while a child lives.
+        self.start_at: float | None = 0.0
+        self._started_at, self._early = 0.0, 0
+
+    def started(self, now: float) -> None:
+        """Record a start."""
+        self._started_at, self.start_at = now, None
+
+    def ended(self, now: float, *, failed: bool) -> None:
+        """Set the time of the next start. A child `failed` if it ended by itself before a handler had ended."""
+        is_early = failed and now - self._started_at < SETTLED_IN
+        self._early = self._early + 1 if is_early else 0
+        pauses = self._early - 2
+        self.start_at = now + (min(LONGEST_PAUSE, FIRST_PAUSE * 2.0**pauses) if pauses >= 0 else 0.0)
+
+
+class Supervisor:
+    """The children of a worker, `number` of them. `begin` starts the child of a place."""
+
+    def __init__(
+        self,
+        in_flight: InFlight,
+        counters: Counters,
+        waker: Waker,
+        number: int,
+        max_memory: int | None,
+        begin: Callable[[int], ChildProcess],
+    ) -> None:
+        self._in_flight, self._counters, self._waker = in_flight, counters, waker
+        self.number, self._max_memory, self._begin = number, max_memory, begin
+        self._places = [Place() for _ in range(number)]
         self._children: list[ChildProcess] = []
         self._ended = False
         self._selector = selectors.DefaultSelector()
         self._selector.register(waker.reader, selectors.EVENT_READ)
         self._upkeep_at = self._limits_at = 0.0
-        #: The steps that were taken against handlers that take too long.
-        self._steps: dict[Task, int] = {}
         #: The reason for which the worker has to end: no child can load the handler.
         self.broken = ""
         self._has_been_ready = False
@@ -92,7 +113,7 @@ class Supervisor:
     @property
     def pids(self) -> list[int]:
         """The numbers of the processes."""
-        return [child.pid for child in list(self._children)]
+        return [child.pid for child in list(self._children) if child.pid]
 
     @property
     def is_empty(self) -> bool:
@@ -116,17 +137,23 @@ class Supervisor:
 
     def _upkeep(self, now: float) -> float:
         """Do what is due. Returns the time of the next upkeep; news of a child bring it forward."""
-        self._start_due(now)
+        for number, place in enumerate(self._places):
+            if not self._ended and place.start_at is not None and now >= place.start_at:
+                place.started(now)
+                child = self._begin(number)
+                self._children.append(child)
+                self._selector.register(child.sock, selectors.EVENT_READ, child)
         self._in_flight.release_stale()
-        if self._in_flight.timeout is not None and now >= self._limits_at:
+        has_limits = self._in_flight.timeout is not None
+        if has_limits and now >= self._limits_at:
             self._limits_at = self._enforce(now)
-        self._dismiss(now)
         for child in self._children:
+            self._dismiss(child, now)
             events = selectors.EVENT_READ | (selectors.EVENT_WRITE if child.has_output else 0)
             if self._selector.get_key(child.sock).events != events:
                 self._selector.modify(child.sock, events, child)
-        moments = [at for at in self._start_at if at is not None and not self._ended]
-        moments += [self._limits_at] if self._in_flight.timeout is not None else []
+        moments = [place.start_at for place in self._places if place.start_at is not None and not self._ended]
+        moments += [self._limits_at] if has_limits else []
         moments += [child.quit_at + QUIT_GRACE for child in self._children if child.quit_at is not None]
         return min([now + TURN, *moments])
 
@@ -155,89 +182,69 @@ class Supervisor:
 
     # Starts and ends
 
-    def _start_due(self, now: float) -> None:
-        for place, at in enumerate(self._start_at):
-            if at is None or now < at or self._ended:
-                continue
-            child = ChildProcess(self._in_flight, place, self._setup, self._waker)
-            self._start_at[place] = None
-            self._restarts[place].started(now)
-            self._children.append(child)
-            self._selector.register(child.sock, selectors.EVENT_READ, child)
-
     def _receive(self, child: ChildProcess) -> None:
         was_ready, handled = child.is_ready, child.handled
         if not child.receive():
             self._bury(child, time.monotonic())
         elif child.is_ready and not was_ready:
-            self._admit(child)
+            self._has_been_ready, self._unloaded = True, 0
+            with self._in_flight.lock:
+                self._in_flight.children.append(child)
+                self._counters.has_slots(self._in_flight.slots)
+                self._in_flight.share_out()
+            self._in_flight.freed.notify()
+            logger.debug("child %d is ready", child.pid)
         elif child.handled > handled and not child.retiring:
             with self._in_flight.lock:
-                child.retiring = self._limit_of(child)
+                if child.left == 0:
+                    child.retiring = "max_messages"
+                elif self._max_memory is not None and resident_bytes(child.pid) > self._max_memory:
+                    child.retiring = "max_memory"
         if child.retiring or not was_ready or child.has_output:
             self._upkeep_at = 0.0
 
-    def _limit_of(self, child: ChildProcess) -> str:
-        """Return the name of the limit that a child has reached, or an empty text."""
-        if child.left == 0:
-            return "max_messages"
-        if self._settings.max_memory is not None and resident_bytes(child.pid) > self._settings.max_memory:
-            return "max_memory"
-        return ""
+    def _dismiss(self, child: ChildProcess, now: float) -> None:
+        """Let a retiring child without messages end. Another child takes its place at once."""
+        place = self._places[child.place]
+        if child.retiring and not self._ended and place.start_at is None and self._is_newest(child):
+            place.start_at = now
+            self._counters.restarted(child.retiring)
+            logger.info("child %d ends (%s); another one takes its place", child.pid, child.retiring)
+        with self._in_flight.lock:  # the fetcher gives it no further message meanwhile
+            has_messages = bool(child.running or child.waiting)
+            if child.retiring and not has_messages:
+                child.stop()
+        if child.quit_at is not None and has_messages:
+            child.quit_at = now  # the time to end begins after the last handler
+        elif child.quit_at is not None and now - child.quit_at >= QUIT_GRACE:
+            child.signal(signal.SIGKILL)
 
-    def _admit(self, child: ChildProcess) -> None:
-        """Let a child that has loaded its handler take messages."""
-        self._has_been_ready, self._unloaded = True, 0
-        with self._in_flight.lock:
-            self._in_flight.hosts.append(child)
-            self._counters.has_slots(self._in_flight.slots)
-            self._in_flight.share_out()
-        self._in_flight.freed.notify()
-        logger.debug("child %d is ready", child.pid)
-
-    def _dismiss(self, now: float) -> None:
-        """Let retiring children without messages end. Another child takes the place of each at once."""
-        for child in self._children:
-            if child.retiring and self._restarting(child):
-                self._start_at[child.number] = now
-                self._counters.restarted(child.retiring)
-                logger.info("child %d ends (%s); another one takes its place", child.pid, child.retiring)
-            with self._in_flight.lock:  # the fetcher gives it no further message meanwhile
-                if child.retiring and not child.tasks:
-                    child.stop()
-            if child.quit_at is not None and child.tasks:
-                child.quit_at = now  # the time to end begins after the last handler
-            elif child.quit_at is not None and now - child.quit_at >= QUIT_GRACE:
-                child.signal(signal.SIGKILL)
-
-    def _restarting(self, child: ChildProcess) -> bool:
-        """Return True once for a retiring child, if the worker goes on."""
-        replaced = any(other.number == child.number and other is not child for other in self._children)
-        return not self._ended and not replaced and self._start_at[child.number] is None
+    def _is_newest(self, child: ChildProcess) -> bool:
+        """Return True if no other child has its place."""
+        return not any(other.place == child.place and other is not child for other in self._children)
 
     def _bury(self, child: ChildProcess, now: float) -> None:
         """Take note of the end of a child."""
         self._upkeep_at = 0.0
         self._remove(child)
+        late = any(task.steps for task in child.running.values())
         ending = child.end()
         reason = self._killed_because or ending
-        late = any(task.is_late for task in child.tasks)
         self._in_flight.lost(child, reason)
         self._counters.has_slots(self._in_flight.slots)
-        if self._ended or any(other.number == child.number for other in self._children):
+        if self._ended or not self._is_newest(child):
             return
         if not child.is_ready and not self._goes_on_without(child, reason):
             return
         if child.broken:
-            text = f"child {child.pid}: {child.broken}; the worker tries again"
-            log_with_trace(logging.ERROR, text, child.trace)
+            log_with_trace(logging.ERROR, f"child {child.pid}: {child.broken}; the worker tries again", child.trace)
         elif child.quit_at is None and not child.retiring:
             self._counters.restarted("timeout" if late else "crashed")
             if not late:
                 logger.error("child %d: %s; another one takes its place", child.pid, reason)
-        if self._start_at[child.number] is None:
-            failed = not late and not child.handled and child.quit_at is None
-            self._start_at[child.number] = self._restarts[child.number].next_start(now, failed=failed)
+        place = self._places[child.place]
+        if place.start_at is None:
+            place.ended(now, failed=not late and not child.handled and child.quit_at is None)
 
     def _goes_on_without(self, child: ChildProcess, reason: str) -> bool:
         """Count a child that has ended before it was ready. Returns False if the worker has to end."""
@@ -246,7 +253,8 @@ class Supervisor:
         self._unloaded += 1
         if self._unloaded < UNLOADED and (self._has_been_ready or not child.broken):
             return True
-        log_unloaded(child.trace)
+        if child.trace:
+            log_with_trace(logging.ERROR, "the handler cannot be loaded", child.trace)
         self.broken = child.broken or f"call: {reason} before it could handle messages, {UNLOADED} times in a row"
         self._ended = True
         return False
@@ -258,40 +266,38 @@ class Supervisor:
     # Time limits
 
     def _enforce(self, now: float) -> float:
-        """Take the steps against handlers that take too long. Returns the time of the next look."""
-        assert self._in_flight.timeout is not None  # noqa: S101  # for the type checker
-        running = self._in_flight.running()
-        self._steps = {task: self._steps[task] for task in running if task in self._steps}
-        looks = [now + self._in_flight.timeout]
-        for task in running:
-            for number, (after, step) in enumerate(self._steps_against(task)):
-                at = (task.begun_at or now) + self._in_flight.timeout + after
+        """Take the steps against handlers that take too long. Returns the time of the next look.
+
+        If the child can end one handler alone, it has `cancel_grace` seconds for that. Then it gets SIGTERM, and
+        SIGKILL.
+        """
+        timeout = self._in_flight.timeout or 0.0
+        looks = [now + timeout]
+        for task in self._in_flight.running():
+            child = task.child
+            if child is None:
+                continue
+            grace = child.cancel_grace or 0.0
+            steps = [] if child.cancel_grace is None else [(0.0, 0)]
+            steps += [(grace, signal.SIGTERM), (max(TERM_GRACE, grace), signal.SIGKILL)]
+            for number, (after, sign) in enumerate(steps):
+                at = (task.begun_at or now) + timeout + after
                 if now < at:
                     looks.append(at)
                     break
-                if number >= self._steps.get(task, 0) and self.may_end(task):
-                    self._steps[task], task.is_late = number + 1, True
-                    step()
+                if number >= task.steps and self.may_end(task):
+                    task.steps = number + 1
+                    if sign:
+                        name = signal.Signals(sign).name.removeprefix("SIG")
+                        logger.warning("child %d: a handler takes too long; %s", child.pid, name)
+                        child.signal(sign)
+                    else:
+                        child.cancel(task.key)
         return min(looks)
 
     def may_end(self, task: Task) -> bool:
         """Return True if the time limit acts for a message. Tests let it act late."""
-        return task.host is not None
-
-    def _steps_against(self, task: Task) -> list[tuple[float, Callable[[], object]]]:
-        """The steps against one handler: the seconds after its time limit, and the call.
-
-        If the host can end one handler alone, it has `cancel_grace` seconds for that. Then its process gets SIGTERM,
-        and SIGKILL. Without a process of their own, threads cannot be ended.
-        """
-        host, steps = task.host, list[tuple[float, Callable[[], object]]]()
-        grace = None if host is None else host.cancel_grace
-        if host is not None and grace is not None:
-            steps.append((0.0, lambda: host.cancel(task.key)))
-        if isinstance(host, ChildProcess):
-            steps.append((grace or 0.0, lambda: _end(host, signal.SIGTERM)))
-            steps.append((max(TERM_GRACE, grace or 0.0), lambda: _end(host, signal.SIGKILL)))
-        return steps
+        return task.child is not None
 
     def end_commands(self, at_once: Callable[[], bool]) -> None:
         """Let all commands end, and wait for that until their time is over or `at_once` returns True.
@@ -301,38 +307,8 @@ class Supervisor:
         ends_at = time.monotonic() + COMMAND_GRACE
         while not self._in_flight.is_idle and not at_once() and (now := time.monotonic()) < ends_at:
             for task in self._in_flight.running():  # again in each turn: one may have begun since the last one
-                if task.host is not None:
-                    task.host.cancel(task.key)
+                if task.child is not None:
+                    task.child.cancel(task.key)
             self.turn(now, min(TURN, ends_at - now))
         if at_once():
             logger.warning("the worker ends all commands at once")
-
-
-def _end(child: ChildProcess, number: signal.Signals) -> None:
-    logger.warning("child %d: a handler takes too long; %s", child.pid, number.name.removeprefix("SIG"))
-    child.signal(number)
-
-
-class Restarts:
-    """The starts of one place for a child. A child that ends early again and again is started ever more slowly."""
-
-    def __init__(self) -> None:
-        self._early = 0
-        self._started_at = 0.0
-
-    def started(self, now: float) -> None:
-        """Record a start."""
-        self._started_at = now
-
-    def next_start(self, now: float, *, failed: bool) -> float:
-        """Return the time of the next start. A child `failed` if it ended by itself before a handler had ended."""
-        is_early = failed and now - self._started_at < SETTLED_IN
-        self._early = self._early + 1 if is_early else 0
-        pauses = self._early - 2
-        return now + (min(LONGEST_PAUSE, FIRST_PAUSE * 2.0**pauses) if pauses >= 0 else 0.0)
-
-
-def log_unloaded(trace: str) -> None:
-    """Log the traceback of a module of the user that could not be loaded. The worker ends with the reason."""
-    if trace:
-        log_with_trace(logging.ERROR, "the handler cannot be loaded", trace)

@@ -1,4 +1,4 @@
-"""The worker: its settings, its threads, and its life from the start to the last ack."""
+"""The worker: its options, its threads, and its life from the start to the last ack."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import math
 import os
 import secrets
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,10 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 from redis.exceptions import RedisError
 
-from rqttl import flows
+from rqttl import flows, units
 from rqttl.errors import InvalidInput, QueueNotFound, RqttlError
 from rqttl.names import is_pattern
-from rqttl.protocol.keys import queue_names
 from rqttl.reaper import report as reaper_metrics
 from rqttl.reaper.roster import RosterBeat
 from rqttl.runtime.memory import resident_bytes
@@ -28,15 +28,14 @@ from rqttl.store.driver import driver_of
 from rqttl.text import plural
 from rqttl.types import RunCounts
 from rqttl.worker import metrics, settings
-from rqttl.worker.fetcher import SCAN, Fetcher, matches, selected
-from rqttl.worker.handlers import HandlerNotLoaded
-from rqttl.worker.health import SIGN_EVERY, Answer, HealthServer, Route, Signs, Vitals, judgement
+from rqttl.worker.fetcher import Fetcher
+from rqttl.worker.health import ANSWERS, TURNS, TURNS_WHILE_AWAY, Answer, HealthServer, Route, Signs, judgement
 from rqttl.worker.in_flight import InFlight
 from rqttl.worker.lease_keeper import LeaseKeeper
 from rqttl.worker.metrics import Counters
-from rqttl.worker.process import ThisProcess
-from rqttl.worker.queue_source import QueueSource, forget
-from rqttl.worker.supervisor import Supervisor, Waker, log_unloaded
+from rqttl.worker.process import ChildProcess, ChildThread
+from rqttl.worker.queue_source import QueueSource
+from rqttl.worker.supervisor import TURN, Supervisor, Waker
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -66,6 +65,7 @@ class Worker:
     """
 
     _reaper: Reaper | None = None
+    _health: HealthServer | None = None
 
     def __init__(
         self,
@@ -73,20 +73,34 @@ class Worker:
         queues: str | Sequence[str] | Mapping[str, int | None],
         **options: Unpack[WorkerOptions],
     ) -> None:
-        self._settings = picked = settings.read(queues, options)
+        given = settings.complete(options)
         self._broker, self._driver = broker, driver_of(broker)
+        self._weights = settings.queues(queues)
+        self._lease = settings.ms(given["lease"], "lease")
+        self._grace = units.duration(given["grace"], "grace") / 1000
+        self._runs_reaper = given["reaper"]
+        self._health_at = None if given["health"] is None else settings.address(given["health"], "health")
+        processes = settings.processes(given["processes"])
+        self._setup = {
+            "call": settings.handler(given["call"], given["exec"], processes),
+            "exec": settings.words(given["exec"]),
+            "delivery": given["delivery"],
+            "threads": settings.whole(given["threads"], "threads"),
+            "asyncio": settings.whole(given["asyncio"], "asyncio"),
+            "max_messages": settings.whole(given["max_messages"], "max_messages", 2**53),
+            "path": [place for place in sys.path if place],
+        }
+        self._function = None if self._setup["call"] else given["call"]
         #: The counters, for collectors of metrics.
         self.counters = Counters()
         #: The answers of the health server by path. Further ones may be added before `run`.
         self.routes: dict[str, Route] = {
-            "/livez": self._livez,
-            "/readyz": self._readyz,
+            "/livez": lambda _: judgement(self.trouble()),
+            "/readyz": lambda _: judgement(self.obstacle()),
             "/metrics": self._metrics,
         }
-        self._lock = threading.Lock()
+        self._lock, self._waker = threading.Lock(), Waker()
         self._sources: dict[str, QueueSource] = {}
-        self._warned = set[str]()
-        self._waker = Waker()
         self._stop_asked_at: float | None = None
         self._quiet = self._now = self._kill = self._has_fetched = self._has_run = False
         self._error: BaseException | None = None
@@ -94,23 +108,53 @@ class Worker:
         self._keeper = LeaseKeeper(
             self._driver.timing, self._sources, self._lock, self._beat, lambda: not self._fetcher.takes_acks
         )
+        timeout = settings.ms(given["timeout"], "timeout")
         self._in_flight = InFlight(
-            self.counters, picked.retries, picked.timeout, self._keeper.notify, on_change=self._on_change
+            self.counters,
+            settings.retries(given["retry_delay"], given["retry_max"], given["retry_jitter"]),
+            None if timeout is None else timeout / 1000,
+            self._keeper.notify,
+            self._on_change,
         )
         self._name = secrets.token_hex(8)
         self._fetcher = Fetcher(
-            self._driver, self._name, picked, self._scan, self._source, self._in_flight, self.counters, self._lock
+            self._driver,
+            self._name,
+            self._weights,
+            self._sources,
+            self._source,
+            self._in_flight,
+            self.counters,
+            self._lock,
+            burst=given["burst"],
+            idle_exit=settings.ms(given["idle_exit"], "idle_exit"),
         )
-        self._supervisor = Supervisor(self._in_flight, self.counters, picked, self._waker)
-        self._this_process: ThisProcess | None = None
-        self._health: HealthServer | None = None
-        self._signs = Signs(picked.health_file, os.environ)
+        self._supervisor = Supervisor(
+            self._in_flight,
+            self.counters,
+            self._waker,
+            processes or 1,
+            settings.size(given["max_memory"]),
+            self._begin_child if processes else self._begin_thread,
+        )
+        self._signs = Signs(settings.file(given["health_file"]), os.environ)
         self._turned_at = time.monotonic()
 
     @property
     def health_port(self) -> int | None:
         """The port of the health server; `None` without one."""
         return None if self._health is None else self._health.port
+
+    def _source(self, queue: str) -> QueueSource:
+        return QueueSource(self._driver, queue, self._name, self._lease, self._lock, self.counters, self._keeper.notify)
+
+    def _begin_child(self, place: int) -> ChildProcess:
+        return ChildProcess(self._in_flight, place, self._setup, self._waker)
+
+    def _begin_thread(self, place: int) -> ChildProcess:
+        return ChildThread(
+            self._in_flight, place, self._setup, self._waker, function=self._function, observer=self._broker.observer
+        )
 
     def _on_change(self) -> None:
         """Let the keeper send acks that no claim takes along, and `run` look for the end."""
@@ -186,7 +230,11 @@ class Worker:
         with ExitStack() as stack:
             stack.callback(self._waker.close)
             stack.callback(self._supervisor.close)
-            self._check_queues()
+            names = [name for name in self._weights if not is_pattern(name)]
+            existing = self._driver.perform(flows.reading.read_options(self._driver.keyspace, names))
+            for name in names:
+                if name not in existing:
+                    raise QueueNotFound(name)
             stack.enter_context(self._signals())
             stack.enter_context(self._driver.closed.ending(self.stop))
             stack.enter_context(self._driver.timing.leaps(self._keeper.prepare))
@@ -201,25 +249,16 @@ class Worker:
         return RunCounts(self.counters.handled, self.counters.failed, self.counters.lost, 0)
 
     def _begin(self, stack: ExitStack) -> None:
-        picked = self._settings
-        if picked.health is not None:
+        if self._health_at is not None:
             try:
-                self._health = HealthServer(*picked.health, self.routes)
+                self._health = HealthServer(*self._health_at, self.routes)
             except OSError as error:
-                raise InvalidInput(f"health: cannot listen on {':'.join(map(str, picked.health))}: {error}") from error
+                place = ":".join(map(str, self._health_at))
+                raise InvalidInput(f"health: cannot listen on {place}: {error}") from error
             self._health.start()
             logger.info("serving /livez, /readyz and /metrics on %s", self._health.place)
             stack.callback(self._health.close)
-        if picked.processes == 0:
-            try:
-                self._this_process = ThisProcess(self._in_flight, picked, self._broker)
-            except HandlerNotLoaded as error:
-                log_unloaded(error.trace)
-                raise InvalidInput(str(error)) from error
-            self._in_flight.hosts.append(self._this_process)
-            self.counters.has_slots(self._this_process.slots)
-            self._this_process.start()
-        if picked.reaper:
+        if self._runs_reaper:
             from rqttl.reaper import Reaper  # for workers that run one
 
             self._reaper = Reaper(self._broker)
@@ -256,20 +295,20 @@ class Worker:
             now = self._turned_at = time.monotonic()
             if now >= next_sign:
                 next_sign = now + self._signs.every
-                if not self.vitals().trouble():
+                if not self.trouble():
                     self._signs.alive()
             if not announced and self._supervisor.ready == self._supervisor.number:
                 announced = True
                 self._signs.notify("READY=1")
                 self._beat.hurry()
                 self._keeper.notify()
-                names, slots = ", ".join(self._settings.queues), self._in_flight.slots
+                names, slots = ", ".join(self._weights), self._in_flight.slots
                 logger.info("handling messages of %s, %d at a time", names, slots)
             if self._quiet and not quiet:
                 quiet = True
                 logger.info("fetching no more messages; SIGTERM ends the worker")
             if self._stop_asked_at is not None and not recalled:
-                recalled, ends_at = True, now + self._settings.grace
+                recalled, ends_at = True, now + self._grace
                 logger.info("stopping: %s at work", plural(len(self._in_flight.running()), "message"))
                 self._signs.stopping()
                 self._in_flight.stop()
@@ -287,19 +326,14 @@ class Worker:
         self._fetcher.stop.ask()
         self._in_flight.stop()
         self._supervisor.end()
-        if self._settings.exec is not None:
+        if self._setup["exec"] is not None:
             self._supervisor.end_commands(lambda: self._kill)
         if not self._in_flight.is_idle:
             self._supervisor.kill(STOPPED)
-            if self._this_process is not None:
-                self._this_process.kill()
         while not self._supervisor.is_empty:
-            self._supervisor.turn(time.monotonic(), SIGN_EVERY)
-        self._in_flight.give_up(STOPPED)
-        if self._this_process is not None:
-            self._this_process.close()
+            self._supervisor.turn(time.monotonic(), TURN)
         self._fetching.join()
-        self._in_flight.give_up(STOPPED)  # a last look may have taken a message
+        self._in_flight.stop()  # a last look may have taken a message
         self._keeper.close()
         for source in list(self._sources.values()):
             try:
@@ -312,76 +346,59 @@ class Worker:
         if not self._supervisor.broken:
             logger.info("the worker has ended: handled %d, failed %d", self.counters.handled, self.counters.failed)
 
-    # Parts
-
-    def _source(self, queue: str) -> QueueSource:
-        if queue not in self._sources:
-            lease = self._settings.lease
-            self._sources[queue] = QueueSource(
-                self._driver, queue, self._name, lease, self._lock, self.counters, self._keeper.notify
-            )
-        return self._sources[queue]
-
-    def _scan(self) -> Mapping[str, int | None]:
-        """Return the queues of this moment with their weights."""
-        if not self._settings.patterns:
-            return self._settings.queues
-        existing = queue_names(self._driver.perform(flows.registry.members(self._driver.keyspace)))
-        for name in self._settings.patterns:
-            if name not in self._warned and not any(matches(name, queue) for queue in existing):
-                self._warned.add(name)
-                logger.warning("no queue matches %s; the worker looks again every %d s", name, SCAN // 1000)
-        forget(self._sources, {*existing, *self._settings.queues}, self.counters)
-        return selected(self._settings.queues, existing)
-
-    def _check_queues(self) -> None:
-        names = [name for name in self._settings.queues if not is_pattern(name)]
-        existing = self._driver.perform(flows.reading.read_options(self._driver.keyspace, names))
-        for name in names:
-            if name not in existing:
-                raise QueueNotFound(name)
+    # What others see
 
     def _details(self) -> dict[str, Any]:
-        now, wall = time.monotonic(), time.time()
-        weights = self._settings.queues
+        now, wall, last = time.monotonic(), time.time(), self.counters.last_claim
+        running = self._in_flight.running()[:100]
         return {
-            "queues": [name if weight is None else f"{name}={weight}" for name, weight in weights.items()],
+            "queues": [name if weight is None else f"{name}={weight}" for name, weight in self._weights.items()],
             "slots": self._in_flight.slots,
             "running": [
                 (task.source.queue, task.delivery.id, int((wall - now + (task.begun_at or now)) * 1000))
-                for task in self._in_flight.running()[:100]
+                for task in running
             ],
             "handled": self.counters.handled,
             "failed": self.counters.failed,
             "rss": resident_bytes() + sum(map(resident_bytes, self._supervisor.pids)),
-            "last_claim": None if self.counters.last_claim is None else int(self.counters.last_claim * 1000),
+            "last_claim": None if last is None else int(last * 1000),
         }
 
-    # Health
+    @property
+    def _is_stopping(self) -> bool:
+        return self._stop_asked_at is not None or self._quiet
 
-    def vitals(self) -> Vitals:
-        """Return the facts from which `/livez` and `/readyz` follow."""
-        now, clock, fetcher = time.monotonic(), self._driver.timing.now(), self._fetcher
-        stopping = self._stop_asked_at is not None or self._quiet
-        answered = None if fetcher.answered_at is None else (clock - fetcher.answered_at) / 1000
-        return Vitals(
-            supervised=now - self._turned_at,
-            fetched=0.0 if stopping else (clock - fetcher.turned_at) / 1000,
-            kept=(clock - self._keeper.turned_at) / 1000,
-            answered=answered,
-            calls_redis=self._lock.locked(),
-            is_away=fetcher.is_away or self._keeper.is_away,
-            is_full=self._in_flight.is_full,
-            is_stopping=stopping,
-            children=self._supervisor.number or 1,
-            ready_children=self._supervisor.ready if self._supervisor.number else int(self._this_process is not None),
-        )
+    def trouble(self) -> str:
+        """Return the reason for which the worker is not alive; empty if it is. Redis has no part in it.
 
-    def _livez(self, _: Headers) -> Answer:
-        return judgement(self.vitals().trouble())
+        Each loop has to turn, the supervision also while the others may wait for Redis.
+        """
+        clock, calls_redis = self._driver.timing.now(), self._lock.locked()
+        limit = TURNS_WHILE_AWAY if calls_redis else TURNS
+        for name, seconds, most in (
+            ("supervision", time.monotonic() - self._turned_at, TURNS),
+            ("fetcher", 0.0 if self._is_stopping else (clock - self._fetcher.turned_at) / 1000, limit),
+            ("keeper", (clock - self._keeper.turned_at) / 1000, limit),
+        ):
+            if seconds > most:
+                return f"the loop of the {name} has not turned for {seconds:.0f} s"
+        return ""
 
-    def _readyz(self, _: Headers) -> Answer:
-        return judgement(self.vitals().obstacle())
+    def obstacle(self) -> str:
+        """Return the reason for which the worker cannot handle messages now; empty if it can."""
+        answered_at, ready, number = self._fetcher.answered_at, self._supervisor.ready, self._supervisor.number
+        if self._is_stopping:
+            return "the worker fetches no more messages"
+        if ready < number:
+            return f"{ready} of {number} child processes are ready"
+        if self._fetcher.is_away or self._keeper.is_away:
+            return "Redis does not answer"
+        if answered_at is None:
+            return "Redis has not answered a claim yet"
+        answered = (self._driver.timing.now() - answered_at) / 1000
+        if answered > ANSWERS and not self._in_flight.is_full:
+            return f"Redis has answered no claim for {answered:.0f} s"
+        return self.trouble()
 
     def _metrics(self, headers: Headers) -> Answer:
         sources = [lambda: metrics.families(self.counters.snapshot())]

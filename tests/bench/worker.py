@@ -98,7 +98,7 @@ def worker(
     name = f"tests.bench.worker:{call.__name__}"
     running = rqttl.Worker(broker, "q", call=name, processes=processes, asyncio=coroutines, threads=threads, burst=True)
     in_flight, supervisor = running._in_flight, running._supervisor  # a stop watch inside
-    room, acked, meter = in_flight.room, running.counters.acked, Meter()
+    room, settled, meter = in_flight.room, running.counters.settled, Meter()
 
     def room_when_ready() -> int:
         if supervisor.ready < processes:
@@ -107,13 +107,13 @@ def worker(
             meter.start(supervisor.pids)
         return room()
 
-    def note(queue: str, handling: Sequence[float]) -> None:
-        acked(queue, handling)
+    def note(queue: str, outcome: str, number: int = 1) -> None:
+        settled(queue, outcome, number)
         if running.counters.handled == N:
             meter.end()
 
     in_flight.room = room_when_ready  # type: ignore[method-assign]  # as above
-    running.counters.acked = note  # type: ignore[method-assign]  # as above
+    running.counters.settled = note  # type: ignore[method-assign]  # as above
     running.run()
     cost, slots = meter.cost(), max(1, processes) * (threads or coroutines or 1)
     return cost._replace(slots=running.counters.snapshot().handling["q"].total / cost.wall / slots)

@@ -36,9 +36,9 @@ def apply(limited: str, graces: bool) -> None:
         from rqttl.worker import pool  # a child imports these after this module, and copies constants
 
         pool.CANCEL_GRACE = LONG
-        from rqttl.worker import process
+        from rqttl.worker import supervisor
 
-        process.QUIT_GRACE = LONG
+        supervisor.QUIT_GRACE = LONG
     if limited:
         limit(Path(os.environ["RQTTL_TEST_HOME"]), limited, setattr)
 

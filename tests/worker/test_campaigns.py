@@ -175,14 +175,14 @@ def test_outages_end_no_worker_and_repeat_nothing_that_has_finished(
 
 
 @pytest.mark.parametrize(
-    "part, name, age",
-    [("_fetcher", "_turn", "fetched"), ("_keeper", "_take_turns", "kept"), ("_supervisor", "turn", "supervised")],
+    "part, name, word",
+    [("_fetcher", "_turn", "fetcher"), ("_keeper", "_take_turns", "keeper"), ("_supervisor", "turn", "supervision")],
 )
 def test_a_worker_with_a_loop_that_hangs_is_not_alive(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, part: str, name: str, age: str
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, part: str, name: str, word: str
 ) -> None:
     for limit in ("TURNS", "TURNS_WHILE_AWAY"):
-        monkeypatch.setattr(f"rqttl.worker.health.{limit}", 2.0)
+        monkeypatch.setattr(f"rqttl.worker.worker.{limit}", 2.0)
     monkeypatch.setattr("rqttl.worker.fetcher.TURN", 200)
     monkeypatch.setattr("rqttl.worker.health.SIGN_EVERY", 0.2)
     broker.declare_queue("q")
@@ -205,7 +205,7 @@ def test_a_worker_with_a_loop_that_hangs_is_not_alive(
         assert port is not None
         hangs.set()
         assert hung.wait(PATIENCE)
-        until(lambda: getattr(worker.vitals(), age) > 2.0)
+        until(lambda: word in worker.trouble())
         turned = worker._turned_at
         until(lambda: part == "_supervisor" or worker._turned_at > turned)  # a judgement before that may still be good
 

@@ -14,7 +14,7 @@ import redis
 from rqttl import Broker, Message, Queue, Worker
 from rqttl.testing.clocked import ClockedBroker
 from rqttl.worker import commands
-from rqttl.worker.commands import CommandProcess, Commands
+from rqttl.worker.commands import CommandProcess
 from rqttl.worker.outcomes import HandlerStopped
 from tests.proc import is_running, process_fields
 from tests.waiting import PATIENCE, until
@@ -139,17 +139,15 @@ def test_one_command_of_several_ends_alone(broker: Broker, tmp_path: Path, monke
     monkeypatch.setattr(commands, "TERM_GRACE", PATIENCE)
     broker.declare_queue("q").enqueue_many([Message("x", id=str(n)) for n in (1, 2)])
     deliveries = broker.queue("q").receive_many(2)
-    running_ones = Commands(
-        script(
-            tmp_path,
-            "trap 'exit 3' TERM\necho begun $RQTTL_ID >> journal\nwhile :; do sleep 0.02; [ -e go ] && exit 0; done",
-        ).split()
-    )
+    words = script(
+        tmp_path,
+        "trap 'exit 3' TERM\necho begun $RQTTL_ID >> journal\nwhile :; do sleep 0.02; [ -e go ] && exit 0; done",
+    ).split()
     with ThreadPoolExecutor() as pool:
-        runs = [pool.submit(running_ones.run, item) for item in deliveries]
+        runs = [pool.submit(commands.run, words, item) for item in deliveries]
         until(lambda: (tmp_path / "journal").exists() and (tmp_path / "journal").read_text().count("begun") == 2)
 
-        running_ones.end(deliveries[0])
+        commands.end(deliveries[0])
 
         with pytest.raises(HandlerStopped, match="exit code 3"):
             runs[0].result(PATIENCE)

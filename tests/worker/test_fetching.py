@@ -173,7 +173,7 @@ def test_the_last_ack_waits_for_no_further_message(
 
     def late(queues: Queues, now: float) -> int:
         if handed.is_set() and not waits:
-            until(lambda: worker._source("q").has_work is False or worker._source("q").has_acks)
+            until(lambda: not worker._sources["q"].has_work or worker._sources["q"].has_acks)
         return wait(queues, now)
 
     monkeypatch.setattr(Queues, "wait", late)

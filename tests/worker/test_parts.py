@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import warnings
 from collections import Counter
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -12,102 +14,82 @@ from rqttl import InvalidInput, Reject, Release, Retry, Worker
 from rqttl.options import QueueOptions
 from rqttl.testing import fake_broker
 from rqttl.worker import settings
-from rqttl.worker.child import Frame, FrameReader, pack
 from rqttl.worker.fetcher import PERIOD, TURN, Queues, period
+from rqttl.worker.frames import Frame, pack, unpacker
 from rqttl.worker.metrics import Counters
 from rqttl.worker.outcomes import ACK, Outcome, RetryPolicy, of_error, settlement
-from rqttl.worker.supervisor import Restarts
+from rqttl.worker.supervisor import Place
 
 pytestmark = pytest.mark.once
 
 OPTIONS = QueueOptions.read("q", {})
 
 
-# Turns
+# Turns of queues
 
 
-def test_weights_share_the_messages() -> None:
-    queues, taken = Queues({"a": 3, "b": 1}), Counter[str]()
-    for _ in range(400):
-        queue = queues.next(0)
-        assert queue is not None
-        queues.charge(queue, 10)
-        taken[queue] += 10
-    assert taken == {"a": 3000, "b": 1000}
+def follow(weights: dict[str, int | None]) -> Queues:
+    queues = Queues()
+    queues.follow(weights)
+    return queues
 
 
-def test_weights_count_messages_and_not_claims() -> None:
-    queues, taken = Queues({"a": 1, "b": 1}), Counter[str]()
-    for _ in range(300):
-        queue = queues.next(0)
-        assert queue is not None
-        size = 1 if queue == "a" else 9
-        queues.charge(queue, size)
-        taken[queue] += size
+def take(queues: Queues, count: Callable[[str], int], turns: int, now: float = 0) -> Counter[str]:
+    """The messages of each queue after so many claims, each of which brings `count(queue)` of them."""
+    taken = Counter[str]()
+    for _ in range(turns):
+        name = queues.next(now)
+        assert name is not None
+        queues[name].progress += count(name) / (queues[name].weight or 1)
+        taken[name] += count(name)
+    return taken
+
+
+def test_weights_share_the_messages_and_not_the_claims() -> None:
+    assert take(follow({"a": 3, "b": 1}), lambda _: 10, 400) == {"a": 3000, "b": 1000}
+    taken = take(follow({"a": 1, "b": 1}), lambda name: 1 if name == "a" else 9, 300)
     assert abs(taken["a"] - taken["b"]) <= 9
 
 
 def test_without_weights_the_first_queue_with_messages_comes_first() -> None:
-    queues = Queues({"a": None, "b": None})
-    queues.charge("a", 1000)
+    queues = follow({"a": None, "b": None})
+    queues["a"].progress = 1000
     assert queues.next(0) == "a"
-    queues.emptied("a", 10)
+    queues["a"].until = 10
     assert queues.next(0) == "b"
-    queues.emptied("b", 10)
+    queues["b"].until = 10
     assert queues.next(0) is None
 
 
-def test_an_empty_queue_saves_no_turns_for_later() -> None:
-    queues = Queues({"a": 1, "b": 1})
-    queues.emptied("a", 10)
-    for _ in range(100):
-        assert queues.next(0) == "b"
-        queues.charge("b", 10)
-    taken = Counter[str]()
-    for _ in range(20):
-        queue = queues.next(10)
-        assert queue is not None
-        queues.charge(queue, 10)
-        taken[queue] += 1
-    assert taken == {"a": 10, "b": 10}
-
-
-def test_a_new_queue_begins_with_the_progress_of_the_others() -> None:
-    queues = Queues({"a": 1})
-    queues.next(0)
-    queues.charge("a", 1000)
-    queues.follow({"a": 1, "b": 1})
-    assert {queues.next(0)} <= {"a", "b"}
-    queues.charge("b", 10)
-    assert queues.next(0) == "a"
+def test_a_queue_that_was_empty_or_is_new_saves_no_turns_for_later() -> None:
+    queues = follow({"a": 1, "b": 1})
+    queues["a"].until = 10
+    assert take(queues, lambda _: 10, 100) == {"b": 1000}
+    assert take(queues, lambda _: 10, 20, now=10) == {"a": 100, "b": 100}
+    queues.follow({"a": 1, "b": 1, "c": 1})
+    assert take(queues, lambda _: 10, 30, now=10) == {"a": 100, "b": 100, "c": 100}
 
 
 def test_an_empty_queue_is_asked_again_when_work_is_due_there() -> None:
-    queues = Queues({"a": None, "b": None})
-    queues.emptied("a", 500)
-    queues.emptied("b", PERIOD)
+    queues = follow({"a": None, "b": None})
+    for queue, until in zip(queues.values(), (500, PERIOD), strict=True):
+        queue.until, queue.is_noted = until, True
     assert queues.candidates(499) == []
     assert queues.wait(0) == 500
     assert queues.candidates(500) == ["a"]
     assert queues.noted == ["a", "b"]
     queues.suspect()  # the one that was asked longest ago
     assert queues.candidates(0) == ["a"]
-
-
-def test_a_wait_is_short_enough_to_show_that_the_worker_lives() -> None:
-    queues = Queues({"a": None})
-    queues.emptied("a", PERIOD)
-    assert queues.wait(0) == TURN
+    assert queues.wait(0) == TURN  # short enough to show that the worker lives
 
 
 def test_a_wakeup_makes_a_queue_a_candidate_and_keeps_its_ticket() -> None:
-    queues = Queues({"a": None})
-    queues.emptied("a", PERIOD)
+    queues = follow({"a": None})
+    queues["a"].until = PERIOD
     queues.woken("a", b"1-1 5")
     assert (queues.candidates(1), queues.ticketed) == (["a"], ["a"])
-    assert (queues.take_ticket("a"), queues.take_ticket("a")) == (b"1-1 5", b"")
     queues.woken("gone", b"1-1 5")
-    assert (queues.ticketed, queues.hinted) == ([], [])
+    assert queues.ticketed == ["a"]
 
 
 def test_periods_of_queues_differ() -> None:
@@ -121,10 +103,11 @@ def test_periods_of_queues_differ() -> None:
 
 def test_frames_arrive_in_any_pieces() -> None:
     sent = [pack(Frame.RUN, "q", "{}", [(1, (b"1-1", b"", b"\0" * 100_000))]), pack(Frame.STOP)]
-    reader, received = FrameReader(), []
+    reader, received = unpacker(), []
     data = b"".join(sent)
     for start in range(0, len(data), 997):
-        received += list(reader.feed(data[start : start + 997]))
+        reader.feed(data[start : start + 997])
+        received += list(reader)
     assert [frame[0] for frame in received] == [Frame.RUN, Frame.STOP]
     assert received[0][3][0][1][2] == b"\0" * 100_000
 
@@ -160,15 +143,16 @@ def test_a_crash_gives_the_message_back_at_once() -> None:
 
 
 def test_a_child_that_ends_early_again_and_again_is_started_ever_more_slowly() -> None:
-    restarts, now, pauses = Restarts(), 100.0, []
+    place, now, pauses = Place(), 100.0, []
     for _ in range(9):
-        restarts.started(now)
-        start = restarts.next_start(now + 1, failed=True)
-        pauses.append(start - now - 1)
-        now = start
+        place.started(now)
+        place.ended(now + 1, failed=True)
+        pauses.append((place.start_at or 0) - now - 1)
+        now = place.start_at or 0
     assert pauses == [0, 0.5, 1, 2, 4, 8, 16, 30, 30]
-    restarts.started(now)
-    assert restarts.next_start(now + 60, failed=True) == now + 60
+    place.started(now)
+    place.ended(now + 60, failed=True)
+    assert place.start_at == now + 60
 
 
 # Counters and settings
@@ -181,8 +165,6 @@ def test_counters_of_deleted_queues_go_and_those_of_others_and_all_sums_stay() -
         counters.ended(queue, 0.02)
         counters.settled(queue, "ack")
         counters.settled(queue, "lost")
-        counters.begun(queue, 0.5)
-        counters.acked(queue, [0.5])
     counters.begun("works", 0.5)
 
     counters.keep({"lives", "other"})
@@ -191,8 +173,8 @@ def test_counters_of_deleted_queues_go_and_those_of_others_and_all_sums_stay() -
     assert {queue for queue, _ in snapshot.messages} == {"lives", "works"}
     for series in (snapshot.handling, snapshot.waiting, snapshot.running, snapshot.leases_lost):
         assert set(series) == {"lives", "works"}
-    assert snapshot.messages["lives", "ack"] == 2
-    assert (counters.handled, counters.lost) == (6, 3)
+    assert snapshot.messages["lives", "ack"] == 1
+    assert (counters.handled, counters.lost) == (3, 3)
 
 
 def test_counters_show_all_that_a_collector_needs() -> None:
@@ -201,16 +183,13 @@ def test_counters_show_all_that_a_collector_needs() -> None:
     counters.ended("q", 0.02)
     counters.settled("q", "ack")
     counters.settled("q", "lost", 2)
-    counters.begun("q", 0.25)
-    counters.begun("q", 1.0)
-    counters.acked("q", [0.5, 0.25])
     counters.restarted("crashed")
     counters.reconnected()
     counters.claimed(5.0)
     snapshot = counters.snapshot()
-    assert snapshot.messages == {("q", "ack"): 3, ("q", "lost"): 2}
+    assert snapshot.messages == {("q", "ack"): 1, ("q", "lost"): 2}
     assert (snapshot.leases_lost, snapshot.restarts, snapshot.reconnects) == ({"q": 2}, {"crashed": 1}, 1)
-    assert (sum(snapshot.handling["q"].counts), snapshot.waiting["q"].total) == (3, 1.75)
+    assert (sum(snapshot.handling["q"].counts), snapshot.waiting["q"].total) == (1, 0.5)
     assert (snapshot.running, snapshot.last_claim) == ({"q": 0}, 5.0)
 
 
@@ -225,15 +204,15 @@ def test_counters_show_all_that_a_collector_needs() -> None:
         ({"call": "a:b", "health_file": 5}, "health_file: expected the name of a file, got int 5"),
     ],
 )
-def test_bad_options_are_refused_by_name(options: dict[str, object], message: str) -> None:
-    with pytest.raises(InvalidInput, match=message):
-        settings.read("q", options)
+def test_bad_options_are_refused_by_name(options: Any, message: str) -> None:
+    with fake_broker() as broker, pytest.raises(InvalidInput, match=message):
+        Worker(broker, "q", **options)
 
 
 @pytest.mark.parametrize("queues", [[], {}, {"q": 0}, ["bad name!"], 5, {"q": 1, "p": None}])
 def test_bad_queues_are_refused(queues: object) -> None:
     with pytest.raises(InvalidInput):
-        settings.read(queues, {"call": "m:f"})
+        settings.queues(queues)
 
 
 def test_a_worker_that_never_runs_leaves_nothing_open() -> None:
@@ -255,11 +234,10 @@ def test_a_worker_runs_once() -> None:
 
 
 def test_the_longest_pause_is_never_shorter_than_the_first_without_a_word_of_the_user() -> None:
-    assert settings.read("q", {"call": "m:f"}).retries == RetryPolicy(1_000, 600_000, 0.2)
-    assert settings.read("q", {"call": "m:f", "retry_delay": "1h"}).retries == RetryPolicy(3_600_000, 3_600_000, 0.2)
-    assert settings.read("q", {"call": "m:f", "retry_max": "500ms"}).retries.pause(1, lambda: 0.0) == 500
+    assert settings.retries(None, None, 0.2) == RetryPolicy(1_000, 600_000, 0.2)
+    assert settings.retries("1h", None, 0.2) == RetryPolicy(3_600_000, 3_600_000, 0.2)
+    assert settings.retries(None, "500ms", 0.2).pause(1, lambda: 0.0) == 500
 
 
-def test_settings_read_sizes_patterns_and_weights() -> None:
-    read = settings.read({"a": 3, "b.*": 1}, {"call": "m:f", "max_memory": "2MiB", "health": "[::1]:80"})
-    assert (read.max_memory, read.patterns, read.health) == (2**21, ["b.*"], ("::1", 80))
+def test_settings_read_sizes_and_addresses() -> None:
+    assert (settings.size("2MiB"), settings.address("[::1]:80", "health")) == (2**21, ("::1", 80))

@@ -94,7 +94,7 @@ def test_a_worker_keeps_nothing_of_short_lived_queues(broker: Broker, monkeypatc
             snapshot.running,
             snapshot.leases_lost,
             {queue for queue, _ in snapshot.messages},
-            fetcher._queues.names,
+            fetcher._queues,
             worker._sources,
         ]
         return {queue for part in parts for queue in list(part)}
@@ -117,7 +117,7 @@ def test_acks_of_a_deleted_queue_are_given_up(broker: Broker) -> None:
     queue = broker.declare_queue("q")
     queue.enqueue("x")
     worker = Worker(broker, ["q"], call=print, processes=0)
-    source = worker._source("q")
+    source = worker._fetcher._source("q")
     claim = source.claim(1, 0)
     source.finish(claim.deliveries)
 
@@ -136,7 +136,7 @@ def test_a_queue_whose_acks_fail_is_not_tried_again_at_once(
     monkeypatch.setattr("rqttl.reaper.roster.RosterBeat.next_turn", lambda _: 3_600_000)
     broker.declare_queue("q").enqueue("x")
     worker = Worker(broker, ["q"], call=print, processes=0)
-    source, keeper = worker._source("q"), worker._keeper
+    source, keeper = worker._fetcher._source("q"), worker._keeper
     source.finish(source.claim(1, 0).deliveries)
     worker._fetcher.takes_acks = False
     leases = Keyspace().key("q", "leases")

@@ -2,55 +2,63 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
+from types import SimpleNamespace
+
 import pytest
 
-from rqttl.worker.health import SIGN_EVERY, Signs, Vitals, watchdog_interval
+from rqttl import Worker
+from rqttl.testing import fake_broker
+from rqttl.worker.health import SIGN_EVERY, Signs, watchdog_interval
 
 pytestmark = pytest.mark.once
 
-HEALTHY: dict[str, object] = {
-    "supervised": 0.0,
-    "fetched": 0.0,
-    "kept": 0.0,
-    "answered": 1.0,
-    "calls_redis": False,
-    "is_away": False,
-    "is_full": False,
-    "is_stopping": False,
-    "children": 2,
-    "ready_children": 2,
-}
+
+@pytest.fixture
+def worker() -> Iterator[Worker]:
+    """A worker that seems to work: it never runs."""
+    with fake_broker() as broker:
+        worker = Worker(broker, "q", call="m:f", processes=2)
+        worker._fetcher.answered_at = worker._fetcher.turned_at
+        worker._supervisor._children = [SimpleNamespace(is_ready=True, retiring="", pid=0)] * 2  # type: ignore[list-item]
+        yield worker
+        worker._supervisor._children = []
 
 
-def vitals(**changes: object) -> Vitals:
-    return Vitals(**{**HEALTHY, **changes})  # type: ignore[arg-type]  # the fields by name
+def test_a_worker_whose_loops_turn_is_alive_also_without_redis(worker: Worker) -> None:
+    worker._fetcher.is_away, worker._fetcher.answered_at = True, None
+    worker._fetcher.turned_at -= 60_000
+    assert "fetcher" in worker.trouble()
+    with worker._lock:  # a loop may wait for Redis
+        assert worker.trouble() == ""
+        worker._turned_at -= 31.0
+        assert "supervision" in worker.trouble()
+    worker._turned_at = time.monotonic()
+    worker._fetcher.turned_at += 60_000
+    worker._keeper.turned_at -= 31_000
+    assert "keeper" in worker.trouble()
 
 
-def test_a_worker_whose_loops_turn_is_alive_also_without_redis() -> None:
-    assert vitals(is_away=True, answered=1e6, calls_redis=True, fetched=60.0, kept=60.0).trouble() == ""
-    assert "fetcher" in vitals(fetched=31.0).trouble()
-    assert "keeper" in vitals(kept=31.0).trouble()
-    assert "supervision" in vitals(supervised=31.0, calls_redis=True).trouble()
-
-
-@pytest.mark.parametrize(
-    "changes, reason",
-    [
-        ({"is_stopping": True}, "fetches no more"),
-        ({"ready_children": 1}, "1 of 2 child"),
-        ({"is_away": True}, "does not answer"),
-        ({"answered": None}, "has not answered a claim"),
-        ({"answered": 41.0}, "no claim for 41 s"),
-        ({"supervised": 31.0}, "supervision"),
-    ],
-)
-def test_a_worker_is_ready_only_if_it_can_handle_messages_now(changes: dict[str, object], reason: str) -> None:
-    assert vitals().obstacle() == ""
-    assert reason in vitals(**changes).obstacle()
-
-
-def test_a_full_worker_needs_no_claim_to_be_ready() -> None:
-    assert vitals(answered=1000.0, is_full=True).obstacle() == ""
+@pytest.mark.parametrize("is_full", [False, True])
+def test_a_worker_is_ready_only_if_it_can_handle_messages_now(worker: Worker, is_full: bool) -> None:
+    assert worker.obstacle() == ""
+    worker._turned_at -= 31.0
+    assert "supervision" in worker.obstacle()
+    answered_at = worker._fetcher.answered_at
+    assert answered_at is not None
+    worker._fetcher.answered_at = answered_at - 41_000
+    child = SimpleNamespace(slots=1, running={1: None} if is_full else {})
+    worker._in_flight.children = [child]  # type: ignore[list-item]
+    assert ("no claim for 41 s" in worker.obstacle()) != is_full
+    worker._fetcher.answered_at = None
+    assert "has not answered a claim" in worker.obstacle()
+    worker._keeper.is_away = True
+    assert "does not answer" in worker.obstacle()
+    worker._supervisor._children.pop()
+    assert "1 of 2 child" in worker.obstacle()
+    worker.quiet()
+    assert "fetches no more" in worker.obstacle()
 
 
 @pytest.mark.parametrize(
