@@ -17,7 +17,7 @@ from rqttl.flows.receive import ReceiveResult
 from rqttl.protocol import codec
 from rqttl.protocol.commands import QueueConfig
 from rqttl.types import Death, Header
-from rqttl.units import Duration, as_datetime, as_timedelta
+from rqttl.units import Duration, Ms, as_datetime, as_timedelta
 
 logger = logging.getLogger("rqttl.delivery")
 
@@ -236,7 +236,7 @@ class Delivery(Delivered):
         decided: None = isinstance(error, Decision)  # type: ignore[assignment]
         if self._settled is not None:
             return decided
-        if kind is None:
+        if error is None:
             self._settler.settle("ack", [self], None, None)
             return None
         try:
@@ -333,23 +333,21 @@ def check_unsettled(delivery: Delivered) -> None:
         raise AlreadySettled(delivery.queue, delivery.id, how)
 
 
-def settle_after(delivery: Delivered, error: BaseException | None, pause: Duration | None = None) -> Any:
-    """Settle a delivery whose handler has returned, or has raised an error or a decision. Awaitable with asyncio.
-
-    `pause` is the delay of a failure, and of a `Retry` without one.
-    """
+def settle_as(delivery: Delivered, how: str, delay: Ms | None, description: str | None) -> Any:
+    """Settle a delivery; see `settling.settle`. Awaitable with asyncio."""
     settle = delivery._settler.settle  # noqa: SLF001  # of this module
-    if error is None:
-        return settle("ack", [delivery], None, None)
+    return settle(how, [delivery], None if delay is None else as_timedelta(delay), description)
+
+
+def settle_after(delivery: Delivered, error: BaseException) -> Any:
+    """Settle a delivery whose block has raised an error or a decision. Awaitable with asyncio."""
     if isinstance(error, Reject):
-        return settle("reject", [delivery], None, error.description)
+        return settle_as(delivery, "reject", None, error.description)
     if isinstance(error, Retry):
-        return settle(
-            "nack", [delivery], pause if error.delay is None else as_timedelta(error.delay), error.description
-        )
+        return settle_as(delivery, "nack", error.delay, error.description)
     if isinstance(error, Decision):
-        return settle("release", [delivery], None, None)
-    return settle("nack", [delivery], pause, codec.describe(error))
+        return settle_as(delivery, "release", None, None)
+    return settle_as(delivery, "nack", None, codec.describe(error))
 
 
 #: A delivery for another process: sequence, header, body, token, failed deliveries, and the length of its lease in ms.

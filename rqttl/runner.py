@@ -6,29 +6,25 @@ import inspect
 import logging
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from queue import SimpleQueue
-from typing import TYPE_CHECKING
+
+from redis.exceptions import RedisError
 
 from rqttl import events as hook
 from rqttl import flows, units
 from rqttl.consumer import Consumer
-from rqttl.consuming import handling
 from rqttl.consuming.base import serve
+from rqttl.consuming.handling import HandlerRun, check_sizes, log_unsettled
 from rqttl.consuming.patience import patiently
-from rqttl.delivery import Delivery, settle_after
-from rqttl.errors import InvalidInput
+from rqttl.delivery import Delivery, settle_as
+from rqttl.errors import InvalidInput, RqttlError
 from rqttl.flows.steps import Driver
-from rqttl.options import QueueOptions
 from rqttl.runtime.interrupt import Interrupt
 from rqttl.runtime.stop_signals import StopSignals
 from rqttl.types import RunCounts
 from rqttl.units import MAX_DURATION, Duration
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
-
 
 logger = logging.getLogger("rqttl.run")
 
@@ -54,16 +50,20 @@ class Runner:
         raise_errors: bool = False,
         chance: Callable[[], float] = random.random,
     ) -> None:
-        self._handler, self._raise_errors = _checked(handler), raise_errors
-        self._threads, fetched = handling.check_sizes(threads, prefetch, "threads")
-        self._driver, self._queue = driver, queue
+        if not callable(handler):
+            raise InvalidInput(f"handler: expected a function that takes a delivery, got {type(handler).__name__}")
+        called = handler if inspect.isroutine(handler) else type(handler).__call__
+        for kind in (inspect.iscoroutinefunction, inspect.isasyncgenfunction, inspect.isgeneratorfunction):
+            if kind(handler) or kind(called):
+                raise InvalidInput("handler: expected a plain function, got an `async def` or one that yields")
+        self._threads, fetched = check_sizes(threads, prefetch, "threads")
+        self._driver, self._queue, self._handler = driver, queue, handler
         self._deliveries = Consumer(driver, queue, fetched, lease=lease, wait=wait)
-        serve(self._deliveries, self._idle)
+        serve(self._deliveries, lambda: max(1, self._threads - self._begun))
         self._wait = int(MAX_DURATION if wait is None else units.duration(wait, "wait"))
-        self._chance = chance
         self._halt = Interrupt()
-        self._counting = threading.Lock()
-        self._tally, self._begun = handling.Tally(), 0
+        self._work = HandlerRun(raise_errors=raise_errors, chance=chance)
+        self._counting, self._begun = threading.Lock(), 0
         self._fatal: BaseException | None = None
 
     def stop(self) -> None:
@@ -73,21 +73,23 @@ class Runner:
 
     def run(self, stop: threading.Event | None = None) -> RunCounts:
         """Handle messages until `stop`, a signal, or the end of `wait`. See `Queue.run`."""
+
+        def look() -> object:
+            return self._driver.perform(flows.reading.options(self._driver.keyspace, self._queue))
+
         with StopSignals(self.stop) if stop is None else nullcontext(), _watched(stop, self.stop):
             # this call waits for a server that is away at the start, as the loop does later
-            if patiently(self._look, self._queue, self._wait, self._halt, self._driver.timing, logger) is not None:
+            if patiently(look, self._queue, self._wait, self._halt, self._driver.timing, logger) is not None:
                 with self._deliveries as deliveries:
                     if self._threads == 1:
                         for delivery in deliveries:
                             self._handle(delivery)
                     else:
                         self._share_out(deliveries)
+        counts = self._work.result(self._deliveries.lost_count, self._deliveries.unknown_count)
         if self._halt.asked():
-            logger.info("queue %s: stopped, after %d messages", self._queue, self._tally.messages)
-        return self._tally.result(self._deliveries.lost_count, self._deliveries.unknown_count)
-
-    def _look(self) -> QueueOptions:
-        return self._driver.perform(flows.reading.options(self._driver.keyspace, self._queue))
+            logger.info("queue %s: stopped, after %d messages", self._queue, counts.handled + counts.failed)
+        return counts
 
     def _share_out(self, deliveries: Consumer) -> None:
         """Share the messages among threads, each with one message at a time. Returns when all threads have ended.
@@ -99,18 +101,18 @@ class Runner:
         begun: SimpleQueue[Delivery | None] = SimpleQueue()
         name = f"rqttl-run-{self._queue}"
         threads = [
-            threading.Thread(target=self._work, args=[begun, free], name=name, daemon=True)
+            threading.Thread(target=self._serve, args=[begun, free], name=name, daemon=True)
             for _ in range(self._threads)
         ]
         for thread in threads:
             thread.start()
         waits = True
         try:
-            self._feed(deliveries, begun, free)
-        except Exception:
-            raise
-        except BaseException:
-            waits = False
+            while free.acquire() and (delivery := next(deliveries, None)) is not None:
+                self._begin(1)
+                begun.put(delivery)
+        except BaseException as error:
+            waits = isinstance(error, Exception)
             raise
         finally:
             for _ in threads:
@@ -120,17 +122,7 @@ class Runner:
         if self._fatal is not None:
             raise self._fatal
 
-    def _feed(self, deliveries: Consumer, begun: SimpleQueue[Delivery | None], free: threading.Semaphore) -> None:
-        """Take a message whenever a thread can begin it, until the iteration ends."""
-        while True:
-            free.acquire()
-            delivery = next(deliveries, None)
-            if delivery is None:
-                return
-            self._begin(1)
-            begun.put(delivery)
-
-    def _work(self, begun: SimpleQueue[Delivery | None], free: threading.Semaphore) -> None:
+    def _serve(self, begun: SimpleQueue[Delivery | None], free: threading.Semaphore) -> None:
         while (delivery := begun.get()) is not None:
             try:
                 self._handle(delivery)
@@ -145,19 +137,19 @@ class Runner:
         with self._counting:
             self._begun += number
 
-    def _idle(self) -> int:
-        """Return the number of messages that can be begun now: one for each idle thread."""
-        return max(1, self._threads - self._begun)
-
     def _handle(self, delivery: Delivery) -> None:
-        def do(step: handling.Next) -> None:
-            if step is None:
-                self._call(delivery)
-            else:
-                settle_after(delivery, *step)
-
-        flow = handling.handle(delivery, self._tally, self._chance, raise_errors=self._raise_errors)
-        handling.drive(flow, do)
+        error: BaseException | None = None
+        try:
+            self._call(delivery)
+        except BaseException as failure:  # noqa: BLE001  # `count` raises it again
+            error = failure
+        settlement = self._work.settlement(delivery, error)
+        if settlement is not None:
+            try:
+                settle_as(delivery, *settlement)
+            except (RedisError, RqttlError) as failure:
+                log_unsettled(delivery, failure)
+        self._work.count(delivery, error)
 
     def _call(self, delivery: Delivery) -> None:
         observer = self._driver.events.observer
@@ -188,13 +180,3 @@ def _watched(event: threading.Event | None, stop: Callable[[], None]) -> Iterato
         yield
     finally:
         over.set()
-
-
-def _checked(handler: Handler) -> Handler:
-    if not callable(handler):
-        raise InvalidInput(f"handler: expected a function that takes a delivery, got {type(handler).__name__}")
-    called = handler if inspect.isroutine(handler) else type(handler).__call__
-    for kind in (inspect.iscoroutinefunction, inspect.isasyncgenfunction, inspect.isgeneratorfunction):
-        if kind(handler) or kind(called):
-            raise InvalidInput("handler: expected a plain function, got an `async def` or one that yields")
-    return handler

@@ -15,7 +15,7 @@ from redis.exceptions import RedisError
 from rqttl import flows
 from rqttl.aio.delivery import AsyncDelivery
 from rqttl.aio.driver import AsyncDriver, pause_for
-from rqttl.aio.handling import Handler, Handling
+from rqttl.aio.runner import AsyncRunner, Handler
 from rqttl.consuming.base import ConsumerBase
 from rqttl.consuming.patience import Patience
 from rqttl.consuming.prefetch import LONGEST_REST
@@ -141,7 +141,7 @@ class AsyncConsumer(ConsumerBase[AsyncDelivery, Awaitable[None]]):
 
         Returns when the iteration has ended and all handlers are done. The end of the context comes after it.
         """
-        return await Handling(self, handler, concurrency).run()
+        return await AsyncRunner(self._driver, self, handler, concurrency).run()
 
     async def release(self, delivery: AsyncDelivery) -> None:
         await self._settle("release", [delivery], None, None)

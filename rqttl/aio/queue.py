@@ -12,7 +12,7 @@ from rqttl import flows, units
 from rqttl.aio.consumer import AsyncConsumer
 from rqttl.aio.delivery import AsyncDelivery
 from rqttl.aio.driver import AsyncDriver
-from rqttl.aio.handling import Handler, Handling, run
+from rqttl.aio.runner import AsyncRunner, Handler
 from rqttl.consuming import settling
 from rqttl.consuming.handling import check_sizes
 from rqttl.delivery import Settler, delivered
@@ -160,8 +160,8 @@ class AsyncQueue:
         concurrency, fetched = check_sizes(concurrency, prefetch, "concurrency")
         consumer = self.consume(fetched, lease=lease, wait=wait)
         patience = int(MAX_DURATION if wait is None else units.duration(wait, "wait"))
-        handling = Handling(consumer, handler, concurrency, raise_errors=raise_errors)
-        return await run(self._driver, consumer, handling, patience, stop)
+        runner = AsyncRunner(self._driver, consumer, handler, concurrency, raise_errors=raise_errors)
+        return await runner.run_until(patience, stop)
 
     # Settling
 

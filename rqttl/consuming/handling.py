@@ -1,123 +1,284 @@
-"""Handlers of messages: the counts of a run, the pause after a failure, and the log. Sync and asyncio runs share it."""
+"""What follows the end of a handler, in runs and workers: its outcome, the way to settle, the log, and the counts."""
 
 from __future__ import annotations
 
 import logging
+import random
 import threading
-from collections.abc import Awaitable, Callable, Generator
-from contextlib import suppress
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
 
-from redis.exceptions import RedisError
-
-from rqttl import checks, units
+from rqttl import checks
 from rqttl.decisions import Decision, Reject, Retry
 from rqttl.delivery import LEFT, LOST, UNKNOWN, Delivered, config_of, mark
-from rqttl.errors import InvalidInput, LeaseLost, OutcomeUnknown, RqttlError
+from rqttl.errors import InvalidInput, LeaseLost, OutcomeUnknown
 from rqttl.protocol import codec
 from rqttl.protocol.commands import BATCH
 from rqttl.types import RunCounts
+from rqttl.units import Ms
 
 logger = logging.getLogger("rqttl.run")
 
 #: The default number of messages to fetch for each handler that works at the same time.
 EACH = 10
+#: The folder of workers: tracebacks begin in the handler.
+_WORKER = str(Path(__file__).parents[1] / "worker")
 
 
-class Tally:
-    """The counts of a run. Several threads may count."""
+class Outcome(NamedTuple):
+    """The outcome of a message: its kind, the delay in ms and the description that a handler gave, and a traceback.
 
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._handled = self._failed = self._lost = self._unknown = 0
+    The traceback of a failed command is empty. A handler that has decided has none. `level` is that of its log line.
+    """
 
-    @property
-    def messages(self) -> int:
-        """The number of messages that handlers have finished."""
-        return self._handled + self._failed
-
-    def count(self, delivery: Delivered, *, failed: bool) -> None:
-        """Count a message that a handler has finished, and the outcome of its settle."""
-        with self._lock:
-            self._handled += not failed
-            self._failed += failed
-            self._lost += delivery.settled == LOST
-            self._unknown += delivery.settled == UNKNOWN
-
-    def result(self, lost: int, unknown: int) -> RunCounts:
-        """Return the counts, with the acks that a consumer has missed."""
-        return RunCounts(self._handled, self._failed, self._lost + lost, self._unknown + unknown)
+    #: `ack`, `nack`, `reject`, `release`, `timeout` or `crashed`.
+    kind: str
+    delay: int | None = None
+    description: str | None = None
+    trace: str | None = None
+    level: int = logging.WARNING
 
 
-#: What to do next with a delivery: `None` calls the handler, and a pair settles: the error of the handler, and a delay.
-Next = tuple[BaseException | None, units.Duration | None] | None
+ACK = Outcome("ack")
+RELEASE = Outcome("release")
 
 
 class WrongHandler(InvalidInput):
     """The result of the handler shows that it is of another kind than the run needs: it would always fail."""
 
 
-def handle(
-    delivery: Delivered, tally: Tally, chance: Callable[[], float], *, raise_errors: bool
-) -> Generator[Next, None, None]:
-    """Handle one message: call the handler, settle the delivery unless the handler has done so, log and count.
+class CommandFailed(Exception):
+    """A command ended with an exit code that is neither 0, 65 nor 75, or by a signal. The text is its description."""
 
-    Threads and coroutines carry it out; see `drive`. An exception that is no `Exception` gives the message back and
-    goes on, and so does a `WrongHandler`. With `raise_errors` every error of a handler does.
+
+class NoHandler(Exception):
+    """No handler is for messages of this type. A worker of a newer version may have one."""
+
+
+class HandlerStopped(Exception):
+    """The worker has ended what the handler did. The message comes again without a pause."""
+
+
+def of_error(error: BaseException) -> Outcome:
+    """Return the outcome of a handler that raised an error or a decision."""
+    if isinstance(error, HandlerStopped):
+        return Outcome("crashed", None, str(error))
+    if isinstance(error, CommandFailed):
+        return Outcome("nack", None, str(error), "")
+    if isinstance(error, Reject):
+        return Outcome("reject", None, error.description)
+    if isinstance(error, Retry):
+        return Outcome("nack", error.delay, error.description)
+    if isinstance(error, Decision):
+        return RELEASE
+    if isinstance(error, NoHandler):
+        return Outcome("nack", None, str(error), "", logging.ERROR)
+    return Outcome("nack", None, codec.describe(error), trace_of(error))
+
+
+def trace_of(error: BaseException, *hidden: str) -> str:
+    """Return the traceback of an error and of all errors behind it, without the frames of rqttl's worker.
+
+    `hidden` are the beginnings of further files that the reader need not see.
     """
-    failure: Exception | None = None
+    whole = traceback.TracebackException.from_exception(error)
+    todo: list[traceback.TracebackException | None] = [whole]
+    while todo:
+        part = todo.pop()
+        if part is not None:
+            frames = [frame for frame in part.stack if not frame.filename.startswith((_WORKER, *hidden))]
+            part.stack = traceback.StackSummary.from_list(frames)
+            todo += [part.__cause__, part.__context__, *(getattr(part, "exceptions", None) or ())]
+    return "".join(whole.format()).rstrip()
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """The pause after a failure, where the queue has no `redelivery_delay`: `first` ms, doubled by each failure.
+
+    `jitter` is the part of the pause that is random. It only shortens the pause, so that messages that failed together
+    do not come back together.
+    """
+
+    first: int = 1_000
+    longest: int = 600_000
+    jitter: float = 0.25
+    chance: Callable[[], float] = random.random
+
+    def pause(self, failures: int) -> int:
+        """Return the pause in ms after so many failures."""
+        whole = min(self.longest, self.first << min(failures - 1, 40))
+        return round(whole * (1 - self.jitter * self.chance()))
+
+
+#: One way to settle: `ack`, `nack` after a delay in ms, `reject` or `release`, and a description.
+Settlement = tuple[str, Ms | None, str | None]
+
+
+def settlement(item: Delivered, outcome: Outcome, retries: RetryPolicy) -> Settlement:
+    """Return the settlement of an outcome.
+
+    A crash gives the message back without a pause: its cause may be another message, or the system.
+    """
+    kind, pause, description, *_ = outcome
+    if kind in ("ack", "release", "reject"):
+        return kind, None, description
+    if pause is None and kind != "crashed" and config_of(item).options.number("redelivery_delay") is None:
+        pause = retries.pause(item.delivery_count)
+    return "nack", None if pause is None else Ms(pause), description
+
+
+# The log
+
+
+def log_outcome(
+    logger: logging.Logger,
+    item: Delivered,
+    outcome: Outcome,
+    pause: int | None,
+    seconds: float = 0.0,
+    error: BaseException | None = None,
+) -> None:
+    """Log one line for a message: a warning for a failure or a rejection, and anything else for `-v` only.
+
+    `pause` is the delay in ms after a failure. A handler that asks for another try decides so, without a warning until
+    the queue gives up. `error` is the exception of a handler of this process.
+    """
+    asked_for = outcome.kind == "nack" and outcome.trace is None and not _is_last(item)
+    level = logging.DEBUG if asked_for or outcome.kind in ("ack", "release") else outcome.level
+    if not logger.isEnabledFor(level):
+        return
+    if outcome.kind == "reject":
+        words = f"rejected: {outcome.description or 'without a reason'} ({_grave(item, 'rejected')})"
+    elif outcome.kind in ("ack", "release"):
+        words = f"{outcome.kind} after {seconds:.3f} s"
+    else:
+        words = _failed(item, pause, outcome.description)
+    fields = {
+        "queue": item.queue,
+        "id": name_of(item),
+        "delivery": item.delivery_count,
+        "seconds": round(seconds, 3),
+        "outcome": outcome.kind,
+        "description": outcome.description,
+        "traceback": outcome.trace or None,
+    }
+    text = f"queue {item.queue}: message {fields['id']} {words}"
+    log_with_trace(logger, level, text, outcome.trace or "", {"event": "message", "fields": fields}, error)
+
+
+def log_with_trace(
+    logger: logging.Logger,
+    level: int,
+    text: str,
+    trace: str,
+    extra: dict[str, object] | None = None,
+    error: BaseException | None = None,
+) -> None:
+    """Log a line with a traceback, perhaps of another process, which every formatter prints below it."""
+    details = None if error is None else (type(error), error, error.__traceback__)
+    record = logger.makeRecord(logger.name, level, __file__, 0, "%s", (text,), details, extra=extra)
+    record.exc_text = trace if trace and error is None else None
+    logger.handle(record)
+
+
+def _failed(item: Delivered, pause: int | None, description: str | None) -> str:
+    """Say what becomes of a message after a failed delivery, as far as its options tell. `pause` is in ms."""
+    options, words = config_of(item).options, f": {description}" if description else ""
+    most = options.number("max_deliveries")
+    number = f"{item.delivery_count} of {most}" if most is not None else f"delivery {item.delivery_count}"
+    if item.settled not in (None, LOST):
+        return f"failed after its handler had settled it{words}"
+    if _is_last(item):
+        return f"gave up: {_grave(item, 'delivery_limit')} ({number}){words}"
+    if pause is None and options.number("redelivery_delay") is not None:
+        return f"failed, again after its redelivery_delay ({number}){words}"
+    when = f"in {pause / 1000:.1f} s" if pause else "at once"
+    return f"failed, again {when} ({number}){words}"
+
+
+def _is_last(item: Delivered) -> bool:
+    """Return True if the queue gives up a message after this delivery."""
+    most = config_of(item).options.number("max_deliveries")
+    return most is not None and item.delivery_count >= most
+
+
+def _grave(item: Delivered, reason: str) -> str:
+    target = config_of(item).options.target(reason)
+    return f"dead letter in {target}" if target else "the queue has no dead_letter"
+
+
+def name_of(item: Delivered) -> str:
+    """Return the id for the log; the sequence if the header is damaged. Such damage may have failed the handler."""
     try:
-        yield None
-    except WrongHandler as error:
-        yield from _settle(delivery, error, None)
-        raise
-    except Exception as error:  # noqa: BLE001  # a handler may raise anything; the run goes on
-        failure = error
-    except BaseException as error:
-        yield from _settle(delivery, error, None)
-        raise
-    pause = delay_after(delivery, failure, chance)
-    log_outcome(delivery, failure, pause)
-    yield from _settle(delivery, failure, pause)
-    tally.count(delivery, failed=is_failure(failure))
-    if raise_errors and failure is not None and not isinstance(failure, Decision):
-        raise failure
+        return item.id
+    except Exception:  # noqa: BLE001  # the header of another program may have any content
+        return item.sequence
 
 
-def _settle(
-    delivery: Delivered, error: BaseException | None, pause: units.Duration | None
-) -> Generator[Next, None, None]:
-    """Settle a delivery unless the handler has done so. A failure is logged; then the lease ends by itself."""
-    if delivery.settled in (None, LOST):
-        try:
-            yield error, pause
-        except (RedisError, RqttlError) as failure:
-            log_unsettled(delivery, failure)
+# Runs
 
 
-def drive(flow: Generator[Next, None, None], do: Callable[[Next], object]) -> None:
-    """Carry `handle` out in this thread."""
-    error: BaseException | None = None
-    with suppress(StopIteration):
-        while True:
-            step = next(flow) if error is None else flow.throw(error)
-            error = None
-            try:
-                do(step)
-            except BaseException as failure:  # noqa: BLE001  # `handle` decides about it
-                error = failure
+class HandlerRun:
+    """What a run of handlers makes of their ends. Threads and tasks call it after each handler."""
+
+    def __init__(self, *, raise_errors: bool, chance: Callable[[], float] = random.random) -> None:
+        self._raise_errors, self._retries = raise_errors, RetryPolicy(chance=chance)
+        self._lock = threading.Lock()
+        self._handled = self._failed = self._lost = self._unknown = 0
+
+    def settlement(self, item: Delivered, error: BaseException | None) -> Settlement | None:
+        """Log the end of a handler. Returns how to settle its message; `None` if the handler has done so."""
+        outcome = ACK if error is None else of_error(error)
+        if _ends_run(error):
+            settle: Settlement = "nack", None, outcome.description
+        else:
+            settle = settlement(item, outcome, self._retries)
+            if outcome.kind in ("nack", "reject"):
+                shown = None if isinstance(error, Decision) else error
+                log_outcome(logger, item, outcome, settle[1], error=shown)
+        return settle if item.settled in (None, LOST) else None
+
+    def count(self, item: Delivered, error: BaseException | None) -> None:
+        """Count a settled message. Raises an error that ends the run: no `Exception`, or a `WrongHandler`.
+
+        With `raise_errors` every error of a handler does.
+        """
+        if error is not None and _ends_run(error):
+            raise error
+        failed = isinstance(error, Retry) if isinstance(error, Decision) else error is not None
+        with self._lock:
+            self._handled += not failed
+            self._failed += failed
+            self._lost += item.settled == LOST
+            self._unknown += item.settled == UNKNOWN
+        if self._raise_errors and error is not None and not isinstance(error, Decision):
+            raise error
+
+    def result(self, lost: int, unknown: int) -> RunCounts:
+        """Return the counts, with the acks that a consumer has missed."""
+        return RunCounts(self._handled, self._failed, self._lost + lost, self._unknown + unknown)
 
 
-async def drive_async(flow: Generator[Next, None, None], do: Callable[[Next], Awaitable[object]]) -> None:
-    """Carry `handle` out in this task."""
-    error: BaseException | None = None
-    with suppress(StopIteration):
-        while True:
-            step = next(flow) if error is None else flow.throw(error)
-            error = None
-            try:
-                await do(step)
-            except BaseException as failure:  # noqa: BLE001  # `handle` decides about it
-                error = failure
+def _ends_run(error: BaseException | None) -> bool:
+    return error is not None and (isinstance(error, WrongHandler) or not isinstance(error, Exception))
+
+
+def log_unsettled(item: Delivered, error: Exception) -> None:
+    """Log the failure of a settle. If the lease still holds, it ends by itself."""
+    if isinstance(error, LeaseLost | OutcomeUnknown):
+        logger.warning("%s", error)
+        return
+    mark(item, LEFT)
+    logger.warning(
+        "queue %s: message %s could not be settled (%s), and comes again when its lease ends",
+        item.queue,
+        name_of(item),
+        error,
+    )
 
 
 def check_sizes(size: int, prefetch: int | None, name: str) -> tuple[int, int]:
@@ -126,102 +287,3 @@ def check_sizes(size: int, prefetch: int | None, name: str) -> tuple[int, int]:
     if prefetch is None:
         return size, min(EACH * size, BATCH)
     return size, checks.whole(prefetch, "prefetch", size, BATCH)
-
-
-#: The delay after the first failure, which each further failure doubles, and the longest one, in ms.
-FIRST, LONGEST = 1_000, 600_000
-#: The part of a delay that is random, so that messages that failed together do not come back together.
-JITTER = 0.25
-
-
-def backoff(failures: int, random: Callable[[], float]) -> int:
-    """Return the delay in ms after so many failures. `random` gives numbers from 0 to 1; they only shorten it."""
-    whole = min(LONGEST, FIRST << min(failures - 1, 20))
-    return round(whole * (1 - JITTER * random()))
-
-
-def delay_after(delivery: Delivered, error: Exception | None, chance: Callable[[], float]) -> units.Duration | None:
-    """Return the pause before a message comes again; `None` if there was no error, or options decide."""
-    if error is None or config_of(delivery).options.number("redelivery_delay") is not None:
-        return None
-    return units.as_timedelta(backoff(delivery.delivery_count, chance))
-
-
-def is_failure(error: Exception | None) -> bool:
-    """Return True if a handler that raised `error` has failed. Of the decisions only `Retry` is a failure."""
-    return isinstance(error, Retry) if isinstance(error, Decision) else error is not None
-
-
-def log_outcome(delivery: Delivered, error: Exception | None, pause: units.Duration | None) -> None:
-    """Log a failure or a rejection, and what happens next to the message. `pause` is as in `settle_after`."""
-    if isinstance(error, Retry):
-        pause = pause if error.delay is None else units.as_timedelta(error.delay)
-    if isinstance(error, Reject):
-        what = rejected(delivery, error.description)
-    elif error is not None and is_failure(error):
-        words = error.description if isinstance(error, Retry) else codec.describe(error)
-        what = failed(delivery, None if pause is None else units.duration(pause, "pause"), words)
-    else:
-        return
-    asked_for = isinstance(error, Retry) and not is_last(delivery)
-    logger.log(
-        logging.DEBUG if asked_for else logging.WARNING,
-        "queue %s: message %s %s",
-        delivery.queue,
-        name_of(delivery),
-        what,
-        exc_info=None if isinstance(error, Decision) else error,
-    )
-
-
-def rejected(delivery: Delivered, description: str | None) -> str:
-    """Say what becomes of a message that a handler has rejected."""
-    return f"rejected: {description or 'without a reason'} ({_grave(delivery, 'rejected')})"
-
-
-def failed(delivery: Delivered, pause: int | None, description: str | None) -> str:
-    """Say what becomes of a message after a failed delivery, as far as its options tell. `pause` is in ms."""
-    options, words = config_of(delivery).options, f": {description}" if description else ""
-    most = options.number("max_deliveries")
-    number = f"{delivery.delivery_count} of {most}" if most is not None else f"delivery {delivery.delivery_count}"
-    if delivery.settled not in (None, LOST):
-        return f"failed after its handler had settled it{words}"
-    if is_last(delivery):
-        return f"gave up: {_grave(delivery, 'delivery_limit')} ({number}){words}"
-    if pause is None and options.number("redelivery_delay") is not None:
-        return f"failed, again after its redelivery_delay ({number}){words}"
-    when = f"in {pause / 1000:.1f} s" if pause else "at once"
-    return f"failed, again {when} ({number}){words}"
-
-
-def is_last(delivery: Delivered) -> bool:
-    """Return True if the queue gives up a message after this delivery."""
-    most = config_of(delivery).options.number("max_deliveries")
-    return most is not None and delivery.delivery_count >= most
-
-
-def _grave(delivery: Delivered, reason: str) -> str:
-    target = config_of(delivery).options.target(reason)
-    return f"dead letter in {target}" if target else "the queue has no dead_letter"
-
-
-def log_unsettled(delivery: Delivered, error: Exception) -> None:
-    """Log the failure of a settle. If the lease still holds, it ends by itself."""
-    if isinstance(error, LeaseLost | OutcomeUnknown):
-        logger.warning("%s", error)
-        return
-    mark(delivery, LEFT)
-    logger.warning(
-        "queue %s: message %s could not be settled (%s), and comes again when its lease ends",
-        delivery.queue,
-        name_of(delivery),
-        error,
-    )
-
-
-def name_of(delivery: Delivered) -> str:
-    """Return the id for the log; the sequence if the header is damaged. Such damage may have failed the handler."""
-    try:
-        return delivery.id
-    except Exception:  # noqa: BLE001  # the header of another program may have any content
-        return delivery.sequence

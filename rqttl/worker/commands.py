@@ -22,11 +22,11 @@ from pathlib import Path
 from typing import IO, Any
 
 from rqttl.checks import MAX_DESCRIPTION_BYTES
+from rqttl.consuming.handling import CommandFailed, HandlerStopped
 from rqttl.decisions import Reject, Retry
 from rqttl.delivery import Delivery, lease_of
 from rqttl.errors import InvalidInput
 from rqttl.worker.handlers import Handler
-from rqttl.worker.outcomes import CommandFailed, HandlerStopped
 
 #: Seconds between SIGTERM and SIGKILL for a command that has to end, and for a handler that takes too long.
 TERM_GRACE = 5.0

@@ -13,10 +13,10 @@ from functools import partial
 from typing import Any
 
 from rqttl import events as hook
+from rqttl.consuming.handling import NoHandler, trace_of
 from rqttl.delivery import Delivery
 from rqttl.events import Observer
 from rqttl.text import format_value
-from rqttl.worker.outcomes import NoHandler, trace_of
 
 #: The name of the mapping of a module whose handlers are chosen by the header `type`.
 HANDLERS = "HANDLERS"

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import random
+import logging
 import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
-from rqttl.delivery import LOST, Delivery, config_of
+from rqttl.consuming.handling import RELEASE, Outcome, RetryPolicy, log_outcome, settlement
+from rqttl.delivery import LOST, Delivery
 from rqttl.runtime.interrupt import Interrupt, Wakeup
-from rqttl.worker.outcomes import RELEASE, Outcome, RetryPolicy, log_outcome, settlement
 from rqttl.worker.process import BRISK, ChildProcess
 
 if TYPE_CHECKING:
     from rqttl.worker.metrics import Counters
     from rqttl.worker.queue_source import QueueSource
+
+logger = logging.getLogger("rqttl.worker")
 
 #: Seconds for which a message waits for a slot, before its queue gets it back for other workers.
 PATIENCE = 1.0
@@ -235,8 +237,8 @@ class InFlight:
     def _conclude(self, task: Task, outcome: Outcome, seconds: float) -> None:
         """Settle a message, and count and log its outcome."""
         item = task.delivery
-        settle = settlement(outcome, config_of(item).options, item.delivery_count, self._retries, random.random)
-        log_outcome(item, outcome, seconds, settle.delay)
+        settle = settlement(item, outcome, self._retries)
+        log_outcome(logger, item, outcome, settle[1], seconds)
         if item.settled != LOST:  # the source counts those
             self._counters.settled(item.queue, outcome.kind)
         if outcome.kind == "ack":

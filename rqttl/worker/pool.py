@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any
 
 from rqttl import units
+from rqttl.consuming.handling import ACK, Outcome, of_error
 from rqttl.decisions import Decision
 from rqttl.delivery import Delivery, Parcel, Settler, check_unsettled, from_parcel, lease_of, mark
 from rqttl.protocol import codec
@@ -22,7 +23,6 @@ from rqttl.protocol.commands import QueueConfig
 from rqttl.units import Duration
 from rqttl.worker.frames import Frame
 from rqttl.worker.handlers import Handler, HandlerNotLoaded
-from rqttl.worker.outcomes import ACK, Outcome, of_error
 
 #: The number of coroutines of a handler that is a coroutine function, if the user gives none.
 COROUTINES = 100

@@ -14,11 +14,11 @@ from contextlib import suppress
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
+from rqttl.consuming.handling import Outcome
 from rqttl.delivery import config_of, parcel
 from rqttl.worker import commands
 from rqttl.worker.child import Child
 from rqttl.worker.frames import CHUNK, Frame, pack, unpacker
-from rqttl.worker.outcomes import Outcome
 
 if TYPE_CHECKING:
     from rqttl.events import Observer

@@ -12,6 +12,7 @@ from time import perf_counter
 from rqttl import delivery, units
 from rqttl import events as hook
 from rqttl.consuming import settling
+from rqttl.consuming.handling import Settlement
 from rqttl.consuming.prefetch import CONSUMER_TTL_MS, Missed, Prefetch, RenewalSchedule
 from rqttl.consuming.renewer import Sender
 from rqttl.consuming.turns import Turns, announce_renewal
@@ -24,7 +25,6 @@ from rqttl.runtime.interrupt import Interrupt
 from rqttl.runtime.recent import Recent
 from rqttl.store.refusals import TEMPORARY, is_away
 from rqttl.worker.metrics import Counters
-from rqttl.worker.outcomes import Settlement
 
 logger = logging.getLogger("rqttl.worker")
 
@@ -200,7 +200,7 @@ class QueueSource:
                 self._carry_out(settlement, items)
             except (LeaseLost, OutcomeUnknown) as error:
                 logger.warning("%s", error)
-                self._counters.settled(self.queue, "lost", sum(item.settled != settlement.how for item in items))
+                self._counters.settled(self.queue, "lost", sum(item.settled != settlement[0] for item in items))
             except TEMPORARY as error:
                 if is_away(error):
                     self._pending.extend((item, how) for how, group in waiting for item in group)
@@ -217,8 +217,8 @@ class QueueSource:
             self._has_returned = True
 
     def _carry_out(self, settlement: Settlement, items: list[Delivery]) -> None:
-        delay = None if settlement.delay is None else units.as_timedelta(settlement.delay)
-        flow = settling.settle(self._driver.keyspace, self.queue, settlement.how, items, delay, settlement.description)
+        delay = None if settlement[1] is None else units.as_timedelta(settlement[1])
+        flow = settling.settle(self._driver.keyspace, self.queue, settlement[0], items, delay, settlement[2])
         with self._lock:
             self._driver.perform(flow)
 

@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import Any, TypedDict
 
 from rqttl import checks, units
+from rqttl.consuming.handling import RetryPolicy
 from rqttl.errors import InvalidInput
 from rqttl.names import check_name_or_pattern
 from rqttl.text import did_you_mean, format_value, plain_number, plain_text
 from rqttl.units import Duration
 from rqttl.worker import commands
-from rqttl.worker.outcomes import RetryPolicy
 
 #: The largest number of processes, of threads and coroutines, and of a weight.
 MOST_PROCESSES, MOST_SLOTS, MOST_WEIGHT = 1024, 10_000, 1_000_000

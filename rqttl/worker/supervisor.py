@@ -10,11 +10,11 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
+from rqttl.consuming.handling import log_with_trace
 from rqttl.runtime.memory import resident_bytes
 from rqttl.worker.commands import COMMAND_GRACE, TERM_GRACE
 from rqttl.worker.in_flight import InFlight, Task
 from rqttl.worker.metrics import Counters
-from rqttl.worker.outcomes import log_with_trace
 from rqttl.worker.process import ChildProcess
 
 logger = logging.getLogger("rqttl.worker")
@@ -237,7 +237,9 @@ class Supervisor:
         if not child.is_ready and not self._goes_on_without(child, reason):
             return
         if child.broken:
-            log_with_trace(logging.ERROR, f"child {child.pid}: {child.broken}; the worker tries again", child.trace)
+            log_with_trace(
+                logger, logging.ERROR, f"child {child.pid}: {child.broken}; the worker tries again", child.trace
+            )
         elif child.quit_at is None and not child.retiring:
             self._counters.restarted("timeout" if late else "crashed")
             if not late:
@@ -254,7 +256,7 @@ class Supervisor:
         if self._unloaded < UNLOADED and (self._has_been_ready or not child.broken):
             return True
         if child.trace:
-            log_with_trace(logging.ERROR, "the handler cannot be loaded", child.trace)
+            log_with_trace(logger, logging.ERROR, "the handler cannot be loaded", child.trace)
         self.broken = child.broken or f"call: {reason} before it could handle messages, {UNLOADED} times in a row"
         self._ended = True
         return False

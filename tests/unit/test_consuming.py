@@ -15,7 +15,7 @@ import redis
 import rqttl
 from rqttl import Delivery, QueueOptions
 from rqttl.consuming import prefetch
-from rqttl.consuming.handling import backoff
+from rqttl.consuming.handling import RetryPolicy
 from rqttl.consuming.patience import patiently
 from rqttl.consuming.prefetch import CONSUMER_TTL_MS, LONGEST_REST, AckBatch, Prefetch, RenewalSchedule
 from rqttl.consuming.renewer import Renewer, Sender
@@ -283,8 +283,8 @@ def test_a_consumer_that_waits_need_not_show_itself_until_the_wait_is_over() -> 
 
 
 def test_the_pause_of_a_failed_message_doubles_and_ends_growing() -> None:
-    whole = [backoff(failures, lambda: 0.0) for failures in (1, 2, 3, 10, 11, 1_000_000)]
-    shortest = [backoff(failures, lambda: 1.0) for failures in (1, 2, 11)]
+    whole = [RetryPolicy(chance=lambda: 0.0).pause(failures) for failures in (1, 2, 3, 10, 11, 1_000_000)]
+    shortest = [RetryPolicy(chance=lambda: 1.0).pause(failures) for failures in (1, 2, 11)]
 
     assert whole == [1_000, 2_000, 4_000, 512_000, 600_000, 600_000]
     assert shortest == [750, 1_500, 450_000]

@@ -12,10 +12,10 @@ import pytest
 import redis
 
 from rqttl import Broker, Message, Queue, Worker
+from rqttl.consuming.handling import HandlerStopped
 from rqttl.testing.clocked import ClockedBroker
 from rqttl.worker import commands
 from rqttl.worker.commands import CommandProcess
-from rqttl.worker.outcomes import HandlerStopped
 from tests.proc import is_running, process_fields
 from tests.waiting import PATIENCE, until
 from tests.worker import late

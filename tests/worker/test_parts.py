@@ -11,19 +11,16 @@ from typing import Any
 import pytest
 
 from rqttl import InvalidInput, Reject, Release, Retry, Worker
-from rqttl.options import QueueOptions
+from rqttl.consuming.handling import ACK, Outcome, RetryPolicy, of_error, settlement
 from rqttl.testing import fake_broker
 from rqttl.worker import settings
 from rqttl.worker.fetcher import PERIOD, TURN, Queues, period
 from rqttl.worker.frames import Frame, pack, unpacker
 from rqttl.worker.metrics import Counters
-from rqttl.worker.outcomes import ACK, Outcome, RetryPolicy, of_error, settlement
 from rqttl.worker.supervisor import Place
+from tests.unit.test_delivery import delivery
 
 pytestmark = pytest.mark.once
-
-OPTIONS = QueueOptions.read("q", {})
-
 
 # Turns of queues
 
@@ -124,19 +121,18 @@ def test_decisions_and_errors_have_outcomes() -> None:
 
 
 def test_failures_pause_longer_each_time_unless_the_queue_has_its_own_pause() -> None:
-    retries, failed = RetryPolicy(1000, 60_000, 0.5), Outcome("nack", None, "x")
-    pauses = [settlement(failed, OPTIONS, n, retries, lambda: 0.0).delay for n in (1, 2, 3, 7, 100)]
+    retries, failed = RetryPolicy(1000, 60_000, 0.5, lambda: 0.0), Outcome("nack", None, "x")
+    pauses = [settlement(delivery(failed=n - 1), failed, retries)[1] for n in (1, 2, 3, 7, 100)]
     assert pauses == [1000, 2000, 4000, 60_000, 60_000]
-    assert settlement(failed, OPTIONS, 1, retries, lambda: 1.0).delay == 500
-    own = QueueOptions.read("q", {"redelivery_delay": "1m"})
-    assert settlement(failed, own, 1, retries, lambda: 0.0).delay is None
-    assert settlement(Outcome("nack", 7, "x"), own, 1, retries, lambda: 0.0).delay == 7
+    assert settlement(delivery(), failed, RetryPolicy(1000, 60_000, 0.5, lambda: 1.0))[1] == 500
+    own = delivery(redelivery_delay=60_000)
+    assert settlement(own, failed, retries)[1] is None
+    assert settlement(own, Outcome("nack", 7, "x"), retries)[1] == 7
 
 
 def test_a_crash_gives_the_message_back_at_once() -> None:
-    crashed = settlement(Outcome("crashed", None, "died"), OPTIONS, 1, RetryPolicy(), lambda: 0.0)
-    assert (crashed.how, crashed.delay, crashed.description) == ("nack", None, "died")
-    assert settlement(ACK, OPTIONS, 1, RetryPolicy(), lambda: 0.0).how == "ack"
+    assert settlement(delivery(), Outcome("crashed", None, "died"), RetryPolicy()) == ("nack", None, "died")
+    assert settlement(delivery(), ACK, RetryPolicy())[0] == "ack"
 
 
 # Supervision
@@ -236,7 +232,7 @@ def test_a_worker_runs_once() -> None:
 def test_the_longest_pause_is_never_shorter_than_the_first_without_a_word_of_the_user() -> None:
     assert settings.retries(None, None, 0.2) == RetryPolicy(1_000, 600_000, 0.2)
     assert settings.retries("1h", None, 0.2) == RetryPolicy(3_600_000, 3_600_000, 0.2)
-    assert settings.retries(None, "500ms", 0.2).pause(1, lambda: 0.0) == 500
+    assert settings.retries(None, "500ms", 0).pause(1) == 500
 
 
 def test_settings_read_sizes_and_addresses() -> None:
