@@ -1,7 +1,7 @@
 """The loop behind `queue.consume()`: prefetching, batched acks, and the renewal of leases while handlers work.
 
-`rqttl.consuming` has the parts: `prefetch` does the bookkeeping, `turns` has the flows, `sending` carries them out, and
-`renewer` is the thread that renews leases. The caller's thread iterates and fetches messages.
+`rqttl.consuming` has the parts: `prefetch` does the bookkeeping, `turns` has the flows, and `renewer` carries them out
+and has the thread that renews leases. The caller's thread iterates and fetches messages.
 """
 
 from __future__ import annotations
@@ -18,9 +18,10 @@ from rqttl import flows
 from rqttl.consuming.base import ConsumerBase
 from rqttl.consuming.patience import patiently
 from rqttl.consuming.renewer import Renewer, Sender
+from rqttl.consuming.turns import announce_renewal
 from rqttl.delivery import Delivery, Settler
-from rqttl.errors import InvalidInput, RqttlError
-from rqttl.flows.steps import Driver
+from rqttl.errors import BrokerClosed, InvalidInput, RqttlError
+from rqttl.flows.steps import Driver, Flow
 from rqttl.options import QueueOptions
 from rqttl.runtime.interrupt import Wakeup
 from rqttl.units import Duration
@@ -72,14 +73,22 @@ class Consumer(ConsumerBase[Delivery, None]):
         self._settler = Settler(self._settle, driver.events)
         self._settled = Wakeup()
         self._sender = Sender(driver)
-        self._renewer = Renewer(driver, self._turns, self._schedule, self._sender, self._stop, self._settled)
+        timing = driver.timing
+        self._renewer = Renewer(
+            timing,
+            f"rqttl-renewer-{queue}",
+            lambda: self._schedule.next_turn(timing.now()),
+            self._take_turn,
+            self._stop,
+        )
         self._entered = ExitStack()
 
     def __enter__(self) -> Consumer:
         self._schedule.follow([self._lease or self._options().number("lease") or 0])
+        self._schedule.renewed(self._driver.timing.now())
         self._renewer.start()
         self._entered.enter_context(self._driver.closed.ending(self.stop))
-        self._entered.enter_context(self._driver.timing.leaps(self._renewer.prepare))
+        self._entered.enter_context(self._driver.timing.leaps(lambda leap: self._renew(self._turns.prepare(leap))))
         return self
 
     def __exit__(
@@ -138,7 +147,25 @@ class Consumer(ConsumerBase[Delivery, None]):
         self._settled.notify()
 
     def _hurry(self) -> None:
-        self._renewer.hurry()
+        self._renewer.notify()
+
+    # The renewal of leases
+
+    def _take_turn(self) -> None:
+        try:
+            if self._stop.asked():
+                self._sender.perform(self._turns.release_unseen())
+            self._renew(self._turns.upkeep())
+        except BrokerClosed:
+            raise  # the thread that iterates raises it, too
+        except Exception as error:  # noqa: BLE001  # without a renewer all leases would end
+            self._turns.log_failure(error)
+
+    def _renew(self, flow: Flow[int | None]) -> None:
+        renewed = self._sender.perform(flow)
+        if renewed is not None:
+            self._settled.notify()  # leases may be lost
+        announce_renewal(self._driver.events, self.queue, renewed)
 
     # Fetching
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
@@ -10,7 +9,6 @@ from typing import Generic, TypeVar
 from rqttl import checks, delivery, flows, units
 from rqttl import events as hook
 from rqttl.consuming import settling
-from rqttl.consuming.prefetch import Prefetch, RenewalSchedule
 from rqttl.consuming.turns import Turns
 from rqttl.delivery import Delivered, Settler, check_unsettled
 from rqttl.flows.receive import ReceiveResult
@@ -40,8 +38,9 @@ class ConsumerBase(ABC, Generic[D, R]):
         self._lease = flows.receive.lease_ms(lease)
         self._wait = int(MAX_DURATION if wait is None else units.duration(wait, "wait"))
         self._idle: Callable[[], int] = lambda: 1
-        self._prefetch, self._schedule, self._stop = Prefetch[D](prefetch), RenewalSchedule(), Interrupt()
-        self._turns = Turns(keyspace, queue, secrets.token_hex(8), self._prefetch, self._schedule, self._stop)
+        self._stop = Interrupt()
+        self._turns = Turns[D](keyspace, queue, prefetch, self._stop)
+        self._prefetch, self._schedule = self._turns.books, self._turns.schedule
 
     @property
     def lost(self) -> list[str]:

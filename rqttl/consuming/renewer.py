@@ -1,16 +1,19 @@
-"""The thread of a consumer: it renews leases, sends acks and shows the presence; and its calls, one at a time."""
+"""The thread that renews leases, sends acks and settles; and the calls of a consumer or worker, one at a time."""
 
 from __future__ import annotations
 
+import logging
 import threading
+from collections.abc import Callable
 from typing import Any, TypeVar
 
 from rqttl import flows
-from rqttl.consuming.prefetch import RenewalSchedule
-from rqttl.consuming.turns import Turns, announce_renewal
 from rqttl.errors import BrokerClosed
 from rqttl.flows.steps import Driver, Flow
 from rqttl.runtime.interrupt import Interrupt, Wakeup
+from rqttl.runtime.timing import Timing
+
+logger = logging.getLogger("rqttl.consumer")
 
 T = TypeVar("T")
 
@@ -42,7 +45,6 @@ class Sender:
                     except StopIteration as done:
                         result: T = done.value
                         return result
-                    failure = None
                     waits = type(step) is flows.steps.WaitForWakeup
                     if not waits:
                         answer, failure = self._step(step)
@@ -61,31 +63,23 @@ class Sender:
 
 
 class Renewer:
-    """Takes a turn at a third of the shortest lease, and once in a second at least, until `close`.
-
-    After `stop` a turn releases the deliveries that were not handed out. Leases are renewed until `close`. Each renewal
-    notifies `settled`, because it may show lost leases.
-    """
+    """A thread that calls `turn` after pauses of `pause()` ms, until `close`. `stop` ends one pause."""
 
     def __init__(
         self,
-        driver: Driver,
-        turns: Turns[Any],
-        schedule: RenewalSchedule,
-        sender: Sender,
-        stop: Interrupt,
-        settled: Wakeup,
+        timing: Timing,
+        name: str,
+        pause: Callable[[], float],
+        turn: Callable[[], None],
+        stop: Interrupt | None = None,
     ) -> None:
-        self._driver = driver
-        self._turns = turns
-        self._schedule = schedule
-        self._sender = sender
-        self._stop = stop
-        self._settled = settled
+        self._timing, self._pause, self._turn, self._stop = timing, pause, turn, stop
         self._sooner = Wakeup()
-        #: The interrupt that ends the renewal of leases.
+        #: The interrupt that ends the turns.
         self.closed = Interrupt()
-        self._thread = threading.Thread(target=self._run, name=f"rqttl-renewer-{turns.queue}", daemon=True)
+        #: The time of the last turn.
+        self.turned_at = timing.now()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     @property
     def has_begun(self) -> bool:
@@ -96,8 +90,8 @@ class Renewer:
         """Begin to take turns."""
         self._thread.start()
 
-    def hurry(self) -> None:
-        """Take the next turn early enough for the present leases."""
+    def notify(self) -> None:
+        """Take the next turn as soon as `pause` says now."""
         self._sooner.notify()
 
     def close(self) -> None:
@@ -106,31 +100,17 @@ class Renewer:
         if self._thread.is_alive():
             self._thread.join()
 
-    def prepare(self, leap: int) -> None:
-        """Keep the presence and all leases throughout a leap of the clock by `leap` ms. See `Timing.leaps`."""
-        self._announce(self._sender.perform(self._turns.prepare(leap)))
-
     def _run(self) -> None:
-        timing = self._driver.timing
-        self._schedule.renewed(timing.now())
         while not self.closed.asked():
-            end = self.closed if self._stop.asked() else self._stop
-            timing.pause(end, lambda: self._schedule.next_turn(timing.now()), self._sooner)
+            end = self.closed if self._stop is None or self._stop.asked() else self._stop
+            self._timing.pause(end, self._pause, self._sooner)
+            self.turned_at = self._timing.now()
             if self.closed.asked():
                 return
             try:
-                self._take_turn()
+                self._turn()
             except BrokerClosed:
-                return  # no call can be sent any more; the thread that iterates raises the error
-            except Exception as error:  # noqa: BLE001  # without a renewer all leases would end
-                self._turns.log_failure(error)
-
-    def _take_turn(self) -> None:
-        if self._stop.asked():
-            self._sender.perform(self._turns.release_unseen())
-        self._announce(self._sender.perform(self._turns.upkeep()))
-
-    def _announce(self, renewed: int | None) -> None:
-        if renewed is not None:
-            self._settled.notify()  # leases may be lost
-        announce_renewal(self._driver.events, self._turns.queue, renewed)
+                return  # no call can be sent any more; another thread tells it
+            except Exception:
+                # a listener of events failed: without these turns all leases would end
+                logger.exception("the renewer of leases goes on after an error")

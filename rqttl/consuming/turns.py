@@ -7,6 +7,7 @@ A consumer carries out one turn at a time, under its lock: only one call may cha
 from __future__ import annotations
 
 import logging
+import secrets
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Generic, TypeVar
@@ -31,24 +32,20 @@ D = TypeVar("D", bound=Delivered)
 
 
 class Turns(Generic[D]):
-    """The turns of the consumer `name` of one queue. `stop` ends its waits."""
+    """The turns of a consumer of one queue, which holds `limit` messages at most. `stop` ends its waits."""
 
-    def __init__(
-        self, keyspace: Keyspace, queue: str, name: str, books: Prefetch[D], schedule: RenewalSchedule, stop: Interrupt
-    ) -> None:
+    def __init__(self, keyspace: Keyspace, queue: str, limit: int, stop: Interrupt, name: str = "") -> None:
         self.queue = queue
-        self._keyspace = keyspace
-        self._name = name
-        self._books = books
-        self._schedule = schedule
-        self._stop = stop
+        self.books, self.schedule = Prefetch[D](limit), RenewalSchedule()
+        self._keyspace, self._stop = keyspace, stop
+        self._name = name or secrets.token_hex(8)
         self._leap = 0
 
     # Calls that carry the waiting acks
 
     def fetch(self, count: int, lease: int | None, wait: int, room: int) -> Flow[ReceiveResult]:
         """Send acks and take up to `count` messages. See `flows.receive.receive`."""
-        acks = self._books.acks()
+        acks = self.books.acks()
         flow = flows.receive.receive(
             self.queue,
             count,
@@ -64,7 +61,7 @@ class Turns(Generic[D]):
 
     def claim(self, count: int, lease: int | None, presence: Presence) -> Flow[ReceiveResult]:
         """Send acks and take up to `count` messages, without a wait. See `flows.receive.receive_once`."""
-        acks = self._books.acks()
+        acks = self.books.acks()
         finished = acks.next_words()
         flow = flows.receive.receive_once(self.queue, count, lease, presence=presence, finished=finished)
         return (yield from self._carrying(flow, acks))
@@ -73,9 +70,9 @@ class Turns(Generic[D]):
         """Send all waiting acks. Show that the consumer is present for `ttl` ms, or that it leaves the queue."""
         presence = Presence(self._name, 0 if leaves else -1, ttl)
         while True:
-            acks = self._books.acks()
+            acks = self.books.acks()
             yield from self._carrying(flows.receive.heartbeat(self.queue, presence, acks.next_words), acks)
-            if not self._books.has_acks:
+            if not self.books.has_acks:
                 return
 
     def _carrying(self, flow: Flow[ReceiveResult], acks: AckBatch) -> Flow[ReceiveResult]:
@@ -87,7 +84,7 @@ class Turns(Generic[D]):
             claimed = yield from self._with_replays(flow, acks)
         except QueueNotFound:
             for ack in acks.give_up():
-                self._books.late.add(ack)
+                self.books.late.add(ack)
                 logger.info("queue %s: the ack of %s was given up: the queue is deleted", ack.queue, ack.id)
             raise
         except BaseException:
@@ -120,20 +117,20 @@ class Turns(Generic[D]):
                 failure = error
 
     def _wait(self, step: flows.steps.WaitForWakeup) -> Flow[Any]:
-        self._schedule.begin_wait()
+        self.schedule.begin_wait()
         try:
             return ENDED if self._stop.asked() else (yield replace(step, interrupt=self._stop))
         finally:
-            self._schedule.end_wait()
+            self.schedule.end_wait()
 
     def _record(self, acks: AckBatch, claimed: ReceiveResult) -> None:
         """Record a successful call: log and count the acks that missed."""
-        self._schedule.contacted()
+        self.schedule.contacted()
         for ack in acks.missed(claimed.lost):
-            self._books.late.add(ack)
+            self.books.late.add(ack)
             logger.warning("queue %s: the ack of %s came after its lease had ended", ack.queue, ack.id)
         for ack in acks.missed(claimed.unknown):
-            self._books.unknown.add(ack)
+            self.books.unknown.add(ack)
             logger.warning(
                 "queue %s: the ack of %s got no reply until its lease had ended: it may have been carried out",
                 ack.queue,
@@ -144,12 +141,12 @@ class Turns(Generic[D]):
 
     def upkeep(self) -> Flow[int | None]:
         """Do the work that is due: send acks, show the presence, renew leases. Returns as `renew`."""
-        if self._books.has_acks or self._schedule.is_report_due((yield flows.steps.Now())):
+        if self.books.has_acks or self.schedule.is_report_due((yield flows.steps.Now())):
             yield from self.report(prefetch.CONSUMER_TTL_MS)
-        if not self._schedule.is_renewal_due((yield flows.steps.Now())):
+        if not self.schedule.is_renewal_due((yield flows.steps.Now())):
             return None
         renewed = yield from self.renew()
-        self._schedule.renewed((yield flows.steps.Now()))
+        self.schedule.renewed((yield flows.steps.Now()))
         return renewed
 
     def renew(self) -> Flow[int | None]:
@@ -157,7 +154,7 @@ class Turns(Generic[D]):
 
         A renewal in the midst of a leap of the clock adds the leap, so that the lease outlasts it.
         """
-        leases = self._books.leases()
+        leases = self.books.leases()
         if not leases:
             return None
         for lease, group in leases.items():
@@ -200,7 +197,7 @@ class Turns(Generic[D]):
 
     def release_unseen(self) -> Flow[None]:
         """Give back, uncounted, the deliveries that the iteration has not handed out."""
-        unseen = self._books.take_unseen()
+        unseen = self.books.take_unseen()
         if not unseen:
             return
         try:
@@ -208,7 +205,7 @@ class Turns(Generic[D]):
         except LeaseLost as lost:
             logger.info("%s", lost)
         except BaseException:
-            self._books.put_back_unseen(unseen)  # for the next attempt
+            self.books.put_back_unseen(unseen)  # for the next attempt
             raise
 
     def leave(self) -> Flow[None]:
@@ -216,11 +213,11 @@ class Turns(Generic[D]):
         try:
             yield from self.report(leaves=True)
         except TEMPORARY as error:
-            if self._books.has_acks or self._books.has_unseen or not is_away(error):
+            if self.books.has_acks or self.books.has_unseen or not is_away(error):
                 raise
             logger.info("queue %s: the consumer left while Redis was away", self.queue)
         yield from self.release_unseen()
-        unsettled = len(self._books.unsettled())
+        unsettled = len(self.books.unsettled())
         if unsettled:
             logger.warning(
                 "queue %s: the consumer ended before %d of its deliveries were settled; "

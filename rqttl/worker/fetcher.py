@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import logging
 import random
-import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
@@ -23,7 +22,7 @@ from rqttl.runtime.interrupt import Interrupt
 from rqttl.store.refusals import TEMPORARY, is_away
 from rqttl.worker.in_flight import InFlight
 from rqttl.worker.metrics import Counters
-from rqttl.worker.queue_source import QueueSource
+from rqttl.worker.queue_source import Sources
 
 logger = logging.getLogger("rqttl.worker")
 
@@ -50,7 +49,7 @@ DEAD = "/dead"
 class Fetcher:
     """Claims messages until `stop`, or until nothing is left with `burst`, or nothing came for `idle_exit` ms.
 
-    `weights` has names and patterns. `source_of` makes the source of a queue, which is kept in `sources`.
+    `weights` has names and patterns.
     """
 
     def __init__(
@@ -58,18 +57,16 @@ class Fetcher:
         driver: Driver,
         name: str,
         weights: Mapping[str, int | None],
-        sources: dict[str, QueueSource],
-        source_of: Callable[[str], QueueSource],
+        sources: Sources,
         in_flight: InFlight,
         counters: Counters,
-        lock: threading.Lock,
         *,
         burst: bool,
         idle_exit: int | None,
     ) -> None:
-        self._driver, self._name, self._lock = driver, name, lock
+        self._driver, self._name = driver, name
         self._weights, self._patterns = weights, [name for name in weights if is_pattern(name)]
-        self._sources, self._source_of = sources, source_of
+        self._sources = sources
         self._in_flight, self._counters = in_flight, counters
         self._burst, self._idle_exit = burst, idle_exit
         self._queues = Queues()
@@ -113,11 +110,6 @@ class Fetcher:
         except (*TEMPORARY, QueueNotFound) as error:
             logger.info("the worker left its queues while Redis was away: %s", error)
 
-    def _source(self, queue: str) -> QueueSource:
-        if queue not in self._sources:
-            self._sources[queue] = self._source_of(queue)
-        return self._sources[queue]
-
     def _turn(self, now: int) -> None:
         if self._patterns and now >= self._scan_at:
             self._follow()
@@ -147,7 +139,7 @@ class Fetcher:
         block = 0 if queue.is_hinted else longest
         ticket, queue.ticket, queue.is_hinted = queue.ticket or b"", None, False
         try:
-            claimed = self._source(name).claim(count, block, ticket)
+            claimed = self._sources[name].claim(count, block, ticket)
         except QueueNotFound:
             if not queue.is_missing:
                 logger.warning("queue %s does not exist any more; the worker looks for it again", name)
@@ -167,7 +159,7 @@ class Fetcher:
         queue.is_missing = False
         if claimed.deliveries:
             self._worked_at = now
-            self._in_flight.give(self._source(name), claimed.deliveries)
+            self._in_flight.give(self._sources[name], claimed.deliveries)
         if claimed.is_whole and block:
             queue.until = now + (longest if claimed.due is None else max(1, min(longest, claimed.due)))
             queue.is_noted = True
@@ -191,7 +183,7 @@ class Fetcher:
             self._driver.timing.pause(self.stop, lambda: ms)
             return
         self.takes_acks = False  # before the look, so no ack is left that nobody sends
-        acking = [queue for queue in noted if self._source(queue).has_acks]
+        acking = [queue for queue in noted if self._sources[queue].has_acks]
         reply = None if acking else self._driver.step(WaitForAnyWakeup(noted, ms, self.stop))
         self.takes_acks = True
         if acking:
@@ -225,12 +217,12 @@ class Fetcher:
     def _leave(self, queue: str) -> None:
         """End the wait in a queue, which may be deleted."""
         try:
-            self._source(queue).withdraw()
+            self._sources[queue].withdraw()
         except QueueNotFound:
             logger.debug("queue %s does not exist any more", queue)
 
     def _with_wakeup(self, queues: list[str]) -> list[str]:
-        with self._lock:
+        with self._sources.lock:
             lengths = self._driver.perform(_lengths(self._driver, queues))
         return [queue for queue, length in zip(queues, lengths, strict=True) if length]
 
@@ -241,7 +233,7 @@ class Fetcher:
             self._leave(name)
             self._queues.suspect(name)
         for name in dict.fromkeys([*self._queues.ticketed, *self._with_wakeup(noted)]):
-            source, queue = self._source(name), self._queues[name]
+            source, queue = self._sources[name], self._queues[name]
             ticket, queue.ticket = queue.ticket or b"", None
             try:
                 claimed = source.claim(1, 0, ticket)
@@ -255,7 +247,7 @@ class Fetcher:
         if not self._in_flight.is_idle:
             self._worked_at = now
             return False
-        returned = [queue for queue in self._queues if self._source(queue).has_returned()]
+        returned = [queue for queue in self._queues if self._sources[queue].has_returned()]
         for queue in returned:
             self._queues.suspect(queue)
         if returned:
@@ -266,7 +258,7 @@ class Fetcher:
         """Take the queues of this moment. Forget the sources and counters of others, unless messages are at work."""
         weights = dict(self._weights)
         if self._patterns:
-            with self._lock:
+            with self._sources.lock:
                 existing = queue_names(self._driver.perform(flows.registry.members(self._driver.keyspace)))
             for name in self._patterns:
                 if name not in self._unmatched and not any(matches(name, queue) for queue in existing):

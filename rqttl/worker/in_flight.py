@@ -242,7 +242,7 @@ class InFlight:
         if item.settled != LOST:  # the source counts those
             self._counters.settled(item.queue, outcome.kind)
         if outcome.kind == "ack":
-            task.source.finish([item])
+            task.source.finish(item)
             return
         task.source.settle(item, settle)
         self._notify_keeper()

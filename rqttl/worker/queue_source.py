@@ -1,26 +1,29 @@
-"""One queue of a worker: claims, leases, acks and settlements. All calls of a worker to Redis share one lock."""
+"""The queues of a worker: claims, leases, acks and settlements. All calls of a worker to Redis share one lock."""
 
 from __future__ import annotations
 
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from time import perf_counter
+
+from redis.exceptions import RedisError
 
 from rqttl import delivery, units
 from rqttl import events as hook
 from rqttl.consuming import settling
 from rqttl.consuming.handling import Settlement
-from rqttl.consuming.prefetch import CONSUMER_TTL_MS, Missed, Prefetch, RenewalSchedule
-from rqttl.consuming.renewer import Sender
+from rqttl.consuming.prefetch import CONSUMER_TTL_MS, LONGEST_REST, Missed
+from rqttl.consuming.renewer import Renewer, Sender
 from rqttl.consuming.turns import Turns, announce_renewal
 from rqttl.delivery import LEFT, LOST, UNKNOWN, Delivered, Delivery, Settler
-from rqttl.errors import LeaseLost, OutcomeUnknown, RqttlError
+from rqttl.errors import BrokerClosed, LeaseLost, OutcomeUnknown, QueueNotFound, RqttlError
 from rqttl.flows.steps import Driver
 from rqttl.protocol import codec
 from rqttl.protocol.commands import BATCH, Presence
+from rqttl.reaper.roster import RosterBeat
 from rqttl.runtime.interrupt import Interrupt
 from rqttl.runtime.recent import Recent
 from rqttl.store.refusals import TEMPORARY, is_away
@@ -30,6 +33,8 @@ logger = logging.getLogger("rqttl.worker")
 
 #: The number of finished messages that a worker remembers because their acks came too late.
 REMEMBERED = 10_000
+#: The ms between two tries while Redis is away.
+AWAY = 500
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +64,7 @@ class _Late(Missed):
 
 
 class QueueSource:
-    """One queue of a worker. Safe to share between the fetcher and the keeper.
+    """One queue of a worker. Safe to share between its threads.
 
     `lock` is the lock of all calls of the worker, `name` its name among the consumers. `on_shorter` is called when the
     leases become shorter than they were, so that their renewal is due sooner.
@@ -73,22 +78,18 @@ class QueueSource:
         lease: int | None,
         lock: threading.Lock,
         counters: Counters,
-        on_shorter: Callable[[], None] = lambda: None,
+        on_shorter: Callable[[], None],
     ) -> None:
         self.queue = queue
+        self._driver, self._name, self._lease, self._counters = driver, name, lease, counters
         self._on_shorter = on_shorter
-        self._driver = driver
-        self._name = name
-        self._lease = lease
-        self._counters = counters
-        self._books = Prefetch[Delivery](BATCH)
+        self._turns = Turns[Delivery](driver.keyspace, queue, BATCH, Interrupt(), name)
+        self._books, self.schedule = self._turns.books, self._turns.schedule
         self._finished: Recent[bool] = Recent(REMEMBERED)
         self._books.late = _Late(LOST, self._finished, counters, queue)
         self._books.unknown = _Late(UNKNOWN, self._finished, counters, queue)
-        self.schedule = RenewalSchedule()
-        self._turns = Turns(driver.keyspace, queue, name, self._books, self.schedule, Interrupt())
-        self._sender, self._lock = Sender(driver, lock), lock
-        self._settler: Settler[None] = Settler(lambda *_: None, driver.events)
+        self._sender = Sender(driver, lock)
+        self._settler: Settler[None] = Settler(lambda *_: None, driver.events)  # children settle
         self._server_ahead = 0
         self._returns = threading.Lock()
         self._returning, self._has_returned = 0, False
@@ -98,12 +99,15 @@ class QueueSource:
     # Claims
 
     def claim(self, count: int, block: int, ticket: bytes = b"") -> Claim:
-        """Send acks and take up to `count` messages. Below that the worker is noted as waiting for `block` ms."""
+        """Send acks and take up to `count` messages. Below that the worker is noted as waiting for `block` ms.
+
+        Messages that handlers of this worker have finished are acked once more, and not handed out.
+        """
         presence = Presence(self._name, block, CONSUMER_TTL_MS, ticket, count)
-        observer, since = self._driver.events.observer, perf_counter()
+        since = perf_counter()
         claimed = self._sender.perform(self._turns.claim(count, self._lease, presence))
         fetched = delivery.delivered(Delivery, self._settler, claimed, self._lease)
-        hook.received(observer, self.queue, fetched, since)
+        hook.received(self._driver.events.observer, self.queue, fetched, since)
         self._books.room()  # this forgets the settled deliveries
         self._books.add(fetched)
         self._books.take_unseen()
@@ -114,8 +118,14 @@ class QueueSource:
             self.schedule.begin_wait()
         else:
             self.schedule.end_wait()
+        is_whole = len(fetched) < count and not claimed.more
+        if len(self._finished):
+            for item in fetched:
+                if item.delivery_count > 1 and self._finished.get(item.sequence):
+                    self.finish(item)
+            fetched = [item for item in fetched if item.settled is None]
         due = None if claimed.due is None else max(1, claimed.due - claimed.now)
-        return Claim(self._without_finished(fetched), due, len(fetched) < count and not claimed.more)
+        return Claim(fetched, due, is_whole)
 
     def withdraw(self) -> None:
         """Wait no more. Take no message."""
@@ -127,30 +137,17 @@ class QueueSource:
         now = self._driver.timing.now() + self._server_ahead
         return (now - codec.enqueued_at(delivery.lease_words(item)[0])) / 1000
 
-    def _without_finished(self, fetched: list[Delivery]) -> list[Delivery]:
-        """Ack the messages that handlers of this worker have finished, and return the others."""
-        if len(self._finished) == 0:
-            return fetched
-        new = []
-        for item in fetched:
-            if item.delivery_count > 1 and self._finished.get(item.sequence):
-                self.finish([item])
-            else:
-                new.append(item)
-        return new
-
     # Settlements
 
-    def finish(self, items: Iterable[Delivery]) -> None:
-        """Collect acks for the next claim."""
-        for item in items:
-            if item.settled == LOST:
-                self._books.late.add(item)
-            else:
-                self._books.finish(item)
+    def finish(self, item: Delivery) -> None:
+        """Collect an ack for the next claim."""
+        if item.settled == LOST:
+            self._books.late.add(item)
+        else:
+            self._books.finish(item)
 
     def settle(self, item: Delivery, settlement: Settlement) -> None:
-        """Collect a settlement other than an ack. The keeper carries it out at once."""
+        """Collect a settlement other than an ack. The renewer carries it out at once."""
         with self._returns:
             self._returning += 1
         self._pending.append((item, settlement))
@@ -180,7 +177,7 @@ class QueueSource:
     @property
     def has_work(self) -> bool:
         """True if acks or settlements wait, or messages are out."""
-        return bool(self._pending) or self._books.has_acks or bool(self._books.unsettled())
+        return bool(self._pending) or self._books.has_acks or bool(self._books.leases())
 
     def settle_pending(self) -> None:
         """Carry out the collected settlements. If Redis is away they stay collected."""
@@ -195,19 +192,23 @@ class QueueSource:
                     self._counters.settled(self.queue, "lost")
         waiting = list(groups.items())
         while waiting:
-            settlement, items = waiting[0]
+            (how, delay, description), items = waiting[0]
+            time = None if delay is None else units.as_timedelta(delay)
+            flow = settling.settle(self._driver.keyspace, self.queue, how, items, time, description)
             try:
-                self._carry_out(settlement, items)
+                self._sender.perform(flow)
             except (LeaseLost, OutcomeUnknown) as error:
                 logger.warning("%s", error)
-                self._counters.settled(self.queue, "lost", sum(item.settled != settlement[0] for item in items))
-            except TEMPORARY as error:
+                missed = sum(item.settled in (LOST, UNKNOWN) for item in items)
+                self._counters.settled(self.queue, "lost", missed)
+            except (*TEMPORARY, RqttlError) as error:
                 if is_away(error):
-                    self._pending.extend((item, how) for how, group in waiting for item in group)
+                    self._pending.extend((item, settlement) for settlement, group in waiting for item in group)
                     raise
-                self._leave(items, error)
-            except RqttlError as error:
-                self._leave(items, error)
+                words = "queue %s: %d messages could not be settled (%s), and come again when their leases end"
+                logger.warning(words, self.queue, len(items), error)
+                for item in items:
+                    delivery.mark(item, LEFT)
             waiting.pop(0)
             self._count_returned(len(items))
 
@@ -215,23 +216,6 @@ class QueueSource:
         with self._returns:
             self._returning -= number
             self._has_returned = True
-
-    def _carry_out(self, settlement: Settlement, items: list[Delivery]) -> None:
-        delay = None if settlement[1] is None else units.as_timedelta(settlement[1])
-        flow = settling.settle(self._driver.keyspace, self.queue, settlement[0], items, delay, settlement[2])
-        with self._lock:
-            self._driver.perform(flow)
-
-    def _leave(self, items: list[Delivery], error: Exception) -> None:
-        """Give up settling: the leases end by themselves."""
-        logger.warning(
-            "queue %s: %d messages could not be settled (%s), and come again when their leases end",
-            self.queue,
-            len(items),
-            error,
-        )
-        for item in items:
-            delivery.mark(item, LEFT)
 
     # Upkeep
 
@@ -249,3 +233,95 @@ class QueueSource:
         """Settle what is left, send all acks, and leave the queue."""
         self.settle_pending()
         self._sender.perform(self._turns.report(leaves=True))
+
+
+class Sources(dict[str, QueueSource]):
+    """The sources of all queues of a worker, which are made when they are asked for.
+
+    A thread takes turns for all of them, at a third of the shortest lease and once in a second at least, until `close`.
+    It shows that the worker lives, too. `sends_acks` returns True while acks wait for no claim: then it sends them at
+    once.
+    """
+
+    def __init__(
+        self,
+        driver: Driver,
+        name: str,
+        lease: int | None,
+        counters: Counters,
+        beat: RosterBeat,
+        sends_acks: Callable[[], bool],
+    ) -> None:
+        super().__init__()
+        #: Held by each call to Redis.
+        self.lock = threading.Lock()
+        self._driver, self._name, self._lease, self._counters = driver, name, lease, counters
+        self._beat, self._sends_acks = beat, sends_acks
+        self._failed: set[str] = set()  # the queues whose last turn failed: they are tried again with all others
+        #: True while Redis does not answer.
+        self.is_away = False
+        self.renewer = Renewer(driver.timing, "rqttl-keeper", self.pause, self.take_turns)
+
+    def __missing__(self, queue: str) -> QueueSource:
+        self[queue] = source = QueueSource(
+            self._driver, queue, self._name, self._lease, self.lock, self._counters, self.notify
+        )
+        return source
+
+    def notify(self) -> None:
+        """Take the next turn at once: a settlement or an ack waits, or a lease is shorter than all others."""
+        self.renewer.notify()
+
+    def prepare(self, leap: int) -> None:
+        """Keep all leases throughout a leap of the clock. See `Timing.leaps`."""
+        for source in list(self.values()):
+            source.prepare(leap)
+
+    def close(self) -> None:
+        """Take no further turn, and leave all queues."""
+        self.renewer.close()
+        for source in list(self.values()):
+            try:
+                source.close()
+            except QueueNotFound:
+                logger.debug("queue %s does not exist any more", source.queue)
+            except (RedisError, RqttlError) as error:
+                logger.warning("queue %s: acks could not be sent, or messages not given back: %s", source.queue, error)
+
+    def pause(self) -> float:
+        """Return the ms until the next turn."""
+        if self.is_away:
+            return AWAY
+        now = self._driver.timing.now()
+        pause, sends_acks = float(LONGEST_REST), self._sends_acks()
+        for source in list(self.values()):
+            is_urgent = source.is_urgent or (sends_acks and source.has_acks)
+            is_next = is_urgent and source.queue not in self._failed
+            pause = min(pause, 0.0 if is_next else source.schedule.next_turn(now))
+        return max(0.0, min(pause, self._beat.next_turn()))
+
+    def take_turns(self) -> None:
+        """Take a turn for each queue."""
+        away = False
+        self._failed.clear()
+        for source in list(self.values()):
+            try:
+                source.take_turn()
+            except BrokerClosed:
+                raise
+            except (RedisError, RqttlError) as error:
+                # the next turn tries again: queue and server may come back; a later settle reports lost leases
+                if not isinstance(error, QueueNotFound) and not self.is_away:
+                    words = "queue %s: could not renew leases or settle: %s"
+                    logger.warning(words, source.queue, type(error).__name__)
+                self._failed.add(source.queue)
+                if is_away(error):
+                    away = True
+                    break  # all queues are on this server
+        self.is_away = away
+        if not away:
+            try:
+                with self.lock:  # so a second connection is not needed
+                    self._beat.take_turn()
+            except (RedisError, RqttlError) as error:
+                logger.info("worker heartbeat is late: %s", error)

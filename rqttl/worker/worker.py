@@ -15,10 +15,8 @@ from contextlib import ExitStack, contextmanager
 from email.message import Message as Headers
 from typing import TYPE_CHECKING, Any
 
-from redis.exceptions import RedisError
-
 from rqttl import flows, units
-from rqttl.errors import InvalidInput, QueueNotFound, RqttlError
+from rqttl.errors import InvalidInput, QueueNotFound
 from rqttl.names import is_pattern
 from rqttl.reaper import report as reaper_metrics
 from rqttl.reaper.roster import RosterBeat
@@ -31,10 +29,9 @@ from rqttl.worker import metrics, settings
 from rqttl.worker.fetcher import Fetcher
 from rqttl.worker.health import ANSWERS, TURNS, TURNS_WHILE_AWAY, Answer, HealthServer, Route, Signs, judgement
 from rqttl.worker.in_flight import InFlight
-from rqttl.worker.lease_keeper import LeaseKeeper
 from rqttl.worker.metrics import Counters
 from rqttl.worker.process import ChildProcess, ChildThread
-from rqttl.worker.queue_source import QueueSource
+from rqttl.worker.queue_source import Sources
 from rqttl.worker.supervisor import TURN, Supervisor, Waker
 
 if TYPE_CHECKING:
@@ -76,7 +73,6 @@ class Worker:
         given = settings.complete(options)
         self._broker, self._driver = broker, driver_of(broker)
         self._weights = settings.queues(queues)
-        self._lease = settings.ms(given["lease"], "lease")
         self._grace = units.duration(given["grace"], "grace") / 1000
         self._runs_reaper = given["reaper"]
         self._health_at = None if given["health"] is None else settings.address(given["health"], "health")
@@ -99,33 +95,35 @@ class Worker:
             "/readyz": lambda _: judgement(self.obstacle()),
             "/metrics": self._metrics,
         }
-        self._lock, self._waker = threading.Lock(), Waker()
-        self._sources: dict[str, QueueSource] = {}
+        self._waker = Waker()
         self._stop_asked_at: float | None = None
         self._quiet = self._now = self._kill = self._has_fetched = self._has_run = False
         self._error: BaseException | None = None
         self._beat = RosterBeat(self._driver, "worker", self._details)
-        self._keeper = LeaseKeeper(
-            self._driver.timing, self._sources, self._lock, self._beat, lambda: not self._fetcher.takes_acks
+        name = secrets.token_hex(8)
+        self._sources = Sources(
+            self._driver,
+            name,
+            settings.ms(given["lease"], "lease"),
+            self.counters,
+            self._beat,
+            lambda: not self._fetcher.takes_acks,
         )
         timeout = settings.ms(given["timeout"], "timeout")
         self._in_flight = InFlight(
             self.counters,
             settings.retries(given["retry_delay"], given["retry_max"], given["retry_jitter"]),
             None if timeout is None else timeout / 1000,
-            self._keeper.notify,
+            self._sources.notify,
             self._on_change,
         )
-        self._name = secrets.token_hex(8)
         self._fetcher = Fetcher(
             self._driver,
-            self._name,
+            name,
             self._weights,
             self._sources,
-            self._source,
             self._in_flight,
             self.counters,
-            self._lock,
             burst=given["burst"],
             idle_exit=settings.ms(given["idle_exit"], "idle_exit"),
         )
@@ -145,9 +143,6 @@ class Worker:
         """The port of the health server; `None` without one."""
         return None if self._health is None else self._health.port
 
-    def _source(self, queue: str) -> QueueSource:
-        return QueueSource(self._driver, queue, self._name, self._lease, self._lock, self.counters, self._keeper.notify)
-
     def _begin_child(self, place: int) -> ChildProcess:
         return ChildProcess(self._in_flight, place, self._setup, self._waker)
 
@@ -159,7 +154,7 @@ class Worker:
     def _on_change(self) -> None:
         """Let the keeper send acks that no claim takes along, and `run` look for the end."""
         if not self._fetcher.takes_acks:
-            self._keeper.notify()
+            self._sources.notify()
         if self._fetcher.stop.asked():
             self._waker()
 
@@ -237,7 +232,7 @@ class Worker:
                     raise QueueNotFound(name)
             stack.enter_context(self._signals())
             stack.enter_context(self._driver.closed.ending(self.stop))
-            stack.enter_context(self._driver.timing.leaps(self._keeper.prepare))
+            stack.enter_context(self._driver.timing.leaps(self._sources.prepare))
             stack.callback(self._signs.close)
             self._begin(stack)
             self._supervise()
@@ -264,7 +259,7 @@ class Worker:
             self._reaper = Reaper(self._broker)
             stack.callback(self._thread("rqttl-reaper", self._reaper.run).join)
             stack.callback(self._reaper.stop)
-        self._keeper.start()
+        self._sources.renewer.start()
         self._fetching = self._thread("rqttl-fetcher", self._fetch)
 
     def _thread(self, name: str, run: Callable[[], object]) -> threading.Thread:
@@ -301,7 +296,7 @@ class Worker:
                 announced = True
                 self._signs.notify("READY=1")
                 self._beat.hurry()
-                self._keeper.notify()
+                self._sources.notify()
                 names, slots = ", ".join(self._weights), self._in_flight.slots
                 logger.info("handling messages of %s, %d at a time", names, slots)
             if self._quiet and not quiet:
@@ -334,14 +329,7 @@ class Worker:
             self._supervisor.turn(time.monotonic(), TURN)
         self._fetching.join()
         self._in_flight.stop()  # a last look may have taken a message
-        self._keeper.close()
-        for source in list(self._sources.values()):
-            try:
-                source.close()
-            except QueueNotFound:
-                logger.debug("queue %s does not exist any more", source.queue)
-            except (RedisError, RqttlError) as error:
-                logger.warning("queue %s: acks could not be sent, or messages not given back: %s", source.queue, error)
+        self._sources.close()
         self._beat.leave()
         if not self._supervisor.broken:
             logger.info("the worker has ended: handled %d, failed %d", self.counters.handled, self.counters.failed)
@@ -373,12 +361,12 @@ class Worker:
 
         Each loop has to turn, the supervision also while the others may wait for Redis.
         """
-        clock, calls_redis = self._driver.timing.now(), self._lock.locked()
+        clock, calls_redis = self._driver.timing.now(), self._sources.lock.locked()
         limit = TURNS_WHILE_AWAY if calls_redis else TURNS
         for name, seconds, most in (
             ("supervision", time.monotonic() - self._turned_at, TURNS),
             ("fetcher", 0.0 if self._is_stopping else (clock - self._fetcher.turned_at) / 1000, limit),
-            ("keeper", (clock - self._keeper.turned_at) / 1000, limit),
+            ("keeper", (clock - self._sources.renewer.turned_at) / 1000, limit),
         ):
             if seconds > most:
                 return f"the loop of the {name} has not turned for {seconds:.0f} s"
@@ -391,7 +379,7 @@ class Worker:
             return "the worker fetches no more messages"
         if ready < number:
             return f"{ready} of {number} child processes are ready"
-        if self._fetcher.is_away or self._keeper.is_away:
+        if self._fetcher.is_away or self._sources.is_away:
             return "Redis does not answer"
         if answered_at is None:
             return "Redis has not answered a claim yet"

@@ -14,12 +14,11 @@ import redis
 
 import rqttl
 from rqttl import Delivery, QueueOptions
+from rqttl.consumer import Consumer
 from rqttl.consuming import prefetch
 from rqttl.consuming.handling import RetryPolicy
 from rqttl.consuming.patience import patiently
 from rqttl.consuming.prefetch import CONSUMER_TTL_MS, LONGEST_REST, AckBatch, Prefetch, RenewalSchedule
-from rqttl.consuming.renewer import Renewer, Sender
-from rqttl.consuming.turns import Turns
 from rqttl.delivery import LEFT, LOST, UNKNOWN, Settler, mark
 from rqttl.events import RenewalEvent
 from rqttl.protocol.commands import BATCH, Options
@@ -365,12 +364,12 @@ class Timed(Canned):
 def test_leases_are_renewed_at_thirds_of_their_length_by_the_clock_of_the_driver() -> None:
     renewals, timing = list[float](), Moved(pauses=21)
     driver = Timed(timing, receive=[received() for _ in range(2)], renew=[[OK, b"", b"78", []], [OK, b"", b"79", []]])
-    books, schedule, stop = Prefetch[rqttl.Delivery](1), RenewalSchedule(), Interrupt()
     driver.events.subscribe(lambda _: renewals.append(timing.ms), RenewalEvent)
-    turns = Turns(driver.keyspace, "orders", "me", books, schedule, stop)
-    renewer = Renewer(driver, turns, schedule, Sender(driver), stop, Wakeup())
-    books.add([delivery(1, lease=30_000)])
-    schedule.follow([30_000])
+    consumer = Consumer(driver, "orders", 1)
+    consumer._prefetch.add([delivery(1, lease=30_000)])
+    consumer._schedule.follow([30_000])
+    consumer._schedule.renewed(timing.now())
+    renewer = consumer._renewer
     ended = threading.Event()
 
     def end() -> None:

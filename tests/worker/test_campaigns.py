@@ -10,6 +10,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
@@ -112,7 +113,7 @@ def test_a_handler_that_starves_its_process_for_three_leases_loses_nothing(
 @pytest.mark.parametrize("before", ["nothing", "longer"])
 def test_a_short_lease_is_renewed_in_time(client: redis.Redis, monkeypatch: pytest.MonkeyPatch, before: str) -> None:
     """Only a renewal moves the clock, and without news the first one is due in an hour."""
-    monkeypatch.setattr("rqttl.worker.lease_keeper.LONGEST_REST", 3_600_000)
+    monkeypatch.setattr("rqttl.worker.queue_source.LONGEST_REST", 3_600_000)
     monkeypatch.setattr("rqttl.consuming.prefetch.LONGEST_REST", 3_600_000)
     broker, renewed, go = ClockedBroker(client), list[int](), threading.Event()
     queue = broker.declare_queue("q", lease="1h" if before == "longer" else "300ms", max_deliveries=1)
@@ -176,7 +177,7 @@ def test_outages_end_no_worker_and_repeat_nothing_that_has_finished(
 
 @pytest.mark.parametrize(
     "part, name, word",
-    [("_fetcher", "_turn", "fetcher"), ("_keeper", "_take_turns", "keeper"), ("_supervisor", "turn", "supervision")],
+    [("_fetcher", "_turn", "fetcher"), ("_sources.renewer", "_turn", "keeper"), ("_supervisor", "turn", "supervision")],
 )
 def test_a_worker_with_a_loop_that_hangs_is_not_alive(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, part: str, name: str, word: str
@@ -189,7 +190,7 @@ def test_a_worker_with_a_loop_that_hangs_is_not_alive(
     file = tmp_path / "alive"
     worker = Worker(broker, "q", call=print, processes=0, health="127.0.0.1:0", health_file=str(file))
     hangs, hung, go = threading.Event(), threading.Event(), threading.Event()
-    loop = getattr(worker, part)
+    loop = attrgetter(part)(worker)
     usual = getattr(loop, name)
 
     def turn(*arguments: object) -> None:

@@ -117,9 +117,9 @@ def test_acks_of_a_deleted_queue_are_given_up(broker: Broker) -> None:
     queue = broker.declare_queue("q")
     queue.enqueue("x")
     worker = Worker(broker, ["q"], call=print, processes=0)
-    source = worker._fetcher._source("q")
+    source = worker._sources["q"]
     claim = source.claim(1, 0)
-    source.finish(claim.deliveries)
+    source.finish(claim.deliveries[0])
 
     queue.delete()
 
@@ -136,20 +136,20 @@ def test_a_queue_whose_acks_fail_is_not_tried_again_at_once(
     monkeypatch.setattr("rqttl.reaper.roster.RosterBeat.next_turn", lambda _: 3_600_000)
     broker.declare_queue("q").enqueue("x")
     worker = Worker(broker, ["q"], call=print, processes=0)
-    source, keeper = worker._fetcher._source("q"), worker._keeper
-    source.finish(source.claim(1, 0).deliveries)
+    source, keeper = worker._sources["q"], worker._sources
+    source.finish(source.claim(1, 0).deliveries[0])
     worker._fetcher.takes_acks = False
     leases = Keyspace().key("q", "leases")
     client.rename(leases, "aside")
     client.set(leases, "of another type")
 
-    pauses = [keeper._pause()]
-    keeper._take_turns()
-    pauses.append(keeper._pause())
+    pauses = [keeper.pause()]
+    keeper.take_turns()
+    pauses.append(keeper.pause())
     assert [pause > 0 for pause in pauses] == [False, True]
 
     client.rename("aside", leases)
-    keeper._take_turns()
+    keeper.take_turns()
     assert not source.has_work
     assert broker.queue("q").stats().leased == 0
 
