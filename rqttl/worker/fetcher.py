@@ -149,11 +149,11 @@ class Fetcher:
             queue.until, queue.ticket = None, ticket  # it may still be good when Redis is back
             raise
         self.answered_at = now
-        self._counters.claimed(time.time())
+        self._counters.last_claim = time.time()
         self._pause = FIRST_PAUSE
         if self.is_away:
             self.is_away = False
-            self._counters.reconnected()
+            self._counters.reconnects += 1
             logger.info("Redis answers again")
         queue.progress += len(claimed.deliveries) / (queue.weight or 1)
         queue.is_missing = False

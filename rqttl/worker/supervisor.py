@@ -190,7 +190,7 @@ class Supervisor:
             self._has_been_ready, self._unloaded = True, 0
             with self._in_flight.lock:
                 self._in_flight.children.append(child)
-                self._counters.has_slots(self._in_flight.slots)
+                self._counters.slots = self._in_flight.slots
                 self._in_flight.share_out()
             self._in_flight.freed.notify()
             logger.debug("child %d is ready", child.pid)
@@ -208,7 +208,7 @@ class Supervisor:
         place = self._places[child.place]
         if child.retiring and not self._ended and place.start_at is None and self._is_newest(child):
             place.start_at = now
-            self._counters.restarted(child.retiring)
+            self._counters.restarts[child.retiring] += 1
             logger.info("child %d ends (%s); another one takes its place", child.pid, child.retiring)
         with self._in_flight.lock:  # the fetcher gives it no further message meanwhile
             has_messages = bool(child.running or child.waiting)
@@ -231,7 +231,7 @@ class Supervisor:
         ending = child.end()
         reason = self._killed_because or ending
         self._in_flight.lost(child, reason)
-        self._counters.has_slots(self._in_flight.slots)
+        self._counters.slots = self._in_flight.slots
         if self._ended or not self._is_newest(child):
             return
         if not child.is_ready and not self._goes_on_without(child, reason):
@@ -241,7 +241,7 @@ class Supervisor:
                 logger, logging.ERROR, f"child {child.pid}: {child.broken}; the worker tries again", child.trace
             )
         elif child.quit_at is None and not child.retiring:
-            self._counters.restarted("timeout" if late else "crashed")
+            self._counters.restarts["timeout" if late else "crashed"] += 1
             if not late:
                 logger.error("child %d: %s; another one takes its place", child.pid, reason)
         place = self._places[child.place]

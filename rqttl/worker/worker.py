@@ -389,7 +389,7 @@ class Worker:
         return self.trouble()
 
     def _metrics(self, headers: Headers) -> Answer:
-        sources = [lambda: metrics.families(self.counters.snapshot())]
+        sources = [self.counters.families]
         if (reaper := self._reaper) is not None:
             sources.append(lambda: reaper_metrics.families(reaper.snapshot()))
         return metrics.answer(headers, *sources)

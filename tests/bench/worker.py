@@ -116,7 +116,7 @@ def worker(
     running.counters.settled = note  # type: ignore[method-assign]  # as above
     running.run()
     cost, slots = meter.cost(), max(1, processes) * (threads or coroutines or 1)
-    return cost._replace(slots=running.counters.snapshot().handling["q"].total / cost.wall / slots)
+    return cost._replace(slots=running.counters.queues["q"].handling.total / cost.wall / slots)
 
 
 ROWS: dict[str, Callable[[rqttl.Broker], Cost]] = {

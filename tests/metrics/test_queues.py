@@ -24,7 +24,6 @@ from rqttl.reaper import Reaper
 from rqttl.reaper.report import families as reaper_families
 from rqttl.testing import fake_broker
 from rqttl.worker.metrics import Counters
-from rqttl.worker.metrics import families as worker_families
 from tests.contract.clocked import Clocked
 from tests.contract.looks import one
 from tests.lua.states import everything
@@ -76,7 +75,7 @@ def test_workers_reapers_and_clients_have_exactly_the_names_and_types_of_the_tab
     registry = CollectorRegistry()
     instrument(broker, registry)
     texts = {
-        "worker": as_text(lambda: worker_families(Counters().snapshot())),
+        "worker": as_text(Counters().families),
         "reaper": as_text(lambda: reaper_families(Reaper(broker).snapshot())),
         "client": generate_latest(registry).decode(),
     }

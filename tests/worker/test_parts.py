@@ -165,28 +165,8 @@ def test_counters_of_deleted_queues_go_and_those_of_others_and_all_sums_stay() -
 
     counters.keep({"lives", "other"})
 
-    snapshot = counters.snapshot()
-    assert {queue for queue, _ in snapshot.messages} == {"lives", "works"}
-    for series in (snapshot.handling, snapshot.waiting, snapshot.running, snapshot.leases_lost):
-        assert set(series) == {"lives", "works"}
-    assert snapshot.messages["lives", "ack"] == 1
+    assert set(counters.queues) == {"lives", "works"}
     assert (counters.handled, counters.lost) == (3, 3)
-
-
-def test_counters_show_all_that_a_collector_needs() -> None:
-    counters = Counters()
-    counters.begun("q", 0.5)
-    counters.ended("q", 0.02)
-    counters.settled("q", "ack")
-    counters.settled("q", "lost", 2)
-    counters.restarted("crashed")
-    counters.reconnected()
-    counters.claimed(5.0)
-    snapshot = counters.snapshot()
-    assert snapshot.messages == {("q", "ack"): 1, ("q", "lost"): 2}
-    assert (snapshot.leases_lost, snapshot.restarts, snapshot.reconnects) == ({"q": 2}, {"crashed": 1}, 1)
-    assert (sum(snapshot.handling["q"].counts), snapshot.waiting["q"].total) == (1, 0.5)
-    assert (snapshot.running, snapshot.last_claim) == ({"q": 0}, 5.0)
 
 
 @pytest.mark.parametrize(

@@ -87,14 +87,9 @@ def test_a_worker_keeps_nothing_of_short_lived_queues(broker: Broker, monkeypatc
 
     def met() -> set[str]:
         """The queues of which any part of the worker knows."""
-        snapshot, fetcher = worker.counters.snapshot(), worker._fetcher
         parts: list[Iterable[str]] = [
-            snapshot.handling,
-            snapshot.waiting,
-            snapshot.running,
-            snapshot.leases_lost,
-            {queue for queue, _ in snapshot.messages},
-            fetcher._queues,
+            worker.counters.queues,
+            worker._fetcher._queues,
             worker._sources,
         ]
         return {queue for part in parts for queue in list(part)}
@@ -105,12 +100,12 @@ def test_a_worker_keeps_nothing_of_short_lived_queues(broker: Broker, monkeypatc
             until(lambda n=n: str(n) in order)  # type: ignore[misc]  # the default binds
             broker.queue(f"tenant.{n}").delete()
         until(lambda: met() == {"named"})
-        assert worker.counters.snapshot().messages == {("named", "ack"): 1}
+        assert worker.counters.queues["named"].outcomes == {"ack": 1}
         assert worker.counters.handled == 21
 
         broker.queue("named").delete()  # it is no queue of a pattern: there are as many of those as the user names
         broker.declare_queue("named").enqueue("second")
-        until(lambda: worker.counters.snapshot().messages == {("named", "ack"): 2})
+        until(lambda: worker.counters.queues["named"].outcomes == {"ack": 2})
 
 
 def test_acks_of_a_deleted_queue_are_given_up(broker: Broker) -> None:
