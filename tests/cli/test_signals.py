@@ -90,22 +90,3 @@ def test_signals_are_ignored_after_the_first_one_and_after_finish() -> None:
         signal.raise_signal(signal.SIGTERM)
         with guard.deferred():
             signal.raise_signal(signal.SIGINT)
-
-
-def test_the_old_handlers_are_restored() -> None:
-    before = [signal.getsignal(number) for number in ALL]
-
-    with SignalGuard():
-        assert [signal.getsignal(number) for number in ALL] != before
-
-    assert [signal.getsignal(number) for number in ALL] == before
-
-
-@pytest.mark.parametrize("number", ALL)
-def test_a_signal_that_the_parent_ignores_stays_ignored(number: int) -> None:
-    signal.signal(number, signal.SIG_IGN)
-
-    with SignalGuard():
-        signal.raise_signal(number)
-
-    assert signal.getsignal(number) == signal.SIG_IGN

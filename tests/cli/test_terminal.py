@@ -1,38 +1,28 @@
-"""Commands on a terminal of 80 columns."""
+"""Commands on a terminal of 80 columns; and full or closed streams, which change no exit code."""
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 
 import pytest
+import redis
 from click.testing import CliRunner
 
-from rqttl import Broker
+from rqttl import Broker, Queue
 from rqttl.cli import cli
-from tests.cli.conftest import Run
+from rqttl.reaper.report import Totals
+from rqttl.reaper.roster import RosterBeat, reaper_details
+from rqttl.store.driver import driver_of
 from tests.cli.processes import STYLE, Terminal, command, environment, on_terminal
-from tests.cli.test_conventions import ANSWERING, argv
-from tests.cli.test_text import HOSTILE
+from tests.cli.test_conventions import ANSWERING, REPORTS, argv, named
 from tests.cli.tree import Path
+from tests.waiting import PATIENCE
 
 pytestmark = [pytest.mark.slow, pytest.mark.once]
 
 #: Commands whose lines are never folded: bodies of messages, and a file for `apply`.
 WHOLE = {("receive",), ("export",), ("metrics",)}
-
-
-def test_hostile_bodies_are_escaped_and_cut(broker: Broker, redis_url: str) -> None:
-    broker.declare_queue("orders").enqueue_many([*HOSTILE, {"\x1b[31m": "\u202e", "b": b"\xff"}])
-
-    printed = on_terminal("receive", "orders", "--max", "0", "--url", redis_url)
-
-    lines = printed.removesuffix("\n").split("\n")
-    assert [line for line in lines if not line.isprintable()] == []
-    assert len(lines) == len(HOSTILE) + 1
-    assert max(map(len, lines)) < 2_100
-    assert lines[5] == "[/x] [bold]not[/bold] :smile:"
-    assert lines[9].endswith("x… (1,000,000 bytes)")
-    assert lines[10] == r'{"\u001b[31m": "\u202e", "b": "\\xff"}'
 
 
 def test_tables_fit_with_any_names_of_queues(broker: Broker, redis_url: str) -> None:
@@ -44,14 +34,6 @@ def test_tables_fit_with_any_names_of_queues(broker: Broker, redis_url: str) -> 
         printed = on_terminal(*arguments, "--url", redis_url)
         assert max(map(len, printed.split("\n"))) <= 80
         assert printed.count("a") >= 128  # folded, not cut
-
-
-def test_output_into_a_pipe_is_neither_folded_nor_styled(broker: Broker, redis_url: str) -> None:
-    broker.declare_queue("a" * 128)
-    result = CliRunner().invoke(cli, ["--url", redis_url, "queue", "ls"])
-
-    assert "a" * 128 in result.stdout
-    assert "\x1b" not in result.stdout
 
 
 @pytest.mark.parametrize("path", [*ANSWERING, ("completion",)], ids=" ".join)
@@ -98,39 +80,18 @@ def test_facts_are_folded_below_each_other(broker: Broker, redis_url: str) -> No
     assert max(map(len, lines)) <= 80
 
 
-def test_help_fits_a_terminal() -> None:
-    assert max(map(len, on_terminal("queue", "declare", "--help").split("\n"))) <= 80
-
-
-@pytest.mark.parametrize("arguments", ["queue ls", "queue show orders", "doctor", "stats"])
-def test_a_terminal_that_can_do_no_colours_gets_no_escapes(redis_url: str, broker: Broker, arguments: str) -> None:
-    broker.declare_queue("orders")
-
-    with Terminal("--url", redis_url, *arguments.split(), columns=80, TERM="dumb") as terminal:
-        terminal.end()
-
-    assert (b"orders" in terminal.raw) == (arguments != "doctor")
-    assert b"\x1b" not in terminal.raw
-
-
 @pytest.mark.parametrize("path", [path for path in ANSWERING if path not in WHOLE], ids=" ".join)
-@pytest.mark.parametrize("columns", [80, 60])
-def test_on_a_dumb_terminal_everything_fits(broker: Broker, redis_url: str, path: Path, columns: int) -> None:
+def test_on_a_dumb_terminal_everything_fits(broker: Broker, redis_url: str, path: Path) -> None:
     broker.declare_queue("orders")
     name = f"work.{'x' * 40}"
     broker.declare_queue(name, dead_letter="orders").enqueue(b"x " * 300, id="x", ttl=0, headers={"a": "b " * 100})
     broker.queue(name).stats()
     watch = ("--watch", "--count", "2", "--interval", "100ms", name) if path == ("stats",) else ()
 
-    printed = on_terminal(*argv(path, optional=True), *watch, columns=columns, TERM="dumb", RQTTL_URL=redis_url)
+    printed = on_terminal(*argv(path, optional=True), *watch, columns=60, TERM="dumb", RQTTL_URL=redis_url)
 
-    assert [line for line in printed.split("\n") if len(line) > columns] == []
-
-
-def test_without_a_terminal_a_watch_is_not_cut(run: Run, broker: Broker) -> None:
-    broker.declare_queue("x" * 100)
-
-    assert "x" * 100 in run("stats", "--watch", "--count", "1").stdout
+    assert [line for line in printed.split("\n") if len(line) > 60] == []
+    assert "\x1b" not in printed
 
 
 ERROR = ("send", "orders", "x", "--ttl", "soon")
@@ -157,5 +118,89 @@ def test_a_note_is_folded_as_an_error_is(broker: Broker, redis_url: str) -> None
     assert terminal.screen == "rqttl: no queue matches\n  nothing.*\n"
 
 
-def test_the_width_that_the_user_says_counts(redis_url: str) -> None:
-    assert max(map(len, on_terminal(*ERROR, columns=80, COLUMNS="40", RQTTL_URL=redis_url).splitlines())) <= 40
+#: The variable is there or not: without it Python keeps output in a buffer, which it writes at its end.
+BUFFERING = pytest.mark.parametrize("buffering", [{}, {"PYTHONUNBUFFERED": "1"}], ids=["buffered", "unbuffered"])
+
+
+def set_up(broker: Broker) -> Queue:
+    """The queue `orders` with a dead letter `x`, policies of that name, and the entry of a reaper."""
+    RosterBeat(driver_of(broker), "reaper", lambda: reaper_details(Totals())).take_turn()
+    broker.set_policy("orders", "other", {"lease": "1m"})
+    broker.set_operator_policy("orders", "other", {"lease": "1m"})
+    broker.declare_queue("work", dead_letter="orders").enqueue(b"x", id="x", ttl=0)
+    return broker.declare_queue("orders")
+
+
+@pytest.fixture
+def orders(broker: Broker) -> Queue:
+    return set_up(broker)
+
+
+def start(line: str, *arguments: str, **changed: str) -> subprocess.Popen[str]:
+    """Run a command with the redirections of a shell."""
+    words = " ".join(map(shlex.quote, command(*arguments)))
+    return subprocess.Popen(
+        ["sh", "-c", f"exec {words} {line}"],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(**changed),
+    )
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    out, err = process.communicate(timeout=PATIENCE)
+    return process.returncode, out, err
+
+
+@pytest.mark.parametrize("path", [*ANSWERING, ("completion",)], ids=named)
+def test_every_command_has_its_exit_code_where_nobody_can_read_what_it_says(
+    redis_url: str, client: redis.Redis, path: Path
+) -> None:
+    lines = ("2>/dev/full", ">/dev/full")
+    processes = []
+    for number, line in enumerate(lines):
+        set_up(Broker(client, f"space{number}"))
+        where = ("--url", redis_url, "--namespace", f"space{number}") if path in ANSWERING else ()
+        processes.append(start(line, *argv(path, optional=True), *where))
+
+    (code, out, _), (unread, _, _) = map(ended, processes)
+    assert (code, bool(out)) == (3 if path in REPORTS else 0, True)
+    assert unread == 3
+
+
+@BUFFERING
+@pytest.mark.parametrize("line", ["2>/dev/full", "2>&-", ">/dev/full 2>/dev/full", ">&- 2>&-", "<&- >&- 2>&-"])
+def test_an_error_that_cannot_be_printed_has_its_exit_code(
+    redis_url: str, line: str, buffering: dict[str, str]
+) -> None:
+    processes = {
+        3: start(line, "queue", "show", "x", RQTTL_URL=redis_url, **buffering),
+        2: start(line, "sned", **buffering),
+        4: start(line, "queue", "ls", RQTTL_URL="redis://127.0.0.1:1", **buffering),
+    }
+
+    assert [ended(one)[0] for one in processes.values()] == list(processes)
+
+
+@BUFFERING
+@pytest.mark.parametrize("line", ["2>/dev/full", "2>&-"])
+def test_a_note_that_cannot_be_printed_is_no_failure(
+    redis_url: str, broker: Broker, line: str, buffering: dict[str, str]
+) -> None:
+    assert broker.queues() == []
+
+    assert ended(start(line, "queue", "ls", RQTTL_URL=redis_url, **buffering))[0] == 0
+
+
+@BUFFERING
+@pytest.mark.parametrize("line, reason", [(">/dev/full", "No space left on device"), (">&-", "Bad file descriptor")])
+def test_an_answer_that_cannot_be_written_is_an_error(
+    redis_url: str, orders: Queue, line: str, reason: str, buffering: dict[str, str]
+) -> None:
+    words = (("queue", "ls"), ("send", "orders", "y"), ("--help",), ("--version",))
+    done = [ended(start(line, *one, RQTTL_URL=redis_url, **buffering)) for one in words]
+
+    assert done == [(3, "", f"rqttl: cannot go on: {reason}\n")] * len(words)
+    assert orders.stats().ready == 2, "what was done before stays done"
