@@ -85,24 +85,19 @@ def test_an_argument_of_a_classic_queue_becomes_an_option_or_a_note(
     assert notes(read_definitions(text), "queue 'orders'", f"x-{argument.replace('_', '-')}")
 
 
-@pytest.mark.parametrize("limit,deliveries", [(0, 1), (1, 2), (20, 21)])
-def test_a_delivery_limit_is_one_less_than_the_failed_deliveries(limit: int, deliveries: int) -> None:
-    text = file(queues=[queue("q", queue_type="quorum", delivery_limit=limit)])
-
-    assert queues(text)["q"] == {"max_deliveries": deliveries}
-
-
 @pytest.mark.parametrize(
     "version,arguments,options",
     [
+        ("4.0.5", {"delivery_limit": 0}, {"max_deliveries": 1}),
+        ("4.0.5", {"delivery_limit": 20}, {"max_deliveries": 21}),
+        ("4.0.5", {"delivery_limit": -1}, {}),
         ("4.0.5", {}, {"max_deliveries": 21}),
         ("4.1.0-rc.1", {"delivery_limit": "20"}, {"max_deliveries": 21}),
         ("3.13.7", {}, {}),
-        ("4.0.5", {"delivery_limit": -1}, {}),
         ("unknown", {}, {}),
     ],
 )
-def test_a_quorum_queue_has_the_default_limit_of_rabbitmq_4(
+def test_a_delivery_limit_is_one_less_than_the_failed_deliveries_and_rabbitmq_4_has_a_default(
     version: str, arguments: dict[str, object], options: dict[str, object]
 ) -> None:
     text = file(rabbit_version=version, queues=[queue("q", queue_type="quorum", **arguments)])
@@ -167,25 +162,21 @@ def test_a_dead_letter_exchange_becomes_the_one_queue_that_it_reaches(
     assert note.kind == ("left out" if target is None else "translated")
 
 
-def test_a_queue_that_is_its_own_dead_letter_queue_gets_its_rejected_messages_back() -> None:
-    text = file(queues=[queue("q", dead_letter_exchange="", dead_letter_routing_key="q")])
+@pytest.mark.parametrize(
+    "arguments,options",
+    [
+        ({"dead_letter_exchange": "", "dead_letter_routing_key": "q"}, {"dead_letter_rejected": "q"}),
+        ({"dead_letter_exchange": "", "dead_letter_routing_key": "my dead"}, {"dead_letter": "my-dead"}),
+        ({"dead_letter_routing_key": "dead"}, {"dead_letter": "dead"}),  # the policy has the exchange
+    ],
+)
+def test_a_target_may_be_the_queue_itself_or_have_another_name_or_come_from_a_policy(
+    arguments: dict[str, object], options: dict[str, object]
+) -> None:
+    policies = [policy("dlx", "^q$", {"dead-letter-exchange": ""})]
+    text = file(queues=[queue("q", **arguments), queue("dead"), queue("my dead")], policies=policies)
 
-    assert queues(text)["q"] == {"dead_letter_rejected": "q"}
-
-
-def test_an_argument_and_the_policy_of_a_queue_name_its_target_together() -> None:
-    text = file(
-        queues=[queue("q", dead_letter_routing_key="dead"), queue("dead")],
-        policies=[policy("dlx", "^q$", {"dead-letter-exchange": ""})],
-    )
-
-    assert queues(text)["q"] == {"dead_letter": "dead"}
-
-
-def test_references_follow_a_translated_name() -> None:
-    text = file(queues=[queue("q", dead_letter_exchange="", dead_letter_routing_key="my dead"), queue("my dead")])
-
-    assert queues(text) == {"q": {"dead_letter": "my-dead"}, "my-dead": {}}
+    assert queues(text)["q"] == options
 
 
 def test_two_names_that_become_one_are_refused_with_a_note() -> None:
@@ -242,34 +233,26 @@ def test_a_policy_without_counterpart_that_keeps_no_other_out_is_left_out() -> N
     assert [note.kind for note in notes(imported, "policy 'first'", "")] == ["left out"]
 
 
-def test_a_policy_that_another_one_without_counterpart_keeps_out_too_much_is_noted() -> None:
-    first, ttl = policy("first", "", {"ha-mode": "all"}, priority=1), policy("ttl", "^q", {"message-ttl": 1000})
-    imported = read_definitions(file(queues=[queue("q1"), queue("q2", queue_type="quorum")], policies=[first, ttl]))
-
-    assert notes(imported, "queue 'q1'", "policy") == []
-    [note] = notes(imported, "queue 'q2'", "policy")
-    assert note.text == "RabbitMQ applies 'ttl'; here 'first' acts"
-
-
-def test_a_policy_for_other_types_of_queues_acts_here_and_the_difference_is_noted() -> None:
-    first = {**policy("first", "^q", {"message-ttl": 1000}, priority=2), "apply-to": "classic_queues"}
-    second = policy("second", "^q", {"max-length": 5})
-    quorum = queue("q2", queue_type="quorum", delivery_limit=-1)
-    imported = read_definitions(file(queues=[queue("q"), quorum], policies=[first, second]))
-
-    assert [in_force(imported, name) for name in ("q", "q2")] == [{"message_ttl": "1s"}] * 2
-    assert notes(imported, "queue 'q'", "policy") == []
-    [note] = notes(imported, "queue 'q2'", "policy")
-    assert note.text == "RabbitMQ applies 'second'; here 'first' acts"
+CLASSIC = {**policy("first", "^q", {"message-ttl": 1000}, priority=2), "apply-to": "classic_queues"}
 
 
 @pytest.mark.spec("POL-10")
-def test_a_policy_that_rabbitmq_skips_for_a_type_of_queue_is_noted() -> None:
-    limit = policy("limit", "^q", {"delivery-limit": 3, "max-length": 5})
-    imported = read_definitions(file(queues=[queue("q")], policies=[limit]))
+@pytest.mark.parametrize(
+    "first",
+    [
+        CLASSIC,
+        policy("first", "", {"ha-mode": "all"}, priority=1),
+        policy("first", "^q2", {"max-priority": 3, "max-length": 5}, priority=1),
+    ],
+)
+def test_a_policy_that_rabbitmq_skips_for_a_type_of_queue_acts_here_and_is_noted(first: dict[str, object]) -> None:
+    policies = [first, policy("second", "^q", {"message-ttl": 5})]
+    quorum = queue("q2", queue_type="quorum", delivery_limit=-1)
+    imported = read_definitions(file(queues=[queue("q1"), quorum], policies=policies))
 
-    [note] = notes(imported, "queue 'q'", "policy")
-    assert note.text == "RabbitMQ applies none; here 'limit' acts"
+    assert notes(imported, "queue 'q1'", "policy") == []
+    [note] = notes(imported, "queue 'q2'", "policy")
+    assert note.text == "RabbitMQ applies 'second'; here 'first' acts"
 
 
 @pytest.mark.spec("OPP-01")
