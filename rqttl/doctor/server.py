@@ -8,6 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 
 from redis.exceptions import ResponseError
 
@@ -50,29 +51,24 @@ SETTINGS = (
 )
 
 
+@dataclass
 class ServerInfo:
-    """Fields of INFO and settings of a server, as `read` has read them. A setting may be the refusal to show it."""
+    """Fields of INFO and settings of a server, as `read` has read them. A setting may be the refusal to show it.
 
-    def __init__(
-        self,
-        fields: Mapping[str, int | float | str],
-        settings: Mapping[str, str | ResponseError | None],
-        *,
-        now: float | None = None,
-        why_no_info: str = "",
-    ) -> None:
-        #: The clock of the server in seconds, when INFO was read; `None` if it is hidden.
-        self.now = now
-        self.why_no_info = why_no_info
-        #: Names of settings that a check needed and that were hidden.
-        self.hidden: list[str] = []
-        self.why_hidden = ""
-        self._fields = fields
-        self._settings = settings
+    `now` is the clock of the server in seconds, when INFO was read, and `None` if it is hidden. `hidden` names the
+    settings that a check needed and that were hidden.
+    """
+
+    fields: Mapping[str, int | float | str]
+    settings: Mapping[str, str | ResponseError | None]
+    now: float | None = None
+    why_no_info: str = ""
+    hidden: list[str] = field(default_factory=list)
+    why_hidden: str = ""
 
     def text(self, name: str) -> str:
         """A field of INFO; empty if it is missing."""
-        return str(self._fields.get(name, ""))
+        return str(self.fields.get(name, ""))
 
     @property
     def mode(self) -> str:
@@ -81,12 +77,12 @@ class ServerInfo:
 
     def number(self, name: str) -> int | None:
         """A field of INFO that is a number."""
-        value = self._fields.get(name)
+        value = self.fields.get(name)
         return int(value) if isinstance(value, (int, float)) else None
 
     def setting(self, name: str) -> str | None:
         """A setting of `SETTINGS`; `None` if the server has no such setting or hides it."""
-        value = self._settings[name]
+        value = self.settings[name]
         if isinstance(value, ResponseError):
             self.hidden.append(name)
             self.why_hidden = str(value)
@@ -147,15 +143,11 @@ def kind(info: ServerInfo) -> Iterator[Finding]:
     elif not valkey and _version(version) < LEAST:
         yield problem("server", release, "Redis 6.2 or later is needed")
     else:
-        yield from _patched(release, name, _version(version))
-
-
-def _patched(release: str, name: str, version: tuple[int, ...]) -> Iterator[Finding]:
-    major, minor, patch = (*version, 0, 0)[:3]
-    least = PATCHES.get((name, major, minor))
-    if (major, minor) >= SOUND[name] or (least is not None and patch >= least):
-        yield ok("server", release)
-    else:
+        major, minor, patch = (*_version(version), 0, 0)[:3]
+        least = PATCHES.get((name, major, minor))
+        if (major, minor) >= SOUND[name] or (least is not None and patch >= least):
+            yield ok("server", release)
+            return
         safe = ".".join(map(str, SOUND[name] if least is None else (major, minor, least)))
         text = f"{release}; before {safe} scripts of strangers could take over the server ({HOLES})"
         advice = f"update to {safe} or later, unless your distribution has closed them; let no stranger run scripts"

@@ -71,8 +71,13 @@ class EmbeddedServer:
             return
         atexit.unregister(self.close)
         _close(locks)
+        deadline = time.monotonic() + _CLOSE_TIMEOUT
         with contextlib.suppress(OSError, EmbeddedUnavailable):  # the folder was deleted, or the server is slow to stop
-            _await_stop(self.folder, time.monotonic() + _CLOSE_TIMEOUT)
+            while is_claimed(self.folder) and time.monotonic() < deadline:
+                with _start_lock(self.folder, deadline):
+                    if _held(self.folder / "users.lock") or not _held(self.folder / "server.lock"):
+                        return
+                time.sleep(_STEP)
 
 
 def find_binary() -> Path:
@@ -223,7 +228,11 @@ def _start_guard(home: Path, deadline: float) -> None:
     try:
         _take(lock, fcntl.LOCK_EX, deadline, "server.lock")
         binary, address = find_binary(), choose_address(home)
-        _write_address(home, os.fsencode(address))
+        # readers see the old or the new address; one that is there already is not written: a full disk does no harm
+        path, new = home / "address", home / "address.new"
+        if not path.is_file() or path.read_bytes() != os.fsencode(address):
+            new.write_bytes(os.fsencode(address))
+            new.replace(path)
         with (home / "server.log").open("ab") as log:
             if log.tell() > _LARGEST_LOG:
                 log.truncate(0)
@@ -243,14 +252,6 @@ def _start_guard(home: Path, deadline: float) -> None:
         os.close(lock)  # the guard has its own copy: the lock stays
 
 
-def _write_address(home: Path, address: bytes) -> None:
-    """Readers see the old or the new address. One that is there already is not written: a full disk does no harm."""
-    path, new = home / "address", home / "address.new"
-    if not path.is_file() or path.read_bytes() != address:
-        new.write_bytes(address)
-        new.replace(path)
-
-
 def _address(home: Path) -> Path:
     return Path(os.fsdecode((home / "address").read_bytes()))
 
@@ -260,12 +261,3 @@ def _last_words(home: Path) -> str:
     log = home / "server.log"
     lines = log.read_text(encoding="utf-8", errors="replace").split("\n") if log.exists() else []
     return f"{next((line for line in reversed(lines) if line.strip()), 'it said nothing')} (see {log})"
-
-
-def _await_stop(home: Path, deadline: float) -> None:
-    """Return after the end of the server, or at once if it has a user or the data was deleted."""
-    while is_claimed(home) and time.monotonic() < deadline:
-        with _start_lock(home, deadline):
-            if _held(home / "users.lock") or not _held(home / "server.lock"):
-                return
-        time.sleep(_STEP)
