@@ -113,11 +113,13 @@ class DeadLetters:
             return [Binding("", key, True, key)] if key is not None and key in self._vhost.queues else []
         if kind == "fanout":
             return self._by_source[exchange]
-        if kind == "direct" or (kind == "topic" and key is None):
-            return self._by_key[exchange, "#" if key is None else key] if kind == "topic" or key is not None else []
+        if kind == "direct":
+            return [] if key is None else self._by_key[exchange, key]
         if kind == "topic":
-            wild = [binding for pattern, binding in self._wild[exchange] if pattern.fullmatch(f".{key}")]
-            return [*self._by_key[exchange, key or ""], *wild]
+            exact = self._by_key[exchange, "#" if key is None else key]
+            return exact + [
+                one for pattern, one in self._wild[exchange] if key is not None and pattern.fullmatch(f".{key}")
+            ]
         if kind is None:
             raise Unresolved(f"exchange {exchange!r} is not in the file")
         raise Unresolved(f"exchange {exchange!r} has the type {kind!r}, which the import cannot follow")
