@@ -43,85 +43,80 @@ async def _state(url: str) -> tuple[int, int, int]:
 
 
 @pytest.mark.parametrize("window", ["before the reply", "after the reply"])
-def test_a_receive_that_is_cancelled_gives_its_message_back_uncounted(
-    run: Run, redis_url: str, monkeypatch: pytest.MonkeyPatch, window: str
+@looped(max_deliveries=1)
+async def test_a_receive_that_is_cancelled_gives_its_message_back_uncounted(
+    broker: rqttl.AsyncBroker, queue: rqttl.AsyncQueue, redis_url: str, monkeypatch: pytest.MonkeyPatch, window: str
 ) -> None:
-    async def work() -> None:
-        async with rqttl.connect_async(redis_url) as broker:
-            queue = await broker.declare_queue("q", max_deliveries=1)
-            await queue.enqueue(b"x")
-            await queue.stats()
-            task = asyncio.ensure_future(queue.receive())
-            if window == "before the reply":
-                await asyncio.sleep(0)
+    await queue.enqueue(b"x")
+    await queue.stats()
+    task = asyncio.ensure_future(queue.receive())
+    if window == "before the reply":
+        await asyncio.sleep(0)
+        task.cancel()
+    else:
+        end = Call.end
+
+        def cancel_too(call: Call, value: Any) -> None:
+            end(call, value)
+            if call.command is not None and call.command.script.name == "receive":
                 task.cancel()
-            else:
-                end = Call.end
 
-                def cancel_too(call: Call, value: Any) -> None:
-                    end(call, value)
-                    if call.command is not None and call.command.script.name == "receive":
-                        task.cancel()
+        with monkeypatch.context() as patched:
+            patched.setattr(Call, "end", cancel_too)
+            await asyncio.wait([task])
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    delivery = await queue.receive(wait="1m")
+    assert delivery is not None
+    assert delivery.delivery_count == 1
+    await delivery.ack()
+    await broker.aclose()
+    assert await _state(redis_url) == (0, 0, 0)
 
-                with monkeypatch.context() as patched:
-                    patched.setattr(Call, "end", cancel_too)
-                    await asyncio.wait([task])
-            with pytest.raises(asyncio.CancelledError):
-                await task
-            delivery = await queue.receive(wait="1m")
-            assert delivery is not None
-            assert delivery.delivery_count == 1
+
+@looped()
+async def test_an_ack_that_is_cancelled_before_it_was_sent_arrives(
+    broker: rqttl.AsyncBroker, queue: rqttl.AsyncQueue, redis_url: str
+) -> None:
+    await queue.enqueue_many([b"x", b"y"])
+    for delivery in await queue.receive_many(2):
+        _line(broker).abandon(OSError("cut"))
+        with anyio.CancelScope() as scope:
+            scope.cancel()
             await delivery.ack()
-        assert await _state(redis_url) == (0, 0, 0)
-
-    run(work())
-
-
-def test_an_ack_that_is_cancelled_before_it_was_sent_arrives(run: Run, redis_url: str) -> None:
-    async def work() -> None:
-        async with rqttl.connect_async(redis_url) as broker:
-            queue = await broker.declare_queue("q")
-            await queue.enqueue_many([b"x", b"y"])
-            for delivery in await queue.receive_many(2):
-                _line(broker).abandon(OSError("cut"))
-                with anyio.CancelScope() as scope:
-                    scope.cancel()
-                    await delivery.ack()
-                assert scope.cancelled_caught
-        assert await _state(redis_url) == (0, 0, 0)
-
-    run(work())
+        assert scope.cancelled_caught
+    await broker.aclose()
+    assert await _state(redis_url) == (0, 0, 0)
 
 
-def test_a_cancelled_handler_gives_its_message_back_without_waiting(run: Run, redis_url: str) -> None:
+@looped()
+async def test_a_cancelled_handler_gives_its_message_back_without_waiting(
+    broker: rqttl.AsyncBroker, queue: rqttl.AsyncQueue
+) -> None:
     async def handle(delivery: rqttl.AsyncDelivery, started: asyncio.Event) -> None:
         async with delivery:
             started.set()
             await asyncio.sleep(3600)
 
-    async def work() -> None:
-        async with rqttl.connect_async(redis_url) as broker:
-            queue = await broker.declare_queue("q")
-            await queue.enqueue(b"x")
-            delivery = await queue.receive()
-            assert delivery is not None
-            started = asyncio.Event()
-            task = asyncio.ensure_future(handle(delivery, started))
-            await started.wait()
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-            again = await queue.receive(wait="1m")
-            assert again is not None
-            assert again.delivery_count == 2
-            await again.ack()
-
-    run(work())
+    await queue.enqueue(b"x")
+    delivery = await queue.receive()
+    assert delivery is not None
+    started = asyncio.Event()
+    task = asyncio.ensure_future(handle(delivery, started))
+    await started.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    again = await queue.receive(wait="1m")
+    assert again is not None
+    assert again.delivery_count == 2
+    await again.ack()
 
 
 @pytest.mark.parametrize("fetched", ["receive", "consume"])
-def test_a_handler_that_is_cancelled_in_the_pass_in_which_it_raises_gives_its_message_back_at_once(
-    run: Run, redis_url: str, fetched: str
+@looped()
+async def test_a_handler_that_is_cancelled_in_the_pass_in_which_it_raises_gives_its_message_back_at_once(
+    broker: rqttl.AsyncBroker, queue: rqttl.AsyncQueue, fetched: str
 ) -> None:
     async def handle(delivery: rqttl.AsyncDelivery) -> None:
         async with delivery:
@@ -130,22 +125,17 @@ def test_a_handler_that_is_cancelled_in_the_pass_in_which_it_raises_gives_its_me
             task.cancel()
             raise ValueError
 
-    async def work() -> None:
-        async with rqttl.connect_async(redis_url) as broker:
-            queue = await broker.declare_queue("q")
-            await queue.enqueue_many([b"x"] * 40)
-            async with queue.consume(prefetch=40) as deliveries:
-                for _ in range(40):
-                    delivery = await (deliveries.__anext__() if fetched == "consume" else queue.receive())
-                    assert delivery is not None
-                    with pytest.raises(asyncio.CancelledError):
-                        await asyncio.ensure_future(handle(delivery))
-                deliveries.stop()
-                await _until(lambda: not [task for task in broker._driver._tasks if task is not deliveries._keeper])
-                stats = await queue.stats()
-                assert (stats.ready, stats.leased) == (40, 0)
-
-    run(work())
+    await queue.enqueue_many([b"x"] * 40)
+    async with queue.consume(prefetch=40) as deliveries:
+        for _ in range(40):
+            delivery = await (deliveries.__anext__() if fetched == "consume" else queue.receive())
+            assert delivery is not None
+            with pytest.raises(asyncio.CancelledError):
+                await asyncio.ensure_future(handle(delivery))
+        deliveries.stop()
+        await _until(lambda: not [task for task in broker._driver._tasks if task is not deliveries._keeper])
+        stats = await queue.stats()
+        assert (stats.ready, stats.leased) == (40, 0)
 
 
 @looped()
@@ -176,27 +166,29 @@ async def test_a_wait_with_auto_ack_that_is_cancelled_takes_no_message(
     assert (await queue.stats()).ready + (await queue.stats()).acked == 1
 
 
-def test_a_cancelled_iteration_goes_on_with_the_next_one(run: Run, redis_url: str) -> None:
-    async def work() -> None:
-        async with rqttl.connect_async(redis_url) as broker:
-            queue = await broker.declare_queue("q")
-            async with queue.consume(prefetch=10) as deliveries:
-                with anyio.move_on_after(0.01):
-                    await deliveries.__anext__()
-                await queue.enqueue_many([b"1", b"2", b"3"])
-                seen = []
-                async for delivery in deliveries:
-                    async with delivery:
-                        seen.append((delivery.body, delivery.delivery_count))
-                    if len(seen) == 3:
-                        break
-            assert seen == [(b"1", 1), (b"2", 1), (b"3", 1)]
-        assert await _state(redis_url) == (0, 0, 0)
+@looped()
+async def test_a_cancelled_iteration_goes_on_with_the_next_one(
+    broker: rqttl.AsyncBroker, queue: rqttl.AsyncQueue, redis_url: str
+) -> None:
+    async with queue.consume(prefetch=10) as deliveries:
+        with anyio.move_on_after(0.01):
+            await deliveries.__anext__()
+        await queue.enqueue_many([b"1", b"2", b"3"])
+        seen = []
+        async for delivery in deliveries:
+            async with delivery:
+                seen.append((delivery.body, delivery.delivery_count))
+            if len(seen) == 3:
+                break
+    assert seen == [(b"1", 1), (b"2", 1), (b"3", 1)]
+    await broker.aclose()
+    assert await _state(redis_url) == (0, 0, 0)
 
-    run(work())
 
-
-def test_a_cancelled_consumer_releases_what_no_handler_has_seen(run: Run, redis_url: str) -> None:
+@looped()
+async def test_a_cancelled_consumer_releases_what_no_handler_has_seen(
+    broker: rqttl.AsyncBroker, queue: rqttl.AsyncQueue, redis_url: str
+) -> None:
     async def consume(queue: rqttl.AsyncQueue, began: asyncio.Event) -> None:
         async with queue.consume(prefetch=10) as deliveries:
             async for delivery in deliveries:
@@ -204,17 +196,14 @@ def test_a_cancelled_consumer_releases_what_no_handler_has_seen(run: Run, redis_
                     began.set()
                     await asyncio.sleep(3600)
 
-    async def work() -> None:
-        async with rqttl.connect_async(redis_url) as broker:
-            queue, began = await broker.declare_queue("q"), asyncio.Event()
-            await queue.enqueue_many([b"1", b"2", b"3"])
-            task = asyncio.ensure_future(consume(queue, began))
-            await began.wait()
-            task.cancel()
-            await asyncio.wait([task])
-        assert await _state(redis_url) == (3, 0, 0)
-
-    run(work())
+    began = asyncio.Event()
+    await queue.enqueue_many([b"1", b"2", b"3"])
+    task = asyncio.ensure_future(consume(queue, began))
+    await began.wait()
+    task.cancel()
+    await asyncio.wait([task])
+    await broker.aclose()
+    assert await _state(redis_url) == (3, 0, 0)
 
 
 def test_the_work_of_cancelled_callers_belongs_to_the_broker(run: Run, redis_url: str, client: redis.Redis) -> None:

@@ -15,7 +15,8 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from itertools import islice
@@ -45,24 +46,63 @@ class Workload(NamedTuple):
     raw: bool = False
 
 
-def _named(count: int, prefix: str = "", **fields: Any) -> list[Message]:
-    return [Message(BODY, id=f"{prefix}order-{i:06d}", **fields) for i in range(count)]
+def each(
+    call: Callable[[rqttl.Queue, Any], object],
+    count: int = 100,
+    given: Callable[[rqttl.Queue, int], Sequence[Any]] = lambda _, count: range(count),
+    filled: int = 0,
+    **options: Any,
+) -> Callable[[rqttl.Broker, str], Work]:
+    """So many calls on a queue with so many messages, each with one of the `given` things. The first one warms up."""
+
+    def prepare(broker: rqttl.Broker, name: str) -> Work:
+        if "dead_letter" in options:
+            broker.declare_queue(f"{name}/dead")
+        queue = broker.declare_queue(name, **options)
+        queue.enqueue_many([BODY] * filled)
+        first, *others = given(queue, count + 1)
+        call(queue, first)
+        return lambda: [call(queue, one) for one in others]
+
+    return prepare
 
 
-def _filled(broker: rqttl.Broker, name: str, count: int, **options: Any) -> rqttl.Queue:
-    queue = broker.declare_queue(name, **options)
+def _ids(_: rqttl.Queue, count: int) -> Sequence[str]:
+    return [f"order-{i:06d}" for i in range(count)]
+
+
+def _batches(_: rqttl.Queue, count: int) -> Sequence[list[Message]]:
+    return [[Message(BODY, id=f"{k}-order-{i:06d}", ttl=HOUR) for i in range(100)] for k in range(count)]
+
+
+def _leased(queue: rqttl.Queue, count: int) -> Sequence[rqttl.Delivery]:
+    return queue.receive_many(count, lease=HOUR)
+
+
+def _try(queue: rqttl.Queue, _: object) -> None:
+    with suppress(rqttl.QueueFull):
+        queue.enqueue(BODY)
+
+
+def _receive_and_ack(queue: rqttl.Queue, _: object) -> None:
+    delivery = queue.receive()
+    assert delivery is not None  # the queue holds so many
+    delivery.ack()
+
+
+def enqueue_duplicates(broker: rqttl.Broker, name: str) -> Work:
+    work = KNOWN(broker, name)
+    work()
+    return work
+
+
+KNOWN = each(lambda queue, id: queue.enqueue(BODY, id=id), given=_ids, duplicate_window=HOUR)
+
+
+def _filled(broker: rqttl.Broker, name: str, count: int) -> rqttl.Queue:
+    queue = broker.declare_queue(name)
     queue.enqueue_many([BODY] * count)
     return queue
-
-
-def _leased(broker: rqttl.Broker, name: str, count: int, **options: Any) -> list[rqttl.Delivery]:
-    return _filled(broker, name, count, **options).receive_many(count, lease=HOUR)
-
-
-def _settling(broker: rqttl.Broker, name: str, settle: Callable[[rqttl.Delivery], object], **options: Any) -> Work:
-    first, *others = _leased(broker, name, 101, **options)
-    settle(first)
-    return lambda: [settle(delivery) for delivery in others]
 
 
 def _with_letters(broker: rqttl.Broker, name: str, count: int) -> tuple[rqttl.Queue, rqttl.Queue]:
@@ -73,101 +113,6 @@ def _with_letters(broker: rqttl.Broker, name: str, count: int) -> tuple[rqttl.Qu
     queue.enqueue_many([Message(BODY, ttl=MOMENT)] * count)
     time.sleep(0.01)
     return queue, dead
-
-
-def enqueue(broker: rqttl.Broker, name: str, body: object = BODY) -> Work:
-    queue = _filled(broker, name, 1)
-    queue.enqueue(body)
-    return lambda: [queue.enqueue(body) for _ in range(100)]
-
-
-def enqueue_with_id_and_ttl(broker: rqttl.Broker, name: str) -> Work:
-    queue = broker.declare_queue(name)
-    ids = [f"order-{i:06d}" for i in range(101)]
-    queue.enqueue(BODY, id=ids.pop(), ttl=HOUR)
-    return lambda: [queue.enqueue(BODY, id=id, ttl=HOUR) for id in ids]
-
-
-def enqueue_batches(broker: rqttl.Broker, name: str, body: object = BODY) -> Work:
-    queue = _filled(broker, name, 100)
-    return lambda: [queue.enqueue_many([body] * 100) for _ in range(10)]
-
-
-def enqueue_batches_with_id_and_ttl(broker: rqttl.Broker, name: str) -> Work:
-    queue = broker.declare_queue(name)
-    batches = [_named(100, f"{batch}-", ttl=HOUR) for batch in range(11)]
-    queue.enqueue_many(batches.pop())
-    return lambda: [queue.enqueue_many(batch) for batch in batches]
-
-
-def _enqueue_over_limit(broker: rqttl.Broker, name: str, overflow: Any) -> Work:
-    queue = _filled(broker, name, 100, max_length=100, overflow=overflow)
-
-    def work(count: int = 100) -> None:
-        for _ in range(count):
-            try:
-                queue.enqueue(BODY)
-            except rqttl.QueueFull:
-                continue
-
-    work(1)
-    return work
-
-
-def enqueue_known_window(broker: rqttl.Broker, name: str) -> Work:
-    queue = broker.declare_queue(name, duplicate_window=HOUR)
-    ids = [f"order-{i:06d}" for i in range(101)]
-    queue.enqueue(BODY, id=ids.pop())
-    return lambda: [queue.enqueue(BODY, id=id) for id in ids]
-
-
-def enqueue_duplicates(broker: rqttl.Broker, name: str) -> Work:
-    work = enqueue_known_window(broker, name)
-    work()
-    return work
-
-
-def receive(broker: rqttl.Broker, name: str) -> Work:
-    queue = _filled(broker, name, 101)
-    queue.receive()
-    return lambda: [queue.receive() for _ in range(100)]
-
-
-def ack(broker: rqttl.Broker, name: str) -> Work:
-    return _settling(broker, name, rqttl.Delivery.ack)
-
-
-def nack(broker: rqttl.Broker, name: str) -> Work:
-    return _settling(broker, name, rqttl.Delivery.nack)
-
-
-def reject(broker: rqttl.Broker, name: str) -> Work:
-    dead = broker.declare_queue(f"{name}/dead")
-    return _settling(broker, name, rqttl.Delivery.reject, dead_letter=dead.name)
-
-
-def receive_and_ack(broker: rqttl.Broker, name: str) -> Work:
-    queue = _filled(broker, name, 101)
-
-    def work(count: int = 100) -> None:
-        for _ in range(count):
-            delivery = queue.receive()
-            assert delivery is not None  # the queue holds so many
-            delivery.ack()
-
-    work(1)
-    return work
-
-
-def receive_and_ack_batches(broker: rqttl.Broker, name: str) -> Work:
-    queue = _filled(broker, name, 1100)
-
-    def work(count: int = 10) -> None:
-        for _ in range(count):
-            queue.ack_many(queue.receive_many(100))
-
-    work(1)
-    return work
 
 
 def consume(broker: rqttl.Broker, name: str) -> Work:
@@ -258,22 +203,30 @@ def redrive(broker: rqttl.Broker, name: str) -> Work:
 
 
 WORKLOADS = (
-    Workload("enqueue", 100, enqueue),
-    Workload("enqueue of a value", 100, partial(enqueue, body={"item": 7})),
-    Workload("enqueue, id and ttl", 100, enqueue_with_id_and_ttl),
-    Workload("enqueue_many of 100", 1000, enqueue_batches),
-    Workload("enqueue_many of 100 values", 1000, partial(enqueue_batches, body="x" * 200)),
-    Workload("enqueue_many of 100, id and ttl", 1000, enqueue_batches_with_id_and_ttl),
-    Workload("enqueue, full drop-head", 100, partial(_enqueue_over_limit, overflow="drop-head")),
-    Workload("enqueue, full reject-publish", 100, partial(_enqueue_over_limit, overflow="reject-publish")),
-    Workload("enqueue, duplicate_window", 100, enqueue_known_window),
+    Workload("enqueue", 100, each(lambda queue, _: queue.enqueue(BODY))),
+    Workload("enqueue of a value", 100, each(lambda queue, _: queue.enqueue({"item": 7}))),
+    Workload("enqueue, id and ttl", 100, each(lambda queue, id: queue.enqueue(BODY, id=id, ttl=HOUR), given=_ids)),
+    Workload("enqueue_many of 100", 1000, each(lambda queue, _: queue.enqueue_many([BODY] * 100), 10)),
+    Workload("enqueue_many of 100 values", 1000, each(lambda queue, _: queue.enqueue_many(["x" * 200] * 100), 10)),
+    Workload("enqueue_many of 100, id and ttl", 1000, each(rqttl.Queue.enqueue_many, 10, _batches)),
+    Workload("enqueue, full drop-head", 100, each(_try, filled=100, max_length=100, overflow="drop-head")),
+    Workload("enqueue, full reject-publish", 100, each(_try, filled=100, max_length=100, overflow="reject-publish")),
+    Workload("enqueue, duplicate_window", 100, KNOWN),
     Workload("enqueue, a duplicate", 100, enqueue_duplicates),
-    Workload("receive", 100, receive),
-    Workload("ack", 100, ack),
-    Workload("nack", 100, nack),
-    Workload("reject", 100, reject),
-    Workload("receive + ack", 100, receive_and_ack),
-    Workload("receive_many of 100 + ack_many", 1000, receive_and_ack_batches),
+    Workload("receive", 100, each(lambda queue, _: queue.receive(), filled=101)),
+    Workload("ack", 100, each(lambda _, delivery: delivery.ack(), given=_leased, filled=101)),
+    Workload("nack", 100, each(lambda _, delivery: delivery.nack(), given=_leased, filled=101)),
+    Workload(
+        "reject",
+        100,
+        each(lambda _, delivery: delivery.reject(), given=_leased, filled=101, dead_letter="{queue}/dead"),
+    ),
+    Workload("receive + ack", 100, each(_receive_and_ack, filled=101)),
+    Workload(
+        "receive_many of 100 + ack_many",
+        1000,
+        each(lambda queue, _: queue.ack_many(queue.receive_many(100)), 10, filled=1100),
+    ),
     Workload("consume + ack", 1000, consume),
     Workload("wake-up of a consumer", 100, wake_up, raw=True),
     Workload("asyncio: enqueue", 1000, partial(enqueue_in_tasks, tasks=1), raw=True),

@@ -185,24 +185,3 @@ def test_a_slow_handler_keeps_its_messages(
     assert set(stolen) == {False}
     stats = queue.stats()
     assert (stats.acked, stats.delivered, stats.redelivered, deliveries.lost) == (3, 3, 0, [])
-
-
-def test_no_more_than_prefetch_are_out_while_none_is_settled(queue: Queue, pool: ThreadPoolExecutor) -> None:
-    enqueue(queue, 6)
-    shown: list[Delivery] = []
-
-    def run() -> None:
-        with queue.consume(prefetch=3, wait=0) as deliveries:
-            for delivery in deliveries:
-                if len(shown) == 3:
-                    break
-                shown.append(delivery)
-
-    running = pool.submit(run)
-    until(lambda: len(shown) == 3)
-    assert (queue.stats().leased, queue.stats().ready) == (3, 3)
-    shown[1].ack()
-    running.result(timeout=PATIENCE)
-
-    assert (queue.stats().delivered, queue.stats().leased) == (4, 3)
-    assert [one.id for one in queue.receive_many(6)] == ["004", "005"]

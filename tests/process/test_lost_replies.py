@@ -19,6 +19,8 @@ from rqttl.store.driver import driver_of
 from tests.drivers import broker_of, drop_connections
 from tests.process.proxy import Proxy, client_of
 from tests.repository import lua_files
+from tests.servers import Server
+from tests.waiting import PATIENCE
 
 LOG = "rqttl:{orders}:log"
 LEASES = "rqttl:{orders}:leases"
@@ -386,3 +388,65 @@ def test_a_call_whose_reply_was_lost_before_its_script_was_forgotten_is_not_told
 
         assert (unknown.value.action, queue.stats().acked) == ("ack", 2)
         assert isinstance(unknown.value.__cause__, rqttl.ScriptsForgotten)
+
+
+@pytest.fixture
+def plain_orders(broker: rqttl.Broker) -> rqttl.Queue:
+    """A queue."""
+    return broker.declare_queue("plain_orders")
+
+
+def test_batches_that_went_out_together_keep_their_order_where_the_script_is_gone(
+    plain_orders: rqttl.Queue, client: redis.Redis
+) -> None:
+    bodies = [b"%d" % i for i in range(1500)]
+    plain_orders.enqueue_many(bodies)
+    plain_orders.purge()
+    client.script_flush()
+
+    receipts = plain_orders.enqueue_many(bodies)
+
+    assert [one.body for one in plain_orders.peek(2000)] == bodies
+    assert [one.id for one in receipts if isinstance(one, rqttl.Receipt)] == [one.id for one in plain_orders.peek(2000)]
+
+
+def test_a_script_that_is_gone_after_each_loading_is_a_typed_error(proxy: Proxy) -> None:
+    with redis.Redis("127.0.0.1", proxy.port, socket_timeout=PATIENCE) as client, rqttl.Broker(client) as broker:
+        queue = broker.declare_queue("plain_orders")
+        gone = b"-NOSCRIPT No matching script. Please use EVAL.\r\n"
+        proxy.spoil(gone, *[b"$40\r\n" + b"0" * 40 + b"\r\n" + gone] * 5, script="touch")
+
+        with pytest.raises(rqttl.RqttlError, match="touch: Redis forgot it again and again") as forgotten:
+            queue.touch()
+
+        assert forgotten.value.code == "scripts_forgotten"
+
+
+def test_a_user_who_may_make_no_transaction_sends_batches_all_the_same(
+    plain_orders: rqttl.Queue, client: redis.Redis, server: Server
+) -> None:
+    client.execute_command("ACL", "SETUSER", "half", "reset", "on", "nopass", "~*", "&*", "+@all", "-multi", "-exec")
+    bodies = [b"%d" % i for i in range(1000)]
+    with rqttl.Broker(server.client(username="half")) as broker:
+        broker.queue("plain_orders").enqueue_many(bodies)
+        driver_of(broker).store.client.close()
+    client.execute_command("ACL", "DELUSER", "half")
+
+    assert [one.body for one in plain_orders.peek(2000)] == bodies
+
+
+def test_a_message_can_be_acked_under_full_memory_although_its_script_is_forgotten(
+    start_server: Callable[..., Server],
+) -> None:
+    server = start_server()
+    with server.client() as client, rqttl.Broker(client) as broker:
+        queue = broker.declare_queue("plain_orders")
+        queue.enqueue(b"x")
+        delivery = queue.receive()
+        assert delivery is not None
+        client.config_set("maxmemory", 1)
+        client.script_flush()
+
+        delivery.ack()
+
+        assert queue.stats().acked == 1

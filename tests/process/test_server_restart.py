@@ -1,13 +1,16 @@
-"""A restart of the server loses nothing: deadlines go on, and clients recover."""
+"""A Redis that restarts loses nothing; one that refuses for now is waited for."""
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import replace
 
 import pytest
+import redis
 from redis.exceptions import ConnectionError
 
 from rqttl import (
@@ -21,11 +24,14 @@ from rqttl import (
     WaitEvent,
     connect,
 )
+from rqttl.reaper import Reaper
 from rqttl.testing.clock import Clock
 from rqttl.testing.clocked import ClockedBroker
+from tests.chaos.nemeses import REFUSALS
 from tests.process.leases import hasty_broker
+from tests.process.reapers import reaping
 from tests.servers import Server
-from tests.waiting import PATIENCE
+from tests.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.slow
 
@@ -188,3 +194,123 @@ def test_a_slow_handler_keeps_its_message_over_a_restart(durable: Server, caplog
         stats = queue.stats()
         assert (stats.acked, stats.delivered, deliveries.lost) == (1, 1, [])
         assert "could not renew leases" in caplog.text
+
+
+REGISTRY = "rqttl:queues"
+
+
+class Refusing:
+    """A server that refuses in one way, from `begin` to `end`."""
+
+    def __init__(self, saving: Server, how: str) -> None:
+        self._server, self._how = saving, how
+        self._client = saving.client()
+        self._client.ping()
+        self._within = ExitStack()
+
+    def begin(self) -> None:
+        self._within.enter_context(REFUSALS[self._how](self._server, self._client))
+        until(self._refuses)
+
+    def end(self) -> None:
+        self._within.close()
+
+    def _refuses(self) -> bool:
+        try:
+            self._client.set("x", 1)
+        except redis.ResponseError:
+            return True
+        return False
+
+
+@pytest.fixture
+def saving(start_server: Callable[..., Server]) -> Server:
+    return start_server(save="3600 1000000")  # MISCONF comes of a save that fails
+
+
+@pytest.fixture(params=["NOREPLICAS", "READONLY", "MISCONF", "BUSY"])
+def refusing(request: pytest.FixtureRequest, saving: Server) -> Refusing:
+    return Refusing(saving, request.param)
+
+
+@pytest.fixture
+def two_queues(saving: Server) -> Iterator[Broker]:
+    with connect(saving.url) as two_queues:
+        two_queues.declare_queue("orders", dead_letter="dead")
+        two_queues.declare_queue("dead")
+        yield two_queues
+
+
+def test_a_consumer_outlives_a_redis_that_refuses(
+    two_queues: Broker, refusing: Refusing, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue = two_queues.queue("orders")
+    queue.enqueue(b"first")
+
+    def handle() -> list[bytes]:
+        with queue.consume() as deliveries:
+            bodies = []
+            for delivery in deliveries:
+                with delivery:
+                    bodies.append(delivery.body)
+                    if delivery.body == b"first":
+                        refusing.begin()
+                if delivery.body == b"last":
+                    break
+            return bodies
+
+    with ThreadPoolExecutor() as pool:
+        bodies = pool.submit(handle)
+        until(lambda: "Redis refuses for now" in caplog.text or bodies.done())
+        refusing.end()
+        queue.enqueue(b"last")
+
+        assert bodies.result(timeout=PATIENCE) == [b"first", b"last"]
+
+
+def test_a_reaper_outlives_a_redis_that_refuses(two_queues: Broker, refusing: Refusing, saving: Server) -> None:
+    with reaping(saving.url, "--scan-period", "1h") as reaper:
+        two_queues.queue("orders").enqueue(b"x", ttl="500ms")
+        refusing.begin()
+        assert reaper.await_event("redis_unavailable")["level"] == "warning"
+        refusing.end()
+
+        assert two_queues.queue("dead").receive(wait="60s") is not None
+        reaper.await_event("redis_recovered")
+
+
+def test_an_ordinary_call_that_is_refused_for_longer_raises_the_error_of_redis(
+    two_queues: Broker, refusing: Refusing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rqttl.store.exchanges.PAUSES", (0.001,))
+    refusing.begin()
+
+    with pytest.raises(redis.ResponseError):
+        two_queues.queue("orders").enqueue(b"x")
+
+    refusing.end()
+    assert two_queues.queue("orders").stats().ready == 0
+
+
+def test_a_reaper_goes_on_where_full_memory_refuses_its_upkeep(
+    two_queues: Broker, saving: Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue = two_queues.queue("orders")
+    queue.enqueue(b"x")
+    delivery = queue.receive()
+    assert delivery is not None
+    delivery.reject()
+    with saving.client() as client, caplog.at_level(logging.INFO, "rqttl.reaper"):
+        client.srem(REGISTRY, "dead")
+        client.config_set("maxmemory", 1)
+
+        done = Reaper(two_queues).run_once()
+
+        refused = [record for record in caplog.records if getattr(record, "event", "") == "refused"]
+        assert done.failed == 0
+        assert [record.levelname for record in refused] == ["WARNING"] * len(refused)
+        assert refused
+        assert not client.sismember(REGISTRY, "dead")
+        client.config_set("maxmemory", 0)
+        Reaper(two_queues).run_once()
+        assert client.sismember(REGISTRY, "dead")

@@ -288,13 +288,6 @@ def test_asyncio_makes_the_same_traces(redis_url: str, recording: Recording) -> 
     assert attributes(process[0])[names.SERVER_ADDRESS]
 
 
-def test_a_second_instrument_takes_the_place_of_the_first(broker: Broker, recording: Recording) -> None:
-    recording.instrument(broker)
-    recording.instrument(broker)
-    broker.declare_queue("orders").enqueue(b"x")
-    assert len(recording.spans("enqueue orders")) == 1
-
-
 @pytest.mark.parametrize("options", [{"parent": "child"}, {"templates": "a.*"}, {"templates": ["a*"]}])
 def test_bad_options_are_refused(broker: Broker, recording: Recording, options: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput):
@@ -407,23 +400,3 @@ def test_a_span_of_a_handler_in_a_child_belongs_to_the_trace_of_its_sender(
     in_children = "0" not in arguments
     received_in = {file for file, _ in found.get("receive orders", [])}
     assert received_in.isdisjoint(file for file, _ in process.values()) is (in_children or not received_in)
-
-
-def test_a_failed_handler_in_a_child_has_its_error(
-    broker: Broker, redis_url: str, recording: Recording, tmp_path: Path
-) -> None:
-    recording.instrument(broker)
-    dead = broker.declare_queue("dead")
-    queue = broker.declare_queue("orders", dead_letter="dead", max_deliveries=1)
-    queue.enqueue(b"bad")
-    run_worker(redis_url, tmp_path, "module", "--processes", "1")
-    assert dead.redrive() == 1
-    delivery = one(queue)
-    with delivery:
-        pass
-    ((_, failed),) = spans(tmp_path)["process orders"]
-    done = recording.one("process orders")
-    assert failed["attributes"][names.ERROR_TYPE] == "ValueError"
-    assert failed["status"] == {"status_code": "ERROR"}
-    assert parent_of(failed) == place(recording.one("enqueue orders"))
-    assert done.context.trace_id == ids(failed)[0]

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from rqttl import AsyncDelivery, CommandEvent, Decision, Delivery, QueueNotFound, Reject, Release, RenewalEvent
+from rqttl import AsyncDelivery, Decision, Delivery, QueueNotFound, Reject, Release, RenewalEvent
 from rqttl.consuming import prefetch
 from rqttl.testing import FakeBroker, async_fake_broker
 from tests.contract.clocked import START, at
@@ -87,17 +87,6 @@ def test_a_loop_counts_as_a_consumer_however_long_its_handler_takes(fake: FakeBr
     assert fake.run_reaper().retired == 1
 
 
-def test_acks_are_sent_before_time_passes(fake: FakeBroker) -> None:
-    queue = fake.declare_queue("q", lease="30s")
-    queue.enqueue_many([b"x"] * 2)
-
-    with queue.consume(wait=0) as deliveries:
-        next(deliveries).ack()
-        fake.clock.advance("1s")
-
-        assert queue.stats().acked == 1
-
-
 def test_a_clock_that_is_set_finds_nobody_at_work(
     fake: FakeBroker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -115,19 +104,6 @@ def test_a_clock_that_is_set_finds_nobody_at_work(
 
     assert deliveries.lost == ["mine"]
     assert "mine" in caplog.text
-
-
-def test_a_loop_is_left_alone_when_it_is_over(fake: FakeBroker) -> None:
-    queue = fake.declare_queue("q", lease="30s")
-    queue.enqueue(b"x")
-
-    with queue.consume(wait=0) as deliveries:
-        next(deliveries)
-    calls: list[str] = []
-    fake.events.subscribe(lambda event: calls.append(event.name), CommandEvent)
-    fake.clock.advance("1d")
-
-    assert calls == []
 
 
 def test_a_queue_that_is_gone_is_told_by_the_loop_not_by_the_clock(

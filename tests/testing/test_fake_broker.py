@@ -7,7 +7,6 @@ import inspect
 import os
 import pickle
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
 from typing import Any
@@ -15,7 +14,7 @@ from typing import Any
 import pytest
 
 import rqttl
-from rqttl import Broker, InvalidDuration, InvalidInput, InvalidName, Queue
+from rqttl import Broker, InvalidDuration, InvalidInput, Queue
 from rqttl.protocol import scripts
 from rqttl.reaper import Reaper
 from rqttl.store.driver import driver_of
@@ -61,16 +60,6 @@ def test_a_script_is_compiled_once_and_again_after_redis_has_forgotten_it(fake: 
     client.script_load(scripts.load("enqueue").text)
     queue.enqueue(b"3")
     assert bodies(queue) == [b"1", b"2", b"3"]
-
-
-def test_it_has_the_namespace_that_it_is_given() -> None:
-    with fake_broker("tests") as broker:
-        broker.declare_queue("q")
-
-        keys: list[bytes] = list(driver_of(broker).store.client.scan_iter())
-    assert {key.partition(b":")[0] for key in keys} == {b"tests"}
-    with pytest.raises(InvalidName):
-        fake_broker("no such name")
 
 
 def test_code_under_test_may_close_the_brokers_that_it_connects(
@@ -157,18 +146,13 @@ def test_without_what_it_is_made_of_it_says_what_to_install(missing: str, monkey
 
 
 def test_it_begins_where_it_is_told_and_stands_still(fake: FakeBroker) -> None:
+    assert repr(fake.clock) == "<Clock 2023-11-14T22:13:20.000+00:00>"
     queue = fake.declare_queue("q")
 
     queue.enqueue_many([b"x"] * 10)
 
     assert fake.clock.now == fake.server_time() == at(0)
     assert {one.enqueued_at for one in queue.peek()} == {at(0)}
-
-
-def test_it_begins_now_if_it_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(time, "time", lambda: 1_800_000_000.1234)
-
-    assert Clock().ms == 1_800_000_000_123
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,6 @@ import pytest
 from rqttl import Delivery, Queue, WaitEvent
 from rqttl.testing import FakeBroker, WaitWouldNeverEnd
 from tests.contract.clocked import at
-from tests.contract.looks import one
 from tests.waiting import PATIENCE
 
 # In the thread of the test
@@ -26,16 +25,6 @@ def test_a_wait_in_vain_takes_its_time_by_the_clock_only(fake: FakeBroker, wait:
 
     assert fake.clock.now == at(ms)
     assert queue.stats().consumers == 0
-
-
-def test_a_wait_goes_on_past_what_only_dies(fake: FakeBroker) -> None:
-    queue = fake.declare_queue("q")
-    queue.enqueue(b"x", ttl="10s")
-    one(queue).nack(delay="1m")
-
-    assert queue.receive(wait="30s") is None
-
-    assert (queue.stats().deaths["expired"], fake.clock.now) == (1, at(30_000))
 
 
 def test_a_wait_hears_what_is_sent_meanwhile(fake: FakeBroker) -> None:
@@ -164,16 +153,3 @@ def test_another_thread_notices_that_the_clock_has_passed_the_end_of_its_wait(fa
     fake.clock.advance("1d")
 
     assert waiting.result(timeout=PATIENCE) is None
-
-
-def test_another_thread_notices_what_the_clock_has_made_due(fake: FakeBroker, others: Others) -> None:
-    queue = fake.declare_queue("q")
-    queue.enqueue(b"x")
-    one(queue).nack(delay="1h")
-    waiting = others.receive(queue, "1d")
-
-    fake.clock.advance("1h")
-
-    delivery = waiting.result(timeout=PATIENCE)
-    assert delivery is not None
-    assert delivery.delivery_count == 2
