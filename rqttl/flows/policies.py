@@ -23,8 +23,8 @@ from rqttl.flows.sweeping import count_deaths, sweep, swept
 from rqttl.names import check_queue_name
 from rqttl.options import QueueOptions, Value
 from rqttl.policies import Explanation, Policy, PolicySet
+from rqttl.policies.merging import maker
 from rqttl.policies.policy import check_policy_name
-from rqttl.policies.targets import maker
 from rqttl.policies.warnings import warn
 from rqttl.protocol import commands, replies
 from rqttl.protocol.commands import Options, QueueConfig, Refused, Word

@@ -22,7 +22,7 @@ pattern can hang a client. RE2 has no look-around and no back-references.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import lru_cache, partial
 from operator import eq
@@ -55,12 +55,6 @@ class Pattern:
     syntax: Syntax
     rank: Rank = field(compare=False, repr=False)
     matches: Callable[[str], bool] = field(compare=False, repr=False)
-
-    @property
-    def fixed_word(self) -> tuple[int, str] | None:
-        """The first word of a wildcard pattern that is no wildcard, with its place; `None` if all are wildcards."""
-        words = enumerate(self.text.split("."))
-        return next(((place, word) for place, word in words if word not in ("*", "#")), None)
 
 
 def compile_pattern(text: object, syntax: object = "wildcard") -> Pattern:
@@ -121,18 +115,6 @@ def _check_word(text: str, word: str, *, last: bool) -> None:
     if not _WORD.fullmatch(word):
         rule = "expected words of A-Z a-z 0-9 _ : / - { }, '*' and '#', with dots between them"
         raise InvalidPolicy(f"pattern: {rule}, got {format_value(text)}: {_ADVICE}")
-
-
-def any_of(patterns: Sequence[Pattern]) -> Callable[[str], bool]:
-    """A test that is true for each name that matches one of these regular expressions.
-
-    For the rare pattern that does not fit into a group the test is always true.
-    """
-    # text after an open \Q is literal, also the end of the group
-    if any("\\Q" in pattern.text for pattern in patterns):
-        return _always
-    search = _search("|".join(f"(?:{pattern.text})" for pattern in patterns))
-    return _always if isinstance(search, str) else search
 
 
 def _regex(text: str) -> Pattern:

@@ -2,32 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
 from rqttl.errors import DataDamaged, InvalidPolicy
 from rqttl.names import is_queue_name
 from rqttl.options import QueueOptions
-from rqttl.policies.matching import Matcher
-from rqttl.policies.merging import Ranked
+from rqttl.policies.merging import Resolution
 from rqttl.policies.patterns import compile_pattern
 from rqttl.policies.policy import Policy
-from rqttl.policies.resolution import Resolution
 from rqttl.text import escape, format_value
-
-_Ordered = tuple[list[Policy], Matcher]
-_Known = dict[tuple[int, ...], Ranked]
-#: Combinations of matching policies that a set keeps.
-_REMEMBERED = 1024
 
 
 @dataclass(frozen=True)
 class PolicySet:
     """All policies and operator policies of a namespace. `version` rises with each change of them.
 
-    A set never changes. It compiles each pattern once, and merges the policies once that match the same queues. It
-    keeps nothing about single queues.
+    A set never changes, and keeps nothing about single queues.
     """
 
     version: int = 0
@@ -78,16 +70,9 @@ class PolicySet:
         after = PolicySet(self.version + 1, tuple(kept.values()))
         return self if after.policies == self.policies else after
 
-    def matching(self, queue: str, operator: bool = False) -> Ranked:
+    def matching(self, queue: str, operator: bool = False) -> tuple[Policy, ...]:
         """The policies of one kind that match a queue name: by priority, then specific patterns first, then by name."""
-        policies, matcher = self._ordered[operator]
-        places = tuple(matcher.places(queue))
-        known = self._ranked[operator]
-        if places not in known:
-            if len(known) >= _REMEMBERED:
-                known.clear()
-            known[places] = Ranked(policies[place] for place in places)
-        return known[places]
+        return tuple(policy for policy, matches in self._ordered if policy.operator is operator and matches(queue))
 
     def resolve(self, declared: QueueOptions) -> Resolution:
         """The options in force of a queue with these declared options."""
@@ -103,24 +88,15 @@ class PolicySet:
         return tuple(policy for policy in self.policies if policy.templates)
 
     @cached_property
-    def _ranked(self) -> tuple[_Known, _Known]:
-        """Policies and operator policies that match some queue, by their places in the order of their kind."""
-        return {}, {}
-
-    @cached_property
-    def _ordered(self) -> tuple[_Ordered, _Ordered]:
-        """The policies and the operator policies in their order, with their patterns."""
-        return _order(p for p in self.policies if not p.operator), _order(p for p in self.policies if p.operator)
+    def _ordered(self) -> list[tuple[Policy, Callable[[str], bool]]]:
+        """All policies in their order, each with the test of its pattern."""
+        compiled = [(policy, compile_pattern(policy.pattern, policy.syntax)) for policy in self.policies]
+        compiled.sort(key=lambda pair: (-pair[0].priority, pair[1].rank, pair[0].name))
+        return [(policy, pattern.matches) for policy, pattern in compiled]
 
 
 VERSION = b"version"
 _KINDS = {b"policy": False, b"operator": True}
-
-
-def _order(policies: Iterable[Policy]) -> _Ordered:
-    compiled = [(policy, compile_pattern(policy.pattern, policy.syntax)) for policy in policies]
-    compiled.sort(key=lambda pair: (-pair[0].priority, pair[1].rank, pair[0].name))
-    return [policy for policy, _ in compiled], Matcher([pattern for _, pattern in compiled])
 
 
 def _policy(field: bytes, text: bytes) -> Policy:

@@ -17,7 +17,6 @@ from rqttl.errors import InvalidInput
 from rqttl.imports.names import NameTable
 from rqttl.imports.notes import Notes, rows
 from rqttl.imports.rabbitmq.definitions import Queue, Setting, SourcePolicy, settings_of
-from rqttl.policies.matching import Matcher
 from rqttl.policies.patterns import Pattern, compile_pattern
 from rqttl.policies.policy import Policy
 from rqttl.policies.policy_set import PolicySet
@@ -58,7 +57,6 @@ class TakenPolicies:
         self.policies = [policy.policy for policy in taken if policy.policy]
         # the order of the file decides among equal priorities, as long as RabbitMQ does not say more
         self._taken = sorted(taken, key=lambda policy: -policy.source.priority)
-        self._matcher = Matcher([policy.pattern for policy in self._taken])
         self._set = PolicySet(0, tuple(self.policies))
 
     def as_file(self) -> dict[str, dict[str, object]]:
@@ -72,7 +70,7 @@ class TakenPolicies:
 
     def applied(self, queue: Queue, name: str, notes: Notes) -> Mapping[str, Setting]:
         """The definition that RabbitMQ applies to a queue, with a note if rqttl, where it has this name, differs."""
-        places = self._matcher.places(queue.name)
+        places = [place for place, policy in enumerate(self._taken) if policy.pattern.matches(queue.name)]
         fitting = [policy for policy in (self._taken[place] for place in places) if _applies(policy, queue.kind)]
         first = fitting[0] if fitting else None
         operator = bool(self._taken and self._taken[0].source.operator)

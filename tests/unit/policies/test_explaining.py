@@ -158,7 +158,7 @@ def test_an_explanation_is_made_at_its_first_use(monkeypatch: pytest.MonkeyPatch
         asked.append(arguments)
         return {}
 
-    monkeypatch.setattr("rqttl.policies.resolution.explain", explain)
+    monkeypatch.setattr("rqttl.policies.merging.explain", explain)
     found = PolicySet(1, (policy("p", "#", lease="1s"),)).resolve(QueueOptions("q", {}))
 
     assert (found.options.lease, asked) == (1_000, [])

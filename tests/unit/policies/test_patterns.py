@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from rqttl import InvalidPolicy
 from rqttl.policies import PolicySet
-from rqttl.policies.matching import Matcher
 from rqttl.policies.patterns import Pattern, compare, compile_pattern
 from tests.unit.policies import sets
 from tests.unit.policies.sets import policy
@@ -288,38 +287,4 @@ def test_a_set_compiles_each_pattern_once_and_remembers_no_name(monkeypatch: pyt
         assert len(found.matching(f"a{n}.b")) == (n < 200)
 
     assert sorted(map(str, asked)) == sorted(one.pattern for one in found.policies)
-    # the two fields, the ordered policies, and one tuple for each combination of policies that matched a name
-    assert len(vars(found)) == 4
-    assert len(vars(found)["_ranked"][False]) == 201
-
-
-def test_a_set_keeps_a_bounded_number_of_combinations_of_policies() -> None:
-    found = PolicySet(1, tuple(policy(f"p{n}", f"a{n}.#", lease="1s") for n in range(3_000)))
-
-    for n in range(3_000):
-        assert [one.name for one in found.matching(f"a{n}.b")] == [f"p{n}"]
-
-    assert len(vars(found)["_ranked"][False]) <= 1024
-
-
-@pytest.mark.parametrize("pattern", ["*.b.#", "*.*.c", "a.*.c", "#", "*.*.*", "*.#", "a.#", "a.b.c", "a.*.#", "*.b.*"])
-def test_a_pattern_is_found_by_its_first_word_without_a_wildcard(pattern: str) -> None:
-    found = PolicySet(1, (policy("p", pattern, lease="1s"), policy("other", "x.b.x", lease="1s")))
-
-    assert [one.name for one in found.matching("a.b.c")] == ["p"]
-    assert [one.name for one in found.matching("a.b.c", operator=True)] == []
-
-
-groups = st.lists(
-    st.sampled_from(
-        [*sets.REGEXES, *(f"^{letter}" for letter in "abcdefghij"), "\\Qa.b", "\\Qa", "a\\\\Q", "(?P<n>b)", "(a)|(b)"]
-    ),
-    max_size=50,
-)
-
-
-@given(groups, sets.queues)
-def test_a_search_in_groups_finds_what_single_searches_find(regexes: list[str], queue: str) -> None:
-    found = [compile_pattern(text, "regex") for text in regexes]
-
-    assert Matcher(found).places(queue) == [place for place, one in enumerate(found) if one.matches(queue)]
+    assert vars(found).keys() == {"version", "policies", "_ordered"}

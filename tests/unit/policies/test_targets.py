@@ -7,7 +7,7 @@ import pytest
 from rqttl import Policy
 from rqttl.options import QueueOptions
 from rqttl.policies import PolicySet
-from rqttl.policies.targets import origin_of
+from rqttl.policies.merging import origin_of
 from tests.unit.policies.sets import in_force, policy
 
 PER_REASON = ["dead_letter", "dead_letter_expired", "dead_letter_maxlen", "dead_letter_delivery_limit"]
