@@ -17,17 +17,16 @@ from rqttl.errors import BrokerClosed, ContractError, InvalidInput, QueueNotFoun
 from rqttl.events import Events, WaitEvent
 from rqttl.flows.queues import Memory
 from rqttl.flows.receive import ABANDONED, ENDED
-from rqttl.flows.steps import Flow, Now, Pipeline, Read, Sleep, WaitForAnyWakeup, WaitForWakeup, Write
+from rqttl.flows.steps import Flow, Now, Pipeline, Read, Sleep, WaitForWakeup, Write
 from rqttl.names import check_namespace
 from rqttl.protocol.commands import Command, Reply
-from rqttl.protocol.keys import WAKEUP, Keyspace
+from rqttl.protocol.keys import Keyspace
 from rqttl.runtime.interrupt import Interrupt
 from rqttl.runtime.loop_watch import LoopWatch
 from rqttl.runtime.timing import RealTiming, Timing
 from rqttl.store.exchanges import Exchange
 
 T = TypeVar("T")
-Wait = WaitForWakeup | WaitForAnyWakeup
 
 logger = logging.getLogger("rqttl.aio")
 
@@ -120,12 +119,12 @@ class AsyncDriver:
         """Begin a step: return its answer, a flow, a `Call`, or a coroutine."""
         if type(step) is Command:
             return self.store.send_now(step) or self.store.exchanges.run(step)
-        begin = self._begin.get(type(step))
-        if begin is not None:
-            return begin(step)
-        if isinstance(step, Wait):
+        if type(step) is WaitForWakeup:
             return self._wait(step, run)
-        raise TypeError(f"not a step of a flow: {step!r}")
+        begin = self._begin.get(type(step))
+        if begin is None:
+            raise TypeError(f"not a step of a flow: {step!r}")
+        return begin(step)
 
     def _pipeline(self, step: Pipeline) -> Exchange[list[Reply]]:
         return self.store.exchanges.run_together(step.commands)
@@ -139,17 +138,17 @@ class AsyncDriver:
     def _sleep(self, step: Sleep) -> Coroutine[Any, Any, None]:
         return asyncio.sleep(step.ms / 1000)
 
-    def _wait(self, step: Wait, run: Run[Any]) -> Any:
+    def _wait(self, step: WaitForWakeup, run: Run[Any]) -> Any:
         if run.abandoned is None:
             run.abandoned = Interrupt()
         elif run.abandoned.asked():
             return ABANDONED
         if self.events.notify is not None:
-            for queue in step.queues if isinstance(step, WaitForAnyWakeup) else [step.queue]:
+            for queue in step.queues:
                 self.events.notify(WaitEvent(queue))
         return self._listen(step, run.abandoned, run.lock)
 
-    async def _listen(self, step: Wait, abandoned: Interrupt, lock: asyncio.Lock | None) -> Any:
+    async def _listen(self, step: WaitForWakeup, abandoned: Interrupt, lock: asyncio.Lock | None) -> Any:
         interrupts = [self.interrupted, abandoned, *([] if step.interrupt is None else [step.interrupt])]
         if lock is not None:
             lock.release()
@@ -160,13 +159,11 @@ class AsyncDriver:
                 await lock.acquire()
         return ABANDONED if element == ENDED and abandoned.asked() else element
 
-    async def listen(self, step: Wait, interrupts: list[Interrupt]) -> Any:
+    async def listen(self, step: WaitForWakeup, interrupts: list[Interrupt]) -> Any:
         """Wait for an element of a wake-up list. Returns the answer to the step."""
-        if isinstance(step, WaitForAnyWakeup):
-            keys = step.keys(self.keyspace)
-            return step.answer(keys, await self.store.listen(None, list(keys), step.ms, interrupts))
-        reply = await self.store.listen(step.queue, [self.keyspace.key(step.queue, WAKEUP)], step.ms, interrupts)
-        return reply[1] if isinstance(reply, tuple) else reply
+        keys = step.keys(self.keyspace)
+        woken = await self.store.listen(step.queues[0], list(keys), step.ms, interrupts)
+        return (keys[woken[0]], woken[1]) if isinstance(woken, tuple) else woken
 
     async def pause(self, sooner: asyncio.Event, ms: float) -> None:
         """Let time pass until the event, for `ms` at most. Clears the event."""

@@ -6,7 +6,7 @@ itself. No I/O here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Generator, Mapping, Sequence
+from collections.abc import Callable, Container, Generator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
@@ -111,13 +111,14 @@ class HandleNotes:
 
 @dataclass(frozen=True, slots=True)
 class WaitForWakeup:
-    """Step: wait for an element of the wake-up list of a queue. The answer is the element, or `None`.
+    """Step: wait for an element of the wake-up list of one of several queues. The answer is the queue and the element.
 
-    The whole wait ends in `left` ms. One step blocks for `longest` ms at most, and no longer than until the next due
-    work in `due` ms. Then the flow looks at the queue and waits again. `interrupt` ends the step at once.
+    It is `None` when the time is over, and `ENDED` after an interrupt. A ticket has to be shown with the next receive
+    of its queue. The whole wait ends in `left` ms. One step blocks for `longest` ms at most, and no longer than until
+    the next due work in `due` ms. Then the flow looks at the queue and waits again. `interrupt` ends the step at once.
     """
 
-    queue: str
+    queues: Sequence[str]
     longest: int
     left: int
     due: int | None = None
@@ -128,27 +129,9 @@ class WaitForWakeup:
         """The ms to block."""
         return min(self.longest, self.left, self.longest if self.due is None else self.due)
 
-
-@dataclass(frozen=True, slots=True)
-class WaitForAnyWakeup:
-    """Step: wait `ms` for an element of the wake-up list of one of several queues. `interrupt` ends the step at once.
-
-    The answer is the queue and the element. Otherwise it is as for `WaitForWakeup`. The element belongs to the caller:
-    a ticket has to be shown with the next receive of that queue.
-    """
-
-    queues: Sequence[str]
-    ms: int
-    interrupt: Interrupt | None = field(default=None, compare=False)
-
     def keys(self, keyspace: Keyspace) -> dict[str, str]:
         """Return the queues by their wake-up lists."""
         return {keyspace.key(queue, WAKEUP): queue for queue in self.queues}
-
-    @staticmethod
-    def answer(keys: Mapping[str, str], reply: Any) -> Any:
-        """Return the answer for the reply to a wait: its list becomes the queue."""
-        return (keys[reply[0]], reply[1]) if isinstance(reply, tuple) else reply
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +159,6 @@ Step = (
     | Unregister
     | HandleNotes
     | WaitForWakeup
-    | WaitForAnyWakeup
     | Now
     | Sleep
 )

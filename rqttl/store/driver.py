@@ -24,45 +24,35 @@ from rqttl.flows.steps import (
     Rehearse,
     Sleep,
     Step,
-    WaitForAnyWakeup,
     WaitForWakeup,
     Write,
     drive,
 )
 from rqttl.names import check_namespace
 from rqttl.protocol.commands import Command, Reply
-from rqttl.protocol.keys import WAKEUP, Keyspace
+from rqttl.protocol.keys import Keyspace
 from rqttl.runtime.interrupt import Interrupt
 from rqttl.runtime.timing import RealTiming, Timing
 from rqttl.store.store import Store
 from rqttl.text import format_value
 
+#: The answer to a wait: the list with its element, or why it has ended; see `Listener.listen`.
+Woken = tuple[str, bytes] | bytes | PoolExhausted | None
+
 
 class Waiter(Timing, Protocol):
     """A `Timing` that waits for wake-ups as well."""
 
-    def wait(self, store: Store, key: str, step: WaitForWakeup) -> bytes | PoolExhausted | None:
-        """Wait for an element of the list `key`, as `step` says. See `Store.listen`."""
-
-    def wait_for_any(
-        self, store: Store, keys: Sequence[str], step: WaitForAnyWakeup
-    ) -> tuple[str, bytes] | bytes | PoolExhausted | None:
+    def wait(self, store: Store, keys: Sequence[str], step: WaitForWakeup) -> Woken:
         """Wait for an element of one of the lists `keys`, as `step` says. See `Store.listen`."""
 
 
 class RealWaiter(RealTiming):
     """Waits in real time."""
 
-    def wait(self, store: Store, key: str, step: WaitForWakeup) -> bytes | PoolExhausted | None:
+    def wait(self, store: Store, keys: Sequence[str], step: WaitForWakeup) -> Woken:
         """See `Waiter`."""
-        answer = store.listen(step.queue, [key], step.ms, step.interrupt)
-        return answer[1] if isinstance(answer, tuple) else answer
-
-    def wait_for_any(
-        self, store: Store, keys: Sequence[str], step: WaitForAnyWakeup
-    ) -> tuple[str, bytes] | bytes | PoolExhausted | None:
-        """See `Waiter`."""
-        return store.listen(None, keys, step.ms, step.interrupt)
+        return store.listen(step.queues, keys, step.ms, step.interrupt)
 
 
 T = TypeVar("T")
@@ -97,8 +87,7 @@ class RedisDriver:
             Rehearse: self._rehearse,
             Now: self._now,
             Sleep: self._sleep,
-            WaitForWakeup: self._wait_for_wakeup,
-            WaitForAnyWakeup: self._wait_for_any_wakeup,
+            WaitForWakeup: self._wait,
         }
 
     def perform(self, flow: Flow[T]) -> T:
@@ -138,17 +127,13 @@ class RedisDriver:
     def _sleep(self, step: Sleep) -> None:
         self.timing.sleep(step.ms / 1000)
 
-    def _wait_for_wakeup(self, step: WaitForWakeup) -> Any:
-        if self.events.notify is not None:
-            self.events.notify(WaitEvent(step.queue))
-        return self.timing.wait(self.store, self.keyspace.key(step.queue, WAKEUP), step)
-
-    def _wait_for_any_wakeup(self, step: WaitForAnyWakeup) -> Any:
+    def _wait(self, step: WaitForWakeup) -> Any:
         if self.events.notify is not None:
             for queue in step.queues:
                 self.events.notify(WaitEvent(queue))
         keys = step.keys(self.keyspace)
-        return step.answer(keys, self.timing.wait_for_any(self.store, list(keys), step))
+        woken = self.timing.wait(self.store, list(keys), step)
+        return (keys[woken[0]], woken[1]) if isinstance(woken, tuple) else woken
 
     def interrupt(self) -> None:
         """End every wait, in all threads and from now on. A signal handler may call it."""

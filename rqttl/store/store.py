@@ -79,12 +79,12 @@ class Store:
         return drive(self.exchanges.execute(calls, keep_errors=keep_errors), self._perform)
 
     def listen(
-        self, queue: str | None, keys: Sequence[str], ms: int, interrupt: Interrupt | None = None
+        self, queues: Sequence[str], keys: Sequence[str], ms: int, interrupt: Interrupt | None = None
     ) -> tuple[str, bytes] | bytes | PoolExhausted | None:
-        """Wait for an element of one of the lists, on a connection of its own; see `Listener`."""
+        """Wait for an element of one of the lists `keys` of queues, on a connection of its own; see `Listener`."""
         if self._events.notify is None:
             return self._listener.listen(keys, ms, interrupt)
-        with Timed(self._events.notify, [("BLPOP", queue)]) as timed:
+        with Timed(self._events.notify, [("BLPOP", queues[0] if len(queues) == 1 else None)]) as timed:
             answer = self._listener.listen(keys, ms, interrupt)
             timed.outcomes = [wait_outcome(answer)]
         return answer

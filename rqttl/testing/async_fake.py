@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from rqttl import flows, units
+from rqttl import units
 from rqttl.aio.broker import AsyncBroker
-from rqttl.aio.driver import AsyncDriver, Wait, pause_for
+from rqttl.aio.driver import AsyncDriver, pause_for
 from rqttl.aio.run import Run
 from rqttl.consuming.prefetch import RenewalSchedule
-from rqttl.protocol.keys import WAKEUP
+from rqttl.flows.steps import Step, WaitForWakeup
 from rqttl.runtime.interrupt import Interrupt
 from rqttl.store.driver import driver_of
 from rqttl.testing.clock import Clock
@@ -47,30 +47,28 @@ class AsyncClockedDriver(AsyncDriver):
         #: True while consumers prepare for a leap of the clock: each step is performed at once then.
         self.leaping = False
 
-    def begin(self, step: flows.steps.Step, run: Run[Any]) -> Any:
+    def begin(self, step: Step, run: Run[Any]) -> Any:
         """See `AsyncDriver`."""
-        waits = isinstance(step, flows.steps.WaitForWakeup | flows.steps.WaitForAnyWakeup)
-        return super().begin(step, run) if waits else self.sync.step(step)
+        return super().begin(step, run) if type(step) is WaitForWakeup else self.sync.step(step)
 
-    async def listen(self, step: Wait, interrupts: list[Interrupt]) -> Any:
+    async def listen(self, step: WaitForWakeup, interrupts: list[Interrupt]) -> Any:
         """See `AsyncDriver`. Other tasks run first; then the clock moves."""
-        if isinstance(step, flows.steps.WaitForWakeup) and not self._timing.clock.is_of_this_thread():
-            return await self._wait_really(step, self.keyspace.key(step.queue, WAKEUP), interrupts)
+        keys = step.keys(self.keyspace)
+        if not self._timing.clock.is_of_this_thread():
+            woken = await self._wait_really(step, list(keys), interrupts)
+            return (keys[woken[0]], woken[1]) if isinstance(woken, tuple) else woken
         for _ in range(PASSES):
             await asyncio.sleep(0)
             if any(interrupt.asked() for interrupt in interrupts):
                 break
-        if isinstance(step, flows.steps.WaitForAnyWakeup):
-            keys = step.keys(self.keyspace)
-            return step.answer(keys, self._timing.wait_for_any(self.sync.store, list(keys), step))
-        key = self.keyspace.key(step.queue, WAKEUP)
-        return self._timing.after_wait(take(self.sync.store, key, interrupts), step)
+        woken = self._timing.after_wait(take(self.sync.store, list(keys), interrupts), step)
+        return (keys[woken[0]], woken[1]) if isinstance(woken, tuple) else woken
 
-    async def _wait_really(self, step: flows.steps.WaitForWakeup, key: str, interrupts: list[Interrupt]) -> Any:
+    async def _wait_really(self, step: WaitForWakeup, keys: Sequence[str], interrupts: list[Interrupt]) -> Any:
         clock, now = self._timing.clock, asyncio.get_running_loop().time
         began, ends = clock.ms, now() + min(step.ms, LOOK) / 1000
         while True:
-            element = take(self.sync.store, key, interrupts)
+            element = take(self.sync.store, keys, interrupts)
             if element is not None or now() >= ends or clock.ms != began:
                 return element
             await asyncio.sleep(TICK / 1000)

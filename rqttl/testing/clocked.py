@@ -12,13 +12,12 @@ import redis
 
 from rqttl import flows, units
 from rqttl.broker import Broker
-from rqttl.errors import PoolExhausted
 from rqttl.flows.receive import ENDED
 from rqttl.protocol import replies
 from rqttl.protocol.commands import Command
 from rqttl.runtime.interrupt import Interrupt, Wakeup
 from rqttl.runtime.timing import RealTiming
-from rqttl.store.driver import RedisDriver
+from rqttl.store.driver import RedisDriver, Woken
 from rqttl.store.store import Store
 from rqttl.testing.clock import Clock
 from rqttl.testing.errors import WaitWouldNeverEnd
@@ -37,7 +36,7 @@ class ClockedTiming(RealTiming):
 
     def __init__(self, clock: Clock) -> None:
         self.clock = clock
-        self._last_wait: tuple[str, int] | None = None
+        self._last_wait: tuple[tuple[str, ...], int] | None = None
         self._in_vain = 0
 
     def now(self) -> int:
@@ -58,35 +57,19 @@ class ClockedTiming(RealTiming):
         elif not end.asked():
             self.clock.advance(units.as_timedelta(int(ms())))
 
-    def wait(self, store: Store, key: str, step: flows.steps.WaitForWakeup) -> bytes | PoolExhausted | None:
+    def wait(self, store: Store, keys: Sequence[str], step: flows.steps.WaitForWakeup) -> Woken:
         """See `Waiter`."""
         if not self.clock.is_of_this_thread():
-            return self._wait_really(store, key, step)
-        return self.after_wait(take(store, key, _interrupts(store, step)), step)
+            return self._wait_really(store, keys, step)
+        return self.after_wait(take(store, keys, _interrupts(store, step)), step)
 
-    def after_wait(self, element: bytes | None, step: flows.steps.WaitForWakeup) -> bytes | None:
-        """Let the time of a wait pass if it brought no element. Returns the element."""
-        if element is None:
+    def after_wait(self, woken: Woken, step: flows.steps.WaitForWakeup) -> Woken:
+        """Let the time of a wait pass if it brought no element. Returns the answer."""
+        if woken is None:
             self._let_pass(step)
         else:
             self._last_wait = None
-        return element
-
-    def wait_for_any(
-        self, store: Store, keys: Sequence[str], step: flows.steps.WaitForAnyWakeup
-    ) -> tuple[str, bytes] | bytes | PoolExhausted | None:
-        """See `Waiter`. In the thread of the clock, the clock moves to the end of the wait."""
-        for key in keys:
-            (reply,) = store.execute([("LPOP", key)])
-            element = replies.data_or_none(reply)
-            if element is not None:
-                return key, element
-        if store.interrupted.asked() or (step.interrupt is not None and step.interrupt.asked()):
-            return ENDED
-        if self.clock.is_of_this_thread():
-            self.clock.advance(units.as_timedelta(step.ms))
-            return None
-        return store.listen(None, keys, max(1, min(TICK, step.ms)), step.interrupt)
+        return woken
 
     @contextmanager
     def leaps(self, prepare: Callable[[int], None]) -> Iterator[None]:
@@ -97,19 +80,18 @@ class ClockedTiming(RealTiming):
         finally:
             self.clock.unsubscribe(prepare)
 
-    def _wait_really(self, store: Store, key: str, step: flows.steps.WaitForWakeup) -> bytes | PoolExhausted | None:
+    def _wait_really(self, store: Store, keys: Sequence[str], step: flows.steps.WaitForWakeup) -> Woken:
         began, ends = self.clock.ms, time.monotonic() + min(step.ms, LOOK) / 1000
         while not any(interrupt.asked() for interrupt in _interrupts(store, step)):
             left = ends - time.monotonic()
-            answer = store.listen(step.queue, [key], max(1, min(TICK, int(left * 1000))))
-            element = answer[1] if isinstance(answer, tuple) else answer
-            if element is not None or left <= 0 or self.clock.ms != began:
-                return element
-        return take(store, key, _interrupts(store, step))
+            woken = store.listen(step.queues, keys, max(1, min(TICK, int(left * 1000))))
+            if woken is not None or left <= 0 or self.clock.ms != began:
+                return woken
+        return take(store, keys, _interrupts(store, step))
 
     def _let_pass(self, step: flows.steps.WaitForWakeup) -> None:
         """Move the clock. No wake-up will come, because only this thread could send one."""
-        wait = step.queue, self.clock.ms + step.left
+        wait = tuple(step.queues), self.clock.ms + step.left
         if wait != self._last_wait:
             self._last_wait, self._in_vain = wait, 0
         self._in_vain += 1
@@ -117,17 +99,20 @@ class ClockedTiming(RealTiming):
         # again is the end of a lease that no code settles
         if step.left > ENDLESS and self._in_vain > (1 if step.due is None else IN_VAIN):
             self._last_wait = None
-            raise WaitWouldNeverEnd(step.queue)
+            raise WaitWouldNeverEnd(step.queues[0])
         if step.left <= ENDLESS or step.due is not None:
             passing = step.left if step.due is None else min(step.left, step.due)
             self.clock.advance(units.as_timedelta(passing))
 
 
-def take(store: Store, key: str, interrupts: Sequence[Interrupt]) -> bytes | None:
-    """Take an element of the list without waiting. Returns `ENDED` after an interrupt."""
-    (reply,) = store.execute([("LPOP", key)])
-    element = replies.data_or_none(reply)
-    return ENDED if element is None and any(interrupt.asked() for interrupt in interrupts) else element
+def take(store: Store, keys: Sequence[str], interrupts: Sequence[Interrupt]) -> Woken:
+    """Take an element of one of the lists without waiting. Returns `ENDED` after an interrupt."""
+    for key in keys:
+        (reply,) = store.execute([("LPOP", key)])
+        element = replies.data_or_none(reply)
+        if element is not None:
+            return key, element
+    return ENDED if any(interrupt.asked() for interrupt in interrupts) else None
 
 
 def _interrupts(store: Store, step: flows.steps.WaitForWakeup) -> list[Interrupt]:

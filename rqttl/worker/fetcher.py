@@ -13,7 +13,7 @@ from zlib import crc32
 
 from rqttl import flows
 from rqttl.errors import PoolExhausted, QueueNotFound
-from rqttl.flows.steps import Driver, Flow, Read, WaitForAnyWakeup
+from rqttl.flows.steps import Driver, Flow, Read, WaitForWakeup
 from rqttl.names import is_pattern
 from rqttl.protocol import replies
 from rqttl.protocol.commands import BATCH
@@ -184,7 +184,7 @@ class Fetcher:
             return
         self.takes_acks = False  # before the look, so no ack is left that nobody sends
         acking = [queue for queue in noted if self._sources[queue].has_acks]
-        reply = None if acking else self._driver.step(WaitForAnyWakeup(noted, ms, self.stop))
+        reply = None if acking else self._driver.step(WaitForWakeup(noted, ms, ms, interrupt=self.stop))
         self.takes_acks = True
         if acking:
             for queue in acking:

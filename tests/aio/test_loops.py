@@ -14,9 +14,6 @@ import redis
 import redis.asyncio
 
 import rqttl
-from rqttl import WaitEvent, flows
-from rqttl.aio.driver import AsyncDriver
-from rqttl.flows.steps import Flow
 from rqttl.runtime.memory import resident_bytes
 from rqttl.testing import async_fake_broker
 from tests.aio.conftest import Run
@@ -301,52 +298,3 @@ def test_1000_waiting_consumers_all_wake_and_aclose_during_1000_waits_leaves_not
     while len(client.client_list()) > 1 and time.monotonic() < deadline:
         time.sleep(0.01)
     assert len(client.client_list()) == 1
-
-
-#: Much longer than a test may take.
-LONG = 600_000
-
-
-def wait_for_any(queues: list[str], ms: int = LONG) -> Flow[object]:
-    return (yield flows.steps.WaitForAnyWakeup(queues, ms))
-
-
-def driver_of(broker: rqttl.AsyncBroker) -> AsyncDriver:
-    return broker._driver
-
-
-def test_a_wait_for_several_queues_tells_the_queue_and_its_element(
-    run: Run, redis_url: str, client: redis.Redis
-) -> None:
-    async def work() -> tuple[object, list[str]]:
-        async with rqttl.connect_async(redis_url) as broker:
-            waiting: list[str] = []
-            broker.events.subscribe(lambda event: waiting.append(event.queue), WaitEvent)
-            wait = asyncio.ensure_future(driver_of(broker).perform(wait_for_any(["a", "b"])))
-            while not client.info("clients")["blocked_clients"]:
-                await asyncio.sleep(0)
-            client.rpush("rqttl:{b}:wakeup", "ticket")
-            return await wait, waiting
-
-    assert run(work()) == (("b", b"ticket"), ["a", "b"])
-
-
-def test_its_time_and_the_end_of_the_broker_end_it(run: Run, redis_url: str) -> None:
-    async def work() -> object:
-        async with rqttl.connect_async(redis_url) as broker:
-            short = await driver_of(broker).perform(wait_for_any(["a", "b"], 10))
-            wait = asyncio.ensure_future(driver_of(broker).perform(wait_for_any(["a", "b"])))
-            await asyncio.sleep(0)
-        return short, await wait
-
-    assert run(work()) == (None, b"ended")
-
-
-def test_on_a_fake_broker_the_clock_moves_to_its_end() -> None:
-    async def work() -> None:
-        async with async_fake_broker() as broker:
-            before = broker.clock.now
-            assert await driver_of(broker).perform(wait_for_any(["a"], 5_000)) is None
-            assert (broker.clock.now - before).total_seconds() == 5
-
-    asyncio.run(work())

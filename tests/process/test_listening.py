@@ -36,7 +36,7 @@ def test_a_blocking_call_that_redis_does_not_end_is_ended_by_its_reader(
         broker.declare_queue("q")
         server.process.send_signal(signal.SIGSTOP)
         try:
-            assert driver_of(broker).store.listen("q", [WAKEUP], 50) is None
+            assert driver_of(broker).store.listen(["q"], [WAKEUP], 50) is None
         finally:
             server.process.send_signal(signal.SIGCONT)
         broker.queue("q").enqueue(b"x")
@@ -55,7 +55,7 @@ def test_the_call_after_a_wait_uses_the_connection_of_the_wait(start_server: Cal
         store = driver_of(broker).store
         store.connections.release_idle()
 
-        assert store.listen("q", [WAKEUP], 10) is None
+        assert store.listen(["q"], [WAKEUP], 10) is None
         assert len(store.connections) == 1
 
 
@@ -99,7 +99,7 @@ def test_a_replica_ends_a_wait_and_what_looks_next_finds_out(start_server: Calla
         broker.declare_queue("q")
         client.replicaof("127.0.0.1", 1)
 
-        assert driver_of(broker).store.listen("q", [WAKEUP], 600_000) is None
+        assert driver_of(broker).store.listen(["q"], [WAKEUP], 600_000) is None
 
 
 def test_a_connection_on_which_redis_broke_off_a_wait_is_not_used_again(start_server: Callable[..., Server]) -> None:
@@ -124,7 +124,7 @@ def test_a_connection_that_ends_while_it_listens_ends_the_wait_at_once(proxy: Pr
         ended = threading.Timer(0.1, proxy.stop_listening)
         ended.start()
 
-        assert driver_of(broker).store.listen("q", [WAKEUP], 600_000) is None
+        assert driver_of(broker).store.listen(["q"], [WAKEUP], 600_000) is None
         ended.join()
 
 

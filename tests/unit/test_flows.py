@@ -119,7 +119,7 @@ def wait_loop(wait: int) -> Drive:
 def blocks(step: Any) -> int:
     """The ms for which a wait for a message in `orders` blocks."""
     assert isinstance(step, WaitForWakeup)
-    assert step.queue == "orders"
+    assert step.queues == ("orders",)
     return step.ms
 
 
@@ -159,7 +159,7 @@ def test_a_wait_without_an_end_asks_no_clock_when_it_is_woken() -> None:
         step = drive.answer(received())
         assert isinstance(step, WaitForWakeup)
         assert step.left == MAX_DURATION
-        assert isinstance(drive.answer(b"ticket"), Command)
+        assert isinstance(drive.answer(("orders", b"ticket")), Command)
     drive.answer(received())
     assert drive.answer(None) == Now()
     drive.answer(150)
@@ -176,7 +176,7 @@ def test_a_wait_without_an_end_asks_no_clock_when_it_is_woken() -> None:
 def test_a_look_that_is_refused_as_outdated_reads_the_options_again() -> None:
     drive = wait_loop(MAX_DURATION)
     drive.answer(received())
-    drive.answer(b"ticket")
+    drive.answer(("orders", b"ticket"))
 
     assert drive.answer([b"refused", b"stale"]) == GetConfig("orders", fresh=True)
     assert isinstance(drive.answer(known()), Command)
@@ -234,7 +234,7 @@ def test_a_ticket_from_the_wakeup_list_goes_into_the_next_look() -> None:
     drive = wait_loop(700)
     drive.answer(received())
 
-    drive.answer(b"a ticket")
+    drive.answer(("orders", b"a ticket"))
     again(drive, 200)
     assert b"a ticket" in drive.step.words
 
