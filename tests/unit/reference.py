@@ -1,9 +1,14 @@
-"""The table of errors, made from the code."""
+"""Generated tables of the documentation: errors, and options of queues."""
 
 from __future__ import annotations
 
+import textwrap
+
 from rqttl import RqttlError, errors
 from rqttl.cli.common.exits import exit_code
+from rqttl.errors import InvalidInput
+from rqttl.options import OPTIONS, Option
+from rqttl.units import as_text
 
 
 def table(columns: list[str], rows: list[list[str]]) -> str:
@@ -22,3 +27,70 @@ def errors_table() -> str:
         when, what_to_do = (" ".join(part.split()) for part in (one.__doc__ or "").split("\n\n"))
         rows.append([f"`{one.code}`", f"`{one.__name__}`", str(exit_code(one)), when, what_to_do])
     return table(["code", "error", "exit", "when", "what to do"], rows)
+
+
+#: The type that each kind of option has in Python.
+TYPES = {"duration": "Duration", "count": "int", "size": "Size", "number": "float", "flag": "bool", "target": "str"}
+#: How a value of each kind is written, beside what the README says of it.
+WRITTEN = {
+    "duration": 'a `timedelta`, or text with a unit such as `"30s"`',
+    "size": 'bytes: a number, or text with a unit such as `"500kB"`, `"10MB"` or `"1GiB"`',
+    "target": "`{queue}` stands for this queue",
+}
+
+
+def takes(option: Option, value: object) -> bool:
+    try:
+        option.read(option.name, value)
+    except InvalidInput:
+        return False
+    return True
+
+
+def values_of(option: Option) -> str:
+    if option.kind == "number":
+        return "any number ≥ 1" if takes(option, 2) else "any number from 0 to 1"
+    if option.kind in ("duration", "count", "size"):
+        return f"{option.kind.replace('count', 'number')} {'≥' if takes(option, 0) else '>'} 0"
+    if option.kind == "choice":
+        return ", ".join(f"`{word}`" for word in option.choices)
+    if option.kind == "target":
+        return "queue or template" + (", or empty" if takes(option, "") else "")
+    return "`true`, `false`"
+
+
+def default_of(option: Option) -> str:
+    if option.name.startswith("dead_letter_"):
+        return "`dead_letter`"
+    if option.default is None:
+        return "none"
+    if option.kind == "duration":
+        return as_text(int(option.default))
+    return f"{option.default:,}" if option.kind in ("count", "size") else f"`{option.default}`".lower()
+
+
+def options_table() -> str:
+    rows = [[f"`{o.name}`", values_of(o), default_of(o), o.meaning] for o in OPTIONS.values()]
+    return table(["option", "value", "default", "meaning"], rows)
+
+
+def type_of(option: Option) -> str:
+    if option.kind == "choice":
+        words = ", ".join(f'"{word}"' for word in option.choices)
+        return f"Literal[{words}]"
+    return TYPES[option.kind]
+
+
+def explained(option: Option) -> str:
+    """The docstring of a key: meaning, values with their unit and bounds, default."""
+    values = values_of(option).replace("`true`, `false`", "`True`, `False`")
+    written = WRITTEN.get(option.kind, "")
+    default = default_of(option).replace("`false`", "`False`")
+    rule = f"Value: {values}{f' ({written})' if written else ''}. Default: {default}."
+    return "\n".join([f"{option.meaning[:1].upper()}{option.meaning[1:]}.", "", *textwrap.wrap(rule, 110)])
+
+
+def option_keys() -> str:
+    """The keys of the typed dictionary, each with its docstring."""
+    keys = [f'{o.name}: {type_of(o)} | None\n"""{explained(o)}\n"""' for o in OPTIONS.values()]
+    return textwrap.indent("\n".join(keys), "    ", lambda line: bool(line.strip()))

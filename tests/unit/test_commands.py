@@ -82,17 +82,6 @@ def test_every_script_has_a_factory_and_every_factory_fills_its_header() -> None
         )
 
 
-def test_the_calls_of_each_message_have_no_number_that_has_to_become_text() -> None:
-    here, one = known(), [b"1", b"t1"]
-
-    for made in (
-        commands.receive(here, 1, 9, finished=one),
-        commands.ack(KEYSPACE, "orders", one),
-        commands.enqueue_alike(here, [b"x"]),
-    ):
-        assert {type(word) for word in made.words} <= {str, bytes}
-
-
 @pytest.mark.parametrize(
     "options,message,short",
     [
@@ -322,11 +311,6 @@ def test_a_call_that_may_be_repeated_joins_none_that_may_not() -> None:
     joined = Joined(enqueued(Message(b"a", id="1"), Message(b"b", id="2", ttl="5s"), config=config))
 
     assert not joined.take(enqueued(Message(b"c", id="3", ttl="5s"), b"d", config=config))
-
-
-def test_no_other_call_can_begin() -> None:
-    assert not Joined.can_begin(None)
-    assert not Joined.can_begin(commands.receive(config_of(), 1, 1))
 
 
 DENIED, READONLY = NoPermissionError("this user has no permissions to run multi"), ReadOnlyError("a replica")

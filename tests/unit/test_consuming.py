@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import ast
 import logging
 import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 import redis
 
-import rqttl
 from rqttl import Delivery, QueueOptions
 from rqttl.consumer import Consumer
-from rqttl.consuming import prefetch
-from rqttl.consuming.handling import RetryPolicy
 from rqttl.consuming.patience import patiently
 from rqttl.consuming.prefetch import CONSUMER_TTL_MS, LONGEST_REST, AckBatch, Prefetch, RenewalSchedule
 from rqttl.delivery import LEFT, LOST, UNKNOWN, Settler, mark
@@ -60,18 +55,6 @@ def sent(batch: AckBatch) -> list[str]:
 # What is fetched and held
 
 
-def test_there_is_room_for_as_many_as_are_settled() -> None:
-    books = Prefetch[Delivery](3)
-    first, second = delivery(1), delivery(2)
-    books.add([first, second])
-    assert books.room() == 1
-
-    mark(first, "nack")
-    assert books.room() == 2
-    books.finish(second)
-    assert books.room() == 3
-
-
 @pytest.mark.parametrize("how", ["ack", "nack", "reject", LOST, UNKNOWN, LEFT])
 def test_a_settled_delivery_is_neither_held_nor_renewed_nor_handed_out(how: str) -> None:
     books = Prefetch[Delivery](2)
@@ -83,16 +66,6 @@ def test_a_settled_delivery_is_neither_held_nor_renewed_nor_handed_out(how: str)
     assert books.unsettled() == [other]
     assert books.leases() == {30_000: [other]}
     assert (books.hand_out(), books.hand_out()) == (other, None)
-
-
-def test_deliveries_are_handed_out_in_order_and_are_held_until_they_are_settled() -> None:
-    books = Prefetch[Delivery](2)
-    one, two = delivery(1), delivery(2)
-    books.add([one, two])
-
-    assert [books.hand_out(), books.hand_out(), books.hand_out()] == [one, two, None]
-    assert books.unsettled() == [one, two]
-    assert not books.has_unseen
 
 
 def test_deliveries_that_nobody_has_seen_are_taken_and_put_back_in_order() -> None:
@@ -107,25 +80,7 @@ def test_deliveries_that_nobody_has_seen_are_taken_and_put_back_in_order() -> No
     assert books.take_unseen() == unseen
 
 
-def test_leases_are_renewed_in_groups_of_one_length() -> None:
-    books = Prefetch[Delivery](3)
-    short, default, other = delivery(1, 500), delivery(2), delivery(3, 500)
-    books.add([short, default, other])
-
-    assert books.leases() == {500: [short, other], 30_000: [default]}
-
-
 # What is finished
-
-
-def test_a_call_carries_as_many_acks_as_it_may_and_the_next_one_the_rest() -> None:
-    books = finished(BATCH + 1)
-    batch = books.acks()
-
-    assert sent(batch) == [str(number) for number in range(BATCH)]
-    assert books.has_acks
-    assert sent(batch) == [str(BATCH)]
-    assert not books.has_acks
 
 
 def test_a_call_that_is_made_again_carries_the_same_acks() -> None:
@@ -148,17 +103,6 @@ def test_the_acks_of_a_failed_call_wait_again_in_their_order() -> None:
     assert sent(books.acks()) == ["0", "1", "2"]
 
 
-def test_acks_that_were_confirmed_before_a_failure_do_not_wait_again() -> None:
-    books = finished(2)
-    batch = books.acks()
-    sent(batch)
-
-    batch.put_back()
-
-    assert not books.has_acks
-    assert [ack.sequence for ack in batch.sent] == ["0", "1"]
-
-
 def test_each_of_two_flows_carries_its_own_acks() -> None:
     """The renewer and the loop send at the same time; the failure of one loses nothing that the other carries."""
     books = finished(1)
@@ -175,14 +119,6 @@ def test_each_of_two_flows_carries_its_own_acks() -> None:
 # What is lost
 
 
-def test_the_deliveries_of_late_acks_are_known_by_their_sequences() -> None:
-    batch = finished(3).acks()
-    sent(batch)
-
-    assert [ack.sequence for ack in batch.missed([b"1", b"9"])] == ["1"]
-    assert batch.missed([]) == []
-
-
 def test_of_two_acks_of_one_message_the_one_under_the_older_lease_was_missed() -> None:
     older, newer = delivery(1, token=b"7"), delivery(1, token=b"8")
     books = Prefetch[Delivery](3)
@@ -197,29 +133,7 @@ def test_of_two_acks_of_one_message_the_one_under_the_older_lease_was_missed() -
     assert batch.missed([b"1"]) == [newer]
 
 
-def test_missed_acks_are_counted_and_the_newest_ids_are_listed() -> None:
-    books = Prefetch[Delivery](3)
-    for number in range(prefetch.LISTED + 2):
-        books.late.add(delivery(number))
-    unsure = delivery(9)
-    books.unknown.add(unsure)
-
-    assert books.late.count == prefetch.LISTED + 2
-    assert (len(books.late.newest), books.late.newest[0]) == (prefetch.LISTED, "2")
-    assert (unsure.settled, books.unknown.count, list(books.unknown.newest)) == (UNKNOWN, 1, ["9"])
-
-
 # What is renewed when
-
-
-def test_leases_are_renewed_at_a_third_of_the_shortest() -> None:
-    schedule = RenewalSchedule()
-    schedule.renewed(100)
-
-    assert schedule.follow([30_000, 600])
-    assert [schedule.is_renewal_due(now) for now in (299, 300)] == [False, True]
-    schedule.renewed(300)
-    assert not schedule.is_renewal_due(499)
 
 
 @pytest.mark.parametrize(
@@ -232,23 +146,6 @@ def test_a_rest_is_no_longer_than_acks_may_wait_and_no_longer_than_a_third_of_a_
     schedule.follow(leases)
 
     assert schedule.next_turn(0) == rest
-
-
-@pytest.mark.parametrize(
-    "now, rest", [(0, 100), (99.5, 0.5), (100, 100), (250, 100)], ids=["renewed", "too early", "due", "it failed"]
-)
-def test_a_turn_that_came_too_early_is_made_again_when_the_renewal_is_due(now: float, rest: float) -> None:
-    schedule = RenewalSchedule()
-    schedule.follow([300])
-
-    assert schedule.next_turn(now) == rest
-
-
-def test_the_rhythm_is_that_of_the_shortest_lease_and_no_other() -> None:
-    schedule = RenewalSchedule()
-    schedule.follow([900, 301])
-
-    assert [schedule.is_for(lease) for lease in (900, 301, 300)] == [False, True, False]
 
 
 def test_only_a_shorter_lease_makes_the_rhythm_shorter() -> None:
@@ -279,34 +176,6 @@ def test_a_consumer_that_waits_need_not_show_itself_until_the_wait_is_over() -> 
 
     assert not schedule.is_report_due(10 * CONSUMER_TTL_MS)
     assert schedule.is_report_due(11 * CONSUMER_TTL_MS)
-
-
-def test_the_pause_of_a_failed_message_doubles_and_ends_growing() -> None:
-    whole = [RetryPolicy(chance=lambda: 0.0).pause(failures) for failures in (1, 2, 3, 10, 11, 1_000_000)]
-    shortest = [RetryPolicy(chance=lambda: 1.0).pause(failures) for failures in (1, 2, 11)]
-
-    assert whole == [1_000, 2_000, 4_000, 512_000, 600_000, 600_000]
-    assert shortest == [750, 1_500, 450_000]
-
-
-CLOCKS = {"time", "datetime"}
-CONSUMING = sorted((Path(rqttl.__file__).parent / "consuming").glob("*.py"))
-
-
-def imported(module: Path) -> set[str]:
-    """The names of the packages that a module imports, also within functions and for types."""
-    names: set[str] = set()
-    for node in ast.walk(ast.parse(module.read_text())):
-        if isinstance(node, ast.Import):
-            names |= {alias.name.partition(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module is not None:
-            names.add(node.module.partition(".")[0])
-    return names
-
-
-@pytest.mark.parametrize("module", CONSUMING, ids=lambda module: str(module.stem))
-def test_no_part_of_a_consumer_knows_another_clock_than_its_drivers(module: Path) -> None:
-    assert not imported(module) & CLOCKS
 
 
 class Moved(RealTiming):

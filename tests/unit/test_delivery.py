@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
 
 import pytest
 import redis
 
 from rqttl import (
-    AlreadySettled,
     BrokerClosed,
     Delivery,
-    InvalidInput,
     LeaseLost,
     OutcomeUnknown,
     QueueNotFound,
@@ -66,52 +63,6 @@ def test_a_plain_message_shows_its_place_as_id_and_when_it_came() -> None:
     assert one.leased_until == as_datetime(NOW + 30_000)
     assert (one.delivery_count, one.settled) == (1, None)
     assert repr(one) == f"<Delivery '{PLACE.decode()}' of 'orders', 1 bytes, delivery 1>"
-
-
-def test_the_header_of_the_sender_is_shown() -> None:
-    one = delivery(b"1700000000500;2;;me\x92\x01\x81\xa1a\x01", b"\x93\x01\x02\x03", failed=2)
-
-    assert (one.id, one.headers, one.content_type, one.delivery_count) == ("me", {"a": 1}, "application/msgpack", 3)
-    assert one.decode() == [1, 2, 3]
-    assert one.expires_at == as_datetime(NOW + 500)
-
-
-def test_the_deadline_in_force_is_the_earlier_one() -> None:
-    assert delivery(b"1700000000500", message_ttl=400).expires_at == as_datetime(NOW + 400)
-    assert delivery(b"1700000000300", message_ttl=400).expires_at == as_datetime(NOW + 300)
-
-
-def test_bytes_decode_to_themselves_and_broken_msgpack_to_a_typed_error() -> None:
-    assert delivery(body=b"\xc1").decode() == b"\xc1"
-    with pytest.raises(InvalidInput):
-        delivery(b";;;\x92\x01\xc0", b"\xc1").decode()
-
-
-def test_handed_out_for_good_it_needs_no_settling() -> None:
-    one = delivery(token=b"")
-
-    assert (one.leased_until, one.settled) == (None, "auto_ack")
-    with pytest.raises(AlreadySettled, match=r"\(auto_ack\)"):
-        check_unsettled(one)
-
-
-def test_settling_tells_the_settler() -> None:
-    book = Notebook()
-    for settle in ("ack", "nack", "reject", "renew"):
-        getattr(delivery(b";1;;a", settler=book), settle)()
-    delivery(b";1;;a", settler=book).nack(delay="5s", description="why")
-    delivery(b";1;;a", settler=book).reject("why")
-    delivery(b";1;;a", settler=book).renew(timedelta(seconds=1))
-
-    assert book.told == [
-        ("ack", ["a"]),
-        ("nack", ["a"]),
-        ("reject", ["a"]),
-        ("renew", ["a"]),
-        ("nack", ["a"], "5s", "why"),
-        ("reject", ["a"], "why"),
-        ("renew", ["a"], timedelta(seconds=1)),
-    ]
 
 
 def test_whose_lease_was_lost_stays_lost() -> None:

@@ -29,8 +29,7 @@ from rqttl.store.driver import driver_of
 from tests.cli import tree
 from tests.repository import ROOT, lua_files
 from tests.unit import spark_reference
-from tests.unit.option_reference import option_keys, options_table
-from tests.unit.reference import errors_table, table
+from tests.unit.reference import errors_table, option_keys, options_table, table
 
 README, ARCHITECTURE, PROTOCOL, COMMANDS = (
     "README.md",

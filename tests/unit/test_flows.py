@@ -24,12 +24,9 @@ from rqttl.protocol.keys import Keyspace
 from rqttl.runtime.interrupt import Interrupt
 from rqttl.runtime.recent import Recent
 from rqttl.runtime.timing import RealTiming, Timing
-from rqttl.store.driver import RedisDriver
 from rqttl.units import MAX_DURATION
-from tests.encoded import enqueue_encoded
 
 KEYSPACE = Keyspace()
-VERSION_CALL = ("HGET", "rqttl:policies", "version")
 PLACE = b"1700000000000-100000"
 REFUSED, OK = b"refused", b"ok"
 
@@ -89,16 +86,6 @@ def test_a_message_takes_one_step_with_known_options_and_its_reply_is_treated_li
     assert (drive.step, drive.result.expires_at is None) == (None, False)
 
 
-def test_a_call_that_had_to_make_room_first_is_repeated_as_it_was() -> None:
-    drive = Drive(flows.steps.with_config("orders", lambda known: enqueue_encoded(known, [(b"", b"x")])))
-
-    first = drive.answer(known())
-    second = drive.answer([REFUSED, b"retry"])
-    assert second == first
-    drive.answer(stored(PLACE))
-    assert drive.result.results == [PLACE]
-
-
 def test_a_refusal_that_nobody_expects_is_a_bug() -> None:
     drive = Drive(flows.reading.swept_stats("orders"))
     drive.answer(known())
@@ -144,12 +131,6 @@ def test_a_wait_listens_looks_again_and_ends_when_its_time_is_over() -> None:
     assert drive.result.entries == []
 
 
-def test_a_long_wait_looks_at_the_queue_once_in_a_period() -> None:
-    drive = wait_loop(3_600_000)
-
-    assert blocks(drive.answer(received())) == flows.receive.period("me")
-
-
 def test_a_wait_without_an_end_asks_no_clock_when_it_is_woken() -> None:
     drive = wait_loop(MAX_DURATION)
     block = str(flows.receive.period("me"))
@@ -184,14 +165,6 @@ def test_a_look_that_is_refused_as_outdated_reads_the_options_again() -> None:
     assert len(drive.result.entries) == 1
 
 
-def test_consumers_have_periods_of_their_own_between_half_and_all_of_the_longest() -> None:
-    periods = {flows.receive.period(f"{i:016x}") for i in range(1_000)}
-
-    assert len(periods) > 900
-    assert min(periods) > flows.receive.PERIOD // 2
-    assert max(periods) <= flows.receive.PERIOD
-
-
 @pytest.mark.parametrize("there", [0, 1])
 def test_a_wait_without_a_connection_looks_once_more_and_fails_only_without_a_message(there: int) -> None:
     drive = wait_loop(3_600_000)
@@ -214,29 +187,6 @@ def test_a_wait_ends_early_for_what_is_due_next(due: int, block: int) -> None:
     drive = wait_loop(700)
 
     assert blocks(drive.answer(received(due=b"%d" % due))) == block
-
-
-@pytest.mark.parametrize("due", [None, 60_000])
-def test_a_wait_says_how_long_it_would_go_on_and_what_becomes_due(due: int | None) -> None:
-    drive = wait_loop(3_600_000)
-
-    step = drive.answer(received() if due is None else received(due=b"%d" % (1_000 + due)))
-
-    assert isinstance(step, WaitForWakeup)
-    assert (step.ms, step.left, step.due) == (
-        min(flows.receive.period("me"), due or flows.receive.PERIOD),
-        3_600_000,
-        due,
-    )
-
-
-def test_a_ticket_from_the_wakeup_list_goes_into_the_next_look() -> None:
-    drive = wait_loop(700)
-    drive.answer(received())
-
-    drive.answer(("orders", b"a ticket"))
-    again(drive, 200)
-    assert b"a ticket" in drive.step.words
 
 
 T = TypeVar("T")
@@ -271,11 +221,6 @@ class Canned:
 
 def queue_on(driver: Driver) -> Queue:
     return Queue(driver, "orders")
-
-
-def is_a_driver(driver: RedisDriver) -> Driver:
-    """Nothing but the type checker reads this."""
-    return driver
 
 
 def test_a_queue_works_on_a_driver_without_redis() -> None:

@@ -52,14 +52,6 @@ def test_the_end_of_a_wait_is_called_within_its_block_only() -> None:
     assert called == ["within"]
 
 
-def test_a_gate_may_be_opened_twice_and_before_a_wait() -> None:
-    gate = Gate()
-    gate.open()
-    gate.open()
-
-    gate.wait(LONG)
-
-
 def test_a_signal_handler_may_ask_the_wait_that_it_breaks_into_at_any_instruction() -> None:
     """`threading.Event` fails here now and then: its `set` takes the lock that the interrupted `wait` may hold."""
     before = signal.getsignal(signal.SIGALRM)
@@ -160,16 +152,6 @@ def test_the_same_signal_may_come_once_more_after_the_end_of_a_command(
     assert own == [signal.SIGTERM] * 2
 
 
-def test_the_previous_handlers_are_back_at_the_end(own: list[int]) -> None:
-    before = signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)
-
-    with StopSignals(lambda: None):
-        assert signal.getsignal(signal.SIGTERM) not in before
-
-    assert (signal.getsignal(signal.SIGTERM), signal.getsignal(signal.SIGINT)) == before
-    assert own == []
-
-
 def test_a_signal_that_the_process_ignores_stays_ignored(own: list[int]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     stopped: list[Any] = []
@@ -239,18 +221,6 @@ def test_an_earlier_receiver_of_signals_still_receives_them(own: list[int]) -> N
         signal.set_wakeup_fd(outside)
         os.close(reader)
         os.close(writer)
-
-
-def test_in_another_thread_no_signal_is_touched(own: list[int]) -> None:
-    before = signal.getsignal(signal.SIGTERM)
-
-    def enter() -> bool:
-        with StopSignals(lambda: None):
-            return signal.getsignal(signal.SIGTERM) == before
-
-    with ThreadPoolExecutor(1) as pool:
-        assert pool.submit(enter).result(timeout=PATIENCE)
-    assert threading.current_thread() is threading.main_thread()
 
 
 def test_a_change_or_a_stop_ends_a_wait_for_a_wakeup() -> None:

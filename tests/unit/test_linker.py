@@ -14,7 +14,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-import redis
 
 from rqttl.errors import ContractError
 from rqttl.protocol import keys, scripts
@@ -160,31 +159,6 @@ def test_the_arguments_that_options_decide_stand_first(lua: Path) -> None:
         scripts.load("go")
 
 
-def test_functions_that_nobody_names_are_dropped_also_those_that_only_they_name(lua: Path) -> None:
-    lib = "--- A.\nlocal a = {}\nfunction a.used()\n  return a.needed()\nend\n"
-    lib += "".join(
-        f"function a.{name}()\n  return a.{other}()\nend\n"
-        for name, other in [("needed", "needed"), ("idle", "lazy"), ("lazy", "idle")]
-    )
-    write(lua, lib_a=lib, commands_go="--- Go.\n-- @use a\n-- @keys\n-- @args\n\nreturn a.used()\n")
-
-    text = scripts.load("go").text
-
-    assert re.findall(r"function a[._](\w+)\(", text) == ["used", "needed"]
-
-
-def test_a_fragment_comes_once_and_before_those_that_use_it(lua: Path) -> None:
-    write(
-        lua,
-        lib_base="--- B.\nlocal base = {}\nfunction base.f()\n  return 1\nend\n",
-        lib_left="--- L.\n-- @use base\nlocal left = {}\nfunction left.f()\n  return base.f()\nend\n",
-        lib_right="--- R.\n-- @use base\nlocal right = {}\nfunction right.f()\n  return base.f()\nend\n",
-        commands_go="--- Go.\n-- @use left right\n-- @keys\n-- @args\n\nreturn left.f() + right.f()\n",
-    )
-
-    assert re.findall(r"function (\w+)[._]f\(", scripts.load("go").text) == ["base", "left", "right"]
-
-
 LOOP = "for state in each('states') do\n  n = n + redis.call('ZCARD', q[state.part]) * state.per_ms\nend\n"
 
 
@@ -204,25 +178,6 @@ def test_a_loop_over_states_is_written_out_for_each_state(lua: Path) -> None:
     assert script.text.endswith(
         "local n = 0\ndo\n  n = n + call('ZCARD', q.leases) * 1000\nend\n"
         "do\n  n = n + call('ZCARD', q.delayed) * 1\nend\nreturn n\n"
-    )
-
-
-@pytest.mark.usefixtures("two_states")
-def test_the_variable_of_a_loop_has_the_fields_of_the_table(lua: Path, client: redis.Redis) -> None:
-    body = "  all[#all + 1], all[#all + 2] = state.part, state.name\n  all[#all + 1] = state.promoted and 1 or 0\n"
-    loop = f"local all = {{}}\nfor state in each('states') do\n{body}end\nreturn all\n"
-    write(lua, commands_go=f"--- Go.\n-- @keys\n-- @args\n\n{loop}")
-
-    assert client.eval(scripts.load("go").text, 0) == [b"leases", b"leased", 0, b"delayed", b"delayed", 1]
-
-
-@pytest.mark.usefixtures("two_states")
-def test_a_list_of_expressions_is_written_out_for_each_state(lua: Path) -> None:
-    counts = "each('states', function(state) return redis.call('ZCARD', q[state.part]) / state.per_ms end)"
-    write(lua, commands_go=f"--- Go.\n-- @keys states\n-- @args\n\nreturn {{1, {counts}}}\n")
-
-    assert scripts.load("go").text.endswith(
-        "return {1, call('ZCARD', q.leases) / 1000, call('ZCARD', q.delayed) / 1}\n"
     )
 
 
@@ -304,16 +259,6 @@ def test_a_missing_command_or_fragment_is_named(lua: Path, missing: str) -> None
         scripts.load("nobody" if missing == "command" else "go")
 
 
-def test_a_lazy_function_is_built_at_its_first_call(lua: Path, client: redis.Redis) -> None:
-    lib = "--- A.\nlocal a = {}\nlocal N = 40\nfunction a.hot()\n  return lazy(a).cold() + lazy(a).cold()\nend\n"
-    lib += "function a.cold()\n  return a.colder() + N\nend\nfunction a.colder()\n  return 2\nend\n"
-    write(lua, lib_a=lib, commands_go="--- Go.\n-- @use a\n-- @keys\n-- @args\n\nreturn a.hot()\n")
-
-    script = scripts.load("go")
-
-    assert client.eval(script.text, 0) == 84
-
-
 def test_a_child_that_was_forked_while_another_thread_linked_can_link(monkeypatch: pytest.MonkeyPatch) -> None:
     linking, done, parent, link = threading.Event(), threading.Event(), os.getpid(), scripts._link
 
@@ -353,13 +298,6 @@ def lua_with_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Pat
     forget()
     yield tmp_path
     forget()
-
-
-@pytest.mark.parametrize("folder", ["base", "log"])
-def test_the_linker_finds_a_fragment_in_any_folder(lua_with_go: Path, folder: str) -> None:
-    (lua_with_go / "lib" / folder / "a.lua").write_text(FRAGMENT, encoding="utf-8")
-
-    assert "function a_one()" in scripts.load("go").text
 
 
 def test_two_fragments_of_one_name_are_a_bug(lua_with_go: Path) -> None:

@@ -16,7 +16,7 @@ from rqttl.flows.steps import Flow, GetConfig, GetPolicies, Read, Register, Writ
 from rqttl.policies import PolicySet
 from rqttl.reaper import report as reaper_report
 from rqttl.reaper.hints import read_hint
-from rqttl.reaper.registry import FIELDS, PAGE, PART, STALE, UNCHANGED_EVERY, Record, Registry
+from rqttl.reaper.registry import FIELDS, PART, STALE, UNCHANGED_EVERY, Record, Registry
 from rqttl.reaper.report import DUTIES, PERIOD, Report, Totals
 from rqttl.reaper.timetable import Timetable
 from rqttl.store.refusals import is_away
@@ -89,14 +89,6 @@ def test_a_scan_reads_the_names_then_the_records_and_tells_due_times() -> None:
     assert namespace.steps == [Read([("SSCAN", KEYSPACE.registry, 0, "COUNT", 1000)])]
     assert namespace.perform(namespace.registry.look()) == ({"a": 7, "b": 7}, ["a", "b"])
     assert namespace.steps == [questions("a", "b"), VERSION, GetPolicies(None)]
-
-
-def test_a_member_that_is_no_name_is_taken_out_before_anything_is_read() -> None:
-    namespace = Namespace("a")
-    namespace.listed.add("no name")
-
-    assert namespace.scan() == ["a"]
-    assert namespace.listed == {"a"}
 
 
 def test_a_name_without_a_queue_is_looked_at_again_and_then_taken_out() -> None:
@@ -216,15 +208,6 @@ def test_a_record_that_cannot_be_read_is_a_queue_and_an_outage_is_none(error: Ex
         assert drive.result == ["a"]
 
 
-def test_a_thorough_scan_looks_at_a_page_at_a_time_and_sweeps_all() -> None:
-    namespace = Namespace(*(f"q{i}" for i in range(PAGE + 1)))
-    namespace.perform(namespace.registry.begin(thorough=True))
-
-    assert [len(namespace.perform(namespace.registry.look())[1]) for _ in range(2)] == [PAGE, 1]
-    assert not namespace.registry.running
-    assert namespace.registry.queues == namespace.listed
-
-
 @pytest.mark.spec("A-056")
 def test_a_scan_that_takes_its_time_spreads_its_parts_over_the_period() -> None:
     namespace = Namespace(*(f"q{i}" for i in range(10 * PART)))
@@ -286,14 +269,6 @@ def test_a_queue_has_its_turn_when_it_is_due_and_not_before() -> None:
     assert timetable.next(20) is None
 
 
-def test_queues_have_their_turns_in_order_of_their_due_times() -> None:
-    timetable = Timetable()
-    for queue, due in (("c", 3), ("a", 1), ("b", 2)):
-        timetable.schedule(queue, due)
-
-    assert turns(timetable, 10) == ["a", "b", "c"]
-
-
 def test_a_later_time_replaces_the_expected_one() -> None:
     timetable = Timetable()
     timetable.schedule("a", 10)
@@ -305,36 +280,12 @@ def test_a_later_time_replaces_the_expected_one() -> None:
     assert turns(timetable, 29) == []
 
 
-def test_a_hint_makes_a_queue_due_earlier_but_never_later() -> None:
-    timetable = Timetable()
-    timetable.schedule("a", 20)
-    timetable.hint("a", 30)
-    assert timetable.earliest() == 20
-
-    timetable.hint("a", 10)
-    assert timetable.earliest() == 10
-
-
 def test_a_hint_for_a_queue_that_is_in_line_changes_nothing() -> None:
     timetable = Timetable()
     timetable.enqueue("a", 5)
     timetable.hint("a", 1)
 
     assert turns(timetable, 10) == ["a"]
-
-
-def test_queues_with_endless_work_take_turns() -> None:
-    timetable = Timetable()
-    for queue in "abc":
-        timetable.enqueue(queue, 1)
-    served = []
-    for _ in range(6):
-        turn = timetable.next(1)
-        assert turn is not None
-        served.append(turn[0])
-        timetable.enqueue(*turn)  # type: ignore[arg-type]  # the due time is known here
-
-    assert served == ["a", "b", "c", "a", "b", "c"]
 
 
 def test_a_queue_with_endless_work_does_not_hold_up_a_full_pass_nor_the_other_way_round() -> None:
@@ -359,14 +310,6 @@ def test_a_queue_that_is_due_during_a_pass_is_swept_once_for_both() -> None:
 
     assert sorted(turns(timetable, 1)) == ["a", "b", "c"]
     assert not timetable.busy
-
-
-def test_a_pass_tells_since_when_something_was_due() -> None:
-    timetable = Timetable()
-    timetable.hint("a", 7)
-    timetable.begin_pass(["a"])
-
-    assert timetable.next(10) == ("a", 7)
 
 
 def test_many_changes_of_one_queue_take_no_memory() -> None:

@@ -25,16 +25,11 @@ from rqttl.units import MAX_DURATION, MAX_INSTANT
     [
         (0, 0),
         ("0", 0),
-        (" 0 ", 0),
-        ("0ms", 0),
         ("1500ms", 1500),
         ("30s", 30_000),
         ("5m", 300_000),
-        ("2h", 7_200_000),
         ("1d", 86_400_000),
-        ("1w", 604_800_000),
         (" 5 s ", 5_000),
-        ("007s", 7_000),
         ("1.5s", 1_500),
         ("0.25h", 900_000),
         ("315360000000ms", MAX_DURATION),
@@ -51,12 +46,10 @@ def test_a_duration_is_read_as_whole_milliseconds(written: Duration, ms: int) ->
     "written,ms",
     [
         (timedelta(microseconds=1), 1),
-        (timedelta(microseconds=1_000), 1),
         (timedelta(microseconds=1_001), 2),
         (timedelta(seconds=60, microseconds=999), 60_001),
         ("0.1ms", 1),
         ("1.0001s", 1_001),
-        ("1.000s", 1_000),
     ],
 )
 def test_a_part_of_a_millisecond_is_rounded_up(written: Duration, ms: int) -> None:
@@ -68,17 +61,12 @@ def test_a_part_of_a_millisecond_is_rounded_up(written: Duration, ms: int) -> No
     [
         (60, "'60s' or '60ms'"),
         ("60", "'60s' or '60ms'"),
-        (" 60 ", "'60s' or '60ms'"),
         (1.5, "'1.5s' or '1.5ms'"),
-        (60.0, "'60s' or '60ms'"),
         ("1.50", "'1.5s' or '1.5ms'"),
         (Decimal("2.5"), "'2.5s' or '2.5ms'"),
         (np.int64(60), "'60s' or '60ms'"),
-        (np.float64(2), "'2s' or '2ms'"),
         (HTTPStatus.OK, "'200s' or '200ms'"),
         (0.0, "0"),
-        ("0.0", "0"),
-        (np.int64(0), "0"),
         (315_360_000, "'315360000s' or '315360000ms'"),
         (315_360_001, "'315360001ms'"),  # in seconds more than ten years
     ],
@@ -107,15 +95,10 @@ def test_the_spelling_that_a_refusal_proposes_is_taken(number: Any) -> None:
     [
         -1,
         "-1",
-        -0.5,
         timedelta(microseconds=-1),
         timedelta(seconds=-1),
-        timedelta.min,
-        timedelta.max,
         MAX_DURATION + 1,
-        10**30,
         "315360000001ms",
-        "521.5w",
         "9" * 18 + "w",
     ],
     ids=repr,
@@ -131,31 +114,19 @@ def test_a_negative_or_too_long_duration_is_refused_with_the_range(written: Any)
     "written",
     [
         True,
-        False,
         float("nan"),
-        float("inf"),
         Decimal("nan"),
-        Decimal("snan"),
         Fraction(1, 3),
-        1j,
         None,
         b"5s",
-        [],
         "",
         "5 seconds",
         "-5s",
-        "5S",
         "5s5m",
-        "s",
-        "1.s",
-        ".5s",
         "٣s",
-        "٣",
         "9" * 19 + "s",
-        "1e3ms",
         "1,5s",
         np.timedelta64(5, "s"),
-        np.bool_(True),
     ],
     ids=repr,
 )
@@ -169,13 +140,6 @@ def test_an_invalid_duration_is_refused_with_name_and_value(written: Any) -> Non
     assert str(refused.value) == f"message_ttl: {rule}, got {got}"
     assert refused.value.code == "invalid_duration"
     assert isinstance(refused.value, ValueError)
-
-
-def test_a_refusal_is_short_however_long_the_value() -> None:
-    for written in ("9" * 5_000, 10**5_000, ["x" * 500], "x" * 5_000):
-        with pytest.raises(InvalidDuration) as refused:
-            units.duration(written, "ttl")  # type: ignore[arg-type]  # what people pass
-        assert len(str(refused.value)) < 200
 
 
 def test_a_duration_may_have_a_least_value() -> None:
@@ -195,15 +159,6 @@ def test_durations_are_shown_in_the_largest_unit_that_fits(ms: int, text: str) -
     assert units.as_text(ms) == text
 
 
-@given(st.text(max_size=8) | st.binary(max_size=4) | st.floats() | st.booleans() | st.none() | st.integers())
-def test_any_duration_is_read_or_refused(written: object) -> None:
-    try:
-        ms = units.duration(written, "x")  # type: ignore[arg-type]  # what people pass
-    except InvalidDuration:
-        return
-    assert 0 <= ms <= MAX_DURATION
-
-
 UTC = timezone.utc
 TEN = 1_795_255_200_000  # 2026-11-21 10:00 UTC
 YEAR_2001 = 978_307_200_000
@@ -216,9 +171,7 @@ NAIVE = datetime(2023, 1, 1, tzinfo=UTC).replace(tzinfo=None)
         (YEAR_2001, YEAR_2001),
         (MAX_INSTANT, MAX_INSTANT),
         (str(YEAR_2001), YEAR_2001),
-        (f" {TEN} ", TEN),
         (datetime(1970, 1, 1, tzinfo=UTC), 0),
-        (datetime(1969, 1, 1, tzinfo=UTC), 0),
         ("1969-12-31T00:00Z", 0),
         (datetime(2023, 11, 14, 22, 13, 20, 123_999, tzinfo=UTC), 1_700_000_000_123),
         (datetime(2023, 11, 15, 0, 13, 20, tzinfo=timezone(timedelta(hours=2))), 1_700_000_000_000),
@@ -226,12 +179,9 @@ NAIVE = datetime(2023, 1, 1, tzinfo=UTC).replace(tzinfo=None)
         ("9999-12-31T23:59:59.999Z", MAX_INSTANT),
         ("2026-11-21T10:00:00+00:00", TEN),
         ("2026-11-21T10:00:00.123456+00:00", TEN + 123),
-        ("2026-11-21T10:00:00.5Z", TEN + 500),
         ("2026-11-21T10:00:00,123456789z", TEN + 123),
         ("2026-11-21 10:00Z", TEN),
-        (" 2026-11-21 10:00 Z ", TEN),
         ("2026-11-21 12:00+02", TEN),
-        ("2026-11-21 12:00+0200", TEN),
         ("2026-11-21T04:30-05:30", TEN),
     ],
 )
@@ -269,7 +219,6 @@ def test_a_number_that_is_no_time_in_milliseconds_is_refused_with_the_right_one(
         True,
         None,
         timedelta(1),
-        [],
         ["x" * 500],
         b"2026-11-21T10:00Z",
         "",

@@ -84,13 +84,6 @@ def test_of_other_options_the_operator_beats_the_declaration_and_that_beats_the_
     assert [merged(name, declared=one), merged(name, user=one), merged(name, operator=one)] == [one, one, one]
 
 
-@pytest.mark.spec("OPP-03")
-def test_the_example_of_rabbitmq_for_an_operator_ttl_holds() -> None:
-    policies = policy("ttl", "#", message_ttl="100s"), policy("ttl", "#", True, message_ttl="1ms")
-
-    assert in_force("q", *policies) == {"message_ttl": 1}
-
-
 @pytest.mark.spec("OPP-02", "OPP-08")
 @pytest.mark.parametrize("name", OPTIONS)
 def test_an_operator_policy_may_hold_any_option(name: str) -> None:
@@ -175,47 +168,9 @@ def test_a_declared_value_that_equals_the_default_counts_as_not_declared() -> No
     }
 
 
-@pytest.mark.parametrize(
-    "floor,ceiling", [("min_ttl", "max_ttl"), ("redelivery_delay", "redelivery_max_delay")], ids=["ttl", "pause"]
-)
-def test_a_ceiling_below_the_floor_counts(floor: str, ceiling: str) -> None:
-    low, high = policy("f", "#", **{floor: "9s"}), policy("c", "#", True, **{ceiling: "5s"})
-
-    assert in_force("q", low, high) == {floor: 5_000, ceiling: 5_000}
-    assert in_force("q", high, **{floor: "9s"}) == {floor: 5_000, ceiling: 5_000}
-    assert in_force("q", low, **{ceiling: "5s", **({floor: "1s"} if floor == "redelivery_delay" else {})}) == {
-        floor: 1_000 if floor == "redelivery_delay" else 5_000,
-        ceiling: 5_000,
-    }
-    assert in_force("q", policy("f", "#", **{floor: "5s"}), high) == {floor: 5_000, ceiling: 5_000}
-
-
-def test_a_rule_for_pauses_does_nothing_without_a_delay() -> None:
-    rules = policy("p", "#", redelivery_max_delay="5s", redelivery_multiplier=2, redelivery_jitter=0.5)
-
-    assert in_force("q", rules) == {}
-    assert in_force("q", rules, redelivery_delay="1s") == {
-        "redelivery_delay": 1_000,
-        "redelivery_max_delay": 5_000,
-        "redelivery_multiplier": 2,
-        "redelivery_jitter": 0.5,
-    }
-    assert in_force("q", rules, policy("o", "#", True, redelivery_delay="9s"))["redelivery_delay"] == 5_000
-
-
 @pytest.mark.spec("OPP-07")
 def test_without_policies_of_either_kind_the_declared_options_are_in_force() -> None:
     assert in_force("q") == {}
     assert in_force("q", policy("p", "other", lease="1s"), policy("o", "other.#", True, lease="1s"), max_length=5) == {
         "max_length": 5,
     }
-
-
-def test_a_removed_policy_leaves_no_trace() -> None:
-    declared = QueueOptions.read("q", {"max_length": 9})
-    first = PolicySet(1, (policy("p", "#", lease="1s"),))
-    changed = first.with_policy(policy("q", "#", max_length=1, min_ttl="9s", max_ttl=None))
-
-    assert changed.resolve(declared).options != first.resolve(declared).options
-    assert changed.without("q").resolve(declared).options == first.resolve(declared).options
-    assert changed.without("q").without("p").resolve(declared).options is declared

@@ -6,7 +6,6 @@ import copy
 import json
 import pickle
 from datetime import timedelta
-from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -43,19 +42,11 @@ def refusal(**changes: Any) -> str:
         ({}, "definition: expected at least one option, got none"),
         (None, "definition: expected a mapping of options, got None"),
         ("message-ttl: 5m", "definition: expected a mapping of options, got 'message-ttl: 5m'"),
-        (b"{}", "definition: expected a mapping of options, got bytes b'{}'"),
         ([("lease", "1s")], "definition: expected a mapping of options, got list"),
-        (5, "definition: expected a mapping of options, got int 5"),
         ({"message-tll": "5m"}, "message-tll: no such queue option; did you mean message_ttl?"),
         ({"lease": "1s", "max_lenght": 5}, "max_lenght: no such queue option; did you mean max_length?"),
         ({"x-expires": "1s"}, "x-expires: no such queue option; did you mean expires?"),
-        ({"zzz": 1}, "zzz: no such queue option"),
-        ({"": 1}, ": no such queue option"),
         ({5: 1}, "options: expected the name of an option, got int 5"),
-        ({b"lease": "1s"}, "options: expected the name of an option, got bytes b'lease'"),
-        ({None: "1s"}, "options: expected the name of an option, got None"),
-        ({HALF: "1s"}, "'\\ud800': no such queue option"),
-        ({"LEASE": "1s"}, "LEASE: no such queue option"),
         ({"max-length": 1, "max_length": 1}, "max_length: given twice, with a hyphen and with an underscore"),
     ],
 )
@@ -69,58 +60,28 @@ def test_a_definition_that_is_no_mapping_of_options_is_refused(definition: objec
     [
         ("message-ttl", 60, "expected a duration with a unit, got 60: write '60s' or '60ms'"),
         ("message_ttl", "60", "expected a duration with a unit, got '60': write '60s' or '60ms'"),
-        ("message_ttl", -1, f"expected 0 to {TEN_YEARS}, got -1"),
-        ("message_ttl", "-1s", f"expected a number {UNIT}, got '-1s'"),
         ("message_ttl", True, f"expected a timedelta or text {UNIT}, got True"),
-        ("message_ttl", "None", f"expected a number {UNIT}, got 'None'"),
-        ("message_ttl", "11y", f"expected a number {UNIT}, got '11y'"),
         ("message_ttl", "4000d", f"expected 0 to {TEN_YEARS}, got '4000d'"),
-        ("message_ttl", b"5s", f"expected a timedelta or text {UNIT}, got bytes b'5s'"),
-        ("message_ttl", timedelta(days=-1), f"expected 0 to {TEN_YEARS}, got datetime.timedelta(days=-1)"),
-        ("message_ttl", HALF, f"expected a number {UNIT}, got '\\ud800'"),
-        ("message_ttl", [], f"expected a timedelta or text {UNIT}, got list"),
-        ("expires", 0, f"expected 1 to {TEN_YEARS}, got 0"),
         ("expires", "0s", f"expected 1 to {TEN_YEARS}, got '0s'"),
         ("max-length", -1, f"{COUNT}, got -1"),
         ("max_length", True, f"{COUNT}, got bool True"),
-        ("max_length", 0.1, f"{COUNT}, got float 0.1"),
         ("max_length", "5", f"{COUNT}, got str '5'"),
-        ("max_length", 2**53, f"{COUNT}, got 9007199254740992"),
         ("max_length", 2**300, f"{COUNT}, got int of 301 bits"),
         ("max_deliveries", 0, "expected a whole number from 1 to 9007199254740991, got 0"),
-        ("max_deliveries", -10_000, "expected a whole number from 1 to 9007199254740991, got -10000"),
-        ("max_deliveries", 0.1, "expected a whole number from 1 to 9007199254740991, got float 0.1"),
         ("overflow", "mystery", "expected one of drop-head, reject-publish, reject-publish-dlx, got 'mystery'"),
-        ("overflow", 1, "expected one of drop-head, reject-publish, reject-publish-dlx, got int 1"),
         ("on-expire", "delete", "expected one of drop, dead-letter, keep, got 'delete'"),
         ("never_expire", 1, "expected true or false, got int 1"),
-        ("never_expire", "true", "expected true or false, got str 'true'"),
         ("redelivery_multiplier", 0.5, "expected a number from 1 to 9007199254740991, got 0.5"),
         ("redelivery_jitter", 1.5, "expected a number from 0 to 1, got 1.5"),
-        ("redelivery_jitter", float("nan"), "expected a number from 0 to 1, got nan"),
         ("dead_letter", 5, f"{LOOP}, got int 5"),
-        ("dead_letter", b"dead", f"{LOOP}, got bytes b'dead'"),
         ("dead_letter", "a b", f"queue name: expected {NAME}, got 'a b'"),
-        ("dead_letter", "", f"queue name: expected {NAME}, got ''"),
         ("dead_letter_expired", "EXP.{name}", f"queue name: expected {NAME}, got 'EXP.{{name}}'"),
-        ("dead_letter_expired", HALF, f"queue name: expected {NAME}, got '\\ud800'"),
     ],
 )
 def test_a_value_that_breaks_a_rule_is_refused_with_its_option(option: str, value: object, rule: str) -> None:
     refused = refusal(definition={"lease": "1s", option: value})
 
     assert refused == f"policy 'short': {option.replace('-', '_')}: {rule}"
-
-
-def test_bounds_that_cross_within_one_definition_are_refused() -> None:
-    assert (
-        refusal(definition={"min-ttl": "2m", "max_ttl": "5s"}) == "policy 'short': min_ttl: 2m is more than max_ttl, 5s"
-    )
-    assert refusal(definition={"redelivery_delay": "2s", "redelivery-max-delay": "1s"}) == (
-        "policy 'short': redelivery_delay: 2s is more than redelivery_max_delay, 1s"
-    )
-    assert read(definition={"min_ttl": "5s", "max_ttl": "5s"}).definition == {"max_ttl": 5_000, "min_ttl": 5_000}
-    assert read(definition={"min_ttl": "5s", "max_ttl": None}).definition == {"max_ttl": None, "min_ttl": 5_000}
 
 
 def test_another_policy_may_bring_the_delay_that_a_pause_needs() -> None:
@@ -132,14 +93,8 @@ def test_another_policy_may_bring_the_delay_that_a_pause_needs() -> None:
     "priority,got",
     [
         (True, "bool True"),
-        ("5", "str '5'"),
-        (1.0, "float 1.0"),
-        (None, "None"),
         (1_000_001, "1000001"),
-        (-1_000_001, "-1000001"),
         (2**300, "int of 301 bits"),
-        (b"1", "bytes b'1'"),
-        ([], "list"),
     ],
 )
 def test_a_priority_is_a_whole_number_between_its_bounds(priority: object, got: str) -> None:
@@ -157,10 +112,6 @@ def test_a_priority_may_be_negative(priority: int) -> None:
     "apply_to,got",
     [
         ("topics", "'topics'"),
-        ("all", "'all'"),
-        ("", "''"),
-        (None, "None"),
-        (["queues"], "list"),
         (b"queues", "bytes b'queues'"),
     ],
 )
@@ -180,17 +131,10 @@ def test_a_syntax_is_one_of_two(syntax: object, got: str) -> None:
 @pytest.mark.parametrize(
     "name,got",
     [
-        ("", "''"),
         ("a b", "'a b'"),
-        (".a", "'.a'"),
-        ("a\n", "'a\\n'"),
-        (None, "None"),
         (5, "int 5"),
         (b"a", "bytes b'a'"),
-        (HALF, "'\\ud800'"),
-        ("ä", "'ä'"),
         (True, "bool True"),
-        (["a"], "list"),
     ],
 )
 @pytest.mark.parametrize("operator,kind", [(False, "policy"), (True, "operator policy")])
@@ -198,15 +142,6 @@ def test_the_name_of_a_policy_follows_the_rule_of_queue_names(
     name: object, got: str, operator: bool, kind: str
 ) -> None:
     assert refusal(name=name, operator=operator) == f"name of the {kind}: expected {NAME}, got {got}"
-
-
-def test_a_refusal_names_the_kind_of_the_policy() -> None:
-    assert refusal(operator=True, pattern="a.#.b") == (
-        "operator policy 'short': pattern: expected '#' as the last word only, got 'a.#.b'"
-    )
-    assert refusal(pattern="(", syntax="regex") == (
-        "policy 'short': pattern: expected a regular expression of RE2, got '(': missing ): ("
-    )
 
 
 @pytest.mark.parametrize("argument", ["name", "pattern", "definition", "priority", "apply_to", "syntax", *OPTIONS])
@@ -252,50 +187,11 @@ def test_a_value_that_equals_the_default_stays_in_the_definition() -> None:
     }
 
 
-def test_a_policy_is_never_changed() -> None:
-    definition: dict[str, object] = {"lease": "1s"}
-    found = read(definition=definition)
-    definition["lease"] = "2s"
-
-    assert found.definition == {"lease": 1_000}
-    assert isinstance(found.definition, MappingProxyType)
-    with pytest.raises(AttributeError):
-        found.priority = 5  # type: ignore[misc]
-
-
 def test_copies_of_a_policy_are_equal_and_have_one_hash() -> None:
     found = read(definition={"lease": None, "dead_letter": "EXP.{queue}"}, priority=3, operator=True)
 
     assert {pickle.loads(pickle.dumps(found)), copy.deepcopy(found), found} == {found}  # noqa: S301  # our own bytes
     assert found != read(definition={"lease": "1s"}, priority=3, operator=True)
-
-
-def test_equal_policies_have_equal_texts_in_redis() -> None:
-    one = read(definition={"lease": "60s", "max-length": 5, "dead_letter": None}, priority=3)
-    other = read(definition={"dead-letter": "none", "max_length": 5, "lease": timedelta(minutes=1)}, priority=3)
-
-    assert (
-        one.as_json()
-        == other.as_json()
-        == (
-            '{"apply_to":"queues","definition":{"dead_letter":null,"lease":60000,"max_length":5},"pattern":"orders.#",'
-            '"priority":3,"syntax":"wildcard"}'
-        )
-    )
-    assert Policy.from_json("short", False, one.as_json().encode()) == one
-
-
-def test_a_copy_is_made_from_arguments_that_people_read() -> None:
-    found = read(definition={"lease": "90s", "max_length": 5, "dead_letter": None}, pattern="^a", syntax="regex")
-
-    assert found.as_arguments() == {
-        "pattern": "^a",
-        "definition": {"dead_letter": None, "lease": "90s", "max_length": 5},
-        "priority": 0,
-        "apply_to": "queues",
-        "syntax": "regex",
-    }
-    assert Policy.read("short", **found.as_arguments()) == found  # type: ignore[arg-type]  # by name
 
 
 PARTS: dict[str, Any] = json.loads(read().as_json())
