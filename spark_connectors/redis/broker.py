@@ -12,8 +12,8 @@ import redis
 from redis.exceptions import ConnectionError, ResponseError
 
 from rqttl import Broker
-from rqttl.errors import OutcomeUnknown
-from spark_connectors.errors import OutOfMemory, Unreachable
+from rqttl.errors import DataDamaged, OutcomeUnknown
+from spark_connectors.errors import OutOfMemory, RefusedByRedis, Unreachable
 from spark_connectors.options.options import Options
 from spark_connectors.redis import connect
 
@@ -39,7 +39,7 @@ def with_retries(
     """Make a call as `connect.with_retries` does. `command` describes it in errors.
 
     A call that is not `repeatable` is repeated only if Redis certainly did not run it. Without free memory for messages
-    the call raises `OutOfMemory`.
+    the call raises `OutOfMemory`, and `RefusedByRedis` where another program has written a key of the queue.
     """
 
     def attempt() -> T:
@@ -49,6 +49,8 @@ def with_retries(
             if repeatable:
                 raise ConnectionError(str(error)) from None
             raise Unreachable(f"url: {options.address}: {error}") from None
+        except DataDamaged as error:
+            raise RefusedByRedis(f"url: {options.address}: {error}") from None
         except ResponseError as error:
             if "OOM " in str(error) or "used memory > 'maxmemory'" in str(error):
                 raise OutOfMemory(f"url: {options.address} has no memory left for messages (maxmemory)") from None
