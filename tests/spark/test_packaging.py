@@ -7,7 +7,6 @@ import json
 import subprocess
 import sys
 import venv
-import zipfile
 from pathlib import Path
 
 import pytest
@@ -144,19 +143,6 @@ def test_a_format_that_comes_with_the_job_only_needs_to_be_registered(
     assert told == {"found": False, "ids": letters, "modules": ["redis"], "executors": 2}
 
 
-def test_an_archive_is_the_same_whenever_it_is_made(tmp_path: Path) -> None:
-    first, second = (spark_connectors.bundle.write(tmp_path / name) for name in ("a.zip", "b.zip"))
-
-    assert first.read_bytes() == second.read_bytes()
-
-
-def test_a_bare_archive_leaves_out_what_the_machines_have(tmp_path: Path) -> None:
-    archive = spark_connectors.bundle.write(tmp_path / "rqttl.zip", bare=True)
-
-    held = {name.partition("/")[0] for name in zipfile.ZipFile(archive).namelist()}
-    assert held == {"rqttl", "spark_connectors", "pyspark_rqttl.py"}
-
-
 def test_from_the_archive_alone_everything_of_the_core_works(tmp_path: Path, redis_url: str) -> None:
     archive = spark_connectors.bundle.write(tmp_path / "rqttl.zip")
     program = f"""
@@ -171,15 +157,6 @@ with rqttl.connect({redis_url!r}) as broker:
     done = subprocess.run([sys.executable, "-I", "-S", "-c", program], capture_output=True, text=True, check=False)
 
     assert (done.stdout, done.stderr) == ("{'sku': 'A-17'} False\n", "")
-
-
-def test_an_archive_that_cannot_be_written_is_one_line(tmp_path: Path) -> None:
-    words = [sys.executable, "-m", "spark_connectors.bundle", str(tmp_path / "nowhere" / "rqttl.zip")]
-    done = subprocess.run(words, capture_output=True, text=True, check=False, cwd=ROOT)
-
-    assert done.returncode == 1
-    assert done.stderr.startswith("python -m spark_connectors.bundle: ")
-    assert len(done.stderr.splitlines()) == 1
 
 
 def test_importing_the_package_touches_neither_redis_nor_spark() -> None:

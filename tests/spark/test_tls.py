@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-import redis
 
 from rqttl import Broker
 from spark_connectors.errors import InvalidOption, Unreachable, UntrustedCertificate
@@ -126,18 +125,6 @@ def test_a_certificate_and_a_key_that_do_not_fit_are_told_and_not_tried_again(
             load(tlsCaFile=certificates / "ca.crt", **files)
 
     assert pauses == []
-
-
-def test_a_name_of_a_host_is_no_certificate(pauses: list[float]) -> None:
-    texts = {"url": "rediss://certificate-unknown_ca.internal", "queues": "a", "connectRetries": "2"}
-
-    def call() -> None:
-        raise redis.ConnectionError("Error 111 connecting to certificate-unknown_ca.internal:6379. Connection refused.")
-
-    with pytest.raises(Unreachable):
-        connect.with_retries(Options.parse("batch", texts), call)
-
-    assert len(pauses) == 2
 
 
 class Plain:

@@ -108,24 +108,6 @@ def test_batches_of_a_limit_are_full_and_in_the_order_of_time(
     assert all(before[-1] <= after[0] for before, after in itertools.pairwise(ordered))
 
 
-@pytest.mark.once
-@pytest.mark.parametrize("restarted", [False, True])
-def test_batches_are_full_but_for_the_messages_before_the_first_mark(
-    restarted: bool, clocked: Clocked, client: redis.Redis, follow: Follow
-) -> None:
-    bury_uneven(clocked, 5_000)
-    bury_uneven(clocked, 3_000, MAILS)
-    bury_uneven(clocked, 2_000)
-    limit = BatchLimit(2_900_000, in_bytes=True)
-
-    found = batches(client, follow, limit, restarted=restarted, **ALL_DEAD)
-
-    # of each queue the messages between two marks may count twice
-    *full, _ = map(cost, found)
-    assert all(limit.amount - 2 * 1_024 * 700 < size <= limit.amount for size in full)
-    assert sum(rows(found)) == 10_000
-
-
 @pytest.mark.parametrize("limit", [BatchLimit(9_000), BatchLimit(2_500_000, in_bytes=True)])
 def test_the_driver_reads_a_small_part_of_a_batch_with_a_limit(
     limit: BatchLimit, clocked: Clocked, client: redis.Redis, follow: Follow
@@ -285,16 +267,6 @@ def test_tasks_share_a_queue_or_a_stretch_of_time_by_its_marks_without_a_probe(
 
 def marked(counts: list[int], complete: bool = True) -> Marks:
     return Marks.of(((10 * count, Tally(count)) for count in counts), complete=complete)
-
-
-def test_parts_end_at_marks_and_their_rows_add_up() -> None:
-    marks = marked(list(range(1_000, 20_001, 1_000)))
-
-    ends = marks.split(0, 205_000, 20_500, 4)
-
-    assert ends is not None
-    assert [end for end, _ in ends] == [50_000, 100_000, 150_000, 205_000]
-    assert sum(rows for _, rows in ends) == 20_500
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import redis
 
-from rqttl import Broker
 from spark_connectors.errors import (
     RefusedByRedis,
 )
@@ -23,7 +22,6 @@ from spark_connectors.redis.connect import socket_of
 from spark_connectors.redis.pages import Page, take_bytes
 from spark_connectors.redis.relaxed_gc import relaxed_gc
 from tests.servers import Server
-from tests.waiting import until
 
 LOG = "rqttl:{q}:log"
 
@@ -161,18 +159,6 @@ def test_a_reader_that_stops_in_the_middle_can_ask_something_else(client: redis.
         assert next(iter(reader.pages(LOG, FIRST, LAST))).sequence(0) == sequences[0]
 
 
-def test_a_closed_reader_leaves_no_connection_behind(client: redis.Redis, redis_url: str) -> None:
-    def connections() -> set[str]:
-        return {one["id"] for one in client.client_list()}
-
-    before = connections()  # of them, those of brokers of earlier tests may end at any moment
-    with BulkReader(options(redis_url)) as reader:
-        assert reader.execute("XLEN", LOG) == 0
-        assert len(connections() - before) == 1
-
-    until(lambda: connections() <= before)
-
-
 def test_a_hash_is_read_whole(client: redis.Redis, redis_url: str) -> None:
     client.hset("h", mapping={f"f{i}": f"v{i}" for i in range(2000)})
 
@@ -202,23 +188,6 @@ def test_after_a_refusal_in_a_round_trip_the_connection_is_in_step(client: redis
         with pytest.raises(RefusedByRedis):
             reader.execute_all([("XLEN", LOG), ("XLEN", "text"), ("XLEN", LOG)])
         assert reader.execute("XLEN", LOG) == 3
-
-
-def test_a_database_is_chosen_by_the_url(server: Server, client: redis.Redis) -> None:
-    with server.client(db=3) as other:
-        fill(other, 2)
-
-    with BulkReader(options(f"{server.url}?db=3")) as reader:
-        assert reader.execute("XLEN", LOG) == 2
-
-
-def test_nothing_is_said_about_the_client(client: redis.Redis, broker: Broker, redis_url: str) -> None:
-    client.config_resetstat()
-    with BulkReader(options(redis_url)) as reader:
-        reader.execute("XLEN", LOG)
-
-    said = set(client.info("commandstats"))
-    assert said - {"cmdstat_config|resetstat", "cmdstat_config"} == {"cmdstat_xlen"}
 
 
 def test_the_garbage_collector_is_as_before_when_the_last_reader_leaves() -> None:

@@ -21,7 +21,7 @@ from rqttl import Broker
 from rqttl.protocol.keys import Keyspace
 from tests.servers import Server
 from tests.spark.letters import DEATHS, bury
-from tests.spark.read.test_schema import TYPES
+from tests.spark.read.test_entries import TYPES
 from tests.waiting import until
 
 

@@ -88,23 +88,6 @@ def test_a_message_that_a_consumer_holds_or_that_is_delayed_stays_until_it_is_re
     assert places(queue) == []
 
 
-def test_a_mark_with_nothing_left_before_it_costs_no_further_call(
-    client: redis.Redis, broker: Broker, follow: Follow
-) -> None:
-    letters(broker.declare_queue("a"), 4)
-    query = follow(queues="a")
-    end = query.latest(query.initial(), None)
-    query.latest(end, None)
-
-    def calls() -> int:
-        stats = client.info("commandstats")
-        return int(stats.get("cmdstat_evalsha", {}).get("calls", 0))
-
-    before = calls()
-    query.latest(end, None)
-    assert calls() == before
-
-
 def test_a_queue_that_was_made_again_or_is_not_selected_is_left_alone(broker: Broker, follow: Follow) -> None:
     for name in ("a", "b"):
         letters(broker.declare_queue(name), 4)

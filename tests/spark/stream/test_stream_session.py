@@ -80,19 +80,6 @@ def test_a_batch_that_failed_is_repeated_as_it_was(stream: Streams, broker: Brok
     assert all(len(of) == 1 for number, of in query.attempts.items() if number != 1)
 
 
-def test_latest_stays_where_it_was_when_the_first_batch_failed(stream: Streams, broker: Broker) -> None:
-    bury(broker, 30)
-    query = stream(queues="orders/dead", startingOffsets="latest")
-    query.crash_in = 0
-    with pytest.raises(StreamingQueryException):
-        query.run()
-    bury(broker, 5, first=30)
-    query.crash_in = -1
-
-    assert query.run() == [0, 5]
-    assert query.rows == held(broker, "orders/dead")[30:]
-
-
 @SEVERAL_BATCHES
 def test_available_now_ends_while_more_comes_than_is_read(stream: Streams, broker: Broker) -> None:
     bury(broker, 200)
