@@ -68,13 +68,6 @@ def test_names_of_queues_are_offered(offered: Complete) -> None:
     assert offered("rqttl receive x") == []
 
 
-@pytest.mark.usefixtures("queues")
-@pytest.mark.parametrize("command", ["declare x", "update orders"])
-@pytest.mark.parametrize("flag", ["--dead-letter", "--dead-letter-expired"])
-def test_queues_are_offered_for_dead_letters(offered: Complete, command: str, flag: str) -> None:
-    assert offered(f"rqttl queue {command} {flag} orders/") == ["orders/dead"]
-
-
 @pytest.mark.parametrize("command", ["show", "purge", "redrive", "report"])
 def test_reasons_of_deaths_are_offered(offered: Complete, command: str) -> None:
     assert offered(f"rqttl dead {command} dead --reason ") == ["expired", "maxlen", "rejected", "delivery_limit"]
@@ -131,11 +124,6 @@ def test_an_embedded_server_that_runs_is_asked(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(rqttl, "connect", connected.append)
     assert asked("rqttl receive ", RQTTL_HOME=str(home), RQTTL_URL="") == []
     assert connected == [], "nobody waits for a server that does not run"
-
-
-@pytest.mark.parametrize("url", ["embedded://relative", "embedded:///data?x=1", "embedded://me:secret@host/data"])
-def test_nothing_is_completed_for_an_embedded_url_of_another_form(url: str) -> None:
-    assert asked("rqttl receive ", RQTTL_URL=url) == []
 
 
 def test_a_folder_of_another_user_is_not_read(tmp_path: Path, redis_url: str) -> None:

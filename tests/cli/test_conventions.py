@@ -55,15 +55,6 @@ APART: dict[Path, set[str]] = {
 #: Commands that print no answer which a program would read.
 NO_JSON: set[Path] = {("completion",), ("worker",)}
 DESTRUCTIVE: set[Path] = {("queue", "purge"), ("queue", "delete"), ("dead", "purge"), ("dead", "redrive")}
-#: Commands that show moments, and not only ages: what has a column or a line that says when.
-SHOWS_MOMENTS: set[Path] = {
-    ("peek",),
-    ("message", "show"),
-    ("dead", "ls"),
-    ("dead", "show"),
-    ("queue", "show"),
-    ("dead", "report"),
-}
 
 #: Commands that look for what is wrong, and answer with it.
 REPORTS: set[Path] = {("doctor",)}
@@ -124,11 +115,6 @@ def test_commands_with_an_answer_can_print_json(path: Path) -> None:
 
 
 @leaves
-def test_commands_with_times_can_show_them_exactly(path: Path) -> None:
-    assert path not in SHOWS_MOMENTS or "--utc" in flags(path)
-
-
-@leaves
 def test_commands_that_destroy_ask_first_and_have_a_dry_run(path: Path) -> None:
     asks = {"--yes", "--dry-run"} <= flags(path)
 
@@ -146,29 +132,6 @@ def test_the_same_flag_means_the_same_everywhere() -> None:
                 meanings.setdefault(flag, set()).add(meaning)
 
     assert {flag: meaning for flag, meaning in meanings.items() if len(meaning) > 1} == {}
-
-
-def test_an_argument_has_one_name() -> None:
-    """Words that are synonyms of an existing flag."""
-    synonyms = {
-        "--force",
-        "--count-only",
-        "--output",
-        "--out",
-        "--utc-times",
-        "--exact",
-        "--names",
-        "--tail",
-        "--age",
-        "--simulate",
-        "--number",
-        "--ns",
-        "--redis",
-        "--host",
-        "--confirm",
-    }
-
-    assert {(path, flag) for path in ALL for flag in flags(path) & synonyms} == set()
 
 
 @with_queue

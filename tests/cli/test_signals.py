@@ -55,21 +55,6 @@ def test_a_signal_waits_for_the_end_of_a_deferring_block(number: int) -> None:
     assert (done, caught.value.number) == (["called"], number)
 
 
-def test_a_second_signal_does_not_wait_for_a_call_that_hangs() -> None:
-    reached = []
-
-    def hang() -> None:
-        signal.raise_signal(signal.SIGINT)
-        reached.append("first")
-        signal.raise_signal(signal.SIGINT)
-        reached.append("second")
-
-    with pytest.raises(SignalReceived), SignalGuard() as guard, guard.deferred():
-        guard.call(hang)
-
-    assert reached == ["first"]
-
-
 def test_the_error_of_a_deferring_block_goes_before_a_signal() -> None:
     def fail() -> None:
         with SignalGuard() as guard, guard.deferred():
