@@ -36,7 +36,7 @@ class Child:
     def __init__(
         self,
         sock: socket.socket,
-        observer: Observer | None,
+        observer: Callable[[], Observer | None],
         end: Callable[[], None] = lambda: None,
         function: Any = None,
     ) -> None:
@@ -49,7 +49,8 @@ class Child:
         """Handle messages until the worker ends this child."""
         _, setup = next(self._frames)
         try:
-            handler = handlers.watched(self._load(setup), self._observer)
+            loaded = self._load(setup)
+            handler = handlers.watched(loaded, self._observer())  # the module of the handler may have configured it
             self._pool = pool = pool_for(handler, setup["threads"], setup["asyncio"], self._send)
         except HandlerNotLoaded as error:
             self._send(Frame.BROKEN, str(error), error.trace)
@@ -123,7 +124,7 @@ def main() -> None:
             os.killpg(0, signal.SIGKILL)
         os._exit(1)
 
-    Child(sock, hook.observer_of_new(None), end).run()
+    Child(sock, lambda: hook.observer_of_new(None), end).run()
 
 
 if __name__ == "__main__":

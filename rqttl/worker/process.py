@@ -256,7 +256,7 @@ class ChildThread(ChildProcess):
     def _begin_child(self, theirs: socket.socket) -> None:
         def run() -> None:
             try:
-                Child(theirs, self._observer, function=self._function).run()
+                Child(theirs, lambda: self._observer, function=self._function).run()
             finally:
                 with suppress(OSError):  # the worker has closed its end
                     theirs.shutdown(socket.SHUT_RDWR)  # ends the thread that reads
