@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
 from types import TracebackType
@@ -84,7 +85,7 @@ class Delivered:
         #: The token of the lease: the ms of its end, then three digits that count grants. Empty with `auto_ack`.
         self._token = token
         self._settled: str | None = None if token else "auto_ack"
-        self._watch: hook.handling | None = None
+        self._watch: AbstractContextManager[None] | None = None
 
     @property
     def _header_values(self) -> codec.ParsedHeader:
@@ -160,10 +161,11 @@ class Delivered:
         observer = observer_of(self)
         if observer is not None:
             self._watch = hook.handling(observer, self)
+            self._watch.__enter__()
 
     def _end(self, error: BaseException | None) -> None:
         if self._watch is not None:
-            self._watch.end(error)
+            self._watch.__exit__(None if error is None else type(error), error, error.__traceback__ if error else None)
 
     def __repr__(self) -> str:
         size, name = len(self.body), type(self).__name__

@@ -14,7 +14,6 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from operator import attrgetter
 from time import perf_counter
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar, overload
 
 from rqttl.errors import InvalidInput, QueueFull
@@ -128,7 +127,7 @@ class Observers(Observer):
         """See `Observer`."""
         with ExitStack() as stack:
             for observer in self.members:
-                stack.enter_context(Watch(observer, operation))
+                stack.enter_context(watching(observer, operation))
             yield
 
 
@@ -231,27 +230,19 @@ def observer_of_new(broker: object | None) -> Observer | None:
 # For the library: commands
 
 
-class Timed:
-    """The commands of one round trip: `notify` hears of them at its end. `outcomes` names those of the replies."""
-
-    __slots__ = ("_began", "_notify", "_places", "outcomes")
-
-    def __init__(self, notify: Callable[[Event], None], places: Sequence[Place]) -> None:
-        self._notify, self._places = notify, places
-        self.outcomes: Sequence[str] = ()
-
-    def __enter__(self) -> Timed:
-        self._began = perf_counter()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        seconds = perf_counter() - self._began
-        if isinstance(error, Exception):  # any other one leaves no outcome
-            self.outcomes = [type(error).__name__] * len(self._places)
-        for place, outcome in zip(self._places, self.outcomes, strict=False):
-            self._notify(CommandEvent(*place, seconds, outcome))
+@contextmanager
+def timed(notify: Callable[[Event], None], places: Sequence[Place]) -> Iterator[list[str]]:
+    """Tell `notify` the commands of one round trip at its end. The block appends the outcome of each."""
+    began, outcomes = perf_counter(), list[str]()
+    try:
+        yield outcomes
+    except Exception as error:  # any other one leaves no outcome
+        outcomes = [type(error).__name__] * len(places)
+        raise
+    finally:
+        seconds = perf_counter() - began
+        for place, outcome in zip(places, outcomes, strict=False):
+            notify(CommandEvent(*place, seconds, outcome))
 
 
 # For the library: calls about messages. An exception of an observer is logged, and the call goes on as without it.
@@ -269,73 +260,51 @@ def _log_failure(error: Exception) -> None:
     logger.error("an observer failed; the call goes on", exc_info=error)
 
 
-class Watch:
-    """A call under the eyes of its observer. It begins when it is made, and ends once."""
+@contextmanager
+def watching(observer: Observer, operation: Operation) -> Iterator[Operation]:
+    """A call under the eyes of its observer, which sees its exception and cannot suppress it."""
+    messages, entered = operation.messages, list[AbstractContextManager[Any]]()
 
-    __slots__ = ("_context", "operation")
+    def enter() -> None:
+        context = observer.message(operation)
+        context.__enter__()
+        entered.append(context)
 
-    def __init__(self, observer: Observer, operation: Operation) -> None:
-        self.operation = operation
-        self._context: AbstractContextManager[Any] | None = None
-        messages = operation.messages
-        context = _guarded(observer.message, operation)
+    def leave(error: BaseException | None) -> None:
         try:
-            if context is not None:
-                context.__enter__()
-                self._context = context
-        except Exception as error:  # noqa: BLE001  # see `_guarded`
-            _log_failure(error)
-        if operation.messages is not messages and len(operation.messages) != len(messages):
-            logger.error("an observer gave no message for each of %d; they are sent as they are", len(messages))
-            operation.messages = messages
-
-    def end(self, error: BaseException | None) -> None:
-        """End the call. The observer sees its exception and cannot suppress it."""
-        context, self._context = self._context, None
-        if context is not None:
-            try:
+            for context in entered:
                 context.__exit__(None if error is None else type(error), error, error.__traceback__ if error else None)
-            except Exception as failure:  # noqa: BLE001  # see `_guarded`
-                if failure is not error:
-                    _log_failure(failure)
+        except Exception as failure:  # noqa: BLE001  # see `_guarded`
+            if failure is not error:
+                _log_failure(failure)
 
-    def __enter__(self) -> Operation:
-        return self.operation
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.end(error)
+    _guarded(enter)
+    if operation.messages is not messages and len(operation.messages) != len(messages):
+        logger.error("an observer gave no message for each of %d; they are sent as they are", len(messages))
+        operation.messages = messages
+    try:
+        yield operation
+    except BaseException as error:
+        leave(error)
+        raise
+    leave(None)
 
 
 #: The delivery whose handler works in this thread or task.
 _handled: ContextVar[object] = ContextVar("rqttl_handled", default=None)
 
 
-class handling:  # noqa: N801  # it is used as a function: `with handling(…):`
-    """The handler of one message, as a context manager. `with delivery:` within a handler begins no second one."""
-
-    __slots__ = ("_before", "_watch")
-
-    def __init__(self, observer: Observer, delivery: Any) -> None:
-        self._before = _handled.get()
-        inner = self._before is delivery
-        self._watch = None if inner else Watch(observer, Operation("process", delivery.queue, [delivery]))
-        _handled.set(delivery)
-
-    def end(self, error: BaseException | None) -> None:
-        """End it with the exception of the handler."""
-        _handled.set(self._before)
-        if self._watch is not None:
-            self._watch.end(error)
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.end(error)
+@contextmanager
+def handling(observer: Observer, delivery: Any) -> Iterator[None]:
+    """The handler of one message. `with delivery:` within a handler begins no second one."""
+    before = _handled.get()
+    _handled.set(delivery)
+    operation = Operation("process", delivery.queue, [delivery])
+    try:
+        with nullcontext() if before is delivery else watching(observer, operation):
+            yield
+    finally:
+        _handled.set(before)
 
 
 def observed(observer: Observer, handler: Callable[[D], Any]) -> Callable[[D], Any]:
@@ -363,11 +332,12 @@ def settled(
     observer: Observer, queue: str, how: str, deliveries: Sequence[Any], flow: Generator[S, Any, T]
 ) -> Generator[S, Any, T]:
     """Return a flow that settles, with its observer around it."""
-    with Watch(observer, Operation(how, queue, deliveries)):
+    with watching(observer, Operation(how, queue, deliveries)):
         return (yield from flow)
 
 
 def received(observer: Observer | None, queue: str, deliveries: Sequence[Any], since: float) -> None:
     """Show an observer the messages of a call that began at `since`, a time of `perf_counter`."""
     if observer is not None and deliveries:
-        Watch(observer, Operation("receive", queue, deliveries, since)).end(None)
+        with watching(observer, Operation("receive", queue, deliveries, since)):
+            pass

@@ -12,7 +12,7 @@ from redis.exceptions import ConnectionError, TimeoutError
 from rqttl.aio.line import Call, Line
 from rqttl.aio.waits import Waits
 from rqttl.errors import BrokerClosed, InvalidInput, PoolExhausted
-from rqttl.events import Events, Timed
+from rqttl.events import Events, timed
 from rqttl.protocol.commands import Command
 from rqttl.protocol.contract import pack_command
 from rqttl.protocol.keys import Keyspace
@@ -80,9 +80,9 @@ class AsyncStore:
         assert self._waits is not None  # noqa: S101  # the line is open
         if self._events.notify is None:
             return await self._waits.listen(keys, ms, interrupts)
-        with Timed(self._events.notify, [("BLPOP", queue)]) as timed:
+        with timed(self._events.notify, [("BLPOP", queue)]) as outcomes:
             answer = await self._waits.listen(keys, ms, interrupts)
-            timed.outcomes = [wait_outcome(answer)]
+            outcomes.append(wait_outcome(answer))
         return answer
 
     def leave(self) -> None:

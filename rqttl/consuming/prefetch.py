@@ -91,7 +91,7 @@ class Prefetch(Generic[D]):
         if observer is None:
             mark(delivery, "ack")
         else:
-            with hook.Watch(observer, hook.Operation("ack", delivery.queue, [delivery])):
+            with hook.watching(observer, hook.Operation("ack", delivery.queue, [delivery])):
                 mark(delivery, "ack")
         self._acks.append(delivery)
 

@@ -52,7 +52,7 @@ def send(
 
 
 def _observed(observer: Observer, queue: str, message: object) -> Flow[Receipt | QueueFull]:
-    with hook.Watch(observer, hook.Operation("enqueue", queue, [message])) as sent:
+    with hook.watching(observer, hook.Operation("enqueue", queue, [message])) as sent:
         result = yield from enqueue_one(queue, sent.messages[0])
         sent.results = [result]
     return result
@@ -81,7 +81,7 @@ def send_many(
 def _all_observed(
     observer: Observer, queue: str, items: Sequence[object], window: int
 ) -> Flow[list[Receipt | QueueFull]]:
-    with hook.Watch(observer, hook.Operation("enqueue", queue, items)) as sent:
+    with hook.watching(observer, hook.Operation("enqueue", queue, items)) as sent:
         sent.results = results = yield from enqueue(queue, sent.messages, window)
     return results
 

@@ -6,7 +6,6 @@ The table in docs/guides/metrics-and-traces.md is made of it.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
@@ -105,14 +104,6 @@ class Histogram:
         """Add a measurement."""
         self.counts[bisect_left(BOUNDS, seconds)] += 1
         self.total += seconds
-
-    def add_all(self, measured: Iterable[float]) -> None:
-        """Add measurements."""
-        counts, total = self.counts, 0.0
-        for seconds in measured:
-            counts[bisect_left(BOUNDS, seconds)] += 1
-            total += seconds
-        self.total += total
 
     def copy(self) -> Histogram:
         """Return a copy."""

@@ -13,7 +13,7 @@ from typing import Any, TypeVar, cast
 from redis.exceptions import BusyLoadingError, ConnectionError, NoScriptError, ResponseError, TimeoutError
 
 from rqttl.errors import ContractError, DataDamaged, OutcomeUnknown, ScriptsForgotten
-from rqttl.events import Events, Place, Timed
+from rqttl.events import Events, Place, timed
 from rqttl.flows.receive import ENDED
 from rqttl.protocol.commands import Command, Reply
 from rqttl.protocol.contract import Repeated
@@ -120,9 +120,9 @@ class Exchanges:
         notify = self._events.notify
         if notify is None:
             return (yield from exchange)
-        with Timed(notify, places) as timed:
+        with timed(notify, places) as told:
             answer = yield from exchange
-            timed.outcomes = outcomes(answer)
+            told.extend(outcomes(answer))
         return answer
 
     def _insist(

@@ -18,7 +18,7 @@ from redis.exceptions import ConnectionError, ResponseError, TimeoutError
 from redis.retry import Retry
 
 from rqttl.errors import InvalidInput, PoolExhausted
-from rqttl.events import Events, Timed
+from rqttl.events import Events, timed
 from rqttl.flows.steps import drive
 from rqttl.protocol.commands import Command, Reply, Word
 from rqttl.protocol.contract import Repeated, pack_command
@@ -84,9 +84,9 @@ class Store:
         """Wait for an element of one of the lists `keys` of queues, on a connection of its own; see `Listener`."""
         if self._events.notify is None:
             return self._listener.listen(keys, ms, interrupt)
-        with Timed(self._events.notify, [("BLPOP", queues[0] if len(queues) == 1 else None)]) as timed:
+        with timed(self._events.notify, [("BLPOP", queues[0] if len(queues) == 1 else None)]) as outcomes:
             answer = self._listener.listen(keys, ms, interrupt)
-            timed.outcomes = [wait_outcome(answer)]
+            outcomes.append(wait_outcome(answer))
         return answer
 
     def rehearse(self, calls: Sequence[Sequence[Word]]) -> list[ResponseError | None]:
