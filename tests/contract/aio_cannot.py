@@ -44,7 +44,6 @@ AIO_CANNOT: dict[str, str] = {
     "test_running.py::test_one_thread_is_the_one_that_calls_and_keeps_the_order": THREAD,
     "test_damage.py::test_a_hostile_value_is_taken_or_refused_by_name[run(handler)]": RUN,
     "test_damage.py::test_a_hostile_value_is_taken_or_refused_by_name[run(threads)]": RUN,
-    "test_running.py::test_a_damaged_header_fails_neither_the_handler_nor_the_loop": SYNC,
     f"{THREADS}[{{'threads': 0}}-{INVALID}]": RUN,
     f"{THREADS}[{{'threads': 251}}-{INVALID}]": RUN,
     f"{THREADS}[{{'threads': '2'}}-{INVALID}]": RUN,

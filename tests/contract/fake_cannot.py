@@ -16,7 +16,6 @@ FAKE_CANNOT: dict[str, str] = {
     "test_connections.py::test_a_wait_may_be_longer_than_the_time_out_of_the_client": URL,
     "test_connections.py::test_a_client_that_decodes_is_refused": URL,
     "test_connections.py::test_a_wait_without_a_free_connection_in_a_small_pool_ends_with_the_limit_of_the_pool": URL,
-    "test_connections.py::test_a_message_that_came_while_a_wait_found_no_connection_is_received": URL,
     "test_connections.py::test_in_a_pool_that_blocks_a_wait_takes_the_place_that_becomes_free": URL,
     "test_connections.py::test_in_a_pool_that_blocks_a_wait_fails_after_its_time_out": URL,
     "test_connections.py::test_a_command_that_gets_no_connection_tells_the_limit": URL,

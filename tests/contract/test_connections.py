@@ -92,22 +92,6 @@ def test_a_wait_without_a_free_connection_in_a_small_pool_ends_with_the_limit_of
         assert sorted(result(one).body for one in waiting) == [b"1", b"2"]
 
 
-def test_a_message_that_came_while_a_wait_found_no_connection_is_received(
-    redis_url: str, client: redis.Redis, threads: ThreadPoolExecutor, broker_of: Callable[..., Broker]
-) -> None:
-    with client_of(redis_url, max_connections=2) as small:
-        broker = broker_of(small)
-        queue, other = broker.declare_queue("q"), broker.declare_queue("other")
-        waiting = Waiters(broker, threads).start(other)
-        broker.events.subscribe(lambda _: Broker(client).queue("q").enqueue(b"x"), WaitEvent)
-
-        delivery = one(queue, wait=LONG)
-
-        assert delivery.body == b"x"
-        other.enqueue(b"y")
-        assert result(*waiting).body == b"y"
-
-
 def test_in_a_pool_that_blocks_a_wait_takes_the_place_that_becomes_free(
     redis_url: str, client: redis.Redis, threads: ThreadPoolExecutor, broker_of: Callable[..., Broker]
 ) -> None:

@@ -13,7 +13,6 @@ import redis
 from redis.exceptions import ConnectionError
 
 from rqttl import (
-    AlreadySettled,
     Broker,
     CommandEvent,
     Consumer,
@@ -30,7 +29,7 @@ from rqttl.protocol.commands import Command, Reply
 from rqttl.store.driver import driver_of
 from tests.contract.clocked import Clocked
 from tests.contract.handling import Renewals
-from tests.contract.looks import bodies, dead, one, ready
+from tests.contract.looks import dead, one, ready
 from tests.contract.test_waking import LONG, Waiters, blocked
 from tests.waiting import PATIENCE, until
 
@@ -288,17 +287,6 @@ def test_a_pool_inside_the_consumer_finishes_its_work_under_leases(clocked: Cloc
     assert (stats.acked, stats.ready, stats.leased, stats.redelivered, deliveries.lost) == (2, 3, 0, 0, [])
 
 
-def test_acks_of_other_threads_are_all_sent_while_the_consumer_ends(queue: Queue, pool: ThreadPoolExecutor) -> None:
-    for _ in range(20):
-        queue.enqueue_many([b"x"] * 40)
-        with queue.consume(prefetch=40, wait=0) as deliveries:
-            settled = [pool.submit(delivery.ack) for delivery in [next(deliveries) for _ in range(40)]]
-        for future in settled:
-            future.result(timeout=PATIENCE)
-
-    assert (queue.stats().acked, queue.stats().leased) == (800, 0)
-
-
 def test_a_refill_that_fails_tells_its_error_alone(queue: Queue) -> None:
     def loop() -> None:
         with queue.consume() as deliveries:
@@ -353,20 +341,6 @@ def test_a_listener_that_fails_does_not_end_the_keeper_of_leases(
 
     assert (queue.stats().acked, deliveries.lost) == (1, [])
     assert "goes on after an error" in caplog.text
-
-
-def test_closing_twice_changes_nothing(queue: Queue) -> None:
-    queue.enqueue_many([b"a", b"b"])
-    with queue.consume(wait=0) as deliveries:
-        delivery = next(deliveries)
-        deliveries.close()
-        assert (bodies(queue), queue.stats().leased) == ([b"a", b"b"], 1)
-
-    delivery.ack()
-    with pytest.raises(AlreadySettled):
-        delivery.ack()
-    assert list(deliveries) == []
-    assert bodies(queue) == [b"b"]
 
 
 def test_an_ack_after_stop_is_sent_while_the_next_handler_works(queue: Queue) -> None:
@@ -473,23 +447,6 @@ def test_a_message_that_was_handed_to_a_stopped_wait_dies_of_its_ttl_only(
         (b"now or never", 1)
     ]
     assert ready(queue) == ([b"later"] if ready_too else [])
-
-
-def test_a_message_that_arrives_while_stop_ends_the_wait_is_released_uncounted(
-    broker: Broker, client: redis.Redis
-) -> None:
-    queue = broker.declare_queue("q", max_deliveries=1)
-    other = Broker(client).queue("q")
-
-    def act(_: WaitEvent) -> None:
-        other.enqueue_many([b"a", b"b"])
-        deliveries.stop()
-
-    with queue.consume() as deliveries:
-        broker.events.subscribe(act, WaitEvent)
-        assert list(deliveries) == []
-
-    assert [(again.body, again.delivery_count) for again in queue.receive_many(3)] == [(b"a", 1), (b"b", 1)]
 
 
 def test_stop_ends_the_wait_for_room_among_unsettled_deliveries(

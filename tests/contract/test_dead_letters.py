@@ -259,17 +259,6 @@ def test_a_full_target_that_refuses_senders_takes_letters(clocked: Clocked) -> N
     assert (bodies(target), target.stats().refused) == ([b"1", b"2", b"3"], 0)
 
 
-def test_letters_that_overflow_one_target_go_on_to_the_next(clocked: Clocked) -> None:
-    for name, target in (("a", "b"), ("b", "c"), ("c", "d")):
-        clocked.declare_queue(name, dead_letter=target, max_length=None if name == "a" else 1)
-    queue = clocked.queue("a")
-    queue.enqueue_many([b"1", b"2", b"3", b"4"])
-
-    queue.reject_many(queue.receive_many(4))
-
-    assert [bodies(clocked.queue(name)) for name in "bcd"] == [[b"4"], [b"3"], [b"1", b"2"]]
-
-
 @pytest.mark.spec("A-023", "DLX-23")
 def test_a_dead_message_is_in_one_place_after_every_call(clocked: Clocked) -> None:
     queue = clocked.declare_queue("q", dead_letter="d", message_ttl="10ms")

@@ -167,15 +167,6 @@ def test_a_missing_queue_is_told_with_the_namespace_that_was_looked_at(client: r
             call()
 
 
-def test_two_namespaces_on_one_server_do_not_meet(broker: Broker, client: redis.Redis) -> None:
-    other = rqttl.Broker(client, namespace="other")
-    broker.declare_queue("q").enqueue(b"here")
-    other.declare_queue("q", max_length=3)
-
-    assert bodies(other.queue("q")) == []
-    assert broker.queues() == other.queues() == ["q"]
-
-
 @pytest.mark.spec("DEC-10")
 def test_every_operation_on_a_missing_queue_says_so(broker: Broker, client: redis.Redis) -> None:
     queue = broker.queue("missing")
@@ -400,19 +391,6 @@ def test_delayed_messages_that_a_shorter_retention_ends_are_counted_too(
 
     assert counts(preview) == counts(result) == (count, max(0, ready - 1))
     assert queue.stats().deaths["expired"] == clocked.queue("late").stats().ready == count
-
-
-@pytest.mark.parametrize("call", ["update", "preview_update"])
-def test_a_wrong_change_is_refused_before_anything_is_swept(clocked: Clocked, client: redis.Redis, call: str) -> None:
-    queue = clocked.declare_queue("orders", message_ttl="1s")
-    queue.enqueue(b"x")
-    clocked.advance(2_000)
-    before = everything(client)
-
-    with pytest.raises(InvalidOption):
-        getattr(queue, call)(max_length=-1)
-
-    assert everything(client) == before
 
 
 def policy(name: str, pattern: str = "#", operator: bool = False, **definition: object) -> Policy:

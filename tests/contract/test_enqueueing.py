@@ -153,28 +153,6 @@ def test_a_body_beyond_max_message_bytes_is_refused(broker: Broker) -> None:
     assert bodies(queue) == [b"x" * 10]
 
 
-def test_headers_beyond_their_limit_are_refused(broker: Broker) -> None:
-    queue = broker.declare_queue("q")
-
-    with pytest.raises(MessageTooLarge, match="headers"):
-        queue.enqueue(b"x", headers={"much": "x" * 70_000})
-
-    assert bodies(queue) == []
-
-
-def test_large_bodies_are_delivered_a_few_at_a_time(broker: Broker) -> None:
-    queue = broker.declare_queue("q")
-    queue.enqueue_many([bytes([i]) * 2**20 for i in range(9)])
-
-    received = []
-    while batch := queue.receive_many(9):
-        assert len(batch) < 9
-        received += batch
-
-    assert [delivery.body[0] for delivery in received] == list(range(9))
-    assert {len(delivery.body) for delivery in received} == {2**20}
-
-
 @pytest.mark.spec("LEN-12", "LEN-16")
 def test_a_batch_is_refused_message_by_message(broker: Broker) -> None:
     queue = broker.declare_queue("q", max_length_bytes=10, overflow="reject-publish")
@@ -345,13 +323,6 @@ def test_each_call_says_for_how_long_and_a_duplicate_does_not_move_the_end(clock
     assert send(free, "short", "long", window=1) == [True, False]
 
 
-def test_a_call_without_a_window_reports_no_duplicates_and_remembers_no_ids(free: Queue) -> None:
-    send(free, "a")
-    assert not free.enqueue(b"retry", id="a").duplicate
-    assert not free.enqueue(b"new", id="b").duplicate
-    assert send(free, "b", "a") == [False, True]
-
-
 def test_the_window_of_the_queue_and_the_window_of_a_call_know_the_ids_of_each_other(
     clocked: Clocked, queue: Queue
 ) -> None:
@@ -360,17 +331,6 @@ def test_the_window_of_the_queue_and_the_window_of_a_call_know_the_ids_of_each_o
     assert queue.enqueue(b"x", id="b").duplicate
     clocked.advance(WINDOW)
     assert not queue.enqueue(b"x", id="b").duplicate
-
-
-def test_the_window_of_a_call_outlasts_the_option(clocked: Clocked, queue: Queue) -> None:
-    send(queue, "a", window=10 * WINDOW)
-    queue.update(duplicate_window=None)
-    queue.update(duplicate_window="5ms")
-    clocked.advance(5)
-    queue.sweep()
-
-    assert send(queue, "a") == [True]
-    assert not queue.enqueue(b"x", id="a").duplicate
 
 
 def test_a_message_that_found_no_room_is_not_remembered(clocked: Clocked) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import gc
 import logging
 import threading
@@ -12,7 +11,6 @@ from typing import Any
 import pytest
 import redis
 
-import rqttl
 from rqttl import (
     Broker,
     CommandEvent,
@@ -22,9 +20,7 @@ from rqttl import (
     OutcomeUnknown,
     Queue,
     QueueNotFound,
-    RenewalEvent,
     SweepEvent,
-    SweepResult,
     WaitEvent,
 )
 from rqttl.protocol.commands import Command
@@ -138,21 +134,6 @@ def test_a_failure_is_told_by_the_class_of_its_exception(broker: Broker, monkeyp
         ("HMGET", None, "ConnectionError"),
         ("PUBSUB NUMSUB", None, "ConnectionError"),
     ]
-
-
-@pytest.mark.parametrize(
-    "event",
-    [
-        CommandEvent("enqueue", "q", 0.1, "ok"),
-        WaitEvent("q"),
-        RenewalEvent("q", 1),
-        SweepEvent("q", SweepResult(1, None, False, 0, 0, 0, 0, 0)),
-    ],
-)
-def test_an_event_is_frozen_and_public(event: Event) -> None:
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        event.queue = "x"  # type: ignore[misc]
-    assert {type(event).__name__, "Event", "Events"} <= set(rqttl.__all__)
 
 
 def test_a_listener_hears_events_of_its_class_and_one_without_a_class_hears_all(clocked: Clocked) -> None:

@@ -54,18 +54,11 @@ def test_a_queue_that_nobody_uses_is_gone_from_that_millisecond_on(clocked: Cloc
 @pytest.mark.parametrize(
     "use",
     [
-        lambda clocked, queue: queue.enqueue(b"x"),
         lambda clocked, queue: queue.enqueue(b"x", ttl=0),
         lambda clocked, queue: queue.enqueue_many([b"x"] * 600),
-        lambda clocked, queue: queue.receive(),
-        lambda clocked, queue: queue.receive(wait="1h"),
-        lambda clocked, queue: queue.stats(),
-        lambda clocked, queue: queue.peek(),
-        lambda clocked, queue: queue.touch(),
-        lambda clocked, queue: queue.purge(),
         lambda clocked, queue: queue.sweep() and queue.stats(),
         lambda clocked, queue: queue.delete(),
-        lambda clocked, queue: queue.update(max_length=5),
+        *(use for name, (use, *_) in USES.items() if name not in ("declare", "options", "sweep")),
     ],
 )
 @pytest.mark.parametrize("option", ["expires", "auto_delete_on_idle"])
@@ -94,17 +87,6 @@ def test_only_uses_begin_the_time_anew(clocked: Clocked, name: str, option: str)
 
     assert is_there(clocked) == counts[option == "auto_delete_on_idle"]
     clocked.advance(1)
-    assert not is_there(clocked)
-
-
-def test_both_lifetimes_act_and_the_earlier_ends_the_queue(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q", expires=ms(LIFE), auto_delete_on_idle=ms(LIFE // 2))
-    clocked.advance(LIFE // 2 - 1)
-    queue.enqueue(b"x")
-    clocked.advance(LIFE // 2 - 1)
-    assert is_there(clocked)
-    queue.enqueue(b"x")
-    clocked.advance(2)
     assert not is_there(clocked)
 
 
@@ -185,16 +167,6 @@ def test_with_dead_letter_its_messages_of_all_states_go_first(clocked: Clocked) 
     assert clocked.queues() == ["dead"]
 
 
-def test_a_declaration_after_that_makes_a_new_queue(clocked: Clocked) -> None:
-    clocked.declare_queue("q", expires=ms(LIFE), max_length=3).enqueue(b"old")
-    clocked.advance(LIFE)
-
-    queue = clocked.declare_queue("q", expires=ms(LIFE))
-
-    assert (queue.stats().ready, queue.stats().enqueued, queue.options().max_length) == (0, 0, None)
-    assert clocked.queues() == ["q"]
-
-
 @pytest.mark.spec("QTL-15")
 def test_a_lifetime_may_come_later_and_go_again(clocked: Clocked) -> None:
     queue = clocked.declare_queue("q")
@@ -226,20 +198,6 @@ def test_reapers_are_told_when_it_ends(clocked: Clocked, client: redis.Redis) ->
     queue.touch()
     clocked.advance(1)
     assert queue.sweep()[-1].due == clocked.now + LIFE - 1
-
-
-def test_a_dead_letter_that_comes_to_a_target_after_its_time_gives_it_a_new_one(clocked: Clocked) -> None:
-    dead = clocked.declare_queue("dead", expires=ms(LIFE))
-    queue = clocked.declare_queue("q", dead_letter="dead")
-    queue.enqueue(b"x", ttl=ms(LIFE))
-    clocked.advance(LIFE)
-
-    queue.sweep()
-
-    clocked.advance(LIFE - 1)
-    assert [one.body for one in dead.peek()] == [b"x"]
-    clocked.advance(1)
-    assert clocked.queues() == ["q"]
 
 
 @pytest.mark.parametrize("option", ["expires", "auto_delete_on_idle"])

@@ -320,35 +320,6 @@ def test_expired_messages_make_room_for_lost_leases(clocked: Clocked, limit: dic
     assert (stats.ready, dead(queue)) == (300, {"expired": 500})
 
 
-def test_8_000_lost_leases_beside_8_000_messages_are_dropped_before_anybody_sees_more(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q", max_length=8_000)
-    queue.enqueue_many(numbered(0, 8_000))
-    leased(clocked, 8_000)
-    queue.enqueue_many(numbered(8_000, 16_000))
-    clocked.advance(1_000)
-
-    assert queue.stats().ready <= 8_000
-    assert max(depths(clocked)) <= 8_000
-    assert dead(queue) == {"maxlen": 8_000}
-
-
-@pytest.mark.parametrize("expired", [100, 600])
-def test_expired_messages_make_room_for_those_that_are_given_back(clocked: Clocked, expired: int) -> None:
-    queue = clocked.declare_queue("q", max_length=600, dead_letter="d")
-    queue.enqueue_many(numbered(0, 200))
-    held = queue.receive_many(200)
-    queue.enqueue_many([Message(body, ttl="1s") for body in numbered(200, 200 + expired)])
-    queue.enqueue_many(numbered(200 + expired, 800))
-    clocked.advance(1_000)
-
-    queue.nack_many(held)
-
-    assert queue.stats(sweep=False).ready <= 600
-    lost = max(0, 200 - expired)
-    assert dead(queue) == {"expired": expired} | ({"maxlen": lost} if lost else {})
-    assert ready(queue) == numbered(lost, 200) + numbered(200 + expired, 800)
-
-
 #: Ways to send one body of 100 bytes.
 SENDS: dict[str, Callable[[Queue], Any]] = {
     "enqueue": lambda queue: queue.enqueue(b"x" * 100),
@@ -478,14 +449,3 @@ def test_they_are_leased_given_back_delayed_rejected_and_acked_like_others(clock
     assert taken(clocked.queue("d")) == [third.body]
     assert taken(thinned, COUNT) == [first.body, second.body, fifth.body, *LEFT[5:]]
     assert thinned.stats().ready == thinned.stats().leased == 0
-
-
-def test_limits_and_a_purge_reach_them(clocked: Clocked, thinned: Queue) -> None:
-    thinned.update(max_length=10)
-    assert bodies(thinned) == LEFT[-10:]
-    thinned.enqueue(b"new")
-    assert bodies(thinned) == [*LEFT[-9:], b"new"]
-
-    assert thinned.purge() == 10
-
-    assert (bodies(thinned), thinned.stats().ready_bytes) == ([], 0)

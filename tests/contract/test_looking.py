@@ -140,16 +140,6 @@ def test_stats_of_many_queues_are_those_of_each(clocked: Clocked) -> None:
     assert clocked.queue("dead").stats().enqueued == clocked.stats(["dead"])["dead"].enqueued > 604
 
 
-def test_stats_of_many_queues_leave_out_those_that_are_gone(clocked: Clocked) -> None:
-    clocked.declare_queue("a")
-    clocked.declare_queue("b").enqueue(b"x")
-
-    assert list(clocked.stats(["b", "never", "a", "b"])) == ["b", "a"]
-    assert clocked.stats(["never"]) == clocked.stats([]) == {}
-    with pytest.raises(InvalidInput, match="name"):
-        clocked.stats(["not a name"])
-
-
 def test_stats_of_many_queues_know_that_one_was_deleted_or_changed_between_two_steps(client: Any) -> None:
     class Meddling(ClockedDriver):
         def step(self, step: flows.steps.Step) -> Any:
@@ -210,25 +200,6 @@ def test_options_of_many_queues_are_those_of_each(clocked: Clocked) -> None:
     assert clocked.options([]) == {}
     with pytest.raises(InvalidInput, match="name"):
         clocked.options(["not a name"])
-
-
-def test_options_of_many_queues_leave_out_one_whose_lifetime_is_over(clocked: Clocked) -> None:
-    clocked.declare_queue("a", expires="100ms")
-    clocked.declare_queue("b")
-    clocked.advance(100)
-
-    assert list(clocked.options(["a", "b"])) == ["b"]
-
-
-def test_consumers_are_counted_while_they_are_there(broker: Broker) -> None:
-    queue = broker.declare_queue("q")
-    queue.enqueue(b"x")
-    with queue.consume(wait=0) as first, queue.consume(wait=0) as second:
-        next(first)
-        assert list(second) == []
-        assert queue.stats().consumers == 2
-
-    assert queue.stats().consumers == 0
 
 
 #: The commands of a look, and the ACL rules in deploy/README.md.
@@ -437,22 +408,6 @@ def test_a_missing_right_is_no_damage(client: redis.Redis, reader: Callable[...,
 
     with pytest.raises(redis.ResponseError, match=r"(?i)xlen"):
         reader(*READS, "-xlen").stats(sweep=False)
-
-
-def test_a_look_asks_for_returned_messages_from_the_first_delivery_on(broker: Broker) -> None:
-    queue = broker.declare_queue("q", lease="1h")
-    queue.enqueue_many([b"x"] * 3)
-    sent: list[CommandEvent] = []
-    broker.events.subscribe(sent.append, CommandEvent)
-    queue.stats(sweep=False)
-    commands = [event.name for event in sent]
-    assert "ZRANGE" not in commands
-
-    assert queue.receive(auto_ack=True) is not None
-    sent.clear()
-    queue.stats(sweep=False)
-
-    assert [event.name for event in sent] == [*commands[:-1], "ZRANGE", commands[-1]]
 
 
 def test_a_look_at_many_queues_takes_at_most_seven_commands_each_in_three_round_trips(broker: Broker) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -377,24 +376,6 @@ def test_each_queue_has_its_own_letters_in_its_expiry_queue(expiring: Clocked) -
         assert [letter.body for letter in letters] == [b"%s %d" % (name.encode(), i) for i in range(5)]
         assert {letter.deaths[0].queue for letter in letters} == {name}
     assert len(expiring.queues()) == 10
-
-
-@pytest.mark.spec("A-051", "C-20")
-def test_queues_that_expire_at_once_share_one_new_expiry_queue(broker: Broker) -> None:
-    broker.set_policy("expiry", "orders.#", {"dead-letter-expired": "EXP.orders"})
-    broker.set_policy("kept", "EXP.#", {"max_length": 1_000, "lease": "2m"})
-    names = [f"orders.{i}" for i in range(8)]
-    queues = [broker.declare_queue(name) for name in names]
-
-    with ThreadPoolExecutor(8) as pool:
-        receipts = list(pool.map(lambda queue: queue.enqueue_many([Message(b"x", ttl=0)] * 5), queues))
-
-    assert sum(map(len, receipts)) == 40
-    assert broker.queues() == ["EXP.orders", *names]
-    shared = broker.queue("EXP.orders")
-    assert shared.stats().ready == 40
-    assert shared.options().as_arguments() == {"max_length": 1_000, "lease": "2m"}
-    assert broker.reconcile().changed == {}
 
 
 @pytest.mark.spec("C-12", "A-029", "A-030")

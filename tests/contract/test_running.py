@@ -17,7 +17,7 @@ from rqttl.runner import Runner
 from rqttl.store.driver import driver_of
 from tests.contract.clocked import Clocked, at
 from tests.contract.handling import Renewals, fail, forget
-from tests.contract.looks import dead, one, ready
+from tests.contract.looks import dead, ready
 from tests.contract.test_waking import Waiters
 from tests.waiting import PATIENCE, until
 
@@ -170,17 +170,6 @@ def test_pauses_double_from_one_second_to_ten_minutes_and_vary_a_little(clocked:
     assert pauses == [1_000, 2_000, 3_000, 7_000, 16_000, 32_000, 64_000, 128_000, 256_000, 512_000, 600_000, 600_000]
 
 
-def test_the_error_is_kept_with_the_message_and_in_its_death(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q", max_deliveries=2, dead_letter="d")
-    queue.enqueue(b"poison")
-
-    queue.run(fail, wait="0s")
-    assert queue.peek()[0].description == "RuntimeError: the handler failed"
-    queue.run(fail, wait="1m")
-
-    assert one(clocked.queue("d")).deaths[0].description == "RuntimeError: the handler failed"
-
-
 def test_a_handler_that_gave_back_or_rejected_before_it_failed_has_decided(clocked: Clocked) -> None:
     queue = clocked.declare_queue("q", dead_letter="d")
     queue.enqueue_many([b"nack", b"reject"])
@@ -237,22 +226,6 @@ def test_a_base_exception_gives_the_message_back_and_ends_the_run(
     assert queue.stats().consumers == 0
 
 
-def test_a_damaged_header_fails_neither_the_handler_nor_the_loop(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q")
-    queue.enqueue(b"damaged", headers={"a": 1})
-    queue.enqueue(b"good", headers={"b": 2})
-    (sequence, _) = [shown.sequence for shown in queue.peek()]
-    handled: list[Any] = []
-
-    def handle(delivery: Delivery) -> None:
-        if delivery.sequence == sequence:
-            object.__setattr__(delivery, "_header", b";;;\xc1")
-        handled.append(dict(delivery.headers))
-
-    assert queue.run(handle, wait="0s") == RunCounts(2, 0, 0)
-    assert handled == [{}, {"b": 2}]
-
-
 def test_a_run_with_nothing_to_do_ends_after_its_wait(clocked: Clocked) -> None:
     assert clocked.declare_queue("q").run(fail, wait="1h") == RunCounts(0, 0, 0)
     assert clocked.clock.now == at(3_600_000)
@@ -267,15 +240,6 @@ def test_an_event_stops_a_run_that_waits(broker: Broker, queue: Queue, pool: Thr
     stop.set()
 
     assert running.result(timeout=PATIENCE) == RunCounts(0, 0, 0)
-
-
-def test_an_event_that_is_set_already_lets_nothing_begin(queue: Queue) -> None:
-    queue.enqueue(b"x")
-    stop = threading.Event()
-    stop.set()
-
-    assert queue.run(fail, stop=stop) == RunCounts(0, 0, 0)
-    assert one(queue).delivery_count == 1
 
 
 @pytest.mark.parametrize("threads", [1, 2])

@@ -173,23 +173,16 @@ def test_a_receive_that_finds_nothing_returns_nothing_after_its_wait(clocked: Cl
     assert clocked.now == at(17_000).timestamp() * 1000
 
 
-def test_a_wait_ends_when_a_lease_of_another_ends(clocked: Clocked) -> None:
+@pytest.mark.parametrize("returned", ["lease", "delay"])
+def test_a_wait_ends_when_a_lease_or_a_delay_of_another_ends(clocked: Clocked, returned: str) -> None:
     queue = clocked.declare_queue("q", lease="700ms")
     queue.enqueue(b"x")
-    one(queue)
+    delivery = one(queue)
+    if returned == "delay":
+        delivery.nack("700ms")
 
-    delivery = one(queue, wait="1h")
-
-    assert (delivery.delivery_count, clocked.now) == (2, at(700).timestamp() * 1000)
-
-
-def test_a_wait_ends_when_a_delay_ends(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q")
-    queue.enqueue(b"x")
-    one(queue).nack(delay="700ms")
-
-    assert queue.receive(wait="1h") is not None
-    assert clocked.now == at(700).timestamp() * 1000
+    assert one(queue, wait="1h").delivery_count == 2
+    assert clocked.now == START + 700
 
 
 SETTLES = ["ack", "nack", "reject"]
@@ -476,14 +469,6 @@ def test_pauses_grow_with_each_failed_delivery_up_to_the_longest(clocked: Clocke
     assert pauses(clocked, queue, how, 5) == [1_000, 2_500, 6_250, 10_000, 10_000]
 
 
-@pytest.mark.parametrize("how", ["nack", "with", "lease"])
-def test_without_the_option_a_failed_message_is_ready_at_once(clocked: Clocked, how: str) -> None:
-    queue = clocked.declare_queue("q", lease="1s")
-    queue.enqueue(b"x")
-
-    assert pauses(clocked, queue, how, 3) == [0, 0, 0]
-
-
 @pytest.mark.parametrize("delay, ms", [("30s", 30_000), (0, 0)])
 def test_a_delay_of_the_handler_goes_before_the_pause_of_the_queue(clocked: Clocked, delay: Any, ms: int) -> None:
     queue = clocked.declare_queue("q", redelivery_delay="10s")
@@ -518,18 +503,6 @@ def test_a_message_that_pauses_expires_at_its_deadline(clocked: Clocked) -> None
     (letter,) = dead_letters(queue)
     assert (letter.deaths[0].reason, letter.deaths[0].description) == ("expired", None)
     assert (letter.deaths[0].last_at, letter.deaths[0].delivery_count) == (letter.deaths[0].expires_at, 1)
-
-
-@pytest.mark.spec("TTL-19")
-def test_a_ttl_of_zero_gets_no_second_chance_from_a_pause(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q", redelivery_delay="10s")
-    clocked.while_waiting(lambda: queue.enqueue(b"now or never", ttl=0))
-    delivery = one(queue, wait="1s")
-
-    delivery.nack()
-
-    assert dead(queue) == {"expired": 1}
-    assert queue.peek() == []
 
 
 # Descriptions

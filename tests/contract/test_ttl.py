@@ -9,7 +9,6 @@ from typing import Any, Literal
 import pytest
 
 from rqttl import CommandEvent, Message, Queue, Receipt
-from rqttl.store.driver import driver_of
 from tests.contract.clocked import START, Clocked, at, ms
 from tests.contract.looks import bodies, dead, dropped, one, ready, take, taken
 
@@ -144,17 +143,6 @@ def test_each_receipt_of_a_batch_says_whether_its_message_was_dead_on_arrival(cl
     assert (len(bodies(queue)), dead(queue)) == (3, {"expired": 3})
 
 
-def test_a_duplicate_and_a_refused_message_are_not_told_as_expired(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q", duplicate_window="1m", max_length=1, overflow="reject-publish")
-    queue.enqueue(b"x", id="a")
-
-    receipts = queue.enqueue_many([Message(b"x", id="a", ttl=0), Message(b"y", id="b"), Message(b"z", id="c", ttl=0)])
-
-    assert receipts[0] == Receipt("a", duplicate=True)
-    assert getattr(receipts[1], "code", None) == "queue_full"
-    assert receipts[2] == Receipt("c", at(0), expired=True)
-
-
 @pytest.mark.spec("TTL-19")
 @pytest.mark.parametrize("options, ttl", [({}, 0), ({"message_ttl": 0}, None), ({"default_ttl": 0}, None)], ids=str)
 def test_ttl_zero_is_handed_to_a_consumer_that_waits(
@@ -213,22 +201,6 @@ def test_a_message_that_was_handed_over_is_not_delivered_past_its_deadline(
     assert queue.receive(wait="4s") is None
     assert dead(queue) == {"expired": len(sent)}
     assert sorted(bodies(clocked.queue("d"))) == sorted(sent)
-    assert queue.stats().leased == 0
-
-
-def test_ttl_zero_that_nobody_fetches_expires(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q")
-
-    def arrive() -> None:
-        queue.enqueue(b"zero", ttl=0)
-        driver_of(clocked).store.client.delete("rqttl:{q}:wakeup")  # the consumer dies with the element that it took
-
-    clocked.while_waiting(arrive)
-    assert queue.receive(wait="1ms") is None
-    clocked.advance(60_000)
-
-    assert queue.receive() is None
-    assert dead(queue)["expired"] >= 1
     assert queue.stats().leased == 0
 
 
@@ -499,21 +471,6 @@ def test_a_lower_retention_reaches_delayed_messages(clocked: Clocked, before: in
     assert dead(queue) == {"expired": count}
 
 
-@pytest.mark.parametrize("own, retention", [(4_000, None), (None, 4_000)])
-def test_peek_shows_no_delayed_message_past_its_deadline(
-    clocked: Clocked, own: int | None, retention: int | None
-) -> None:
-    queue = clocked.declare_queue("q", message_ttl=ms(retention))
-    queue.enqueue(b"x", ttl=ms(own))
-    one(queue).nack("10s")
-    clocked.go_to(3_999)
-    assert bodies(queue) == [b"x"]
-
-    clocked.advance(1)
-
-    assert queue.peek() == []
-
-
 @pytest.mark.spec("A-060")
 def test_one_sweep_meets_an_expired_message_behind_very_many_others(clocked: Clocked) -> None:
     queue = clocked.declare_queue("q")
@@ -627,18 +584,6 @@ def test_a_receive_that_meets_overdue_messages_keeps_the_order_of_their_deaths(
     queue.sweep()
     died = order(clocked)
     assert (len(died), died) == (900, sorted(died))
-
-
-def test_delayed_messages_die_between_the_others(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q", dead_letter="d")
-    send(queue, SHUFFLED)
-    for held in (queue.receive_many(250), queue.receive_many(50)):
-        queue.nack_many(held, "1h")
-    clocked.advance(2_001)
-
-    queue.sweep()
-
-    assert order(clocked) == sorted(SHUFFLED)
 
 
 def test_leased_messages_that_come_back_too_late_die_in_order_among_each_other(clocked: Clocked) -> None:

@@ -109,18 +109,6 @@ def test_a_message_that_is_given_back_wakes(broker: Broker, waiters: Waiters) ->
     assert result(waiting).delivery_count == 2
 
 
-def test_a_dead_letter_wakes_who_waits_for_it(broker: Broker, waiters: Waiters) -> None:
-    target = broker.declare_queue("d")
-    queue = broker.declare_queue("q", dead_letter="d")
-    queue.enqueue(b"x")
-    delivery = one(queue)
-    (waiting,) = waiters.start(target)
-
-    delivery.reject()
-
-    assert result(waiting).deaths[0].queue == "q"
-
-
 def test_a_sweep_that_brings_a_message_back_wakes(broker: Broker, waiters: Waiters) -> None:
     queue = broker.declare_queue("q", lease="1m")
     queue.enqueue(b"x")
@@ -191,23 +179,6 @@ def test_each_of_many_that_wait_is_handed_a_message_that_cannot_stay(
 
     assert sorted(int(result(one).body) for one in waiting) == list(range(10))
     assert sum(queue.stats().deaths.values()) == 2
-
-
-def test_the_wakeup_list_holds_at_most_one_wakeup_and_every_waiting_consumer_gets_its_message(
-    broker: Broker, client: redis.Redis, waiters: Waiters
-) -> None:
-    queue = broker.declare_queue("q")
-    waiting = waiters.start(queue, 3)
-    for i in range(30):
-        queue.enqueue(b"%d" % i)
-        assert client.llen("rqttl:{q}:wakeup") <= 1
-    for each in waiting:
-        result(each)
-
-    while queue.receive_many(10):
-        pass
-
-    assert client.zcard("rqttl:{q}:waiters") == 0
 
 
 def test_senders_and_consumers_in_full_swing_lose_no_wake_up(broker: Broker, waiters: Waiters) -> None:
@@ -314,17 +285,6 @@ def test_no_more_is_handed_over_than_consumers_wait_though_all_have_taken_their_
 
     assert receipt.expired
     assert arrived(waiting) == [b"1", b"2"]
-
-
-def test_in_one_batch_each_of_those_that_wait_gets_one_in_order(broker: Broker, waiters: Waiters) -> None:
-    queue = broker.declare_queue("q", max_length=1, overflow="reject-publish")
-    waiting = waiters.start(queue, 3)
-
-    receipts = queue.enqueue_many([b"1", b"2", Message(b"3", ttl=0), b"4"])
-
-    assert arrived(waiting) == [b"1", b"2", b"3"]
-    assert [one.body for one in queue.peek() if one.state == "ready"] == [b"4"]
-    assert len(receipts) == 4
 
 
 def test_a_consumer_at_the_end_of_its_wait_counts_until_it_has_looked(

@@ -68,7 +68,7 @@ def test_a_wildcard_that_no_name_can_match_is_refused_and_the_other_syntax_is_na
         compile_pattern(pattern)
 
 
-@pytest.mark.spec("A-077")
+@pytest.mark.spec("A-077", "C-19")
 @pytest.mark.parametrize(
     "queue,pattern",
     [
@@ -92,7 +92,7 @@ def test_of_many_wildcards_the_one_of_artemis_comes_first(queue: str, pattern: s
     assert in_order(MANY[::-1], queue)[0] == pattern
 
 
-@pytest.mark.spec("A-078")
+@pytest.mark.spec("A-078", "C-19")
 @pytest.mark.parametrize(
     "queue,patterns",
     [
@@ -108,7 +108,7 @@ def test_the_leftmost_word_decides_between_patterns_of_single_words(queue: str, 
     assert in_order(SIX, queue) == in_order(SIX[::-1], queue) == patterns
 
 
-@pytest.mark.spec("A-079")
+@pytest.mark.spec("A-079", "C-19")
 @pytest.mark.parametrize(
     "queue,patterns",
     [

@@ -22,7 +22,6 @@ COUNT = "expected a whole number from 0 to 9007199254740991"
 TEN_YEARS = "315360000000 ms (10 years)"
 UNIT = "with a unit such as '30s', '5m' or '1500ms'"
 LOOP = "expected a queue name or a template with {queue}"
-HALF = "\ud800"
 
 
 def read(**changes: Any) -> Policy:
