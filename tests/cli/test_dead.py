@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -12,7 +11,7 @@ from rqttl import Broker, Message, Queue
 from rqttl.store.driver import driver_of
 from tests.cli import golden
 from tests.cli.conftest import Run
-from tests.cli.deaths import LETTERS, bury, ids
+from tests.cli.deaths import LETTERS, ids
 from tests.cli.test_errors import failed
 from tests.contract.clocked import Clocked
 from tests.lua.states import everything
@@ -158,12 +157,6 @@ def test_a_missing_id_is_refused_after_the_other_letters(run_clocked: Run, lette
     assert result.stderr == "rqttl: no such letter in orders/dead: by hand, order-9 [not_found]\n"
 
 
-def test_a_named_letter_is_not_missing_because_it_is_beyond_the_limit(run_clocked: Run, letters: Queue) -> None:
-    result = run_clocked("dead", "show", "orders/dead", "order-1", "mail-1", "--limit", "1", "--json")
-
-    assert (result.exit_code, result.stderr) == (0, "rqttl: 1 of 2 letters; --limit shows more\n")
-
-
 FILTERS: dict[tuple[str, ...], set[str]] = {
     ("--source", "mails"): {"mail-1", "mail-2", "mail-3"},
     ("--source", "mails", "--source", "orders"): set(LETTERS),
@@ -210,11 +203,3 @@ def test_filters_select_letters(run_clocked: Run, letters: Queue, words: tuple[s
 def test_a_wrong_filter_is_one_line(run: Run, words: tuple[str, ...], expected: str) -> None:
     for command in ("show", "purge"):
         assert expected in failed(run("dead", command, "dead", *words), 2)
-
-
-def test_ages_count_by_the_clock_of_redis(run_clocked: Run, clocked: Clocked) -> None:
-    bury(clocked)
-    clocked.advance(86_400_000 * 3)
-
-    assert printed(run_clocked, "--older-than", "3d") == ["order-3", "order-2", "order-1"]
-    assert clocked.server_time() - timedelta(days=3) > clocked.queue("orders/dead").peek()[0].enqueued_at

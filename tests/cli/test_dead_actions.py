@@ -14,6 +14,7 @@ from tests.cli import golden
 from tests.cli.conftest import Run
 from tests.cli.deaths import LETTERS, ids
 from tests.cli.processes import Terminal
+from tests.cli.test_errors import failed
 from tests.contract.clocked import Clocked
 from tests.lua.states import everything
 
@@ -70,14 +71,10 @@ def test_the_selected_letters_go_and_nothing_else(
 
 @pytest.mark.parametrize("command", ["purge", "redrive"])
 def test_nobody_can_be_asked_without_a_terminal(command: str, run_clocked: Run, letters: Queue) -> None:
-    assert "use --yes to go on, or --dry-run to see the changes" in failed_by(run_clocked, command)
+    result = run_clocked("dead", command, "orders/dead")
+
+    assert "use --yes to go on, or --dry-run to see the changes" in failed(result, 2)
     assert ids(letters) == list(LETTERS)
-
-
-def failed_by(run: Run, command: str) -> str:
-    result = run("dead", command, "orders/dead")
-    assert (result.exit_code, result.stdout) == (2, "")
-    return result.stderr
 
 
 def test_a_missing_id_is_refused_and_the_other_letters_go(run_clocked: Run, busy: Queue) -> None:
@@ -97,15 +94,6 @@ def test_without_a_matching_letter_nothing_is_asked(run_clocked: Run, letters: Q
 
     assert (result.exit_code, result.stdout, result.stderr) == (0, "0 letters of orders/dead removed\n", "")
     assert ids(letters) == list(LETTERS)
-
-
-def test_many_letters_go_in_steps(run: Run, broker: Broker) -> None:
-    broker.declare_queue("orders", dead_letter="dead").enqueue_many(
-        [Message(b"x", ttl=0, id=f"{i}", headers={"odd": bool(i % 2)}) for i in range(5_000)]
-    )
-
-    assert run("dead", "purge", "dead", "--header", "odd=true", "--yes").stdout == "2,500 letters of dead removed\n"
-    assert {int(message.id) % 2 for message in broker.queue("dead").peek(5_000)} == {0}
 
 
 @pytest.fixture

@@ -143,18 +143,6 @@ def test_notes_count_letters_that_are_not_ready_and_messages_that_never_died(run
     assert result.stderr == ("rqttl: of these, 2 leased and 1 delayed\nrqttl: 2 messages never died: not counted\n")
 
 
-def test_letters_of_many_pages_are_all_counted(run: Run, broker: Broker) -> None:
-    for name, n in (("orders", 4_321), ("mails", 1_234)):
-        broker.declare_queue(name, dead_letter="dead").enqueue_many([Message(b"x" * (i % 7), ttl=0) for i in range(n)])
-
-    document = json.loads(run("dead", "report", "dead", "--json").stdout)
-
-    assert document["bytes"] == sum(i % 7 for n in (4_321, 1_234) for i in range(n))
-    assert document["by"]["source"] == [{"source": "orders", "count": 4_321}, {"source": "mails", "count": 1_234}]
-    assert [one["count"] for one in document["by"]["reason"]] == [5_555]
-    assert sum(one["count"] for one in document["by"]["hour"]) == 5_555
-
-
 def test_a_report_without_letters_is_an_empty_answer_and_a_note(run: Run, broker: Broker) -> None:
     broker.declare_queue("a/dead")
     broker.declare_queue("b/dead")

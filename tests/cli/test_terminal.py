@@ -71,15 +71,6 @@ def test_characters_that_the_encoding_lacks_are_escaped(broker: Broker, redis_ur
     assert [one.stderr for one in done] == [b"", b""]
 
 
-def test_facts_are_folded_below_each_other(broker: Broker, redis_url: str) -> None:
-    broker.declare_queue("o" * 100, dead_letter="d" * 100)
-
-    lines = on_terminal("queue", "show", "o" * 100, "--url", redis_url).split("\n")
-
-    assert lines[:2] == ["queue      " + "o" * 69, " " * 11 + "o" * 31]
-    assert max(map(len, lines)) <= 80
-
-
 @pytest.mark.parametrize("path", [path for path in ANSWERING if path not in WHOLE], ids=" ".join)
 def test_on_a_dumb_terminal_everything_fits(broker: Broker, redis_url: str, path: Path) -> None:
     broker.declare_queue("orders")
@@ -107,15 +98,6 @@ def test_an_error_is_folded_between_words_and_no_example_in_it_is_broken(columns
     assert " ".join(one.strip() for one in lines) == line.rstrip("\n")
     assert any("`rqttl send --help`" in one for one in lines)
     assert [one for one in lines if len(one) > columns] == ["  `rqttl send --help`)"] * (columns == 20)
-
-
-def test_a_note_is_folded_as_an_error_is(broker: Broker, redis_url: str) -> None:
-    broker.declare_queue("orders")
-
-    with Terminal("queue", "ls", "nothing.*", columns=30, RQTTL_URL=redis_url) as terminal:
-        terminal.end()
-
-    assert terminal.screen == "rqttl: no queue matches\n  nothing.*\n"
 
 
 #: The variable is there or not: without it Python keeps output in a buffer, which it writes at its end.

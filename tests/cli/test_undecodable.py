@@ -79,7 +79,7 @@ def test_a_body_and_a_folder_keep_their_bytes(run: Run, broker: Broker, tmp_path
     assert [one.read_bytes() for one in Path(folder).iterdir()] == [b"a\xffb"]
 
 
-@pytest.mark.parametrize("url", [b"redis://a\xffb/0", b"\xff", b"embedded://\xff", b"redis://:\xff@localhost/0"])
+@pytest.mark.parametrize("url", [b"redis://a\xffb/0", b"embedded://\xff"])
 def test_a_url_in_the_environment_that_is_no_text_is_refused_in_one_line(url: bytes) -> None:
     result = subprocess.run(
         [sys.executable, "-m", "rqttl.cli", "peek", "orders"],
