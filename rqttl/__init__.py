@@ -51,8 +51,7 @@ if TYPE_CHECKING:
         SweepEvent,
         WaitEvent,
     )
-    from rqttl.option_types import OptionArguments
-    from rqttl.options import QueueOptions, UpdateResult
+    from rqttl.options import OptionArguments, QueueOptions, UpdateResult
     from rqttl.policies import Contender, Explained, Policy
     from rqttl.queue import Queue
     from rqttl.twins import AsyncBroker, AsyncConsumer, AsyncDelivery, AsyncQueue, connect_async
@@ -150,7 +149,6 @@ _MODULES = (
     "options",
     "policies",
     "types",
-    "option_types",
     "events",
     "delivery",
     "queue",

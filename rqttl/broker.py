@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from rqttl.embedded.server import EmbeddedServer
-    from rqttl.option_types import OptionArguments
+    from rqttl.options import OptionArguments
 
 
 def connect(url: str | None = None, *, namespace: str = "rqttl") -> Broker:

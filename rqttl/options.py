@@ -9,16 +9,14 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Literal, NamedTuple, cast
+from typing import Literal, NamedTuple, TypedDict, cast
 
 from rqttl import units
 from rqttl.errors import DataDamaged, InvalidName, InvalidOption
 from rqttl.json_text import load_object
 from rqttl.names import check_queue_name
 from rqttl.text import did_you_mean, format_value, plain_number, plain_text, plain_whole
-
-if TYPE_CHECKING:
-    from rqttl.option_types import OptionArguments
+from rqttl.units import Duration, Size
 
 Value = int | float | str | bool
 ScriptUse = Literal["always", "lifetime", "failure"]
@@ -198,7 +196,69 @@ OPTIONS: Mapping[str, Option] = {
 #: The options that scripts read. A set option is a field of the queue's record.
 SCRIPT_OPTIONS: Mapping[str, ScriptUse] = {option.name: option.scripts for option in OPTIONS.values() if option.scripts}
 #: The options that act with `redelivery_delay` only.
-_PAUSES = tuple(name for name, use in SCRIPT_OPTIONS.items() if use == "failure")
+_DELAYS = tuple(name for name, use in SCRIPT_OPTIONS.items() if use == "failure")
+
+
+class OptionArguments(TypedDict, total=False):
+    """Options of a queue, as keyword arguments of `declare_queue` and `Queue.update`.
+
+    `declare_queue` ignores an option with the value `None`; `update` resets it to its default. A duration is a
+    `timedelta`, or text with a unit such as `"30s"`. A size is a number of bytes, or text with a unit such as
+    `"500kB"`, `"10MB"` or `"1GiB"`. In the name of a target `{queue}` stands for this queue.
+
+    `python -m tests.unit.test_docs` generates the keys from `OPTIONS`.
+    """
+
+    # <!-- options -->
+    message_ttl: Duration | None
+    """Default and maximum TTL of every message. Duration ≥ 0; default: none."""
+    default_ttl: Duration | None
+    """TTL of messages sent without one; turns off `min_ttl` and `max_ttl`. Duration ≥ 0; default: none."""
+    min_ttl: Duration | None
+    """Shortest TTL that a message gets. Duration ≥ 0; default: none."""
+    max_ttl: Duration | None
+    """Longest TTL that a message gets. Duration ≥ 0; default: none."""
+    never_expire: bool | None
+    """Ignore the TTLs of messages. `True`, `False`; default: `False`."""
+    max_length: int | None
+    """Limit of ready messages. Number ≥ 0; default: none."""
+    max_length_bytes: Size | None
+    """Limit of the body bytes of ready messages. Size ≥ 0; default: none."""
+    overflow: Literal["drop-head", "reject-publish", "reject-publish-dlx"] | None
+    """Rule for a full queue. `drop-head`, `reject-publish`, `reject-publish-dlx`; default: `drop-head`."""
+    dead_letter: str | None
+    """Target of dead messages, for every reason, such as `{queue}/dead`. Queue or template; default: none."""
+    dead_letter_expired: str | None
+    """Target of expired messages; empty = drop. Queue or template, or empty; default: `dead_letter`."""
+    dead_letter_maxlen: str | None
+    """Target of messages beyond a limit; empty = drop. Queue or template, or empty; default: `dead_letter`."""
+    dead_letter_rejected: str | None
+    """Target of rejected messages; empty = drop. Queue or template, or empty; default: `dead_letter`."""
+    dead_letter_delivery_limit: str | None
+    """Target of messages that failed too often; empty = drop. Queue or template, or empty; default: `dead_letter`."""
+    expires: Duration | None
+    """Time without use after which the queue is deleted. Duration > 0; default: none."""
+    auto_delete_on_idle: Duration | None
+    """Like `expires`, but arriving messages and `peek` count as use, too. Duration > 0; default: none."""
+    on_expire: Literal["drop", "dead-letter", "keep"] | None
+    """Treatment of the messages of an expired queue. `drop`, `dead-letter`, `keep`; default: `drop`."""
+    lease: Duration | None
+    """Default lease of a delivery. Duration > 0; default: 30s."""
+    max_deliveries: int | None
+    """Failed deliveries after which a message is dead. Number > 0; default: none."""
+    redelivery_delay: Duration | None
+    """Delay after the first failed delivery of a message. Duration > 0; default: none."""
+    redelivery_multiplier: float | None
+    """Factor of the delay for each further failure. Any number ≥ 1; default: `1`."""
+    redelivery_max_delay: Duration | None
+    """Longest delay. Duration > 0; default: none."""
+    redelivery_jitter: float | None
+    """Maximum random reduction of each delay, as a fraction (0 to 1). Any number from 0 to 1; default: `0`."""
+    duplicate_window: Duration | None
+    """Time in which a message id is not stored again. Duration > 0; default: none."""
+    max_message_bytes: Size | None
+    """Largest body. Size > 0; default: 16,777,216."""
+    # <!-- /options -->
 
 
 @dataclass(frozen=True)
@@ -279,13 +339,17 @@ class QueueOptions(Mapping[str, Value | None]):
         if expires:
             values["on_expire"] = str(self.on_expire)
         values |= {name: self.non_default[name] for name, use in uses.items() if expires or use != "lifetime"}
-        return [word for name, value in values.items() for word in (name, _field(value))]
+        return [
+            word
+            for name, value in values.items()
+            for word in (name, int(value) if isinstance(value, int) else str(value))
+        ]
 
     def _check_together(self) -> None:
         low, high = self.number("min_ttl"), self.number("max_ttl")
         if low is not None and high is not None and low > high:
             raise InvalidOption(f"min_ttl: {units.as_text(low)} is more than max_ttl, {units.as_text(high)}")
-        self._check_pauses()
+        self._check_delays()
         for reason in REASONS:
             target = self.target(reason)
             if target == self.queue and reason != "rejected":
@@ -296,10 +360,10 @@ class QueueOptions(Mapping[str, Value | None]):
                 except InvalidName as error:
                     raise InvalidOption(f"dead_letter: {error}") from None
 
-    def _check_pauses(self) -> None:
+    def _check_delays(self) -> None:
         first, longest = self.number("redelivery_delay"), self.number("redelivery_max_delay")
         if first is None:
-            for name in _PAUSES:
+            for name in _DELAYS:
                 if name in self.non_default:
                     value = f"{self.non_default[name]}{' ms' if OPTIONS[name].kind == 'duration' else ''}"
                     raise InvalidOption(f"{name}: {value} does nothing without redelivery_delay; set both or none")
@@ -352,11 +416,6 @@ def absent_fields(present: Sequence[int | str]) -> list[str]:
     """The options that scripts read and that `present`, the result of `fields`, lacks."""
     names = frozenset(present[::2])
     return [name for name in SCRIPT_OPTIONS if name not in names]
-
-
-def _field(value: Value) -> int | str:
-    """A stored value as scripts read it."""
-    return int(value) if isinstance(value, int) else str(value)
 
 
 def _stored(named: Mapping[str, object]) -> dict[str, Value]:

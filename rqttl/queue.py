@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
-    from rqttl.option_types import OptionArguments
+    from rqttl.options import OptionArguments
 
 
 class Queue:

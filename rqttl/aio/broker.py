@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from rqttl.embedded.server import EmbeddedServer
-    from rqttl.option_types import OptionArguments
+    from rqttl.options import OptionArguments
 
 
 def connect_async(url: str | None = None, *, namespace: str = "rqttl") -> AsyncBroker:

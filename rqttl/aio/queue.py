@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from rqttl.errors import QueueFull
-    from rqttl.option_types import OptionArguments
+    from rqttl.options import OptionArguments
 
 
 class AsyncQueue:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import textwrap
-
 from rqttl import RqttlError, errors
 from rqttl.cli.common.exits import exit_code
 from rqttl.errors import InvalidInput
@@ -31,12 +29,6 @@ def errors_table() -> str:
 
 #: The type that each kind of option has in Python.
 TYPES = {"duration": "Duration", "count": "int", "size": "Size", "number": "float", "flag": "bool", "target": "str"}
-#: How a value of each kind is written, beside what the README says of it.
-WRITTEN = {
-    "duration": 'a `timedelta`, or text with a unit such as `"30s"`',
-    "size": 'bytes: a number, or text with a unit such as `"500kB"`, `"10MB"` or `"1GiB"`',
-    "target": "`{queue}` stands for this queue",
-}
 
 
 def takes(option: Option, value: object) -> bool:
@@ -82,15 +74,12 @@ def type_of(option: Option) -> str:
 
 
 def explained(option: Option) -> str:
-    """The docstring of a key: meaning, values with their unit and bounds, default."""
+    """The docstring of a key: meaning, values with their bounds, default."""
     values = values_of(option).replace("`true`, `false`", "`True`, `False`")
-    written = WRITTEN.get(option.kind, "")
     default = default_of(option).replace("`false`", "`False`")
-    rule = f"Value: {values}{f' ({written})' if written else ''}. Default: {default}."
-    return "\n".join([f"{option.meaning[:1].upper()}{option.meaning[1:]}.", "", *textwrap.wrap(rule, 110)])
+    return f"{option.meaning[:1].upper()}{option.meaning[1:]}. {values[:1].upper()}{values[1:]}; default: {default}."
 
 
 def option_keys() -> str:
     """The keys of the typed dictionary, each with its docstring."""
-    keys = [f'{o.name}: {type_of(o)} | None\n"""{explained(o)}\n"""' for o in OPTIONS.values()]
-    return textwrap.indent("\n".join(keys), "    ", lambda line: bool(line.strip()))
+    return "\n".join(f'    {o.name}: {type_of(o)} | None\n    """{explained(o)}"""' for o in OPTIONS.values())

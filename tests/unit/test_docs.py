@@ -39,7 +39,7 @@ README, ARCHITECTURE, PROTOCOL, COMMANDS = (
 )
 TESTING, DEPLOY, SPARK = "docs/guides/tests.md", "deploy/README.md", "spark_connectors/README.md"
 ASYNCIO, METRICS = "docs/guides/asyncio.md", "docs/guides/metrics-and-traces.md"
-OPTION_TYPES = "rqttl/option_types.py"
+OPTION_TYPES = "rqttl/options.py"
 #: All documents: those of folders, and the guides and decisions.
 DOCUMENTS = sorted(
     str(path.relative_to(ROOT))

@@ -17,8 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from rqttl.option_types import OptionArguments
-from rqttl.options import OPTIONS
+from rqttl.options import OPTIONS, OptionArguments
 from tests.repository import ROOT
 from tests.unit.test_docs import ASYNCIO, README, SPARK, TESTING, blocks, files
 from tests.unit.test_wheel import made_once
@@ -131,7 +130,7 @@ def test_no_package_is_needed_for_the_types_at_run_time() -> None:
             "-X",
             "frozen_modules=off",
             "-c",
-            f"import sys; sys.modules['typing_extensions'] = None; import rqttl.option_types, rqttl.broker; {told}",
+            f"import sys; sys.modules['typing_extensions'] = None; import rqttl.options, rqttl.broker; {told}",
         ],
         capture_output=True,
         text=True,
