@@ -8,7 +8,7 @@ import pytest
 import redis
 from click.testing import CliRunner, Result
 
-from rqttl import Message, Queue
+from rqttl import Broker, Message, Queue
 from rqttl.cli import cli
 from rqttl.cli.common.settings import Settings
 from rqttl.store import exchanges
@@ -50,6 +50,12 @@ def run_clocked(clocked: Clocked, monkeypatch: pytest.MonkeyPatch) -> Run:
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Calls that fail are made again as often as ever, but without a pause."""
     monkeypatch.setattr("rqttl.store.exchanges.PAUSES", (0.0,) * len(exchanges.PAUSES))
+
+
+@pytest.fixture
+def orders(broker: Broker) -> Queue:
+    """The queue `orders`, without options."""
+    return broker.declare_queue("orders")
 
 
 @pytest.fixture

@@ -77,32 +77,6 @@ def test_programs_can_read_findings(run_clocked: Run) -> None:
     assert answer["problems"] == sum(one["level"] == "problem" for one in answer["findings"])
 
 
-@pytest.mark.parametrize(
-    "arguments, code, line",
-    [
-        (("ghost",), 3, "queue 'ghost' does not exist: `rqttl queue declare ghost` creates it [not_found]"),
-        (("or ders",), 2, "queue name: expected 1 to 128 of"),
-        (("--repair",), 2, "no such option '--repair'"),
-    ],
-)
-def test_wrong_usage_is_one_line(run: Run, arguments: tuple[str, ...], code: int, line: str) -> None:
-    result = run("doctor", *arguments)
-
-    assert (result.exit_code, result.stdout) == (code, "")
-    assert result.stderr.startswith(f"rqttl: {line}")
-    assert result.stderr.count("\n") == 1
-
-
-def test_without_redis_the_doctor_says_so(start_server: Callable[..., Server]) -> None:
-    server = start_server()
-    server.kill()
-
-    result = CliRunner().invoke(cli, ["--url", server.url, "doctor"])
-
-    assert (result.exit_code, result.stdout) == (4, "")
-    assert result.stderr.startswith("rqttl: Redis does not answer: ")
-
-
 def test_a_server_that_goes_away_is_an_error_of_one_line(
     start_server: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -115,11 +115,6 @@ def _cells(line: str) -> int:
 
 
 @pytest.fixture
-def orders(broker: Broker) -> Queue:
-    return broker.declare_queue("orders")
-
-
-@pytest.fixture
 def dead(clocked: Clocked) -> Queue:
     """A letter that died twice, and is leased now."""
     dead = clocked.declare_queue("dead", message_ttl="7d")

@@ -102,8 +102,7 @@ def test_demo_runs_the_demo_and_gives_its_exit_code(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("as_json", [False, True])
-@pytest.mark.parametrize("as_url", [False, True])
+@pytest.mark.parametrize("as_json, as_url", [(False, False), (True, True)])
 def test_server_prints_the_url_of_a_redis_that_runs_until_it_ends(tmp_path: Path, as_json: bool, as_url: bool) -> None:
     where = ("--url", f"embedded://{tmp_path}/data") if as_url else ("--folder", str(tmp_path / "data"))
     words = command("server", *where, *["--json"] * as_json)

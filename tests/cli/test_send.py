@@ -23,11 +23,6 @@ from tests.contract.clocked import Clocked
 pytestmark = pytest.mark.once
 
 
-@pytest.fixture
-def orders(broker: Broker) -> Queue:
-    return broker.declare_queue("orders")
-
-
 def bodies(queue: Queue) -> list[bytes]:
     return [one.body for one in queue.peek(100_000)]
 

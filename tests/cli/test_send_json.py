@@ -21,11 +21,6 @@ from tests.cli.conftest import Run
 LATER = datetime(2999, 11, 21, 10, tzinfo=timezone.utc)
 
 
-@pytest.fixture
-def orders(broker: Broker) -> Queue:
-    return broker.declare_queue("orders")
-
-
 def sent(run: Run, queue: Queue, words: object, *flags: str) -> MessageView:
     """The one message that a line makes."""
     line = words if isinstance(words, bytes) else json.dumps(words).encode()

@@ -32,11 +32,6 @@ from tests.waiting import PATIENCE
 pytestmark = pytest.mark.once
 
 
-@pytest.fixture
-def orders(broker: Broker) -> Queue:
-    return broker.declare_queue("orders")
-
-
 def start(redis_url: str, *arguments: str, **pipes: Any) -> subprocess.Popen[bytes]:
     # without a buffer nothing is left to be written when the pipe is closed, which the process may have left by then
     pipes = {"bufsize": 0, "stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **pipes}
