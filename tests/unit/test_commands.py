@@ -126,15 +126,6 @@ def test_a_repeatable_command_says_so_to_the_script_and_nothing_else_changes() -
     assert commands.sweep(here).as_replay() == commands.sweep(here)
 
 
-def test_commands_without_a_safe_repeat_are_not_repeatable() -> None:
-    here = known()
-
-    assert not enqueue_encoded(here, [(b"", b"x")]).repeatable
-    assert not commands.receive(here, 1, 1, auto_ack=True).repeatable
-    assert not commands.purge(KEYSPACE, "orders", "").repeatable
-    assert not commands.delete(KEYSPACE, "orders", if_unused=False, if_empty=False).repeatable
-
-
 @pytest.mark.parametrize(
     "message,said",
     [
@@ -236,18 +227,6 @@ def test_the_one_call_is_that_of_all_messages(calls: list[tuple[object, ...]]) -
     assert all(joined.take(other) for other in others)
 
     assert joined.words == enqueued(*[message for messages in calls for message in messages]).words
-
-
-def test_each_call_gets_the_results_of_its_own_messages_and_the_first_one_the_notes() -> None:
-    joined = Joined(enqueued(b"a"))
-    assert joined.take(enqueued(b"b", b"c"))
-    assert joined.take(enqueued(b"d"))
-
-    assert joined.replies([b"ok", [b"note"], [b"1", b"2", b"!max_length", b"="]]) == [
-        [b"ok", [b"note"], [b"1"]],
-        [b"ok", b"", [b"2", b"!max_length"]],
-        [b"ok", b"", [b"="]],
-    ]
 
 
 @pytest.mark.parametrize("reply", [[b"refused", b"stale"], [b"refused", b"retry"], ConnectionError("lost"), b"odd"])

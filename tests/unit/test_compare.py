@@ -12,8 +12,6 @@ from tests.bench.compare.figures import (
     GOALS,
     Goal,
     Run,
-    command_us,
-    goals,
     median_run,
     percentile,
     table,
@@ -29,16 +27,6 @@ def test_a_median_takes_each_figure_from_the_runs_that_have_it() -> None:
 @pytest.mark.parametrize("share, value", [(0.5, 50), (0.99, 99), (1, 100), (0.001, 1)])
 def test_a_percentile_is_a_value_that_was_measured(share: float, value: int) -> None:
     assert percentile(range(100, 0, -1), share) == value
-
-
-def test_the_time_of_a_script_holds_that_of_its_commands() -> None:
-    stats = {
-        "cmdstat_evalsha": {"usec": 70},
-        "cmdstat_xadd": {"usec": 30},
-        "cmdstat_info": {"usec": 500},
-    }
-
-    assert command_us(stats) == 70
 
 
 def test_peers_of_a_workload_are_in_one_block_and_absent_ones_say_why() -> None:
@@ -61,11 +49,6 @@ def test_a_goal_compares_round_by_round_with_the_best_candidate() -> None:
     }
 
     assert goal.reached(runs) == 3
-
-
-def test_a_goal_without_a_run_is_left_open() -> None:
-    assert Goal("", "one", ">= 2", ("RQ",)).reached({("rqttl", "one"): [Run(rate=10)]}) is None
-    assert not any("!" in line for line in goals({}))
 
 
 def test_goals_name_candidates_and_workloads_that_exist() -> None:

@@ -13,7 +13,7 @@ import redis
 from rqttl import Delivery, QueueOptions
 from rqttl.consumer import Consumer
 from rqttl.consuming.patience import patiently
-from rqttl.consuming.prefetch import CONSUMER_TTL_MS, LONGEST_REST, AckBatch, Prefetch, RenewalSchedule
+from rqttl.consuming.prefetch import CONSUMER_TTL_MS, AckBatch, Prefetch, RenewalSchedule
 from rqttl.delivery import LEFT, LOST, UNKNOWN, Settler, mark
 from rqttl.events import RenewalEvent
 from rqttl.protocol.commands import BATCH, Options
@@ -83,15 +83,6 @@ def test_deliveries_that_nobody_has_seen_are_taken_and_put_back_in_order() -> No
 # What is finished
 
 
-def test_a_call_that_is_made_again_carries_the_same_acks() -> None:
-    books = finished(1)
-    batch = books.acks()
-    first = batch.next_words()
-    books.finish(delivery(1))
-
-    assert batch.next_words() == first == [b"0", b"7"]
-
-
 def test_the_acks_of_a_failed_call_wait_again_in_their_order() -> None:
     books = finished(2)
     batch = books.acks()
@@ -134,25 +125,6 @@ def test_of_two_acks_of_one_message_the_one_under_the_older_lease_was_missed() -
 
 
 # What is renewed when
-
-
-@pytest.mark.parametrize(
-    "leases, rest", [([], LONGEST_REST), ([3_600_000], LONGEST_REST), ([3_000], 1_000), ([300, 30_000], 100)]
-)
-def test_a_rest_is_no_longer_than_acks_may_wait_and_no_longer_than_a_third_of_a_lease(
-    leases: list[int], rest: int
-) -> None:
-    schedule = RenewalSchedule()
-    schedule.follow(leases)
-
-    assert schedule.next_turn(0) == rest
-
-
-def test_only_a_shorter_lease_makes_the_rhythm_shorter() -> None:
-    schedule = RenewalSchedule()
-
-    assert [schedule.follow(leases) for leases in ([600], [600], [], [900], [300])] == [True, False, False, False, True]
-    assert schedule.renew_every == 100
 
 
 def test_a_consumer_shows_itself_in_a_third_of_the_time_for_which_it_counts() -> None:

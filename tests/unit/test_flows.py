@@ -6,10 +6,8 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import pytest
-from redis.exceptions import ResponseError
 
 from rqttl import (
-    Consumer,
     ContractError,
     PoolExhausted,
     Queue,
@@ -154,17 +152,6 @@ def test_a_wait_without_an_end_asks_no_clock_when_it_is_woken() -> None:
     assert drive.result.entries == []
 
 
-def test_a_look_that_is_refused_as_outdated_reads_the_options_again() -> None:
-    drive = wait_loop(MAX_DURATION)
-    drive.answer(received())
-    drive.answer(("orders", b"ticket"))
-
-    assert drive.answer([b"refused", b"stale"]) == GetConfig("orders", fresh=True)
-    assert isinstance(drive.answer(known()), Command)
-    assert drive.answer(received(b"1", b"", b"x")) is None
-    assert len(drive.result.entries) == 1
-
-
 @pytest.mark.parametrize("there", [0, 1])
 def test_a_wait_without_a_connection_looks_once_more_and_fails_only_without_a_message(there: int) -> None:
     drive = wait_loop(3_600_000)
@@ -180,13 +167,6 @@ def test_a_wait_without_a_connection_looks_once_more_and_fails_only_without_a_me
     else:
         with pytest.raises(PoolExhausted, match="max_connections=3"):
             drive.answer(received())
-
-
-@pytest.mark.parametrize("due,block", [(1250, 250), (1000, 1), (900, 1), (99_000, 700)])
-def test_a_wait_ends_early_for_what_is_due_next(due: int, block: int) -> None:
-    drive = wait_loop(700)
-
-    assert blocks(drive.answer(received(due=b"%d" % due))) == block
 
 
 T = TypeVar("T")
@@ -235,34 +215,10 @@ def test_a_queue_works_on_a_driver_without_redis() -> None:
     assert driver.asked == ["enqueue", "receive", "ack"]
 
 
-def test_a_consumer_works_on_a_driver_without_redis(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rqttl.consuming.prefetch.LONGEST_REST", 3_600_000)  # no turn of the renewer takes an answer
-    answers = [received(PLACE, b"", b"x"), received(), received()]
-    driver = Canned(receive=answers)
-
-    with Consumer(driver, "orders", lease="30s", wait="0s") as deliveries:
-        for delivery in deliveries:
-            delivery.ack()
-
-    assert (delivery.body, delivery.settled, deliveries.lost) == (b"x", "ack", [])
-    assert driver.asked == ["receive", "receive", "receive"]  # the second takes the ack along, the last one leaves
-
-
 @pytest.mark.parametrize("reply", [[b"0"], b"x"])
 def test_a_registry_that_gives_no_page_is_an_error(reply: object) -> None:
     with pytest.raises(ContractError):
         Drive(flows.registry.members(KEYSPACE)).answer([reply])
-
-
-def test_strangers_are_struck_out_of_the_registry_in_pages_and_errors_stay_in_their_places() -> None:
-    drive = Drive(flows.registry.remove_members(KEYSPACE, [b"%d" % i for i in range(1001)]))
-    error = ResponseError("NOPERM")
-
-    assert drive.step.keep_errors
-    assert len(drive.step.calls) == 1000
-    drive.answer([1] * 1000)
-    drive.answer([error])
-    assert drive.result == [*[1] * 1000, error]
 
 
 @pytest.mark.parametrize(

@@ -7,16 +7,14 @@ import os
 import re
 import signal
 import threading
-import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
 from rqttl.errors import ContractError
-from rqttl.protocol import keys, scripts
+from rqttl.protocol import scripts
 from rqttl.protocol.contract import IncompleteReply, Refused, Script
 from tests.repository import lua_files
 from tests.unit.test_scripts import forget
@@ -69,44 +67,11 @@ def test_a_plain_case_stands_before_all_functions_and_names_positions(lua: Path)
     ]
 
 
-def test_a_part_stands_in_the_plain_cases_that_name_it(lua: Path) -> None:
-    (lua / "plain" / "parts").mkdir()
-    write(
-        lua,
-        commands_go="--- Go.\n--\n-- @keys meta\n-- @args one\n\nreturn 1\n",
-        plain_go="--- Plain.\n\nlocal now\n-- @part now\nreturn now\n",
-    )
-    (lua / "plain" / "parts" / "now.lua").write_text("--- Now.\n-- @names now\n\nnow = arg.one\n", encoding="utf-8")
-
-    assert scripts.load("go").text.splitlines()[3:6] == ["local now", "now = ARGV[1]", "return now"]
-
-
 def test_a_plain_case_cannot_name_what_its_command_does_not_have(lua: Path) -> None:
     write(lua, commands_go="--- Go.\n--\n-- @keys meta\n-- @args one\n\nreturn 1\n", plain_go="return key.log\n")
 
     with pytest.raises(ContractError, match=r"plain/go: its command has no key\.log"):
         scripts.load("go")
-
-
-def test_the_values_of_a_reply_have_the_names_of_the_header(lua: Path) -> None:
-    write(lua, commands_go="--- Go.\n-- @keys\n-- @args\n-- @reply one two: prose about two\n\nreturn 1\n")
-
-    script = scripts.load("go")
-    values = script.read([b"ok", [b"created", b"dead"], 7, b"x"])
-
-    assert type(values) is not Refused
-    assert script.values == ("one", "two")
-    assert (values.one, values.two, values.notes) == (7, b"x", [b"created", b"dead"])
-    assert not hasattr(values, "prose")
-
-
-def test_the_last_value_of_a_reply_may_stand_for_all_that_follow(lua: Path) -> None:
-    write(lua, commands_go="--- Go.\n-- @keys\n-- @args\n-- @reply one rest...: prose\n\nreturn 1\n")
-
-    for rest in ([], [b"a"], [b"a", b"b"]):
-        values = scripts.load("go").read([b"ok", b"", 7, *rest])
-        assert type(values) is not Refused
-        assert (values.one, values.rest) == (7, rest)
 
 
 @pytest.mark.parametrize("values,kind", [([], IncompleteReply), ([1], IncompleteReply), ([1, 2, 3], ContractError)])
@@ -140,18 +105,6 @@ def test_a_header_names_values_and_arguments_by_words_that_python_can_use(lua: P
         scripts.load("go")
 
 
-def test_arguments_of_a_call_in_any_order_stand_in_the_order_of_the_header(lua: Path) -> None:
-    write(lua, commands_go="--- Go.\n-- @keys meta\n-- @args version targets one two rest...\n\nreturn q.meta\n")
-
-    script = scripts.load("go")
-
-    assert (script.fence, script.arguments(two=2, one=1)) == (("version", "targets"), (1, 2))
-    with pytest.raises(TypeError):
-        script.arguments(one=1)
-    with pytest.raises(TypeError):
-        script.arguments(one=1, two=2, three=3)
-
-
 def test_the_arguments_that_options_decide_stand_first(lua: Path) -> None:
     write(lua, commands_go="--- Go.\n-- @keys\n-- @args now version\n\nreturn 1\n")
 
@@ -160,25 +113,6 @@ def test_the_arguments_that_options_decide_stand_first(lua: Path) -> None:
 
 
 LOOP = "for state in each('states') do\n  n = n + redis.call('ZCARD', q[state.part]) * state.per_ms\nend\n"
-
-
-@pytest.fixture
-def two_states(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A table with two states, whatever states there are."""
-    monkeypatch.setitem(keys.LISTS, "states", ("leases", "delayed"))
-
-
-@pytest.mark.usefixtures("two_states")
-def test_a_loop_over_states_is_written_out_for_each_state(lua: Path) -> None:
-    write(lua, commands_go=f"--- Go.\n-- @keys log states\n-- @args\n\nlocal n = 0\n{LOOP}return n\n")
-
-    script = scripts.load("go")
-
-    assert script.keys == ("log", "leases", "delayed")
-    assert script.text.endswith(
-        "local n = 0\ndo\n  n = n + call('ZCARD', q.leases) * 1000\nend\n"
-        "do\n  n = n + call('ZCARD', q.delayed) * 1\nend\nreturn n\n"
-    )
 
 
 @pytest.mark.parametrize(
@@ -196,28 +130,6 @@ def test_a_loop_that_cannot_be_written_out_is_a_bug(lua: Path, change: tuple[str
 
     with pytest.raises(ContractError, match=f"lua: go: {error}"):
         scripts.load("go")
-
-
-def test_threads_that_need_a_command_at_once_link_it_once(lua: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write(lua, commands_go="--- Go.\n-- @keys\n-- @args\n\nreturn 1\n")
-    linked: list[str] = []
-    all_here = threading.Barrier(8)
-
-    def link(name: str, link: Callable[[str], Script] = scripts._link) -> Script:
-        linked.append(name)
-        time.sleep(0)  # gives the other threads a turn
-        return link(name)
-
-    def load(_: int) -> Script:
-        all_here.wait(30)
-        return scripts.load("go")
-
-    monkeypatch.setattr(scripts, "_link", link)
-    with ThreadPoolExecutor(8) as pool:
-        loaded = list(pool.map(load, range(8)))
-
-    assert linked == ["go"]
-    assert all(script is loaded[0] for script in loaded)
 
 
 def test_a_command_whose_linking_was_interrupted_is_linked_whole_the_next_time(

@@ -131,20 +131,6 @@ def test_a_queue_and_its_dead_letters_share_a_slot(name: str, part: str, another
     assert slot == key_slot(keys.key(target, another).encode()) == key_slot(keys.key(f"{target}/dead", part).encode())
 
 
-def test_queues_of_other_tags_are_in_other_slots() -> None:
-    keys = Keyspace()
-
-    assert (
-        len(
-            {
-                key_slot(keys.key(name, "log").encode())
-                for name in ("orders", "orders.dead", "{eu}.orders", "mails/dead")
-            }
-        )
-        == 4
-    )
-
-
 @given(NAMES, NAMES, ANY_PART, ANY_PART)
 @example("a", "a/", "meta", "meta")
 @example("{a}:log", "a", "meta", "log")
@@ -173,13 +159,3 @@ def test_fifty_thousand_names_take_no_more_room_than_the_limit() -> None:
 
     assert [recent.get(f"q{i}") for i in range(49_501, 50_000)] == list(range(49_501, 50_000))
     assert recent.get("q0") is None
-
-
-def test_room_can_be_made_and_never_shrinks() -> None:
-    recent: Recent[int] = Recent(10)
-    recent.make_room(1_000)
-    recent.make_room(10)
-    for i in range(500):
-        recent.put(f"q{i}", i)
-
-    assert len(recent) == 500

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 
@@ -13,7 +12,6 @@ from rqttl.options import OPTIONS, REASONS
 from rqttl.units import MAX_DURATION
 
 DURATIONS = [name for name, option in OPTIONS.items() if option.kind == "duration"]
-COUNTS = [name for name, option in OPTIONS.items() if option.kind == "count"]
 TARGETS = [name for name, option in OPTIONS.items() if option.kind == "target"]
 
 
@@ -86,19 +84,6 @@ def test_another_value_is_no_size(name: str, value: object) -> None:
         read(**{name: value})
 
 
-LEAST = {"max_length": 0, "max_deliveries": 1}
-
-
-@pytest.mark.parametrize("name", COUNTS)
-@pytest.mark.parametrize("value", [-1, True, 1.0, "5", 2**53, None, []])
-def test_a_count_is_a_whole_number_in_its_range(name: str, value: object) -> None:
-    assert read(**{name: LEAST[name]})[name] == LEAST[name]
-    assert read(**{name: 2**53 - 1})[name] == 2**53 - 1
-    for wrong in [LEAST[name] - 1] + ([value] if value is not None else []):
-        with pytest.raises(InvalidOption, match=rf"^{name}: expected a whole number from {LEAST[name]} to "):
-            read(**{name: wrong})
-
-
 @pytest.mark.parametrize(
     "name,good,bad",
     [
@@ -138,12 +123,6 @@ def test_options_that_shape_a_pause_are_refused_without_a_pause(name: str, value
         read(redelivery_delay="1s", **{name: value}).changed({"redelivery_delay": None})
 
 
-def test_the_longest_pause_is_no_shorter_than_the_first() -> None:
-    assert read(redelivery_delay="5s", redelivery_max_delay="5s")["redelivery_max_delay"] == 5000
-    with pytest.raises(InvalidOption, match=r"^redelivery_max_delay: 4999 ms is less than redelivery_delay, 5000 ms$"):
-        read(redelivery_delay="5s", redelivery_max_delay="4999ms")
-
-
 def test_a_pause_costs_a_plain_queue_nothing_until_a_delivery_fails() -> None:
     def fields(**options: object) -> dict[object, object]:
         words = read(**options).fields()
@@ -163,16 +142,6 @@ def test_a_pause_costs_a_plain_queue_nothing_until_a_delivery_fails() -> None:
     )
 
 
-@pytest.mark.parametrize("name", TARGETS)
-@pytest.mark.parametrize("value", [1, None, "a b", "{queue", "x" * 129, "a\n", "é", b"dead"])
-def test_a_target_is_a_queue_name_or_a_template(name: str, value: object) -> None:
-    assert read(**{name: "dead"})[name] == "dead"
-    assert read(**{name: "DEAD.{queue}"})[name] == "DEAD.{queue}"
-    if value is not None:
-        with pytest.raises(InvalidOption, match=rf"^{name}: "):
-            read(**{name: value})
-
-
 def test_the_target_of_a_reason_goes_before_the_target_of_all() -> None:
     options = read(dead_letter="dead.{queue}", dead_letter_maxlen="full", dead_letter_expired="")
 
@@ -185,15 +154,6 @@ def test_a_template_that_makes_a_name_too_long_is_refused() -> None:
         QueueOptions.read("q" * 120, {"dead_letter": "DEAD.LETTERS.{queue}"})
 
 
-@pytest.mark.parametrize("name", OPTIONS)
-def test_both_spellings_mean_the_same(name: str) -> None:
-    option = OPTIONS[name]
-    values = {"duration": "7ms", "count": 7, "size": 7, "number": 1, "flag": True, "target": "dead"}
-    value = option.choices[-1] if option.kind == "choice" else values[option.kind]
-
-    assert with_its_like(name.replace("_", "-"), value) == with_its_like(name, value)
-
-
 @pytest.mark.parametrize(
     "written,near", [("max_lenght", "max_length"), ("message-tll", "message_ttl"), ("dead_leter", "dead_letter")]
 )
@@ -202,23 +162,9 @@ def test_an_unknown_option_is_refused_with_the_nearest_name(written: str, near: 
         read(**{written: 1})
 
 
-@pytest.mark.parametrize("name", ["forward_to", "zzz", ""])
-def test_options_that_nobody_knows_yet_are_refused(name: str) -> None:
-    with pytest.raises(InvalidOption, match="no such queue option"):
-        read(**{name: 1})
-
-
 def test_an_option_at_its_default_is_the_option_left_out() -> None:
     assert read(lease="30s", overflow="drop-head", never_expire=False, message_ttl=None) == read()
     assert read(lease="30s").as_json() == "{}"
-
-
-def test_equal_options_have_equal_text_which_is_read_back() -> None:
-    one, other = read(max_length=5, message_ttl="1m"), read(message_ttl="1m", max_length=5)
-
-    assert one.as_json() == other.as_json() == '{"max_length":5,"message_ttl":60000}'
-    assert QueueOptions.from_json("orders", one.as_json()) == one
-    assert json.loads(one.as_json()) == {"max_length": 5, "message_ttl": 60_000}
 
 
 def test_changes_are_checked_together_with_what_stays() -> None:

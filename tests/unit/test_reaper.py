@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import pytest
 from redis.exceptions import ConnectionError, NoPermissionError, ReadOnlyError, ResponseError
 
-from rqttl import DataDamaged, Policy, SweepResult
+from rqttl import SweepResult
 from rqttl.flows.steps import Flow, GetConfig, GetPolicies, Read, Register, Write
 from rqttl.policies import PolicySet
 from rqttl.reaper import report as reaper_report
@@ -21,7 +21,7 @@ from rqttl.reaper.report import DUTIES, PERIOD, Report, Totals
 from rqttl.reaper.timetable import Timetable
 from rqttl.store.refusals import is_away
 from tests.repository import ROOT
-from tests.unit.test_flows import KEYSPACE, OK, Drive, known
+from tests.unit.test_flows import KEYSPACE, Drive, known
 
 T = TypeVar("T")
 THERE: Record = [b"v1", b"7", b"", b"", b"", b"", b"0"]
@@ -105,20 +105,6 @@ def test_a_name_without_a_queue_is_looked_at_again_and_then_taken_out() -> None:
     assert namespace.steps == [questions("ghost"), again, Write([("SREM", KEYSPACE.registry, "ghost")])]
 
 
-def test_a_queue_that_is_made_while_a_scan_goes_on_stays_in_the_registry() -> None:
-    namespace = Namespace()
-    namespace.listed.add("late")
-    namespace.scan()
-    namespace.clock = STALE
-    namespace.perform(namespace.registry.begin(thorough=True))
-    flow = namespace.registry.look()
-    assert next(flow) == questions("late")
-    assert flow.send([[None] * len(FIELDS)]) == questions("late", fields=("version",))
-
-    with pytest.raises(StopIteration):
-        flow.send([[b"v1"]])
-
-
 @pytest.mark.parametrize("remover", ["the reaper", "another client"])
 def test_a_queue_that_was_made_while_its_name_was_taken_out_is_registered_again(remover: str) -> None:
     namespace = Namespace()
@@ -146,42 +132,6 @@ def test_targets_that_exist_and_are_not_listed_are_registered_in_order() -> None
     assert drive.answer([[b"v1", b"{}", b"{}", b"0"], None]) == GetPolicies(None)
     drive.answer(PolicySet())
     assert drive.result == ["x"]
-
-
-def look_at(*records: Record) -> Drive:
-    """A look at the queues `a`, `b` and so on, with the answer that these are their records."""
-    registry, names = Registry(KEYSPACE), "abc"[: len(records)]
-    Drive(registry.begin(thorough=True)).answer([[b"0", [name.encode() for name in names]]])
-    drive = Drive(registry.look())
-    drive.answer(list(records))
-    return drive
-
-
-def test_a_look_reconciles_the_queues_of_another_version_of_the_policies(caplog: pytest.LogCaptureFixture) -> None:
-    drive = look_at([*THERE[:-1], b"4"], [*THERE[:-1], b"5"])
-    assert drive.step == VERSION
-
-    policies = PolicySet(5, (Policy.read("p", "#", {"max_deliveries": 3}),))
-    assert drive.answer([b"5"]) == GetPolicies(b"5")
-    assert drive.answer(policies) == Read([stored_options("a"), *VERSION.calls])
-    assert drive.answer([[b"v1", b"{}", b"{}", b"4"], b"5"]) == GetPolicies(b"5")
-    command = drive.answer(policies).commands[0]
-    assert (command.script.name, command.word("was"), command.word("policies")) == ("update", 4, 5)
-    with caplog.at_level(logging.INFO, "rqttl.reaper"):
-        while drive.step is not None:
-            drive.answer([[OK, b"", 1]])
-
-    assert caplog.messages == ["queue a: its policies give it other options: max_deliveries"]
-
-
-def test_damaged_policies_are_logged_and_the_look_goes_on(caplog: pytest.LogCaptureFixture) -> None:
-    drive = look_at(THERE)
-
-    assert drive.answer([b"many"]) == GetPolicies(b"many")
-    with caplog.at_level(logging.WARNING, "rqttl.reaper"):
-        drive.throw(DataDamaged(None, "damage"))
-
-    assert caplog.messages[0].startswith("options in force do not follow the policies: ")
 
 
 def test_a_refusal_is_logged_and_the_pass_goes_on_but_an_outage_ends_it(caplog: pytest.LogCaptureFixture) -> None:
@@ -259,16 +209,6 @@ def turns(timetable: Timetable, now: int) -> list[str]:
     return found
 
 
-def test_a_queue_has_its_turn_when_it_is_due_and_not_before() -> None:
-    timetable = Timetable()
-    timetable.schedule("a", 20)
-
-    assert timetable.earliest() == 20
-    assert timetable.next(19) is None
-    assert timetable.next(20) == ("a", 20)
-    assert timetable.next(20) is None
-
-
 def test_a_later_time_replaces_the_expected_one() -> None:
     timetable = Timetable()
     timetable.schedule("a", 10)
@@ -278,14 +218,6 @@ def test_a_later_time_replaces_the_expected_one() -> None:
 
     assert timetable.earliest() == 30
     assert turns(timetable, 29) == []
-
-
-def test_a_hint_for_a_queue_that_is_in_line_changes_nothing() -> None:
-    timetable = Timetable()
-    timetable.enqueue("a", 5)
-    timetable.hint("a", 1)
-
-    assert turns(timetable, 10) == ["a"]
 
 
 def test_a_queue_with_endless_work_does_not_hold_up_a_full_pass_nor_the_other_way_round() -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from tests.model.mutants import MODEL, MUTANTS, Mutant
 from tests.repository import ROOT, lua_files, name_of
-from tests.spec_coverage import ROWS, Row, marks, read_marks, read_rows, report, status
+from tests.spec_coverage import ROWS, Row, read_marks, read_rows, status
 
 #: folder -> lines, by `wc -l` over tracked files; Markdown in words. A number falls with the folder. It rises only for
 #: a new capability, by what that needs, and the commit says why.
@@ -163,25 +163,3 @@ def test_every_row_has_an_id_of_its_own_and_says_what_it_is_about() -> None:
 
 def test_every_mark_names_a_row_that_exists() -> None:
     assert sorted(set(read_marks()) - {row.id for row in rows()}) == []
-
-
-def test_marks_are_read_from_decorators_of_tests() -> None:
-    source = (
-        "@pytest.mark.slow\n@pytest.mark.spec('A-1', 'A-2')\ndef test_one(): ...\n"
-        "@pytest.mark.spec('A-1')\ndef test_two(): ...\ndef test_three(): ..."
-    )
-
-    assert list(marks(source, "m")) == [("A-1", "m::test_one"), ("A-2", "m::test_one"), ("A-1", "m::test_two")]
-
-
-def test_a_row_without_a_test_and_without_a_reason_is_open() -> None:
-    found = read_rows("# comment\n\nA-1 | one\nA-2 | two | because | of that\nA-3 | three\n")
-    tests = {"A-1": ["m::t", "m::u"], "A-2": ["m::v"]}
-
-    assert [status(row, tests) for row in found] == ["covered", "different", "open"]
-    assert report(found, tests) == [
-        "A-1     covered    one: m::t and 1 more",
-        "A-2     different  two: because | of that -- m::v",
-        "A-3     open       three: no test",
-        "3 rows: 1 covered, 1 different (1 of them shown by a test), 1 open",
-    ]

@@ -244,11 +244,6 @@ def test_states_are_the_words_of_the_public_types() -> None:
     assert {stats.get(state.end) for state in keys.STATES.values() if state.end} == {"datetime | None"}
 
 
-def test_states_are_sorted_sets_and_a_sweep_promotes_by_plain_times() -> None:
-    assert {keys.PARTS[part].type for part in keys.STATES} == {"zset"}
-    assert {keys.STATES[part].per_ms for part in keys.LISTS["promoted"]} == {1}
-
-
 def test_no_script_lists_states_by_hand() -> None:
     """A script that names the sets of two states in one statement counts them, or looks through them."""
     by_hand = []
@@ -354,13 +349,3 @@ def test_scripts_are_clean(luacheck: str, tmp_path: Path) -> None:
     done = run_luacheck(luacheck, configuration(), "lua", cwd=tmp_path)
 
     assert (done.returncode, done.stdout + done.stderr) == (0, done.stdout)
-
-
-def test_a_fragment_that_the_header_does_not_name_is_a_finding(luacheck: str, tmp_path: Path) -> None:
-    script = tmp_path / "go.lua"
-    script.write_text("--- Go.\n-- @use clock\n\nlocal unused = clock.now(ready.read(q))\n", encoding="utf-8")
-    settings = f'std = "lua51"\nfiles["{script}"] = {{read_globals = {{"q", "clock"}}}}'
-
-    done = run_luacheck(luacheck, settings, str(script), cwd=tmp_path)
-
-    assert re.findall(r"\((W\d+)\)", done.stdout) == ["W211", "W113"]

@@ -18,7 +18,6 @@ from tests.unit.policies.sets import policy
 
 MANY = ("#", "a", "a.#", "a.*", "a.b", "a.b.#", "a.b.c", "a.*.c", "a.d.c", "a.b.c.#", "a.b.c.d", "a.*.*.d", "a.*.d.#")
 SIX = ("a.b.c.d.e.f", "a.b.c.d.e.*", "a.*.*.*.*.*", "*.b.c.d.*.f", "*.b.*.d.*.f", "a.b.c.d.e.#")
-MERGED = ("#", "a.#", "b.#", "a.b.#", "b.c.#", "a.b.c.#", "a.b.*.d", "a.b.c.*")
 
 
 def in_order(patterns: tuple[str, ...], queue: str) -> list[str]:
@@ -106,20 +105,6 @@ def test_of_many_wildcards_the_one_of_artemis_comes_first(queue: str, pattern: s
 )
 def test_the_leftmost_word_decides_between_patterns_of_single_words(queue: str, patterns: list[str]) -> None:
     assert in_order(SIX, queue) == in_order(SIX[::-1], queue) == patterns
-
-
-@pytest.mark.spec("A-079", "C-19")
-@pytest.mark.parametrize(
-    "queue,patterns",
-    [
-        ("a.b.c.d", ["a.b.c.*", "a.b.*.d", "a.b.c.#", "a.b.#", "a.#", "#"]),
-        ("a.b.c", ["a.b.c.#", "a.b.#", "a.#", "#"]),
-        ("b.c", ["b.c.#", "b.#", "#"]),
-        ("z", ["#"]),
-    ],
-)
-def test_all_matching_patterns_come_in_the_order_of_artemis(queue: str, patterns: list[str]) -> None:
-    assert in_order(MERGED, queue) == in_order(MERGED[::-1], queue) == patterns
 
 
 @pytest.mark.spec("A-076")

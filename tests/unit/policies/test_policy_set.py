@@ -1,12 +1,14 @@
-"""A set of policies: its fields in Redis, its versions, and the order of its policies."""
+"""A set of policies: its fields in Redis, its versions, the merge of each option, targets, and the explanation."""
 
 from __future__ import annotations
 
 import pytest
 
-from rqttl import DataDamaged, Policy, QueueOptions
+from rqttl import Contender, DataDamaged, Explained, Policy, QueueOptions
+from rqttl.options import OPTIONS
 from rqttl.policies import PolicySet
-from tests.unit.policies.sets import policy
+from rqttl.policies.merging import origin_of
+from tests.unit.policies.sets import in_force, policy
 
 SHORT = policy("short", "orders.#", lease="1s")
 LONG = policy("long", "#", lease="1m")
@@ -85,3 +87,363 @@ def test_a_queue_without_a_policy_keeps_the_object_of_its_declared_options() -> 
     assert PolicySet().resolve(declared).options is declared
     assert PolicySet(1, (SHORT,)).resolve(declared).options is declared
     assert PolicySet(1, (policy("p", "#", lease="9s"),)).resolve(declared).options is declared
+
+
+LIMITS = [name for name, option in OPTIONS.items() if option.kind in ("duration", "count", "size")]
+RULES = {
+    "never_expire": (True, False),
+    "overflow": ("reject-publish", "reject-publish-dlx"),
+    "on_expire": ("keep", "dead-letter"),
+    "dead_letter": ("d", "p"),
+    "dead_letter_expired": ("d", ""),
+    "dead_letter_maxlen": ("d", "p"),
+    "dead_letter_rejected": ("", "p"),
+    "dead_letter_delivery_limit": ("d", "p"),
+    "redelivery_multiplier": (3, 2),
+    "redelivery_jitter": (0.25, 0.5),
+}
+#: An option that each of these needs.
+DELAY = {"redelivery_delay": "1ms"}
+
+
+def with_delay(name: str, value: object) -> dict[str, object]:
+    return {**(DELAY if name.startswith("redelivery") else {}), name: value}
+
+
+def value(name: str, number: int) -> object:
+    return f"{number}ms" if OPTIONS[name].kind == "duration" else number
+
+
+def merged(name: str, *, declared: object = None, user: object = None, operator: object = None) -> object:
+    """The value in force of an option that some of the three kinds set."""
+    policies = []
+    if user is not None:
+        policies.append(Policy.read("u", "#", with_delay(name, user)))
+    if operator is not None:
+        policies.append(Policy.read("o", "#", with_delay(name, operator), operator=True))
+    options = QueueOptions.read("q", {} if declared is None else with_delay(name, declared))
+    return PolicySet(1, tuple(policies)).resolve(options).options[name]
+
+
+def test_every_option_is_a_limit_or_has_a_rule() -> None:
+    assert sorted([*LIMITS, *RULES]) == sorted(OPTIONS)
+
+
+@pytest.mark.spec("POL-14", "OPP-03", "OPP-04", "OPP-06")
+@pytest.mark.parametrize("name", LIMITS)
+def test_of_limits_and_durations_the_smallest_counts(name: str) -> None:
+    low, middle, high = (value(name, number) for number in (2, 3, 4))
+
+    for declared, user, operator in [(low, middle, high), (high, low, middle), (middle, high, low)]:
+        assert merged(name, declared=declared, user=user, operator=operator) == 2
+    for kinds in (
+        {"declared": low, "user": high},
+        {"user": low, "operator": high},
+        {"declared": high, "operator": low},
+    ):
+        assert merged(name, **kinds) == 2
+    for kind in ("declared", "user", "operator"):
+        assert merged(name, **{kind: high}) == 4
+
+
+@pytest.mark.spec("POL-14", "OPP-05", "OPP-06")
+@pytest.mark.parametrize("name", RULES)
+def test_of_other_options_the_operator_beats_the_declaration_and_that_beats_the_policy(name: str) -> None:
+    one, other = RULES[name]
+    default = OPTIONS[name].default
+
+    assert merged(name, declared=one, user=other) == (other if one == default else one)
+    assert merged(name, declared=one, operator=other) == other
+    assert merged(name, user=one, operator=other) == other
+    assert merged(name, declared=one, user=one, operator=other) == other
+    assert [merged(name, declared=one), merged(name, user=one), merged(name, operator=one)] == [one, one, one]
+
+
+@pytest.mark.spec("OPP-02", "OPP-08")
+@pytest.mark.parametrize("name", OPTIONS)
+def test_an_operator_policy_may_hold_any_option(name: str) -> None:
+    given = value(name, 5) if name in LIMITS else RULES[name][0]
+
+    assert merged(name, operator=given) == OPTIONS[name].read(name, given)
+
+
+@pytest.mark.spec("POL-10", "W20", "OPP-09")
+def test_one_option_without_effect_switches_off_no_other() -> None:
+    policies = policy("p", "#", redelivery_jitter=0.5, max_length=5, dead_letter="q")
+
+    assert in_force("q", policies) == {"max_length": 5}
+
+
+@pytest.mark.spec("OPP-07")
+def test_without_policies_of_either_kind_the_declared_options_are_in_force() -> None:
+    policies = policy("p", "other", lease="1s"), policy("o", "other.#", True, lease="1s")
+
+    assert in_force("q") == {}
+    assert in_force("q", *policies, max_length=5) == {"max_length": 5}
+
+
+@pytest.mark.spec("A-079", "A-080")
+def test_an_option_that_the_first_policy_lacks_comes_from_the_next() -> None:
+    vague = policy("x", "foo.*", max_length=1)
+    exact = policy("y", "foo.0.#", max_length=2, lease="9s")
+
+    assert in_force("foo.0", vague, exact) == {"max_length": 1, "lease": 9_000}
+    assert in_force("foo.0.1", vague, exact) == {"max_length": 2, "lease": 9_000}
+    assert in_force("foo.x", vague, exact) == {"max_length": 1}
+
+
+@pytest.mark.spec("A-081")
+def test_a_default_that_is_written_stops_inheritance() -> None:
+    parent = policy("p", "#", lease="5s", overflow="reject-publish", dead_letter_expired="exp", never_expire=True)
+    child = policy("c", "a.#", lease="30s", overflow="drop-head", dead_letter_expired="", never_expire=False)
+
+    assert in_force("a.b", parent, child) == {"dead_letter_expired": ""}
+    assert in_force("b", parent, child) == {
+        "lease": 5_000,
+        "overflow": "reject-publish",
+        "dead_letter_expired": "exp",
+        "never_expire": True,
+    }
+
+
+@pytest.mark.spec("A-081")
+@pytest.mark.parametrize("none", [None, "none"])
+def test_none_stops_inheritance_of_one_option_within_one_kind(none: object) -> None:
+    parent, child = policy("p", "#", max_length=5, lease="5s"), policy("c", "a.#", max_length=none)
+
+    assert in_force("a", parent, child) == {"lease": 5_000}
+    assert in_force("a", parent, child, max_length=9) == {"max_length": 9, "lease": 5_000}
+    assert in_force("a", parent, child, policy("o", "#", True, max_length=7)) == {"max_length": 7, "lease": 5_000}
+    assert in_force("a", parent, policy("o", "#", True, max_length=none)) == {"max_length": 5, "lease": 5_000}
+
+
+PER_REASON = ["dead_letter", "dead_letter_expired", "dead_letter_maxlen", "dead_letter_delivery_limit"]
+
+
+@pytest.mark.parametrize("option", PER_REASON)
+@pytest.mark.parametrize("target", ["dead", "{queue}"])
+def test_a_policy_whose_target_is_the_queue_itself_gives_it_none(option: str, target: str) -> None:
+    assert in_force("dead", policy("p", "#", **{option: target})) == {}
+    assert in_force("orders", policy("p", "#", **{option: "dead"})) == {option: "dead"}
+
+
+@pytest.mark.parametrize(
+    "template,made", [("EXP.{queue}", "EXP.orders"), ("{queue}.dead", "orders.dead"), ("x.{queue}/y", "x.orders/y")]
+)
+def test_a_queue_that_a_template_made_gets_no_target_from_a_template(template: str, made: str) -> None:
+    each = policy("each", "#", dead_letter_expired=template)
+
+    assert in_force("orders", each) == {"dead_letter_expired": template}
+    assert in_force(made, each) == {}
+    assert in_force(made, each, policy("other", "#", True, dead_letter_maxlen="{queue}.full")) == {}
+    assert in_force(made, each, policy("plain", "#", dead_letter_maxlen="full")) == {"dead_letter_maxlen": "full"}
+
+
+def test_the_chain_of_expiry_queues_ends_after_one() -> None:
+    found, queue, chain = PolicySet(1, (policy("each", "#", dead_letter_expired="EXP.{queue}"),)), "orders", []
+    while queue := found.resolve(QueueOptions(queue, {})).options.target("expired"):
+        chain.append(queue)
+
+    assert chain == ["EXP.orders"]
+
+
+def test_policies_that_name_queues_in_turn_end_after_one() -> None:
+    policies = (
+        Policy.read("a", "^(EXP[.]B[.]|orders)", {"dead_letter": "EXP.A.{queue}"}, syntax="regex"),
+        Policy.read("b", "^EXP[.]A[.]", {"dead_letter": "EXP.B.{queue}"}, syntax="regex"),
+    )
+    found = PolicySet(1, policies)
+
+    assert found.resolve(QueueOptions("orders", {})).options.target("expired") == "EXP.A.orders"
+    made = found.resolve(QueueOptions("EXP.A.orders", {}))
+    assert made.options.target("expired") == ""
+    assert made.explained["dead_letter"].note == (
+        "policy b: the template 'EXP.A.{queue}' of policy a made the name 'EXP.A.orders': "
+        "no template of any policy acts on it"
+    )
+
+
+def test_a_target_with_a_name_that_no_queue_may_have_is_none() -> None:
+    each = policy("each", "#", dead_letter="EXP.{queue}")
+
+    assert in_force("q" * 124, each) == {"dead_letter": "EXP.{queue}"}
+    assert in_force("q" * 125, each) == {}
+    assert in_force("{tag}.orders", each) == {}
+
+
+@pytest.mark.parametrize(
+    "queue,template,made",
+    [
+        ("EXP.orders", "EXP.{queue}", True),
+        ("EXP.", "EXP.{queue}", False),
+        ("EXP", "EXP.{queue}", False),
+        ("EXP.-a", "EXP.{queue}", False),
+        ("exp.a", "EXP.{queue}", False),
+        ("a.dead", "{queue}.dead", True),
+        ("a.a", "{queue}.{queue}", True),
+        ("a.b", "{queue}.{queue}", False),
+        ("a.aa", "{queue}.{queue}", False),
+        ("x.y.x.y", "{queue}.{queue}", True),
+        ("aXaXa", "{queue}X{queue}X{queue}", True),
+        ("a", "{queue}.{queue}", False),
+        ("aba", "a{queue}a", True),
+        ("aa", "a{queue}a", False),
+    ],
+)
+def test_a_template_made_a_name_if_some_queue_name_gives_it(queue: str, template: str, made: bool) -> None:
+    assert bool(origin_of(queue, template)) is made
+
+
+def explained(queue: str, *policies: Policy, **declared: object) -> dict[str, Explained]:
+    """The explanation of the options that a policy or a declaration names."""
+    found = PolicySet(1, policies).resolve(QueueOptions.read(queue, declared)).explained
+    assert list(found) == list(OPTIONS)
+    return {name: one for name, one in found.items() if one != Explained(OPTIONS[name].default, "default")}
+
+
+def test_without_policies_an_option_is_declared_or_a_default() -> None:
+    assert explained("q", lease="5s") == {"lease": Explained(5_000, "declared")}
+
+
+def test_each_option_names_the_policy_that_it_comes_from() -> None:
+    policies = policy("p", "#", lease="1s", never_expire=False), policy("o", "#", True, max_length=5)
+
+    assert explained("q", *policies) == {
+        "lease": Explained(1_000, "policy p"),
+        "never_expire": Explained(False, "policy p"),
+        "max_length": Explained(5, "operator policy o"),
+    }
+
+
+def test_a_policy_names_the_one_that_came_first_and_the_reason() -> None:
+    policies = (
+        policy("win", "orders.#", priority=2, max_length=1),
+        policy("low", "orders.#", priority=-1, max_length=2),
+        policy("zebra", "orders.#", priority=2, max_length=3),
+        policy("wide", "#", priority=2, max_length=4),
+    )
+
+    assert explained("orders.eu", *policies)["max_length"] == Explained(
+        1,
+        "policy win",
+        (
+            Contender(3, "policy zebra", "overridden by policy win: first by name"),
+            Contender(4, "policy wide", "overridden by policy win: more specific pattern"),
+            Contender(2, "policy low", "overridden by policy win: higher priority, 2 against -1"),
+        ),
+    )
+
+
+def test_of_limits_the_larger_ones_lost() -> None:
+    policies = policy("p", "#", max_length=5, lease="9s"), policy("o", "#", True, max_length=7, lease="9s")
+
+    assert explained("q", *policies, max_length=6, lease="20s") == {
+        "max_length": Explained(
+            5,
+            "policy p",
+            (
+                Contender(6, "declared", "overridden by policy p (lower)"),
+                Contender(7, "operator policy o", "overridden by policy p (lower)"),
+            ),
+        ),
+        "lease": Explained(
+            9_000,
+            "policy p",
+            (
+                Contender(20_000, "declared", "overridden by policy p (lower)"),
+                Contender(9_000, "operator policy o", "overridden by policy p (equal)"),
+            ),
+        ),
+    }
+
+
+def test_of_other_options_the_rule_is_named() -> None:
+    policies = policy("p", "#", overflow="reject-publish"), policy("o", "q", True, dead_letter="x")
+
+    assert explained("q", *policies, overflow="reject-publish-dlx", dead_letter="d") == {
+        "overflow": Explained(
+            "reject-publish-dlx",
+            "declared",
+            (Contender("reject-publish", "policy p", "overridden by the declaration"),),
+        ),
+        "dead_letter": Explained(
+            "x",
+            "operator policy o",
+            (Contender("d", "declared", "overridden by operator policy o: an operator policy beats all others"),),
+        ),
+    }
+
+
+def test_none_and_all_that_it_stopped_are_named() -> None:
+    policies = policy("stop", "q", max_length=None), policy("all", "#", max_length=5)
+
+    assert explained("q", *policies) == {
+        "max_length": Explained(
+            None,
+            "default",
+            (
+                Contender(None, "policy stop", "none: it and all policies after it give no value"),
+                Contender(5, "policy all", "overridden by policy stop: more specific pattern"),
+            ),
+        ),
+    }
+
+
+def test_a_floor_that_the_ceiling_cut_is_noted() -> None:
+    reason = "10s is more than max_ttl, 5s (operator policy o): the smaller limit counts"
+
+    assert explained("q", policy("p", "#", min_ttl="10s"), policy("o", "#", True, max_ttl="5s")) == {
+        "min_ttl": Explained(
+            5_000, "operator policy o", (Contender(10_000, "policy p", reason),), f"policy p: {reason}"
+        ),
+        "max_ttl": Explained(5_000, "operator policy o"),
+    }
+
+
+def test_a_rule_for_pauses_without_a_delay_is_noted() -> None:
+    reason = "it does nothing without redelivery_delay"
+
+    assert explained("q", policy("p", "#", redelivery_jitter=0.5)) == {
+        "redelivery_jitter": Explained(0, "default", (Contender(0.5, "policy p", reason),), f"policy p: {reason}"),
+    }
+
+
+@pytest.mark.parametrize(
+    "queue,target,reason",
+    [
+        ("dead", "dead", "'dead' names the queue itself"),
+        ("a", "{queue}", "'{queue}' names the queue itself"),
+        (
+            "EXP.a",
+            "EXP.{queue}",
+            "the template 'EXP.{queue}' of policy p made the name 'EXP.a': no template of any policy acts on it",
+        ),
+        ("{t}.a", "EXP.{queue}", "'EXP.{t}.a' is no valid queue name"),
+    ],
+)
+def test_a_target_that_the_queue_cannot_have_is_noted(queue: str, target: str, reason: str) -> None:
+    found = explained(queue, policy("p", "#", dead_letter=target), policy("r", "#", dead_letter="other"))
+
+    assert found["dead_letter"] == Explained(
+        None,
+        "default",
+        (
+            Contender(target, "policy p", reason),
+            Contender("other", "policy r", "overridden by policy p: first by name"),
+        ),
+        f"policy p: {reason}",
+    )
+
+
+def test_an_explanation_is_made_at_its_first_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[object] = []
+
+    def explain(*arguments: object) -> dict[str, Explained]:
+        asked.append(arguments)
+        return {}
+
+    monkeypatch.setattr("rqttl.policies.merging.explain", explain)
+    found = PolicySet(1, (policy("p", "#", lease="1s"),)).resolve(QueueOptions("q", {}))
+
+    assert (found.options.lease, asked) == (1_000, [])
+    assert (found.explained, len(asked)) == ({}, 1)
