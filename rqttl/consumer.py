@@ -22,7 +22,6 @@ from rqttl.consuming.turns import announce_renewal
 from rqttl.delivery import Delivery, Settler
 from rqttl.errors import BrokerClosed, InvalidInput, RqttlError
 from rqttl.flows.steps import Driver, Flow
-from rqttl.options import QueueOptions
 from rqttl.runtime.interrupt import Wakeup
 from rqttl.units import Duration
 
@@ -84,7 +83,8 @@ class Consumer(ConsumerBase[Delivery, None]):
         self._entered = ExitStack()
 
     def __enter__(self) -> Consumer:
-        self._schedule.follow([self._lease or self._options().number("lease") or 0])
+        options = self._driver.perform(flows.reading.options(self._driver.keyspace, self.queue))
+        self._schedule.follow([self._lease or options.number("lease") or 0])
         self._schedule.renewed(self._driver.timing.now())
         self._renewer.start()
         self._entered.enter_context(self._driver.closed.ending(self.stop))
@@ -143,7 +143,7 @@ class Consumer(ConsumerBase[Delivery, None]):
                 # the renewer was closed meanwhile, so its last call may have missed these acks
                 self._sender.perform(self._turns.report())
         else:
-            self._sender.perform(self._settling(how, deliveries, time, description))
+            self._sender.perform(self._turns.settle(how, deliveries, time, description))
         self._settled.notify()
 
     def _hurry(self) -> None:
@@ -169,24 +169,14 @@ class Consumer(ConsumerBase[Delivery, None]):
 
     # Fetching
 
-    def _options(self) -> QueueOptions:
-        return self._driver.perform(flows.reading.options(self._driver.keyspace, self.queue))
-
     def _fetch(self) -> bool:
         """Send acks and fetch messages. Returns False if no message came in time."""
         if not self._renewer.has_begun:
             raise InvalidInput("consume: iterate inside `with queue.consume() as deliveries:`, which renews leases")
-        count = self._wait_for_room()
-        if not count:
-            return False
-        since = perf_counter()
-        claimed = self._sender.fetch(self._turns.fetch(count, self._lease, self._wait, self._idle()))
-        return self._take(Delivery, claimed, since)
-
-    def _wait_for_room(self) -> int:
-        """Wait until one more message may be fetched. Returns the number that may be fetched; 0 after `stop`."""
         while not (room := self._prefetch.room()):
             self._settled.wait(self._stop, lambda: 0.0 if self._prefetch.room() else 1.0)
             if self._stop.asked():
-                return 0
-        return room
+                return False
+        since = perf_counter()
+        claimed = self._sender.fetch(self._turns.fetch(room, self._lease, self._wait, self._idle()))
+        return self._take(Delivery, claimed, since)

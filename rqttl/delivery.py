@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from datetime import datetime
@@ -158,9 +158,9 @@ class Delivered:
 
     def _begin(self) -> None:
         """Begin a block that handles the message, under the eyes of an observer."""
-        observer = observer_of(self)
-        if observer is not None:
-            self._watch = hook.handling(observer, self)
+        events = self._settler.events
+        if events is not None and events.observer is not None:
+            self._watch = hook.handling(events.observer, self)
             self._watch.__enter__()
 
     def _end(self, error: BaseException | None) -> None:
@@ -272,28 +272,9 @@ def delivered(kind: type[D], settler: Settler[Any], claimed: ReceiveResult, leas
 # For the code that hands out and settles deliveries. Users do not need these functions, so they are no methods.
 
 
-def observer_of(delivery: Delivered) -> hook.Observer | None:
-    """Return the observer of the broker of a delivery."""
-    events = delivery._settler.events  # noqa: SLF001  # of this module
-    return None if events is None else events.observer
-
-
 def lease_of(delivery: Delivered) -> int:
     """Return the length of the lease in ms."""
     return delivery._lease or delivery._known.lease  # noqa: SLF001  # of this module
-
-
-def by_lease(deliveries: Sequence[D]) -> dict[int, list[D]]:
-    """Group deliveries by the length of their leases in ms."""
-    groups: dict[int, list[D]] = {}
-    for item in deliveries:
-        groups.setdefault(item._lease or item._known.lease, []).append(item)  # noqa: SLF001  # of this module
-    return groups
-
-
-def unsettled(deliveries: Iterable[D]) -> list[D]:
-    """Return the deliveries that are not settled."""
-    return [item for item in deliveries if item._settled is None]  # noqa: SLF001  # of this module
 
 
 def config_of(delivery: Delivered) -> QueueConfig:
@@ -306,19 +287,9 @@ def lease_words(delivery: Delivered) -> tuple[bytes, bytes]:
     return delivery._sequence, delivery._token  # noqa: SLF001  # of this module
 
 
-def size(delivery: Delivered) -> int:
-    """Return the size of the message for a script that reads it, in bytes."""
-    return len(delivery._header) + len(delivery.body)  # noqa: SLF001  # of this module
-
-
 def mark(delivery: Delivered, how: str) -> None:
     """Set the outcome of a delivery."""
     delivery._settled = how  # noqa: SLF001  # of this module
-
-
-def prolong(delivery: Delivered, token: bytes) -> None:
-    """Set the token of a renewed lease."""
-    delivery._token = token  # noqa: SLF001  # of this module
 
 
 def lend(delivery: Delivered, lease: int) -> None:

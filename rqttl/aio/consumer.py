@@ -33,24 +33,12 @@ logger = logging.getLogger("rqttl.consumer")
 
 
 class AsyncConsumer(ConsumerBase[AsyncDelivery, Awaitable[None]]):
-    """An asynchronous iterator over deliveries, and a context that renews their leases.
+    """An asynchronous iterator over deliveries, and a context that renews their leases: `Consumer` for an event loop.
 
-    The consumer leases up to `prefetch` messages at a time. A task renews the leases of all unsettled deliveries, so a
-    handler may take any time, but it must not block the event loop: a blocked loop is logged with its stack. Acks are
-    collected and sent with the next fetch, after a second at the latest. An ack that comes too late even so is logged,
-    counted in `lost_count` and listed in `lost`. An ack that got no reply until its lease ended is logged, counted in
-    `unknown_count` and listed in `unknown`. Both lists hold the newest 1,000 ids. `nack` and `reject` are sent at once.
-
-    The iteration ends when no message has come for `wait` (never, without `wait`), or after `stop()`. While Redis is
-    away it goes on trying, for `wait` at most. A cancelled iteration loses nothing: the next one goes on.
-
-    A consumer ends in two steps. `stop()` ends the fetching: deliveries that the iteration has not handed out go back
-    at once, and count as no failed delivery. The leases of all others are renewed, and acks are sent, until the context
-    is left. The exit of the context sends the last acks. Deliveries that handlers still hold stay leased, and a handler
-    may settle its delivery later; that call is sent at once. If it does not, the lease ends, and the message comes
-    again as after any failed delivery. `async with delivery:` gives the message back at once.
-
-    One task iterates; any task of the loop may settle, and any thread may call `stop`.
+    All that `Consumer` says of leases, acks, `lost`, `unknown` and its two steps to the end holds here, too. A task
+    renews the leases, so a handler may take any time, but it must not block the event loop: a blocked loop is logged
+    with its stack. A cancelled iteration loses nothing: the next one goes on. `async with delivery:` gives the message
+    back at once. One task iterates; any task of the loop may settle, and any thread may call `stop`.
     """
 
     def __init__(
@@ -157,7 +145,7 @@ class AsyncConsumer(ConsumerBase[AsyncDelivery, Awaitable[None]]):
             self._collect(deliveries)
             self._settled.set()
         else:
-            await self._driver.wait_for(self._settle_now(self._settling(how, deliveries, time, description)))
+            await self._driver.wait_for(self._settle_now(self._turns.settle(how, deliveries, time, description)))
 
     async def _settle_now(self, flow: Flow[None]) -> None:
         try:

@@ -13,15 +13,10 @@ from rqttl.units import Duration
 
 
 class AsyncDelivery(Delivered):
-    """A message that was handed out. As a context manager it acks on success and nacks on an exception.
+    """A message that was handed out: `Delivery` for an event loop.
 
-    Such a nack counts as a failed delivery. Its description is the class and the text of the exception. The exceptions
-    `rqttl.Reject`, `rqttl.Retry` and `rqttl.Release` settle the delivery in their own ways, and end with the block. A
-    cancelled task gives its message back as after an exception, without waiting.
-
-    Settle a delivery once: `ack` (done), `nack` (give back) or `reject` (refuse for good). No other consumer gets the
-    message while the lease lasts. After the end of the lease another consumer may get it, and settling raises
-    `LeaseLost`. A lease is no lock: work that must not happen twice needs a check of its own.
+    As a context manager it acks on success and nacks on an exception, as `Delivery` says. A cancelled task gives its
+    message back as after an exception, without waiting.
     """
 
     __slots__ = ()

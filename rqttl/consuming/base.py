@@ -8,11 +8,9 @@ from typing import Generic, TypeVar
 
 from rqttl import checks, delivery, flows, units
 from rqttl import events as hook
-from rqttl.consuming import settling
 from rqttl.consuming.turns import Turns
 from rqttl.delivery import Delivered, Settler, check_unsettled
 from rqttl.flows.receive import ReceiveResult
-from rqttl.flows.steps import Flow
 from rqttl.protocol.commands import BATCH
 from rqttl.protocol.keys import Keyspace
 from rqttl.runtime.interrupt import Interrupt
@@ -39,7 +37,7 @@ class ConsumerBase(ABC, Generic[D, R]):
         self._wait = int(MAX_DURATION if wait is None else units.duration(wait, "wait"))
         self._idle: Callable[[], int] = lambda: 1
         self._stop = Interrupt()
-        self._turns = Turns[D](keyspace, queue, prefetch, self._stop)
+        self._turns = Turns[D](keyspace, queue, prefetch, self._stop, self._hurry)
         self._prefetch, self._schedule = self._turns.books, self._turns.schedule
 
     @property
@@ -84,18 +82,6 @@ class ConsumerBase(ABC, Generic[D, R]):
             check_unsettled(item)
             self._prefetch.finish(item)
 
-    def _settling(
-        self, how: str, deliveries: Sequence[D], time: Duration | None, description: str | None
-    ) -> Flow[None]:
-        """Settle deliveries at once."""
-        if how != "renew":
-            return settling.settle(self._keyspace, self.queue, how, deliveries, time, description)
-        return self._prolonging(deliveries, time)
-
-    def _prolonging(self, deliveries: Sequence[D], lease: Duration | None) -> Flow[None]:
-        yield from self._turns.prolong(deliveries, lease)
-        self._follow_leases()
-
     # Fetching
 
     def _take(self, kind: type[D], claimed: ReceiveResult, since: float) -> bool:
@@ -106,12 +92,8 @@ class ConsumerBase(ABC, Generic[D, R]):
             hook.received(events.observer, self.queue, fetched, since)
         self._prefetch.add(fetched)
         if fetched and not self._schedule.is_for(self._lease or claimed.config.lease):
-            self._follow_leases()  # these are the first messages, or the queue's `lease` has changed
+            self._turns.follow_leases()  # these are the first messages, or the queue's `lease` has changed
         return bool(fetched)
-
-    def _follow_leases(self) -> None:
-        if self._schedule.follow(self._prefetch.leases().keys()):
-            self._hurry()
 
 
 # For the runs of handlers. Users do not need it, so it is no method.
@@ -119,4 +101,4 @@ class ConsumerBase(ABC, Generic[D, R]):
 
 def serve(consumer: ConsumerBase[D, R], idle: Callable[[], int]) -> None:
     """Set the function that returns the number of messages that handlers can begin now. Fewer count as a wait."""
-    consumer._idle = idle  # noqa: SLF001  # of this module
+    consumer._idle = idle  # of this module

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
 from rqttl.runtime.interrupt import Interrupt
@@ -34,7 +35,9 @@ class Patience:
         """Return the ms to wait before the next attempt. Raises the error if there is none."""
         if not is_away(error) or now >= self._ends:
             raise error
-        self._logger.warning(AGAIN, self._queue, _reason(error))
+        refused = refuses_for_now(error)
+        reason = f"Redis refuses for now ({error})" if refused else f"Redis is away ({type(error).__name__})"
+        self._logger.warning(AGAIN, self._queue, reason)
         pause, self._pause = self._pause, min(2 * self._pause, LONGEST)
         return pause
 
@@ -49,17 +52,6 @@ def patiently(
             return call()
         except TEMPORARY as error:
             pause = patience.pause_after(error, timing.now())
-        if _pause(timing, stop, pause):
+        timing.pause(stop, partial(float, pause))
+        if stop.asked():
             return None
-
-
-def _pause(timing: Timing, stop: Interrupt, ms: int) -> bool:
-    """Let time pass. Returns True once `stop` is asked."""
-    timing.pause(stop, lambda: ms)
-    return stop.asked()
-
-
-def _reason(error: Exception) -> str:
-    if refuses_for_now(error):
-        return f"Redis refuses for now ({error})"
-    return f"Redis is away ({type(error).__name__})"

@@ -13,7 +13,7 @@ from collections.abc import Collection, Sequence
 from typing import Generic, TypeVar
 
 from rqttl import events as hook
-from rqttl.delivery import LOST, UNKNOWN, Delivered, by_lease, lease_words, mark, observer_of, unsettled
+from rqttl.delivery import LOST, UNKNOWN, Delivered, lease_words
 from rqttl.protocol.commands import BATCH, Word
 
 D = TypeVar("D", bound=Delivered)
@@ -26,12 +26,21 @@ LONGEST_REST = 1_000
 LISTED = 1_000
 
 
+def by_lease(deliveries: Sequence[D]) -> dict[int, list[D]]:
+    """Group deliveries by the length of their leases in ms."""
+    groups: dict[int, list[D]] = {}
+    for item in deliveries:
+        groups.setdefault(item._lease or item._known.lease, []).append(item)
+    return groups
+
+
 class Prefetch(Generic[D]):
     """The deliveries of one consumer, from the fetch to the ack. `limit` bounds the number of unsettled ones."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._fetched: deque[D] = deque()
+        #: The deliveries that were not handed out.
+        self.fetched: deque[D] = deque()
         self._held: list[D] = []
         self._acks: deque[Delivered] = deque()
         self._tried: set[tuple[bytes, bytes]] = set()  # leases of acks whose call failed
@@ -42,22 +51,22 @@ class Prefetch(Generic[D]):
 
     def room(self) -> int:
         """Return the number of messages that may be fetched now. Only the thread that fetches may call this."""
-        self._held = self.unsettled()
+        self._held = [item for item in self._held if item._settled is None]
         return max(0, self._limit - len(self._held))
 
     def add(self, deliveries: Sequence[D]) -> None:
         """Add fetched deliveries. Only the thread that fetches may call this."""
         self._held += deliveries
-        self._fetched.extend(deliveries)
+        self.fetched.extend(deliveries)
 
     def hand_out(self) -> D | None:
         """Remove and return the next delivery that was not handed out; `None` if there is none."""
-        while self._fetched:
+        while self.fetched:
             try:
-                delivery = self._fetched.popleft()
+                delivery = self.fetched.popleft()
             except IndexError:  # another thread has taken the last one
                 break
-            if delivery.settled is None:
+            if delivery._settled is None:
                 return delivery
         return None
 
@@ -68,31 +77,18 @@ class Prefetch(Generic[D]):
             unseen.append(delivery)
         return unseen
 
-    def put_back_unseen(self, deliveries: Sequence[D]) -> None:
-        """Put deliveries back that `take_unseen` returned."""
-        self._fetched.extend(deliveries)
-
-    @property
-    def has_unseen(self) -> bool:
-        """True if there are deliveries that were not handed out."""
-        return bool(self._fetched)
-
-    def unsettled(self) -> list[D]:
-        """Return the deliveries that are not settled."""
-        return unsettled(list(self._held))
-
     def leases(self) -> dict[int, list[D]]:
         """Return the deliveries whose leases are to be renewed, by the length of their leases in ms."""
-        return by_lease(self.unsettled())
+        return by_lease([item for item in list(self._held) if item._settled is None])
 
     def finish(self, delivery: D) -> None:
         """Mark a delivery as acked. The next call sends its ack."""
-        observer = observer_of(delivery)
-        if observer is None:
-            mark(delivery, "ack")
+        events = delivery._settler.events
+        if events is None or events.observer is None:
+            delivery._settled = "ack"
         else:
-            with hook.watching(observer, hook.Operation("ack", delivery.queue, [delivery])):
-                mark(delivery, "ack")
+            with hook.watching(events.observer, hook.Operation("ack", delivery.queue, [delivery])):
+                delivery._settled = "ack"
         self._acks.append(delivery)
 
     @property
@@ -115,7 +111,7 @@ class Missed:
 
     def add(self, delivery: Delivered) -> None:
         """Mark a delivery with this outcome, and count it."""
-        mark(delivery, self._how)
+        delivery._settled = self._how
         self.count += 1
         self.newest.append(delivery.id)
 

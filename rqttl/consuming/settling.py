@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from rqttl import delivery, flows, units
 from rqttl import events as hook
-from rqttl.delivery import LOST, UNKNOWN, Delivered, lease_words
+from rqttl import flows, units
+from rqttl.consuming.prefetch import by_lease
+from rqttl.delivery import LOST, UNKNOWN, Delivered, check_unsettled, lease_words
 from rqttl.errors import InvalidInput, LeaseLost, OutcomeUnknown
 from rqttl.flows.steps import Flow
 from rqttl.protocol import codec, commands
@@ -41,8 +42,10 @@ def settle(
     run = _run(keyspace, queue, how, time, description)
     flow = _settle(queue, "nack" if how == "release" else how, deliveries, run)
     first = deliveries[0] if deliveries else None
-    observer = delivery.observer_of(first) if isinstance(first, Delivered) else None
-    return flow if observer is None else hook.settled(observer, queue, how, deliveries, flow)
+    events = first._settler.events if isinstance(first, Delivered) else None
+    if events is None or events.observer is None:
+        return flow
+    return hook.settled(events.observer, queue, how, deliveries, flow)
 
 
 def _run(keyspace: Keyspace, queue: str, how: str, delay: Duration | None, description: str | None) -> Run:
@@ -80,7 +83,7 @@ def _settle(queue: str, how: str, deliveries: Sequence[Delivered], run: Run) -> 
         unknown.update(values.unknown)
     for item in newest:
         sequence, _ = lease_words(item)
-        delivery.mark(item, LOST if sequence in lost else UNKNOWN if sequence in unknown else how)
+        item._settled = LOST if sequence in lost else UNKNOWN if sequence in unknown else how
     unsure = [item.id for item in newest if item.settled == UNKNOWN]
     error = OutcomeUnknown(queue, how, unsure) if unsure else None
     _raise_lost(queue, deliveries, error)
@@ -92,16 +95,16 @@ def _renew(keyspace: Keyspace, queue: str, deliveries: Sequence[Delivered], leas
     """Renew all leases that hold, without `lease` each for as long as it was given for: one round trip a length."""
     ms = None if lease is None else int(units.duration(lease, "lease", least=1))
     newest = _newest(queue, deliveries)
-    for length, group in ({ms: newest} if ms is not None else delivery.by_lease(newest)).items():
+    for length, group in ({ms: newest} if ms is not None else by_lease(newest)).items():
         for batch in _cut(group, reads=False):
             words = [word for item in batch for word in lease_words(item)]
             values = yield from flows.steps.existing(queue, commands.renew(keyspace, queue, words, lease=length))
             lost = set(values.lost)
             for item in batch:
                 if lease_words(item)[0] not in lost:
-                    delivery.prolong(item, values.token)
+                    item._token = values.token
                 elif item.settled is None:  # else a consumer has collected its ack meanwhile, whose call tells the loss
-                    delivery.mark(item, LOST)
+                    item._settled = LOST
     _raise_lost(queue, deliveries)
 
 
@@ -109,7 +112,7 @@ def _cut(deliveries: Sequence[Delivered], *, reads: bool) -> Iterator[Sequence[D
     """Cut deliveries into those of one call each. The size of messages that the script reads bounds it, too."""
     start = size = 0
     for i, item in enumerate(deliveries):
-        more = delivery.size(item) if reads else 0
+        more = len(item._header) + len(item.body) if reads else 0
         if i - start == BATCH or (i > start and size + more > READ_BYTES):
             yield deliveries[start:i]
             start, size = i, 0
@@ -130,7 +133,7 @@ def _newest(queue: str, deliveries: Sequence[Delivered]) -> list[Delivered]:
     newest: dict[bytes, tuple[bytes, Delivered]] = {}
     older = []
     for item in deliveries:
-        delivery.check_unsettled(item)
+        check_unsettled(item)
         if item.queue != queue:
             raise InvalidInput(f"deliveries: {item.id!r} is of queue {item.queue!r}, not of {queue!r}")
         sequence, token = lease_words(item)
@@ -142,7 +145,7 @@ def _newest(queue: str, deliveries: Sequence[Delivered]) -> list[Delivered]:
         if other is not None:
             older.append(item if token < other[0] else other[1])
     for item in older:
-        delivery.mark(item, LOST)
+        item._settled = LOST
     return [item for _, item in newest.values()]
 
 

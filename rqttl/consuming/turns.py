@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
 from rqttl import flows, units
 from rqttl.consuming import prefetch, settling
 from rqttl.consuming.prefetch import AckBatch, Prefetch, RenewalSchedule
-from rqttl.delivery import LOST, Delivered, lend
+from rqttl.delivery import LOST, Delivered
 from rqttl.errors import LeaseLost, QueueNotFound, RqttlError
 from rqttl.events import Events, RenewalEvent
 from rqttl.flows.receive import ENDED, ReceiveResult, lease_ms
@@ -32,10 +32,15 @@ D = TypeVar("D", bound=Delivered)
 
 
 class Turns(Generic[D]):
-    """The turns of a consumer of one queue, which holds `limit` messages at most. `stop` ends its waits."""
+    """The turns of a consumer of one queue, which holds `limit` messages at most. `stop` ends its waits.
 
-    def __init__(self, keyspace: Keyspace, queue: str, limit: int, stop: Interrupt, name: str = "") -> None:
-        self.queue = queue
+    `hurry` is called when leases are shorter than before, so that their renewal is due sooner.
+    """
+
+    def __init__(
+        self, keyspace: Keyspace, queue: str, limit: int, stop: Interrupt, hurry: Callable[[], None], name: str = ""
+    ) -> None:
+        self.queue, self._hurry = queue, hurry
         self.books, self.schedule = Prefetch[D](limit), RenewalSchedule()
         self._keyspace, self._stop = keyspace, stop
         self._name = name or secrets.token_hex(8)
@@ -184,16 +189,23 @@ class Turns(Generic[D]):
             # a listener of events failed: without a renewer all leases would end
             logger.error("queue %s: the renewer of leases goes on after an error", self.queue, exc_info=error)
 
+    def follow_leases(self) -> None:
+        """Renew as often as the leases at hand ask for."""
+        if self.schedule.follow(self.books.leases().keys()):
+            self._hurry()
+
     # Settling at once, and the end
 
-    def prolong(self, deliveries: Sequence[D], lease: Duration | None) -> Flow[None]:
-        """Extend leases. With `lease` later turns renew them for that length."""
-        yield from settling.settle(self._keyspace, self.queue, "renew", deliveries, lease)
-        length = lease_ms(lease)
-        for item in deliveries if length is not None else ():
-            lend(item, length or 0)
-        if self._leap:
-            yield from self.renew()
+    def settle(self, how: str, deliveries: Sequence[D], time: Duration | None, description: str | None) -> Flow[None]:
+        """Settle deliveries; see `settling.settle`. Later turns renew leases for the length of the last renewal."""
+        yield from settling.settle(self._keyspace, self.queue, how, deliveries, time, description)
+        if how == "renew":
+            length = lease_ms(time)
+            for item in deliveries if length is not None else ():
+                item._lease = length
+            if self._leap:
+                yield from self.renew()
+            self.follow_leases()
 
     def release_unseen(self) -> Flow[None]:
         """Give back, uncounted, the deliveries that the iteration has not handed out."""
@@ -205,7 +217,7 @@ class Turns(Generic[D]):
         except LeaseLost as lost:
             logger.info("%s", lost)
         except BaseException:
-            self.books.put_back_unseen(unseen)  # for the next attempt
+            self.books.fetched.extend(unseen)  # for the next attempt
             raise
 
     def leave(self) -> Flow[None]:
@@ -213,11 +225,11 @@ class Turns(Generic[D]):
         try:
             yield from self.report(leaves=True)
         except TEMPORARY as error:
-            if self.books.has_acks or self.books.has_unseen or not is_away(error):
+            if self.books.has_acks or self.books.fetched or not is_away(error):
                 raise
             logger.info("queue %s: the consumer left while Redis was away", self.queue)
         yield from self.release_unseen()
-        unsettled = len(self.books.unsettled())
+        unsettled = sum(map(len, self.books.leases().values()))
         if unsettled:
             logger.warning(
                 "queue %s: the consumer ended before %d of its deliveries were settled; "

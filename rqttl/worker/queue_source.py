@@ -66,8 +66,7 @@ class _Late(Missed):
 class QueueSource:
     """One queue of a worker. Safe to share between its threads.
 
-    `lock` is the lock of all calls of the worker, `name` its name among the consumers. `on_shorter` is called when the
-    leases become shorter than they were, so that their renewal is due sooner.
+    `lock` is the lock of all calls of the worker, `name` its name among the consumers. `hurry` is that of `Turns`.
     """
 
     def __init__(
@@ -78,12 +77,11 @@ class QueueSource:
         lease: int | None,
         lock: threading.Lock,
         counters: Counters,
-        on_shorter: Callable[[], None],
+        hurry: Callable[[], None],
     ) -> None:
         self.queue = queue
         self._driver, self._name, self._lease, self._counters = driver, name, lease, counters
-        self._on_shorter = on_shorter
-        self._turns = Turns[Delivery](driver.keyspace, queue, BATCH, Interrupt(), name)
+        self._turns = Turns[Delivery](driver.keyspace, queue, BATCH, Interrupt(), hurry, name)
         self._books, self.schedule = self._turns.books, self._turns.schedule
         self._finished: Recent[bool] = Recent(REMEMBERED)
         self._books.late = _Late(LOST, self._finished, counters, queue)
@@ -112,8 +110,7 @@ class QueueSource:
         self._books.add(fetched)
         self._books.take_unseen()
         self._server_ahead = claimed.now - self._driver.timing.now()
-        if self.schedule.follow(self._books.leases().keys()):
-            self._on_shorter()
+        self._turns.follow_leases()
         if block and len(fetched) < count:
             self.schedule.begin_wait()
         else:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -160,45 +159,6 @@ def test_a_command_that_has_not_begun_does_not_begin() -> None:
     process.end(5.0)
     with pytest.raises(HandlerStopped):
         process.start(["true"], {})
-
-
-class LateVictim(CommandProcess):
-    """A command whose processes get SIGKILL late: at the third look after it was sent, as on a busy machine."""
-
-    looks: int | None = None
-
-    def _signal(self, number: int) -> None:
-        if number != signal.SIGKILL:
-            super()._signal(number)
-        elif self.looks is None:
-            self.looks = 0
-
-    def _has_members(self) -> bool:
-        if self.looks is not None:
-            self.looks += 1
-            if self.looks == 3:
-                super()._signal(signal.SIGKILL)
-        return super()._has_members()
-
-
-@pytest.mark.parametrize("patience", [PATIENCE, 0.0])
-def test_the_end_of_a_command_waits_for_its_killed_processes_but_not_for_ever(
-    monkeypatch: pytest.MonkeyPatch, patience: float
-) -> None:
-    monkeypatch.setattr(commands, "LAST", patience)
-    process = LateVictim()
-    stubborn = "trap '' TERM; echo \\$\\$ >&2; exec sleep 600"
-    stdin, stderr = process.start(["sh", "-c", f'sh -c "{stubborn}" & wait'], {**os.environ})
-    with stdin, stderr:
-        pid = int(stderr.readline())
-    try:
-        process.end(0.0)
-
-        assert process.wait() == -signal.SIGTERM
-        assert is_running(pid) == (patience == 0.0)
-    finally:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGKILL)
 
 
 @pytest.mark.parametrize("processes", ["0", "1"])

@@ -84,16 +84,6 @@ def test_a_log_as_json_has_one_line_for_each_message(spawn: Spawn, queue: Queue)
     assert "ValueError: broken" in messages["fail"]["traceback"]
 
 
-def test_without_v_only_failures_have_a_line(spawn: Spawn, queue: Queue) -> None:
-    queue.enqueue_many([Message(word, id=word) for word in ("work", "fail")])
-
-    worker = spawn("q --processes 1 --burst --retry-delay 1h --log-format json", call="by_word")
-
-    assert worker.end() == 0
-    lines = [json.loads(line) for line in worker.log().splitlines()]
-    assert [line["id"] for line in lines if line["event"] == "message"] == ["fail"]
-
-
 @pytest.mark.parametrize(
     "code, outcome",
     [(75, "DEBUG queue q: message 1 failed, again in "), (1, "WARNING queue q: message 1 failed, again in ")],
@@ -117,40 +107,3 @@ def test_an_exit_code_that_asks_for_another_try_pauses_the_message(
     assert end is not None
     assert timedelta(minutes=25) < end - broker.server_time() <= timedelta(hours=1)
     assert outcome in worker.log()
-
-
-def test_the_own_delay_of_a_queue_replaces_that_of_the_worker(spawn: Spawn, broker: Broker) -> None:
-    queue = broker.declare_queue("q", redelivery_delay="5h")
-    queue.enqueue("x", id="1")
-
-    worker = spawn("q --exec 'sh -c '\"'\"'exit 75'\"'\"'' --processes 1 --burst --retry-delay 1h")
-
-    assert worker.end() == 0, worker.log()
-    end = queue.stats().next_delay_end
-    assert end is not None
-    assert timedelta(hours=4) < end - broker.server_time() <= timedelta(hours=5)
-
-
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        ("q=0", "value for QUEUE: expected a weight from 1 to 1000000 after =, got 'q=0'"),
-        ("q=-1", "got 'q=-1'"),
-        ("q=1000001", "got 'q=1000001'"),
-        ("q=many", "got 'q=many'"),
-        ("q=2 q=3", "value for QUEUE: q has two weights"),
-        ("q q=3", "value for QUEUE: q has two weights"),
-        ("q --lease 0", "'--lease': expected 1 to 315360000000 ms (10 years), got '0'"),
-        ("q --timeout 0s", "'--timeout': expected 1 to 315360000000 ms (10 years), got '0s'"),
-        ("q --idle-exit 0", "'--idle-exit': expected 1 "),
-    ],
-)
-def test_a_wrong_weight_or_time_is_named_as_the_user_gave_it(
-    spawn: Spawn, queue: Queue, arguments: str, message: str
-) -> None:
-    worker = spawn(*arguments.split(), call="plain")
-
-    assert worker.end() == 2
-    [line] = worker.log().splitlines()
-    assert message in line
-    assert queue.stats().consumers == 0

@@ -144,8 +144,19 @@ def test_a_worker_that_lacks_words_says_which(redis_url: str, words: str, missin
     assert result.stderr == f"rqttl: {usage}; missing: {missing} (see `rqttl worker --help`)\n"
 
 
-def test_a_wrong_name_of_a_queue_is_that_of_an_argument(redis_url: str) -> None:
-    result = run(redis_url, "no!", "--call", "m:f")
+@pytest.mark.parametrize(
+    "queues, message",
+    [
+        ("no!", "rqttl: QUEUE: expected 1 to 128 of"),
+        ("q=0", "value for QUEUE: expected a weight from 1 to 1000000 after =, got 'q=0'"),
+        ("q=1000001", "got 'q=1000001'"),
+        ("q=many", "got 'q=many'"),
+        ("q=2 q=3", "value for QUEUE: q has two weights"),
+        ("q q=3", "value for QUEUE: q has two weights"),
+    ],
+)
+def test_a_wrong_queue_is_named_as_the_user_gave_it(redis_url: str, queues: str, message: str) -> None:
+    result = run(redis_url, *queues.split(), "--call", "m:f")
 
     assert result.exit_code == 2
-    assert result.stderr.startswith("rqttl: QUEUE: expected 1 to 128 of")
+    assert message in result.stderr
