@@ -26,6 +26,7 @@ from rqttl.consuming.handling import CommandFailed, HandlerStopped
 from rqttl.decisions import Reject, Retry
 from rqttl.delivery import Delivery, lease_of
 from rqttl.errors import InvalidInput
+from rqttl.text import format_value
 from rqttl.worker.handlers import Handler
 
 #: Seconds between SIGTERM and SIGKILL for a command that has to end, and for a handler that takes too long.
@@ -49,8 +50,12 @@ _starting = threading.Lock()
 _NOT_IN_NAMES = re.compile(r"[^A-Z0-9]")
 
 
-def split(command: str | Sequence[str]) -> list[str]:
-    """Return the words of a command. No shell is involved. Raises `InvalidInput`."""
+def split(command: object) -> list[str] | None:
+    """Return the words of a command; `None` for none. No shell is involved. Raises `InvalidInput`."""
+    if command is None:
+        return None
+    if isinstance(command, bytes | bytearray) or not isinstance(command, str | Sequence):
+        raise InvalidInput(f"exec: expected a command, got {format_value(command)}")
     try:
         words = shlex.split(command) if isinstance(command, str) else [str(word) for word in command]
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Health of a worker: `/livez` and `/readyz` by HTTP, a file that is touched, and `WATCHDOG=1` for systemd."""
+"""Health of a worker: `/livez` and `/readyz` by HTTP, and messages to systemd."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from email.message import Message as Headers
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from pathlib import Path
 from typing import NamedTuple
 
 logger = logging.getLogger("rqttl.worker")
@@ -123,30 +122,24 @@ def watchdog_interval(environment: Mapping[str, str], pid: int) -> float | None:
     return int(interval) / 1e6 if is_number and owner == str(pid) else None
 
 
-class Signs:
-    """Signs of life for other programs: a file whose time is now, and messages to systemd (`$NOTIFY_SOCKET`)."""
+class Systemd:
+    """Messages to systemd (`$NOTIFY_SOCKET`). Without systemd nothing happens."""
 
-    def __init__(self, file: str | None, environment: Mapping[str, str]) -> None:
-        self._file = None if file is None else Path(file)
+    def __init__(self, environment: Mapping[str, str]) -> None:
         self._address = environment.get("NOTIFY_SOCKET", "")
         self._is_stopping = False
         interval = watchdog_interval(environment, os.getpid())
         self._is_watched = interval is not None
-        #: The seconds between two signs.
+        #: The seconds between two signs of life.
         self.every = SIGN_EVERY if interval is None else min(SIGN_EVERY, interval / SIGNS)
 
     def alive(self) -> None:
-        """Show that the loops of the worker turn."""
-        if self._file is not None:
-            try:
-                self._file.touch()
-            except OSError as error:
-                logger.warning("health file %s: %s", self._file, error)
+        """Tell that the loops of the worker turn."""
         if self._is_watched:
             self.notify("WATCHDOG=1")
 
     def notify(self, state: str) -> None:
-        """Tell systemd a state, such as `READY=1`. Without systemd nothing happens."""
+        """Tell a state, such as `READY=1`."""
         if not self._address:
             return
         address = f"\0{self._address[1:]}" if self._address.startswith("@") else self._address
@@ -155,13 +148,7 @@ class Signs:
             sock.send(state.encode())
 
     def stopping(self) -> None:
-        """Tell systemd, once, that the worker ends. From then on systemd expects no signs of life."""
+        """Tell, once, that the worker ends. From then on systemd expects no signs of life."""
         if not self._is_stopping:
             self._is_stopping = True
             self.notify("STOPPING=1")
-
-    def close(self) -> None:
-        """Remove the file: the worker has ended."""
-        if self._file is not None:
-            with suppress(OSError):  # it is not there
-                self._file.unlink()

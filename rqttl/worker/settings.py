@@ -6,7 +6,6 @@ import inspect
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, TypedDict
 
 from rqttl import checks, units
@@ -15,7 +14,6 @@ from rqttl.errors import InvalidInput
 from rqttl.names import check_name_or_pattern
 from rqttl.text import did_you_mean, format_value, plain_number, plain_text
 from rqttl.units import Duration
-from rqttl.worker import commands
 
 #: The largest number of processes, of threads and coroutines, and of a weight.
 MOST_PROCESSES, MOST_SLOTS, MOST_WEIGHT = 1024, 10_000, 1_000_000
@@ -43,7 +41,6 @@ class WorkerOptions(TypedDict, total=False):
     idle_exit: Duration | None
     reaper: bool
     health: str | None
-    health_file: str | None
 
 
 #: The pauses after failures where neither is given. The longest one is the first one if that is longer.
@@ -90,15 +87,6 @@ def processes(number: int | None) -> int:
         return max(1, len(os.sched_getaffinity(0)))
     except AttributeError:  # there is no such call on macOS
         return max(1, os.cpu_count() or 1)
-
-
-def words(command: object) -> list[str] | None:
-    """Return the words of a command."""
-    if command is None:
-        return None
-    if isinstance(command, bytes | bytearray) or not isinstance(command, str | Sequence):
-        raise InvalidInput(f"exec: expected a command, got {format_value(command)}")
-    return commands.split(command)
 
 
 def handler(call: object, command: object, number: int) -> str | None:
@@ -165,14 +153,6 @@ def size(value: object) -> int | None:
     if not number or number < 0:
         raise InvalidInput(f"max_memory: expected bytes such as 500MB or 2GiB, got {format_value(value, int)}")
     return number
-
-
-def file(value: object) -> str | None:
-    """Return the name of a file: text or a path."""
-    text = plain_text(str(value) if isinstance(value, Path) else value)
-    if value is not None and not text:
-        raise InvalidInput(f"health_file: expected the name of a file, got {format_value(value)}")
-    return text
 
 
 def retries(first: Duration | None, longest: Duration | None, jitter: object) -> RetryPolicy:

@@ -25,9 +25,9 @@ from rqttl.runtime.stop_signals import SAME
 from rqttl.store.driver import driver_of
 from rqttl.text import plural
 from rqttl.types import RunCounts
-from rqttl.worker import metrics, settings
+from rqttl.worker import commands, metrics, settings
 from rqttl.worker.fetcher import Fetcher
-from rqttl.worker.health import ANSWERS, TURNS, TURNS_WHILE_AWAY, Answer, HealthServer, Route, Signs, judgement
+from rqttl.worker.health import ANSWERS, TURNS, TURNS_WHILE_AWAY, Answer, HealthServer, Route, Systemd, judgement
 from rqttl.worker.in_flight import InFlight
 from rqttl.worker.metrics import Counters
 from rqttl.worker.process import ChildProcess, ChildThread
@@ -79,7 +79,7 @@ class Worker:
         processes = settings.processes(given["processes"])
         self._setup = {
             "call": settings.handler(given["call"], given["exec"], processes),
-            "exec": settings.words(given["exec"]),
+            "exec": commands.split(given["exec"]),
             "delivery": given["delivery"],
             "threads": settings.whole(given["threads"], "threads"),
             "asyncio": settings.whole(given["asyncio"], "asyncio"),
@@ -135,7 +135,7 @@ class Worker:
             settings.size(given["max_memory"]),
             self._begin_child if processes else self._begin_thread,
         )
-        self._signs = Signs(settings.file(given["health_file"]), os.environ)
+        self._systemd = Systemd(os.environ)
         self._turned_at = time.monotonic()
 
     @property
@@ -233,7 +233,6 @@ class Worker:
             stack.enter_context(self._signals())
             stack.enter_context(self._driver.closed.ending(self.stop))
             stack.enter_context(self._driver.timing.leaps(self._sources.prepare))
-            stack.callback(self._signs.close)
             self._begin(stack)
             self._supervise()
             self._finish()
@@ -289,12 +288,12 @@ class Worker:
         while not self._supervisor.broken:
             now = self._turned_at = time.monotonic()
             if now >= next_sign:
-                next_sign = now + self._signs.every
+                next_sign = now + self._systemd.every
                 if not self.trouble():
-                    self._signs.alive()
+                    self._systemd.alive()
             if not announced and self._supervisor.ready == self._supervisor.number:
                 announced = True
-                self._signs.notify("READY=1")
+                self._systemd.notify("READY=1")
                 self._beat.hurry()
                 self._sources.notify()
                 names, slots = ", ".join(self._weights), self._in_flight.slots
@@ -305,7 +304,7 @@ class Worker:
             if self._stop_asked_at is not None and not recalled:
                 recalled, ends_at = True, now + self._grace
                 logger.info("stopping: %s at work", plural(len(self._in_flight.running()), "message"))
-                self._signs.stopping()
+                self._systemd.stopping()
                 self._in_flight.stop()
             ended = self._has_fetched and self._in_flight.is_idle
             if ended and (not self._quiet or self._stop_asked_at is not None):
@@ -317,7 +316,7 @@ class Worker:
 
     def _finish(self) -> None:
         """End the children, and settle what is left."""
-        self._signs.stopping()
+        self._systemd.stopping()
         self._fetcher.stop.ask()
         self._in_flight.stop()
         self._supervisor.end()

@@ -177,7 +177,6 @@ def test_counters_of_deleted_queues_go_and_those_of_others_and_all_sums_stay() -
         ({"exec": ""}, "exec: expected a command"),
         ({"exec": b"cat"}, "exec: expected a command, got bytes"),
         ({"exec": "sh -c 'x"}, "exec: No closing quotation"),
-        ({"call": "a:b", "health_file": 5}, "health_file: expected the name of a file, got int 5"),
     ],
 )
 def test_bad_options_are_refused_by_name(options: Any, message: str) -> None:

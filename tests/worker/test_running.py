@@ -141,13 +141,12 @@ def test_a_worker_of_a_program_with_plain_logging_prints_tracebacks(
 
 def test_a_module_that_fails_shows_where(spawn: Spawn, queue: Queue, tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text("def load():\n    import no_such_module\n\n\nload()\n")
-    for processes in ("0", "1"):
-        worker = spawn("q --call broken:handle", "--processes", processes)
+    worker = spawn("q --call broken:handle --processes 0")
 
-        assert worker.end() == 2
-    assert worker.log().count('broken.py", line 2, in load') == 2, worker.log()
+    assert worker.end() == 2
+    assert worker.log().count('broken.py", line 2, in load') == 1, worker.log()
     assert "importlib" not in worker.log()
-    assert worker.log().count("ModuleNotFoundError: No module named 'no_such_module'") >= 2
+    assert worker.log().count("ModuleNotFoundError: No module named 'no_such_module'") >= 1
 
 
 def test_a_child_that_never_loads_ends_the_worker(spawn: Spawn, queue: Queue, tmp_path: Path) -> None:
@@ -195,11 +194,8 @@ def test_without_children_handlers_run_in_threads_of_the_worker(spawn: Spawn, qu
 
 
 @pytest.mark.parametrize("name", ["nomodule:name", "tests.worker.handlers:nothing", "tests.worker.handlers:HOME"])
-@pytest.mark.parametrize("processes", ["0", "2"])
-def test_a_handler_that_cannot_be_loaded_ends_the_worker_with_one_line(
-    spawn: Spawn, queue: Queue, name: str, processes: str
-) -> None:
-    worker = spawn("q", "--processes", processes, "--call", name)
+def test_a_handler_that_cannot_be_loaded_ends_the_worker_with_one_line(spawn: Spawn, queue: Queue, name: str) -> None:
+    worker = spawn("q --processes 2", "--call", name)
 
     assert worker.end() == 2
     [line] = worker.log().splitlines()

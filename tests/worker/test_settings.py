@@ -38,7 +38,6 @@ WRONG: dict[str, tuple[object, dict[str, Any]]] = {
     "idle_exit": ("0s", {}),
     "reaper": ("off", {}),
     "health": ("127.0.0.1", {}),
-    "health_file": ("", {}),
 }
 #: The same for options of the command line that code does not have.
 WRONG_FLAGS = {

@@ -10,7 +10,7 @@ import pytest
 
 from rqttl import Worker
 from rqttl.testing import fake_broker
-from rqttl.worker.health import SIGN_EVERY, Signs, watchdog_interval
+from rqttl.worker.health import SIGN_EVERY, Systemd, watchdog_interval
 
 pytestmark = pytest.mark.once
 
@@ -79,4 +79,4 @@ def test_the_interval_of_the_watchdog_is_read_as_systemd_says(variables: dict[st
 @pytest.mark.parametrize("microseconds, seconds", [("3000000", 1.0), ("600000000", SIGN_EVERY), (None, SIGN_EVERY)])
 def test_signs_of_life_come_at_half_the_interval_at_most(microseconds: str | None, seconds: float) -> None:
     variables = {} if microseconds is None else {"WATCHDOG_USEC": microseconds}
-    assert Signs(None, variables).every == pytest.approx(seconds)
+    assert Systemd(variables).every == pytest.approx(seconds)

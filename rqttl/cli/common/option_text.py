@@ -43,7 +43,6 @@ WORKER_OPTIONS = (
     "idle_exit",
     "reaper",
     "health",
-    "health_file",
 )
 _FLAGS |= {name: flag(name) for name in WORKER_OPTIONS}
 #: An argument that the rule about another one names.

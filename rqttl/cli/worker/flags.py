@@ -77,7 +77,6 @@ _FLAGS: tuple[_Option, ...] = (
     _time("--idle-exit", "End when no message has come for this time."),
     _flag("--reaper", "Run a reaper as well."),
     click.option("--health", metavar="HOST:PORT", help="Serve /livez, /readyz and /metrics here."),
-    click.option("--health-file", metavar="FILE", help="File to touch while the worker lives."),
     log_format_option,
     verbose_flag,
 )
@@ -89,7 +88,7 @@ SECTIONS: Mapping[str, Sequence[str]] = {
     "How many": ("--processes", "--threads", "--asyncio"),
     "Time and retries": ("--lease", "--timeout", "--retry-delay", "--retry-max", "--retry-jitter"),
     "When to stop": ("--burst", "--idle-exit", "--grace", "--max-messages", "--max-memory"),
-    "Observe": ("--health", "--health-file", "--log-format", "--verbose", "--reaper"),
+    "Observe": ("--health", "--log-format", "--verbose", "--reaper"),
 }
 
 
