@@ -21,9 +21,8 @@ from rqttl.flows.steps import Flow, Now, Pipeline, Read, Sleep, WaitForWakeup, W
 from rqttl.names import check_namespace
 from rqttl.protocol.commands import Command, Reply
 from rqttl.protocol.keys import Keyspace
-from rqttl.runtime.interrupt import Interrupt
+from rqttl.runtime.interrupt import Interrupt, RealTiming, Timing
 from rqttl.runtime.loop_watch import LoopWatch
-from rqttl.runtime.timing import RealTiming, Timing
 from rqttl.store.exchanges import Exchange
 
 T = TypeVar("T")

@@ -7,8 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeVar
 
-from rqttl.runtime.interrupt import Interrupt
-from rqttl.runtime.timing import Timing
+from rqttl.runtime.interrupt import Interrupt, Timing
 from rqttl.store.refusals import TEMPORARY, is_away, refuses_for_now
 
 T = TypeVar("T")

@@ -10,8 +10,7 @@ from typing import Any, TypeVar
 from rqttl import flows
 from rqttl.errors import BrokerClosed
 from rqttl.flows.steps import Driver, Flow
-from rqttl.runtime.interrupt import Interrupt, Wakeup
-from rqttl.runtime.timing import Timing
+from rqttl.runtime.interrupt import Interrupt, Timing, Wakeup
 
 logger = logging.getLogger("rqttl.consumer")
 

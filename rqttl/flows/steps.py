@@ -16,9 +16,8 @@ from rqttl.protocol import replies
 from rqttl.protocol.commands import Command, Ok, QueueConfig, Refused, Reply, Word
 from rqttl.protocol.contract import IncompleteReply
 from rqttl.protocol.keys import WAKEUP, Keyspace
-from rqttl.runtime.interrupt import Interrupt
+from rqttl.runtime.interrupt import Interrupt, Timing
 from rqttl.runtime.recent import Recent
-from rqttl.runtime.timing import Timing
 from rqttl.units import Ms
 
 S = TypeVar("S")

@@ -1,4 +1,4 @@
-"""Objects that end the waits of threads, also from a signal handler.
+"""The clock of a driver, and objects that end the waits of threads, also from a signal handler.
 
 A signal handler runs between two instructions of the main thread, and the main thread may hold any lock at that moment.
 So these objects never wait for a lock that a running thread can hold. `threading.Event.set` does.
@@ -7,8 +7,10 @@ So these objects never wait for a lock that a running thread can hold. `threadin
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
+from typing import Protocol
 
 
 class Gate:
@@ -100,3 +102,42 @@ class Wakeup:
             if pause > 0:
                 gate.wait(pause)
         self._gate = None
+
+
+class Timing(Protocol):
+    """The clock that flows and consumers go by, and the way in which time passes during a wait."""
+
+    def now(self) -> int:
+        """Return a time in ms that never goes back. Times of two threads may not be compared."""
+
+    def sleep(self, seconds: float) -> None:
+        """Let time pass."""
+
+    def pause(self, end: Interrupt, ms: Callable[[], float], sooner: Wakeup | None = None) -> None:
+        """Let `ms()` ms pass. `end` and `sooner` end the pause early; see `Wakeup.wait`."""
+
+    def leaps(self, prepare: Callable[[int], None]) -> AbstractContextManager[object]:
+        """Within this block call `prepare(ms)` before time leaps forward by `ms`, and `prepare(0)` after that.
+
+        A thread that has something to do at certain times cannot do it within a leap.
+        """
+
+
+class RealTiming:
+    """Real time. It never leaps."""
+
+    def now(self) -> int:
+        """See `Timing`."""
+        return int(time.monotonic() * 1000)
+
+    def sleep(self, seconds: float) -> None:
+        """See `Timing`."""
+        time.sleep(seconds)
+
+    def pause(self, end: Interrupt, ms: Callable[[], float], sooner: Wakeup | None = None) -> None:
+        """See `Timing`."""
+        (sooner or Wakeup()).wait(end, lambda: ms() / 1000)
+
+    def leaps(self, prepare: Callable[[int], None]) -> AbstractContextManager[object]:
+        """See `Timing`."""
+        return nullcontext(prepare)

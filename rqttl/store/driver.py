@@ -31,8 +31,7 @@ from rqttl.flows.steps import (
 from rqttl.names import check_namespace
 from rqttl.protocol.commands import Command, Reply
 from rqttl.protocol.keys import Keyspace
-from rqttl.runtime.interrupt import Interrupt
-from rqttl.runtime.timing import RealTiming, Timing
+from rqttl.runtime.interrupt import Interrupt, RealTiming, Timing
 from rqttl.store.store import Store
 from rqttl.text import format_value
 

@@ -16,8 +16,7 @@ from rqttl.consuming.prefetch import RenewalSchedule
 from rqttl.flows.steps import Step, WaitForWakeup
 from rqttl.runtime.interrupt import Interrupt
 from rqttl.store.driver import driver_of
-from rqttl.testing.clock import Clock
-from rqttl.testing.clocked import LOOK, TICK, ClockedDriver, ClockedTiming, take
+from rqttl.testing.clocked import LOOK, TICK, Clock, ClockedDriver, ClockedTiming, take
 from rqttl.testing.fake import FakeBroker
 from rqttl.units import Instant
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from rqttl import flows
 from rqttl.store.driver import driver_of
-from rqttl.testing.clock import Clock
-from rqttl.testing.clocked import ClockedBroker, ClockedDriver
+from rqttl.testing.clocked import Clock, ClockedBroker, ClockedDriver
 from rqttl.testing.errors import FakeUnavailable, NotSupportedByFake
 from rqttl.text import install
 from rqttl.units import Instant

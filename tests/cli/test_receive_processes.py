@@ -27,7 +27,7 @@ from tests.waiting import PATIENCE, until
 pytestmark = [pytest.mark.slow, pytest.mark.once]
 
 #: The clock of the process runs a thousand times as fast as that of Redis: it renews long leases soon.
-HASTY = "from rqttl.runtime import timing as t; t.RealTiming.now = lambda _: int(t.time.monotonic() * 1_000_000)"
+HASTY = "from rqttl.runtime import interrupt as t; t.RealTiming.now = lambda _: int(t.time.monotonic() * 1_000_000)"
 MODES = pytest.mark.parametrize("mode", [(), ("--no-ack",), ("--auto-ack",)], ids=" ".join)
 
 

@@ -28,8 +28,7 @@ from rqttl.flows.steps import Step
 from rqttl.protocol.commands import Command
 from rqttl.store.driver import RedisDriver
 from rqttl.testing.async_fake import AsyncClockedDriver
-from rqttl.testing.clock import Clock
-from rqttl.testing.clocked import ClockedDriver
+from rqttl.testing.clocked import Clock, ClockedDriver
 from rqttl.units import Instant
 from tests.waiting import PATIENCE
 

@@ -18,8 +18,7 @@ from rqttl.delivery import LEFT, LOST, UNKNOWN, Settler, mark
 from rqttl.events import RenewalEvent
 from rqttl.protocol.commands import BATCH, Options
 from rqttl.protocol.keys import Keyspace
-from rqttl.runtime.interrupt import Interrupt, Wakeup
-from rqttl.runtime.timing import RealTiming
+from rqttl.runtime.interrupt import Interrupt, RealTiming, Wakeup
 from tests.unit.test_flows import OK, Canned, received
 from tests.waiting import PATIENCE
 

@@ -19,9 +19,8 @@ from rqttl.flows.receive import ENDED
 from rqttl.flows.steps import Driver, Flow, GetConfig, HandleNotes, Now, WaitForWakeup
 from rqttl.protocol.commands import Command, Options, QueueConfig
 from rqttl.protocol.keys import Keyspace
-from rqttl.runtime.interrupt import Interrupt
+from rqttl.runtime.interrupt import Interrupt, RealTiming, Timing
 from rqttl.runtime.recent import Recent
-from rqttl.runtime.timing import RealTiming, Timing
 from rqttl.units import MAX_DURATION
 
 KEYSPACE = Keyspace()
