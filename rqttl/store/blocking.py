@@ -9,7 +9,6 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
-import redis
 from redis.connection import Connection
 from redis.exceptions import ConnectionError, ResponseError, TimeoutError
 
@@ -17,7 +16,8 @@ from rqttl.errors import PoolExhausted
 from rqttl.flows.receive import ENDED
 from rqttl.protocol.contract import pack_command
 from rqttl.runtime.interrupt import Interrupt
-from rqttl.store.connections import Connections, Held, free_connection, places_of, pool_of_waits
+from rqttl.store.connections import Connections, Held, places_of, pool_of_waits
+from rqttl.store.exchanges import NotSent
 from rqttl.store.refusals import refuses_for_now
 
 #: Seconds that a reply may take beyond the time for which its call blocks. After that the connection counts as dead.
@@ -37,15 +37,15 @@ _KEEPALIVE = (("TCP_KEEPIDLE", 30), ("TCP_KEEPALIVE", 30), ("TCP_KEEPINTVL", 10)
 class Listener:
     """Waits for elements of lists. Safe to share between threads.
 
-    `kept` has the connections for calls, and gets that of a wait at its end: the caller makes a call next. `interrupt`
-    ends all waits.
+    They share the `connections` for calls, because the caller makes a call next, unless the pool of the client has the
+    default limit of redis-py: the user did not choose it, and some programs have more threads. `interrupt` ends all
+    waits.
     """
 
-    def __init__(self, client: redis.Redis, kept: Connections, interrupt: Interrupt) -> None:
-        self._kept = kept
-        self._pool = pool_of_waits(client)
-        self._shared = self._pool is client.connection_pool
-        self._places = places_of(self._pool)
+    def __init__(self, connections: Connections, interrupt: Interrupt) -> None:
+        pool = pool_of_waits(connections.pool)
+        self._connections = connections if pool is connections.pool else Connections(pool)
+        self._places = places_of(pool)
         self._interrupt = interrupt
 
     def listen(
@@ -66,7 +66,7 @@ class Listener:
             reply = self._block(keys, ms, interrupts)
         except PoolExhausted as error:
             return error
-        except (ConnectionError, TimeoutError, ResponseError) as error:
+        except (NotSent, ConnectionError, TimeoutError, ResponseError) as error:
             if "UNBLOCKED" in str(error):
                 return b""
             if isinstance(error, ResponseError) and not refuses_for_now(error):
@@ -84,7 +84,7 @@ class Listener:
 
     def _block(self, keys: Sequence[str], ms: int, interrupts: tuple[Interrupt, Interrupt]) -> Any:
         """Make one blocking call. Each of the two interrupts ends it."""
-        with Held(self) as held:
+        with Held(self._connections) as held:
             connection = held.connection
             # an interrupt shuts down this socket, not the connection: another thread may use the connection later
             sock = getattr(connection, "_sock", None)
@@ -104,25 +104,9 @@ class Listener:
             held.clean = not (_asked(interrupts) or line.ended)
             return reply
 
-    def checkout(self) -> Connection:
-        """A connection to wait on."""
-        return free_connection(self._pool, self._kept.release_idle)
-
-    def keep(self, connection: Connection) -> None:
-        """Keep a connection for the next call, or give it back to its own pool."""
-        if self._shared:
-            self._kept.keep(connection)
-        else:
-            self._pool.release(connection)
-
-    def drop(self, connection: Connection) -> None:
-        """Give a closed connection back to the pool."""
-        self._pool.release(connection)
-
     def close(self) -> None:
-        """Close the free connections of a pool of its own. The end of a wait closes the connection of that wait."""
-        if not self._shared:
-            self._pool.disconnect(inuse_connections=False)
+        """Close the free connections. The end of a wait closes the connection of that wait."""
+        self._connections.close()
 
 
 class _Line:

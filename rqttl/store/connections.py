@@ -15,10 +15,9 @@ from collections.abc import Callable
 from functools import lru_cache
 from itertools import islice
 from types import TracebackType
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 from weakref import WeakKeyDictionary, WeakSet
 
-import redis
 from redis.connection import BlockingConnectionPool, Connection, ConnectionPool
 from redis.exceptions import ConnectionError, TimeoutError
 
@@ -91,13 +90,8 @@ def open_pool(url: str, **settings: object) -> Pool:
     return Pool.from_url(url, max_connections=UNLIMITED, command_packer=Packer(), **settings)
 
 
-def pool_of_waits(client: redis.Redis) -> ConnectionPool:
-    """The pool whose connections threads hold while they wait.
-
-    It is the client's own pool. If that pool has the default limit of redis-py >= 8, it is another pool without a
-    limit: the user did not choose the default, and some programs have more threads.
-    """
-    pool = client.connection_pool
+def pool_of_waits(pool: ConnectionPool) -> ConnectionPool:
+    """The pool for waits: this one; another one without a limit, if this one has the default limit of redis-py >= 8."""
     if type(pool) is ConnectionPool and pool.max_connections == _limit_of_redis_py() < UNLIMITED:
         return ConnectionPool(pool.connection_class, UNLIMITED, **pool.connection_kwargs)
     return pool
@@ -181,37 +175,6 @@ def places_of(pool: ConnectionPool) -> Places:
     return _places.setdefault(pool, Places(pool))
 
 
-def free_connection(pool: ConnectionPool, spare: Callable[[], Connection | None]) -> Connection:
-    """A connection from `spare`, else from the pool. Waits up to `PATIENCE` seconds for one.
-
-    Raises `PoolExhausted`, and errors of redis-py.
-    """
-    started = time.monotonic()
-    while True:
-        connection = spare()
-        try:
-            return connection or pool.get_connection()
-        except ConnectionError as error:
-            if not is_exhausted(error):
-                raise
-            if isinstance(pool, BlockingConnectionPool) or time.monotonic() - started >= PATIENCE:
-                raise PoolExhausted(int(pool.max_connections)) from error
-        time.sleep(_PAUSE)
-
-
-class Keeper(Protocol):
-    """Gives connections, and takes them back for the next call."""
-
-    def checkout(self) -> Connection:
-        """A connection for one caller."""
-
-    def keep(self, connection: Connection) -> None:
-        """Take back a connection without unread replies."""
-
-    def drop(self, connection: Connection) -> None:
-        """Take back a connection that was closed."""
-
-
 class Held:
     """One connection for one call, as a context. Its exit closes the connection unless `clean` is set.
 
@@ -219,25 +182,25 @@ class Held:
     interrupts, and even if another exception interrupts the closing.
     """
 
-    __slots__ = ("_keeper", "clean", "connection")
+    __slots__ = ("_connections", "clean", "connection")
 
-    def __init__(self, keeper: Keeper) -> None:
-        self._keeper = keeper
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
         #: The call sets it when it has read all replies.
         self.clean = False
 
     def __enter__(self) -> Held:
-        self.connection = self._keeper.checkout()
+        self.connection = self._connections.checkout()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self.clean:
-            self._keeper.keep(self.connection)
+            self._connections.keep(self.connection)
         else:
             self.connection.disconnect()
-            self._keeper.drop(self.connection)
+            self._connections.pool.release(self.connection)
 
 
 #: Seconds for which a used connection is kept for the next call. The pool would poll its socket first.
@@ -266,15 +229,26 @@ class Connections:
     def checkout(self) -> Connection:
         """A connection for one call: a recently used one, or one that the pool has checked.
 
-        Raises `NotSent`, `PoolExhausted`, `BrokerClosed`.
+        Waits up to `PATIENCE` seconds for one. Raises `NotSent`, `PoolExhausted`, `BrokerClosed`.
         """
         if self._process != os.getpid():
             # the connections of the parent process are the parent's
             self._idle, self._process = deque(), os.getpid()
-        try:
-            return self._take_idle() or free_connection(self.pool, self._take_idle)
-        except (ConnectionError, TimeoutError) as error:
-            raise NotSent from error
+        connection = self._take_idle()
+        if connection is not None:
+            return connection
+        ends = time.monotonic() + PATIENCE
+        while connection is None:
+            try:
+                return self.pool.get_connection()
+            except (ConnectionError, TimeoutError) as error:
+                if not is_exhausted(error):
+                    raise NotSent from error
+                if isinstance(self.pool, BlockingConnectionPool) or time.monotonic() >= ends:
+                    raise PoolExhausted(int(self.pool.max_connections)) from error
+            time.sleep(_PAUSE)
+            connection = self._take_idle()
+        return connection
 
     def _take_idle(self) -> Connection | None:
         self.check_open()
@@ -301,10 +275,6 @@ class Connections:
             self.pool.release(connection)
         if self._closed:
             self.close()
-
-    def drop(self, connection: Connection) -> None:
-        """Give a closed connection back to the pool."""
-        self.pool.release(connection)
 
     def release_idle(self) -> None:
         """Give all kept connections back to the pool. Another caller needs one of them if the pool is small."""

@@ -53,7 +53,7 @@ class Store:
         self.exchanges = Exchanges(keyspace, events, self.connections.renew, time.monotonic)
         #: Ends every `listen` from the moment at which it is asked.
         self.interrupted = Interrupt()
-        self._listener = Listener(client, self.connections, self.interrupted)
+        self._listener = Listener(self.connections, self.interrupted)
 
     def check_open(self) -> None:
         """Raise `BrokerClosed` after `close`."""
