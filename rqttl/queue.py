@@ -75,15 +75,7 @@ class Queue:
         """
         driver = self._driver
         flow = flows.messages.send(
-            driver.events,
-            driver.configs.get(self.name),
-            self.name,
-            body,
-            ttl=ttl,
-            expires_at=expires_at,
-            headers=headers,
-            id=id,
-            content_type=content_type,
+            driver.events, driver.configs.get(self.name), self.name, body, ttl, expires_at, headers, id, content_type
         )
         return flows.messages.stored(driver.perform(flow))
 
@@ -318,7 +310,7 @@ class Queue:
         letter by this call. A message that dies again may come back here: a redrive ends the check for circles, as a
         rejection does. Raises `QueueNotFound` if `to` does not exist.
         """
-        flow = flows.redrive.redrive(self._driver.keyspace, self.name, limit=limit, reason=reason, source=source, to=to)
+        flow = flows.redrive.redrive(self._driver.keyspace, self.name, limit, reason, source, to)
         return self._driver.perform(flows.redrive.observed(self._driver.events, self.name, flow))
 
     def redrive_many(self, letters: Iterable[tuple[str, str]]) -> list[RedriveResult]:

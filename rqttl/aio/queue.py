@@ -69,15 +69,7 @@ class AsyncQueue:
     ) -> Receipt:
         driver = self._driver
         flow = flows.messages.send(
-            driver.events,
-            driver.configs.get(self.name),
-            self.name,
-            body,
-            ttl=ttl,
-            expires_at=expires_at,
-            headers=headers,
-            id=id,
-            content_type=content_type,
+            driver.events, driver.configs.get(self.name), self.name, body, ttl, expires_at, headers, id, content_type
         )
         return flows.messages.stored(await driver.perform(flow))
 
@@ -132,28 +124,12 @@ class AsyncQueue:
         stop: asyncio.Event | None = None,
         raise_errors: bool = False,
     ) -> RunCounts:
-        """Call `handler` with each message: ack it when the handler returns, nack it when the handler raises.
-
-        The loop goes on after an exception. The exception is logged (`rqttl.run`) and kept with the message, as by
-        `async with delivery:`. The message comes again after the pause of the option `redelivery_delay`. Without that
-        option the pause is 1 s, doubled by each failure up to 10 minutes, less up to a quarter at random. A handler
-        may settle the delivery itself.
+        """`Queue.run` for an event loop: see its docstring for failures, `wait`, signals, `stop` and `raise_errors`.
 
         `handler` is an `async def`. `concurrency` tasks call it, each with one message at a time. Up to `prefetch`
         messages (10 for each task) are fetched at a time. Their leases are renewed while handlers work. A plain `def`
-        ends the run at its first message, which goes back.
-
-        The run ends when no message has come for `wait` (never, without `wait`), and when `stop` is set. Without
-        `stop`, and in the main thread only, SIGTERM and SIGINT end it, too; a handler that the program has set is also
-        called. With `stop` the signals are those of the program. The run returns when the working handlers are done.
-        Fetched messages without a handler are released at once, uncounted. A second signal, a second later or more, has
-        its effect from before `run`. A cancelled run cancels its handlers, and their messages go back. While Redis is
-        away the run goes on trying, for `wait` at most.
-
-        With `raise_errors` an exception of the handler ends the run, once its message has been given back. A test of a
-        handler wants that: otherwise the run returns, and the failure is only in its log and its counts.
-
-        Raises `InvalidInput`, and `QueueNotFound`, also when the queue is deleted meanwhile.
+        ends the run at its first message, which goes back. `stop` is an `asyncio.Event`. A cancelled run cancels its
+        handlers, and their messages go back.
         """
         if stop is not None and not callable(getattr(stop, "wait", None)):
             raise InvalidInput(f"stop: expected an asyncio.Event, got {format_value(stop)}")
@@ -230,7 +206,7 @@ class AsyncQueue:
     async def redrive(
         self, limit: int | None = None, reason: str | None = None, source: str | None = None, to: str | None = None
     ) -> int:
-        flow = flows.redrive.redrive(self._driver.keyspace, self.name, limit=limit, reason=reason, source=source, to=to)
+        flow = flows.redrive.redrive(self._driver.keyspace, self.name, limit, reason, source, to)
         return await self._driver.perform(flows.redrive.observed(self._driver.events, self.name, flow))
 
     async def redrive_many(self, letters: Iterable[tuple[str, str]]) -> list[RedriveResult]:

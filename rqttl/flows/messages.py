@@ -32,7 +32,6 @@ def send(
     known: QueueConfig | None,
     queue: str,
     body: Message | object,
-    *,
     ttl: Duration | None,
     expires_at: Instant | None,
     headers: Mapping[str, Header] | None,
@@ -47,15 +46,8 @@ def send(
     else:
         message = Message(body, ttl, expires_at, headers, id, content_type)
     if events.observer is not None:
-        return _observed(events.observer, queue, message)
+        return _observed_one(events.observer, queue, message)
     return enqueue_one(queue, message, known)
-
-
-def _observed(observer: Observer, queue: str, message: object) -> Flow[Receipt | QueueFull]:
-    with hook.watching(observer, hook.Operation("enqueue", queue, [message])) as sent:
-        result = yield from enqueue_one(queue, sent.messages[0])
-        sent.results = [result]
-    return result
 
 
 def stored(result: Receipt | QueueFull) -> Receipt:
@@ -72,15 +64,17 @@ def send_many(
     if isinstance(sent, Mapping):
         raise InvalidInput(f"messages: expected a sequence of messages, got {format_value(sent)}")
     items = checks.items(sent, "messages", "a sequence of messages")
-    window = 0 if duplicate_window is None else units.duration(duplicate_window, "duplicate_window", least=1)
+    window = 0 if duplicate_window is None else int(units.duration(duplicate_window, "duplicate_window", least=1))
     if events.observer is not None and items:
-        return _all_observed(events.observer, queue, items, int(window))
-    return enqueue(queue, items, int(window))
+        return _observed(events.observer, queue, items, window)
+    return enqueue(queue, items, window)
 
 
-def _all_observed(
-    observer: Observer, queue: str, items: Sequence[object], window: int
-) -> Flow[list[Receipt | QueueFull]]:
+def _observed_one(observer: Observer, queue: str, message: object) -> Flow[Receipt | QueueFull]:
+    return (yield from _observed(observer, queue, [message], 0))[0]
+
+
+def _observed(observer: Observer, queue: str, items: Sequence[object], window: int) -> Flow[list[Receipt | QueueFull]]:
     with hook.watching(observer, hook.Operation("enqueue", queue, items)) as sent:
         sent.results = results = yield from enqueue(queue, sent.messages, window)
     return results
@@ -301,7 +295,8 @@ def purge_many(keyspace: Keyspace, queue: str, sequences: Iterable[str], *, unre
 
     The messages count as handled; as lost if `unread`.
     """
-    ids = sorted(_checked(sequences))
+    items = checks.items(sequences, "sequences", "sequences of messages")
+    ids = sorted({codec.check_sequence(sequence, "sequences") for sequence in items})
     yield from sweep(queue)
     purged = done = 0
     while done < len(ids):
@@ -310,8 +305,3 @@ def purge_many(keyspace: Keyspace, queue: str, sequences: Iterable[str], *, unre
         purged += values.purged
         done += page.index(values.upto.decode()) + 1
     return purged
-
-
-def _checked(sequences: Iterable[str]) -> set[str]:
-    items = checks.items(sequences, "sequences", "sequences of messages")
-    return {codec.check_sequence(sequence, "sequences") for sequence in items}

@@ -54,9 +54,12 @@ def declare(keyspace: Keyspace, declared: QueueOptions) -> Flow[Declared]:
         if type(answer) is not Refused:
             break
         if answer.code == "mismatch":
-            raise _mismatch(declared, QueueOptions.from_json(queue, answer.details[0]))
+            differences = declared.differences(QueueOptions.from_json(queue, answer.details[0]))
+            texts = {name: (written(name, ours), written(name, theirs)) for name, (ours, theirs) in differences.items()}
+            raise QueueMismatch(queue, differences, texts)
         if answer.code == "stale":
-            config = yield from _reconcile(keyspace, queue)
+            yield from reconcile(keyspace, [queue])
+            config = (yield from records(keyspace, [queue]))[0].get(queue)
         else:
             version, stored = answer.details
             yield from retire(Options(declared, QueueOptions.from_json(queue, stored)).config(keyspace, version))
@@ -75,19 +78,6 @@ def declare(keyspace: Keyspace, declared: QueueOptions) -> Flow[Declared]:
         yield GetConfig(queue, newest=known)
     made: int = answer.made
     return DECLARED[made]
-
-
-def _mismatch(asked: QueueOptions, declared: QueueOptions) -> QueueMismatch:
-    differences = asked.differences(declared)
-    texts = {name: (written(name, ours), written(name, theirs)) for name, (ours, theirs) in differences.items()}
-    return QueueMismatch(asked.queue, differences, texts)
-
-
-def _reconcile(keyspace: Keyspace, queue: str) -> Flow[QueueConfig | None]:
-    """Put the options of the present policies in force. Returns the record after that."""
-    yield from reconcile(keyspace, [queue])
-    configs, _ = yield from records(keyspace, [queue])
-    return configs.get(queue)
 
 
 def _enter(keyspace: Keyspace, queue: str) -> Flow[tuple[bool, PolicySet]]:

@@ -15,7 +15,6 @@ from rqttl.protocol.commands import (
     ABSENT,
     BATCH,
     Command,
-    Ok,
     Presence,
     QueueConfig,
     Word,
@@ -78,25 +77,19 @@ def receive_once(
         lost += values.lost  # an empty list may come as an empty text
         unknown += values.unknown  # as above
         if values.messages or not values.more or not count:
-            return _claimed(used, values, lost, unknown)
+            failures, due, words = values.failures, values.due, values.messages
+            return ReceiveResult(
+                used,
+                list(zip(words[::3], words[1::3], words[2::3], strict=True)),
+                values.token,
+                dict(zip(failures[::2], map(int, failures[1::2]), strict=True)) if failures else {},
+                lost,
+                unknown,
+                values.now,
+                int(due) if due else None,
+                bool(values.more),
+            )
         finished, config = (), used
-
-
-def _claimed(config: QueueConfig, values: Ok, lost: Sequence[bytes], unknown: Sequence[bytes]) -> ReceiveResult:
-    failures, due, words = values.failures, values.due, values.messages
-    entries = list(zip(words[::3], words[1::3], words[2::3], strict=True))
-    failed = dict(zip(failures[::2], map(int, failures[1::2]), strict=True)) if failures else {}
-    return ReceiveResult(
-        config,
-        entries,
-        values.token,
-        failed,
-        lost,
-        unknown,
-        values.now,
-        int(due) if due else None,
-        bool(values.more),
-    )
 
 
 def period(consumer: str) -> int:

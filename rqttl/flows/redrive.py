@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 from rqttl import checks
@@ -20,30 +19,25 @@ from rqttl.protocol import codec, commands
 from rqttl.protocol.commands import BATCH, Refused
 from rqttl.protocol.keys import Keyspace
 from rqttl.text import format_value, plain_text
-from rqttl.types import MessageView, Outcome, RedriveResult
+from rqttl.types import Outcome, RedriveResult
 
 T = TypeVar("T")
 
 
 def redrive_many(keyspace: Keyspace, queue: str, letters: Iterable[tuple[str, str]]) -> Flow[list[RedriveResult]]:
     """Move chosen letters back. Each is a pair: its sequence, and its target queue. Expired letters die first."""
-    pairs = _checked(letters)
-    yield from sweep(queue)
-    results: dict[tuple[str, str], RedriveResult] = {}
-    for origin, sequences in _by_origin(sorted(set(pairs))).items():
-        for result in (yield from _send(keyspace, queue, origin, sequences)):
-            results[result.sequence, origin] = result
-    return [results[pair] for pair in pairs]
-
-
-def _checked(letters: object) -> list[tuple[str, str]]:
     pairs: list[tuple[str, str]] = []
     for pair in checks.items(letters, "letters", "pairs of a sequence and a queue"):
         if isinstance(pair, str | bytes) or not isinstance(pair, Sequence) or len(pair) != 2:
             raise InvalidInput(f"letters: expected a pair of a sequence and a queue, got {format_value(pair)}")
         sequence, origin = pair
         pairs.append((codec.check_sequence(sequence, "letters"), check_queue_name(origin, "letters")))
-    return pairs
+    yield from sweep(queue)
+    results: dict[tuple[str, str], RedriveResult] = {}
+    for origin, sequences in _by_origin(sorted(set(pairs))).items():
+        for result in (yield from _send(keyspace, queue, origin, sequences)):
+            results[result.sequence, origin] = result
+    return [results[pair] for pair in pairs]
 
 
 def _by_origin(letters: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
@@ -72,68 +66,16 @@ def _send(keyspace: Keyspace, queue: str, origin: str, sequences: Sequence[str])
         else:
             repeated = False
             # the script reads a bounded number of bytes, so it may handle the first letters only
-            done += [
-                _redriven(sequence, origin, result) for sequence, result in zip(batch, answer.results, strict=False)
-            ]
+            for sequence, result in zip(batch, answer.results, strict=False):
+                limit = result[1:].decode() if result[:1] == b"!" else None
+                outcome: Outcome = "full" if limit else "unavailable" if result == b"-" else "moved"
+                done.append(RedriveResult(sequence, origin, outcome, limit))
     return done
-
-
-def _redriven(sequence: str, origin: str, result: bytes) -> RedriveResult:
-    if result[:1] == b"!":
-        return RedriveResult(sequence, origin, "full", result[1:].decode())
-    outcome: Outcome = "unavailable" if result == b"-" else "moved"
-    return RedriveResult(sequence, origin, outcome)
-
-
-@dataclass
-class _Redrive:
-    """A redrive of all letters that fit: the conditions on a letter, and the progress so far."""
-
-    keyspace: Keyspace
-    queue: str
-    limit: int | None
-    reason: str | None
-    source: str | None
-    to: str | None
-    last: str
-    moved: int = 0
-    #: Queues that take no further letter.
-    closed: set[str] = field(default_factory=set)
-
-    def __post_init__(self) -> None:
-        self.closed.add(self.queue)
-
-    @property
-    def over(self) -> bool:
-        return self.limit is not None and self.moved >= self.limit
-
-    def chosen_letters(self, page: Sequence[MessageView]) -> Iterator[tuple[str, str]]:
-        """The letters of a page that fulfil the conditions, each with its target queue."""
-        for letter in page:
-            if letter.state == "ready" and letter.deaths and letter.sequence <= self.last:
-                death = letter.deaths[0]
-                if self.reason in (None, death.reason) and self.source in (None, death.queue):
-                    yield letter.sequence, self.to or death.queue
-
-    def send(self, page: Sequence[MessageView]) -> Flow[None]:
-        """Move the letters of a page that fulfil the conditions."""
-        letters = list(self.chosen_letters(page))
-        while letters and not self.over:
-            most = len(letters) if self.limit is None else self.limit - self.moved
-            batch, letters = letters[:most], letters[most:]
-            for origin, sequences in _by_origin(batch).items():
-                if origin in self.closed:
-                    continue
-                for result in (yield from _send(self.keyspace, self.queue, origin, sequences)):
-                    self.moved += result.outcome == "moved"
-                    if result.outcome in ("full", "no_origin"):
-                        self.closed.add(origin)
 
 
 def redrive(
     keyspace: Keyspace,
     queue: str,
-    *,
     limit: int | None = None,
     reason: str | None = None,
     source: str | None = None,
@@ -152,16 +94,38 @@ def redrive(
     if to is not None:
         yield GetConfig(to)
     counters = (yield from with_config(queue, commands.stats)).counters
-    record = dict(zip(counters[::2], counters[1::2], strict=True))
     # letters that die during the redrive come behind the last sequence, so the redrive ends
-    work = _Redrive(keyspace, queue, limit, reason, source, to, record[b"last_id"].decode())
-    after = None
-    while not work.over and (page := (yield from peek(keyspace, queue, BATCH, after))):
-        yield from work.send(page)
-        after = page[-1].sequence
-        if after >= work.last or to in work.closed:
+    last = dict(zip(counters[::2], counters[1::2], strict=True))[b"last_id"].decode()
+    closed = {queue}  # queues that take no further letter
+    moved, after = 0, ""
+    while (limit is None or moved < limit) and after < last and to not in closed:
+        page = yield from peek(keyspace, queue, BATCH, after or None)
+        if not page:
             break
-    return work.moved
+        after = page[-1].sequence
+        letters = [
+            (letter.sequence, to or letter.deaths[0].queue)
+            for letter in page
+            if letter.state == "ready" and letter.deaths and letter.sequence <= last
+            if reason in (None, letter.deaths[0].reason) and source in (None, letter.deaths[0].queue)
+        ]
+        while letters and (limit is None or moved < limit):
+            most = len(letters) if limit is None else limit - moved
+            moved += yield from _send_open(keyspace, queue, letters[:most], closed)
+            letters = letters[most:]
+    return moved
+
+
+def _send_open(keyspace: Keyspace, queue: str, letters: Iterable[tuple[str, str]], closed: set[str]) -> Flow[int]:
+    """Move letters to queues that are not `closed`, and close those that take none. Returns how many were moved."""
+    moved = 0
+    for origin, sequences in _by_origin(letters).items():
+        if origin not in closed:
+            results = yield from _send(keyspace, queue, origin, sequences)
+            moved += sum(result.outcome == "moved" for result in results)
+            if any(result.outcome in ("full", "no_origin") for result in results):
+                closed.add(origin)
+    return moved
 
 
 def observed(events: Events, queue: str, flow: Flow[T]) -> Flow[T]:

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-import logging
 import secrets
 from collections.abc import Mapping, Sequence
+from datetime import timedelta
 from typing import Any
 
 from rqttl.flows.steps import Flow, HandleNotes, Read, Write, execute
 from rqttl.json_text import load_object
 from rqttl.protocol import replies
 from rqttl.protocol.keys import Keyspace, queue_names
-from rqttl.text import escape
 from rqttl.types import WorkerInfo
 from rqttl.units import as_datetime
 
@@ -85,12 +84,10 @@ def remove(keyspace: Keyspace, names: Sequence[str]) -> Flow[None]:
     yield from execute(replies.number, "SREM", keyspace.registry, *names)
 
 
-logger = logging.getLogger("rqttl")
-
-#: The ms after its last beat for which a worker counts as alive.
-ALIVE = 30_000
-#: The ms after its last beat after which another worker removes its entry.
-FORGOTTEN = 3_600_000
+#: The time after its last beat for which a worker counts as alive.
+ALIVE = timedelta(seconds=30)
+#: The time after its last beat after which another worker removes its entry.
+FORGOTTEN = timedelta(hours=1)
 
 
 def beat(keyspace: Keyspace, name: str, details: Mapping[str, Any], *, now: int) -> Flow[None]:
@@ -100,15 +97,10 @@ def beat(keyspace: Keyspace, name: str, details: Mapping[str, Any], *, now: int)
 
 
 def leave_roster(keyspace: Keyspace, name: str, *, now: int) -> Flow[None]:
-    """Remove the entry of a worker that ends, entries that are an hour old, and entries that no worker has written."""
+    """Remove the entry of a worker that ends, entries that are an hour old, and entries that cannot be read."""
     (entries,) = yield Read([("HGETALL", keyspace.workers)])
-    old = []
-    for field, text in replies.pairs(entries).items():
-        details = _details(text)
-        if details is None:
-            logger.warning("workers: the entry %s is unreadable, removed: %.80r", escape(field, 100), text)
-        if details is None or now - details["beat"] > FORGOTTEN:
-            old.append(field)
+    infos = {field: _info(field, text) for field, text in replies.pairs(entries).items()}
+    old = [field for field, info in infos.items() if info is None or as_datetime(now) - info.beat > FORGOTTEN]
     yield Write([("HDEL", keyspace.workers, name, *old)])
 
 
@@ -116,32 +108,18 @@ def workers(keyspace: Keyspace) -> Flow[list[WorkerInfo]]:
     """The workers and reapers that live, sorted by role and name. Entries that cannot be read are left out."""
     entries, moment = yield Read([("HGETALL", keyspace.workers), ("TIME",)])
     seconds, micros = replies.moment(moment)
-    now = seconds * 1000 + micros // 1000
-    alive = []
-    for name, text in replies.pairs(entries).items():
-        details = _details(text)
-        if details is not None and now - details["beat"] <= ALIVE:
-            info = _info(name.decode("utf-8", "replace"), details)
-            if info is not None:
-                alive.append(info)
-    return sorted(alive, key=lambda info: (info.role, info.name))
+    now = as_datetime(seconds * 1000 + micros // 1000)
+    infos = [_info(name, text) for name, text in replies.pairs(entries).items()]
+    return sorted([one for one in infos if one and now - one.beat <= ALIVE], key=lambda one: (one.role, one.name))
 
 
-def _details(text: bytes) -> dict[str, Any] | None:
-    """The details of an entry, with the time of its last beat; `None` for an entry that no worker has written."""
+def _info(name: bytes, text: bytes) -> WorkerInfo | None:
+    """An entry as a value; `None` for an entry that no worker of this version has written."""
     try:
         details = load_object(text)
-        return details | {"beat": int(details["beat"])}
-    except (ValueError, TypeError, KeyError, OverflowError):
-        return None
-
-
-def _info(name: str, details: Mapping[str, Any]) -> WorkerInfo | None:
-    """An entry as a value; `None` for an entry of a version with other details."""
-    try:
         last = details["last_claim"]
         return WorkerInfo(
-            name,
+            name.decode("utf-8", "replace"),
             str(details["role"]),
             str(details["host"]),
             int(details["pid"]),

@@ -167,25 +167,16 @@ Flow = Generator[Step, Any, T]
 class Driver(Protocol):
     """The object that performs flows for queues and consumers. It stands for one namespace of one server."""
 
-    @property
-    def keyspace(self) -> Keyspace:
-        """The names of all keys."""
-
-    @property
-    def events(self) -> Events:
-        """The listeners for events: calls, waits, renewals and sweeps."""
+    keyspace: Keyspace
+    events: Events
+    #: The options of the queues that were used last.
+    configs: Recent[QueueConfig]
+    #: The interrupt that ends each wait outside of Redis when the driver is closed.
+    closed: Interrupt
 
     @property
     def timing(self) -> Timing:
         """The clock of this driver, and the way in which time passes."""
-
-    @property
-    def configs(self) -> Recent[QueueConfig]:
-        """The options of the queues that were used last."""
-
-    @property
-    def closed(self) -> Interrupt:
-        """The interrupt that ends each wait outside of Redis when the driver is closed."""
 
     def perform(self, flow: Flow[T]) -> T:
         """Carry out a flow: perform each step, and send its answer or throw its error back into the flow."""

@@ -124,7 +124,7 @@ def test_unreadable_options_of_one_queue_end_no_reaper(
 
 @pytest.mark.parametrize("text", NONSENSE)
 def test_an_unreadable_entry_among_the_workers_goes_with_the_next_worker_that_ends(
-    broker: Broker, client: redis.Redis, caplog: pytest.LogCaptureFixture, text: bytes
+    broker: Broker, client: redis.Redis, text: bytes
 ) -> None:
     driver = driver_of(broker)
     client.hset("rqttl:workers", b"strange\xff", text)
@@ -133,7 +133,6 @@ def test_an_unreadable_entry_among_the_workers_goes_with_the_next_worker_that_en
     driver.perform(flows.registry.leave_roster(driver.keyspace, "me", now=1))
 
     assert not client.exists("rqttl:workers")
-    assert [record.getMessage()[:24] for record in caplog.records] == ["workers: the entry stran"]
 
 
 @pytest.mark.parametrize(
