@@ -89,30 +89,6 @@ async def test_an_ack_that_is_cancelled_before_it_was_sent_arrives(
     assert await _state(redis_url) == (0, 0, 0)
 
 
-@looped()
-async def test_a_cancelled_handler_gives_its_message_back_without_waiting(
-    broker: rqttl.AsyncBroker, queue: rqttl.AsyncQueue
-) -> None:
-    async def handle(delivery: rqttl.AsyncDelivery, started: asyncio.Event) -> None:
-        async with delivery:
-            started.set()
-            await asyncio.sleep(3600)
-
-    await queue.enqueue(b"x")
-    delivery = await queue.receive()
-    assert delivery is not None
-    started = asyncio.Event()
-    task = asyncio.ensure_future(handle(delivery, started))
-    await started.wait()
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    again = await queue.receive(wait="1m")
-    assert again is not None
-    assert again.delivery_count == 2
-    await again.ack()
-
-
 @pytest.mark.parametrize("fetched", ["receive", "consume"])
 @looped()
 async def test_a_handler_that_is_cancelled_in_the_pass_in_which_it_raises_gives_its_message_back_at_once(

@@ -10,7 +10,6 @@ import redis
 
 import rqttl
 from rqttl import Broker, Message, MessageTooLarge, QueueFull
-from rqttl.protocol import codec
 from tests.aio.conftest import Run, looped
 
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -91,14 +90,6 @@ async def test_calls_of_one_pass_take_few_script_calls(
     assert client.info("commandstats")["cmdstat_evalsha"]["calls"] == 4  # 250, 50 and the other
 
     assert [view.body for view in await queue.peek(503)] == [b"first"] * 3 + [b"%d" % i for i in range(500)]
-
-
-@looped()
-async def test_calls_of_several_kinds_keep_their_order(broker: rqttl.AsyncBroker, queue: rqttl.AsyncQueue) -> None:
-    await asyncio.gather(*[queue.enqueue(one) for one in KINDS["mixed"]])
-    views = await queue.peek(60)
-    bodies = [codec.unpack(view.body) if view.content_type == codec.MSGPACK else int(view.body) for view in views]
-    assert bodies == list(range(60))
 
 
 @looped()

@@ -127,31 +127,6 @@ def test_a_blocked_loop_is_logged_with_the_code_that_blocks_it(
     assert "block_until_it_is_logged" in record.getMessage()
 
 
-def test_closing_leaves_no_task_and_no_connection(run: Run, redis_url: str, client: Any) -> None:
-    async def work() -> None:
-        broker = rqttl.connect_async(redis_url)
-        queue = await broker.declare_queue("q")
-        waiting = [asyncio.ensure_future(queue.receive(wait="1h")) for _ in range(50)]
-        async with queue.consume() as deliveries:
-            waiting.append(asyncio.ensure_future(deliveries.__anext__()))
-            await _until(lambda: client.info("clients")["blocked_clients"] == 51)
-            await broker.aclose()
-            await broker.aclose()
-            await asyncio.wait(waiting)
-            assert {type(task.exception()) for task in waiting} == {rqttl.BrokerClosed}
-            with pytest.raises(rqttl.BrokerClosed):
-                await queue.enqueue(b"x")
-        assert asyncio.all_tasks() == {asyncio.current_task()}
-
-    with pytest.raises(rqttl.BrokerClosed):
-        run(work())
-
-    deadline = time.monotonic() + PATIENCE
-    while len(client.client_list()) > 1 and time.monotonic() < deadline:
-        time.sleep(0.01)
-    assert len(client.client_list()) == 1
-
-
 def test_a_broker_uses_the_pool_of_the_given_client_and_gives_all_back(run: Run, server: Any, redis_url: str) -> None:
     async def work() -> None:
         client = redis.asyncio.Redis(unix_socket_path=str(server.socket), max_connections=3)
