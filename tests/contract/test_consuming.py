@@ -28,8 +28,7 @@ from rqttl import (
 from rqttl.protocol.commands import Command, Reply
 from rqttl.store.driver import driver_of
 from tests.contract.clocked import Clocked
-from tests.contract.handling import Renewals
-from tests.contract.looks import dead, one, ready
+from tests.contract.looks import Renewals, dead, one, ready
 from tests.contract.test_waking import LONG, Waiters, blocked
 from tests.waiting import PATIENCE, until
 

@@ -167,15 +167,6 @@ def test_a_batch_is_refused_message_by_message(broker: Broker) -> None:
     assert queue.stats().refused == 2
 
 
-def test_a_large_batch_with_a_limit_is_refused_in_order_across_calls(broker: Broker) -> None:
-    queue = broker.declare_queue("q", max_length=700, overflow="reject-publish")
-
-    results = queue.enqueue_many([b"%d" % i for i in range(1_000)])
-
-    assert [isinstance(result, Receipt) for result in results] == [True] * 700 + [False] * 300
-    assert (queue.stats().ready, queue.stats().refused, queue.stats().enqueued) == (700, 300, 700)
-
-
 WINDOW = 10_000
 
 

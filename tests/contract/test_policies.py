@@ -404,16 +404,6 @@ def test_an_expiry_queue_gets_no_expiry_queue_of_its_own(expiring: Clocked) -> N
     assert "EXP.{queue}" in explained.note
 
 
-def test_a_fresh_queue_gets_the_policies_of_another_client(broker: Broker, clocked: Clocked) -> None:
-    clocked.declare_queue("orders", dead_letter="dead").enqueue(b"x")
-    broker.set_policy("p", "dead", {"max_length": 7})  # the other client knows older policies
-
-    queue = clocked.queue("orders")
-    queue.reject_many(queue.receive_many(1))
-
-    assert clocked.queue("dead").options()["max_length"] == 7
-
-
 @pytest.fixture
 def other(broker: Broker) -> Broker:
     """A broker with caches of its own, on the same server."""

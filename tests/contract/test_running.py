@@ -1,4 +1,4 @@
-"""`queue.run`: acks, retries with back-off, its end, and handlers that it refuses. Signals: tests/process."""
+"""Handlers: `queue.run`, decisions by an exception, pauses and the errors that messages keep. Signals: tests/process."""
 
 from __future__ import annotations
 
@@ -6,18 +6,30 @@ import functools
 import logging
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 
-from rqttl import Broker, Delivery, InvalidDuration, InvalidInput, Queue, QueueNotFound, Reject, Retry, RunCounts
+from rqttl import (
+    Broker,
+    Delivery,
+    InvalidDuration,
+    InvalidInput,
+    Queue,
+    QueueNotFound,
+    Reject,
+    Release,
+    Retry,
+    RunCounts,
+)
+from rqttl.decisions import Decision
 from rqttl.runner import Runner
 from rqttl.store.driver import driver_of
-from tests.contract.clocked import Clocked, at
-from tests.contract.handling import Renewals, fail, forget
-from tests.contract.looks import dead, ready
+from rqttl.testing import dead_letters
+from tests.contract.clocked import START, Clocked, at
+from tests.contract.looks import Renewals, dead, description, fail, forget, one, ready
 from tests.contract.test_waking import Waiters
 from tests.waiting import PATIENCE, until
 
@@ -346,3 +358,163 @@ def test_wrong_arguments_are_refused_by_name(queue: Queue, wrong: dict[str, Any]
         queue.run(forget, **wrong)
 
     assert queue.stats().ready == 1
+
+
+def work(decision: Decision) -> None:
+    """A part of a handler that decides."""
+    raise decision
+
+
+def decide(broker: Broker, decision: Decision) -> Delivery:
+    queue = broker.declare_queue("q", dead_letter="dead", max_deliveries=5)
+    queue.enqueue(b"x", id="1")
+    delivery = one(queue)
+    with delivery:
+        work(decision)
+    return delivery
+
+
+@pytest.mark.parametrize("text", ["no such item", "é" * 5_000, "a" + "\udcff" * 5_000, "name \udcff"])
+def test_a_rejection_ends_with_the_block_and_is_a_death_whatever_its_words(broker: Broker, text: str) -> None:
+    assert decide(broker, Reject(text)).settled == "reject"
+
+    [letter] = broker.queue("dead").peek()
+    description = letter.deaths[0].description or ""
+    assert text.encode(errors="backslashreplace").decode().startswith(description)
+    assert (letter.deaths[0].reason, len(description.encode()) > min(4_090, len(text) - 1)) == ("rejected", True)
+
+
+@pytest.mark.parametrize("decision", [Reject, lambda words: Retry("1s", words)])
+def test_a_description_that_is_no_text_is_refused_where_it_is_written(decision: Callable[[object], Decision]) -> None:
+    with pytest.raises(InvalidInput, match="description: expected text, got ValueError"):
+        decision(ValueError("no such item"))
+
+
+def test_a_run_honours_decisions_and_counts_only_retries_as_failed(broker: Broker) -> None:
+    queue = broker.declare_queue("q", dead_letter="dead")
+    queue.enqueue_many([b"reject", b"retry", b"done"])
+    decisions = {b"reject": Reject("no"), b"retry": Retry("1h", "sold out")}
+
+    def handle(delivery: Delivery) -> None:
+        if delivery.body in decisions:
+            work(decisions[delivery.body])
+
+    counts = queue.run(handle, wait=0)
+
+    assert (counts.handled, counts.failed) == (2, 1)
+    assert (queue.stats().acked, queue.stats().delayed, queue.stats().deaths["rejected"]) == (1, 1, 1)
+    assert description(queue) == "sold out"
+
+
+def test_a_release_counts_as_no_failure(broker: Broker) -> None:
+    decide(broker, Release())
+
+    assert one(broker.queue("q")).delivery_count == 1
+
+
+def fail_with(delivery: Delivery, error: BaseException) -> None:
+    """A handler fails."""
+    with pytest.raises(type(error)), delivery:
+        raise error
+
+
+def pauses(clocked: Clocked, queue: Queue, how: str, times: int) -> list[int]:
+    """Let the only message fail_with so many times. Returns for how many ms it was away after each failure."""
+    found = []
+    delivery = one(queue)
+    for _ in range(times):
+        if how == "nack":
+            delivery.nack()
+        elif how == "with":
+            fail_with(delivery, ValueError("no"))
+        else:
+            clocked.advance(1_000)  # the lease
+        failed = clocked.now
+        again = one(queue, wait="10d")
+        found.append(clocked.now - failed)
+        delivery = again
+    return found
+
+
+@pytest.mark.parametrize("how", ["nack", "with", "lease"])
+def test_pauses_grow_with_each_failed_delivery_up_to_the_longest(clocked: Clocked, how: str) -> None:
+    queue = clocked.declare_queue(
+        "q", lease="1s", redelivery_delay="1s", redelivery_multiplier=2.5, redelivery_max_delay="10s"
+    )
+    queue.enqueue(b"x")
+
+    assert pauses(clocked, queue, how, 5) == [1_000, 2_500, 6_250, 10_000, 10_000]
+
+
+@pytest.mark.parametrize("delay, ms", [("30s", 30_000), (0, 0)])
+def test_a_delay_of_the_handler_goes_before_the_pause_of_the_queue(clocked: Clocked, delay: Any, ms: int) -> None:
+    queue = clocked.declare_queue("q", redelivery_delay="10s")
+    queue.enqueue(b"x")
+
+    one(queue).nack(delay=delay)
+
+    assert one(queue, wait="1h").delivery_count == 2
+    assert clocked.now == START + ms
+
+
+@pytest.mark.spec("S-042")
+def test_an_uncounted_return_makes_no_pause_and_cannot_be_described(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q", redelivery_delay="10s", max_deliveries=1)
+    queue.enqueue(b"x")
+    delivery = one(queue)
+
+    with pytest.raises(InvalidInput, match=r"^description: expected none with counted=False"):
+        queue.nack_many([delivery], counted=False, description="why")
+    queue.nack_many([delivery], counted=False)
+
+    assert one(queue).delivery_count == 1
+
+
+@pytest.mark.spec("TTL-38")
+def test_a_message_that_pauses_expires_at_its_deadline(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q", redelivery_delay="10s", dead_letter="d")
+    queue.enqueue(b"x", ttl="3s")
+    one(queue).nack(description="no")
+
+    assert queue.receive(wait="1h") is None
+    (letter,) = dead_letters(queue)
+    assert (letter.deaths[0].reason, letter.deaths[0].description) == ("expired", None)
+    assert (letter.deaths[0].last_at, letter.deaths[0].delivery_count) == (letter.deaths[0].expires_at, 1)
+
+
+def test_a_message_that_failed_too_often_says_its_last_error(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q", max_deliveries=3, dead_letter="d")
+    queue.enqueue(b"x")
+
+    for left in (2, 1, 0):
+        fail_with(one(queue), OSError(f"{left} cups left"))
+
+    (letter,) = dead_letters(queue, "delivery_limit")
+    assert (letter.deaths[0].description, letter.deaths[0].delivery_count) == ("OSError: 0 cups left", 3)
+
+
+def test_the_last_error_of_a_message_is_shown_until_it_is_settled(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q")
+    queue.enqueue(b"x")
+    assert description(queue) is None
+
+    fail_with(one(queue), ValueError("first"))
+    assert description(queue) == "ValueError: first"
+    one(queue).nack(description="second")
+    assert description(queue) == "second"
+    one(queue).nack()
+    assert description(queue) == "second"
+
+    one(queue).ack()
+    queue.enqueue(b"x")
+    assert description(queue) is None
+
+
+def test_a_consumer_keeps_the_error_too(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q")
+    queue.enqueue(b"x")
+
+    with queue.consume(wait=0) as deliveries:
+        fail_with(next(deliveries), OSError("disk full"))
+
+    assert description(queue) == "OSError: disk full"

@@ -301,20 +301,6 @@ def explained(queue: str, *policies: Policy, **declared: object) -> dict[str, Ex
     return {name: one for name, one in found.items() if one != Explained(OPTIONS[name].default, "default")}
 
 
-def test_without_policies_an_option_is_declared_or_a_default() -> None:
-    assert explained("q", lease="5s") == {"lease": Explained(5_000, "declared")}
-
-
-def test_each_option_names_the_policy_that_it_comes_from() -> None:
-    policies = policy("p", "#", lease="1s", never_expire=False), policy("o", "#", True, max_length=5)
-
-    assert explained("q", *policies) == {
-        "lease": Explained(1_000, "policy p"),
-        "never_expire": Explained(False, "policy p"),
-        "max_length": Explained(5, "operator policy o"),
-    }
-
-
 def test_a_policy_names_the_one_that_came_first_and_the_reason() -> None:
     policies = (
         policy("win", "orders.#", priority=2, max_length=1),
@@ -397,14 +383,6 @@ def test_a_floor_that_the_ceiling_cut_is_noted() -> None:
             5_000, "operator policy o", (Contender(10_000, "policy p", reason),), f"policy p: {reason}"
         ),
         "max_ttl": Explained(5_000, "operator policy o"),
-    }
-
-
-def test_a_rule_for_pauses_without_a_delay_is_noted() -> None:
-    reason = "it does nothing without redelivery_delay"
-
-    assert explained("q", policy("p", "#", redelivery_jitter=0.5)) == {
-        "redelivery_jitter": Explained(0, "default", (Contender(0.5, "policy p", reason),), f"policy p: {reason}"),
     }
 
 
