@@ -62,13 +62,6 @@ def test_declaring_with_other_options_names_each_option_and_both_values(broker: 
         assert told in str(caught.value)
 
 
-def test_an_option_given_with_its_default_value_equals_the_option_left_out(broker: Broker) -> None:
-    broker.declare_queue("q")
-
-    broker.declare_queue("q", lease="30s", overflow="drop-head", never_expire=False, max_message_bytes=2**24)
-    broker.declare_queue("q", dead_letter=None)
-
-
 @pytest.mark.spec("TTL-01", "DEC-04")
 @pytest.mark.parametrize(
     "written", ["200ms", " 200 ms ", "0.2s", timedelta(milliseconds=200), timedelta(microseconds=199_001)]

@@ -332,14 +332,6 @@ def test_a_message_that_found_no_room_is_not_remembered(clocked: Clocked) -> Non
     assert send(queue, "a", "b") == [True, False]
 
 
-def test_more_than_one_call_can_carry_and_a_second_time_nothing(free: Queue) -> None:
-    ids = [str(i) for i in range(1_000)]
-
-    assert send(free, *ids) == [False] * 1_000
-    assert send(free, *ids) == [True] * 1_000
-    assert free.stats().enqueued == 1_000
-
-
 def test_remembered_ids_are_forgotten_by_later_calls_and_by_sweeps(
     clocked: Clocked, free: Queue, client: redis.Redis
 ) -> None:

@@ -1,4 +1,4 @@
-"""Handlers: `queue.run`, decisions by an exception, pauses and the errors that messages keep. Signals: tests/process."""
+"""Handlers: `queue.run`, decisions by an exception, pauses and the errors of messages. Signals: tests/process."""
 
 from __future__ import annotations
 

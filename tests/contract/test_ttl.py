@@ -159,19 +159,6 @@ def test_ttl_zero_is_handed_to_a_consumer_that_waits(
     assert (dead(queue), queue.stats().acked) == ({}, 1)
 
 
-@pytest.mark.spec("A-003", "A-001")
-@pytest.mark.parametrize("ago", [0, 1, 5_000])
-def test_a_message_that_expired_before_it_came_goes_to_no_consumer(clocked: Clocked, ago: int) -> None:
-    queue = clocked.declare_queue("q", dead_letter="d")
-    batch = [Message(b"late", expires_at=clocked.now - ago), Message(b"zero", ttl=0)]
-    clocked.while_waiting(lambda: queue.enqueue_many(batch))
-
-    delivery = one(queue, wait="1s")
-
-    assert delivery.body == b"zero"
-    assert bodies(clocked.queue("d")) == [b"late"]
-
-
 @pytest.mark.spec("TTL-19")
 def test_ttl_zero_that_was_handed_over_and_given_back_expires(clocked: Clocked) -> None:
     queue = clocked.declare_queue("q")

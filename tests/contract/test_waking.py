@@ -11,7 +11,6 @@ import pytest
 import redis
 
 from rqttl import AlreadySettled, Broker, CommandEvent, Delivery, Message, Queue, QueueNotFound, WaitEvent
-from rqttl.delivery import lease_of
 from rqttl.flows.steps import Step, WaitForWakeup
 from rqttl.store.driver import driver_of
 from tests.conftest import FAKE
@@ -119,18 +118,6 @@ def test_a_sweep_that_brings_a_message_back_wakes(broker: Broker, waiters: Waite
 
     assert any(swept.reclaimed for _ in range(100_000) for swept in queue.sweep())
     assert result(waiting).delivery_count == 2
-
-
-def test_a_change_of_options_is_noticed_by_who_waits(broker: Broker, waiters: Waiters) -> None:
-    queue = broker.declare_queue("q")
-    (waiting,) = waiters.start(queue)
-
-    queue.update(message_ttl="1h", lease="5s")
-    queue.enqueue(b"x")
-
-    delivery = result(waiting)
-    assert delivery.expires_at is not None
-    assert lease_of(delivery) == 5_000
 
 
 def wait_in_consume(queue: Queue) -> None:
