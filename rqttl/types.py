@@ -35,13 +35,13 @@ class Message:
     content_type: str | None = None
 
 
-#: Outcomes of a redrive of one letter: it `moved`; or it stays, because the other queue is `full`, does not exist
+#: Outcomes of a redrive of one dead letter: it `moved`; or it stays, because the other queue is `full`, does not exist
 #: (`no_origin`) or is this one (`same_queue`); or it is `unavailable`: missing, or not ready.
 Outcome = Literal["moved", "full", "unavailable", "no_origin", "same_queue"]
 
 
 class RedriveResult(NamedTuple):
-    """The outcome of a redrive of one letter from a dead-letter queue to `origin`.
+    """The outcome of a redrive of one message from a dead-letter queue to `origin`.
 
     `limit` names the option that left no room if the outcome is `full`.
     """
@@ -112,9 +112,9 @@ class MessageView:
 class QueueStats:
     """Numbers of messages in a queue, and counters since the queue was created.
 
-    `deaths` counts all deaths by reason. `dropped` counts, by reason, deaths whose message was not kept as a letter.
-    Its `cycle` counts letters that would have entered a queue they already died in; their deaths also count under their
-    own reasons. `redriven` counts letters that went from here to another queue.
+    `deaths` counts all deaths by reason. `dropped` counts, by reason, deaths that left no dead letter. Its `cycle`
+    counts messages that would have entered a queue they already died in; their deaths also count under their own
+    reasons. `redriven` counts dead letters that went from here to another queue.
 
     `overdue` is the age of the oldest due work (an expired message, an ended lease or an ended delay); 0 if nothing is
     due. It stays near 0 while a reaper runs. Without a reaper it grows until the next call on the queue.

@@ -44,7 +44,7 @@ def _stored(client: redis.Redis, keyspace: Keyspace) -> tuple[bytes, list[Policy
 
 def _problems(client: redis.Redis, keyspace: Keyspace) -> Iterator[str]:
     version, policies = _stored(client, keyspace)
-    shared = (keyspace.policies, keyspace.registry, keyspace.birth)
+    shared = (keyspace.policies, keyspace.registry, keyspace.dataset)
     keys = set(client.scan_iter(count=1000)) - {name.encode() for name in shared}
     listed: Any = client.smembers(keyspace.registry)
     for key in sorted(keys):

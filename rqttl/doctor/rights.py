@@ -46,7 +46,7 @@ PLAIN = {
     "wakeup": ("BLPOP",),
     "meta": ("EXISTS", "HMGET"),
     "policies": ("HGET", "HGETALL"),
-    "birth": ("HSETNX",),
+    "dataset": ("HSETNX",),
     "": ("SADD", "SREM", "SISMEMBER", "SMEMBERS", "SSCAN"),
 }
 _INNER = re.compile(r"'([A-Z]{3,})'")
@@ -71,7 +71,7 @@ def words(keyspace: Keyspace, queue: str, command: str, part: str = "meta") -> t
 
 def _key(keyspace: Keyspace, queue: str, part: str) -> str:
     """The key of a part of a queue, of all policies, or of the name of the data."""
-    shared = {"policies": keyspace.policies, "birth": keyspace.birth}
+    shared = {"policies": keyspace.policies, "dataset": keyspace.dataset}
     return shared.get(part) or keyspace.key(queue, part)
 
 

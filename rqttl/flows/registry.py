@@ -24,7 +24,7 @@ def register(keyspace: Keyspace, queue: str) -> Flow[int]:
 
     A server that has lost its data gets another name, so a reader that knows the name learns of the loss.
     """
-    name = ("HSETNX", keyspace.birth, "name", secrets.token_hex(8))
+    name = ("HSETNX", keyspace.dataset, "name", secrets.token_hex(8))
     entry = ("SADD", keyspace.registry, queue)
     *_, added = yield Write([name, entry])
     return replies.shaped("SADD", replies.number, added)

@@ -10,7 +10,7 @@ from rqttl.policies.policy_set import PolicySet
 
 #: The options of a policy that name a target.
 _TARGETS = ("dead_letter", *(f"dead_letter_{reason}" for reason in REASONS))
-#: The options that remove letters from a dead-letter queue without anybody having seen them.
+#: The options that remove messages from a dead-letter queue without anybody having seen them.
 _DEADLY = ("message_ttl", "max_length", "max_length_bytes", "expires", "auto_delete_on_idle")
 _ENDS = ("expires", "auto_delete_on_idle")
 
@@ -35,7 +35,7 @@ def _own_targets(policy: Policy) -> Iterator[str]:
 
 
 def _expiring_letters(policy: Policy, policies: PolicySet, queues: Mapping[str, QueueOptions]) -> Iterator[str]:
-    """Dead-letter queues from which the policy lets letters disappear, also those that no letter has created yet."""
+    """Dead-letter queues from which the policy lets messages disappear, also those that do not exist yet."""
     options_of_policy = {name for name in _DEADLY if policy.definition.get(name) is not None}
     if not options_of_policy:
         return
@@ -53,7 +53,7 @@ def _expiring_letters(policy: Policy, policies: PolicySet, queues: Mapping[str, 
 
 
 def _drops(options: QueueOptions) -> set[str]:
-    """The options by which letters in a queue are dropped, or end with their queue."""
+    """The options by which messages in a queue are dropped, or end with their queue."""
     ends = _ENDS if options.on_expire == "drop" else ()
     retention = () if options.target("expired") else ("message_ttl",)
     limits = () if options.target("maxlen") or options.overflow != "drop-head" else ("max_length", "max_length_bytes")

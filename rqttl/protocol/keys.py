@@ -206,9 +206,9 @@ class Keyspace:
         return f"{self.namespace}:workers"
 
     @property
-    def birth(self) -> str:
+    def dataset(self) -> str:
         """The hash with the random name of the data, made before the first queue."""
-        return f"{self.namespace}:birth"
+        return f"{self.namespace}:dataset"
 
     @property
     def due_channel(self) -> str:

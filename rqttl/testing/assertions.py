@@ -56,9 +56,9 @@ def bodies(queue_or_messages: Queue | AsyncQueue | Iterable[MessageView]) -> lis
 def dead_letters(queue: Queue | AsyncQueue, reason: str | None = None) -> list[MessageView]:
     """Return the dead letters of a queue, in the order of their deaths, wherever they went.
 
-    A dead letter is a message in another queue of the broker whose newest death was in this queue. `letter.deaths[0]`
-    says why and when. `reason` selects letters. Due work of the queue is done first. A letter that has died once more
-    in its dead-letter queue belongs to that queue. A letter that was acked, or dropped for lack of a target, is
+    A dead letter is a message in another queue of the broker whose newest death was in this queue. Its
+    `deaths[0]` says why and when. `reason` selects some of them. Due work of the queue is done first. A dead letter
+    that has died once more belongs to the queue of that death. One that was acked, or dropped for lack of a target, is
     nowhere (`queue.stats().deaths` and `.dropped` count them all).
     """
     queue = _sync(queue)
@@ -66,12 +66,12 @@ def dead_letters(queue: Queue | AsyncQueue, reason: str | None = None) -> list[M
         raise InvalidInput(f"reason: expected one of {', '.join(REASONS)}, got {format_value(reason)}")
     reason = plain_text(reason)
     queue.sweep()
-    letters = []
+    dead = []
     driver = driver_of(queue)
     for name in driver.perform(flows.reading.names(driver.keyspace)):
         if name != queue.name:
-            letters += [message for message in _all(Queue(driver, name)) if _died_in(message, queue.name, reason)]
-    return sorted(letters, key=lambda message: (message.deaths[0].last_at, message.sequence))
+            dead += [message for message in _all(Queue(driver, name)) if _died_in(message, queue.name, reason)]
+    return sorted(dead, key=lambda message: (message.deaths[0].last_at, message.sequence))
 
 
 def assert_depth(queue: Queue | AsyncQueue, depth: int, state: State | Literal["all"] = "ready") -> None:
@@ -115,8 +115,8 @@ def _all(queue: Queue) -> list[MessageView]:
     return peeked
 
 
-def _died_in(letter: MessageView, queue: str, reason: str | None) -> bool:
-    return bool(letter.deaths) and letter.deaths[0].queue == queue and reason in (None, letter.deaths[0].reason)
+def _died_in(message: MessageView, queue: str, reason: str | None) -> bool:
+    return bool(message.deaths) and message.deaths[0].queue == queue and reason in (None, message.deaths[0].reason)
 
 
 def _difference(queue: Queue, depth: int, state: str, actual: int, stats: QueueStats) -> list[str]:

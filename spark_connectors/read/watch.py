@@ -21,7 +21,7 @@ from spark_connectors.read.loss import (
 from spark_connectors.read.positions import QueuePosition, QueueState
 from spark_connectors.redis.bulk_reader import BulkReader
 from spark_connectors.redis.connect import Command
-from spark_connectors.redis.names import BIRTH_FIELD, STATE_FIELDS, TOMBSTONE_FIELDS
+from spark_connectors.redis.names import DATASET_FIELD, STATE_FIELDS, TOMBSTONE_FIELDS
 
 T = TypeVar("T")
 
@@ -111,7 +111,7 @@ def tombstones(reader: BulkReader, keys: Keyspace, queues: Iterable[str]) -> dic
 
 def present_dataset(reader: BulkReader, keys: Keyspace) -> str:
     """Return the random name of the data of the namespace; an empty text for none."""
-    (name,) = reader.execute("HMGET", keys.birth, BIRTH_FIELD)
+    (name,) = reader.execute("HMGET", keys.dataset, DATASET_FIELD)
     return "" if name is None else str(name.decode("ascii", "replace"))
 
 

@@ -14,4 +14,4 @@ LAST_FIELD = _LAST
 #: Fields of a tombstone, as `Tombstone.from_fields` takes them.
 TOMBSTONE_FIELDS = (_CREATED_AT, _LAST, _TRIMMED, "deleted")
 #: The field of the name of the data.
-BIRTH_FIELD = "name"
+DATASET_FIELD = "name"

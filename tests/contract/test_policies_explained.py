@@ -298,7 +298,7 @@ def test_a_worker_who_may_only_read_policies_declares_queues_under_them(
 ) -> None:
     broker.set_policy("p", "#", {"max_length": 1, "dead_letter": "{queue}/dead"})
     reading = "~rqttl:policies" if client.info("server")["redis_version"].startswith("6.") else "%R~rqttl:policies"
-    worker = user("~rqttl:{*", "~rqttl:queues", "~rqttl:birth", reading, "&*", "+@all", "-@dangerous")
+    worker = user("~rqttl:{*", "~rqttl:queues", "~rqttl:dataset", reading, "&*", "+@all", "-@dangerous")
 
     queue = worker.declare_queue("orders", max_length=5)
     queue.enqueue_many([b"1", b"2"])

@@ -146,7 +146,7 @@ class Reader:
                 hints.add(self._keyspace.key(name, "wakeup"))
         self.gone = {name: mapping(found) for name, found in zip(self._names, gone, strict=True) if found}
         self.policies = mapping(policies)
-        shared = {self._keyspace.registry, self._keyspace.policies, self._keyspace.birth}
+        shared = {self._keyspace.registry, self._keyspace.policies, self._keyspace.dataset}
         strays = {key.decode() for key in keys} - {*shared, *hints, *map(self._trace, self._names)}
         for name in queues:
             prefix = self._keyspace.key(name, "")

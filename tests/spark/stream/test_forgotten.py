@@ -39,7 +39,7 @@ def test_offsets_have_the_name_of_the_data_also_of_a_query_that_began_before_the
     end = follow(queuePattern="#").latest(again(start), None)
 
     with own.client() as client:
-        assert end.dataset.encode() == client.hget("rqttl:birth", "name")
+        assert end.dataset.encode() == client.hget("rqttl:dataset", "name")
     assert again(end).dataset == end.dataset
 
 
