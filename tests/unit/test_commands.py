@@ -27,8 +27,8 @@ KEYSPACE = Keyspace("ns")
 DELIVERIES: Sequence[commands.Word] = [b"1", b"t1", b"2", b"t1", b"3", b"t2"]
 
 
-def known(**options: object) -> QueueConfig:
-    return Options.plain(QueueOptions.read_stored("orders", options)).config(KEYSPACE, b"v1")
+def known(queue: str = "orders", version: bytes = b"v1", **options: Any) -> QueueConfig:
+    return Options.plain(QueueOptions.read_stored(queue, options)).config(KEYSPACE, version)
 
 
 def bound(command: Command) -> dict[str, Any]:
@@ -100,7 +100,7 @@ def test_every_script_has_a_factory_and_every_factory_fills_its_header() -> None
     ],
 )
 def test_keys_that_no_limit_and_no_ttl_of_zero_can_need_are_left_out(
-    options: dict[str, object], message: object, short: bool
+    options: dict[str, Any], message: object, short: bool
 ) -> None:
     here = known(**options)
     command = commands.enqueue(here, [(Envelope(), b"x"), commands.pack(message)])
@@ -200,12 +200,8 @@ def test_an_enqueue_with_ids_may_be_repeated_if_a_window_knows_duplicates() -> N
         assert not commands.enqueue(known(), [*some, (other, b"x")], window=5).repeatable
 
 
-def config_of(queue: str = "orders", version: bytes = b"v1", **options: object) -> QueueConfig:
-    return Options.plain(QueueOptions.read_stored(queue, options)).config(Keyspace("ns"), version)
-
-
 def enqueued(*messages: object, config: QueueConfig | None = None) -> Command:
-    return commands.enqueue(config or config_of(), [commands.pack(message) for message in messages])
+    return commands.enqueue(config or known(), [commands.pack(message) for message in messages])
 
 
 @pytest.mark.parametrize(
@@ -263,13 +259,13 @@ def test_a_reply_with_another_number_of_results_is_no_reply_to_any_call() -> Non
 @pytest.mark.parametrize(
     "other",
     [
-        enqueued(b"x", config=config_of("others")),
-        enqueued(b"x", config=config_of(version=b"v2")),
+        enqueued(b"x", config=known("others")),
+        enqueued(b"x", config=known(version=b"v2")),
         enqueued({"v": 1}),
         enqueued(Message(b"x", id="1")),
         enqueued(Message(b"x", ttl="5s")),
-        enqueued(b"x", config=config_of(max_length=5)),
-        commands.receive(config_of(), 1, 1),
+        enqueued(b"x", config=known(max_length=5)),
+        commands.receive(known(), 1, 1),
         enqueued(*[b"x"] * BATCH),
         enqueued(b"x" * (commands.BATCH_BYTES + 1)),
     ],
@@ -286,7 +282,7 @@ def test_other_calls_do_not_join(other: Command) -> None:
 
 
 def test_a_call_that_may_be_repeated_joins_none_that_may_not() -> None:
-    config = config_of(duplicate_window=5)
+    config = known(duplicate_window=5)
     joined = Joined(enqueued(Message(b"a", id="1"), Message(b"b", id="2", ttl="5s"), config=config))
 
     assert not joined.take(enqueued(Message(b"c", id="3", ttl="5s"), b"d", config=config))

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import pytest
+from redis.exceptions import ConnectionError, NoPermissionError, ResponseError
 
 from rqttl import (
     ContractError,
@@ -14,9 +15,10 @@ from rqttl import (
     QueueOptions,
     flows,
 )
+from rqttl.doctor import checkup, server
 from rqttl.events import Events
 from rqttl.flows.receive import ENDED
-from rqttl.flows.steps import Driver, Flow, GetConfig, HandleNotes, Now, WaitForWakeup
+from rqttl.flows.steps import Driver, Flow, GetConfig, HandleNotes, Now, Read, Step, WaitForWakeup, Write
 from rqttl.protocol.commands import Command, Options, QueueConfig
 from rqttl.protocol.keys import Keyspace
 from rqttl.runtime.interrupt import Interrupt, RealTiming, Timing
@@ -237,3 +239,45 @@ def test_a_question_to_the_server_is_one_plain_command(
 
     with pytest.raises(ContractError, match="unexpected reply"):
         Drive(flow()).answer([7])
+
+
+DENIED = NoPermissionError("this user has no permissions")
+
+
+def perform_with(flow: Flow[T], answer: Callable[[Step], Any]) -> T:
+    """Perform a flow with these answers. An answer that is an error is thrown into the flow."""
+    try:
+        step = next(flow)
+        while True:
+            reply = answer(step)
+            step = flow.throw(reply) if isinstance(reply, Exception) else flow.send(reply)
+    except StopIteration as done:
+        result: T = done.value
+        return result
+
+
+@pytest.mark.parametrize("error, level", [(DENIED, "warning"), (ResponseError("ERR broken"), "problem")])
+def test_a_check_that_redis_refuses_is_a_finding(error: Exception, level: str) -> None:
+    findings = perform_with(checkup.guarded("clock", server.clock()), lambda _: error)
+
+    assert [(one.check, one.level, one.result) for one in findings] == [("clock", level, f"cannot be checked: {error}")]
+
+
+def test_an_outage_is_no_finding() -> None:
+    with pytest.raises(ConnectionError):
+        perform_with(checkup.guarded("clock", server.clock()), lambda _: ConnectionError("gone"))
+
+
+def facts(step: Step) -> Any:
+    """Answers of a server that shows no setting but `save`."""
+    assert isinstance(step, Read | Write)
+    answers: dict[Any, Any] = {"INFO": b"role:master\r\n", "TIME": [b"7", b"500000"]}
+    return [answers.get(call[0]) or ([b"save", b"900 1"] if call[2] == "save" else DENIED) for call in step.calls]
+
+
+def test_the_server_is_asked_once_and_hidden_settings_are_told_when_they_are_needed() -> None:
+    info = perform_with(server.read(), facts)
+
+    assert (info.text("role"), info.now, info.setting("save"), info.hidden) == ("master", 7.5, "900 1", [])
+    assert info.setting("timeout") is None
+    assert (info.hidden, info.why_hidden) == (["timeout"], str(DENIED))
