@@ -11,9 +11,9 @@ import redis
 
 from rqttl import events as hook
 from rqttl import flows, units
+from rqttl.checks import check_queue_name
 from rqttl.embedded.folder import SCHEME, folder_of, url_in_use
 from rqttl.events import Events, Observer
-from rqttl.names import check_queue_name
 from rqttl.options import QueueOptions
 from rqttl.policies import Explanation, Policy
 from rqttl.policies.patterns import Syntax

@@ -1,15 +1,27 @@
-"""Checks of arguments that several calls share. Each raises `InvalidInput` with the name of the argument."""
+"""Checks of arguments that several calls share: names of queues and namespaces, whole numbers, lists, descriptions.
+
+Each raises `InvalidInput`, or `InvalidName`, with the name of the argument.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Any
 
-from rqttl.errors import InvalidInput
-from rqttl.text import format_value, plain_whole
+from rqttl.errors import InvalidInput, InvalidName
+from rqttl.text import format_value, plain_text, plain_whole
 
 #: The most bytes of the description of a failure or a death.
 MAX_DESCRIPTION_BYTES = 4_096
+
+_PLAIN = r"[A-Za-z0-9][A-Za-z0-9._:/-]*"
+_TAGGED = r"\{[A-Za-z0-9][A-Za-z0-9._:-]*\}[A-Za-z0-9._:-][A-Za-z0-9._:/-]*"
+_NAME = re.compile(rf"(?:{_PLAIN}|{_TAGGED})", re.ASCII)
+_NAMESPACE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}", re.ASCII)
+_MAX_NAME = 128
+_WILD = re.compile(r"[*?\[]")
+_PATTERN = re.compile(r"[A-Za-z0-9._:/{}*?!\[\]-]+", re.ASCII)
 
 
 def whole(value: object, name: str, least: int = 1, most: int | None = None) -> int:
@@ -32,3 +44,54 @@ def cut_description(text: str) -> str:
     """Return a description cut to its limit. Characters that UTF-8 cannot hold are escaped."""
     encoded = text[:MAX_DESCRIPTION_BYTES].encode(errors="backslashreplace")
     return encoded[:MAX_DESCRIPTION_BYTES].decode(errors="ignore")
+
+
+def is_queue_name(text: str) -> bool:
+    """Return whether a queue may have this name. `check_queue_name` states the rule."""
+    return len(text) <= _MAX_NAME and _NAME.fullmatch(text) is not None
+
+
+def check_queue_name(name: object, argument: str = "queue name") -> str:
+    """Return `name` if a queue may have it. Raise `InvalidName`, which names the `argument`, otherwise.
+
+    A name has 1 to 128 of `A-Z a-z 0-9 . _ : / -` and starts with a letter or digit. On Redis Cluster its hash tag
+    selects the slot. The hash tag is the part before the first `/`, or the whole name: `orders` and `orders/dead`
+    share a slot. A name may also begin with a hash tag in braces, as in `{billing}.orders`. Such a tag has no `/`, and
+    no `/` follows it: `{orders}/dead` would have the keys of `orders/dead`.
+    """
+    text = plain_text(name)
+    if text is None or not is_queue_name(text):
+        is_tagged = text is not None and text.startswith("{")
+        tag = "; or a {tag} without / and one more of them, which is no /, in front" if is_tagged else ""
+        rule = f"1 to {_MAX_NAME} of A-Z a-z 0-9 . _ : / -, first a letter or digit{tag}"
+        raise InvalidName(f"{argument}: expected {rule}, got {format_value(name)}")
+    return text
+
+
+def is_pattern(text: str) -> bool:
+    """True if a text has one of the characters `*`, `?` and `[`, which no name has."""
+    return _WILD.search(text) is not None
+
+
+def check_name_or_pattern(text: object, argument: str) -> str:
+    """Return `text` if it is a name, or a pattern that a name can match. Raise `InvalidName` otherwise.
+
+    `*` stands for any characters of a name, `?` for one, `[ab]` for one of these and `[!ab]` for any other.
+    """
+    pattern = plain_text(text)
+    if pattern is None or not is_pattern(pattern):
+        return check_queue_name(text, argument)
+    if not _PATTERN.fullmatch(pattern):
+        raise InvalidName(
+            f"{argument}: expected a name, or a pattern of A-Z a-z 0-9 . _ : / - {{ }} with * ? [ab] or [!ab], "
+            f"got {format_value(text)}"
+        )
+    return pattern
+
+
+def check_namespace(namespace: object) -> str:
+    """Return `namespace` if keys may start with it, raise `InvalidName` otherwise."""
+    text = plain_text(namespace)
+    if text is None or not _NAMESPACE.fullmatch(text):
+        raise InvalidName(f"namespace: expected 1 to 64 of A-Z a-z 0-9 . _ -, got {format_value(namespace)}")
+    return text

@@ -12,9 +12,9 @@ from functools import lru_cache
 from typing import Literal, NamedTuple, TypedDict, cast
 
 from rqttl import units
+from rqttl.checks import check_queue_name
 from rqttl.errors import DataDamaged, InvalidName, InvalidOption
 from rqttl.json_text import load_object
-from rqttl.names import check_queue_name
 from rqttl.text import did_you_mean, format_value, plain_number, plain_text, plain_whole
 from rqttl.units import Duration, Size
 

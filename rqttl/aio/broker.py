@@ -18,9 +18,9 @@ from rqttl import flows, units
 from rqttl.aio.driver import AsyncDriver
 from rqttl.aio.queue import AsyncQueue
 from rqttl.aio.store import checked_client
+from rqttl.checks import check_queue_name
 from rqttl.embedded.folder import SCHEME, folder_of, locate, url_in_use
 from rqttl.events import Events, Observer
-from rqttl.names import check_queue_name
 from rqttl.options import QueueOptions
 from rqttl.policies import Explanation, Policy
 from rqttl.policies.patterns import Syntax

@@ -12,13 +12,13 @@ from redis.asyncio import Redis
 
 from rqttl.aio.run import Run
 from rqttl.aio.store import AsyncStore
+from rqttl.checks import check_namespace
 from rqttl.consuming.prefetch import RenewalSchedule
 from rqttl.errors import BrokerClosed, ContractError, InvalidInput, QueueNotFound
 from rqttl.events import Events, WaitEvent
 from rqttl.flows.queues import Memory
 from rqttl.flows.receive import ABANDONED, ENDED
 from rqttl.flows.steps import Flow, Now, Pipeline, Read, Sleep, WaitForWakeup, Write
-from rqttl.names import check_namespace
 from rqttl.protocol.commands import Command, Reply
 from rqttl.protocol.keys import Keyspace
 from rqttl.runtime.interrupt import Interrupt, RealTiming, Timing

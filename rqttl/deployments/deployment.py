@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, TypeVar, cast
 
+from rqttl.checks import check_namespace, check_queue_name
 from rqttl.errors import InvalidDeployment, InvalidInput
-from rqttl.names import check_namespace, check_queue_name
 from rqttl.options import OPTIONS, QueueOptions, by_name
 from rqttl.policies import Policy
 from rqttl.policies.policy import NONE

@@ -10,12 +10,12 @@ from collections.abc import Callable, Iterator, Sequence
 from redis.exceptions import ConnectionError, ResponseError, TimeoutError
 
 from rqttl.broker import Broker
+from rqttl.checks import check_queue_name
 from rqttl.doctor import queues, rights, server, storage
 from rqttl.doctor.findings import Finding, problem, warning
 from rqttl.doctor.server import ServerInfo
 from rqttl.errors import DataDamaged
 from rqttl.flows.steps import Flow
-from rqttl.names import check_queue_name
 from rqttl.store.driver import driver_of
 
 #: Checks of the server by its own answers, in the order of the report.

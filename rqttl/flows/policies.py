@@ -15,12 +15,12 @@ from functools import partial
 from types import MappingProxyType
 
 from rqttl import units
+from rqttl.checks import check_queue_name
 from rqttl.errors import PolicyNotFound, QueueNotFound
 from rqttl.flows import sweeping
 from rqttl.flows.registry import registered
 from rqttl.flows.steps import OUTDATED, Flow, GetConfig, GetPolicies, Read, dispatch, pipeline
 from rqttl.flows.sweeping import count_deaths, sweep, swept
-from rqttl.names import check_queue_name
 from rqttl.options import QueueOptions, Value
 from rqttl.policies import Explanation, Policy, PolicySet
 from rqttl.policies.merging import maker

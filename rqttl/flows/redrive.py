@@ -7,13 +7,13 @@ from typing import TypeVar
 
 from rqttl import checks
 from rqttl import events as hook
+from rqttl.checks import check_queue_name
 from rqttl.errors import InvalidInput
 from rqttl.events import Events
 from rqttl.flows.messages import peek
 from rqttl.flows.queues import config_if_exists
 from rqttl.flows.steps import OUTDATED, Flow, GetConfig, dispatch, with_config
 from rqttl.flows.sweeping import sweep
-from rqttl.names import check_queue_name
 from rqttl.options import REASONS
 from rqttl.protocol import codec, commands
 from rqttl.protocol.commands import BATCH, Refused

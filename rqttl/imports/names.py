@@ -8,8 +8,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from rqttl.checks import is_queue_name
 from rqttl.imports.notes import Notes
-from rqttl.names import is_queue_name
 
 MAX_NAME = 128
 _MAX_NAMESPACE = 64

@@ -10,8 +10,8 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rqttl import text
+from rqttl.checks import is_pattern
 from rqttl.errors import QueueNotFound
-from rqttl.names import is_pattern
 from rqttl.types import QueueStats
 
 if TYPE_CHECKING:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 from weakref import WeakKeyDictionary
 
 from rqttl import checks
+from rqttl.checks import check_name_or_pattern
 from rqttl.errors import InvalidInput, RqttlError
 from rqttl.events import CommandEvent, Events
 from rqttl.metrics.table import BOUNDS, CLIENT
-from rqttl.names import check_name_or_pattern
 from rqttl.text import format_value, install
 
 if TYPE_CHECKING:

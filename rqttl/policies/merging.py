@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from rqttl.names import is_queue_name
+from rqttl.checks import is_queue_name
 from rqttl.options import OPTIONS, SCRIPT_OPTIONS, QueueOptions, Value
 from rqttl.policies.patterns import compare, compile_pattern
 from rqttl.policies.policy import Policy

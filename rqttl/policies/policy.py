@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
 
+from rqttl.checks import check_queue_name
 from rqttl.errors import InvalidInput, InvalidName, InvalidPolicy
 from rqttl.json_text import load_object
-from rqttl.names import check_queue_name
 from rqttl.options import OPTIONS, Value, by_name, written
 from rqttl.policies.patterns import Pattern, Syntax, compile_pattern
 from rqttl.text import format_value, plain_text, plain_whole

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from rqttl.checks import is_queue_name
 from rqttl.errors import DataDamaged, InvalidPolicy
-from rqttl.names import is_queue_name
 from rqttl.options import QueueOptions
 from rqttl.policies.merging import Resolution
 from rqttl.policies.patterns import compile_pattern

@@ -224,7 +224,7 @@ def nack(
     description: bytes = b"",
     now: Word = "",
 ) -> Command:
-    """Settle deliveries: give back, after `delay` ms or the pause of the queue. `counted`: as a failed delivery."""
+    """Settle deliveries: give back, after `delay` ms or the delay of the queue. `counted`: as a failed delivery."""
     after, count = "" if delay is None else delay, 1 if counted else 0
     return fenced(
         config, "nack", runs(deliveries), now=now, replay="", delay=after, counted=count, description=description

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from rqttl.names import is_queue_name
+from rqttl.checks import is_queue_name
 
 
 @dataclass(frozen=True, slots=True)

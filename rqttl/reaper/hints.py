@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from redis.exceptions import ConnectionError, RedisError, ResponseError
 
+from rqttl.checks import check_queue_name
 from rqttl.errors import InvalidName
-from rqttl.names import check_queue_name
 from rqttl.reaper.report import log_event
 
 if TYPE_CHECKING:

@@ -13,6 +13,7 @@ from typing import Any, Protocol, TypeVar
 import redis
 from redis.exceptions import ResponseError
 
+from rqttl.checks import check_namespace
 from rqttl.errors import ContractError, InvalidInput, PoolExhausted, QueueNotFound
 from rqttl.events import Events, WaitEvent
 from rqttl.flows.queues import Memory
@@ -28,7 +29,6 @@ from rqttl.flows.steps import (
     Write,
     drive,
 )
-from rqttl.names import check_namespace
 from rqttl.protocol.commands import Command, Reply
 from rqttl.protocol.keys import Keyspace
 from rqttl.runtime.interrupt import Interrupt, RealTiming, Timing

@@ -12,9 +12,9 @@ from functools import partial
 from zlib import crc32
 
 from rqttl import flows
+from rqttl.checks import is_pattern
 from rqttl.errors import PoolExhausted, QueueNotFound
 from rqttl.flows.steps import Driver, Flow, Read, WaitForWakeup
-from rqttl.names import is_pattern
 from rqttl.protocol import replies
 from rqttl.protocol.commands import BATCH
 from rqttl.protocol.keys import WAKEUP, queue_names

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypedDict
 
 from rqttl import checks, units
+from rqttl.checks import check_name_or_pattern
 from rqttl.consuming.handling import RetryPolicy
 from rqttl.errors import InvalidInput
-from rqttl.names import check_name_or_pattern
 from rqttl.text import did_you_mean, format_value, plain_number, plain_text
 from rqttl.units import Duration
 

@@ -16,8 +16,8 @@ from email.message import Message as Headers
 from typing import TYPE_CHECKING, Any
 
 from rqttl import flows, units
+from rqttl.checks import is_pattern
 from rqttl.errors import InvalidInput, QueueNotFound
-from rqttl.names import is_pattern
 from rqttl.reaper import report as reaper_metrics
 from rqttl.reaper.roster import RosterBeat
 from rqttl.runtime.memory import resident_bytes

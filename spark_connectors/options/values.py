@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from rqttl import units
+from rqttl.checks import check_namespace, check_queue_name
 from rqttl.errors import InvalidInput
-from rqttl.names import check_namespace, check_queue_name
 from rqttl.protocol import codec
 from spark_connectors.errors import InvalidOption
 from spark_connectors.options import patterns

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, TypeAlias
 
+from rqttl.checks import check_queue_name
 from rqttl.errors import InvalidInput, QueueFull, QueueNotFound
 from rqttl.flows.steps import NOT_THERE, pipeline
-from rqttl.names import check_queue_name
 from rqttl.protocol import codec, commands
 from rqttl.protocol.commands import Refused
 from rqttl.types import Death, RedriveResult

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from rqttl import units
+from rqttl.checks import check_queue_name
 from rqttl.errors import InvalidInput, RqttlError
-from rqttl.names import check_queue_name
 from rqttl.protocol import codec
 from rqttl.protocol.codec import ttl_may_be_over
 from spark_connectors.write.plan import Plan

@@ -11,6 +11,7 @@ import redis
 
 import rqttl
 from rqttl import Broker, Message
+from rqttl.checks import is_pattern
 from rqttl.errors import InvalidName, QueueNotFound
 from rqttl.inspector import letters
 from rqttl.inspector.letters import LetterCounts, LetterFilter, LetterGroups, died_at, pages
@@ -21,7 +22,6 @@ from rqttl.inspector.queues import (
     select_names,
     take_snapshot,
 )
-from rqttl.names import is_pattern
 from rqttl.types import Death, MessageView
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=timezone.utc)

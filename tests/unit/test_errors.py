@@ -11,8 +11,8 @@ import redis.asyncio
 
 import rqttl
 from rqttl import errors
+from rqttl.checks import check_queue_name
 from rqttl.errors import RqttlError
-from rqttl.names import check_queue_name
 from rqttl.testing import fake_broker
 from rqttl.text import format_value
 

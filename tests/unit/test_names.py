@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from redis.crc import key_slot
 
 from rqttl import InvalidName
-from rqttl.names import check_name_or_pattern, check_namespace, check_queue_name
+from rqttl.checks import check_name_or_pattern, check_namespace, check_queue_name
 from rqttl.options import QueueOptions
 from rqttl.protocol.keys import PARTS, Keyspace
 from rqttl.runtime.recent import Recent

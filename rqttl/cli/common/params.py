@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 import click
 
 from rqttl import units
+from rqttl.checks import check_queue_name
 from rqttl.cli.common.exits import Refused
 from rqttl.cli.common.queue_names import complete_queues
 from rqttl.errors import InvalidInput, InvalidName
-from rqttl.names import check_queue_name
 
 F = TypeVar("F", bound=Callable[..., Any])
 

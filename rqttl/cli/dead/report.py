@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from rqttl import text
+from rqttl.checks import is_pattern
 from rqttl.cli.common import output, terminal
 from rqttl.cli.common.params import json_flag, limit_option, queues_argument, utc_flag
 from rqttl.cli.common.progress import Progress
@@ -21,7 +22,6 @@ from rqttl.cli.dead.letters import format_not_ready, letter_filters, note_target
 from rqttl.errors import QueueNotFound
 from rqttl.inspector.letters import ASPECTS, LetterCounts, LetterFilter, pages
 from rqttl.inspector.queues import existing_names
-from rqttl.names import is_pattern
 from rqttl.units import as_size
 
 if TYPE_CHECKING:

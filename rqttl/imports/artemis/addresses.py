@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from rqttl.checks import check_queue_name
 from rqttl.errors import InvalidName
 from rqttl.imports.artemis.settings import read_value
 from rqttl.imports.artemis.xml import Node
 from rqttl.imports.notes import Notes
-from rqttl.names import check_queue_name
 
 _MULTICAST = "a multicast queue gets a copy of each message, and rqttl has no topics: senders name one queue"
 
