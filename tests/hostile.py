@@ -209,6 +209,7 @@ VALUES: Mapping[str, Callable[[], object]] = MappingProxyType(
         "dict in itself": _own_dict,
         "dict of None": lambda: {None: None},
         "dict of lists": lambda: {"a": []},
+        "dict of NaN": lambda: {"a": float("nan")},
         "dict of surrogates": lambda: {"a": "\ud800", "\udc80": 1},
         "dict of a large number": lambda: {"a": 10**5_000},
         "dict subclass": lambda: _failing(dict, *_MAPPING, *_METHODS)(a=1),

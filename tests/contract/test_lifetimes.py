@@ -149,6 +149,15 @@ def test_messages_of_an_expired_queue_are_dropped_by_default(clocked: Clocked) -
     assert clocked.queues() == []
 
 
+def test_a_declaration_after_that_makes_a_new_queue(clocked: Clocked) -> None:
+    clocked.declare_queue("q", expires=ms(LIFE), max_length=3).enqueue(b"old")
+    clocked.advance(LIFE)
+
+    queue = clocked.declare_queue("q", expires=ms(LIFE))
+
+    assert (queue.declared, queue.stats().ready, queue.options().max_length) == ("created", 0, None)
+
+
 @pytest.mark.spec("WS-23", "W9")
 def test_with_dead_letter_its_messages_of_all_states_go_first(clocked: Clocked) -> None:
     options: dict[str, Any] = {"expires": ms(LIFE), "on_expire": "dead-letter", "dead_letter": "dead"}

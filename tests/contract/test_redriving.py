@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rqttl import Message, QueueNotFound, RedriveResult
+from rqttl import InvalidInput, Message, QueueNotFound, RedriveResult
 from tests.contract.clocked import Clocked, at
 from tests.contract.looks import bodies, dead, dropped, letters, one, outcomes, places, ready, taken
 
@@ -300,3 +300,5 @@ def test_a_queue_that_is_not_there_is_told(clocked: Clocked) -> None:
         clocked.queue("nobody").redrive_many([("1600000000000-100000", "q")])
     with pytest.raises(QueueNotFound, match="elsewhere"):
         clocked.declare_queue("d").redrive(to="elsewhere")
+    with pytest.raises(InvalidInput, match=r"^to: expected another queue than 'd'"):
+        clocked.queue("d").redrive(to="d")

@@ -429,6 +429,7 @@ def delayed(clocked: Clocked, ttl: int | None, delay: int = 10_000, **options: A
 @pytest.mark.parametrize("later", [None, 60_000])
 def test_a_delay_lasts_to_its_end_where_retention_is_raised_or_cleared(clocked: Clocked, later: int | None) -> None:
     queue = delayed(clocked, 4_000)
+    assert [seen.until for seen in queue.peek()] == [at(10_000)]
     clocked.advance(3_000)
     queue.update(message_ttl=ms(later))
 
