@@ -44,11 +44,11 @@ class HintSubscriber:
         self.missed = False
         self._client, self._channel, self._inbox = client, channel, inbox
         self._closed = threading.Event()
-        self._next = client.pubsub()  # not connected yet; it raises where there are no subscriptions
+        client.pubsub()  # it connects nowhere, and raises on a fake broker, which has no subscriptions
         self._subscription: PubSub | None = None
         self._delay = FIRST_DELAY
         self._thread = threading.Thread(target=self._run, name="rqttl-reaper-hints", daemon=True)
-        self.start, self.join = self._thread.start, self._thread.join
+        self._thread.start()
 
     def close(self) -> None:
         """Stop listening."""
@@ -57,7 +57,7 @@ class HintSubscriber:
         if subscription is not None:
             with suppress(RedisError, OSError, AttributeError):  # the thread may be closing it at this moment
                 subscription.unsubscribe(self._channel)  # its confirmation ends the wait of the thread
-        self.join(timeout=2.0)
+        self._thread.join(timeout=2.0)
 
     def _run(self) -> None:
         while not self._closed.is_set():
@@ -83,7 +83,7 @@ class HintSubscriber:
         )
 
     def _listen(self) -> None:
-        subscription, self._next = self._next, self._client.pubsub()
+        subscription = self._client.pubsub()
         try:
             subscription.subscribe(self._channel)
             self._subscription = subscription

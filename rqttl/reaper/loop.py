@@ -78,14 +78,13 @@ class Reaper:
             log_event(logging.INFO, "disabled", "the reaper is disabled (scan period -1)")
             return Totals()
         self._reset()
-        hints = HintSubscriber(self._driver.store.client, self._driver.keyspace.due_channel, self._inbox)
         try:
             self._begin_pass(thorough=True)
         except TEMPORARY as error:
             if not refuses_for_now(error):
                 raise
             self._urgent = True  # Redis has answered
-        hints.start()
+        hints = HintSubscriber(self._driver.store.client, self._driver.keyspace.due_channel, self._inbox)
         try:
             with self._driver.closed.ending(lambda: self._inbox.put(Wake.LOST)):  # closing the broker ends its sleep
                 self._work(hints)

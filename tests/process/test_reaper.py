@@ -326,7 +326,6 @@ def test_a_silent_connection_is_asked_whether_it_lives_and_replaced_when_it_does
     with server.client() as client:
         inbox = SimpleQueue[hints.Wake | tuple[str, int]]()
         listening = hints.HintSubscriber(client, "rqttl:due", inbox)
-        listening.start()
         assert inbox.get(timeout=PATIENCE) is hints.Wake.LISTENING
         # an answer that takes longer than this silence counts as a loss already
         until(lambda: inbox.qsize() or "ping" in {one["cmd"] for one in client.client_list(_type="pubsub")})
