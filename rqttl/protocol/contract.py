@@ -13,6 +13,7 @@ from functools import cached_property, lru_cache, partial
 from typing import TYPE_CHECKING, Any, final
 
 from rqttl.errors import ContractError
+from rqttl.text import format_value
 
 _PLAIN = frozenset((bytes, str))
 _NUMBERS = frozenset((int, float))
@@ -99,6 +100,13 @@ class Refused:
     repeated: bool = False
 
 
+def fits(reply: Any) -> bool:
+    """Return False for a reply that no script gives. It may be an error."""
+    if type(reply) is list:
+        return len(reply) > 1 and reply[0] in (b"ok", b"refused")
+    return isinstance(reply, Exception)
+
+
 class Repeated(list[Any]):
     """A refusal, as redis-py gives it, of a call that had the mark `REPLAY`."""
 
@@ -140,6 +148,12 @@ class Script:
     def arguments(self) -> Callable[..., tuple[Word, ...]]:
         """A function that takes all arguments behind the fence by name. It returns them in the order of the header."""
         return _ordered(self.args[len(self.fence) :])
+
+    def check(self, reply: Any) -> None:
+        """Raise `ContractError` for a reply that no script gives."""
+        if type(reply) is not list or len(reply) < 2 or reply[0] not in (b"ok", b"refused"):
+            start = reply[:2] if type(reply) is list else format_value(reply)
+            raise ContractError(f"script {self.name}: unexpected reply {start!s:.80}")
 
     def read(self, reply: Reply) -> Ok | Refused:
         """Read a reply. Raises `ContractError` if it has other values than the header names."""

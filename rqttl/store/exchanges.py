@@ -12,7 +12,7 @@ from typing import Any, TypeVar, cast
 
 from redis.exceptions import BusyLoadingError, ConnectionError, NoScriptError, ResponseError, TimeoutError
 
-from rqttl.errors import ContractError, DataDamaged, OutcomeUnknown, ScriptsForgotten
+from rqttl.errors import DataDamaged, OutcomeUnknown, ScriptsForgotten
 from rqttl.events import Events, Place, timed
 from rqttl.flows.receive import ENDED
 from rqttl.protocol.commands import Command, Reply
@@ -20,7 +20,6 @@ from rqttl.protocol.contract import Repeated
 from rqttl.protocol.keys import PARTS, Keyspace
 from rqttl.protocol.replies import command_name
 from rqttl.store.refusals import is_read_only, refuses_for_now
-from rqttl.text import format_value
 
 T = TypeVar("T")
 Calls = Sequence[tuple[Any, ...]]
@@ -173,7 +172,7 @@ class Exchanges:
         if isinstance(reply, Exception):
             self._raise_if_refused(reply)
             raise reply
-        check(command, reply)
+        command.script.check(reply)
         answer: Reply = reply
         return Repeated(answer) if answer[0] == b"refused" and command.is_replay else answer
 
@@ -245,7 +244,7 @@ class Exchanges:
             self._raise_if_refused(replies[0])
         for command, reply in zip(commands, replies, strict=True):
             if not isinstance(reply, Exception):
-                check(command, reply)
+                command.script.check(reply)
         self._loaded |= {command.script.sha for command in commands}
         return replies
 
@@ -312,21 +311,6 @@ def wait_outcome(answer: tuple[str, bytes] | bytes | Exception | None) -> str:
     if isinstance(answer, Exception):
         return type(answer).__name__
     return "timeout" if answer is None else "interrupted" if answer == ENDED else "ok"
-
-
-def fits(reply: Any) -> bool:
-    """Return False for a reply that no script gives. It may be an error."""
-    if type(reply) is list:
-        return len(reply) > 1 and reply[0] in (b"ok", b"refused")
-    return isinstance(reply, Exception)
-
-
-def check(command: Command, reply: Any) -> None:
-    """Raise `ContractError` for a reply that no script gives."""
-    if type(reply) is list and len(reply) > 1 and reply[0] in (b"ok", b"refused"):
-        return
-    start = reply[:2] if type(reply) is list else format_value(reply)
-    raise ContractError(f"script {command.script.name}: unexpected reply {start!s:.80}")
 
 
 def _calls(commands: Sequence[Command]) -> list[tuple[Any, ...]]:

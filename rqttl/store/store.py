@@ -21,12 +21,12 @@ from rqttl.errors import InvalidInput, PoolExhausted
 from rqttl.events import Events, timed
 from rqttl.flows.steps import drive
 from rqttl.protocol.commands import Command, Reply, Word
-from rqttl.protocol.contract import Repeated, pack_command
+from rqttl.protocol.contract import Repeated, fits, pack_command
 from rqttl.protocol.keys import Keyspace
 from rqttl.runtime.interrupt import Interrupt
 from rqttl.store.blocking import Listener
 from rqttl.store.connections import Connections, Held, open_pool
-from rqttl.store.exchanges import FAILURES, Calls, Exchanges, NotSent, check, fits, wait_outcome
+from rqttl.store.exchanges import FAILURES, Calls, Exchanges, NotSent, wait_outcome
 from rqttl.store.urls import TIME_OUTS, pool_for
 from rqttl.text import type_name
 
@@ -131,7 +131,7 @@ class Store:
             except ResponseError:
                 held.clean = True
                 raise
-            check(command, reply)
+            command.script.check(reply)
             held.clean = True
         return Repeated(reply) if reply[0] == b"refused" and command.is_replay else reply
 
