@@ -44,10 +44,14 @@ SETTINGS = (
     "dir",
     "lua-time-limit",
     "min-replicas-to-write",
+    "port",
     "save",
     "stop-writes-on-bgsave-error",
     "tcp-keepalive",
     "timeout",
+    "tls-port",
+    "unixsocket",
+    "unixsocketperm",
 )
 
 
@@ -148,10 +152,24 @@ def kind(info: ServerInfo) -> Iterator[Finding]:
         if (major, minor) >= SOUND[name] or (least is not None and patch >= least):
             yield ok("server", release)
             return
+        if _is_private(info):
+            text = f"its holes in Lua ({HOLES}) are for strangers who may run scripts: here only the server's own user"
+            yield ok("server", f"{release}; {text} can connect, through a unix socket")
+            return
         safe = ".".join(map(str, SOUND[name] if least is None else (major, minor, least)))
         text = f"{release}; before {safe} scripts of strangers could take over the server ({HOLES})"
         advice = f"update to {safe} or later, unless your distribution has closed them; let no stranger run scripts"
         yield warning("server", text, advice)
+
+
+def _is_private(info: ServerInfo) -> bool:
+    """Tell whether a server listens on a unix socket of its own user and nowhere else, as an embedded one does."""
+    return (
+        info.setting("port") == "0"
+        and info.setting("tls-port") in (None, "0")  # a server without TLS has no such setting
+        and bool(info.setting("unixsocket"))
+        and info.setting("unixsocketperm") == "700"
+    )
 
 
 def role(info: ServerInfo) -> Iterator[Finding]:

@@ -99,6 +99,8 @@ def test_a_replica_is_not_the_server_to_write_to(start_server: Callable[..., Ser
 
 STANDALONE = {"redis_mode": "standalone"}
 VALKEY = {"redis_version": "7.2.4", **STANDALONE}
+PRIVATE = {"port": "0", "tls-port": "0", "unixsocket": "/run/private.sock", "unixsocketperm": "700"}
+OLD = {"redis_version": "6.2.14", **STANDALONE}
 LIMITED = {"maxmemory": 100, "evicted_keys": 0}
 UNUSED = {"connected_slaves": 2, "role": "master", "min_slaves_good_slaves": 2}
 
@@ -116,6 +118,11 @@ CASES: list[Case] = [
     (checks.kind, {**VALKEY, "valkey_version": "8.0.1"}, {}, "warning", "before 8.0.6"),
     (checks.kind, {"valkey_version": "9.1.2", "server_mode": "standalone"}, {}, "ok", "Valkey 9.1.2, standalone"),
     (checks.kind, {"valkey_version": "9.1.2", "server_mode": "cluster"}, {}, "problem", "cluster"),
+    (checks.kind, OLD, PRIVATE, "ok", "CVE-2025-49844"),
+    (checks.kind, OLD, {**PRIVATE, "port": "6379"}, "warning", "CVE-2025-49844"),
+    (checks.kind, OLD, {**PRIVATE, "tls-port": "6380"}, "warning", "CVE-2025-49844"),
+    (checks.kind, OLD, {**PRIVATE, "unixsocket": ""}, "warning", "CVE-2025-49844"),
+    (checks.kind, OLD, {**PRIVATE, "unixsocketperm": "770"}, "warning", "CVE-2025-49844"),
     (checks.replicas, {"connected_slaves": 0}, {}, "ok", "no replica"),
     (checks.replicas, UNUSED, {"min-replicas-to-write": "0"}, "warning", "2 replicas, but no write waits"),
     (checks.replicas, UNUSED, {"min-replicas-to-write": "1"}, "ok", "2 replicas, 1 needed"),
