@@ -72,6 +72,7 @@ def own() -> Iterator[list[int]]:
     got: list[int] = []
     before = {number: signal.signal(number, lambda n, _: got.append(n)) for number in (signal.SIGTERM, signal.SIGINT)}
     yield got
+    stop_signals._handlers.restore()  # a command that ends keeps its handlers, and this process goes on
     for number, handler in before.items():
         signal.signal(number, handler)
 
