@@ -208,7 +208,7 @@ def no_others(broker: Broker) -> Iterator[None]:
 @pytest.fixture
 def known_queue(broker: Broker, no_others: None) -> Queue:
     """A known_queue that the broker knows, with scripts that the server knows."""
-    known_queue = broker.declare_queue("q", message_ttl="1h", dead_letter="d")
+    known_queue = broker.declare_queue("q", message_ttl="1h", dead_letter="d", max_message_bytes=1)
     known_queue.enqueue_many([b"x"] * 400)
     for delivery, settle in zip(known_queue.receive_many(4), ("ack", "nack", "reject", "renew"), strict=True):
         getattr(delivery, settle)()

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import redis
 
-from rqttl import Broker, CommandEvent, Message, MessageTooLarge, Queue, QueueFull, Receipt, flows
+from rqttl import Broker, Message, MessageTooLarge, Queue, QueueFull, Receipt, flows
 from rqttl.store.driver import driver_of
 from tests.contract.clocked import Clocked, at
 from tests.contract.looks import bodies, dead, dropped, one, ready, take, taken
@@ -381,18 +381,6 @@ def test_a_refusal_names_the_limit_in_force(count: int, broker: Broker, other: B
 
     assert (refused.value.limit, refused.value.value) == ("max_length", 3)
     assert {one.value for one in told if isinstance(one, QueueFull)} == {3}
-
-
-def test_a_body_that_fits_costs_no_look_at_the_options(broker: Broker) -> None:
-    queue = broker.declare_queue("q", message_ttl="1h", max_message_bytes=100)
-    queue.enqueue(b"known")
-    calls: list[str] = []
-    broker.events.subscribe(lambda event: calls.append(event.name), CommandEvent)
-
-    queue.enqueue(b"x" * 100)
-    queue.enqueue_many([b"x" * 100, Message(b"x", id="a")])
-
-    assert calls == ["enqueue", "enqueue"]
 
 
 @pytest.mark.parametrize("limit", [{"max_length": 1_500}, {"max_length_bytes": 1_500}], ids=str)

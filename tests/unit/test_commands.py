@@ -89,12 +89,9 @@ def test_every_script_has_a_factory_and_every_factory_fills_its_header() -> None
         ({}, Message(b"x", ttl="5ms"), True),
         ({}, Message(b"x", ttl=0), False),
         ({}, Message(b"x", expires_at=10**12), False),
-        ({}, Message(b"x", id="a", ttl=0), False),
-        ({}, Message(b"x", id="a", ttl="5ms"), True),
         ({"max_length": 5}, b"x", False),
         ({"max_length_bytes": 5}, b"x", False),
         ({"message_ttl": 0}, b"x", False),
-        ({"max_ttl": 0}, b"x", False),
         ({"default_ttl": 0}, b"x", False),
         ({"message_ttl": 5, "dead_letter": "dead"}, b"x", True),
     ],
@@ -130,7 +127,6 @@ def test_a_repeatable_command_says_so_to_the_script_and_nothing_else_changes() -
     "message,said",
     [
         (b"x", b""),
-        (Message(b"x"), b""),
         (Message(b"x", ttl="5s"), b"+5000"),
         (Message(b"x", ttl=0), b"+0"),
         (Message(b"x", expires_at=10**12), b"@1000000000000"),
@@ -156,8 +152,6 @@ ID, TTL, HEADERS = Envelope(id=b"a"), Envelope(ttl=b"+5"), Envelope(extras=b"\x9
         ([TTL, HEADERS], ""),
         ([Envelope(b"+5", b"a")], ""),
         ([Envelope(b"", b"a", b"\x92\x01\xc0")], ""),
-        ([ID, Envelope(b"@5", b"a")], ""),
-        ([Envelope(b"@5", b"a"), ID], ""),
     ],
 )
 def test_only_a_batch_of_nothing_but_ids_has_that_form(envelopes: list[Envelope], form: str) -> None:

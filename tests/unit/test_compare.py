@@ -12,32 +12,13 @@ from tests.bench.compare.figures import (
     GOALS,
     Goal,
     Run,
-    median_run,
     percentile,
-    table,
 )
-
-
-def test_a_median_takes_each_figure_from_the_runs_that_have_it() -> None:
-    found = median_run([Run(rate=1, p50=5), Run(rate=9), Run(rate=2, p50=7)])
-
-    assert found == Run(rate=2, p50=6)
 
 
 @pytest.mark.parametrize("share, value", [(0.5, 50), (0.99, 99), (1, 100), (0.001, 1)])
 def test_a_percentile_is_a_value_that_was_measured(share: float, value: int) -> None:
     assert percentile(range(100, 0, -1), share) == value
-
-
-def test_peers_of_a_workload_are_in_one_block_and_absent_ones_say_why() -> None:
-    runs = {("rqttl", "single"): [Run(rate=20_000)], ("SAQ", "single"): [Run(rate=8_000)]}
-
-    lines = table(runs, CANDIDATES, {("RQ", "single"): "not installed"})
-
-    assert [line.split()[0] for line in lines[2:]] == ["rqttl", "RQ", "SAQ"]
-    assert lines[3].endswith("not installed")
-    assert "20,000" in lines[2]
-    assert lines[2].count("–") == 9
 
 
 def test_a_goal_compares_round_by_round_with_the_best_candidate() -> None:

@@ -125,16 +125,6 @@ def test_of_two_acks_of_one_message_the_one_under_the_older_lease_was_missed() -
 # What is renewed when
 
 
-def test_a_consumer_shows_itself_in_a_third_of_the_time_for_which_it_counts() -> None:
-    schedule = RenewalSchedule()
-    assert schedule.is_report_due(0)
-
-    schedule.contacted()  # by a call of any thread, which has no clock
-
-    third = 1_000 + CONSUMER_TTL_MS // 3
-    assert [schedule.is_report_due(now) for now in (1_000, third, third + 1)] == [False, False, True]
-
-
 def test_a_consumer_that_waits_need_not_show_itself_until_the_wait_is_over() -> None:
     schedule = RenewalSchedule()
     schedule.begin_wait()

@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 from decimal import Decimal
-from typing import Any
 
 import pytest
-import redis
-import redis.asyncio
 
 import rqttl
 from rqttl import errors
-from rqttl.checks import check_queue_name
 from rqttl.errors import RqttlError
-from rqttl.testing import fake_broker
 from rqttl.text import format_value
 
 
@@ -100,39 +95,3 @@ def test_a_value_of_another_type_is_shown_with_its_type(value: object, expected:
 def test_a_long_value_is_cut_and_says_how_long_it_is() -> None:
     assert format_value("x" * 129) == f"'{'x' * 37}...{'x' * 38}' (129 characters)"
     assert format_value(b"x" * 1_000_000).endswith(" (1000000 bytes)")
-
-
-def refusal(call: Any, *arguments: Any, **options: Any) -> str:
-    with pytest.raises(rqttl.InvalidInput) as refused:
-        call(*arguments, **options)
-    return str(refused.value)
-
-
-def test_messages_do_not_contradict_themselves() -> None:
-    broker = fake_broker()
-    queue = broker.declare_queue("q")
-    rule = "expected 1 to 128 of A-Z a-z 0-9 . _ : / -, first a letter or digit"
-
-    assert [
-        refusal(queue.enqueue, b"x", id=17),
-        refusal(queue.enqueue, b"x", content_type="x" * 70_000),
-        refusal(queue.enqueue, b"x", headers={b"a": 1}),
-        refusal(queue.enqueue_many, b"x"),
-        refusal(queue.receive_many, "5"),
-        refusal(queue.ack_many, [None]),
-        refusal(broker.declare_queue, "q", max_length="3"),
-        refusal(check_queue_name, 5),
-        refusal(check_queue_name, "x" * 129),
-        refusal(rqttl.Broker, redis.asyncio.Redis()),
-    ] == [
-        "id: expected 1 to 255 bytes of printable text, got int 17",
-        "content_type: 70007 bytes are more than 65536",
-        "headers: expected non-empty text as name, got bytes b'a'",
-        "messages: expected a sequence of messages, got bytes b'x'",
-        "count: expected a whole number from 1 on, got str '5'",
-        "deliveries: expected a sequence of deliveries, got one with None",
-        "max_length: expected a whole number from 0 to 9007199254740991, got str '3'",
-        f"queue name: {rule}, got int 5",
-        f"queue name: {rule}, got '{'x' * 37}...{'x' * 38}' (129 characters)",
-        "client: expected a redis.Redis (or a URL for connect()), got redis.asyncio.client.Redis",
-    ]

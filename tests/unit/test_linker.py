@@ -39,17 +39,6 @@ def write(folder: Path, **texts: str) -> None:
         (folder / kind.replace("lib", "lib/base") / f"{stem}.lua").write_text(text, encoding="utf-8")
 
 
-def test_positions_follow_the_header(lua: Path) -> None:
-    write(lua, commands_go="--- Go.\n--\n-- @keys meta log\n-- @args one two rest...\n\nreturn q.log\n")
-
-    script = scripts.load("go")
-
-    assert (script.keys, script.args, script.has_rest, script.refusals) == (("meta", "log"), ("one", "two"), True, ())
-    assert "{meta = KEYS[1], log = KEYS[2]" in script.text
-    assert "{one = ARGV[1], two = ARGV[2], rest = {unpack(ARGV, 3)}}" in script.text
-    assert scripts.names() == ("go",)
-
-
 def test_a_plain_case_stands_before_all_functions_and_names_positions(lua: Path) -> None:
     write(
         lua,
@@ -257,10 +246,6 @@ def test_fragments_do_not_give_one_name_different_values() -> None:
     [
         ("local MOST = 5\n", "local MOST = 5 -- the same\n", set()),
         ("local MOST = 5\n", "local MOST = 6\n", {"MOST"}),
-        ("local FEW, MOST = 1, 5\n", "local MOST = 5\n", {"MOST"}),
-        ("local left = 5\n", "local left = 6\n", {"left"}),
-        ("local LIMIT2 = 5\n", "local LIMIT2 = 6\n", {"LIMIT2"}),
-        ("local left\n", "local left = 6\n", {"left"}),
         ("local function help()\n", "local function help()\n", {"help"}),
         ("local b = {}\n", "local b = 1\n", {"b"}),
         ("function a.one()\n  local most = 1\nend\n", "function b.one()\n  local most = 2\nend\n", set()),

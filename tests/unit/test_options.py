@@ -59,8 +59,6 @@ def test_zero_is_a_ttl_but_no_lease_and_no_lifetime(name: str) -> None:
     [
         ("ttl", "did you mean message_ttl?"),
         ("dlq", "did you mean dead_letter?"),
-        ("delay", "did you mean redelivery_delay?"),
-        ("priority", "there are no priorities: use a queue for each"),
         ("durable", "every queue is stored, and `rqttl doctor` says what a crash of Redis can lose"),
     ],
 )
@@ -123,25 +121,6 @@ def test_options_that_shape_a_pause_are_refused_without_a_pause(name: str, value
         read(redelivery_delay="1s", **{name: value}).changed({"redelivery_delay": None})
 
 
-def test_a_pause_costs_a_plain_queue_nothing_until_a_delivery_fails() -> None:
-    def fields(**options: object) -> dict[object, object]:
-        words = read(**options).fields()
-        return dict(zip(words[::2], words[1::2], strict=True))
-
-    pauses = {"redelivery_delay": "1s", "redelivery_multiplier": 1.5, "redelivery_jitter": 0.1}
-    assert fields(**pauses) == {
-        "option_set": "default",
-        "overflow": "drop-head",
-        "redelivery_delay": 1000,
-        "redelivery_multiplier": "1.5",
-        "redelivery_jitter": "0.1",
-    }
-    assert (fields(**pauses, max_length=3)["option_set"], fields(**pauses, expires="1s")["option_set"]) == (
-        "custom",
-        "expiring",
-    )
-
-
 def test_the_target_of_a_reason_goes_before_the_target_of_all() -> None:
     options = read(dead_letter="dead.{queue}", dead_letter_maxlen="full", dead_letter_expired="")
 
@@ -186,20 +165,6 @@ def test_a_change_reads_what_is_written_and_leaves_what_is_stored() -> None:
         stored.changed({"lease": 5})
 
 
-def test_options_are_passed_on_as_arguments() -> None:
-    options = read(message_ttl="90s", lease="1ms", max_ttl=0, max_length=3, never_expire=True, dead_letter="dead")
-
-    assert options.as_arguments() == {
-        "dead_letter": "dead",
-        "lease": "1ms",
-        "max_length": 3,
-        "max_ttl": "0ms",
-        "message_ttl": "90s",
-        "never_expire": True,
-    }
-    assert read(**options.as_arguments()) == options
-
-
 def test_stored_options_are_checked_as_written_ones_are() -> None:
     stored: dict[str, object] = {"message_ttl": 60_000, "max_length": 5}
 
@@ -209,14 +174,6 @@ def test_stored_options_are_checked_as_written_ones_are() -> None:
             QueueOptions.read_stored("orders", {**stored, name: wrong})
     with pytest.raises(InvalidOption, match="no such queue option"):
         QueueOptions.read_stored("orders", {"max_lenght": 5})
-
-
-def test_differences_name_each_option_with_both_values() -> None:
-    assert read(max_length=3, lease="5ms").differences(read(max_length=4, overflow="reject-publish")) == {
-        "max_length": (3, 4),
-        "lease": (5, 30_000),
-        "overflow": ("drop-head", "reject-publish"),
-    }
 
 
 def test_options_are_read_like_a_mapping_and_by_attribute() -> None:

@@ -115,11 +115,6 @@ def test_a_run_sets_up_checks_and_tests_once(tmp_path: Path) -> None:
     assert (tmp_path / "calls").read_text() == "make setup\nmake check test\n"
 
 
-@pytest.mark.parametrize("given, set_to", [("", "true"), ("yes", "yes")])
-def test_a_run_has_ci_set(tmp_path: Path, given: str, set_to: str) -> None:
-    assert run_ci(tmp_path, CI=given)["CI"] == set_to
-
-
 @pytest.mark.parametrize("target", ["test", "check"])
 def test_the_server_is_installed_before_the_first_test_runs(target: str) -> None:
     plan = subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, text=True, check=True).stdout

@@ -228,13 +228,6 @@ def linked(name: str, function: str) -> str:
     return functions[0]
 
 
-def test_the_count_of_ready_messages_leaves_out_all_other_states() -> None:
-    count = linked("enqueue", "ready.count")
-
-    assert re.findall(r"'ZCARD', q\.(\w+)", count) == list(keys.STATES)
-    assert re.findall(r"'(?:X|H)LEN', q\.(\w+)", count) == ["log", "detached"]
-
-
 def test_states_are_the_words_of_the_public_types() -> None:
     names = [state.name for state in keys.STATES.values()]
     stats = {field.name: field.type for field in fields(QueueStats)}
@@ -252,13 +245,6 @@ def test_no_script_lists_states_by_hand() -> None:
         by_hand += [(path.name, line) for line in code.splitlines() if sum(part in line for part in keys.STATES) > 1]
 
     assert by_hand == []
-
-
-def test_the_states_in_a_header_stand_for_the_parts_of_all_states() -> None:
-    for name in ("stats", "peek", "purge", "preview"):
-        assert "states" in source("commands", name).partition("@keys")[2].partition("\n")[0].split()
-        assert set(keys.STATES) <= set(scripts.load(name).keys)
-    assert set(keys.STATES) <= set(scripts.load("redrive").source)
 
 
 def test_scripts_bind_the_keys_of_a_target_in_the_order_of_the_table() -> None:

@@ -27,7 +27,6 @@ from rqttl.units import MAX_DURATION, MAX_INSTANT
         ("0", 0),
         ("1500ms", 1500),
         ("30s", 30_000),
-        ("5m", 300_000),
         ("1d", 86_400_000),
         (" 5 s ", 5_000),
         ("1.5s", 1_500),
@@ -49,7 +48,6 @@ def test_a_duration_is_read_as_whole_milliseconds(written: Duration, ms: int) ->
         (timedelta(microseconds=1_001), 2),
         (timedelta(seconds=60, microseconds=999), 60_001),
         ("0.1ms", 1),
-        ("1.0001s", 1_001),
     ],
 )
 def test_a_part_of_a_millisecond_is_rounded_up(written: Duration, ms: int) -> None:
@@ -178,7 +176,6 @@ YEAR_2001 = 978_307_200_000
         ("9999-12-31T23:59:59.999Z", MAX_INSTANT),
         ("2026-11-21T10:00:00+00:00", TEN),
         ("2026-11-21T10:00:00.123456+00:00", TEN + 123),
-        ("2026-11-21T10:00:00,123456789z", TEN + 123),
         ("2026-11-21 10:00Z", TEN),
         ("2026-11-21 12:00+02", TEN),
         ("2026-11-21T04:30-05:30", TEN),

@@ -192,18 +192,14 @@ PARTS: dict[str, Any] = json.loads(read().as_json())
     [
         b"",
         b"{",
-        b"[]",
-        b"null",
         b"\xff",
         b"[" * 100_000,
-        b"5",
         b'{"pattern":"a"}',
         *(json.dumps({key: value for key, value in PARTS.items() if key != part}) for part in PARTS),
         *(json.dumps({**PARTS, part: None}) for part in PARTS),
         json.dumps({**PARTS, "more": 1}),
         json.dumps({**PARTS, "definition": {"lease": -1}}),
         json.dumps({**PARTS, "definition": {"leese": 1}}),
-        json.dumps({**PARTS, "definition": {"lease": 1.5}}),
         json.dumps({**PARTS, "definition": [["lease", 1]]}),
     ],
 )

@@ -247,22 +247,6 @@ def test_the_chain_of_expiry_queues_ends_after_one() -> None:
     assert chain == ["EXP.orders"]
 
 
-def test_policies_that_name_queues_in_turn_end_after_one() -> None:
-    policies = (
-        Policy.read("a", "^(EXP[.]B[.]|orders)", {"dead_letter": "EXP.A.{queue}"}, syntax="regex"),
-        Policy.read("b", "^EXP[.]A[.]", {"dead_letter": "EXP.B.{queue}"}, syntax="regex"),
-    )
-    found = PolicySet(1, policies)
-
-    assert found.resolve(QueueOptions("orders", {})).options.target("expired") == "EXP.A.orders"
-    made = found.resolve(QueueOptions("EXP.A.orders", {}))
-    assert made.options.target("expired") == ""
-    assert made.explained["dead_letter"].note == (
-        "policy b: the template 'EXP.A.{queue}' of policy a made the name 'EXP.A.orders': "
-        "no template of any policy acts on it"
-    )
-
-
 def test_a_target_with_a_name_that_no_queue_may_have_is_none() -> None:
     each = policy("each", "#", dead_letter="EXP.{queue}")
 
@@ -411,17 +395,3 @@ def test_a_target_that_the_queue_cannot_have_is_noted(queue: str, target: str, r
         ),
         f"policy p: {reason}",
     )
-
-
-def test_an_explanation_is_made_at_its_first_use(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[object] = []
-
-    def explain(*arguments: object) -> dict[str, Explained]:
-        asked.append(arguments)
-        return {}
-
-    monkeypatch.setattr("rqttl.policies.merging.explain", explain)
-    found = PolicySet(1, (policy("p", "#", lease="1s"),)).resolve(QueueOptions("q", {}))
-
-    assert (found.options.lease, asked) == (1_000, [])
-    assert (found.explained, len(asked)) == ({}, 1)
