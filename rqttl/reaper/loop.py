@@ -213,7 +213,8 @@ class Reaper:
         """Begin a scan of all queues. A `thorough` one reads all records at once, and sweeps all queues."""
         self._server_ahead = self._driver.perform(flows.steps.server_time()) - time.monotonic() * 1000
         self._driver.perform(self._registry.begin(thorough=thorough))
-        self._passing, self._thorough = True, thorough
+        # a scan may begin before all queues of a thorough pass are swept: its end is the end of both
+        self._passing, self._thorough = True, thorough or (self._passing and self._thorough)
         self._failed.clear()
         if thorough:
             self._urgent = False
