@@ -189,7 +189,7 @@ def test_a_worker_with_a_loop_that_hangs_is_not_alive(
     monkeypatch.setattr("rqttl.worker.health.SIGN_EVERY", 0.2)
     broker.declare_queue("q")
     signs = list[object]()
-    monkeypatch.setattr(Systemd, "alive", signs.append)
+    monkeypatch.setattr(Systemd, "alive", lambda self: signs.append(self))
     worker = Worker(broker, "q", call=print, processes=0, health="127.0.0.1:0")
     hangs, hung, go = threading.Event(), threading.Event(), threading.Event()
     loop = attrgetter(part)(worker)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -13,10 +12,9 @@ import redis
 from rqttl import Broker, Message, Queue, Worker
 from rqttl.consuming.handling import HandlerStopped
 from rqttl.testing.clocked import ClockedBroker
-from rqttl.worker import commands
 from rqttl.worker.commands import CommandProcess
 from tests.proc import is_running, process_fields
-from tests.waiting import PATIENCE, until
+from tests.waiting import until
 from tests.worker import late
 from tests.worker.conftest import Spawn
 from tests.worker.processes import WorkerProcess, events, ids, module_path
@@ -131,27 +129,6 @@ def test_a_command_that_takes_too_long_does_not_touch_those_beside_it(
     worker.until_journal("again")
     assert worker.stop() == 0
     assert worker.journal("cleaned") == [["cleaned", "1"]]
-
-
-def test_one_command_of_several_ends_alone(broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(commands, "TERM_GRACE", PATIENCE)
-    broker.declare_queue("q").enqueue_many([Message("x", id=str(n)) for n in (1, 2)])
-    deliveries = broker.queue("q").receive_many(2)
-    words = script(
-        tmp_path,
-        "trap 'exit 3' TERM\necho begun $RQTTL_ID >> journal\nwhile :; do sleep 0.02; [ -e go ] && exit 0; done",
-    ).split()
-    with ThreadPoolExecutor() as pool:
-        runs = [pool.submit(commands.run, words, item) for item in deliveries]
-        until(lambda: (tmp_path / "journal").exists() and (tmp_path / "journal").read_text().count("begun") == 2)
-
-        commands.end(deliveries[0])
-
-        with pytest.raises(HandlerStopped, match="exit code 3"):
-            runs[0].result(PATIENCE)
-        (tmp_path / "go").touch()
-        runs[1].result(PATIENCE)
 
 
 def test_a_command_that_has_not_begun_does_not_begin() -> None:

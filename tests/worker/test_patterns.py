@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import gc
-import weakref
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import redis
 
 from rqttl import Broker, QueueNotFound, Worker
 from rqttl.protocol.keys import Keyspace
-from rqttl.worker.queue_source import QueueSource
 from tests.waiting import until
 from tests.worker.threads import running
 
@@ -54,28 +50,6 @@ def test_a_pattern_without_a_queue_is_a_warning(broker: Broker, caplog: pytest.L
     assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [
         "no queue matches x.*; the worker looks again every 15 s"
     ]
-
-
-def test_a_deleted_queue_of_a_pattern_is_forgotten(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("rqttl.worker.fetcher.SCAN", 50)
-    monkeypatch.setattr("rqttl.worker.fetcher.TURN", 50)
-    made: list[weakref.ref[QueueSource]] = []
-    begin = QueueSource.__init__
-
-    def noted(source: QueueSource, *arguments: Any) -> None:
-        begin(source, *arguments)
-        made.append(weakref.ref(source))
-
-    monkeypatch.setattr(QueueSource, "__init__", noted)
-    order: list[str] = []
-
-    with running(Worker(broker, ["tenant.*"], call=order.append, processes=0)):
-        broker.declare_queue("tenant.a").enqueue("a")
-        until(lambda: order == ["a"])
-        broker.queue("tenant.a").delete()
-        until(lambda: gc.collect() >= 0 and all(source() is None for source in made))
-        broker.declare_queue("tenant.a").enqueue("again")
-        until(lambda: order == ["a", "again"])
 
 
 def test_a_worker_keeps_nothing_of_short_lived_queues(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:

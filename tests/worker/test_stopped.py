@@ -8,10 +8,8 @@ import threading
 from pathlib import Path
 
 import pytest
-import redis
 
-from rqttl import Broker, Queue, RenewalEvent, Worker
-from rqttl.testing.clocked import ClockedBroker
+from rqttl import Broker, Queue, Worker
 from rqttl.worker.in_flight import Task
 from rqttl.worker.supervisor import Supervisor
 from tests.waiting import until
@@ -19,35 +17,6 @@ from tests.worker.conftest import Spawn
 from tests.worker.threads import running
 
 pytestmark = [pytest.mark.slow, pytest.mark.once]
-
-
-def test_the_worker_keeps_the_leases_of_a_stopped_child(
-    client: redis.Redis, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """The clock goes on with each renewal only, so that no slow machine ends a lease."""
-    monkeypatch.setenv("RQTTL_TEST_HOME", str(tmp_path))
-    broker, renewed = ClockedBroker(client), list[int]()
-    queue = broker.declare_queue("q", lease="1s")
-    queue.enqueue("x", id="1")
-
-    def go_on(event: RenewalEvent) -> None:
-        renewed.append(event.count)
-        broker.clock.set(broker.clock.ms + 300)
-
-    broker.events.subscribe(go_on, RenewalEvent)
-    worker = Worker(broker, "q", call="tests.worker.handlers:gated", delivery=True, processes=1)
-    with running(worker):
-        until(lambda: "begun" in read(tmp_path / "journal"))
-        [pid] = worker._supervisor.pids
-        os.kill(pid, signal.SIGSTOP)
-        before = len(renewed)
-        until(lambda: len(renewed) >= before + 8)  # more than two leases
-        os.kill(pid, signal.SIGCONT)
-        (tmp_path / "go").touch()
-        until(lambda: queue.stats().acked == 1)
-
-    assert set(renewed) == {1}
-    assert (queue.stats().delivered, queue.stats().redelivered) == (1, 0)
 
 
 def test_a_stopped_child_is_ended_when_its_handler_takes_too_long(
