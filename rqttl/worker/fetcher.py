@@ -205,7 +205,8 @@ class Fetcher:
         if now - self._full_since >= PATIENT_WHILE_FULL and self._queues.noted:
             self._withdraw()
         self._pass_on()
-        self._in_flight.wait_for_room(self.stop, PATIENT_WHILE_FULL / 1000)
+        flight, seconds = self._in_flight, PATIENT_WHILE_FULL / 1000
+        flight.freed.wait(self.stop, lambda: 0.0 if flight.room() > 0 else seconds)
 
     def _pass_on(self) -> None:
         """Leave the queues whose hints this worker has and cannot use. That wakes the next consumer of each."""

@@ -36,8 +36,7 @@ class HandlerNotLoaded(Exception):
 class Handler:
     """A loaded handler: the call with a delivery, its kind, and its end.
 
-    `end` lets the work for
-    one delivery end, within `end_grace` seconds; without it that is impossible.
+    `end` lets the work for one delivery end, within `end_grace` seconds; without it that is impossible.
     """
 
     call: Callable[[Delivery], Any]
@@ -94,7 +93,7 @@ def of_function(function: Any, name: str, *, with_delivery: bool) -> Handler:
         if inspect.iscoroutinefunction(close) and not is_async:
             raise HandlerNotLoaded(f"call: {name}: `close` is a coroutine function, and the handler is none")
         call = function if with_delivery else lambda delivery: function(delivery.decode())
-    return Handler(call, is_async, close if callable(close) else _nothing)
+    return Handler(call, is_async, close if callable(close) else lambda: None)
 
 
 def watched(handler: Handler, observer: Observer | None) -> Handler:
@@ -112,10 +111,6 @@ async def _in_thread(function: Callable[[Any], Any], value: Any) -> Any:
         with suppress(asyncio.CancelledError):
             await asyncio.wait([work])
     return work.result()
-
-
-def _nothing() -> None:
-    """Do nothing: a handler may have no `close`."""
 
 
 def _not_loaded(name: str, error: BaseException) -> HandlerNotLoaded:

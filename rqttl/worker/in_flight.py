@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from rqttl.consuming.handling import RELEASE, Outcome, RetryPolicy, log_outcome, settlement
 from rqttl.delivery import LOST, Delivery
-from rqttl.runtime.interrupt import Interrupt, Wakeup
+from rqttl.runtime.interrupt import Wakeup
 from rqttl.worker.process import BRISK, ChildProcess
 
 if TYPE_CHECKING:
@@ -88,10 +88,6 @@ class InFlight:
         with self.lock:
             self._waiting.extend([Task(source, item) for item in deliveries])
             self.share_out()
-
-    def wait_for_room(self, stop: Interrupt, seconds: float) -> None:
-        """Wait until a message may be fetched, for `seconds` at most."""
-        self.freed.wait(stop, lambda: 0.0 if self.room() > 0 else seconds)
 
     @property
     def is_idle(self) -> bool:

@@ -72,7 +72,8 @@ class ChildProcess:
         self._runs_commands = bool(setup["exec"])
         self._known: dict[int, tuple[QueueOptions, str]] = {}
         self._frames = unpacker()
-        self._out = bytearray()
+        #: Bytes that wait for room in the socket.
+        self.output = bytearray()
         self._send(pack(Frame.SETUP, dict(setup)))
 
     def _begin_child(self, theirs: socket.socket) -> None:
@@ -90,17 +91,12 @@ class ChildProcess:
         """True after the child has loaded its handler."""
         return self.slots > 0
 
-    @property
-    def has_output(self) -> bool:
-        """True if bytes wait for room in the socket."""
-        return bool(self._out)
-
     # Its messages
 
     @property
     def takes(self) -> bool:
         """True if the child takes further messages."""
-        return self.is_ready and not self.retiring and self.quit_at is None and len(self._out) < BUFFERED
+        return self.is_ready and not self.retiring and self.quit_at is None and len(self.output) < BUFFERED
 
     def room(self, *, brisk: bool) -> int:
         """Return the number of messages that the child may get now."""
@@ -167,8 +163,8 @@ class ChildProcess:
     def flush(self) -> None:
         """Send bytes that wait, as far as there is room."""
         with self._in_flight.lock:
-            while self._out and (sent := self._send_now(self._out[:CHUNK])):
-                del self._out[:sent]
+            while self.output and (sent := self._send_now(self.output[:CHUNK])):
+                del self.output[:sent]
 
     def _send_now(self, data: bytes | bytearray) -> int:
         """Send bytes, as far as there is room. Returns the number of bytes that need no further try."""
@@ -181,10 +177,10 @@ class ChildProcess:
 
     def _send(self, data: bytes) -> None:
         with self._in_flight.lock:
-            if not self._out:
+            if not self.output:
                 data = data[self._send_now(data) :]
             if data:
-                self._out += data
+                self.output += data
                 self._wants_write()
 
     # From the child

@@ -149,7 +149,7 @@ class Supervisor:
             self._limits_at = self._enforce(now)
         for child in self._children:
             self._dismiss(child, now)
-            events = selectors.EVENT_READ | (selectors.EVENT_WRITE if child.has_output else 0)
+            events = selectors.EVENT_READ | (selectors.EVENT_WRITE if child.output else 0)
             if self._selector.get_key(child.sock).events != events:
                 self._selector.modify(child.sock, events, child)
         moments = [place.start_at for place in self._places if place.start_at is not None and not self._ended]
@@ -200,7 +200,7 @@ class Supervisor:
                     child.retiring = "max_messages"
                 elif self._max_memory is not None and resident_bytes(child.pid) > self._max_memory:
                     child.retiring = "max_memory"
-        if child.retiring or not was_ready or child.has_output:
+        if child.retiring or not was_ready or child.output:
             self._upkeep_at = 0.0
 
     def _dismiss(self, child: ChildProcess, now: float) -> None:
