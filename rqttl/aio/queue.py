@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 
 from rqttl import events as hook
 from rqttl import flows, units
-from rqttl.aio.consumer import AsyncConsumer
+from rqttl.aio.consumer import AsyncConsumer, AsyncRunner, Handler
 from rqttl.aio.delivery import AsyncDelivery
 from rqttl.aio.driver import AsyncDriver
-from rqttl.aio.runner import AsyncRunner, Handler
 from rqttl.consuming import settling
 from rqttl.consuming.handling import check_sizes
 from rqttl.delivery import Settler, delivered

@@ -79,7 +79,8 @@ class ConsumerBase(ABC, Generic[D, R]):
 
     def _collect(self, deliveries: Sequence[D]) -> None:
         for item in deliveries:
-            check_unsettled(item)
+            if item._settled is not None:
+                check_unsettled(item)
             self._prefetch.finish(item)
 
     # Fetching

@@ -83,12 +83,11 @@ def run(words: Sequence[str], delivery: Delivery) -> None:
     """
     process = _running[id(delivery)] = CommandProcess()
     try:
-        stdin, stderr = process.start(words, environment(delivery, os.environ))
-        tail = bytearray()
-        reader = threading.Thread(target=_keep_tail, args=[stderr, tail], daemon=True)
+        popen, tail = process.start(words, environment(delivery, os.environ)), bytearray()
+        reader = threading.Thread(target=_keep_tail, args=[popen.stderr, tail], daemon=True)
         reader.start()
-        threading.Thread(target=_feed, args=[stdin, delivery.body], daemon=True).start()
-        code = process.wait()
+        threading.Thread(target=_feed, args=[popen.stdin, delivery.body], daemon=True).start()
+        code = process.wait(popen)
         reader.join(LATE)
     finally:
         del _running[id(delivery)]
@@ -163,7 +162,7 @@ class CommandProcess:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._process: subprocess.Popen[bytes] | None = None
+        self._group = 0
         self._kill_at: float | None = None
         self._killer: threading.Timer | None = None
         self._is_over = False
@@ -173,18 +172,17 @@ class CommandProcess:
         """True if the worker has told the process to end while it ran."""
         return self._kill_at is not None
 
-    def start(self, words: Sequence[str], environment: Mapping[str, str]) -> tuple[IO[bytes], IO[bytes]]:
-        """Start the process. Returns its stdin and stderr. Raises `HandlerStopped` after `end`, and `OSError`."""
+    def start(self, words: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
+        """Start the process, with pipes for stdin and stderr. Raises `HandlerStopped` after `end`, and `OSError`."""
         with self._lock, _starting:
             if self._kill_at is not None:
                 raise HandlerStopped("the worker ended the command before it had begun")
             CommandProcess.has_started = True
-            self._process = process = subprocess.Popen(
+            process = subprocess.Popen(
                 words, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, **_OWN_GROUP
             )
-        assert process.stdin is not None  # noqa: S101  # for the type checker
-        assert process.stderr is not None  # noqa: S101  # for the type checker
-        return process.stdin, process.stderr
+            self._group = process.pid
+        return process
 
     def end(self, grace: float) -> None:
         """Let the process end: SIGTERM to its group now, SIGKILL after `grace` seconds. Only the first call counts."""
@@ -192,7 +190,7 @@ class CommandProcess:
             if self._is_over or self._kill_at is not None:
                 return
             self._kill_at = time.monotonic() + grace
-            if self._process is None:
+            if not self._group:
                 return
             self._signal(signal.SIGTERM)
             self._signal(signal.SIGCONT)  # a stopped process gets SIGTERM when it goes on
@@ -203,16 +201,15 @@ class CommandProcess:
     def kill(self) -> None:
         """End the process and its group at once."""
         with self._lock:
-            if not self._is_over and self._process is not None:
+            if not self._is_over and self._group:
                 self._signal(signal.SIGKILL)
 
-    def wait(self) -> int:
+    def wait(self, process: subprocess.Popen[bytes]) -> int:
         """Wait for the end. Returns the exit code.
 
         After `end` no process of the group is left. A killed process counts as ended after `LAST` seconds.
         """
-        assert self._process is not None  # noqa: S101  # for the type checker
-        code = self._process.wait()
+        code = process.wait()
         with self._lock:
             kill_at = self._kill_at
             self._is_over = kill_at is None
@@ -226,24 +223,16 @@ class CommandProcess:
         return code
 
     def _wait_for_group(self, until: float) -> None:
-        while time.monotonic() < until and self._has_members():
-            time.sleep(_LOOK)
-
-    def _has_members(self) -> bool:
-        """Return True while the group has a process: its number belongs to no other group until then."""
-        assert self._process is not None  # noqa: S101  # for the type checker
-        try:
-            os.killpg(self._process.pid, 0)
-        except ProcessLookupError:
-            return False
-        except PermissionError:
-            return True  # it has become another user's
-        return True
+        """Wait while the group has a process: its number belongs to no other group until then."""
+        with suppress(ProcessLookupError):
+            while time.monotonic() < until:
+                with suppress(PermissionError):  # one has become another user's
+                    os.killpg(self._group, 0)
+                time.sleep(_LOOK)
 
     def _signal(self, number: int) -> None:
-        assert self._process is not None  # noqa: S101  # for the type checker
         with suppress(ProcessLookupError, PermissionError):  # the group has ended
-            os.killpg(self._process.pid, number)
+            os.killpg(self._group, number)
 
 
 def end_all() -> None:
