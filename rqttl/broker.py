@@ -135,6 +135,7 @@ class Broker:
         priority: int = 0,
         apply_to: str = "queues",
         syntax: Syntax = "wildcard",
+        operator: bool = False,
     ) -> PolicyResult:
         """Set options for all queues whose names match a pattern; in the place of an older policy of this name.
 
@@ -147,43 +148,22 @@ class Broker:
 
         Several policies may match a queue. Each option comes from the first policy that has it: by higher `priority`,
         then by the more specific pattern, then by name. A duration or limit that is declared, too, is the smaller of
-        both; for the other options the declared value wins. Operator policies act the same way and win over both.
-        `explain` shows the outcome. Raises `InvalidPolicy`, and stores nothing then.
-        """
-        return self._set(Policy.read(name, pattern, definition, priority=priority, apply_to=apply_to, syntax=syntax))
-
-    def set_operator_policy(
-        self,
-        name: str,
-        pattern: str,
-        definition: Mapping[str, object],
-        *,
-        priority: int = 0,
-        apply_to: str = "queues",
-        syntax: Syntax = "wildcard",
-    ) -> PolicyResult:
-        """Set an operator policy: as `set_policy`, but it wins over declared options and policies.
-
-        Durations and limits are the smallest of the three.
+        both; for the other options the declared value wins. With `operator` it is an operator policy: those act the
+        same way and win over both, and durations and limits are the smallest of the three. `explain` shows the outcome.
+        Raises `InvalidPolicy`, and stores nothing then.
         """
         arguments = {"priority": priority, "apply_to": apply_to, "syntax": syntax}
-        return self._set(Policy.read(name, pattern, definition, **arguments, operator=True))
+        policy = Policy.read(name, pattern, definition, **arguments, operator=operator)
+        return self._driver.perform(flows.policies.change(self._driver.keyspace, [policy]))
 
-    def delete_policy(self, name: str) -> PolicyResult:
+    def delete_policy(self, name: str, *, operator: bool = False) -> PolicyResult:
         """Remove a policy. The queues that it matched get the options that are left. Raises `PolicyNotFound`."""
-        return self._driver.perform(flows.policies.delete(self._driver.keyspace, name, operator=False))
+        return self._driver.perform(flows.policies.delete(self._driver.keyspace, name, operator=operator))
 
-    def delete_operator_policy(self, name: str) -> PolicyResult:
-        """Remove an operator policy; see `delete_policy`."""
-        return self._driver.perform(flows.policies.delete(self._driver.keyspace, name, operator=True))
-
-    def policies(self) -> list[Policy]:
-        """All policies, sorted by name. The call only reads."""
-        return self._policies(operator=False)
-
-    def operator_policies(self) -> list[Policy]:
-        """All operator policies, sorted by name. The call only reads."""
-        return self._policies(operator=True)
+    def policies(self, *, operator: bool = False) -> list[Policy]:
+        """All policies, or all operator policies, sorted by name. The call only reads."""
+        stored = self._driver.perform(flows.policies.current(self._driver.keyspace)).policies
+        return [policy for policy in stored if policy.operator is operator]
 
     def preview_policy(self, policy: Policy, *, delete: bool = False) -> PolicyResult:
         """The effect that setting a policy, or deleting it, would have now. No option changes.
@@ -213,13 +193,6 @@ class Broker:
         `Queue.explain` explains an existing queue with its declared options. Raises `InvalidName`.
         """
         return self._driver.perform(flows.policies.explain(self._driver.keyspace, name, ttl, name_only=True))
-
-    def _set(self, policy: Policy) -> PolicyResult:
-        return self._driver.perform(flows.policies.change(self._driver.keyspace, [policy]))
-
-    def _policies(self, *, operator: bool) -> list[Policy]:
-        stored = self._driver.perform(flows.policies.current(self._driver.keyspace)).policies
-        return [policy for policy in stored if policy.operator is operator]
 
     def reaper_count(self) -> int:
         """Number of reapers that run for this namespace.

@@ -127,35 +127,18 @@ class AsyncBroker:
         priority: int = 0,
         apply_to: str = "queues",
         syntax: Syntax = "wildcard",
-    ) -> PolicyResult:
-        return await self._set(
-            Policy.read(name, pattern, definition, priority=priority, apply_to=apply_to, syntax=syntax)
-        )
-
-    async def set_operator_policy(
-        self,
-        name: str,
-        pattern: str,
-        definition: Mapping[str, object],
-        *,
-        priority: int = 0,
-        apply_to: str = "queues",
-        syntax: Syntax = "wildcard",
+        operator: bool = False,
     ) -> PolicyResult:
         arguments = {"priority": priority, "apply_to": apply_to, "syntax": syntax}
-        return await self._set(Policy.read(name, pattern, definition, **arguments, operator=True))
+        policy = Policy.read(name, pattern, definition, **arguments, operator=operator)
+        return await self._driver.perform(flows.policies.change(self._driver.keyspace, [policy]))
 
-    async def delete_policy(self, name: str) -> PolicyResult:
-        return await self._driver.perform(flows.policies.delete(self._driver.keyspace, name, operator=False))
+    async def delete_policy(self, name: str, *, operator: bool = False) -> PolicyResult:
+        return await self._driver.perform(flows.policies.delete(self._driver.keyspace, name, operator=operator))
 
-    async def delete_operator_policy(self, name: str) -> PolicyResult:
-        return await self._driver.perform(flows.policies.delete(self._driver.keyspace, name, operator=True))
-
-    async def policies(self) -> list[Policy]:
-        return await self._policies(operator=False)
-
-    async def operator_policies(self) -> list[Policy]:
-        return await self._policies(operator=True)
+    async def policies(self, *, operator: bool = False) -> list[Policy]:
+        stored = (await self._driver.perform(flows.policies.current(self._driver.keyspace))).policies
+        return [policy for policy in stored if policy.operator is operator]
 
     async def preview_policy(self, policy: Policy, *, delete: bool = False) -> PolicyResult:
         stored, removed = ([], [policy]) if delete else ([policy], [])
@@ -169,13 +152,6 @@ class AsyncBroker:
 
     async def explain(self, name: str, ttl: Duration | None = None) -> Explanation:
         return await self._driver.perform(flows.policies.explain(self._driver.keyspace, name, ttl, name_only=True))
-
-    async def _set(self, policy: Policy) -> PolicyResult:
-        return await self._driver.perform(flows.policies.change(self._driver.keyspace, [policy]))
-
-    async def _policies(self, *, operator: bool) -> list[Policy]:
-        stored = (await self._driver.perform(flows.policies.current(self._driver.keyspace))).policies
-        return [policy for policy in stored if policy.operator is operator]
 
     async def reaper_count(self) -> int:
         return await self._driver.perform(flows.steps.reaper_count(self._driver.keyspace))

@@ -344,14 +344,15 @@ def operator(me: Actor) -> None:
 
 
 def _change(me: Actor) -> None:
-    kind, name = me.random.choice(("", "operator_")), me.random.choice("pqrs")
+    operator, name = me.random.choice((False, True)), me.random.choice("pqrs")
     if me.random.random() < 0.3:
         with suppress(rqttl.PolicyNotFound):
-            getattr(me.broker, f"delete_{kind}policy")(name)
+            me.broker.delete_policy(name, operator=operator)
         return
     pattern, definitions = me.random.choice(PLACES)
-    set_it = getattr(me.broker, f"set_{kind}policy")
-    set_it(name, pattern, me.random.choice(definitions), priority=me.random.choice((0, 0, 1)))
+    me.broker.set_policy(
+        name, pattern, me.random.choice(definitions), priority=me.random.choice((0, 0, 1)), operator=operator
+    )
 
 
 def auditor(me: Actor) -> None:

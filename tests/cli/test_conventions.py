@@ -160,7 +160,7 @@ def letter(broker: Broker) -> None:
     """A dead letter `x` in the queue `orders`, policies of that name, and a reaper that lives."""
     RosterBeat(driver_of(broker), "reaper", lambda: reaper_details(Totals())).take_turn()
     broker.set_policy("orders", "other", {"lease": "1m"})
-    broker.set_operator_policy("orders", "other", {"lease": "1m"})
+    broker.set_policy("orders", "other", {"lease": "1m"}, operator=True)
     broker.declare_queue("orders")
     broker.declare_queue("work", dead_letter="orders").enqueue(b"x", id="x", ttl=0)
 

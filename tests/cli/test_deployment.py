@@ -239,7 +239,7 @@ def test_each_vhost_becomes_a_namespace(run: Run, client: redis.Redis) -> None:
     assert "orders.dead" in Broker(client).queues()
     tenant = Broker(client, "tenant-one")
     assert tenant.queues() == ["orders"]
-    assert [policy.name for policy in tenant.operator_policies()] == ["small-messages"]
+    assert [policy.name for policy in tenant.policies(operator=True)] == ["small-messages"]
     assert tenant.queue("orders").options()["max_deliveries"] == 11
 
 

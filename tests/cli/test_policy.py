@@ -22,7 +22,7 @@ def queues(clocked: Clocked) -> Clocked:
         clocked.declare_queue(name, max_length=50).enqueue_many([b"x"] * 7)
     clocked.set_policy("base", "#", {"message_ttl": "1h", "lease": "2m"}, priority=-5)
     clocked.set_policy("orders", "orders.*", {"max_deliveries": 9, "dead_letter": None})
-    clocked.set_operator_policy("cap", "^o", {"max_length_bytes": 1_000_000}, syntax="regex")
+    clocked.set_policy("cap", "^o", {"max_length_bytes": 1_000_000}, syntax="regex", operator=True)
     clocked.advance("10m")
     return clocked
 

@@ -253,7 +253,7 @@ def test_dead_letters_that_went_in_a_circle_are_counted(run: Run, broker: Broker
 def test_options_name_their_sources_where_policies_match(run: Run, broker: Broker) -> None:
     broker.declare_queue("orders", lease="1h", max_length=50)
     broker.set_policy("short", "orders", {"message_ttl": "5m", "max_length": 100})
-    broker.set_operator_policy("cap", "#", {"max_deliveries": 7})
+    broker.set_policy("cap", "#", {"max_deliveries": 7}, operator=True)
 
     lines = run("queue", "show", "orders").stdout.splitlines()[-4:]
     assert {" ".join(line.split()) for line in lines} == {

@@ -108,7 +108,7 @@ def set_up(broker: Broker) -> Queue:
     """The queue `orders` with a dead letter `x`, policies of that name, and the entry of a reaper."""
     RosterBeat(driver_of(broker), "reaper", lambda: reaper_details(Totals())).take_turn()
     broker.set_policy("orders", "other", {"lease": "1m"})
-    broker.set_operator_policy("orders", "other", {"lease": "1m"})
+    broker.set_policy("orders", "other", {"lease": "1m"}, operator=True)
     broker.declare_queue("work", dead_letter="orders").enqueue(b"x", id="x", ttl=0)
     return broker.declare_queue("orders")
 

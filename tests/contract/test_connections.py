@@ -205,11 +205,8 @@ BROKER: dict[str, Callable[[Broker], object]] = {
     "workers": lambda broker: broker.workers(),
     "server_time": lambda broker: broker.server_time(),
     "set_policy": lambda broker: broker.set_policy("p", "#", {"lease": "1m"}),
-    "set_operator_policy": lambda broker: broker.set_operator_policy("p", "#", {"lease": "1m"}),
     "delete_policy": lambda broker: broker.delete_policy("p"),
-    "delete_operator_policy": lambda broker: broker.delete_operator_policy("p"),
     "policies": lambda broker: broker.policies(),
-    "operator_policies": lambda broker: broker.operator_policies(),
     "preview_policy": lambda broker: broker.preview_policy(POLICY),
     "check_policy": lambda broker: broker.check_policy(POLICY),
     "reconcile": lambda broker: broker.reconcile(),
@@ -262,8 +259,8 @@ def other(broker: Broker) -> Iterator[Broker]:
 @pytest.mark.parametrize("call", BROKER)
 def test_every_method_of_a_closed_broker_raises(broker: Broker, other: Broker, call: str) -> None:
     other.declare_queue("q")
-    for set_policy in (other.set_policy, other.set_operator_policy):
-        set_policy("p", "other", {"lease": "1m"})
+    for operator in (False, True):
+        other.set_policy("p", "other", {"lease": "1m"}, operator=operator)
     broker.close()
 
     with pytest.raises(BrokerClosed, match="the broker is closed") as refused:

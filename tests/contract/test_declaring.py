@@ -416,7 +416,7 @@ def older(broker: Broker) -> Broker:
     broker.declare_queue("a", max_length=50).enqueue_many([b"x"] * 9)
     broker.declare_queue("old").enqueue_many([b"x"] * 2)
     broker.set_policy("old", "#", {"lease": "5m"})
-    broker.set_operator_policy("old", "#", {"max_message_bytes": 9})
+    broker.set_policy("old", "#", {"max_message_bytes": 9}, operator=True)
     return broker
 
 

@@ -74,12 +74,12 @@ def test_a_lower_limit_trims_messages_that_wait(broker: Broker) -> None:
 def test_another_overflow_trims_a_queue_that_is_over_its_limit(broker: Broker) -> None:
     queue = broker.declare_queue("orders")
     queue.enqueue_many([b"x"] * 10)
-    broker.set_operator_policy("refuse", "#", {"overflow": "reject-publish"})
+    broker.set_policy("refuse", "#", {"overflow": "reject-publish"}, operator=True)
     kept = broker.set_policy("small", "#", {"max_length": 4})
-    [refuse] = broker.operator_policies()
+    [refuse] = broker.policies(operator=True)
 
     preview = broker.preview_policy(refuse, delete=True)
-    result = broker.delete_operator_policy("refuse")
+    result = broker.delete_policy("refuse", operator=True)
 
     assert (kept.trimmed, preview.trimmed, result.trimmed, queue.stats(sweep=False).ready) == (0, 6, 6, 4)
 
@@ -121,17 +121,12 @@ def test_a_deleted_policy_leaves_no_trace(broker: Broker, client: redis.Redis, o
     broker.declare_queue("orders", max_length=50)
     before = record(client)
     definition = {"message_ttl": "5m", "max_length": 5, "overflow": "reject-publish", "redelivery_delay": "1s"}
-    put, delete = (
-        (broker.set_operator_policy, broker.delete_operator_policy)
-        if operator
-        else (broker.set_policy, broker.delete_policy)
-    )
 
-    put("p", "orders", definition)
+    broker.set_policy("p", "orders", definition, operator=operator)
     with_policy = record(client)
-    delete("p")
+    broker.delete_policy("p", operator=operator)
     assert record(client) == before
-    put("p", "orders", definition)
+    broker.set_policy("p", "orders", definition, operator=operator)
 
     assert record(client) == with_policy != before
 
@@ -157,13 +152,13 @@ def test_a_policy_that_is_set_again_changes_nothing(broker: Broker, client: redi
     assert everything(client) == before
 
 
-@pytest.mark.parametrize("delete", ["delete_policy", "delete_operator_policy"])
-def test_a_policy_that_does_not_exist_cannot_be_deleted(broker: Broker, client: redis.Redis, delete: str) -> None:
+@pytest.mark.parametrize("operator", [False, True])
+def test_a_policy_that_does_not_exist_cannot_be_deleted(broker: Broker, client: redis.Redis, operator: bool) -> None:
     broker.set_policy("q", "#", {"max_length": 5})
     before = everything(client)
 
     with pytest.raises(PolicyNotFound, match="policy 'p' does not exist"):
-        getattr(broker, delete)("p")
+        broker.delete_policy("p", operator=operator)
 
     assert everything(client) == before
 
@@ -183,10 +178,10 @@ def test_policies_of_a_namespace_act_there_only(broker: Broker, client: redis.Re
 def test_policies_are_listed_as_they_were_set(broker: Broker) -> None:
     broker.set_policy("b", "#", {"message-ttl": "5m", "max_length": None}, priority=-3)
     broker.set_policy("a", "orders", {"lease": "1m"}, syntax="regex")
-    broker.set_operator_policy("a", "#", {"max_length": 9})
+    broker.set_policy("a", "#", {"max_length": 9}, operator=True)
 
     assert [(one.name, one.operator) for one in broker.policies()] == [("a", False), ("b", False)]
-    assert broker.operator_policies() == [Policy.read("a", "#", {"max_length": 9}, operator=True)]
+    assert broker.policies(operator=True) == [Policy.read("a", "#", {"max_length": 9}, operator=True)]
     assert broker.policies()[1] == Policy.read("b", "#", {"message_ttl": "5m", "max_length": "none"}, priority=-3)
 
 
@@ -229,16 +224,17 @@ def test_declared_options_and_policies_merge_and_the_declared_ones_outlive_them(
     if policy:
         broker.set_policy("p", "#", policy)
     if operator:
-        broker.set_operator_policy("o", "#", operator)
+        broker.set_policy("o", "#", operator, operator=True)
 
     assert {name: queue.options()[name] for name in expected} == expected
     assert queue.options(declared=True).as_arguments() == declared
     explanation = queue.explain()
     assert {name: explanation[name].value for name in expected} == expected
     assert explanation.outdated == {}
-    for stored, delete in ((policy, broker.delete_policy), (operator, broker.delete_operator_policy)):
-        if stored:
-            delete("o" if stored is operator else "p")
+    if policy:
+        broker.delete_policy("p")
+    if operator:
+        broker.delete_policy("o", operator=True)
     assert queue.options().as_arguments() == declared
 
 

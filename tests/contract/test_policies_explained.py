@@ -23,7 +23,7 @@ def test_each_option_has_its_source_and_the_values_that_lost(broker: Broker, cli
     queue = broker.declare_queue("orders", max_length=50, lease="1m")
     broker.set_policy("low", "#", {"max_length": 100, "message_ttl": "1h", "lease": "2m"}, priority=-1)
     broker.set_policy("high", "orders", {"message_ttl": "10m"})
-    broker.set_operator_policy("cap", "#", {"max_length": 20})
+    broker.set_policy("cap", "#", {"max_length": 20}, operator=True)
     before = everything(client)
 
     explanation = queue.explain()
@@ -212,10 +212,10 @@ BAD: list[tuple[dict[str, Any], str]] = [
 
 
 @pytest.mark.spec("POL-04", "POL-05")
-@pytest.mark.parametrize("set_policy", ["set_policy", "set_operator_policy"])
+@pytest.mark.parametrize("operator", [False, True])
 @pytest.mark.parametrize("changes, named", BAD)
 def test_a_bad_policy_changes_nothing(
-    broker: Broker, client: redis.Redis, changes: dict[str, Any], named: str, set_policy: str
+    broker: Broker, client: redis.Redis, changes: dict[str, Any], named: str, operator: bool
 ) -> None:
     broker.declare_queue("orders.eu").enqueue(b"x")
     broker.set_policy("p", "other", {"max_length": 7})
@@ -223,9 +223,7 @@ def test_a_bad_policy_changes_nothing(
     arguments = {**GOOD, **changes}
 
     with pytest.raises(InvalidPolicy, match=f"(?i){named}"):
-        getattr(broker, set_policy)(
-            arguments.pop("name"), arguments.pop("pattern"), arguments.pop("definition"), **arguments
-        )
+        broker.set_policy(**arguments, operator=operator)
 
     assert everything(client) == before
 
@@ -258,24 +256,24 @@ def test_policies_of_a_user_who_may_change_no_queue_are_put_in_force_by_a_reaper
     Reaper(broker).run_once()
     assert broker.queue("orders").options()["max_length"] == 2
     assert broker.queue("orders").stats(sweep=False).ready == 2
-    assert operator.set_operator_policy("p", "nothing", {"max_length": 2}).denied == ()
+    assert operator.set_policy("p", "nothing", {"max_length": 2}, operator=True).denied == ()
     assert operator.delete_policy("p").denied == ("orders",)
 
 
 @pytest.mark.spec("OPP-10", "POL-19")
-@pytest.mark.parametrize("call", ["set_policy", "set_operator_policy", "delete_policy", "delete_operator_policy"])
+@pytest.mark.parametrize("operator", [False, True])
 def test_a_user_without_the_right_to_write_policies_changes_none(
-    broker: Broker, client: redis.Redis, user: Callable[..., Broker], call: str
+    broker: Broker, client: redis.Redis, user: Callable[..., Broker], operator: bool
 ) -> None:
     broker.declare_queue("orders")
-    for change in (broker.set_policy, broker.set_operator_policy):
-        change("p", "#", {"lease": "1m"})
+    broker.set_policy("p", "#", {"lease": "1m"}, operator=operator)
     before = everything(client)
     worker = user("~rqttl:{*", "~rqttl:queues", "&*", "+@all", "-@dangerous")
-    arguments = ("p", "#", {"lease": "2m"}) if call.startswith("set") else ("p",)
 
     with pytest.raises(redis.exceptions.NoPermissionError):
-        getattr(worker, call)(*arguments)
+        worker.set_policy("p", "#", {"lease": "2m"}, operator=operator)
+    with pytest.raises(redis.exceptions.NoPermissionError):
+        worker.delete_policy("p", operator=operator)
 
     assert everything(client) == before
 

@@ -261,7 +261,7 @@ def test_policies_are_counted(broker: Broker) -> None:
     assert of(examine(broker), "policies") == []
 
     broker.set_policy("short", "#", {"max_length": 5})
-    broker.set_operator_policy("cap", "#", {"max_length": 4})
+    broker.set_policy("cap", "#", {"max_length": 4}, operator=True)
 
     assert wrong(broker) == []
     assert of(examine(broker), "policies") == [("ok", "2 stored, 1 queue up to date")]

@@ -48,7 +48,7 @@ Call = Callable[[rqttl.Broker], object]
 CALLS: dict[str, Call] = {
     "set": lambda broker: broker.set_policy("p", "orders.#", {"message_ttl": 0, "dead_letter_expired": "{queue}.late"}),
     "replace": lambda broker: broker.set_policy("old", "orders.*", {"max_length": 1, "dead_letter_maxlen": "graves"}),
-    "set operator": lambda broker: broker.set_operator_policy("o", "#", {"max_length": 2, "lease": "2m"}),
+    "set operator": lambda broker: broker.set_policy("o", "#", {"max_length": 2, "lease": "2m"}, operator=True),
     "delete": lambda broker: broker.delete_policy("all"),
     "declare new": lambda broker: broker.declare_queue("orders.new", max_length=9),
     "declare existing": lambda broker: broker.declare_queue("orders.1"),

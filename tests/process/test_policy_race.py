@@ -108,18 +108,19 @@ class PolicyRacer:
 
     def change(self) -> None:
         """Set or delete a policy or an operator policy."""
-        kind, name = self.random.choice(("", "operator_")), self.random.choice(NAMES)
+        operator, name = self.random.choice((False, True)), self.random.choice(NAMES)
         if self.random.random() < 0.3:
             with suppress(rqttl.PolicyNotFound):
-                getattr(self.broker, f"delete_{kind}policy")(name)
+                self.broker.delete_policy(name, operator=operator)
                 self.told["policies deleted"] += 1
             return
         pattern = self.random.choice(PATTERNS + OF_LETTERS)
         definition = dict(self.random.choice(DEFINED) | self.random.choice(DEFINED))
         if pattern in OF_LETTERS or pattern == "*.#":
             definition = {option: value for option, value in definition.items() if option in QUIET} or {"lease": "3m"}
-        set_it = getattr(self.broker, f"set_{kind}policy")
-        result = set_it(name, pattern, definition, priority=self.random.choice((0, 0, 1)))
+        result = self.broker.set_policy(
+            name, pattern, definition, priority=self.random.choice((0, 0, 1)), operator=operator
+        )
         self.told["policies set"] += 1
         self.told["queues changed"] += len(result.changed)
 

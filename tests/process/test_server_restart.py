@@ -112,16 +112,16 @@ def test_messages_that_expire_while_the_server_is_down_are_dead_lettered_and_not
 def test_policies_survive_with_the_options_that_they_gave(broker: Broker, restart: Callable[[], None]) -> None:
     broker.declare_queue("orders", max_length=50)
     broker.set_policy("p", "orders.#", {"message-ttl": "5m", "max_deliveries": None}, priority=7)
-    broker.set_operator_policy("o", "^o", {"max_length": 9}, syntax="regex")
-    policies, caps, options = broker.policies(), broker.operator_policies(), broker.queue("orders").options()
+    broker.set_policy("o", "^o", {"max_length": 9}, syntax="regex", operator=True)
+    policies, caps, options = broker.policies(), broker.policies(operator=True), broker.queue("orders").options()
 
     restart()
 
-    assert (broker.policies(), broker.operator_policies()) == (policies, caps)
+    assert (broker.policies(), broker.policies(operator=True)) == (policies, caps)
     assert broker.queue("orders").options() == options
     assert broker.reconcile().changed == {}
     assert broker.declare_queue("orders.eu").options().as_arguments() == {"message_ttl": "5m", "max_length": 9}
-    broker.delete_operator_policy("o")
+    broker.delete_policy("o", operator=True)
     assert broker.queue("orders").options().as_arguments() == {"max_length": 50, "message_ttl": "5m"}
 
 

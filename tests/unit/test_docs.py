@@ -314,7 +314,7 @@ def set_stage(broker: Broker, *, empty: bool) -> None:
     for dead in orders.receive_many(2 if empty else 1):
         dead.reject()
     broker.set_policy("short-lived", "orders.#", {"message-ttl": "5m"})
-    broker.set_operator_policy("short-lived", "orders.#", {"message-ttl": "5m"})
+    broker.set_policy("short-lived", "orders.#", {"message-ttl": "5m"}, operator=True)
 
 
 #: Examples that go on until they are stopped.

@@ -46,7 +46,7 @@ def policy_argument(*, operator: bool) -> Callable[[F], F]:
 
 def of_kind(broker: Broker, *, operator: bool) -> list[Policy]:
     """All policies of one kind."""
-    return broker.operator_policies() if operator else broker.policies()
+    return broker.policies(operator=operator)
 
 
 def stored(broker: Broker, name: str, *, operator: bool) -> Policy:
@@ -235,8 +235,7 @@ def set_command(*, operator: bool) -> click.Command:
             else:
                 if not yes:
                     _ask(f"Set {kind(operator)} {name}?", broker.preview_policy(policy))
-                change = broker.set_operator_policy if operator else broker.set_policy
-                result = change(name, **policy.as_arguments())  # type: ignore[arg-type]  # they are those of a policy
+                result = broker.set_policy(name, **policy.as_arguments(), operator=operator)  # type: ignore[arg-type]  # they are those of a policy
         _print(f"{kind(operator)} {name} {'would be ' if dry_run else ''}set", result, dry_run, as_json, warnings)
 
     return command
@@ -265,7 +264,7 @@ def delete_command(*, operator: bool) -> click.Command:
             else:
                 if not yes:
                     _ask(f"Delete {kind(operator)} {name}?", broker.preview_policy(policy, delete=True))
-                result = broker.delete_operator_policy(name) if operator else broker.delete_policy(name)
+                result = broker.delete_policy(name, operator=operator)
         _print(f"{kind(operator)} {name} {'would be ' if dry_run else ''}deleted", result, dry_run, as_json, [])
 
     return command

@@ -173,7 +173,7 @@ def test_a_session_writes_under_policies_and_follows_the_expiry_queues_that_they
 ) -> None:
     broker.set_policy("expiry", "#", {"dead-letter-expired": "EXP.{queue}"})
     broker.set_policy("kept", "EXP.#", {"lease": "2m"})
-    broker.set_operator_policy("now", "orders.eu", {"message_ttl": 0})
+    broker.set_policy("now", "orders.eu", {"message_ttl": 0}, operator=True)
     for name in ("orders.eu", "orders.us"):
         broker.declare_queue(name)
     followed = stream(queuePattern="EXP.#", startingOffsets="earliest")
