@@ -43,12 +43,10 @@ def test_enqueue_process_redrive_and_the_second_process_are_one_trace(broker: Br
     dead = broker.declare_queue("dead")
     orders = broker.declare_queue("orders", dead_letter="dead")
     orders.enqueue(b"body")
-    first = one(orders)
-    with first:
+    with one(orders):
         refuse("bad")
     assert dead.redrive() == 1
-    second = one(orders)
-    with second:
+    with one(orders):
         pass
     enqueued = recording.one("enqueue orders")
     failed, done = recording.spans("process orders")
