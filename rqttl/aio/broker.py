@@ -17,14 +17,13 @@ from rqttl import events as hook
 from rqttl import flows, units
 from rqttl.aio.driver import AsyncDriver
 from rqttl.aio.queue import AsyncQueue
-from rqttl.aio.store import checked_client
 from rqttl.checks import check_queue_name
 from rqttl.embedded.folder import SCHEME, folder_of, locate, url_in_use
 from rqttl.events import Events, Observer
 from rqttl.options import QueueOptions
 from rqttl.policies import Explanation, Policy
 from rqttl.policies.patterns import Syntax
-from rqttl.store.connections import UNLIMITED
+from rqttl.store.connections import UNLIMITED, checked_client
 from rqttl.store.urls import TIME_OUTS, address, pool_for
 from rqttl.types import PolicyResult, QueueStats, WorkerInfo
 from rqttl.units import Duration
@@ -67,7 +66,7 @@ class AsyncBroker:
         folder: Path | None = None,
         driver: Callable[[Callable[[], Awaitable[Redis]], str], AsyncDriver] = AsyncDriver,
     ) -> None:
-        self._client = client if client is None and folder is not None else checked_client(client)
+        self._client = client if client is None and folder is not None else checked_client(client, Redis)
         self._folder = folder
         self._server: EmbeddedServer | None = None
         self._driver = driver(self._open, namespace)

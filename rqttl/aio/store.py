@@ -6,31 +6,21 @@ import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
-from redis.asyncio import ConnectionPool, Redis
+from redis.asyncio import Redis
 from redis.exceptions import ConnectionError, TimeoutError
 
 from rqttl.aio.line import Call, Line
 from rqttl.aio.waits import Waits
-from rqttl.errors import BrokerClosed, InvalidInput, PoolExhausted
+from rqttl.errors import BrokerClosed, PoolExhausted
 from rqttl.events import Events, timed
 from rqttl.protocol.commands import Command
 from rqttl.protocol.contract import pack_command
 from rqttl.protocol.keys import Keyspace
 from rqttl.runtime.interrupt import Interrupt
-from rqttl.store.connections import UNLIMITED, is_exhausted
+from rqttl.store.connections import is_exhausted, pool_of_waits
 from rqttl.store.exchanges import Calls, Exchanges, NotSent, wait_outcome
-from rqttl.text import type_name
 
 Keep = Callable[[Coroutine[Any, Any, Any]], "asyncio.Task[Any]"]
-
-
-def checked_client(client: object) -> Redis:
-    """Return a client that is fit for rqttl. Raises `InvalidInput`."""
-    if not isinstance(client, Redis):
-        raise InvalidInput(f"client: expected a redis.asyncio.Redis (or a URL), got {type_name(client)}")
-    if client.connection_pool.connection_kwargs.get("decode_responses"):
-        raise InvalidInput("client: decode_responses=True is not supported, bodies are bytes")
-    return client
 
 
 def is_usual(command: Command, reply: Any) -> bool:
@@ -123,7 +113,7 @@ class AsyncStore:
         try:
             if self._client is None:
                 self._client = await self._open_client()
-                self._waits = Waits(_pool_of_waits(self._client.connection_pool))
+                self._waits = Waits(pool_of_waits(self._client.connection_pool))
             pool = self._client.connection_pool
             try:
                 connection = await pool.get_connection()
@@ -137,10 +127,3 @@ class AsyncStore:
             return self._line
         finally:
             self._opening = None
-
-
-def _pool_of_waits(pool: ConnectionPool) -> ConnectionPool:
-    """The pool whose connections wait; see `pools.pool_of_waits`."""
-    if type(pool) is ConnectionPool and pool.max_connections == ConnectionPool().max_connections < UNLIMITED:
-        return ConnectionPool(pool.connection_class, UNLIMITED, **pool.connection_kwargs)
-    return pool

@@ -12,18 +12,21 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
-from functools import lru_cache
 from itertools import islice
 from types import TracebackType
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar, cast
 from weakref import WeakKeyDictionary, WeakSet
 
+import redis.asyncio
 from redis.connection import BlockingConnectionPool, Connection, ConnectionPool
 from redis.exceptions import ConnectionError, TimeoutError
 
-from rqttl.errors import BrokerClosed, PoolExhausted
+from rqttl.errors import BrokerClosed, InvalidInput, PoolExhausted
 from rqttl.protocol.contract import Packer
 from rqttl.store.exchanges import NotSent
+from rqttl.text import type_name
+
+T = TypeVar("T")
 
 #: The value that redis-py < 8 gives to a pool without a limit.
 UNLIMITED = 2**31
@@ -59,7 +62,14 @@ class Pool(ConnectionPool):
             connection = self._available_connections.pop() if self._available_connections else self.make_connection()
             self._in_use_connections.add(connection)
         try:
-            _make_ready(connection)
+            connection.connect()
+            try:
+                waits = connection.can_read()  # an unread reply, or the end of the connection
+            except (ConnectionError, TimeoutError, OSError):
+                waits = True
+            if waits:
+                connection.disconnect()
+                connection.connect()
         except Exception:
             self._in_use_connections.discard(connection)  # an error keeps its frames, and so the connection, alive
             raise
@@ -74,32 +84,28 @@ def living(references: WeakSet[Any]) -> int:
     return sum(1 for _ in references)
 
 
-def _make_ready(connection: Connection) -> None:
-    connection.connect()
-    try:
-        waits = connection.can_read()  # an unread reply, or the end of the connection
-    except (ConnectionError, TimeoutError, OSError):
-        waits = True
-    if waits:
-        connection.disconnect()
-        connection.connect()
-
-
 def open_pool(url: str, **settings: object) -> Pool:
     """A pool for a URL, without a limit unless the URL has one."""
     return Pool.from_url(url, max_connections=UNLIMITED, command_packer=Packer(), **settings)
 
 
-def pool_of_waits(pool: ConnectionPool) -> ConnectionPool:
+def pool_of_waits(pool: Any) -> Any:
     """The pool for waits: this one; another one without a limit, if this one has the default limit of redis-py >= 8."""
-    if type(pool) is ConnectionPool and pool.max_connections == _limit_of_redis_py() < UNLIMITED:
-        return ConnectionPool(pool.connection_class, UNLIMITED, **pool.connection_kwargs)
+    kind = type(pool)
+    is_usual = kind in (ConnectionPool, redis.asyncio.ConnectionPool)
+    if is_usual and pool.max_connections == kind().max_connections < UNLIMITED:
+        return kind(pool.connection_class, UNLIMITED, **pool.connection_kwargs)
     return pool
 
 
-@lru_cache(maxsize=1)
-def _limit_of_redis_py() -> int:
-    return ConnectionPool().max_connections
+def checked_client(client: object, kind: type[T]) -> T:
+    """Return a client of redis-py that is fit for rqttl. Raises `InvalidInput`."""
+    if not isinstance(client, kind):
+        expected = f"{kind.__module__.removesuffix('.client')}.{kind.__name__}"
+        raise InvalidInput(f"client: expected a {expected} (or a URL for connect()), got {type_name(client)}")
+    if cast("Any", client).connection_pool.connection_kwargs.get("decode_responses"):
+        raise InvalidInput("client: decode_responses=True is not supported, bodies are bytes")
+    return client
 
 
 def is_exhausted(error: BaseException | None) -> bool:

@@ -74,6 +74,8 @@ class Exchanges:
         try:
             return (yield from self._observed([place], attempts, lambda reply: [_outcome(reply)]))
         except ResponseError as error:
+            if not _is_damage(error):
+                raise
             damage = error
         raise (yield from self._explained(command, damage)) from damage
 

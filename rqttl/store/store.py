@@ -17,7 +17,7 @@ from redis.connection import Connection
 from redis.exceptions import ConnectionError, ResponseError, TimeoutError
 from redis.retry import Retry
 
-from rqttl.errors import InvalidInput, PoolExhausted
+from rqttl.errors import PoolExhausted
 from rqttl.events import Events, timed
 from rqttl.flows.steps import drive
 from rqttl.protocol.commands import Command, Reply, Word
@@ -25,10 +25,9 @@ from rqttl.protocol.contract import Repeated, fits, pack_command
 from rqttl.protocol.keys import Keyspace
 from rqttl.runtime.interrupt import Interrupt
 from rqttl.store.blocking import Listener
-from rqttl.store.connections import Connections, Held, open_pool
+from rqttl.store.connections import Connections, Held, checked_client, open_pool
 from rqttl.store.exchanges import FAILURES, Calls, Exchanges, NotSent, wait_outcome
 from rqttl.store.urls import TIME_OUTS, pool_for
-from rqttl.text import type_name
 
 
 def open_client(url: str) -> redis.Redis:
@@ -42,12 +41,7 @@ class Store:
     """Runs commands on one Redis server. Safe to share between threads."""
 
     def __init__(self, client: redis.Redis, keyspace: Keyspace, events: Events) -> None:
-        if not isinstance(client, redis.Redis):
-            raise InvalidInput(f"client: expected a redis.Redis (or a URL for connect()), got {type_name(client)}")
-        settings = client.connection_pool.connection_kwargs
-        if settings.get("decode_responses"):
-            raise InvalidInput("client: decode_responses=True is not supported, bodies are bytes")
-        self.client = client
+        self.client = checked_client(client, redis.Redis)
         self.connections = Connections(client.connection_pool)
         self._events = events
         self.exchanges = Exchanges(keyspace, events, self.connections.renew, time.monotonic)
