@@ -166,6 +166,7 @@ FENCED = {
     "nack": lambda known: commands.nack(known, [place(), 1], now=NOW),
     "reject": lambda known: commands.reject(known, [place(), 1], now=NOW),
     "update": lambda known: commands.update(known, Options.plain(QueueOptions.read("orders", {"max_length": 1}))),
+    "preview": lambda known: commands.preview(known, known.options, commands.Walk(), now=NOW),
 }
 
 

@@ -228,32 +228,6 @@ def test_a_limit_acts_on_what_is_left_after_those_that_wait_have_taken_theirs(
     assert not {"deaths:maxlen", "refused"} & state["meta"].keys()
 
 
-def test_messages_over_a_lowered_limit_go_to_no_consumer(lab: Lab) -> None:
-    lab.seed(options={"max_length": 1}, log=plain(*[place(-i) for i in range(3, 0, -1)]), waiters=waiting(1))
-
-    assert sent(lab, b"x") == [b"refused", b"retry"]
-    sent(lab, b"x")
-
-    state = lab.snapshot()["orders"]
-    assert (state["meta"]["deaths:maxlen"], list(state["leases"])) == (2, [place(-1)])
-
-
-def test_overdue_messages_go_to_no_consumer_and_make_room_first(lab: Lab) -> None:
-    lab.seed(
-        options={"max_length": 2},
-        log={place(-2): (at(0), b"x"), place(-1): (b"", b"y")},
-        expiry={place(-2): NOW},
-        waiters=waiting(1),
-    )
-
-    assert sent(lab, b"a", b"b") == [b"refused", b"retry"]
-    sent(lab, b"a", b"b")
-
-    state = lab.snapshot()["orders"]
-    assert state["meta"]["deaths:expired"] == 1
-    assert list(state["leases"]) == [place(-1)]
-
-
 def test_one_call_hands_over_a_bounded_number(lab: Lab) -> None:
     places = [place(-i) for i in range(600, 0, -1)]
     lab.seed(log=plain(*places), waiters=waiting(601))
@@ -303,15 +277,3 @@ def test_a_consumer_that_stops_waiting_takes_a_ticket_behind_a_hint_and_behind_e
 
     assert reply[7][::3] == [place(-1).encode()]
     assert lab.snapshot()["orders"]["wakeup"] == wakeup[3:]
-
-
-def test_a_message_that_failed_before_says_so_to_the_consumer_that_shows_its_ticket(lab: Lab) -> None:
-    leases = dict.fromkeys([place(-1), place()], token(PICKUP))
-    lab.seed(log=plain(place(-1), place()), leases=leases, failures={place(-1): "2 no good"}, waiters={"me": NOW + 9})
-    presence = commands.Presence("me", 0, ticket=ticket(place(-1)).encode())
-
-    reply = lab.run(commands.receive(lab.known(), 9, 9, presence=presence, now=NOW))
-
-    assert reply[7][::3] == [place(-1).encode()]
-    assert reply[8] == [place(-1).encode(), 2]
-    assert lab.snapshot()["orders"]["meta"]["redelivered"] == 1

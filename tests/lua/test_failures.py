@@ -170,14 +170,6 @@ def test_a_failure_without_a_description_keeps_the_one_before(lab: Lab, how: str
     assert kept(lab) == b"5 " + why
 
 
-def test_given_back_uncounted_a_message_keeps_its_number_and_its_description(lab: Lab) -> None:
-    seed_failed(lab, b"2 " + WHY)
-
-    lab.run(failed_with(lab, counted=False))
-
-    assert kept(lab) == b"2 " + WHY
-
-
 @pytest.mark.parametrize("how", ["nack_command", "lease"])
 @pytest.mark.parametrize("why", [WHY, *ODD])
 def test_a_death_has_the_error_before_if_the_last_failure_had_no_description(lab: Lab, how: str, why: bytes) -> None:

@@ -16,13 +16,6 @@ def touch(lab: Lab, now: int = NOW) -> Command:
     return commands.touch(lab.keyspace, "orders", now=now)
 
 
-def test_a_touch_of_a_queue_without_a_lifetime_changes_nothing(lab: Lab) -> None:
-    before = lab.seed()
-
-    assert lab.run(touch(lab)) == [b"ok", b"", 1]
-    assert lab.snapshot() == before
-
-
 def test_a_touch_begins_both_lifetimes_anew(lab: Lab) -> None:
     before = lab.seed(options={"expires": LIFE, "auto_delete_on_idle": 2 * LIFE}, meta={"due_at": NOW + LIFE})
 

@@ -75,12 +75,6 @@ def test_stats_counts_each_state(lab: Lab) -> None:
     assert lab.snapshot() == before
 
 
-def test_stats_gives_the_score_of_the_next_lease_and_of_the_next_delay_to_end(lab: Lab) -> None:
-    lab.seed(**{**PARTS, "leases": {place(-4): token(7), place(-2, 2): token(3)}})
-
-    assert (stats(lab)["leases"], stats(lab)["delayed"]) == ((2, b"%d" % token(3)), (1, b"%d" % (NOW + 9)))
-
-
 @pytest.mark.parametrize("count,more", [(250, 1), (249, 0), (600, 1)])
 def test_stats_sweeps_first_as_far_as_one_call_may_go(lab: Lab, count: int, more: int) -> None:
     places = [place(-9, i) for i in range(count)]
@@ -184,18 +178,6 @@ def test_the_first_messages_are_counted_by_what_they_would_die_of(
     assert lab.snapshot() == before
 
 
-def test_delayed_messages_are_counted_and_leased_ones_are_not(lab: Lab) -> None:
-    lab.seed(
-        log=plain(place(-30), place(-20), place(-10)),
-        leases={place(-30): token(9)},
-        delayed={place(-20): NOW + 9},
-        meta={"cursor": place(-20)},
-    )
-
-    assert preview(lab, message_ttl="5ms") == (2, 0)
-    assert preview(lab, max_length=0) == (0, 1)
-
-
 @pytest.mark.parametrize("behind", [0, 100, 250, 400])
 def test_a_walk_over_many_messages_takes_several_calls_and_misses_none(lab: Lab, behind: int) -> None:
     places = [place(-1000 + i) for i in range(700)]
@@ -206,12 +188,3 @@ def test_a_walk_over_many_messages_takes_several_calls_and_misses_none(lab: Lab,
     assert preview(lab, message_ttl="400ms") == (601, 0)
     assert preview(lab, max_length=1) == (0, 699)
     assert preview(lab, message_ttl="700ms", max_length=10) == (301, 389)
-
-
-def test_other_options_than_the_caller_knows_are_stale(lab: Lab) -> None:
-    lab.seed(meta={"version": "v2"})
-    known = lab.known()
-
-    reply = lab.run(commands.preview(known, known.options, commands.Walk(), now=NOW))
-
-    assert reply == [b"refused", b"stale"]

@@ -129,13 +129,6 @@ def others(fake: FakeBroker) -> Iterator[Others]:
         fake.interrupt()
 
 
-def test_another_thread_waits_without_moving_the_clock(fake: FakeBroker, others: Others) -> None:
-    queue = fake.declare_queue("q")
-
-    assert others.receive(queue, "50ms").result(timeout=PATIENCE) is None
-    assert fake.clock.now == at(0)
-
-
 def test_another_thread_hears_a_message(fake: FakeBroker, others: Others) -> None:
     queue = fake.declare_queue("q")
     waiting = others.receive(queue, "1d")
