@@ -29,18 +29,6 @@ def test_a_file_names_further_queues_after_the_arguments(spawn: Spawn, broker: B
     assert broker.queue("other").stats().ready == 1
 
 
-def test_queues_of_a_file_may_have_weights(spawn: Spawn, broker: Broker, tmp_path: Path) -> None:
-    file = tmp_path / "queues.txt"
-    file.write_text("a=3\nb=1\n")
-    for name in ("a", "b"):
-        broker.declare_queue(name).enqueue_many([name] * 1200)
-
-    worker = spawn("--processes 1 --burst", "--queues-file", str(file), call="plain")
-
-    assert worker.end() == 0, worker.log()
-    assert 500 <= ids(worker.journal("done"))[:800].count("a") <= 700  # a claim has up to 50 messages for each slot
-
-
 @pytest.mark.parametrize(
     "content, message",
     [

@@ -1,11 +1,13 @@
-"""The pure parts of a worker: turns of queues, knowledge about queues, frames, outcomes, supervision."""
+"""The parts of a worker without Redis: turns of queues, outcomes, restarts, options, health."""
 
 from __future__ import annotations
 
 import gc
+import time
 import warnings
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,8 +17,7 @@ from rqttl.consuming.handling import ACK, Outcome, RetryPolicy, of_error, settle
 from rqttl.testing import fake_broker
 from rqttl.worker import settings
 from rqttl.worker.fetcher import PERIOD, TURN, Queues, period
-from rqttl.worker.frames import Frame, pack, unpacker
-from rqttl.worker.metrics import Counters
+from rqttl.worker.health import SIGN_EVERY, Systemd, watchdog_interval
 from rqttl.worker.supervisor import Place
 from tests.unit.test_delivery import delivery
 
@@ -95,20 +96,6 @@ def test_periods_of_queues_differ() -> None:
     assert all(PERIOD // 2 < each <= PERIOD for each in periods)
 
 
-# Frames
-
-
-def test_frames_arrive_in_any_pieces() -> None:
-    sent = [pack(Frame.RUN, "q", "{}", [(1, (b"1-1", b"", b"\0" * 100_000))]), pack(Frame.STOP)]
-    reader, received = unpacker(), []
-    data = b"".join(sent)
-    for start in range(0, len(data), 997):
-        reader.feed(data[start : start + 997])
-        received += list(reader)
-    assert [frame[0] for frame in received] == [Frame.RUN, Frame.STOP]
-    assert received[0][3][0][1][2] == b"\0" * 100_000
-
-
 # Outcomes
 
 
@@ -151,22 +138,7 @@ def test_a_child_that_ends_early_again_and_again_is_started_ever_more_slowly() -
     assert place.start_at == now + 60
 
 
-# Counters and settings
-
-
-def test_counters_of_deleted_queues_go_and_those_of_others_and_all_sums_stay() -> None:
-    counters = Counters()
-    for queue in ("gone", "lives", "works"):
-        counters.begun(queue, 0.5)
-        counters.ended(queue, 0.02)
-        counters.settled(queue, "ack")
-        counters.settled(queue, "lost")
-    counters.begun("works", 0.5)
-
-    counters.keep({"lives", "other"})
-
-    assert set(counters.queues) == {"lives", "works"}
-    assert (counters.handled, counters.lost) == (3, 3)
+# Options
 
 
 @pytest.mark.parametrize(
@@ -216,3 +188,73 @@ def test_the_longest_pause_is_never_shorter_than_the_first_without_a_word_of_the
 
 def test_settings_read_sizes_and_addresses() -> None:
     assert (settings.size("2MiB"), settings.address("[::1]:80", "health")) == (2**21, ("::1", 80))
+
+
+# Health
+
+
+@pytest.fixture
+def worker() -> Iterator[Worker]:
+    """A worker that seems to work: it never runs."""
+    with fake_broker() as broker:
+        worker = Worker(broker, "q", call="m:f", processes=2)
+        worker._fetcher.answered_at = worker._fetcher.turned_at
+        worker._supervisor._children = [SimpleNamespace(is_ready=True, retiring="", pid=0)] * 2  # type: ignore[list-item]
+        yield worker
+        worker._supervisor._children = []
+
+
+def test_a_worker_whose_loops_turn_is_alive_also_without_redis(worker: Worker) -> None:
+    worker._fetcher.is_away, worker._fetcher.answered_at = True, None
+    worker._fetcher.turned_at -= 60_000
+    assert "fetcher" in worker.trouble()
+    with worker._sources.lock:  # a loop may wait for Redis
+        assert worker.trouble() == ""
+        worker._turned_at -= 31.0
+        assert "supervision" in worker.trouble()
+    worker._turned_at = time.monotonic()
+    worker._fetcher.turned_at += 60_000
+    worker._sources.renewer.turned_at -= 31_000
+    assert "keeper" in worker.trouble()
+
+
+@pytest.mark.parametrize("is_full", [False, True])
+def test_a_worker_is_ready_only_if_it_can_handle_messages_now(worker: Worker, is_full: bool) -> None:
+    assert worker.obstacle() == ""
+    worker._turned_at -= 31.0
+    assert "supervision" in worker.obstacle()
+    answered_at = worker._fetcher.answered_at
+    assert answered_at is not None
+    worker._fetcher.answered_at = answered_at - 41_000
+    child = SimpleNamespace(slots=1, running={1: None} if is_full else {})
+    worker._in_flight.children = [child]  # type: ignore[list-item]
+    assert ("no claim for 41 s" in worker.obstacle()) != is_full
+    worker._fetcher.answered_at = None
+    assert "has not answered a claim" in worker.obstacle()
+    worker._sources.is_away = True
+    assert "does not answer" in worker.obstacle()
+    worker._supervisor._children.pop()
+    assert "1 of 2 child" in worker.obstacle()
+    worker.quiet()
+    assert "fetches no more" in worker.obstacle()
+
+
+@pytest.mark.parametrize(
+    "variables, seconds",
+    [
+        ({}, None),
+        ({"WATCHDOG_PID": "7"}, None),
+        ({"WATCHDOG_USEC": "30000000"}, 30.0),
+        ({"WATCHDOG_USEC": "1", "WATCHDOG_PID": "7"}, 1e-6),
+        ({"WATCHDOG_USEC": "30000000", "WATCHDOG_PID": "8"}, None),
+        *[({"WATCHDOG_USEC": value}, None) for value in ("", "0", "-1", "5s", "1.5", "٣")],
+    ],
+)
+def test_the_interval_of_the_watchdog_is_read_as_systemd_says(variables: dict[str, str], seconds: float | None) -> None:
+    assert watchdog_interval(variables, 7) == seconds
+
+
+@pytest.mark.parametrize("microseconds, seconds", [("3000000", 1.0), ("600000000", SIGN_EVERY), (None, SIGN_EVERY)])
+def test_signs_of_life_come_at_half_the_interval_at_most(microseconds: str | None, seconds: float) -> None:
+    variables = {} if microseconds is None else {"WATCHDOG_USEC": microseconds}
+    assert Systemd(variables).every == pytest.approx(seconds)
