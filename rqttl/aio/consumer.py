@@ -68,11 +68,11 @@ class AsyncConsumer(ConsumerBase[AsyncDelivery, Awaitable[None]]):
         self._lock = asyncio.Lock()
         self._settled, self._sooner = asyncio.Event(), asyncio.Event()
         self._fetching: asyncio.Task[bool] | None = None
-        self._keeper: asyncio.Task[None] | None = None
+        self._renewer: asyncio.Task[None] | None = None
         self._entered = ExitStack()
 
     async def __aenter__(self) -> AsyncConsumer:
-        if self._keeper is not None:
+        if self._renewer is not None:
             return self
         options = await self._driver.perform(flows.reading.options(self._driver.keyspace, self.queue))
         self._schedule.follow([self._lease or options.number("lease") or 0])
@@ -81,7 +81,7 @@ class AsyncConsumer(ConsumerBase[AsyncDelivery, Awaitable[None]]):
         self._entered.enter_context(self._driver.closed.ending(self.stop))
         self._entered.enter_context(self._driver.watching(self.queue, self._schedule))
         self._entered.enter_context(self._driver.leaps(self._prepare))
-        self._keeper = self._driver.keep(self._keep())
+        self._renewer = self._driver.keep(self._renew_leases())
         return self
 
     async def __aexit__(
@@ -107,7 +107,7 @@ class AsyncConsumer(ConsumerBase[AsyncDelivery, Awaitable[None]]):
             delivery = self._prefetch.hand_out()
             if delivery is not None:
                 return delivery
-            if self._keeper is None:
+            if self._renewer is None:
                 raise InvalidInput("consume: iterate inside `async with queue.consume() as deliveries:`")
             # a cancelled caller leaves the fetch to the next one
             fetching = self._fetching = self._fetching or self._driver.keep(self._fetch())
@@ -128,7 +128,7 @@ class AsyncConsumer(ConsumerBase[AsyncDelivery, Awaitable[None]]):
         self.stop()
         self._closed = True
         self._wake()
-        for task in (self._keeper, self._fetching):
+        for task in (self._renewer, self._fetching):
             if task is not None:
                 await asyncio.wait([task])
         self._entered.close()
@@ -193,7 +193,7 @@ class AsyncConsumer(ConsumerBase[AsyncDelivery, Awaitable[None]]):
         claimed = await self._perform(self._turns.fetch(room, self._lease, self._wait, self._idle()))
         return self._take(AsyncDelivery, claimed, since)
 
-    async def _keep(self) -> None:
+    async def _renew_leases(self) -> None:
         """Take a turn at a third of the shortest lease, and once in a second at least, until the end."""
         now = self._driver.timing.now
         self._schedule.renewed(now())
@@ -204,7 +204,7 @@ class AsyncConsumer(ConsumerBase[AsyncDelivery, Awaitable[None]]):
                     await self._take_turn()
             except BrokerClosed:
                 return  # no call can be sent any more; the task that iterates raises the error
-            except Exception as error:  # noqa: BLE001  # without a keeper all leases would end
+            except Exception as error:  # noqa: BLE001  # without a renewer all leases would end
                 self._turns.log_failure(error)
 
     async def _take_turn(self) -> None:

@@ -46,7 +46,7 @@ class Task:
 class InFlight:
     """All messages that are out. Safe to share between threads.
 
-    A handler may take `timeout` seconds. `on_change` is called after each outcome, and `notify_keeper` when a
+    A handler may take `timeout` seconds. `on_change` is called after each outcome, and `notify_renewer` when a
     settlement waits.
     """
 
@@ -55,7 +55,7 @@ class InFlight:
         counters: Counters,
         retries: RetryPolicy,
         timeout: float | None,
-        notify_keeper: Callable[[], None],
+        notify_renewer: Callable[[], None],
         on_change: Callable[[], None],
     ) -> None:
         self.timeout = timeout
@@ -63,7 +63,7 @@ class InFlight:
         self.lock = threading.RLock()
         self.freed = Wakeup()
         self._counters, self._retries = counters, retries
-        self._notify_keeper, self._on_change = notify_keeper, on_change
+        self._notify_renewer, self._on_change = notify_renewer, on_change
         #: Messages for which no child has room, and the time since which there are any.
         self._waiting: deque[Task] = deque()
         self._waits_since: float | None = None
@@ -172,7 +172,7 @@ class InFlight:
         task = child.running.get(key)
         if task is not None:
             task.source.prolong(task.delivery, lease)
-            self._notify_keeper()
+            self._notify_renewer()
 
     def unseen(self, child: ChildProcess, keys: Iterable[int]) -> None:
         """A child that has to stop gives back messages that no handler has begun."""
@@ -241,4 +241,4 @@ class InFlight:
             task.source.finish(item)
             return
         task.source.settle(item, settle)
-        self._notify_keeper()
+        self._notify_renewer()

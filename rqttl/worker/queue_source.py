@@ -257,7 +257,7 @@ class Sources(dict[str, QueueSource]):
         self._failed: set[str] = set()  # the queues whose last turn failed: they are tried again with all others
         #: True while Redis does not answer.
         self.is_away = False
-        self.renewer = Renewer(driver.timing, "rqttl-keeper", self.pause, self.take_turns)
+        self.renewer = Renewer(driver.timing, "rqttl-renewer", self.pause, self.take_turns)
 
     def __missing__(self, queue: str) -> QueueSource:
         self[queue] = source = QueueSource(

@@ -152,7 +152,7 @@ class Worker:
         )
 
     def _on_change(self) -> None:
-        """Let the keeper send acks that no claim takes along, and `run` look for the end."""
+        """Let the renewer send acks that no claim takes along, and `run` look for the end."""
         if not self._fetcher.takes_acks:
             self._sources.notify()
         if self._fetcher.stop.asked():
@@ -365,7 +365,7 @@ class Worker:
         for name, seconds, most in (
             ("supervision", time.monotonic() - self._turned_at, TURNS),
             ("fetcher", 0.0 if self._is_stopping else (clock - self._fetcher.turned_at) / 1000, limit),
-            ("keeper", (clock - self._sources.renewer.turned_at) / 1000, limit),
+            ("renewer", (clock - self._sources.renewer.turned_at) / 1000, limit),
         ):
             if seconds > most:
                 return f"the loop of the {name} has not turned for {seconds:.0f} s"

@@ -109,7 +109,7 @@ async def test_a_handler_that_is_cancelled_in_the_pass_in_which_it_raises_gives_
             with pytest.raises(asyncio.CancelledError):
                 await asyncio.ensure_future(handle(delivery))
         deliveries.stop()
-        await _until(lambda: not [task for task in broker._driver._tasks if task is not deliveries._keeper])
+        await _until(lambda: not [task for task in broker._driver._tasks if task is not deliveries._renewer])
         stats = await queue.stats()
         assert (stats.ready, stats.leased) == (40, 0)
 

@@ -177,11 +177,11 @@ def test_outages_end_no_worker_and_repeat_nothing_that_has_finished(
 
 
 @pytest.mark.parametrize(
-    "part, name, word",
-    [("_fetcher", "_turn", "fetcher"), ("_sources.renewer", "_turn", "keeper"), ("_supervisor", "turn", "supervision")],
+    "place, word",
+    [("_fetcher._turn", "fetcher"), ("_sources.renewer._turn", "renewer"), ("_supervisor.turn", "supervision")],
 )
 def test_a_worker_with_a_loop_that_hangs_is_not_alive(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch, part: str, name: str, word: str
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, place: str, word: str
 ) -> None:
     for limit in ("TURNS", "TURNS_WHILE_AWAY"):
         monkeypatch.setattr(f"rqttl.worker.worker.{limit}", 2.0)
@@ -192,6 +192,7 @@ def test_a_worker_with_a_loop_that_hangs_is_not_alive(
     monkeypatch.setattr(Systemd, "alive", lambda _: signs.append(time.monotonic()))
     worker = Worker(broker, "q", call=print, processes=0, health="127.0.0.1:0")
     hangs, hung, go = threading.Event(), threading.Event(), threading.Event()
+    part, _, name = place.rpartition(".")
     loop = attrgetter(part)(worker)
     usual = getattr(loop, name)
 

@@ -130,7 +130,7 @@ def test_an_idle_worker_wakes_up_for_any_of_its_queues(broker: Broker) -> None:
 def test_the_last_ack_waits_for_no_further_message(
     broker: Broker, client: redis.Redis, monkeypatch: pytest.MonkeyPatch, waits: bool
 ) -> None:
-    """No claim and no turn of the keeper comes by itself within an hour here."""
+    """No claim and no turn of the renewer comes by itself within an hour here."""
     for name in ("queue_source.LONGEST_REST", "fetcher.PERIOD", "fetcher.PROOF"):
         monkeypatch.setattr(f"rqttl.worker.{name}", 3_600_000)
     monkeypatch.setattr("rqttl.consuming.prefetch.LONGEST_REST", 3_600_000)

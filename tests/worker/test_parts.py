@@ -215,7 +215,7 @@ def test_a_worker_whose_loops_turn_is_alive_also_without_redis(worker: Worker) -
     worker._turned_at = time.monotonic()
     worker._fetcher.turned_at += 60_000
     worker._sources.renewer.turned_at -= 31_000
-    assert "keeper" in worker.trouble()
+    assert "renewer" in worker.trouble()
 
 
 @pytest.mark.parametrize("is_full", [False, True])

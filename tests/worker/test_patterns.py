@@ -105,20 +105,20 @@ def test_a_queue_whose_acks_fail_is_not_tried_again_at_once(
     monkeypatch.setattr("rqttl.reaper.roster.RosterBeat.next_turn", lambda _: 3_600_000)
     broker.declare_queue("q").enqueue("x")
     worker = Worker(broker, ["q"], call=print, processes=0)
-    source, keeper = worker._sources["q"], worker._sources
+    source, sources = worker._sources["q"], worker._sources
     source.finish(source.claim(1, 0).deliveries[0])
     worker._fetcher.takes_acks = False
     leases = Keyspace().key("q", "leases")
     client.rename(leases, "aside")
     client.set(leases, "of another type")
 
-    pauses = [keeper.pause()]
-    keeper.take_turns()
-    pauses.append(keeper.pause())
+    pauses = [sources.pause()]
+    sources.take_turns()
+    pauses.append(sources.pause())
     assert [pause > 0 for pause in pauses] == [False, True]
 
     client.rename("aside", leases)
-    keeper.take_turns()
+    sources.take_turns()
     assert not source.has_work
     assert broker.queue("q").stats().leased == 0
 
