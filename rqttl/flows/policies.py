@@ -8,7 +8,7 @@ policies is read after the record. So a slow process cannot put older policies i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -74,17 +74,7 @@ def change(keyspace: Keyspace, stored: Sequence[Policy], removed: Sequence[Polic
     If the user has no right to change the queues, they are `denied` in the result.
     """
     touched = yield from store(keyspace, stored, removed)
-    names = yield from matching(keyspace, touched)
-    work = _Reconciliation(keyspace)
-    try:
-        yield from work.run(names)
-    except Exception as error:
-        from redis.exceptions import NoPermissionError  # slow to load: help has no use for it
-
-        if not isinstance(error, NoPermissionError):
-            raise
-        return work.result(denied=True)
-    return work.result()
+    return (yield from reconcile(keyspace, (yield from matching(keyspace, touched)), may_be_denied=True))
 
 
 def store(keyspace: Keyspace, stored: Sequence[Policy], removed: Sequence[Policy]) -> Flow[list[Policy]]:
@@ -146,10 +136,25 @@ def preview(
     after = before.changed(stored, removed)
     matched = yield from matching(keyspace, [*stored, *removed, *before.lost_in(after)])
     names = [name for name in dict.fromkeys((*matched, *declared)) if name not in deleted]
-    work = _Reconciliation(keyspace)
+    changed: dict[str, dict[str, tuple[Value | None, Value | None]]] = {}
+    expired = trimmed = 0
+
+    def look(queue: str) -> Flow[tuple[QueueConfig, QueueOptions]]:
+        config, _ = yield from record(keyspace, queue)
+        return config, following(after, declared.get(queue, config.declared)).in_force
+
     for start in range(0, len(names), PAGE):
-        yield from work.preview_page(names[start : start + PAGE], after, declared)
-    return work.result()
+        configs, _ = yield from records(keyspace, names[start : start + PAGE])
+        for name, config in configs.items():
+            change = Change(config, following(after, declared.get(name, config.declared)))
+            if change.differences:
+                changed[name] = change.differences
+            if change.may_kill:
+                with suppress(QueueNotFound):  # deleted meanwhile
+                    yield from sweep(name)
+                    result = yield from count_deaths(name, partial(look, name))
+                    expired, trimmed = expired + result.expired, trimmed + result.trimmed
+    return PolicyResult(changed, expired, trimmed)
 
 
 def check(keyspace: Keyspace, policy: Policy) -> Flow[list[str]]:
@@ -166,15 +171,23 @@ def check(keyspace: Keyspace, policy: Policy) -> Flow[list[str]]:
 # Putting options in force
 
 
-def reconcile(keyspace: Keyspace, queues: Sequence[str]) -> Flow[PolicyResult]:
+def reconcile(keyspace: Keyspace, queues: Sequence[str], *, may_be_denied: bool = False) -> Flow[PolicyResult]:
     """Put the options in force that follow from declared options and policies, where others are.
 
     Queues that are not there are left out. Messages that the change lets die go in bounded steps: queues with more of
-    them are `unfinished`.
+    them are `unfinished`. With `may_be_denied` the queues that this user may not change are `denied` in the result.
     """
     work = _Reconciliation(keyspace)
-    yield from work.run(queues)
-    return work.result()
+    left = list(queues)
+    try:
+        while left:
+            left = (yield from work.page(left[:PAGE])) + left[PAGE:]
+    except Exception as error:
+        from redis.exceptions import NoPermissionError  # slow to load: help has no use for it
+
+        if not may_be_denied or not isinstance(error, NoPermissionError):
+            raise
+    return PolicyResult(work.changed, work.expired, work.trimmed, tuple(sorted(work.unfinished)), tuple(left))
 
 
 def reconcile_all(keyspace: Keyspace) -> Flow[PolicyResult]:
@@ -183,50 +196,13 @@ def reconcile_all(keyspace: Keyspace) -> Flow[PolicyResult]:
 
 
 class _Reconciliation:
-    """One call of `reconcile` or `preview`, and its effect so far."""
+    """The effect of one call of `reconcile` so far."""
 
     def __init__(self, keyspace: Keyspace) -> None:
         self._keyspace = keyspace
-        self._changed: dict[str, dict[str, tuple[Value | None, Value | None]]] = {}
-        self._unfinished: list[str] = []
-        self._todo: list[str] = []
-        self._expired = self._trimmed = 0
-
-    def result(self, *, denied: bool = False) -> PolicyResult:
-        """The effect of all of it. `denied`: the user had no right to change the queues that are left."""
-        unfinished, left = tuple(sorted(self._unfinished)), tuple(self._todo) if denied else ()
-        return PolicyResult(self._changed, self._expired, self._trimmed, unfinished, left)
-
-    def run(self, queues: Sequence[str]) -> Flow[None]:
-        """Bring queues up to date, page by page."""
-        self._todo = list(queues)
-        while self._todo:
-            changed_meanwhile = yield from self.page(self._todo[:PAGE])
-            self._todo = changed_meanwhile + self._todo[PAGE:]
-
-    def preview_page(
-        self, queues: Sequence[str], policies: PolicySet, declared: Mapping[str, QueueOptions]
-    ) -> Flow[None]:
-        """Count the effect of other policies, and of other `declared` options, on some queues."""
-
-        def after(config: QueueConfig) -> Options:
-            return following(policies, declared.get(config.name, config.declared))
-
-        configs, _ = yield from records(self._keyspace, queues)
-        for name, config in configs.items():
-            change = Change(config, after(config))
-            if not change.differences:
-                continue
-            self._changed[name] = change.differences
-            if change.may_kill:
-                with suppress(QueueNotFound):  # deleted meanwhile
-                    yield from sweep(name)
-                    result = yield from count_deaths(name, partial(self._look, name, after))
-                    self._expired, self._trimmed = self._expired + result.expired, self._trimmed + result.trimmed
-
-    def _look(self, queue: str, after: Callable[[QueueConfig], Options]) -> Flow[tuple[QueueConfig, QueueOptions]]:
-        config, _ = yield from record(self._keyspace, queue)
-        return config, after(config).in_force
+        self.changed: dict[str, dict[str, tuple[Value | None, Value | None]]] = {}
+        self.unfinished: list[str] = []
+        self.expired = self.trimmed = 0
 
     def page(self, queues: Sequence[str]) -> Flow[list[str]]:
         """Bring some queues up to date. Returns those to look at again: they changed meanwhile, or were not listed."""
@@ -250,13 +226,13 @@ class _Reconciliation:
         for name, change in changes.items():
             config = change.options.config(self._keyspace, versions[name])
             yield GetConfig(name, newest=config)
-            self._changed[name] = change.differences
+            self.changed[name] = change.differences
             if change.may_kill:
                 deadly.append(config)
         swept, left = yield from self._sweep(deadly)
-        self._expired += sum(step.expired for step in swept)
-        self._trimmed += sum(step.trimmed for step in swept)
-        self._unfinished += left
+        self.expired += sum(step.expired for step in swept)
+        self.trimmed += sum(step.trimmed for step in swept)
+        self.unfinished += left
 
     def _sweep(self, configs: Sequence[QueueConfig]) -> Flow[tuple[list[SweepResult], list[str]]]:
         """Sweep queues together. Returns the sweeps, and the queues in which more is due."""
