@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-import sys
-import textwrap
 from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -12,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rqttl import text
-from rqttl.cli.common import output, terminal
+from rqttl.cli.common import output
 from rqttl.cli.common.exits import REFUSED
-from rqttl.cli.common.option_text import with_flags
+from rqttl.cli.common.option_flags import with_flags
 from rqttl.cli.common.params import any_queues_argument, json_flag
 from rqttl.cli.common.settings import Settings, connecting
 from rqttl.inspector.queues import select_names
@@ -23,9 +20,9 @@ if TYPE_CHECKING:
     from rqttl.broker import Broker
     from rqttl.doctor import Finding
 
-COLOURS = {"ok": "green", "warning": "yellow", "problem": "red"}
+STYLES = {"ok": "green", "warning": "yellow", "problem": "bold red"}
 #: Cells of the two columns before the text: the level, and the check.
-LEVEL, CHECK = 9, 16
+LEVEL, CHECK = 8, 14
 
 
 @click.command(epilog="\b\nExample: rqttl doctor 'orders.*' --json")
@@ -65,31 +62,24 @@ def _examine(broker: Broker, queues: tuple[str, ...], as_json: bool) -> Iterator
     for finding in examine(broker, queues):
         if not as_json:
             again = (finding.queue, finding.advice) == before
-            subject = _subject(finding.check, finding.queue)
-            _print_line(finding.level, subject, finding.result, "" if again else finding.advice)
+            _print_finding(finding, "" if again else finding.advice)
         before = finding.queue, finding.advice
         yield finding
 
 
-def _subject(check: str, queue: str | None) -> str:
-    return check if queue is None else f"{check} {queue}" if check != "queue" else queue
+def _print_finding(finding: Finding, advice: str) -> None:
+    """Print the level, the check, and the result with the advice below it."""
+    from rich.table import Table
 
-
-def _print_line(level: str, subject: str, result: str, advice: str = "") -> None:
-    """Print a line for people, and one with the advice; folded on a terminal."""
-    columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else 10_000
-    subject, result, advice = (text.escape(part) for part in (subject, result, with_flags(advice)))
-    beside = subject if len(subject) < CHECK else ""
-    indent = " " * (LEVEL + CHECK)
-    fold = textwrap.TextWrapper(max(20, columns - len(indent)), break_on_hyphens=False)
-    folded = fold.wrap(result) or [""]
-    fold.initial_indent, fold.subsequent_indent = "-> ", "   "
-    lines = [f"{level:<{LEVEL}}{beside:<{CHECK}}{folded[0]}" if beside else f"{level:<{LEVEL}}{subject}"]
-    lines += [indent + line for line in (folded[1:] if beside else folded)]
-    lines += [indent + line for line in fold.wrap(advice)]
-    if terminal.coloured():
-        lines[0] = click.style(level, fg=COLOURS.get(level), bold=level == "problem") + lines[0][len(level) :]
-    output.answer("\n".join(lines))
+    table = Table.grid(padding=(0, 1))
+    table.add_column(width=LEVEL, style=STYLES[finding.level])
+    table.add_column(width=CHECK)
+    table.add_column(overflow="fold")
+    subject = f"{finding.queue}: " if finding.queue is not None else ""
+    table.add_row(finding.level, finding.check, text.escape(f"{subject}{finding.result}"))
+    if advice:
+        table.add_row("", "", f"-> {text.escape(with_flags(advice))}")
+    output.print_rich(table)
 
 
 def _to_json(finding: Finding) -> dict[str, Any]:

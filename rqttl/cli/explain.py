@@ -9,7 +9,7 @@ import click
 
 from rqttl import text
 from rqttl.cli.common import output
-from rqttl.cli.common.option_text import flag, format_value, json_name
+from rqttl.cli.common.option_flags import flag, format_value, json_name
 from rqttl.cli.common.params import DURATION, json_flag, queue_argument
 from rqttl.cli.common.settings import Settings, connecting
 from rqttl.errors import QueueNotFound

@@ -1,8 +1,7 @@
-"""`rqttl message`: one message, with all its facts."""
+"""`rqttl peek` and `rqttl message show`: look at messages, and leave them as they are."""
 
 from __future__ import annotations
 
-import shutil
 import sys
 from datetime import datetime
 from typing import TYPE_CHECKING
@@ -10,11 +9,11 @@ from typing import TYPE_CHECKING
 import click
 
 from rqttl import text
-from rqttl.cli.common import messages, output, terminal
+from rqttl.cli.common import output
 from rqttl.cli.common.exits import Refused
-from rqttl.cli.common.params import MESSAGE_ID, json_flag, queue_argument, utc_flag
+from rqttl.cli.common.params import MESSAGE_ID, json_flag, limit_option, queue_argument, utc_flag
 from rqttl.cli.common.progress import read_messages
-from rqttl.cli.common.settings import Settings, command_group, connecting
+from rqttl.cli.common.settings import Settings, connecting
 from rqttl.inspector import message_view
 from rqttl.protocol import codec
 from rqttl.types import MessageView
@@ -23,11 +22,57 @@ from rqttl.units import as_size
 if TYPE_CHECKING:
     from rqttl.queue import Queue
 
-#: Sequences that an error names.
-_NAMED = 5
+#: Characters of a body in a list, and sequences that an error names.
+BODY, NAMED = 200, 5
 
 
-@command_group("rqttl message show orders order-17")
+@click.command(epilog="\b\nExample: rqttl peek orders --limit 50")
+@queue_argument
+@click.option("--after", metavar="SEQUENCE", help="Begin after this message, for the next page.")
+@limit_option(20, "Number of messages at most.")
+@utc_flag
+@json_flag
+@connecting
+def peek(queue: str, after: str | None, limit: int, utc: bool, as_json: bool, settings: Settings) -> None:
+    """List messages in order, and leave them as they are.
+
+    The list has the messages of all states, each with the beginning of its
+    body, its number of deliveries, and the reason of its last failure. The
+    sequence follows the id in brackets if it is another. Expired messages are
+    left out, also before a sweep has removed them.
+    """
+    with settings.using() as broker:
+        page = broker.queue(queue).peek(limit + 1, after)  # one more shows that the list goes on
+        now = broker.server_time()
+    listed = page[:limit]
+    if as_json:
+        output.answer_json([message_view.to_json(message) for message in listed])
+    else:
+        for message in listed:
+            _print_lines(message, now, utc=utc)
+    if not listed:
+        output.note(f"no more messages in {queue}" if after else f"{queue} is empty")
+    if len(page) > limit:
+        output.note(f"there are more: --after {listed[-1].sequence}")
+
+
+def _print_lines(message: MessageView, now: datetime, *, utc: bool) -> None:
+    """Print the id and the facts; below it the beginning of the body, and the reason of the last failure."""
+    sequence = f" ({message.sequence})" if message.id != message.sequence else ""
+    facts = [
+        message_view.state_text(message, now, utc=utc),
+        f"enqueued {text.format_time(message.enqueued_at, now, utc=utc)}",
+        *([f"expires {text.format_time(message.expires_at, now, utc=utc)}"] if message.expires_at else []),
+        *([f"delivered {message.delivery_count:,}×"] if message.delivery_count else []),
+        as_size(len(message.body)),
+    ]
+    output.answer_sentence(f"{text.escape(message.id)}{sequence}: {', '.join(facts)}")
+    output.answer_cut(f"  {message_view.body_text(message, BODY)}")
+    if message.description:
+        output.answer_cut(f"  last failure: {text.escape(message.description, BODY)}")
+
+
+@click.group(epilog="\b\nExample: rqttl message show orders order-17")
 def message() -> None:
     """Look at one message."""
 
@@ -63,23 +108,19 @@ def show(queue: str, id: str, full: bool, raw: bool, utc: bool, as_json: bool, s
 
 def _find(queue: Queue, id: str) -> MessageView:
     """The message with this id or sequence. Raises `Refused` if there is none, or if there are several."""
-    matches = _matches(queue, id)
+    if codec.is_sequence(id):
+        page = queue.peek(1, codec.sequence_before(id))
+        if page and page[0].sequence == id:
+            return page[0]
+    matches = [message for message in read_messages(queue) if message.id == id]
     if not matches:
         hint = f"`rqttl peek {queue.name}` shows those it holds"
         raise Refused(f"queue {queue.name!r} holds no message {id!r}: {hint}", "not_found")
     if len(matches) > 1:
-        named = ", ".join(match.sequence for match in matches[:_NAMED]) + ", …" * (len(matches) > _NAMED)
+        named = ", ".join(match.sequence for match in matches[:NAMED]) + ", …" * (len(matches) > NAMED)
         count = text.format_count(len(matches))
         raise Refused(f"{count} messages have the id {id!r}; name one by its sequence: {named}", "ambiguous")
     return matches[0]
-
-
-def _matches(queue: Queue, id: str) -> list[MessageView]:
-    if codec.is_sequence(id):
-        page = queue.peek(1, codec.sequence_before(id))
-        if page and page[0].sequence == id:
-            return page
-    return [message for message in read_messages(queue) if message.id == id]
 
 
 def _print_message(message: MessageView, now: datetime, longest: int | None, *, utc: bool) -> None:
@@ -88,7 +129,7 @@ def _print_message(message: MessageView, now: datetime, longest: int | None, *, 
             ("id", text.escape(message.id)),
             ("sequence", message.sequence),
             ("queue", message.queue),
-            ("state", messages.format_state(message, now, utc=utc)),
+            ("state", message_view.state_text(message, now, utc=utc)),
             ("enqueued", text.format_time(message.enqueued_at, now, utc=utc)),
             ("expires", text.format_time(message.expires_at, now, utc=utc) if message.expires_at else "never"),
             ("deliveries", text.format_count(message.delivery_count)),
@@ -103,22 +144,28 @@ def _print_message(message: MessageView, now: datetime, longest: int | None, *, 
     )
     if message.deaths:
         output.answer("")
-        output.print_table(
-            ["died", "in queue", "of", ">times", ">deliv.", "description"],
+        rows = [
             [
-                [
-                    text.format_time(death.last_at, now, utc=utc),
-                    death.queue,
-                    death.reason,
-                    text.format_count(death.count),
-                    text.format_count(death.delivery_count),
-                    text.escape(death.description or "-", longest),
-                ]
-                for death in message.deaths
-            ],
-        )
+                text.format_time(death.last_at, now, utc=utc),
+                death.queue,
+                death.reason,
+                text.format_count(death.count),
+                text.format_count(death.delivery_count),
+                text.escape(death.description or "-", longest),
+            ]
+            for death in message.deaths
+        ]
+        output.print_table(["died", "in queue", "of", ">times", ">deliv.", "description"], rows)
     output.answer("")
-    cells = shutil.get_terminal_size().columns - 2 if sys.stdout.isatty() else None
-    for line in messages.body_lines(message, longest) if message.body else ("(no body)",):
-        for piece in terminal.chunk(line, cells):
-            output.answer(f"  {piece}".rstrip())
+    for line in _body_lines(message, longest) if message.body else ["(no body)"]:
+        output.answer_indented(line)
+
+
+def _body_lines(message: MessageView, longest: int | None) -> list[str]:
+    """The lines of a body; a body without a newline is one line."""
+    value = message_view.body_value(message)
+    if not isinstance(value, bytes) or b"\n" not in value[:longest]:
+        return [message_view.body_text(message, longest)]
+    lines = value[:longest].removesuffix(b"\n").split(b"\n")
+    escaped = [text.escape(line.removesuffix(b"\r")) for line in lines]
+    return escaped if longest is None or len(value) <= longest else [*escaped, f"… ({len(value):,} bytes)"]

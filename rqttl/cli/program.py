@@ -1,22 +1,24 @@
-"""The root command: lazy loading of the commands, and the exit code for each error."""
+"""The root command: lazy loading of the commands, the standard streams, and the exit code for each error."""
 
 from __future__ import annotations
 
+import io
+import os
 import sys
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
-from typing import Any, NoReturn
+from pathlib import Path
+from typing import Any, NoReturn, TextIO
 
 import click
 
 import rqttl
 from rqttl import text
-from rqttl.cli import streams
-from rqttl.cli.common import errors, exits, terminal
+from rqttl.cli.common import errors, exits, output
 from rqttl.cli.common.logs import warnings_as_notes
-from rqttl.cli.common.settings import Settings, connecting, help_alone
+from rqttl.cli.common.settings import Settings, connecting
 
 #: The sections of the help with their commands. The command `name` is `name` in the module `rqttl.cli.name`. A module
 #: is imported when its command is needed: imports take most of the time of a short command, and of a completion.
@@ -31,6 +33,7 @@ SECTIONS = {
 
 #: The modules and names of commands that do not stand in a module of their own name.
 _PLACES = {
+    "peek": ("message", "peek"),
     "operator-policy": ("policy", "operator_policy"),
     "apply": ("deployment", "apply"),
     "export": ("deployment", "export"),
@@ -46,13 +49,10 @@ class _ReaderGone(Exception):
     """The reader of our output has seen enough. Hidden from click, for which that is a failure."""
 
 
-def _print_error(line: str, columns: int | None = None) -> None:
-    """Print a line of an error, folded at words to `columns`. It may hold hostile text, or the password of a URL."""
-    line = text.escape(text.without_secrets(line))
-    if columns is not None:
-        line = terminal.wrap_words(line, columns)
+def _print_error(line: str) -> None:
+    """Print a line of an error, folded at words. It may hold hostile text, or the password of a URL."""
     with suppress(OSError):  # without a stderr there is still the exit code
-        print(line, file=sys.stderr)  # noqa: T201  # the one place that prints errors
+        print(output.fold(text.escape(text.without_secrets(line)), sys.stderr), file=sys.stderr)  # noqa: T201  # the one place that prints errors
 
 
 class Program(click.Group):
@@ -74,39 +74,29 @@ class Program(click.Group):
         """The commands in their sections, with their summaries in one column."""
         width = max(map(len, self.list_commands(ctx)))
         for title, names in SECTIONS.items():
+            commands = [(name, self.get_command(ctx, name)) for name in names]
             with formatter.section(title):
-                formatter.write_dl([(name.ljust(width), self._summary(ctx, name)) for name in names])
-
-    def _summary(self, ctx: click.Context, name: str) -> str:
-        command = self.get_command(ctx, name)
-        return command.get_short_help_str(60) if command else ""
+                formatter.write_dl([(name.ljust(width), one.get_short_help_str(60)) for name, one in commands if one])
 
     def main(self, args: Sequence[str] | None = None, prog_name: str | None = None, **extra: Any) -> NoReturn:  # type: ignore[override]  # click's returns without standalone_mode
         """Run, and exit. `click.testing.CliRunner` calls this, too."""
         arguments = list(sys.argv[1:] if args is None else args)
         extra["standalone_mode"] = False
-        streams.prepare()
+        _prepare_streams()
         try:
             result = super().main(arguments, prog_name or "rqttl", **extra)
             sys.stdout.flush()
         except (_ReaderGone, BrokenPipeError):
-            streams.drop(sys.stdout)
+            _drop(sys.stdout)
             sys.exit(exits.DONE)
         except _CtrlC:
             _print_error("rqttl: interrupted")
             sys.exit(exits.INTERRUPTED)
         except Exception as error:  # noqa: BLE001  # explained to people, with an exit code
-            code, line = errors.explain(error)
-            streams.flush_or_drop(sys.stdout)
-            if code == exits.BUG and "--debug" in arguments:
-                for trace_line in traceback.format_exc().rstrip("\n").split("\n"):
-                    _print_error(trace_line)
-            if line:
-                _print_error(f"rqttl: {line}", terminal.columns_of(sys.stderr))
-            sys.exit(code)
+            sys.exit(_fail(error, debug="--debug" in arguments))
         finally:
-            streams.flush_or_drop(sys.stdout)
-            streams.flush_or_drop(sys.stderr)
+            _flush_or_drop(sys.stdout)
+            _flush_or_drop(sys.stderr)
         sys.exit(result if isinstance(result, int) else exits.DONE)
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -120,10 +110,59 @@ class Program(click.Group):
             raise _ReaderGone from error
 
 
+def _fail(error: Exception, *, debug: bool) -> int:
+    """Print the line of an error. Returns the exit code."""
+    if type(error).__name__ == "NoArgsIsHelpError":  # a group without a command; click has the class since 8.2
+        click.echo(str(error))
+        return exits.DONE
+    code, line = errors.explain(error)
+    _flush_or_drop(sys.stdout)
+    if code == exits.BUG and debug:
+        for trace_line in traceback.format_exc().rstrip("\n").split("\n"):
+            _print_error(trace_line)
+    if line:
+        _print_error(f"rqttl: {line}")
+    return code
+
+
+def _prepare_streams() -> None:
+    """Open each stream that the caller closed (`>&-`), before a socket takes its number.
+
+    A closed stdout stays unwritable: a command that has an answer fails as on a full disk, and `receive` acks nothing.
+    A character that the encoding of stdout lacks is escaped, as on stderr.
+    """
+    if sys.stdin is None:
+        sys.stdin = Path(os.devnull).open(encoding="utf-8")  # noqa: SIM115  # until the process ends
+    if sys.stdout is None:
+        sys.stdout = os.fdopen(os.open(os.devnull, os.O_RDONLY), "w", encoding="utf-8")
+    if sys.stderr is None:
+        sys.stderr = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115  # as above
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def _flush_or_drop(stream: TextIO) -> None:
+    """Write the buffer of a stream, or drop it if that fails.
+
+    The interpreter flushes both streams once more at its end. If that fails, it exits with code 120 and ours is lost.
+    """
+    try:
+        stream.flush()
+    except OSError:
+        _drop(stream)
+
+
+def _drop(stream: TextIO) -> None:
+    """Send the buffer of a stream, and all later output, to the null device."""
+    with suppress(OSError):  # a stream without a file, which the interpreter does not flush
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, stream.fileno())
+        os.close(null)
+
+
 @click.group(
     "rqttl",
     cls=Program,
-    invoke_without_command=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 80},
     epilog="\b\nExample: rqttl send orders hello --ttl 30s",
 )
@@ -137,4 +176,3 @@ def cli(context: click.Context, settings: Settings) -> None:
     embedded server that all processes of the user share.
     """
     context.obj = settings
-    help_alone(context)

@@ -13,23 +13,18 @@ from rqttl import text
 from rqttl.cli.common import output
 from rqttl.cli.common.exits import Refused
 from rqttl.cli.common.logs import logging_to_stderr
-from rqttl.cli.common.params import DurationType, json_flag, log_format_option, verbose_flag
+from rqttl.cli.common.params import Read, json_flag, log_format_option, verbose_flag
 from rqttl.cli.common.settings import Settings, connecting
 from rqttl.errors import InvalidInput
 from rqttl.runtime.stop_signals import StopSignals
+from rqttl.units import as_timedelta, duration
 
 if TYPE_CHECKING:
     from rqttl.reaper import Reaper, Totals
 
 
-class PeriodType(DurationType):
-    """A duration, or -1 for no reaper; `None` for the command."""
-
-    def convert(  # type: ignore[override]  # the values of the parent, and one more
-        self, value: str | timedelta, param: click.Parameter | None, ctx: click.Context | None
-    ) -> timedelta | None:
-        """Read a duration."""
-        return None if value == "-1" else super().convert(value, param, ctx)
+def _read_period(value: str) -> timedelta | None:
+    return None if value == "-1" else as_timedelta(duration(value, "period"))
 
 
 @click.command(
@@ -38,7 +33,7 @@ class PeriodType(DurationType):
 )
 @click.option(
     "--scan-period",
-    type=PeriodType(),
+    type=Read("duration", _read_period),
     default="5m",
     show_default=True,
     metavar="TIME",

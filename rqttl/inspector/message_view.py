@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from datetime import datetime
 from typing import Any
 
 from rqttl import json_text, text
@@ -45,6 +46,16 @@ def body_text(message: Viewed, longest: int | None = text.LONGEST) -> str:
 def header_text(value: Header, longest: int | None = text.LONGEST) -> str:
     """The value of a header for people: escaped, and cut to `longest`."""
     return text.escape(value if isinstance(value, (str, bytes)) else json_text.dump_readable(value), longest)
+
+
+def state_text(message: MessageView, now: datetime, *, utc: bool = False) -> str:
+    """`ready`, `leased, 29s left`, or with `utc` `delayed until 2026-01-31 12:00:00.000Z`."""
+    if message.until is None:
+        return message.state
+    if utc:
+        return f"{message.state} until {text.format_time(message.until, now, utc=True)}"
+    left = message.until - now
+    return f"{message.state}, {text.format_age(left)} left" if left.total_seconds() > 0 else f"{message.state}, over"
 
 
 def to_json(message: Viewed, *, with_body: bool = True) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 import rqttl
 from rqttl import Broker
 from rqttl.cli import cli
-from rqttl.cli.common import queue_names
+from rqttl.cli.common import params
 from rqttl.store.driver import driver_of
 from tests.cli.conftest import Run
 from tests.servers import Server
@@ -28,7 +28,7 @@ Complete = Callable[..., list[str]]
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """A name that comes late is no missing name."""
-    monkeypatch.setattr(queue_names, "PATIENCE", PATIENCE)
+    monkeypatch.setattr(params, "PATIENCE", PATIENCE)
     monkeypatch.setattr("rqttl.embedded.server._PROBE_TIMEOUT", PATIENCE)
 
 
@@ -54,9 +54,9 @@ def queues(broker: Broker) -> None:
 def test_commands_options_and_values_are_offered(offered: Complete) -> None:
     assert offered("rqttl rec") == ["receive"]
     assert offered("rqttl queue sh") == ["show"]
-    assert offered("rqttl receive --auto") == ["--auto-ack"]
-    assert "json" in offered("rqttl receive orders --format ")
-    assert offered("rqttl receive orders --format=js") == ["json"]
+    assert offered("rqttl receive --fo") == ["--follow"]
+    assert "json" in offered("rqttl send orders --format ")
+    assert offered("rqttl send orders --format=js") == ["json"]
     assert offered("rqttl completion z") == ["zsh"]
 
 
@@ -95,7 +95,7 @@ def test_nobody_waits_for_a_redis_that_hangs(
     start_server: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     server = start_server()
-    monkeypatch.setattr(queue_names, "PATIENCE", 0.05)
+    monkeypatch.setattr(params, "PATIENCE", 0.05)
     with server.client() as client:
         client.execute_command("CLIENT", "PAUSE", "600000")
 

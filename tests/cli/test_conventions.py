@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 
 from rqttl import Broker
 from rqttl.cli import cli
-from rqttl.cli.common.queue_names import complete_queues
+from rqttl.cli.common.params import complete_queues
 from rqttl.options import OPTIONS
 from rqttl.reaper.report import Totals
 from rqttl.reaper.roster import RosterBeat, reaper_details

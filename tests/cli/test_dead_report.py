@@ -10,7 +10,7 @@ import pytest
 
 from rqttl import Broker, Message, Queue
 from rqttl.cli.common.progress import Progress
-from rqttl.cli.dead import report
+from rqttl.cli.dead import reports
 from tests.cli import golden
 from tests.cli.conftest import Run
 from tests.cli.deaths import Die
@@ -80,9 +80,9 @@ def test_letters_that_died_before_the_time_are_not_read(
 @pytest.mark.parametrize(
     "apart, times, unit, first",
     [
-        (HOUR, report.MOST, "hour", "2023-11-14 22:00"),
-        (HOUR, report.MOST + 1, "day", "2023-11-14"),
-        (24 * HOUR, report.MOST + 1, "month", "2023-11"),
+        (HOUR, reports.MOST, "hour", "2023-11-14 22:00"),
+        (HOUR, reports.MOST + 1, "day", "2023-11-14"),
+        (24 * HOUR, reports.MOST + 1, "month", "2023-11"),
     ],
 )
 def test_many_hours_are_counted_by_a_longer_unit(
@@ -94,7 +94,7 @@ def test_many_hours_are_counted_by_a_longer_unit(
     result = run_clocked("dead", "report", "dead", "--by", "hour")
 
     counts = table(result.stdout, f"{unit} (UTC)")
-    assert (next(iter(counts)), len(counts) <= report.MOST) == (first, True)
+    assert (next(iter(counts)), len(counts) <= reports.MOST) == (first, True)
     assert (f"so by {unit}: " in result.stderr) == (unit != "hour")
     document = json.loads(run_clocked("dead", "report", "dead", "--json").stdout)
     assert sum(counts.values()) == sum(one["count"] for one in document["by"]["hour"])
@@ -205,19 +205,6 @@ def test_beyond_the_limit_sources_are_counted_together(run_clocked: Run, die: Di
     document = json.loads(run_clocked("dead", "report", "dead", "--limit", "3", "--json").stdout)
     assert len(document["by"]["source"]) == 7
     assert len(table(run_clocked("dead", "report", "dead", "--limit", "7").stdout, "source")) == 7
-
-
-@pytest.mark.parametrize(
-    "n, blocks, bar",
-    [
-        (0, "▌█", ""),
-        (1, "▌█", "▌"),
-        (1_000, "▌█", "█████"),
-        (500, "#", "###"),
-    ],
-)
-def test_a_bar_is_as_long_as_its_number_and_never_empty_for_something(n: int, blocks: str, bar: str) -> None:
-    assert report.bar(n, 1_000, 5, blocks) == bar
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -15,7 +14,6 @@ from click.testing import CliRunner
 from rqttl import Broker, flows
 from rqttl.cli import cli
 from rqttl.cli import doctor as module
-from rqttl.cli.common import output
 from rqttl.doctor import examine, rights
 from rqttl.doctor.findings import Finding
 from tests.cli import golden
@@ -142,38 +140,8 @@ def test_on_a_terminal_it_fits(server: Server, client: redis.Redis, broker: Brok
     assert r"b'\x1b[31m'" in screen
 
 
-@pytest.mark.parametrize(
-    "terminal, environment, coloured",
-    [(True, {}, True), (True, {"NO_COLOR": "1"}, False), (False, {}, False)],
-)
-def test_colour_is_for_terminals(
-    monkeypatch: pytest.MonkeyPatch, terminal: bool, environment: dict[str, str], coloured: bool
-) -> None:
-    words: list[str] = []
-    monkeypatch.delenv("NO_COLOR", raising=False)
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-    monkeypatch.setattr(sys.stdout, "isatty", lambda: terminal, raising=False)
-    monkeypatch.setattr(output, "answer", words.append)
-
-    for level in ("ok", "warning", "problem"):
-        module._print_line(level, "memory", "found", "advice")
-
-    starts = ["\x1b[32m\x1b[22mok", "\x1b[33m\x1b[22mwarning", "\x1b[31m\x1b[1mproblem"]
-    plain = ["ok ", "warning ", "problem "]
-    assert [one.startswith(begin) for one, begin in zip(words, starts if coloured else plain, strict=True)] == [
-        True
-    ] * 3
-
-
-def test_a_subject_that_is_too_long_has_a_line_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
-    module._print_line("ok", "a-queue-with-a-long-name", "empty")
-
-    assert capsys.readouterr().out == f"ok       a-queue-with-a-long-name\n{'':25}empty\n"
-
-
 def test_every_level_of_a_finding_has_a_colour(broker: Broker) -> None:
-    assert {one.level for one in examine(broker)} <= module.COLOURS.keys()
+    assert {one.level for one in examine(broker)} <= module.STYLES.keys()
 
 
 def test_queues_can_be_named_by_a_pattern(run: Run, broker: Broker) -> None:

@@ -8,7 +8,8 @@ import pytest
 from click.testing import CliRunner
 
 import rqttl
-from rqttl.cli import cli, option_flags
+from rqttl.cli import cli
+from rqttl.cli.common import option_flags
 from rqttl.options import OPTIONS
 from tests.cli.tree import ALL, Path, example, flags, options, parse, stages
 

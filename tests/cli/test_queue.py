@@ -7,7 +7,7 @@ import json
 import pytest
 
 from rqttl import Broker, Queue
-from rqttl.cli.common.option_text import flag, to_json
+from rqttl.cli.common.option_flags import flag, to_json
 from rqttl.options import OPTIONS, Option
 from tests.cli import golden
 from tests.cli.conftest import Run

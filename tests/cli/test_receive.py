@@ -11,10 +11,9 @@ import pytest
 
 from rqttl import Broker, CommandEvent, Message, Queue
 from rqttl.protocol import codec
-from rqttl.types import Header
 from tests.cli import golden
 from tests.cli.conftest import Run
-from tests.contract.clocked import Clocked, at
+from tests.contract.clocked import Clocked
 from tests.drivers import broker_of
 
 
@@ -64,15 +63,14 @@ def test_bodies_go_into_a_pipe_as_they_are(run: Run, orders: Queue) -> None:
     assert run("receive", "orders").stdout_bytes == b"\x81\xa1a\x01\n"
 
 
-@pytest.mark.parametrize("flags", [("--format", "json"), ("--json",)])
-def test_json_has_all_facts_of_a_message(run: Run, broker: Broker, flags: tuple[str, ...]) -> None:
+def test_json_has_all_facts_of_a_message(run: Run, broker: Broker) -> None:
     orders = broker.declare_queue("orders", dead_letter="dead")
     orders.enqueue(b"x\x1b\x7f\xc2\x9b", headers={"region": "eu", "raw": b"\xff"}, id="one")
     delivery = orders.receive()
     assert delivery is not None
     delivery.reject("no good")
 
-    printed = run("receive", "dead", *flags).stdout
+    printed = run("receive", "dead", "--json").stdout
 
     assert printed.removesuffix("\n").isprintable()
     answer = json.loads(printed)
@@ -102,13 +100,6 @@ def test_json_shows_values_as_values_and_bytes_that_are_no_text_in_base64(run: R
     assert json.loads(lines[1])["body_base64"] == "/wA="
 
 
-def test_auto_ack_removes_messages(run: Run, orders: Queue) -> None:
-    orders.enqueue_many([b"a", b"b", b"c"])
-
-    assert run("receive", "orders", "--auto-ack", "--max", "2").stdout == "a\nb\n"
-    assert orders.stats().ready == 1
-
-
 def test_a_lease_that_ended_before_the_message_was_written_is_an_error(run_clocked: Run, clocked: Clocked) -> None:
     orders = clocked.declare_queue("orders", lease="10s")
     orders.enqueue(b"a")
@@ -129,25 +120,6 @@ def test_a_lease_that_ended_before_the_message_was_written_is_an_error(run_clock
     assert again.delivery_count == 2
 
 
-def test_without_ack_messages_stay_leased_and_come_again_as_failed_deliveries(
-    run_clocked: Run, clocked: Clocked
-) -> None:
-    orders = clocked.declare_queue("orders")
-    orders.enqueue_many([b"a", b"b", b"c"])
-
-    result = run_clocked("receive", "orders", "--no-ack", "--max", "2", "--lease", "1m")
-
-    assert (result.exit_code, result.stdout) == (0, "a\nb\n")
-    assert result.stderr == "rqttl: 2 messages not acked, each comes again when its lease of 1m ends\n"
-    assert [(one.state, one.until) for one in orders.peek()] == [("leased", at(60_000))] * 2 + [("ready", None)]
-    clocked.advance(60_000)
-    assert [(one.body, one.delivery_count) for one in orders.receive_many(3)] == [(b"a", 2), (b"b", 2), (b"c", 1)]
-
-
-def test_without_ack_an_empty_queue_is_an_empty_answer_and_one_note(run: Run, orders: Queue) -> None:
-    assert run("receive", "orders", "--no-ack").stderr == "rqttl: nothing is ready in orders\n"
-
-
 def test_a_lease_of_ones_own_is_asked_for(run: Run, orders: Queue) -> None:
     orders.enqueue(b"a")
     result = run("receive", "orders", "--lease", "1h", "--json")
@@ -155,18 +127,6 @@ def test_a_lease_of_ones_own_is_asked_for(run: Run, orders: Queue) -> None:
     leased = datetime.fromisoformat(json.loads(result.stdout)["leased_until"])
     assert leased - broker_of(orders).server_time() > timedelta(minutes=50)
     assert orders.stats().acked == 1
-
-
-def test_headers_stand_before_the_body_each_on_a_line(run_clocked: Run, clocked: Clocked) -> None:
-    orders = clocked.declare_queue("orders", dead_letter="dead")
-    headers: dict[str, Header] = {"region": "eu", "b\ny\x1b[31m": b"\xff", "n": 1.5, "none": None, "long": "x" * 5_000}
-    orders.enqueue(b"two\nlines", headers=headers, id="one", ttl="1h", content_type="text/plain")
-    delivery = orders.receive()
-    assert delivery is not None
-    clocked.advance(500)
-    delivery.reject()
-
-    golden.check("receive_headers.txt", run_clocked("receive", "dead", "--format", "headers").stdout)
 
 
 def test_json_is_what_it_was(run_clocked: Run, clocked: Clocked) -> None:
@@ -196,11 +156,7 @@ def test_a_value_that_json_cannot_hold_comes_with_its_bytes(run: Run, orders: Qu
 @pytest.mark.parametrize(
     "flags, expected",
     [
-        (("--no-ack", "--auto-ack"), "--auto-ack and --no-ack exclude each other"),
-        (("--lease", "1s", "--auto-ack"), "--auto-ack and --lease exclude each other"),
         (("--follow", "--wait", "0s"), "--follow and --wait exclude each other"),
-        (("--json", "--format", "body"), "--json and --format exclude each other"),
-        (("--output-dir", "d", "--format", "headers"), "--output-dir and --format headers exclude each other"),
         (("--lease", "0s"), "--lease: expected 1 to"),
     ],
 )
@@ -216,11 +172,10 @@ def test_options_that_exclude_each_other_are_wrong_usage_and_nothing_is_received
     assert orders.stats().delivered == 0
 
 
-@pytest.mark.parametrize("mode", [(), ("--auto-ack",)])
-def test_following_goes_on_until_max(run: Run, orders: Queue, mode: tuple[str, ...]) -> None:
+def test_following_goes_on_until_max(run: Run, orders: Queue) -> None:
     orders.enqueue_many([b"a", b"b", b"c"])
 
-    result = run("receive", "orders", "--follow", "--max", "2", *mode)
+    result = run("receive", "orders", "--follow", "--max", "2")
 
     assert (result.exit_code, result.stdout, result.stderr) == (0, "a\nb\n", "")
     assert (orders.stats().ready, orders.stats().leased) == (1, 0)

@@ -6,14 +6,10 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import closing, suppress
 
 import pytest
 
 from rqttl import Broker, Queue
-from rqttl.cli.receive import stopping as receive_pipe
-from rqttl.cli.receive.stopping import Pipe, pipe_of
 from tests.cli.test_receive_processes import ended, in_pipe, receiving, unharmed
 from tests.waiting import PATIENCE, until
 
@@ -30,7 +26,7 @@ def orders(broker: Broker) -> Queue:
 # As processes
 
 #: A reader that has taken nothing for a while does not count as one that waits for the end: it may be slow to start.
-PATIENT = "from rqttl.cli.receive import stopping; stopping.PATIENCE = 3600"
+PATIENT = "from rqttl.cli import receive; receive.PATIENCE = 3600"
 SENT = [b"%06d" % i + b"x" * 10_000 for i in range(90)]
 
 
@@ -74,37 +70,16 @@ def test_head_gets_three_messages_acked_and_no_more(orders: Queue, redis_url: st
 
 @pytest.mark.slow
 @linux
-@pytest.mark.parametrize("form", ["body", "json", "headers"])
+@pytest.mark.parametrize("flags", [(), ("--json",)], ids=" ".join)
 def test_a_reader_that_goes_away_leaves_what_it_did_not_read_in_the_queue(
-    orders: Queue, redis_url: str, form: str
+    orders: Queue, redis_url: str, flags: tuple[str, ...]
 ) -> None:
     orders.enqueue_many(SENT)
 
-    read_first_and_go(redis_url, "--format", form)
+    read_first_and_go(redis_url, *flags)
 
     assert (orders.stats().acked, orders.stats().leased) == (1, 0)
     unharmed(orders, SENT[1:])
-
-
-@pytest.mark.slow
-@linux
-def test_without_acks_what_the_reader_did_not_read_goes_back_uncounted(orders: Queue, redis_url: str) -> None:
-    orders.enqueue_many(SENT)
-
-    read_first_and_go(redis_url, "--no-ack")
-
-    assert (orders.stats().acked, orders.stats().leased) == (0, 1)
-    unharmed(orders, SENT[1:])
-
-
-@pytest.mark.slow
-@linux
-def test_with_auto_ack_a_reader_that_goes_away_costs_one_message(orders: Queue, redis_url: str) -> None:
-    orders.enqueue_many(SENT)
-
-    read_first_and_go(redis_url, "--auto-ack")
-
-    unharmed(orders, SENT[2:])
 
 
 @pytest.mark.slow
@@ -134,110 +109,3 @@ def test_a_program_that_reads_after_the_end_gets_all(orders: Queue, redis_url: s
         assert ended(process) == (0, b"a\nb\nc\n", b"")
 
     assert orders.stats().acked == 3
-
-
-# The pipe itself
-
-
-@pytest.fixture
-def ends() -> Iterator[tuple[int, int]]:
-    reader, writer = os.pipe()
-    yield reader, writer
-    for end in (reader, writer):
-        with suppress(OSError):  # a test may have closed it
-            os.close(end)
-
-
-@pytest.fixture
-def signalled() -> Iterator[tuple[int, int]]:
-    """A pipe whose first end is readable once something was written into the second."""
-    reader, writer = os.pipe()
-    with closing(os.fdopen(reader)), closing(os.fdopen(writer)):
-        yield reader, writer
-
-
-def written(ends: tuple[int, int], signalled: tuple[int, int], data: bytes) -> Pipe:
-    pipe = pipe_of(ends[1], signalled[0])
-    assert pipe is not None
-    pipe.wrote(os.write(ends[1], data))
-    return pipe
-
-
-def test_an_empty_pipe_needs_no_wait(ends: tuple[int, int], signalled: tuple[int, int]) -> None:
-    pipe = written(ends, signalled, b"message")
-    os.read(ends[0], 100)
-
-    assert pipe.wait_until_read(patient=True)
-
-
-def test_bytes_taken_before_the_reader_went_count_as_read(ends: tuple[int, int], signalled: tuple[int, int]) -> None:
-    if sys.platform != "linux":
-        pytest.skip("elsewhere nobody knows")
-    pipe = written(ends, signalled, b"message")
-    os.read(ends[0], 100)
-    os.close(ends[0])
-
-    assert pipe.wait_until_read(patient=True)
-
-
-@pytest.mark.parametrize("patient", [True, False])
-def test_a_reader_that_went_and_left_something_is_a_broken_pipe(
-    ends: tuple[int, int], signalled: tuple[int, int], patient: bool
-) -> None:
-    pipe = written(ends, signalled, b"message")
-    os.read(ends[0], 3)
-    os.close(ends[0])
-
-    with pytest.raises(BrokenPipeError):
-        pipe.wait_until_read(patient=patient)
-
-
-@linux
-def test_a_signal_ends_the_wait_for_the_reader(ends: tuple[int, int], signalled: tuple[int, int]) -> None:
-    pipe = written(ends, signalled, b"message")
-    os.read(ends[0], 3)
-    os.write(signalled[1], b".")
-
-    assert not pipe.wait_until_read(patient=True)
-
-
-def test_without_patience_what_is_unread_counts_as_read(ends: tuple[int, int], signalled: tuple[int, int]) -> None:
-    assert written(ends, signalled, b"message").wait_until_read(patient=False)
-
-
-def test_a_reader_that_never_read_is_not_waited_for_when_its_time_is_over(
-    ends: tuple[int, int], signalled: tuple[int, int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(receive_pipe, "PATIENCE", 0.0)
-
-    assert written(ends, signalled, b"message").wait_until_read(patient=True)
-
-
-@linux
-def test_a_reader_that_has_begun_is_waited_for_without_limit(
-    ends: tuple[int, int], signalled: tuple[int, int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(receive_pipe, "PATIENCE", 0.0)
-    pipe = written(ends, signalled, b"message")
-    os.read(ends[0], 1)
-    os.write(signalled[1], b".")
-
-    assert not pipe.wait_until_read(patient=True)  # it waited, until the signal
-
-
-def test_without_a_count_written_bytes_are_read_while_there_is_a_reader(
-    ends: tuple[int, int], signalled: tuple[int, int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "platform", "elsewhere")
-    pipe = written(ends, signalled, b"message")
-
-    assert pipe.wait_until_read(patient=True)
-    os.close(ends[0])
-    with pytest.raises(BrokenPipeError):
-        pipe.wait_until_read(patient=True)
-
-
-def test_a_file_and_a_device_are_no_pipes(tmp_path_factory: pytest.TempPathFactory) -> None:
-    with (tmp_path_factory.mktemp("out") / "file").open("wb") as file, open(os.devnull, "wb") as device:  # noqa: PTH123
-        assert pipe_of(file.fileno(), 0) is None
-        assert pipe_of(device.fileno(), 0) is None

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 import pytest
 import redis
@@ -28,7 +28,6 @@ pytestmark = [pytest.mark.slow, pytest.mark.once]
 
 #: The clock of the process runs a thousand times as fast as that of Redis: it renews long leases soon.
 HASTY = "from rqttl.runtime import interrupt as t; t.RealTiming.now = lambda _: int(t.time.monotonic() * 1_000_000)"
-MODES = pytest.mark.parametrize("mode", [(), ("--no-ack",), ("--auto-ack",)], ids=" ".join)
 
 
 @pytest.fixture
@@ -49,11 +48,11 @@ def receiving(
 
 
 @contextmanager
-def following(server: Server, mode: tuple[str, ...]) -> Iterator[tuple[subprocess.Popen[bytes], redis.Redis]]:
+def following(server: Server) -> Iterator[tuple[subprocess.Popen[bytes], redis.Redis]]:
     """A process that follows the queue `orders` of a server, and a client of that server."""
     with server.client() as client:
         Broker(client).declare_queue("orders", lease="1h")  # before the process looks for it
-        with receiving(server.url, "--follow", *mode) as process:
+        with receiving(server.url, "--follow") as process:
             yield process, client
 
 
@@ -121,7 +120,6 @@ def test_an_output_that_cannot_be_written_leaves_the_message_in_the_queue(orders
     unharmed(orders, [b"kept"])
 
 
-@pytest.mark.parametrize("mode", [(), ("--no-ack",), ("--auto-ack",)], ids=" ".join)
 @pytest.mark.parametrize(
     "flags, number, code, line",
     [
@@ -135,13 +133,12 @@ def test_a_signal_ends_the_wait(
     orders: Queue,
     redis_url: str,
     client: redis.Redis,
-    mode: tuple[str, ...],
     flags: tuple[str, ...],
     number: signal.Signals,
     code: int,
     line: bytes,
 ) -> None:
-    with receiving(redis_url, *flags, *mode) as process:
+    with receiving(redis_url, *flags) as process:
         assert waiting(client)
         process.send_signal(number)
 
@@ -204,12 +201,9 @@ def test_leases_are_renewed_while_the_reader_is_slow(orders: Queue, redis_url: s
     assert (orders.stats().acked, orders.stats().redelivered) == (3, 0)
 
 
-@MODES
-def test_following_goes_on_when_redis_was_away_and_says_so(
-    start_server: Callable[..., Server], mode: tuple[str, ...]
-) -> None:
+def test_following_goes_on_when_redis_was_away_and_says_so(start_server: Callable[..., Server]) -> None:
     server = start_server(appendonly="yes", appendfsync="always")
-    with following(server, mode) as (process, client):
+    with following(server) as (process, client):
         Broker(client).queue("orders").enqueue(b"before")
         out, err = pipes(process)
         assert out.readline() == b"before\n"
@@ -223,11 +217,8 @@ def test_following_goes_on_when_redis_was_away_and_says_so(
             assert out.readline() == b"after\n"
 
 
-@MODES
-def test_following_goes_on_when_redis_refused_and_says_so(
-    start_server: Callable[..., Server], mode: tuple[str, ...]
-) -> None:
-    with following(start_server(), mode) as (process, client):
+def test_following_goes_on_when_redis_refused_and_says_so(start_server: Callable[..., Server]) -> None:
+    with following(start_server()) as (process, client):
         out, err = pipes(process)
         assert waiting(client)
 
@@ -238,12 +229,9 @@ def test_following_goes_on_when_redis_refused_and_says_so(
         assert out.readline() == b"after\n"
 
 
-@MODES
-def test_a_signal_ends_following_while_redis_is_away(
-    start_server: Callable[..., Server], mode: tuple[str, ...]
-) -> None:
+def test_a_signal_ends_following_while_redis_is_away(start_server: Callable[..., Server]) -> None:
     server = start_server()
-    with following(server, mode) as (process, client):
+    with following(server) as (process, client):
         _, err = pipes(process)
         assert waiting(client)
         server.kill()
@@ -254,11 +242,8 @@ def test_a_signal_ends_following_while_redis_is_away(
         assert ended(process) == (0, b"", b"")
 
 
-@MODES
-def test_following_is_one_wait_and_not_many(
-    orders: Queue, redis_url: str, client: redis.Redis, mode: tuple[str, ...]
-) -> None:
-    with receiving(redis_url, "--follow", *mode):
+def test_following_is_one_wait_and_not_many(orders: Queue, redis_url: str, client: redis.Redis) -> None:
+    with receiving(redis_url, "--follow"):
         assert waiting(client)
         key = "rqttl:{orders}:waiters"
         consumer = client.zrange(key, 0, -1)[0]
@@ -288,22 +273,3 @@ def test_ctrl_c_on_a_terminal_ends_it(orders: Queue, redis_url: str, client: red
 
         assert terminal.end() == 130
         assert terminal.screen.endswith("rqttl: interrupted\n")
-
-
-def test_a_killed_process_leaves_files_whole_and_messages_not_lost(
-    orders: Queue, redis_url: str, tmp_path: Path
-) -> None:
-    sent = [b"%06d" % i * 1000 for i in range(2_000)]
-    orders.enqueue_many(sent)
-
-    with receiving(redis_url, "--max", "0", "--output-dir", str(tmp_path), "--lease", "1s") as process:
-        assert process.stdout is not None
-        for _ in range(50):
-            process.stdout.readline()
-        process.kill()
-        process.wait(PATIENCE)
-
-    whole: Any = {path.read_bytes() for path in tmp_path.iterdir() if path.suffix != ".part"}
-    assert whole <= set(sent)
-    left = {one.body for one in orders.peek(3_000)}
-    assert whole | left == set(sent)

@@ -12,17 +12,8 @@ DONE, BUG, USAGE, REFUSED, UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 4, 130
 class Refused(click.ClickException):
     """A command was refused, wholly or in part. The message names the part, `code` is the word of the library."""
 
-    exit_code = REFUSED
-
-    def __init__(self, message: str, code: str = "") -> None:
+    def __init__(self, message: str, code: str = "", exit_code: int = REFUSED) -> None:
         super().__init__(f"{message} [{code}]" if code else message)
-
-
-class RedisFailure(click.ClickException):
-    """An error of Redis with its explanation, made while the client was at hand."""
-
-    def __init__(self, exit_code: int, message: str) -> None:
-        super().__init__(message)
         self.exit_code = exit_code  # type: ignore[misc]  # click asks the instance
 
 

@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import sys
+import textwrap
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
 from rqttl import json_text, text
-from rqttl.cli.common import terminal
+
+if TYPE_CHECKING:
+    from rich.console import Console
+    from rich.table import Table
+
+#: What stands in backticks or in quotes. It is never broken, so it can be copied.
+_QUOTED = re.compile(r"`[^`]*`|(?<!\w)'[^']*'")
 
 
 def answer(line: str) -> None:
@@ -22,8 +30,28 @@ def answer(line: str) -> None:
 
 def answer_sentence(line: str) -> None:
     """Print a line of the answer, on a terminal folded at words."""
-    columns = terminal.columns_of(sys.stdout)
-    answer(line if columns is None else terminal.wrap_words(line, columns))
+    answer(fold(line, sys.stdout))
+
+
+def answer_cut(line: str) -> None:
+    """Print a line of the answer, on a terminal cut to its width."""
+    from rich.text import Text
+
+    cut = Text(line)
+    if sys.stdout.isatty():
+        cut.truncate(shutil.get_terminal_size().columns, overflow="ellipsis")
+    answer(cut.plain)
+
+
+def answer_indented(line: str) -> None:
+    """Print a line of a body, which may hold any words, so that no part of it looks like a line of ours."""
+    from rich.padding import Padding
+    from rich.text import Text
+
+    if line and sys.stdout.isatty():
+        print_rich(Padding(Text(line, overflow="fold"), (0, 0, 0, 2)))
+    else:
+        answer(f"  {line}".rstrip())
 
 
 def answer_json(value: Any) -> None:
@@ -33,10 +61,8 @@ def answer_json(value: Any) -> None:
 
 def note(line: str) -> None:
     """Print a line to stderr, on a terminal folded at words. A stderr that cannot be written is no failure."""
-    columns = terminal.columns_of(sys.stderr)
-    message = f"rqttl: {line}"
     with suppress(OSError):
-        click.echo(message if columns is None else terminal.wrap_words(message, columns), err=True)
+        click.echo(fold(f"rqttl: {line}", sys.stderr), err=True)
 
 
 def note_no_queue(patterns: Sequence[str]) -> None:
@@ -47,20 +73,58 @@ def note_no_queue(patterns: Sequence[str]) -> None:
         note("no queue yet: `rqttl queue declare QUEUE` creates one")
 
 
-def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], total: Sequence[str] | None = None) -> None:
-    """Print rows of text. A column whose name begins with `>` holds numbers, aligned to the right."""
+def fold(line: str, stream: TextIO) -> str:
+    """A line folded at words, if the stream is a terminal. Words, and what is quoted, stay whole."""
+    if not stream.isatty():
+        return line
+    whole = _QUOTED.sub(lambda quoted: quoted[0].replace(" ", "\0"), line)
+    columns = shutil.get_terminal_size().columns
+    folded = textwrap.fill(
+        whole, columns, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False, replace_whitespace=False
+    )
+    return folded.replace("\0", " ")
+
+
+def can_encode(characters: str) -> bool:
+    """Return whether the encoding of stdout has these characters."""
+    try:
+        characters.encode(sys.stdout.encoding or "ascii")
+    except (UnicodeEncodeError, LookupError):
+        return False
+    return True
+
+
+def console() -> Console:
+    """A console for tables on stdout. Without a terminal nothing is folded."""
+    from rich.console import Console  # slow to load
+
+    terminal, dumb = sys.stdout.isatty(), os.environ.get("TERM") in ("dumb", "unknown")
+    size: dict[str, Any] = {}
+    if not terminal or dumb:
+        size = {"width": shutil.get_terminal_size().columns if terminal else 100_000, "height": 100}
+    colours: Any = "auto" if terminal and not dumb and not os.environ.get("NO_COLOR") else None
+    return Console(markup=False, highlight=False, emoji=False, color_system=colours, **size)
+
+
+def new_table(columns: Sequence[str] = (), **options: Any) -> Table:
+    """A table with these columns. One whose name begins with `>` holds numbers, aligned to the right."""
     from rich.box import SIMPLE_HEAD, Box
     from rich.table import Table
 
-    plain = not terminal.can_encode("─", sys.stdout.encoding)
-    box = Box(str(SIMPLE_HEAD).replace("─", "-"), ascii=True) if plain else SIMPLE_HEAD
-    table = Table(box=box, show_edge=False, pad_edge=False, header_style="bold")
+    box = SIMPLE_HEAD if can_encode("─") else Box(str(SIMPLE_HEAD).replace("─", "-"), ascii=True)
+    table = Table(box=box, show_edge=False, pad_edge=False, header_style="bold", **options)
     for column in columns:
         justify: Any = "right" if column[0] == ">" else "left"
         table.add_column(column.removeprefix(">"), justify=justify, overflow="fold")
+    return table
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], total: Sequence[str] | None = None) -> None:
+    """Print rows of text. A column whose name begins with `>` holds numbers."""
+    table = new_table(columns)
     for row in (*rows, *([total] if total else [])):
         table.add_row(*row)
-    _print(table)
+    print_rich(table)
 
 
 def print_pairs(pairs: Iterable[tuple[str, str]]) -> None:
@@ -72,18 +136,14 @@ def print_pairs(pairs: Iterable[tuple[str, str]]) -> None:
     table.add_column(overflow="fold")
     for name, value in pairs:
         table.add_row(name, value)
-    _print(table)
+    print_rich(table)
 
 
-def _print(table: Any) -> None:
-    """Print a table. Without a terminal nothing is folded."""
-    from rich.console import Console
-
-    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 100_000
-    colours: Any = "auto" if terminal.coloured() else None
-    console = Console(markup=False, highlight=False, emoji=False, color_system=colours, width=width, height=100)
-    with console.capture() as captured:
-        console.print(table)
+def print_rich(renderable: Any) -> None:
+    """Print a table without empty lines, and without spaces at the ends of lines."""
+    to = console()
+    with to.capture() as captured:
+        to.print(renderable)
     for line in captured.get().rstrip("\n").split("\n"):
         if line.strip():
             answer(re.sub(r" +((?:\x1b\[0m)?)$", r"\1", line))

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from datetime import timedelta
-from typing import Any, TypeVar
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 from rqttl import units
 from rqttl.checks import check_queue_name
 from rqttl.cli.common.exits import Refused
-from rqttl.cli.common.queue_names import complete_queues
-from rqttl.errors import InvalidInput, InvalidName
+from rqttl.errors import InvalidInput
+
+if TYPE_CHECKING:
+    from rqttl.broker import Broker
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -37,89 +41,110 @@ class SectionedCommand(click.Command):
                     formatter.write_dl(records)
 
 
-class ValueType(click.ParamType):  # type: ignore[type-arg]  # generic in new versions of click only
-    """A parameter that is read from text. Its error names the parameter, the value and the rule."""
+class Read(click.ParamType):  # type: ignore[type-arg]  # generic in new versions of click only
+    """A parameter that `read` makes of text. An `InvalidInput` of it is wrong usage, with the rule after its colon.
+
+    A half-typed word is completed from `words`.
+    """
+
+    def __init__(self, name: str, read: Callable[[str], Any], words: Sequence[str] = ()) -> None:
+        self.name = name
+        self._read = read
+        self._words = words
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Read a text; any other value has been read already."""
+        try:
+            return self._read(value) if isinstance(value, str) else value
+        except InvalidInput as error:
+            self.fail(str(error).partition(": ")[2], param, ctx)
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002  # click gives them
+        """The words that begin with a half-typed one."""
+        return [CompletionItem(word) for word in self._words if word.startswith(incomplete)]
 
 
-class DurationType(ValueType):
+def _read_pair(text: str) -> tuple[str, str]:
+    key, equals, content = text.partition("=")
+    if not key or not equals:
+        raise InvalidInput(f"pair: expected KEY=VALUE, got {text!r}")
+    return key, content
+
+
+def _read_id(text: str) -> str:
+    from rqttl.protocol import codec  # slow to load, and few commands need it
+
+    codec.check_id(text)
+    return text
+
+
+def duration(least: int = 0) -> Read:
     """A duration such as 30s, 5m, 1500ms, of `least` ms or more; a `timedelta` for the command."""
+    return Read("duration", lambda text: units.as_timedelta(units.duration(text, "duration", least=least)))
 
-    name = "duration"
 
-    def __init__(self, least: int = 0) -> None:
-        self._least = least
+DURATION = duration()
+#: A time such as 2026-11-21T10:00:00Z, or ms since 1970; ms since 1970 for the command.
+INSTANT = Read("time", lambda text: units.instant(text, "time"))
+PAIR = Read("pair", _read_pair)
+#: The name of a queue, and the id of a message. A search for an impossible one could find nothing.
+QUEUE_NAME, MESSAGE_ID = Read("queue", check_queue_name), Read("id", _read_id)
 
-    def convert(self, value: str | timedelta, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
-        """Read a duration. A `timedelta` is one already."""
-        if isinstance(value, timedelta):
-            return value
+
+# Completion of a half-typed word with names from Redis
+
+#: Seconds that the person at the keyboard waits for the names at most.
+PATIENCE = 1.0
+
+
+def complete_queues(context: click.Context, param: click.Parameter, prefix: str) -> list[str]:
+    """The queues whose names begin with `prefix`, without those on the line. For `shell_complete`."""
+    return complete_names(context, param, prefix, lambda broker: broker.queues())
+
+
+def complete_names(
+    context: click.Context, param: click.Parameter, prefix: str, ask: Callable[[Broker], Iterable[str]]
+) -> list[str]:
+    """The names that begin with `prefix`, without those on the line. `ask` reads all names.
+
+    The list is empty if no Redis answers in time. No embedded server is started for it.
+    """
+    names: list[str] = []
+
+    def fetch() -> None:
         try:
-            return units.as_timedelta(units.duration(value, "duration", least=self._least))
-        except InvalidInput as error:
-            self.fail(str(error).removeprefix("duration: "), param, ctx)
+            import rqttl
+            from rqttl.embedded.folder import SCHEME, folder_of
+            from rqttl.embedded.server import find
+
+            running = find(folder_of(url)) if url.startswith(SCHEME) else url
+            if running is not None:
+                with rqttl.connect(running, namespace=namespace) as broker:
+                    names.extend(ask(broker))
+        except Exception:  # noqa: BLE001, S110  # any word about it would be written into the line that is being typed
+            pass
+
+    # a thread, since nothing else bounds the time that looking up a host may take; the process ends without it
+    url = _option_value(context, "url") or os.environ.get("RQTTL_URL") or "embedded://"
+    namespace = _option_value(context, "namespace") or "rqttl"
+    request = threading.Thread(target=fetch, daemon=True)
+    request.start()
+    request.join(PATIENCE)
+    taken = context.params.get(param.name or "") or ()
+    return [name for name in tuple(names) if name.startswith(prefix) and (isinstance(taken, str) or name not in taken)]
 
 
-class InstantType(ValueType):
-    """A time such as 2026-11-21T10:00:00Z, or ms since 1970; ms since 1970 for the command."""
-
-    name = "time"
-
-    def convert(self, value: str | int, param: click.Parameter | None, ctx: click.Context | None) -> int:
-        """Read a time."""
-        try:
-            return units.instant(value, "time")
-        except InvalidInput as error:
-            self.fail(str(error).removeprefix("time: "), param, ctx)
+def _option_value(context: click.Context, option: str) -> str | None:
+    """The value of an option of this command, or of the same option before its name. No command has run yet."""
+    inner: click.Context | None = context
+    while inner is not None:
+        if value := inner.params.get(option):
+            return str(value)
+        inner = inner.parent
+    return None
 
 
-class PairType(ValueType):
-    """KEY=VALUE; a pair of texts for the command."""
-
-    name = "pair"
-
-    def convert(
-        self, value: str | tuple[str, str], param: click.Parameter | None, ctx: click.Context | None
-    ) -> tuple[str, str]:
-        """Split at the first equals sign."""
-        if isinstance(value, tuple):
-            return value
-        key, equals, content = value.partition("=")
-        if not key or not equals:
-            self.fail(f"expected KEY=VALUE, got {value!r}", param, ctx)
-        return key, content
-
-
-class QueueNameType(ValueType):
-    """The name of a queue. A search for an impossible name could find nothing."""
-
-    name = "queue"
-
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Check a name."""
-        try:
-            return check_queue_name(value)
-        except InvalidName as error:
-            self.fail(str(error).partition(": ")[2], param, ctx)
-
-
-class MessageIdType(ValueType):
-    """The id of a message. A search for an impossible id could find nothing."""
-
-    name = "id"
-
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Check an id."""
-        from rqttl.protocol import codec  # slow to load, and few commands need it
-
-        try:
-            codec.check_id(value)
-        except InvalidName as error:
-            self.fail(str(error).partition(": ")[2], param, ctx)
-        return value
-
-
-DURATION, INSTANT, PAIR = DurationType(), InstantType(), PairType()
-QUEUE_NAME, MESSAGE_ID = QueueNameType(), MessageIdType()
+# What several commands have
 
 queue_argument = click.argument("queue", shell_complete=complete_queues)
 #: The same argument for functions in a module that has a command `queue`.

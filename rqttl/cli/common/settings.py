@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -13,8 +13,9 @@ import click
 
 import rqttl
 from rqttl import text
-from rqttl.cli.common import output, redis_errors
-from rqttl.cli.common.exits import RedisFailure, Refused
+from rqttl.cli.common import output
+from rqttl.cli.common.errors import explain_redis
+from rqttl.cli.common.exits import Refused
 from rqttl.cli.common.params import F, debug_flag
 from rqttl.errors import QueueNotFound
 
@@ -37,12 +38,7 @@ class Settings:
 
     def connect(self) -> Broker:
         """A broker, which its user closes. A note names the server if the user named none."""
-        broker = rqttl.connect(named_server(self.url), namespace=self.namespace)
-        if (self.url or os.environ.get("RQTTL_URL", "")).startswith("rediss:"):
-            from rqttl.store.driver import driver_of  # slow to load; the broker has loaded it
-
-            redis_errors.check_tls(driver_of(broker).store)
-        return broker
+        return rqttl.connect(named_server(self.url), namespace=self.namespace)
 
     @contextmanager
     def using(self) -> Iterator[Broker]:
@@ -55,16 +51,15 @@ class Settings:
                 near = text.nearest(error.queue, broker.queues(), 0.75)
                 if not near:
                     raise
-                raise Refused(
-                    f"queue {error.queue!r} does not exist{error.place}; did you mean {near}?", error.code
-                ) from error
+                hint = f"queue {error.queue!r} does not exist{error.place}; did you mean {near}?"
+                raise Refused(hint, error.code) from error
             except Exception as error:
                 from rqttl.store.driver import driver_of  # slow to load; the broker has loaded it
 
-                explanation = redis_errors.explain(error, driver_of(broker).store)
+                explanation = explain_redis(error, driver_of(broker).store)
                 if explanation is None:
                     raise
-                raise RedisFailure(*explanation) from error
+                raise Refused(explanation[1], exit_code=explanation[0]) from error
 
 
 def named_server(url: str | None) -> str:
@@ -101,23 +96,3 @@ def connecting(command: F) -> F:
     for name, metavar, meaning in reversed(CONNECTION):
         decorated = click.option(name, metavar=metavar, help=meaning)(decorated)
     return decorated  # type: ignore[no-any-return]  # for click, the caller, it is the same
-
-
-def command_group(example: str) -> Callable[[Callable[[], None]], click.Group]:
-    """Make a group of commands of a function with its help. Without a command the group prints the help."""
-
-    def group(function: Callable[[], None]) -> click.Group:
-        @functools.wraps(function)
-        def invoked(context: click.Context) -> None:
-            help_alone(context)
-
-        make = click.group(invoke_without_command=True, epilog=f"\b\nExample: {example}")
-        return make(click.pass_context(invoked))
-
-    return group
-
-
-def help_alone(context: click.Context) -> None:
-    """Print the help of a group that is called without a command."""
-    if context.invoked_subcommand is None:
-        click.echo(context.get_help())

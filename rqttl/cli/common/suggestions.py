@@ -1,12 +1,14 @@
-"""The likely command for a word that is no command: a synonym, the name of an inner command, or a typo."""
+"""What a user likely meant who typed a command or a flag of another tool, or a typo."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 
 import click
 
-from rqttl.text import nearest
+from rqttl.cli.common.option_flags import flag
+from rqttl.options import NO_OPTIONS, OTHER_NAMES
+from rqttl.text import did_you_mean, nearest
 
 #: Names of our commands in other tools. A name of several commands means the one in the group at hand, else the first.
 _WORDS = {
@@ -57,11 +59,42 @@ _WORDS = {
 }
 
 
+#: Flags by their names in other tools, beside those of `options.OTHER_NAMES`.
+_FLAGS = {
+    "concurrency": ("threads", "processes"),
+    "workers": ("processes",),
+    "max_tasks_per_child": ("max_messages",),
+    "time_limit": ("timeout",),
+    "ttl": ("message_ttl",),
+    "expiration": ("ttl",),
+    "count": ("limit",),
+    "max": ("limit",),
+    "host": ("url",),
+    "port": ("url",),
+    "broker": ("url",),
+    "prefix": ("namespace",),
+    "force": ("yes",),
+    "format": ("json",),
+}
+
+
+def flag_hint(option: str, command: click.Command) -> str:
+    """`; did you mean --FLAG?`, or why there is no such option."""
+    flags = [name for param in command.params for name in param.opts if name.startswith("--")]
+    word = option.lstrip("-").replace("-", "_").lower()
+    for name in (*_FLAGS.get(word, ()), OTHER_NAMES.get(word, "")):
+        if flag(name) in flags:
+            return f"; did you mean {flag(name)}?"
+    if word in NO_OPTIONS:
+        return f"; {NO_OPTIONS[word]}"
+    return did_you_mean(option, flags, likeness=0.75)
+
+
 def suggestion(context: click.Context, word: str) -> str | None:
     """The likely command, as people write it after `rqttl`; `None` if no command is like the word."""
-    group = " ".join(_groups(context))
+    group = " ".join(context.command_path.split()[1:])
     names: dict[str, list[str]] = {}
-    for path in _commands(context.find_root()):
+    for path in sorted(_commands(context.find_root()), key=lambda path: (" " in path, not path.startswith("queue "))):
         names.setdefault(path.rpartition(" ")[2], []).append(path)
     synonyms: dict[str, list[str]] = {}
     for path, words in _WORDS.items():
@@ -70,40 +103,25 @@ def suggestion(context: click.Context, word: str) -> str | None:
                 synonyms.setdefault(synonym, []).append(path)
     word = word.lower()
     if inside := _within(group, names.get(word, ())) or _within(group, synonyms.get(word, ())):
-        return inside[0]
+        return inside
     for meanings, likeness in ((names, 1.0), (synonyms, 1.0), (names, 0.6), (synonyms, 0.8)):
         if near := nearest(word, meanings, likeness):
-            paths = meanings[near]
-            if inside := _within(group, paths):
-                return inside[0]
+            path = _within(group, meanings[near]) or meanings[near][0]
             # from within a group, a command of the root alone would read as one of the group
-            return f"rqttl {paths[0]}" if group and " " not in paths[0] else paths[0]
+            return f"rqttl {path}" if group and " " not in path else path
     return None
 
 
-def _within(group: str, paths: Sequence[str]) -> list[str]:
-    """The paths of commands in a group; of the root, of commands that are in no group."""
-    return [path for path in paths if path.startswith(f"{group} ") or (not group and " " not in path)]
-
-
-def _groups(context: click.Context) -> list[str]:
-    """The names of the groups around a context, without the root."""
-    names = []
-    while context.parent is not None:
-        names.append(context.info_name or "")
-        context = context.parent
-    return names[::-1]
+def _within(group: str, paths: Iterable[str]) -> str | None:
+    """The first path of a command in a group; of the root, of a command that is in no group."""
+    return next((path for path in paths if path.rpartition(" ")[0] == group), None)
 
 
 def _commands(root: click.Context) -> Iterator[str]:
-    """The paths of all commands: those of the root first, then those in groups, queues before all else."""
-    groups = []
+    """The paths of all commands."""
     assert isinstance(root.command, click.Group)  # noqa: S101  # it is our program
     for name in root.command.list_commands(root):
         yield name
         command = root.command.get_command(root, name)
         if isinstance(command, click.Group):
-            groups.append((name, command))
-    for name, group in sorted(groups, key=lambda item: item[0] != "queue"):
-        for inner in group.list_commands(root):
-            yield f"{name} {inner}"
+            yield from (f"{name} {inner}" for inner in command.list_commands(root))

@@ -1,4 +1,4 @@
-"""The options that filter dead letters, and dead letters as text: groups, and notes on letters that are not ready."""
+"""The options that select dead letters, and what several commands print about them."""
 
 from __future__ import annotations
 
@@ -8,13 +8,11 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import click
-from click.shell_completion import CompletionItem
 
 from rqttl import text, units
 from rqttl.cli.common import output
 from rqttl.cli.common.exits import Refused
-from rqttl.cli.common.params import PAIR, QUEUE_NAME, F, ValueType
-from rqttl.cli.common.queue_names import complete_queues
+from rqttl.cli.common.params import PAIR, QUEUE_NAME, F, Read, complete_queues
 from rqttl.errors import InvalidInput
 from rqttl.inspector.letters import LetterFilter, LetterGroups, When
 from rqttl.options import REASONS
@@ -24,46 +22,29 @@ if TYPE_CHECKING:
     from rqttl.queue import Queue
 
 
-class ReasonType(ValueType):
+def _read_reason(value: str) -> str:
     """A reason of deaths, also with hyphens and in capitals."""
-
-    name = "reason"
-
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """Read the name of a reason."""
-        reason = _reason_name(value)
-        if reason not in REASONS:
-            hint = text.did_you_mean(reason, REASONS, f"expected one of {', '.join(REASONS)}")
-            self.fail(f"no such reason {value!r}{hint}", param, ctx)
-        return reason
-
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:  # noqa: ARG002  # click gives them
-        """The reasons that begin with a half-typed word."""
-        return [CompletionItem(reason) for reason in REASONS if reason.startswith(_reason_name(incomplete))]
+    reason = value.lower().replace("-", "_")
+    if reason not in REASONS:
+        hint = text.did_you_mean(reason, REASONS, f"expected one of {', '.join(REASONS)}")
+        raise InvalidInput(f"reason: no such reason {value!r}{hint}")
+    return reason
 
 
-def _reason_name(value: str) -> str:
-    return value.lower().replace("-", "_")
+def _read_when(value: str) -> When:
+    """An age such as 7d, or a time."""
+    try:
+        return units.as_timedelta(units.duration(value, "age"))
+    except InvalidInput:
+        pass
+    try:
+        return units.as_datetime(units.instant(value, "time"))
+    except InvalidInput as error:
+        line = str(error).replace("expected a time", "expected an age such as 7d, or a time", 1)
+        raise InvalidInput(line) from None
 
 
-class WhenType(ValueType):
-    """An age such as 7d, or a time; a `timedelta` or a `datetime` for the command."""
-
-    name = "when"
-
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> When:
-        """Read an age, else a time."""
-        try:
-            return units.as_timedelta(units.duration(value, "age"))
-        except InvalidInput:
-            pass
-        try:
-            return units.as_datetime(units.instant(value, "time"))
-        except InvalidInput as error:
-            reason = str(error).removeprefix("time: ")
-            self.fail(reason.replace("expected a time", "expected an age such as 7d, or a time", 1), param, ctx)
-
-
+_WHEN = Read("when", _read_when)
 _OPTIONS = (
     click.option(
         "--header",
@@ -73,10 +54,10 @@ _OPTIONS = (
         metavar="KEY=VALUE",
         help="Only letters with this header; if repeated, with all of them.",
     ),
-    click.option("--newer-than", type=WhenType(), metavar="WHEN", help="Only letters that died since that time."),
+    click.option("--newer-than", type=_WHEN, metavar="WHEN", help="Only letters that died since that time."),
     click.option(
         "--older-than",
-        type=WhenType(),
+        type=_WHEN,
         metavar="WHEN",
         help="Only letters that died before that time: 7d (ago), 2026-11-21T10:00Z.",
     ),
@@ -84,7 +65,7 @@ _OPTIONS = (
         "--reason",
         "reasons",
         multiple=True,
-        type=ReasonType(),
+        type=Read("reason", _read_reason, REASONS),
         metavar="REASON",
         help=f"Only letters that died for this reason: {', '.join(REASONS)}; may be repeated.",
     ),
@@ -101,7 +82,7 @@ _OPTIONS = (
 
 
 def letter_filters(command: F) -> F:
-    """Give a command the options that filter letters, and pass it `letter_filter`."""
+    """Give a command the options that filter letters, and pass it `letter_filter`; its `ids` become a part of that."""
 
     @functools.wraps(command)
     def filtered(
@@ -111,9 +92,12 @@ def letter_filters(command: F) -> F:
         older_than: When | None,
         newer_than: When | None,
         headers: tuple[tuple[str, str], ...],
+        ids: Sequence[str] = (),
         **options: Any,
     ) -> Any:
-        letter_filter = LetterFilter(frozenset(sources), frozenset(reasons), older_than, newer_than, headers)
+        letter_filter = LetterFilter(
+            frozenset(sources), frozenset(reasons), older_than, newer_than, headers, frozenset(ids)
+        )
         return command(*args, letter_filter=letter_filter, **options)
 
     decorated: Any = filtered

@@ -5,49 +5,32 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, get_args
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, get_args
 
 import click
 
 from rqttl import text
 from rqttl.cli.common import output
 from rqttl.cli.common.params import dry_run_flag, json_flag, yes_flag
-from rqttl.cli.common.settings import Settings, command_group, connecting
+from rqttl.cli.common.settings import Settings, connecting
 from rqttl.cli.deployment import plans
 from rqttl.deployments import Deployment, read_document
 from rqttl.deployments.deployment import FORMAT
 
 if TYPE_CHECKING:
-    from rqttl.cli.deployment.carrying import Effect
     from rqttl.imports.report import Imported, ImportedDeployment, Note
 
 
-@command_group("rqttl import rabbitmq definitions.json --dry-run")
+@click.group(epilog="\b\nExample: rqttl import rabbitmq definitions.json --dry-run")
 def import_group() -> None:
     """Import queues and policies from another broker."""
 
 
-def _rabbitmq(definitions: str) -> Imported:
-    from rqttl.imports.rabbitmq import read_definitions
+def _add(name: str, read: Callable[[], Callable[[str], Imported]], example: str, details: str) -> None:
+    """Add the command for one broker. `read` imports its reader, which is slow to load."""
 
-    return read_definitions(definitions)
-
-
-def _artemis(configuration: str) -> Imported:
-    from rqttl.imports.artemis import read_broker
-
-    return read_broker(configuration)
-
-
-def _servicebus(resources: str) -> Imported:
-    from rqttl.imports.servicebus import read_resources
-
-    return read_resources(resources)
-
-
-def _add(name: str, read: Callable[[str], Imported], example: str, summary: str, details: str) -> None:
-    @click.command(name, epilog=f"\b\nExample: rqttl import {name} {example} --dry-run")
+    @import_group.command(name, epilog=f"\b\nExample: rqttl import {name} {example} --dry-run")
     @plans.file_argument
     @click.option(
         "--only", metavar="NAME", help="Take only this vhost, broker or namespace of the file, into --namespace."
@@ -60,47 +43,74 @@ def _add(name: str, read: Callable[[str], Imported], example: str, summary: str,
     def command(
         file: str, only: str | None, verbose: bool, yes: bool, dry_run: bool, as_json: bool, settings: Settings
     ) -> None:
-        imported = read(_text(file))
+        try:
+            content = plans.read_file(file).decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise click.BadParameter(f"expected text in UTF-8: {error.reason}", param_hint="FILE") from None
+        imported = read()(content)
         selected = _selected(imported.deployments, only, settings)
-        _carry_out(imported.notes, selected, verbose=verbose, yes=yes, dry_run=dry_run, as_json=as_json)
+        with ExitStack() as stack:
+            brokers = [stack.enter_context(settings.using()) for settings, _ in selected.values()]
+            planned = [
+                (broker, plans.plan_for(broker, desired))
+                for broker, (_, desired) in zip(brokers, selected.values(), strict=True)
+            ]
+            if not as_json:
+                _print_notes(imported.notes, verbose=verbose)
+            effect = plans.run(planned, yes=yes, dry_run=dry_run, as_json=as_json)
+        if as_json:
+            deployments = [
+                {"source": name, **plans.plan_to_json(plan)} for name, (_, plan) in zip(selected, planned, strict=True)
+            ]
+            notes = [asdict(note) for note in imported.notes]
+            output.answer_json({"dry_run": dry_run, "notes": notes, "deployments": deployments, **effect._asdict()})
 
     command.help = (
-        f"{summary}\n\n{details} The command prints what has no counterpart and why, and then the steps. With -v it "
-        "also prints what it takes and translates. If messages would die, it counts them and asks. The whole file is "
-        "checked before anything changes. The same file again changes nothing."
+        f"{details} The command prints what has no counterpart and why, and then the steps. With -v it also prints "
+        "what it takes and translates. If messages would die, it counts them and asks. The whole file is checked "
+        "before anything changes. The same file again changes nothing."
     )
-    import_group.add_command(command)
+
+
+def _rabbitmq() -> Callable[[str], Imported]:
+    from rqttl.imports.rabbitmq import read_definitions
+
+    return read_definitions
+
+
+def _artemis() -> Callable[[str], Imported]:
+    from rqttl.imports.artemis import read_broker
+
+    return read_broker
+
+
+def _servicebus() -> Callable[[str], Imported]:
+    from rqttl.imports.servicebus import read_resources
+
+    return read_resources
 
 
 _add(
     "rabbitmq",
     _rabbitmq,
     "definitions.json",
-    "Import definitions of RabbitMQ.",
+    "Import definitions of RabbitMQ.\n\n"
     "FILE comes from `rabbitmqctl export_definitions`; - is stdin. Each vhost becomes a namespace.",
 )
 _add(
     "artemis",
     _artemis,
     "broker.xml",
-    "Import the configuration of Artemis.",
-    "FILE is its broker.xml; - is stdin. Address settings become policies.",
+    "Import the configuration of Artemis.\n\nFILE is its broker.xml; - is stdin. Address settings become policies.",
 )
 _add(
     "servicebus",
     _servicebus,
     "queues.json",
-    "Import queues of Service Bus.",
+    "Import queues of Service Bus.\n\n"
     "FILE is the JSON of `az servicebus queue list`, or an ARM template with plain values; - is stdin. Each "
     "namespace of it becomes a namespace.",
 )
-
-
-def _text(file: str) -> str:
-    try:
-        return plans.read_file(file).decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise click.BadParameter(f"expected text in UTF-8: {error.reason}", param_hint="FILE") from None
 
 
 def _selected(
@@ -131,58 +141,6 @@ def _read(imported: ImportedDeployment) -> Deployment:
             "operator-policies": imported.operator_policies,
         }
     )
-
-
-def _carry_out(
-    notes: Sequence[Note],
-    selected: Mapping[str, tuple[Settings, Deployment]],
-    *,
-    verbose: bool,
-    yes: bool,
-    dry_run: bool,
-    as_json: bool,
-) -> None:
-    """Plan all namespaces, ask once, and carry out the plans."""
-    with ExitStack() as stack:
-        brokers = [stack.enter_context(settings.using()) for settings, _ in selected.values()]
-        planned = [
-            plans.plan_for(broker, desired) for broker, (_, desired) in zip(brokers, selected.values(), strict=True)
-        ]
-        if not as_json:
-            _print_notes(notes, verbose=verbose)
-            for plan in planned:
-                plans.print_plan(plan)
-        pairs = [(broker, plan.plan) for broker, plan in zip(brokers, planned, strict=True)]
-        effect = plans.total([plans.preview(broker, plan) for broker, plan in pairs if dry_run or not yes])
-        if not dry_run:
-            plans.ask([plan for _, plan in pairs], effect, yes=yes)
-            effect = plans.total([plans.carry_out(broker, plan) for broker, plan in pairs])
-    if as_json:
-        output.answer_json(_to_json(notes, list(selected), planned, effect, dry_run=dry_run))
-        return
-    plans.print_effect([plan.plan for plan in planned], effect, dry_run=dry_run)
-
-
-def _to_json(
-    notes: Sequence[Note], names: Sequence[str], planned: Sequence[plans.Planned], effect: Effect, *, dry_run: bool
-) -> dict[str, Any]:
-    return {
-        "dry_run": dry_run,
-        "notes": [
-            {
-                "kind": note.kind,
-                "subject": note.subject,
-                "setting": note.setting,
-                "value": note.value,
-                "text": note.text,
-            }
-            for note in notes
-        ],
-        "deployments": [
-            {"source": name, **plans.plan_to_json(plan)} for name, plan in zip(names, planned, strict=True)
-        ],
-        **plans.effect_to_json(effect),
-    }
 
 
 def _print_notes(notes: Sequence[Note], *, verbose: bool) -> None:

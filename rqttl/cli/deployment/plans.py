@@ -53,26 +53,51 @@ def plan_for(broker: Broker, desired: Deployment, *, prune: bool = False) -> Pla
     return Planned(_driver(broker).keyspace.namespace, plan)
 
 
-def preview(broker: Broker, plan: Plan) -> Effect:
-    """Count the messages that a plan would end."""
-    driver = _driver(broker)
-    return driver.perform(carrying.preview(driver.keyspace, plan)) if plan.destructive else Effect()
-
-
-def carry_out(broker: Broker, plan: Plan) -> Effect:
-    """Carry out a plan."""
-    driver = _driver(broker)
-    return driver.perform(carrying.carry_out(driver.keyspace, plan))
-
-
 def _driver(broker: Broker) -> Driver:
     from rqttl.store.driver import driver_of  # slow to load; the broker has loaded it
 
     return driver_of(broker)
 
 
-def total(effects: Sequence[Effect]) -> Effect:
-    """The sum of effects."""
+def run(
+    planned: Sequence[tuple[Broker, Planned]], *, yes: bool, dry_run: bool, as_json: bool, origin: str | None = None
+) -> Effect:
+    """Print the plans, ask once, carry them out unless `dry_run`, and print the effect. Raises as `confirm` does.
+
+    The question is about messages and queues that would be deleted, and about a file from `origin`, another namespace.
+    """
+    steps = sum(len(one.plan.steps) for _, one in planned)
+    if not as_json:
+        for _, one in planned:
+            _print_plan(one)
+    effect = Effect()
+    if dry_run or not yes:
+        effect = _total([_preview(broker, one.plan) for broker, one in planned])
+    if not dry_run:
+        if not yes:
+            foreign = origin is not None and any(one.namespace != origin for _, one in planned) and steps
+            _ask(
+                [one.plan for _, one in planned],
+                effect,
+                f"the file was exported from namespace {origin}" if foreign else "",
+            )
+        drivers = [(_driver(broker), one.plan) for broker, one in planned]
+        effect = _total([driver.perform(carrying.carry_out(driver.keyspace, plan)) for driver, plan in drivers])
+    if not as_json:
+        if steps and not dry_run:
+            output.answer(f"{text.plural(steps, 'step')} taken")
+        for line in _deaths(effect, ahead=dry_run):
+            output.answer(line)
+    return effect
+
+
+def _preview(broker: Broker, plan: Plan) -> Effect:
+    """Count the messages that a plan would end."""
+    driver = _driver(broker)
+    return driver.perform(carrying.preview(driver.keyspace, plan)) if plan.destructive else Effect()
+
+
+def _total(effects: Sequence[Effect]) -> Effect:
     return Effect(
         sum(effect.expired for effect in effects),
         sum(effect.trimmed for effect in effects),
@@ -81,16 +106,10 @@ def total(effects: Sequence[Effect]) -> Effect:
     )
 
 
-def ask(plans: Sequence[Plan], effect: Effect, *, yes: bool, origin: str | None = None) -> None:
-    """Ask before messages or queues are deleted, and before steps of a file from `origin`, another namespace.
-
-    Raises as `confirm` does.
-    """
-    if yes:
-        return
-    losses = deaths(effect, ahead=True)
-    if origin is not None and any(plan.steps for plan in plans):
-        losses.append(f"the file was exported from namespace {origin}")
+def _ask(plans: Sequence[Plan], effect: Effect, origin: str) -> None:
+    losses = _deaths(effect, ahead=True)
+    if origin:
+        losses.append(origin)
     if gone := sum(step.kind == "queue" and step.action == "delete" for plan in plans for step in plan.steps):
         losses.append(f"{text.plural(gone, 'queue')} would be deleted")
     for line in losses:
@@ -100,7 +119,17 @@ def ask(plans: Sequence[Plan], effect: Effect, *, yes: bool, origin: str | None 
         confirm(f"Take {'this step' if steps == 1 else f'these {steps:,} steps'}?", yes=False)
 
 
-def print_plan(planned: Planned) -> None:
+def _deaths(effect: Effect, *, ahead: bool) -> list[str]:
+    """A line for each kind of deaths, ahead of the change or after it."""
+    kinds = (
+        (effect.expired, "would expire", "expired"),
+        (effect.trimmed, "would be pushed out by a limit", "pushed out by a limit"),
+        (effect.deleted, "would be deleted with their queues", "deleted with their queues"),
+    )
+    return [f"{text.plural(count, 'message')} {would if ahead else did}" for count, would, did in kinds if count]
+
+
+def _print_plan(planned: Planned) -> None:
     """Print the steps, those marked that may expire messages."""
     plan = planned.plan
     if plan.steps:
@@ -112,63 +141,25 @@ def print_plan(planned: Planned) -> None:
     output.answer_sentence(f"namespace {planned.namespace}: {summary}")
 
 
-def print_effect(plans: Sequence[Plan], effect: Effect, *, dry_run: bool) -> None:
-    """Print the number of the steps that were taken, and the deaths by them."""
-    steps = sum(len(plan.steps) for plan in plans)
-    if steps and not dry_run:
-        output.answer(f"{text.plural(steps, 'step')} taken")
-    for line in deaths(effect, ahead=dry_run):
-        output.answer(line)
-
-
-def note_kept(plan: Plan) -> None:
-    """Print a note about the objects that the file does not name."""
-    if plan.kept:
-        first = ", ".join(f"{kind} {name}" for kind, name in plan.kept[:3])
-        more = f" and {len(plan.kept) - 3:,} more" if len(plan.kept) > 3 else ""
-        output.note(f"not named by the file, and kept: {first}{more}; --prune deletes them")
-
-
-def deaths(effect: Effect, *, ahead: bool) -> list[str]:
-    """A line for each kind of deaths, ahead of the change or after it."""
-    kinds = (
-        (effect.expired, "would expire", "expired"),
-        (effect.trimmed, "would be pushed out by a limit", "pushed out by a limit"),
-        (effect.deleted, "would be deleted with their queues", "deleted with their queues"),
-    )
-    return [f"{text.plural(count, 'message')} {would if ahead else did}" for count, would, did in kinds if count]
-
-
 def plan_to_json(planned: Planned) -> dict[str, Any]:
     """A plan with its namespace. Values are as in a deployment file; `null` is no value."""
     plan = planned.plan
     return {
         "namespace": planned.namespace,
-        "steps": [_step_to_json(step) for step in plan.steps],
+        "steps": [
+            {
+                "action": step.action,
+                "kind": step.kind,
+                "name": step.name,
+                "changes": {
+                    name.replace("_", "-"): {"before": before, "after": after}
+                    for name, (before, after) in step.changes.items()
+                },
+                "dangers": list(step.dangers),
+            }
+            for step in plan.steps
+        ],
         "kept": [{"kind": kind, "name": name} for kind, name in plan.kept],
-    }
-
-
-def effect_to_json(effect: Effect) -> dict[str, Any]:
-    """The counts of an effect."""
-    return {
-        "expired": effect.expired,
-        "trimmed": effect.trimmed,
-        "deleted": effect.deleted,
-        "unfinished": list(effect.unfinished),
-    }
-
-
-def _step_to_json(step: Step) -> dict[str, Any]:
-    changes = {
-        name.replace("_", "-"): {"before": before, "after": after} for name, (before, after) in step.changes.items()
-    }
-    return {
-        "action": step.action,
-        "kind": step.kind,
-        "name": step.name,
-        "changes": changes,
-        "dangers": list(step.dangers),
     }
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, get_args
 
 import click
@@ -62,6 +62,12 @@ def for_each(
         raise Refused(f"{len(refusals)} of {text.plural(len(queues), 'queue')} refused; the lines above say why")
 
 
+def _of(queue: Queue, stats: Mapping[str, QueueStats]) -> QueueStats:
+    if queue.name not in stats:
+        raise QueueNotFound(queue.name)
+    return stats[queue.name]
+
+
 def describe_contents(stats: QueueStats) -> str:
     """The messages and consumers of a queue, in a few words."""
     states = [f"{text.format_count(n)} {state}" for state in get_args(State) if (n := getattr(stats, state))]
@@ -84,15 +90,15 @@ def purge(queues: tuple[str, ...], yes: bool, dry_run: bool, as_json: bool, sett
     with settings.using() as broker:
         targets = handles(broker, queues)
         if dry_run:
-            stats = _stats(broker, targets)
+            stats = broker.stats([queue.name for queue in targets])
             for_each(targets, lambda queue: {"would_purge": _of(queue, stats).ready}, _describe_purge, as_json=as_json)
             return
         if not yes:
-            _ask_to_purge(_stats(broker, targets))
+            _ask_to_purge(broker.stats([queue.name for queue in targets]))
         for_each(targets, lambda queue: {"purged": queue.purge()}, _describe_purge, as_json=as_json)
 
 
-def _ask_to_purge(queues: dict[str, QueueStats]) -> None:
+def _ask_to_purge(queues: Mapping[str, QueueStats]) -> None:
     if not queues:
         return  # every purge will be refused
     ready = text.plural(sum(stats.ready for stats in queues.values()), "ready message")
@@ -134,7 +140,7 @@ def delete(
     with settings.using() as broker:
         targets = handles(broker, queues)
         if dry_run:
-            stats = _stats(broker, targets)
+            stats = broker.stats([queue.name for queue in targets])
             for_each(
                 targets,
                 lambda queue: _would_delete(queue.name, _of(queue, stats), if_unused=if_unused, if_empty=if_empty),
@@ -143,7 +149,7 @@ def delete(
             )
             return
         if not yes:
-            _ask_to_delete(_stats(broker, targets))
+            _ask_to_delete(broker.stats([queue.name for queue in targets]))
         for_each(
             targets,
             lambda queue: {"deleted": True, "ready": queue.delete(if_unused=if_unused, if_empty=if_empty)},
@@ -152,7 +158,7 @@ def delete(
         )
 
 
-def _ask_to_delete(queues: dict[str, QueueStats]) -> None:
+def _ask_to_delete(queues: Mapping[str, QueueStats]) -> None:
     if not queues:
         return  # every deletion will be refused
     if len(queues) == 1:
@@ -175,14 +181,3 @@ def _would_delete(name: str, stats: QueueStats, *, if_unused: bool, if_empty: bo
         **{state: getattr(stats, state) for state in get_args(State)},
         "consumers": stats.consumers,
     }
-
-
-def _stats(broker: Broker, queues: list[Queue]) -> dict[str, QueueStats]:
-    """The statistics of the queues that exist."""
-    return broker.stats([queue.name for queue in queues])
-
-
-def _of(queue: Queue, stats: dict[str, QueueStats]) -> QueueStats:
-    if queue.name not in stats:
-        raise QueueNotFound(queue.name)
-    return stats[queue.name]

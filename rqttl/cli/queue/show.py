@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from rqttl import text
-from rqttl.cli.common import option_text, output
-from rqttl.cli.common.option_text import flag, format_value, json_name
+from rqttl.cli.common import option_flags, output
+from rqttl.cli.common.option_flags import flag, format_value, json_name
 from rqttl.cli.common.params import any_queues_argument, json_flag, queue_name_argument, utc_flag
 from rqttl.cli.common.settings import Settings, connecting
 from rqttl.inspector.queues import (
@@ -24,7 +24,7 @@ from rqttl.inspector.queues import (
 )
 from rqttl.options import OPTIONS, REASONS, QueueOptions
 from rqttl.policies import Explanation
-from rqttl.protocol.keys import STATES, AwayState
+from rqttl.protocol.keys import STATES
 from rqttl.types import QueueStats
 from rqttl.units import as_size
 
@@ -125,34 +125,30 @@ def show(name: str, every: bool, sources: bool, utc: bool, as_json: bool, settin
         reapers = running_reapers(broker) if stats.overdue >= LATE else None
         explanation = handle.explain()
         come_from = _sources(broker, name) if sources else None
-    targets = {reason: options.target(reason) for reason in REASONS}
     if as_json:
-        output.answer_json(
-            _to_json(name, stats, options, targets)
-            | {"option_sources": _option_sources(explanation)}
-            | ({} if come_from is None else {"dead_letters_come_from": come_from})
-        )
+        document = {
+            "queue": name,
+            **to_json(stats),
+            "options": option_flags.to_json(options),
+            "dead_letters_go_to": {reason: options.target(reason) or None for reason in REASONS},
+            "option_sources": [{"option": json_name(one), "source": explanation[one].source} for one in explanation],
+        }
+        output.answer_json(document if come_from is None else {**document, "dead_letters_come_from": come_from})
         return
     output.print_pairs(_contents(name, stats, now, utc=utc))
     if stats.overdue >= LATE:
         output.note(LateWork(stats.overdue, reapers).advice)
     output.answer("")
-    output.print_table(["death reason", ">died", ">dropped", "dead letters go to"], _deaths(stats, targets))
+    output.print_table(["death reason", ">died", ">dropped", "dead letters go to"], _deaths(stats, options))
     if come_from is not None:
-        rows = [[queue, _format_reasons(reasons)] for queue, reasons in come_from.items()]
+        rows = [
+            [source, "every reason" if len(reasons) == len(REASONS) else ", ".join(reasons)]
+            for source, reasons in come_from.items()
+        ]
         output.answer("")
         output.print_table(["dead letters come from", "for"], rows or [["(no queue)", "-"]])
     output.answer("")
     output.print_pairs(_options(options, explanation, every=every))
-
-
-def _to_json(name: str, stats: QueueStats, options: QueueOptions, targets: Mapping[str, str]) -> dict[str, Any]:
-    return {
-        "queue": name,
-        **to_json(stats),
-        "options": option_text.to_json(options),
-        "dead_letters_go_to": {reason: target or None for reason, target in targets.items()},
-    }
 
 
 def _sources(broker: Broker, name: str) -> dict[str, list[str]]:
@@ -164,47 +160,38 @@ def _sources(broker: Broker, name: str) -> dict[str, list[str]]:
     return {queue: reasons for queue, reasons in sources.items() if reasons}
 
 
-def _format_reasons(reasons: list[str]) -> str:
-    return "every reason" if len(reasons) == len(REASONS) else ", ".join(reasons)
-
-
-def _count(stats: QueueStats, state: AwayState, now: datetime, *, utc: bool) -> str:
-    """The number of messages in a state, and the time at which the first of them leaves it."""
-    event = "ready" if state.promoted else "lease ends"
-    at = getattr(stats, state.end) if state.end else None
-    first = f", the first {event} {text.format_time(at, now, utc=utc)}" if at else ""
-    return f"{text.format_count(getattr(stats, state.name))}{first}"
-
-
 def _contents(name: str, stats: QueueStats, now: datetime, *, utc: bool) -> list[tuple[str, str]]:
+    def time(at: datetime) -> str:
+        return text.format_time(at, now, utc=utc)
+
     age = stats.oldest_ready_age
-    oldest = f", the oldest from {text.format_time(now - age, now, utc=utc)}" if age is not None else ""
-    counts = [f"{text.format_count(n)} {counter}" for counter in COUNTERS if (n := getattr(stats, counter))]
-    overdue = [("overdue", f"the oldest due work waits {text.format_age(stats.overdue)}")] if stats.overdue else []
-    ends = [("expires", f"{text.format_time(stats.ends_at, now, utc=utc)}, unless it is used")] if stats.ends_at else []
-    return [
+    oldest = f", the oldest from {time(now - age)}" if age is not None else ""
+    pairs = [
         ("queue", name),
         ("ready", f"{text.format_count(stats.ready)} ({as_size(stats.ready_bytes)}){oldest}"),
-        *((state.name, _count(stats, state, now, utc=utc)) for state in STATES.values()),
-        *overdue,
-        ("consumers", text.format_count(stats.consumers)),
-        *ends,
-        ("so far", ", ".join(counts) or "-"),
     ]
+    for state in STATES.values():
+        at = getattr(stats, state.end) if state.end else None
+        event = "ready" if state.promoted else "lease ends"
+        first = f", the first {event} {time(at)}" if at else ""
+        pairs.append((state.name, f"{text.format_count(getattr(stats, state.name))}{first}"))
+    if stats.overdue:
+        pairs.append(("overdue", f"the oldest due work waits {text.format_age(stats.overdue)}"))
+    pairs.append(("consumers", text.format_count(stats.consumers)))
+    if stats.ends_at:
+        pairs.append(("expires", f"{time(stats.ends_at)}, unless it is used"))
+    counts = [f"{text.format_count(n)} {counter}" for counter in COUNTERS if (n := getattr(stats, counter))]
+    return [*pairs, ("so far", ", ".join(counts) or "-")]
 
 
-def _deaths(stats: QueueStats, targets: Mapping[str, str]) -> list[list[str]]:
+def _deaths(stats: QueueStats, options: QueueOptions) -> list[list[str]]:
     rows = []
     for reason in REASONS:
         died, dropped = text.format_count(stats.deaths[reason]), text.format_count(stats.dropped[reason])
-        rows.append([reason, died, dropped, targets[reason] or "(dropped)"])
+        rows.append([reason, died, dropped, options.target(reason) or "(dropped)"])
     if stats.dropped["cycle"]:
         rows.append(["cycle", "-", text.format_count(stats.dropped["cycle"]), "(dropped)"])
     return rows
-
-
-def _option_sources(explanation: Explanation) -> list[dict[str, str]]:
-    return [{"option": json_name(name), "source": explained.source} for name, explained in explanation.items()]
 
 
 def _options(options: QueueOptions, explanation: Explanation, *, every: bool) -> list[tuple[str, str]]:

@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import cached_property
 from typing import Any, NoReturn
 
 from rqttl.errors import InvalidInput
@@ -47,23 +48,26 @@ class Defaults:
     id: str | None = None
     content_type: str | None = None
 
-    @property
+    @cached_property
     def weight(self) -> int:
         """The bytes that the defaults add to a message, at most."""
         named = sum(len(name.encode()) + len(value.encode()) + 10 for name, value in (self.headers or {}).items())
         return 64 + len((self.content_type or "").encode()) + len((self.id or "").encode()) + named
 
-    @property
-    def are_empty(self) -> bool:
-        """Return whether no flag is set."""
+    @cached_property
+    def _are_empty(self) -> bool:
         return self == Defaults()
 
     def check(self) -> None:
         """Raise `InvalidInput` if no message can have these values, before anything is read or sent."""
-        envelope_of(self.message(b""), self.content_type)
+        envelope_of(
+            Message(b"", self.ttl, self.expires_at, self.headers, self.id, self.content_type), self.content_type
+        )
 
-    def message(self, body: bytes) -> Message:
-        """A message with this body."""
+    def message(self, body: bytes) -> Message | bytes:
+        """A message with this body; only the body, if no flag is set."""
+        if self._are_empty:
+            return body
         return Message(body, self.ttl, self.expires_at, self.headers, self.id, self.content_type)
 
 

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from datetime import datetime
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import click
 
 from rqttl import text
 from rqttl.checks import is_pattern
-from rqttl.cli.common import output, terminal
+from rqttl.cli.common import output
 from rqttl.cli.common.params import json_flag, limit_option, queues_argument, utc_flag
 from rqttl.cli.common.progress import Progress
 from rqttl.cli.common.settings import Settings, connecting
@@ -25,6 +24,8 @@ from rqttl.inspector.queues import existing_names
 from rqttl.units import as_size
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from rqttl.broker import Broker
 
 #: The tables of a report without `--by`.
@@ -32,14 +33,12 @@ DEFAULT = ("source", "reason", "hour")
 #: The units by which deaths are counted, and the most rows of a table. Many deaths have a longer unit.
 UNITS = {"hour": "%Y-%m-%d %H:00", "day": "%Y-%m-%d", "month": "%Y-%m", "year": "%Y"}
 MOST = 49
-#: Cells of all columns without a terminal, and cells of a bar at least.
-WIDTH, BAR = 80, 20
-#: The last characters of bars, by their lengths; the whole block is the last.
-BLOCKS = "▏▎▍▌▋▊▉█"
-
+#: Cells of all columns without a terminal, of a bar at least, and of all but the name and the bar.
+WIDTH, LEAST, TAKEN = 80, 10, 25
+#: The characters of bars.
+BLOCKS = "█▉▊▋▌▍▎▏"
 #: Queues that the head of a report names.
 NAMED = 3
-
 
 Row = tuple[str, int]
 
@@ -105,7 +104,7 @@ def _select(broker: Broker, patterns: Sequence[str]) -> list[str]:
 def _count(broker: Broker, names: Sequence[str], letter_filter: LetterFilter, may_vanish: set[str]) -> LetterCounts:
     counts, now = LetterCounts(), broker.server_time()
     matches, since = letter_filter.at(now), letter_filter.since(now)
-    with Progress(None, in_bytes=False) as progress:
+    with Progress() as progress:
         for name in names:
             with suppress(QueueNotFound) if name in may_vanish else nullcontext():
                 for page in pages(broker.queue(name), since):
@@ -134,9 +133,10 @@ def _print_report(
 ) -> None:
     """Print the totals, and a table for each aspect."""
     oldest, newest = (text.format_time(at, now, utc=utc) for at in counts.span)
+    others = f" and {text.plural(len(names) - NAMED, 'other queue')}" if len(names) > NAMED else ""
     output.print_pairs(
         [
-            ("letters", f"{text.format_count(counts.letters)} ({as_size(counts.size)}) in {_listed(names)}"),
+            ("letters", f"{counts.letters:,} ({as_size(counts.size)}) in {', '.join(names[:NAMED])}{others}"),
             ("died", oldest if oldest == newest else f"{oldest} to {newest}"),
         ]
     )
@@ -147,10 +147,10 @@ def _print_report(
             tables.append((f"{unit} (UTC)", rows))
         else:
             tables.append((aspect, first_rows(counts.by(aspect), limit)))
-    layout = layout_for(tables)
+    longest = max(len(label) for title, rows in tables for label in (title, *(name for name, _ in rows)))
     for title, rows in tables:
         output.answer("")
-        print_counts(title, rows, counts.letters, layout)
+        output.print_rich(bar_chart(title, rows, counts.letters, longest))
     if unit != "hour":
         output.note(f"too many hours for a table, so by {unit}: --newer-than 2d or --json shows hours")
 
@@ -166,53 +166,6 @@ def count_times(hours: Mapping[datetime, int]) -> tuple[str, list[Row]]:
     raise AssertionError  # a year is the longest unit
 
 
-def _listed(names: Sequence[str]) -> str:
-    first = ", ".join(names[:NAMED])
-    return first if len(names) <= NAMED else f"{first} and {text.plural(len(names) - NAMED, 'other queue')}"
-
-
-# Tables of counts with bars. The columns of several tables stand below each other.
-
-
-class Layout(NamedTuple):
-    """Cells of the columns. Names are folded to `fold` cells unless it is None. Without bars there are no shares."""
-
-    name: int
-    fold: int | None
-    number: int
-    bar: int
-
-
-def layout_for(tables: Iterable[tuple[str, list[Row]]]) -> Layout:
-    """A layout for tables with titles that fits the terminal."""
-    every = [(title, 0) for title, _ in tables] + [row for _, rows in tables for row in rows]
-    name = max(terminal.width(label) for label, _ in every)
-    count = max(len("count"), *(len(text.format_count(n)) for _, n in every))
-    taken = count + len("100.0%") + 3 * 3
-    if not sys.stdout.isatty():
-        return Layout(name, None, count, max(BAR, WIDTH - name - taken))
-    columns = shutil.get_terminal_size().columns
-    room = columns - taken
-    if room < BAR:
-        name = min(name, max(columns - count - 3, 1))
-        return Layout(name, name, count, 0)
-    name = min(name, room * 3 // 5)
-    return Layout(name, name, count, room - name)
-
-
-def print_counts(title: str, rows: Iterable[Row], total: int, layout: Layout) -> None:
-    """Print names and counts, with their shares of `total` and with bars."""
-    most, blocks = max(n for _, n in rows), blocks_for(sys.stdout.encoding)
-    cells = []
-    for name, n in rows:
-        first, *others = terminal.chunk(name, layout.fold)
-        cells.append([first, text.format_count(n), share(n, total), bar(n, most, layout.bar, blocks)])
-        cells += [[other, "", "", ""] for other in others]
-    head = [title.ljust(layout.name), f">{'count':>{layout.number}}", "> share", " "]
-    columns = len(head) if layout.bar else 2
-    output.print_table(head[:columns], [row[:columns] for row in cells])
-
-
 def first_rows(rows: list[Row], limit: int) -> list[Row]:
     """The first `limit` rows, and one row for all others together."""
     others = rows[limit:]
@@ -220,17 +173,27 @@ def first_rows(rows: list[Row], limit: int) -> list[Row]:
     return [*first, (f"({text.plural(len(others), 'other')})", sum(n for _, n in others))] if others else first
 
 
+def bar_chart(title: str, rows: Sequence[Row], total: int, longest: int) -> Table:
+    """Names of up to `longest` characters, with counts, shares of `total`, and bars if there is room for them."""
+    from rich.bar import Bar
+
+    width = output.console().width if sys.stdout.isatty() else max(WIDTH, longest + TAKEN + LEAST)
+    name = min(longest, max(width - TAKEN - LEAST, 8))
+    cells = width - name - TAKEN
+    table = output.new_table()
+    table.add_column(title, min_width=name, overflow="fold")
+    table.add_column("count", justify="right", no_wrap=True)
+    table.add_column("share", justify="right", no_wrap=True)
+    if cells >= LEAST and output.can_encode(BLOCKS):
+        table.add_column("", width=cells)
+    most = max(n for _, n in rows)
+    for label, n in rows:
+        least = most / (8 * max(cells, 1))  # a count above 0 has a bar that people can see
+        bar = Bar(most, 0, max(n, least), width=cells) if n else ""
+        table.add_row(label, text.format_count(n), share(n, total), *([bar] if len(table.columns) > 3 else []))
+    return table
+
+
 def share(n: int, total: int) -> str:
     """`n` in percent of `total`; empty for 0."""
     return "" if not n else f"{n / total:.1%}" if n * 2000 >= total else "<0.1%"
-
-
-def bar(n: int, most: int, cells: int, blocks: str) -> str:
-    """A bar for `n` where `most` has all `cells`. A count above 0 has a bar that people can see."""
-    whole, part = divmod(-(-n * cells * len(blocks) // most), len(blocks))
-    return blocks[-1] * whole + (blocks[part - 1] if part else "")
-
-
-def blocks_for(encoding: str | None) -> str:
-    """The characters of bars that an encoding has."""
-    return BLOCKS if terminal.can_encode(BLOCKS, encoding) else "#"

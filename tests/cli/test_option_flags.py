@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rqttl import InvalidInput
-from rqttl.cli.common.option_text import json_name, naming_flag, to_json, with_flags
+from rqttl.cli.common.option_flags import json_name, naming_flag, to_json, with_flags
 from rqttl.options import OPTIONS, QueueOptions
 from tests.cli.conftest import Run
 from tests.cli.test_errors import failed

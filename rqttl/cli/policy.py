@@ -1,0 +1,317 @@
+"""`rqttl policy` and `rqttl operator-policy`: the same commands for two kinds of policies."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from copy import copy
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from rqttl import flows, text
+from rqttl.cli.common import output
+from rqttl.cli.common.exits import Refused
+from rqttl.cli.common.option_flags import (
+    OPTION_NAME,
+    QueueOptionsCommand,
+    flag,
+    format_value,
+    json_name,
+    queue_options,
+    unique,
+)
+from rqttl.cli.common.params import complete_names, confirm, dry_run_flag, json_flag, yes_flag
+from rqttl.cli.common.settings import Settings, connecting
+from rqttl.errors import InvalidPolicy, PolicyNotFound
+from rqttl.options import OPTIONS
+from rqttl.policies import Policy
+from rqttl.policies.policy import check_policy_name
+from rqttl.types import PolicyResult
+
+if TYPE_CHECKING:
+    from rqttl.broker import Broker
+
+#: The number of queues that a command names one by one.
+LISTED = 20
+
+
+@click.group(epilog="\b\nExample: rqttl policy set short-lived 'orders.#' --message-ttl 5m")
+def policy() -> None:
+    """Give options to all queues with matching names."""
+
+
+@click.group("operator-policy", epilog="\b\nExample: rqttl operator-policy set cap '#' --max-length 100000")
+def operator_policy() -> None:
+    """Give limits that win over declared options."""
+
+
+def _is_operator(context: click.Context | None = None) -> bool:
+    """Return whether a command is one of `operator-policy`."""
+    group = (context or click.get_current_context()).parent
+    return group is not None and group.command is operator_policy
+
+
+def _kind() -> str:
+    return "operator policy" if _is_operator() else "policy"
+
+
+def _every(broker: Broker, *, operator: bool) -> list[Policy]:
+    return broker.policies(operator=operator)
+
+
+def _complete(context: click.Context, param: click.Parameter, prefix: str) -> list[str]:
+    def ask(broker: Broker) -> list[str]:
+        return [one.name for one in _every(broker, operator=_is_operator(context))]
+
+    return complete_names(context, param, prefix, ask)
+
+
+_name_argument = click.argument("name", shell_complete=_complete)
+
+
+def _stored(broker: Broker, name: str) -> Policy:
+    """The policy of this name. The error for a missing one names another with nearly the same name."""
+    operator = _is_operator()
+    check_policy_name(name, operator=operator)
+    from rqttl.store.driver import driver_of  # slow to load; the broker has loaded it
+
+    driver = driver_of(broker)
+    found = driver.perform(flows.policies.current(driver.keyspace)).get(name, operator)
+    if found is None:
+        error = PolicyNotFound(name, operator=operator)
+        near = text.nearest(name, [other.name for other in _every(broker, operator=operator)], 0.75)
+        raise Refused(f"{error}; did you mean {near}?" if near else str(error), error.code)
+    return found
+
+
+@click.command(
+    "set", cls=QueueOptionsCommand, epilog="\b\nExample: rqttl policy set short-lived 'orders.#' --message-ttl 5m"
+)
+@click.argument("name")
+@click.argument("pattern")
+@queue_options
+@click.option(
+    "--none",
+    multiple=True,
+    type=OPTION_NAME,
+    callback=unique,
+    metavar="OPTION",
+    help="Take this option from no policy that comes later; may be repeated.",
+)
+@click.option("--definition", metavar="JSON", help="Options as a JSON object, beside the flags.")
+@click.option("--priority", type=int, default=0, show_default=True, metavar="N", help="Higher ones come first.")
+@click.option("--regex", is_flag=True, help="PATTERN is a regular expression, searched in the name.")
+@click.option("--apply-to", default="queues", show_default=True, metavar="KIND", help="Kind of the matching names.")
+@yes_flag
+@dry_run_flag
+@json_flag
+@connecting
+def set_policy(
+    name: str, pattern: str, yes: bool, dry_run: bool, as_json: bool, settings: Settings, **flags: Any
+) -> None:
+    """Give options to all queues whose names match PATTERN.
+
+    Words of PATTERN stand between dots: * is one word, # at the end is
+    any number of words. The options act at once on existing queues and
+    their messages. If messages would die by it, the command counts them
+    and asks first. Each option of a queue comes from the first policy
+    that has it: by priority, then the more specific pattern, then name.
+    """
+    operator, syntax = _is_operator(), "regex" if flags.pop("regex") else "wildcard"
+    priority, apply_to = flags.pop("priority"), flags.pop("apply_to")
+    options = _definition(flags.pop("definition"), none=flags.pop("none"), options=flags)
+    wanted = Policy.read(name, pattern, options, priority=priority, apply_to=apply_to, syntax=syntax, operator=operator)
+    with settings.using() as broker:
+        warnings = broker.check_policy(wanted)
+        if dry_run:
+            result = broker.preview_policy(wanted)
+        else:
+            if not yes:
+                _ask(f"Set {_kind()} {name}?", broker.preview_policy(wanted))
+            result = broker.set_policy(name, **wanted.as_arguments(), operator=operator)  # type: ignore[arg-type]  # they are those of a policy
+    _print(f"{_kind()} {name} {'would be ' if dry_run else ''}set", result, dry_run, as_json, warnings)
+
+
+@click.command("ls", short_help="List all policies.", epilog="\b\nExample: rqttl policy ls")
+@json_flag
+@connecting
+def list_policies(as_json: bool, settings: Settings) -> None:
+    """List all policies, those of the highest priority first."""
+    with settings.using() as broker:
+        policies, queues = _every(broker, operator=_is_operator()), broker.queues()
+    counts = {one.name: sum(map(one.matches, queues)) for one in policies}
+    if as_json:
+        output.answer_json([_to_json(one) | {"queues": counts[one.name]} for one in policies])
+    elif not policies:
+        output.note(f"no {_kind()} yet: `rqttl {_kind().replace(' ', '-')} set NAME PATTERN` sets one")
+    else:
+        rows = [
+            [one.name, one.pattern, one.syntax, str(one.priority), f"{counts[one.name]:,}", _format_definition(one)]
+            for one in sorted(policies, key=lambda one: (-one.priority, one.name))
+        ]
+        output.print_table(["name", "pattern", "syntax", ">priority", ">queues", "definition"], rows)
+
+
+@click.command(epilog="\b\nExample: rqttl policy show short-lived")
+@_name_argument
+@json_flag
+@connecting
+def show(name: str, as_json: bool, settings: Settings) -> None:
+    """Show one policy, the queues that it matches, and warnings."""
+    with settings.using() as broker:
+        found = _stored(broker, name)
+        queues = [queue for queue in broker.queues() if found.matches(queue)]
+        warnings = broker.check_policy(found)
+    if as_json:
+        output.answer_json(_to_json(found) | {"queues": queues, "warnings": warnings})
+        return
+    more = f"\nand {len(queues) - LISTED} more; --json names all" if len(queues) > LISTED else ""
+    matches = "".join(f"\n{queue}" for queue in queues[:LISTED])
+    output.print_pairs(
+        [
+            (_kind(), found.name),
+            ("pattern", f"{found.pattern} ({found.syntax})"),
+            ("priority", str(found.priority)),
+            ("options", _format_definition(found).replace(", ", "\n")),
+            ("matches", f"{text.plural(len(queues), 'queue')}{matches}{more}"),
+        ]
+    )
+    for warning in warnings:
+        output.note(f"warning: {warning}")
+
+
+@click.command(epilog="\b\nExample: rqttl policy delete short-lived")
+@_name_argument
+@yes_flag
+@dry_run_flag
+@json_flag
+@connecting
+def delete(name: str, yes: bool, dry_run: bool, as_json: bool, settings: Settings) -> None:
+    """Delete a policy.
+
+    The queues that it matches get the options that are left. If messages
+    would die by it, the command counts them and asks first.
+    """
+    with settings.using() as broker:
+        gone = _stored(broker, name)
+        if dry_run:
+            result = broker.preview_policy(gone, delete=True)
+        else:
+            if not yes:
+                _ask(f"Delete {_kind()} {name}?", broker.preview_policy(gone, delete=True))
+            result = broker.delete_policy(name, operator=_is_operator())
+    _print(f"{_kind()} {name} {'would be ' if dry_run else ''}deleted", result, dry_run, as_json, [])
+
+
+for command in (set_policy, list_policies, show, delete):
+    policy.add_command(command)
+    same = copy(command)
+    same.epilog = (command.epilog or "").replace("rqttl policy", "rqttl operator-policy")
+    operator_policy.add_command(same)
+
+
+def _definition(given: str | None, *, none: list[str], options: Mapping[str, Any]) -> dict[str, Any]:
+    """The options of the command line: flags, `--none` and JSON. Each option may stand in one of them."""
+    definition = {name: value for name, value in options.items() if value is not None}
+    for name in none:
+        if name in definition:
+            raise click.UsageError(f"{flag(name)[2:]} is given as a flag and with --none")
+        definition[name] = None
+    if given is None:
+        return definition
+    try:
+        read: Any = json.loads(given, object_pairs_hook=_unique_keys)
+    except (ValueError, RecursionError) as error:
+        raise click.BadParameter(f"expected JSON: {error}", param_hint="--definition") from None
+    if not isinstance(read, dict):
+        raise click.BadParameter(f"expected a JSON object, got {text.format_value(given)}", param_hint="--definition")
+    for name, value in read.items():
+        if name.replace("-", "_") in definition:
+            raise click.UsageError(f"{flag(name)[2:]} is given in --definition and as a flag")
+        definition[name] = value
+    return definition
+
+
+def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Refuse a key that stands twice."""
+    read: dict[str, Any] = {}
+    for name, value in pairs:
+        if name in read:
+            raise InvalidPolicy(f"definition: {text.format_value(name)} stands there twice")
+        read[name] = value
+    return read
+
+
+def _format_definition(policy: Policy) -> str:
+    """The definition in one line."""
+    return ", ".join(
+        f"{flag(name)[2:]} {'none' if value is None else format_value(OPTIONS[name], value)}"
+        for name, value in policy.definition.items()
+    )
+
+
+def _to_json(policy: Policy) -> dict[str, Any]:
+    """A policy with names of options as in `queue show --json`. `null` is the word `none`."""
+    return {
+        "name": policy.name,
+        "pattern": policy.pattern,
+        "syntax": policy.syntax,
+        "priority": policy.priority,
+        "apply_to": policy.apply_to,
+        "definition": {json_name(name): value for name, value in policy.definition.items()},
+    }
+
+
+def _ask(question: str, preview: PolicyResult) -> None:
+    """Ask if messages would die. Raises as `confirm` does."""
+    if deaths := _deaths(preview, ahead=True):
+        for line in deaths:
+            output.note(line)
+        confirm(question, yes=False)
+
+
+def _deaths(result: PolicyResult, *, ahead: bool) -> list[str]:
+    kinds = (
+        (result.expired, "would expire", "expired"),
+        (result.trimmed, "would be pushed out by a limit", "pushed out by a limit"),
+    )
+    return [f"{text.plural(count, 'message')} {would if ahead else did}" for count, would, did in kinds if count]
+
+
+def _print(line: str, result: PolicyResult, dry_run: bool, as_json: bool, warnings: list[str]) -> None:
+    if as_json:
+        changed = {
+            queue: {json_name(name): {"before": before, "after": after} for name, (before, after) in changes.items()}
+            for queue, changes in sorted(result.changed.items())
+        }
+        document = {
+            "changed": changed,
+            "expired": result.expired,
+            "trimmed": result.trimmed,
+            "unfinished": list(result.unfinished),
+            "denied": list(result.denied),
+        }
+        output.answer_json({**document, "dry_run": dry_run, "warnings": warnings})
+        return
+    count = len(result.changed)
+    none = "no queue has changed yet" if result.denied else "no queue changes"
+    effect = f"{text.plural(count, 'queue')} {'would change' if dry_run else 'changed'}" if count else none
+    output.answer_sentence(f"{line}: {effect}")
+    rows = [
+        [queue if i == 0 else "", flag(name)[2:], " -> ".join(format_value(OPTIONS[name], value) for value in values)]
+        for queue, changes in sorted(result.changed.items())[:LISTED]
+        for i, (name, values) in enumerate(changes.items())
+    ]
+    if rows:
+        output.print_table(["queue", "option", "change"], rows)
+    if count > LISTED:
+        output.answer_sentence(f"and {text.plural(count - LISTED, 'more queue')}; --json names all")
+    for death in _deaths(result, ahead=dry_run):
+        output.answer(death)
+    if result.unfinished:
+        output.note(f"more messages die in {text.plural(len(result.unfinished), 'queue')}: a reaper removes them")
+    if result.denied:
+        output.note(f"this user may not change {text.plural(len(result.denied), 'queue')}: a reaper does it")
+    for warning in warnings:
+        output.note(f"warning: {warning}")

@@ -1,0 +1,291 @@
+"""`rqttl receive`: take messages out of a queue and print them."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import logging
+import os
+import select
+import signal
+import stat
+import struct
+import sys
+import termios
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from datetime import timedelta
+from types import FrameType, TracebackType
+
+import click
+
+from rqttl import json_text, text
+from rqttl.cli.common import output
+from rqttl.cli.common.exits import Refused
+from rqttl.cli.common.params import DURATION, queue_argument
+from rqttl.cli.common.settings import Settings, connecting
+from rqttl.cli.common.signals import Interrupted, SignalGuard, SignalReceived
+from rqttl.delivery import Delivery
+from rqttl.errors import LeaseLost, OutcomeUnknown
+from rqttl.inspector import message_view
+from rqttl.runtime.stop_signals import SAME, SignalWatch, ignore_at_exit
+from rqttl.units import MAX_DURATION, as_timedelta
+
+#: Messages of one call at most.
+BATCH = 100
+#: The wait of `--follow`, also while Redis is away: a signal ends it.
+ENDLESS = as_timedelta(MAX_DURATION)
+
+
+@click.command(epilog="\b\nExample: rqttl receive orders --max 10 --wait 5s")
+@queue_argument
+@click.option(
+    "--max",
+    "limit",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Number of messages at most; 0 = all that are ready.  [default: 1; with --follow no limit]",
+)
+@click.option("--wait", type=DURATION, metavar="TIME", help="Time to wait for the next message.")
+@click.option("--follow", is_flag=True, help="Go on until Ctrl-C, SIGTERM or --max.")
+@click.option("--lease", type=DURATION, metavar="TIME", help="Lease of each delivery, instead of the queue's own.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON with all facts: an object a line.")
+@connecting
+def receive(
+    queue: str,
+    limit: int | None,
+    wait: timedelta | None,
+    follow: bool,
+    lease: timedelta | None,
+    as_json: bool,
+    settings: Settings,
+) -> None:
+    """Print messages of a queue and ack them.
+
+    The oldest ready messages come first. Only written messages are acked. All
+    others go back uncounted, also after Ctrl-C and when the reader goes away.
+    On a terminal bodies are escaped and cut; into a pipe or a file they go as
+    they are, each with a newline after it.
+
+    A pipe gets one message at a time, which is acked when the reader has taken
+    it out of the pipe. Nobody can know whether the reader used it: --max 3
+    takes three messages and no more, `| head -3` may take a few more. A reader
+    that takes nothing for 2s gets as many messages as the pipe holds, often
+    64 KB, and these are acked.
+    """
+    if follow and wait is not None:
+        raise click.UsageError("--follow and --wait exclude each other")
+    most = (sys.maxsize if follow else 1) if limit is None else limit or sys.maxsize
+    done = 0
+    with _noting_outages(), settings.using() as broker, GracefulStop() as stop:
+        stop.ends.append(broker.interrupt)
+        stream = Stream(stop)
+        patience = ENDLESS if follow else wait or timedelta(0)
+        with broker.queue(queue).consume(min(BATCH, most), lease=lease, wait=patience) as deliveries:
+            stop.ends.append(deliveries.stop)
+            while done < most and not stop.asked and (delivery := next(deliveries, None)):
+                written = False
+                try:
+                    written = stream.write(_encode(delivery, stream, as_json=as_json))
+                finally:
+                    if not written:
+                        with suppress(LeaseLost):  # the message is ready again already
+                            deliveries.release(delivery)
+                if written:
+                    delivery.ack()
+                    done += 1
+        if deliveries.lost_count:
+            lost = f"{text.plural(deliveries.lost_count, 'lease')} of {queue} ended before the messages were written"
+            raise Refused(f"{lost}; they come again", LeaseLost.code)
+        if deliveries.unknown_count:
+            acks = f"{text.plural(deliveries.unknown_count, 'ack')} of {queue} got no reply before the leases ended"
+            raise Refused(f"{acks}; the messages may come again", OutcomeUnknown.code)
+    if stop.asked and not (follow and stop.asked == signal.SIGTERM):
+        raise Interrupted(SignalReceived(stop.asked))
+    if not done and not stop.asked:
+        output.note(f"nothing is ready in {queue}")
+
+
+def _encode(delivery: Delivery, stream: Stream, *, as_json: bool) -> bytes:
+    """A message as a line."""
+    if as_json:
+        return json_text.dump(message_view.to_json(delivery)).encode() + b"\n"
+    if stream.is_terminal:
+        return message_view.body_text(delivery).encode(sys.stdout.encoding or "utf-8", "backslashreplace") + b"\n"
+    return delivery.body + b"\n"
+
+
+# Stdout, and the reader of a pipe
+
+#: Seconds after which a reader that has taken nothing counts as one that waits for our end. Then the pipe keeps all
+#: bytes, and a written message counts as read.
+PATIENCE = 2.0
+#: Seconds in which a reader is expected to take a message, and the longest pause between two checks later.
+BRISK, PAUSE = 0.0005, 0.05
+
+
+class Stream:
+    """Stdout for bytes."""
+
+    def __init__(self, stop: GracefulStop) -> None:
+        self._stop = stop
+        self._stream = sys.stdout.buffer
+        self._file: int | None = None
+        self._pipe: Pipe | None = None
+        with suppress(OSError):  # a stream without a file, such as a buffer in memory
+            self._file = self._stream.fileno()
+            mode = os.fstat(self._file).st_mode
+            if stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode):
+                self._pipe = Pipe(self._file, stop.reader)
+        self.is_terminal = sys.stdout.isatty()
+
+    def write(self, data: bytes) -> bool:
+        """Write all bytes, and wait until the reader of a pipe has them. False if a signal comes before.
+
+        Raises `BrokenPipeError` if the reader went away and left a part of them.
+        """
+        if self._file is None:
+            self._stream.write(data)
+            return True
+        left = memoryview(data)
+        while left:
+            _, ready, _ = select.select([self._stop.reader], [self._file], [])
+            if not ready:
+                return False
+            # a pipe that is ready takes so many bytes at once, so no write hangs
+            written = os.write(self._file, left[: select.PIPE_BUF])
+            left = left[written:]
+            if self._pipe is not None:
+                self._pipe.wrote(written)
+        return self._pipe is None or self._pipe.wait_until_read()
+
+
+class Pipe:
+    """The write end of a pipe, and the number of bytes that are still in it.
+
+    Only Linux gives that number. Elsewhere, and for a socket, written bytes count as read as long as there is a reader.
+    """
+
+    def __init__(self, file: int, interrupted: int) -> None:
+        self._file = file
+        self._interrupted = interrupted
+        self._counted = sys.platform == "linux" and stat.S_ISFIFO(os.fstat(file).st_mode)
+        self._written = 0
+        self._began: float | None = None
+
+    def wrote(self, size: int) -> None:
+        """Count written bytes."""
+        self._written += size
+        if self._began is None:
+            self._began = time.monotonic()
+
+    def wait_until_read(self) -> bool:
+        """Wait until the reader has taken all bytes; False if a signal comes before.
+
+        Raises `BrokenPipeError` if the reader went away and left bytes.
+        """
+        started = time.monotonic()
+        while unread := self._unread():
+            if self._has_no_reader():
+                if self._unread():  # the reader may have taken the last bytes right before it went
+                    raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
+                return True
+            if unread >= self._written and time.monotonic() - (self._began or 0.0) > PATIENCE:
+                return True
+            waited = time.monotonic() - started
+            if waited < BRISK:
+                os.sched_yield()
+            elif select.select([self._interrupted], [], [], min(waited / 8, PAUSE))[0]:
+                return False
+        return True
+
+    def _unread(self) -> int:
+        if not self._counted:
+            return int(self._has_no_reader())
+        size: int = struct.unpack("i", fcntl.ioctl(self._file, termios.FIONREAD, b"\0" * 4))[0]
+        return size
+
+    def _has_no_reader(self) -> bool:
+        poll = select.poll()
+        poll.register(self._file, 0)
+        return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
+
+
+# Signals, and a Redis that is away
+
+
+class GracefulStop(SignalGuard):
+    """A context manager that remembers the first signal. A second signal ends the process at once.
+
+    `timeout` and other programs send the first signal twice, so a signal within a second is the same one. A signal
+    raises nothing, so that no call to Redis is broken off. It calls the functions in `ends`, and the file `reader` is
+    readable from then on. After a signal the exit keeps the handlers: the process ends now, and the same signal once
+    more must not end it in another way.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        #: The signal, or 0.
+        self.asked = 0
+        #: End waits, such as that for a message.
+        self.ends: list[Callable[[], object]] = []
+        self._since = 0.0
+        self._watch = ExitStack()
+        self.reader, self._writer = os.pipe()
+
+    def __enter__(self) -> GracefulStop:
+        super().__enter__()
+        # without it, a signal right before the wait for a message would act after that wait
+        self._watch.enter_context(SignalWatch(self._before, self._end_waits))
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self.asked:
+            ignore_at_exit(self._before)
+        else:
+            super().__exit__(kind, error, trace)
+        self._watch.close()
+        os.close(self.reader)
+        os.close(self._writer)
+
+    def _handle(self, number: int, _: FrameType | None) -> None:
+        if self.asked:
+            if time.monotonic() - self._since > SAME:
+                signal.signal(number, signal.SIG_DFL)
+                os.kill(os.getpid(), number)
+            return
+        self.asked, self._since = number, time.monotonic()
+        os.write(self._writer, b".")
+        self._end_waits()
+
+    def _end_waits(self) -> None:
+        for end in self.ends:
+            end()
+
+
+class Outages(logging.Handler):
+    """A log handler for new attempts while Redis is away: a note, once a minute. It drops all other records."""
+
+    _noted = float("-inf")
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print a note for a new attempt, if the last note is old."""
+        from rqttl.consuming.patience import AGAIN  # slow to load: it needs redis-py
+
+        if record.msg == AGAIN and time.monotonic() - self._noted >= 60:
+            self._noted = time.monotonic()
+            output.note(record.getMessage())
+
+
+@contextmanager
+def _noting_outages() -> Iterator[None]:
+    """Print notes on outages within this block."""
+    logger, outages = logging.getLogger("rqttl"), Outages(logging.WARNING)
+    logger.addHandler(outages)
+    try:
+        yield
+    finally:
+        logger.removeHandler(outages)

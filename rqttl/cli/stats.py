@@ -1,0 +1,338 @@
+"""`rqttl stats`: the contents and counters of queues, once or again and again."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta, timezone
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from rqttl import text
+from rqttl.cli.common import errors, exits, output
+from rqttl.cli.common.params import DURATION, any_queues_argument, json_flag
+from rqttl.cli.common.settings import Settings, connecting
+from rqttl.cli.common.signals import Interrupted, SignalGuard, SignalReceived
+from rqttl.errors import QueueNotFound
+from rqttl.inspector.queues import (
+    Row,
+    Snapshot,
+    Trend,
+    counters,
+    deaths,
+    milliseconds,
+    plain_names,
+    take_snapshot,
+    to_json,
+)
+from rqttl.units import as_text
+
+if TYPE_CHECKING:
+    from rich.console import Console, RenderableType
+    from rich.table import Table
+
+    from rqttl.broker import Broker
+
+#: The default time between two looks, and the shortest one.
+INTERVAL, SHORTEST = timedelta(seconds=2), timedelta(milliseconds=100)
+#: A name that is longer is shortened or folded before columns are left out.
+NAME = 20
+#: The characters of depths over time, from the lowest to the highest.
+BARS = "▁▂▃▄▅▆▇█"
+
+
+def _age(row: Row) -> float:
+    age = row.stats.oldest_ready_age
+    return -1.0 if age is None else age.total_seconds()
+
+
+#: Sort keys, the largest first; equal queues stay in the order of their names.
+SORTS: dict[str, Callable[[Row], float]] = {
+    "name": lambda _: 0,
+    "depth": lambda row: row.stats.depth,
+    "age": _age,
+    "rate": lambda row: row.rates["in"] + row.rates["out"] if row.rates else 0.0,
+    "dead": lambda row: row.rates["dead"] if row.rates else deaths(row.stats),
+    "overdue": lambda row: row.stats.overdue.total_seconds(),
+}
+
+
+@click.command(epilog="\b\nExample: rqttl stats 'orders.*' --watch --interval 1s")
+@any_queues_argument
+@click.option("--watch", "-w", is_flag=True, help="Go on until Ctrl-C, with rates per second.")
+@click.option(
+    "--interval", "-n", type=DURATION, metavar="TIME", help="Time between two looks of --watch.  [default: 2s]"
+)
+@click.option("--count", "limit", type=click.IntRange(min=1), metavar="N", help="End --watch after N looks.")
+@click.option(
+    "--sort",
+    type=click.Choice(list(SORTS)),
+    help="Sort by this, largest first.  [default: name; with --watch depth]",
+)
+@json_flag
+@connecting
+def stats(
+    queues: tuple[str, ...],
+    watch: bool,
+    interval: timedelta | None,
+    limit: int | None,
+    sort: str | None,
+    as_json: bool,
+    settings: Settings,
+) -> None:
+    """Show the messages and the counters of queues.
+
+    The table has all queues, or those named or matched by a QUEUE (with *, ?
+    and [...]). Counters are of messages since the queue was created; dead
+    counts all deaths, also the expired ones. overdue is the age of the oldest
+    due work: with a reaper, nearly nothing. The command only reads: expired
+    messages count until a reaper or a consumer has swept them.
+    """
+    if not watch and (interval is not None or limit is not None):
+        raise click.UsageError("--interval and --count are for --watch")
+    interval = INTERVAL if interval is None else interval
+    if interval < SHORTEST:
+        raise click.BadParameter(f"at least {as_text(milliseconds(SHORTEST))}", param_hint="'--interval' / '-n'")
+    with settings.using() as broker:
+        snapshot = take_snapshot(broker, queues)
+        for name in plain_names(queues):
+            if name not in snapshot.queues:
+                raise QueueNotFound(name)
+        trend = Trend(snapshot)
+        if watch:
+            _watch(broker, queues, trend, interval, limit, sort or "depth", as_json=as_json)
+            return
+    if as_json:
+        output.answer_json(_to_json(trend, sort or "name", rates=False))
+    elif snapshot.queues:
+        _print_table(trend, sort or "name")
+    else:
+        output.note_no_queue(queues)
+
+
+def _print_table(trend: Trend, sort: str) -> None:
+    """Print the table, and notes on columns that are left out and on late work."""
+    rows = sort_rows(trend, sort)
+    table, left_out = queue_table(rows, _total(trend, rows), output.console().width)
+    output.print_rich(table)
+    if left_out:
+        output.note(f"no room for {', '.join(left_out)}: a wider terminal or --json shows them")
+    if late := trend.late_work():
+        output.note(late.advice)
+
+
+def sort_rows(trend: Trend, sort: str) -> list[Row]:
+    """The queues, the largest first."""
+    return sorted(trend.rows(), key=lambda row: -SORTS[sort](row))
+
+
+def _total(trend: Trend, rows: Sequence[Row]) -> Row:
+    return trend.total(text.plural(len(rows), "queue"))
+
+
+def _to_json(trend: Trend, sort: str, *, rates: bool) -> dict[str, Any]:
+    """A trend, for `json_text.dump`."""
+
+    def row_to_json(row: Row) -> dict[str, Any]:
+        document = to_json(row.stats)
+        if rates:
+            document["rates"] = {name: round(n, 3) for name, n in row.rates.items()} if row.rates else None
+        return document
+
+    elapsed = {"elapsed_ms": None if trend.elapsed is None else round(trend.elapsed * 1000)} if rates else {}
+    return {
+        "at": trend.snapshot.at,
+        **elapsed,
+        "reapers": trend.snapshot.reapers,
+        "queues": [{"queue": row.name, **row_to_json(row)} for row in sort_rows(trend, sort)],
+        "totals": row_to_json(trend.total("")),
+    }
+
+
+class Column(NamedTuple):
+    """A column of a table. Without room those of the highest `rank` are left out first."""
+
+    title: str
+    rank: int
+    show: Callable[[Row], str]
+
+
+def _counter(name: str) -> Callable[[Row], str]:
+    return lambda row: text.format_count(counters(row.stats)[name])
+
+
+def _rate(name: str) -> Callable[[Row], str]:
+    return lambda row: format_rate(row.rates[name] if row.rates else None)
+
+
+def format_rate(n: float | None) -> str:
+    """A rate per second, `-` if it is unknown. Only 0 is shown as 0."""
+    if n is None or not n:
+        return "-" if n is None else "0"
+    return f"{n:,.0f}" if n >= 9.95 else f"{n:.1f}" if n >= 0.05 else "<0.1"
+
+
+def sparkline(depths: Sequence[int], cells: int) -> str:
+    """The last depths as bars, the newest at the right. Only 0 has the lowest bar, the largest the highest."""
+    newest = depths[-cells:]
+    top, steps = max(newest, default=0), len(BARS) - 1
+    return "".join(BARS[-(-depth * steps // top) if top else 0] for depth in newest)
+
+
+_CONTENTS = (
+    Column("ready", 1, lambda row: text.format_count(row.stats.ready)),
+    Column("leased", 9, lambda row: text.format_count(row.stats.leased)),
+    Column("delayed", 10, lambda row: text.format_count(row.stats.delayed)),
+    Column("oldest", 4, lambda row: text.format_age(row.stats.oldest_ready_age)),
+)
+_USERS = (
+    Column("cons", 11, lambda row: text.format_count(row.stats.consumers)),
+    Column("overdue", 5, lambda row: text.format_age(row.stats.overdue) if row.stats.overdue else "0s"),
+)
+_RANKS = {"in": 2, "out": 3, "acked": 8, "expired": 7, "dead": 6, "refused": 12}
+#: The columns of `stats`, with counters since the queue was created, and those of `stats --watch`.
+TOTALS = (*_CONTENTS, *(Column(name, rank, _counter(name)) for name, rank in _RANKS.items()), *_USERS)
+RATES = (*_CONTENTS, *(Column(f"{name}/s", rank, _rate(name)) for name, rank in _RANKS.items()), *_USERS)
+
+
+def queue_table(
+    rows: Sequence[Row], total: Row, width: int, columns: Sequence[Column] = TOTALS, *, cut: bool = False
+) -> tuple[Table, list[str]]:
+    """A table of queues for a terminal of this width, and the titles of the columns that it has no room for.
+
+    Columns of zeros are left out first. A name that is too long is folded, or cut if `cut`.
+    """
+    cells = [[column.show(row) for column in columns] for row in (*rows, total)]
+    widths = [max(map(len, texts)) for texts in zip((column.title for column in columns), *cells, strict=True)]
+    zeros = [all(row[i] in ("0", "0s", "-") for row in cells) for i in range(len(columns))]
+    room = width - min(max(len(row.name) for row in (*rows, total)), NAME)
+    fitting = list(range(len(columns)))
+    while len(fitting) > 1 and sum(2 + widths[i] for i in fitting) > room:
+        fitting.remove(max(fitting, key=lambda i: (zeros[i], columns[i].rank)))
+    table = output.new_table(collapse_padding=True, show_footer=len(rows) > 1, footer_style="bold")
+    table.add_column("queue", total.name, no_wrap=cut, overflow="ellipsis" if cut else "fold")
+    for i in fitting:
+        style = {"no_wrap": True, "min_width": min(widths[i], room)}
+        table.add_column(columns[i].title, cells[-1][i], justify="right", **style)  # type: ignore[arg-type]  # as named
+    for row, texts in zip(rows, cells, strict=False):
+        table.add_row(row.name, *(texts[i] for i in fitting))
+    return table, [column.title for i, column in enumerate(columns) if i not in fitting]
+
+
+def frame(
+    trend: Trend, sort: str, title: str, console: Console, height: int | None = None, troubles: Sequence[str] = ()
+) -> RenderableType:
+    """A look at queues: a title, what is wrong, and the queues; at most so many that all of it has this height."""
+    from rich.console import Group
+    from rich.text import Text
+
+    snapshot, late, rows = trend.snapshot, trend.late_work(), sort_rows(trend, sort)
+    reapers = {None: "", 0: "no reaper"}.get(snapshot.reapers, text.plural(snapshot.reapers or 0, "reaper"))
+    titles = (
+        f"{snapshot.at.astimezone(timezone.utc):%Y-%m-%d %H:%M:%S}Z",
+        text.plural(len(rows), "queue") if rows else "no queue",
+        title,
+        *([reapers] if reapers else []),
+    )
+    alarms = [*troubles, *([late.advice] if late else [])]
+    head = Group(Text(", ".join(titles), "bold"), *(Text(text.escape(alarm), "bold red") for alarm in alarms))
+    if not rows:
+        return head
+    shown = rows
+    if height is not None:
+        room = height - len(console.render_lines(head, pad=False)) - 2  # without the titles of columns and their rule
+        if len(rows) > 1 and len(rows) + 2 > room:  # a rule and the total
+            shown = rows[: max(1, room - 3)]
+    bars = Column("depth", 4, lambda row: sparkline(row.depths, 8 if console.width < 120 else 24))
+    columns = (*RATES, bars) if output.can_encode(BARS) else RATES
+    table, _ = queue_table(shown, _total(trend, rows), console.width, columns, cut=True)
+    if len(shown) == len(rows):
+        return Group(head, table)
+    messages = text.plural(sum(row.stats.depth for row in rows[len(shown) :]), "message")
+    hidden = text.plural(len(rows) - len(shown), "queue")
+    return Group(head, table, Text(f"({hidden} not shown, {messages}; sorted by {sort})", no_wrap=True))
+
+
+def looks(
+    take: Callable[[], Snapshot], trend: Trend, seconds: float, limit: int | None, sleep: Callable[[float], object]
+) -> Iterator[str]:
+    """Add a snapshot to a trend after each interval, up to `limit` with the first one.
+
+    Yields an empty line for each; that of the error where Redis cannot be reached or refuses.
+    """
+    yield ""
+    done, following = 1, time.monotonic()
+    while done != limit:
+        following = max(following + seconds, time.monotonic())
+        sleep(max(0.0, following - time.monotonic()))
+        trouble = ""
+        try:
+            trend.add(take())
+            done += 1
+        except Exception as error:  # explained as at the end of a command; bugs are raised
+            code, trouble = errors.explain(error)
+            if code not in (exits.REFUSED, exits.UNREACHABLE):
+                raise
+        yield trouble
+
+
+def _watch(
+    broker: Broker,
+    patterns: Sequence[str],
+    trend: Trend,
+    interval: timedelta,
+    limit: int | None,
+    sort: str,
+    *,
+    as_json: bool,
+) -> None:
+    """Show a frame for each look. Ctrl-C is the usual end, so it is no failure."""
+    from rqttl.store.driver import driver_of  # slow to load: it needs redis-py
+
+    def take() -> Snapshot:
+        return take_snapshot(broker, patterns)
+
+    troubles = looks(take, trend, interval.total_seconds(), limit, driver_of(broker).timing.sleep)
+    title = f"every {as_text(milliseconds(interval))}"
+    try:
+        with SignalGuard():
+            if sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb" and not as_json:
+                _show_live(trend, sort, title, troubles, plain_names(patterns))
+            else:
+                _print_frames(trend, sort, title, troubles, as_json=as_json)
+    except SignalReceived as received:
+        if received.number != signal.SIGINT:
+            raise Interrupted(received) from None
+
+
+def _show_live(trend: Trend, sort: str, title: str, troubles: Iterator[str], names: Sequence[str]) -> None:
+    """Draw each look over the last one."""
+    from rich.live import Live
+
+    console = output.console()
+    with Live(console=console, screen=True, auto_refresh=False, redirect_stdout=False, redirect_stderr=False) as screen:
+        for trouble in troubles:
+            missing = [name for name in names if name not in trend.snapshot.queues]
+            alarms = [f"{trouble}; trying again"] if trouble else []
+            alarms += [f"not there: {', '.join(missing)}"] if missing else []
+            screen.update(frame(trend, sort, title, console, console.height, alarms), refresh=True)
+
+
+def _print_frames(trend: Trend, sort: str, title: str, troubles: Iterator[str], *, as_json: bool) -> None:
+    """Print each look. Notes tell that Redis went away and came back."""
+    away = False
+    for trouble in troubles:
+        if trouble and not away:
+            output.note(f"{trouble}; trying again until it does")
+        if away and not trouble:
+            output.note("Redis answers again")
+        away = bool(trouble)
+        if as_json and not trouble:
+            output.answer_json(_to_json(trend, sort, rates=True))
+        elif not trouble:
+            output.print_rich(frame(trend, sort, title, output.console()))
+            output.answer("")

@@ -1,0 +1,301 @@
+"""`rqttl worker QUEUE...`: a worker in a process of its own; `rqttl worker ls`: the workers that live."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import click
+
+from rqttl import text
+from rqttl.cli.common import output
+from rqttl.cli.common.logs import logging_to_stderr
+from rqttl.cli.common.params import (
+    DURATION,
+    F,
+    SectionedCommand,
+    any_queues_argument,
+    duration,
+    json_flag,
+    log_format_option,
+    utc_flag,
+    verbose_flag,
+)
+from rqttl.cli.common.settings import Settings, connecting
+from rqttl.types import WorkerInfo
+from rqttl.units import as_size
+from rqttl.worker.settings import MOST_PROCESSES, MOST_SLOTS, MOST_WEIGHT
+
+#: A decorator that gives a command an option.
+_Option = Callable[[Any], Any]
+_POSITIVE = duration(least=1)
+_WEIGHT = re.compile(r"[1-9][0-9]{0,6}")
+
+
+def _number(flag: str, most: int, meaning: str, least: int = 1) -> _Option:
+    kind = click.IntRange(least, most)
+    return click.option(flag, type=kind, metavar="N", help=meaning)
+
+
+def _time(flag: str, meaning: str) -> _Option:
+    return click.option(flag, type=_POSITIVE, metavar="TIME", help=meaning)
+
+
+def _delay(flag: str, meaning: str) -> _Option:
+    return click.option(flag, type=DURATION, metavar="TIME", help=meaning)
+
+
+def _flag(flag: str, meaning: str) -> _Option:
+    return click.option(flag, is_flag=True, help=meaning)
+
+
+#: The flags in the order of the help.
+_FLAGS: tuple[_Option, ...] = (
+    click.option(
+        "--call",
+        metavar="MODULE:NAME",
+        help="Function to call with each message; MODULE: takes one of its HANDLERS, by the header type.",
+    ),
+    click.option("--exec", "execute", metavar="COMMAND", help="Command to run for each message, without a shell."),
+    click.option("--delivery", is_flag=True, help="Call the function with the delivery, not with the value."),
+    click.option(
+        "--queues-file", type=click.Path(path_type=Path), metavar="FILE", help="File with further queues, one a line."
+    ),
+    _number("--processes", MOST_PROCESSES, "Child processes; 0 = run handlers here.  [default: one a core]", 0),
+    _number("--threads", MOST_SLOTS, "Messages that a process handles at a time.  [default: 1]"),
+    _number("--asyncio", MOST_SLOTS, "Coroutines of a process.  [default for coroutine functions: 100]"),
+    _time("--lease", "Lease of each delivery, instead of the queue's own."),
+    _time("--timeout", "End a handler after this time; its message fails."),
+    _number("--max-messages", 2**53, "Replace a child after so many messages."),
+    click.option("--max-memory", metavar="SIZE", help="Replace a child above so much memory, such as 500M."),
+    click.option(
+        "--grace",
+        type=DURATION,
+        metavar="TIME",
+        default="25s",
+        show_default=True,
+        help="Time that handlers get to end when the worker stops.",
+    ),
+    _delay("--retry-delay", "Delay after a failure, doubled by each one.  [default: 1s]"),
+    _delay("--retry-max", "Longest delay after a failure.  [default: 10m, or a longer --retry-delay]"),
+    click.option(
+        "--retry-jitter",
+        type=click.FloatRange(0, 1),
+        default=0.2,
+        show_default=True,
+        metavar="X",
+        help="Random part of the delay.",
+    ),
+    _flag("--burst", "End when no message is ready or at work."),
+    _time("--idle-exit", "End when no message has come for this time."),
+    _flag("--reaper", "Run a reaper as well."),
+    click.option("--health", metavar="HOST:PORT", help="Serve /livez, /readyz and /metrics here."),
+    log_format_option,
+    verbose_flag,
+)
+
+
+#: The sections of the help.
+_SECTIONS: Mapping[str, Sequence[str]] = {
+    "What to run": ("--call", "--exec", "--delivery", "--queues-file"),
+    "How many": ("--processes", "--threads", "--asyncio"),
+    "Time and retries": ("--lease", "--timeout", "--retry-delay", "--retry-max", "--retry-jitter"),
+    "When to stop": ("--burst", "--idle-exit", "--grace", "--max-messages", "--max-memory"),
+    "Observe": ("--health", "--log-format", "--verbose", "--reaper"),
+}
+
+
+def worker_flags(command: F) -> F:
+    """Give a command the flags of a worker."""
+    for option in reversed(_FLAGS):
+        command = option(command)
+    return command
+
+
+def read_queues(arguments: Sequence[str], file: Path | None) -> dict[str, int | None]:
+    """Read queues with their weights, such as `orders=3`, of arguments and of a file. Raises `click.UsageError`.
+
+    Without weights the order counts. A file has one queue on each line; lines that begin with # are comments.
+    """
+    words = [*arguments, *(_lines(file) if file is not None else ())]
+    queues: dict[str, int | None] = {}
+    for word in words:
+        name, weight = _split(word)
+        if queues.setdefault(name, weight) != weight:
+            raise click.BadParameter(f"{name} has two weights", param_hint="QUEUE")
+    weights = list(queues.values())
+    if None in weights and any(weight is not None for weight in weights):
+        raise click.UsageError("give each QUEUE a weight, or none of them")
+    return queues
+
+
+def _split(word: str) -> tuple[str, int | None]:
+    """Return the name and the weight of a QUEUE argument. No name has a =."""
+    name, sign, weight = word.rpartition("=")
+    if not sign:
+        return word, None
+    if not _WEIGHT.fullmatch(weight) or int(weight) > MOST_WEIGHT:
+        rule = f"expected a weight from 1 to {MOST_WEIGHT} after ="
+        raise click.BadParameter(f"{rule}, got {text.format_value(word)}", param_hint="QUEUE")
+    return name, int(weight)
+
+
+def _lines(file: Path) -> list[str]:
+    try:
+        lines = file.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeError) as error:
+        reason = getattr(error, "strerror", None) or error  # without the name of the file once more
+        raise click.BadParameter(f"{file}: {reason}", param_hint="'--queues-file'") from None
+    return [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
+
+
+class WorkerGroup(SectionedCommand, click.Group):
+    """A command whose first argument may be the name of an inner command: `rqttl worker ls`."""
+
+    allow_interspersed_args = True
+    sections = _SECTIONS
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Leave the arguments of an inner command to it."""
+        if args and args[0] in self.commands:
+            ctx.invoked_subcommand, ctx.args = args[0], args[1:]
+            return ctx.args
+        return click.Command.parse_args(self, ctx, args)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the sections, then the inner commands."""
+        super().format_options(ctx, formatter)
+        self.format_commands(ctx, formatter)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Carry out the command, or the inner one."""
+        name = ctx.invoked_subcommand
+        if name is None:
+            return click.Command.invoke(self, ctx)
+        inner = self.commands[name]
+        with inner.make_context(name, list(ctx.args), parent=ctx) as context:
+            return inner.invoke(context)
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        """Show the usage of the command itself."""
+        return click.Command.collect_usage_pieces(self, ctx)
+
+
+@click.group(
+    cls=WorkerGroup,
+    no_args_is_help=False,
+    short_help="Consume queues with a function or a command.",
+    epilog="\b\nExample: rqttl worker orders=3 mails=1 --call shop.jobs:handle --processes 4",
+)
+@any_queues_argument
+@worker_flags
+@connecting
+def worker(
+    queues: tuple[str, ...],
+    queues_file: Path | None,
+    execute: str | None,
+    log_format: str,
+    verbose: bool,
+    settings: Settings,
+    **options: Any,
+) -> None:
+    """Consume queues: call a function, or run a command, for each message.
+
+    A QUEUE is a name or a pattern (with *, ? and [...]), in strict order;
+    or all have a weight, such as orders=3, and share the worker by it. The
+    worker holds the leases; the handlers run in child processes.
+
+    A function gets the decoded value. A message is done when the function
+    returns; rqttl.Reject, rqttl.Retry and rqttl.Release decide otherwise;
+    any other exception is a failure, and the message comes again. A class is
+    made once in each child, and its close() is called at the end.
+
+    A command gets the body on stdin and RQTTL_ID, RQTTL_QUEUE,
+    RQTTL_DELIVERY and RQTTL_HEADER_... in the environment. Exit code 0:
+    done; 65: reject; 75: try again later; any other one: a failure, described
+    by the end of stderr.
+
+    SIGTERM, SIGHUP or Ctrl-C ends a worker: it gives back messages that no
+    handler has begun, and waits for the others for --grace. A second signal
+    ends it at once. SIGTSTP ends only the fetching.
+
+    A command that has to end, at its --timeout or with the worker, gets
+    SIGTERM, and SIGKILL 5 s later (or after its lease, if that is shorter).
+    A third signal to the worker kills it at once.
+    """
+    from rqttl.worker.worker import Worker
+
+    if os.getcwd() not in sys.path:  # noqa: PTH109  # as in `python -m`
+        sys.path.insert(0, os.getcwd())  # noqa: PTH109  # as above
+    weights = read_queues(queues, queues_file)
+    missing = [] if weights else ["a QUEUE (or --queues-file)"]
+    missing += [] if options["call"] or execute else ["--call or --exec"]
+    if missing:
+        usage = click.get_current_context().get_usage().partition(": ")[2]
+        raise click.UsageError(f"usage: {usage}; missing: {', and '.join(missing)}")
+    with settings.using() as broker, logging_to_stderr(log_format, verbose=verbose):
+        Worker(broker, weights, exec=execute, **options).run()
+
+
+COLUMNS = (
+    "role",
+    "host",
+    ">pid",
+    "queues",
+    ">slots",
+    ">running",
+    ">handled",
+    ">failed",
+    ">memory",
+    "last claim",
+    "started",
+)
+
+
+@worker.command("ls", short_help="List the workers and reapers that live.", epilog="\b\nExample: rqttl worker ls")
+@utc_flag
+@json_flag
+@connecting
+def list_workers(utc: bool, as_json: bool, settings: Settings) -> None:
+    """List workers and reapers seen in the last 30 s.
+
+    Memory is that of a worker and its children. The command only reads.
+    """
+    with settings.using() as broker:
+        workers = broker.workers()
+    now = datetime.now(timezone.utc)
+    if as_json:
+        output.answer_json([_to_json(worker) for worker in workers])
+    elif not workers:
+        output.note("no worker and no reaper runs")
+    else:
+        output.print_table(COLUMNS, [_row(worker, now, utc=utc) for worker in workers])
+
+
+def _row(worker: WorkerInfo, now: datetime, *, utc: bool) -> list[str]:
+    is_reaper = worker.role == "reaper"
+    numbers = [
+        "" if is_reaper else text.format_count(n)
+        for n in (worker.slots, len(worker.running), worker.handled, worker.failed)
+    ]
+    return [
+        text.escape(worker.role),
+        text.escape(worker.host),
+        str(worker.pid),
+        text.escape(" ".join(worker.queues), 40),
+        *numbers,
+        as_size(worker.rss),
+        "" if is_reaper else text.format_time(worker.last_claim, now, utc=utc),
+        text.format_time(worker.started, now, utc=utc),
+    ]
+
+
+def _to_json(worker: WorkerInfo) -> dict[str, Any]:
+    running = [{"queue": queue, "id": id, "started": started} for queue, id, started in worker.running]
+    return {**asdict(worker), "running": running}
