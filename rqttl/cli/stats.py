@@ -214,7 +214,7 @@ def queue_table(
     while len(fitting) > 1 and sum(2 + widths[i] for i in fitting) > room:
         fitting.remove(max(fitting, key=lambda i: (zeros[i], columns[i].rank)))
     table = output.new_table(collapse_padding=True, show_footer=len(rows) > 1, footer_style="bold")
-    table.add_column("queue", total.name, no_wrap=cut, overflow="ellipsis" if cut else "fold")
+    table.add_column("queue", total.name, overflow="ellipsis" if cut else "fold")
     for i in fitting:
         style = {"no_wrap": True, "min_width": min(widths[i], room)}
         table.add_column(columns[i].title, cells[-1][i], justify="right", **style)  # type: ignore[arg-type]  # as named

@@ -228,11 +228,11 @@ def test_a_report_fits_a_terminal_and_nothing_is_cut(redis_url: str, columns: in
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("long_named")
-def test_bars_are_plain_if_the_encoding_has_no_blocks(redis_url: str) -> None:
+def test_there_are_no_bars_if_the_encoding_has_no_blocks(redis_url: str) -> None:
     latin = environment(RQTTL_URL=redis_url, PYTHONIOENCODING="latin-1")
 
     done = subprocess.run(command("dead", "report", "dead"), env=latin, capture_output=True, check=True)
 
     assert done.stdout.isascii()
-    assert b"   " + b"#" * 20 + b"\n" in done.stdout
+    assert b" 64.3%\n" in done.stdout
     assert done.stderr == b""

@@ -191,7 +191,7 @@ def test_the_output_of_receive_makes_the_same_messages_again(run: Run, broker: B
         source = broker.queue("dead")
     before = source.peek(100)
 
-    printed = run("receive", source.name, "--max", "0", "--format", "json").stdout
+    printed = run("receive", source.name, "--max", "0", "--json").stdout
     result = run("send", "target", "--format", "json", stdin=printed.encode())
 
     assert (result.exit_code, result.stdout, result.stderr) == (0, "stored 10 messages in target\n", "")
@@ -254,40 +254,9 @@ def test_a_file_that_is_too_large_is_refused_with_its_name_its_size_and_the_limi
 
     assert (result.exit_code, result.stdout) == (3, "stored 0 messages in orders\n")
     assert result.stderr == (
-        f"rqttl: {picture}: body: {len(PICTURE):,} bytes; --max-message-bytes is 1,000 [message_too_large]\n"
+        f"rqttl: {picture}: body: {len(PICTURE)} bytes are more than --max-message-bytes, 1000 [message_too_large]\n"
     )
     assert bodies(queue) == []
-
-
-def test_an_input_that_is_too_large_is_not_read_to_its_end(run: Run, broker: Broker) -> None:
-    queue = broker.declare_queue("orders", max_message_bytes=1000)
-
-    result = run("send", "orders", "--format", "body", stdin=b"x" * 10_000_000)
-
-    assert result.exit_code == 3
-    assert result.stderr.startswith("rqttl: stdin: body: ")
-    assert result.stderr.endswith(" bytes or more; --max-message-bytes is 1,000 [message_too_large]\n")
-    assert bodies(queue) == []
-
-
-def test_lines_with_nul_bytes_are_sent_and_warned_about_once(run: Run, orders: Queue) -> None:
-    assert (
-        run(
-            "send",
-            "orders",
-            stdin="grün\r\n\x1b\n".encode(),
-        ).stderr
-        == ""
-    )
-    orders.purge()
-
-    result = run("send", "orders", stdin=b"text\na\0b\n\0\n" + b"x" * 600_000 + b"\n\0\n")
-
-    assert (result.exit_code, result.stdout) == (0, "stored 5 messages in orders\n")
-    assert result.stderr == (
-        "rqttl: stdin:2: a NUL byte: is this no text? `--format body` sends the input as one message\n"
-    )
-    assert bodies(orders) == [b"text", b"a\0b", b"\0", b"x" * 600_000, b"\0"]
 
 
 @pytest.mark.parametrize(
