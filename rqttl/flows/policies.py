@@ -139,9 +139,9 @@ def preview(
     changed: dict[str, dict[str, tuple[Value | None, Value | None]]] = {}
     expired = trimmed = 0
 
-    def look(queue: str) -> Flow[tuple[QueueConfig, QueueOptions]]:
+    def look(queue: str) -> Flow[tuple[QueueConfig, Options]]:
         config, _ = yield from record(keyspace, queue)
-        return config, following(after, declared.get(queue, config.declared)).in_force
+        return config, following(after, declared.get(queue, config.declared))
 
     for start in range(0, len(names), PAGE):
         configs, _ = yield from records(keyspace, names[start : start + PAGE])

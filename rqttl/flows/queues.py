@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from rqttl.errors import DataDamaged, QueueInUse, QueueMismatch, QueueNotFound, ScriptsForgotten
@@ -28,7 +29,7 @@ from rqttl.flows.sweeping import SWEEPS, count_deaths, retire, sweep
 from rqttl.options import QueueOptions, UpdateResult, written
 from rqttl.policies import PolicySet
 from rqttl.protocol import commands
-from rqttl.protocol.commands import Options, QueueConfig, Refused, Word
+from rqttl.protocol.commands import Options, QueueConfig, Refused
 from rqttl.protocol.keys import Keyspace
 from rqttl.runtime.recent import Recent
 from rqttl.types import Declared
@@ -115,16 +116,11 @@ def update(keyspace: Keyspace, queue: str, changes: Mapping[str, object]) -> Flo
     return UpdateResult(before, after, sum(step.expired for step in swept), sum(step.trimmed for step in swept))
 
 
-def preview(keyspace: Keyspace, queue: str, changes: Mapping[str, object], *, now: Word = "") -> Flow[UpdateResult]:
+def preview(keyspace: Keyspace, queue: str, changes: Mapping[str, object]) -> Flow[UpdateResult]:
     """Count the messages that `update` would let die. Sweeps the queue first, as `update` does."""
     yield from _look(keyspace, queue, changes)
-    yield from sweep(queue, now=now)
-
-    def look() -> Flow[tuple[QueueConfig, QueueOptions]]:
-        config, options = yield from _look(keyspace, queue, changes)
-        return config, options.in_force
-
-    return (yield from count_deaths(queue, look, now=now))
+    yield from sweep(queue)
+    return (yield from count_deaths(queue, partial(_look, keyspace, queue, changes)))
 
 
 def _look(keyspace: Keyspace, queue: str, changes: Mapping[str, object]) -> Flow[tuple[QueueConfig, Options]]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from rqttl import checks
@@ -330,18 +329,17 @@ def _ask(asked: Sequence[Mapping[str, Call]]) -> Flow[list[dict[str, Any]]]:
 TOGETHER = 100
 
 
-def swept_stats(queue: str, *, now: Word = "") -> Flow[QueueStats]:
+def swept_stats(queue: str) -> Flow[QueueStats]:
     """Statistics of a queue, after a sweep."""
-    build = partial(commands.stats, now=now)
-    first = values = yield from with_config(queue, build)
+    first = values = yield from with_config(queue, commands.stats)
     for _ in range(SWEEPS - 1):
         if not values.more:
             break
-        values = yield from with_config(queue, build)
+        values = yield from with_config(queue, commands.stats)
     return _statistics(queue, values, first.overdue)
 
 
-def swept_stats_of(keyspace: Keyspace, queues: Sequence[str], *, now: Word = "") -> Flow[dict[str, QueueStats]]:
+def swept_stats_of(keyspace: Keyspace, queues: Sequence[str]) -> Flow[dict[str, QueueStats]]:
     """Statistics of each queue, after a sweep, in few round trips."""
     statistics: dict[str, QueueStats] = {}
     for page in _pages(queues, TOGETHER):
@@ -349,7 +347,7 @@ def swept_stats_of(keyspace: Keyspace, queues: Sequence[str], *, now: Word = "")
         lasts: dict[str, Ok] = {}
         left = page
         for _ in range(SWEEPS):
-            left = yield from _sweep_once(keyspace, left, now, firsts, lasts)
+            left = yield from _sweep_once(keyspace, left, firsts, lasts)
             if not left:
                 break
         statistics |= {name: _statistics(name, lasts[name], firsts[name].overdue) for name in page if name in lasts}
@@ -357,7 +355,7 @@ def swept_stats_of(keyspace: Keyspace, queues: Sequence[str], *, now: Word = "")
 
 
 def _sweep_once(
-    keyspace: Keyspace, queues: Sequence[str], now: Word, firsts: dict[str, Ok], lasts: dict[str, Ok]
+    keyspace: Keyspace, queues: Sequence[str], firsts: dict[str, Ok], lasts: dict[str, Ok]
 ) -> Flow[list[str]]:
     """Sweep each queue by one bounded step, and note its first and its last answer.
 
@@ -371,7 +369,7 @@ def _sweep_once(
             configs.append(QueueConfig.read(keyspace, name, look.version, look.options, look.declared, look.policies))
         elif look.code == "queue_expired" and (config := (yield from config_if_exists(keyspace, name))):
             configs.append(config)  # it lives on, because it keeps messages
-    answers = yield from pipeline([commands.stats(config, now=now) for config in configs], OUTDATED)
+    answers = yield from pipeline([commands.stats(config) for config in configs], OUTDATED)
     left = []
     for config, answer in zip(configs, answers, strict=True):
         if type(answer) is not Refused:

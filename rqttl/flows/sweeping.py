@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from rqttl.flows.steps import OUTDATED, Flow, GetConfig, Read, Register, dispatch
 from rqttl.options import QueueOptions, UpdateResult
 from rqttl.protocol import commands
-from rqttl.protocol.commands import Ok, QueueConfig, Refused, Walk, Word
+from rqttl.protocol.commands import Ok, Options, QueueConfig, Refused, Walk, Word
 from rqttl.protocol.keys import Keyspace
 from rqttl.types import SweepResult
 
@@ -49,26 +49,24 @@ def swept(values: Ok) -> SweepResult:
     )
 
 
-def retire(config: QueueConfig, *, now: Word = "") -> Flow[None]:
+def retire(config: QueueConfig) -> Flow[None]:
     """Delete a queue at the end of its lifetime, in bounded steps. A queue that was used meanwhile lives on."""
     while True:
-        answer = yield from dispatch(commands.sweep(config, now=now), OUTDATED)
+        answer = yield from dispatch(commands.sweep(config), OUTDATED)
         if type(answer) is Refused or not answer.more:  # after a refusal: another client was faster
             return
 
 
-def count_deaths(
-    queue: str, look: Callable[[], Flow[tuple[QueueConfig, QueueOptions]]], *, now: Word = ""
-) -> Flow[UpdateResult]:
+def count_deaths(queue: str, look: Callable[[], Flow[tuple[QueueConfig, Options]]]) -> Flow[UpdateResult]:
     """Count the ready messages that would die at once. `look` reads the options in force, and those to compare."""
     walk = Walk()
     while True:
-        config, after = yield from look()
-        values = yield from dispatch(commands.preview(config, after, walk, now=now), OUTDATED)
+        config, options = yield from look()
+        values = yield from dispatch(commands.preview(config, options.in_force, walk), OUTDATED)
         if type(values) is Refused:
             yield GetConfig(queue, fresh=True)  # raises where the queue is gone, and deletes one whose lifetime is over
         elif not values.more:
-            return UpdateResult(config.options, after, int(values.expired), int(values.trimmed))
+            return UpdateResult(config.options, options.in_force, int(values.expired), int(values.trimmed))
         else:
             walk = Walk(*[getattr(values, name) for name in Walk._fields])
 
