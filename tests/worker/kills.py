@@ -18,7 +18,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from functools import partial
 from pathlib import Path
 
@@ -106,18 +106,8 @@ class Campaign:
         return self._lines() > count or _is_done(broker)
 
     def _start(self) -> WorkerProcess:
-        return WorkerProcess(
-            self._server.url,
-            self._home,
-            "q",
-            "--processes",
-            str(CHILDREN),
-            "--delivery",
-            "--reaper",
-            "--retry-delay",
-            "0",
-            call="tracked",
-        )
+        words = f"q --processes {CHILDREN} --delivery --reaper --retry-delay 0".split()
+        return WorkerProcess(self._server.url, self._home, *words, call="tracked")
 
     def _kill(self, victim: str, worker: WorkerProcess, running: set[str]) -> WorkerProcess:
         """Kill the victim, and note the messages at work then. Returns the worker that goes on."""
@@ -236,16 +226,7 @@ def main() -> int:
         finally:
             server.remove()
         failed = failed or bool(report.lost or report.unexplained)
-        cells = (
-            report.victim,
-            report.kills,
-            report.sent,
-            report.handled,
-            report.lost,
-            report.repeated,
-            report.unexplained,
-        )
-        _print(f"| {' | '.join(map(str, cells))} |")
+        _print(f"| {' | '.join(map(str, astuple(report)))} |")
     return int(failed)
 
 

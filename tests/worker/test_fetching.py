@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 import redis
@@ -286,26 +287,10 @@ def test_workers_and_reapers_are_listed_while_they_live(spawn: Spawn, queue: Que
 
 def test_stale_and_strange_entries_are_no_workers(broker: Broker, client: redis.Redis) -> None:
     now = int(broker.server_time().timestamp() * 1000)
-    facts = {
-        "role": "worker",
-        "host": "h",
-        "pid": 1,
-        "queues": ["q"],
-        "slots": 1,
-        "running": [["q", "1", now]],
-        "handled": 0,
-        "failed": 0,
-        "rss": 1,
-        "version": "1",
-        "started": now,
-        "last_claim": now,
-    }
-    for name, entry in {
-        "alive": {**facts, "beat": now},
-        "stale": {**facts, "beat": now - 31_000},
-        "new": {"beat": now, "role": "x"},
-    }.items():
-        client.hset("rqttl:workers", name, json.dumps(entry))
+    facts: dict[str, Any] = {"role": "worker", "host": "h", "pid": 1, "queues": ["q"], "slots": 1, "version": "1"}
+    facts |= {"running": [["q", "1", now]], "started": now, "last_claim": now, "handled": 0, "failed": 0, "rss": 1}
+    for name, entry in {"alive": facts, "stale": {**facts, "beat": now - 31_000}, "new": {"role": "x"}}.items():
+        client.hset("rqttl:workers", name, json.dumps({"beat": now, **entry}))
     client.hset("rqttl:workers", "strange", b"\xff")
 
     [info] = broker.workers()

@@ -22,23 +22,22 @@ from tests.worker.processes import ids
 pytestmark = [pytest.mark.once, pytest.mark.slow]
 
 
-@pytest.mark.parametrize("mode", ["--processes=0", "--processes=1", "--threads=2", "--processes=0 --threads=2"])
-def test_no_exception_ends_a_thread_of_handlers(spawn: Spawn, broker: Broker, mode: str) -> None:
-    check_odd_exceptions(
-        spawn, broker, [*mode.split(), *([] if "processes" in mode else ["--processes=1"])], "raises_odd"
-    )
-
-
-def test_no_exception_ends_a_loop_of_handlers(spawn: Spawn, broker: Broker) -> None:
-    check_odd_exceptions(spawn, broker, ["--processes", "1", "--asyncio", "2"], "raises_odd_async")
-
-
-def check_odd_exceptions(spawn: Spawn, broker: Broker, mode: list[str], call: str) -> None:
-    """Each exception fails its own message once, and no other."""
+@pytest.mark.parametrize(
+    "words, call",
+    [
+        ("--processes 0", "raises_odd"),
+        ("--processes 1 --threads 2", "raises_odd"),
+        ("--processes 1 --asyncio 2", "raises_odd_async"),
+        ("--processes 1 --delivery", "MIXED"),
+    ],
+)
+def test_an_odd_exception_fails_its_own_message_once_and_no_other(
+    spawn: Spawn, broker: Broker, words: str, call: str
+) -> None:
     queue = broker.declare_queue("q", max_deliveries=1, dead_letter="dead")
-    queue.enqueue_many([*ODD, "a", "b", "c"])
+    queue.enqueue_many([Message(word, headers={"type": "odd"}) for word in (*ODD, "a", "b", "c")])
 
-    worker = spawn("q --burst", *mode, call=call)
+    worker = spawn(f"q --burst {words}", call=call)
 
     assert worker.end() == 0, worker.log()
     assert sorted(ids(worker.journal("done"))) == ["a", "b", "c"]
@@ -46,12 +45,11 @@ def check_odd_exceptions(spawn: Spawn, broker: Broker, mode: list[str], call: st
     assert descriptions == sorted(["tests.worker.handlers.Odd", "KeyboardInterrupt", "SystemExit", "GeneratorExit"])
 
 
-@pytest.mark.parametrize("mode", ["--processes=0", "--processes=1", "--processes=1 --threads=2"])
-def test_an_error_with_a_lone_surrogate_fails_its_message_only(spawn: Spawn, broker: Broker, mode: str) -> None:
+def test_an_error_with_a_lone_surrogate_fails_its_message_only(spawn: Spawn, broker: Broker) -> None:
     queue = broker.declare_queue("q", max_deliveries=1, dead_letter="dead")
     queue.enqueue_many(["a", "surrogate", "b"])
 
-    worker = spawn("q --burst", *mode.split(), call="raises_a_surrogate")
+    worker = spawn("q --burst --processes 1", call="raises_a_surrogate")
 
     assert worker.end() == 0, worker.log()
     assert sorted(ids(worker.journal("done"))) == ["a", "b"]
@@ -105,15 +103,6 @@ def test_a_handler_that_yields_ends_the_worker_with_one_line(spawn: Spawn, queue
     assert queue.stats().ready == 1
 
 
-def test_plain_functions_of_an_asyncio_worker_work_as_many_at_a_time_as_it_says(spawn: Spawn, queue: Queue) -> None:
-    queue.enqueue_many(["40"] * 40)
-
-    worker = spawn("q --processes 1 --asyncio 40 --burst", call="meets")
-
-    assert worker.end() == 0, worker.log()
-    assert len(worker.journal("done")) == 40
-
-
 def test_plain_functions_beside_a_coroutine_function_do_not_block_its_loop(spawn: Spawn, queue: Queue) -> None:
     kinds = ["meets"] * 39 + ["coroutine"]
     queue.enqueue_many([Message("40", headers={"type": kind}) for kind in kinds])
@@ -148,19 +137,6 @@ def test_a_forked_process_does_not_hide_the_death_of_a_child(spawn: Spawn, queue
     finally:
         for _, _, pid in worker.journal("copy"):
             os.kill(int(pid), signal.SIGKILL)
-
-
-def test_an_odd_exception_of_a_plain_function_beside_a_coroutine_function_fails_its_message(
-    spawn: Spawn, broker: Broker
-) -> None:
-    queue = broker.declare_queue("q", max_deliveries=1, dead_letter="dead")
-    queue.enqueue_many([Message(word, headers={"type": "odd"}) for word in (*ODD, "a")])
-
-    worker = spawn("q --processes 1 --burst --delivery", call="MIXED")
-
-    assert worker.end() == 0, worker.log()
-    assert worker.journal("done") == [["done", "a"]]
-    assert len(broker.queue("dead").peek()) == len(ODD)
 
 
 class Broken(io.StringIO):
