@@ -88,51 +88,31 @@ class Listener:
             connection = held.connection
             # an interrupt shuts down this socket, not the connection: another thread may use the connection later
             sock = getattr(connection, "_sock", None)
-            hang_up, line = partial(_hang_up, sock), _Line(connection, sock, ms / 1000 + SLACK)
+            hang_up = partial(_hang_up, sock)
             of_all, of_this = interrupts
+            is_late = False
             try:
                 with patiently(connection, ms) as longest, of_all.ending(hang_up), of_this.ending(hang_up):
                     # this check comes after the registration of `hang_up`: a later interrupt shuts the socket down
                     if _asked(interrupts):
                         return None
-                    line.send_packed_command([pack_command(("BLPOP", *keys, f"{longest / 1000:.3f}"))])
-                    reply = line.read_response()
+                    connection.send_packed_command([pack_command(("BLPOP", *keys, f"{longest / 1000:.3f}"))])
+                    # measured by a clock of this process, which never steps
+                    if isinstance(sock, socket.socket) and not connection.can_read(ms / 1000 + SLACK):
+                        is_late = True
+                        hang_up()  # a reply that Redis has already sent still arrives and counts
+                        sock.settimeout(REPLY)  # a server that hangs does not notice the shutdown
+                    reply = connection.read_response()
             except ResponseError as error:
                 # Redis closes the connection after UNBLOCKED, perhaps after the client sent its next call
-                held.clean = not (_asked(interrupts) or line.ended or "UNBLOCKED" in str(error))
+                held.clean = not (_asked(interrupts) or is_late or "UNBLOCKED" in str(error))
                 raise
-            held.clean = not (_asked(interrupts) or line.ended)
+            held.clean = not (_asked(interrupts) or is_late)
             return reply
 
     def close(self) -> None:
         """Close the free connections. The end of a wait closes the connection of that wait."""
         self._connections.close()
-
-
-class _Line:
-    """A connection that waits `seconds` for a reply.
-
-    After that time it shuts down its sending half. A reply that Redis has already sent still arrives and counts. The
-    time is measured in this process, by a clock that never steps.
-    """
-
-    def __init__(self, connection: Connection, sock: Any, seconds: float) -> None:
-        self._connection = connection
-        self._sock = sock
-        self._seconds = seconds
-        #: True if the reply did not come in time. No other call may use the connection then.
-        self.ended = False
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._connection, name)
-
-    def read_response(self) -> Any:
-        """Read the reply to the call."""
-        if isinstance(self._sock, socket.socket) and not self._connection.can_read(self._seconds):
-            self.ended = True
-            _hang_up(self._sock)
-            self._sock.settimeout(REPLY)  # a server that hangs does not notice the shutdown
-        return self._connection.read_response()
 
 
 def _asked(interrupts: Sequence[Interrupt]) -> bool:
