@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from rqttl.inspector.letters import pages
+from rqttl.inspector.dead_letters import pages
 from rqttl.types import MessageView
 
 if TYPE_CHECKING:

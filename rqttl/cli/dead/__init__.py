@@ -17,7 +17,7 @@ from rqttl.cli.dead.actions import purge, redrive
 from rqttl.cli.dead.letters import format_not_ready, letter_filters, note_targets, print_groups, refuse_missing
 from rqttl.cli.dead.reports import report
 from rqttl.inspector import message_view
-from rqttl.inspector.letters import LetterFilter, LetterGroups, died_at
+from rqttl.inspector.dead_letters import DeadLetterCounts, DeadLetterFilter, died_at
 from rqttl.types import Death, MessageView
 from rqttl.units import as_size
 
@@ -48,21 +48,21 @@ def list_groups(queue: str, utc: bool, as_json: bool, settings: Settings) -> Non
     Oldest and newest are the times of their latest deaths. The command leases
     and changes nothing.
     """
-    groups = LetterGroups()
+    counts = DeadLetterCounts()
     with settings.using() as broker:
         source = broker.queue(queue)
         for message in read_messages(source):
-            groups.add(message)
+            counts.add(message)
         now = broker.server_time()
         note_targets(source)
     if as_json:
-        output.answer_json(groups.to_json())
+        output.answer_json(counts.to_json())
         return
-    if not groups.total():
+    if not counts.total():
         output.note(f"no dead letters in {queue}")
         return
-    print_groups(groups, now, utc=utc)
-    if not_ready := format_not_ready(groups.total("leased"), groups.total("delayed")):
+    print_groups(counts, now, utc=utc)
+    if not_ready := format_not_ready(counts.total("leased"), counts.total("delayed")):
         output.note(f"of these, {not_ready}")
 
 
@@ -77,7 +77,7 @@ def list_groups(queue: str, utc: bool, as_json: bool, settings: Settings) -> Non
 @json_flag
 @connecting
 def show(
-    queue: str, limit: int | None, letter_filter: LetterFilter, utc: bool, as_json: bool, settings: Settings
+    queue: str, limit: int | None, letter_filter: DeadLetterFilter, utc: bool, as_json: bool, settings: Settings
 ) -> None:
     """Show letters in QUEUE with their histories.
 

@@ -28,7 +28,7 @@ from rqttl.cli.common.progress import Progress, read_messages
 from rqttl.cli.common.settings import Settings, connecting
 from rqttl.cli.common.signals import Interrupted, SignalGuard, SignalReceived
 from rqttl.cli.dead.letters import format_not_ready, letter_filters, note_targets, print_groups, refuse_missing
-from rqttl.inspector.letters import LetterFilter, LetterGroups
+from rqttl.inspector.dead_letters import DeadLetterCounts, DeadLetterFilter
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -69,7 +69,7 @@ class Request:
     """The letters that a command line names, and the form of its answer."""
 
     queue: str
-    letter_filter: LetterFilter
+    letter_filter: DeadLetterFilter
     utc: bool
     yes: bool
     dry_run: bool
@@ -89,7 +89,7 @@ class Selection:
     """The ready letters that match, as sequences with the queues where they died; and what matches and is not ready."""
 
     letters: list[tuple[str, str]] = field(default_factory=list)
-    groups: LetterGroups = field(default_factory=LetterGroups)
+    groups: DeadLetterCounts = field(default_factory=DeadLetterCounts)
     missing: set[str] = field(default_factory=set)
     leased: int = 0
     delayed: int = 0

@@ -14,7 +14,7 @@ from rqttl.cli.common import output
 from rqttl.cli.common.exits import Refused
 from rqttl.cli.common.params import PAIR, QUEUE_NAME, F, Read, complete_queues
 from rqttl.errors import InvalidInput
-from rqttl.inspector.letters import LetterFilter, LetterGroups, When
+from rqttl.inspector.dead_letters import DeadLetterCounts, DeadLetterFilter, When
 from rqttl.options import REASONS
 from rqttl.units import as_size
 
@@ -95,7 +95,7 @@ def letter_filters(command: F) -> F:
         ids: Sequence[str] = (),
         **options: Any,
     ) -> Any:
-        letter_filter = LetterFilter(
+        letter_filter = DeadLetterFilter(
             frozenset(sources), frozenset(reasons), older_than, newer_than, headers, frozenset(ids)
         )
         return command(*args, letter_filter=letter_filter, **options)
@@ -106,9 +106,9 @@ def letter_filters(command: F) -> F:
     return decorated  # type: ignore[no-any-return]  # for click, the caller, it is the same
 
 
-def print_groups(groups: LetterGroups, now: datetime, *, utc: bool) -> None:
+def print_groups(counts: DeadLetterCounts, now: datetime, *, utc: bool) -> None:
     """Print a table of groups, with totals if there are several."""
-    ordered = groups.ordered()
+    ordered = counts.ordered()
     rows = [
         [
             text.escape(g.source or "-"),
@@ -122,7 +122,7 @@ def print_groups(groups: LetterGroups, now: datetime, *, utc: bool) -> None:
     ]
     total = None
     if len(ordered) > 1:
-        total = ["total", "", text.format_count(groups.total()), "", "", as_size(groups.total("size"))]
+        total = ["total", "", text.format_count(counts.total()), "", "", as_size(counts.total("size"))]
     output.print_table(["source", "reason", ">count", ">oldest", ">newest", ">bytes"], rows, total)
 
 

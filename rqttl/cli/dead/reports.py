@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -19,7 +19,7 @@ from rqttl.cli.common.progress import Progress
 from rqttl.cli.common.settings import Settings, connecting
 from rqttl.cli.dead.letters import format_not_ready, letter_filters, note_targets
 from rqttl.errors import QueueNotFound
-from rqttl.inspector.letters import ASPECTS, LetterCounts, LetterFilter, pages
+from rqttl.inspector.dead_letters import ASPECTS, DeadLetterCounts, DeadLetterFilter, pages
 from rqttl.inspector.queues import existing_names
 from rqttl.units import as_size
 
@@ -62,7 +62,7 @@ def report(
     queues: tuple[str, ...],
     aspects: tuple[str, ...],
     limit: int,
-    letter_filter: LetterFilter,
+    letter_filter: DeadLetterFilter,
     utc: bool,
     as_json: bool,
     settings: Settings,
@@ -79,16 +79,16 @@ def report(
     aspects = tuple(dict.fromkeys(aspects))
     with settings.using() as broker:
         names = _select(broker, queues)
-        counts = _count(broker, names, letter_filter, may_vanish=set(names) - set(queues))
+        counts, never_died = _count(broker, names, letter_filter, may_vanish=set(names) - set(queues))
         now = broker.server_time()
         for name in names:
             if name in queues:
                 note_targets(broker.queue(name))
     if as_json:
-        output.answer_json(counts.to_json(names, aspects))
-    elif counts.letters:
+        output.answer_json(_to_json(counts, names, aspects, never_died))
+    elif counts.total():
         _print_report(counts, names, aspects, limit, now, utc=utc)
-    _print_notes(counts, names, queues, everything=letter_filter.is_empty)
+    _print_notes(counts, names, queues, never_died if letter_filter.is_empty else None)
 
 
 def _select(broker: Broker, patterns: Sequence[str]) -> list[str]:
@@ -101,8 +101,11 @@ def _select(broker: Broker, patterns: Sequence[str]) -> list[str]:
     return names
 
 
-def _count(broker: Broker, names: Sequence[str], letter_filter: LetterFilter, may_vanish: set[str]) -> LetterCounts:
-    counts, now = LetterCounts(), broker.server_time()
+def _count(
+    broker: Broker, names: Sequence[str], letter_filter: DeadLetterFilter, may_vanish: set[str]
+) -> tuple[DeadLetterCounts, int]:
+    """Count the dead letters that match, and all messages that never died."""
+    counts, never_died, now = DeadLetterCounts(), 0, broker.server_time()
     matches, since = letter_filter.at(now), letter_filter.since(now)
     with Progress() as progress:
         for name in names:
@@ -110,33 +113,52 @@ def _count(broker: Broker, names: Sequence[str], letter_filter: LetterFilter, ma
                 for page in pages(broker.queue(name), since):
                     progress.advance(0, len(page))
                     for message in page:
-                        counts.never_died += not message.deaths
+                        never_died += not message.deaths
                         if message.deaths and matches(message):
                             counts.add(message)
-    return counts
+    return counts, never_died
 
 
-def _print_notes(counts: LetterCounts, names: Sequence[str], patterns: Sequence[str], *, everything: bool) -> None:
+def _to_json(counts: DeadLetterCounts, names: Sequence[str], aspects: Sequence[str], never_died: int) -> dict[str, Any]:
+    oldest, newest = counts.span
+    tables = {aspect: counts.hours.items() if aspect == "hour" else counts.by(aspect) for aspect in aspects}
+    return {
+        "queues": names,
+        "count": counts.total(),
+        "leased": counts.total("leased"),
+        "delayed": counts.total("delayed"),
+        "bytes": counts.total("size"),
+        "oldest_at": oldest,
+        "newest_at": newest,
+        "never_died": never_died,
+        "by": {aspect: [{aspect: key, "count": n} for key, n in rows] for aspect, rows in tables.items()},
+    }
+
+
+def _print_notes(
+    counts: DeadLetterCounts, names: Sequence[str], patterns: Sequence[str], never_died: int | None
+) -> None:
+    """Print what is left out. `never_died` is `None` where a filter leaves out more."""
     if not names:
         output.note_no_queue(patterns)
-    elif not counts.letters:
+    elif not counts.total():
         queues = names[0] if len(names) == 1 else text.plural(len(names), "queue")
-        output.note(f"no {'' if everything else 'such '}dead letters in {queues}")
-    if not_ready := format_not_ready(*counts.not_ready):
+        output.note(f"no {'such ' if never_died is None else ''}dead letters in {queues}")
+    if not_ready := format_not_ready(counts.total("leased"), counts.total("delayed")):
         output.note(f"of these, {not_ready}")
-    if everything and counts.never_died:
-        output.note(f"{text.plural(counts.never_died, 'message')} never died: not counted")
+    if never_died:
+        output.note(f"{text.plural(never_died, 'message')} never died: not counted")
 
 
 def _print_report(
-    counts: LetterCounts, names: Sequence[str], aspects: Iterable[str], limit: int, now: datetime, *, utc: bool
+    counts: DeadLetterCounts, names: Sequence[str], aspects: Iterable[str], limit: int, now: datetime, *, utc: bool
 ) -> None:
     """Print the totals, and a table for each aspect."""
     oldest, newest = (text.format_time(at, now, utc=utc) for at in counts.span)
     others = f" and {text.plural(len(names) - NAMED, 'other queue')}" if len(names) > NAMED else ""
     output.print_pairs(
         [
-            ("letters", f"{counts.letters:,} ({as_size(counts.size)}) in {', '.join(names[:NAMED])}{others}"),
+            ("letters", f"{counts.total():,} ({as_size(counts.total('size'))}) in {', '.join(names[:NAMED])}{others}"),
             ("died", oldest if oldest == newest else f"{oldest} to {newest}"),
         ]
     )
@@ -150,7 +172,7 @@ def _print_report(
     longest = max(len(label) for title, rows in tables for label in (title, *(name for name, _ in rows)))
     for title, rows in tables:
         output.answer("")
-        output.print_rich(bar_chart(title, rows, counts.letters, longest))
+        output.print_rich(bar_chart(title, rows, counts.total(), longest))
     if unit != "hour":
         output.note(f"too many hours for a table, so by {unit}: --newer-than 2d or --json shows hours")
 

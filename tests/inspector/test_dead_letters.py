@@ -13,8 +13,8 @@ import rqttl
 from rqttl import Broker, Message
 from rqttl.checks import is_pattern
 from rqttl.errors import InvalidName, QueueNotFound
-from rqttl.inspector import letters
-from rqttl.inspector.letters import LetterCounts, LetterFilter, LetterGroups, died_at, pages
+from rqttl.inspector import dead_letters
+from rqttl.inspector.dead_letters import DeadLetterCounts, DeadLetterFilter, died_at, pages
 from rqttl.inspector.queues import (
     existing_names,
     plain_names,
@@ -53,29 +53,29 @@ REJECTED = letter("rejected", ("mails", "rejected", NOON - timedelta(hours=1)), 
 @pytest.mark.parametrize(
     "letter_filter, ids",
     [
-        (LetterFilter(), ["expired", "rejected"]),
-        (LetterFilter(sources=frozenset({"mails"})), ["rejected"]),
-        (LetterFilter(reasons=frozenset({"expired", "rejected"})), ["expired", "rejected"]),
-        (LetterFilter(ids=frozenset({"expired", "alive"})), ["expired"]),
-        (LetterFilter(older_than=timedelta(minutes=30)), ["rejected"]),
-        (LetterFilter(newer_than=timedelta(minutes=30)), ["expired"]),
-        (LetterFilter(older_than=NOON), ["rejected"]),
-        (LetterFilter(newer_than=NOON), ["expired"]),
-        (LetterFilter(headers=(("region", "eu"), ("attempt", "3"))), ["expired"]),
-        (LetterFilter(headers=(("region", "us"),)), []),
+        (DeadLetterFilter(), ["expired", "rejected"]),
+        (DeadLetterFilter(sources=frozenset({"mails"})), ["rejected"]),
+        (DeadLetterFilter(reasons=frozenset({"expired", "rejected"})), ["expired", "rejected"]),
+        (DeadLetterFilter(ids=frozenset({"expired", "alive"})), ["expired"]),
+        (DeadLetterFilter(older_than=timedelta(minutes=30)), ["rejected"]),
+        (DeadLetterFilter(newer_than=timedelta(minutes=30)), ["expired"]),
+        (DeadLetterFilter(older_than=NOON), ["rejected"]),
+        (DeadLetterFilter(newer_than=NOON), ["expired"]),
+        (DeadLetterFilter(headers=(("region", "eu"), ("attempt", "3"))), ["expired"]),
+        (DeadLetterFilter(headers=(("region", "us"),)), []),
     ],
 )
 def test_a_filter_matches_the_latest_death_and_never_a_message_without_one(
-    letter_filter: LetterFilter, ids: list[str]
+    letter_filter: DeadLetterFilter, ids: list[str]
 ) -> None:
     matches = letter_filter.at(NOON)
 
     assert [message.id for message in (ALIVE, EXPIRED, REJECTED) if matches(message)] == ids
-    assert letter_filter.is_empty == (letter_filter == LetterFilter())
+    assert letter_filter.is_empty == (letter_filter == DeadLetterFilter())
 
 
 def test_groups_are_by_source_and_reason_the_largest_first_and_the_living_last() -> None:
-    groups = LetterGroups()
+    groups = DeadLetterCounts()
     for message in (ALIVE, ALIVE, ALIVE, REJECTED, EXPIRED, EXPIRED):
         groups.add(message)
 
@@ -89,21 +89,19 @@ def test_groups_are_by_source_and_reason_the_largest_first_and_the_living_last()
 
 
 def test_counts_by_hour_are_of_the_hours_of_utc_in_which_letters_died() -> None:
-    counts = LetterCounts()
+    counts = DeadLetterCounts()
     for message in (EXPIRED, REJECTED, letter("late", ("mails", "expired", NOON + timedelta(minutes=59)))):
         counts.add(message)
 
-    document = counts.to_json(["dead"], ["hour", "source"])
-
-    assert document["by"]["hour"] == [{"hour": NOON - timedelta(hours=1), "count": 1}, {"hour": NOON, "count": 2}]
-    assert document["by"]["source"] == [{"source": "mails", "count": 2}, {"source": "orders", "count": 1}]
-    assert counts.not_ready == (1, 0)
+    assert list(counts.hours.items()) == [(NOON - timedelta(hours=1), 1), (NOON, 2)]
+    assert counts.by("source") == [("mails", 2), ("orders", 1)]
+    assert counts.span == (NOON - timedelta(hours=1), NOON + timedelta(minutes=59))
 
 
 def test_pages_have_every_message_once_and_shrink_for_large_bodies(
     broker: Broker, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(letters, "PAGE_BYTES", 10_000)
+    monkeypatch.setattr(dead_letters, "PAGE_BYTES", 10_000)
     queue = broker.declare_queue("dead")
     queue.enqueue_many([Message(b"x" * 1_000, id=str(n)) for n in range(50)])
 
