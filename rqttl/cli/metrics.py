@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rqttl.cli.common import output
-from rqttl.cli.common.logs import logging_to_stderr
+from rqttl.cli.common.logs import logging_to_stderr, serving
 from rqttl.cli.common.params import json_flag, limit_option, log_format_option, verbose_flag
 from rqttl.cli.common.settings import Settings, connecting
 
@@ -16,8 +16,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from prometheus_client.core import Metric as Family
-
-    from rqttl.metrics.collecting import QueueCollector
 
 #: The default place to listen at: this machine only.
 LISTEN = "127.0.0.1:9471"
@@ -56,15 +54,18 @@ def metrics(
     if as_json and not once:
         raise click.UsageError("--json is for --once")
     from rqttl.metrics import collector
-    from rqttl.worker.settings import address
+    from rqttl.runtime.stop_signals import StopSignals
+    from rqttl.worker.metrics import answer
 
-    place = address(listen, "listen")
     with settings.using() as broker, logging_to_stderr(log_format, verbose=verbose):
         source = collector(broker, queues=queues, limit=limit)
         if once:
             _print(source.read(), as_json)
         else:
-            _serve(source, *place)
+            stop = threading.Event()
+            routes = {"/metrics": lambda headers: answer(headers, source.collect)}
+            with StopSignals(stop.set, ends_process=True), serving(listen, "listen", routes):
+                stop.wait()
 
 
 def _print(families: Iterable[Family], as_json: bool) -> None:
@@ -78,23 +79,3 @@ def _print(families: Iterable[Family], as_json: bool) -> None:
 
 def _to_json(sample: Any) -> dict[str, Any]:
     return {"metric": sample.name, "labels": sample.labels, "value": sample.value}
-
-
-def _serve(source: QueueCollector, host: str, port: int) -> None:
-    """Serve until a signal."""
-    from rqttl.runtime.stop_signals import StopSignals
-    from rqttl.worker.health import HealthServer
-    from rqttl.worker.metrics import answer
-
-    stop = threading.Event()
-    try:
-        server = HealthServer(host, port, {"/metrics": lambda headers: answer(headers, source.collect)})
-    except OSError as error:
-        raise click.BadParameter(f"cannot listen on {host}:{port}: {error}", param_hint="'--listen'") from error
-    try:
-        with StopSignals(stop.set, ends_process=True):
-            server.start()
-            output.note(f"serving /metrics on {server.place}; Ctrl-C ends it")
-            stop.wait()
-    finally:
-        server.close()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
 from copy import copy
 from typing import TYPE_CHECKING, Any
 
@@ -21,9 +19,9 @@ from rqttl.cli.common.option_flags import (
     queue_options,
     unique,
 )
-from rqttl.cli.common.params import complete_names, confirm, dry_run_flag, json_flag, yes_flag
+from rqttl.cli.common.params import confirm, dry_run_flag, json_flag, yes_flag
 from rqttl.cli.common.settings import Settings, connecting
-from rqttl.errors import InvalidPolicy, PolicyNotFound
+from rqttl.errors import PolicyNotFound
 from rqttl.options import OPTIONS
 from rqttl.policies import Policy
 from rqttl.policies.policy import check_policy_name
@@ -46,28 +44,14 @@ def operator_policy() -> None:
     """Give limits that win over declared options."""
 
 
-def _is_operator(context: click.Context | None = None) -> bool:
-    """Return whether a command is one of `operator-policy`."""
-    group = (context or click.get_current_context()).parent
+def _is_operator() -> bool:
+    """Return whether the command is one of `operator-policy`."""
+    group = click.get_current_context().parent
     return group is not None and group.command is operator_policy
 
 
 def _kind() -> str:
     return "operator policy" if _is_operator() else "policy"
-
-
-def _every(broker: Broker, *, operator: bool) -> list[Policy]:
-    return broker.policies(operator=operator)
-
-
-def _complete(context: click.Context, param: click.Parameter, prefix: str) -> list[str]:
-    def ask(broker: Broker) -> list[str]:
-        return [one.name for one in _every(broker, operator=_is_operator(context))]
-
-    return complete_names(context, param, prefix, ask)
-
-
-_name_argument = click.argument("name", shell_complete=_complete)
 
 
 def _stored(broker: Broker, name: str) -> Policy:
@@ -80,7 +64,7 @@ def _stored(broker: Broker, name: str) -> Policy:
     found = driver.perform(flows.policies.current(driver.keyspace)).get(name, operator)
     if found is None:
         error = PolicyNotFound(name, operator=operator)
-        near = text.nearest(name, [other.name for other in _every(broker, operator=operator)], 0.75)
+        near = text.nearest(name, [other.name for other in broker.policies(operator=operator)], 0.75)
         raise Refused(f"{error}; did you mean {near}?" if near else str(error), error.code)
     return found
 
@@ -99,10 +83,8 @@ def _stored(broker: Broker, name: str) -> Policy:
     metavar="OPTION",
     help="Take this option from no policy that comes later; may be repeated.",
 )
-@click.option("--definition", metavar="JSON", help="Options as a JSON object, beside the flags.")
 @click.option("--priority", type=int, default=0, show_default=True, metavar="N", help="Higher ones come first.")
 @click.option("--regex", is_flag=True, help="PATTERN is a regular expression, searched in the name.")
-@click.option("--apply-to", default="queues", show_default=True, metavar="KIND", help="Kind of the matching names.")
 @yes_flag
 @dry_run_flag
 @json_flag
@@ -119,9 +101,13 @@ def set_policy(
     that has it: by priority, then the more specific pattern, then name.
     """
     operator, syntax = _is_operator(), "regex" if flags.pop("regex") else "wildcard"
-    priority, apply_to = flags.pop("priority"), flags.pop("apply_to")
-    options = _definition(flags.pop("definition"), none=flags.pop("none"), options=flags)
-    wanted = Policy.read(name, pattern, options, priority=priority, apply_to=apply_to, syntax=syntax, operator=operator)
+    none, priority = flags.pop("none"), flags.pop("priority")
+    options = {option: value for option, value in flags.items() if value is not None}
+    for option in none:
+        if option in options:
+            raise click.UsageError(f"{flag(option)[2:]} is given as a flag and with --none")
+        options[option] = None
+    wanted = Policy.read(name, pattern, options, priority=priority, syntax=syntax, operator=operator)
     with settings.using() as broker:
         warnings = broker.check_policy(wanted)
         if dry_run:
@@ -139,7 +125,7 @@ def set_policy(
 def list_policies(as_json: bool, settings: Settings) -> None:
     """List all policies, those of the highest priority first."""
     with settings.using() as broker:
-        policies, queues = _every(broker, operator=_is_operator()), broker.queues()
+        policies, queues = broker.policies(operator=_is_operator()), broker.queues()
     counts = {one.name: sum(map(one.matches, queues)) for one in policies}
     if as_json:
         output.answer_json([_to_json(one) | {"queues": counts[one.name]} for one in policies])
@@ -154,7 +140,7 @@ def list_policies(as_json: bool, settings: Settings) -> None:
 
 
 @click.command(epilog="\b\nExample: rqttl policy show short-lived")
-@_name_argument
+@click.argument("name")
 @json_flag
 @connecting
 def show(name: str, as_json: bool, settings: Settings) -> None:
@@ -182,7 +168,7 @@ def show(name: str, as_json: bool, settings: Settings) -> None:
 
 
 @click.command(epilog="\b\nExample: rqttl policy delete short-lived")
-@_name_argument
+@click.argument("name")
 @yes_flag
 @dry_run_flag
 @json_flag
@@ -209,38 +195,6 @@ for command in (set_policy, list_policies, show, delete):
     same = copy(command)
     same.epilog = (command.epilog or "").replace("rqttl policy", "rqttl operator-policy")
     operator_policy.add_command(same)
-
-
-def _definition(given: str | None, *, none: list[str], options: Mapping[str, Any]) -> dict[str, Any]:
-    """The options of the command line: flags, `--none` and JSON. Each option may stand in one of them."""
-    definition = {name: value for name, value in options.items() if value is not None}
-    for name in none:
-        if name in definition:
-            raise click.UsageError(f"{flag(name)[2:]} is given as a flag and with --none")
-        definition[name] = None
-    if given is None:
-        return definition
-    try:
-        read: Any = json.loads(given, object_pairs_hook=_unique_keys)
-    except (ValueError, RecursionError) as error:
-        raise click.BadParameter(f"expected JSON: {error}", param_hint="--definition") from None
-    if not isinstance(read, dict):
-        raise click.BadParameter(f"expected a JSON object, got {text.format_value(given)}", param_hint="--definition")
-    for name, value in read.items():
-        if name.replace("-", "_") in definition:
-            raise click.UsageError(f"{flag(name)[2:]} is given in --definition and as a flag")
-        definition[name] = value
-    return definition
-
-
-def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Refuse a key that stands twice."""
-    read: dict[str, Any] = {}
-    for name, value in pairs:
-        if name in read:
-            raise InvalidPolicy(f"definition: {text.format_value(name)} stands there twice")
-        read[name] = value
-    return read
 
 
 def _format_definition(policy: Policy) -> str:

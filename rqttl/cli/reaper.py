@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, nullcontext
 from datetime import timedelta
 from typing import TYPE_CHECKING
 
@@ -12,10 +11,9 @@ import click
 from rqttl import text
 from rqttl.cli.common import output
 from rqttl.cli.common.exits import Refused
-from rqttl.cli.common.logs import logging_to_stderr
+from rqttl.cli.common.logs import logging_to_stderr, serving
 from rqttl.cli.common.params import Read, json_flag, log_format_option, verbose_flag
 from rqttl.cli.common.settings import Settings, connecting
-from rqttl.errors import InvalidInput
 from rqttl.runtime.stop_signals import StopSignals
 from rqttl.units import as_timedelta, duration
 
@@ -76,33 +74,20 @@ def reaper(
             raise Refused(f"{text.plural(totals.failed, 'queue')} could not be swept; the log above says why")
 
 
-@contextmanager
-def _health(worker: Reaper, place: str | None) -> Iterator[None]:
+def _health(worker: Reaper, place: str | None) -> AbstractContextManager[None]:
     """A context in which the health and the metrics of a reaper are served."""
     if place is None:
-        yield
-        return
+        return nullcontext()
     from rqttl.reaper.report import families
-    from rqttl.worker.health import HealthServer, Route, judgement
+    from rqttl.worker.health import judgement
     from rqttl.worker.metrics import answer
-    from rqttl.worker.settings import address
 
-    host, port = address(place, "health")
-    routes: dict[str, Route] = {
+    routes = {
         "/livez": lambda _: judgement(worker.snapshot().trouble()),
         "/readyz": lambda _: judgement(worker.snapshot().obstacle()),
         "/metrics": lambda headers: answer(headers, lambda: families(worker.snapshot())),
     }
-    try:
-        server = HealthServer(host, port, routes)
-    except OSError as error:
-        raise InvalidInput(f"health: cannot listen on {place}: {error}") from error
-    server.start()
-    output.note(f"serving /livez, /readyz and /metrics on {server.place}")
-    try:
-        yield
-    finally:
-        server.close()
+    return serving(place, "health", routes)
 
 
 def _print_result(totals: Totals, as_json: bool) -> None:

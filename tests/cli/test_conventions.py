@@ -43,7 +43,7 @@ BESIDE = {
     "--yes": ("--yes",),
     "--once": ("--once",),
     "--unset": ("--lease", "1m"),
-    "--definition": ("--lease", "1m"),
+    "--none": ("--lease", "1m"),
     "--burst": ("--burst", "--processes", "0", "--call", "json:loads"),
 }
 #: Commands that take no Redis from `--url`: they run one, bring their own queues, or need none.

@@ -80,14 +80,13 @@ def test_deaths_are_counted_and_asked_for(queues: Clocked, run_clocked: Run, cli
     assert queues.queue("orders.eu").stats().ready == 0
 
 
-def test_options_come_from_flags_and_json_and_a_change_without_deaths_asks_nothing(run: Run, broker: Broker) -> None:
-    definition = '{"message-ttl": "5m", "lease": null}'
-    words = ["--definition", definition, "--max-length", "5", "--none", "overflow", "--priority", "3", "--regex"]
+def test_options_come_from_flags_and_a_change_without_deaths_asks_nothing(run: Run, broker: Broker) -> None:
+    words = ["--message-ttl", "5m", "--max-length", "5", "--none", "overflow", "--priority", "3", "--regex"]
 
     assert run("policy", "set", "p", "^o", *words).exit_code == 0
 
     [policy] = broker.policies()
-    assert dict(policy.definition) == {"message_ttl": 300_000, "lease": None, "max_length": 5, "overflow": None}
+    assert dict(policy.definition) == {"message_ttl": 300_000, "max_length": 5, "overflow": None}
     assert (policy.priority, policy.syntax) == (3, "regex")
     assert run("policy", "delete", "p").exit_code == 0
 
@@ -135,13 +134,7 @@ BAD = [
     ["p", "#", "--min-ttl", "5m", "--max-ttl", "1m"],
     ["p", "#", "--none", "frobnicate"],
     ["p", "#", "--none", "message-ttl", "--message-ttl", "5m"],
-    ["p", "#", "--definition", "{"],
-    ["p", "#", "--definition", "{}"],
-    ["p", "#", "--definition", '{"lease": 5}'],
-    ["p", "#", "--definition", '{"lease": "1m"}', "--lease", "2m"],
-    ["p", "#", "--definition", '{"lease": "1m", "le-ase": "2m"}'],
     ["p", "#", "--lease", "1m", "--priority", "9999999"],
-    ["p", "#", "--definition", '{"max-length": 1e400}'],
 ]
 
 

@@ -1,15 +1,21 @@
-"""Log lines of commands that keep running: text for people, or one JSON object a line."""
+"""What commands that keep running show: log lines for people or as JSON, and health and metrics by HTTP."""
 
 from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timezone
+from typing import TYPE_CHECKING
+
+import click
 
 from rqttl import json_text, text
 from rqttl.cli.common import output
+
+if TYPE_CHECKING:
+    from rqttl.worker.health import Route
 
 
 class TextFormatter(logging.Formatter):
@@ -88,3 +94,22 @@ class _Notes(logging.Handler):
 def _time(record: logging.LogRecord) -> str:
     at = datetime.fromtimestamp(record.created, timezone.utc)
     return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+@contextmanager
+def serving(place: str, flag: str, routes: Mapping[str, Route]) -> Iterator[None]:
+    """A context in which these paths are served at `HOST:PORT`, the value of a flag."""
+    from rqttl.worker.health import HealthServer
+    from rqttl.worker.settings import address
+
+    host, port = address(place, flag)
+    try:
+        server = HealthServer(host, port, routes)
+    except OSError as error:
+        raise click.BadParameter(f"cannot listen on {place}: {error}", param_hint=f"'--{flag}'") from error
+    server.start()
+    output.note(f"serving {', '.join(routes)} on {server.place}; Ctrl-C ends it")
+    try:
+        yield
+    finally:
+        server.close()

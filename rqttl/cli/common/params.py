@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import click
 from click.shell_completion import CompletionItem
@@ -15,9 +15,6 @@ from rqttl import units
 from rqttl.checks import check_queue_name
 from rqttl.cli.common.exits import Refused
 from rqttl.errors import InvalidInput
-
-if TYPE_CHECKING:
-    from rqttl.broker import Broker
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -91,21 +88,14 @@ PAIR = Read("pair", _read_pair)
 QUEUE_NAME, MESSAGE_ID = Read("queue", check_queue_name), Read("id", _read_id)
 
 
-# Completion of a half-typed word with names from Redis
+# Completion with the names of queues
 
 #: Seconds that the person at the keyboard waits for the names at most.
 PATIENCE = 1.0
 
 
 def complete_queues(context: click.Context, param: click.Parameter, prefix: str) -> list[str]:
-    """The queues whose names begin with `prefix`, without those on the line. For `shell_complete`."""
-    return complete_names(context, param, prefix, lambda broker: broker.queues())
-
-
-def complete_names(
-    context: click.Context, param: click.Parameter, prefix: str, ask: Callable[[Broker], Iterable[str]]
-) -> list[str]:
-    """The names that begin with `prefix`, without those on the line. `ask` reads all names.
+    """The queues whose names begin with `prefix`, without those on the line. For `shell_complete`.
 
     The list is empty if no Redis answers in time. No embedded server is started for it.
     """
@@ -120,7 +110,7 @@ def complete_names(
             running = find(folder_of(url)) if url.startswith(SCHEME) else url
             if running is not None:
                 with rqttl.connect(running, namespace=namespace) as broker:
-                    names.extend(ask(broker))
+                    names.extend(broker.queues())
         except Exception:  # noqa: BLE001, S110  # any word about it would be written into the line that is being typed
             pass
 

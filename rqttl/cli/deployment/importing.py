@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
+from importlib import import_module
 from typing import TYPE_CHECKING, get_args
 
 import click
@@ -27,8 +28,8 @@ def import_group() -> None:
     """Import queues and policies from another broker."""
 
 
-def _add(name: str, read: Callable[[], Callable[[str], Imported]], example: str, details: str) -> None:
-    """Add the command for one broker. `read` imports its reader, which is slow to load."""
+def _add(name: str, reader: str, example: str, details: str) -> None:
+    """Add the command for one broker. `reader` is a function of the module of this name in `rqttl.imports`."""
 
     @import_group.command(name, epilog=f"\b\nExample: rqttl import {name} {example} --dry-run")
     @plans.file_argument
@@ -47,7 +48,8 @@ def _add(name: str, read: Callable[[], Callable[[str], Imported]], example: str,
             content = plans.read_file(file).decode("utf-8-sig")
         except UnicodeDecodeError as error:
             raise click.BadParameter(f"expected text in UTF-8: {error.reason}", param_hint="FILE") from None
-        imported = read()(content)
+        read: Callable[[str], Imported] = getattr(import_module(f"rqttl.imports.{name}"), reader)  # slow to load
+        imported = read(content)
         selected = _selected(imported.deployments, only, settings)
         with ExitStack() as stack:
             brokers = [stack.enter_context(settings.using()) for settings, _ in selected.values()]
@@ -72,40 +74,22 @@ def _add(name: str, read: Callable[[], Callable[[str], Imported]], example: str,
     )
 
 
-def _rabbitmq() -> Callable[[str], Imported]:
-    from rqttl.imports.rabbitmq import read_definitions
-
-    return read_definitions
-
-
-def _artemis() -> Callable[[str], Imported]:
-    from rqttl.imports.artemis import read_broker
-
-    return read_broker
-
-
-def _servicebus() -> Callable[[str], Imported]:
-    from rqttl.imports.servicebus import read_resources
-
-    return read_resources
-
-
 _add(
     "rabbitmq",
-    _rabbitmq,
+    "read_definitions",
     "definitions.json",
     "Import definitions of RabbitMQ.\n\n"
     "FILE comes from `rabbitmqctl export_definitions`; - is stdin. Each vhost becomes a namespace.",
 )
 _add(
     "artemis",
-    _artemis,
+    "read_broker",
     "broker.xml",
     "Import the configuration of Artemis.\n\nFILE is its broker.xml; - is stdin. Address settings become policies.",
 )
 _add(
     "servicebus",
-    _servicebus,
+    "read_resources",
     "queues.json",
     "Import queues of Service Bus.\n\n"
     "FILE is the JSON of `az servicebus queue list`, or an ARM template with plain values; - is stdin. Each "

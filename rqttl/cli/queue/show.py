@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -29,36 +28,17 @@ from rqttl.types import QueueStats
 from rqttl.units import as_size
 
 if TYPE_CHECKING:
-    from rqttl.broker import Broker
+    pass
 
-#: Sort keys, the largest first: a negative number, so that equal queues stay in the order of their names.
-SORTS: dict[str, Callable[[QueueStats], Any]] = {
-    "name": lambda _: 0,
-    "depth": lambda stats: -stats.depth,
-    "age": lambda stats: -(stats.oldest_ready_age if stats.oldest_ready_age is not None else timedelta(-1)),
-    "bytes": lambda stats: -stats.ready_bytes,
-    "dead": lambda stats: -deaths(stats),
-}
 COLUMNS = ("queue", ">ready", ">leased", ">delayed", ">bytes", ">oldest", ">dead")
 
 
-@click.command("ls", epilog="\b\nExample: rqttl queue ls 'orders.*' --sort depth")
+@click.command("ls", epilog="\b\nExample: rqttl queue ls 'orders.*'")
 @any_queues_argument
-@click.option(
-    "--sort",
-    "key",
-    type=click.Choice(list(SORTS)),
-    default="name",
-    show_default=True,
-    help="Sort by this, largest first.",
-)
-@click.option("--reverse", "-r", is_flag=True, help="Reverse the order.")
 @click.option("--quiet", "-q", is_flag=True, help="Print only names, one a line.")
 @json_flag
 @connecting
-def list_queues(
-    queues: tuple[str, ...], key: str, reverse: bool, quiet: bool, as_json: bool, settings: Settings
-) -> None:
+def list_queues(queues: tuple[str, ...], quiet: bool, as_json: bool, settings: Settings) -> None:
     """List queues.
 
     The list has all queues, or those named or matched by a QUEUE (with *, ?
@@ -69,13 +49,11 @@ def list_queues(
     with settings.using() as broker:
         names = existing_names(broker, queues)
         stats: dict[str, QueueStats] = {}
-        if not quiet or key != "name":
+        if not quiet:
             stats = broker.stats(names, sweep=False)
-            names = sorted(stats, key=lambda name: (SORTS[key](stats[name]), name))
+            names = sorted(stats)
         overdue = max((queue.overdue for queue in stats.values()), default=timedelta(0))
         reapers = running_reapers(broker) if overdue >= LATE else None
-    if reverse:
-        names = names[::-1]
     if as_json:
         documents = [{"queue": name, **(to_json(stats[name]) if stats else {})} for name in names]
         output.answer_json(documents)
@@ -108,11 +86,10 @@ COUNTERS = ("enqueued", "delivered", "redelivered", "acked", "refused", "purged"
 @click.command(epilog="\b\nExample: rqttl queue show orders --all")
 @queue_name_argument
 @click.option("--all", "every", is_flag=True, help="Show options at their defaults too.")
-@click.option("--sources", is_flag=True, help="Show the queues whose dead letters come here; asks all queues.")
 @utc_flag
 @json_flag
 @connecting
-def show(name: str, every: bool, sources: bool, utc: bool, as_json: bool, settings: Settings) -> None:
+def show(name: str, every: bool, utc: bool, as_json: bool, settings: Settings) -> None:
     """Show one queue.
 
     The command prints its messages, its counters, the targets of its dead
@@ -124,7 +101,6 @@ def show(name: str, every: bool, sources: bool, utc: bool, as_json: bool, settin
         stats, options, now = handle.stats(sweep=False), handle.options(), broker.server_time()
         reapers = running_reapers(broker) if stats.overdue >= LATE else None
         explanation = handle.explain()
-        come_from = _sources(broker, name) if sources else None
     if as_json:
         document = {
             "queue": name,
@@ -133,31 +109,15 @@ def show(name: str, every: bool, sources: bool, utc: bool, as_json: bool, settin
             "dead_letters_go_to": {reason: options.target(reason) or None for reason in REASONS},
             "option_sources": [{"option": json_name(one), "source": explanation[one].source} for one in explanation],
         }
-        output.answer_json(document if come_from is None else {**document, "dead_letters_come_from": come_from})
+        output.answer_json(document)
         return
     output.print_pairs(_contents(name, stats, now, utc=utc))
     if stats.overdue >= LATE:
         output.note(LateWork(stats.overdue, reapers).advice)
     output.answer("")
     output.print_table(["death reason", ">died", ">dropped", "dead letters go to"], _deaths(stats, options))
-    if come_from is not None:
-        rows = [
-            [source, "every reason" if len(reasons) == len(REASONS) else ", ".join(reasons)]
-            for source, reasons in come_from.items()
-        ]
-        output.answer("")
-        output.print_table(["dead letters come from", "for"], rows or [["(no queue)", "-"]])
     output.answer("")
     output.print_pairs(_options(options, explanation, every=every))
-
-
-def _sources(broker: Broker, name: str) -> dict[str, list[str]]:
-    """The queues whose dead letters come to `name`, with the reasons."""
-    sources = {
-        queue: [reason for reason in REASONS if options.target(reason) == name]
-        for queue, options in broker.options().items()
-    }
-    return {queue: reasons for queue, reasons in sources.items() if reasons}
 
 
 def _contents(name: str, stats: QueueStats, now: datetime, *, utc: bool) -> list[tuple[str, str]]:
