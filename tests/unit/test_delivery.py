@@ -1,4 +1,4 @@
-"""A delivery: its attributes, and its single settle. No Redis: its settler only records calls."""
+"""A delivery: its attributes, and settles that fail. No Redis."""
 
 from __future__ import annotations
 
@@ -24,34 +24,19 @@ NOW = 1_700_000_000_000
 PLACE = b"1700000000000-100000"
 
 
-class Notebook:
-    """A settler that records its calls."""
+def delivery(
+    failure: Exception | None = None, lease: int | None = None, failed: int = 0, **options: object
+) -> Delivery:
+    """A delivery whose settles fail with this error."""
 
-    def __init__(self) -> None:
-        self.told: list[tuple[object, ...]] = []
-        self.failure: Exception | None = None
-
-    def settle(self, how: str, deliveries: Sequence[Delivery], *more: object) -> None:
-        self.told.append((how, [one.id for one in deliveries], *(word for word in more if word is not None)))
-        if self.failure:
-            raise self.failure
+    def settle(how: str, deliveries: Sequence[Delivery], *_: object) -> None:
         for one in deliveries:
             check_unsettled(one)
-            if how != "renew":
-                mark(one, how)
+        if failure:
+            raise failure
 
-
-def delivery(
-    header: bytes = b"",
-    body: bytes = b"x",
-    token: bytes = b"1700000030000007",
-    failed: int = 0,
-    lease: int | None = None,
-    settler: Notebook | None = None,
-    **options: object,
-) -> Delivery:
     known = Options.plain(QueueOptions.read_stored("orders", options)).config(Keyspace(), b"v1")
-    return Delivery(Settler((settler or Notebook()).settle), known, (PLACE, header, body), token, failed, lease)
+    return Delivery(Settler(settle), known, (PLACE, b"", b"x"), b"1700000030000007", failed, lease)
 
 
 def test_a_plain_message_shows_its_place_as_id_and_when_it_came() -> None:
@@ -74,11 +59,10 @@ def test_whose_lease_was_lost_stays_lost() -> None:
 
 
 def test_a_context_leaves_alone_what_was_settled_within() -> None:
-    book = Notebook()
-    with delivery(b";1;;a", settler=book) as one:
-        one.reject("no")
+    with delivery() as one:
+        mark(one, "reject")
 
-    assert book.told == [("reject", ["a"], "no")]
+    assert one.settled == "reject"
 
 
 @pytest.mark.parametrize(
@@ -89,17 +73,14 @@ def test_a_context_leaves_alone_what_was_settled_within() -> None:
 def test_the_exception_of_the_handler_gets_through_any_failure_of_the_return(
     failure: Exception, caplog: pytest.LogCaptureFixture
 ) -> None:
-    book = Notebook()
-    book.failure = failure
-
-    with pytest.raises(ZeroDivisionError), delivery(settler=book):
+    with pytest.raises(ZeroDivisionError), delivery(failure):
         _ = 1 / 0
 
     (record,) = caplog.records
     assert (record.levelname, record.name) == ("WARNING", "rqttl.delivery")
     assert str(failure) in record.getMessage()
     assert isinstance(failure.__context__, ZeroDivisionError)
-    with pytest.raises(type(failure)), delivery(settler=book):
+    with pytest.raises(type(failure)), delivery(failure):
         pass
 
 
