@@ -10,6 +10,7 @@ import redis
 from rqttl import Broker, CommandEvent, DataDamaged, InvalidInput, QueueNotFound, RqttlError, flows
 from rqttl.reaper import Reaper
 from rqttl.store.driver import driver_of
+from tests.contract.clocked import Clocked
 from tests.hostile import CALLS, VALUES, Call, attempt, set_stage
 from tests.lua.states import everything
 
@@ -104,17 +105,18 @@ NONSENSE = [b"", b"nonsense", b"[" * 100_000, b'{"beat":1e999}', b'{"message_ttl
 
 @pytest.mark.parametrize("text", NONSENSE)
 def test_unreadable_options_of_one_queue_end_no_reaper(
-    broker: Broker, client: redis.Redis, caplog: pytest.LogCaptureFixture, text: bytes
+    clocked: Clocked, client: redis.Redis, caplog: pytest.LogCaptureFixture, text: bytes
 ) -> None:
-    queue = broker.declare_queue("a", message_ttl="1h")
+    queue = clocked.declare_queue("a", message_ttl="1h")
     queue.enqueue(b"x", ttl="1ms")
-    broker.declare_queue("b", message_ttl="1h").enqueue(b"x")
+    clocked.advance(1)
+    clocked.declare_queue("b", message_ttl="1h").enqueue(b"x")
     client.hset("rqttl:{b}:meta", mapping={"options": text, "declared": text, "version": b"other"})
 
     with pytest.raises(DataDamaged, match="'b' cannot be read"):
-        broker.set_policy("p", "#", {"lease": "1m"})
+        clocked.set_policy("p", "#", {"lease": "1m"})
     with caplog.at_level(logging.WARNING, logger="rqttl.reaper"):
-        Reaper(broker).run_once()
+        Reaper(clocked).run_once()
 
     assert queue.stats(sweep=False).deaths["expired"] == 1
     assert "'b' cannot be read" in caplog.text

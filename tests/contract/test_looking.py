@@ -14,7 +14,7 @@ import redis
 from rqttl import Broker, CommandEvent, DataDamaged, InvalidInput, Message, Queue, QueueNotFound, QueueStats, flows
 from rqttl.store.driver import driver_of
 from rqttl.testing.clocked import ClockedBroker, ClockedDriver
-from tests.contract.clocked import START, Clocked, at
+from tests.contract.clocked import START, Clocked, at, ms
 from tests.contract.looks import bodies, dead, one, taken
 from tests.lua.states import everything
 
@@ -206,10 +206,6 @@ def test_options_of_many_queues_are_those_of_each(clocked: Clocked) -> None:
 READS = ("+time", "+sscan", "+hmget", "+xlen", "+hlen", "+zcard", "+zcount", "+zrange", "+xrange")
 
 
-def lasting(n: int) -> timedelta:
-    return timedelta(milliseconds=n)
-
-
 def mixed(clocked: Clocked) -> Queue:
     """A queue with messages in every state, of which some are overdue."""
     queue = clocked.declare_queue("mixed", lease="1s", message_ttl="1h")
@@ -239,7 +235,7 @@ def test_a_look_at_queues_where_nothing_is_due_says_what_a_swept_one_says(clocke
     looks = clocked.stats(sweep=False)
 
     assert list(looks) == ["back", "busy", "d", "empty", "ends"]
-    assert looks["back"].oldest_ready_age == lasting(1_000)
+    assert looks["back"].oldest_ready_age == ms(1_000)
     for name, swept in clocked.stats().items():
         assert looks[name] == replace(swept, next_lease_end=None, next_delay_end=None)
         assert clocked.queue(name).stats(sweep=False) == swept
@@ -261,11 +257,11 @@ def test_a_look_counts_what_is_overdue_as_it_is_stored_and_says_for_how_long_it_
 
     look = queue.stats(sweep=False)
 
-    assert (look.ready, look.leased, look.delayed, look.overdue) == (2, 3, 1, lasting(4_000))
+    assert (look.ready, look.leased, look.delayed, look.overdue) == (2, 3, 1, ms(4_000))
     assert (look.next_lease_end, look.next_delay_end, look.deaths["expired"]) == (at(1_000), at(3_000), 0)
-    assert queue.stats().overdue == lasting(4_000)
+    assert queue.stats().overdue == ms(4_000)
     after = queue.stats(sweep=False)
-    assert (after.ready, after.leased, after.delayed, after.overdue) == (3, 2, 0, lasting(0))
+    assert (after.ready, after.leased, after.delayed, after.overdue) == (3, 2, 0, ms(0))
 
 
 @pytest.mark.parametrize(
@@ -278,7 +274,7 @@ def test_overdue_is_counted_from_the_deadline(clocked: Clocked, declared: Any, s
     queue.enqueue(sent)
     clocked.advance(5_000)
 
-    assert queue.stats(sweep=False).overdue == lasting(waits)
+    assert queue.stats(sweep=False).overdue == ms(waits)
 
 
 def test_a_lease_that_was_settled_in_time_leaves_nothing_overdue(clocked: Clocked) -> None:
@@ -287,7 +283,7 @@ def test_a_lease_that_was_settled_in_time_leaves_nothing_overdue(clocked: Clocke
     one(queue).ack()
     clocked.advance(9_000)
 
-    assert queue.stats(sweep=False).overdue == clocked.stats(sweep=False)["q"].overdue == lasting(0)
+    assert queue.stats(sweep=False).overdue == clocked.stats(sweep=False)["q"].overdue == ms(0)
 
 
 def test_a_look_after_the_lifetime_of_a_queue_finds_none_and_leaves_its_keys(

@@ -209,9 +209,6 @@ def test_a_letter_that_died_in_the_queue_that_holds_it_stays(clocked: Clocked) -
     assert places(queue) == [place]
 
 
-# Circles, counters, what follows
-
-
 def test_a_redrive_ends_a_circle_as_a_rejection_does(clocked: Clocked) -> None:
     a = clocked.declare_queue("a", dead_letter="b", message_ttl="100ms")
     b = clocked.declare_queue("b", dead_letter="a")

@@ -117,9 +117,6 @@ def test_a_handler_may_settle_itself(clocked: Clocked) -> None:
     assert stats.next_delay_end == at(60_000)
 
 
-# Failing
-
-
 def test_a_failure_is_logged_with_its_traceback_and_the_next_message_is_handled(
     clocked: Clocked, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -289,9 +286,6 @@ def test_a_queue_that_is_deleted_ends_the_run_with_its_error_after_the_handlers(
 def test_a_missing_queue_is_told_at_once(broker: Broker) -> None:
     with pytest.raises(QueueNotFound):
         broker.queue("missing").run(fail)
-
-
-# Bad input
 
 
 async def coroutine(_: Delivery) -> None:

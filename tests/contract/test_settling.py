@@ -372,9 +372,6 @@ def test_changing_options_takes_no_lease_away(clocked: Clocked) -> None:
     second.ack()
 
 
-# Descriptions
-
-
 LIFE = 10_000
 
 

@@ -51,9 +51,6 @@ def sent(batch: AckBatch) -> list[str]:
     return [word.decode() for word in words[::2] if isinstance(word, bytes)]
 
 
-# What is fetched and held
-
-
 @pytest.mark.parametrize("how", ["ack", "nack", "reject", LOST, UNKNOWN, LEFT])
 def test_a_settled_delivery_is_neither_held_nor_renewed_nor_handed_out(how: str) -> None:
     books = Prefetch[Delivery](2)
@@ -76,9 +73,6 @@ def test_deliveries_that_nobody_has_seen_are_taken_and_put_back_in_order() -> No
     assert (list(books.fetched), books.take_unseen()) == ([], [])
     books.fetched.extend(unseen)
     assert books.take_unseen() == unseen
-
-
-# What is finished
 
 
 def test_the_acks_of_a_failed_call_wait_again_in_their_order() -> None:
@@ -105,9 +99,6 @@ def test_each_of_two_flows_carries_its_own_acks() -> None:
     assert sent(books.acks()) == ["0"]
 
 
-# What is lost
-
-
 def test_of_two_acks_of_one_message_the_one_under_the_older_lease_was_missed() -> None:
     older, newer = delivery(1, token=b"7"), delivery(1, token=b"8")
     books = Prefetch[Delivery](3)
@@ -120,9 +111,6 @@ def test_of_two_acks_of_one_message_the_one_under_the_older_lease_was_missed() -
     assert batch.missed([b"1", b"1"]) == [older, newer]
     mark(older, LOST)
     assert batch.missed([b"1"]) == [newer]
-
-
-# What is renewed when
 
 
 def test_a_consumer_that_waits_need_not_show_itself_until_the_wait_is_over() -> None:
