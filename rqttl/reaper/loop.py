@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Literal, cast
 from rqttl import flows, units
 from rqttl.errors import BrokerClosed, QueueNotFound
 from rqttl.events import SweepEvent
+from rqttl.reaper.heartbeat import Heartbeat, reaper_details
 from rqttl.reaper.hints import FIRST_DELAY, HINTS, LONGEST_DELAY, HintSubscriber, Wake
 from rqttl.reaper.registry import Registry
 from rqttl.reaper.report import ReaperSnapshot, Report, Totals, log_event
-from rqttl.reaper.roster import RosterBeat, reaper_details
 from rqttl.reaper.timetable import Timetable
 from rqttl.store.driver import driver_of
 from rqttl.store.refusals import TEMPORARY, is_away, refuses_for_now
@@ -49,7 +49,7 @@ class Reaper:
         self.scan_period = None if none else units.duration(cast("Duration", scan_period), "scan_period", least=1)
         self._inbox: SimpleQueue[Wake | tuple[str, int]] = SimpleQueue()
         self._stopped = False
-        self._beat = RosterBeat(self._driver, "reaper", lambda: reaper_details(self._report.totals))
+        self._heartbeat = Heartbeat(self._driver, "reaper", lambda: reaper_details(self._report.totals))
         self._reset()
 
     def _reset(self) -> None:
@@ -91,7 +91,7 @@ class Reaper:
         finally:
             hints.close()
             self._report.tell(at_once=True)
-            self._beat.leave()
+            self._heartbeat.leave()
         log_event(logging.INFO, "stopped", "stopped")
         return self._report.totals
 
@@ -177,7 +177,7 @@ class Reaper:
             log_event(logging.WARNING, "redis_unavailable", text, error=type(error).__name__, message=str(error))
 
     def _turn(self) -> None:
-        self._beat.take_turn()
+        self._heartbeat.write_if_due()
         self._read_inbox(self._patience())
         if self._stopped:
             return
@@ -201,10 +201,10 @@ class Reaper:
         """Return the seconds until the next work."""
         if self._timetable.busy or self._urgent:
             return 0.0
-        look, beat = self._next_look - time.monotonic(), self._beat.next_turn() / 1000
+        look, heartbeat = self._next_look - time.monotonic(), self._heartbeat.ms_left() / 1000
         due = self._timetable.earliest()
         sweep = look if due is None else (due - self._server_now()) / 1000
-        return max(0.0, min(look, beat, sweep, self._report.seconds_left()))
+        return max(0.0, min(look, heartbeat, sweep, self._report.seconds_left()))
 
     def _server_now(self) -> float:
         return time.monotonic() * 1000 + self._server_ahead

@@ -23,7 +23,7 @@ from rqttl.errors import BrokerClosed, LeaseLost, OutcomeUnknown, QueueNotFound,
 from rqttl.flows.steps import Driver
 from rqttl.protocol import codec
 from rqttl.protocol.commands import BATCH, Presence
-from rqttl.reaper.roster import RosterBeat
+from rqttl.reaper.heartbeat import Heartbeat
 from rqttl.runtime.interrupt import Interrupt
 from rqttl.runtime.recent import Recent
 from rqttl.store.refusals import TEMPORARY, is_away
@@ -246,14 +246,14 @@ class Sources(dict[str, QueueSource]):
         name: str,
         lease: int | None,
         counters: Counters,
-        beat: RosterBeat,
+        heartbeat: Heartbeat,
         sends_acks: Callable[[], bool],
     ) -> None:
         super().__init__()
         #: Held by each call to Redis.
         self.lock = threading.Lock()
         self._driver, self._name, self._lease, self._counters = driver, name, lease, counters
-        self._beat, self._sends_acks = beat, sends_acks
+        self._heartbeat, self._sends_acks = heartbeat, sends_acks
         self._failed: set[str] = set()  # the queues whose last turn failed: they are tried again with all others
         #: True while Redis does not answer.
         self.is_away = False
@@ -295,7 +295,7 @@ class Sources(dict[str, QueueSource]):
             is_urgent = source.is_urgent or (sends_acks and source.has_acks)
             is_next = is_urgent and source.queue not in self._failed
             pause = min(pause, 0.0 if is_next else source.schedule.next_turn(now))
-        return max(0.0, min(pause, self._beat.next_turn()))
+        return max(0.0, min(pause, self._heartbeat.ms_left()))
 
     def take_turns(self) -> None:
         """Take a turn for each queue."""
@@ -319,6 +319,6 @@ class Sources(dict[str, QueueSource]):
         if not away:
             try:
                 with self.lock:  # so a second connection is not needed
-                    self._beat.take_turn()
+                    self._heartbeat.write_if_due()
             except (RedisError, RqttlError) as error:
                 logger.info("worker heartbeat is late: %s", error)

@@ -19,7 +19,7 @@ from rqttl import flows, units
 from rqttl.checks import is_pattern
 from rqttl.errors import InvalidInput, QueueNotFound
 from rqttl.reaper import report as reaper_metrics
-from rqttl.reaper.roster import RosterBeat
+from rqttl.reaper.heartbeat import Heartbeat
 from rqttl.runtime.memory import resident_bytes
 from rqttl.runtime.stop_signals import SAME
 from rqttl.store.driver import driver_of
@@ -99,14 +99,14 @@ class Worker:
         self._stop_asked_at: float | None = None
         self._quiet = self._now = self._kill = self._has_fetched = self._has_run = False
         self._error: BaseException | None = None
-        self._beat = RosterBeat(self._driver, "worker", self._details)
+        self._heartbeat = Heartbeat(self._driver, "worker", self._details)
         name = secrets.token_hex(8)
         self._sources = Sources(
             self._driver,
             name,
             settings.ms(given["lease"], "lease"),
             self.counters,
-            self._beat,
+            self._heartbeat,
             lambda: not self._fetcher.takes_acks,
         )
         timeout = settings.ms(given["timeout"], "timeout")
@@ -294,7 +294,7 @@ class Worker:
             if not announced and self._supervisor.ready == self._supervisor.number:
                 announced = True
                 self._systemd.notify("READY=1")
-                self._beat.hurry()
+                self._heartbeat.hurry()
                 self._sources.notify()
                 names, slots = ", ".join(self._weights), self._in_flight.slots
                 logger.info("handling messages of %s, %d at a time", names, slots)
@@ -329,7 +329,7 @@ class Worker:
         self._fetching.join()
         self._in_flight.stop()  # a last look may have taken a message
         self._sources.close()
-        self._beat.leave()
+        self._heartbeat.leave()
         if not self._supervisor.broken:
             logger.info("the worker has ended: handled %d, failed %d", self.counters.handled, self.counters.failed)
 

@@ -16,8 +16,8 @@ from rqttl import Broker
 from rqttl.cli import cli
 from rqttl.cli.common.params import complete_queues
 from rqttl.options import OPTIONS
+from rqttl.reaper.heartbeat import Heartbeat, reaper_details
 from rqttl.reaper.report import Totals
-from rqttl.reaper.roster import RosterBeat, reaper_details
 from rqttl.store.driver import driver_of
 from rqttl.types import QueueStats
 from tests.cli.conftest import Run
@@ -158,7 +158,7 @@ def facts_of(value: object, name: str = "") -> Iterator[tuple[str, object]]:
 @pytest.fixture
 def letter(broker: Broker) -> None:
     """A dead letter `x` in the queue `orders`, policies of that name, and a reaper that lives."""
-    RosterBeat(driver_of(broker), "reaper", lambda: reaper_details(Totals())).take_turn()
+    Heartbeat(driver_of(broker), "reaper", lambda: reaper_details(Totals())).write_if_due()
     broker.set_policy("orders", "other", {"lease": "1m"})
     broker.set_policy("orders", "other", {"lease": "1m"}, operator=True)
     broker.declare_queue("orders")

@@ -11,8 +11,8 @@ from click.testing import CliRunner
 
 from rqttl import Broker, Queue
 from rqttl.cli import cli
+from rqttl.reaper.heartbeat import Heartbeat, reaper_details
 from rqttl.reaper.report import Totals
-from rqttl.reaper.roster import RosterBeat, reaper_details
 from rqttl.store.driver import driver_of
 from tests.cli.processes import STYLE, Terminal, command, environment, on_terminal
 from tests.cli.test_conventions import ANSWERING, REPORTS, argv, named
@@ -106,7 +106,7 @@ BUFFERING = pytest.mark.parametrize("buffering", [{}, {"PYTHONUNBUFFERED": "1"}]
 
 def set_up(broker: Broker) -> Queue:
     """The queue `orders` with a dead letter `x`, policies of that name, and the entry of a reaper."""
-    RosterBeat(driver_of(broker), "reaper", lambda: reaper_details(Totals())).take_turn()
+    Heartbeat(driver_of(broker), "reaper", lambda: reaper_details(Totals())).write_if_due()
     broker.set_policy("orders", "other", {"lease": "1m"})
     broker.set_policy("orders", "other", {"lease": "1m"}, operator=True)
     broker.declare_queue("work", dead_letter="orders").enqueue(b"x", id="x", ttl=0)

@@ -19,13 +19,13 @@ from rqttl.reaper.report import Totals
 from rqttl.runtime.memory import resident_bytes
 from rqttl.store.refusals import is_away
 
-logger = logging.getLogger("rqttl.roster")
+logger = logging.getLogger("rqttl.heartbeat")
 
-#: The ms between two beats, and the number of beats after which the clock of Redis is read again.
+#: The ms between two heartbeats, and the number after which the clock of Redis is read again.
 PERIOD, CLOCK_EVERY = 10_000, 60
 
 
-class RosterBeat:
+class Heartbeat:
     """Writes the entry of this process. `details` returns the details that change."""
 
     def __init__(self, driver: Driver, role: str, details: Callable[[], Mapping[str, Any]]) -> None:
@@ -39,15 +39,15 @@ class RosterBeat:
         self._beats = 0
         self._refused = False
 
-    def next_turn(self) -> float:
-        """Return the ms until the next turn."""
+    def ms_left(self) -> float:
+        """Return the ms until the entry is due."""
         return max(0.0, self._next - self._driver.timing.now())
 
     def hurry(self) -> None:
-        """Write the entry with the next turn: its details have changed much."""
+        """Make the entry due: its details have changed much."""
         self._next = 0.0
 
-    def take_turn(self) -> None:
+    def write_if_due(self) -> None:
         """Write the entry if it is due. A refusal of Redis is logged, and ends nothing."""
         now = self._driver.timing.now()
         if now < self._next:
