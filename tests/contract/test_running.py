@@ -413,7 +413,7 @@ def fail_with(delivery: Delivery, error: BaseException) -> None:
 
 
 def pauses(clocked: Clocked, queue: Queue, how: str, times: int) -> list[int]:
-    """Let the only message fail_with so many times. Returns for how many ms it was away after each failure."""
+    """Let the only message fail so many times. Returns for how many ms it was away after each failure."""
     found = []
     delivery = one(queue)
     for _ in range(times):

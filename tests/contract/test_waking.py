@@ -350,7 +350,7 @@ def test_all_waits_of_a_broker_end(broker: Broker, client: redis.Redis, interrup
     broker.interrupt()
 
     assert [one.result(timeout=PATIENCE) for one in waiting] == [None] * 3
-    assert client.zcard("rqttl:{q}:interrupted") == 0
+    assert client.zcard("rqttl:{q}:waiters") == 0
 
 
 def test_a_signal_handler_may_end_the_wait_that_it_breaks_into(
