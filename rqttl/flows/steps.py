@@ -229,8 +229,12 @@ def dispatch(command: Command, answered: Container[str] = (), reply: Reply | Non
             return answer
         if answer.code in answered:
             return answer
+        if answer.code == "not_found":
+            raise QueueNotFound(command.queue)
+        if answer.code == "malformed":
+            raise MalformedMessage(command.queue, int(answer.details[0]))
         if answer.code != "retry":
-            raise _error(command, answer)
+            raise ContractError(f"script {command.script.name}: unexpected refusal {answer.code!r}")
         reply = None
 
 
@@ -255,14 +259,6 @@ def execute(read: Callable[[Any], T], *words: Word) -> Flow[T]:
     """Run one plain, repeatable command. `read` reads its reply, and raises for a reply of another shape."""
     (reply,) = yield Write([words])
     return replies.shaped(replies.command_name(words), read, reply)
-
-
-def _error(command: Command, refused: Refused) -> Exception:
-    if refused.code == "not_found":
-        return QueueNotFound(command.queue)
-    if refused.code == "malformed":
-        return MalformedMessage(command.queue, int(refused.details[0]))
-    return ContractError(f"script {command.script.name}: unexpected refusal {refused.code!r}")
 
 
 def run(command: Command) -> Flow[Ok]:
