@@ -11,9 +11,6 @@ from rqttl.protocol import commands
 from rqttl.protocol.commands import Command, Options
 from tests.lua.states import NOW, Lab, at, place, plain, token
 
-HELD: list[Any] = [place(-9), token(50)]
-LEASED: dict[str, Any] = {"log": plain(place(-9), place(-8)), "leases": {place(-9): token(50)}}
-
 
 def trimmed(lab: Lab, queue: str = "orders") -> object:
     return lab.snapshot()[queue]["meta"]["trimmed_upto"]
@@ -110,8 +107,8 @@ def test_a_queue_that_is_declared_again_was_born_when_it_was_made(lab: Lab) -> N
 
 
 def test_a_queue_that_a_dead_letter_made_keeps_its_birth_when_it_is_adopted(lab: Lab) -> None:
-    lab.seed(options={"dead_letter": "dead"}, **LEASED)
-    lab.run(commands.reject(lab.known(), HELD, now=NOW))
+    lab.seed(options={"dead_letter": "dead"}, log=plain(place(-9)), leases={place(-9): token(50)})
+    lab.run(commands.reject(lab.known(), [place(-9), token(50)], now=NOW))
 
     lab.run(commands.declare(lab.keyspace, Options.plain(QueueOptions.read("dead", {"max_length": 9})), now=NOW + 5))
 

@@ -282,14 +282,6 @@ def test_messages_behind_the_cursor_are_detached_and_keep_their_state(lab: Lab, 
     assert after["meta"]["cursor"] == before["meta"]["cursor"]
 
 
-def test_queues_of_dead_letters_are_left_whole(lab: Lab) -> None:
-    holey(lab, meta={"holds_dead_letters": 1})
-    before = lab.snapshot()
-
-    assert sweep(lab)["compacted"] == 0
-    assert lab.snapshot() == before
-
-
 @pytest.mark.parametrize("dead", [0, 1])
 def test_a_log_that_takes_little_more_than_its_messages_need_is_left_alone(lab: Lab, dead: int) -> None:
     lab.seed(log={place(-9, i): (b"", b"x" * 200) for i in range(3000)})
