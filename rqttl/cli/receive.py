@@ -29,7 +29,7 @@ from rqttl.cli.common.signals import Interrupted, SignalGuard, SignalReceived
 from rqttl.delivery import Delivery
 from rqttl.errors import LeaseLost, OutcomeUnknown
 from rqttl.inspector import message_view
-from rqttl.runtime.stop_signals import SAME, SignalWatch, ignore_at_exit
+from rqttl.runtime.stop_signals import SAME, ignore_at_exit, watching_signals
 from rqttl.units import MAX_DURATION, as_timedelta
 
 #: Messages of one call at most.
@@ -237,7 +237,7 @@ class GracefulStop(SignalGuard):
     def __enter__(self) -> GracefulStop:
         super().__enter__()
         # without it, a signal right before the wait for a message would act after that wait
-        self._watch.enter_context(SignalWatch(self._before, self._end_waits))
+        self._watch.enter_context(watching_signals(self._before, self._end_waits))
         return self
 
     def __exit__(

@@ -7,8 +7,8 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from types import FrameType, TracebackType
 from typing import Any
 
@@ -16,41 +16,35 @@ from typing import Any
 SAME = 1.0
 
 
-class SignalWatch:
-    """A context manager for the main thread. It calls `then` when a signal comes, even if the main thread is blocked.
+@contextmanager
+def watching_signals(numbers: Collection[int], then: Callable[[], None]) -> Iterator[None]:
+    """Within this block of the main thread call `then` when a signal comes, even if the main thread is blocked.
 
     Python runs signal handlers in the main thread only, between two instructions. A signal does not end a blocking call
     of the main thread if it comes right before the call, or if another thread receives it. Its handler may then run
     minutes later. So a thread of its own reads the signals, too. `then` may be called several times.
     """
+    wanted, (reader, writer) = frozenset(numbers), os.pipe()
+    os.set_blocking(writer, False)
+    before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
 
-    def __init__(self, numbers: Collection[int], then: Callable[[], None]) -> None:
-        self._numbers = frozenset(numbers)
-        self._then = then
-
-    def __enter__(self) -> SignalWatch:
-        self._reader, self._writer = os.pipe()
-        os.set_blocking(self._writer, False)
-        self._before = signal.set_wakeup_fd(self._writer, warn_on_full_buffer=False)
-        self._thread = threading.Thread(target=self._watch, name="rqttl-signals", daemon=True)
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        signal.set_wakeup_fd(self._before)
-        os.close(self._writer)
-        self._thread.join()
-        os.close(self._reader)
-
-    def _watch(self) -> None:
-        while received := os.read(self._reader, 256):
-            if not self._numbers.isdisjoint(received):
-                self._then()
-            if self._before != -1:
+    def watch() -> None:
+        while received := os.read(reader, 256):
+            if not wanted.isdisjoint(received):
+                then()
+            if before != -1:
                 with suppress(OSError):  # its previous user, such as an event loop, has closed it or is busy
-                    os.write(self._before, received)
+                    os.write(before, received)
+
+    thread = threading.Thread(target=watch, name="rqttl-signals", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(before)
+        os.close(writer)
+        thread.join()
+        os.close(reader)
 
 
 def ignore_at_exit(numbers: Iterable[int]) -> None:
@@ -104,7 +98,7 @@ class _Handlers:
             # None stands for a handler that Python did not install and cannot restore
             if signal.getsignal(number) not in (signal.SIG_IGN, None):
                 self._before[number] = signal.signal(number, self._handle)
-        self._watch = SignalWatch(self._before, _stop_all)
+        self._watch = watching_signals(self._before, _stop_all)
         self._watch.__enter__()
 
     def uninstall(self, *, ends_process: bool) -> None:
