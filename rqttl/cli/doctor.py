@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict
+from typing import TYPE_CHECKING
 
 import click
 
@@ -46,7 +47,9 @@ def doctor(context: click.Context, queues: tuple[str, ...], as_json: bool, setti
     levels = Counter(finding.level for finding in findings)
     if as_json:
         counts = {"problems": levels["problem"], "warnings": levels["warning"], "ok": levels["ok"]}
-        output.answer_json({**counts, "findings": [_to_json(finding) for finding in findings]})
+        output.answer_json(
+            {**counts, "findings": [{**asdict(finding), "advice": finding.advice or None} for finding in findings]}
+        )
     else:
         problems, warnings = text.plural(levels["problem"], "problem"), text.plural(levels["warning"], "warning")
         output.answer(f"{problems}, {warnings}, {text.format_count(levels['ok'])} ok")
@@ -80,13 +83,3 @@ def _print_finding(finding: Finding, advice: str) -> None:
     if advice:
         table.add_row("", "", f"-> {text.escape(with_flags(advice))}")
     output.print_rich(table)
-
-
-def _to_json(finding: Finding) -> dict[str, Any]:
-    return {
-        "check": finding.check,
-        "queue": finding.queue,
-        "level": finding.level,
-        "result": finding.result,
-        "advice": finding.advice or None,
-    }

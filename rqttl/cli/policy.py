@@ -19,7 +19,7 @@ from rqttl.cli.common.option_flags import (
     queue_options,
     unique,
 )
-from rqttl.cli.common.params import confirm, dry_run_flag, json_flag, yes_flag
+from rqttl.cli.common.params import dry_run_flag, json_flag, yes_flag
 from rqttl.cli.common.settings import Settings, connecting
 from rqttl.errors import PolicyNotFound
 from rqttl.options import OPTIONS
@@ -114,7 +114,9 @@ def set_policy(
             result = broker.preview_policy(wanted)
         else:
             if not yes:
-                _ask(f"Set {_kind()} {name}?", broker.preview_policy(wanted))
+                ahead = broker.preview_policy(wanted)
+                losses = output.deaths(ahead.expired, ahead.trimmed, ahead=True)
+                output.confirm_losses(f"Set {_kind()} {name}?", losses)
             result = broker.set_policy(name, **wanted.as_arguments(), operator=operator)  # type: ignore[arg-type]  # they are those of a policy
     _print(f"{_kind()} {name} {'would be ' if dry_run else ''}set", result, dry_run, as_json, warnings)
 
@@ -185,7 +187,9 @@ def delete(name: str, yes: bool, dry_run: bool, as_json: bool, settings: Setting
             result = broker.preview_policy(gone, delete=True)
         else:
             if not yes:
-                _ask(f"Delete {_kind()} {name}?", broker.preview_policy(gone, delete=True))
+                ahead = broker.preview_policy(gone, delete=True)
+                losses = output.deaths(ahead.expired, ahead.trimmed, ahead=True)
+                output.confirm_losses(f"Delete {_kind()} {name}?", losses)
             result = broker.delete_policy(name, operator=_is_operator())
     _print(f"{_kind()} {name} {'would be ' if dry_run else ''}deleted", result, dry_run, as_json, [])
 
@@ -217,22 +221,6 @@ def _to_json(policy: Policy) -> dict[str, Any]:
     }
 
 
-def _ask(question: str, preview: PolicyResult) -> None:
-    """Ask if messages would die. Raises as `confirm` does."""
-    if deaths := _deaths(preview, ahead=True):
-        for line in deaths:
-            output.note(line)
-        confirm(question, yes=False)
-
-
-def _deaths(result: PolicyResult, *, ahead: bool) -> list[str]:
-    kinds = (
-        (result.expired, "would expire", "expired"),
-        (result.trimmed, "would be pushed out by a limit", "pushed out by a limit"),
-    )
-    return [f"{text.plural(count, 'message')} {would if ahead else did}" for count, would, did in kinds if count]
-
-
 def _print(line: str, result: PolicyResult, dry_run: bool, as_json: bool, warnings: list[str]) -> None:
     if as_json:
         changed = {
@@ -261,7 +249,7 @@ def _print(line: str, result: PolicyResult, dry_run: bool, as_json: bool, warnin
         output.print_table(["queue", "option", "change"], rows)
     if count > LISTED:
         output.answer_sentence(f"and {text.plural(count - LISTED, 'more queue')}; --json names all")
-    for death in _deaths(result, ahead=dry_run):
+    for death in output.deaths(result.expired, result.trimmed, ahead=dry_run):
         output.answer(death)
     if result.unfinished:
         output.note(f"more messages die in {text.plural(len(result.unfinished), 'queue')}: a reaper removes them")

@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime, timezone
-from pathlib import Path
 from typing import Any
 
 import click
@@ -64,9 +63,6 @@ _FLAGS: tuple[_Option, ...] = (
     ),
     click.option("--exec", "execute", metavar="COMMAND", help="Command to run for each message, without a shell."),
     click.option("--delivery", is_flag=True, help="Call the function with the delivery, not with the value."),
-    click.option(
-        "--queues-file", type=click.Path(path_type=Path), metavar="FILE", help="File with further queues, one a line."
-    ),
     _number("--processes", MOST_PROCESSES, "Child processes; 0 = run handlers here.  [default: one a core]", 0),
     _number("--threads", MOST_SLOTS, "Messages that a process handles at a time.  [default: 1]"),
     _number("--asyncio", MOST_SLOTS, "Coroutines of a process.  [default for coroutine functions: 100]"),
@@ -103,7 +99,7 @@ _FLAGS: tuple[_Option, ...] = (
 
 #: The sections of the help.
 _SECTIONS: Mapping[str, Sequence[str]] = {
-    "What to run": ("--call", "--exec", "--delivery", "--queues-file"),
+    "What to run": ("--call", "--exec", "--delivery"),
     "How many": ("--processes", "--threads", "--asyncio"),
     "Time and retries": ("--lease", "--timeout", "--retry-delay", "--retry-max", "--retry-jitter"),
     "When to stop": ("--burst", "--idle-exit", "--grace", "--max-messages", "--max-memory"),
@@ -118,41 +114,24 @@ def worker_flags(command: F) -> F:
     return command
 
 
-def read_queues(arguments: Sequence[str], file: Path | None) -> dict[str, int | None]:
-    """Read queues with their weights, such as `orders=3`, of arguments and of a file. Raises `click.UsageError`.
+def read_queues(words: Sequence[str]) -> dict[str, int | None]:
+    """Read queues with their weights, such as `orders=3`. Without weights the order counts. No name has a =.
 
-    Without weights the order counts. A file has one queue on each line; lines that begin with # are comments.
+    Raises `click.UsageError`.
     """
-    words = [*arguments, *(_lines(file) if file is not None else ())]
     queues: dict[str, int | None] = {}
     for word in words:
-        name, weight = _split(word)
+        name, _, number = word.partition("=")
+        weight = None if name == word else int(number) if _WEIGHT.fullmatch(number) else 0
+        if weight is not None and not 1 <= weight <= MOST_WEIGHT:
+            rule = f"expected a weight from 1 to {MOST_WEIGHT} after ="
+            raise click.BadParameter(f"{rule}, got {text.format_value(word)}", param_hint="QUEUE")
         if queues.setdefault(name, weight) != weight:
             raise click.BadParameter(f"{name} has two weights", param_hint="QUEUE")
     weights = list(queues.values())
     if None in weights and any(weight is not None for weight in weights):
         raise click.UsageError("give each QUEUE a weight, or none of them")
     return queues
-
-
-def _split(word: str) -> tuple[str, int | None]:
-    """Return the name and the weight of a QUEUE argument. No name has a =."""
-    name, sign, weight = word.rpartition("=")
-    if not sign:
-        return word, None
-    if not _WEIGHT.fullmatch(weight) or int(weight) > MOST_WEIGHT:
-        rule = f"expected a weight from 1 to {MOST_WEIGHT} after ="
-        raise click.BadParameter(f"{rule}, got {text.format_value(word)}", param_hint="QUEUE")
-    return name, int(weight)
-
-
-def _lines(file: Path) -> list[str]:
-    try:
-        lines = file.read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeError) as error:
-        reason = getattr(error, "strerror", None) or error  # without the name of the file once more
-        raise click.BadParameter(f"{file}: {reason}", param_hint="'--queues-file'") from None
-    return [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
 
 
 class WorkerGroup(SectionedCommand, click.Group):
@@ -198,7 +177,6 @@ class WorkerGroup(SectionedCommand, click.Group):
 @connecting
 def worker(
     queues: tuple[str, ...],
-    queues_file: Path | None,
     execute: str | None,
     log_format: str,
     verbose: bool,
@@ -233,8 +211,8 @@ def worker(
 
     if os.getcwd() not in sys.path:  # noqa: PTH109  # as in `python -m`
         sys.path.insert(0, os.getcwd())  # noqa: PTH109  # as above
-    weights = read_queues(queues, queues_file)
-    missing = [] if weights else ["a QUEUE (or --queues-file)"]
+    weights = read_queues(queues)
+    missing = [] if weights else ["a QUEUE"]
     missing += [] if options["call"] or execute else ["--call or --exec"]
     if missing:
         usage = click.get_current_context().get_usage().partition(": ")[2]

@@ -104,10 +104,7 @@ def test_without_a_terminal_nothing_is_removed(run: Run, filled: Broker, what: s
 
 PURGE = (
     ("purge", "orders", "mails"),
-    (
-        "rqttl: orders: 1,234 ready (123 kB)\nrqttl: mails: 3 ready (3 B)\n"
-        "Purge these 1,237 ready messages of 2 queues? [y/N]: "
-    ),
+    ("rqttl: orders: 1,234 ready, 123 kB\nrqttl: mails: 3 ready, 3 B\nPurge these 2 queues? [y/N]: "),
     "queue orders: 1,234 ready messages removed\nqueue mails: 3 ready messages removed\n",
 )
 DELETE = (

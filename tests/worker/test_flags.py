@@ -1,10 +1,9 @@
-"""Flags of `rqttl worker` as a user gives them: files with queues, formats of the log, exit codes with a pause."""
+"""Flags of `rqttl worker` as a user gives them: queues, formats of the log, exit codes with a pause."""
 
 from __future__ import annotations
 
 import json
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 
@@ -15,39 +14,16 @@ from tests.worker.processes import ids
 pytestmark = [pytest.mark.slow, pytest.mark.once]
 
 
-def test_a_file_names_further_queues_after_the_arguments(spawn: Spawn, broker: Broker, tmp_path: Path) -> None:
-    file = tmp_path / "queues.txt"
-    file.write_text("# queues of the shop\nmails\n\n  tenant.*  \n")
+def test_names_and_patterns_are_consumed_in_their_order(spawn: Spawn, broker: Broker) -> None:
     for name in ("tenant.a", "mails", "orders", "other"):
         broker.declare_queue(name).enqueue(name)
 
-    worker = spawn("orders --processes 1 --burst", "--queues-file", str(file), call="plain")
+    worker = spawn("orders mails tenant.* --processes 1 --burst", call="plain")
 
     assert worker.end() == 0, worker.log()
     assert ids(worker.journal("done")) == ["orders", "mails", "tenant.a"]
     assert "handling messages of orders, mails, tenant.*, 1 at a time" in worker.log()
     assert broker.queue("other").stats().ready == 1
-
-
-@pytest.mark.parametrize(
-    "content, message",
-    [
-        ("b=1\n", "give each QUEUE a weight, or none of them"),
-        ("not a name\n", "got 'not a name' [invalid_name]"),
-        (None, "queues.txt: No such file or directory (see"),
-    ],
-)
-def test_a_wrong_file_of_queues_ends_the_worker_at_once(
-    spawn: Spawn, queue: Queue, tmp_path: Path, content: str | None, message: str
-) -> None:
-    file = tmp_path / "queues.txt"
-    if content is not None:
-        file.write_text(content)
-
-    worker = spawn(queue.name, "--queues-file", str(file), call="plain")
-
-    assert worker.end() == 2
-    assert message in worker.log()
 
 
 def test_a_log_as_json_has_one_line_for_each_message(spawn: Spawn, queue: Queue) -> None:

@@ -41,7 +41,6 @@ WRONG: dict[str, tuple[object, dict[str, Any]]] = {
 }
 #: The same for options of the command line that code does not have.
 WRONG_FLAGS = {
-    "--queues-file": "/no/such/file",
     "--log-format": "xml",
     "--verbose": "x",
     "--url": "ftp://x",
@@ -129,10 +128,10 @@ def test_options_that_have_no_effect_together_are_refused(redis_url: str, digest
 @pytest.mark.parametrize(
     "words, missing",
     [
-        ("", "a QUEUE (or --queues-file), and --call or --exec"),
+        ("", "a QUEUE, and --call or --exec"),
         ("q", "--call or --exec"),
-        ("--exec true", "a QUEUE (or --queues-file)"),
-        ("--burst", "a QUEUE (or --queues-file), and --call or --exec"),
+        ("--exec true", "a QUEUE"),
+        ("--burst", "a QUEUE, and --call or --exec"),
     ],
 )
 def test_a_worker_that_lacks_words_says_which(redis_url: str, words: str, missing: str) -> None:

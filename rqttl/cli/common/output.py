@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from rqttl import json_text, text
+from rqttl.cli.common.exits import Refused
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -147,3 +148,38 @@ def print_rich(renderable: Any) -> None:
     for line in captured.get().rstrip("\n").split("\n"):
         if line.strip():
             answer(re.sub(r" +((?:\x1b\[0m)?)$", r"\1", line))
+
+
+def deaths(expired: int, trimmed: int, deleted: int = 0, *, ahead: bool) -> list[str]:
+    """A line for each kind of messages that a change ends, ahead of it or after it."""
+    kinds = (
+        (expired, "would expire", "expired"),
+        (trimmed, "would be pushed out by a limit", "pushed out by a limit"),
+        (deleted, "would be deleted with their queues", "deleted with their queues"),
+    )
+    return [f"{text.plural(count, 'message')} {would if ahead else did}" for count, would, did in kinds if count]
+
+
+def confirm_losses(question: str, losses: Sequence[str]) -> None:
+    """Print what a change would end, and ask; without losses there is no question. Raises as `confirm` does."""
+    for line in losses:
+        note(line)
+    if losses:
+        confirm(question, yes=False)
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Ask, unless `yes`. Raises `Refused` if the answer is no, `UsageError` if there is no terminal to ask."""
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise click.UsageError("no terminal for the question: use --yes to go on, or --dry-run to see the changes")
+    try:
+        agreed = click.confirm(question, err=True)
+    except click.Abort as aborted:
+        click.echo(err=True)  # ends the line of the question
+        if not isinstance(aborted.__context__, EOFError):
+            raise
+        agreed = False
+    if not agreed:
+        raise Refused("nothing was done")

@@ -17,7 +17,6 @@ from rqttl.cli.common.params import (
     MESSAGE_ID,
     F,
     complete_queues,
-    confirm,
     dry_run_flag,
     json_flag,
     queue_argument,
@@ -124,7 +123,7 @@ def _perform(
             print_groups(selection.groups, now, utc=request.utc)
         _print_result(request, verb, selection, len(selection.letters))
     else:
-        confirm(question(_describe(request, selection)), yes=request.yes)
+        output.confirm(question(_describe(request, selection)), yes=request.yes)
         _process(request, verb, selection, process)
     return selection
 

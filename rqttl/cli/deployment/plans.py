@@ -11,7 +11,6 @@ import click
 
 from rqttl import text
 from rqttl.cli.common import output
-from rqttl.cli.common.params import confirm
 from rqttl.cli.deployment import carrying
 from rqttl.cli.deployment.carrying import Effect
 from rqttl.deployments import Deployment, Plan, Step, make_plan
@@ -86,7 +85,7 @@ def run(
     if not as_json:
         if steps and not dry_run:
             output.answer(f"{text.plural(steps, 'step')} taken")
-        for line in _deaths(effect, ahead=dry_run):
+        for line in output.deaths(*effect[:3], ahead=dry_run):
             output.answer(line)
     return effect
 
@@ -107,26 +106,13 @@ def _total(effects: Sequence[Effect]) -> Effect:
 
 
 def _ask(plans: Sequence[Plan], effect: Effect, origin: str) -> None:
-    losses = _deaths(effect, ahead=True)
+    losses = output.deaths(*effect[:3], ahead=True)
     if origin:
         losses.append(origin)
     if gone := sum(step.kind == "queue" and step.action == "delete" for plan in plans for step in plan.steps):
         losses.append(f"{text.plural(gone, 'queue')} would be deleted")
-    for line in losses:
-        output.note(line)
-    if losses:
-        steps = sum(len(plan.steps) for plan in plans)
-        confirm(f"Take {'this step' if steps == 1 else f'these {steps:,} steps'}?", yes=False)
-
-
-def _deaths(effect: Effect, *, ahead: bool) -> list[str]:
-    """A line for each kind of deaths, ahead of the change or after it."""
-    kinds = (
-        (effect.expired, "would expire", "expired"),
-        (effect.trimmed, "would be pushed out by a limit", "pushed out by a limit"),
-        (effect.deleted, "would be deleted with their queues", "deleted with their queues"),
-    )
-    return [f"{text.plural(count, 'message')} {would if ahead else did}" for count, would, did in kinds if count]
+    steps = sum(len(plan.steps) for plan in plans)
+    output.confirm_losses(f"Take {'this step' if steps == 1 else f'these {steps:,} steps'}?", losses)
 
 
 def _print_plan(planned: Planned) -> None:

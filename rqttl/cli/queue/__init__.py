@@ -20,7 +20,6 @@ from rqttl.cli.common.option_flags import (
     unique,
 )
 from rqttl.cli.common.params import (
-    confirm,
     dry_run_flag,
     json_flag,
     queue_name_argument,
@@ -132,10 +131,8 @@ def update(
         if dry_run:
             result = target.preview_update(**changes)
         else:
-            if not yes and (deaths := _deaths(target.preview_update(**changes), ahead=True)):
-                for line in deaths:
-                    output.note(line)
-                confirm(f"Update {name}?", yes=False)
+            if not yes:
+                output.confirm_losses(f"Update {name}?", _deaths(target.preview_update(**changes), ahead=True))
             result = target.update(**changes)
     _print_update(name, changes, result, dry_run=dry_run, as_json=as_json)
 

@@ -11,7 +11,7 @@ from rqttl import text
 from rqttl.cli.common import output
 from rqttl.cli.common.errors import explain
 from rqttl.cli.common.exits import Refused
-from rqttl.cli.common.params import confirm, dry_run_flag, json_flag, queues_argument, yes_flag
+from rqttl.cli.common.params import dry_run_flag, json_flag, queues_argument, yes_flag
 from rqttl.cli.common.settings import Settings, connecting
 from rqttl.errors import QueueInUse, QueueNotFound, RqttlError
 from rqttl.types import QueueStats, State
@@ -68,11 +68,22 @@ def _of(queue: Queue, stats: Mapping[str, QueueStats]) -> QueueStats:
     return stats[queue.name]
 
 
-def describe_contents(stats: QueueStats) -> str:
+def _contents(stats: QueueStats) -> str:
     """The messages and consumers of a queue, in a few words."""
     states = [f"{text.format_count(n)} {state}" for state in get_args(State) if (n := getattr(stats, state))]
     users = [text.plural(stats.consumers, "consumer")] if stats.consumers else []
     return ", ".join((states or ["empty"]) + users)
+
+
+def _ask(verb: str, queues: Mapping[str, QueueStats], what: Callable[[QueueStats], str]) -> None:
+    """Ask about the queues that exist; without one, every action will be refused."""
+    if len(queues) == 1:
+        ((name, stats),) = queues.items()
+        output.confirm(f"{verb} {name} ({what(stats)})?", yes=False)
+    elif queues:
+        for name, stats in queues.items():
+            output.note(f"{name}: {what(stats)}")
+        output.confirm(f"{verb} these {len(queues)} queues?", yes=False)
 
 
 @click.command(epilog="\b\nExample: rqttl queue purge orders --dry-run")
@@ -89,25 +100,14 @@ def purge(queues: tuple[str, ...], yes: bool, dry_run: bool, as_json: bool, sett
     """
     with settings.using() as broker:
         targets = handles(broker, queues)
-        if dry_run:
+        if dry_run or not yes:
             stats = broker.stats([queue.name for queue in targets])
+        if dry_run:
             for_each(targets, lambda queue: {"would_purge": _of(queue, stats).ready}, _describe_purge, as_json=as_json)
             return
         if not yes:
-            _ask_to_purge(broker.stats([queue.name for queue in targets]))
+            _ask("Purge", stats, lambda one: f"{text.format_count(one.ready)} ready, {as_size(one.ready_bytes)}")
         for_each(targets, lambda queue: {"purged": queue.purge()}, _describe_purge, as_json=as_json)
-
-
-def _ask_to_purge(queues: Mapping[str, QueueStats]) -> None:
-    if not queues:
-        return  # every purge will be refused
-    ready = text.plural(sum(stats.ready for stats in queues.values()), "ready message")
-    if len(queues) == 1:
-        confirm(f"Purge {ready} of {next(iter(queues))}?", yes=False)
-        return
-    for name, stats in queues.items():
-        output.note(f"{name}: {text.format_count(stats.ready)} ready ({as_size(stats.ready_bytes)})")
-    confirm(f"Purge these {ready} of {len(queues)} queues?", yes=False)
 
 
 def _describe_purge(queue: Queue, result: Result) -> str:
@@ -139,35 +139,24 @@ def delete(
     """
     with settings.using() as broker:
         targets = handles(broker, queues)
-        if dry_run:
+        if dry_run or not yes:
             stats = broker.stats([queue.name for queue in targets])
+        if dry_run:
             for_each(
                 targets,
                 lambda queue: _would_delete(queue.name, _of(queue, stats), if_unused=if_unused, if_empty=if_empty),
-                lambda queue, _: f"queue {queue.name} would be deleted ({describe_contents(stats[queue.name])})",
+                lambda queue, _: f"queue {queue.name} would be deleted ({_contents(stats[queue.name])})",
                 as_json=as_json,
             )
             return
         if not yes:
-            _ask_to_delete(broker.stats([queue.name for queue in targets]))
+            _ask("Delete", stats, _contents)
         for_each(
             targets,
             lambda queue: {"deleted": True, "ready": queue.delete(if_unused=if_unused, if_empty=if_empty)},
             lambda queue, result: f"queue {queue.name} deleted, with {text.plural(result['ready'], 'ready message')}",
             as_json=as_json,
         )
-
-
-def _ask_to_delete(queues: Mapping[str, QueueStats]) -> None:
-    if not queues:
-        return  # every deletion will be refused
-    if len(queues) == 1:
-        ((name, stats),) = queues.items()
-        confirm(f"Delete {name} ({describe_contents(stats)})?", yes=False)
-        return
-    for name, stats in queues.items():
-        output.note(f"{name}: {describe_contents(stats)}")
-    confirm(f"Delete these {len(queues)} queues with all that is in them?", yes=False)
 
 
 def _would_delete(name: str, stats: QueueStats, *, if_unused: bool, if_empty: bool) -> Result:
