@@ -46,7 +46,7 @@ def explain(queue: str, ttl: timedelta | None, name_only: bool, every: bool, as_
     rows = [
         row
         for name, explained in explanation.items()
-        if every or _is_shown(explained)
+        if every or explained.source != "default" or explained.lost or explained.note
         for row in _rows(name, explained)
     ]
     output.answer(f"queue {queue}: {'' if existing or name_only else 'does not exist yet; '}{_matching(explanation)}")
@@ -72,10 +72,6 @@ def _existing(broker: Broker, queue: str, ttl: timedelta | None) -> Explanation 
         return None
 
 
-def _is_shown(explained: Explained) -> bool:
-    return explained.source != "default" or bool(explained.lost) or bool(explained.note)
-
-
 def _matching(explanation: Explanation) -> str:
     names = [policy.source for policy in (*explanation.policies, *explanation.operator_policies)]
     declared = "as declared" if explanation.exists else "by its name alone"
@@ -84,12 +80,11 @@ def _matching(explanation: Explanation) -> str:
 
 def _rows(name: str, explained: Explained) -> list[list[str]]:
     option = OPTIONS[name]
-    lost = [["", _value(name, other.value), f"{other.source}, {other.reason}"] for other in explained.lost]
+    lost = [
+        ["", "none" if other.value is None else format_value(option, other.value), f"{other.source}, {other.reason}"]
+        for other in explained.lost
+    ]
     return [[flag(name)[2:], format_value(option, explained.value), explained.source], *lost]
-
-
-def _value(name: str, value: Any) -> str:
-    return "none" if value is None else format_value(OPTIONS[name], value)
 
 
 def _steps(explanation: Explanation) -> list[list[str]]:

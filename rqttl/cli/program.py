@@ -17,7 +17,7 @@ import click
 import rqttl
 from rqttl import text
 from rqttl.cli.common import errors, exits, output
-from rqttl.cli.common.logs import warnings_as_notes
+from rqttl.cli.common.logs import is_warning_of_flow, noting
 from rqttl.cli.common.settings import Settings, connecting
 
 #: The sections of the help with their commands. The command `name` is `name` in the module `rqttl.cli.name`. A module
@@ -102,7 +102,7 @@ class Program(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         """Carry out the command."""
         try:
-            with warnings_as_notes():
+            with noting(is_warning_of_flow):
                 return super().invoke(ctx)
         except KeyboardInterrupt as error:
             raise _CtrlC from error

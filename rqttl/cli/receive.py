@@ -13,8 +13,8 @@ import struct
 import sys
 import termios
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from datetime import timedelta
 from types import FrameType, TracebackType
 
@@ -23,6 +23,7 @@ import click
 from rqttl import json_text, text
 from rqttl.cli.common import output
 from rqttl.cli.common.exits import Refused
+from rqttl.cli.common.logs import noting
 from rqttl.cli.common.params import DURATION, queue_argument
 from rqttl.cli.common.settings import Settings, connecting
 from rqttl.cli.common.signals import Interrupted, SignalGuard, SignalReceived
@@ -78,7 +79,7 @@ def receive(
         raise click.UsageError("--follow and --wait exclude each other")
     most = (sys.maxsize if follow else 1) if limit is None else limit or sys.maxsize
     done = 0
-    with _noting_outages(), settings.using() as broker, GracefulStop() as stop:
+    with noting(Outages()), settings.using() as broker, GracefulStop() as stop:
         stop.ends.append(broker.interrupt)
         stream = Stream(stop)
         patience = ENDLESS if follow else wait or timedelta(0)
@@ -266,26 +267,16 @@ class GracefulStop(SignalGuard):
             end()
 
 
-class Outages(logging.Handler):
-    """A log handler for new attempts while Redis is away: a note, once a minute. It drops all other records."""
+class Outages:
+    """Chooses the log of new attempts while Redis is away: once a minute, and no other records."""
 
     _noted = float("-inf")
 
-    def emit(self, record: logging.LogRecord) -> None:
-        """Print a note for a new attempt, if the last note is old."""
+    def __call__(self, record: logging.LogRecord) -> bool:
+        """Return whether a record is about a new attempt, and the last note is old."""
         from rqttl.consuming.patience import AGAIN  # slow to load: it needs redis-py
 
-        if record.msg == AGAIN and time.monotonic() - self._noted >= 60:
+        chosen = record.msg == AGAIN and time.monotonic() - self._noted >= 60
+        if chosen:
             self._noted = time.monotonic()
-            output.note(record.getMessage())
-
-
-@contextmanager
-def _noting_outages() -> Iterator[None]:
-    """Print notes on outages within this block."""
-    logger, outages = logging.getLogger("rqttl"), Outages(logging.WARNING)
-    logger.addHandler(outages)
-    try:
-        yield
-    finally:
-        logger.removeHandler(outages)
+        return chosen

@@ -198,7 +198,7 @@ def embedded_home(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_without_a_named_server_each_command_notes_once_which_one_it_uses(
     embedded_home: Path, flags: tuple[str, ...]
 ) -> None:
-    using = USING.format("~/.local/share/rqttl")
+    using = USING.format(embedded_home / ".local/share/rqttl")
     unnamed = CliRunner().invoke(cli, ["queue", "ls", *flags])
     named = [
         CliRunner(env=env).invoke(cli, [*words, "queue", "ls", *flags])

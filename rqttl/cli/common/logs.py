@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING
@@ -71,12 +71,15 @@ def logging_to_stderr(form: str, *, verbose: bool = False) -> Iterator[None]:
 
 
 @contextmanager
-def warnings_as_notes() -> Iterator[None]:
-    """Print each warning of a flow as a note, unless a command sends the whole log to stderr.
+def noting(is_noted: Callable[[logging.LogRecord], bool]) -> Iterator[None]:
+    """Print the warnings of rqttl as notes that `is_noted` chooses."""
 
-    Consumers, runners and reapers have loggers of their own: the commands that run them print what matters of those.
-    """
-    logger, handler = logging.getLogger("rqttl"), _Notes(logging.WARNING)
+    class Notes(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            if is_noted(record):
+                output.note(text.escape(record.getMessage()))
+
+    logger, handler = logging.getLogger("rqttl"), Notes(logging.WARNING)
     logger.addHandler(handler)
     try:
         yield
@@ -84,11 +87,13 @@ def warnings_as_notes() -> Iterator[None]:
         logger.removeHandler(handler)
 
 
-class _Notes(logging.Handler):
-    def emit(self, record: logging.LogRecord) -> None:
-        handlers = logging.getLogger("rqttl").handlers
-        if record.name == "rqttl" and not any(isinstance(other, logging.StreamHandler) for other in handlers):
-            output.note(text.escape(record.getMessage()))
+def is_warning_of_flow(record: logging.LogRecord) -> bool:
+    """Return whether a flow warns, unless a command sends the whole log to stderr.
+
+    Consumers, runners and reapers have loggers of their own: the commands that run them print what matters of those.
+    """
+    handlers = logging.getLogger("rqttl").handlers
+    return record.name == "rqttl" and not any(isinstance(other, logging.StreamHandler) for other in handlers)
 
 
 def _time(record: logging.LogRecord) -> str:

@@ -110,7 +110,7 @@ def queue_options(command: F) -> F:
 
 def _flag(option: Option) -> Callable[[F], F]:
     name = flag(option.name)
-    meaning = option.meaning[:1].upper() + option.meaning[1:]
+    meaning = with_flags(option.meaning[:1].upper() + option.meaning[1:])
     if option.kind == "flag":
         return click.option(f"{name}/--no-{name[2:]}", default=None, help=f"{meaning}.")
     default = f"  [default: {format_value(option, option.default)}]" if option.default is not None else ""

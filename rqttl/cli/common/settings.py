@@ -72,10 +72,8 @@ def named_server(url: str | None) -> str:
         return given
     from rqttl.embedded.folder import SCHEME, locate
 
-    folder, home = str(locate(None)), os.path.expanduser("~")  # noqa: PTH111  # `Path` raises without a home
-    at_home = home.startswith(os.sep) and folder.startswith(f"{home}{os.sep}")
-    place = f"~{folder[len(home) :]}" if at_home else folder
-    output.note(f"using the embedded server in {text.escape(place)}: no --url is given, and $RQTTL_URL is not set")
+    folder = text.escape(str(locate(None)))
+    output.note(f"using the embedded server in {folder}: no --url is given, and $RQTTL_URL is not set")
     return SCHEME
 
 
