@@ -223,7 +223,9 @@ def test_a_bad_policy_changes_nothing(
     arguments = {**GOOD, **changes}
 
     with pytest.raises(InvalidPolicy, match=f"(?i){named}"):
-        broker.set_policy(**arguments, operator=operator)
+        broker.set_policy(
+            arguments.pop("name"), arguments.pop("pattern"), arguments.pop("definition"), **arguments, operator=operator
+        )
 
     assert everything(client) == before
 
