@@ -159,7 +159,7 @@ def preview(
 
 def check(keyspace: Keyspace, policy: Policy) -> Flow[list[str]]:
     """Warnings about a policy, as if it were set, with all queues as they are."""
-    policies = (yield from current(keyspace)).with_policy(policy)
+    policies = (yield from current(keyspace)).changed([policy])
     names = yield from registered(keyspace)
     queues: dict[str, QueueOptions] = {}
     for start in range(0, len(names), PAGE):

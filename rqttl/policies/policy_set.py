@@ -44,22 +44,11 @@ class PolicySet:
 
     def get(self, name: str, operator: bool = False) -> Policy | None:
         """The policy of this name and kind; `None` if there is none."""
-        return self._by_name.get((operator, name))
+        return next((one for one in self.policies if (one.operator, one.name) == (operator, name)), None)
 
     def lost_in(self, after: PolicySet) -> list[Policy]:
         """The policies of this set that are others in a later set, or are not there."""
         return [policy for policy in self.policies if policy not in after.policies]
-
-    def with_policy(self, policy: Policy) -> PolicySet:
-        """The next version: with this policy, in the place of an older one of its name and kind."""
-        return PolicySet(self.version + 1, (*self.policies, policy))
-
-    def without(self, name: str, operator: bool = False) -> PolicySet:
-        """The next version: without the policy of this name and kind. Without such a policy, this set."""
-        policy = self.get(name, operator)
-        if policy is None:
-            return self
-        return PolicySet(self.version + 1, tuple(p for p in self.policies if p is not policy))
 
     def changed(self, stored: Iterable[Policy], removed: Iterable[Policy] = ()) -> PolicySet:
         """The next version: with some policies stored, and without others. Without a difference, this set."""
@@ -78,10 +67,6 @@ class PolicySet:
         """The options in force of a queue with these declared options."""
         queue = declared.queue
         return Resolution(declared, self.matching(queue, False), self.matching(queue, True), self._templates)
-
-    @cached_property
-    def _by_name(self) -> dict[tuple[bool, str], Policy]:
-        return {(policy.operator, policy.name): policy for policy in self.policies}
 
     @cached_property
     def _templates(self) -> tuple[Policy, ...]:

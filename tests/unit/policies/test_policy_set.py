@@ -59,11 +59,11 @@ def test_a_changed_set_is_a_new_version_and_the_old_one_stays() -> None:
     first = PolicySet(7, (SHORT, LIMIT))
     newer = policy("short", "#", max_length=9)
 
-    assert first.with_policy(LONG) == PolicySet(8, (LONG, SHORT, LIMIT))
-    assert first.with_policy(newer) == PolicySet(8, (newer, LIMIT))
-    assert first.without("short") == PolicySet(8, (LIMIT,))
-    assert first.without("short", operator=True) == PolicySet(8, (SHORT,))
-    assert first.without("long") is first
+    assert first.changed([LONG]) == PolicySet(8, (LONG, SHORT, LIMIT))
+    assert first.changed([newer]) == PolicySet(8, (newer, LIMIT))
+    assert first.changed([], [SHORT]) == PolicySet(8, (LIMIT,))
+    assert first.changed([], [LIMIT]) == PolicySet(8, (SHORT,))
+    assert first.changed([SHORT], [LONG]) is first
     assert first == PolicySet(7, (LIMIT, SHORT))
 
 

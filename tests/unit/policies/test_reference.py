@@ -47,9 +47,9 @@ def test_the_order_of_changes_leaves_no_trace(case: tuple[QueueOptions, list[Pol
     for is_set, policy in zip(sets_it, policies, strict=False):
         key = (policy.name, policy.operator)
         if is_set:
-            found, left[key] = found.with_policy(policy), policy
+            found, left[key] = found.changed([policy]), policy
         else:
-            found = found.without(*key)
+            found = found.changed([], [policy])
             left.pop(key, None)
 
     assert found.policies == PolicySet(0, tuple(left.values())).policies
