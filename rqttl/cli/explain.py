@@ -49,13 +49,21 @@ def explain(queue: str, ttl: timedelta | None, name_only: bool, every: bool, as_
         if every or explained.source != "default" or explained.lost or explained.note
         for row in _rows(name, explained)
     ]
-    output.answer(f"queue {queue}: {'' if existing or name_only else 'does not exist yet; '}{_matching(explanation)}")
+    policies = ", ".join(policy.source for policy in (*explanation.policies, *explanation.operator_policies))
+    known = "as declared" if explanation.exists else "by its name alone"
+    missing = "" if existing or name_only else "does not exist yet; "
+    output.answer(f"queue {queue}: {missing}{known}{f', with {policies}' if policies else '; no policy matches'}")
     if rows:
         output.print_table(["option", "value", "source"], rows)
     else:
         output.answer("all options are at their defaults")
     output.answer("")
-    output.print_table(["rule", "TTL after it", "effect"], _steps(explanation))
+    steps = []
+    for step in explanation.message.steps:
+        rule = flag(step.option)[2:] if step.option else "message"
+        source = f" ({explanation[step.option].source})" if step.option else ""
+        steps.append([rule, "never expires" if step.ttl is None else as_text(step.ttl), f"{step.text}{source}"])
+    output.print_table(["rule", "TTL after it", "effect"], steps)
     output.answer(_deadline(explanation.message.ttl, now))
     reason = "the queue is not up to date with the policies; a reaper brings it there"
     for name, value in explanation.outdated.items():
@@ -72,12 +80,6 @@ def _existing(broker: Broker, queue: str, ttl: timedelta | None) -> Explanation 
         return None
 
 
-def _matching(explanation: Explanation) -> str:
-    names = [policy.source for policy in (*explanation.policies, *explanation.operator_policies)]
-    declared = "as declared" if explanation.exists else "by its name alone"
-    return f"{declared}, with {', '.join(names)}" if names else f"{declared}; no policy matches"
-
-
 def _rows(name: str, explained: Explained) -> list[list[str]]:
     option = OPTIONS[name]
     lost = [
@@ -85,15 +87,6 @@ def _rows(name: str, explained: Explained) -> list[list[str]]:
         for other in explained.lost
     ]
     return [[flag(name)[2:], format_value(option, explained.value), explained.source], *lost]
-
-
-def _steps(explanation: Explanation) -> list[list[str]]:
-    rows = []
-    for step in explanation.message.steps:
-        rule = flag(step.option)[2:] if step.option else "message"
-        source = f" ({explanation[step.option].source})" if step.option else ""
-        rows.append([rule, "never expires" if step.ttl is None else as_text(step.ttl), f"{step.text}{source}"])
-    return rows
 
 
 def _deadline(ttl: int | None, now: datetime) -> str:

@@ -34,7 +34,15 @@ def server(settings: Settings, folder: str | None, as_json: bool, url: str | Non
     url = url or settings.url
     if folder and url:
         raise click.UsageError("give --folder or --url, not both")
-    return serve(folder or _folder_of(url), on_ready=lambda at: _print_url(at, as_json))
+
+    def print_url(at: str) -> None:
+        if as_json:
+            output.answer_json({"url": at})
+        else:
+            output.answer(at)
+        output.note("ready; Ctrl-C ends it")
+
+    return serve(folder or _folder_of(url), on_ready=print_url)
 
 
 def _folder_of(url: str | None) -> str | None:
@@ -46,11 +54,3 @@ def _folder_of(url: str | None) -> str | None:
         output.note("$RQTTL_URL names another Redis: commands will use that one, unless --url says otherwise")
         return None
     return folder_of(url)
-
-
-def _print_url(url: str, as_json: bool) -> None:
-    if as_json:
-        output.answer_json({"url": url})
-    else:
-        output.answer(url)
-    output.note("ready; Ctrl-C ends it")

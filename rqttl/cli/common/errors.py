@@ -149,7 +149,10 @@ def explain_redis(error: Exception, store: Store | None = None) -> tuple[int, st
     message = str(error)
     if _matches("OOM command|used memory > 'maxmemory'|out of memory", message):
         return REFUSED, f"Redis is out of memory{_maxmemory(store)}: consume, purge, or raise it"
-    if missing := _missing_right(message):
+    right = _RIGHT.search(message)
+    missing = next((line for pattern, line in _RIGHTS if _matches(pattern, message)), "")
+    if missing:
+        missing = f"the right for {right[1].upper()} is missing" if right else missing
         name = store.connections.pool.connection_kwargs.get("username") if store is not None else None
         user = f"user {name!r}" if name else "this user"
         return REFUSED, f"Redis refuses {user}: {missing}; `rqttl doctor` says which rights this user needs"
@@ -165,13 +168,6 @@ def explain_redis(error: Exception, store: Store | None = None) -> tuple[int, st
 
 def _matches(pattern: str, message: str) -> bool:
     return re.search(pattern, message, re.IGNORECASE) is not None
-
-
-def _missing_right(message: str) -> str:
-    """The missing right of a user, in words; empty if the error is about something else."""
-    if right := _RIGHT.search(message):
-        return f"the right for {right[1].upper()} is missing"
-    return next((line for pattern, line in _RIGHTS if _matches(pattern, message)), "")
 
 
 def _maxmemory(store: Store | None) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
 from datetime import datetime
 
 import click
@@ -97,22 +96,18 @@ def show(
                 heapq.heappop(newest)
         if not count:
             note_targets(source)
-    _print_letters([letter for _, _, letter in sorted(newest, reverse=True)], now, utc=utc, as_json=as_json)
+    letters = [letter for _, _, letter in sorted(newest, reverse=True)]
+    if as_json:
+        output.answer_json([message_view.to_json(letter) for letter in letters])
+    for i, letter in enumerate(() if as_json else letters):
+        if i:
+            output.answer("")
+        output.print_pairs(_pairs(letter, now, utc=utc))
     refuse_missing(queue, missing)
     if not count:
         output.note(f"no {'' if letter_filter.is_empty else 'such '}dead letters in {queue}")
     elif count > len(newest):
         output.note(f"{text.format_count(len(newest))} of {text.plural(count, 'letter')}; --limit shows more")
-
-
-def _print_letters(letters: Sequence[MessageView], now: datetime, *, utc: bool, as_json: bool) -> None:
-    if as_json:
-        output.answer_json([message_view.to_json(letter) for letter in letters])
-        return
-    for i, letter in enumerate(letters):
-        if i:
-            output.answer("")
-        output.print_pairs(_pairs(letter, now, utc=utc))
 
 
 def _pairs(letter: MessageView, now: datetime, *, utc: bool) -> list[tuple[str, str]]:

@@ -69,9 +69,11 @@ def run(
     if not as_json:
         for _, one in planned:
             _print_plan(one)
+    drivers = [(_driver(broker), one.plan) for broker, one in planned]
     effect = Effect()
     if dry_run or not yes:
-        effect = _total([_preview(broker, one.plan) for broker, one in planned])
+        destructive = [(driver, plan) for driver, plan in drivers if plan.destructive]
+        effect = _total([driver.perform(carrying.preview(driver.keyspace, plan)) for driver, plan in destructive])
     if not dry_run:
         if not yes:
             foreign = origin is not None and any(one.namespace != origin for _, one in planned) and steps
@@ -80,7 +82,6 @@ def run(
                 effect,
                 f"the file was exported from namespace {origin}" if foreign else "",
             )
-        drivers = [(_driver(broker), one.plan) for broker, one in planned]
         effect = _total([driver.perform(carrying.carry_out(driver.keyspace, plan)) for driver, plan in drivers])
     if not as_json:
         if steps and not dry_run:
@@ -88,12 +89,6 @@ def run(
         for line in output.deaths(*effect[:3], ahead=dry_run):
             output.answer(line)
     return effect
-
-
-def _preview(broker: Broker, plan: Plan) -> Effect:
-    """Count the messages that a plan would end."""
-    driver = _driver(broker)
-    return driver.perform(carrying.preview(driver.keyspace, plan)) if plan.destructive else Effect()
 
 
 def _total(effects: Sequence[Effect]) -> Effect:

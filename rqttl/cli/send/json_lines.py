@@ -80,8 +80,9 @@ def read_json(line: bytes, defaults: Defaults) -> Message | None:
     if not line or line.isspace():
         return None
     fields = _object(line)
-    if not fields.keys() <= _KNOWN:
-        _refuse_unknown(fields)
+    for name in fields.keys() - _KNOWN:
+        hint = did_you_mean(name, SENDER_FIELDS, f"there are {', '.join(SENDER_FIELDS)}")
+        raise InvalidInput(f"unknown field {name[:80]!r}{hint}")
     content_type = fields.get("content_type")
     if content_type is None:
         content_type = defaults.content_type
@@ -121,17 +122,14 @@ def _refuse_constant(name: str) -> NoReturn:
 _decoder = json.JSONDecoder(parse_constant=_refuse_constant)
 
 
-def _refuse_unknown(fields: Mapping[str, Any]) -> NoReturn:
-    name = next(name for name in fields if name not in _KNOWN)
-    hint = did_you_mean(name, SENDER_FIELDS, f"there are {', '.join(SENDER_FIELDS)}")
-    raise InvalidInput(f"unknown field {name[:80]!r}{hint}")
-
-
 def _body(fields: Mapping[str, Any], content_type: object) -> object:
     """The bytes to store, or a value that is stored as msgpack."""
     encoded = fields.get("body_base64")
     if encoded is not None:
-        return _base64(encoded)
+        try:
+            return base64.b64decode(encoded, validate=True)
+        except (ValueError, TypeError):
+            raise InvalidInput("body_base64: expected text in base64") from None
     if "body" not in fields:
         raise InvalidInput("body: missing; give body or body_base64")
     body = fields["body"]
@@ -144,13 +142,6 @@ def _body(fields: Mapping[str, Any], content_type: object) -> object:
     if isinstance(content_type, str) and content_type.partition(";")[0].strip().lower().endswith(_JSON_TYPES):
         return _utf8(json.dumps(body, ensure_ascii=False, separators=(",", ":")))
     raise InvalidInput(f"body: expected text where content_type is {content_type!r}, got {_json_type(body)}")
-
-
-def _base64(encoded: object) -> bytes:
-    try:
-        return base64.b64decode(encoded, validate=True)  # type: ignore[arg-type]  # raises for any other type
-    except (ValueError, TypeError):
-        raise InvalidInput("body_base64: expected text in base64") from None
 
 
 def _utf8(text: str) -> bytes:
