@@ -77,7 +77,7 @@ class Queue:
         flow = flows.messages.send(
             driver.events, driver.configs.get(self.name), self.name, body, ttl, expires_at, headers, id, content_type
         )
-        return flows.messages.stored(driver.perform(flow))
+        return driver.perform(flow)
 
     def enqueue_many(
         self, messages: Sequence[Message | object], *, duplicate_window: Duration | None = None

@@ -70,7 +70,7 @@ class AsyncQueue:
         flow = flows.messages.send(
             driver.events, driver.configs.get(self.name), self.name, body, ttl, expires_at, headers, id, content_type
         )
-        return flows.messages.stored(await driver.perform(flow))
+        return await driver.perform(flow)
 
     async def enqueue_many(
         self, messages: Sequence[Message | object], *, duplicate_window: Duration | None = None

@@ -37,8 +37,8 @@ def send(
     headers: Mapping[str, Header] | None,
     id: str | None,
     content_type: str | None,
-) -> Flow[Receipt | QueueFull]:
-    """See `Queue.enqueue`. `known` is from the cache of the driver. The answer goes through `stored`."""
+) -> Flow[Receipt]:
+    """See `Queue.enqueue`. `known` is from the cache of the driver."""
     if ttl is None and expires_at is None and headers is None and id is None and content_type is None:
         message: object = body
     elif isinstance(body, Message):
@@ -48,13 +48,6 @@ def send(
     if events.observer is not None:
         return _observed_one(events.observer, queue, message)
     return enqueue_one(queue, message, known)
-
-
-def stored(result: Receipt | QueueFull) -> Receipt:
-    """Return the receipt of one message; raise the refusal."""
-    if isinstance(result, QueueFull):
-        raise result
-    return result
 
 
 def send_many(
@@ -70,8 +63,15 @@ def send_many(
     return enqueue(queue, items, window)
 
 
-def _observed_one(observer: Observer, queue: str, message: object) -> Flow[Receipt | QueueFull]:
-    return (yield from _observed(observer, queue, [message], 0))[0]
+def _observed_one(observer: Observer, queue: str, message: object) -> Flow[Receipt]:
+    return _stored((yield from _observed(observer, queue, [message], 0))[0])
+
+
+def _stored(result: Receipt | QueueFull) -> Receipt:
+    """Return the receipt of one message; raise the refusal."""
+    if isinstance(result, QueueFull):
+        raise result
+    return result
 
 
 def _observed(observer: Observer, queue: str, items: Sequence[object], window: int) -> Flow[list[Receipt | QueueFull]]:
@@ -92,7 +92,7 @@ def _batches(packed: Sequence[tuple[Envelope, bytes]]) -> Iterator[Sequence[tupl
         yield packed[start:]
 
 
-def enqueue_one(queue: str, message: Message | object, config: QueueConfig | None = None) -> Flow[Receipt | QueueFull]:
+def enqueue_one(queue: str, message: Message | object, config: QueueConfig | None = None) -> Flow[Receipt]:
     """Store one message. `config` has the options in the cache of the driver, if they are there."""
     if config is None:
         config = yield GetConfig(queue)
@@ -107,9 +107,9 @@ def enqueue_one(queue: str, message: Message | object, config: QueueConfig | Non
     reply: Reply = yield command
     answer = answer_of(command, reply)
     if type(answer) is not Refused and not answer.notes:
-        return _receipt(config, answer.results[0], message)
+        return _stored(_receipt(config, answer.results[0], message))
     config, results = yield from _store(config, len(body), build, *batch, reply=reply)
-    return _receipt(config, results[0], message)
+    return _stored(_receipt(config, results[0], message))
 
 
 def enqueue(queue: str, messages: Sequence[Message | object], window: int = 0) -> Flow[list[Receipt | QueueFull]]:
