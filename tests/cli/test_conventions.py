@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import fields
-from pathlib import Path as PlainPath
+from pathlib import Path
 
 import click
 import pytest
@@ -22,7 +22,7 @@ from rqttl.store.driver import driver_of
 from rqttl.types import QueueStats
 from tests.cli.conftest import Run
 from tests.cli.test_errors import failed
-from tests.cli.tree import ALL, LEAVES, Path, arguments, flags, options
+from tests.cli.tree import ALL, LEAVES, CommandPath, arguments, flags, options
 from tests.servers import Server
 
 pytestmark = pytest.mark.once
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.once
 #: What every argument is called, and a value for it. A new one needs a value here.
 VALUES = {"QUEUE": "orders", "ID": "x", "SHELL": "bash", "BODY": "x", "NAME": "orders", "PATTERN": "orders.#"}
 #: The files of commands that take one.
-_UNIT = PlainPath(__file__).parents[1] / "unit"
+_UNIT = Path(__file__).parents[1] / "unit"
 FILES = {
     "apply": _UNIT / "deployments/files/example.yaml",
     "rabbitmq": _UNIT / "imports/fixtures/rabbitmq_vhost.json",
@@ -47,21 +47,21 @@ BESIDE = {
     "--burst": ("--burst", "--processes", "0", "--call", "json:loads"),
 }
 #: Commands that take no Redis from `--url`: they run one, bring their own queues, or need none.
-APART: dict[Path, set[str]] = {
+APART: dict[CommandPath, set[str]] = {
     ("server",): {"--namespace"},
     ("demo",): {"--namespace"},
     ("completion",): {"--url", "--namespace"},
 }
 #: Commands that print no answer which a program would read.
-NO_JSON: set[Path] = {("completion",), ("worker",)}
-DESTRUCTIVE: set[Path] = {("queue", "purge"), ("queue", "delete"), ("dead", "purge"), ("dead", "redrive")}
+NO_JSON: set[CommandPath] = {("completion",), ("worker",)}
+DESTRUCTIVE: set[CommandPath] = {("queue", "purge"), ("queue", "delete"), ("dead", "purge"), ("dead", "redrive")}
 
 #: Commands that look for what is wrong, and answer with it.
-REPORTS: set[Path] = {("doctor",)}
+REPORTS: set[CommandPath] = {("doctor",)}
 #: Commands that may have written lines of a log before Redis refuses something.
-LOGS: set[Path] = {("worker",)}
+LOGS: set[CommandPath] = {("worker",)}
 #: Commands whose JSON is a file for another command, with durations as text with a unit.
-WRITES_FILES: set[Path] = {("export",)}
+WRITES_FILES: set[CommandPath] = {("export",)}
 
 #: A moment in JSON.
 TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(\+00:00|Z)")
@@ -76,13 +76,13 @@ ON_REDIS = [path for path in LEAVES if path not in APART]
 ANSWERING = [path for path in ON_REDIS if path not in NO_JSON]
 
 
-def names(path: Path) -> list[str]:
+def names(path: CommandPath) -> list[str]:
     """The names of the arguments of a command."""
     context = click.Context(click.Command("any"))
     return [re.sub(r"[^A-Z]", "", one.make_metavar(context)) or one.human_readable_name for one in arguments(path)]
 
 
-def argv(path: Path, *, optional: bool = False) -> list[str]:
+def argv(path: CommandPath, *, optional: bool = False) -> list[str]:
     """The shortest invocation of a command that is right; with the arguments that may be left out if `optional`."""
     values = {**VALUES, "FILE": str(FILES.get(path[-1], ""))} if path else VALUES
     given = [values[name] for name, one in zip(names(path), arguments(path), strict=True) if one.required or optional]
@@ -90,7 +90,7 @@ def argv(path: Path, *, optional: bool = False) -> list[str]:
     return [*path, *given, *beside]
 
 
-def named(path: Path) -> str:
+def named(path: CommandPath) -> str:
     return " ".join(path) or "rqttl"
 
 
@@ -105,17 +105,17 @@ with_queue = pytest.mark.parametrize("path", [path for path in ON_REDIS if "QUEU
 
 
 @leaves
-def test_every_command_says_which_redis_and_can_show_a_traceback(path: Path) -> None:
+def test_every_command_says_which_redis_and_can_show_a_traceback(path: CommandPath) -> None:
     assert flags(path) >= {"--url", "--namespace", "--debug"} - APART.get(path, set())
 
 
 @leaves
-def test_commands_with_an_answer_can_print_json(path: Path) -> None:
+def test_commands_with_an_answer_can_print_json(path: CommandPath) -> None:
     assert ("--json" in flags(path)) == (path not in NO_JSON)
 
 
 @leaves
-def test_commands_that_destroy_ask_first_and_have_a_dry_run(path: Path) -> None:
+def test_commands_that_destroy_ask_first_and_have_a_dry_run(path: CommandPath) -> None:
     asks = {"--yes", "--dry-run"} <= flags(path)
 
     assert asks or path not in DESTRUCTIVE
@@ -135,7 +135,7 @@ def test_the_same_flag_means_the_same_everywhere() -> None:
 
 
 @with_queue
-def test_the_names_of_queues_are_completed(path: Path) -> None:
+def test_the_names_of_queues_are_completed(path: CommandPath) -> None:
     for name, one in zip(names(path), arguments(path), strict=True):
         assert name != "QUEUE" or one._custom_shell_complete is complete_queues
 
@@ -167,7 +167,7 @@ def letter(broker: Broker) -> None:
 
 @answering
 @pytest.mark.usefixtures("letter")
-def test_json_is_one_document_with_exact_times(run: Run, path: Path) -> None:
+def test_json_is_one_document_with_exact_times(run: Run, path: CommandPath) -> None:
     result = run(*argv(path, optional=True), "--json")
 
     assert result.exit_code == (3 if path in REPORTS else 0), result.stderr  # the tests' server keeps nothing
@@ -184,7 +184,7 @@ def test_json_is_one_document_with_exact_times(run: Run, path: Path) -> None:
 
 @answering
 @pytest.mark.usefixtures("letter")
-def test_an_answer_is_lines_of_plain_text(run: Run, path: Path) -> None:
+def test_an_answer_is_lines_of_plain_text(run: Run, path: CommandPath) -> None:
     result = run(*argv(path, optional=True))
 
     assert result.exit_code == (3 if path in REPORTS else 0), result.stderr
@@ -196,12 +196,12 @@ def test_an_answer_is_lines_of_plain_text(run: Run, path: Path) -> None:
 
 
 @every
-def test_an_option_that_does_not_exist_is_wrong_usage(run: Run, path: Path) -> None:
+def test_an_option_that_does_not_exist_is_wrong_usage(run: Run, path: CommandPath) -> None:
     assert "--frobnicate" in failed(run(*path, "--frobnicate"), 2)
 
 
 @leaves
-def test_an_argument_that_is_missing_is_named(run: Run, path: Path) -> None:
+def test_an_argument_that_is_missing_is_named(run: Run, path: CommandPath) -> None:
     for name, one in zip(names(path), arguments(path), strict=True):
         if one.required:
             assert f"'{name}" in failed(run(*path), 2)
@@ -209,12 +209,12 @@ def test_an_argument_that_is_missing_is_named(run: Run, path: Path) -> None:
 
 
 @leaves
-def test_an_argument_too_many_is_wrong_usage(run: Run, path: Path) -> None:
+def test_an_argument_too_many_is_wrong_usage(run: Run, path: CommandPath) -> None:
     if all(one.nargs == 1 for one in arguments(path)):
         assert "extra argument" in failed(run(*argv(path), "one-too-many\x1b[31m"), 2)
 
 
-def checked_options() -> Iterator[tuple[Path, str]]:
+def checked_options() -> Iterator[tuple[CommandPath, str]]:
     """Every option whose value is read as something: a number, a choice, a time."""
     for path in LEAVES:
         for one in options(path):
@@ -226,18 +226,20 @@ def checked_options() -> Iterator[tuple[Path, str]]:
 @pytest.mark.parametrize(
     "path, flag", [pytest.param(*one, id=f"{named(one[0])} {one[1]}") for one in checked_options()]
 )
-def test_a_value_that_cannot_be_read_is_wrong_usage(run: Run, path: Path, flag: str) -> None:
+def test_a_value_that_cannot_be_read_is_wrong_usage(run: Run, path: CommandPath, flag: str) -> None:
     assert flag in failed(run(*argv(path), flag, "\x1b[31m\u202e?"), 2)
 
 
 @on_redis
 @pytest.mark.parametrize("given", [("--url", "hunter2://x"), ("--namespace", "a\x1b b")], ids=lambda given: given[0])
-def test_an_impossible_url_is_wrong_usage(run: Run, path: Path, given: tuple[str, str]) -> None:
+def test_an_impossible_url_is_wrong_usage(run: Run, path: CommandPath, given: tuple[str, str]) -> None:
     failed(run(*argv(path), *given), 2)
 
 
 @with_queue
-def test_a_missing_queue_is_refused_and_the_line_says_how_to_make_it(run: Run, broker: Broker, path: Path) -> None:
+def test_a_missing_queue_is_refused_and_the_line_says_how_to_make_it(
+    run: Run, broker: Broker, path: CommandPath
+) -> None:
     if path in (("queue", "declare"), ("explain",)):  # explain tells of queues that do not exist yet
         assert run(*argv(path)).exit_code == 0
         return
@@ -249,7 +251,7 @@ def test_a_missing_queue_is_refused_and_the_line_says_how_to_make_it(run: Run, b
 
 
 @with_queue
-def test_a_queue_with_nearly_the_same_name_is_named(run: Run, broker: Broker, path: Path) -> None:
+def test_a_queue_with_nearly_the_same_name_is_named(run: Run, broker: Broker, path: CommandPath) -> None:
     broker.declare_queue("orders.eu")
     words = ["order.eu" if word == "orders" else word for word in argv(path, optional=True)]
 
@@ -260,7 +262,7 @@ def test_a_queue_with_nearly_the_same_name_is_named(run: Run, broker: Broker, pa
 
 
 @with_queue
-def test_a_name_that_no_queue_can_have_is_wrong_usage(run: Run, path: Path) -> None:
+def test_a_name_that_no_queue_can_have_is_wrong_usage(run: Run, path: CommandPath) -> None:
     words = ["a\x1b]52;c;x\x07" if word == "orders" else word for word in argv(path, optional=True)]
 
     about = "QUEUE" if path == ("worker",) else "queue name"  # it takes patterns, too
@@ -278,7 +280,7 @@ def nowhere(launch: Callable[..., Server]) -> Iterator[str]:
 
 @pytest.mark.usefixtures("impatient")
 @pytest.mark.parametrize("path", [*ON_REDIS, ("demo",)], ids=named)
-def test_without_redis_every_command_says_so(path: Path, nowhere: str) -> None:
+def test_without_redis_every_command_says_so(path: CommandPath, nowhere: str) -> None:
     line = failed(CliRunner().invoke(cli, [*argv(path, optional=True), "--url", nowhere]), 4)
 
     assert line.startswith("Redis does not answer: ")
@@ -295,7 +297,7 @@ def without_rights(launch: Callable[..., Server]) -> Iterator[str]:
     server.remove()
 
 
-def refused(result: Result, path: Path, shape: str, expected: str) -> None:
+def refused(result: Result, path: CommandPath, shape: str, expected: str) -> None:
     """Redis refused something: in a line of this shape that holds `told`; a report says it as one of its findings."""
     if path in REPORTS:
         assert (result.exit_code, result.stderr) == (3, "")
@@ -310,14 +312,14 @@ def refused(result: Result, path: Path, shape: str, expected: str) -> None:
 
 
 @on_redis
-def test_a_missing_right_is_a_refusal(path: Path, without_rights: str) -> None:
+def test_a_missing_right_is_a_refusal(path: CommandPath, without_rights: str) -> None:
     result = CliRunner().invoke(cli, [*argv(path, optional=True), "--url", without_rights])
 
     refused(result, path, "^Redis refuses user 'guest': the right for ", "permissions| is missing; ")
 
 
 @with_queue
-def test_a_key_of_another_program_is_refused(run: Run, broker: Broker, path: Path) -> None:
+def test_a_key_of_another_program_is_refused(run: Run, broker: Broker, path: CommandPath) -> None:
     driver_of(broker).store.client.set("rqttl:{orders}:meta", "not a hash")
     driver_of(broker).store.client.sadd("rqttl:queues", "orders")
 

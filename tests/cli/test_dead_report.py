@@ -11,9 +11,7 @@ import pytest
 from rqttl import Broker, Message, Queue
 from rqttl.cli.common.progress import Progress
 from rqttl.cli.dead import reports
-from tests.cli import golden
-from tests.cli.conftest import Run
-from tests.cli.deaths import Die
+from tests.cli.conftest import Die, Run, check_golden
 from tests.cli.processes import command, environment, on_terminal
 from tests.contract.clocked import Clocked
 
@@ -33,8 +31,8 @@ def test_letters_are_counted_by_source_reason_and_hour(run_clocked: Run, letters
     result = run_clocked("dead", "report", "orders/dead")
 
     assert (result.exit_code, result.stderr) == (0, "")
-    golden.check("dead-report.txt", result.stdout)
-    golden.check("dead-report.json", run_clocked("dead", "report", "orders/dead", "--json").stdout)
+    check_golden("dead-report.txt", result.stdout)
+    check_golden("dead-report.json", run_clocked("dead", "report", "orders/dead", "--json").stdout)
 
 
 def test_several_queues_are_one_report_and_may_be_matched(run_clocked: Run, die: Die) -> None:

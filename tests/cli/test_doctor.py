@@ -16,8 +16,7 @@ from rqttl.cli import cli
 from rqttl.cli import doctor as module
 from rqttl.doctor import examine, rights
 from rqttl.doctor.findings import Finding
-from tests.cli import golden
-from tests.cli.conftest import Run
+from tests.cli.conftest import Run, check_golden
 from tests.cli.processes import on_terminal
 from tests.contract.clocked import START, Clocked
 from tests.servers import Server
@@ -61,7 +60,7 @@ def steady(printed: str) -> str:
 def test_a_finding_has_its_advice(run_clocked: Run) -> None:
     result = run_clocked("doctor")
 
-    golden.check("doctor.txt", steady(result.stdout))
+    check_golden("doctor.txt", steady(result.stdout))
     assert (result.exit_code, result.stderr) == (3, "")
 
 
@@ -69,7 +68,7 @@ def test_a_finding_has_its_advice(run_clocked: Run) -> None:
 def test_programs_can_read_findings(run_clocked: Run) -> None:
     result = run_clocked("doctor", "--json")
 
-    golden.check("doctor.json", steady(result.stdout))
+    check_golden("doctor.json", steady(result.stdout))
     assert (result.exit_code, result.stderr) == (3, "")
     answer = json.loads(result.stdout)
     assert answer["problems"] == sum(one["level"] == "problem" for one in answer["findings"])

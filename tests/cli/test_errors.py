@@ -1,22 +1,33 @@
-"""Each kind of failure has its exit code, and one line with the remedy."""
+"""Each kind of failure has its exit code, and one line with the remedy; so have unknown commands and words."""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 from threading import Thread
 from typing import Any
 
+import click
 import pytest
+import redis
 from click.testing import CliRunner, Result
 
 import rqttl
 from rqttl import Broker
 from rqttl.cli import cli
+from rqttl.cli.common import suggestions
+from rqttl.cli.common.errors import explain_redis
+from rqttl.events import Events
+from rqttl.protocol.keys import Keyspace
 from rqttl.store.driver import driver_of
+from rqttl.store.store import Store
 from tests.cli.conftest import Run
+from tests.cli.tree import ALL, LEAVES, arguments, options
 from tests.servers import Server
 
 
@@ -277,3 +288,186 @@ def test_an_embedded_server_that_cannot_be_had_counts_as_no_redis(
     os.chmod(folder, 0o777)  # noqa: PTH101, S103  # open to others is the fault
 
     assert "open to others" in failed(run("--url", f"embedded://{folder}", "queue", "ls"), 4)
+
+
+def test_a_server_that_hangs_up_may_want_tls() -> None:
+    store = Store(redis.Redis(port=1), Keyspace(), Events())
+
+    explained = explain_redis(
+        redis.ConnectionError("Error while reading from localhost:1 : (104, 'Connection reset by peer')"), store
+    )
+
+    assert explained is not None
+    code, line = explained
+    assert code == 4
+    assert line.startswith("Redis does not answer: Connection reset by peer (a port with TLS wants rediss://; or all ")
+
+
+@pytest.mark.parametrize(
+    "words, line",
+    [
+        ("LOADING Redis is loading the dataset in memory", "Redis is loading its data: try again in a moment"),
+        (
+            "MISCONF Redis is configured to save RDB snapshots, but it is currently unable to persist on disk",
+            "Redis cannot save its data, so it takes no writes: look at its log and its disk",
+        ),
+        (
+            "Error running script (call to f_0123): @user_script:164: @user_script: 164: -BUSY wait",
+            "Redis refused: BUSY wait",
+        ),
+        (f"BUSY wait script: {'a1' * 20}, on @user_script:164.", "Redis refused: BUSY wait"),
+        (
+            "[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed",
+            "the certificate of Redis is not trusted: name its authority's in the URL, with ?ssl_ca_certs=FILE",
+        ),
+    ],
+)
+def test_an_error_of_a_script_is_explained_without_its_text(words: str, line: str) -> None:
+    explained = explain_redis(redis.ResponseError(words))
+
+    assert explained is not None
+    assert explained[1] == line
+
+
+MEANT = [
+    ("create", "queue declare"),
+    ("rm", "queue delete"),
+    ("ls", "queue ls"),
+    ("show", "queue show"),
+    ("purge", "queue purge"),
+    ("publish", "send"),
+    ("Publish", "send"),
+    ("pubish", "send"),
+    ("consume", "receive"),
+    ("retry", "dead redrive"),
+    ("dlq", "dead"),
+    ("version", "--version"),
+    ("queue create", "queue declare"),
+    ("queue rm", "queue delete"),
+    ("queue list", "queue ls"),
+    ("queue publish", "rqttl send"),
+    ("dead requeue", "dead redrive"),
+    ("dead rm", "dead purge"),
+    ("message get", "message show"),
+]
+
+
+@pytest.mark.parametrize("typed, target", MEANT)
+def test_a_synonym_is_answered_with_the_command(run: Run, typed: str, target: str) -> None:
+    *group, word = typed.split()
+    see = " ".join(("rqttl", *group))
+
+    line = failed(run(*typed.split(), "x"), 2).replace("`cli", "`rqttl")
+
+    assert line == f"no such command {word!r}; did you mean `{target}`? (see `{see} --help`)"
+
+
+@pytest.mark.parametrize("typed", ["frobnicate", "queue frobnicate", "message rm"])
+def test_an_unlike_word_has_no_suggestion(run: Run, typed: str) -> None:
+    assert "did you mean" not in failed(run(*typed.split()), 2)
+
+
+@pytest.mark.parametrize(
+    "typed, hint",
+    [
+        ("queue declare q --ttl 5s", "did you mean --message-ttl?"),
+        ("queue declare q --dlq dead", "did you mean --dead-letter?"),
+        ("queue declare q --delay 5s", "did you mean --redelivery-delay?"),
+        ("queue declare q --priority 5", "there are no priorities: use a queue for each"),
+        ("queue declare q --durable", "every queue is stored, and `rqttl doctor` says what a crash of Redis can lose"),
+        ("queue declare q --mesage-ttl 5s", "did you mean --message-ttl?"),
+        ("worker q --concurrency 5", "did you mean --threads?"),
+    ],
+)
+def test_a_flag_of_another_tool_is_answered_with_ours(run: Run, typed: str, hint: str) -> None:
+    flag = next(word for word in typed.split() if word.startswith("--"))
+
+    assert failed(run(*typed.split()), 2).startswith(f"no such option {flag!r}; {hint} (see ")
+
+
+def test_an_unlike_flag_has_no_suggestion(run: Run) -> None:
+    assert failed(run("send", "q", "--delay", "5s"), 2) == "no such option '--delay' (see `rqttl send --help`)"
+
+
+def test_every_suggestion_is_a_command_or_an_option_of_the_root() -> None:
+    paths = {" ".join(path) for path in ALL}
+    suggested = {" ".join(one for one in path.split() if not one.startswith("--")) for path in suggestions._WORDS}
+
+    assert suggested <= paths
+
+
+def test_every_command_is_what_some_word_means() -> None:
+    assert {" ".join(path) for path in LEAVES} <= set(suggestions._WORDS)
+
+
+#: As Python reads the bytes `a\xffb` on the command line.
+BAD = os.fsdecode(b"a\xffb")
+#: A word for each argument that a command needs beside the one that is bad.
+WORDS = {"queue": "orders", "name": "orders", "queues": "orders", "shell": "bash"}
+#: Words that may have any bytes: the name of a folder that is made, a name that no command uses.
+KEPT = ("demo --picture", "server --folder", " --url", " --namespace")
+
+
+def _words(path: tuple[str, ...], bad: click.Parameter | None = None) -> list[str]:
+    """The words of a call whose argument `bad`, if any, is bad; no argument follows it."""
+    words = []
+    for one in arguments(path):
+        words.append(BAD if one is bad else WORDS.get(one.name or "", "1"))
+        if one is bad or (bad is None and not one.required):
+            break
+    return words
+
+
+def _calls() -> Iterator[tuple[str, list[str]]]:
+    """A call for each place of a word: its name, and the words."""
+    yield "command", [BAD]
+    yield "unknown option", [f"--{BAD}"]
+    for path in ALL:
+        for option in options(path):
+            if not option.is_flag:
+                name = f"{' '.join(path)} {option.opts[0]}"
+                yield name, [*path, option.opts[0], BAD, *(_words(path) if path in LEAVES else ())]
+    for path in LEAVES:
+        for argument in arguments(path):
+            if (path, argument.name) != (("send",), "body"):
+                yield f"{' '.join(path)} {argument.name}", [*path, *_words(path, argument)]
+
+
+CALLS = {name: words for name, words in _calls() if name not in KEPT}
+
+
+def test_words_that_are_no_text_are_refused_in_one_line(
+    run: Run, broker: Broker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    broker.declare_queue("orders")
+    broker.queue("orders").enqueue(b"x")
+
+    results = {call: run(*words, stdin=b"") for call, words in CALLS.items()}
+
+    assert {call: result.output for call, result in results.items() if result.exit_code != 2} == {}
+    lines = {call: result.stderr.splitlines() for call, result in results.items()}
+    assert {call: told for call, told in lines.items() if len(told) != 1 or not told[0].startswith("rqttl: ")} == {}
+    assert {call: result.stdout for call, result in results.items() if result.stdout} == {}
+    assert broker.queues() == ["orders"]
+
+
+def test_a_body_keeps_its_bytes(run: Run, broker: Broker) -> None:
+    broker.declare_queue("orders")
+
+    assert run("send", "orders", BAD).exit_code == 0
+    assert [one.body for one in broker.queue("orders").peek()] == [b"a\xffb"]
+
+
+@pytest.mark.parametrize("url", [b"redis://a\xffb/0", b"embedded://\xff"])
+def test_a_url_in_the_environment_that_is_no_text_is_refused_in_one_line(url: bytes) -> None:
+    result = subprocess.run(
+        [sys.executable, "-m", "rqttl.cli", "peek", "orders"],
+        env={**os.environb, b"RQTTL_URL": url},
+        capture_output=True,
+        check=False,
+    )
+
+    assert (result.returncode, result.stdout) == (2, b"")
+    assert result.stderr.startswith(b"rqttl: url: ")
+    assert result.stderr.count(b"\n") == 1

@@ -9,8 +9,7 @@ import pytest
 
 from rqttl import Broker, Message, Queue
 from rqttl.store.driver import driver_of
-from tests.cli import golden
-from tests.cli.conftest import Run
+from tests.cli.conftest import Run, check_golden
 from tests.cli.processes import on_terminal
 from tests.contract.clocked import Clocked
 
@@ -48,7 +47,7 @@ def test_each_message_has_its_state(run_clocked: Run, mixed: Queue, name: str, f
     result = run_clocked("peek", "orders", *flags)
 
     assert (result.exit_code, result.stderr) == (0, "")
-    golden.check(name, result.stdout)
+    check_golden(name, result.stdout)
     assert driver_of(mixed).store.client.hgetall("rqttl:{orders}:meta") == before
 
 
@@ -142,7 +141,7 @@ def test_all_about_a_message(run_clocked: Run, dead: Queue, name: str, flags: tu
     result = run_clocked("message", "show", "dead", "order-17", *flags)
 
     assert (result.exit_code, result.stderr) == (0, "")
-    golden.check(name, result.stdout)
+    check_golden(name, result.stdout)
 
 
 def test_the_last_failure_of_a_message_is_escaped_and_cut(run: Run, orders: Queue) -> None:

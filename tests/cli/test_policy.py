@@ -8,8 +8,7 @@ import pytest
 import redis
 
 from rqttl import Broker, json_text
-from tests.cli import golden
-from tests.cli.conftest import Run
+from tests.cli.conftest import Run, check_golden
 from tests.cli.test_errors import failed
 from tests.contract.clocked import Clocked
 from tests.lua.states import everything
@@ -53,7 +52,7 @@ def test_an_answer_is_always_the_same(run_clocked: Run, words: list[str], file: 
     result = run_clocked(*words)
 
     assert result.exit_code == 0, result.stderr
-    golden.check(file, result.stdout)
+    check_golden(file, result.stdout)
 
 
 def test_a_dry_run_changes_nothing(queues: Clocked, run_clocked: Run, client: redis.Redis) -> None:

@@ -1,4 +1,4 @@
-"""`rqttl queue declare`, `update` and `touch`."""
+"""`rqttl queue declare`, `update`, `touch`, `purge` and `delete`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 from rqttl import Broker, Queue
 from rqttl.cli.common.option_flags import flag, to_json
 from rqttl.options import OPTIONS, Option
-from tests.cli import golden
-from tests.cli.conftest import Run
+from tests.cli.conftest import Run, check_golden
+from tests.cli.processes import Terminal
 from tests.contract.clocked import Clocked, at
 
 
@@ -86,7 +86,7 @@ def test_update_says_what_has_changed_and_what_was_so_before(run_clocked: Run, c
     result = run_clocked(*UPDATE)
 
     assert (result.exit_code, result.stderr) == (0, "")
-    golden.check("queue-update.txt", result.stdout)
+    check_golden("queue-update.txt", result.stdout)
     assert clocked.queue("orders").options().non_default == {
         "message_ttl": 300_000,
         "max_deliveries": 3,
@@ -102,14 +102,14 @@ def test_a_dry_run_of_update_shows_the_difference_and_changes_nothing(run_clocke
 
     text, answer = run_clocked(*UPDATE, "--dry-run"), run_clocked(*UPDATE, "--dry-run", "--json")
 
-    golden.check("queue-update-dry-run.txt", text.stdout)
+    check_golden("queue-update-dry-run.txt", text.stdout)
     assert clocked.queue("orders").options() == before
     line, done = json.loads(answer.stdout), json.loads(run_clocked(*UPDATE, "--json").stdout)
     assert (line.pop("dry_run"), done.pop("dry_run")) == (True, False)
     assert line == done
     assert done.pop("before") == to_json(before)
     assert done.pop("after") == to_json(clocked.queue("orders").options())
-    golden.check("queue-update.json", json.dumps(done) + "\n")
+    check_golden("queue-update.json", json.dumps(done) + "\n")
 
 
 def test_an_update_that_changes_nothing_says_so(run: Run, broker: Broker) -> None:
@@ -141,8 +141,8 @@ def test_an_update_counts_the_messages_that_die_by_it(run_clocked: Run, clocked:
     assert (answer["expired"], answer["trimmed"]) == (6, 1)
 
     assert (dry.stderr, done.stderr) == ("", "")
-    golden.check("queue-update-deaths-dry-run.txt", dry.stdout)
-    golden.check("queue-update-deaths.txt", done.stdout)
+    check_golden("queue-update-deaths-dry-run.txt", dry.stdout)
+    check_golden("queue-update-deaths.txt", done.stdout)
     stats = queue.stats()
     assert (stats.ready, stats.deaths["expired"], stats.deaths["maxlen"]) == (3, 6, 1)
 
@@ -154,7 +154,7 @@ def test_an_update_that_nobody_agreed_to_lets_no_message_die(run_clocked: Run, c
     result = run_clocked(*DEADLY)
 
     assert (result.exit_code, result.stdout) == (2, "")
-    golden.check("queue-update-unanswered.txt", result.stderr.replace("`cli", "`rqttl"))
+    check_golden("queue-update-unanswered.txt", result.stderr.replace("`cli", "`rqttl"))
     assert (queue.options(), queue.stats().ready) == (before, 10)
 
 
@@ -243,3 +243,156 @@ def test_a_pause_cannot_be_unset_below_what_shapes_it(run: Run, broker: Broker) 
 
     assert (result.exit_code, result.stdout) == (2, "")
     assert broker.queue("orders").options()["redelivery_delay"] == 10_000
+
+
+@pytest.fixture
+def filled(broker: Broker) -> Broker:
+    fill(broker)
+    return broker
+
+
+def fill(broker: Broker) -> None:
+    """Make `orders` with messages in each state, `mails` with ready ones, and `empty`."""
+    orders = broker.declare_queue("orders")
+    orders.enqueue_many([b"x" * 100] * 1240)
+    first, *_ = orders.receive_many(6, lease="1h")
+    first.nack("1h")
+    broker.declare_queue("mails").enqueue_many([b"x"] * 3)
+    broker.declare_queue("empty")
+
+
+def ready(broker: Broker) -> dict[str, int]:
+    return {name: stats.ready for name, stats in broker.stats().items()}
+
+
+@pytest.mark.parametrize("what", ["purge", "delete"])
+@pytest.mark.parametrize("extra, name", [([], ""), (["--dry-run"], "-dry-run")])
+def test_each_queue_has_its_own_outcome(
+    run_clocked: Run, clocked: Clocked, what: str, extra: list[str], name: str
+) -> None:
+    fill(clocked)
+    words = ["queue", what, "orders", "nope", "mails", "orders", "empty", "--yes", *extra]
+
+    result = run_clocked(*words)
+
+    document = run_clocked(*words[:-1], "--dry-run", "--json") if extra else None
+
+    assert result.exit_code == 3
+    check_golden(f"queue-{what}{name}.txt", result.stdout)
+    if document:
+        check_golden(f"queue-{what}{name}.json", document.stdout)
+    assert result.stderr == (
+        "rqttl: queue 'nope' does not exist: `rqttl queue declare nope` creates it [not_found]\n"
+        "rqttl: 1 of 4 queues refused; the lines above say why\n"
+    )
+    if extra:
+        assert ready(clocked) == {"empty": 0, "mails": 3, "orders": 1234}
+    else:
+        left = {name: (one.ready, one.leased, one.delayed) for name, one in clocked.stats().items()}
+        purged = {"empty": (0, 0, 0), "mails": (0, 0, 0), "orders": (0, 5, 1)}
+        assert left == ({} if what == "delete" else purged)
+
+
+@pytest.mark.parametrize("extra", [["--yes"], ["--dry-run"]])
+def test_a_queue_that_is_not_empty_can_be_spared(run: Run, filled: Broker, extra: list[str]) -> None:
+    result = run("queue", "delete", "orders", "empty", "--if-empty", *extra)
+
+    assert result.exit_code == 3
+    assert result.stderr == (
+        "rqttl: queue 'orders' was not deleted: it has 1,240 messages, and --if-empty is given [in_use]\n"
+        "rqttl: 1 of 2 queues refused; the lines above say why\n"
+    )
+    assert result.stdout == (
+        "queue empty would be deleted (empty)\n"
+        if extra == ["--dry-run"]
+        else "queue empty deleted, with 0 ready messages\n"
+    )
+    assert ("empty" in filled.queues()) == (extra == ["--dry-run"])
+
+
+@pytest.mark.parametrize("extra", [["--yes"], ["--dry-run"]])
+def test_a_queue_with_consumers_can_be_spared(run: Run, filled: Broker, extra: list[str]) -> None:
+    with filled.queue("mails").consume(wait="1m") as consumer:
+        next(consumer)
+        result = run("queue", "delete", "mails", "--if-unused", *extra)
+
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert result.stderr == (
+        "rqttl: queue 'mails' was not deleted: it has 1 consumer, and --if-unused is given [in_use]\n"
+    )
+    assert run("queue", "delete", "mails", "--if-unused", "--yes").exit_code == 0
+
+
+@pytest.mark.parametrize("what", ["purge", "delete"])
+@pytest.mark.parametrize("stdin", [None, b"y\n"])
+def test_without_a_terminal_nothing_is_removed(run: Run, filled: Broker, what: str, stdin: bytes | None) -> None:
+    result = run("queue", what, "orders", stdin=stdin)
+
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.replace("`cli", "`rqttl") == (
+        "rqttl: no terminal for the question: use --yes to go on, or --dry-run to see the changes "
+        f"(see `rqttl queue {what} --help`)\n"
+    )
+    assert ready(filled)["orders"] == 1234
+
+
+PURGE = (
+    ("purge", "orders", "mails"),
+    "rqttl: orders: 1,234 ready, 123 kB\nrqttl: mails: 3 ready, 3 B\nPurge these 2 queues? [y/N]: ",
+    "queue orders: 1,234 ready messages removed\nqueue mails: 3 ready messages removed\n",
+)
+DELETE = (
+    ("delete", "orders"),
+    "Delete orders (1,234 ready, 5 leased, 1 delayed)? [y/N]: ",
+    "queue orders deleted, with 1,234 ready messages\n",
+)
+
+
+def answered(words: tuple[str, ...], keys: bytes, redis_url: str) -> tuple[int, str]:
+    with Terminal("queue", *words, RQTTL_URL=redis_url) as terminal:
+        terminal.until("[y/N]: ")
+        terminal.type(keys)
+        return terminal.end(), terminal.screen
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words, question, outcome", [PURGE, DELETE], ids=str)
+def test_a_yes_is_a_yes(filled: Broker, redis_url: str, words: tuple[str, ...], question: str, outcome: str) -> None:
+    assert answered(words, b"y\r", redis_url) == (0, f"{question}y\n{outcome}")
+
+    left = ready(filled)
+    assert [left.get(name, 0) for name in words[1:]] == [0] * len(words[1:])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words, question", [PURGE[:2], DELETE[:2]], ids=str)
+@pytest.mark.parametrize("keys, printed", [(b"n\r", "n\n"), (b"\x04", "\n")], ids=["n", "ctrl-d"])
+def test_anything_else_is_a_no(
+    filled: Broker, redis_url: str, words: tuple[str, ...], question: str, keys: bytes, printed: str
+) -> None:
+    before = ready(filled)
+
+    assert answered(words, keys, redis_url) == (3, f"{question}{printed}rqttl: nothing was done\n")
+    assert ready(filled) == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words, question", [PURGE[:2], DELETE[:2]], ids=str)
+def test_ctrl_c_is_an_interruption(filled: Broker, redis_url: str, words: tuple[str, ...], question: str) -> None:
+    before = ready(filled)
+
+    with Terminal("queue", *words, RQTTL_URL=redis_url) as terminal:
+        terminal.until(question)
+        assert terminal.interrupt() == 130
+
+    assert terminal.screen.replace("^C", "") == f"{question}\nrqttl: interrupted\n"
+    assert ready(filled) == before
+
+
+@pytest.mark.slow
+def test_without_a_queue_nothing_is_asked(redis_url: str) -> None:
+    with Terminal("queue", "purge", "nope", "no", RQTTL_URL=redis_url) as terminal:
+        assert terminal.end() == 3
+
+    assert terminal.screen.splitlines()[-1] == "rqttl: 2 of 2 queues refused; the lines above say why"
+    assert "[y/N]" not in terminal.screen

@@ -14,8 +14,7 @@ from rqttl import Broker, Message
 from rqttl.cli import cli
 from rqttl.cli.common.option_flags import flag, to_json
 from rqttl.options import OPTIONS
-from tests.cli import golden
-from tests.cli.conftest import Run
+from tests.cli.conftest import Run, check_golden
 from tests.contract.clocked import Clocked
 from tests.lua.states import everything
 from tests.servers import Server
@@ -58,13 +57,13 @@ def test_ls_lists_what_each_queue_holds_and_the_totals(run_clocked: Run, clocked
     result = run_clocked("queue", "ls")
 
     assert (result.exit_code, result.stderr) == (0, "")
-    golden.check("queue-ls.txt", result.stdout)
+    check_golden("queue-ls.txt", result.stdout)
 
 
 def test_ls_can_answer_in_json(run_clocked: Run, clocked: Clocked) -> None:
     three(clocked)
 
-    golden.check("queue-ls.json", run_clocked("queue", "ls", "m*", "empty", "--json").stdout)
+    check_golden("queue-ls.json", run_clocked("queue", "ls", "m*", "empty", "--json").stdout)
 
 
 def test_ls_takes_patterns(run: Run, broker: Broker) -> None:
@@ -172,7 +171,7 @@ def test_show_tells_all_of_a_queue(run_clocked: Run) -> None:
     result = run_clocked("queue", "show", "orders", "--utc")
 
     assert (result.exit_code, result.stderr) == (0, "")
-    golden.check("queue-show-utc.txt", result.stdout)
+    check_golden("queue-show-utc.txt", result.stdout)
 
 
 @pytest.mark.usefixtures("orders")
@@ -181,7 +180,7 @@ def test_show_can_answer_in_json(run_clocked: Run, clocked: Clocked) -> None:
 
     answer = json.loads(result.stdout)
     assert answer.pop("options") == to_json(clocked.queue("orders").options())
-    golden.check("queue-show.json", json.dumps(answer) + "\n")
+    check_golden("queue-show.json", json.dumps(answer) + "\n")
 
 
 def test_show_can_print_the_options_at_their_defaults_too(run: Run, broker: Broker) -> None:

@@ -11,15 +11,9 @@ import pytest
 
 from rqttl import Broker, CommandEvent, Message, Queue
 from rqttl.protocol import codec
-from tests.cli import golden
-from tests.cli.conftest import Run
+from tests.cli.conftest import Run, check_golden
 from tests.contract.clocked import Clocked
 from tests.drivers import broker_of
-
-
-@pytest.fixture
-def orders(broker: Broker) -> Queue:
-    return broker.declare_queue("orders")
 
 
 def test_the_oldest_message_is_printed_and_acked(run: Run, orders: Queue) -> None:
@@ -133,7 +127,7 @@ def test_json_is_what_it_was(run_clocked: Run, clocked: Clocked) -> None:
     orders = clocked.declare_queue("orders")
     orders.enqueue_many([Message({"a": [1.5, "é"]}, ttl="1m", headers={"h": True}, id="one"), b"\xff"])
 
-    golden.check("receive.json", run_clocked("receive", "orders", "--max", "0", "--json").stdout)
+    check_golden("receive.json", run_clocked("receive", "orders", "--max", "0", "--json").stdout)
 
 
 def test_a_value_that_json_cannot_hold_comes_with_its_bytes(run: Run, orders: Queue) -> None:

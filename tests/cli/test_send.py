@@ -1,23 +1,28 @@
-"""`rqttl send`: bodies from arguments, files and stdin, and exact counts."""
+"""`rqttl send`: bodies from arguments, files and stdin, as lines, JSON or whole; and exact counts."""
 
 from __future__ import annotations
 
+import base64
 import json
 import random
 from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
+import msgpack
 import pytest
 from click.testing import CliRunner
 
-from rqttl import Broker, CommandEvent, OutcomeUnknown, Queue
+from rqttl import Broker, CommandEvent, Message, OutcomeUnknown, Queue
 from rqttl.cli import cli
 from rqttl.cli.send import sources
+from rqttl.cli.send.json_lines import BROKER_FIELDS, SENDER_FIELDS
+from rqttl.inspector.message_view import Viewed, to_json
 from rqttl.protocol.commands import BATCH, BATCH_BYTES
 from rqttl.store.driver import driver_of
-from tests.cli import golden
-from tests.cli.conftest import Run
+from rqttl.types import MessageView
+from tests.cli.conftest import Run, check_golden
 from tests.contract.clocked import Clocked
 
 pytestmark = pytest.mark.once
@@ -128,7 +133,7 @@ def test_the_answer_in_text_and_json(run_clocked: Run, clocked: Clocked) -> None
     ]
 
     assert [result.exit_code for result in expected] == [0, 3, 3]
-    golden.check("send.txt", "".join(result.stdout + result.stderr for result in expected))
+    check_golden("send.txt", "".join(result.stdout + result.stderr for result in expected))
 
 
 def test_only_arguments_have_their_ids_in_the_answer(run: Run, orders: Queue) -> None:
@@ -285,3 +290,262 @@ def test_json_counts_the_expired_ones(run: Run, orders: Queue) -> None:
 
     assert (expired["stored"], expired["expired"], len(expired["ids"])) == (2, 2, 2)
     assert (lives["stored"], lives["expired"]) == (1, 0)
+
+
+LATER = datetime(2999, 11, 21, 10, tzinfo=timezone.utc)
+
+
+def sent(run: Run, queue: Queue, words: object, *flags: str) -> MessageView:
+    """The one message that a line makes."""
+    line = words if isinstance(words, bytes) else json.dumps(words).encode()
+    result = run("send", queue.name, "--format", "json", *flags, stdin=line + b"\n")
+    assert (result.exit_code, result.stdout, result.stderr) == (0, f"stored 1 message in {queue.name}\n", "")
+    (message,) = queue.peek()
+    return message
+
+
+@pytest.mark.parametrize(
+    "words, body, content_type",
+    [
+        ({"body": "é\x00\n"}, "é\x00\n".encode(), "application/octet-stream"),
+        ({"body_base64": "/wA="}, b"\xff\x00", "application/octet-stream"),
+        ({"body": {"n": [1, 2.5, None, "é"]}}, msgpack.packb({"n": [1, 2.5, None, "é"]}), "application/msgpack"),
+        ({"body": None}, msgpack.packb(None), "application/msgpack"),
+        ({"body": "text", "content_type": "application/msgpack"}, msgpack.packb("text"), "application/msgpack"),
+        ({"body": "text", "content_type": "text/plain"}, b"text", "text/plain"),
+        ({"body": {"é": 1}, "content_type": "application/json"}, '{"é":1}'.encode(), "application/json"),
+        ({"body": [1], "content_type": "application/ld+JSON; a=b"}, b"[1]", "application/ld+JSON; a=b"),
+        ({"body": "[1]", "content_type": "application/json"}, b"[1]", "application/json"),
+        ({"body": "nearly", "body_base64": "kcA="}, b"\x91\xc0", "application/octet-stream"),
+    ],
+)
+def test_a_body_is_stored_as_what_it_is(run: Run, orders: Queue, words: object, body: bytes, content_type: str) -> None:
+    message = sent(run, orders, words)
+
+    assert (message.body, message.content_type) == (body, content_type)
+
+
+def test_a_line_says_all_that_a_message_can_carry(run: Run, orders: Queue) -> None:
+    message = sent(run, orders, {"body": "x", "headers": {"a": 1, "b": None, "c": "d"}, "id": "one", "ttl": "1h"})
+
+    assert (dict(message.headers), message.id) == ({"a": 1, "b": None, "c": "d"}, "one")
+    assert message.expires_at == message.enqueued_at + timedelta(hours=1)
+
+
+@pytest.mark.parametrize(
+    "words, flags, ttl",
+    [
+        ({}, ("--ttl", "1h"), timedelta(hours=1)),
+        ({"ttl": "2h"}, ("--ttl", "1h"), timedelta(hours=2)),
+        ({"ttl": None, "expires_at": None}, ("--ttl", "1h"), timedelta(hours=1)),
+        ({"expires_at": LATER.isoformat()}, ("--ttl", "1h"), None),
+        ({}, ("--expires-at", LATER.isoformat()), None),
+        ({"expires_at": int(LATER.timestamp()) * 1_000}, (), None),
+    ],
+)
+def test_the_deadline_of_a_line_goes_before_that_of_the_flags(
+    run: Run, orders: Queue, words: dict[str, Any], flags: Sequence[str], ttl: timedelta | None
+) -> None:
+    message = sent(run, orders, {"body": "x", **words}, *flags)
+
+    assert message.expires_at == (message.enqueued_at + ttl if ttl else LATER)
+
+
+def test_headers_and_content_type_of_a_line_go_before_those_of_the_flags(run: Run, orders: Queue) -> None:
+    flags = ("--header", "a=flag", "--header", "b=flag", "--content-type", "text/plain")
+
+    lines = [
+        {"body": "1"},
+        {"body": "2", "headers": {"b": "line", "c": 1}, "content_type": "text/csv"},
+        {"body": "3", "content_type": "application/octet-stream", "headers": None},
+    ]
+    run("send", "orders", "--format", "json", *flags, stdin=b"\n".join(json.dumps(line).encode() for line in lines))
+
+    first, second, third = orders.peek()
+    assert (dict(first.headers), first.content_type) == ({"a": "flag", "b": "flag"}, "text/plain")
+    assert (dict(second.headers), second.content_type) == ({"a": "flag", "b": "line", "c": 1}, "text/csv")
+    assert (dict(third.headers), third.content_type) == ({"a": "flag", "b": "flag"}, "application/octet-stream")
+
+
+def test_blank_lines_a_mark_of_byte_order_and_windows_line_ends_are_read_over(run: Run, orders: Queue) -> None:
+    lines = b'\xef\xbb\xbf{"body": "a"}\r\n\r\n  \n {"body": "b"} \r\n\n{"body": "c"}'
+    result = run("send", "orders", "--format", "json", stdin=lines)
+
+    assert (result.exit_code, result.stdout) == (0, "stored 3 messages in orders\n")
+    assert [one.body for one in orders.peek()] == [b"a", b"b", b"c"]
+
+
+WRONG = [
+    (b'{"body":"a","ttl":"soon"}', "ttl: expected a number with a unit such as '30s'", "invalid_duration"),
+    (
+        b'{"body":"a","ttl":60}',
+        "ttl: expected a duration with a unit, got 60: write '60s' or '60ms'",
+        "invalid_duration",
+    ),
+    (b'{"body":"a","ttl":1.5}', "got 1.5: write '1.5s' or '1.5ms'", "invalid_duration"),
+    (b'{"body":"a","ttl":"1s","expires_at":1800000000000}', "ttl: give ttl or expires_at, not both", "invalid_input"),
+    (b'{"body":"a","expires_at":1763745600}', "got 1763745600, which is in seconds: write 1763745600", "invalid_input"),
+    (b'{"body":"a","tll":"1s"}', "unknown field 'tll'; did you mean ttl?", "invalid_input"),
+    (b'{"body":"a","x\\u001b[31m":1}', r"unknown field 'x\x1b[31m'; there are body, body_base64,", "invalid_input"),
+    (b'{"body":"a","id":7}', "id: expected text, got a number", "invalid_input"),
+    (b'{"body":"a","headers":[1]}', "headers: expected an object, got a list", "invalid_input"),
+    (b'{"body":"a","headers":{"b":[1]}}', "headers: 'b': expected text", "invalid_input"),
+    (b'{"body":1,"content_type":"a/b"}', "body: expected text where content_type is 'a/b', got a num", "invalid_input"),
+    (b'{"body":"\\ud800"}', "body: character 1 is half of a surrogate pair", "invalid_input"),
+    (b'{"body_base64":"!"}', "body_base64: expected text in base64", "invalid_input"),
+    (b'{"ttl":"1s"}', "body: missing; give body or body_base64", "invalid_input"),
+    (b"[1]", 'expected an object such as {"body": "hello"}, got a list', "invalid_input"),
+    (b"orders", "not JSON: Expecting value at character 1", "invalid_input"),
+    (b'{"body":NaN}', "not JSON that can be read: NaN is no JSON", "invalid_input"),
+    (b'{"body":"\xff"}', "not JSON: byte 10 is not UTF-8", "invalid_input"),
+    (b'{"body":' + b"[" * 100_000, "not JSON that can be read", "invalid_input"),
+]
+
+
+@pytest.mark.parametrize("line, expected, code", WRONG)
+def test_a_wrong_line_is_named_and_all_before_it_is_stored(
+    run: Run, orders: Queue, tmp_path: Path, line: bytes, expected: str, code: str
+) -> None:
+    path = tmp_path / "orders.jsonl"
+    path.write_bytes(b'{"body":"a"}\n\n' * 150 + line + b'\n{"body":"b"}\n')
+
+    result = run("send", "orders", "--format", "json", "--file", str(path))
+
+    assert (result.exit_code, result.stdout) == (2, "stored 150 messages in orders\n")
+    assert result.stderr.startswith(f"rqttl: {path}:301: ")
+    assert expected in result.stderr
+    assert result.stderr.endswith(f" [{code}]\n")
+    assert result.stderr.removesuffix("\n").isprintable()
+    assert len(result.stderr) < 400
+    assert [one.body for one in orders.peek(1000)] == [b"a"] * 150
+
+
+def test_a_body_that_is_too_large_is_refused_by_its_own_size_not_by_that_of_its_line(run: Run, broker: Broker) -> None:
+    orders = broker.declare_queue("orders", max_message_bytes=3)
+    fits = json.dumps({"body_base64": base64.b64encode(b"abc").decode(), "headers": {"a": "x" * 1000}}).encode()
+
+    result = run("send", "orders", "--format", "json", stdin=fits + b'\n{"body": "long"}\n')
+
+    assert (result.exit_code, result.stdout) == (3, "stored 1 message in orders\n")
+    assert result.stderr.startswith("rqttl: stdin:2: body: 4 bytes are more than --max-message-bytes, 3")
+    assert [one.body for one in orders.peek()] == [b"abc"]
+
+
+def test_a_line_without_end_is_refused_before_it_fills_the_memory(run: Run, broker: Broker) -> None:
+    broker.declare_queue("orders", max_message_bytes=3)
+
+    result = run("send", "orders", "--format", "json", stdin=b'{"body": "a"}\n{"body": "' + b"x" * 2_000_000)
+
+    assert (result.exit_code, result.stdout) == (3, "stored 1 message in orders\n")
+    assert result.stderr.startswith("rqttl: stdin:2: body: a line of more than ")
+
+
+def everything() -> list[Message]:
+    return [
+        Message(b"plain"),
+        Message(b"\xff\x00\n"),
+        Message("é\r\n".encode(), headers={"a": "b", "n": 1.5, "none": None, "yes": True}, id="own", ttl="1h"),
+        Message({"order": 1, "items": ["a", {"b": None}]}, ttl="1h"),
+        Message("text"),
+        Message(None),
+        Message({1: b"\xff", b"k": float("nan")}),
+        Message(b"[1]", content_type="application/json"),
+        Message(b"\xc1", content_type="application/msgpack"),
+        Message(b"a" * 1_000_000, content_type="text/plain"),
+    ]
+
+
+@pytest.mark.parametrize("dead", [False, True], ids=["messages", "dead letters"])
+def test_the_output_of_receive_makes_the_same_messages_again(run: Run, broker: Broker, dead: bool) -> None:
+    target = broker.declare_queue("target")
+    source = broker.declare_queue("orders", dead_letter="dead")
+    source.enqueue_many(everything())
+    if dead:
+        source.reject_many(source.receive_many(100))
+        source = broker.queue("dead")
+    before = source.peek(100)
+
+    printed = run("receive", source.name, "--max", "0", "--json").stdout
+    result = run("send", "target", "--format", "json", stdin=printed.encode())
+
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "stored 10 messages in target\n", "")
+    for old, new in zip(before, target.peek(100), strict=True):
+        own = None if old.id == old.sequence else old.id
+        assert (new.body, new.headers, new.content_type) == (old.body, old.headers, old.content_type)
+        assert new.expires_at == old.expires_at
+        assert new.id == (own or new.sequence)
+
+
+def test_every_printed_field_of_a_message_may_be_sent(orders: Queue) -> None:
+    orders.enqueue_many([b"text", b"\xff"])
+    every: list[Viewed] = [*orders.peek(), *orders.receive_many(2)]
+    printed = {name for one in every for name in to_json(one)}
+
+    assert printed <= {*SENDER_FIELDS, *BROKER_FIELDS}
+
+
+#: No text: NUL bytes, both kinds of line ends, and no newline at the end.
+PICTURE = b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\n" * 50_000 + b"\xff\x00end"
+
+
+@pytest.fixture
+def picture(tmp_path: Path) -> str:
+    path = tmp_path / "picture.png"
+    path.write_bytes(PICTURE)
+    return str(path)
+
+
+def test_a_file_is_one_message_byte_for_byte(run: Run, orders: Queue, picture: str) -> None:
+    flags = ("--id", "p-1", "--content-type", "image/png", "--header", "a=b")
+    result = run("send", "orders", "--file", picture, "--format", "body", *flags)
+
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "stored 1 message in orders\n", "")
+    [message] = orders.peek()
+    assert message.body == PICTURE
+    assert (message.id, message.content_type, message.headers) == ("p-1", "image/png", {"a": "b"})
+
+
+@pytest.mark.parametrize("arguments", [(), ("--file", "-")], ids=str)
+def test_all_of_stdin_is_one_message(run: Run, orders: Queue, arguments: tuple[str, ...]) -> None:
+    orders.update(max_message_bytes=len(PICTURE))
+    result = run("send", "orders", "--format", "body", *arguments, stdin=PICTURE)
+
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "stored 1 message in orders\n", "")
+    run("send", "orders", "--format", "body", stdin=b"")
+    assert bodies(orders) == [PICTURE, b""]
+
+
+def test_a_file_that_is_too_large_is_refused_with_its_name_its_size_and_the_limit(
+    run: Run, broker: Broker, picture: str
+) -> None:
+    queue = broker.declare_queue("orders", max_message_bytes=1000)
+
+    result = run("send", "orders", "--format", "body", "--file", picture)
+
+    assert (result.exit_code, result.stdout) == (3, "stored 0 messages in orders\n")
+    assert result.stderr == (
+        f"rqttl: {picture}: body: {len(PICTURE)} bytes are more than --max-message-bytes, 1000 [message_too_large]\n"
+    )
+    assert bodies(queue) == []
+
+
+@pytest.mark.parametrize(
+    "flags, expected",
+    [
+        (("--id", ""), "invalid value for '--id': expected 1 to 255 bytes of printable text, got ''"),
+        (("--id", "a\nb"), r"invalid value for '--id': expected 1 to 255 bytes of printable text, got 'a\nb'"),
+        (("--content-type", "a\nb"), r"--content-type: expected printable text, got 'a\nb'"),
+        (("--header", "a=" + "x" * 70_000), "--header: "),
+    ],
+    ids=lambda one: one[0] if isinstance(one, tuple) else "",
+)
+@pytest.mark.parametrize("arguments", [("x",), ("--format", "body")], ids=" ".join)
+def test_a_flag_that_no_message_can_have_is_named_before_anything_is_sent(
+    run: Run, orders: Queue, arguments: tuple[str, ...], flags: tuple[str, ...], expected: str
+) -> None:
+    result = run("send", "orders", *arguments, *flags, stdin=b"x")
+
+    assert result.exit_code in (2, 3)  # what is too large is refused
+    assert result.stdout == ""
+    assert result.stderr.startswith(f"rqttl: {expected}")
+    assert bodies(orders) == []

@@ -13,8 +13,7 @@ import redis
 from rqttl import Broker, Message
 from rqttl.cli.stats import looks
 from rqttl.store.driver import driver_of
-from tests.cli import golden
-from tests.cli.conftest import Run
+from tests.cli.conftest import Run, check_golden
 from tests.contract.clocked import Clocked
 
 Pauses = Callable[..., list[float]]
@@ -62,7 +61,7 @@ def test_stats_tell_what_queues_hold_and_what_has_happened(clocked: Clocked, run
         0,
         "rqttl: no reaper runs: oldest due work waits 1m 5s (`rqttl reaper` does it)\n",
     )
-    golden.check("stats.txt", result.stdout)
+    check_golden("stats.txt", result.stdout)
 
 
 def test_stats_as_json_are_one_document(clocked: Clocked, run_clocked: Run) -> None:
@@ -74,7 +73,7 @@ def test_stats_as_json_are_one_document(clocked: Clocked, run_clocked: Run) -> N
     assert [one["queue"] for one in document["queues"]] == ["mails", "orders", "orders/dead"]
     assert document["queues"][1]["overdue_ms"] == document["totals"]["overdue_ms"] == 65_000
     assert document["totals"]["deaths"] == {"expired": 3, "maxlen": 0, "rejected": 1, "delivery_limit": 0}
-    golden.check("stats.json", result.stdout)
+    check_golden("stats.json", result.stdout)
 
 
 @pytest.mark.parametrize(
@@ -165,7 +164,7 @@ def test_a_watch_prints_a_table_of_rates_for_each_look(clocked: Clocked, run_clo
     result = run_clocked("stats", "--watch", "--count", "3", "--sort", "name")
 
     assert (result.exit_code, result.stderr, len(seconds)) == (0, "", 2)
-    golden.check("stats-watch.txt", result.stdout)
+    check_golden("stats-watch.txt", result.stdout)
 
 
 def test_a_watch_as_json_is_one_line_for_each_look(clocked: Clocked, run_clocked: Run, pauses: Pauses) -> None:
@@ -199,7 +198,7 @@ def test_a_watch_as_json_is_one_line_for_each_look(clocked: Clocked, run_clocked
         {"mails": 0, "orders": 0},
     ]
     assert lines[3]["totals"]["rates"] == {"in": 0, "out": 1, "acked": 1, "expired": 0, "dead": 0, "refused": 0}
-    golden.check("stats-watch.json", result.stdout)
+    check_golden("stats-watch.json", result.stdout)
 
 
 @pytest.mark.parametrize("arguments", [(), ("orders",), ("o*", "mails")])

@@ -14,7 +14,7 @@ from rqttl import Broker
 from rqttl.cli.stats import format_rate, frame, queue_table, sort_rows, sparkline
 from rqttl.inspector.queues import Row, Trend
 from rqttl.types import QueueStats
-from tests.cli import golden
+from tests.cli.conftest import check_golden
 from tests.cli.processes import Terminal, on_terminal
 from tests.inspector.snapshots import stats, trend_of
 from tests.servers import Server
@@ -97,7 +97,7 @@ def printed(trend: Trend, width: int = 80, height: int | None = 24, troubles: tu
 
 @pytest.mark.parametrize("width", [60, 80])
 def test_a_frame_on_a_terminal(width: int) -> None:
-    golden.check(f"stats-frame-{width}.txt", "\n".join(printed(busy(50), width)) + "\n")
+    check_golden(f"stats-frame-{width}.txt", "\n".join(printed(busy(50), width)) + "\n")
 
 
 def test_a_frame_with_troubles() -> None:
@@ -105,7 +105,7 @@ def test_a_frame_with_troubles() -> None:
 
     lines = printed(late, 60, 24, ("Redis does not answer: \x1b[31mgone; " + "trying again " * 5,))
 
-    golden.check("stats-frame-troubles.txt", "\n".join(lines) + "\n")
+    check_golden("stats-frame-troubles.txt", "\n".join(lines) + "\n")
 
 
 @pytest.mark.parametrize("n", [0, 1, 2, 50])

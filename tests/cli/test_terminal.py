@@ -16,7 +16,7 @@ from rqttl.reaper.report import Totals
 from rqttl.store.driver import driver_of
 from tests.cli.processes import STYLE, Terminal, command, environment, on_terminal
 from tests.cli.test_conventions import ANSWERING, REPORTS, argv, named
-from tests.cli.tree import Path
+from tests.cli.tree import CommandPath
 from tests.waiting import PATIENCE
 
 pytestmark = [pytest.mark.slow, pytest.mark.once]
@@ -37,7 +37,7 @@ def test_tables_fit_with_any_names_of_queues(broker: Broker, redis_url: str) -> 
 
 
 @pytest.mark.parametrize("path", [*ANSWERING, ("completion",)], ids=" ".join)
-def test_without_colours_there_is_none(broker: Broker, redis_url: str, path: Path) -> None:
+def test_without_colours_there_is_none(broker: Broker, redis_url: str, path: CommandPath) -> None:
     queue = broker.declare_queue("orders", dead_letter="dead")
     queue.enqueue(b"x", id="x")
 
@@ -72,7 +72,7 @@ def test_characters_that_the_encoding_lacks_are_escaped(broker: Broker, redis_ur
 
 
 @pytest.mark.parametrize("path", [path for path in ANSWERING if path not in WHOLE], ids=" ".join)
-def test_on_a_dumb_terminal_everything_fits(broker: Broker, redis_url: str, path: Path) -> None:
+def test_on_a_dumb_terminal_everything_fits(broker: Broker, redis_url: str, path: CommandPath) -> None:
     broker.declare_queue("orders")
     name = f"work.{'x' * 40}"
     broker.declare_queue(name, dead_letter="orders").enqueue(b"x " * 300, id="x", ttl=0, headers={"a": "b " * 100})
@@ -138,7 +138,7 @@ def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
 
 @pytest.mark.parametrize("path", [*ANSWERING, ("completion",)], ids=named)
 def test_every_command_has_its_exit_code_where_nobody_can_read_what_it_says(
-    redis_url: str, client: redis.Redis, path: Path
+    redis_url: str, client: redis.Redis, path: CommandPath
 ) -> None:
     lines = ("2>/dev/full", ">/dev/full")
     processes = []

@@ -10,7 +10,7 @@ import click
 
 from rqttl.cli import cli
 
-Path = tuple[str, ...]
+CommandPath = tuple[str, ...]
 
 
 def children(command: click.Command) -> dict[str, click.Command]:
@@ -22,13 +22,13 @@ def children(command: click.Command) -> dict[str, click.Command]:
     return {name: child for name, child in found.items() if child is not None}
 
 
-def walk(command: click.Command, *path: str) -> Iterator[Path]:
+def walk(command: click.Command, *path: str) -> Iterator[CommandPath]:
     yield path
     for name, child in children(command).items():
         yield from walk(child, *path, name)
 
 
-def found(path: Path) -> click.Command:
+def found(path: CommandPath) -> click.Command:
     command: click.Command = cli
     for name in path:
         command = children(command)[name]
@@ -45,15 +45,15 @@ ALL = list(walk(cli))
 LEAVES = [path for path in ALL if does_work(found(path))]
 
 
-def options(path: Path) -> list[click.Option]:
+def options(path: CommandPath) -> list[click.Option]:
     return [one for one in found(path).params if isinstance(one, click.Option)]
 
 
-def arguments(path: Path) -> list[click.Argument]:
+def arguments(path: CommandPath) -> list[click.Argument]:
     return [one for one in found(path).params if isinstance(one, click.Argument)]
 
 
-def flags(path: Path) -> set[str]:
+def flags(path: CommandPath) -> set[str]:
     return {flag for one in options(path) for flag in (*one.opts, *one.secondary_opts)}
 
 
@@ -64,18 +64,18 @@ def stages(line: str) -> Iterator[list[str]]:
             yield words
 
 
-def example(path: Path) -> str:
+def example(path: CommandPath) -> str:
     """The invocation that the help of a command shows."""
     epilog = found(path).epilog or ""
     assert epilog.startswith("\b\nExample: ")  # which click does not fold
     return epilog.removeprefix("\b\nExample: ")
 
 
-def parse(words: list[str]) -> tuple[Path, click.Context]:
+def parse(words: list[str]) -> tuple[CommandPath, click.Context]:
     """The command of an invocation, with its arguments read. Raises `click.UsageError` for wrong ones."""
     assert words[0] == "rqttl"
     command: click.Command = cli
-    path: Path = ()
+    path: CommandPath = ()
     context = click.Context(cli, info_name="rqttl", **cli.context_settings)
     rest = words[1:]
     while rest and rest[0] in children(command):
