@@ -142,12 +142,18 @@ class Registry:
         return {name: record for name, record in records.items() if record[0] is not None}
 
     def _reconcile(self, queues: Sequence[str]) -> Flow[None]:
-        """Put the policies in force."""
-        if queues:
+        """Put the policies in force. A queue that cannot be read keeps no other from it; its sweep reports it."""
+        if not queues:
+            return
+        try:
             result = yield from flows.policies.reconcile(self._keyspace, queues)
-            for queue, options in result.changed.items():
-                text = f"queue {queue}: its policies give it other options: {', '.join(options)}"
-                log_event(logging.INFO, "queue_reconciled", text, queue=queue, options=list(options))
+        except DataDamaged:
+            for queue in queues if len(queues) > 1 else ():
+                yield from self._reconcile([queue])
+            return
+        for queue, options in result.changed.items():
+            text = f"queue {queue}: its policies give it other options: {', '.join(options)}"
+            log_event(logging.INFO, "queue_reconciled", text, queue=queue, options=list(options))
 
     def _register(self, names: Iterable[str]) -> Flow[list[str]]:
         entered: list[str] = []

@@ -59,7 +59,7 @@ def test_once_fails_when_a_queue_could_not_be_swept(run: Run, client: redis.Redi
     assert (result.exit_code, result.stdout) == (3, "nothing was due\n")
     log, line = result.stderr.splitlines()
     assert "ERROR queue bad: not swept: " in log
-    assert "the key rqttl:{bad}:meta is a string" in log
+    assert "the key rqttl:{bad}:meta has another type than rqttl gave it" in log
     assert line == "rqttl: 1 queue could not be swept; the log above says why"
 
 

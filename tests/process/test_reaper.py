@@ -417,6 +417,22 @@ def test_a_pass_finishes_the_change_of_a_client_that_died(broker: Broker, caplog
     assert broker.reconcile().changed == {}
 
 
+def test_a_damaged_queue_keeps_no_other_from_its_policies(
+    broker: Broker, client: redis.Redis, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue = broker.declare_queue("orders.eu")
+    for name in ("orders.a", "orders.z"):
+        broker.declare_queue(name)
+        client.set(driver_of(broker).keyspace.key(name, "meta"), "damage")
+    store_policy(broker, SHORT)
+
+    with caplog.at_level(logging.INFO, "rqttl.reaper"):
+        assert Reaper(broker).run_once().failed == 2
+
+    assert queue.options()["max_length"] == 5
+    assert facts(caplog, "queue_reconciled") == [{"queue": "orders.eu", "options": ["message_ttl", "max_length"]}]
+
+
 @pytest.mark.parametrize("field", ["version", "policy short"])
 def test_damaged_policies_stop_no_duty(
     broker: Broker, client: redis.Redis, field: str, caplog: pytest.LogCaptureFixture
