@@ -117,6 +117,7 @@ def test_steps_that_end_messages_are_counted_and_asked_for(
     assert "--yes" in asked.stderr
     assert everything(client) == before
 
+    assert "7 messages would be pushed out by a limit\n" in run("apply", file, "--prune", "--dry-run").stdout
     counted = json.loads(run("apply", file, "--prune", "--dry-run", "--json").stdout)
     done = json.loads(run("apply", file, "--prune", "--yes", "--json").stdout)
     for answer in (counted, done):

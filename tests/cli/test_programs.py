@@ -18,6 +18,7 @@ from rqttl import Broker
 from rqttl.cli import cli
 from tests.cli.conftest import Run
 from tests.cli.processes import command, environment
+from tests.cli.test_errors import failed
 from tests.process.embedded_users import choose_binary, data_folder
 from tests.process.reapers import enqueue_dead
 from tests.waiting import PATIENCE
@@ -50,6 +51,10 @@ def test_once_can_answer_in_json_with_a_json_log(run: Run, broker: Broker) -> No
     assert (line["event"], line["level"], line["queue"], line["expired"]) == ("swept", "info", "orders", 3)
 
 
+def test_json_without_once_is_refused(run: Run) -> None:
+    assert failed(run("reaper", "--json"), 2).startswith("--json: it prints the counts of --once")
+
+
 def test_once_fails_when_a_queue_could_not_be_swept(run: Run, client: redis.Redis) -> None:
     client.sadd("rqttl:queues", "bad")
     client.set("rqttl:{bad}:meta", "not a hash")
@@ -57,9 +62,10 @@ def test_once_fails_when_a_queue_could_not_be_swept(run: Run, client: redis.Redi
     result = run("reaper", "--once")
 
     assert (result.exit_code, result.stdout) == (3, "nothing was due\n")
-    log, line = result.stderr.splitlines()
-    assert "ERROR queue bad: not swept: " in log
-    assert "the key rqttl:{bad}:meta has another type than rqttl gave it" in log
+    *logs, line = result.stderr.splitlines()
+    [log] = [one for one in logs if " ERROR " in one]
+    assert "queue bad: not swept: " in log
+    assert "the key rqttl:{bad}:meta has another type" in log
     assert line == "rqttl: 1 queue could not be swept; the log above says why"
 
 

@@ -284,6 +284,17 @@ def test_of_many_messages_the_expired_ones_are_counted(run: Run, orders: Queue) 
     assert orders.stats().deaths["expired"] == 4
 
 
+def test_expired_messages_are_counted_beside_duplicates_and_refusals(run: Run, broker: Broker) -> None:
+    broker.declare_queue("full", max_length=1, overflow="reject-publish", duplicate_window="1h")
+    lines = [{"body": "1", "id": "a"}, {"body": "2", "id": "a"}, {"body": "3", "ttl": 0}, {"body": "4"}]
+
+    result = run("send", "full", "--format", "json", stdin="\n".join(map(json.dumps, lines)).encode())
+
+    assert result.stdout == (
+        "stored 2 messages in full, 1 of them already expired, 1 duplicate left out; refused 1 (--max-length is 1)\n"
+    )
+
+
 def test_json_counts_the_expired_ones(run: Run, orders: Queue) -> None:
     expired = json.loads(run("send", "orders", "a", "b", "--ttl", "0", "--json").stdout)
     lives = json.loads(run("send", "orders", "a", "--ttl", "1h", "--json").stdout)

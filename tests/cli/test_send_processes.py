@@ -138,6 +138,25 @@ def test_a_terminal_has_progress_and_ctrl_c_leaves_only_the_counts(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "flags, told, stored",
+    [
+        ((), "one message a line", [b"a", b"b"]),
+        (("--format", "body"), "all that you type is one message", [b"a\nb\n"]),
+    ],
+)
+def test_on_a_terminal_messages_are_typed(
+    orders: Queue, redis_url: str, flags: tuple[str, ...], told: str, stored: list[bytes]
+) -> None:
+    with Terminal("send", "orders", *flags, "--url", redis_url) as terminal:
+        terminal.until(f"rqttl: {told}; Ctrl-D ends\n")
+        terminal.type(b"a\rb\r\x04")
+        assert terminal.end() == 0
+
+    assert [one.body for one in orders.peek()] == stored
+
+
+@pytest.mark.slow
 def test_after_a_lost_redis_the_stored_and_unknown_counts_bound_the_stored_messages(
     start_server: Callable[..., Server],
 ) -> None:
