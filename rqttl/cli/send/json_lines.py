@@ -80,9 +80,10 @@ def read_json(line: bytes, defaults: Defaults) -> Message | None:
     if not line or line.isspace():
         return None
     fields = _object(line)
-    for name in fields.keys() - _KNOWN:
-        hint = did_you_mean(name, SENDER_FIELDS, f"there are {', '.join(SENDER_FIELDS)}")
-        raise InvalidInput(f"unknown field {name[:80]!r}{hint}")
+    for name in fields:
+        if name not in _KNOWN:
+            hint = did_you_mean(name, SENDER_FIELDS, f"there are {', '.join(SENDER_FIELDS)}")
+            raise InvalidInput(f"unknown field {name[:80]!r}{hint}")
     content_type = fields.get("content_type")
     if content_type is None:
         content_type = defaults.content_type
