@@ -7,6 +7,7 @@ import threading
 import types
 from collections.abc import Callable, Iterator
 from functools import partial
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -14,6 +15,8 @@ import redis
 from redis.exceptions import ClusterCrossSlotError, MovedError, ResponseError
 
 from rqttl import Broker
+from rqttl.flows.steps import Flow, Write, existing
+from rqttl.protocol import commands
 from spark_connectors.errors import (
     ClusterNotSupported,
     OutOfMemory,
@@ -23,12 +26,13 @@ from spark_connectors.errors import (
 )
 from spark_connectors.options.options import Options
 from spark_connectors.redis import connect
+from spark_connectors.redis.broker import open_broker
 from spark_connectors.redis.bulk_reader import BulkReader
 from spark_connectors.redis.connect import as_source_error
 from spark_connectors.stream.planner import StreamPlanner
 from spark_connectors.write import plan, sender
 from spark_connectors.write import task as write_task
-from spark_connectors.write.sender import Backpressure
+from spark_connectors.write.sender import Backpressure, WriteTask
 from tests.process.proxy import Proxy
 from tests.servers import Server
 from tests.spark.letters import bury
@@ -368,3 +372,33 @@ def test_a_changed_max_message_bytes_acts_on_the_next_batch_of_a_task(
     assert ids(queue) == [f"m-{i}" for i in stored]
     refused = [f"'m-{i}'" for i in range(4) if i not in stored]
     assert report.named.get("message_too_large", []) == refused
+
+
+def storing(task: WriteTask) -> Flow[None]:
+    """Carry out a script, and meet a refusal for now after it."""
+    yield from existing("q", commands.touch(task.driver.keyspace, "q"))
+    yield Write([("EVAL", "return redis.error_reply('READONLY for now')", 0)])
+
+
+@pytest.mark.parametrize("repeatable, attempts", [(True, 3), (False, 1)])
+def test_a_flow_that_has_stored_something_begins_again_only_if_it_is_repeatable(
+    repeatable: bool, attempts: int, server: Server, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Broker(client).declare_queue("q")
+    job = Job(server.url, MESSAGES, {"queue": "q", "connectRetries": "2"})
+    pauses = pausing(monkeypatch)
+    begun: list[Any] = []
+
+    with open_broker(job.options) as broker:
+        task = WriteTask(job.options, job.plan, broker, Backpressure(job.options))
+
+        def flow() -> Flow[None]:
+            begun.append(1)
+            return storing(task)
+
+        with pytest.raises(RefusedForNow) as caught:
+            task.store(flow, ["q"], repeatable=repeatable)
+
+    assert (len(begun), pauses.count) == (attempts, attempts - 1)
+    assert str(caught.value).startswith("[RQTTL_REFUSED_FOR_NOW]")
+    assert ("without idempotency it is not made again" in str(caught.value)) is not repeatable

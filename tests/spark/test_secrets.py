@@ -217,6 +217,7 @@ def test_no_refusal_shows_it(
         "redis://[:{}@localhost",
         "redis://localhost/{}",
         "redis://:{}#@localhost",
+        "redis://:{}/x@localhost/0",
     ],
 )
 def test_no_refusal_of_a_url_shows_what_may_be_a_password_in_it(url: str) -> None:
