@@ -396,3 +396,12 @@ def test_without_a_queue_nothing_is_asked(redis_url: str) -> None:
 
     assert terminal.screen.splitlines()[-1] == "rqttl: 2 of 2 queues refused; the lines above say why"
     assert "[y/N]" not in terminal.screen
+
+
+def test_a_queue_whose_lifetime_is_over_at_once_is_declared_all_the_same(run: Run) -> None:
+    for _ in range(3):
+        text = run("queue", "declare", "brief", "--expires", "1ms")
+        document = run("queue", "declare", "brief", "--expires", "1ms", "--json")
+
+        assert (text.exit_code, text.stderr) == (document.exit_code, document.stderr) == (0, "")
+        assert json.loads(document.stdout)["queue"] == "brief"
