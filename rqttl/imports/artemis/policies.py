@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from operator import itemgetter
+from typing import TypeVar
 
 from rqttl.imports.artemis.addresses import Addresses, AnycastQueue, queue_of
 from rqttl.imports.artemis.settings import ATTEMPTS, AddressSetting, Options, note_children, options_of
@@ -12,6 +15,8 @@ from rqttl.imports.notes import Notes, rows
 from rqttl.options import OPTIONS
 from rqttl.policies.patterns import Pattern, compile_pattern
 from rqttl.policies.policy import NONE
+
+Value = TypeVar("Value")
 
 _LONGEST_NAME = 120
 _DEFAULTS: Mapping[str, object] = {"max-deliveries": ATTEMPTS}
@@ -30,12 +35,31 @@ class _Made:
     definition: Options
 
 
+class _ByPattern(dict[str, Value]):
+    """Values by the texts of their patterns. The few that may match a name are looked up: one for each shape in use."""
+
+    def __init__(self) -> None:
+        self._shapes: set[tuple[str, ...]] = set()
+
+    def __setitem__(self, text: str, value: Value) -> None:
+        super().__setitem__(text, value)
+        self._shapes.add(tuple(word if word in ("*", "#") else "" for word in text.split(".")))
+
+    def candidates(self, name: str) -> list[Value]:
+        """The values of all patterns that match a name, and of a few others. A pattern is a name, too."""
+        words = [*name.split("."), ""]
+        texts = {".".join(mark or word for mark, word in zip(shape, words, strict=False)) for shape in self._shapes}
+        return [self[text] for text in texts if text in self]
+
+
 class Policies:
     """The policies of a file, in the order of the file."""
 
     def __init__(self, addresses: Addresses) -> None:
         self._addresses = addresses
         self._made: dict[str, _Made] = {}
+        self._by_pattern = _ByPattern[_Made]()
+        self._numbers: Counter[str] = Counter()  # of policies that would have the same name
 
     def add_settings(self, settings: Iterable[AddressSetting], notes: Notes) -> None:
         """Translate each `address-setting` to a policy, the vaguest first."""
@@ -46,9 +70,12 @@ class Policies:
             for address in (str(setting.own.get(name, "")) for name in ("expiry-address", "dead-letter-address")):
                 targets |= {address, *(queue.name for queue in self._addresses.get(address, ()))}
         options: dict[str, Options] = {}
+        earlier = _ByPattern[tuple[int, AddressSetting]]()
         for place, setting in enumerate(settings):
             about = notes.about(f"address-setting {setting.match!r}")
-            vaguer = [other for other in settings[:place] if other.includes(setting.pattern)]
+            found = sorted(earlier.candidates(setting.match.removesuffix(".#")), key=itemgetter(0))
+            vaguer = [other for _, other in found if other.includes(setting.pattern)]
+            earlier[setting.match] = (place, setting)
             base: Options = {} if has_default else dict(_DEFAULTS)
             for other in vaguer:
                 base |= options[other.match]
@@ -97,8 +124,7 @@ class Policies:
         lacking = {name: value for name, value in wanted.items() if value != present.get(name, NONE)}
         if lacking:
             pattern = compile_pattern(queue.name)
-            own = next((made for made in self._made.values() if made.pattern == pattern), None)
-            own = own or self._add(pattern, {})
+            own = self._by_pattern.get(pattern.text) or self._add(pattern, {})
             own.definition.update(lacking)
             options = ", ".join(f"{name}: {value}" for name, value in lacking.items())
             text = f"policy {own.name!r} gives this queue the settings of its address and its own ones: {options}"
@@ -122,16 +148,15 @@ class Policies:
         words = [{"#": "any-words", "*": "single-word"}.get(word, word) for word in pattern.text.split(".")]
         name = name or re.sub(r"[^A-Za-z0-9._:/-]", "-", ".".join(words))
         name = free = (name if name[:1].isalnum() else f"match-{name}")[:_LONGEST_NAME]
-        number = 1
         while free in self._made:
-            number += 1
-            free = f"{name}-{number}"
-        self._made[free] = _Made(free, pattern, definition)
+            self._numbers[name] += 1
+            free = f"{name}-{self._numbers[name] + 1}"
+        self._made[free] = self._by_pattern[pattern.text] = _Made(free, pattern, definition)
         return self._made[free]
 
     def _merged(self, queue: str) -> Options:
         """The options that the policies give a queue, with its name in the targets."""
-        matching = [made for made in self._made.values() if made.pattern.matches(queue)]
+        matching = [made for made in self._by_pattern.candidates(queue) if made.pattern.matches(queue)]
         merged: Options = {}
         for made in sorted(matching, key=lambda made: made.pattern.rank, reverse=True):
             merged |= made.definition
