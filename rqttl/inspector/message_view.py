@@ -58,7 +58,7 @@ def state_text(message: MessageView, now: datetime, *, utc: bool = False) -> str
     return f"{message.state}, {text.format_age(left)} left" if left.total_seconds() > 0 else f"{message.state}, over"
 
 
-def to_json(message: Viewed, *, with_body: bool = True) -> dict[str, Any]:
+def to_json(message: Viewed) -> dict[str, Any]:
     """All facts of a message, for `json_text.dump`.
 
     A body that is no text is `body_base64`. A value that JSON cannot hold exactly is `body` and `body_base64`.
@@ -68,9 +68,8 @@ def to_json(message: Viewed, *, with_body: bool = True) -> dict[str, Any]:
         document |= {"state": message.state, "until": message.until}
     elif message.leased_until is not None:
         document |= {"leased_until": message.leased_until}
-    if with_body:
-        document |= _body_to_json(message)
     return document | {
+        **_body_to_json(message),
         "body_bytes": len(message.body),
         "content_type": message.content_type,
         "headers": dict(message.headers),
