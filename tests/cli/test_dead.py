@@ -244,7 +244,7 @@ def test_a_dry_run_says_what_would_go_and_changes_nothing(
         (("--reason", "rejected", "--reason", "expired"), {"mail-1", "mail-2", "mail-3"}),
         (("--id", "order-3", "--id", "mail-2"), {"order-3", "mail-2"}),
     ],
-    ids=str,
+    ids=["all", "by reason", "by id"],
 )
 def test_the_selected_letters_go_and_nothing_else(
     run_clocked: Run, busy: Queue, words: tuple[str, ...], gone: set[str]
