@@ -73,10 +73,14 @@ class Pool:
 
     def _end(self, key: int, item: Delivery, error: BaseException | None, began: float) -> None:
         """Report the end of a handler. It may have settled its message itself."""
-        outcome: Outcome | None = ACK if error is None else of_error(error)
-        if item.settled is not None and (error is None or isinstance(error, Decision)):
-            outcome = None
-        self._send(Frame.ENDED, key, time.monotonic() - began, outcome)
+        seconds, outcome = time.monotonic() - began, None
+        try:
+            if item.settled is None or not (error is None or isinstance(error, Decision)):
+                outcome = ACK if error is None else of_error(error)
+            self._send(Frame.ENDED, key, seconds, outcome)
+        except Exception as failure:  # noqa: BLE001  # without an outcome the message would stay leased for ever
+            words = f"{type(error).__name__}: the error could not be reported: {codec.describe(failure)}"
+            self._send(Frame.ENDED, key, seconds, Outcome("nack", None, words, ""))
 
 
 class ThreadPool(Pool):

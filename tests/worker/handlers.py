@@ -200,6 +200,18 @@ def raises_a_surrogate(value: str) -> None:
     note("done", value)
 
 
+class Unreportable(rqttl.Retry):
+    """A decision that someone has broken after it was made."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.description = object()  # type: ignore[assignment]  # the wrong type is the test
+
+
+def raises_the_unreportable(value: str) -> None:
+    raise Unreportable
+
+
 def raises_a_chain(value: str) -> None:
     """Raise an error with a cause, or several errors at once."""
     if value == "group":

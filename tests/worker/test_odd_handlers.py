@@ -59,6 +59,17 @@ def test_an_error_with_a_lone_surrogate_fails_its_message_only(spawn: Spawn, bro
     assert queue.stats().leased == 0
 
 
+def test_an_error_that_cannot_be_reported_is_a_plain_failure(spawn: Spawn, broker: Broker) -> None:
+    queue = broker.declare_queue("q", max_deliveries=1, dead_letter="dead")
+    queue.enqueue("a")
+
+    worker = spawn("q --processes 1 --threads 2 --burst", call="raises_the_unreportable")
+
+    assert worker.end() == 0, worker.log()
+    [letter] = broker.queue("dead").peek()
+    assert "could not be reported" in (letter.deaths[0].description or "")
+
+
 def test_the_log_has_the_whole_chain_and_the_description_the_first_part_of_a_group(
     spawn: Spawn, broker: Broker
 ) -> None:
