@@ -9,8 +9,10 @@ from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import TYPE_CHECKING, Literal
 
-from rqttl.errors import RqttlError
-from rqttl.text import install
+from rqttl import checks
+from rqttl.errors import InvalidInput, RqttlError
+from rqttl.events import joined, members, observe_new
+from rqttl.text import format_value, install
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import MeterProvider
@@ -48,9 +50,31 @@ def instrument(
     in the children of a worker: call it in the module of the handler. Raises `TelemetryUnavailable`, `InvalidInput`.
     """
     try:
-        import_module("opentelemetry.trace")
+        from opentelemetry import metrics, trace
     except ImportError as error:
         raise TelemetryUnavailable(f"telemetry needs the package opentelemetry-api: {install('otel')}") from error
-    from rqttl.telemetry.tracing import attach
+    from rqttl.telemetry.names import SCHEMA, Place
+    from rqttl.telemetry.tracing import Instruments, Tracing
 
-    return attach(broker, parent, templates, tracer_provider, meter_provider, settle=settle)
+    if parent not in ("message", "link"):
+        raise InvalidInput(f"parent: expected 'message' or 'link', got {format_value(parent)}")
+    patterns = checks.items(templates, "templates", "patterns of queues")
+    version: str = import_module("rqttl").__version__
+    tracer = trace.get_tracer("rqttl", version, tracer_provider, SCHEMA)
+    instruments = Instruments(metrics.get_meter("rqttl", version, meter_provider, SCHEMA))
+
+    def make(owner: object | None) -> Tracing:
+        return Tracing(tracer, instruments, Place(owner, patterns), is_child=parent == "message", settle=settle)
+
+    if broker is None:
+        make(None)  # it checks the templates
+        observe_new(make)
+        return lambda: observe_new(None)
+    tracing = make(broker)
+    others = [observer for observer in members(broker.observer) if not isinstance(observer, Tracing)]
+    broker.observer = joined([*others, tracing])
+
+    def end() -> None:
+        broker.observer = joined([observer for observer in members(broker.observer) if observer is not tracing])
+
+    return end

@@ -42,31 +42,24 @@ TTL = "messaging.rqttl.ttl_ms"
 BOUNDARIES = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
 
 
-class Operation(NamedTuple):
-    """An operation: its name, with which the names of its spans begin, and its type."""
-
-    name: str
-    type: str
-
-
-ENQUEUE = Operation("enqueue", "send")
-CREATE = Operation("create", "create")
-RECEIVE = Operation("receive", "receive")
-PROCESS = Operation("process", "process")
-#: The operations that settle, by name.
-SETTLE = {name: Operation(name, "settle") for name in ("ack", "nack", "reject", "release", "redrive")}
-
+#: The type of each operation. The names of its spans begin with its name.
+TYPES = {
+    "enqueue": "send",
+    "create": "create",
+    "receive": "receive",
+    "process": "process",
+    **dict.fromkeys(("ack", "nack", "reject", "release", "redrive"), "settle"),
+}
 
 Attributes = dict[str, str | int]
 
 
 class Common(NamedTuple):
-    """A queue, the name of a span, and the attributes that all spans and points of one operation on the queue have.
+    """The name of a span, and the attributes that all spans and points of one operation on a queue have.
 
     Only points of the duration of an operation have its type: `labels` are those of all others.
     """
 
-    queue: str
     span: str
     attributes: Attributes
     labels: Attributes
@@ -84,21 +77,21 @@ class Place:
         self._broker = broker
         self._templates = [patterns.compile_pattern(text, "wildcard") for text in templates]
         self._server: Attributes = {}
-        self._common: Callable[[str, Operation, bool], Common] = lru_cache(4096)(self._read)
+        self._common: Callable[[str, str, bool], Common] = lru_cache(4096)(self._read)
 
-    def common(self, queue: str, operation: Operation) -> Common:
+    def common(self, queue: str, operation: str) -> Common:
         """Return the name and the attributes of an operation on a queue."""
         if not self._server and self._broker is not None:
             self._server = server_of(self._broker)
         return self._common(queue, operation, bool(self._server))
 
-    def _read(self, queue: str, operation: Operation, _: bool) -> Common:
+    def _read(self, queue: str, operation: str, _: bool) -> Common:
         template = next((pattern.text for pattern in self._templates if pattern.matches(queue)), None)
         place: Attributes = {DESTINATION: queue} if template is None else {TEMPLATE: template}
-        labels: Attributes = {SYSTEM: RQTTL, OPERATION_NAME: operation.name, **self._server, **place}
-        operation_labels = {**labels, OPERATION_TYPE: operation.type}
+        labels: Attributes = {SYSTEM: RQTTL, OPERATION_NAME: operation, **self._server, **place}
+        operation_labels = {**labels, OPERATION_TYPE: TYPES[operation]}
         attributes = {**operation_labels, DESTINATION: queue}
-        return Common(queue, f"{operation.name} {template or queue}", attributes, labels, operation_labels)
+        return Common(f"{operation} {template or queue}", attributes, labels, operation_labels)
 
 
 def server_of(broker: object) -> Attributes:

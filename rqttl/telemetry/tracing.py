@@ -3,71 +3,32 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
-from importlib import import_module
+from dataclasses import replace
 from time import time_ns
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
 from opentelemetry import context as contexts
-from opentelemetry import metrics, trace
+from opentelemetry import propagate, trace
 from opentelemetry.context import Context
 from opentelemetry.metrics import Histogram, Meter
-from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, Tracer
+from opentelemetry.propagators.textmap import Getter
+from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Status, StatusCode, Tracer
 
-from rqttl import checks, units
+from rqttl import units
 from rqttl.decisions import Decision, Reject, Retry
-from rqttl.errors import InvalidInput, QueueFull, RqttlError
-from rqttl.events import Observer, Operation, joined, members, observe_new
-from rqttl.telemetry import headers, names
+from rqttl.errors import QueueFull, RqttlError
+from rqttl.events import Observer, Operation
+from rqttl.protocol.codec import pack_extras
+from rqttl.telemetry import names
 from rqttl.telemetry.names import Attributes, Common, Place
-from rqttl.text import format_value
-from rqttl.types import Message, Receipt
-
-if TYPE_CHECKING:
-    from opentelemetry.metrics import MeterProvider
-    from opentelemetry.trace import TracerProvider
-
-    from rqttl.aio.broker import AsyncBroker
-    from rqttl.broker import Broker
+from rqttl.types import Header, Message
 
 #: The largest number of links of one span, which is the default of the SDK.
 LINKS = 128
 _ERROR = Status(StatusCode.ERROR)
-
-
-def attach(
-    broker: Broker | AsyncBroker | None,
-    parent: Literal["message", "link"],
-    templates: Sequence[str],
-    tracer_provider: TracerProvider | None,
-    meter_provider: MeterProvider | None,
-    *,
-    settle: bool,
-) -> Callable[[], None]:
-    """See `rqttl.telemetry.instrument`."""
-    if parent not in ("message", "link"):
-        raise InvalidInput(f"parent: expected 'message' or 'link', got {format_value(parent)}")
-    patterns = checks.items(templates, "templates", "patterns of queues")
-    version: str = import_module("rqttl").__version__
-    tracer = trace.get_tracer("rqttl", version, tracer_provider, names.SCHEMA)
-    instruments = Instruments(metrics.get_meter("rqttl", version, meter_provider, names.SCHEMA))
-
-    def make(owner: object | None) -> Tracing:
-        return Tracing(tracer, instruments, Place(owner, patterns), is_child=parent == "message", settle=settle)
-
-    if broker is None:
-        make(None)  # it checks the templates
-        observe_new(make)
-        return lambda: observe_new(None)
-    tracing = make(broker)
-    others = [observer for observer in members(broker.observer) if not isinstance(observer, Tracing)]
-    broker.observer = joined([*others, tracing])
-
-    def end() -> None:
-        broker.observer = joined([observer for observer in members(broker.observer) if observer is not tracing])
-
-    return end
+_EMPTY = Context()
 
 
 class Instruments:
@@ -107,7 +68,11 @@ class Tracing(Observer):
             return self._process(operation)
         if operation.name == "receive":
             return self._receive(operation)
-        return self._settling(operation) if self._settle else nullcontext()
+        if not self._settle:
+            return nullcontext()
+        common = self._place.common(operation.queue, operation.name)
+        span = self._client_span(common, operation)
+        return self._measured(operation, span, self._instruments.operation, common.operation_labels)
 
     @contextmanager
     def _enqueue(self, operation: Operation) -> Iterator[None]:
@@ -116,8 +81,8 @@ class Tracing(Observer):
         The span of a single message is that of the call, and several messages have one more for it.
         """
         current, many = contexts.get_current(), len(operation.messages) != 1
-        common = self._place.common(operation.queue, names.ENQUEUE)
-        creating = self._place.common(operation.queue, names.CREATE) if many else common
+        common = self._place.common(operation.queue, "enqueue")
+        creating = self._place.common(operation.queue, "create") if many else common
         sent, created, links = self._created(operation.messages, creating, current)
         whole = None if many else created[0]
         if whole is None:
@@ -130,7 +95,10 @@ class Tracing(Observer):
                 yield
                 for span, result in zip(created if many else [whole], operation.results, strict=True):
                     if span is not None:
-                        _conclude(span, result)
+                        if isinstance(result, QueueFull):
+                            _fail(span, result)
+                        else:
+                            span.set_attribute(names.MESSAGE_ID, result.id)
         except BaseException as error:
             failed = error_type(error)
             raise
@@ -151,13 +119,13 @@ class Tracing(Observer):
         links: list[Link] = []
         for message in messages:
             span = None
-            _, own = headers.extract(message.headers if isinstance(message, Message) else None)
+            _, own = extract(message.headers if isinstance(message, Message) else None)
             if own is None:
                 attributes = {**common.attributes, **_attributes(message)}
                 span = self._tracer.start_span(common.span, context, SpanKind.PRODUCER, attributes)
                 own = span.get_span_context()
             created.append(span)
-            sent.append(message if span is None else headers.inject(message, trace.set_span_in_context(span, context)))
+            sent.append(message if span is None else inject(message, trace.set_span_in_context(span, context)))
             if len(links) < LINKS and own.is_valid:
                 links.append(Link(own))
         return sent, created, links
@@ -166,7 +134,7 @@ class Tracing(Observer):
     def _receive(self, operation: Operation) -> Iterator[None]:
         """Make a span with links to the creation contexts of the messages, the first 128 of them."""
         yield
-        common, seconds, now = self._place.common(operation.queue, names.RECEIVE), operation.seconds(), time_ns()
+        common, seconds, now = self._place.common(operation.queue, "receive"), operation.seconds(), time_ns()
         self._instruments.consumed.add(len(operation.messages), common.labels)
         self._instruments.operation.record(seconds, common.operation_labels)
         self._client_span(common, operation, start_time=now - int(seconds * 1e9)).end(now)
@@ -175,9 +143,9 @@ class Tracing(Observer):
     def _process(self, operation: Operation) -> Iterator[None]:
         """Make the span of one handler. It is the current span while the handler works."""
         (delivery,) = operation.messages
-        common = self._place.common(operation.queue, names.PROCESS)
+        common = self._place.common(operation.queue, "process")
         current = contexts.get_current()
-        context, created = headers.extract(delivery.headers, current)
+        context, created = extract(delivery.headers, current)
         counts = {names.BODY_SIZE: len(delivery.body), names.DELIVERY_COUNT: delivery.delivery_count}
         attributes = {**common.attributes, names.MESSAGE_ID: delivery.id, **counts}
         if delivery.deaths:
@@ -190,13 +158,6 @@ class Tracing(Observer):
                 yield
             finally:
                 contexts.detach(token)
-
-    @contextmanager
-    def _settling(self, operation: Operation) -> Iterator[None]:
-        common = self._place.common(operation.queue, names.SETTLE[operation.name])
-        span = self._client_span(common, operation)
-        with self._measured(operation, span, self._instruments.operation, common.operation_labels):
-            yield
 
     @contextmanager
     def _measured(self, operation: Operation, span: Span, histogram: Histogram, labels: Attributes) -> Iterator[None]:
@@ -213,7 +174,7 @@ class Tracing(Observer):
     def _client_span(self, common: Common, operation: Operation, **options: Any) -> Span:
         """Begin the span of a call about deliveries."""
         deliveries = operation.messages
-        created = [headers.extract(item.headers)[1] for item in deliveries[:LINKS]]
+        created = [extract(item.headers)[1] for item in deliveries[:LINKS]]
         counted: Attributes = {names.MESSAGE_COUNT: len(deliveries)} if deliveries else {}
         if len(deliveries) == 1:
             counted = {names.MESSAGE_ID: deliveries[0].id, names.BODY_SIZE: len(deliveries[0].body)}
@@ -224,14 +185,6 @@ class Tracing(Observer):
             attributes={**common.attributes, **counted},
             **options,
         )
-
-
-def _conclude(span: Span, result: Receipt | QueueFull) -> None:
-    """Mark the span of a message with the result of its sending."""
-    if isinstance(result, Receipt):
-        span.set_attribute(names.MESSAGE_ID, result.id)
-    else:
-        _fail(span, result)
 
 
 def _fail(span: Span, error: BaseException) -> str | None:
@@ -268,3 +221,50 @@ def _attributes(message: Message | object) -> Attributes:
             if message.ttl is not None:
                 attributes[names.TTL] = int(units.duration(message.ttl, "ttl"))
     return attributes
+
+
+# The context of a trace in the headers of a message, by the propagator that the application has configured
+
+
+class _Texts(Getter[Mapping[str, Header]]):
+    """Reads headers. A header that is no text is as good as missing."""
+
+    def get(self, carrier: Mapping[str, Header], key: str) -> list[str] | None:
+        value = carrier.get(key)
+        return [value] if isinstance(value, str) else None
+
+    def keys(self, carrier: Mapping[str, Header]) -> list[str]:
+        return list(carrier)
+
+
+_TEXTS = _Texts()
+
+
+def extract(headers: Mapping[str, Header] | None, context: Context = _EMPTY) -> tuple[Context, SpanContext | None]:
+    """Return a context with the values of headers, and the creation context of the message; `None` without one."""
+    if not headers or not isinstance(headers, Mapping):
+        return context, None
+    extracted = propagate.extract(headers, context, _TEXTS)
+    span = trace.get_current_span(extracted)
+    created = span.get_span_context()
+    return extracted, created if created.is_valid and span is not trace.get_current_span(context) else None
+
+
+def inject(message: Message | object, context: Context) -> Message | object:
+    """Return a message with a context in its headers, or as it is if it has no room for one.
+
+    The message has no creation context of its own.
+    """
+    carrier: dict[str, Header] = {}
+    propagate.inject(carrier, context)
+    if not isinstance(message, Message):
+        return Message(message, headers=carrier)
+    own: object = message.headers
+    if own is not None and not isinstance(own, Mapping):
+        return message  # the call refuses it
+    headers = {**(own or {}), **carrier}
+    try:
+        pack_extras(message.content_type, headers)
+    except RqttlError:  # too large with the context, or refused anyway
+        return message
+    return replace(message, headers=headers)

@@ -14,7 +14,19 @@ from opentelemetry.semconv._incubating.attributes import messaging_attributes as
 from opentelemetry.semconv.attributes import error_attributes, server_attributes
 from opentelemetry.trace import SpanKind, StatusCode
 
-from rqttl import Broker, Delivery, InvalidInput, Message, Queue, QueueFull, Reject, Release, Retry, connect_async
+from rqttl import (
+    Broker,
+    Delivery,
+    InvalidInput,
+    Message,
+    MessageTooLarge,
+    Queue,
+    QueueFull,
+    Reject,
+    Release,
+    Retry,
+    connect_async,
+)
 from rqttl.telemetry import names
 from tests.contract.looks import one
 from tests.telemetry.conftest import Recording, attributes, links, parent, place
@@ -101,8 +113,7 @@ def test_the_names_are_those_of_the_conventions() -> None:
     assert len(ours) > 14
     assert ours <= standard
     types = {kind.value for kind in conventions.MessagingOperationTypeValues}
-    assert {operation.type for operation in (names.ENQUEUE, names.CREATE, names.RECEIVE, names.PROCESS)} <= types
-    assert {operation.type for operation in names.SETTLE.values()} <= types
+    assert set(names.TYPES.values()) <= types
     assert names.SCHEMA in {schema.value for schema in Schemas}
 
 
@@ -125,6 +136,22 @@ def test_a_batch_has_a_create_span_for_each_message_and_is_linked_to_them(queue:
         with delivery:
             pass
     assert [parent(span) for span in recording.spans("process orders")] == links(batch)
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_a_message_without_room_for_the_context_goes_without_it(queue: Queue, recording: Recording, many: bool) -> None:
+    full = {"filler": "x" * 65_510}
+    message = Message(b"x", headers=full)
+    if many:
+        queue.enqueue_many([message, b"y"])
+    else:
+        queue.enqueue(message)
+    assert queue.peek()[0].headers == full
+    with one(queue):
+        pass
+    assert parent(recording.one("process orders")) is None
+    with pytest.raises(MessageTooLarge, match="headers: 65565 bytes"):
+        queue.enqueue(b"x", headers={"filler": "x" * 65_550})
 
 
 def test_the_context_goes_from_the_sender_to_the_handler_with_its_baggage(queue: Queue, recording: Recording) -> None:
