@@ -16,7 +16,7 @@ from types import MappingProxyType
 
 from rqttl import units
 from rqttl.checks import check_queue_name
-from rqttl.errors import PolicyNotFound, QueueNotFound
+from rqttl.errors import DataDamaged, PolicyNotFound, QueueNotFound
 from rqttl.flows import sweeping
 from rqttl.flows.registry import registered
 from rqttl.flows.steps import OUTDATED, Flow, GetConfig, GetPolicies, Read, dispatch, pipeline
@@ -171,22 +171,40 @@ def check(keyspace: Keyspace, policy: Policy) -> Flow[list[str]]:
 # Putting options in force
 
 
-def reconcile(keyspace: Keyspace, queues: Sequence[str], *, may_be_denied: bool = False) -> Flow[PolicyResult]:
+def reconcile(
+    keyspace: Keyspace,
+    queues: Sequence[str],
+    *,
+    may_be_denied: bool = False,
+    damaged: list[DataDamaged] | None = None,
+) -> Flow[PolicyResult]:
     """Put the options in force that follow from declared options and policies, where others are.
 
     Queues that are not there are left out. Messages that the change lets die go in bounded steps: queues with more of
     them are `unfinished`. With `may_be_denied` the queues that this user may not change are `denied` in the result.
+    A queue that cannot be read keeps no other from its options: its error is raised at the end, or goes to `damaged`.
     """
     work = _Reconciliation(keyspace)
     left = list(queues)
+    found: list[DataDamaged] = []
     try:
         while left:
-            left = (yield from work.page(left[:PAGE])) + left[PAGE:]
+            try:
+                left = (yield from work.page(left[:PAGE])) + left[PAGE:]
+            except DataDamaged as error:
+                if error.queue not in left:
+                    raise
+                left.remove(error.queue)
+                found.append(error)
     except Exception as error:
         from redis.exceptions import NoPermissionError  # slow to load: help has no use for it
 
         if not may_be_denied or not isinstance(error, NoPermissionError):
             raise
+    if damaged is not None:
+        damaged += found
+    elif found:
+        raise found[0]
     return PolicyResult(work.changed, work.expired, work.trimmed, tuple(sorted(work.unfinished)), tuple(left))
 
 

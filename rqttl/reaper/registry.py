@@ -145,12 +145,7 @@ class Registry:
         """Put the policies in force. A queue that cannot be read keeps no other from it; its sweep reports it."""
         if not queues:
             return
-        try:
-            result = yield from flows.policies.reconcile(self._keyspace, queues)
-        except DataDamaged:
-            for queue in queues if len(queues) > 1 else ():
-                yield from self._reconcile([queue])
-            return
+        result = yield from flows.policies.reconcile(self._keyspace, queues, damaged=[])
         for queue, options in result.changed.items():
             text = f"queue {queue}: its policies give it other options: {', '.join(options)}"
             log_event(logging.INFO, "queue_reconciled", text, queue=queue, options=list(options))

@@ -104,7 +104,7 @@ NONSENSE = [b"", b"nonsense", b"[" * 100_000, b'{"beat":1e999}', b'{"message_ttl
 
 
 @pytest.mark.parametrize("text", NONSENSE)
-def test_unreadable_options_of_one_queue_end_no_reaper(
+def test_unreadable_options_of_one_queue_end_no_reaper_and_keep_no_other_from_its_policies(
     clocked: Clocked, client: redis.Redis, caplog: pytest.LogCaptureFixture, text: bytes
 ) -> None:
     queue = clocked.declare_queue("a", message_ttl="1h")
@@ -115,6 +115,7 @@ def test_unreadable_options_of_one_queue_end_no_reaper(
 
     with pytest.raises(DataDamaged, match="'b' cannot be read"):
         clocked.set_policy("p", "#", {"lease": "1m"})
+    assert queue.options()["lease"] == 60_000
     with caplog.at_level(logging.WARNING, logger="rqttl.reaper"):
         Reaper(clocked).run_once()
 
