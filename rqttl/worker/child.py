@@ -41,7 +41,7 @@ class Child:
         function: Any = None,
     ) -> None:
         self._sock, self._observer, self._end, self._function = sock, observer, end, function
-        self._lock = threading.Lock()
+        self._lock, self._pid = threading.Lock(), os.getpid()
         self._frames = self._received()
         self._pool: ThreadPool | CoroutinePool | None = None
 
@@ -68,6 +68,8 @@ class Child:
         return handlers.load(setup["call"], with_delivery=setup["delivery"])
 
     def _send(self, kind: Frame, *content: Any) -> None:
+        if os.getpid() != self._pid:  # a process that a handler has forked returns: it must not report the end
+            os._exit(1)
         data = pack(kind, *content)
         with self._lock:
             try:
@@ -115,14 +117,11 @@ def main() -> None:
     os.set_inheritable(sock.fileno(), False)  # commands of handlers must not hold the socket
     if hasattr(os, "register_at_fork"):  # the worker sees the death of this child by the end of its socket
         os.register_at_fork(after_in_child=sock.close)
-    pid = os.getpid()
 
     def end() -> None:
-        """End this process, the commands that it runs, and all others of its group. A forked copy ends alone."""
-        if os.getpid() == pid:
-            commands.end_all()
-            os.killpg(0, signal.SIGKILL)
-        os._exit(1)
+        """End this process, the commands that it runs, and all others of its group."""
+        commands.end_all()
+        os.killpg(0, signal.SIGKILL)
 
     Child(sock, lambda: hook.observer_of_new(None), end).run()
 

@@ -249,6 +249,14 @@ def meets(value: str) -> None:
     note("done", value)
 
 
+def forks(value: str) -> None:
+    """Fork a process that returns, and reject the message after that."""
+    process = os.fork()
+    if process:
+        os.waitpid(process, 0)
+        raise rqttl.Reject("after the end of the copy")
+
+
 def leaves_a_copy(value: str) -> None:
     """Fork a process that outlives this one, and is in a group of its own."""
     note("begun", value)

@@ -137,6 +137,20 @@ def test_a_plain_function_beside_a_coroutine_function_is_ended_after_its_time(
     assert "took longer than 0.3 s" in worker.log()
 
 
+@pytest.mark.parametrize("processes", ["0", "1"])
+def test_a_forked_process_that_returns_does_not_end_the_work_of_its_parent(
+    spawn: Spawn, broker: Broker, processes: str
+) -> None:
+    queue = broker.declare_queue("q", dead_letter="dead")
+    queue.enqueue("a")
+
+    worker = spawn("q --burst", "--processes", processes, call="forks")
+
+    assert worker.end() == 0, worker.log()
+    assert [letter.deaths[0].description for letter in broker.queue("dead").peek()] == ["after the end of the copy"]
+    assert queue.stats().acked == 0
+
+
 def test_a_forked_process_does_not_hide_the_death_of_a_child(spawn: Spawn, queue: Queue) -> None:
     queue.enqueue("a")
 
