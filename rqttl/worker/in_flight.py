@@ -233,12 +233,13 @@ class InFlight:
     def _conclude(self, task: Task, outcome: Outcome, seconds: float) -> None:
         """Settle a message, and count and log its outcome."""
         item = task.delivery
-        settle = settlement(item, outcome, self._retries)
-        log_outcome(logger, item, outcome, settle[1], seconds)
         if item.settled != LOST:  # the source counts those
             self._counters.settled(item.queue, outcome.kind)
         if outcome.kind == "ack":
+            log_outcome(logger, item, outcome, None, seconds)
             task.source.finish(item)
             return
+        settle = settlement(item, outcome, self._retries)
+        log_outcome(logger, item, outcome, settle[1], seconds)
         task.source.settle(item, settle)
         self._notify_renewer()
