@@ -386,6 +386,15 @@ def test_delayed_messages_that_a_shorter_retention_ends_are_counted_too(
     assert queue.stats().deaths["expired"] == clocked.queue("late").stats().ready == count
 
 
+def test_delayed_messages_that_a_policy_ends_are_counted_too(clocked: Clocked) -> None:
+    queue = nothing_but_delayed(clocked)
+
+    preview = clocked.preview_policy(policy("p", message_ttl="1s"))
+    result = clocked.set_policy("p", "#", {"message_ttl": "1s"})
+
+    assert preview.expired == result.expired == queue.stats().deaths["expired"] == 1
+
+
 def policy(name: str, pattern: str = "#", operator: bool = False, **definition: object) -> Policy:
     return Policy.read(name, pattern, definition, operator=operator)
 
