@@ -158,7 +158,7 @@ class QueueSource:
     def prolong(self, item: Delivery, lease: int) -> None:
         """Lend a message for another length from now on."""
         delivery.lend(item, lease)
-        self.schedule.follow([lease])
+        self._turns.follow_leases()
         self.schedule.renewed(float("-inf"))
 
     @property

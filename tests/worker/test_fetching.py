@@ -13,8 +13,10 @@ import pytest
 import redis
 
 from rqttl import Broker, CommandEvent, Queue, QueueNotFound, Release, WaitEvent, Worker
+from rqttl.store.driver import driver_of
 from rqttl.testing.clocked import ClockedBroker
 from rqttl.worker.fetcher import Fetcher, Queues
+from rqttl.worker.metrics import Counters
 from rqttl.worker.queue_source import QueueSource
 from tests.servers import Server
 from tests.waiting import PATIENCE, until
@@ -283,6 +285,22 @@ def test_workers_and_reapers_are_listed_while_they_live(spawn: Spawn, queue: Que
     worker.open()
     assert worker.stop() == 0
     assert broker.workers() == []
+
+
+def test_a_handler_that_asks_for_a_longer_lease_ends_the_renewals_of_no_other(client: redis.Redis) -> None:
+    broker = ClockedBroker(client)
+    queue = broker.declare_queue("q", lease="3s")
+    queue.enqueue_many(["long", "short"])
+    source = QueueSource(driver_of(broker), "q", "me", None, threading.Lock(), Counters(), lambda: None)
+    long, _ = source.claim(2, 0).deliveries
+
+    source.prolong(long, 3_600_000)
+    for _ in range(6):
+        broker.clock.set(broker.clock.ms + 1_000)
+        source.take_turn()
+
+    assert queue.receive() is None
+    assert queue.stats().leased == 2
 
 
 def test_stale_and_strange_entries_are_no_workers(broker: Broker, client: redis.Redis) -> None:
