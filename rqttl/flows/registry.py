@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import secrets
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
@@ -12,8 +13,11 @@ from rqttl.flows.steps import Flow, HandleNotes, Read, Write, execute
 from rqttl.json_text import load_object
 from rqttl.protocol import replies
 from rqttl.protocol.keys import Keyspace, queue_names
+from rqttl.text import escape
 from rqttl.types import WorkerInfo
 from rqttl.units import as_datetime
+
+logger = logging.getLogger("rqttl")
 
 #: The number of members in one page of a scan, and of records in one round trip.
 PAGE = 1000
@@ -100,6 +104,8 @@ def leave_roster(keyspace: Keyspace, name: str, *, now: int) -> Flow[None]:
     """Remove the entry of a worker that ends, entries that are an hour old, and entries that cannot be read."""
     (entries,) = yield Read([("HGETALL", keyspace.workers)])
     infos = {field: _info(field, text) for field, text in replies.pairs(entries).items()}
+    for field in (field for field, info in infos.items() if info is None):
+        logger.warning("workers: the entry %s cannot be read, removed", escape(field, 100))
     old = [field for field, info in infos.items() if info is None or as_datetime(now) - info.beat > FORGOTTEN]
     yield Write([("HDEL", keyspace.workers, name, *old)])
 

@@ -127,7 +127,7 @@ def test_unreadable_options_of_one_queue_end_no_reaper_and_keep_no_other_from_it
 
 @pytest.mark.parametrize("text", NONSENSE)
 def test_an_unreadable_entry_among_the_workers_goes_with_the_next_worker_that_ends(
-    broker: Broker, client: redis.Redis, text: bytes
+    broker: Broker, client: redis.Redis, caplog: pytest.LogCaptureFixture, text: bytes
 ) -> None:
     driver = driver_of(broker)
     client.hset("rqttl:workers", b"strange\xff", text)
@@ -136,6 +136,7 @@ def test_an_unreadable_entry_among_the_workers_goes_with_the_next_worker_that_en
     driver.perform(flows.registry.leave_roster(driver.keyspace, "me", now=1))
 
     assert not client.exists("rqttl:workers")
+    assert caplog.messages == ["workers: the entry strange\\xff cannot be read, removed"]
 
 
 @pytest.mark.parametrize(
