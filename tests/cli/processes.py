@@ -26,7 +26,7 @@ def command(*arguments: str, first: str = "") -> list[str]:
 
 
 #: What a machine may happen to set, and what changes how a command behaves.
-UNSET = ("COLUMNS", "NO_COLOR", "RQTTL_URL", "RQTTL_HOME", "PYTHONUNBUFFERED")
+UNSET = ("COLUMNS", "LINES", "NO_COLOR", "RQTTL_URL", "RQTTL_HOME", "PYTHONUNBUFFERED")
 
 
 def environment(**changed: str) -> dict[str, str]:
