@@ -251,43 +251,33 @@ def timed(notify: Callable[[Event], None], places: Sequence[Place]) -> Iterator[
 def _guarded(call: Callable[..., T], *arguments: object) -> T | None:
     try:
         return call(*arguments)
-    except Exception as error:  # noqa: BLE001  # an observer may raise anything, and must not break a call
-        _log_failure(error)
+    except Exception as error:  # an observer may raise anything, and must not break a call
+        logger.error("an observer failed; the call goes on", exc_info=error)
         return None
-
-
-def _log_failure(error: Exception) -> None:
-    logger.error("an observer failed; the call goes on", exc_info=error)
 
 
 @contextmanager
 def watching(observer: Observer, operation: Operation) -> Iterator[Operation]:
     """A call under the eyes of its observer, which sees its exception and cannot suppress it."""
-    messages, entered = operation.messages, list[AbstractContextManager[Any]]()
-
-    def enter() -> None:
-        context = observer.message(operation)
-        context.__enter__()
-        entered.append(context)
+    messages, stack = operation.messages, ExitStack()
 
     def leave(error: BaseException | None) -> None:
         try:
-            for context in entered:
-                context.__exit__(None if error is None else type(error), error, error.__traceback__ if error else None)
-        except Exception as failure:  # noqa: BLE001  # see `_guarded`
+            stack.__exit__(None if error is None else type(error), error, error.__traceback__ if error else None)
+        except Exception as failure:
             if failure is not error:
-                _log_failure(failure)
+                raise
 
-    _guarded(enter)
+    _guarded(lambda: stack.enter_context(observer.message(operation)))
     if operation.messages is not messages and len(operation.messages) != len(messages):
         logger.error("an observer gave no message for each of %d; they are sent as they are", len(messages))
         operation.messages = messages
     try:
         yield operation
     except BaseException as error:
-        leave(error)
+        _guarded(leave, error)
         raise
-    leave(None)
+    _guarded(leave, None)
 
 
 #: The delivery whose handler works in this thread or task.

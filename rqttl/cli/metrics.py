@@ -69,7 +69,7 @@ def metrics(
 
 
 def _print(families: Iterable[Family], as_json: bool) -> None:
-    from rqttl.metrics.exposition import as_text
+    from rqttl.metrics.collecting import as_text
 
     if as_json:
         output.answer_json([_to_json(sample) for family in families for sample in family.samples])

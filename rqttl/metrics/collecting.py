@@ -1,4 +1,4 @@
-"""The collector of the metrics of queues. It imports prometheus-client."""
+"""Families of prometheus-client and their text, and the collector of the metrics of queues."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ import logging
 import re
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from fnmatch import fnmatchcase
 from importlib import import_module
-from typing import TYPE_CHECKING, TypeVar, get_args
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, get_args
 
+from prometheus_client import generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, InfoMetricFamily
 from prometheus_client.registry import Collector
 from redis.exceptions import RedisError, ResponseError
 
@@ -20,8 +23,7 @@ from rqttl import flows
 from rqttl.errors import RqttlError
 from rqttl.flows.reading import COUNTERS, StatsAndRecord
 from rqttl.flows.steps import Flow, Read
-from rqttl.metrics.exposition import Families
-from rqttl.metrics.table import QUEUES
+from rqttl.metrics.table import BOUNDS, QUEUES, Histogram, Kind, Metric
 from rqttl.protocol.keys import Keyspace
 from rqttl.store.driver import driver_of
 from rqttl.types import State
@@ -31,8 +33,6 @@ if TYPE_CHECKING:
 
     from rqttl.broker import Broker
 
-T = TypeVar("T")
-
 logger = logging.getLogger("rqttl.metrics")
 #: Seconds for which a scrape waits for Redis. Prometheus waits for 10 in all by default, and would not see `rqttl_up`
 #: then.
@@ -40,7 +40,53 @@ PATIENCE = 8.0
 #: The fields of a record with its limits, and with its traffic.
 _LIMITS = {"max_length": "rqttl_queue_limit_messages", "max_length_bytes": "rqttl_queue_limit_bytes"}
 _TRAFFIC = ("version", "enqueued", "delivered")
+_CLASSES: dict[Kind, Any] = {
+    "gauge": GaugeMetricFamily,
+    "counter": CounterMetricFamily,
+    "histogram": HistogramMetricFamily,
+    "info": InfoMetricFamily,
+}
 _VERSION = re.compile(rb"redis_version:([\w.-]+)")
+
+
+class Families:
+    """The families of some metrics, without samples at first."""
+
+    def __init__(self, metrics: Sequence[Metric]) -> None:
+        self._families: dict[str, Any] = {}
+        for name, kind, labels, meaning in metrics:
+            own_labels = () if kind == "info" else labels
+            self._families[name] = _CLASSES[kind](name.removesuffix("_info"), meaning, labels=own_labels)
+
+    def add(self, name: str, value: float | Mapping[str, str], *labels: str) -> None:
+        """Add a sample of a gauge, of a counter, or of an info."""
+        self._families[name].add_metric(labels, value)
+
+    def add_histogram(self, name: str, histogram: Histogram, *labels: str) -> None:
+        """Add the samples of a histogram."""
+        bounds = [*map(str, BOUNDS), "+Inf"]
+        buckets = list(zip(bounds, accumulate(histogram.counts), strict=True))
+        self._families[name].add_metric(labels, buckets, histogram.total)
+
+    def __iter__(self) -> Iterator[Family]:
+        return iter(self._families.values())
+
+
+class Sources(Collector):
+    """The families of several sources as one collector."""
+
+    def __init__(self, *sources: Callable[[], Iterable[Family]]) -> None:
+        self._sources = sources
+
+    def collect(self) -> Iterator[Family]:
+        """Collect from each source."""
+        for source in self._sources:
+            yield from source()
+
+
+def as_text(*sources: Callable[[], Iterable[Family]]) -> str:
+    """The families of all sources in the text format of Prometheus."""
+    return generate_latest(Sources(*sources)).decode()
 
 
 class QueueCollector(Collector):
@@ -82,14 +128,17 @@ class QueueCollector(Collector):
         for queue, look in looks.items():
             _add_queue(families, queue, look)
         families.add("rqttl_queues_left_out", left_out)
-        reapers = self._unless_refused("PUBSUB NUMSUB", self._broker.reaper_count)
-        if reapers is not None:
-            families.add("rqttl_reapers", reapers)
-        workers = self._unless_refused("HGETALL", self._broker.workers)
-        if workers is not None:
-            families.add("rqttl_workers", sum(worker.role == "worker" for worker in workers))
+        numbers: dict[str, tuple[str, Callable[[], int]]] = {
+            "rqttl_reapers": ("PUBSUB NUMSUB", self._broker.reaper_count),
+            "rqttl_workers": ("HGETALL", lambda: sum(one.role == "worker" for one in self._broker.workers())),
+        }
+        for metric, (command, read) in numbers.items():
+            try:
+                families.add(metric, read())
+            except ResponseError as error:  # mostly for want of a right
+                self._note(command, f"Redis refuses {command}, so a metric is missing: {error}")
         version = self._driver.perform(_redis_version())
-        families.add_info("rqttl_build_info", version=import_module("rqttl").__version__, redis=version)
+        families.add("rqttl_build_info", {"version": import_module("rqttl").__version__, "redis": version})
         families.add("rqttl_up", 1)
         self._troubles.discard("scrape")
         families.add("rqttl_scrape_duration_seconds", time.perf_counter() - started)
@@ -108,14 +157,6 @@ class QueueCollector(Collector):
             reading.set_result(self.read())
         except BaseException as error:  # noqa: BLE001  # all scrapes that wait see it
             reading.set_exception(error)
-
-    def _unless_refused(self, command: str, read: Callable[[], T]) -> T | None:
-        """A number, or `None` if Redis refuses the command, mostly for want of a right: its metric is missing then."""
-        try:
-            return read()
-        except ResponseError as error:
-            self._note(command, f"Redis refuses {command}, so a metric is missing: {error}")
-            return None
 
     def _note(self, trouble: str, text: str) -> None:
         """Log a trouble, once until it is over."""

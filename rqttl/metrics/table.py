@@ -104,7 +104,3 @@ class Histogram:
         """Add a measurement."""
         self.counts[bisect_left(BOUNDS, seconds)] += 1
         self.total += seconds
-
-    def copy(self) -> Histogram:
-        """Return a copy."""
-        return Histogram(list(self.counts), self.total)

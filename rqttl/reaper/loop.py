@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from copy import deepcopy
 from dataclasses import replace
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Literal, cast
@@ -114,7 +115,7 @@ class Reaper:
         """Return the numbers of this run, for metrics and health. May be called from any thread."""
         return ReaperSnapshot(
             replace(self._report.totals),
-            self._report.lags.copy(),
+            deepcopy(self._report.lags),
             self._watched,
             self._last_pass,
             time.monotonic() - self._turned_at,

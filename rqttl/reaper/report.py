@@ -143,7 +143,7 @@ class ReaperSnapshot:
 
 def families(snapshot: ReaperSnapshot) -> Iterable[Family]:
     """The metrics of a reaper."""
-    from rqttl.metrics.exposition import Families
+    from rqttl.metrics.collecting import Families
 
     result, totals = Families(REAPER), snapshot.totals
     for duty in DUTIES:

@@ -32,8 +32,6 @@ CONSUMED_MESSAGES = "messaging.client.consumed.messages"
 OPERATION_DURATION = "messaging.client.operation.duration"
 PROCESS_DURATION = "messaging.process.duration"
 
-#: The value of `messaging.system`.
-RQTTL = "rqttl"
 DELIVERY_COUNT = "messaging.rqttl.delivery_count"
 REASON = "messaging.rqttl.reason"
 TTL = "messaging.rqttl.ttl_ms"
@@ -88,7 +86,7 @@ class Place:
     def _read(self, queue: str, operation: str, _: bool) -> Common:
         template = next((pattern.text for pattern in self._templates if pattern.matches(queue)), None)
         place: Attributes = {DESTINATION: queue} if template is None else {TEMPLATE: template}
-        labels: Attributes = {SYSTEM: RQTTL, OPERATION_NAME: operation, **self._server, **place}
+        labels: Attributes = {SYSTEM: "rqttl", OPERATION_NAME: operation, **self._server, **place}
         operation_labels = {**labels, OPERATION_TYPE: TYPES[operation]}
         attributes = {**operation_labels, DESTINATION: queue}
         return Common(f"{operation} {template or queue}", attributes, labels, operation_labels)

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
+from functools import partial
 from time import time_ns
 from typing import Any
 
@@ -13,7 +14,6 @@ from opentelemetry import context as contexts
 from opentelemetry import propagate, trace
 from opentelemetry.context import Context
 from opentelemetry.metrics import Histogram, Meter
-from opentelemetry.propagators.textmap import Getter
 from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Status, StatusCode, Tracer
 
 from rqttl import units
@@ -38,15 +38,11 @@ class Instruments:
         sent = "Number of messages producer attempted to send to the broker."
         consumed = "Number of messages that were delivered to the application."
         called = "Duration of messaging operation initiated by a producer or consumer client."
-        bounds = names.BOUNDARIES
+        histogram = partial(meter.create_histogram, unit="s", explicit_bucket_boundaries_advisory=names.BOUNDARIES)
         self.sent = meter.create_counter(names.SENT_MESSAGES, "{message}", sent)
         self.consumed = meter.create_counter(names.CONSUMED_MESSAGES, "{message}", consumed)
-        self.operation = meter.create_histogram(
-            names.OPERATION_DURATION, "s", called, explicit_bucket_boundaries_advisory=bounds
-        )
-        self.process = meter.create_histogram(
-            names.PROCESS_DURATION, "s", "Duration of processing operation.", explicit_bucket_boundaries_advisory=bounds
-        )
+        self.operation = histogram(names.OPERATION_DURATION, description=called)
+        self.process = histogram(names.PROCESS_DURATION, description="Duration of processing operation.")
 
 
 class Tracing(Observer):
@@ -62,12 +58,9 @@ class Tracing(Observer):
 
     def message(self, operation: Operation) -> AbstractContextManager[object]:
         """See `Observer`."""
-        if operation.name == "enqueue":
-            return self._enqueue(operation)
-        if operation.name == "process":
-            return self._process(operation)
-        if operation.name == "receive":
-            return self._receive(operation)
+        own = {"enqueue": self._enqueue, "process": self._process, "receive": self._receive}.get(operation.name)
+        if own is not None:
+            return own(operation)
         if not self._settle:
             return nullcontext()
         common = self._place.common(operation.queue, operation.name)
@@ -174,14 +167,13 @@ class Tracing(Observer):
     def _client_span(self, common: Common, operation: Operation, **options: Any) -> Span:
         """Begin the span of a call about deliveries."""
         deliveries = operation.messages
-        created = [extract(item.headers)[1] for item in deliveries[:LINKS]]
         counted: Attributes = {names.MESSAGE_COUNT: len(deliveries)} if deliveries else {}
         if len(deliveries) == 1:
             counted = {names.MESSAGE_ID: deliveries[0].id, names.BODY_SIZE: len(deliveries[0].body)}
         return self._tracer.start_span(
             common.span,
             kind=SpanKind.CLIENT,
-            links=[Link(context) for context in created if context is not None],
+            links=[Link(own) for item in deliveries[:LINKS] if (own := extract(item.headers)[1]) is not None],
             attributes={**common.attributes, **counted},
             **options,
         )
@@ -226,25 +218,12 @@ def _attributes(message: Message | object) -> Attributes:
 # The context of a trace in the headers of a message, by the propagator that the application has configured
 
 
-class _Texts(Getter[Mapping[str, Header]]):
-    """Reads headers. A header that is no text is as good as missing."""
-
-    def get(self, carrier: Mapping[str, Header], key: str) -> list[str] | None:
-        value = carrier.get(key)
-        return [value] if isinstance(value, str) else None
-
-    def keys(self, carrier: Mapping[str, Header]) -> list[str]:
-        return list(carrier)
-
-
-_TEXTS = _Texts()
-
-
 def extract(headers: Mapping[str, Header] | None, context: Context = _EMPTY) -> tuple[Context, SpanContext | None]:
     """Return a context with the values of headers, and the creation context of the message; `None` without one."""
     if not headers or not isinstance(headers, Mapping):
         return context, None
-    extracted = propagate.extract(headers, context, _TEXTS)
+    texts = {name: value for name, value in headers.items() if isinstance(value, str)}
+    extracted = propagate.extract(texts, context)
     span = trace.get_current_span(extracted)
     created = span.get_span_context()
     return extracted, created if created.is_valid and span is not trace.get_current_span(context) else None

@@ -33,7 +33,7 @@ def answer(headers: Headers, *sources: Callable[[], Iterable[Family]]) -> Answer
         return Answer(501, f"{error}\n".encode())
     from prometheus_client.exposition import choose_encoder, gzip_accepted
 
-    from rqttl.metrics.exposition import Sources
+    from rqttl.metrics.collecting import Sources
 
     encode, content_type = choose_encoder(headers.get("Accept", ""))
     body = encode(Sources(*sources))
@@ -112,7 +112,7 @@ class Counters:
 
     def families(self) -> Iterable[Family]:
         """The metrics of a worker. At most `LIMIT` queues have metrics of their own: those that it met first."""
-        from rqttl.metrics.exposition import Families
+        from rqttl.metrics.collecting import Families
 
         result = Families(WORKER)
         with self._lock:

@@ -17,8 +17,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 import rqttl
 from rqttl import Broker, InvalidInput, Message
 from rqttl.metrics import collector, instrument
-from rqttl.metrics.collecting import QueueCollector
-from rqttl.metrics.exposition import as_text
+from rqttl.metrics.collecting import QueueCollector, as_text
 from rqttl.metrics.table import QUEUES, SOURCES, Metric
 from rqttl.reaper import Reaper
 from rqttl.reaper.report import families as reaper_families
