@@ -80,7 +80,7 @@ class AsyncConsumer(ConsumerBase[AsyncDelivery, Awaitable[None]]):
         self._entered.enter_context(self._stop.ending(lambda: loop.call_soon_threadsafe(self._wake)))
         self._entered.enter_context(self._driver.closed.ending(self.stop))
         self._entered.enter_context(self._driver.watching(self.queue, self._schedule))
-        self._entered.enter_context(self._driver.leaps(self._prepare))
+        self._entered.enter_context(self._driver.leaps(lambda leap: self._renew(self._turns.prepare(leap))))
         self._renewer = self._driver.keep(self._renew_leases())
         return self
 
@@ -201,22 +201,16 @@ class AsyncConsumer(ConsumerBase[AsyncDelivery, Awaitable[None]]):
             await pause_for(self._sooner, self._schedule.next_turn(now()))
             try:
                 if not self._closed:
-                    await self._take_turn()
+                    if self._stop.asked():
+                        await self._perform(self._turns.release_unseen())
+                    await self._renew(self._turns.upkeep())
             except BrokerClosed:
                 return  # no call can be sent any more; the task that iterates raises the error
             except Exception as error:  # noqa: BLE001  # without a renewer all leases would end
                 self._turns.log_failure(error)
 
-    async def _take_turn(self) -> None:
-        if self._stop.asked():
-            await self._perform(self._turns.release_unseen())
-        self._announce(await self._perform(self._turns.upkeep()))
-
-    async def _prepare(self, leap: int) -> None:
-        """See `Turns.prepare`."""
-        self._announce(await self._perform(self._turns.prepare(leap)))
-
-    def _announce(self, renewed: int | None) -> None:
+    async def _renew(self, flow: Flow[int | None]) -> None:
+        renewed = await self._perform(flow)
         if renewed is not None:
             self._settled.set()  # leases may be lost
         announce_renewal(self._driver.events, self.queue, renewed)

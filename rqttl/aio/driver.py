@@ -6,20 +6,21 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any, TypeVar
+from types import CoroutineType, GeneratorType
+from typing import Any, Generic, TypeVar
 
 from redis.asyncio import Redis
 
-from rqttl.aio.run import Run
-from rqttl.aio.store import AsyncStore
+from rqttl.aio.line import Call
+from rqttl.aio.store import AsyncStore, is_usual
 from rqttl.checks import check_namespace
 from rqttl.consuming.prefetch import RenewalSchedule
 from rqttl.errors import BrokerClosed, ContractError, InvalidInput, QueueNotFound
 from rqttl.events import Events, WaitEvent
 from rqttl.flows.queues import Memory
 from rqttl.flows.receive import ABANDONED, ENDED
-from rqttl.flows.steps import Flow, Now, Pipeline, Read, Sleep, WaitForWakeup, Write
-from rqttl.protocol.commands import Command, Reply
+from rqttl.flows.steps import Flow, Now, Pipeline, Read, Sleep, Step, WaitForWakeup, Write
+from rqttl.protocol.commands import Command
 from rqttl.protocol.keys import Keyspace
 from rqttl.runtime.interrupt import Interrupt, RealTiming, Timing
 from rqttl.runtime.loop_watch import LoopWatch
@@ -62,11 +63,10 @@ class AsyncDriver:
         self._watch = LoopWatch()
         self._begin: dict[type, Callable[[Any], Any]] = {
             **self.memory.answers,
-            Pipeline: self._pipeline,
-            Read: self._plain,
-            Write: self._plain,
-            Now: self._now,
-            Sleep: self._sleep,
+            Pipeline: lambda step: self.store.exchanges.run_together(step.commands),
+            **dict.fromkeys((Read, Write), self._plain),
+            Now: lambda _: self.timing.now(),
+            Sleep: lambda step: asyncio.sleep(step.ms / 1000),
             list: self.store.round_trip,
             float: asyncio.sleep,
         }
@@ -125,19 +125,10 @@ class AsyncDriver:
             raise TypeError(f"not a step of a flow: {step!r}")
         return begin(step)
 
-    def _pipeline(self, step: Pipeline) -> Exchange[list[Reply]]:
-        return self.store.exchanges.run_together(step.commands)
-
     def _plain(self, step: Read | Write) -> Exchange[list[Any]]:
         return self.store.exchanges.execute(step.calls, keep_errors=step.keep_errors)
 
-    def _now(self, _: Now) -> int:
-        return self.timing.now()
-
-    def _sleep(self, step: Sleep) -> Coroutine[Any, Any, None]:
-        return asyncio.sleep(step.ms / 1000)
-
-    def _wait(self, step: WaitForWakeup, run: Run[Any]) -> Any:
+    async def _wait(self, step: WaitForWakeup, run: Run[Any]) -> Any:
         if run.abandoned is None:
             run.abandoned = Interrupt()
         elif run.abandoned.asked():
@@ -145,9 +136,7 @@ class AsyncDriver:
         if self.events.notify is not None:
             for queue in step.queues:
                 self.events.notify(WaitEvent(queue))
-        return self._listen(step, run.abandoned, run.lock)
-
-    async def _listen(self, step: WaitForWakeup, abandoned: Interrupt, lock: asyncio.Lock | None) -> Any:
+        abandoned, lock = run.abandoned, run.lock
         interrupts = [self.interrupted, abandoned, *([] if step.interrupt is None else [step.interrupt])]
         if lock is not None:
             lock.release()
@@ -234,3 +223,91 @@ async def pause_for(sooner: asyncio.Event, ms: float) -> None:
     await sooner.wait()
     timer.cancel()
     sooner.clear()
+
+
+class Run(Generic[T]):
+    """One flow on its way through an event loop. A task can go on where a cancelled caller has left it.
+
+    Its state is the flows that it performs within it, the step that is under way, and the last answer.
+    """
+
+    __slots__ = ("_answer", "_driver", "_error", "_flows", "_pending", "abandoned", "lock")
+
+    def __init__(self, driver: AsyncDriver, flow: Flow[T]) -> None:
+        self._driver = driver
+        self._flows: list[Flow[Any]] = [flow]
+        self._pending: Call | asyncio.Task[Any] | None = None
+        self._answer: Any = None
+        self._error: Exception | None = None
+        #: Ends the waits of the flow, because nobody waits for its result any more. `None` until a wait needs it.
+        self.abandoned: Interrupt | None = None
+        #: The lock that the caller holds. It is free while the flow waits for a message.
+        self.lock: asyncio.Lock | None = None
+
+    async def proceed(self) -> T:
+        """Carry the flow out to its end. After a cancellation the next call goes on where this one ended."""
+        while self._pending is not None or self._advance():
+            pending = self._pending
+            try:
+                if type(pending) is Call:
+                    if pending.is_open:
+                        await pending.arrival()
+                    self._answer = pending.answer
+                    if not is_usual(pending.command, self._answer):
+                        again = self._driver.store.exchanges.run(pending.command, self._answer, pending.at)
+                        self._flows.append(again)  # type: ignore[arg-type]  # the driver performs its steps, too
+                        self._answer = None
+                else:
+                    self._answer = await asyncio.shield(pending)  # type: ignore[arg-type]  # `_advance` has set it
+            except Exception as error:  # noqa: BLE001  # the flow decides about it
+                self._error = error
+            self._pending = None
+        result: T = self._answer
+        return result
+
+    def _advance(self) -> bool:
+        """Perform all steps that need no wait. Returns False at the end of the flow."""
+        while True:
+            flow = self._flows[-1]
+            try:
+                if self._error is None:
+                    step = flow.send(self._answer)
+                else:
+                    error, self._error = self._error, None
+                    step = flow.throw(error)
+            except StopIteration as done:
+                self._answer = done.value
+                self._flows.pop()
+                if not self._flows:
+                    return False
+                continue
+            except Exception as failure:
+                self._answer = None
+                self._flows.pop()
+                if not self._flows:
+                    raise
+                self._error = failure
+                continue
+            if self._begin(step):
+                return True
+
+    def _begin(self, step: Step) -> bool:
+        """Begin a step. Returns True if its answer comes later."""
+        try:
+            begun = self._driver.begin(step, self)
+        except Exception as error:  # noqa: BLE001  # the flow decides about it
+            self._error = error
+            return False
+        kind = type(begun)
+        if kind is Call:
+            self._pending = begun
+            return True
+        self._answer = None
+        if kind is CoroutineType:
+            self._pending = self._driver.keep(begun)
+            return True
+        if kind is GeneratorType:
+            self._flows.append(begun)
+        else:
+            self._answer = begun
+        return False

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from rqttl import units
 from rqttl.aio.broker import AsyncBroker
-from rqttl.aio.driver import AsyncDriver, pause_for
-from rqttl.aio.run import Run
+from rqttl.aio.driver import AsyncDriver, Run, pause_for
 from rqttl.consuming.prefetch import RenewalSchedule
 from rqttl.flows.steps import Step, WaitForWakeup
 from rqttl.runtime.interrupt import Interrupt
