@@ -19,7 +19,7 @@ from rqttl.protocol.commands import Command, Reply
 from rqttl.protocol.contract import Repeated
 from rqttl.protocol.keys import PARTS, Keyspace
 from rqttl.protocol.replies import command_name
-from rqttl.store.refusals import is_read_only, refuses_for_now
+from rqttl.store.refusals import is_read_only, is_tls_failure, refuses_for_now
 
 T = TypeVar("T")
 Calls = Sequence[tuple[Any, ...]]
@@ -151,7 +151,8 @@ class Exchanges:
                             raise OutcomeUnknown(command.queue, command.script.name) from error
                         command = command.as_replay()
                 hangs = isinstance(_cause(error), TimeoutError) and self._now() - started > PATIENCE
-                pause = next(pauses, None) if isinstance(error, _PASSING) and not hangs else None
+                is_final = hangs or is_tls_failure(_cause(error)) or not isinstance(error, _PASSING)
+                pause = None if is_final else next(pauses, None)
                 if pause is None and lost and command is not None and command.script.name in DECISIVE:
                     raise OutcomeUnknown(command.queue, command.script.name) from _cause(error)
                 if pause is None:

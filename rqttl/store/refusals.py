@@ -27,6 +27,14 @@ _CLASSES = (BusyLoadingError, ClusterDownError, MasterDownError, ReadOnlyError, 
 #: Codes of all others. Redis 6.2 wraps the error of a script, so a code may stand anywhere in the text.
 _CODES = re.compile(r"(?:^|[\s-])(?:BUSY|CLUSTERDOWN|LOADING|MASTERDOWN|MISCONF|NOREPLICAS|READONLY|TRYAGAIN)\s")
 
+#: Texts of a TLS handshake that fails again. A time-out is among them: Redis without TLS answers no handshake.
+_HANDSHAKE = re.compile("CERTIFICATE_VERIFY_FAILED|WRONG_VERSION_NUMBER|record layer failure|handshake .*timed out")
+
+
+def is_tls_failure(error: BaseException) -> bool:
+    """Return True if the server speaks no TLS, or its certificate is not trusted. The cause may be the context."""
+    return _HANDSHAKE.search(f"{error} {error.__context__}") is not None
+
 
 def refuses_for_now(error: BaseException | None) -> bool:
     """Return True if Redis has certainly not carried out a call, and may carry it out later.

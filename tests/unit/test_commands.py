@@ -11,7 +11,7 @@ import hiredis
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from redis.exceptions import NoPermissionError, NoScriptError, ReadOnlyError
+from redis.exceptions import ConnectionError, NoPermissionError, NoScriptError, ReadOnlyError, TimeoutError
 
 from rqttl import Message, QueueOptions
 from rqttl.errors import ContractError, OutcomeUnknown
@@ -343,3 +343,23 @@ def test_hiredis_packs_where_it_is_and_python_where_it_is_not() -> None:
 
     assert contract.pack_command.__name__ == "pack_with_hiredis"
     assert subprocess.check_output([sys.executable, "-c", ask], text=True).split() == ["pack_in_python"]
+
+
+@pytest.mark.parametrize(
+    "error, cause",
+    [
+        (TimeoutError("Timeout connecting to server"), OSError("_ssl.c:989: The handshake operation timed out")),
+        (ConnectionError("Error 1 connecting to h:1. [SSL: CERTIFICATE_VERIFY_FAILED] no"), OSError()),
+        (ConnectionError("Error 1 connecting to h:1. [SSL: WRONG_VERSION_NUMBER] no"), OSError()),
+    ],
+)
+def test_a_failed_tls_handshake_is_final(error: Exception, cause: Exception) -> None:
+    exchange = Exchanges(Keyspace(), Events(), lambda: None, lambda: 0.0).execute([("PING",)])
+    next(exchange)
+    unsent = NotSent()
+    unsent.__cause__, error.__context__ = error, cause
+
+    with pytest.raises(type(error)) as caught:
+        exchange.throw(unsent)
+
+    assert caught.value is error
