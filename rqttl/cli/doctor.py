@@ -59,27 +59,21 @@ def doctor(context: click.Context, queues: tuple[str, ...], as_json: bool, setti
 
 def _examine(broker: Broker, queues: tuple[str, ...], as_json: bool) -> Iterator[Finding]:
     """The findings, each printed at once. Several findings with the same advice have it only once."""
+    from rich.table import Table
+
     from rqttl.doctor import examine
 
     before: tuple[str | None, str] = (None, "")
     for finding in examine(broker, queues):
         if not as_json:
-            again = (finding.queue, finding.advice) == before
-            _print_finding(finding, "" if again else finding.advice)
+            table = Table.grid(padding=(0, 1))
+            table.add_column(width=LEVEL, style=STYLES[finding.level])
+            table.add_column(width=CHECK)
+            table.add_column(overflow="fold")
+            subject = f"{finding.queue}: " if finding.queue is not None else ""
+            table.add_row(finding.level, finding.check, text.escape(f"{subject}{finding.result}"))
+            if finding.advice and (finding.queue, finding.advice) != before:
+                table.add_row("", "", f"-> {text.escape(with_flags(finding.advice))}")
+            output.print_rich(table)
         before = finding.queue, finding.advice
         yield finding
-
-
-def _print_finding(finding: Finding, advice: str) -> None:
-    """Print the level, the check, and the result with the advice below it."""
-    from rich.table import Table
-
-    table = Table.grid(padding=(0, 1))
-    table.add_column(width=LEVEL, style=STYLES[finding.level])
-    table.add_column(width=CHECK)
-    table.add_column(overflow="fold")
-    subject = f"{finding.queue}: " if finding.queue is not None else ""
-    table.add_row(finding.level, finding.check, text.escape(f"{subject}{finding.result}"))
-    if advice:
-        table.add_row("", "", f"-> {text.escape(with_flags(advice))}")
-    output.print_rich(table)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,11 +10,6 @@ from rqttl.cli.common import output
 from rqttl.cli.common.logs import logging_to_stderr, serving
 from rqttl.cli.common.params import json_flag, limit_option, log_format_option, verbose_flag
 from rqttl.cli.common.settings import Settings, connecting
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from prometheus_client.core import Metric as Family
 
 #: The default place to listen at: this machine only.
 LISTEN = "127.0.0.1:9471"
@@ -59,23 +53,15 @@ def metrics(
 
     with settings.using() as broker, logging_to_stderr(log_format, verbose=verbose):
         source = collector(broker, queues=queues, limit=limit)
-        if once:
-            _print(source.read(), as_json)
+        if as_json:
+            samples = [sample for family in source.read() for sample in family.samples]
+            output.answer_json([{"metric": one.name, "labels": one.labels, "value": one.value} for one in samples])
+        elif once:
+            from rqttl.metrics.collecting import as_text
+
+            output.answer(as_text(source.read).rstrip("\n"))
         else:
             stop = threading.Event()
             routes = {"/metrics": lambda headers: answer(headers, source.collect)}
             with StopSignals(stop.set, ends_process=True), serving(listen, "listen", routes):
                 stop.wait()
-
-
-def _print(families: Iterable[Family], as_json: bool) -> None:
-    from rqttl.metrics.collecting import as_text
-
-    if as_json:
-        output.answer_json([_to_json(sample) for family in families for sample in family.samples])
-    else:
-        output.answer(as_text(lambda: families).rstrip("\n"))
-
-
-def _to_json(sample: Any) -> dict[str, Any]:
-    return {"metric": sample.name, "labels": sample.labels, "value": sample.value}

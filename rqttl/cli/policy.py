@@ -45,7 +45,6 @@ def operator_policy() -> None:
 
 
 def _is_operator() -> bool:
-    """Return whether the command is one of `operator-policy`."""
     group = click.get_current_context().parent
     return group is not None and group.command is operator_policy
 
@@ -202,7 +201,6 @@ for command in (set_policy, list_policies, show, delete):
 
 
 def _format_definition(policy: Policy) -> str:
-    """The definition in one line."""
     return ", ".join(
         f"{flag(name)[2:]} {'none' if value is None else format_value(OPTIONS[name], value)}"
         for name, value in policy.definition.items()
@@ -227,14 +225,7 @@ def _print(line: str, result: PolicyResult, dry_run: bool, as_json: bool, warnin
             queue: {json_name(name): {"before": before, "after": after} for name, (before, after) in changes.items()}
             for queue, changes in sorted(result.changed.items())
         }
-        document = {
-            "changed": changed,
-            "expired": result.expired,
-            "trimmed": result.trimmed,
-            "unfinished": list(result.unfinished),
-            "denied": list(result.denied),
-        }
-        output.answer_json({**document, "dry_run": dry_run, "warnings": warnings})
+        output.answer_json({**result._asdict(), "changed": changed, "dry_run": dry_run, "warnings": warnings})
         return
     count = len(result.changed)
     none = "no queue has changed yet" if result.denied else "no queue changes"

@@ -18,7 +18,7 @@ from rqttl.runtime.stop_signals import StopSignals
 from rqttl.units import as_timedelta, duration
 
 if TYPE_CHECKING:
-    from rqttl.reaper import Reaper, Totals
+    from rqttl.reaper import Reaper
 
 
 def _read_period(value: str) -> timedelta | None:
@@ -26,8 +26,7 @@ def _read_period(value: str) -> timedelta | None:
 
 
 @click.command(
-    short_help="Expire, reclaim and return messages on time.",
-    epilog="\b\nExample: rqttl reaper --log-format json",
+    short_help="Expire, reclaim and return messages on time.", epilog="\b\nExample: rqttl reaper --log-format json"
 )
 @click.option(
     "--scan-period",
@@ -68,10 +67,17 @@ def reaper(
         worker = Reaper(broker, scan_period=scan_period)
         with StopSignals(worker.stop, ends_process=True), _health(worker, health):
             totals = worker.run_once() if once else worker.run()
-    if once:
-        _print_result(totals, as_json)
-        if totals.failed:
-            raise Refused(f"{text.plural(totals.failed, 'queue')} could not be swept; the log above says why")
+    if not once:
+        return
+    if as_json:
+        output.answer_json({name: getattr(totals, name) for name in totals.__dataclass_fields__})
+    else:
+        counts = [f"{duty} {text.format_count(n)}" for duty, n in totals.by_duty().items()]
+        if totals.retired:
+            counts.append(f"deleted {text.plural(totals.retired, 'queue')} whose lifetime was over")
+        output.answer(", ".join(counts) or "nothing was due")
+    if totals.failed:
+        raise Refused(f"{text.plural(totals.failed, 'queue')} could not be swept; the log above says why")
 
 
 def _health(worker: Reaper, place: str | None) -> AbstractContextManager[None]:
@@ -88,13 +94,3 @@ def _health(worker: Reaper, place: str | None) -> AbstractContextManager[None]:
         "/metrics": lambda headers: answer(headers, lambda: families(worker.snapshot())),
     }
     return serving(place, "health", routes)
-
-
-def _print_result(totals: Totals, as_json: bool) -> None:
-    if as_json:
-        output.answer_json({name: getattr(totals, name) for name in totals.__dataclass_fields__})
-        return
-    counts = [f"{duty} {text.format_count(n)}" for duty, n in totals.by_duty().items()]
-    if totals.retired:
-        counts.append(f"deleted {text.plural(totals.retired, 'queue')} whose lifetime was over")
-    output.answer(", ".join(counts) or "nothing was due")

@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from datetime import timedelta
-from types import FrameType, TracebackType
+from types import FrameType
 
 import click
 
@@ -79,7 +79,7 @@ def receive(
         raise click.UsageError("--follow and --wait exclude each other")
     most = (sys.maxsize if follow else 1) if limit is None else limit or sys.maxsize
     done = 0
-    with noting(Outages()), settings.using() as broker, GracefulStop() as stop:
+    with noting(outages()), settings.using() as broker, GracefulStop() as stop:
         stop.ends.append(broker.interrupt)
         stream = Stream(stop)
         patience = ENDLESS if follow else wait or timedelta(0)
@@ -109,7 +109,6 @@ def receive(
 
 
 def _encode(delivery: Delivery, stream: Stream, *, as_json: bool) -> bytes:
-    """A message as a line."""
     if as_json:
         return json_text.dump(message_view.to_json(delivery)).encode() + b"\n"
     if stream.is_terminal:
@@ -127,26 +126,31 @@ BRISK, PAUSE = 0.0005, 0.05
 
 
 class Stream:
-    """Stdout for bytes."""
+    """Stdout for bytes. Of a pipe it knows the number of bytes that are still in it.
+
+    Only Linux gives that number. Elsewhere, and for a socket, written bytes count as read as long as there is a reader.
+    """
 
     def __init__(self, stop: GracefulStop) -> None:
         self._stop = stop
         self._stream = sys.stdout.buffer
-        self._file: int | None = None
-        self._pipe: Pipe | None = None
+        self._file = -1
+        self._has_reader = self._counted = False
         with suppress(OSError):  # a stream without a file, such as a buffer in memory
             self._file = self._stream.fileno()
             mode = os.fstat(self._file).st_mode
-            if stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode):
-                self._pipe = Pipe(self._file, stop.reader)
+            self._has_reader = stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode)
+            self._counted = sys.platform == "linux" and stat.S_ISFIFO(mode)
         self.is_terminal = sys.stdout.isatty()
+        self._written = 0
+        self._began = 0.0
 
     def write(self, data: bytes) -> bool:
         """Write all bytes, and wait until the reader of a pipe has them. False if a signal comes before.
 
         Raises `BrokenPipeError` if the reader went away and left a part of them.
         """
-        if self._file is None:
+        if self._file < 0:
             self._stream.write(data)
             return True
         left = memoryview(data)
@@ -157,57 +161,33 @@ class Stream:
             # a pipe that is ready takes so many bytes at once, so no write hangs
             written = os.write(self._file, left[: select.PIPE_BUF])
             left = left[written:]
-            if self._pipe is not None:
-                self._pipe.wrote(written)
-        return self._pipe is None or self._pipe.wait_until_read()
+            self._written += written
+            self._began = self._began or time.monotonic()
+        return not self._has_reader or self._wait_until_read()
 
-
-class Pipe:
-    """The write end of a pipe, and the number of bytes that are still in it.
-
-    Only Linux gives that number. Elsewhere, and for a socket, written bytes count as read as long as there is a reader.
-    """
-
-    def __init__(self, file: int, interrupted: int) -> None:
-        self._file = file
-        self._interrupted = interrupted
-        self._counted = sys.platform == "linux" and stat.S_ISFIFO(os.fstat(file).st_mode)
-        self._written = 0
-        self._began: float | None = None
-
-    def wrote(self, size: int) -> None:
-        """Count written bytes."""
-        self._written += size
-        if self._began is None:
-            self._began = time.monotonic()
-
-    def wait_until_read(self) -> bool:
-        """Wait until the reader has taken all bytes; False if a signal comes before.
-
-        Raises `BrokenPipeError` if the reader went away and left bytes.
-        """
+    def _wait_until_read(self) -> bool:
         started = time.monotonic()
         while unread := self._unread():
-            if self._has_no_reader():
+            if self._lost_reader():
                 if self._unread():  # the reader may have taken the last bytes right before it went
                     raise BrokenPipeError(errno.EPIPE, os.strerror(errno.EPIPE))
                 return True
-            if unread >= self._written and time.monotonic() - (self._began or 0.0) > PATIENCE:
+            if unread >= self._written and time.monotonic() - self._began > PATIENCE:
                 return True
             waited = time.monotonic() - started
             if waited < BRISK:
                 os.sched_yield()
-            elif select.select([self._interrupted], [], [], min(waited / 8, PAUSE))[0]:
+            elif select.select([self._stop.reader], [], [], min(waited / 8, PAUSE))[0]:
                 return False
         return True
 
     def _unread(self) -> int:
         if not self._counted:
-            return int(self._has_no_reader())
+            return int(self._lost_reader())
         size: int = struct.unpack("i", fcntl.ioctl(self._file, termios.FIONREAD, b"\0" * 4))[0]
         return size
 
-    def _has_no_reader(self) -> bool:
+    def _lost_reader(self) -> bool:
         poll = select.poll()
         poll.register(self._file, 0)
         return any(event & (select.POLLERR | select.POLLHUP) for _, event in poll.poll(0))
@@ -241,13 +221,11 @@ class GracefulStop(SignalGuard):
         self._watch.enter_context(watching_signals(self._before, self._end_waits))
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self.asked:
             ignore_at_exit(self._before)
         else:
-            super().__exit__(kind, error, trace)
+            super().__exit__()
         self._watch.close()
         os.close(self.reader)
         os.close(self._writer)
@@ -267,16 +245,17 @@ class GracefulStop(SignalGuard):
             end()
 
 
-class Outages:
-    """Chooses the log of new attempts while Redis is away: once a minute, and no other records."""
+def outages() -> Callable[[logging.LogRecord], bool]:
+    """A function that chooses the log of new attempts while Redis is away: once a minute, and no other records."""
+    noted = float("-inf")
 
-    _noted = float("-inf")
-
-    def __call__(self, record: logging.LogRecord) -> bool:
-        """Return whether a record is about a new attempt, and the last note is old."""
+    def is_noted(record: logging.LogRecord) -> bool:
         from rqttl.consuming.patience import AGAIN  # slow to load: it needs redis-py
 
-        chosen = record.msg == AGAIN and time.monotonic() - self._noted >= 60
+        nonlocal noted
+        chosen = record.msg == AGAIN and time.monotonic() - noted >= 60
         if chosen:
-            self._noted = time.monotonic()
+            noted = time.monotonic()
         return chosen
+
+    return is_noted

@@ -42,15 +42,12 @@ def server(settings: Settings, folder: str | None, as_json: bool, url: str | Non
             output.answer(at)
         output.note("ready; Ctrl-C ends it")
 
-    return serve(folder or _folder_of(url), on_ready=print_url)
-
-
-def _folder_of(url: str | None) -> str | None:
-    """The folder of a URL, else of `$RQTTL_URL`."""
-    if url is not None and not url.startswith(SCHEME):
-        raise click.UsageError("--url: this runs the embedded Redis; expected embedded:///folder")
-    url = url or os.environ.get("RQTTL_URL") or SCHEME
-    if not url.startswith(SCHEME):
-        output.note("$RQTTL_URL names another Redis: commands will use that one, unless --url says otherwise")
-        return None
-    return folder_of(url)
+    if not folder:
+        if url is not None and not url.startswith(SCHEME):
+            raise click.UsageError("--url: this runs the embedded Redis; expected embedded:///folder")
+        url = url or os.environ.get("RQTTL_URL") or SCHEME
+        if url.startswith(SCHEME):
+            folder = folder_of(url)
+        else:
+            output.note("$RQTTL_URL names another Redis: commands will use that one, unless --url says otherwise")
+    return serve(folder, on_ready=print_url)

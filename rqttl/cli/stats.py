@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from rich.console import Console, RenderableType
     from rich.table import Table
 
-    from rqttl.broker import Broker
-
 #: The default time between two looks, and the shortest one.
 INTERVAL, SHORTEST = timedelta(seconds=2), timedelta(milliseconds=100)
 #: A name that is longer is shortened or folded before columns are left out.
@@ -69,9 +67,7 @@ SORTS: dict[str, Callable[[Row], float]] = {
 )
 @click.option("--count", "limit", type=click.IntRange(min=1), metavar="N", help="End --watch after N looks.")
 @click.option(
-    "--sort",
-    type=click.Choice(list(SORTS)),
-    help="Sort by this, largest first.  [default: name; with --watch depth]",
+    "--sort", type=click.Choice(list(SORTS)), help="Sort by this, largest first.  [default: name; with --watch depth]"
 )
 @json_flag
 @connecting
@@ -104,25 +100,23 @@ def stats(
                 raise QueueNotFound(name)
         trend = Trend(snapshot)
         if watch:
-            _watch(broker, queues, trend, interval, limit, sort or "depth", as_json=as_json)
+            from rqttl.store.driver import driver_of  # slow to load: it needs redis-py
+
+            sleep = driver_of(broker).timing.sleep
+            troubles = looks(lambda: take_snapshot(broker, queues), trend, interval.total_seconds(), limit, sleep)
+            _watch(trend, troubles, interval, sort or "depth", plain_names(queues), as_json=as_json)
             return
     if as_json:
         output.answer_json(_to_json(trend, sort or "name", rates=False))
-    elif snapshot.queues:
-        _print_table(trend, sort or "name")
-    else:
+    elif not snapshot.queues:
         output.note_no_queue(queues)
-
-
-def _print_table(trend: Trend, sort: str) -> None:
-    """Print the table, and notes on columns that are left out and on late work."""
-    rows = sort_rows(trend, sort)
-    table, left_out = queue_table(rows, _total(trend, rows), output.console().width)
-    output.print_rich(table)
-    if left_out:
-        output.note(f"no room for {', '.join(left_out)}: a wider terminal or --json shows them")
-    if late := trend.late_work():
-        output.note(late.advice)
+    else:
+        table, left_out = queue_table(sort_rows(trend, sort or "name"), _total(trend), output.console().width)
+        output.print_rich(table)
+        if left_out:
+            output.note(f"no room for {', '.join(left_out)}: a wider terminal or --json shows them")
+        if late := trend.late_work():
+            output.note(late.advice)
 
 
 def sort_rows(trend: Trend, sort: str) -> list[Row]:
@@ -130,8 +124,8 @@ def sort_rows(trend: Trend, sort: str) -> list[Row]:
     return sorted(trend.rows(), key=lambda row: -SORTS[sort](row))
 
 
-def _total(trend: Trend, rows: Sequence[Row]) -> Row:
-    return trend.total(text.plural(len(rows), "queue"))
+def _total(trend: Trend) -> Row:
+    return trend.total(text.plural(len(trend.snapshot.queues), "queue"))
 
 
 def _to_json(trend: Trend, sort: str, *, rates: bool) -> dict[str, Any]:
@@ -161,12 +155,12 @@ class Column(NamedTuple):
     show: Callable[[Row], str]
 
 
-def _counter(name: str) -> Callable[[Row], str]:
-    return lambda row: text.format_count(counters(row.stats)[name])
+def _counter(name: str, rank: int) -> Column:
+    return Column(name, rank, lambda row: text.format_count(counters(row.stats)[name]))
 
 
-def _rate(name: str) -> Callable[[Row], str]:
-    return lambda row: format_rate(row.rates[name] if row.rates else None)
+def _rate(name: str, rank: int) -> Column:
+    return Column(f"{name}/s", rank, lambda row: format_rate(row.rates[name] if row.rates else None))
 
 
 def format_rate(n: float | None) -> str:
@@ -195,8 +189,8 @@ _USERS = (
 )
 _RANKS = {"in": 2, "out": 3, "acked": 8, "expired": 7, "dead": 6, "refused": 12}
 #: The columns of `stats`, with counters since the queue was created, and those of `stats --watch`.
-TOTALS = (*_CONTENTS, *(Column(name, rank, _counter(name)) for name, rank in _RANKS.items()), *_USERS)
-RATES = (*_CONTENTS, *(Column(f"{name}/s", rank, _rate(name)) for name, rank in _RANKS.items()), *_USERS)
+TOTALS = (*_CONTENTS, *(_counter(name, rank) for name, rank in _RANKS.items()), *_USERS)
+RATES = (*_CONTENTS, *(_rate(name, rank) for name, rank in _RANKS.items()), *_USERS)
 
 
 def queue_table(
@@ -249,7 +243,7 @@ def frame(
             shown = rows[: max(1, room - 3)]
     bars = Column("depth", 4, lambda row: sparkline(row.depths, 8 if console.width < 120 else 24))
     columns = (*RATES, bars) if output.can_encode(BARS) else RATES
-    table, _ = queue_table(shown, _total(trend, rows), console.width, columns, cut=True)
+    table, _ = queue_table(shown, _total(trend), console.width, columns, cut=True)
     if len(shown) == len(rows):
         return Group(head, table)
     messages = text.plural(sum(row.stats.depth for row in rows[len(shown) :]), "message")
@@ -281,27 +275,14 @@ def looks(
 
 
 def _watch(
-    broker: Broker,
-    patterns: Sequence[str],
-    trend: Trend,
-    interval: timedelta,
-    limit: int | None,
-    sort: str,
-    *,
-    as_json: bool,
+    trend: Trend, troubles: Iterator[str], interval: timedelta, sort: str, names: Sequence[str], *, as_json: bool
 ) -> None:
     """Show a frame for each look. Ctrl-C is the usual end, so it is no failure."""
-    from rqttl.store.driver import driver_of  # slow to load: it needs redis-py
-
-    def take() -> Snapshot:
-        return take_snapshot(broker, patterns)
-
-    troubles = looks(take, trend, interval.total_seconds(), limit, driver_of(broker).timing.sleep)
     title = f"every {as_text(milliseconds(interval))}"
     try:
         with SignalGuard():
             if sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb" and not as_json:
-                _show_live(trend, sort, title, troubles, plain_names(patterns))
+                _show_live(trend, sort, title, troubles, names)
             else:
                 _print_frames(trend, sort, title, troubles, as_json=as_json)
     except SignalReceived as received:

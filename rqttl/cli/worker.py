@@ -17,7 +17,6 @@ from rqttl.cli.common import output
 from rqttl.cli.common.logs import logging_to_stderr
 from rqttl.cli.common.params import (
     DURATION,
-    F,
     SectionedCommand,
     any_queues_argument,
     duration,
@@ -25,6 +24,7 @@ from rqttl.cli.common.params import (
     log_format_option,
     utc_flag,
     verbose_flag,
+    with_options,
 )
 from rqttl.cli.common.settings import Settings, connecting
 from rqttl.types import WorkerInfo
@@ -33,7 +33,6 @@ from rqttl.worker.settings import MOST_PROCESSES, MOST_SLOTS, MOST_WEIGHT
 
 #: A decorator that gives a command an option.
 _Option = Callable[[Any], Any]
-_POSITIVE = duration(least=1)
 _WEIGHT = re.compile(r"[1-9][0-9]{0,6}")
 
 
@@ -42,20 +41,11 @@ def _number(flag: str, most: int, meaning: str, least: int = 1) -> _Option:
     return click.option(flag, type=kind, metavar="N", help=meaning)
 
 
-def _time(flag: str, meaning: str) -> _Option:
-    return click.option(flag, type=_POSITIVE, metavar="TIME", help=meaning)
+def _time(flag: str, meaning: str, least: int = 1) -> _Option:
+    return click.option(flag, type=duration(least), metavar="TIME", help=meaning)
 
 
-def _delay(flag: str, meaning: str) -> _Option:
-    return click.option(flag, type=DURATION, metavar="TIME", help=meaning)
-
-
-def _flag(flag: str, meaning: str) -> _Option:
-    return click.option(flag, is_flag=True, help=meaning)
-
-
-#: The flags in the order of the help.
-_FLAGS: tuple[_Option, ...] = (
+_worker_flags = with_options(
     click.option(
         "--call",
         metavar="MODULE:NAME",
@@ -78,8 +68,8 @@ _FLAGS: tuple[_Option, ...] = (
         show_default=True,
         help="Time that handlers get to end when the worker stops.",
     ),
-    _delay("--retry-delay", "Delay after a failure, doubled by each one.  [default: 1s]"),
-    _delay("--retry-max", "Longest delay after a failure.  [default: 10m, or a longer --retry-delay]"),
+    _time("--retry-delay", "Delay after a failure, doubled by each one.  [default: 1s]", 0),
+    _time("--retry-max", "Longest delay after a failure.  [default: 10m, or a longer --retry-delay]", 0),
     click.option(
         "--retry-jitter",
         type=click.FloatRange(0, 1),
@@ -88,14 +78,13 @@ _FLAGS: tuple[_Option, ...] = (
         metavar="X",
         help="Random part of the delay.",
     ),
-    _flag("--burst", "End when no message is ready or at work."),
+    click.option("--burst", is_flag=True, help="End when no message is ready or at work."),
     _time("--idle-exit", "End when no message has come for this time."),
-    _flag("--reaper", "Run a reaper as well."),
+    click.option("--reaper", is_flag=True, help="Run a reaper as well."),
     click.option("--health", metavar="HOST:PORT", help="Serve /livez, /readyz and /metrics here."),
     log_format_option,
     verbose_flag,
 )
-
 
 #: The sections of the help.
 _SECTIONS: Mapping[str, Sequence[str]] = {
@@ -105,13 +94,6 @@ _SECTIONS: Mapping[str, Sequence[str]] = {
     "When to stop": ("--burst", "--idle-exit", "--grace", "--max-messages", "--max-memory"),
     "Observe": ("--health", "--log-format", "--verbose", "--reaper"),
 }
-
-
-def worker_flags(command: F) -> F:
-    """Give a command the flags of a worker."""
-    for option in reversed(_FLAGS):
-        command = option(command)
-    return command
 
 
 def read_queues(words: Sequence[str]) -> dict[str, int | None]:
@@ -173,15 +155,10 @@ class WorkerGroup(SectionedCommand, click.Group):
     epilog="\b\nExample: rqttl worker orders=3 mails=1 --call shop.jobs:handle --processes 4",
 )
 @any_queues_argument
-@worker_flags
+@_worker_flags
 @connecting
 def worker(
-    queues: tuple[str, ...],
-    execute: str | None,
-    log_format: str,
-    verbose: bool,
-    settings: Settings,
-    **options: Any,
+    queues: tuple[str, ...], execute: str | None, log_format: str, verbose: bool, settings: Settings, **options: Any
 ) -> None:
     """Consume queues: call a function, or run a command, for each message.
 
@@ -249,7 +226,8 @@ def list_workers(utc: bool, as_json: bool, settings: Settings) -> None:
         workers = broker.workers()
     now = datetime.now(timezone.utc)
     if as_json:
-        output.answer_json([_to_json(worker) for worker in workers])
+        running = [[{"queue": queue, "id": id, "started": at} for queue, id, at in one.running] for one in workers]
+        output.answer_json([asdict(one) | {"running": calls} for one, calls in zip(workers, running, strict=True)])
     elif not workers:
         output.note("no worker and no reaper runs")
     else:
@@ -272,8 +250,3 @@ def _row(worker: WorkerInfo, now: datetime, *, utc: bool) -> list[str]:
         "" if is_reaper else text.format_time(worker.last_claim, now, utc=utc),
         text.format_time(worker.started, now, utc=utc),
     ]
-
-
-def _to_json(worker: WorkerInfo) -> dict[str, Any]:
-    running = [{"queue": queue, "id": id, "started": started} for queue, id, started in worker.running]
-    return {**asdict(worker), "running": running}

@@ -171,7 +171,6 @@ def _matches(pattern: str, message: str) -> bool:
 
 
 def _maxmemory(store: Store | None) -> str:
-    """The memory limit of Redis, in brackets; empty if it is unknown."""
     from redis import exceptions
 
     if store is None:

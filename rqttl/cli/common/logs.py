@@ -46,7 +46,6 @@ class JsonFormatter(logging.Formatter):
 
 
 def _trace(record: logging.LogRecord) -> str:
-    """Return the traceback of a record; empty if it has none."""
     if not record.exc_text and record.exc_info:
         record.exc_text = logging.Formatter().formatException(record.exc_info)
     return record.exc_text or ""

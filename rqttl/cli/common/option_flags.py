@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from rqttl.cli.common.params import DURATION, F, Read, SectionedCommand, complete_queues
+from rqttl.cli.common.params import DURATION, F, Read, SectionedCommand, complete_queues, with_options
 from rqttl.errors import InvalidInput
 from rqttl.options import OPTIONS, Option, QueueOptions, Value
 from rqttl.text import nearest
@@ -81,8 +81,6 @@ def to_json(options: QueueOptions) -> dict[str, Any]:
 
 _TYPES: dict[str, Any] = {"duration": DURATION, "count": int, "number": float}
 _METAVARS = {"duration": "TIME", "count": "N", "size": "SIZE", "number": "NUMBER", "target": "QUEUE"}
-_COMPLETIONS: dict[str, Any] = {"target": complete_queues}
-
 
 #: The sections of a help with options of queues.
 SECTIONS: Mapping[str, Sequence[str]] = {
@@ -101,13 +99,6 @@ class QueueOptionsCommand(SectionedCommand):
     sections = {title: tuple(map(flag, names)) for title, names in SECTIONS.items()}  # noqa: RUF012  # never changed
 
 
-def queue_options(command: F) -> F:
-    """Give a command a flag for every option of a queue. An absent flag is `None`."""
-    for option in reversed(tuple(OPTIONS.values())):
-        command = _flag(option)(command)
-    return command
-
-
 def _flag(option: Option) -> Callable[[F], F]:
     name = flag(option.name)
     meaning = with_flags(option.meaning[:1].upper() + option.meaning[1:])
@@ -118,9 +109,13 @@ def _flag(option: Option) -> Callable[[F], F]:
         name,
         type=click.Choice(option.choices) if option.kind == "choice" else _TYPES.get(option.kind),
         metavar=_METAVARS.get(option.kind),
-        shell_complete=_COMPLETIONS.get(option.kind),
+        shell_complete=complete_queues if option.kind == "target" else None,
         help=f"{meaning}.{default}",
     )
+
+
+#: Gives a command a flag for every option of a queue. An absent flag is `None`.
+queue_options = with_options(*map(_flag, OPTIONS.values()))
 
 
 def _read_name(text: str) -> str:

@@ -17,6 +17,18 @@ from rqttl.errors import InvalidInput
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+def with_options(*options: Callable[[Any], Any]) -> Callable[[F], F]:
+    """A decorator that gives a command these options, in the order of the help."""
+
+    def add(command: F) -> F:
+        decorated: Any = command
+        for option in reversed(options):
+            decorated = option(decorated)
+        return decorated  # type: ignore[no-any-return]  # for click, the caller, it is the same
+
+    return add
+
+
 class SectionedCommand(click.Command):
     """A command whose help has its options in `sections`, and all others at the end."""
 
@@ -160,7 +172,5 @@ log_format_option = click.option(
 utc_flag = click.option("--utc", is_flag=True, help="Show times exactly, not as ages.")
 #: `Program.main` looks for the flag among the arguments.
 debug_flag = click.option("--debug", is_flag=True, expose_value=False, help="Show the traceback of a bug.")
-
-
 yes_flag = click.option("--yes", "-y", is_flag=True, help="Do not ask.")
 dry_run_flag = click.option("--dry-run", is_flag=True, help="Show the changes without making them.")

@@ -6,7 +6,6 @@ import os
 import sys
 import time
 from collections.abc import Iterator
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from rqttl.inspector.dead_letters import pages
@@ -35,9 +34,7 @@ class Progress:
     def __enter__(self) -> Progress:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._display is not None:
             self._display.stop()
 

@@ -16,16 +16,17 @@ from rqttl import text
 from rqttl.cli.common import output
 from rqttl.cli.common.errors import explain_redis
 from rqttl.cli.common.exits import Refused
-from rqttl.cli.common.params import F, debug_flag
+from rqttl.cli.common.params import F, debug_flag, with_options
 from rqttl.errors import QueueNotFound
 
 if TYPE_CHECKING:
     from rqttl.broker import Broker
 
-#: The options of a connection: flag, metavar, help.
-CONNECTION = (
-    ("--url", "URL", "Redis to use: redis://, rediss://, unix://, embedded:///folder."),
-    ("--namespace", "NAME", "Prefix of all keys in Redis.  [default: rqttl]"),
+_OPTIONS = (
+    click.option("--url", metavar="URL", help="Redis to use: redis://, rediss://, unix://, embedded:///folder."),
+    click.option("--namespace", metavar="NAME", help="Prefix of all keys in Redis.  [default: rqttl]"),
+    debug_flag,
+    click.pass_context,
 )
 
 
@@ -89,8 +90,4 @@ def connecting(command: F) -> F:
             settings = replace(settings, namespace=namespace)
         return command(*args, settings=settings, **options)
 
-    decorated: Any = click.pass_context(connected)
-    decorated = debug_flag(decorated)
-    for name, metavar, meaning in reversed(CONNECTION):
-        decorated = click.option(name, metavar=metavar, help=meaning)(decorated)
-    return decorated  # type: ignore[no-any-return]  # for click, the caller, it is the same
+    return with_options(*_OPTIONS)(connected)  # type: ignore[return-value]  # for click, the caller, it is the same

@@ -118,7 +118,6 @@ def _within(group: str, paths: Iterable[str]) -> str | None:
 
 
 def _commands(root: click.Context) -> Iterator[str]:
-    """The paths of all commands."""
     assert isinstance(root.command, click.Group)  # noqa: S101  # it is our program
     for name in root.command.list_commands(root):
         yield name

@@ -129,8 +129,6 @@ def _pairs(letter: MessageView, now: datetime, *, utc: bool) -> list[tuple[str, 
 
 
 def _format_death(death: Death, now: datetime, *, utc: bool) -> str:
-    """A death in a few lines."""
-
     def time(at: datetime) -> str:
         return text.format_time(at, now, utc=utc)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ import click
 from rqttl import text, units
 from rqttl.cli.common import output
 from rqttl.cli.common.exits import Refused
-from rqttl.cli.common.params import PAIR, QUEUE_NAME, F, Read, complete_queues
+from rqttl.cli.common.params import PAIR, QUEUE_NAME, F, Read, complete_queues, with_options
 from rqttl.errors import InvalidInput
 from rqttl.inspector.dead_letters import DeadLetterCounts, DeadLetterFilter, When
 from rqttl.options import REASONS
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 
 def _read_reason(value: str) -> str:
-    """A reason of deaths, also with hyphens and in capitals."""
     reason = value.lower().replace("-", "_")
     if reason not in REASONS:
         hint = text.did_you_mean(reason, REASONS, f"expected one of {', '.join(REASONS)}")
@@ -32,7 +31,6 @@ def _read_reason(value: str) -> str:
 
 
 def _read_when(value: str) -> When:
-    """An age such as 7d, or a time."""
     try:
         return units.as_timedelta(units.duration(value, "age"))
     except InvalidInput:
@@ -85,25 +83,12 @@ def letter_filters(command: F) -> F:
     """Give a command the options that filter letters, and pass it `letter_filter`; its `ids` become a part of that."""
 
     @functools.wraps(command)
-    def filtered(
-        *args: Any,
-        sources: Sequence[str],
-        reasons: Sequence[str],
-        older_than: When | None,
-        newer_than: When | None,
-        headers: tuple[tuple[str, str], ...],
-        ids: Sequence[str] = (),
-        **options: Any,
-    ) -> Any:
-        letter_filter = DeadLetterFilter(
-            frozenset(sources), frozenset(reasons), older_than, newer_than, headers, frozenset(ids)
-        )
-        return command(*args, letter_filter=letter_filter, **options)
+    def filtered(*args: Any, **options: Any) -> Any:
+        fields: dict[str, Any] = {name: frozenset(options.pop(name, ())) for name in ("sources", "reasons", "ids")}
+        fields |= {name: options.pop(name) for name in ("older_than", "newer_than", "headers")}
+        return command(*args, letter_filter=DeadLetterFilter(**fields), **options)
 
-    decorated: Any = filtered
-    for add_option in _OPTIONS:
-        decorated = add_option(decorated)
-    return decorated  # type: ignore[no-any-return]  # for click, the caller, it is the same
+    return with_options(*reversed(_OPTIONS))(filtered)  # type: ignore[return-value]  # for click it is the same
 
 
 def print_groups(counts: DeadLetterCounts, now: datetime, *, utc: bool) -> None:

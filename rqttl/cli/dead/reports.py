@@ -153,7 +153,6 @@ def _print_notes(
 def _print_report(
     counts: DeadLetterCounts, names: Sequence[str], aspects: Iterable[str], limit: int, now: datetime, *, utc: bool
 ) -> None:
-    """Print the totals, and a table for each aspect."""
     oldest, newest = (text.format_time(at, now, utc=utc) for at in counts.span)
     others = f" and {text.plural(len(names) - NAMED, 'other queue')}" if len(names) > NAMED else ""
     output.print_pairs(
@@ -212,10 +211,6 @@ def bar_chart(title: str, rows: Sequence[Row], total: int, longest: int) -> Tabl
     for label, n in rows:
         least = most / (8 * max(cells, 1))  # a count above 0 has a bar that people can see
         bar = Bar(most, 0, max(n, least), width=cells) if n else ""
-        table.add_row(label, text.format_count(n), share(n, total), *([bar] if len(table.columns) > 3 else []))
+        share = "" if not n else f"{n / total:.1%}" if n * 2000 >= total else "<0.1%"
+        table.add_row(label, text.format_count(n), share, *([bar] if len(table.columns) > 3 else []))
     return table
-
-
-def share(n: int, total: int) -> str:
-    """`n` in percent of `total`; empty for 0."""
-    return "" if not n else f"{n / total:.1%}" if n * 2000 >= total else "<0.1%"

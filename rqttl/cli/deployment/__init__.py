@@ -7,7 +7,7 @@ import click
 from rqttl.cli.common import output
 from rqttl.cli.common.params import dry_run_flag, json_flag, yes_flag
 from rqttl.cli.common.settings import Settings, connecting
-from rqttl.cli.deployment import plans
+from rqttl.cli.deployment import carrying, plans
 from rqttl.cli.deployment.importing import import_group
 from rqttl.deployments import read_deployment, write_yaml
 
@@ -33,7 +33,7 @@ def apply(file: str, prune: bool, yes: bool, dry_run: bool, as_json: bool, setti
     desired = read_deployment(plans.read_file(file))
     with settings.using() as broker:
         planned = plans.plan_for(broker, desired, prune=prune)
-        effect = plans.run([(broker, planned)], yes=yes, dry_run=dry_run, as_json=as_json, origin=desired.namespace)
+        effect = plans.run([planned], yes=yes, dry_run=dry_run, as_json=as_json, origin=desired.namespace)
     if as_json:
         output.answer_json({"dry_run": dry_run, **plans.plan_to_json(planned), **effect._asdict()})
         return
@@ -53,8 +53,11 @@ def export(as_json: bool, settings: Settings) -> None:
     YAML, or JSON with --json; `rqttl apply` takes both. Queues that only dead
     letters created are left out. The command only reads.
     """
+    from rqttl.store.driver import driver_of  # slow to load
+
     with settings.using() as broker:
-        present = plans.present(broker)
+        driver = driver_of(broker)
+        present = driver.perform(carrying.present(driver.keyspace))
     if as_json:
         output.answer_json(present.as_document())
     else:

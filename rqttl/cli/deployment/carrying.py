@@ -66,8 +66,10 @@ def carry_out(keyspace: Keyspace, plan: Plan) -> Flow[Effect]:
     for step in _queues(plan):
         if isinstance(step.after, QueueOptions) and step.action == "create":
             yield from flows.queues.declare(keyspace, step.after)
-        elif step.action == "update":
-            counts = yield from flows.queues.update(keyspace, step.name, _changes(step))
+        elif isinstance(step.after, QueueOptions):
+            after = dict(step.after.as_arguments())
+            changes = {name: after.get(name) for name in step.changes}  # `None` resets an option to its default
+            counts = yield from flows.queues.update(keyspace, step.name, changes)
             expired, trimmed = expired + counts.expired, trimmed + counts.trimmed
         else:
             with suppress(QueueNotFound):  # deleted meanwhile
@@ -77,7 +79,6 @@ def carry_out(keyspace: Keyspace, plan: Plan) -> Flow[Effect]:
 
 
 def _policies(plan: Plan) -> tuple[list[Policy], list[Policy]]:
-    """The policies that a plan stores, and those that it removes."""
     stored = [step.after for step in plan.steps if isinstance(step.after, Policy)]
     gone = [step.before for step in plan.steps if step.action == "delete" and isinstance(step.before, Policy)]
     return stored, gone
@@ -85,9 +86,3 @@ def _policies(plan: Plan) -> tuple[list[Policy], list[Policy]]:
 
 def _queues(plan: Plan) -> Iterator[Step]:
     return (step for step in plan.steps if step.kind == "queue")
-
-
-def _changes(step: Step) -> dict[str, object]:
-    """The arguments of `update`: `None` resets an option to its default."""
-    after = dict(step.after.as_arguments()) if isinstance(step.after, QueueOptions) else {}
-    return {name: after.get(name) for name in step.changes}

@@ -54,15 +54,14 @@ def _add(name: str, reader: str, example: str, details: str) -> None:
         with ExitStack() as stack:
             brokers = [stack.enter_context(settings.using()) for settings, _ in selected.values()]
             planned = [
-                (broker, plans.plan_for(broker, desired))
-                for broker, (_, desired) in zip(brokers, selected.values(), strict=True)
+                plans.plan_for(broker, desired) for broker, (_, desired) in zip(brokers, selected.values(), strict=True)
             ]
             if not as_json:
                 _print_notes(imported.notes, verbose=verbose)
             effect = plans.run(planned, yes=yes, dry_run=dry_run, as_json=as_json)
         if as_json:
             deployments = [
-                {"source": name, **plans.plan_to_json(plan)} for name, (_, plan) in zip(selected, planned, strict=True)
+                {"source": name, **plans.plan_to_json(plan)} for name, plan in zip(selected, planned, strict=True)
             ]
             notes = [asdict(note) for note in imported.notes]
             output.answer_json({"dry_run": dry_run, "notes": notes, "deployments": deployments, **effect._asdict()})
@@ -110,21 +109,17 @@ def _selected(
         raise click.UsageError(f"--namespace takes one of {names}: choose it with --only")
     taken = {only: deployments[only]} if only is not None else deployments
     alone = named or only is not None
-    return {
-        name: (settings if alone else replace(settings, namespace=imported.namespace), _read(imported))
-        for name, imported in taken.items()
-    }
-
-
-def _read(imported: ImportedDeployment) -> Deployment:
-    return read_document(
-        {
+    selected = {}
+    for name, imported in taken.items():
+        document = {
             "rqttl": FORMAT,
             "queues": imported.queues,
             "policies": imported.policies,
             "operator-policies": imported.operator_policies,
         }
-    )
+        own = settings if alone else replace(settings, namespace=imported.namespace)
+        selected[name] = own, read_document(document)
+    return selected
 
 
 def _print_notes(notes: Sequence[Note], *, verbose: bool) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -14,20 +14,26 @@ from rqttl.cli.common import output
 from rqttl.cli.deployment import carrying
 from rqttl.cli.deployment.carrying import Effect
 from rqttl.deployments import Deployment, Plan, Step, make_plan
-from rqttl.flows.steps import Driver
+from rqttl.flows.steps import Driver, Flow
 from rqttl.options import OPTIONS
 
 if TYPE_CHECKING:
     from rqttl.broker import Broker
+    from rqttl.protocol.keys import Keyspace
 
 file_argument = click.argument("file", type=click.Path(allow_dash=True))
 
 
 class Planned(NamedTuple):
-    """The plan for one namespace."""
+    """A plan, and the driver of its namespace."""
 
-    namespace: str
+    driver: Driver
     plan: Plan
+
+    @property
+    def namespace(self) -> str:
+        """The name of the namespace."""
+        return self.driver.keyspace.namespace
 
 
 def read_file(file: str) -> bytes:
@@ -40,49 +46,30 @@ def read_file(file: str) -> bytes:
         raise click.BadParameter(f"{file}: {error.strerror}", param_hint="FILE") from None
 
 
-def present(broker: Broker) -> Deployment:
-    """The deployment of a namespace; see `carrying.present`."""
-    driver = _driver(broker)
-    return driver.perform(carrying.present(driver.keyspace))
-
-
 def plan_for(broker: Broker, desired: Deployment, *, prune: bool = False) -> Planned:
     """The steps from the present state of a namespace to a deployment."""
-    plan = make_plan(desired, present(broker), prune=prune)
-    return Planned(_driver(broker).keyspace.namespace, plan)
-
-
-def _driver(broker: Broker) -> Driver:
     from rqttl.store.driver import driver_of  # slow to load; the broker has loaded it
 
-    return driver_of(broker)
+    driver = driver_of(broker)
+    return Planned(driver, make_plan(desired, driver.perform(carrying.present(driver.keyspace)), prune=prune))
 
 
-def run(
-    planned: Sequence[tuple[Broker, Planned]], *, yes: bool, dry_run: bool, as_json: bool, origin: str | None = None
-) -> Effect:
+def run(planned: Sequence[Planned], *, yes: bool, dry_run: bool, as_json: bool, origin: str | None = None) -> Effect:
     """Print the plans, ask once, carry them out unless `dry_run`, and print the effect. Raises as `confirm` does.
 
     The question is about messages and queues that would be deleted, and about a file from `origin`, another namespace.
     """
-    steps = sum(len(one.plan.steps) for _, one in planned)
+    steps = sum(len(one.plan.steps) for one in planned)
     if not as_json:
-        for _, one in planned:
+        for one in planned:
             _print_plan(one)
-    drivers = [(_driver(broker), one.plan) for broker, one in planned]
     effect = Effect()
     if dry_run or not yes:
-        destructive = [(driver, plan) for driver, plan in drivers if plan.destructive]
-        effect = _total([driver.perform(carrying.preview(driver.keyspace, plan)) for driver, plan in destructive])
+        effect = _total(carrying.preview, [one for one in planned if one.plan.destructive])
     if not dry_run:
         if not yes:
-            foreign = origin is not None and any(one.namespace != origin for _, one in planned) and steps
-            _ask(
-                [one.plan for _, one in planned],
-                effect,
-                f"the file was exported from namespace {origin}" if foreign else "",
-            )
-        effect = _total([driver.perform(carrying.carry_out(driver.keyspace, plan)) for driver, plan in drivers])
+            _ask(planned, effect, origin)
+        effect = _total(carrying.carry_out, planned)
     if not as_json:
         if steps and not dry_run:
             output.answer(f"{text.plural(steps, 'step')} taken")
@@ -91,7 +78,8 @@ def run(
     return effect
 
 
-def _total(effects: Sequence[Effect]) -> Effect:
+def _total(flow: Callable[[Keyspace, Plan], Flow[Effect]], planned: Sequence[Planned]) -> Effect:
+    effects = [one.driver.perform(flow(one.driver.keyspace, one.plan)) for one in planned]
     return Effect(
         sum(effect.expired for effect in effects),
         sum(effect.trimmed for effect in effects),
@@ -100,18 +88,17 @@ def _total(effects: Sequence[Effect]) -> Effect:
     )
 
 
-def _ask(plans: Sequence[Plan], effect: Effect, origin: str) -> None:
+def _ask(planned: Sequence[Planned], effect: Effect, origin: str | None) -> None:
+    steps = [step for one in planned for step in one.plan.steps]
     losses = output.deaths(*effect[:3], ahead=True)
-    if origin:
-        losses.append(origin)
-    if gone := sum(step.kind == "queue" and step.action == "delete" for plan in plans for step in plan.steps):
+    if origin is not None and steps and any(one.namespace != origin for one in planned):
+        losses.append(f"the file was exported from namespace {origin}")
+    if gone := sum(step.kind == "queue" and step.action == "delete" for step in steps):
         losses.append(f"{text.plural(gone, 'queue')} would be deleted")
-    steps = sum(len(plan.steps) for plan in plans)
-    output.confirm_losses(f"Take {'this step' if steps == 1 else f'these {steps:,} steps'}?", losses)
+    output.confirm_losses(f"Take {'this step' if len(steps) == 1 else f'these {len(steps):,} steps'}?", losses)
 
 
 def _print_plan(planned: Planned) -> None:
-    """Print the steps, those marked that may expire messages."""
     plan = planned.plan
     if plan.steps:
         rows = [row for step in plan.steps for row in _rows(step)]

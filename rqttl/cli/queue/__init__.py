@@ -19,13 +19,7 @@ from rqttl.cli.common.option_flags import (
     queue_options,
     unique,
 )
-from rqttl.cli.common.params import (
-    dry_run_flag,
-    json_flag,
-    queue_name_argument,
-    queues_argument,
-    yes_flag,
-)
+from rqttl.cli.common.params import dry_run_flag, json_flag, queue_name_argument, queues_argument, yes_flag
 from rqttl.cli.common.settings import Settings, connecting
 from rqttl.cli.queue.remove import Result, delete, for_each, handles, purge
 from rqttl.cli.queue.show import list_queues, show

@@ -69,7 +69,6 @@ def _of(queue: Queue, stats: Mapping[str, QueueStats]) -> QueueStats:
 
 
 def _contents(stats: QueueStats) -> str:
-    """The messages and consumers of a queue, in a few words."""
     states = [f"{text.format_count(n)} {state}" for state in get_args(State) if (n := getattr(stats, state))]
     users = [text.plural(stats.consumers, "consumer")] if stats.consumers else []
     return ", ".join((states or ["empty"]) + users)

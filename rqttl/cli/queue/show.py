@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
 
 import click
 
@@ -12,23 +11,12 @@ from rqttl.cli.common import option_flags, output
 from rqttl.cli.common.option_flags import flag, format_value, json_name
 from rqttl.cli.common.params import any_queues_argument, json_flag, queue_name_argument, utc_flag
 from rqttl.cli.common.settings import Settings, connecting
-from rqttl.inspector.queues import (
-    LATE,
-    LateWork,
-    aggregate,
-    deaths,
-    existing_names,
-    running_reapers,
-    to_json,
-)
+from rqttl.inspector.queues import LATE, LateWork, aggregate, deaths, existing_names, running_reapers, to_json
 from rqttl.options import OPTIONS, REASONS, QueueOptions
 from rqttl.policies import Explanation
 from rqttl.protocol.keys import STATES
 from rqttl.types import QueueStats
 from rqttl.units import as_size
-
-if TYPE_CHECKING:
-    pass
 
 COLUMNS = ("queue", ">ready", ">leased", ">delayed", ">bytes", ">oldest", ">dead")
 
@@ -126,10 +114,7 @@ def _contents(name: str, stats: QueueStats, now: datetime, *, utc: bool) -> list
 
     age = stats.oldest_ready_age
     oldest = f", the oldest from {time(now - age)}" if age is not None else ""
-    pairs = [
-        ("queue", name),
-        ("ready", f"{text.format_count(stats.ready)} ({as_size(stats.ready_bytes)}){oldest}"),
-    ]
+    pairs = [("queue", name), ("ready", f"{text.format_count(stats.ready)} ({as_size(stats.ready_bytes)}){oldest}")]
     for state in STATES.values():
         at = getattr(stats, state.end) if state.end else None
         event = "ready" if state.promoted else "lease ends"

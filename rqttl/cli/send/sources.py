@@ -89,8 +89,7 @@ def stream(opened: Stream, name: str, form: str, longest: int, defaults: Default
     interactive = opened.isatty()
     if interactive:
         output.note(("all that you type is one message" if form == "body" else "one message a line") + "; Ctrl-D ends")
-    # in JSON an escape takes six bytes for one, and a line has headers and an id
-    arrivals = _whole(opened) if form == "body" else _lines(opened, longest, 8 * longest + (1 << 20), form)
+    arrivals = _whole(opened) if form == "body" else _lines(opened, longest, form)
     return Source(_batches(arrivals, form, defaults), form, _length(opened), name, interactive=interactive)
 
 
@@ -107,9 +106,11 @@ def _whole(opened: Stream) -> Iterator[Arrival]:
     yield 1, [opened.read()]
 
 
-def _lines(opened: Stream, longest: int, longest_json: int, form: str) -> Iterator[Arrival]:
+def _lines(opened: Stream, longest: int, form: str) -> Iterator[Arrival]:
     """The whole lines that have arrived. They do not wait for a full batch."""
     read: Callable[[int], bytes] = getattr(opened, "read1", opened.read)
+    # in JSON an escape takes six bytes for one, and a line has headers and an id
+    most = 8 * longest + (1 << 20) if form == "json" else longest
     first, begun = 1, bytearray()
     while chunk := read(CHUNK):
         done, newline, rest = chunk.rpartition(b"\n")
@@ -120,7 +121,7 @@ def _lines(opened: Stream, longest: int, longest_json: int, form: str) -> Iterat
             first += len(lines)
             begun.clear()
         begun += rest
-        if len(begun) > (longest_json if form == "json" else longest):
+        if len(begun) > most:
             line = f"body: a line of more than {len(begun) - 1} bytes; max_message_bytes is {longest}"
             raise InvalidLine(first, MessageTooLarge(line))
     if begun:
