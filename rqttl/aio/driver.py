@@ -24,7 +24,6 @@ from rqttl.protocol.commands import Command
 from rqttl.protocol.keys import Keyspace
 from rqttl.runtime.interrupt import Interrupt, RealTiming, Timing
 from rqttl.runtime.loop_watch import LoopWatch
-from rqttl.store.exchanges import Exchange
 
 T = TypeVar("T")
 
@@ -64,7 +63,9 @@ class AsyncDriver:
         self._begin: dict[type, Callable[[Any], Any]] = {
             **self.memory.answers,
             Pipeline: lambda step: self.store.exchanges.run_together(step.commands),
-            **dict.fromkeys((Read, Write), self._plain),
+            **dict.fromkeys(
+                (Read, Write), lambda step: self.store.exchanges.execute(step.calls, keep_errors=step.keep_errors)
+            ),
             Now: lambda _: self.timing.now(),
             Sleep: lambda step: asyncio.sleep(step.ms / 1000),
             list: self.store.round_trip,
@@ -124,9 +125,6 @@ class AsyncDriver:
         if begin is None:
             raise TypeError(f"not a step of a flow: {step!r}")
         return begin(step)
-
-    def _plain(self, step: Read | Write) -> Exchange[list[Any]]:
-        return self.store.exchanges.execute(step.calls, keep_errors=step.keep_errors)
 
     async def _wait(self, step: WaitForWakeup, run: Run[Any]) -> Any:
         if run.abandoned is None:
