@@ -10,15 +10,7 @@ import click
 from rqttl import flows, text
 from rqttl.cli.common import output
 from rqttl.cli.common.exits import Refused
-from rqttl.cli.common.option_flags import (
-    OPTION_NAME,
-    QueueOptionsCommand,
-    flag,
-    format_value,
-    json_name,
-    queue_options,
-    unique,
-)
+from rqttl.cli.common.option_flags import OPTION_NAME, QueueOptionsCommand, flag, format_value, json_name, queue_options
 from rqttl.cli.common.params import dry_run_flag, json_flag, yes_flag
 from rqttl.cli.common.settings import Settings, connecting
 from rqttl.errors import PolicyNotFound
@@ -78,7 +70,6 @@ def _stored(broker: Broker, name: str) -> Policy:
     "--none",
     multiple=True,
     type=OPTION_NAME,
-    callback=unique,
     metavar="OPTION",
     help="Take this option from no policy that comes later; may be repeated.",
 )
@@ -102,7 +93,7 @@ def set_policy(
     operator, syntax = _is_operator(), "regex" if flags.pop("regex") else "wildcard"
     none, priority = flags.pop("none"), flags.pop("priority")
     options = {option: value for option, value in flags.items() if value is not None}
-    for option in none:
+    for option in dict.fromkeys(none):
         if option in options:
             raise click.UsageError(f"{flag(option)[2:]} is given as a flag and with --none")
         options[option] = None

@@ -30,7 +30,6 @@ SECTIONS = {
     "More": ("demo", "completion"),
 }
 
-
 #: The modules and names of commands that do not stand in a module of their own name.
 _PLACES = {
     "peek": ("message", "peek"),

@@ -21,16 +21,12 @@ if TYPE_CHECKING:
     from rqttl.reaper import Reaper
 
 
-def _read_period(value: str) -> timedelta | None:
-    return None if value == "-1" else as_timedelta(duration(value, "period"))
-
-
 @click.command(
     short_help="Expire, reclaim and return messages on time.", epilog="\b\nExample: rqttl reaper --log-format json"
 )
 @click.option(
     "--scan-period",
-    type=Read("duration", _read_period),
+    type=Read("duration", lambda value: None if value == "-1" else as_timedelta(duration(value, "period"))),
     default="5m",
     show_default=True,
     metavar="TIME",

@@ -43,16 +43,11 @@ NAME = 20
 BARS = "▁▂▃▄▅▆▇█"
 
 
-def _age(row: Row) -> float:
-    age = row.stats.oldest_ready_age
-    return -1.0 if age is None else age.total_seconds()
-
-
 #: Sort keys, the largest first; equal queues stay in the order of their names.
 SORTS: dict[str, Callable[[Row], float]] = {
     "name": lambda _: 0,
     "depth": lambda row: row.stats.depth,
-    "age": _age,
+    "age": lambda row: -1.0 if row.stats.oldest_ready_age is None else row.stats.oldest_ready_age.total_seconds(),
     "rate": lambda row: row.rates["in"] + row.rates["out"] if row.rates else 0.0,
     "dead": lambda row: row.rates["dead"] if row.rates else deaths(row.stats),
     "overdue": lambda row: row.stats.overdue.total_seconds(),

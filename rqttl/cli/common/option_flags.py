@@ -129,8 +129,3 @@ def _read_name(text: str) -> str:
 
 
 OPTION_NAME = Read("option", _read_name, [flag(option)[2:] for option in OPTIONS])
-
-
-def unique(context: click.Context, option: click.Parameter, values: Sequence[str]) -> list[str]:  # noqa: ARG001  # click gives them
-    """Values, each once. For `callback`."""
-    return list(dict.fromkeys(values))

@@ -43,22 +43,19 @@ class Progress:
         self._done += size
         self._messages += messages
         if self._visible and self._display is None and time.monotonic() - self._began >= MOMENT:
-            self._start()
+            from rich import progress  # seldom needed, and slow to load
+            from rich.console import Console
+
+            words = progress.TextColumn("{task.fields[messages]:,} messages", markup=False)
+            of_total = (progress.BarColumn(12), progress.TaskProgressColumn(), words, progress.TimeRemainingColumn())
+            columns = of_total if self._total else (progress.SpinnerColumn("line"), words, progress.TimeElapsedColumn())
+            self._display = progress.Progress(
+                *columns, console=Console(stderr=True), transient=True, redirect_stdout=False, redirect_stderr=False
+            )
+            self._display.add_task("", total=self._total, completed=self._done, messages=self._messages)
+            self._display.start()
         if self._display is not None:
             self._display.update(0, completed=self._done, messages=self._messages)
-
-    def _start(self) -> None:
-        from rich import progress  # seldom needed, and slow to load
-        from rich.console import Console
-
-        words = progress.TextColumn("{task.fields[messages]:,} messages", markup=False)
-        of_total = (progress.BarColumn(12), progress.TaskProgressColumn(), words, progress.TimeRemainingColumn())
-        columns = of_total if self._total else (progress.SpinnerColumn("line"), words, progress.TimeElapsedColumn())
-        self._display = progress.Progress(
-            *columns, console=Console(stderr=True), transient=True, redirect_stdout=False, redirect_stderr=False
-        )
-        self._display.add_task("", total=self._total, completed=self._done, messages=self._messages)
-        self._display.start()
 
 
 def read_messages(queue: Queue) -> Iterator[MessageView]:

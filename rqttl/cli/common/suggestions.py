@@ -58,7 +58,6 @@ _WORDS = {
     "--help": "help usage",
 }
 
-
 #: Flags by their names in other tools, beside those of `options.OTHER_NAMES`.
 _FLAGS = {
     "concurrency": ("threads", "processes"),

@@ -78,7 +78,12 @@ def report(
     """
     aspects = tuple(dict.fromkeys(aspects))
     with settings.using() as broker:
-        names = _select(broker, queues)
+        names = list(dict.fromkeys(queues))
+        if any(map(is_pattern, queues)):
+            names = existing_names(broker, queues)
+        else:
+            for name in names:
+                broker.queue(name).options()  # raises if it does not exist, before anything is read
         counts, never_died = _count(broker, names, letter_filter, may_vanish=set(names) - set(queues))
         now = broker.server_time()
         for name in names:
@@ -89,16 +94,6 @@ def report(
     elif counts.total():
         _print_report(counts, names, aspects, limit, now, utc=utc)
     _print_notes(counts, names, queues, never_died if letter_filter.is_empty else None)
-
-
-def _select(broker: Broker, patterns: Sequence[str]) -> list[str]:
-    """The names of the queues, each once. Raises `QueueNotFound` before anything is read."""
-    if any(map(is_pattern, patterns)):
-        return existing_names(broker, patterns)
-    names = list(dict.fromkeys(patterns))
-    for name in names:
-        broker.queue(name).options()
-    return names
 
 
 def _count(

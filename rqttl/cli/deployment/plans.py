@@ -132,18 +132,16 @@ def plan_to_json(planned: Planned) -> dict[str, Any]:
 
 
 def _rows(step: Step) -> list[list[str]]:
-    lines = [_difference(step, name, values) for name, values in step.changes.items()]
+    lines = []
+    for name, values in step.changes.items():
+        label = name.replace("_", "-") if name in OPTIONS else name.replace("_", " ")
+        before, after = map(_value, values)
+        lines.append(f"{label} {after}" if step.before is None else f"{label} {before} -> {after}")
     lines = ["" if step.action == "delete" else "no option"] if not lines or step.action == "delete" else lines
     dangers = [danger.partition(": ") for danger in step.dangers]
     lines += [f"may expire messages: {name.replace('_', '-')}{colon}{rule}" for name, colon, rule in dangers]
     first = [step.action, f"{step.kind} {step.name}"]
     return [[*(first if i == 0 else ["", ""]), line] for i, line in enumerate(line for line in lines if line)]
-
-
-def _difference(step: Step, name: str, values: tuple[object, object]) -> str:
-    before, after = map(_value, values)
-    label = name.replace("_", "-") if name in OPTIONS else name.replace("_", " ")
-    return f"{label} {after}" if step.before is None else f"{label} {before} -> {after}"
 
 
 def _value(value: object) -> str:

@@ -10,15 +10,7 @@ import click
 
 from rqttl import text
 from rqttl.cli.common import option_flags, output
-from rqttl.cli.common.option_flags import (
-    OPTION_NAME,
-    QueueOptionsCommand,
-    flag,
-    format_value,
-    json_name,
-    queue_options,
-    unique,
-)
+from rqttl.cli.common.option_flags import OPTION_NAME, QueueOptionsCommand, flag, format_value, json_name, queue_options
 from rqttl.cli.common.params import dry_run_flag, json_flag, queue_name_argument, queues_argument, yes_flag
 from rqttl.cli.common.settings import Settings, connecting
 from rqttl.cli.queue.remove import Result, delete, for_each, handles, purge
@@ -29,7 +21,6 @@ from rqttl.options import OPTIONS, UpdateResult
 if TYPE_CHECKING:
     from rqttl.queue import Queue
     from rqttl.types import Declared
-
 
 #: The outcomes of a declaration, for people.
 DECLARED: dict[Declared, str] = {
@@ -96,7 +87,6 @@ def touch(queues: tuple[str, ...], as_json: bool, settings: Settings) -> None:
     "--unset",
     multiple=True,
     type=OPTION_NAME,
-    callback=unique,
     metavar="OPTION",
     help="Put this option back to its default; may be repeated.",
 )
@@ -114,7 +104,7 @@ def update(
     command counts them and asks first.
     """
     changes = {option: value for option, value in options.items() if value is not None}
-    for option in unset:
+    for option in dict.fromkeys(unset):
         if option in changes:
             raise click.UsageError(f"{flag(option)} is given a value and unset")
         changes[option] = None

@@ -101,18 +101,15 @@ def purge(queues: tuple[str, ...], yes: bool, dry_run: bool, as_json: bool, sett
         targets = handles(broker, queues)
         if dry_run or not yes:
             stats = broker.stats([queue.name for queue in targets])
-        if dry_run:
-            for_each(targets, lambda queue: {"would_purge": _of(queue, stats).ready}, _describe_purge, as_json=as_json)
-            return
-        if not yes:
+        if not dry_run and not yes:
             _ask("Purge", stats, lambda one: f"{text.format_count(one.ready)} ready, {as_size(one.ready_bytes)}")
-        for_each(targets, lambda queue: {"purged": queue.purge()}, _describe_purge, as_json=as_json)
-
-
-def _describe_purge(queue: Queue, result: Result) -> str:
-    if "would_purge" in result:
-        return f"queue {queue.name}: {text.plural(result['would_purge'], 'ready message')} would be removed"
-    return f"queue {queue.name}: {text.plural(result['purged'], 'ready message')} removed"
+        key, removed = ("would_purge", "would be removed") if dry_run else ("purged", "removed")
+        for_each(
+            targets,
+            lambda queue: {key: _of(queue, stats).ready if dry_run else queue.purge()},
+            lambda queue, result: f"queue {queue.name}: {text.plural(result[key], 'ready message')} {removed}",
+            as_json=as_json,
+        )
 
 
 @click.command(epilog="\b\nExample: rqttl queue delete orders --if-unused --if-empty")
