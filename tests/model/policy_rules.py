@@ -84,10 +84,14 @@ class PolicyRules(QueueRules):
 
     def _reconciled(self, queues: Collection[str], carry_out: Callable[[], PolicyResult]) -> None:
         """The options in force that follow replace others; the result has the changes and the number of deaths."""
-        before = {q: (q.options, q.ready) for name, q in self.world.queues.items() if name in queues}
+        before = {q: (q.options, q.ready) for q in self.world.queues.values()}
+        unlisted = before.keys() - {self.world.queues[name] for name in self.registry & self.world.queues.keys()}
         result = carry_out()
         expected = {}
         for q, (options, ready) in before.items():
+            # a queue that nobody had entered is listed, and reconciled, when its last source gives it up
+            if q.name not in queues and not (q in unlisted and q.name in result.changed):
+                continue
             assert q.policies == self.world.version, f"{q.name}: not reconciled"
             if q.options != options:
                 expected[q.name] = differences(options, q.options)
