@@ -16,7 +16,7 @@ class Frame(enum.IntEnum):
 
     # From the worker to a child
     SETUP = 0  #: the first frame: the settings of the child, as a mapping
-    RUN = 1  #: the queue, the JSON of its options, and the key and the parcel of each message
+    RUN = 1  #: the queue, the JSON of its options, and the key and the fields of each message
     CANCEL = 2  #: cancel the coroutine of a key, or end its command
     STOP = 3  #: begin nothing more, give back what waits, and end when the handlers have ended
     # From a child to the worker

@@ -60,8 +60,8 @@ class Stage:
         self.journal = Journal(folder, DIRECTOR)
         self._binary = binary
         # forked from a process that has imported all and has one thread, so that a client starts in milliseconds
-        self._nursery = multiprocessing.get_context("forkserver")
-        self._nursery.set_forkserver_preload(["tests.chaos.stage"])
+        self._forkserver = multiprocessing.get_context("forkserver")
+        self._forkserver.set_forkserver_preload(["tests.chaos.stage"])
         self._clients: dict[str, tuple[str, BaseProcess]] = {}
         self._changing = threading.Lock()
         self._births = 0
@@ -123,7 +123,7 @@ class Stage:
                 url if through_line else f"unix://{self.link}",
                 self.folder,
             )
-            process: Any = self._nursery.Process(target=_play, args=(part,), name=part.name, daemon=True)
+            process: Any = self._forkserver.Process(target=_play, args=(part,), name=part.name, daemon=True)
             process.start()
             self._clients[name] = (role, process)
 

@@ -42,7 +42,7 @@ for command in (redrive, purge, report):
 @json_flag
 @connecting
 def list_groups(queue: str, utc: bool, as_json: bool, settings: Settings) -> None:
-    """Count the letters in QUEUE by where and why they died.
+    """Count the dead letters in QUEUE by where and why they died.
 
     Oldest and newest are the times of their latest deaths. The command leases
     and changes nothing.
@@ -69,7 +69,10 @@ def list_groups(queue: str, utc: bool, as_json: bool, settings: Settings) -> Non
 @queue_argument
 @click.argument("ids", metavar="[ID]...", nargs=-1, type=MESSAGE_ID)
 @click.option(
-    "--limit", type=click.IntRange(min=1), metavar="N", help="Number of letters at most.  [default: 10; with IDs all]"
+    "--limit",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Number of dead letters at most.  [default: 10; with IDs all]",
 )
 @letter_filters
 @utc_flag
@@ -78,9 +81,9 @@ def list_groups(queue: str, utc: bool, as_json: bool, settings: Settings) -> Non
 def show(
     queue: str, limit: int | None, letter_filter: DeadLetterFilter, utc: bool, as_json: bool, settings: Settings
 ) -> None:
-    """Show letters in QUEUE with their histories.
+    """Show dead letters in QUEUE with their histories.
 
-    The letters that died last come first. The command leases and changes
+    Those that died last come first. The command leases and changes
     nothing. --json prints whole bodies and all facts.
     """
     limit = limit or (None if letter_filter.ids else LETTERS)

@@ -46,7 +46,7 @@ Process = Callable[[Sequence[tuple[str, str]]], int]
 _selecting = with_options(
     queue_argument,
     click.option(
-        "--id", "ids", multiple=True, type=MESSAGE_ID, metavar="ID", help="Only this letter; may be repeated."
+        "--id", "ids", multiple=True, type=MESSAGE_ID, metavar="ID", help="Only this dead letter; may be repeated."
     ),
     letter_filters,
     utc_flag,
@@ -160,11 +160,11 @@ class Action:
 @click.option("--to", metavar="QUEUE", shell_complete=complete_queues, help="Put all into this queue instead.")
 @_selecting
 def redrive(to: str | None, settings: Settings, **options: Any) -> None:
-    """Put letters of QUEUE back into the queues where they died.
+    """Put dead letters of QUEUE back into the queues where they died.
 
     They go to the end, with their ids, headers and deaths, as if they had just
-    been sent without a TTL: TTLs and limits of their queue act. A letter stays
-    if its queue has no room, as do leased and delayed letters and messages
+    been sent without a TTL: TTLs and limits of their queue act. A dead letter stays
+    if its queue has no room, as do leased and delayed ones and messages
     that never died.
     """
     action = Action("redrive", "redriven", "put back", **options)
@@ -205,10 +205,10 @@ def _refuse_remaining(results: Sequence[RedriveResult]) -> None:
 @click.command(epilog="\b\nExample: rqttl dead purge orders/dead --older-than 7d --dry-run")
 @_selecting
 def purge(settings: Settings, **options: Any) -> None:
-    """Remove letters of QUEUE, all or some.
+    """Remove dead letters of QUEUE, all or some.
 
-    Only ready letters go. Leased and delayed letters stay, as do messages that
-    never died, and letters that arrive after they were counted.
+    Only ready ones go. Leased and delayed ones stay, as do messages that
+    never died, and those that arrive after the count.
 
     Letters that --id, --source, --reason or --header chooses count as handled.
     Letters that only their age chooses, or nothing, count as lost: a stream of

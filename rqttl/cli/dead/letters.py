@@ -50,14 +50,14 @@ _OPTIONS = (
         multiple=True,
         type=PAIR,
         metavar="KEY=VALUE",
-        help="Only letters with this header; if repeated, with all of them.",
+        help="Only dead letters with this header; if repeated, with all of them.",
     ),
-    click.option("--newer-than", type=_WHEN, metavar="WHEN", help="Only letters that died since that time."),
+    click.option("--newer-than", type=_WHEN, metavar="WHEN", help="Only dead letters that died since that time."),
     click.option(
         "--older-than",
         type=_WHEN,
         metavar="WHEN",
-        help="Only letters that died before that time: 7d (ago), 2026-11-21T10:00Z.",
+        help="Only dead letters that died before that time: 7d (ago), 2026-11-21T10:00Z.",
     ),
     click.option(
         "--reason",
@@ -65,7 +65,7 @@ _OPTIONS = (
         multiple=True,
         type=Read("reason", _read_reason, REASONS),
         metavar="REASON",
-        help=f"Only letters that died for this reason: {', '.join(REASONS)}; may be repeated.",
+        help=f"Only dead letters that died for this reason: {', '.join(REASONS)}; may be repeated.",
     ),
     click.option(
         "--source",
@@ -74,7 +74,7 @@ _OPTIONS = (
         type=QUEUE_NAME,
         metavar="QUEUE",
         shell_complete=complete_queues,
-        help="Only letters that died in this queue; may be repeated.",
+        help="Only dead letters that died in this queue; may be repeated.",
     ),
 )
 
