@@ -324,16 +324,16 @@ def settle_after(delivery: Delivered, error: BaseException) -> Any:
 
 
 #: A delivery for another process: sequence, header, body, token, failed deliveries, and the length of its lease in ms.
-Parcel = tuple[bytes, bytes, bytes, bytes, int, int]
+DeliveryFields = tuple[bytes, bytes, bytes, bytes, int, int]
 
 
-def parcel(delivery: Delivery) -> Parcel:
+def delivery_fields(delivery: Delivery) -> DeliveryFields:
     """Return the content of a delivery for another process."""
     item = delivery
     return item._sequence, item._header, item.body, item._token, item._failed, lease_of(item)  # noqa: SLF001  # of this module
 
 
-def from_parcel(settler: Settler[None], config: QueueConfig, content: Parcel) -> Delivery:
-    """Return the delivery of a parcel. `settler` settles it."""
+def from_delivery_fields(settler: Settler[None], config: QueueConfig, content: DeliveryFields) -> Delivery:
+    """Return the delivery that has these fields. `settler` settles it."""
     sequence, header, body, token, failed, lease = content
     return Delivery(settler, config, (sequence, header, body), token, failed, lease)

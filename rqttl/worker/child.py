@@ -95,7 +95,7 @@ class Child:
             if kind == Frame.RUN:
                 queue, text, messages = content
                 config = _config(queue, text)
-                pool.put([(key, config, parcel) for key, parcel in messages])
+                pool.put([(key, config, fields) for key, fields in messages])
             elif kind == Frame.CANCEL:
                 pool.cancel(content[0])
             elif kind == Frame.STOP:

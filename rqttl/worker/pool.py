@@ -17,7 +17,7 @@ from typing import Any
 from rqttl import units
 from rqttl.consuming.handling import ACK, Outcome, of_error
 from rqttl.decisions import Decision
-from rqttl.delivery import Delivery, Parcel, Settler, check_unsettled, from_parcel, lease_of, mark
+from rqttl.delivery import Delivery, DeliveryFields, Settler, check_unsettled, from_delivery_fields, lease_of, mark
 from rqttl.protocol import codec
 from rqttl.protocol.commands import QueueConfig
 from rqttl.units import Duration
@@ -30,7 +30,7 @@ COROUTINES = 100
 CANCEL_GRACE = 0.5
 
 #: A message for a handler: its key, the options of its queue, and its content.
-Order = tuple[int, QueueConfig, Parcel]
+Order = tuple[int, QueueConfig, DeliveryFields]
 #: Sends a frame with its contents to the worker. Any thread may call it.
 Send = Callable[..., None]
 
@@ -69,7 +69,7 @@ class Pool:
 
     def _delivery(self, order: Order) -> Delivery:
         key, config, content = order
-        return from_parcel(Settler(partial(_settle, self._send, key)), config, content)
+        return from_delivery_fields(Settler(partial(_settle, self._send, key)), config, content)
 
     def _end(self, key: int, item: Delivery, error: BaseException | None, began: float) -> None:
         """Report the end of a handler. It may have settled its message itself."""

@@ -15,7 +15,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from rqttl.consuming.handling import Outcome
-from rqttl.delivery import config_of, parcel
+from rqttl.delivery import config_of, delivery_fields
 from rqttl.worker import commands
 from rqttl.worker.child import Child
 from rqttl.worker.frames import CHUNK, Frame, pack, unpacker
@@ -125,7 +125,7 @@ class ChildProcess:
                     self._known.clear()
                 known = self._known[id(options)] = options, options.as_json()
             packed.append(
-                pack(Frame.RUN, options.queue, known[1], [(task.key, parcel(task.delivery)) for task in group])
+                pack(Frame.RUN, options.queue, known[1], [(task.key, delivery_fields(task.delivery)) for task in group])
             )
         self._send(b"".join(packed))
 
