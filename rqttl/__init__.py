@@ -10,6 +10,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from rqttl.aio.broker import AsyncBroker, connect_async
+    from rqttl.aio.consumer import AsyncConsumer
+    from rqttl.aio.delivery import AsyncDelivery
+    from rqttl.aio.queue import AsyncQueue
     from rqttl.broker import Broker, connect
     from rqttl.consumer import Consumer
     from rqttl.decisions import Decision, Reject, Release, Retry
@@ -54,7 +58,6 @@ if TYPE_CHECKING:
     from rqttl.options import OptionArguments, QueueOptions, UpdateResult
     from rqttl.policies import Contender, Explained, Policy
     from rqttl.queue import Queue
-    from rqttl.twins import AsyncBroker, AsyncConsumer, AsyncDelivery, AsyncQueue, connect_async
     from rqttl.types import (
         Death,
         Header,
@@ -154,21 +157,48 @@ _MODULES = (
     "queue",
     "consumer",
     "broker",
-    "twins",
+    "aio.delivery",
+    "aio.queue",
+    "aio.consumer",
+    "aio.broker",
     "worker.worker",
 )
+
+#: Sync names, whose asyncio twins begin with `Async` and share their docstrings, and methods that the twins name anew.
+_TWINS = ("Broker", "Queue", "Consumer", "Delivery")
+_RENAMED = {
+    "aclose": "close",
+    "__aenter__": "__enter__",
+    "__aexit__": "__exit__",
+    "__aiter__": "__iter__",
+    "__anext__": "__next__",
+}
 
 if not TYPE_CHECKING:  # with this function a type checker would accept any name
 
     def __getattr__(name: str) -> object:
         """Import a public name."""
-        if name in __all__:
-            for module in _MODULES:
-                value = vars(import_module(f"rqttl.{module}")).get(name)
-                if value is not None:
-                    globals()[name] = value
-                    return value
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        if name not in __all__:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        for module in _MODULES:
+            value = vars(import_module(f"rqttl.{module}")).get(name)
+            if value is not None:
+                break
+        globals()[name] = value
+        if "async" in name.lower():
+            _share_docstrings()
+        return value
+
+    def _share_docstrings() -> None:
+        """Give each asyncio method without a docstring that of its sync twin."""
+        rqttl = import_module("rqttl")
+        import_module("rqttl.aio.broker").connect_async.__doc__ = rqttl.connect.__doc__
+        for twin in _TWINS:
+            cls = vars(import_module(f"rqttl.aio.{twin.lower()}"))[f"Async{twin}"]
+            for method, member in vars(cls).items():
+                if getattr(member, "__doc__", "") is None:
+                    sync = vars(getattr(rqttl, twin)).get(_RENAMED.get(method, method))
+                    member.__doc__ = getattr(sync, "__doc__", None)
 
     def __dir__() -> list[str]:
         return sorted({*globals(), *__all__})

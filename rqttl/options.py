@@ -14,8 +14,7 @@ from typing import Literal, NamedTuple, TypedDict, cast
 from rqttl import units
 from rqttl.checks import check_queue_name
 from rqttl.errors import DataDamaged, InvalidName, InvalidOption
-from rqttl.json_text import load_object
-from rqttl.text import did_you_mean, format_value, plain_number, plain_text, plain_whole
+from rqttl.text import did_you_mean, format_value, load_object, plain_number, plain_text, plain_whole
 from rqttl.units import Duration, Size
 
 Value = int | float | str | bool

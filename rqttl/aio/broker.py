@@ -1,4 +1,4 @@
-"""The broker of the asyncio interface. Docstrings that are missing here are those of `Broker`: see `rqttl.twins`."""
+"""The broker of the asyncio interface. Docstrings that are missing here are those of `Broker`: see `rqttl`."""
 
 from __future__ import annotations
 

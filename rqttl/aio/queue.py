@@ -1,4 +1,4 @@
-"""One queue of the asyncio interface. Docstrings that are missing here are those of `Queue`: see `rqttl.twins`."""
+"""One queue of the asyncio interface. Docstrings that are missing here are those of `Queue`: see `rqttl`."""
 
 from __future__ import annotations
 

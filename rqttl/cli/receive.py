@@ -20,7 +20,7 @@ from types import FrameType
 
 import click
 
-from rqttl import json_text, text
+from rqttl import text
 from rqttl.cli.common import output
 from rqttl.cli.common.exits import Refused
 from rqttl.cli.common.logs import noting
@@ -110,7 +110,7 @@ def receive(
 
 def _encode(delivery: Delivery, stream: Stream, *, as_json: bool) -> bytes:
     if as_json:
-        return json_text.dump(message_view.to_json(delivery)).encode() + b"\n"
+        return text.dump_json(message_view.to_json(delivery)).encode() + b"\n"
     if stream.is_terminal:
         return message_view.body_text(delivery).encode(sys.stdout.encoding or "utf-8", "backslashreplace") + b"\n"
     return delivery.body + b"\n"

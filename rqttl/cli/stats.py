@@ -124,7 +124,7 @@ def _total(trend: Trend) -> Row:
 
 
 def _to_json(trend: Trend, sort: str, *, rates: bool) -> dict[str, Any]:
-    """A trend, for `json_text.dump`."""
+    """A trend, for `text.dump_json`."""
 
     def row_to_json(row: Row) -> dict[str, Any]:
         document = to_json(row.stats)

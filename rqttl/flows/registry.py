@@ -10,10 +10,9 @@ from datetime import timedelta
 from typing import Any
 
 from rqttl.flows.steps import Flow, HandleNotes, Read, Write, execute
-from rqttl.json_text import load_object
 from rqttl.protocol import replies
 from rqttl.protocol.keys import Keyspace, queue_names
-from rqttl.text import escape
+from rqttl.text import escape, load_object
 from rqttl.types import WorkerInfo
 from rqttl.units import as_datetime
 

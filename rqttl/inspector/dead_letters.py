@@ -154,7 +154,7 @@ class DeadLetterCounts:
         return sorted(self._groups.values(), key=lambda g: (g.reason is None, -g.count, g.source or "", g.reason or ""))
 
     def to_json(self) -> list[dict[str, Any]]:
-        """The groups, for `json_text.dump`."""
+        """The groups, for `text.dump_json`."""
         return [
             {
                 **{name: getattr(group, name) for name in ("source", "reason", "count", "leased", "delayed")},

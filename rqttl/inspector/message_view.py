@@ -7,7 +7,7 @@ import json
 from datetime import datetime
 from typing import Any
 
-from rqttl import json_text, text
+from rqttl import text
 from rqttl.delivery import Delivery
 from rqttl.errors import InvalidInput
 from rqttl.protocol import codec
@@ -40,12 +40,12 @@ def _is_deeper(value: Any, levels: int) -> bool:
 def body_text(message: Viewed, longest: int | None = text.LONGEST) -> str:
     """A body for people: escaped, and cut to `longest`."""
     value = body_value(message)
-    return text.escape(value if isinstance(value, bytes) else json_text.dump_readable(value), longest)
+    return text.escape(value if isinstance(value, bytes) else text.dump_readable_json(value), longest)
 
 
 def header_text(value: Header, longest: int | None = text.LONGEST) -> str:
     """The value of a header for people: escaped, and cut to `longest`."""
-    return text.escape(value if isinstance(value, (str, bytes)) else json_text.dump_readable(value), longest)
+    return text.escape(value if isinstance(value, (str, bytes)) else text.dump_readable_json(value), longest)
 
 
 def state_text(message: MessageView, now: datetime, *, utc: bool = False) -> str:
@@ -59,7 +59,7 @@ def state_text(message: MessageView, now: datetime, *, utc: bool = False) -> str
 
 
 def to_json(message: Viewed) -> dict[str, Any]:
-    """All facts of a message, for `json_text.dump`.
+    """All facts of a message, for `text.dump_json`.
 
     A body that is no text is `body_base64`. A value that JSON cannot hold exactly is `body` and `body_base64`.
     """
@@ -86,7 +86,7 @@ def _body_to_json(message: Viewed) -> dict[str, Any]:
     exact = {"body_base64": base64.b64encode(message.body).decode()}
     if not isinstance(value, bytes):
         document = {"body": value}
-        return document if json.loads(json_text.dump(value)) == value else document | exact
+        return document if json.loads(text.dump_json(value)) == value else document | exact
     if message.content_type == codec.MSGPACK:
         return exact  # text would pass for the value
     try:
@@ -96,5 +96,5 @@ def _body_to_json(message: Viewed) -> dict[str, Any]:
 
 
 def death_to_json(death: Death) -> dict[str, Any]:
-    """All facts of a death, for `json_text.dump`."""
+    """All facts of a death, for `text.dump_json`."""
     return {name: getattr(death, name) for name in Death.__dataclass_fields__}

@@ -83,7 +83,7 @@ def deaths(stats: QueueStats) -> int:
 
 
 def to_json(stats: QueueStats) -> dict[str, Any]:
-    """All statistics of a queue, for `json_text.dump`. A duration is named `<name>_ms`."""
+    """All statistics of a queue, for `text.dump_json`. A duration is named `<name>_ms`."""
     document: dict[str, Any] = {}
     for item in fields(QueueStats):
         value = getattr(stats, item.name)

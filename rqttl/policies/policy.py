@@ -10,10 +10,9 @@ from types import MappingProxyType
 
 from rqttl.checks import check_queue_name
 from rqttl.errors import InvalidInput, InvalidName, InvalidPolicy
-from rqttl.json_text import load_object
 from rqttl.options import OPTIONS, Value, by_name, written
 from rqttl.policies.patterns import Pattern, Syntax, compile_pattern
-from rqttl.text import format_value, plain_text, plain_whole
+from rqttl.text import format_value, load_object, plain_text, plain_whole
 from rqttl.units import as_text
 
 #: The least and the greatest priority, without its sign.

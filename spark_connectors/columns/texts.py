@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 import msgpack
 
-from rqttl import json_text
+from rqttl import text
 from rqttl.errors import InvalidInput
 from rqttl.protocol import codec
 
@@ -39,14 +39,14 @@ def header_text(value: object) -> str | None:
     """Convert a header value to text: flags and numbers as in JSON, bytes as UTF-8 or else as `0x…`."""
     if value is None or isinstance(value, str):
         return value
-    return bytes_text(value) if isinstance(value, bytes) else json_text.dump_readable(value)
+    return bytes_text(value) if isinstance(value, bytes) else text.dump_readable_json(value)
 
 
 def header_bytes(value: object) -> bytes | None:
     """Convert a header value to bytes: bytes as they are, all else as UTF-8."""
     if value is None or isinstance(value, bytes):
         return value
-    return (value if isinstance(value, str) else json_text.dump_readable(value)).encode()
+    return (value if isinstance(value, str) else text.dump_readable_json(value)).encode()
 
 
 def bytes_text(value: bytes) -> str:
@@ -67,7 +67,7 @@ def body_json(body: bytes, content_type: str) -> str | None:
     if content_type != codec.MSGPACK:
         return None
     try:
-        return json_text.dump_with(codec.unpack(body), _json_value, separators=(",", ":"))
+        return text.dump_readable_json(codec.unpack(body), _json_value, separators=(",", ":"))
     except (InvalidInput, RecursionError):
         return None
 

@@ -10,7 +10,7 @@ from typing import IO
 
 import pyarrow as pa
 
-from rqttl import json_text
+from rqttl import text
 from spark_connectors.errors import InvalidOption
 
 
@@ -45,7 +45,7 @@ class Rejected:
         if self._file is None:
             self._file = self._draft.open("w", encoding="utf-8")
         line = {"reason": reason, "cause": cause, "row": _row(batch, row)}
-        self._file.write(json_text.dump_with(line, _json_value) + "\n")
+        self._file.write(text.dump_readable_json(line, _json_value) + "\n")
 
     def publish(self) -> list[str]:
         """Give the complete file its final name. Returns its path, if there are refused rows."""
@@ -74,4 +74,4 @@ def _row(batch: pa.RecordBatch, row: int) -> Mapping[str, object]:
 def _json_value(value: object) -> object:
     if isinstance(value, bytes):
         return base64.b64encode(value).decode("ascii")
-    return json_text.as_text(value)
+    return text.replace_for_json(value)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
 
-from rqttl import json_text
+from rqttl import text
 from spark_connectors.errors import InvalidOption, ReportNotWritten
 from spark_connectors.write.report import LATE, OUTCOMES, Report
 
@@ -56,7 +56,7 @@ class ReportTarget:
             path.parent.mkdir(parents=True, exist_ok=True)
             try:
                 with draft.open("x", encoding="utf-8") as file:
-                    file.write(json_text.dump(report) + "\n")
+                    file.write(text.dump_json(report) + "\n")
                     file.flush()
                     os.fsync(file.fileno())
                 draft.replace(path)

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from rqttl import _RENAMED as RENAMED
 from rqttl import Broker, connect, connect_async
-from rqttl.twins import RENAMED, TWINS
+from tests.contract.portal import TWINS
 
 #: Methods whose parameters or docstrings differ, and the reason.
 OTHER_PARAMETERS = {

@@ -7,7 +7,7 @@ import json
 import pytest
 import redis
 
-from rqttl import Broker, json_text
+from rqttl import Broker, text
 from tests.cli.conftest import Run, check_golden
 from tests.cli.test_errors import failed
 from tests.contract.clocked import Clocked
@@ -207,7 +207,7 @@ def test_the_explained_deadline_is_that_of_a_real_message(run_clocked: Run, cloc
 
     receipt = queue.enqueue(b"x", ttl=ttl if ttl != "0" else 0)
     assert receipt.expires_at is not None
-    assert explained == json.loads(json_text.dump(receipt.expires_at))
+    assert explained == json.loads(text.dump_json(receipt.expires_at))
 
 
 def test_a_limit_that_drops_dead_letters_is_warned_of_before_the_first_letter(run: Run, broker: Broker) -> None:

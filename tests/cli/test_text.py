@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rqttl import json_text, text
+from rqttl import text
 from rqttl.cli.common import output
 from rqttl.cli.common.option_flags import json_name, naming_flag, to_json, with_flags
 from rqttl.options import OPTIONS, QueueOptions
@@ -42,8 +42,8 @@ def test_an_escaped_text_is_printable(raw: str | bytes) -> None:
 
 @given(st.recursive(st.one_of(st.none(), st.text(), st.binary(), st.integers()), lambda s: st.lists(s, max_size=3)))
 def test_json_is_one_printable_line(value: object) -> None:
-    assert json_text.dump(value).isprintable()
-    json.loads(json_text.dump(value))
+    assert text.dump_json(value).isprintable()
+    json.loads(text.dump_json(value))
 
 
 def test_long_texts_are_cut_with_their_size() -> None:
@@ -136,7 +136,7 @@ def test_json_is_strict_and_has_a_text_for_each_value_that_json_lacks() -> None:
         float("nan"): 0,
     }
 
-    document = json.loads(json_text.dump(value), parse_constant=refuse)
+    document = json.loads(text.dump_json(value), parse_constant=refuse)
 
     assert document == {
         "nan": "NaN",
@@ -148,7 +148,7 @@ def test_json_is_strict_and_has_a_text_for_each_value_that_json_lacks() -> None:
 
 
 def test_people_read_letters_and_programs_ascii() -> None:
-    assert (json_text.dump_readable(["é漢"]), json_text.dump(["é漢"])) == ('["é漢"]', r'["\u00e9\u6f22"]')
+    assert (text.dump_readable_json(["é漢"]), text.dump_json(["é漢"])) == ('["é漢"]', r'["\u00e9\u6f22"]')
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from typing import Any
 import redis
 import redis.asyncio
 
-from rqttl import twins
+import rqttl
 from rqttl.aio.broker import AsyncBroker
 from rqttl.aio.delivery import AsyncDelivery
 from rqttl.aio.driver import AsyncDriver
@@ -32,6 +32,10 @@ from rqttl.testing.clocked import Clock, ClockedDriver
 from rqttl.units import Instant
 from tests.waiting import PATIENCE
 
+#: The asyncio classes and their sync twins.
+TWINS: dict[type, type] = {
+    getattr(rqttl, f"Async{twin}"): getattr(rqttl, twin) for twin in ("Broker", "Queue", "Consumer", "Delivery")
+}
 #: The thread that made the call which a task carries out.
 _caller: ContextVar[int] = ContextVar("caller")
 
@@ -77,7 +81,7 @@ class Face:
 
     @property  # type: ignore[misc]  # for isinstance: the class of the sync object
     def __class__(self) -> type:
-        return twins.TWINS.get(type(self._inner), Broker)
+        return TWINS.get(type(self._inner), Broker)
 
     def __getattr__(self, name: str) -> Any:
         if _loop().is_here():
@@ -101,7 +105,7 @@ class Face:
     def _shown(self, value: Any) -> Any:
         if isinstance(value, list):
             return [self._shown(item) for item in value]
-        if type(value) in twins.TWINS:
+        if type(value) in TWINS:
             driver, queue = vars(self)["_driver"], getattr(value, "name", None)
             beside = Broker(driver.store.client, driver=lambda *_: driver)
             return Face(value, lambda: beside.queue(queue) if queue else value, _driver=driver, _parent=self)

@@ -256,7 +256,7 @@ with rqttl.connect(sys.argv[1]) as broker:
     queue = broker.declare_queue("q")
     queue.enqueue(b"x")
     queue.run(lambda _: None, wait=0)
-import rqttl.worker.child, rqttl.worker.worker, rqttl.telemetry, rqttl.metrics, rqttl.twins
+import rqttl.worker.child, rqttl.worker.worker, rqttl.telemetry, rqttl.metrics, rqttl.aio.broker
 ours = [pair for pair in Importers.found if str(pair[1]).split(".")[0] == "rqttl"]
 if len(sys.argv) > 2:
     rqttl.telemetry.instrument(broker)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from rqttl import json_text, text
+from rqttl import text
 from rqttl.cli.common import output
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class JsonFormatter(logging.Formatter):
         fields = getattr(record, "fields", {}) if event else {"message": record.getMessage()}
         if not event and (trace := _trace(record)):
             fields["traceback"] = trace
-        return json_text.dump(
+        return text.dump_json(
             {"time": _time(record), "level": record.levelname.lower(), "event": event or "log", **fields}
         )
 

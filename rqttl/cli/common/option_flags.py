@@ -73,7 +73,7 @@ def json_name(option: str) -> str:
 
 
 def to_json(options: QueueOptions) -> dict[str, Any]:
-    """All options of a queue, for `json_text.dump`."""
+    """All options of a queue, for `text.dump_json`."""
     return {json_name(name): value for name, value in options.items()}
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from rqttl import json_text, text
+from rqttl import text
 from rqttl.cli.common.exits import Refused
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def answer_indented(line: str) -> None:
 
 def answer_json(value: Any) -> None:
     """Print a JSON document on one line."""
-    click.echo(json_text.dump(value))
+    click.echo(text.dump_json(value))
 
 
 def note(line: str) -> None:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rqttl.broker import Broker
     from rqttl.queue import Queue
 
-#: The result of an action on one queue, for `json_text.dump`.
+#: The result of an action on one queue, for `text.dump_json`.
 Result = dict[str, Any]
 
 
