@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rqttl.aio.broker import AsyncBroker, connect_async
-    from rqttl.aio.consumer import AsyncConsumer
-    from rqttl.aio.delivery import AsyncDelivery
+    from rqttl.aio.consumer import AsyncConsumer, AsyncDelivery
     from rqttl.aio.queue import AsyncQueue
     from rqttl.broker import Broker, connect
-    from rqttl.consumer import Consumer
-    from rqttl.decisions import Decision, Reject, Release, Retry
-    from rqttl.delivery import Delivery
+    from rqttl.consuming.consumer import Consumer
+    from rqttl.delivery import Decision, Delivery, Reject, Release, Retry
     from rqttl.errors import (
         AlreadySettled,
         BrokerClosed,
@@ -148,24 +146,23 @@ __all__ = [
 _MODULES = (
     "errors",
     "units",
-    "decisions",
     "options",
     "policies",
     "types",
     "events",
     "delivery",
     "queue",
-    "consumer",
+    "consuming.consumer",
     "broker",
-    "aio.delivery",
-    "aio.queue",
     "aio.consumer",
+    "aio.queue",
     "aio.broker",
     "worker.worker",
 )
 
-#: Sync names, whose asyncio twins begin with `Async` and share their docstrings, and methods that the twins name anew.
-_TWINS = ("Broker", "Queue", "Consumer", "Delivery")
+#: Sync names, whose asyncio twins begin with `Async` and share their docstrings, with the modules of the twins, and
+#: methods that the twins name anew.
+_TWINS = {"Broker": "broker", "Queue": "queue", "Consumer": "consumer", "Delivery": "consumer"}
 _RENAMED = {
     "aclose": "close",
     "__aenter__": "__enter__",
@@ -193,8 +190,8 @@ if not TYPE_CHECKING:  # with this function a type checker would accept any name
         """Give each asyncio method without a docstring that of its sync twin."""
         rqttl = import_module("rqttl")
         import_module("rqttl.aio.broker").connect_async.__doc__ = rqttl.connect.__doc__
-        for twin in _TWINS:
-            cls = vars(import_module(f"rqttl.aio.{twin.lower()}"))[f"Async{twin}"]
+        for twin, module in _TWINS.items():
+            cls = vars(import_module(f"rqttl.aio.{module}"))[f"Async{twin}"]
             for method, member in vars(cls).items():
                 if getattr(member, "__doc__", "") is None:
                     sync = vars(getattr(rqttl, twin)).get(_RENAMED.get(method, method))

@@ -1,4 +1,7 @@
-"""A delivery: a message that was handed out, and the right to settle it while its lease lasts."""
+"""A delivery: a message that was handed out, and the right to settle it while its lease lasts.
+
+Handlers of workers, of `Queue.run` and of `with delivery:` may decide about it by an exception.
+"""
 
 from __future__ import annotations
 
@@ -11,12 +14,14 @@ from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 from rqttl import events as hook
-from rqttl.decisions import Decision, Reject, Retry
-from rqttl.errors import AlreadySettled, LeaseLost
+from rqttl import units
+from rqttl.checks import cut_description
+from rqttl.errors import AlreadySettled, InvalidInput, LeaseLost
 from rqttl.events import Events
 from rqttl.flows.receive import ReceiveResult
 from rqttl.protocol import codec
 from rqttl.protocol.commands import QueueConfig
+from rqttl.text import format_value, plain_text
 from rqttl.types import Death, Header
 from rqttl.units import Duration, Ms, as_datetime, as_timedelta
 
@@ -24,6 +29,48 @@ logger = logging.getLogger("rqttl.delivery")
 
 D = TypeVar("D", bound="Delivered")
 R = TypeVar("R")
+
+
+class Decision(Exception):
+    """Base class of the decisions of handlers. It is no error: the code that called the handler settles the message."""
+
+
+class Reject(Decision):
+    """Refuse the message for good: it dies with reason `rejected`, and `description` goes into the death record.
+
+    A description is cut to 4,096 bytes. Raises `InvalidInput` for one that is no text.
+    """
+
+    def __init__(self, description: str | None = None) -> None:
+        self.description = _checked(description)
+        super().__init__(self.description or "rejected")
+
+
+class Retry(Decision):
+    """Give the message back as a failed delivery. Without `delay` the usual pause after a failure acts.
+
+    A description is cut to 4,096 bytes. Raises `InvalidInput` for one that is no text, and `InvalidDuration`.
+    """
+
+    def __init__(self, delay: Duration | None = None, description: str | None = None) -> None:
+        self.description = _checked(description)
+        super().__init__(self.description or "retry")
+        #: The pause in ms; `None` for the usual one.
+        self.delay: Ms | None = None if delay is None else units.duration(delay, "delay")
+
+
+class Release(Decision):
+    """Give the message back at once. It counts as no failed delivery."""
+
+
+def _checked(description: object) -> str | None:
+    """Return a description that every settlement takes. A decision must not fail because of its words."""
+    if description is None:
+        return None
+    text = plain_text(description)
+    if text is None:
+        raise InvalidInput(f"description: expected text, got {format_value(description)}")
+    return cut_description(text)
 
 
 @dataclass(frozen=True, slots=True)

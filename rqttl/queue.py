@@ -8,14 +8,13 @@ from typing import TYPE_CHECKING
 
 from rqttl import delivery, flows
 from rqttl import events as hook
-from rqttl.consumer import Consumer
 from rqttl.consuming import settling
+from rqttl.consuming.consumer import Consumer, Runner
 from rqttl.delivery import Delivery, Settler
 from rqttl.errors import InvalidInput, QueueFull
 from rqttl.flows.steps import Driver
 from rqttl.options import QueueOptions, UpdateResult
 from rqttl.policies import Explanation
-from rqttl.runner import Runner
 from rqttl.text import format_value
 from rqttl.types import (
     Declared,

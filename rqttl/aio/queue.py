@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 from rqttl import events as hook
 from rqttl import flows, units
-from rqttl.aio.consumer import AsyncConsumer, AsyncRunner, Handler
-from rqttl.aio.delivery import AsyncDelivery
+from rqttl.aio.consumer import AsyncConsumer, AsyncDelivery, AsyncRunner, Handler
 from rqttl.aio.driver import AsyncDriver
 from rqttl.consuming import settling
 from rqttl.consuming.handling import check_sizes

@@ -250,7 +250,7 @@ def outages() -> Callable[[logging.LogRecord], bool]:
     noted = float("-inf")
 
     def is_noted(record: logging.LogRecord) -> bool:
-        from rqttl.consuming.patience import AGAIN  # slow to load: it needs redis-py
+        from rqttl.consuming.base import AGAIN  # slow to load: it needs redis-py
 
         nonlocal noted
         chosen = record.msg == AGAIN and time.monotonic() - noted >= 60

@@ -1,23 +1,258 @@
-"""The part of a consumer that both interfaces share: its settings, its books, and its settles."""
+"""What all consumers share: their flows, their settings, their settles, and repeated calls while Redis is away.
+
+Threads, asyncio and workers perform the flows of `Turns`, one at a time and under a lock: only one call may change
+tokens (renewals) or present them (settles). No threads, no clock and no I/O here.
+"""
 
 from __future__ import annotations
 
+import logging
+import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from typing import Generic, TypeVar
+from dataclasses import replace
+from functools import partial
+from typing import Any, Generic, TypeVar
 
 from rqttl import checks, delivery, flows, units
 from rqttl import events as hook
-from rqttl.consuming.turns import Turns
-from rqttl.delivery import Delivered, Settler, check_unsettled
-from rqttl.flows.receive import ReceiveResult
-from rqttl.protocol.commands import BATCH
+from rqttl.consuming import prefetch, settling
+from rqttl.consuming.prefetch import AckBatch, Prefetch, RenewalSchedule
+from rqttl.delivery import LOST, Delivered, Settler, check_unsettled
+from rqttl.errors import LeaseLost, QueueNotFound, RqttlError
+from rqttl.events import Events, RenewalEvent
+from rqttl.flows.receive import ENDED, ReceiveResult, lease_ms
+from rqttl.flows.steps import Flow
+from rqttl.protocol.commands import BATCH, Command, Presence
 from rqttl.protocol.keys import Keyspace
-from rqttl.runtime.interrupt import Interrupt
+from rqttl.runtime.interrupt import Interrupt, Timing
+from rqttl.store.refusals import TEMPORARY, is_away, refuses_for_now
 from rqttl.units import MAX_DURATION, Duration
+
+logger = logging.getLogger("rqttl.consumer")
 
 D = TypeVar("D", bound=Delivered)
 R = TypeVar("R")
+T = TypeVar("T")
+
+#: The first pause, which each attempt doubles, and the longest pause, in ms.
+FIRST, LONGEST = 500, 5_000
+#: The text of the warning before each pause.
+AGAIN = "queue %s: %s, trying again"
+
+
+class Turns(Generic[D]):
+    """The turns of a consumer of one queue, which holds `limit` messages at most. `stop` ends its waits.
+
+    `hurry` is called when leases are shorter than before, so that their renewal is due sooner.
+    """
+
+    def __init__(
+        self, keyspace: Keyspace, queue: str, limit: int, stop: Interrupt, hurry: Callable[[], None], name: str = ""
+    ) -> None:
+        self.queue, self._hurry = queue, hurry
+        self.books, self.schedule = Prefetch[D](limit), RenewalSchedule()
+        self._keyspace, self._stop = keyspace, stop
+        self._name = name or secrets.token_hex(8)
+        self._leap = 0
+
+    # Calls that carry the waiting acks
+
+    def fetch(self, count: int, lease: int | None, wait: int, room: int) -> Flow[ReceiveResult]:
+        """Send acks and take up to `count` messages. See `flows.receive.receive`."""
+        acks = self.books.acks()
+        flow = flows.receive.receive(
+            self.queue,
+            count,
+            lease,
+            wait,
+            auto_ack=False,
+            consumer=self._name,
+            ttl=prefetch.CONSUMER_TTL_MS,
+            room=room,
+            finished=acks.next_words,
+        )
+        return self._carrying(flow, acks)
+
+    def claim(self, count: int, lease: int | None, presence: Presence) -> Flow[ReceiveResult]:
+        """Send acks and take up to `count` messages, without a wait. See `flows.receive.receive_once`."""
+        acks = self.books.acks()
+        finished = acks.next_words()
+        flow = flows.receive.receive_once(self.queue, count, lease, presence=presence, finished=finished)
+        return (yield from self._carrying(flow, acks))
+
+    def report(self, ttl: int = 0, *, leaves: bool = False) -> Flow[None]:
+        """Send all waiting acks. Show that the consumer is present for `ttl` ms, or that it leaves the queue."""
+        presence = Presence(self._name, 0 if leaves else -1, ttl)
+        while True:
+            acks = self.books.acks()
+            yield from self._carrying(flows.receive.heartbeat(self.queue, presence, acks.next_words), acks)
+            if not self.books.has_acks:
+                return
+
+    def _carrying(self, flow: Flow[ReceiveResult], acks: AckBatch) -> Flow[ReceiveResult]:
+        """Wrap a flow whose commands send `acks`, and record their outcomes. If it fails, they are sent again.
+
+        A deleted queue has taken its messages along, so nothing is left to ack there.
+        """
+        try:
+            claimed = yield from self._with_replays(flow, acks)
+        except QueueNotFound:
+            for ack in acks.give_up():
+                self.books.late.add(ack)
+                logger.info("queue %s: the ack of %s was given up: the queue is deleted", ack.queue, ack.id)
+            raise
+        except BaseException:
+            acks.put_back()
+            raise
+        self._record(acks, claimed)
+        return claimed
+
+    def _with_replays(self, flow: Flow[ReceiveResult], acks: AckBatch) -> Flow[ReceiveResult]:
+        """Mark commands as repeated if an earlier call may have carried out their acks. `stop` ends the waits."""
+        answer: Any = None
+        failure: Exception | None = None
+        while True:
+            try:
+                step = flow.send(answer) if failure is None else flow.throw(failure)
+            except StopIteration as done:
+                claimed: ReceiveResult = done.value
+                return claimed
+            failure = None
+            try:
+                if type(step) is Command:
+                    answer = yield step.as_replay() if acks.is_in_doubt else step
+                    if answer[0] == b"ok":
+                        acks.confirm()
+                elif type(step) is flows.steps.WaitForWakeup:
+                    answer = yield from self._wait(step)
+                else:
+                    answer = yield step
+            except Exception as error:  # noqa: BLE001  # the flow decides about it
+                failure = error
+
+    def _wait(self, step: flows.steps.WaitForWakeup) -> Flow[Any]:
+        self.schedule.begin_wait()
+        try:
+            return ENDED if self._stop.asked() else (yield replace(step, interrupt=self._stop))
+        finally:
+            self.schedule.end_wait()
+
+    def _record(self, acks: AckBatch, claimed: ReceiveResult) -> None:
+        """Record a successful call: log and count the acks that missed."""
+        self.schedule.contacted()
+        for ack in acks.missed(claimed.lost):
+            self.books.late.add(ack)
+            logger.warning("queue %s: the ack of %s came after its lease had ended", ack.queue, ack.id)
+        for ack in acks.missed(claimed.unknown):
+            self.books.unknown.add(ack)
+            logger.warning(
+                "queue %s: the ack of %s got no reply until its lease had ended: it may have been carried out",
+                ack.queue,
+                ack.id,
+            )
+
+    # Upkeep
+
+    def upkeep(self) -> Flow[int | None]:
+        """Do the work that is due: send acks, show the presence, renew leases. Returns as `renew`."""
+        if self.books.has_acks or self.schedule.is_report_due((yield flows.steps.Now())):
+            yield from self.report(prefetch.CONSUMER_TTL_MS)
+        if not self.schedule.is_renewal_due((yield flows.steps.Now())):
+            return None
+        renewed = yield from self.renew()
+        self.schedule.renewed((yield flows.steps.Now()))
+        return renewed
+
+    def renew(self) -> Flow[int | None]:
+        """Renew all leases for their own lengths. Returns the number of renewed ones; `None` if idle.
+
+        A renewal in the midst of a leap of the clock adds the leap, so that the lease outlasts it.
+        """
+        leases = self.books.leases()
+        if not leases:
+            return None
+        for lease, group in leases.items():
+            length = units.as_timedelta(min(lease + self._leap, MAX_DURATION))
+            try:
+                yield from settling.settle(self._keyspace, self.queue, "renew", group, length)
+            except LeaseLost as lost:
+                logger.warning("%s", lost)
+        return sum(item.settled != LOST for group in leases.values() for item in group)
+
+    def prepare(self, leap: int) -> Flow[int | None]:
+        """Keep the presence and all leases throughout a leap of the clock by `leap` ms. See `Timing.leaps`."""
+        self._leap = leap
+        try:
+            yield from self.report(prefetch.CONSUMER_TTL_MS + leap)
+            return (yield from self.renew())
+        except (*TEMPORARY, RqttlError) as error:  # the loop tells it when it goes on
+            self.log_failure(error)
+            return None
+
+    def log_failure(self, error: Exception) -> None:
+        """Log the failure of a turn. Later turns try again."""
+        if isinstance(error, (*TEMPORARY, RqttlError)):
+            # queue and server may come back; a later settle reports lost leases
+            logger.warning("queue %s: could not renew leases: %s", self.queue, type(error).__name__)
+        else:
+            # a listener of events failed: without a renewer all leases would end
+            logger.error("queue %s: the renewer of leases goes on after an error", self.queue, exc_info=error)
+
+    def follow_leases(self) -> None:
+        """Renew as often as the leases at hand ask for."""
+        if self.schedule.follow(self.books.leases().keys()):
+            self._hurry()
+
+    # Settling at once, and the end
+
+    def settle(self, how: str, deliveries: Sequence[D], time: Duration | None, description: str | None) -> Flow[None]:
+        """Settle deliveries; see `settling.settle`. Later turns renew leases for the length of the last renewal."""
+        yield from settling.settle(self._keyspace, self.queue, how, deliveries, time, description)
+        if how == "renew":
+            length = lease_ms(time)
+            for item in deliveries if length is not None else ():
+                item._lease = length
+            if self._leap:
+                yield from self.renew()
+            self.follow_leases()
+
+    def release_unseen(self) -> Flow[None]:
+        """Give back, uncounted, the deliveries that the iteration has not handed out."""
+        unseen = self.books.take_unseen()
+        if not unseen:
+            return
+        try:
+            yield from settling.settle(self._keyspace, self.queue, "release", unseen)
+        except LeaseLost as lost:
+            logger.info("%s", lost)
+        except BaseException:
+            self.books.fetched.extend(unseen)  # for the next attempt
+            raise
+
+    def leave(self) -> Flow[None]:
+        """Send all acks, give back the deliveries that were not handed out, and leave the queue."""
+        try:
+            yield from self.report(leaves=True)
+        except TEMPORARY as error:
+            if self.books.has_acks or self.books.fetched or not is_away(error):
+                raise
+            logger.info("queue %s: the consumer left while Redis was away", self.queue)
+        yield from self.release_unseen()
+        unsettled = sum(map(len, self.books.leases().values()))
+        if unsettled:
+            logger.warning(
+                "queue %s: the consumer ended before %d of its deliveries were settled; "
+                "unsettled messages come again when their leases end",
+                self.queue,
+                unsettled,
+            )
+
+
+def announce_renewal(events: Events, queue: str, number: int | None) -> None:
+    """Tell listeners of events the number of renewed leases. Not under the lock: a listener may settle."""
+    if number is not None and events.notify is not None:
+        events.notify(RenewalEvent(queue, number))
 
 
 class ConsumerBase(ABC, Generic[D, R]):
@@ -97,9 +332,47 @@ class ConsumerBase(ABC, Generic[D, R]):
         return bool(fetched)
 
 
-# For the runs of handlers. Users do not need it, so it is no method.
-
-
 def serve(consumer: ConsumerBase[D, R], idle: Callable[[], int]) -> None:
     """Set the function that returns the number of messages that handlers can begin now. Fewer count as a wait."""
     consumer._idle = idle  # of this module
+
+
+# While Redis is away
+
+
+class Patience:
+    """Decides after each failed attempt of a call that is repeated while Redis is away, for `wait` ms at most.
+
+    No clock and no sleep: sync and asyncio consumers share it.
+    """
+
+    def __init__(self, queue: str, wait: int, started: int, logger: logging.Logger) -> None:
+        self._queue = queue
+        self._ends = started + wait
+        self._pause = FIRST
+        self._logger = logger
+
+    def pause_after(self, error: Exception, now: int) -> int:
+        """Return the ms to wait before the next attempt. Raises the error if there is none."""
+        if not is_away(error) or now >= self._ends:
+            raise error
+        refused = refuses_for_now(error)
+        reason = f"Redis refuses for now ({error})" if refused else f"Redis is away ({type(error).__name__})"
+        self._logger.warning(AGAIN, self._queue, reason)
+        pause, self._pause = self._pause, min(2 * self._pause, LONGEST)
+        return pause
+
+
+def patiently(
+    call: Callable[[], T], queue: str, wait: int, stop: Interrupt, timing: Timing, logger: logging.Logger
+) -> T | None:
+    """Repeat a call while Redis is away, for `wait` ms at most. Returns its result; `None` after `stop`."""
+    patience = Patience(queue, wait, timing.now(), logger)
+    while True:
+        try:
+            return call()
+        except TEMPORARY as error:
+            pause = patience.pause_after(error, timing.now())
+        timing.pause(stop, partial(float, pause))
+        if stop.asked():
+            return None

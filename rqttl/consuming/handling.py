@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from rqttl import checks
-from rqttl.decisions import Decision, Reject, Retry
-from rqttl.delivery import LEFT, LOST, UNKNOWN, Delivered, config_of, mark
+from rqttl.delivery import LEFT, LOST, UNKNOWN, Decision, Delivered, Reject, Retry, config_of, mark
 from rqttl.errors import InvalidInput, LeaseLost, OutcomeUnknown
 from rqttl.protocol import codec
 from rqttl.protocol.commands import BATCH

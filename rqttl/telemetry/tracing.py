@@ -17,7 +17,7 @@ from opentelemetry.metrics import Histogram, Meter
 from opentelemetry.trace import Link, Span, SpanContext, SpanKind, Status, StatusCode, Tracer
 
 from rqttl import units
-from rqttl.decisions import Decision, Reject, Retry
+from rqttl.delivery import Decision, Reject, Retry
 from rqttl.errors import QueueFull, RqttlError
 from rqttl.events import Observer, Operation
 from rqttl.protocol.codec import pack_extras

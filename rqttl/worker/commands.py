@@ -23,8 +23,7 @@ from typing import IO, Any
 
 from rqttl.checks import MAX_DESCRIPTION_BYTES
 from rqttl.consuming.handling import CommandFailed, HandlerStopped
-from rqttl.decisions import Reject, Retry
-from rqttl.delivery import Delivery, lease_of
+from rqttl.delivery import Delivery, Reject, Retry, lease_of
 from rqttl.errors import InvalidInput
 from rqttl.text import format_value
 from rqttl.worker.handlers import Handler

@@ -16,8 +16,16 @@ from typing import Any
 
 from rqttl import units
 from rqttl.consuming.handling import ACK, Outcome, of_error
-from rqttl.decisions import Decision
-from rqttl.delivery import Delivery, DeliveryFields, Settler, check_unsettled, from_delivery_fields, lease_of, mark
+from rqttl.delivery import (
+    Decision,
+    Delivery,
+    DeliveryFields,
+    Settler,
+    check_unsettled,
+    from_delivery_fields,
+    lease_of,
+    mark,
+)
 from rqttl.protocol import codec
 from rqttl.protocol.commands import QueueConfig
 from rqttl.units import Duration

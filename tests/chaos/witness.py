@@ -15,9 +15,9 @@ import redis
 from redis.exceptions import ConnectionError, ResponseError, TimeoutError
 
 import rqttl
-from rqttl import consumer, delivery
-from rqttl.consuming import settling
-from rqttl.consuming.turns import Turns
+from rqttl import delivery
+from rqttl.consuming import consumer, settling
+from rqttl.consuming.base import Turns
 from rqttl.delivery import LOST, Delivery, lease_words
 from rqttl.flows.steps import Flow
 from rqttl.protocol import commands

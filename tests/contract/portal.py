@@ -21,7 +21,7 @@ import redis.asyncio
 
 import rqttl
 from rqttl.aio.broker import AsyncBroker
-from rqttl.aio.delivery import AsyncDelivery
+from rqttl.aio.consumer import AsyncDelivery
 from rqttl.aio.driver import AsyncDriver
 from rqttl.broker import Broker
 from rqttl.flows.steps import Step

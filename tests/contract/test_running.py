@@ -24,8 +24,8 @@ from rqttl import (
     Retry,
     RunCounts,
 )
-from rqttl.decisions import Decision
-from rqttl.runner import Runner
+from rqttl.consuming.consumer import Runner
+from rqttl.delivery import Decision
 from rqttl.store.driver import driver_of
 from rqttl.testing import dead_letters
 from tests.contract.clocked import START, Clocked, at

@@ -13,8 +13,8 @@ from types import FrameType
 from typing import Any
 
 import rqttl
+from rqttl.consuming.consumer import Runner
 from rqttl.reaper import Reaper
-from rqttl.runner import Runner
 from rqttl.store.driver import driver_of
 from tests.drivers import broker_of
 

@@ -11,8 +11,8 @@ import pytest
 import redis
 
 from rqttl import Delivery, QueueOptions
-from rqttl.consumer import Consumer
-from rqttl.consuming.patience import patiently
+from rqttl.consuming.base import patiently
+from rqttl.consuming.consumer import Consumer
 from rqttl.consuming.prefetch import CONSUMER_TTL_MS, AckBatch, Prefetch, RenewalSchedule
 from rqttl.delivery import LEFT, LOST, UNKNOWN, Settler, mark
 from rqttl.events import RenewalEvent
