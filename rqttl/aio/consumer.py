@@ -96,9 +96,9 @@ class AsyncConsumer(ConsumerBase[AsyncDelivery, Awaitable[None]]):
     """An asynchronous iterator over deliveries, and a context that renews their leases: `Consumer` for an event loop.
 
     All that `Consumer` says of leases, acks, `lost`, `unknown` and its two steps to the end holds here, too. A task
-    renews the leases, so a handler may take any time, but it must not block the event loop: a blocked loop is logged
-    with its stack. A cancelled iteration loses nothing: the next one goes on. `async with delivery:` gives the message
-    back at once. One task iterates; any task of the loop may settle, and any thread may call `stop`.
+    renews the leases, so a handler may take any time, but it must not block the event loop. A cancelled iteration
+    loses nothing: the next one goes on. `async with delivery:` gives the message back at once. One task iterates; any
+    task of the loop may settle, and any thread may call `stop`.
     """
 
     def __init__(
@@ -129,7 +129,6 @@ class AsyncConsumer(ConsumerBase[AsyncDelivery, Awaitable[None]]):
         loop = asyncio.get_running_loop()
         self._entered.enter_context(self._stop.ending(lambda: loop.call_soon_threadsafe(self._wake)))
         self._entered.enter_context(self._driver.closed.ending(self.stop))
-        self._entered.enter_context(self._driver.watching(self.queue, self._schedule))
         self._entered.enter_context(self._driver.leaps(lambda leap: self._renew(self._turns.prepare(leap))))
         self._renewer = self._driver.keep(self._renew_leases())
         return self

@@ -14,7 +14,6 @@ from redis.asyncio import Redis
 from rqttl.aio.line import Call
 from rqttl.aio.store import AsyncStore, is_usual
 from rqttl.checks import check_namespace
-from rqttl.consuming.prefetch import RenewalSchedule
 from rqttl.errors import BrokerClosed, ContractError, InvalidInput, QueueNotFound
 from rqttl.events import Events, WaitEvent
 from rqttl.flows.queues import Memory
@@ -23,7 +22,6 @@ from rqttl.flows.steps import Flow, Now, Pipeline, Read, Sleep, Step, WaitForWak
 from rqttl.protocol.commands import Command
 from rqttl.protocol.keys import Keyspace
 from rqttl.runtime.interrupt import Interrupt, RealTiming, Timing
-from rqttl.runtime.loop_watch import LoopWatch
 
 T = TypeVar("T")
 
@@ -59,7 +57,6 @@ class AsyncDriver:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._under_way = 0
         self._idle = asyncio.Event()
-        self._watch = LoopWatch()
         self._begin: dict[type, Callable[[Any], Any]] = {
             **self.memory.answers,
             Pipeline: lambda step: self.store.exchanges.run_together(step.commands),
@@ -154,10 +151,6 @@ class AsyncDriver:
     async def pause(self, sooner: asyncio.Event, ms: float) -> None:
         """Let time pass until the event, for `ms` at most. Clears the event."""
         await pause_for(sooner, ms)
-
-    def watching(self, queue: str, schedule: RenewalSchedule) -> AbstractContextManager[object]:
-        """Within this block a thread watches if the loop is blocked, and leases of the queue may end."""
-        return self._watch.watching(asyncio.get_running_loop(), queue, lambda: schedule.renew_every / 1000)
 
     def leaps(self, prepare: Callable[[int], Coroutine[Any, Any, None]]) -> AbstractContextManager[object]:
         """Within this block carry out `prepare(ms)` before a leap of the clock; see `Timing.leaps`."""

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from rqttl import units
 from rqttl.aio.broker import AsyncBroker
 from rqttl.aio.driver import AsyncDriver, Run, pause_for
-from rqttl.consuming.prefetch import RenewalSchedule
 from rqttl.flows.steps import Step, WaitForWakeup
 from rqttl.runtime.interrupt import Interrupt
 from rqttl.store.driver import driver_of
@@ -84,10 +83,6 @@ class AsyncClockedDriver(AsyncDriver):
         elif not sooner.is_set():
             self._timing.clock.advance(units.as_timedelta(int(ms)))
             await asyncio.sleep(0)
-
-    def watching(self, queue: str, schedule: RenewalSchedule) -> AbstractContextManager[object]:
-        """See `AsyncDriver`. Time stands still, so no blocked loop ends a lease."""
-        return nullcontext((queue, schedule))
 
     @contextmanager
     def leaps(self, prepare: Callable[[int], Coroutine[Any, Any, None]]) -> Iterator[None]:

@@ -1,9 +1,8 @@
-"""Event loops: a broker belongs to one, a blocked one is logged, and closing leaves nothing in it."""
+"""Event loops: a broker belongs to one, and closing leaves nothing in it."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import signal
 import time
 from pathlib import Path
@@ -103,28 +102,6 @@ def test_a_signal_reaches_the_program_and_ends_only_runs_without_a_stop_of_their
         signal.signal(signal.SIGTERM, before)
     assert got == [signal.SIGTERM]
     assert len(handled) == 8 if own else len(handled) < 8
-
-
-def test_a_blocked_loop_is_logged_with_the_code_that_blocks_it(
-    run: Run, redis_url: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    def block_until_it_is_logged() -> None:
-        deadline = time.monotonic() + PATIENCE
-        while not caplog.records and time.monotonic() < deadline:
-            time.sleep(0.01)
-
-    async def work() -> None:
-        async with rqttl.connect_async(redis_url) as broker:
-            queue = await broker.declare_queue("q", lease="600ms")
-            async with queue.consume():
-                block_until_it_is_logged()
-
-    with caplog.at_level(logging.WARNING, "rqttl.aio"):
-        run(work())
-
-    (record,) = (one for one in caplog.records if "event loop blocked" in one.getMessage())
-    assert "leases of q may end" in record.getMessage()
-    assert "block_until_it_is_logged" in record.getMessage()
 
 
 def test_a_broker_uses_the_pool_of_the_given_client_and_gives_all_back(run: Run, server: Any, redis_url: str) -> None:
