@@ -1,10 +1,7 @@
 """The folder of an embedded server: its path, from a URL or the environment, and its mark.
 
-redis-server and rqttl overwrite files in that folder (`address`, the append-only file). So rqttl uses a
-folder only if the folder is new or empty, or has the *mark*: a file that declares the data as rqttl's. The mark is the
-first file in a folder. No other file is written before the mark is complete and on the disk. So a killed process leaves
-an empty folder, a folder with the beginning of a mark only, or a marked folder. Every process writes the same bytes at
-the same place, so two processes do not disturb each other.
+redis-server writes in that folder. So rqttl uses a folder only if it is new or empty, or has the *mark*: a file that
+declares the data as rqttl's. The mark is the first file in a folder.
 """
 
 from __future__ import annotations
@@ -13,9 +10,7 @@ import functools
 import hashlib
 import logging
 import os
-import re
 import sys
-import tempfile
 from pathlib import Path
 from urllib.parse import unquote_to_bytes
 
@@ -27,9 +22,7 @@ logger = logging.getLogger("rqttl")
 #: Beginning of a URL of an embedded server.
 SCHEME = "embedded://"
 MARK = "rqttl-embedded"
-CONTENT = b"This folder holds the data of an embedded server of rqttl, format 1. Keep no other files here.\n"
 
-_FORM = "expected embedded:///absolute/path, or embedded:// for the default folder"
 _RULE = f"the folder must be new, empty, or marked as data of rqttl (by its file {MARK}); nothing was changed"
 _LONGEST_SOCKET_PATH = 107 if sys.platform == "linux" else 103  # bytes, a limit of the kernel
 
@@ -63,19 +56,11 @@ def folder_of(url: str) -> str | None:
 
     Raises `InvalidInput` for a URL of another form. The message does not show the URL, which may hold a password.
     """
-    host, slash, below = url.removeprefix(SCHEME).partition("/")
-    path = slash + below
-    folder = os.fsdecode(unquote_to_bytes(os.fsencode(path)))
-    for wrong, got in (
-        ("@" in host, "a user or a password: an embedded server has none"),
-        (re.search(r"[?#]", url), "an option or a fragment: there is none (%3F is a ?, %23 is a # in a path)"),
-        (host, "a relative path or a host: the path begins with a third slash"),
-        (re.search(r"%(?![0-9A-Fa-f]{2})", path), "a % without two hexadecimal digits: %25 is a % in a path"),
-        ("\0" in folder, "a NUL byte in the path"),
-    ):
-        if wrong:
-            raise InvalidInput(f"url: {_FORM}, got {got}")
-    return folder or None
+    path = url.removeprefix(SCHEME)
+    if (path and not path.startswith("/")) or "?" in path or "#" in path:
+        form = "embedded:///absolute/path (%3F is a ?, %23 is a #), or embedded:// for the default folder"
+        raise InvalidInput(f"url: expected {form}")
+    return os.fsdecode(unquote_to_bytes(os.fsencode(path))) or None
 
 
 def locate(folder: str | os.PathLike[str] | None) -> Path:
@@ -98,73 +83,51 @@ def claim(folder: Path) -> Path:
     Raises `EmbeddedUnavailable` and changes nothing if the folder belongs to another user, is open to others, or holds
     foreign files.
     """
-    _make(folder)
-    _check_owner(folder, forbidden=0o022)
-    mark = _read_mark(folder)
-    if mark != CONTENT:
-        foreign = next((entry.name for entry in folder.iterdir() if entry.name != MARK), None)
-        if foreign is None and CONTENT.startswith(mark or b""):
-            _write_mark(folder)
-        elif _read_mark(folder) != CONTENT:  # another process may have marked it between the two looks
-            raise EmbeddedUnavailable(f"embedded server: {folder} holds the foreign file {foreign or MARK!r}: {_RULE}")
+    make_private(folder, forbidden=0o022)
+    foreign = next((entry.name for entry in folder.iterdir()), None)
+    if (folder / MARK).is_file():  # looked for last: another process may have marked the folder meanwhile
+        return folder
+    if foreign is not None:
+        raise EmbeddedUnavailable(f"embedded server: {folder} holds the foreign file {foreign!r}: {_RULE}")
+    (folder / MARK).write_text("This folder holds the data of an embedded server of rqttl. Keep no other files here.\n")
     return folder
 
 
 def is_claimed(folder: Path) -> bool:
     """Tell whether a folder exists, is marked, and only this user may write to it. Changes nothing."""
+    return is_private(folder) and (folder / MARK).is_file()
+
+
+def is_private(folder: Path) -> bool:
+    """Tell whether a folder exists and only this user may write to it."""
     try:
-        _check_owner(folder, forbidden=0o022)
-        return _read_mark(folder) == CONTENT
-    except (EmbeddedUnavailable, OSError):
+        return not _fault(folder, 0o022)
+    except OSError:
         return False
 
 
-def _read_mark(folder: Path) -> bytes | None:
-    """The content of the mark; `None` without a file of this name, a wrong content for a file that is not regular."""
-    mark = folder / MARK
-    if not os.path.lexists(mark):
-        return None
-    return mark.read_bytes() if mark.is_file() and not mark.is_symlink() else b"?"
-
-
-def _write_mark(folder: Path) -> None:
-    """Write the mark, and wait until it is on the disk. Never truncates it: another process may have written it."""
-    for place, flags in ((folder / MARK, os.O_WRONLY | os.O_CREAT), (folder, os.O_RDONLY)):
-        descriptor = os.open(place, flags | os.O_CLOEXEC, 0o600)
-        try:
-            if place != folder:
-                os.pwrite(descriptor, CONTENT, 0)
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-
-
-def _make(folder: Path) -> None:
+def make_private(folder: Path, *, forbidden: int) -> None:
+    """Make a folder if needed. Raises `EmbeddedUnavailable` if it is another user's, or has a `forbidden` mode."""
     if not folder.is_dir():
         folder.parent.mkdir(parents=True, exist_ok=True)
         folder.mkdir(mode=0o700, exist_ok=True)
+    if fault := _fault(folder, forbidden):
+        raise EmbeddedUnavailable(f"embedded server: {folder} {fault}")
 
 
-def _check_owner(folder: Path, *, forbidden: int) -> None:
+def _fault(folder: Path, forbidden: int) -> str:
     status = folder.lstat()
     if status.st_uid != os.geteuid():
-        raise EmbeddedUnavailable(f"embedded server: {folder} belongs to user {status.st_uid}, not to {os.geteuid()}")
+        return f"belongs to user {status.st_uid}, not to {os.geteuid()}"
     if status.st_mode & forbidden:
-        raise EmbeddedUnavailable(
-            f"embedded server: {folder} is open to others (mode {status.st_mode & 0o777:o}): chmod it to 700"
-        )
+        return f"is open to others (mode {status.st_mode & 0o777:o}): chmod it to 700"
+    return ""
 
 
-def choose_address(folder: Path) -> Path:
+def address_of(folder: Path) -> Path:
     """The path of the socket: in the folder, or in a private short folder if that path is too long for a socket."""
-    name = f"rqttl-{os.geteuid()}-{hashlib.sha256(os.fsencode(folder)).hexdigest()[:16]}"
-    bases = (os.environ.get("XDG_RUNTIME_DIR", ""), tempfile.gettempdir(), "/tmp")  # noqa: S108  # a private folder in it
-    folders = [folder, *(Path(base).resolve() / name for base in bases if base and Path(base).is_dir())]
-    for place in folders:
-        address = place / "redis.sock"
-        if len(os.fsencode(address)) <= _LONGEST_SOCKET_PATH:
-            if place != folder:
-                _make(place)
-                _check_owner(place, forbidden=0o077)
-            return address
-    raise EmbeddedUnavailable(f"embedded server: no path is short enough for a socket: {', '.join(map(str, folders))}")
+    address = folder / "redis.sock"
+    if len(os.fsencode(address)) <= _LONGEST_SOCKET_PATH:
+        return address
+    digest = hashlib.sha256(os.fsencode(folder)).hexdigest()[:16]
+    return Path("/tmp", f"rqttl-{os.geteuid()}-{digest}", "redis.sock")  # noqa: S108  # nobody else may write there

@@ -60,11 +60,8 @@ def command(binary: str, folder: Path, address: Path) -> list[str]:
         "dir": str(folder),
         "appendonly": "yes",
         "appendfsync": "everysec",
-        "aof-load-truncated": "yes",
         "save": "",
         "maxmemory-policy": "noeviction",
-        "daemonize": "no",
-        "supervised": "no",
     }
     if (folder / "appendonlydir").is_dir():
         # Redis 6 does not know this setting, so it does not start. It would take the data of a later version for none.

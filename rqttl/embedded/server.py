@@ -18,9 +18,8 @@ the first `acquire` and ends after the last use, also if `kill -9` ended the las
     a living server, files do not.
 
 Locks belong to open files, and a forked child shares those of its parent. So a forked child is a user too, until it
-ends or calls `close`: `close` closes the descriptors of this process and never unlocks. So no process ids are
-compared, and neither parent nor child can end the use of the other. The folder must be on a file system whose `flock`
-is the kernel's own: a local disk. `folder.py` explains the mark of the folder.
+ends or calls `close`, which closes the descriptors of this process and never unlocks. The folder must be on a file
+system whose `flock` is the kernel's own: a local disk.
 """
 
 from __future__ import annotations
@@ -38,15 +37,15 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import quote
 
-from rqttl.embedded import guard as embedded_guard
-from rqttl.embedded.folder import choose_address, claim, is_claimed, locate
+from rqttl.embedded import guard
+from rqttl.embedded.folder import address_of, claim, is_claimed, is_private, locate, make_private
 from rqttl.embedded.guard import PING, PONG, ask, open_lock, try_lock
 from rqttl.errors import EmbeddedUnavailable
 from rqttl.runtime.interrupt import Interrupt
 from rqttl.runtime.stop_signals import StopSignals
 from rqttl.text import install
 
-_GUARD = Path(embedded_guard.__file__).resolve()
+_GUARD = Path(guard.__file__).resolve()
 _LARGEST_LOG = 1 << 20  # bytes; a longer one is emptied by the next start
 _STEP = 0.01  # seconds between two looks at a lock or at the server
 _CLOSE_TIMEOUT = 10.0
@@ -137,10 +136,11 @@ def find(folder: str | os.PathLike[str] | None = None) -> str | None:
     """
     try:
         home = locate(folder)
-        address = _address(home) if is_claimed(home) else None
-    except (EmbeddedUnavailable, OSError):
+    except EmbeddedUnavailable:
         return None
-    return _url(address) if address and ask(address, PING, _PROBE_TIMEOUT) else None
+    address = address_of(home)
+    safe = is_claimed(home) and is_private(address.parent)
+    return _url(address) if safe and ask(address, PING, _PROBE_TIMEOUT) else None
 
 
 def serve(
@@ -175,7 +175,7 @@ def _close(locks: list[int]) -> None:
 
 def _ensure(home: Path, locks: list[int], deadline: float) -> Path:
     """Take the shared locks, start a guard if there is none, and wait until its server answers at the returned path."""
-    starts = 0
+    starts, address = 0, address_of(home)
     while True:
         with _start_lock(home, deadline):
             for lock in locks:
@@ -183,9 +183,8 @@ def _ensure(home: Path, locks: list[int], deadline: float) -> Path:
             if not _held(home / "server.lock"):
                 if starts == _TRIES:
                     raise EmbeddedUnavailable(f"embedded server: redis-server ended: {_last_words(home)}")
-                _start_guard(home, deadline)
+                _start_guard(home, address, deadline)
                 starts += 1
-            address = _address(home)
         answer = ask(address, PING, max(_STEP, deadline - time.monotonic()))
         if answer.startswith(PONG):
             return address
@@ -223,16 +222,13 @@ def _held(lock: Path) -> bool:
         os.close(descriptor)
 
 
-def _start_guard(home: Path, deadline: float) -> None:
+def _start_guard(home: Path, address: Path, deadline: float) -> None:
     lock = open_lock(home / "server.lock")
     try:
         _take(lock, fcntl.LOCK_EX, deadline, "server.lock")
-        binary, address = find_binary(), choose_address(home)
-        # readers see the old or the new address; one that is there already is not written: a full disk does no harm
-        path, new = home / "address", home / "address.new"
-        if not path.is_file() or path.read_bytes() != os.fsencode(address):
-            new.write_bytes(os.fsencode(address))
-            new.replace(path)
+        binary = find_binary()
+        if address.parent != home:
+            make_private(address.parent, forbidden=0o077)
         with (home / "server.log").open("ab") as log:
             if log.tell() > _LARGEST_LOG:
                 log.truncate(0)
@@ -250,10 +246,6 @@ def _start_guard(home: Path, deadline: float) -> None:
             )
     finally:
         os.close(lock)  # the guard has its own copy: the lock stays
-
-
-def _address(home: Path) -> Path:
-    return Path(os.fsdecode((home / "address").read_bytes()))
 
 
 def _last_words(home: Path) -> str:

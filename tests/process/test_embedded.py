@@ -284,15 +284,3 @@ def test_serve_ends_when_its_server_is_killed_and_the_next_connect_starts_it_aga
         with rqttl.connect(f"embedded://{folder}"):  # at the same place, for all who were there
             assert broker.queues() == ["q"]
             assert identity(url)[0] != before
-
-
-def test_a_full_disk_lets_readers_in_and_names_the_file_to_writers(folder: Path) -> None:
-    with rqttl.connect(f"embedded://{folder}") as broker:
-        broker.declare_queue("q")
-    (folder / "address.new").mkdir()  # a program that writes such a file fails
-    with rqttl.connect(f"embedded://{folder}") as broker:
-        assert broker.queues() == ["q"]
-
-    (folder / "address").unlink()
-    with pytest.raises(EmbeddedUnavailable, match=r"address\.new.*RQTTL_HOME may name another folder"):
-        acquire(folder)
