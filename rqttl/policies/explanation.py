@@ -1,4 +1,7 @@
-"""The answer of `explain`: every option in force of a queue with its source, and the deadline of a message."""
+"""The answer of `explain`: every option in force of a queue with its source, and the deadline of a message.
+
+Also warnings about a policy that is valid, but probably not meant so.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,99 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from rqttl.options import QueueOptions
-from rqttl.policies.merging import Explained, Resolution
+from rqttl.options import OPTIONS, REASONS, QueueOptions, Value
+from rqttl.policies.merging import DECLARED, LIMITS, Claim, PolicySet, Resolution
 from rqttl.policies.policy import Policy
 from rqttl.units import as_text
+
+#: The options of a policy that name a target.
+_TARGETS = ("dead_letter", *(f"dead_letter_{reason}" for reason in REASONS))
+#: The options that remove messages from a dead-letter queue without anybody having seen them.
+_DEADLY = ("message_ttl", "max_length", "max_length_bytes", "expires", "auto_delete_on_idle")
+_ENDS = ("expires", "auto_delete_on_idle")
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """A value that is not in force. `None` is the word `none` in a policy. `reason` tells which value won, and why."""
+
+    value: Value | None
+    source: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Explained:
+    """An option in force: its value, with durations in milliseconds, and its source.
+
+    `source` is `declared`, `policy NAME`, `operator policy NAME` or `default`. `lost` has all other values for the
+    option. `note` tells of a value that was changed or left out because it contradicts something; empty otherwise.
+    """
+
+    value: Value | None
+    source: str
+    lost: tuple[Contender, ...] = ()
+    note: str = ""
+
+
+def explain(resolution: Resolution) -> dict[str, Explained]:
+    """Explain every option of a queue."""
+    explained = {}
+    for name, option in OPTIONS.items():
+        claims, change = resolution.claims.get(name, []), resolution.changes.get(name)
+        winner = change.claim if change else claims[0] if claims else None
+        lost = list(_lost(name, resolution, claims))
+        notes = [
+            f"{offers[name].policy.source}: {offers[name].fault}"
+            for offers in resolution.offers
+            if name in offers and offers[name].fault
+        ]
+        if change:
+            lost.insert(0, Contender(claims[0].value, claims[0].source, change.reason))
+            notes.append(f"{claims[0].source}: {change.reason}")
+        value, source = winner or (option.default, "default")
+        explained[name] = Explained(value, source, tuple(lost), "; ".join(notes))
+    return explained
+
+
+def _lost(name: str, resolution: Resolution, claims: list[Claim]) -> Iterator[Contender]:
+    """The values that lost: the declared one, those of policies, those of operator policies."""
+    beaten = {
+        claim.source: Contender(claim.value, claim.source, _beaten(name, claim, claims[0])) for claim in claims[1:]
+    }
+    if DECLARED in beaten:
+        yield beaten[DECLARED]
+    kinds = (resolution.policies, resolution.operator_policies)
+    for policies, offers in zip(kinds, resolution.offers, strict=True):
+        if name not in offers:
+            continue
+        value, first, fault = offers[name]
+        if value is None:
+            reason = fault or "none: it and all policies after it give no value"
+            yield Contender(first.definition[name], first.source, reason)
+        elif first.source in beaten:
+            yield beaten[first.source]
+        for policy in policies:
+            if name in policy.definition and policy is not first:
+                yield Contender(policy.definition[name], policy.source, _outranked(policy, first))
+
+
+def _beaten(name: str, loser: Claim, winner: Claim) -> str:
+    """The reason why a claim lost against a claim of another kind."""
+    if OPTIONS[name].kind in LIMITS:
+        equal = loser.value == winner.value
+        return f"overridden by {winner.source} ({'equal' if equal else 'lower'})"
+    if winner.source == DECLARED:
+        return "overridden by the declaration"
+    return f"overridden by {winner.source}: an operator policy beats all others"
+
+
+def _outranked(policy: Policy, first: Policy) -> str:
+    """The reason why a policy lost against the first policy of its kind."""
+    if first.priority != policy.priority:
+        return f"overridden by {first.source}: higher priority, {first.priority} against {policy.priority}"
+    reason = "first by name" if first.compiled.rank == policy.compiled.rank else "more specific pattern"
+    return f"overridden by {first.source}: {reason}"
 
 
 class TtlStep(NamedTuple):
@@ -98,7 +190,7 @@ class Explanation(Mapping[str, Explained]):
             resolution.policies,
             resolution.operator_policies,
             resolve_ttl(options, ttl),
-            resolution.explained,
+            explain(resolution),
             recorded is not None,
             outdated,
         )
@@ -111,3 +203,69 @@ class Explanation(Mapping[str, Explained]):
 
     def __len__(self) -> int:
         return len(self.explained)
+
+
+# Warnings
+
+
+def warn(policy: Policy, policies: PolicySet, queues: Mapping[str, QueueOptions]) -> list[str]:
+    """Sentences about a policy in a set that contains it. `queues` are the options in force of all queues, by name."""
+    matched = any(policy.matches(name) for name in queues)
+    return [
+        *([] if matched else [f"{policy.source}: no queue matches {policy.pattern!r}"]),
+        *_own_targets(policy),
+        *_expiring_letters(policy, policies, queues),
+        *_equals(policy, policies),
+    ]
+
+
+def _own_targets(policy: Policy) -> Iterator[str]:
+    """A target that the policy matches, too: the queue of that name gets no target by it."""
+    for option in _TARGETS:
+        target = policy.definition.get(option)
+        if target and "{queue}" not in str(target) and policy.matches(str(target)):
+            yield f"{policy.source} also matches its dead-letter queue {target}; it sets no {option} there"
+
+
+def _expiring_letters(policy: Policy, policies: PolicySet, queues: Mapping[str, QueueOptions]) -> Iterator[str]:
+    """Dead-letter queues from which the policy lets messages disappear, also those that do not exist yet."""
+    options_of_policy = {name for name in _DEADLY if policy.definition.get(name) is not None}
+    if not options_of_policy:
+        return
+    targets = {target for options in queues.values() for target in options.targets()}
+    lossy, deadly = [], set()
+    for name in sorted(filter(policy.matches, targets)):
+        options = queues.get(name) or policies.resolve(QueueOptions(name, {})).options
+        if reasons := options_of_policy & _drops(options):
+            lossy.append(name)
+            deadly |= reasons
+    if lossy:
+        more = f" and {len(lossy) - 1:,} more" if len(lossy) > 1 else ""
+        verb = "lets" if len(deadly) == 1 else "let"
+        yield f"{policy.source}: {', '.join(sorted(deadly))} {verb} dead letters in {lossy[0]}{more} disappear"
+
+
+def _drops(options: QueueOptions) -> set[str]:
+    """The options by which messages in a queue are dropped, or end with their queue."""
+    ends = _ENDS if options.on_expire == "drop" else ()
+    retention = () if options.target("expired") else ("message_ttl",)
+    limits = () if options.target("maxlen") or options.overflow != "drop-head" else ("max_length", "max_length_bytes")
+    return {name for name in (*ends, *retention, *limits) if options[name] is not None}
+
+
+def _equals(policy: Policy, policies: PolicySet) -> Iterator[str]:
+    """Other policies of the same kind, pattern and priority that give the same options: their names decide."""
+    for other in policies.policies:
+        is_other = other.name != policy.name and other.operator is policy.operator
+        if not is_other or (other.pattern, other.syntax, other.priority) != (
+            policy.pattern,
+            policy.syntax,
+            policy.priority,
+        ):
+            continue
+        if both := sorted(policy.definition.keys() & other.definition.keys()):
+            first = min(policy.name, other.name)
+            yield (
+                f"{policy.source}: {other.name} has the same pattern and priority and gives {', '.join(both)}, too; "
+                f"{first} comes first by its name"
+            )

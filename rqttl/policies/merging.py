@@ -1,23 +1,22 @@
-"""The options in force of a queue: its declared options, merged with the policies that match its name.
-
-The explanation tells the source of each value, and all that lost against it.
-"""
+"""All policies of a namespace, and the options in force: declared options, merged with the policies that match."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
 from rqttl.checks import is_queue_name
+from rqttl.errors import DataDamaged, InvalidPolicy
 from rqttl.options import OPTIONS, SCRIPT_OPTIONS, QueueOptions, Value
-from rqttl.policies.patterns import compare, compile_pattern
 from rqttl.policies.policy import Policy
-from rqttl.text import format_value
+from rqttl.text import escape, format_value
 from rqttl.units import as_text
 
-DECLARED, DEFAULT = "declared", "default"
+DECLARED = "declared"
+VERSION = b"version"
+_KINDS = {b"policy": False, b"operator": True}
 #: Kinds of options of which the smallest value counts.
 LIMITS = ("duration", "count", "size")
 _BOUNDS = (("min_ttl", "max_ttl"), ("redelivery_delay", "redelivery_max_delay"))
@@ -49,71 +48,80 @@ class Change(NamedTuple):
     reason: str
 
 
-class Merged(NamedTuple):
-    """The result of a merge. `claims` has all claims on each option, the winner first; `changes` come on top."""
+@dataclass(frozen=True)
+class Resolution:
+    """The declared options of a queue, and the policies that match its name, each kind in its order.
 
-    policies: Mapping[str, Offer]
-    operators: Mapping[str, Offer]
-    claims: Mapping[str, Sequence[Claim]]
-    changes: Mapping[str, Change]
+    `templates` are all policies with templates. All else is computed when it is first used.
+    """
 
-    def values(self) -> dict[str, Value]:
-        """The values in force."""
-        claims: dict[str, Claim | None] = {name: ranked[0] for name, ranked in self.claims.items() if ranked}
-        claims |= {name: change.claim for name, change in self.changes.items()}
-        return {name: claim.value for name, claim in claims.items() if claim}
+    declared: QueueOptions
+    policies: tuple[Policy, ...] = ()
+    operator_policies: tuple[Policy, ...] = ()
+    templates: tuple[Policy, ...] = ()
 
+    @cached_property
+    def options(self) -> QueueOptions:
+        """The options in force. If no policy changes an option, this is the object of the declared options."""
+        if not self.policies and not self.operator_policies:
+            return self.declared
+        winners: dict[str, Claim | None] = {name: ranked[0] for name, ranked in self.claims.items()}
+        winners |= {name: change.claim for name, change in self.changes.items()}
+        values = {name: claim.value for name, claim in winners.items() if claim}
+        values = {name: value for name, value in sorted(values.items()) if value != OPTIONS[name].default}
+        return self.declared if values == self.declared.non_default else QueueOptions(self.declared.queue, values)
 
-def offers(policies: Sequence[Policy], queue: str, templates: Iterable[Policy]) -> dict[str, Offer]:
-    """The value that policies give to each option of a queue: the first policy that has the option decides."""
-    by_option: dict[str, Offer] = {}
-    for policy in policies:
-        for name, value in policy.definition.items():
-            if name not in by_option:
-                is_target = value is not None and OPTIONS[name].kind == "target"
-                reason = fault(name, str(value), queue, templates) if is_target else ""
-                by_option[name] = Offer(None if reason else value, policy, reason)
-    return by_option
+    @cached_property
+    def offers(self) -> tuple[dict[str, Offer], dict[str, Offer]]:
+        """The values that policies give, and those of operator policies."""
+        return self._offers(self.policies), self._offers(self.operator_policies)
 
+    def _offers(self, policies: Sequence[Policy]) -> dict[str, Offer]:
+        """The value that policies of one kind give to each option: the first policy that has the option decides."""
+        offers: dict[str, Offer] = {}
+        for policy in policies:
+            for name, value in policy.definition.items():
+                if name not in offers:
+                    is_target = value is not None and OPTIONS[name].kind == "target"
+                    reason = fault(name, str(value), self.declared.queue, self.templates) if is_target else ""
+                    offers[name] = Offer(None if reason else value, policy, reason)
+        return offers
 
-def merge(
-    declared: QueueOptions, policies: Sequence[Policy], operators: Sequence[Policy], templates: Sequence[Policy]
-) -> Merged:
-    """Merge options with matching policies, each kind in its order. `templates` are all policies with templates."""
-    user, operator = (offers(kind, declared.queue, templates) for kind in (policies, operators))
-    own = declared.non_default
-    claims = {
-        name: _claims(name, own.get(name), user.get(name), operator.get(name))
-        for name in dict.fromkeys((*own, *user, *operator))
-    }
-    return Merged(user, operator, claims, _changes({name: ranked[0] for name, ranked in claims.items() if ranked}))
+    @cached_property
+    def claims(self) -> dict[str, list[Claim]]:
+        """All claims on each option, the winner first."""
+        names = dict.fromkeys((*self.declared.non_default, *self.offers[0], *self.offers[1]))
+        return {name: ranked for name in names if (ranked := self._ranked(name))}
 
+    def _ranked(self, name: str) -> list[Claim]:
+        """The claims on an option, the winner first. Of equal limits the declared one wins, then the policy's."""
+        own = self.declared.non_default.get(name)
+        user, operator = (offers.get(name) for offers in self.offers)
+        claims = [] if own is None else [Claim(own, DECLARED)]
+        claims += [
+            Claim(offer.value, offer.policy.source) for offer in (user, operator) if offer and offer.value is not None
+        ]
+        if OPTIONS[name].kind in LIMITS:
+            return sorted(claims, key=lambda claim: claim.value)
+        if operator is not None and operator.value is not None:
+            return [claims[-1], *claims[:-1]]
+        return claims
 
-def _claims(name: str, own: Value | None, user: Offer | None, operator: Offer | None) -> list[Claim]:
-    """The claims on an option, the winner first. Of equal limits the declared one wins, then the policy's."""
-    claims = [] if own is None else [Claim(own, DECLARED)]
-    claims += [
-        Claim(offer.value, offer.policy.source) for offer in (user, operator) if offer and offer.value is not None
-    ]
-    if OPTIONS[name].kind in LIMITS:
-        return sorted(claims, key=lambda claim: claim.value)
-    if operator is not None and operator.value is not None:
-        return [claims[-1], *claims[:-1]]
-    return claims
-
-
-def _changes(winners: Mapping[str, Claim]) -> dict[str, Change]:
-    changes: dict[str, Change] = {}
-    if "redelivery_delay" not in winners:
-        for name in _DELAYS:
-            if name in winners:
-                changes[name] = Change(None, "it does nothing without redelivery_delay")
-    for floor, ceiling in _BOUNDS:
-        low, high = winners.get(floor), winners.get(ceiling)
-        if low and high and int(low.value) > int(high.value):
-            reason = f"{as_text(int(low.value))} is more than {ceiling}, {as_text(int(high.value))} ({high.source})"
-            changes[floor] = Change(high, f"{reason}: the smaller limit counts")
-    return changes
+    @cached_property
+    def changes(self) -> dict[str, Change]:
+        """The changes of winners that contradict each other."""
+        winners = {name: ranked[0] for name, ranked in self.claims.items()}
+        changes: dict[str, Change] = {}
+        if "redelivery_delay" not in winners:
+            for name in _DELAYS:
+                if name in winners:
+                    changes[name] = Change(None, "it does nothing without redelivery_delay")
+        for floor, ceiling in _BOUNDS:
+            low, high = winners.get(floor), winners.get(ceiling)
+            if low and high and int(low.value) > int(high.value):
+                reason = f"{as_text(int(low.value))} is more than {ceiling}, {as_text(int(high.value))} ({high.source})"
+                changes[floor] = Change(high, f"{reason}: the smaller limit counts")
+        return changes
 
 
 def fault(option: str, target: str, queue: str, policies: Iterable[Policy]) -> str:
@@ -158,127 +166,83 @@ def origin_of(queue: str, template: str) -> str:
     return origin if is_made else ""
 
 
-@dataclass(frozen=True, slots=True)
-class Contender:
-    """A value that is not in force. `None` is the word `none` in a policy. `reason` tells which value won, and why."""
-
-    value: Value | None
-    source: str
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class Explained:
-    """An option in force: its value, with durations in milliseconds, and its source.
-
-    `source` is `declared`, `policy NAME`, `operator policy NAME` or `default`. `lost` has all other values for the
-    option. `note` tells of a value that was changed or left out because it contradicts something; empty otherwise.
-    """
-
-    value: Value | None
-    source: str
-    lost: tuple[Contender, ...] = ()
-    note: str = ""
-
-
-def explain(
-    declared: QueueOptions, policies: Sequence[Policy], operators: Sequence[Policy], merged: Merged
-) -> dict[str, Explained]:
-    """Explain every option of a queue. `merged` is the merge of the other arguments."""
-    explained = {}
-    for name, option in OPTIONS.items():
-        claims = list(merged.claims.get(name, ()))
-        change = merged.changes.get(name)
-        winner = change.claim if change else claims[0] if claims else None
-        lost = [
-            *_lost_claims(name, declared.non_default.get(name), claims),
-            *_lost_offers(name, policies, merged.policies.get(name), claims),
-            *_lost_offers(name, operators, merged.operators.get(name), claims),
-        ]
-        if change:
-            lost.insert(0, Contender(claims[0].value, claims[0].source, change.reason))
-        notes = [offer.policy.source + ": " + offer.fault for offer in _faults(name, merged)]
-        notes += [f"{claims[0].source}: {change.reason}"] if change else []
-        value, source = winner or (option.default, DEFAULT)
-        explained[name] = Explained(value, source, tuple(lost), "; ".join(notes))
-    return explained
-
-
-def _faults(name: str, merged: Merged) -> list[Offer]:
-    both = (merged.policies.get(name), merged.operators.get(name))
-    return [offer for offer in both if offer and offer.fault]
-
-
-def _lost_claims(name: str, own: Value | None, claims: Sequence[Claim]) -> Iterator[Contender]:
-    """The declared value, if it lost."""
-    if own is not None and claims[0].source != DECLARED:
-        yield Contender(own, DECLARED, _beaten(name, Claim(own, DECLARED), claims[0]))
-
-
-def _lost_offers(
-    name: str, policies: Sequence[Policy], offer: Offer | None, claims: Sequence[Claim]
-) -> Iterator[Contender]:
-    """The values of policies of one kind, without the winner. `offer` is that of the first policy."""
-    if offer is None:
-        return
-    first = offer.policy
-    if offer.value is None:
-        reason = offer.fault or "none: it and all policies after it give no value"
-        yield Contender(first.definition[name], first.source, reason)
-    elif first.source != claims[0].source:
-        yield Contender(offer.value, first.source, _beaten(name, Claim(offer.value, first.source), claims[0]))
-    for policy in policies:
-        if name in policy.definition and policy is not first:
-            yield Contender(policy.definition[name], policy.source, _outranked(policy, first))
-
-
-def _beaten(name: str, loser: Claim, winner: Claim) -> str:
-    """The reason why a claim lost against a claim of another kind."""
-    if OPTIONS[name].kind in LIMITS:
-        equal = loser.value == winner.value
-        return f"overridden by {winner.source} ({'equal' if equal else 'lower'})"
-    if winner.source == DECLARED:
-        return "overridden by the declaration"
-    return f"overridden by {winner.source}: an operator policy beats all others"
-
-
-def _outranked(policy: Policy, first: Policy) -> str:
-    """The reason why a policy lost against the first policy of its kind."""
-    if first.priority != policy.priority:
-        return f"overridden by {first.source}: higher priority, {first.priority} against {policy.priority}"
-    specific = compare(compile_pattern(first.pattern, first.syntax), compile_pattern(policy.pattern, policy.syntax))
-    return f"overridden by {first.source}: {'more specific pattern' if specific else 'first by name'}"
-
-
 @dataclass(frozen=True)
-class Resolution:
-    """The declared options of a queue, and the policies that match its name, each kind in its order.
+class PolicySet:
+    """All policies and operator policies of a namespace. `version` rises with each change of them.
 
-    `templates` are all policies with templates. `options` and `explained` are computed when they are first used.
+    A set never changes, and keeps nothing about single queues.
     """
 
-    declared: QueueOptions
+    version: int = 0
     policies: tuple[Policy, ...] = ()
-    operator_policies: tuple[Policy, ...] = ()
-    templates: tuple[Policy, ...] = ()
+
+    def __post_init__(self) -> None:
+        unique = {(policy.operator, policy.name): policy for policy in self.policies}
+        object.__setattr__(self, "policies", tuple(unique[key] for key in sorted(unique)))
+
+    @classmethod
+    def from_fields(cls, fields: Mapping[bytes, bytes]) -> PolicySet:
+        """Read the hash of policies in Redis. Raises `DataDamaged` for a field that this process cannot read.
+
+        Perhaps a newer rqttl has written it.
+        """
+        if not fields:
+            return cls()
+        version = fields.get(VERSION, b"")
+        if not (version.isdigit() and len(version) <= 16):
+            raise _damaged(VERSION, f"expected a whole number, got {format_value(version, bytes)}")
+        return cls(int(version), tuple(_policy(name, text) for name, text in fields.items() if name != VERSION))
+
+    def get(self, name: str, operator: bool = False) -> Policy | None:
+        """The policy of this name and kind; `None` if there is none."""
+        return next((one for one in self.policies if (one.operator, one.name) == (operator, name)), None)
+
+    def lost_in(self, after: PolicySet) -> list[Policy]:
+        """The policies of this set that are others in a later set, or are not there."""
+        return [policy for policy in self.policies if policy not in after.policies]
+
+    def changed(self, stored: Iterable[Policy], removed: Iterable[Policy] = ()) -> PolicySet:
+        """The next version: with some policies stored, and without others. Without a difference, this set."""
+        kept = {(policy.operator, policy.name): policy for policy in self.policies}
+        for policy in removed:
+            kept.pop((policy.operator, policy.name), None)
+        kept |= {(policy.operator, policy.name): policy for policy in stored}
+        after = PolicySet(self.version + 1, tuple(kept.values()))
+        return self if after.policies == self.policies else after
+
+    def matching(self, queue: str, operator: bool = False) -> tuple[Policy, ...]:
+        """The policies of one kind that match a queue name: by priority, then specific patterns first, then by name."""
+        return tuple(policy for policy, matches in self._ordered if policy.operator is operator and matches(queue))
+
+    def resolve(self, declared: QueueOptions) -> Resolution:
+        """The options in force of a queue with these declared options."""
+        queue = declared.queue
+        return Resolution(declared, self.matching(queue, False), self.matching(queue, True), self._templates)
 
     @cached_property
-    def options(self) -> QueueOptions:
-        """The options in force. If no policy changes an option, this is the object of the declared options."""
-        if not self.policies and not self.operator_policies:
-            return self.declared
-        values = {name: value for name, value in self._merged.values().items() if value != OPTIONS[name].default}
-        return (
-            self.declared
-            if values == self.declared.non_default
-            else QueueOptions(self.declared.queue, dict(sorted(values.items())))
-        )
+    def _templates(self) -> tuple[Policy, ...]:
+        return tuple(policy for policy in self.policies if policy.templates)
 
     @cached_property
-    def explained(self) -> Mapping[str, Explained]:
-        """Every option in force, by name."""
-        return explain(self.declared, self.policies, self.operator_policies, self._merged)
+    def _ordered(self) -> list[tuple[Policy, Callable[[str], bool]]]:
+        """All policies in their order, each with the test of its pattern."""
+        ordered = sorted(self.policies, key=lambda policy: (-policy.priority, policy.compiled.rank, policy.name))
+        return [(policy, policy.compiled.matches) for policy in ordered]
 
-    @cached_property
-    def _merged(self) -> Merged:
-        return merge(self.declared, self.policies, self.operator_policies, self.templates)
+
+def _policy(field: bytes, text: bytes) -> Policy:
+    kind, _, name = field.partition(b" ")
+    # no release stores a policy of another name, and no call can delete it
+    if kind not in _KINDS or not is_queue_name(name.decode("ascii", "replace")):
+        raise _damaged(field, "expected 'version', 'policy NAME' or 'operator NAME'")
+    try:
+        return Policy.from_json(name.decode(), _KINDS[kind], text)
+    except InvalidPolicy as error:
+        raise _damaged(field, str(error)) from None
+
+
+def _damaged(field: bytes, reason: str) -> DataDamaged:
+    name = escape(field, 200)
+    return DataDamaged(
+        None, f"the field {name!r} of the stored policies cannot be read: {reason}: look at it, then HDEL it"
+    )

@@ -72,11 +72,6 @@ def compile_pattern(text: object, syntax: object = "wildcard") -> Pattern:
     return _compiled(plain, known)
 
 
-def compare(a: Pattern, b: Pattern) -> int:
-    """Return a negative number if `a` is more specific than `b`, a positive one if it is less specific, otherwise 0."""
-    return (a.rank > b.rank) - (a.rank < b.rank)
-
-
 @lru_cache(maxsize=_REMEMBERED)
 def _compiled(text: str, syntax: Syntax) -> Pattern:
     return _wildcard(text) if syntax == "wildcard" else _regex(text)

@@ -117,10 +117,11 @@ class Policy:
 
     def matches(self, queue: str) -> bool:
         """True if the pattern matches the name of a queue."""
-        return self._pattern.matches(queue)
+        return self.compiled.matches(queue)
 
     @cached_property
-    def _pattern(self) -> Pattern:
+    def compiled(self) -> Pattern:
+        """The pattern, compiled."""
         return compile_pattern(self.pattern, self.syntax)
 
     @cached_property

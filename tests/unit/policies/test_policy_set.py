@@ -7,6 +7,7 @@ import pytest
 from rqttl import Contender, DataDamaged, Explained, Policy, QueueOptions
 from rqttl.options import OPTIONS
 from rqttl.policies import PolicySet
+from rqttl.policies.explanation import explain
 from rqttl.policies.merging import origin_of
 from tests.unit.policies.sets import in_force, policy
 
@@ -280,7 +281,7 @@ def test_a_template_made_a_name_if_some_queue_name_gives_it(queue: str, template
 
 def explained(queue: str, *policies: Policy, **declared: object) -> dict[str, Explained]:
     """The explanation of the options that a policy or a declaration names."""
-    found = PolicySet(1, policies).resolve(QueueOptions.read(queue, declared)).explained
+    found = explain(PolicySet(1, policies).resolve(QueueOptions.read(queue, declared)))
     assert list(found) == list(OPTIONS)
     return {name: one for name, one in found.items() if one != Explained(OPTIONS[name].default, "default")}
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from rqttl import Policy, QueueOptions
 from rqttl.options import OPTIONS
 from rqttl.policies import PolicySet, Resolution
+from rqttl.policies.explanation import explain
 from tests.unit.policies import reference, sets
 
 
@@ -20,7 +21,7 @@ def check(found: Resolution, declared: QueueOptions, policies: list[Policy]) -> 
     expected = reference.in_force(declared.queue, values(declared), policies)  # type: ignore[arg-type]  # no value is None
 
     assert values(found.options) == expected
-    assert {name: one.value for name, one in found.explained.items()} == {**found.options}
+    assert {name: one.value for name, one in explain(found).items()} == {**found.options}
     assert found.options.as_json() == QueueOptions(declared.queue, expected).as_json()
 
 
