@@ -53,8 +53,7 @@ def instrument(
         from opentelemetry import metrics, trace
     except ImportError as error:
         raise TelemetryUnavailable(f"telemetry needs the package opentelemetry-api: {install('otel')}") from error
-    from rqttl.telemetry.names import SCHEMA, Place
-    from rqttl.telemetry.tracing import Instruments, Tracing
+    from rqttl.telemetry.tracing import SCHEMA, Instruments, Place, Tracing
 
     if parent not in ("message", "link"):
         raise InvalidInput(f"parent: expected 'message' or 'link', got {format_value(parent)}")

@@ -1,14 +1,14 @@
-"""The observer that makes spans and metrics of OpenTelemetry."""
+"""The observer that makes spans and metrics of OpenTelemetry, with the names of its conventions for messaging."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from time import time_ns
-from typing import Any
+from typing import Any, NamedTuple
 
 from opentelemetry import context as contexts
 from opentelemetry import propagate, trace
@@ -20,15 +20,109 @@ from rqttl import units
 from rqttl.delivery import Decision, Reject, Retry
 from rqttl.errors import QueueFull, RqttlError
 from rqttl.events import Observer, Operation
+from rqttl.policies.patterns import compile_pattern
 from rqttl.protocol.codec import pack_extras
-from rqttl.telemetry import names
-from rqttl.telemetry.names import Attributes, Common, Place
+from rqttl.store.driver import RedisDriver
 from rqttl.types import Header, Message
+
+# The conventions of version 1.44 and our own names. A test compares them with the package. The conventions are still in
+# development: these names change only together with a line in the changelog.
+
+SCHEMA = "https://opentelemetry.io/schemas/1.44.0"
+
+SYSTEM = "messaging.system"
+DESTINATION = "messaging.destination.name"
+TEMPLATE = "messaging.destination.template"
+OPERATION_NAME = "messaging.operation.name"
+OPERATION_TYPE = "messaging.operation.type"
+MESSAGE_ID = "messaging.message.id"
+BODY_SIZE = "messaging.message.body.size"
+MESSAGE_COUNT = "messaging.batch.message_count"
+SERVER_ADDRESS = "server.address"
+SERVER_PORT = "server.port"
+ERROR_TYPE = "error.type"
+
+SENT_MESSAGES = "messaging.client.sent.messages"
+CONSUMED_MESSAGES = "messaging.client.consumed.messages"
+OPERATION_DURATION = "messaging.client.operation.duration"
+PROCESS_DURATION = "messaging.process.duration"
+
+DELIVERY_COUNT = "messaging.rqttl.delivery_count"
+REASON = "messaging.rqttl.reason"
+TTL = "messaging.rqttl.ttl_ms"
+
+#: The bounds of the histograms in seconds, as the conventions give them.
+BOUNDARIES = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
+#: The type of each operation. The names of its spans begin with its name.
+TYPES = {
+    "enqueue": "send",
+    "create": "create",
+    "receive": "receive",
+    "process": "process",
+    **dict.fromkeys(("ack", "nack", "reject", "release", "redrive"), "settle"),
+}
 
 #: The largest number of links of one span, which is the default of the SDK.
 LINKS = 128
 _ERROR = Status(StatusCode.ERROR)
 _EMPTY = Context()
+
+Attributes = dict[str, str | int]
+
+
+class Common(NamedTuple):
+    """The name of a span, and the attributes that all spans and points of one operation on a queue have.
+
+    Only points of the duration of an operation have its type: `labels` are those of all others.
+    """
+
+    span: str
+    attributes: Attributes
+    labels: Attributes
+    operation_labels: Attributes
+
+
+class Place:
+    """The names and attributes of the queues of one broker; without a broker, of those of a child.
+
+    A queue that matches one of `templates`, patterns of the syntax `wildcard`, goes by that pattern in names of spans
+    and in metrics.
+    """
+
+    def __init__(self, broker: object | None, templates: Sequence[str]) -> None:
+        self._broker = broker
+        self._templates = [compile_pattern(text, "wildcard") for text in templates]
+        self._server: Attributes = {}
+        self._common: Callable[[str, str, bool], Common] = lru_cache(4096)(self._read)
+
+    def common(self, queue: str, operation: str) -> Common:
+        """Return the name and the attributes of an operation on a queue."""
+        if not self._server and self._broker is not None:
+            self._server = server_of(self._broker)
+        return self._common(queue, operation, bool(self._server))
+
+    def _read(self, queue: str, operation: str, _: bool) -> Common:
+        template = next((pattern.text for pattern in self._templates if pattern.matches(queue)), None)
+        place: Attributes = {DESTINATION: queue} if template is None else {TEMPLATE: template}
+        labels: Attributes = {SYSTEM: "rqttl", OPERATION_NAME: operation, **self._server, **place}
+        operation_labels = {**labels, OPERATION_TYPE: TYPES[operation]}
+        attributes = {**operation_labels, DESTINATION: queue}
+        return Common(f"{operation} {template or queue}", attributes, labels, operation_labels)
+
+
+def server_of(broker: object) -> Attributes:
+    """Return the address of the server of a broker; empty while it is unknown: an embedded server may start later."""
+    driver = getattr(broker, "_driver", None)
+    if isinstance(driver, RedisDriver):
+        pool: Any = driver.store.connections.pool
+    else:
+        pool = getattr(getattr(broker, "_client", None), "connection_pool", None)
+    settings: dict[str, Any] = getattr(pool, "connection_kwargs", {})
+    if settings.get("path"):
+        return {SERVER_ADDRESS: str(settings["path"])}
+    if settings.get("host"):
+        return {SERVER_ADDRESS: str(settings["host"]), SERVER_PORT: int(settings.get("port") or 6379)}
+    return {}
 
 
 class Instruments:
@@ -38,11 +132,11 @@ class Instruments:
         sent = "Number of messages producer attempted to send to the broker."
         consumed = "Number of messages that were delivered to the application."
         called = "Duration of messaging operation initiated by a producer or consumer client."
-        histogram = partial(meter.create_histogram, unit="s", explicit_bucket_boundaries_advisory=names.BOUNDARIES)
-        self.sent = meter.create_counter(names.SENT_MESSAGES, "{message}", sent)
-        self.consumed = meter.create_counter(names.CONSUMED_MESSAGES, "{message}", consumed)
-        self.operation = histogram(names.OPERATION_DURATION, description=called)
-        self.process = histogram(names.PROCESS_DURATION, description="Duration of processing operation.")
+        histogram = partial(meter.create_histogram, unit="s", explicit_bucket_boundaries_advisory=BOUNDARIES)
+        self.sent = meter.create_counter(SENT_MESSAGES, "{message}", sent)
+        self.consumed = meter.create_counter(CONSUMED_MESSAGES, "{message}", consumed)
+        self.operation = histogram(OPERATION_DURATION, description=called)
+        self.process = histogram(PROCESS_DURATION, description="Duration of processing operation.")
 
 
 class Tracing(Observer):
@@ -79,7 +173,7 @@ class Tracing(Observer):
         sent, created, links = self._created(operation.messages, creating, current)
         whole = None if many else created[0]
         if whole is None:
-            attributes = {**common.attributes, **({names.MESSAGE_COUNT: len(sent)} if many else _attributes(sent[0]))}
+            attributes = {**common.attributes, **({MESSAGE_COUNT: len(sent)} if many else _attributes(sent[0]))}
             whole = self._tracer.start_span(common.span, current, SpanKind.CLIENT, attributes, links)
         operation.messages, ended = sent, time_ns()
         failed: str | None = None
@@ -91,7 +185,7 @@ class Tracing(Observer):
                         if isinstance(result, QueueFull):
                             _fail(span, result)
                         else:
-                            span.set_attribute(names.MESSAGE_ID, result.id)
+                            span.set_attribute(MESSAGE_ID, result.id)
         except BaseException as error:
             failed = error_type(error)
             raise
@@ -139,10 +233,10 @@ class Tracing(Observer):
         common = self._place.common(operation.queue, "process")
         current = contexts.get_current()
         context, created = extract(delivery.headers, current)
-        counts = {names.BODY_SIZE: len(delivery.body), names.DELIVERY_COUNT: delivery.delivery_count}
-        attributes = {**common.attributes, names.MESSAGE_ID: delivery.id, **counts}
+        counts = {BODY_SIZE: len(delivery.body), DELIVERY_COUNT: delivery.delivery_count}
+        attributes = {**common.attributes, MESSAGE_ID: delivery.id, **counts}
         if delivery.deaths:
-            attributes[names.REASON] = delivery.deaths[0].reason
+            attributes[REASON] = delivery.deaths[0].reason
         parent, links = context if self._is_child else current, [Link(created)] if created is not None else None
         span = self._tracer.start_span(common.span, parent, SpanKind.CONSUMER, attributes, links)
         token = contexts.attach(trace.set_span_in_context(span, context))
@@ -167,9 +261,9 @@ class Tracing(Observer):
     def _client_span(self, common: Common, operation: Operation, **options: Any) -> Span:
         """Begin the span of a call about deliveries."""
         deliveries = operation.messages
-        counted: Attributes = {names.MESSAGE_COUNT: len(deliveries)} if deliveries else {}
+        counted: Attributes = {MESSAGE_COUNT: len(deliveries)} if deliveries else {}
         if len(deliveries) == 1:
-            counted = {names.MESSAGE_ID: deliveries[0].id, names.BODY_SIZE: len(deliveries[0].body)}
+            counted = {MESSAGE_ID: deliveries[0].id, BODY_SIZE: len(deliveries[0].body)}
         return self._tracer.start_span(
             common.span,
             kind=SpanKind.CLIENT,
@@ -183,7 +277,7 @@ def _fail(span: Span, error: BaseException) -> str | None:
     """Mark the span of a call that has failed, without the text of its error. Returns the type of the error."""
     kind = error_type(error)
     if kind is not None:
-        span.set_attribute(names.ERROR_TYPE, kind)
+        span.set_attribute(ERROR_TYPE, kind)
         span.set_status(_ERROR)
     return kind
 
@@ -199,19 +293,19 @@ def error_type(error: BaseException) -> str | None:
 
 
 def _with_error(labels: Attributes, kind: str | None) -> Attributes:
-    return labels if kind is None else {**labels, names.ERROR_TYPE: kind}
+    return labels if kind is None else {**labels, ERROR_TYPE: kind}
 
 
 def _attributes(message: Message | object) -> Attributes:
     """Return the attributes of a message that is sent."""
     body = message.body if isinstance(message, Message) else message
-    attributes: Attributes = {names.BODY_SIZE: len(body)} if isinstance(body, bytes) else {}
+    attributes: Attributes = {BODY_SIZE: len(body)} if isinstance(body, bytes) else {}
     if isinstance(message, Message):
         if isinstance(message.id, str) and message.id:
-            attributes[names.MESSAGE_ID] = message.id
+            attributes[MESSAGE_ID] = message.id
         with suppress(RqttlError):  # the call refuses the message
             if message.ttl is not None:
-                attributes[names.TTL] = int(units.duration(message.ttl, "ttl"))
+                attributes[TTL] = int(units.duration(message.ttl, "ttl"))
     return attributes
 
 

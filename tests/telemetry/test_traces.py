@@ -27,7 +27,7 @@ from rqttl import (
     Retry,
     connect_async,
 )
-from rqttl.telemetry import names
+from rqttl.telemetry import tracing
 from tests.contract.looks import one
 from tests.telemetry.conftest import Recording, attributes, links, parent, place
 
@@ -69,8 +69,8 @@ def test_enqueue_process_redrive_and_the_second_process_are_one_trace(broker: Br
         assert links(span) == [place(enqueued)]
     assert [parent(span) for span in recording.spans("receive orders")] == [None, None]
     assert [links(span) for span in recording.spans("receive orders")] == [[place(enqueued)], [place(enqueued)]]
-    assert attributes(failed)[names.ERROR_TYPE] == "rejected"
-    assert attributes(done)[names.REASON] == "rejected"
+    assert attributes(failed)[tracing.ERROR_TYPE] == "rejected"
+    assert attributes(done)[tracing.REASON] == "rejected"
     assert recording.spans("redrive dead") == []
 
 
@@ -108,13 +108,13 @@ def test_the_names_are_those_of_the_conventions() -> None:
 
     modules = (conventions, metrics, server_attributes, error_attributes)
     standard = {value for module in modules for value in vars(module).values() if isinstance(value, str)}
-    ours = {value for name, value in vars(names).items() if name.isupper() and isinstance(value, str)}
+    ours = {value for name, value in vars(tracing).items() if name.isupper() and isinstance(value, str)}
     ours = {value for value in ours if value.startswith(("messaging.", "server.", "error.")) and "rqttl" not in value}
     assert len(ours) > 14
     assert ours <= standard
     types = {kind.value for kind in conventions.MessagingOperationTypeValues}
-    assert set(names.TYPES.values()) <= types
-    assert names.SCHEMA in {schema.value for schema in Schemas}
+    assert set(tracing.TYPES.values()) <= types
+    assert tracing.SCHEMA in {schema.value for schema in Schemas}
 
 
 def test_a_batch_has_a_create_span_for_each_message_and_is_linked_to_them(queue: Queue, recording: Recording) -> None:
@@ -124,14 +124,14 @@ def test_a_batch_has_a_create_span_for_each_message_and_is_linked_to_them(queue:
     assert batch.kind is SpanKind.CLIENT
     assert [span.kind for span in created] == [SpanKind.PRODUCER] * 2
     assert links(batch) == [place(created[0]), CREATED, place(created[1])]
-    assert attributes(batch)[names.MESSAGE_COUNT] == 3
-    assert [attributes(span)[names.MESSAGE_ID] for span in created] == [receipts[0].id, receipts[2].id]  # type: ignore[union-attr]  # receipts
+    assert attributes(batch)[tracing.MESSAGE_COUNT] == 3
+    assert [attributes(span)[tracing.MESSAGE_ID] for span in created] == [receipts[0].id, receipts[2].id]  # type: ignore[union-attr]  # receipts
     deliveries = queue.receive_many(3)
     assert deliveries[1].headers == {"traceparent": TRACE}
     assert deliveries[2].decode() == {"c": 1}
     received = recording.one("receive orders")
     assert links(received) == links(batch)
-    assert attributes(received)[names.MESSAGE_COUNT] == 3
+    assert attributes(received)[tracing.MESSAGE_COUNT] == 3
     for delivery in deliveries:
         with delivery:
             pass
@@ -204,11 +204,11 @@ def test_a_failed_handler_has_the_type_of_its_error_and_not_its_text(
     except ValueError:
         pass
     process = recording.one("process orders")
-    assert attributes(process).get(names.ERROR_TYPE) == kind
+    assert attributes(process).get(tracing.ERROR_TYPE) == kind
     assert process.status.status_code is (StatusCode.UNSET if kind is None else StatusCode.ERROR)
     assert "secret" not in process.to_json()
-    (point,) = recording.points(names.PROCESS_DURATION)
-    assert point.attributes.get(names.ERROR_TYPE) == kind
+    (point,) = recording.points(tracing.PROCESS_DURATION)
+    assert point.attributes.get(tracing.ERROR_TYPE) == kind
 
 
 def test_a_refused_message_has_the_code_of_the_refusal(broker: Broker, recording: Recording) -> None:
@@ -220,28 +220,33 @@ def test_a_refused_message_has_the_code_of_the_refusal(broker: Broker, recording
     assert isinstance(queue.enqueue_many([b"z", b"z"])[0], QueueFull)
     with pytest.raises(InvalidInput):
         queue.enqueue(b"y", headers={"bad": object()})  # type: ignore[dict-item]  # what a test of it needs
-    failed = [attributes(span).get(names.ERROR_TYPE) for span in recording.spans("enqueue orders")]
+    failed = [attributes(span).get(tracing.ERROR_TYPE) for span in recording.spans("enqueue orders")]
     assert failed == [None, QueueFull.code, None, InvalidInput.code]
-    assert [attributes(span)[names.ERROR_TYPE] for span in recording.spans("create orders")] == [QueueFull.code] * 2
-    sent = {point.attributes.get(names.ERROR_TYPE): point.value for point in recording.points(names.SENT_MESSAGES)}
+    assert [attributes(span)[tracing.ERROR_TYPE] for span in recording.spans("create orders")] == [QueueFull.code] * 2
+    sent = {point.attributes.get(tracing.ERROR_TYPE): point.value for point in recording.points(tracing.SENT_MESSAGES)}
     assert sent == {None: 1, QueueFull.code: 3, InvalidInput.code: 1}
 
 
 def test_metrics_count_messages_and_seconds(queue: Queue, recording: Recording) -> None:
     queue.enqueue_many([b"x"] * 3)
     queue.run(lambda _: None, wait=0)
-    assert [point.value for point in recording.points(names.SENT_MESSAGES)] == [3]
-    assert [point.value for point in recording.points(names.CONSUMED_MESSAGES)] == [3]
-    (process,) = recording.points(names.PROCESS_DURATION)
-    assert (process.count, tuple(process.explicit_bounds)) == (3, names.BOUNDARIES)
-    operations = {point.attributes[names.OPERATION_NAME] for point in recording.points(names.OPERATION_DURATION)}
+    assert [point.value for point in recording.points(tracing.SENT_MESSAGES)] == [3]
+    assert [point.value for point in recording.points(tracing.CONSUMED_MESSAGES)] == [3]
+    (process,) = recording.points(tracing.PROCESS_DURATION)
+    assert (process.count, tuple(process.explicit_bounds)) == (3, tracing.BOUNDARIES)
+    operations = {point.attributes[tracing.OPERATION_NAME] for point in recording.points(tracing.OPERATION_DURATION)}
     assert operations == {"enqueue", "receive"}
     typed = {
         metric
-        for metric in (names.SENT_MESSAGES, names.CONSUMED_MESSAGES, names.PROCESS_DURATION, names.OPERATION_DURATION)
-        if any(names.OPERATION_TYPE in point.attributes for point in recording.points(metric))
+        for metric in (
+            tracing.SENT_MESSAGES,
+            tracing.CONSUMED_MESSAGES,
+            tracing.PROCESS_DURATION,
+            tracing.OPERATION_DURATION,
+        )
+        if any(tracing.OPERATION_TYPE in point.attributes for point in recording.points(metric))
     }
-    assert typed == {names.OPERATION_DURATION}
+    assert typed == {tracing.OPERATION_DURATION}
 
 
 def test_settle_spans_are_off_unless_they_are_asked_for(broker: Broker, recording: Recording) -> None:
@@ -265,18 +270,18 @@ def test_settle_spans_are_off_unless_they_are_asked_for(broker: Broker, recordin
     assert links(recording.one("nack orders")) == [place(created[0])]
     assert links(recording.one("reject orders")) == [place(created[1])]
     assert links(recording.one("ack orders")) == [place(created[0])]
-    assert attributes(recording.one("redrive dead"))[names.OPERATION_TYPE] == "settle"
+    assert attributes(recording.one("redrive dead"))[tracing.OPERATION_TYPE] == "settle"
 
 
 def test_a_queue_that_matches_a_template_goes_by_it_in_names_and_metrics(broker: Broker, recording: Recording) -> None:
     recording.instrument(broker, templates=["tenant.*"])
     broker.declare_queue("tenant.7").enqueue(b"x")
     span = recording.one("enqueue tenant.*")
-    assert attributes(span)[names.TEMPLATE] == "tenant.*"
-    assert attributes(span)[names.DESTINATION] == "tenant.7"
-    (point,) = recording.points(names.SENT_MESSAGES)
-    assert point.attributes[names.TEMPLATE] == "tenant.*"
-    assert names.DESTINATION not in point.attributes
+    assert attributes(span)[tracing.TEMPLATE] == "tenant.*"
+    assert attributes(span)[tracing.DESTINATION] == "tenant.7"
+    (point,) = recording.points(tracing.SENT_MESSAGES)
+    assert point.attributes[tracing.TEMPLATE] == "tenant.*"
+    assert tracing.DESTINATION not in point.attributes
 
 
 async def _asyncio(url: str, recording: Recording) -> None:
@@ -308,9 +313,9 @@ def test_asyncio_makes_the_same_traces(redis_url: str, recording: Recording) -> 
     assert sorted(parent(span) or (0, 0) for span in process) == sorted(
         [place(created[0]), place(created[0]), place(created[1])]
     )
-    assert [attributes(span).get(names.ERROR_TYPE) for span in process] == ["rejected", None, None]
+    assert [attributes(span).get(tracing.ERROR_TYPE) for span in process] == ["rejected", None, None]
     assert {parent(span) for span in recording.spans("work")} == {place(span) for span in process[1:]}
-    assert attributes(process[0])[names.SERVER_ADDRESS]
+    assert attributes(process[0])[tracing.SERVER_ADDRESS]
 
 
 @pytest.mark.parametrize("options", [{"parent": "child"}, {"templates": "a.*"}, {"templates": ["a*"]}])
