@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 import redis
 
 from rqttl import events as hook
-from rqttl import flows, units
+from rqttl import units
 from rqttl.checks import check_queue_name
 from rqttl.embedded.folder import SCHEME, folder_of, url_in_use
 from rqttl.events import Events, Observer
+from rqttl.flows import policies, queues, reading, registry, steps
 from rqttl.options import QueueOptions
 from rqttl.policies import Explanation, Policy
 from rqttl.policies.patterns import Syntax
@@ -100,7 +101,7 @@ class Broker:
         Raises `QueueMismatch`, `InvalidName`, `InvalidOption`, `InvalidDuration`.
         """
         read = QueueOptions.read(name, options)
-        return Queue(self._driver, read.queue, self._driver.perform(flows.queues.declare(self._driver.keyspace, read)))
+        return Queue(self._driver, read.queue, self._driver.perform(queues.declare(self._driver.keyspace, read)))
 
     def queue(self, name: str) -> Queue:
         """A handle on a queue. The queue need not exist: there is no call to Redis. Raises `InvalidName`."""
@@ -109,7 +110,7 @@ class Broker:
 
     def queues(self) -> list[str]:
         """The names of all queues, sorted. The call only reads."""
-        return self._driver.perform(flows.reading.names(self._driver.keyspace))
+        return self._driver.perform(reading.names(self._driver.keyspace))
 
     def stats(self, names: Iterable[str] | None = None, *, sweep: bool = True) -> dict[str, QueueStats]:
         """`Queue.stats` of many queues (without names: of all), in few round trips.
@@ -118,11 +119,11 @@ class Broker:
         Redis a tenth as much. Then `next_lease_end` and `next_delay_end` are `None`. Raises `InvalidName`, and
         `DataDamaged` for a queue that cannot be read.
         """
-        return self._driver.perform(flows.reading.stats_of(self._driver.keyspace, names, sweep=sweep))
+        return self._driver.perform(reading.stats_of(self._driver.keyspace, names, sweep=sweep))
 
     def options(self, names: Iterable[str] | None = None) -> dict[str, QueueOptions]:
         """`Queue.options` of many queues (without names: of all), in few round trips; see `stats`. It only reads."""
-        return self._driver.perform(flows.reading.options_of(self._driver.keyspace, names))
+        return self._driver.perform(reading.options_of(self._driver.keyspace, names))
 
     # Policies
 
@@ -154,15 +155,15 @@ class Broker:
         """
         arguments = {"priority": priority, "apply_to": apply_to, "syntax": syntax}
         policy = Policy.read(name, pattern, definition, **arguments, operator=operator)
-        return self._driver.perform(flows.policies.change(self._driver.keyspace, [policy]))
+        return self._driver.perform(policies.change(self._driver.keyspace, [policy]))
 
     def delete_policy(self, name: str, *, operator: bool = False) -> PolicyResult:
         """Remove a policy. The queues that it matched get the options that are left. Raises `PolicyNotFound`."""
-        return self._driver.perform(flows.policies.delete(self._driver.keyspace, name, operator=operator))
+        return self._driver.perform(policies.delete(self._driver.keyspace, name, operator=operator))
 
     def policies(self, *, operator: bool = False) -> list[Policy]:
         """All policies, or all operator policies, sorted by name. The call only reads."""
-        stored = self._driver.perform(flows.policies.current(self._driver.keyspace)).policies
+        stored = self._driver.perform(policies.current(self._driver.keyspace)).policies
         return [policy for policy in stored if policy.operator is operator]
 
     def preview_policy(self, policy: Policy, *, delete: bool = False) -> PolicyResult:
@@ -171,28 +172,28 @@ class Broker:
         Messages whose time is over under the options in force die as in every look, and are not counted.
         """
         stored, removed = ([], [policy]) if delete else ([policy], [])
-        return self._driver.perform(flows.policies.preview(self._driver.keyspace, stored, removed))
+        return self._driver.perform(policies.preview(self._driver.keyspace, stored, removed))
 
     def check_policy(self, policy: Policy) -> list[str]:
         """Warnings about a policy, set or not, each as a sentence. The call only reads.
 
         No queue matches it; it matches its own target; it lets dead letters disappear; an equal policy exists.
         """
-        return self._driver.perform(flows.policies.check(self._driver.keyspace, policy))
+        return self._driver.perform(policies.check(self._driver.keyspace, policy))
 
     def reconcile(self) -> PolicyResult:
         """Bring the options in force of all queues up to date with the policies now. Reapers do it in each pass.
 
         There is nothing to do unless a process ended in the midst of a change.
         """
-        return self._driver.perform(flows.policies.reconcile_all(self._driver.keyspace))
+        return self._driver.perform(policies.reconcile_all(self._driver.keyspace))
 
     def explain(self, name: str, ttl: Duration | None = None) -> Explanation:
         """Explain the options that a queue of this name gets from policies alone, whether it exists or not.
 
         `Queue.explain` explains an existing queue with its declared options. Raises `InvalidName`.
         """
-        return self._driver.perform(flows.policies.explain(self._driver.keyspace, name, ttl, name_only=True))
+        return self._driver.perform(policies.explain(self._driver.keyspace, name, ttl, name_only=True))
 
     def reaper_count(self) -> int:
         """Number of reapers that run for this namespace.
@@ -200,18 +201,18 @@ class Broker:
         A reaper counts while it listens for due work. `run_once` and a reaper that is still connecting do not count.
         Raises redis-py's `NoPermissionError` if the user has no right for `PUBSUB`.
         """
-        return self._driver.perform(flows.steps.reaper_count(self._driver.keyspace))
+        return self._driver.perform(steps.reaper_count(self._driver.keyspace))
 
     def workers(self) -> list[WorkerInfo]:
         """The workers and reapers seen in the last 30 s, sorted by role and name.
 
         The call only reads.
         """
-        return self._driver.perform(flows.registry.workers(self._driver.keyspace))
+        return self._driver.perform(registry.workers(self._driver.keyspace))
 
     def server_time(self) -> datetime:
         """The time by the clock of Redis. All deadlines follow this clock."""
-        return units.as_datetime(self._driver.perform(flows.steps.server_time()))
+        return units.as_datetime(self._driver.perform(steps.server_time()))
 
     def interrupt(self) -> None:
         """End every wait of this broker, in all threads and from now on, as if its time were over.

@@ -6,12 +6,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from time import perf_counter
 from typing import TYPE_CHECKING
 
-from rqttl import delivery, flows
+from rqttl import delivery
 from rqttl import events as hook
 from rqttl.consuming import settling
 from rqttl.consuming.consumer import Consumer, Runner
 from rqttl.delivery import Delivery, Settler
 from rqttl.errors import InvalidInput, QueueFull
+from rqttl.flows import messages as message_flows
+from rqttl.flows import policies, queues, reading, receive, sweeping
 from rqttl.flows.steps import Driver
 from rqttl.options import QueueOptions, UpdateResult
 from rqttl.policies import Explanation
@@ -73,7 +75,7 @@ class Queue:
         message a duplicate of itself.
         """
         driver = self._driver
-        flow = flows.messages.send(
+        flow = message_flows.send(
             driver.events, driver.configs.get(self.name), self.name, body, ttl, expires_at, headers, id, content_type
         )
         return driver.perform(flow)
@@ -92,9 +94,7 @@ class Queue:
         writer that gives each message an id may send all of them once more, and the call is repeated after a lost
         reply.
         """
-        return self._driver.perform(
-            flows.messages.send_many(self._driver.events, self.name, messages, duplicate_window)
-        )
+        return self._driver.perform(message_flows.send_many(self._driver.events, self.name, messages, duplicate_window))
 
     # Receiving
 
@@ -116,12 +116,10 @@ class Queue:
 
         Large bodies may bring fewer messages than are ready: one answer holds about 4 MB.
         """
-        ms = flows.receive.lease_ms(lease)
+        ms = receive.lease_ms(lease)
         driver, since = self._driver, perf_counter()
         events, known = driver.events, driver.configs.get(self.name)
-        batches = driver.perform(
-            flows.receive.receive_many(self.name, count, wait, ms, auto_ack=auto_ack, config=known)
-        )
+        batches = driver.perform(receive.receive_many(self.name, count, wait, ms, auto_ack=auto_ack, config=known))
         settler = Settler(self._settle, events)
         received = [item for claimed in batches for item in delivery.delivered(Delivery, settler, claimed, ms)]
         if events.observer is not None:
@@ -226,7 +224,7 @@ class Queue:
         For the next page, `after` is the `sequence` of the last message of this one. Expired messages are left out.
         After a compaction some messages may be missing if more than 5,000 are not ready.
         """
-        return self._driver.perform(flows.messages.peek(self._driver.keyspace, self.name, limit, after))
+        return self._driver.perform(message_flows.peek(self._driver.keyspace, self.name, limit, after))
 
     def stats(self, *, sweep: bool = True) -> QueueStats:
         """Numbers of messages by state, and counters since the queue was created. Due work is swept first.
@@ -234,14 +232,14 @@ class Queue:
         With `sweep=False` the call only reads. It counts expired messages, ended leases and ended delays as they are
         stored; see `QueueStats`. Such a call raises `DataDamaged` if a key has another type.
         """
-        return self._driver.perform(flows.reading.stats(self._driver.keyspace, self.name, sweep=sweep))
+        return self._driver.perform(reading.stats(self._driver.keyspace, self.name, sweep=sweep))
 
     def options(self, *, declared: bool = False) -> QueueOptions:
         """The options in force, durations in milliseconds; or the `declared` ones. The call only reads.
 
         They differ where policies apply: `explain` shows the source of each option.
         """
-        return self._driver.perform(flows.reading.options(self._driver.keyspace, self.name, declared=declared))
+        return self._driver.perform(reading.options(self._driver.keyspace, self.name, declared=declared))
 
     def explain(self, ttl: Duration | None = None) -> Explanation:
         """Explain each option in force: its value, its source, and the values that lost.
@@ -249,7 +247,7 @@ class Queue:
         `message` of the answer explains the TTL of a message that is sent with `ttl`, step by step. The call only
         reads.
         """
-        return self._driver.perform(flows.policies.explain(self._driver.keyspace, self.name, ttl))
+        return self._driver.perform(policies.explain(self._driver.keyspace, self.name, ttl))
 
     def update(self, **changes: Unpack[OptionArguments]) -> UpdateResult:
         """Change declared options; `None` resets one to its default. They act at once, also on the present messages.
@@ -257,7 +255,7 @@ class Queue:
         A shorter `message_ttl` and a lower limit (under `drop-head`) let ready messages die. The result counts them;
         `preview_update` counts them beforehand. Raises `InvalidOption`, `InvalidDuration`, and changes nothing then.
         """
-        return self._driver.perform(flows.queues.update(self._driver.keyspace, self.name, changes))
+        return self._driver.perform(queues.update(self._driver.keyspace, self.name, changes))
 
     def preview_update(self, **changes: Unpack[OptionArguments]) -> UpdateResult:
         """Count the messages that `update` would let die now, without changing an option.
@@ -265,11 +263,11 @@ class Queue:
         The call sweeps the queue: expired messages die first, and are not counted. The counts are exact while no other
         client uses the queue. Raises as `update` does.
         """
-        return self._driver.perform(flows.queues.preview(self._driver.keyspace, self.name, changes))
+        return self._driver.perform(queues.preview(self._driver.keyspace, self.name, changes))
 
     def touch(self) -> None:
         """Mark the queue as used, so that its `expires` and `auto_delete_on_idle` start again."""
-        self._driver.perform(flows.queues.touch(self._driver.keyspace, self.name))
+        self._driver.perform(queues.touch(self._driver.keyspace, self.name))
 
     def sweep(self) -> list[SweepResult]:
         """Do the due work: reclaim leases, promote delayed messages, expire, trim, compact. Reapers do it on time.
@@ -277,14 +275,14 @@ class Queue:
         Returns the result of each bounded step. At the end of its lifetime the queue is deleted; then the last result
         has a `retired` that is not `None`.
         """
-        return self._driver.perform(flows.sweeping.sweep(self.name))
+        return self._driver.perform(sweeping.sweep(self.name))
 
     def purge(self) -> int:
         """Remove all messages that are ready now, without dead-lettering them. Returns their number.
 
         Raises `OutcomeUnknown` if a reply was lost.
         """
-        return self._driver.perform(flows.messages.purge(self._driver.keyspace, self.name))
+        return self._driver.perform(message_flows.purge(self._driver.keyspace, self.name))
 
     def purge_many(self, sequences: Iterable[str], *, unread: bool = False) -> int:
         """Remove chosen messages (`MessageView.sequence`) without dead-lettering them. Returns their number.
@@ -294,7 +292,7 @@ class Queue:
         lost, like those of `purge`. Raises `OutcomeUnknown` if a reply was lost.
         """
         return self._driver.perform(
-            flows.messages.purge_many(self._driver.keyspace, self.name, sequences, unread=unread)
+            message_flows.purge_many(self._driver.keyspace, self.name, sequences, unread=unread)
         )
 
     def redrive(
@@ -309,8 +307,8 @@ class Queue:
         letter by this call. A message that dies again may come back here: a redrive ends the check for circles, as a
         rejection does. Raises `QueueNotFound` if `to` does not exist.
         """
-        flow = flows.redrive.redrive(self._driver.keyspace, self.name, limit, reason, source, to)
-        return self._driver.perform(flows.redrive.observed(self._driver.events, self.name, flow))
+        flow = message_flows.redrive(self._driver.keyspace, self.name, limit, reason, source, to)
+        return self._driver.perform(message_flows.observed(self._driver.events, self.name, flow))
 
     def redrive_many(self, letters: Iterable[tuple[str, str]]) -> list[RedriveResult]:
         """Put chosen letters back: pairs of a letter's `sequence` and the queue to go to. See `redrive`.
@@ -318,8 +316,8 @@ class Queue:
         Returns the result of each letter, in the order of `letters`. After a lost reply the call is repeated; then a
         missing letter counts as moved.
         """
-        flow = flows.redrive.redrive_many(self._driver.keyspace, self.name, letters)
-        return self._driver.perform(flows.redrive.observed(self._driver.events, self.name, flow))
+        flow = message_flows.redrive_many(self._driver.keyspace, self.name, letters)
+        return self._driver.perform(message_flows.observed(self._driver.events, self.name, flow))
 
     def delete(self, *, if_unused: bool = False, if_empty: bool = False) -> int:
         """Delete the queue with all its messages, without dead-lettering them.
@@ -327,5 +325,5 @@ class Queue:
         Returns the number of ready messages. Raises `QueueInUse` if the queue has consumers (with `if_unused`) or
         messages in any state (with `if_empty`).
         """
-        flow = flows.queues.delete(self._driver.keyspace, self.name, if_unused=if_unused, if_empty=if_empty)
+        flow = queues.delete(self._driver.keyspace, self.name, if_unused=if_unused, if_empty=if_empty)
         return self._driver.perform(flow)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from rqttl import Broker, Queue, flows
+from rqttl import Broker, Queue
+from rqttl.flows.steps import Step
 from rqttl.store.driver import RedisDriver, driver_of
 
 
@@ -22,7 +23,7 @@ def before_step(driver: RedisDriver, kind: object, action: Callable[[], object])
     """Do something once, right before the driver carries out the first step of this kind, or this very step."""
     step, done = driver.step, False
 
-    def carry_out(one: flows.steps.Step) -> object:
+    def carry_out(one: Step) -> object:
         nonlocal done
         if not done and (one == kind or type(one) is kind):
             done = True

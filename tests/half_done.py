@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from rqttl import Broker, Policy, flows
+from rqttl import Broker, Policy
+from rqttl.flows import policies, steps
 from rqttl.protocol import commands
 from rqttl.store.driver import driver_of
 
@@ -10,6 +11,6 @@ from rqttl.store.driver import driver_of
 def store_policy(broker: Broker, policy: Policy) -> None:
     """Store a policy, as `set_policy` does, and do not put its options in force."""
     driver = driver_of(broker)
-    version = driver.perform(flows.policies.current(driver.keyspace)).version
+    version = driver.perform(policies.current(driver.keyspace)).version
     command = commands.change_policies(driver.keyspace, version, {policy.field: policy.as_json()})
-    driver.perform(flows.steps.run(command))
+    driver.perform(steps.run(command))

@@ -14,12 +14,13 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from rqttl import events as hook
-from rqttl import flows, units
+from rqttl import units
 from rqttl.aio.driver import AsyncDriver
 from rqttl.aio.queue import AsyncQueue
 from rqttl.checks import check_queue_name
 from rqttl.embedded.folder import SCHEME, folder_of, locate, url_in_use
 from rqttl.events import Events, Observer
+from rqttl.flows import policies, queues, reading, registry, steps
 from rqttl.options import QueueOptions
 from rqttl.policies import Explanation, Policy
 from rqttl.policies.patterns import Syntax
@@ -99,7 +100,7 @@ class AsyncBroker:
 
     async def declare_queue(self, name: str, **options: Unpack[OptionArguments]) -> AsyncQueue:
         read = QueueOptions.read(name, options)
-        declared = await self._driver.perform(flows.queues.declare(self._driver.keyspace, read))
+        declared = await self._driver.perform(queues.declare(self._driver.keyspace, read))
         return AsyncQueue(self._driver, read.queue, declared)
 
     def queue(self, name: str) -> AsyncQueue:
@@ -107,13 +108,13 @@ class AsyncBroker:
         return AsyncQueue(self._driver, check_queue_name(name))
 
     async def queues(self) -> list[str]:
-        return await self._driver.perform(flows.reading.names(self._driver.keyspace))
+        return await self._driver.perform(reading.names(self._driver.keyspace))
 
     async def stats(self, names: Iterable[str] | None = None, *, sweep: bool = True) -> dict[str, QueueStats]:
-        return await self._driver.perform(flows.reading.stats_of(self._driver.keyspace, names, sweep=sweep))
+        return await self._driver.perform(reading.stats_of(self._driver.keyspace, names, sweep=sweep))
 
     async def options(self, names: Iterable[str] | None = None) -> dict[str, QueueOptions]:
-        return await self._driver.perform(flows.reading.options_of(self._driver.keyspace, names))
+        return await self._driver.perform(reading.options_of(self._driver.keyspace, names))
 
     # Policies
 
@@ -130,36 +131,36 @@ class AsyncBroker:
     ) -> PolicyResult:
         arguments = {"priority": priority, "apply_to": apply_to, "syntax": syntax}
         policy = Policy.read(name, pattern, definition, **arguments, operator=operator)
-        return await self._driver.perform(flows.policies.change(self._driver.keyspace, [policy]))
+        return await self._driver.perform(policies.change(self._driver.keyspace, [policy]))
 
     async def delete_policy(self, name: str, *, operator: bool = False) -> PolicyResult:
-        return await self._driver.perform(flows.policies.delete(self._driver.keyspace, name, operator=operator))
+        return await self._driver.perform(policies.delete(self._driver.keyspace, name, operator=operator))
 
     async def policies(self, *, operator: bool = False) -> list[Policy]:
-        stored = (await self._driver.perform(flows.policies.current(self._driver.keyspace))).policies
+        stored = (await self._driver.perform(policies.current(self._driver.keyspace))).policies
         return [policy for policy in stored if policy.operator is operator]
 
     async def preview_policy(self, policy: Policy, *, delete: bool = False) -> PolicyResult:
         stored, removed = ([], [policy]) if delete else ([policy], [])
-        return await self._driver.perform(flows.policies.preview(self._driver.keyspace, stored, removed))
+        return await self._driver.perform(policies.preview(self._driver.keyspace, stored, removed))
 
     async def check_policy(self, policy: Policy) -> list[str]:
-        return await self._driver.perform(flows.policies.check(self._driver.keyspace, policy))
+        return await self._driver.perform(policies.check(self._driver.keyspace, policy))
 
     async def reconcile(self) -> PolicyResult:
-        return await self._driver.perform(flows.policies.reconcile_all(self._driver.keyspace))
+        return await self._driver.perform(policies.reconcile_all(self._driver.keyspace))
 
     async def explain(self, name: str, ttl: Duration | None = None) -> Explanation:
-        return await self._driver.perform(flows.policies.explain(self._driver.keyspace, name, ttl, name_only=True))
+        return await self._driver.perform(policies.explain(self._driver.keyspace, name, ttl, name_only=True))
 
     async def reaper_count(self) -> int:
-        return await self._driver.perform(flows.steps.reaper_count(self._driver.keyspace))
+        return await self._driver.perform(steps.reaper_count(self._driver.keyspace))
 
     async def workers(self) -> list[WorkerInfo]:
-        return await self._driver.perform(flows.registry.workers(self._driver.keyspace))
+        return await self._driver.perform(registry.workers(self._driver.keyspace))
 
     async def server_time(self) -> datetime:
-        return units.as_datetime(await self._driver.perform(flows.steps.server_time()))
+        return units.as_datetime(await self._driver.perform(steps.server_time()))
 
     def interrupt(self) -> None:
         """End every wait of this broker, from now on, as if its time were over.

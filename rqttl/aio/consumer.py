@@ -14,13 +14,13 @@ from typing import TypeVar
 from redis.exceptions import RedisError
 
 from rqttl import events as hook
-from rqttl import flows
 from rqttl.aio.driver import AsyncDriver, pause_for
 from rqttl.consuming.base import ConsumerBase, Patience, announce_renewal, serve
 from rqttl.consuming.handling import HandlerRun, Settlement, WrongHandler, check_sizes, log_unsettled
 from rqttl.consuming.prefetch import LONGEST_REST
 from rqttl.delivery import Decision, Delivered, Settler, settle_after, settle_as, warn_not_given_back
 from rqttl.errors import BrokerClosed, InvalidInput, LeaseLost, RqttlError
+from rqttl.flows import reading
 from rqttl.flows.steps import Flow
 from rqttl.runtime.interrupt import Interrupt
 from rqttl.runtime.stop_signals import StopSignals
@@ -124,7 +124,7 @@ class AsyncConsumer(ConsumerBase[AsyncDelivery, Awaitable[None]]):
     async def __aenter__(self) -> AsyncConsumer:
         if self._renewer is not None:
             return self
-        options = await self._driver.perform(flows.reading.options(self._driver.keyspace, self.queue))
+        options = await self._driver.perform(reading.options(self._driver.keyspace, self.queue))
         self._schedule.follow([self._lease or options.number("lease") or 0])
         loop = asyncio.get_running_loop()
         self._entered.enter_context(self._stop.ending(lambda: loop.call_soon_threadsafe(self._wake)))

@@ -17,8 +17,7 @@ from rqttl.checks import check_namespace
 from rqttl.errors import BrokerClosed, ContractError, InvalidInput, QueueNotFound
 from rqttl.events import Events, WaitEvent
 from rqttl.flows.queues import Memory
-from rqttl.flows.receive import ABANDONED, ENDED
-from rqttl.flows.steps import Flow, Now, Pipeline, Read, Sleep, Step, WaitForWakeup, Write
+from rqttl.flows.steps import ABANDONED, ENDED, Flow, Now, Pipeline, Read, Sleep, Step, WaitForWakeup, Write
 from rqttl.protocol.commands import Command
 from rqttl.protocol.keys import Keyspace
 from rqttl.runtime.interrupt import Interrupt, RealTiming, Timing

@@ -8,13 +8,15 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from rqttl import events as hook
-from rqttl import flows, units
+from rqttl import units
 from rqttl.aio.consumer import AsyncConsumer, AsyncDelivery, AsyncRunner, Handler
 from rqttl.aio.driver import AsyncDriver
 from rqttl.consuming import settling
 from rqttl.consuming.handling import check_sizes
 from rqttl.delivery import Settler, delivered
 from rqttl.errors import InvalidInput
+from rqttl.flows import messages as message_flows
+from rqttl.flows import policies, queues, reading, receive, sweeping
 from rqttl.flows.receive import ReceiveResult
 from rqttl.flows.steps import Flow
 from rqttl.options import QueueOptions, UpdateResult
@@ -66,7 +68,7 @@ class AsyncQueue:
         content_type: str | None = None,
     ) -> Receipt:
         driver = self._driver
-        flow = flows.messages.send(
+        flow = message_flows.send(
             driver.events, driver.configs.get(self.name), self.name, body, ttl, expires_at, headers, id, content_type
         )
         return await driver.perform(flow)
@@ -75,7 +77,7 @@ class AsyncQueue:
         self, messages: Sequence[Message | object], *, duplicate_window: Duration | None = None
     ) -> list[Receipt | QueueFull]:
         return await self._driver.perform(
-            flows.messages.send_many(self._driver.events, self.name, messages, duplicate_window)
+            message_flows.send_many(self._driver.events, self.name, messages, duplicate_window)
         )
 
     # Receiving
@@ -89,8 +91,8 @@ class AsyncQueue:
     async def receive_many(
         self, count: int, wait: Duration | None = None, lease: Duration | None = None, *, auto_ack: bool = False
     ) -> list[AsyncDelivery]:
-        ms = flows.receive.lease_ms(lease)
-        flow = flows.receive.receive_many(self.name, count, wait, ms, auto_ack=auto_ack)
+        ms = receive.lease_ms(lease)
+        flow = receive.receive_many(self.name, count, wait, ms, auto_ack=auto_ack)
         observer, since = self._driver.events.observer, perf_counter()
         received = self._deliveries(await self._driver.perform(flow, self._give_back), ms)
         hook.received(observer, self.name, received, since)
@@ -171,46 +173,46 @@ class AsyncQueue:
     # Looking and changing
 
     async def peek(self, limit: int = 20, after: str | None = None) -> list[MessageView]:
-        return await self._driver.perform(flows.messages.peek(self._driver.keyspace, self.name, limit, after))
+        return await self._driver.perform(message_flows.peek(self._driver.keyspace, self.name, limit, after))
 
     async def stats(self, *, sweep: bool = True) -> QueueStats:
-        return await self._driver.perform(flows.reading.stats(self._driver.keyspace, self.name, sweep=sweep))
+        return await self._driver.perform(reading.stats(self._driver.keyspace, self.name, sweep=sweep))
 
     async def options(self, *, declared: bool = False) -> QueueOptions:
-        return await self._driver.perform(flows.reading.options(self._driver.keyspace, self.name, declared=declared))
+        return await self._driver.perform(reading.options(self._driver.keyspace, self.name, declared=declared))
 
     async def explain(self, ttl: Duration | None = None) -> Explanation:
-        return await self._driver.perform(flows.policies.explain(self._driver.keyspace, self.name, ttl))
+        return await self._driver.perform(policies.explain(self._driver.keyspace, self.name, ttl))
 
     async def update(self, **changes: Unpack[OptionArguments]) -> UpdateResult:
-        return await self._driver.perform(flows.queues.update(self._driver.keyspace, self.name, changes))
+        return await self._driver.perform(queues.update(self._driver.keyspace, self.name, changes))
 
     async def preview_update(self, **changes: Unpack[OptionArguments]) -> UpdateResult:
-        return await self._driver.perform(flows.queues.preview(self._driver.keyspace, self.name, changes))
+        return await self._driver.perform(queues.preview(self._driver.keyspace, self.name, changes))
 
     async def touch(self) -> None:
-        await self._driver.perform(flows.queues.touch(self._driver.keyspace, self.name))
+        await self._driver.perform(queues.touch(self._driver.keyspace, self.name))
 
     async def sweep(self) -> list[SweepResult]:
-        return await self._driver.perform(flows.sweeping.sweep(self.name))
+        return await self._driver.perform(sweeping.sweep(self.name))
 
     async def purge(self) -> int:
-        return await self._driver.perform(flows.messages.purge(self._driver.keyspace, self.name))
+        return await self._driver.perform(message_flows.purge(self._driver.keyspace, self.name))
 
     async def purge_many(self, sequences: Iterable[str], *, unread: bool = False) -> int:
-        flow = flows.messages.purge_many(self._driver.keyspace, self.name, sequences, unread=unread)
+        flow = message_flows.purge_many(self._driver.keyspace, self.name, sequences, unread=unread)
         return await self._driver.perform(flow)
 
     async def redrive(
         self, limit: int | None = None, reason: str | None = None, source: str | None = None, to: str | None = None
     ) -> int:
-        flow = flows.redrive.redrive(self._driver.keyspace, self.name, limit, reason, source, to)
-        return await self._driver.perform(flows.redrive.observed(self._driver.events, self.name, flow))
+        flow = message_flows.redrive(self._driver.keyspace, self.name, limit, reason, source, to)
+        return await self._driver.perform(message_flows.observed(self._driver.events, self.name, flow))
 
     async def redrive_many(self, letters: Iterable[tuple[str, str]]) -> list[RedriveResult]:
-        flow = flows.redrive.redrive_many(self._driver.keyspace, self.name, letters)
-        return await self._driver.perform(flows.redrive.observed(self._driver.events, self.name, flow))
+        flow = message_flows.redrive_many(self._driver.keyspace, self.name, letters)
+        return await self._driver.perform(message_flows.observed(self._driver.events, self.name, flow))
 
     async def delete(self, *, if_unused: bool = False, if_empty: bool = False) -> int:
-        flow = flows.queues.delete(self._driver.keyspace, self.name, if_unused=if_unused, if_empty=if_empty)
+        flow = queues.delete(self._driver.keyspace, self.name, if_unused=if_unused, if_empty=if_empty)
         return await self._driver.perform(flow)

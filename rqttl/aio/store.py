@@ -15,7 +15,7 @@ from redis.exceptions import ConnectionError, ResponseError, TimeoutError
 from rqttl.aio.line import Call, Line
 from rqttl.errors import BrokerClosed, PoolExhausted
 from rqttl.events import Events, timed
-from rqttl.flows.receive import ENDED
+from rqttl.flows.steps import ENDED
 from rqttl.protocol.commands import Command
 from rqttl.protocol.contract import pack_command
 from rqttl.protocol.keys import Keyspace

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rqttl import flows, text
+from rqttl import text
 from rqttl.cli.common import output
 from rqttl.cli.common.exits import Refused
 from rqttl.cli.common.option_flags import OPTION_NAME, QueueOptionsCommand, flag, format_value, json_name, queue_options
 from rqttl.cli.common.params import dry_run_flag, json_flag, yes_flag
 from rqttl.cli.common.settings import Settings, connecting
 from rqttl.errors import PolicyNotFound
+from rqttl.flows import policies as policy_flows
 from rqttl.options import OPTIONS
 from rqttl.policies import Policy
 from rqttl.policies.policy import check_policy_name
@@ -52,7 +53,7 @@ def _stored(broker: Broker, name: str) -> Policy:
     from rqttl.store.driver import driver_of  # slow to load; the broker has loaded it
 
     driver = driver_of(broker)
-    found = driver.perform(flows.policies.current(driver.keyspace)).get(name, operator)
+    found = driver.perform(policy_flows.current(driver.keyspace)).get(name, operator)
     if found is None:
         error = PolicyNotFound(name, operator=operator)
         near = text.nearest(name, [other.name for other in broker.policies(operator=operator)], 0.75)

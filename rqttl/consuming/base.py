@@ -14,15 +14,16 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Generic, TypeVar
 
-from rqttl import checks, delivery, flows, units
+from rqttl import checks, delivery, units
 from rqttl import events as hook
 from rqttl.consuming import prefetch, settling
 from rqttl.consuming.prefetch import AckBatch, Prefetch, RenewalSchedule
 from rqttl.delivery import LOST, Delivered, Settler, check_unsettled
 from rqttl.errors import LeaseLost, QueueNotFound, RqttlError
 from rqttl.events import Events, RenewalEvent
-from rqttl.flows.receive import ENDED, ReceiveResult, lease_ms
-from rqttl.flows.steps import Flow
+from rqttl.flows import receive
+from rqttl.flows.receive import ReceiveResult, lease_ms
+from rqttl.flows.steps import ENDED, Flow, Now, WaitForWakeup
 from rqttl.protocol.commands import BATCH, Command, Presence
 from rqttl.protocol.keys import Keyspace
 from rqttl.runtime.interrupt import Interrupt, Timing
@@ -59,9 +60,9 @@ class Turns(Generic[D]):
     # Calls that carry the waiting acks
 
     def fetch(self, count: int, lease: int | None, wait: int, room: int) -> Flow[ReceiveResult]:
-        """Send acks and take up to `count` messages. See `flows.receive.receive`."""
+        """Send acks and take up to `count` messages. See `receive.receive`."""
         acks = self.books.acks()
-        flow = flows.receive.receive(
+        flow = receive.receive(
             self.queue,
             count,
             lease,
@@ -75,10 +76,10 @@ class Turns(Generic[D]):
         return self._carrying(flow, acks)
 
     def claim(self, count: int, lease: int | None, presence: Presence) -> Flow[ReceiveResult]:
-        """Send acks and take up to `count` messages, without a wait. See `flows.receive.receive_once`."""
+        """Send acks and take up to `count` messages, without a wait. See `receive.receive_once`."""
         acks = self.books.acks()
         finished = acks.next_words()
-        flow = flows.receive.receive_once(self.queue, count, lease, presence=presence, finished=finished)
+        flow = receive.receive_once(self.queue, count, lease, presence=presence, finished=finished)
         return (yield from self._carrying(flow, acks))
 
     def report(self, ttl: int = 0, *, leaves: bool = False) -> Flow[None]:
@@ -86,7 +87,7 @@ class Turns(Generic[D]):
         presence = Presence(self._name, 0 if leaves else -1, ttl)
         while True:
             acks = self.books.acks()
-            yield from self._carrying(flows.receive.heartbeat(self.queue, presence, acks.next_words), acks)
+            yield from self._carrying(receive.heartbeat(self.queue, presence, acks.next_words), acks)
             if not self.books.has_acks:
                 return
 
@@ -124,14 +125,14 @@ class Turns(Generic[D]):
                     answer = yield step.as_replay() if acks.is_in_doubt else step
                     if answer[0] == b"ok":
                         acks.confirm()
-                elif type(step) is flows.steps.WaitForWakeup:
+                elif type(step) is WaitForWakeup:
                     answer = yield from self._wait(step)
                 else:
                     answer = yield step
             except Exception as error:  # noqa: BLE001  # the flow decides about it
                 failure = error
 
-    def _wait(self, step: flows.steps.WaitForWakeup) -> Flow[Any]:
+    def _wait(self, step: WaitForWakeup) -> Flow[Any]:
         self.schedule.begin_wait()
         try:
             return ENDED if self._stop.asked() else (yield replace(step, interrupt=self._stop))
@@ -156,12 +157,12 @@ class Turns(Generic[D]):
 
     def upkeep(self) -> Flow[int | None]:
         """Do the work that is due: send acks, show the presence, renew leases. Returns as `renew`."""
-        if self.books.has_acks or self.schedule.is_report_due((yield flows.steps.Now())):
+        if self.books.has_acks or self.schedule.is_report_due((yield Now())):
             yield from self.report(prefetch.CONSUMER_TTL_MS)
-        if not self.schedule.is_renewal_due((yield flows.steps.Now())):
+        if not self.schedule.is_renewal_due((yield Now())):
             return None
         renewed = yield from self.renew()
-        self.schedule.renewed((yield flows.steps.Now()))
+        self.schedule.renewed((yield Now()))
         return renewed
 
     def renew(self) -> Flow[int | None]:
@@ -268,7 +269,7 @@ class ConsumerBase(ABC, Generic[D, R]):
         #: The name of the consumed queue.
         self.queue = queue
         self._keyspace = keyspace
-        self._lease = flows.receive.lease_ms(lease)
+        self._lease = receive.lease_ms(lease)
         self._wait = int(MAX_DURATION if wait is None else units.duration(wait, "wait"))
         self._idle: Callable[[], int] = lambda: 1
         self._stop = Interrupt()

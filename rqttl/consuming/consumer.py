@@ -19,12 +19,13 @@ from typing import Any, TypeVar
 from redis.exceptions import RedisError
 
 from rqttl import events as hook
-from rqttl import flows, units
+from rqttl import units
 from rqttl.consuming.base import ConsumerBase, announce_renewal, patiently, serve
 from rqttl.consuming.handling import HandlerRun, check_sizes, log_unsettled
 from rqttl.delivery import Delivery, Settler, settle_as
 from rqttl.errors import BrokerClosed, InvalidInput, RqttlError
-from rqttl.flows.steps import Driver, Flow
+from rqttl.flows import reading
+from rqttl.flows.steps import Driver, Flow, Step, WaitForWakeup
 from rqttl.runtime.interrupt import Interrupt, Timing, Wakeup
 from rqttl.runtime.stop_signals import StopSignals
 from rqttl.types import RunCounts
@@ -67,7 +68,7 @@ class Sender:
                     except StopIteration as done:
                         result: T = done.value
                         return result
-                    waits = type(step) is flows.steps.WaitForWakeup
+                    waits = type(step) is WaitForWakeup
                     if not waits:
                         answer, failure = self._step(step)
                 if waits:
@@ -77,7 +78,7 @@ class Sender:
                 flow.close()
             raise
 
-    def _step(self, step: flows.steps.Step) -> tuple[Any, Exception | None]:
+    def _step(self, step: Step) -> tuple[Any, Exception | None]:
         try:
             return self._driver.step(step), None
         except Exception as error:  # noqa: BLE001  # the flow decides about it
@@ -193,7 +194,7 @@ class Consumer(ConsumerBase[Delivery, None]):
         self._entered = ExitStack()
 
     def __enter__(self) -> Consumer:
-        options = self._driver.perform(flows.reading.options(self._driver.keyspace, self.queue))
+        options = self._driver.perform(reading.options(self._driver.keyspace, self.queue))
         self._schedule.follow([self._lease or options.number("lease") or 0])
         self._schedule.renewed(self._driver.timing.now())
         self._renewer.start()
@@ -333,7 +334,7 @@ class Runner:
         """Handle messages until `stop`, a signal, or the end of `wait`. See `Queue.run`."""
 
         def look() -> object:
-            return self._driver.perform(flows.reading.options(self._driver.keyspace, self._queue))
+            return self._driver.perform(reading.options(self._driver.keyspace, self._queue))
 
         with StopSignals(self.stop) if stop is None else nullcontext(), _watched(stop, self.stop):
             # this call waits for a server that is away at the start, as the loop does later

@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from rqttl import events as hook
-from rqttl import flows, units
+from rqttl import units
 from rqttl.consuming.prefetch import by_lease
 from rqttl.delivery import LOST, UNKNOWN, Delivered, check_unsettled, lease_words
 from rqttl.errors import InvalidInput, LeaseLost, OutcomeUnknown
+from rqttl.flows import steps
 from rqttl.flows.steps import Flow
 from rqttl.protocol import codec, commands
 from rqttl.protocol.commands import BATCH, READ_BYTES, Command, Ok, QueueConfig, Word
@@ -51,7 +52,7 @@ def settle(
 def _run(keyspace: Keyspace, queue: str, how: str, delay: Duration | None, description: str | None) -> Run:
     """Return the function that settles the deliveries of one call."""
     if how == "ack":
-        return lambda words: flows.steps.existing(queue, commands.ack(keyspace, queue, words))
+        return lambda words: steps.existing(queue, commands.ack(keyspace, queue, words))
     ms = None if delay is None else int(units.duration(delay, "delay"))
     text = codec.pack_description(description)
     if text and how == "release":
@@ -62,7 +63,7 @@ def _run(keyspace: Keyspace, queue: str, how: str, delay: Duration | None, descr
             return commands.reject(config, words, description=text)
         return commands.nack(config, words, delay=ms, counted=how == "nack", description=text)
 
-    return lambda words: flows.steps.with_config(queue, lambda config: build(config, words))
+    return lambda words: steps.with_config(queue, lambda config: build(config, words))
 
 
 def give_back(keyspace: Keyspace, queue: str, deliveries: Sequence[Delivered]) -> Flow[None]:
@@ -98,7 +99,7 @@ def _renew(keyspace: Keyspace, queue: str, deliveries: Sequence[Delivered], leas
     for length, group in ({ms: newest} if ms is not None else by_lease(newest)).items():
         for batch in _cut(group, reads=False):
             words = [word for item in batch for word in lease_words(item)]
-            values = yield from flows.steps.existing(queue, commands.renew(keyspace, queue, words, lease=length))
+            values = yield from steps.existing(queue, commands.renew(keyspace, queue, words, lease=length))
             lost = set(values.lost)
             for item in batch:
                 if lease_words(item)[0] not in lost:

@@ -16,10 +16,10 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import rqttl
-from rqttl import flows
 from rqttl.demo.flights import AGENTS, CONSUMERS, DAY, Day, DemoUnavailable, Flight, boarding_call
 from rqttl.embedded.guard import end_with_parent
 from rqttl.errors import QueueNotFound
+from rqttl.flows import steps
 from rqttl.protocol import replies
 from rqttl.store.driver import driver_of
 
@@ -103,9 +103,9 @@ def _delete_keys(broker: rqttl.Broker) -> None:
     cursor: int | None = None
     while cursor != 0:
         scan = ("SCAN", cursor or 0, "MATCH", driver.keyspace.everything, "COUNT", 500)
-        cursor, keys = driver.perform(flows.steps.execute(replies.page, *scan))
+        cursor, keys = driver.perform(steps.execute(replies.page, *scan))
         if keys:
-            driver.perform(flows.steps.execute(replies.number, "UNLINK", *keys))
+            driver.perform(steps.execute(replies.number, "UNLINK", *keys))
 
 
 def play(

@@ -10,9 +10,9 @@ from typing import Any
 
 from redis.exceptions import NoPermissionError, ResponseError
 
-from rqttl import flows
 from rqttl.doctor.findings import Finding, first_few, ok, problem, warning
 from rqttl.errors import DataDamaged, QueueNotFound, RqttlError
+from rqttl.flows import policies, reading, steps
 from rqttl.flows.policies import Change
 from rqttl.flows.steps import Flow
 from rqttl.options import OPTIONS, QueueOptions, written
@@ -65,7 +65,7 @@ def _check(keyspace: Keyspace, names: Sequence[str], seen: Queues) -> Flow[list[
     for look in range(LOOKS):
         suspects = [name for name in wanted if not look or faults[name]]
         if suspects and look:
-            yield flows.steps.Sleep(PAUSE)
+            yield steps.Sleep(PAUSE)
             listed = (yield from _registry(keyspace))[1]
         for start in range(0, len(suspects), PAGE):
             faults |= yield from _look(keyspace, suspects[start : start + PAGE], listed, seen)
@@ -75,7 +75,7 @@ def _check(keyspace: Keyspace, names: Sequence[str], seen: Queues) -> Flow[list[
     sound = [name for name in wanted if name in seen.dues and not faults[name]]
     findings += [finding for name in wanted for finding in faults[name]]
     try:
-        seen.looks = yield from flows.reading.look(keyspace, sound)
+        seen.looks = yield from reading.look(keyspace, sound)
     except DataDamaged as error:
         findings.append(problem("queue", str(error), "look at the key, then DEL it", queue=error.queue))
     if seen.looks:
@@ -88,7 +88,7 @@ def _check(keyspace: Keyspace, names: Sequence[str], seen: Queues) -> Flow[list[
 
 def _registry(keyspace: Keyspace) -> Flow[tuple[list[Finding], set[str]]]:
     """Findings about the registry, and the names in it."""
-    (members,) = yield flows.steps.Read([("SMEMBERS", keyspace.registry)], keep_errors=True)
+    (members,) = yield steps.Read([("SMEMBERS", keyspace.registry)], keep_errors=True)
     if isinstance(members, Exception):
         if "WRONGTYPE" not in str(members):
             raise members
@@ -109,7 +109,7 @@ def _with_keys(keyspace: Keyspace) -> Flow[set[str]]:
     names: set[str] = set()
     cursor: int | None = None
     while cursor != 0:
-        scan = flows.steps.execute(replies.page, "SCAN", cursor or 0, "MATCH", keyspace.everything, "COUNT", PAGE)
+        scan = steps.execute(replies.page, "SCAN", cursor or 0, "MATCH", keyspace.everything, "COUNT", PAGE)
         cursor, keys = yield from scan
         parts = filter(None, map(keyspace.split, keys))
         names.update(name for name, part in parts if part in PARTS and part not in _LEFT)
@@ -122,7 +122,7 @@ def _look(keyspace: Keyspace, names: Sequence[str], listed: set[str], seen: Queu
     for name in names:
         calls += [("HMGET", keyspace.key(name, "meta"), *FIELDS)]
         calls += [("TYPE", keyspace.key(name, part)) for part in PARTS]
-    answers = yield flows.steps.Read(calls, keep_errors=True)
+    answers = yield steps.Read(calls, keep_errors=True)
     faults = {}
     size = 1 + len(PARTS)
     for start, name in zip(range(0, len(answers), size), names, strict=True):
@@ -190,13 +190,13 @@ def check_policies(keyspace: Keyspace, queues: Sequence[str]) -> Flow[list[Findi
     names = list(queues)
     changes: dict[str, Change] = {}
     try:
-        stored = yield from flows.policies.read(keyspace)
+        stored = yield from policies.read(keyspace)
         for look in range(LOOKS):
             if names and look:
-                yield flows.steps.Sleep(PAUSE)
+                yield steps.Sleep(PAUSE)
             changes = {}
             for start in range(0, len(names), PAGE):
-                changes |= yield from flows.policies.outdated(keyspace, names[start : start + PAGE])
+                changes |= yield from policies.outdated(keyspace, names[start : start + PAGE])
             names = list(changes)
     except RqttlError as error:
         advice = f"another program or a newer rqttl has written it: look at HGETALL {keyspace.policies}"
@@ -219,13 +219,13 @@ def _difference(queue: str, change: Change) -> Finding:
 
 def check_reapers(keyspace: Keyspace, seen: Queues) -> Flow[list[Finding]]:
     """Check that due work gets done."""
-    now = yield from flows.steps.server_time()
+    now = yield from steps.server_time()
     waits = {name: stats.overdue // timedelta(milliseconds=1) for name, stats in seen.looks.items()}
     # a queue without statistics is past its lifetime, and nobody has deleted it
     waits |= {name: now - due for name, due in seen.dues.items() if due and name not in seen.looks}
     late = {name: ms for name, ms in waits.items() if ms > OVERDUE}
     try:
-        count: int | None = yield from flows.steps.reaper_count(keyspace)
+        count: int | None = yield from steps.reaper_count(keyspace)
     except ResponseError:
         count = None
     listen = "no reaper listens" if count == 0 else f"{plural(count or 0, 'reaper')} listen{'s' * (count == 1)}"

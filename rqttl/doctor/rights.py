@@ -7,8 +7,8 @@ from collections.abc import Iterator, Sequence
 
 from redis.exceptions import NoPermissionError, ResponseError
 
-from rqttl import flows
 from rqttl.doctor.findings import Finding, first_few, ok, problem, warning
+from rqttl.flows import steps
 from rqttl.flows.steps import Flow
 from rqttl.protocol import commands, replies
 from rqttl.protocol import scripts as linker
@@ -77,7 +77,7 @@ def _key(keyspace: Keyspace, queue: str, part: str) -> str:
 
 def ask(calls: Sequence[Sequence[Word]]) -> Flow[list[str]]:
     """The reason of refusal for each call, empty for a permitted one. Raises `ResponseError` if Redis cannot tell."""
-    refusals = yield flows.steps.Rehearse(calls)
+    refusals = yield steps.Rehearse(calls)
     # a call that Redis refuses for another reason is for other checks to tell
     return [str(refusal) if isinstance(refusal, NoPermissionError) else "" for refusal in refusals]
 
@@ -85,7 +85,7 @@ def ask(calls: Sequence[Sequence[Word]]) -> Flow[list[str]]:
 def may_write(keyspace: Keyspace, queue: str) -> Flow[bool]:
     """Tell whether this user may write. The test removes a field that no queue has, so nothing changes."""
     calls = [("HDEL", keyspace.key(queue, "meta"), ""), ("ZREM", keyspace.key(queue, "leases"), "")]
-    answers = yield flows.steps.Write(calls, keep_errors=True)
+    answers = yield steps.Write(calls, keep_errors=True)
     return not all(isinstance(answer, NoPermissionError) and " to run " in str(answer) for answer in answers)
 
 
@@ -150,7 +150,7 @@ def _denied(
 
 def _user() -> Flow[str]:
     try:
-        name = yield from flows.steps.execute(replies.data, "ACL", "WHOAMI")
+        name = yield from steps.execute(replies.data, "ACL", "WHOAMI")
     except ResponseError:
         return "this user"
     return name.decode("utf-8", "backslashreplace")
@@ -165,7 +165,7 @@ def scripts(keyspace: Keyspace, queue: str) -> Flow[list[Finding]]:
     try:
         for name in linker.names():
             script = linker.load(name)
-            sha = yield from flows.steps.execute(replies.data, "SCRIPT", "LOAD", script.text)
+            sha = yield from steps.execute(replies.data, "SCRIPT", "LOAD", script.text)
             if sha.decode() != script.sha:
                 text = f"the server knows {name} by another name than its SHA-1"
                 advice = "a program between client and server changes the text: connect without it"

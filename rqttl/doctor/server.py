@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 
 from redis.exceptions import ResponseError
 
-from rqttl import flows
 from rqttl.doctor.findings import Finding, ok, problem, warning
+from rqttl.flows import steps
 from rqttl.flows.steps import Flow
 from rqttl.protocol import replies
 from rqttl.text import plural
@@ -104,19 +104,19 @@ def read() -> Flow[ServerInfo]:
     fields: Mapping[str, int | float | str] = {}
     now, why_no_info = None, ""
     try:
-        fields = yield from flows.steps.execute(replies.info_fields, "INFO")
+        fields = yield from steps.execute(replies.info_fields, "INFO")
     except ResponseError as error:
         why_no_info = str(error)
     with suppress(ResponseError):  # the check of clocks tells it
         now = yield from moment()
-    answers = yield flows.steps.Read([("CONFIG", "GET", name) for name in SETTINGS], keep_errors=True)
+    answers = yield steps.Read([("CONFIG", "GET", name) for name in SETTINGS], keep_errors=True)
     settings = {name: _setting(name, answer) for name, answer in zip(SETTINGS, answers, strict=True)}
     return ServerInfo(fields, settings, now=now, why_no_info=why_no_info)
 
 
 def moment() -> Flow[float]:
     """The clock of the server, in seconds."""
-    seconds, micros = yield from flows.steps.execute(replies.moment, "TIME")
+    seconds, micros = yield from steps.execute(replies.moment, "TIME")
     return seconds + micros / 1e6
 
 

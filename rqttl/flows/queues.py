@@ -12,7 +12,6 @@ from rqttl.flows import policies, registry, sweeping
 from rqttl.flows.policies import following, of_version, reconcile, record, records, version_call
 from rqttl.flows.steps import (
     EXPIRED,
-    NOT_THERE,
     OUTDATED,
     Flow,
     ForgetConfig,
@@ -25,7 +24,7 @@ from rqttl.flows.steps import (
     dispatch,
     existing,
 )
-from rqttl.flows.sweeping import SWEEPS, count_deaths, retire, sweep
+from rqttl.flows.sweeping import SWEEPS, config_if_exists, count_deaths, retire, sweep
 from rqttl.options import QueueOptions, UpdateResult, written
 from rqttl.policies import PolicySet
 from rqttl.protocol import commands
@@ -139,26 +138,6 @@ def delete(keyspace: Keyspace, queue: str, *, if_unused: bool, if_empty: bool) -
         raise QueueInUse(queue, condition.decode(), count)
     yield Unregister(queue)
     return int(answer.removed)
-
-
-def config_if_exists(keyspace: Keyspace, queue: str, *, for_sweep: bool = False) -> Flow[QueueConfig | None]:
-    """The config in force; `None` for a missing queue.
-
-    A queue at the end of its lifetime is deleted first, unless a sweep is to do it.
-    """
-    command = commands.lookup(keyspace, queue)
-    while True:
-        answer = yield from dispatch(command, NOT_THERE)
-        if type(answer) is not Refused:
-            return QueueConfig.read(keyspace, queue, answer.version, answer.options, answer.declared, answer.policies)
-        if answer.code == "not_found":
-            return None
-        version, in_force = answer.details
-        options = QueueOptions.from_json(queue, in_force)
-        ended = Options(options, options).config(keyspace, version)
-        if for_sweep:
-            return ended
-        yield from retire(ended)
 
 
 logger = logging.getLogger("rqttl")

@@ -10,10 +10,9 @@ from typing import Any, NamedTuple, TypeVar
 from rqttl import checks
 from rqttl.checks import check_queue_name
 from rqttl.errors import DataDamaged, QueueNotFound
-from rqttl.flows.queues import config_if_exists
 from rqttl.flows.registry import registered
 from rqttl.flows.steps import NOT_THERE, OUTDATED, Flow, Read, pipeline, with_config
-from rqttl.flows.sweeping import SWEEPS
+from rqttl.flows.sweeping import SWEEPS, config_if_exists
 from rqttl.options import REASONS, QueueOptions
 from rqttl.protocol import commands
 from rqttl.protocol.commands import Ok, QueueConfig, Refused, Word

@@ -9,7 +9,7 @@ from zlib import crc32
 
 from rqttl import checks, units
 from rqttl.errors import PoolExhausted
-from rqttl.flows.steps import Flow, Now, WaitForWakeup, with_config
+from rqttl.flows.steps import ABANDONED, ENDED, Flow, Now, WaitForWakeup, with_config
 from rqttl.protocol import commands
 from rqttl.protocol.commands import (
     ABSENT,
@@ -23,10 +23,6 @@ from rqttl.units import MAX_DURATION, Duration
 
 #: The ms after which a blocked consumer looks at the queue again at the latest.
 PERIOD = 240_000
-#: The answer to `WaitForWakeup` after an interrupt: the flow must not wait again.
-ENDED = b"ended"
-#: The same if nobody waits for the messages any more: the flow takes no message.
-ABANDONED = b"abandoned"
 
 
 class ReceiveResult(NamedTuple):

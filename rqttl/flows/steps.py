@@ -108,6 +108,12 @@ class HandleNotes:
     notes: Sequence[bytes]
 
 
+#: The answer to `WaitForWakeup` after an interrupt: the flow must not wait again.
+ENDED = b"ended"
+#: The same if nobody waits for the messages any more: the flow takes no message.
+ABANDONED = b"abandoned"
+
+
 @dataclass(frozen=True, slots=True)
 class WaitForWakeup:
     """Step: wait for an element of the wake-up list of one of several queues. The answer is the queue and the element.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from rqttl.flows.steps import OUTDATED, Flow, GetConfig, Read, Register, dispatch
+from rqttl.flows.steps import NOT_THERE, OUTDATED, Flow, GetConfig, Read, Register, dispatch
 from rqttl.options import QueueOptions, UpdateResult
 from rqttl.protocol import commands
 from rqttl.protocol.commands import Ok, Options, QueueConfig, Refused, Walk, Word
@@ -55,6 +55,26 @@ def retire(config: QueueConfig) -> Flow[None]:
         answer = yield from dispatch(commands.sweep(config), OUTDATED)
         if type(answer) is Refused or not answer.more:  # after a refusal: another client was faster
             return
+
+
+def config_if_exists(keyspace: Keyspace, queue: str, *, for_sweep: bool = False) -> Flow[QueueConfig | None]:
+    """The config in force; `None` for a missing queue.
+
+    A queue at the end of its lifetime is deleted first, unless a sweep is to do it.
+    """
+    command = commands.lookup(keyspace, queue)
+    while True:
+        answer = yield from dispatch(command, NOT_THERE)
+        if type(answer) is not Refused:
+            return QueueConfig.read(keyspace, queue, answer.version, answer.options, answer.declared, answer.policies)
+        if answer.code == "not_found":
+            return None
+        version, in_force = answer.details
+        options = QueueOptions.from_json(queue, in_force)
+        ended = Options(options, options).config(keyspace, version)
+        if for_sweep:
+            return ended
+        yield from retire(ended)
 
 
 def count_deaths(queue: str, look: Callable[[], Flow[tuple[QueueConfig, Options]]]) -> Flow[UpdateResult]:

@@ -19,8 +19,9 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 from redis.exceptions import RedisError, ResponseError
 
-from rqttl import flows
 from rqttl.errors import RqttlError
+from rqttl.flows import reading as reading_flows
+from rqttl.flows import registry
 from rqttl.flows.reading import COUNTERS, StatsAndRecord
 from rqttl.flows.steps import Flow, Read
 from rqttl.metrics.table import BOUNDS, QUEUES, Histogram, Kind, Metric
@@ -167,19 +168,19 @@ class QueueCollector(Collector):
 
 def read_queues(keyspace: Keyspace, patterns: Sequence[str], limit: int) -> Flow[tuple[dict[str, StatsAndRecord], int]]:
     """Read the queues that match: those with the most traffic, if there are more than `limit`, and count the others."""
-    registered = yield from flows.registry.registered(keyspace)
+    registered = yield from registry.registered(keyspace)
     names = [name for name in registered if not patterns or any(fnmatchcase(name, text) for text in patterns)]
     left_out = 0
     if len(names) > limit:
         traffic = {}
-        for name, fields in (yield from flows.registry.records(keyspace, names, _TRAFFIC)).items():
+        for name, fields in (yield from registry.records(keyspace, names, _TRAFFIC)).items():
             if isinstance(fields, Exception):
                 traffic[name] = 0  # a damaged record
             elif fields[0] is not None:
                 traffic[name] = sum(int(field) for field in fields[1:] if field and field.isdigit())
         left_out = max(0, len(traffic) - limit)
         names = sorted(sorted(traffic, key=lambda name: (-traffic[name], name))[:limit])
-    return (yield from flows.reading.look_closely(keyspace, names, tuple(_LIMITS))), left_out
+    return (yield from reading_flows.look_closely(keyspace, names, tuple(_LIMITS))), left_out
 
 
 def _add_queue(families: Families, queue: str, look: StatsAndRecord) -> None:

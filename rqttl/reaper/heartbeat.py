@@ -12,8 +12,8 @@ from typing import Any
 
 from redis.exceptions import RedisError
 
-from rqttl import flows
 from rqttl.errors import RqttlError
+from rqttl.flows import registry, steps
 from rqttl.flows.steps import Driver
 from rqttl.reaper.report import Totals
 from rqttl.runtime.memory import resident_bytes
@@ -55,11 +55,11 @@ class Heartbeat:
         self._next = now + PERIOD
         try:
             if self._beats % CLOCK_EVERY == 0:
-                self._ahead = self._driver.perform(flows.steps.server_time()) - now
+                self._ahead = self._driver.perform(steps.server_time()) - now
             beat = int(now + self._ahead)
             self._fixed.setdefault("started", beat)
             entry = {**self._fixed, **self._details()}
-            self._driver.perform(flows.registry.beat(self._driver.keyspace, self.name, entry, now=beat))
+            self._driver.perform(registry.beat(self._driver.keyspace, self.name, entry, now=beat))
             self._beats += 1
         except RedisError as error:
             if is_away(error):
@@ -74,7 +74,7 @@ class Heartbeat:
             return
         now = int(self._driver.timing.now() + self._ahead)
         try:
-            self._driver.perform(flows.registry.leave_roster(self._driver.keyspace, self.name, now=now))
+            self._driver.perform(registry.leave_roster(self._driver.keyspace, self.name, now=now))
         except (RedisError, RqttlError) as error:
             logger.info("cannot unregister this process: %s", error)
 

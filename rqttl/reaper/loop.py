@@ -9,9 +9,11 @@ from dataclasses import replace
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Literal, cast
 
-from rqttl import flows, units
+from rqttl import units
 from rqttl.errors import BrokerClosed, QueueNotFound
 from rqttl.events import SweepEvent
+from rqttl.flows import queues as queue_flows
+from rqttl.flows import steps, sweeping
 from rqttl.reaper.heartbeat import Heartbeat, reaper_details
 from rqttl.reaper.hints import FIRST_DELAY, HINTS, LONGEST_DELAY, HintSubscriber, Wake
 from rqttl.reaper.registry import Registry
@@ -212,7 +214,7 @@ class Reaper:
 
     def _begin_pass(self, *, thorough: bool) -> None:
         """Begin a scan of all queues. A `thorough` one reads all records at once, and sweeps all queues."""
-        self._server_ahead = self._driver.perform(flows.steps.server_time()) - time.monotonic() * 1000
+        self._server_ahead = self._driver.perform(steps.server_time()) - time.monotonic() * 1000
         self._driver.perform(self._registry.begin(thorough=thorough))
         # a scan may begin before all queues of a thorough pass are swept: its end is the end of both
         self._passing, self._thorough = True, thorough or (self._passing and self._thorough)
@@ -241,7 +243,7 @@ class Reaper:
         queues = self._registry.queues
         self._last_pass, self._watched = time.time(), len(queues)
         self._timetable.keep(queues)
-        self._driver.configs.make_room(max(flows.queues.KNOWN, 3 * len(queues)))
+        self._driver.configs.make_room(max(queue_flows.KNOWN, 3 * len(queues)))
         entered = self._driver.perform(self._registry.register_targets(queues - self._failed))
         self._timetable.begin_pass(entered)
         if self._thorough and self._hearing and not self._urgent:  # from now on it misses no hint
@@ -254,7 +256,7 @@ class Reaper:
             return
         queue, due = turn
         try:
-            swept = self._driver.perform(flows.sweeping.sweep(queue, rounds=1))[0]
+            swept = self._driver.perform(sweeping.sweep(queue, rounds=1))[0]
         except BrokerClosed:
             raise
         except QueueNotFound:

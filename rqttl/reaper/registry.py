@@ -12,9 +12,9 @@ from zlib import crc32
 
 from redis.exceptions import RedisError, ResponseError
 
-from rqttl import flows
 from rqttl.errors import DataDamaged, QueueNotFound
-from rqttl.flows.steps import Flow
+from rqttl.flows import policies, registry
+from rqttl.flows.steps import Flow, GetConfig, Register
 from rqttl.protocol.commands import QueueConfig
 from rqttl.protocol.keys import Keyspace, queue_name, queue_names
 from rqttl.reaper.report import log_event
@@ -69,7 +69,7 @@ class Registry:
 
     def begin(self, *, thorough: bool) -> Flow[None]:
         """Begin a scan. A `thorough` scan sweeps all queues, another the changed ones and some others in turn."""
-        members = yield from flows.registry.members(self._keyspace)
+        members = yield from registry.members(self._keyspace)
         before, self._listed = self._listed, set(queue_names(members))
         self._left |= before - self._listed
         if len(self._listed) < len(members):
@@ -93,7 +93,7 @@ class Registry:
         records = yield from self._read(self._parts[0] if self._parts else [])
         if records:
             with self._refusals_noted("options in force do not follow the policies"):
-                stored = yield from flows.policies.current(self._keyspace)
+                stored = yield from policies.current(self._keyspace)
                 version = b"%d" % stored.version
                 yield from self._reconcile([name for name, record in records.items() if record[-1] != version])
         sweep = [queue for queue, record in records.items() if self._is_to_sweep(queue, record)]
@@ -120,7 +120,7 @@ class Registry:
         listed, targets = set(queues), set[str]()
         for queue in sorted(listed):
             with suppress(QueueNotFound), self._refusals_noted("options of queues cannot be read"):
-                config: QueueConfig = yield flows.steps.GetConfig(queue)
+                config: QueueConfig = yield GetConfig(queue)
                 targets |= config.options.targets()
         entered = yield from self._register((yield from self._read(sorted(targets - listed), ("version",))))
         with self._refusals_noted("options in force do not follow the policies"):
@@ -133,7 +133,7 @@ class Registry:
 
     def _read(self, names: Sequence[str], fields: Sequence[str] = FIELDS) -> Flow[dict[str, Record]]:
         """Return these fields of the queues that exist."""
-        records: dict[str, Any] = dict((yield from flows.registry.records(self._keyspace, names, fields)))
+        records: dict[str, Any] = dict((yield from registry.records(self._keyspace, names, fields)))
         for name, answer in records.items():
             if isinstance(answer, RedisError) and is_away(answer):
                 raise answer
@@ -145,7 +145,7 @@ class Registry:
         """Put the policies in force. A queue that cannot be read keeps no other from it; its sweep reports it."""
         if not queues:
             return
-        result = yield from flows.policies.reconcile(self._keyspace, queues, damaged=[])
+        result = yield from policies.reconcile(self._keyspace, queues, damaged=[])
         for queue, options in result.changed.items():
             text = f"queue {queue}: its policies give it other options: {', '.join(options)}"
             log_event(logging.INFO, "queue_reconciled", text, queue=queue, options=list(options))
@@ -154,7 +154,7 @@ class Registry:
         entered: list[str] = []
         for name in sorted(names):
             with self._refusals_noted("queues stay out of the registry"):
-                if (yield flows.steps.Register(name)):
+                if (yield Register(name)):
                     entered.append(name)
                     text = f"queue {name}: was missing in the registry, registered"
                     log_event(logging.WARNING, "queue_registered", text, queue=name)
@@ -162,7 +162,7 @@ class Registry:
 
     def _remove_strays(self, strays: list[bytes]) -> Flow[None]:
         """Remove members that are no valid names. If Redis refuses, the next scan tries again."""
-        removed = yield from flows.registry.remove_members(self._keyspace, strays)
+        removed = yield from registry.remove_members(self._keyspace, strays)
         for member, answer in zip(strays, removed, strict=True):
             if answer == 1:
                 name = format_value(member, bytes)
@@ -179,7 +179,7 @@ class Registry:
         gone = [name for name in stale if name not in made]
         if gone:
             with self._refusals_noted("names without a queue stay in the registry"):
-                yield from flows.registry.remove(self._keyspace, gone)
+                yield from registry.remove(self._keyspace, gone)
                 for name in gone:
                     del self._missing[name]
                     text = f"queue {name}: is not there, removed from the registry"

@@ -13,7 +13,7 @@ from redis.connection import Connection
 from redis.exceptions import ConnectionError, ResponseError, TimeoutError
 
 from rqttl.errors import PoolExhausted
-from rqttl.flows.receive import ENDED
+from rqttl.flows.steps import ENDED
 from rqttl.protocol.contract import pack_command
 from rqttl.runtime.interrupt import Interrupt
 from rqttl.store.connections import Connections, Held, places_of, pool_of_waits

@@ -14,7 +14,7 @@ from redis.exceptions import BusyLoadingError, ConnectionError, NoScriptError, R
 
 from rqttl.errors import DataDamaged, OutcomeUnknown, ScriptsForgotten
 from rqttl.events import Events, Place, timed
-from rqttl.flows.receive import ENDED
+from rqttl.flows.steps import ENDED
 from rqttl.protocol.commands import Command, Reply
 from rqttl.protocol.contract import Repeated
 from rqttl.protocol.keys import PARTS, Keyspace

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal, get_args
 
-from rqttl import checks, flows
+from rqttl import checks
 from rqttl.aio.queue import AsyncQueue
 from rqttl.errors import InvalidInput
+from rqttl.flows import reading
 from rqttl.options import REASONS
 from rqttl.protocol import codec
 from rqttl.queue import Queue
@@ -68,7 +69,7 @@ def dead_letters(queue: Queue | AsyncQueue, reason: str | None = None) -> list[M
     queue.sweep()
     dead = []
     driver = driver_of(queue)
-    for name in driver.perform(flows.reading.names(driver.keyspace)):
+    for name in driver.perform(reading.names(driver.keyspace)):
         if name != queue.name:
             dead += [message for message in _all(Queue(driver, name)) if _died_in(message, queue.name, reason)]
     return sorted(dead, key=lambda message: (message.deaths[0].last_at, message.sequence))

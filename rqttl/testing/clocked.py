@@ -12,10 +12,11 @@ from typing import Any
 
 import redis
 
-from rqttl import flows, units
+from rqttl import units
 from rqttl.broker import Broker
 from rqttl.errors import InvalidInput
-from rqttl.flows.receive import ENDED
+from rqttl.flows import steps
+from rqttl.flows.steps import ENDED
 from rqttl.protocol import replies
 from rqttl.protocol.commands import Command
 from rqttl.runtime.interrupt import Interrupt, RealTiming, Wakeup
@@ -135,13 +136,13 @@ class ClockedTiming(RealTiming):
         elif not end.asked():
             self.clock.advance(units.as_timedelta(int(ms())))
 
-    def wait(self, store: Store, keys: Sequence[str], step: flows.steps.WaitForWakeup) -> Woken:
+    def wait(self, store: Store, keys: Sequence[str], step: steps.WaitForWakeup) -> Woken:
         """See `Waiter`."""
         if not self.clock.is_of_this_thread():
             return self._wait_really(store, keys, step)
         return self.after_wait(take(store, keys, _interrupts(store, step)), step)
 
-    def after_wait(self, woken: Woken, step: flows.steps.WaitForWakeup) -> Woken:
+    def after_wait(self, woken: Woken, step: steps.WaitForWakeup) -> Woken:
         """Let the time of a wait pass if it brought no element. Returns the answer."""
         if woken is None:
             self._let_pass(step)
@@ -158,7 +159,7 @@ class ClockedTiming(RealTiming):
         finally:
             self.clock.unsubscribe(prepare)
 
-    def _wait_really(self, store: Store, keys: Sequence[str], step: flows.steps.WaitForWakeup) -> Woken:
+    def _wait_really(self, store: Store, keys: Sequence[str], step: steps.WaitForWakeup) -> Woken:
         began, ends = self.clock.ms, time.monotonic() + min(step.ms, LOOK) / 1000
         while not any(interrupt.asked() for interrupt in _interrupts(store, step)):
             left = ends - time.monotonic()
@@ -167,7 +168,7 @@ class ClockedTiming(RealTiming):
                 return woken
         return take(store, keys, _interrupts(store, step))
 
-    def _let_pass(self, step: flows.steps.WaitForWakeup) -> None:
+    def _let_pass(self, step: steps.WaitForWakeup) -> None:
         """Move the clock. No wake-up will come, because only this thread could send one."""
         wait = tuple(step.queues), self.clock.ms + step.left
         if wait != self._last_wait:
@@ -193,7 +194,7 @@ def take(store: Store, keys: Sequence[str], interrupts: Sequence[Interrupt]) -> 
     return ENDED if any(interrupt.asked() for interrupt in interrupts) else None
 
 
-def _interrupts(store: Store, step: flows.steps.WaitForWakeup) -> list[Interrupt]:
+def _interrupts(store: Store, step: steps.WaitForWakeup) -> list[Interrupt]:
     return [store.interrupted] if step.interrupt is None else [store.interrupted, step.interrupt]
 
 
@@ -204,13 +205,13 @@ class ClockedDriver(RedisDriver):
         super().__init__(client, namespace, ClockedTiming(clock))
         self.clock = clock
 
-    def step(self, step: flows.steps.Step) -> Any:
+    def step(self, step: steps.Step) -> Any:
         """Carry out one step of a flow, at the time of the clock."""
         if isinstance(step, Command):
             return super().step(self.timed(step))
-        if isinstance(step, flows.steps.Pipeline):
+        if isinstance(step, steps.Pipeline):
             return super().step(replace(step, commands=[self.timed(command) for command in step.commands]))
-        if isinstance(step, flows.steps.Read | flows.steps.Write):
+        if isinstance(step, steps.Read | steps.Write):
             now = list(divmod(self.clock.ms * 1000, 1_000_000))
             return [
                 now if call[0] == "TIME" else reply for call, reply in zip(step.calls, super().step(step), strict=True)

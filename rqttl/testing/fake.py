@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from rqttl import flows
+from rqttl.flows.steps import Step
 from rqttl.store.driver import driver_of
 from rqttl.testing.clocked import Clock, ClockedBroker, ClockedDriver
 from rqttl.testing.errors import FakeUnavailable, NotSupportedByFake
@@ -36,7 +36,7 @@ class FakeDriver(ClockedDriver):
         super().__init__(client, namespace, clock)
         self._process = os.getpid()
 
-    def step(self, step: flows.steps.Step) -> Any:
+    def step(self, step: Step) -> Any:
         """Carry out one step of a flow, at the time of the clock."""
         if os.getpid() != self._process:
             raise NotSupportedByFake("being used in a forked process")

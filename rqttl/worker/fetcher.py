@@ -11,9 +11,9 @@ from fnmatch import fnmatchcase
 from functools import partial
 from zlib import crc32
 
-from rqttl import flows
 from rqttl.checks import is_pattern
 from rqttl.errors import PoolExhausted, QueueNotFound
+from rqttl.flows import registry
 from rqttl.flows.steps import Driver, Flow, Read, WaitForWakeup
 from rqttl.protocol import replies
 from rqttl.protocol.commands import BATCH
@@ -260,7 +260,7 @@ class Fetcher:
         weights = dict(self._weights)
         if self._patterns:
             with self._sources.lock:
-                existing = queue_names(self._driver.perform(flows.registry.members(self._driver.keyspace)))
+                existing = queue_names(self._driver.perform(registry.members(self._driver.keyspace)))
             for name in self._patterns:
                 if name not in self._unmatched and not any(matches(name, queue) for queue in existing):
                     self._unmatched.add(name)

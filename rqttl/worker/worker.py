@@ -15,9 +15,10 @@ from contextlib import ExitStack, contextmanager
 from email.message import Message as Headers
 from typing import TYPE_CHECKING, Any
 
-from rqttl import flows, units
+from rqttl import units
 from rqttl.checks import is_pattern
 from rqttl.errors import InvalidInput, QueueNotFound
+from rqttl.flows import reading
 from rqttl.reaper import report as reaper_metrics
 from rqttl.reaper.heartbeat import Heartbeat
 from rqttl.runtime.memory import resident_bytes
@@ -226,7 +227,7 @@ class Worker:
             stack.callback(self._waker.close)
             stack.callback(self._supervisor.close)
             names = [name for name in self._weights if not is_pattern(name)]
-            existing = self._driver.perform(flows.reading.read_options(self._driver.keyspace, names))
+            existing = self._driver.perform(reading.read_options(self._driver.keyspace, names))
             for name in names:
                 if name not in existing:
                     raise QueueNotFound(name)

@@ -12,7 +12,8 @@ from typing import Any
 import redis
 
 import rqttl
-from rqttl import flows
+from rqttl.flows import sweeping as sweeping_flows
+from rqttl.flows.steps import GetConfig
 from rqttl.protocol import commands
 from rqttl.store.driver import driver_of
 from rqttl.types import Message
@@ -174,7 +175,7 @@ def weighing(client: redis.Redis, broker: rqttl.Broker, table: Table) -> None:
 
 def fill_at(broker: rqttl.Broker, count: int, message: Callable[[int], object]) -> None:
     """Send messages as if it were the start, 250 in each millisecond."""
-    known = driver_of(broker).step(flows.steps.GetConfig("q", fresh=True))
+    known = driver_of(broker).step(GetConfig("q", fresh=True))
     packed = [commands.pack(message(k)) for k in range(250)]
     for i in range(count // 250):
         driver_of(broker).store.run(commands.enqueue(known, packed, now=START + i))
@@ -189,7 +190,7 @@ def surviving(client: redis.Redis, broker: rqttl.Broker, table: Table) -> None:
         empty = memory(client)
         fill_at(broker, MILLION, lambda k: BODY if k % 20 == 7 else Message(BODY, ttl="1s"))
         with slowest_call(client) as slowest:
-            sweeping = cost(client, lambda: driver_of(broker).perform(flows.sweeping.sweep("q", now=START + 100_000)))
+            sweeping = cost(client, lambda: driver_of(broker).perform(sweeping_flows.sweep("q", now=START + 100_000)))
             longest.append(slowest())
     # the best of three: a shared machine is taken to add pauses of its own, so the note tells the others too
     note = "of three runs: " + ", ".join(f"{ms:.1f}" for ms in longest)
@@ -242,7 +243,7 @@ def burying(client: redis.Redis, broker: rqttl.Broker, table: Table) -> None:
         q = broker.declare_queue("q", dead_letter="q/dead")
         n = 100_000
         fill_at(broker, n, lambda _: Message(BODY, ttl="1s"))
-        moving = cost(client, lambda: driver_of(broker).perform(flows.sweeping.sweep("q", now=START + 100_000)))
+        moving = cost(client, lambda: driver_of(broker).perform(sweeping_flows.sweep("q", now=START + 100_000)))
         assert broker.queue("q/dead").stats().ready == n
         assert q.stats().ready == 0
         rates.append(n / moving.server_us * 1e6)

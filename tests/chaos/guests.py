@@ -14,7 +14,7 @@ from typing import Any
 from redis.exceptions import ConnectionError, RedisError, ResponseError, TimeoutError
 
 import rqttl
-from rqttl import flows
+from rqttl.flows.steps import GetConfig
 from rqttl.protocol import commands
 from rqttl.reaper import Reaper
 from rqttl.store.driver import driver_of
@@ -231,7 +231,7 @@ def meddler(me: Actor) -> None:
         body = MEDDLED + b"%d" % me.random.randint(0, 9)
         said = [me.random.choice(SAID) for _ in range(me.random.randint(1, 5))]
         try:
-            known = known or driver_of(me.broker).step(flows.steps.GetConfig("tainted"))
+            known = known or driver_of(me.broker).step(GetConfig("tainted"))
             driver_of(me.broker).store.run(_meddled(enqueue_encoded(known, [(HONEST, body)] * len(said)), said))
         except (ResponseError, rqttl.RqttlError) as error:
             me.journal.write("note", text=f"refused: {type(error).__name__}: {str(error)[:100]}")

@@ -11,11 +11,12 @@ import pytest
 import redis
 from click.testing import CliRunner
 
-from rqttl import Broker, flows
+from rqttl import Broker
 from rqttl.cli import cli
 from rqttl.cli import doctor as module
 from rqttl.doctor import examine, rights
 from rqttl.doctor.findings import Finding
+from rqttl.flows.steps import Flow, Now
 from tests.cli.conftest import Run, check_golden
 from tests.cli.processes import on_terminal
 from tests.contract.clocked import START, Clocked
@@ -28,8 +29,8 @@ NOBODY = f"{START - 9}-100000"
 def fit(monkeypatch: pytest.MonkeyPatch) -> None:
     """The lines that are the same on every server."""
 
-    def no_clock() -> flows.steps.Flow[list[Finding]]:
-        yield flows.steps.Now()
+    def no_clock() -> Flow[list[Finding]]:
+        yield Now()
         return []
 
     monkeypatch.setattr("rqttl.doctor.checkup.SERVER", ())
@@ -79,9 +80,9 @@ def test_a_server_that_goes_away_is_an_error_of_one_line(
 ) -> None:
     server = start_server()
 
-    def killing(*_: Any) -> flows.steps.Flow[list[Finding]]:
+    def killing(*_: Any) -> Flow[list[Finding]]:
         server.kill()
-        yield flows.steps.Now()
+        yield Now()
         return []
 
     monkeypatch.setattr(rights, "rights", killing)

@@ -7,7 +7,8 @@ import logging
 import pytest
 import redis
 
-from rqttl import Broker, CommandEvent, DataDamaged, InvalidInput, QueueNotFound, RqttlError, flows
+from rqttl import Broker, CommandEvent, DataDamaged, InvalidInput, QueueNotFound, RqttlError
+from rqttl.flows import registry
 from rqttl.reaper import Reaper
 from rqttl.store.driver import driver_of
 from tests.contract.clocked import Clocked
@@ -131,9 +132,9 @@ def test_an_unreadable_entry_among_the_workers_goes_with_the_next_worker_that_en
 ) -> None:
     driver = driver_of(broker)
     client.hset("rqttl:workers", b"strange\xff", text)
-    assert driver.perform(flows.registry.workers(driver.keyspace)) == []
+    assert driver.perform(registry.workers(driver.keyspace)) == []
 
-    driver.perform(flows.registry.leave_roster(driver.keyspace, "me", now=1))
+    driver.perform(registry.leave_roster(driver.keyspace, "me", now=1))
 
     assert not client.exists("rqttl:workers")
     assert caplog.messages == ["workers: the entry strange\\xff cannot be read, removed"]

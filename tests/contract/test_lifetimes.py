@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import redis
 
-from rqttl import Queue, QueueNotFound, flows
+from rqttl import Queue, QueueNotFound
+from rqttl.flows.steps import Read, Step, Unregister
 from rqttl.protocol.commands import Command
 from rqttl.store.driver import driver_of
 from tests.contract.clocked import Clocked, ms
@@ -233,7 +234,7 @@ def test_a_queue_that_is_made_again_before_its_name_is_taken_out_is_listed(
     queue, other = clocked.declare_queue("q", expires=ms(LIFE)), Clocked(client)
     if end != "delete":
         clocked.advance(LIFE)
-    before_step(driver_of(clocked), flows.steps.Unregister("q"), lambda: other.declare_queue("q"))
+    before_step(driver_of(clocked), Unregister("q"), lambda: other.declare_queue("q"))
 
     if end == "stats":
         assert queue.stats().ready == 0
@@ -246,7 +247,7 @@ def test_a_queue_that_is_made_again_before_its_name_is_taken_out_is_listed(
 def test_a_queue_whose_name_is_taken_out_right_before_it_is_made_is_listed(
     clocked: Clocked, client: redis.Redis
 ) -> None:
-    before_step(driver_of(clocked), Command, lambda: driver_of(Clocked(client)).step(flows.steps.Unregister("q")))
+    before_step(driver_of(clocked), Command, lambda: driver_of(Clocked(client)).step(Unregister("q")))
 
     clocked.declare_queue("q")
 
@@ -258,14 +259,14 @@ def test_many_queues_with_lifetimes_are_listed_in_few_round_trips(clocked: Clock
         queue = clocked.declare_queue(f"q{i:02}", expires=ms(LIFE + i), on_expire="keep" if i == 3 else "drop")
         queue.enqueue(b"x")
     clocked.advance(LIFE + 9)
-    steps: list[flows.steps.Step] = []
+    steps: list[Step] = []
     driver = driver_of(clocked)
     step = driver.step
     driver.step = lambda one: steps.append(one) or step(one)  # type: ignore[method-assign, assignment, func-returns-value]
 
     assert clocked.queues() == ["q03", *(f"q{i}" for i in range(10, 60))]
     # the registry, and the records
-    assert [len(one.calls) for one in steps if isinstance(one, flows.steps.Read)] == [1, 61]
+    assert [len(one.calls) for one in steps if isinstance(one, Read)] == [1, 61]
     assert len(steps) == 2
 
 

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import redis
 
-from rqttl import Broker, Message, MessageTooLarge, Queue, QueueFull, Receipt, flows
+from rqttl import Broker, Message, MessageTooLarge, Queue, QueueFull, Receipt
+from rqttl.flows import sweeping
 from rqttl.store.driver import driver_of
 from tests.contract.clocked import Clocked, at
 from tests.contract.looks import bodies, dead, dropped, one, ready, take, taken
@@ -258,7 +259,7 @@ def depths(clocked: Clocked) -> list[int]:
     queue, seen = clocked.queue("q"), []
     while True:
         seen.append(queue.stats(sweep=False).ready)
-        (swept,) = driver_of(clocked).perform(flows.sweeping.sweep("q", rounds=1))
+        (swept,) = driver_of(clocked).perform(sweeping.sweep("q", rounds=1))
         if not swept.more:
             return [*seen, queue.stats(sweep=False).ready, queue.stats().ready]
 

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 import redis
 
-from rqttl import Broker, CommandEvent, DataDamaged, InvalidInput, Message, Queue, QueueNotFound, QueueStats, flows
+from rqttl import Broker, CommandEvent, DataDamaged, InvalidInput, Message, Queue, QueueNotFound, QueueStats
+from rqttl.flows.steps import Pipeline, Step
 from rqttl.store.driver import driver_of
 from rqttl.testing.clocked import ClockedBroker, ClockedDriver
 from tests.contract.clocked import START, Clocked, at, ms
@@ -142,9 +143,9 @@ def test_stats_of_many_queues_are_those_of_each(clocked: Clocked) -> None:
 
 def test_stats_of_many_queues_know_that_one_was_deleted_or_changed_between_two_steps(client: Any) -> None:
     class Meddling(ClockedDriver):
-        def step(self, step: flows.steps.Step) -> Any:
+        def step(self, step: Step) -> Any:
             answer = super().step(step)
-            if isinstance(step, flows.steps.Pipeline) and "a" in other.queues():
+            if isinstance(step, Pipeline) and "a" in other.queues():
                 other.queue("a").delete()
                 other.queue("b").update(max_length=1)
             return answer

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import redis
 
-from rqttl import Broker, Message, Policy, PolicyNotFound, QueueFull, QueueMismatch, QueueOptions, flows
+from rqttl import Broker, Message, Policy, PolicyNotFound, QueueFull, QueueMismatch, QueueOptions
+from rqttl.flows import queues, steps
 from rqttl.flows.steps import Step, drive
 from rqttl.protocol.commands import Command
 from rqttl.store.driver import RedisDriver, driver_of
@@ -303,7 +304,7 @@ def test_a_declaration_with_an_old_set_of_policies_ends_with_the_new_one(broker:
             broker.set_policy("p", "#", {"max_length": changes.pop()})  # after the flow has read the set
         return driver.step(step)
 
-    drive(flows.queues.declare(driver.keyspace, QueueOptions.read("orders", {})), perform)
+    drive(queues.declare(driver.keyspace, QueueOptions.read("orders", {})), perform)
 
     assert changes == []
     assert broker.queue("orders").options()["max_length"] == 7
@@ -411,12 +412,12 @@ def within_a_read(driver: RedisDriver, action: Callable[[], object]) -> Iterator
     """Do something once, between the commands of one round trip. Redis may serve other clients there."""
     step, actions = driver.step, [action]
 
-    def carry_out(one: flows.steps.Step) -> object:
-        if not isinstance(one, flows.steps.Read) or len(one.calls) < 2 or not actions:
+    def carry_out(one: steps.Step) -> object:
+        if not isinstance(one, steps.Read) or len(one.calls) < 2 or not actions:
             return step(one)
-        replies = step(flows.steps.Read(one.calls[:1]))
+        replies = step(steps.Read(one.calls[:1]))
         actions.pop()()
-        return [*replies, *step(flows.steps.Read(one.calls[1:]))]
+        return [*replies, *step(steps.Read(one.calls[1:]))]
 
     driver.step = carry_out  # type: ignore[method-assign, assignment]
     yield
@@ -442,10 +443,10 @@ def test_a_queue_that_returns_to_the_registry_gets_the_policies_that_missed_it(b
 
     def create_again() -> None:
         other.declare_queue("orders")
-        exists = flows.steps.Write([("EXISTS", driver.keyspace.key("orders", "meta"))])
+        exists = steps.Write([("EXISTS", driver.keyspace.key("orders", "meta"))])
         before_step(driver, exists, lambda: other.set_policy("p", "#", {"max_length": 7}))
 
-    before_step(driver, flows.steps.Write([("SREM", driver.keyspace.registry, "orders")]), create_again)
+    before_step(driver, steps.Write([("SREM", driver.keyspace.registry, "orders")]), create_again)
     queue.delete()
 
     assert other.queues() == ["orders"]
@@ -460,7 +461,7 @@ def test_a_declaration_that_lists_an_existing_queue_gives_it_the_policies_that_m
     broker.declare_queue("orders")
     client.srem("rqttl:queues", "orders")
 
-    before_step(driver, flows.steps.Register("orders"), lambda: other.set_policy("p", "#", {"max_length": 7}))
+    before_step(driver, steps.Register("orders"), lambda: other.set_policy("p", "#", {"max_length": 7}))
     broker.declare_queue("orders")
 
     assert other.queue("orders").options()["max_length"] == 7
@@ -493,7 +494,7 @@ def test_a_dead_letter_queue_that_nobody_entered_is_listed_before_its_name_is_fo
     queue = broker.declare_queue("orders", dead_letter="dead" if change == "update" else None)
     if change == "policy":
         broker.set_policy("p", "orders", {"dead_letter": "dead"})
-    before_step(driver_of(broker), flows.steps.HandleNotes([b"created", b"dead"]), lambda: 1 / 0)
+    before_step(driver_of(broker), steps.HandleNotes([b"created", b"dead"]), lambda: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         queue.enqueue(b"x", ttl=0)
     assert broker.queues() == ["orders"]

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 import redis
 
-from rqttl import Broker, Policy, QueueNotFound, flows
+from rqttl import Broker, Policy, QueueNotFound
 from rqttl.doctor import examine, queues
+from rqttl.flows.steps import Register, Sleep
 from rqttl.protocol.keys import PARTS, Keyspace
 from rqttl.store.driver import driver_of
 from tests.doctor.looking import of, only, server, wrong
@@ -160,10 +161,10 @@ def test_the_unfinished_work_of_a_client_is_no_finding(broker: Broker, client: r
     client.sadd("rqttl:queues", "new")  # its client makes it next
 
     def finish() -> None:
-        driver_of(broker).step(flows.steps.Register("orders"))
+        driver_of(broker).step(Register("orders"))
         broker.declare_queue("new")
 
-    before_step(driver_of(broker), flows.steps.Sleep, finish)
+    before_step(driver_of(broker), Sleep, finish)
 
     assert wrong(broker) == []
 
@@ -286,7 +287,7 @@ def test_a_change_that_ends_meanwhile_is_no_finding(broker: Broker) -> None:
     broker.declare_queue("orders")
     store_policy(broker, SHORT)
     other = Broker(driver_of(broker).store.client)
-    before_step(driver_of(broker), flows.steps.Sleep, other.reconcile)
+    before_step(driver_of(broker), Sleep, other.reconcile)
 
     assert wrong(broker) == []
 

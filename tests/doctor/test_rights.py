@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 import redis
 
-from rqttl import Broker, DataDamaged, QueueNotFound, flows
+from rqttl import Broker, DataDamaged, QueueNotFound
 from rqttl.doctor import examine, rights
+from rqttl.flows.steps import Step, Write
 from rqttl.protocol import scripts
 from rqttl.store.driver import RedisDriver, driver_of
 from tests.contract.clocked import Clocked
@@ -165,8 +166,8 @@ def test_a_forbidden_command_is_a_problem_of_the_scripts_too(server: Server, cli
 
 def test_something_that_changes_scripts_on_the_way_is_found(client: redis.Redis) -> None:
     class Changing(RedisDriver):
-        def step(self, step: flows.steps.Step) -> Any:
-            loads = isinstance(step, flows.steps.Write) and step.calls[0][:2] == ("SCRIPT", "LOAD")
+        def step(self, step: Step) -> Any:
+            loads = isinstance(step, Write) and step.calls[0][:2] == ("SCRIPT", "LOAD")
             answer = super().step(step)
             return [b"0" * 40] if loads else answer
 

@@ -11,10 +11,11 @@ import pytest
 import redis
 from redis.exceptions import NoPermissionError
 
-from rqttl import Broker, flows
+from rqttl import Broker
 from rqttl.doctor import Finding, examine, storage
 from rqttl.doctor import server as checks
 from rqttl.doctor.server import SETTINGS, ServerInfo
+from rqttl.flows.steps import Step, Write
 from rqttl.store.driver import RedisDriver, driver_of
 from tests.doctor.looking import of, only, server
 from tests.drivers import broker_on
@@ -242,8 +243,8 @@ def test_a_sentinel_is_asked_for_nothing_more(broker: Broker, monkeypatch: pytes
 )
 def test_a_server_without_lua_is_a_problem(text: str, broker: Broker) -> None:
     class NoLua(RedisDriver):
-        def step(self, step: flows.steps.Step) -> Any:
-            if isinstance(step, flows.steps.Write) and step.calls[0][:2] == ("SCRIPT", "LOAD"):
+        def step(self, step: Step) -> Any:
+            if isinstance(step, Write) and step.calls[0][:2] == ("SCRIPT", "LOAD"):
                 raise redis.ResponseError(text)
             return super().step(step)
 

@@ -8,7 +8,9 @@ from typing import Any, TypeVar
 from hypothesis import strategies as st
 from hypothesis.stateful import precondition, rule
 
-from rqttl import Message, QueueFull, Receipt, flows
+from rqttl import Message, QueueFull, Receipt
+from rqttl.flows import messages as message_flows
+from rqttl.flows import queues, receive, steps
 from rqttl.protocol import commands
 from rqttl.protocol.commands import ABSENT, Command, Presence
 from rqttl.units import as_datetime
@@ -45,7 +47,7 @@ class QueueMachine(PolicyRules):
         free = self.raw[name].free(now)
         receipts = self.act(
             who,
-            flows.messages.enqueue(name, messages),
+            message_flows.enqueue(name, messages),
             "enqueue",
             lambda: outcomes.extend(self.world.enqueue(name, now, batch, free)),
             deaf=dies,
@@ -103,9 +105,7 @@ class QueueMachine(PolicyRules):
         late = wakeup[:10] if presence.consumer and not presence.block else []
         expected = []
         broker = self.clients[who]
-        flow = flows.receive.receive_once(
-            name, count, lease, auto_ack=auto, presence=presence, finished=words_of(finished)
-        )
+        flow = receive.receive_once(name, count, lease, auto_ack=auto, presence=presence, finished=words_of(finished))
         if again:
             flow = _marked(flow, "receive")
         claimed = self.act(
@@ -265,7 +265,7 @@ class QueueMachine(PolicyRules):
         seqs = list(dict.fromkeys([*seqs, b"%013d-999999" % self.clock.latest] if strange else seqs))
         now, free, known = self.clock.now, self.raw[origin].free(self.clock.now), {m.seq for m in d.messages}
         became: list[Msg | str | None] = []
-        flow = flows.steps.with_config(origin, lambda at: commands.redrive(at, source, seqs))
+        flow = steps.with_config(origin, lambda at: commands.redrive(at, source, seqs))
         if again:
             flow = _marked(flow, "redrive")
         reply = self.act(
@@ -371,9 +371,9 @@ class QueueMachine(PolicyRules):
             return world.reject(name, at, pairs, again=again, description=description)
 
         if action == "ack":
-            flow = flows.steps.run(commands.ack(broker.keyspace, name, words_of(pairs)))
+            flow = steps.run(commands.ack(broker.keyspace, name, words_of(pairs)))
         else:
-            flow = flows.steps.with_config(
+            flow = steps.with_config(
                 name,
                 lambda known: settle_command(
                     known, action, words_of(pairs), delay=delay, counted=counted, description=description
@@ -388,7 +388,7 @@ class QueueMachine(PolicyRules):
 
     def _renew(self, who: int, name: str, pairs: list[Pair], lease: int) -> None:
         expected = []
-        flow = flows.steps.run(commands.renew(self.clients[who].keyspace, name, words_of(pairs), lease=lease))
+        flow = steps.run(commands.renew(self.clients[who].keyspace, name, words_of(pairs), lease=lease))
         now = self.clock.now
         reply = self.act(who, flow, "renew", lambda: expected.append(self.world.renew(name, now, pairs, lease)))
         ((held, lost),) = expected
@@ -413,7 +413,7 @@ class QueueMachine(PolicyRules):
             if reply[0] == b"ok":
                 lost = apply(True)
                 assert [list(part) for part in reply[2:]] == [self.world.unknown, lost]
-                self.attempt(who, flows.queues.follow(broker.keyspace, reply[1] or ()), "", lambda: None)
+                self.attempt(who, queues.follow(broker.keyspace, reply[1] or ()), "", lambda: None)
             self.compare()
 
     # One rule is as likely as the other, so what matters most stands here more than once.
@@ -422,7 +422,7 @@ class QueueMachine(PolicyRules):
     work_more = work_even_more = work_all_day = work
 
 
-def _marked(flow: flows.steps.Flow[T], script: str) -> flows.steps.Flow[T]:
+def _marked(flow: steps.Flow[T], script: str) -> steps.Flow[T]:
     """The flow, its call of `script` marked as the repetition of one whose reply was lost."""
     try:
         step = next(flow)

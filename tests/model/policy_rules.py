@@ -9,7 +9,11 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import rule
 
-from rqttl import InvalidOption, Message, Policy, PolicyNotFound, QueueMismatch, QueueNotFound, flows
+from rqttl import InvalidOption, Message, Policy, PolicyNotFound, QueueMismatch, QueueNotFound
+from rqttl.flows import messages
+from rqttl.flows import policies as policy_flows
+from rqttl.flows import queues as queue_flows
+from rqttl.flows.steps import Flow
 from rqttl.options import OPTIONS, QueueOptions
 from rqttl.types import PolicyResult
 from tests.model.queue_rules import QueueRules
@@ -38,16 +42,16 @@ class PolicyRules(QueueRules):
             self._change(who, [], [stored[which % len(stored)]], lives)
         else:
             with pytest.raises(PolicyNotFound):
-                self.clients[who].perform(flows.policies.delete(self.clients[who].keyspace, "p", operator=False))
+                self.clients[who].perform(policy_flows.delete(self.clients[who].keyspace, "p", operator=False))
 
     @rule(who=clients, chosen=st.none() | st.lists(names, max_size=3, unique=True), lives=lives)
     def reconcile(self, who: int, chosen: list[str] | None, lives: int | None) -> None:
         """Queues that are outdated because a client died have the right options afterwards."""
         keyspace = self.clients[who].keyspace
         if chosen is None:
-            queues, flow = self.registry, flows.policies.reconcile_all(keyspace)
+            queues, flow = self.registry, policy_flows.reconcile_all(keyspace)
         else:
-            queues, flow = set(chosen), flows.policies.reconcile(keyspace, chosen)
+            queues, flow = set(chosen), policy_flows.reconcile(keyspace, chosen)
         if lives is None:
             self._reconciled(queues, lambda: self.attempt(who, flow, "", lambda: None))
         else:
@@ -74,13 +78,11 @@ class PolicyRules(QueueRules):
             assert (now_stored is self.world.policies[-1]) == (not removed and old == [*stored])
         self.compare()
 
-    def _changing(
-        self, who: int, stored: Sequence[Policy], removed: Sequence[Policy]
-    ) -> flows.steps.Flow[PolicyResult]:
+    def _changing(self, who: int, stored: Sequence[Policy], removed: Sequence[Policy]) -> Flow[PolicyResult]:
         keyspace = self.clients[who].keyspace
         for policy in removed:
-            return flows.policies.delete(keyspace, policy.name, operator=policy.operator)
-        return flows.policies.change(keyspace, stored)
+            return policy_flows.delete(keyspace, policy.name, operator=policy.operator)
+        return policy_flows.change(keyspace, stored)
 
     def _reconciled(self, queues: Collection[str], carry_out: Callable[[], PolicyResult]) -> None:
         """The options in force that follow replace others; the result has the changes and the number of deaths."""
@@ -156,18 +158,18 @@ class PolicyRules(QueueRules):
                 flow = self._changing(who, stored, removed)
                 self.attempt(who, flow, "change_policies", lambda: self.world.change_policies(stored, removed))
             elif act == "update":
-                update = flows.queues.update(keyspace, name, as_written(options))
+                update = queue_flows.update(keyspace, name, as_written(options))
                 self.attempt(who, update, act, lambda: self.update_now(who, name, options))
             elif act == "declare":
                 self._do_declare(who, name, {option: value for option, value in options.items() if value is not None})
             elif act == "reconcile":
-                self.attempt(who, flows.policies.reconcile_all(keyspace), "", lambda: None)
+                self.attempt(who, policy_flows.reconcile_all(keyspace), "", lambda: None)
             else:
                 self._send_dead(who, name)
 
     def _do_declare(self, who: int, name: str, declared: Options) -> None:
         if consistent(name, declared):
-            flow = flows.queues.declare(self.clients[who].keyspace, QueueOptions.read_stored(name, declared))
+            flow = queue_flows.declare(self.clients[who].keyspace, QueueOptions.read_stored(name, declared))
             self.attempt(who, flow, "declare", lambda: self.declare_now(who, name, declared))
             self.unlisted.discard(name)
 
@@ -175,7 +177,7 @@ class PolicyRules(QueueRules):
         """A message dies on arrival, and perhaps creates a queue."""
         item, now = Item(self.body(4), ttl=0), self.clock.now
         free = self.raw[name].free(now) if name in self.raw else 0
-        flow = flows.messages.enqueue(name, [Message(item.body, ttl=0)])
+        flow = messages.enqueue(name, [Message(item.body, ttl=0)])
         self.attempt(who, flow, "enqueue", lambda: self.world.enqueue(name, now, [item], free))
 
 

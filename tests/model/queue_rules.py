@@ -11,7 +11,9 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import initialize, precondition, rule
 
-from rqttl import InvalidOption, QueueMismatch, QueueNotFound, flows
+from rqttl import InvalidOption, QueueMismatch, QueueNotFound
+from rqttl.flows import messages, queues, reading, sweeping
+from rqttl.flows.steps import Flow
 from rqttl.options import QueueOptions
 from rqttl.types import Declared
 from tests.model.clients import Died
@@ -38,7 +40,7 @@ class QueueRules(Machine):
     def _declare(self, who: int, name: str, options: Options) -> None:
         made: list[Declared] = []
         there = self.world.queues.get(name)
-        flow = flows.queues.declare(self.clients[who].keyspace, QueueOptions.read_stored(name, options))
+        flow = queues.declare(self.clients[who].keyspace, QueueOptions.read_stored(name, options))
         if there is not None and there.adopted and there.declared != options:
             with pytest.raises(QueueMismatch):
                 self.clients[who].perform(flow)
@@ -82,7 +84,7 @@ class QueueRules(Machine):
     def update(self, who: int, name: str, changes: Options, lives: int | None) -> None:
         if not self._exists(who, name):
             return
-        flow = flows.queues.update(self.clients[who].keyspace, name, as_written(changes))
+        flow = queues.update(self.clients[who].keyspace, name, as_written(changes))
         merged = {**self.world.queues[name].declared, **changes}
         if not consistent(name, {option: value for option, value in merged.items() if value is not None}):
             with pytest.raises(InvalidOption):
@@ -96,9 +98,7 @@ class QueueRules(Machine):
             assert self.world.queues[name].policies == self.world.version, f"{name}: updated by older policies"
         self.compare()
 
-    def die(
-        self, who: int, flow: flows.steps.Flow[object], script: str, apply: Callable[[], object], lives: int
-    ) -> None:
+    def die(self, who: int, flow: Flow[object], script: str, apply: Callable[[], object], lives: int) -> None:
         """The client dies after some calls. Its successor knows nothing."""
         before = set(self.world.queues)
         self.clients[who].lives = lives
@@ -110,7 +110,7 @@ class QueueRules(Machine):
     def _exists(self, who: int, name: str) -> bool:
         if name not in self.raw:
             with pytest.raises(QueueNotFound):
-                self.clients[who].perform(flows.reading.swept_stats(name))
+                self.clients[who].perform(reading.swept_stats(name))
         return name in self.raw
 
     def purge(self, who: int, name: str, chosen: list[bytes] | None = None) -> None:
@@ -118,9 +118,9 @@ class QueueRules(Machine):
             expected: list[int] = []
             keyspace = self.clients[who].keyspace
             if chosen is None:
-                flow = flows.messages.purge(keyspace, name)
+                flow = messages.purge(keyspace, name)
             else:
-                flow = flows.messages.purge_many(keyspace, name, [seq.decode() for seq in chosen])
+                flow = messages.purge_many(keyspace, name, [seq.decode() for seq in chosen])
             purged = self.act(who, flow, "purge", lambda: expected.append(self.world.purge(name, chosen)))
             assert [purged] == expected
             self.compare()
@@ -141,7 +141,7 @@ class QueueRules(Machine):
     def remove(self, who: int, name: str) -> None:
         """Delete a queue that exists."""
         expected: list[int] = []
-        flow = flows.queues.delete(self.clients[who].keyspace, name, if_unused=False, if_empty=False)
+        flow = queues.delete(self.clients[who].keyspace, name, if_unused=False, if_empty=False)
         removed = self.act(who, flow, "delete", lambda: expected.append(self.world.delete(name)))
         assert [removed] == expected
         self.waiters = [waiter for waiter in self.waiters if waiter.queue != name]
@@ -201,7 +201,7 @@ class QueueRules(Machine):
     def sweep(self, who: int, name: str, dies: bool) -> None:
         if self._exists(who, name):
             now = self.clock.now
-            self.act(who, flows.sweeping.sweep(name), "sweep", lambda: self.world.sweep(name, now), deaf=dies)
+            self.act(who, sweeping.sweep(name), "sweep", lambda: self.world.sweep(name, now), deaf=dies)
             self.compare()
 
     # Looking
@@ -223,7 +223,7 @@ class QueueRules(Machine):
             # the sweeps that follow elsewhere may bring letters back here, after the answer
             expected.append((*numbers, q.size, age, lag, +q.counters))
 
-        found = self.act(who, flows.reading.swept_stats(name), "stats", apply)
+        found = self.act(who, reading.swept_stats(name), "stats", apply)
         counters = {one: getattr(found, one) for one in COUNTERS}
         counters |= {f"deaths:{reason}": n for reason, n in found.deaths.items()}
         counters |= {f"dropped:{reason}": n for reason, n in found.dropped.items()}
@@ -239,7 +239,7 @@ class QueueRules(Machine):
         after = all_seqs[skip - 1] if 0 < skip <= len(all_seqs) else None
         shown = [m for m in q.messages if m.state == "leased" or not q.expired(m, self.clock.now)]
         shown = [m for m in shown if after is None or m.seq.decode() > after][:limit]
-        peeked = self.clients[who].perform(flows.messages.peek(self.clients[who].keyspace, name, limit, after))
+        peeked = self.clients[who].perform(messages.peek(self.clients[who].keyspace, name, limit, after))
         assert [(p.sequence, p.state, p.body, p.delivery_count, p.description) for p in peeked] == [
             (m.seq.decode(), m.state, m.body, m.failures + (m.state == "leased"), m.description) for m in shown
         ]

@@ -10,7 +10,8 @@ from collections.abc import Callable
 
 import redis
 
-from rqttl import Broker, flows
+from rqttl import Broker
+from rqttl.flows import receive
 from rqttl.runtime.interrupt import Interrupt, Wakeup
 from rqttl.store.driver import RealWaiter, RedisDriver, driver_of
 from rqttl.testing.clocked import ClockedBroker
@@ -57,7 +58,7 @@ class Rival:
     def steals(self) -> bool:
         """Ask for a message. It gets none if all leases were extended in the meantime."""
         now = self._end + 1 if self._end else ""
-        stolen = self._driver.perform(flows.receive.receive_once(self._queue.name, 1, 60_000, now=now)).entries
+        stolen = self._driver.perform(receive.receive_once(self._queue.name, 1, 60_000, now=now)).entries
         ends = [one.until for one in self._queue.peek(100) if one.until is not None]
         self._end = max(round(end.timestamp() * 1000) for end in ends)
         return bool(stolen)

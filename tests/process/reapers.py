@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from rqttl import Broker, flows
+from rqttl import Broker
+from rqttl.flows.steps import GetConfig
 from rqttl.protocol import commands
 from rqttl.protocol.codec import Envelope
 from rqttl.store.driver import driver_of
@@ -81,7 +82,7 @@ def reaping(url: str, *arguments: str, watching: bool = True) -> Iterator[Reaper
 
 def enqueue_dead(broker: Broker, queue: str, count: int) -> list[bytes]:
     """Put messages into a queue whose time was over long ago, and that nobody has swept. Returns their bodies."""
-    known = driver_of(broker).step(flows.steps.GetConfig(queue))
+    known = driver_of(broker).step(GetConfig(queue))
     bodies = [b"%s %d" % (queue.encode(), i) for i in range(count)]
     for start in range(0, count, commands.BATCH):
         packed = [(Envelope(b"+1000"), body) for body in bodies[start : start + commands.BATCH]]  # a TTL of a second

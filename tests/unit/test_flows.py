@@ -13,12 +13,12 @@ from rqttl import (
     PoolExhausted,
     Queue,
     QueueOptions,
-    flows,
 )
 from rqttl.doctor import checkup, server
 from rqttl.events import Events
-from rqttl.flows.receive import ENDED
-from rqttl.flows.steps import Driver, Flow, GetConfig, HandleNotes, Now, Read, Step, WaitForWakeup, Write
+from rqttl.flows import messages as message_flows
+from rqttl.flows import reading, receive, registry, steps
+from rqttl.flows.steps import ENDED, Driver, Flow, GetConfig, HandleNotes, Now, Read, Step, WaitForWakeup, Write
 from rqttl.protocol.commands import Command, Options, QueueConfig
 from rqttl.protocol.keys import Keyspace
 from rqttl.runtime.interrupt import Interrupt, RealTiming, Timing
@@ -37,7 +37,7 @@ def known(version: bytes = b"v1", **options: object) -> QueueConfig:
 class Drive:
     """A flow in the hands of a test. `step` is its current step; after its end `result` is its return value."""
 
-    def __init__(self, flow: flows.steps.Flow[Any]) -> None:
+    def __init__(self, flow: steps.Flow[Any]) -> None:
         self._flow = flow
         self.step: Any = next(flow)
         self.result: Any = None
@@ -70,12 +70,12 @@ def received(*messages: Any, more: int = 0, due: Any = b"", lost: Any = (), now:
 
 
 def test_a_message_takes_one_step_with_known_options_and_its_reply_is_treated_like_any_other() -> None:
-    drive = Drive(flows.messages.enqueue_one("orders", b"x", known(b"v1")))
+    drive = Drive(message_flows.enqueue_one("orders", b"x", known(b"v1")))
     assert drive.script == "enqueue"
     drive.answer(stored(PLACE))
     assert (drive.step, drive.result.id) == (None, PLACE.decode())
 
-    drive = Drive(flows.messages.enqueue_one("orders", b"x", known(b"v1")))
+    drive = Drive(message_flows.enqueue_one("orders", b"x", known(b"v1")))
     first = drive.step
     assert drive.answer([REFUSED, b"retry"]) == first
     assert drive.answer([REFUSED, b"stale"]) == GetConfig("orders", fresh=True)
@@ -86,7 +86,7 @@ def test_a_message_takes_one_step_with_known_options_and_its_reply_is_treated_li
 
 
 def test_a_refusal_that_nobody_expects_is_a_bug() -> None:
-    drive = Drive(flows.reading.swept_stats("orders"))
+    drive = Drive(reading.swept_stats("orders"))
     drive.answer(known())
 
     with pytest.raises(ContractError, match="script stats: unexpected refusal 'surprise'"):
@@ -94,7 +94,7 @@ def test_a_refusal_that_nobody_expects_is_a_bug() -> None:
 
 
 def wait_loop(wait: int) -> Drive:
-    drive = Drive(flows.receive.receive("orders", 1, None, wait, auto_ack=False, consumer="me"))
+    drive = Drive(receive.receive("orders", 1, None, wait, auto_ack=False, consumer="me"))
     assert drive.step == Now()
     drive.answer(100)
     assert drive.step == GetConfig("orders")
@@ -132,7 +132,7 @@ def test_a_wait_listens_looks_again_and_ends_when_its_time_is_over() -> None:
 
 def test_a_wait_without_an_end_asks_no_clock_when_it_is_woken() -> None:
     drive = wait_loop(MAX_DURATION)
-    block = str(flows.receive.period("me"))
+    block = str(receive.period("me"))
 
     for _ in range(3):
         assert block in drive.step.words
@@ -186,9 +186,9 @@ class Canned:
         self._replies = replies
 
     def perform(self, flow: Flow[T]) -> T:
-        return flows.steps.drive(flow, self.step)
+        return steps.drive(flow, self.step)
 
-    def step(self, step: flows.steps.Step) -> Any:
+    def step(self, step: steps.Step) -> Any:
         if type(step) is GetConfig:
             return known()
         if type(step) is Now:
@@ -219,14 +219,14 @@ def test_a_queue_works_on_a_driver_without_redis() -> None:
 @pytest.mark.parametrize("reply", [[b"0"], b"x"])
 def test_a_registry_that_gives_no_page_is_an_error(reply: object) -> None:
     with pytest.raises(ContractError):
-        Drive(flows.registry.members(KEYSPACE)).answer([reply])
+        Drive(registry.members(KEYSPACE)).answer([reply])
 
 
 @pytest.mark.parametrize(
     "flow,call,reply,result",
     [
-        (flows.steps.server_time, ("TIME",), [b"7", b"9999"], 7009),
-        (lambda: flows.steps.reaper_count(KEYSPACE), ("PUBSUB", "NUMSUB", "rqttl:due"), [b"rqttl:due", 2], 2),
+        (steps.server_time, ("TIME",), [b"7", b"9999"], 7009),
+        (lambda: steps.reaper_count(KEYSPACE), ("PUBSUB", "NUMSUB", "rqttl:due"), [b"rqttl:due", 2], 2),
     ],
 )
 def test_a_question_to_the_server_is_one_plain_command(

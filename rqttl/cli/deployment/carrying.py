@@ -6,9 +6,10 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import NamedTuple
 
-from rqttl import flows
 from rqttl.deployments import Deployment, Plan, Step
 from rqttl.errors import QueueNotFound
+from rqttl.flows import policies
+from rqttl.flows import queues as queue_flows
 from rqttl.flows.reading import look
 from rqttl.flows.reading import read_options as options_of
 from rqttl.flows.registry import records, registered
@@ -37,7 +38,7 @@ def present(keyspace: Keyspace) -> Flow[Deployment]:
     """
     declared = yield from options_of(keyspace, (yield from registered(keyspace)), declared=True)
     explicit = yield from records(keyspace, list(declared), ("explicit",))
-    stored = yield from flows.policies.current(keyspace)
+    stored = yield from policies.current(keyspace)
     queues = [options for name, options in declared.items() if explicit[name] == [b"1"]]
     return Deployment.of(queues, stored.policies, keyspace.namespace)
 
@@ -46,7 +47,7 @@ def preview(keyspace: Keyspace, plan: Plan) -> Flow[Effect]:
     """Count the messages that a plan would end now, each once. Sweeps the queues, and changes no option."""
     declared = {step.name: step.after for step in _queues(plan) if isinstance(step.after, QueueOptions)}
     gone = [step.name for step in _queues(plan) if step.action == "delete"]
-    result = yield from flows.policies.preview(keyspace, *_policies(plan), declared, gone)
+    result = yield from policies.preview(keyspace, *_policies(plan), declared, gone)
     deleted = 0
     for name in gone:
         with suppress(QueueNotFound):  # deleted meanwhile
@@ -61,20 +62,20 @@ def carry_out(keyspace: Keyspace, plan: Plan) -> Flow[Effect]:
     The queues of the plan change before the policies act on the others: each of them goes from its present options to
     those of the whole plan in one step, and no message dies by options in between.
     """
-    touched = yield from flows.policies.store(keyspace, *_policies(plan))
+    touched = yield from policies.store(keyspace, *_policies(plan))
     expired = trimmed = deleted = 0
     for step in _queues(plan):
         if isinstance(step.after, QueueOptions) and step.action == "create":
-            yield from flows.queues.declare(keyspace, step.after)
+            yield from queue_flows.declare(keyspace, step.after)
         elif isinstance(step.after, QueueOptions):
             after = dict(step.after.as_arguments())
             changes = {name: after.get(name) for name in step.changes}  # `None` resets an option to its default
-            counts = yield from flows.queues.update(keyspace, step.name, changes)
+            counts = yield from queue_flows.update(keyspace, step.name, changes)
             expired, trimmed = expired + counts.expired, trimmed + counts.trimmed
         else:
             with suppress(QueueNotFound):  # deleted meanwhile
-                deleted += yield from flows.queues.delete(keyspace, step.name, if_unused=False, if_empty=False)
-    result = yield from flows.policies.reconcile(keyspace, (yield from flows.policies.matching(keyspace, touched)))
+                deleted += yield from queue_flows.delete(keyspace, step.name, if_unused=False, if_empty=False)
+    result = yield from policies.reconcile(keyspace, (yield from policies.matching(keyspace, touched)))
     return Effect(expired + result.expired, trimmed + result.trimmed, deleted, result.unfinished)
 
 
