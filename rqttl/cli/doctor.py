@@ -11,9 +11,8 @@ import click
 
 from rqttl import text
 from rqttl.cli.common import output
-from rqttl.cli.common.exits import REFUSED
-from rqttl.cli.common.option_flags import with_flags
-from rqttl.cli.common.params import any_queues_argument, json_flag
+from rqttl.cli.common.errors import REFUSED
+from rqttl.cli.common.params import any_queues_argument, json_flag, with_flags
 from rqttl.cli.common.settings import Settings, connecting
 from rqttl.inspector.queues import select_names
 

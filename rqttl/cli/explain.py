@@ -9,8 +9,7 @@ import click
 
 from rqttl import text
 from rqttl.cli.common import output
-from rqttl.cli.common.option_flags import flag, format_value, json_name
-from rqttl.cli.common.params import DURATION, json_flag, queue_argument
+from rqttl.cli.common.params import DURATION, flag, format_value, json_flag, json_name, queue_argument
 from rqttl.cli.common.settings import Settings, connecting
 from rqttl.errors import QueueNotFound
 from rqttl.options import OPTIONS

@@ -10,9 +10,9 @@ import click
 
 from rqttl import text
 from rqttl.cli.common import output
-from rqttl.cli.common.exits import Refused
+from rqttl.cli.common.errors import Refused
+from rqttl.cli.common.output import read_messages
 from rqttl.cli.common.params import MESSAGE_ID, json_flag, limit_option, queue_argument, utc_flag
-from rqttl.cli.common.progress import read_messages
 from rqttl.cli.common.settings import Settings, connecting
 from rqttl.inspector import message_view
 from rqttl.protocol import codec

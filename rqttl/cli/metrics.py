@@ -7,8 +7,8 @@ import threading
 import click
 
 from rqttl.cli.common import output
-from rqttl.cli.common.logs import logging_to_stderr, serving
 from rqttl.cli.common.params import json_flag, limit_option, log_format_option, verbose_flag
+from rqttl.cli.common.running import logging_to_stderr, serving
 from rqttl.cli.common.settings import Settings, connecting
 
 #: The default place to listen at: this machine only.

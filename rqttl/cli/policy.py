@@ -9,9 +9,18 @@ import click
 
 from rqttl import text
 from rqttl.cli.common import output
-from rqttl.cli.common.exits import Refused
-from rqttl.cli.common.option_flags import OPTION_NAME, QueueOptionsCommand, flag, format_value, json_name, queue_options
-from rqttl.cli.common.params import dry_run_flag, json_flag, yes_flag
+from rqttl.cli.common.errors import Refused
+from rqttl.cli.common.params import (
+    OPTION_NAME,
+    QueueOptionsCommand,
+    dry_run_flag,
+    flag,
+    format_value,
+    json_flag,
+    json_name,
+    queue_options,
+    yes_flag,
+)
 from rqttl.cli.common.settings import Settings, connecting
 from rqttl.errors import PolicyNotFound
 from rqttl.flows import policies as policy_flows

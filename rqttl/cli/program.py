@@ -16,8 +16,8 @@ import click
 
 import rqttl
 from rqttl import text
-from rqttl.cli.common import errors, exits, output
-from rqttl.cli.common.logs import is_warning_of_flow, noting
+from rqttl.cli.common import errors, output
+from rqttl.cli.common.running import is_warning_of_flow, noting
 from rqttl.cli.common.settings import Settings, connecting
 
 #: The sections of the help with their commands. The command `name` is `name` in the module `rqttl.cli.name`. A module
@@ -87,16 +87,16 @@ class Program(click.Group):
             sys.stdout.flush()
         except (_ReaderGone, BrokenPipeError):
             _drop(sys.stdout)
-            sys.exit(exits.DONE)
+            sys.exit(errors.DONE)
         except _CtrlC:
             _print_error("rqttl: interrupted")
-            sys.exit(exits.INTERRUPTED)
+            sys.exit(errors.INTERRUPTED)
         except Exception as error:  # noqa: BLE001  # explained to people, with an exit code
             sys.exit(_fail(error, debug="--debug" in arguments))
         finally:
             _flush_or_drop(sys.stdout)
             _flush_or_drop(sys.stderr)
-        sys.exit(result if isinstance(result, int) else exits.DONE)
+        sys.exit(result if isinstance(result, int) else errors.DONE)
 
     def invoke(self, ctx: click.Context) -> Any:
         """Carry out the command."""
@@ -113,10 +113,10 @@ def _fail(error: Exception, *, debug: bool) -> int:
     """Print the line of an error. Returns the exit code."""
     if type(error).__name__ == "NoArgsIsHelpError":  # a group without a command; click has the class since 8.2
         click.echo(str(error))
-        return exits.DONE
+        return errors.DONE
     code, line = errors.explain(error)
     _flush_or_drop(sys.stdout)
-    if code == exits.BUG and debug:
+    if code == errors.BUG and debug:
         for trace_line in traceback.format_exc().rstrip("\n").split("\n"):
             _print_error(trace_line)
     if line:

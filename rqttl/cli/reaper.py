@@ -10,9 +10,9 @@ import click
 
 from rqttl import text
 from rqttl.cli.common import output
-from rqttl.cli.common.exits import Refused
-from rqttl.cli.common.logs import logging_to_stderr, serving
+from rqttl.cli.common.errors import Refused
 from rqttl.cli.common.params import Read, json_flag, log_format_option, verbose_flag
+from rqttl.cli.common.running import logging_to_stderr, serving
 from rqttl.cli.common.settings import Settings, connecting
 from rqttl.runtime.stop_signals import StopSignals
 from rqttl.units import as_timedelta, duration

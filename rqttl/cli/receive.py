@@ -22,11 +22,10 @@ import click
 
 from rqttl import text
 from rqttl.cli.common import output
-from rqttl.cli.common.exits import Refused
-from rqttl.cli.common.logs import noting
+from rqttl.cli.common.errors import Refused
 from rqttl.cli.common.params import DURATION, queue_argument
+from rqttl.cli.common.running import Interrupted, SignalGuard, SignalReceived, noting
 from rqttl.cli.common.settings import Settings, connecting
-from rqttl.cli.common.signals import Interrupted, SignalGuard, SignalReceived
 from rqttl.delivery import Delivery
 from rqttl.errors import LeaseLost, OutcomeUnknown
 from rqttl.inspector import message_view

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from rqttl import text
-from rqttl.cli.common import errors, exits, output
+from rqttl.cli.common import errors, output
 from rqttl.cli.common.params import DURATION, any_queues_argument, json_flag
+from rqttl.cli.common.running import Interrupted, SignalGuard, SignalReceived
 from rqttl.cli.common.settings import Settings, connecting
-from rqttl.cli.common.signals import Interrupted, SignalGuard, SignalReceived
 from rqttl.errors import QueueNotFound
 from rqttl.inspector.queues import (
     Row,
@@ -264,7 +264,7 @@ def looks(
             done += 1
         except Exception as error:  # explained as at the end of a command; bugs are raised
             code, trouble = errors.explain(error)
-            if code not in (exits.REFUSED, exits.UNREACHABLE):
+            if code not in (errors.REFUSED, errors.UNREACHABLE):
                 raise
         yield trouble
 

@@ -14,7 +14,6 @@ import click
 
 from rqttl import text
 from rqttl.cli.common import output
-from rqttl.cli.common.logs import logging_to_stderr
 from rqttl.cli.common.params import (
     DURATION,
     SectionedCommand,
@@ -26,6 +25,7 @@ from rqttl.cli.common.params import (
     verbose_flag,
     with_options,
 )
+from rqttl.cli.common.running import logging_to_stderr
 from rqttl.cli.common.settings import Settings, connecting
 from rqttl.types import WorkerInfo
 from rqttl.units import as_size

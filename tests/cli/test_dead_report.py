@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rqttl import Broker, Message, Queue
-from rqttl.cli.common.progress import Progress
+from rqttl.cli.common.output import Progress
 from rqttl.cli.dead import reports
 from tests.cli.conftest import Die, Run, check_golden
 from tests.cli.processes import command, environment, on_terminal

@@ -20,7 +20,7 @@ from click.testing import CliRunner, Result
 import rqttl
 from rqttl import Broker
 from rqttl.cli import cli
-from rqttl.cli.common import suggestions
+from rqttl.cli.common import errors
 from rqttl.cli.common.errors import explain_redis
 from rqttl.events import Events
 from rqttl.protocol.keys import Keyspace
@@ -391,13 +391,13 @@ def test_an_unlike_flag_has_no_suggestion(run: Run) -> None:
 
 def test_every_suggestion_is_a_command_or_an_option_of_the_root() -> None:
     paths = {" ".join(path) for path in ALL}
-    suggested = {" ".join(one for one in path.split() if not one.startswith("--")) for path in suggestions._WORDS}
+    suggested = {" ".join(one for one in path.split() if not one.startswith("--")) for path in errors._WORDS}
 
     assert suggested <= paths
 
 
 def test_every_command_is_what_some_word_means() -> None:
-    assert {" ".join(path) for path in LEAVES} <= set(suggestions._WORDS)
+    assert {" ".join(path) for path in LEAVES} <= set(errors._WORDS)
 
 
 #: As Python reads the bytes `a\xffb` on the command line.

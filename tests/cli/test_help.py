@@ -15,7 +15,7 @@ from click.testing import CliRunner
 import rqttl
 from rqttl import Broker
 from rqttl.cli import cli
-from rqttl.cli.common import option_flags, params
+from rqttl.cli.common import params
 from rqttl.options import OPTIONS
 from rqttl.store.driver import driver_of
 from tests.cli.conftest import Run
@@ -80,7 +80,7 @@ def test_many_options_stand_in_sections(path: CommandPath, titles: list[str]) ->
 
 
 def test_every_option_of_a_queue_has_a_section() -> None:
-    grouped = {name for names in option_flags.SECTIONS.values() for name in names}
+    grouped = {name for names in params.SECTIONS.values() for name in names}
 
     assert sorted(grouped) == sorted(OPTIONS)
 

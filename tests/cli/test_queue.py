@@ -7,7 +7,7 @@ import json
 import pytest
 
 from rqttl import Broker, Queue
-from rqttl.cli.common.option_flags import flag, to_json
+from rqttl.cli.common.params import flag, to_json
 from rqttl.options import OPTIONS, Option
 from tests.cli.conftest import Run, check_golden
 from tests.cli.processes import Terminal

@@ -12,7 +12,7 @@ from click.testing import CliRunner
 
 from rqttl import Broker, Message
 from rqttl.cli import cli
-from rqttl.cli.common.option_flags import flag, to_json
+from rqttl.cli.common.params import flag, to_json
 from rqttl.options import OPTIONS
 from tests.cli.conftest import Run, check_golden
 from tests.contract.clocked import Clocked

@@ -23,9 +23,9 @@ import click
 import pytest
 
 from rqttl import Broker, Queue
-from rqttl.cli.common import progress as send_progress
-from rqttl.cli.common.progress import Progress
-from rqttl.cli.common.signals import Interrupted, SignalGuard, SignalReceived
+from rqttl.cli.common import output
+from rqttl.cli.common.output import Progress
+from rqttl.cli.common.running import Interrupted, SignalGuard, SignalReceived
 from tests.cli.conftest import Run
 from tests.cli.processes import Terminal, command, environment
 from tests.servers import Server
@@ -244,7 +244,7 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], Shown]]:
     """A function that makes stderr a terminal of 80 columns. It returns a function for the output since then."""
     ours, theirs = pty.openpty()
     fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
-    monkeypatch.setattr(send_progress, "MOMENT", 0)
+    monkeypatch.setattr(output, "MOMENT", 0)
     for name in ("NO_COLOR", "COLUMNS"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TERM", "xterm")
@@ -298,7 +298,7 @@ def test_progress_fits_the_terminal_and_leaves_no_trace(terminal: Callable[[], S
 
 def test_a_short_command_has_no_progress(terminal: Callable[[], Shown], monkeypatch: pytest.MonkeyPatch) -> None:
     printed = terminal()
-    monkeypatch.setattr(send_progress, "MOMENT", 1e9)
+    monkeypatch.setattr(output, "MOMENT", 1e9)
 
     with Progress(4) as progress:
         progress.advance(1, 1)

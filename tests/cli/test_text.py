@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from rqttl import text
 from rqttl.cli.common import output
-from rqttl.cli.common.option_flags import json_name, naming_flag, to_json, with_flags
+from rqttl.cli.common.params import json_name, naming_flag, to_json, with_flags
 from rqttl.options import OPTIONS, QueueOptions
 from rqttl.units import as_size
 from tests.cli.conftest import Run

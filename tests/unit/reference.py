@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rqttl import RqttlError, errors
-from rqttl.cli.common.exits import exit_code
+from rqttl.cli.common.errors import exit_code
 from rqttl.errors import InvalidInput
 from rqttl.options import OPTIONS, Option
 from rqttl.units import as_text

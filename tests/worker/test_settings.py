@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 from rqttl import Broker, InvalidInput, Queue, Worker
 from rqttl.cli import cli
-from rqttl.cli.common.option_flags import flag
+from rqttl.cli.common.params import flag
 from rqttl.worker.settings import WorkerOptions
 
 pytestmark = pytest.mark.once

@@ -1,4 +1,4 @@
-"""Answers on stdout, notes on stderr, and tables that fit a terminal."""
+"""Answers on stdout, notes and progress on stderr, and tables that fit a terminal."""
 
 from __future__ import annotations
 
@@ -7,18 +7,22 @@ import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Sequence
+import time
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
 from rqttl import text
-from rqttl.cli.common.exits import Refused
+from rqttl.cli.common.errors import Refused
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
+
+    from rqttl.queue import Queue
+    from rqttl.types import MessageView
 
 #: What stands in backticks or in quotes. It is never broken, so it can be copied.
 _QUOTED = re.compile(r"`[^`]*`|(?<!\w)'[^']*'")
@@ -183,3 +187,59 @@ def confirm(question: str, *, yes: bool) -> None:
         agreed = False
     if not agreed:
         raise Refused("nothing was done")
+
+
+# Progress of a long command, on stderr if that is a terminal. The display is gone when the command ends.
+
+#: Seconds before the display appears.
+MOMENT = 0.5
+
+
+class Progress:
+    """A context manager with a display that `advance` moves. Without `visible` nothing appears.
+
+    With a `total` it is a bar with percentage and remaining time, else a spinner with the elapsed time.
+    """
+
+    def __init__(self, total: int | None = None, *, visible: bool = True) -> None:
+        self._total = total
+        self._visible = visible and sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+        self._began = time.monotonic()
+        self._display: Any = None
+        self._done = self._messages = 0
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._display is not None:
+            self._display.stop()
+
+    def advance(self, size: int, messages: int) -> None:
+        """Add a finished piece of the total, with this number of messages."""
+        self._done += size
+        self._messages += messages
+        if self._visible and self._display is None and time.monotonic() - self._began >= MOMENT:
+            from rich import progress  # seldom needed, and slow to load
+            from rich.console import Console
+
+            words = progress.TextColumn("{task.fields[messages]:,} messages", markup=False)
+            of_total = (progress.BarColumn(12), progress.TaskProgressColumn(), words, progress.TimeRemainingColumn())
+            columns = of_total if self._total else (progress.SpinnerColumn("line"), words, progress.TimeElapsedColumn())
+            self._display = progress.Progress(
+                *columns, console=Console(stderr=True), transient=True, redirect_stdout=False, redirect_stderr=False
+            )
+            self._display.add_task("", total=self._total, completed=self._done, messages=self._messages)
+            self._display.start()
+        if self._display is not None:
+            self._display.update(0, completed=self._done, messages=self._messages)
+
+
+def read_messages(queue: Queue) -> Iterator[MessageView]:
+    """All messages of a queue in order, with the progress of the reading."""
+    from rqttl.inspector.dead_letters import pages  # slow to load
+
+    with Progress() as progress:
+        for page in pages(queue):
+            progress.advance(0, len(page))
+            yield from page

@@ -14,8 +14,7 @@ import click
 import rqttl
 from rqttl import text
 from rqttl.cli.common import output
-from rqttl.cli.common.errors import explain_redis
-from rqttl.cli.common.exits import Refused
+from rqttl.cli.common.errors import Refused, explain_redis
 from rqttl.cli.common.params import F, debug_flag, with_options
 from rqttl.errors import QueueNotFound
 

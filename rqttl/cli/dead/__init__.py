@@ -9,8 +9,8 @@ import click
 
 from rqttl import text
 from rqttl.cli.common import output
+from rqttl.cli.common.output import read_messages
 from rqttl.cli.common.params import MESSAGE_ID, json_flag, queue_argument, utc_flag
-from rqttl.cli.common.progress import read_messages
 from rqttl.cli.common.settings import Settings, connecting
 from rqttl.cli.dead.actions import purge, redrive
 from rqttl.cli.dead.letters import format_not_ready, letter_filters, note_targets, print_groups, refuse_missing

@@ -11,21 +11,21 @@ import click
 
 from rqttl import text
 from rqttl.cli.common import output
-from rqttl.cli.common.exits import Refused
-from rqttl.cli.common.option_flags import flag
+from rqttl.cli.common.errors import Refused
+from rqttl.cli.common.output import Progress, read_messages
 from rqttl.cli.common.params import (
     MESSAGE_ID,
     complete_queues,
     dry_run_flag,
+    flag,
     json_flag,
     queue_argument,
     utc_flag,
     with_options,
     yes_flag,
 )
-from rqttl.cli.common.progress import Progress, read_messages
+from rqttl.cli.common.running import Interrupted, SignalGuard, SignalReceived
 from rqttl.cli.common.settings import Settings, connecting
-from rqttl.cli.common.signals import Interrupted, SignalGuard, SignalReceived
 from rqttl.cli.dead.letters import format_not_ready, letter_filters, note_targets, print_groups, refuse_missing
 from rqttl.inspector.dead_letters import DeadLetterCounts, DeadLetterFilter
 

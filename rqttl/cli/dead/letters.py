@@ -11,7 +11,7 @@ import click
 
 from rqttl import text, units
 from rqttl.cli.common import output
-from rqttl.cli.common.exits import Refused
+from rqttl.cli.common.errors import Refused
 from rqttl.cli.common.params import PAIR, QUEUE_NAME, F, Read, complete_queues, with_options
 from rqttl.errors import InvalidInput
 from rqttl.inspector.dead_letters import DeadLetterCounts, DeadLetterFilter, When

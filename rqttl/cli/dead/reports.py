@@ -14,8 +14,8 @@ import click
 from rqttl import text
 from rqttl.checks import is_pattern
 from rqttl.cli.common import output
+from rqttl.cli.common.output import Progress
 from rqttl.cli.common.params import json_flag, limit_option, queues_argument, utc_flag
-from rqttl.cli.common.progress import Progress
 from rqttl.cli.common.settings import Settings, connecting
 from rqttl.cli.dead.letters import format_not_ready, letter_filters, note_targets
 from rqttl.errors import QueueNotFound

@@ -9,9 +9,20 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rqttl import text
-from rqttl.cli.common import option_flags, output
-from rqttl.cli.common.option_flags import OPTION_NAME, QueueOptionsCommand, flag, format_value, json_name, queue_options
-from rqttl.cli.common.params import dry_run_flag, json_flag, queue_name_argument, queues_argument, yes_flag
+from rqttl.cli.common import output, params
+from rqttl.cli.common.params import (
+    OPTION_NAME,
+    QueueOptionsCommand,
+    dry_run_flag,
+    flag,
+    format_value,
+    json_flag,
+    json_name,
+    queue_name_argument,
+    queue_options,
+    queues_argument,
+    yes_flag,
+)
 from rqttl.cli.common.settings import Settings, connecting
 from rqttl.cli.queue.remove import Result, delete, for_each, handles, purge
 from rqttl.cli.queue.show import list_queues, show
@@ -52,7 +63,7 @@ def declare(name: str, as_json: bool, settings: Settings, **options: Any) -> Non
         declared, in_force = broker.declare_queue(name, **arguments), None
         if as_json:
             with suppress(QueueNotFound):  # its --expires is over already
-                in_force = option_flags.to_json(declared.options())
+                in_force = params.to_json(declared.options())
     if as_json:
         output.answer_json({"queue": name, "declared": declared.declared, "options": in_force})
     else:
@@ -131,8 +142,8 @@ def _print_update(name: str, changes: Iterable[str], result: UpdateResult, *, dr
                 "changed": list(map(json_name, changed)),
                 "expired": result.expired,
                 "trimmed": result.trimmed,
-                "before": option_flags.to_json(result.before),
-                "after": option_flags.to_json(result.after),
+                "before": params.to_json(result.before),
+                "after": params.to_json(result.after),
             }
         )
         return

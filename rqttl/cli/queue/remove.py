@@ -9,8 +9,7 @@ import click
 
 from rqttl import text
 from rqttl.cli.common import output
-from rqttl.cli.common.errors import explain
-from rqttl.cli.common.exits import Refused
+from rqttl.cli.common.errors import Refused, explain
 from rqttl.cli.common.params import dry_run_flag, json_flag, queues_argument, yes_flag
 from rqttl.cli.common.settings import Settings, connecting
 from rqttl.errors import QueueInUse, QueueNotFound, RqttlError

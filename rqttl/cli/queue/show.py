@@ -7,9 +7,16 @@ from datetime import datetime, timedelta
 import click
 
 from rqttl import text
-from rqttl.cli.common import option_flags, output
-from rqttl.cli.common.option_flags import flag, format_value, json_name
-from rqttl.cli.common.params import any_queues_argument, json_flag, queue_name_argument, utc_flag
+from rqttl.cli.common import output, params
+from rqttl.cli.common.params import (
+    any_queues_argument,
+    flag,
+    format_value,
+    json_flag,
+    json_name,
+    queue_name_argument,
+    utc_flag,
+)
 from rqttl.cli.common.settings import Settings, connecting
 from rqttl.inspector.queues import LATE, LateWork, aggregate, deaths, existing_names, running_reapers, to_json
 from rqttl.options import OPTIONS, REASONS, QueueOptions
@@ -93,7 +100,7 @@ def show(name: str, every: bool, utc: bool, as_json: bool, settings: Settings) -
         document = {
             "queue": name,
             **to_json(stats),
-            "options": option_flags.to_json(options),
+            "options": params.to_json(options),
             "dead_letters_go_to": {reason: options.target(reason) or None for reason in REASONS},
             "option_sources": [{"option": json_name(one), "source": explanation[one].source} for one in explanation],
         }

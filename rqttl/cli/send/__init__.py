@@ -13,13 +13,22 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from rqttl import text
-from rqttl.cli.common import exits, output
-from rqttl.cli.common.exits import Refused
-from rqttl.cli.common.option_flags import flag, naming_flag, with_flags
-from rqttl.cli.common.params import DURATION, INSTANT, MESSAGE_ID, PAIR, json_flag, queue_argument
-from rqttl.cli.common.progress import Progress
+from rqttl.cli.common import errors, output
+from rqttl.cli.common.errors import Refused
+from rqttl.cli.common.output import Progress
+from rqttl.cli.common.params import (
+    DURATION,
+    INSTANT,
+    MESSAGE_ID,
+    PAIR,
+    flag,
+    json_flag,
+    naming_flag,
+    queue_argument,
+    with_flags,
+)
+from rqttl.cli.common.running import Interrupted, SignalGuard, SignalReceived
 from rqttl.cli.common.settings import Settings, connecting
-from rqttl.cli.common.signals import Interrupted, SignalGuard, SignalReceived
 from rqttl.cli.send.json_lines import Defaults
 from rqttl.cli.send.sources import Batch, InvalidLine, Source, arguments, stream
 from rqttl.errors import InvalidInput, MessageTooLarge, OutcomeUnknown, QueueFull
@@ -140,7 +149,7 @@ def _send_and_print(queue: Queue, source: Source, as_json: bool) -> None:
             # a line of JSON has fields of its own; elsewhere a flag has the invalid value
             with_names = with_flags if source.form == "json" else naming_flag
             line = f"{source.place(invalid.number)}{with_names(str(invalid.error))}"
-            code = exits.REFUSED if isinstance(invalid.error, MessageTooLarge) else exits.USAGE
+            code = errors.REFUSED if isinstance(invalid.error, MessageTooLarge) else errors.USAGE
             raise Refused(line, invalid.error.code, code) from invalid
         except SignalReceived as received:
             raise Interrupted(received, source.after(outcomes.last)) from received
