@@ -8,16 +8,7 @@ from typing import Any
 import pytest
 import redis
 
-from rqttl import (
-    Broker,
-    InvalidDuration,
-    InvalidInput,
-    Message,
-    MessageTooLarge,
-    Queue,
-    QueueFull,
-    Receipt,
-)
+from rqttl import Broker, InvalidDuration, InvalidInput, Message, MessageTooLarge, Queue, QueueFull, Receipt
 from tests.contract.clocked import START, Clocked, at, ms
 from tests.contract.looks import bodies, one, ready, take
 

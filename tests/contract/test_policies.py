@@ -215,11 +215,7 @@ CASES: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any], dict[str, Any]
 @pytest.mark.spec("POL-14", "OPP-03", "OPP-05", "OPP-08", "QTL-14", "TTL-32", "LEN-28", "DLX-28", "W26")
 @pytest.mark.parametrize("declared, policy, operator, expected", CASES)
 def test_declared_options_and_policies_merge_and_the_declared_ones_outlive_them(
-    broker: Broker,
-    declared: dict[str, Any],
-    policy: dict[str, Any],
-    operator: dict[str, Any],
-    expected: dict[str, Any],
+    broker: Broker, declared: dict[str, Any], policy: dict[str, Any], operator: dict[str, Any], expected: dict[str, Any]
 ) -> None:
     queue = broker.declare_queue("orders", **declared)
     if policy:

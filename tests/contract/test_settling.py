@@ -10,16 +10,7 @@ from typing import Any
 import pytest
 import redis
 
-from rqttl import (
-    AlreadySettled,
-    Broker,
-    CommandEvent,
-    Delivery,
-    InvalidInput,
-    LeaseLost,
-    Queue,
-    QueueNotFound,
-)
+from rqttl import AlreadySettled, Broker, CommandEvent, Delivery, InvalidInput, LeaseLost, Queue, QueueNotFound
 from rqttl.protocol import codec
 from rqttl.store.driver import driver_of
 from tests.contract.clocked import START, Clocked, at, ms

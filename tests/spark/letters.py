@@ -58,8 +58,4 @@ def _by_age(queue: Queue, count: int) -> None:
     queue.update(message_ttl=None)
 
 
-DEATHS: dict[str, Callable[[Queue, int], None]] = {
-    "maxlen": _by_length,
-    "rejected": _by_rejection,
-    "expired": _by_age,
-}
+DEATHS: dict[str, Callable[[Queue, int], None]] = {"maxlen": _by_length, "rejected": _by_rejection, "expired": _by_age}

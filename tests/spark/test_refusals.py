@@ -17,13 +17,7 @@ from redis.exceptions import ClusterCrossSlotError, MovedError, ResponseError
 from rqttl import Broker
 from rqttl.flows.steps import Flow, Write, existing
 from rqttl.protocol import commands
-from spark_connectors.errors import (
-    ClusterNotSupported,
-    OutOfMemory,
-    RefusedByRedis,
-    RefusedForNow,
-    Unreachable,
-)
+from spark_connectors.errors import ClusterNotSupported, OutOfMemory, RefusedByRedis, RefusedForNow, Unreachable
 from spark_connectors.options.options import Options
 from spark_connectors.redis import connect
 from spark_connectors.redis.broker import open_broker

@@ -79,12 +79,7 @@ CANDIDATES = (
         share=1,
     ),
     Candidate(
-        "RQ",
-        "python",
-        "with_rq.py",
-        _SYNC | {"batch"},
-        _lengths(("LLEN", "rq:queue:q"), ("ZCARD", "rq:wip:q")),
-        2,
+        "RQ", "python", "with_rq.py", _SYNC | {"batch"}, _lengths(("LLEN", "rq:queue:q"), ("ZCARD", "rq:wip:q")), 2
     ),
     Candidate("Dramatiq", "python", "with_dramatiq.py", _SYNC, _lengths(("HLEN", "dramatiq:q.msgs"))),
     Candidate("Celery", "python", "with_celery.py", _SYNC, _lengths(("LLEN", "celery"), ("HLEN", "unacked")), 2),

@@ -11,9 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import redis
 
-from spark_connectors.errors import (
-    RefusedByRedis,
-)
+from spark_connectors.errors import RefusedByRedis
 from spark_connectors.options.options import Options
 from spark_connectors.ranges import FIRST, LAST
 from spark_connectors.redis import bulk_reader

@@ -12,11 +12,7 @@ from hypothesis import strategies as st
 
 from spark_connectors.errors import DataLoss, InvalidOffset
 from spark_connectors.ranges import FIRST, Range, sequence_text
-from spark_connectors.read.loss import (
-    TOMBSTONE_LIFETIME,
-    LossReporter,
-    detect_loss,
-)
+from spark_connectors.read.loss import TOMBSTONE_LIFETIME, LossReporter, detect_loss
 from spark_connectors.read.positions import QueuePosition, QueueState, position_after
 from spark_connectors.stream.offsets import Offset, batch_ranges
 

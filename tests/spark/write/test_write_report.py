@@ -112,17 +112,9 @@ def test_a_batch_leaves_a_report_of_all_its_rows(batch: Writers, tmp_path: Path)
         "stored": 7,
         "refused": 2,
         "reasons": [
-            {
-                "reason": "queue_full",
-                "rows": 2,
-                "cause": "queue 'q' is full: max_length",
-                "first": ["'m-0'", "'m-1'"],
-            }
+            {"reason": "queue_full", "rows": 2, "cause": "queue 'q' is full: max_length", "first": ["'m-0'", "'m-1'"]}
         ],
-        "queues": [
-            {"queue": "other", **zeros, "stored": 4},
-            {"queue": "q", **zeros, "stored": 3, "refused": 2},
-        ],
+        "queues": [{"queue": "other", **zeros, "stored": 4}, {"queue": "q", **zeros, "stored": 3, "refused": 2}],
         "rejected_files": ["kept/a.jsonl"],
     }
     assert names(path.parent) == ["report.json"]
@@ -167,10 +159,7 @@ def test_letters_count_for_the_queue_that_held_them(
     end(batch(tmp_path / "r", rejectedPath="kept"), "commit", report)
 
     told = json.loads((tmp_path / "r").read_text())
-    assert queues(told) == {
-        "nobody": {"unavailable": 1},
-        "orders/dead": {outcome: 3, "unavailable": 2, "refused": 1},
-    }
+    assert queues(told) == {"nobody": {"unavailable": 1}, "orders/dead": {outcome: 3, "unavailable": 2, "refused": 1}}
     assert counts(report) == {outcome: 3, "unavailable": 3, "refused invalid_sequence": 1}
 
 

@@ -67,10 +67,7 @@ def test_rows_are_appended_and_a_rerun_adds_nothing(
 
 @pytest.mark.parametrize(
     "mode, told",
-    [
-        ("overwrite", r'\[RQTTL_SAVE_MODE\].*use \.mode\("append"\)'),
-        (None, "UNSUPPORTED_DATA_SOURCE_SAVE_MODE"),
-    ],
+    [("overwrite", r'\[RQTTL_SAVE_MODE\].*use \.mode\("append"\)'), (None, "UNSUPPORTED_DATA_SOURCE_SAVE_MODE")],
 )
 def test_other_save_modes_are_refused(
     mode: str | None, told: str, rqttl: SparkSession, save: Callable[..., None], broker: Broker
