@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from rqttl.protocol.keys import LOG, Keyspace
 from spark_connectors.options.options import Options
-from spark_connectors.ranges import Range, sequence_number
-from spark_connectors.read.arrivals import Marks, Tally
+from spark_connectors.ranges import Range
 from spark_connectors.redis.connect import READ_COMMANDS
 from spark_connectors.stream.mark_plan import BatchLimit
 from spark_connectors.stream.offsets import Offset
@@ -263,24 +262,6 @@ def test_tasks_share_a_queue_or_a_stretch_of_time_by_its_marks_without_a_probe(
     assert sum(sizes) == count
     assert max(sizes) <= count // 4 + 1_250
     assert read < 100
-
-
-def marked(counts: list[int], complete: bool = True) -> Marks:
-    return Marks.of(((10 * count, Tally(count)) for count in counts), complete=complete)
-
-
-@pytest.mark.parametrize(
-    "marks, rows",
-    [
-        (marked([]), 20_000),
-        (marked([1_000, 5_000, 20_000]), 20_000),
-        (marked([*range(1_000, 9_000, 500), *range(18_000, 20_000, 500)]), 20_000),
-        (marked(list(range(1_000, 20_001, 1_000))), 9_000),
-        (marked(list(range(1_000, 20_001, 1_000)), complete=False), 20_000),
-    ],
-)
-def test_too_few_marks_and_many_letters_that_have_gone_leave_the_split_to_probes(marks: Marks, rows: int) -> None:
-    assert marks.split(0, sequence_number("0000000000000-200000"), rows, 4) is None
 
 
 @pytest.mark.parametrize("restarted", [False, True])

@@ -9,13 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from click.testing import CliRunner
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import functions as F  # noqa: N812  # as everybody calls it
 
 import spark_connectors
 from rqttl import Broker, Message
-from rqttl.cli import cli
 from spark_connectors.versions import TELLS_START
 from tests.contract.clocked import Clocked
 from tests.servers import Server
@@ -166,59 +164,6 @@ def test_a_windowed_count_under_a_limit_counts_every_message_of_a_sparse_and_a_d
     assert len(batches) >= 11
     counts = [sum(count for (_, queue), count in table.items() if queue == name) for name in ("dense", "sparse")]
     assert counts == [3_000, 30]
-
-
-def test_a_session_writes_under_policies_and_follows_the_expiry_queues_that_they_make(
-    spark: SparkSession, stream: Streams, server: Server, broker: Broker
-) -> None:
-    broker.set_policy("expiry", "#", {"dead-letter-expired": "EXP.{queue}"})
-    broker.set_policy("kept", "EXP.#", {"lease": "2m"})
-    broker.set_policy("now", "orders.eu", {"message_ttl": 0}, operator=True)
-    for name in ("orders.eu", "orders.us"):
-        broker.declare_queue(name)
-    followed = stream(queuePattern="EXP.#", startingOffsets="earliest")
-
-    rows = [(f"{name}-{i}", "x", name) for name in ("orders.eu", "orders.us") for i in range(10)]
-    frame = spark.createDataFrame(rows, "message_id string, body string, queue string")
-    frame.write.format("rqttl").option("url", server.url).mode("append").save()
-
-    assert (sum(followed.run()), {queue for queue, _ in followed.rows}) == (10, {"EXP.orders.eu"})
-    assert broker.queue("EXP.orders.eu").options().as_arguments() == {"lease": "2m"}
-    assert broker.queue("orders.us").stats().ready == 10
-    broker.queue("EXP.orders.eu").delete()
-    broker.queue("orders.eu").enqueue(b"later", id="later")
-    assert sum(followed.run()) == 1
-    report = CliRunner().invoke(cli, ["--url", server.url, "dead", "report", "EXP.orders.eu", "--json"])
-    assert report.exit_code == 0, report.output
-    assert '"orders.eu"' in report.output
-
-
-def test_messages_trimmed_unread_fail_the_query_and_with_false_it_goes_on_with_the_others(
-    stream: Streams, broker: Broker
-) -> None:
-    letters = bury(broker, 10)
-    query = stream(queues="orders/dead")
-    query.run()
-    last = held(broker, "orders/dead")[-1][1]
-    bury(broker, 10, first=10)
-    unread = held(broker, "orders/dead")[10:]
-    letters.update(max_length=4)
-    letters.update(max_length=None)
-    bury(broker, 3, first=20)
-    there = held(broker, "orders/dead")
-
-    with pytest.raises(StreamingQueryException) as raised:
-        query.run()
-    assert query.run(failOnDataLoss="false") == [len(there)]
-
-    lost = [sequence for _, sequence in unread if ("orders/dead", sequence) not in there]
-    assert f"[RQTTL_DATA_LOSS] queue 'orders/dead': messages after {last}, the highest of them {lost[-1]}," in str(
-        raised.value
-    )
-    assert query.rows[10:] == there
-    # it has been told once, and is over
-    bury(broker, 2, first=23)
-    assert query.run() == [2]
 
 
 class Archive(Stream):
