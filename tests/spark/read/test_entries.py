@@ -218,20 +218,6 @@ def test_numbers_that_no_column_can_hold_are_its_largest() -> None:
     assert found["deaths"][0]["last_at"] == units.as_datetime(units.MAX_INSTANT)
 
 
-def test_runs_of_several_queues_become_one_batch() -> None:
-    entries = [[b"1700000000000-10000%d" % i, [b"", b"%d" % i]] for i in range(5)]
-
-    found = rows(("a", entries[:2]), ("b", entries[2:3]), ("a", entries[3:]), names=("queue", "body"))
-
-    assert [(one["queue"], one["body"]) for one in found] == [
-        ("a", b"0"),
-        ("a", b"1"),
-        ("b", b"2"),
-        ("a", b"3"),
-        ("a", b"4"),
-    ]
-
-
 def test_a_batch_stays_as_it_is_while_the_next_are_made() -> None:
     columns = BatchBuilder(ALL)
     headers = [header(id=b"id-%d" % i, deaths=record(description=b"said %d" % i)) for i in range(60)]
@@ -329,33 +315,21 @@ def test_headers_may_be_read_as_bytes() -> None:
     assert found["headers"] == [("text", "ä".encode()), ("bytes", b"\xff\x00"), ("number", b"7"), ("flag", b"true")]
 
 
+_TEXT, _TIME, _INT = StringType(), TimestampType(), IntegerType()
 DEATH = StructType(
-    [
-        StructField("queue", StringType()),
-        StructField("reason", StringType()),
-        StructField("count", IntegerType()),
-        StructField("first_at", TimestampType()),
-        StructField("last_at", TimestampType()),
-        StructField("enqueued_at", TimestampType()),
-        StructField("expires_at", TimestampType()),
-        StructField("delivery_count", IntegerType()),
-        StructField("description", StringType()),
-    ]
+    [StructField(name, _TEXT) for name in ("queue", "reason")]
+    + [StructField("count", _INT)]
+    + [StructField(name, _TIME) for name in ("first_at", "last_at", "enqueued_at", "expires_at")]
+    + [StructField("delivery_count", _INT), StructField("description", _TEXT)]
 )
 TYPES: dict[str, DataType] = {
-    "queue": StringType(),
-    "message_id": StringType(),
-    "sequence": StringType(),
-    "died_at": TimestampType(),
-    "source": StringType(),
-    "reason": StringType(),
-    "description": StringType(),
-    "enqueued_at": TimestampType(),
-    "expires_at": TimestampType(),
-    "delivery_count": IntegerType(),
-    "death_count": IntegerType(),
-    "content_type": StringType(),
-    "headers": MapType(StringType(), StringType()),
+    **dict.fromkeys(("queue", "message_id", "sequence"), _TEXT),
+    "died_at": _TIME,
+    **dict.fromkeys(("source", "reason", "description"), _TEXT),
+    **dict.fromkeys(("enqueued_at", "expires_at"), _TIME),
+    **dict.fromkeys(("delivery_count", "death_count"), _INT),
+    "content_type": _TEXT,
+    "headers": MapType(_TEXT, _TEXT),
     "body": BinaryType(),
     "deaths": ArrayType(DEATH),
 }
@@ -378,15 +352,6 @@ def test_arrow_types_are_what_spark_makes_of_its_own() -> None:
     expected = to_arrow_schema(StructType([*of(*TYPES).fields, JSON]), timezone="UTC")
 
     assert schema.arrow_schema((*TYPES, "body_json")).equals(expected)
-
-
-@pytest.mark.parametrize("decode", ["none", "json"])
-@pytest.mark.parametrize("deaths", [False, True])
-def test_the_default_columns_are_typed_and_have_deaths_only_on_request(decode: str, deaths: bool) -> None:
-    made = schema.spark_schema(schema.default_columns(decode, include_deaths=deaths))
-
-    names = [name for name in TYPES if deaths or name != "deaths"]
-    assert made == StructType([*of(*names).fields, *([JSON] if decode == "json" else [])])
 
 
 def test_a_users_schema_may_have_some_columns_in_any_order() -> None:

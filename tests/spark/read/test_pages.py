@@ -136,21 +136,6 @@ def test_a_reply_that_is_no_page_of_messages_is_unexpected(raw: bytes) -> None:
         look(raw, 1)
 
 
-def test_pages_of_one_buffer_and_of_others_are_joined_in_their_order() -> None:
-    here, there = look(replies([(b"a", b"1"), (b"b", b"2")], [(b"c", b"3")]), 2), look(replies([(b"d", b"4")]), 1)
-    joined = PageBuffer().join(
-        [here[0][1], there[0][0], here[0][0], Page.from_entries("q", [[SEQUENCE, [b"e", b"5"]]])]
-    )
-
-    assert [one[1:] for one in taken_apart(joined)] == [
-        (b"c", b"3"),
-        (b"d", b"4"),
-        (b"a", b"1"),
-        (b"b", b"2"),
-        (b"e", b"5"),
-    ]
-
-
 LISTS = st.lists(st.lists(st.none() | TEXTS, max_size=3), max_size=3)
 
 

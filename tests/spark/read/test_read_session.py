@@ -68,6 +68,7 @@ def test_the_schema_is_the_one_that_is_promised(broker: Broker, load: Loader) ->
     assert {field.name: field.dataType for field in frame.schema} == TYPES
     assert all(field.nullable for field in frame.schema)
     assert load(queues="orders/dead", decode="json", includeDeaths="true").columns == [*TYPES, "body_json"]
+    assert load(queues="orders/dead").columns == [name for name in TYPES if name != "deaths"]
 
 
 def test_rows_are_what_redis_holds(client: redis.Redis, broker: Broker, load: Loader) -> None:
@@ -177,23 +178,14 @@ def test_by_default_filters_leak_into_nothing(
         assert frame.join(some, "sequence", "left_anti").count() in (5, 15)
 
 
-@pytest.mark.parametrize(
-    "kind, options, text",
-    [
-        ("read", {"queus": "x"}, "[RQTTL_UNKNOWN_OPTION] queus: no such option; did you mean queues?"),
-        ("read", {"numPartitions": "many"}, "[RQTTL_INVALID_OPTION] numPartitions: expected a whole"),
-        ("readStream", {"maxOffsetsPerTrigger": "5"}, "an option for Kafka; its counterpart here is maxEntries"),
-    ],
-)
-def test_wrong_options_are_told_by_load(
-    kind: str, options: dict[str, str], text: str, load: Loader, spark: SparkSession, redis_url: str
-) -> None:
-    reader = getattr(spark, kind).format("rqttl").options(url=redis_url, queues="orders/dead", **options)
+@pytest.mark.parametrize("kind", ["read", "readStream"])
+def test_a_wrong_option_is_told_by_load(kind: str, spark: SparkSession) -> None:
+    reader = getattr(spark, kind).format("rqttl").option("queus", "x")
 
-    with pytest.raises(AnalysisException) as caught:
+    with pytest.raises(
+        AnalysisException, match=r"\[RQTTL_UNKNOWN_OPTION\] queus: no such option; did you mean queues\?"
+    ):
         reader.load()
-
-    assert text in str(caught.value)
 
 
 @pytest.fixture
