@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import redis
 
-from rqttl import Broker
+from rqttl import Broker, Queue
 from rqttl.store.driver import driver_of
 from rqttl.testing import FakeBroker, fake_broker
 from tests.conftest import AIO, FAKE
@@ -30,6 +30,13 @@ def clocked(client: redis.Redis) -> Iterator[Clocked]:
     broker = Clocked(client)
     yield broker
     broker.close()
+
+
+@pytest.fixture
+def queue(request: pytest.FixtureRequest) -> Queue:
+    """The queue `q`, without options, at the clock of a test that asks for one."""
+    broker: Broker = request.getfixturevalue("clocked" if "clocked" in request.fixturenames else "broker")
+    return broker.declare_queue("q")
 
 
 @pytest.fixture

@@ -272,8 +272,7 @@ def test_every_method_of_a_closed_broker_raises(broker: Broker, other: Broker, c
 
 
 @pytest.mark.parametrize("call", QUEUE)
-def test_every_method_of_its_queues_raises(broker: Broker, other: Broker, call: str) -> None:
-    queue = broker.declare_queue("q")
+def test_every_method_of_its_queues_raises(broker: Broker, queue: Queue, other: Broker, call: str) -> None:
     broker.close()
 
     with pytest.raises(BrokerClosed):
@@ -283,8 +282,9 @@ def test_every_method_of_its_queues_raises(broker: Broker, other: Broker, call: 
 
 
 @pytest.mark.parametrize("how", SETTLE)
-def test_a_delivery_is_not_settled_any_more_and_comes_again(broker: Broker, other: Broker, how: str) -> None:
-    queue = broker.declare_queue("q")
+def test_a_delivery_is_not_settled_any_more_and_comes_again(
+    broker: Broker, queue: Queue, other: Broker, how: str
+) -> None:
     queue.enqueue(b"x")
     delivery = one(queue)
     broker.close()
@@ -297,9 +297,7 @@ def test_a_delivery_is_not_settled_any_more_and_comes_again(broker: Broker, othe
     assert (delivery.settled, other.queue("q").stats().leased) == (None, 1)
 
 
-def test_closing_ends_all_waits_with_it(broker: Broker) -> None:
-    queue = broker.declare_queue("q")
-
+def test_closing_ends_all_waits_with_it(broker: Broker, queue: Queue) -> None:
     with ThreadPoolExecutor(3) as pool:
         waiting = Waiters(broker, pool).start(queue, 3)
         broker.close()
@@ -307,8 +305,9 @@ def test_closing_ends_all_waits_with_it(broker: Broker) -> None:
         assert [type(one.exception(timeout=PATIENCE)) for one in waiting] == [BrokerClosed] * 3
 
 
-def test_closing_ends_a_consumer_that_waits_and_what_it_has_not_sent_comes_again(broker: Broker, other: Broker) -> None:
-    queue = broker.declare_queue("q")
+def test_closing_ends_a_consumer_that_waits_and_what_it_has_not_sent_comes_again(
+    broker: Broker, queue: Queue, other: Broker
+) -> None:
     queue.enqueue_many([b"1", b"2"])
     held, blocked, before = threading.Semaphore(0), threading.Event(), threading.enumerate()
 
@@ -333,8 +332,7 @@ def test_closing_ends_a_consumer_that_waits_and_what_it_has_not_sent_comes_again
     assert [thread.name for thread in left if thread.name == "rqttl-renewer-q"] == []
 
 
-def test_a_consumer_hands_out_nothing_and_takes_no_ack_after_that(broker: Broker) -> None:
-    queue = broker.declare_queue("q")
+def test_a_consumer_hands_out_nothing_and_takes_no_ack_after_that(broker: Broker, queue: Queue) -> None:
     queue.enqueue_many([b"1", b"2", b"3"])
 
     deliveries = queue.consume().__enter__()
@@ -347,8 +345,7 @@ def test_a_consumer_hands_out_nothing_and_takes_no_ack_after_that(broker: Broker
     assert delivery.settled is None
 
 
-def test_the_error_of_a_handler_is_not_hidden_by_a_closed_broker(broker: Broker) -> None:
-    queue = broker.declare_queue("q")
+def test_the_error_of_a_handler_is_not_hidden_by_a_closed_broker(broker: Broker, queue: Queue) -> None:
     queue.enqueue(b"1")
 
     def work() -> Any:
@@ -361,8 +358,7 @@ def test_the_error_of_a_handler_is_not_hidden_by_a_closed_broker(broker: Broker)
         work()
 
 
-def test_closing_ends_a_run_with_it(broker: Broker) -> None:
-    queue = broker.declare_queue("q")
+def test_closing_ends_a_run_with_it(broker: Broker, queue: Queue) -> None:
     waits = threading.Event()
     broker.events.subscribe(lambda _: waits.set(), WaitEvent)
 

@@ -33,8 +33,7 @@ from tests.contract.test_waking import LONG, Waiters, blocked
 from tests.waiting import PATIENCE, until
 
 
-def test_acks_go_with_the_next_fetch_in_one_call(broker: Broker) -> None:
-    queue = broker.declare_queue("q")
+def test_acks_go_with_the_next_fetch_in_one_call(broker: Broker, queue: Queue) -> None:
     queue.enqueue_many([b"x"] * 300)
     scripts: list[str] = []
 
@@ -52,8 +51,7 @@ def test_acks_go_with_the_next_fetch_in_one_call(broker: Broker) -> None:
     assert queue.stats().acked == 300
 
 
-def test_iterating_without_the_context_is_refused(broker: Broker) -> None:
-    queue = broker.declare_queue("q")
+def test_iterating_without_the_context_is_refused(queue: Queue) -> None:
     queue.enqueue(b"x")
 
     with pytest.raises(InvalidInput, match="with"):
@@ -261,9 +259,8 @@ def test_a_delivery_may_be_settled_after_its_consumer_ended_and_that_is_sent_at_
     assert stats.consumers == 0
 
 
-def test_a_pool_inside_the_consumer_finishes_its_work_under_leases(clocked: Clocked) -> None:
+def test_a_pool_inside_the_consumer_finishes_its_work_under_leases(clocked: Clocked, queue: Queue) -> None:
     """The order that the documentation gives: the pool's exit waits for handlers while the consumer still renews."""
-    queue = clocked.declare_queue("q")
     queue.enqueue_many([b"1", b"2", b"3", b"4", b"5"])
     renewals = Renewals(clocked)
     started = threading.Barrier(3)

@@ -55,9 +55,9 @@ def test_each_of_the_four_reasons_moves_the_message_to_the_target(clocked: Clock
 
 @pytest.mark.spec("DLX-05", "A-021", "S-029")
 @every_reason
-def test_without_a_target_a_dead_message_is_dropped_and_counted(clocked: Clocked, reason: str, kill: Kill) -> None:
-    queue = clocked.declare_queue("q")
-
+def test_without_a_target_a_dead_message_is_dropped_and_counted(
+    clocked: Clocked, queue: Queue, reason: str, kill: Kill
+) -> None:
     kill(clocked, queue, b"x")
 
     assert (bodies(queue), dead(queue), dropped(queue)) == ([], {reason: 1}, {reason: 1})
@@ -202,8 +202,7 @@ def test_a_letter_may_die_again_and_keeps_every_death_the_newest_first(clocked: 
 
 
 @pytest.mark.spec("DLX-26", "DLX-27", "A-027")
-def test_the_target_is_the_one_at_the_time_of_death(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q")
+def test_the_target_is_the_one_at_the_time_of_death(clocked: Clocked, queue: Queue) -> None:
     queue.enqueue_many([b"1", b"2", b"3"])
     first, second, third = queue.receive_many(3)
 

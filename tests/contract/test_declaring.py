@@ -15,6 +15,7 @@ from rqttl import (
     InvalidDuration,
     InvalidOption,
     Policy,
+    Queue,
     QueueInUse,
     QueueMismatch,
     QueueNotFound,
@@ -211,8 +212,7 @@ def test_deleting_and_purging_dead_letter_nothing(clocked: Clocked) -> None:
     assert clocked.queues() == []
 
 
-def test_delete_if_empty_refuses_while_there_are_messages_in_any_state(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q")
+def test_delete_if_empty_refuses_while_there_are_messages_in_any_state(queue: Queue) -> None:
     queue.enqueue(b"x")
     delivery = one(queue)
 
@@ -237,8 +237,7 @@ def test_expired_messages_do_not_count_when_a_queue_is_emptied_or_deleted(clocke
     assert taken(clocked.queue("d")) == [b"first", b"second"]
 
 
-def test_delete_if_unused_refuses_while_a_consumer_works(broker: Broker) -> None:
-    queue = broker.declare_queue("q")
+def test_delete_if_unused_refuses_while_a_consumer_works(queue: Queue) -> None:
     queue.enqueue(b"x")
     with queue.consume(wait=0) as deliveries:
         for delivery in deliveries:
@@ -263,8 +262,9 @@ def test_a_queue_whose_lifetime_is_over_at_once_was_declared_all_the_same(clocke
 
 
 @pytest.mark.parametrize("option", ["expires", "auto_delete_on_idle"])
-def test_an_update_after_which_the_lifetime_is_over_at_once_tells_its_effect(clocked: Clocked, option: Any) -> None:
-    queue = clocked.declare_queue("q")
+def test_an_update_after_which_the_lifetime_is_over_at_once_tells_its_effect(
+    clocked: Clocked, queue: Queue, option: Any
+) -> None:
     clocked.events.subscribe(lambda event: clocked.advance(1) if event.name == "update" else None, CommandEvent)
 
     lifetime: Any = {option: "1ms"}

@@ -39,8 +39,7 @@ def told(events: list[CommandEvent]) -> list[tuple[str, str | None, str]]:
     return [(event.name, event.queue, event.outcome) for event in events]
 
 
-def test_a_script_is_told_with_its_queue_and_its_refusal(broker: Broker) -> None:
-    queue = broker.declare_queue("q")
+def test_a_script_is_told_with_its_queue_and_its_refusal(broker: Broker, queue: Queue) -> None:
     queue.enqueue(b"x")
     queue.touch()  # both scripts are loaded
     events = listened(broker)
@@ -87,8 +86,7 @@ def test_plain_commands_are_told_each_with_its_own_outcome(broker: Broker, clien
     ]
 
 
-def test_a_wait_is_told_with_what_ended_it(broker: Broker) -> None:
-    queue = broker.declare_queue("q")
+def test_a_wait_is_told_with_what_ended_it(broker: Broker, queue: Queue) -> None:
     events = listened(broker)
     waits = threading.Semaphore(0)
     broker.events.subscribe(lambda _: waits.release(), WaitEvent)
@@ -105,8 +103,9 @@ def test_a_wait_is_told_with_what_ended_it(broker: Broker) -> None:
     assert [one for one in told(events) if one[0] == "BLPOP"] == [("BLPOP", "q", "ok"), ("BLPOP", "q", "timeout")]
 
 
-def test_a_failure_is_told_by_the_class_of_its_exception(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    queue = broker.declare_queue("q")
+def test_a_failure_is_told_by_the_class_of_its_exception(
+    broker: Broker, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
     store = driver_of(broker).store
     events = listened(broker)
 
@@ -268,9 +267,8 @@ def test_policies_add_no_round_trip(client: redis.Redis, broker: Broker, policie
 
 
 def test_of_a_batch_the_lost_deliveries_are_named_and_the_unknown_ones_are_the_cause(
-    clocked: Clocked, monkeypatch: pytest.MonkeyPatch
+    clocked: Clocked, queue: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    queue = clocked.declare_queue("q")
     queue.enqueue_many([b"0", b"1", b"2"])
     gone, there = queue.receive_many(2, lease="1s")
     (held,) = queue.receive_many(1)

@@ -178,8 +178,7 @@ def test_with_dead_letter_its_messages_of_all_states_go_first(clocked: Clocked) 
 
 
 @pytest.mark.spec("QTL-15")
-def test_a_lifetime_may_come_later_and_go_again(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q")
+def test_a_lifetime_may_come_later_and_go_again(clocked: Clocked, queue: Queue) -> None:
     clocked.advance(10 * LIFE)
     queue.update(expires=ms(LIFE))
     clocked.advance(LIFE - 1)

@@ -51,8 +51,7 @@ def test_peek_shows_all_of_a_message(clocked: Clocked) -> None:
     assert [(death.reason, death.description) for death in message.deaths] == [("rejected", "why")]
 
 
-def test_peek_goes_on_page_by_page(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q")
+def test_peek_goes_on_page_by_page(clocked: Clocked, queue: Queue) -> None:
     queue.enqueue_many([Message(b"%d" % i, ttl="10ms" if i % 3 == 0 else None) for i in range(700)])
     clocked.advance(10)
 
@@ -108,8 +107,7 @@ def test_stats_say_what_there_is_and_what_has_happened(clocked: Clocked) -> None
     assert queue.stats().purged == 1
 
 
-def test_the_oldest_age_is_that_of_the_oldest_ready_message(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q")
+def test_the_oldest_age_is_that_of_the_oldest_ready_message(clocked: Clocked, queue: Queue) -> None:
     queue.enqueue(b"old")
     clocked.advance(400)
     queue.enqueue(b"young")
@@ -159,8 +157,7 @@ def test_stats_of_many_queues_know_that_one_was_deleted_or_changed_between_two_s
     assert {name: stats.ready for name, stats in found.items()} == {"b": 1, "c": 2}
 
 
-def test_stats_say_when_the_next_lease_and_the_next_delay_end(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q")
+def test_stats_say_when_the_next_lease_and_the_next_delay_end(clocked: Clocked, queue: Queue) -> None:
     queue.enqueue_many([b"1", b"2", b"3", b"4"])
     assert (queue.stats().next_lease_end, queue.stats().next_delay_end) == (None, None)
 
@@ -242,8 +239,7 @@ def test_a_look_at_queues_where_nothing_is_due_says_what_a_swept_one_says(clocke
         assert clocked.queue(name).stats(sweep=False) == swept
 
 
-def test_a_look_at_compacted_queues_counts_messages_that_were_moved(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q")
+def test_a_look_at_compacted_queues_counts_messages_that_were_moved(clocked: Clocked, queue: Queue) -> None:
     queue.enqueue_many([Message(b"x" * 200, ttl=None if i % 20 == 0 else "1s") for i in range(4_000)])
     clocked.advance(1_000)
     queue.sweep()
@@ -442,8 +438,7 @@ def test_chosen_messages_go_and_the_others_keep_their_order(clocked: Clocked) ->
     assert clocked.queues() == ["q"]
 
 
-def test_many_are_chosen_in_any_order_and_named_twice_count_once(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q")
+def test_many_are_chosen_in_any_order_and_named_twice_count_once(queue: Queue) -> None:
     queue.enqueue_many([b"%d" % i for i in range(1_000)])
     chosen = sequences(queue, *[b"%d" % i for i in range(0, 1_000, 3)])
 

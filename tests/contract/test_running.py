@@ -85,8 +85,7 @@ def test_no_more_messages_are_begun_than_there_are_threads(queue: Queue, pool: T
 
 
 @pytest.mark.parametrize("threads", [1, 2])
-def test_slow_handlers_keep_their_leases(clocked: Clocked, threads: int) -> None:
-    queue = clocked.declare_queue("q")
+def test_slow_handlers_keep_their_leases(clocked: Clocked, queue: Queue, threads: int) -> None:
     queue.enqueue_many([b"x"] * threads)
     renewals = Renewals(clocked)
     turn = threading.Lock()
@@ -163,8 +162,7 @@ def test_the_log_tells_what_happens_next_to_a_message(clocked: Clocked, caplog: 
     ]
 
 
-def test_pauses_double_from_one_second_to_ten_minutes_and_vary_a_little(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q")
+def test_pauses_double_from_one_second_to_ten_minutes_and_vary_a_little(clocked: Clocked, queue: Queue) -> None:
     queue.enqueue(b"poison")
     pauses = []
 
@@ -315,8 +313,7 @@ def test_a_handler_whose_work_would_not_be_done_is_refused(queue: Queue, handler
     assert queue.stats().ready == 1
 
 
-def test_a_handler_that_returns_a_coroutine_has_failed(clocked: Clocked, caplog: pytest.LogCaptureFixture) -> None:
-    queue = clocked.declare_queue("q")
+def test_a_handler_that_returns_a_coroutine_has_failed(queue: Queue, caplog: pytest.LogCaptureFixture) -> None:
     queue.enqueue(b"x")
     made: list[Any] = []
 
@@ -487,8 +484,7 @@ def test_a_message_that_failed_too_often_says_its_last_error(clocked: Clocked) -
     assert (letter.deaths[0].description, letter.deaths[0].delivery_count) == ("OSError: 0 cups left", 3)
 
 
-def test_the_last_error_of_a_message_is_shown_until_it_is_settled(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q")
+def test_the_last_error_of_a_message_is_shown_until_it_is_settled(queue: Queue) -> None:
     queue.enqueue(b"x")
     assert description(queue) is None
 
@@ -504,8 +500,7 @@ def test_the_last_error_of_a_message_is_shown_until_it_is_settled(clocked: Clock
     assert description(queue) is None
 
 
-def test_a_consumer_keeps_the_error_too(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q")
+def test_a_consumer_keeps_the_error_too(queue: Queue) -> None:
     queue.enqueue(b"x")
 
     with queue.consume(wait=0) as deliveries:

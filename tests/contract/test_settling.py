@@ -18,8 +18,7 @@ from tests.contract.looks import Renewals, bodies, dead, description, one, ready
 from tests.waiting import until
 
 
-def test_messages_come_in_the_order_in_which_they_were_stored(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q")
+def test_messages_come_in_the_order_in_which_they_were_stored(clocked: Clocked, queue: Queue) -> None:
     for start in range(0, 700, 100):
         queue.enqueue_many([b"%d" % i for i in range(start, start + 100)])
         clocked.advance(start % 3 - 1)  # the clock of Redis may step back
@@ -94,8 +93,7 @@ def test_with_n_deliveries_allowed_a_message_is_handed_out_n_times(clocked: Cloc
 
 
 @pytest.mark.spec("S-057", "S-052", "S-047")
-def test_messages_given_back_return_to_their_exact_places_at_once(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q")
+def test_messages_given_back_return_to_their_exact_places_at_once(queue: Queue) -> None:
     queue.enqueue_many([b"%d" % i for i in range(8)])
     deliveries = queue.receive_many(6)
 
@@ -107,8 +105,7 @@ def test_messages_given_back_return_to_their_exact_places_at_once(clocked: Clock
 
 
 @pytest.mark.spec("S-054")
-def test_a_delayed_message_lets_others_pass_and_then_takes_its_old_place(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q")
+def test_a_delayed_message_lets_others_pass_and_then_takes_its_old_place(clocked: Clocked, queue: Queue) -> None:
     queue.enqueue_many([b"1", b"2", b"3"])
     one(queue).nack(delay="100ms")
 
@@ -136,8 +133,7 @@ def test_auto_ack_removes_at_once_and_never_brings_back(clocked: Clocked) -> Non
 
 @pytest.mark.spec("S-055")
 @pytest.mark.parametrize("settle", ["ack", "nack", "reject", "renew"])
-def test_a_delivery_with_auto_ack_cannot_be_settled(clocked: Clocked, settle: str) -> None:
-    queue = clocked.declare_queue("q")
+def test_a_delivery_with_auto_ack_cannot_be_settled(queue: Queue, settle: str) -> None:
     queue.enqueue(b"x")
     delivery = one(queue, auto_ack=True)
 
@@ -146,9 +142,7 @@ def test_a_delivery_with_auto_ack_cannot_be_settled(clocked: Clocked, settle: st
 
 
 @pytest.mark.spec("S-059")
-def test_a_receive_that_finds_nothing_returns_nothing_after_its_wait(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q")
-
+def test_a_receive_that_finds_nothing_returns_nothing_after_its_wait(clocked: Clocked, queue: Queue) -> None:
     assert queue.receive() is None
     assert queue.receive(wait=0) is None
     assert queue.receive_many(5) == []
@@ -176,8 +170,7 @@ SETTLES = ["ack", "nack", "reject"]
 @pytest.mark.spec("S-051")
 @pytest.mark.parametrize("first", SETTLES)
 @pytest.mark.parametrize("second", [*SETTLES, "renew"])
-def test_a_delivery_is_settled_once(clocked: Clocked, first: str, second: str) -> None:
-    queue = clocked.declare_queue("q")
+def test_a_delivery_is_settled_once(queue: Queue, first: str, second: str) -> None:
     queue.enqueue(b"x")
     delivery = one(queue)
     getattr(delivery, first)()
@@ -258,8 +251,7 @@ def test_giving_back_dead_letters_nothing(clocked: Clocked) -> None:
 
 
 @pytest.mark.parametrize("settle", ["ack_many", "nack_many", "reject_many", "renew_many"])
-def test_a_batch_settles_all_that_hold_and_names_the_others(clocked: Clocked, settle: str) -> None:
-    queue = clocked.declare_queue("q")
+def test_a_batch_settles_all_that_hold_and_names_the_others(clocked: Clocked, queue: Queue, settle: str) -> None:
     queue.enqueue_many([b"%d" % i for i in range(600)])
     lost, held = queue.receive_many(300, lease="100ms"), queue.receive_many(300, lease="1h")
     mixed = [one for pair in zip(lost, held, strict=True) for one in pair]
@@ -338,8 +330,7 @@ def test_a_context_acks_and_an_exception_gives_back_and_goes_on(
 
 
 @pytest.mark.spec("S-060")
-def test_settling_works_on_a_new_connection(broker: Broker, client: redis.Redis) -> None:
-    queue = broker.declare_queue("q")
+def test_settling_works_on_a_new_connection(queue: Queue, client: redis.Redis) -> None:
     queue.enqueue(b"x")
     delivery = one(queue)
 

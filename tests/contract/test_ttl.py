@@ -62,9 +62,7 @@ def test_the_options_of_its_queue_decide_the_deadline_of_a_message(
 
 @pytest.mark.spec("A-005", "S-007")
 @pytest.mark.parametrize("ttl", [2**31 - 1, 2**32 - 1, 2**32, 315_360_000_000])
-def test_long_ttls_are_taken_exactly(clocked: Clocked, ttl: int) -> None:
-    queue = clocked.declare_queue("q")
-
+def test_long_ttls_are_taken_exactly(clocked: Clocked, queue: Queue, ttl: int) -> None:
     receipt = queue.enqueue(b"x", ttl=ms(ttl))
 
     assert receipt.expires_at == at(ttl)
@@ -72,8 +70,7 @@ def test_long_ttls_are_taken_exactly(clocked: Clocked, ttl: int) -> None:
 
 
 @pytest.mark.spec("A-002", "S-001")
-def test_a_relative_ttl_counts_on_the_servers_clock(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q")
+def test_a_relative_ttl_counts_on_the_servers_clock(clocked: Clocked, queue: Queue) -> None:
     clocked.advance(-HOUR)  # the server is an hour behind the clock of this process
 
     assert queue.enqueue(b"x", ttl="1m").expires_at == at(60_000 - HOUR)
@@ -160,8 +157,7 @@ def test_ttl_zero_is_handed_to_a_consumer_that_waits(
 
 
 @pytest.mark.spec("TTL-19")
-def test_ttl_zero_that_was_handed_over_and_given_back_expires(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q")
+def test_ttl_zero_that_was_handed_over_and_given_back_expires(clocked: Clocked, queue: Queue) -> None:
     clocked.while_waiting(lambda: queue.enqueue(b"zero", ttl=0))
     delivery = one(queue, wait="1s")
 
@@ -193,8 +189,7 @@ def test_a_message_that_was_handed_over_is_not_delivered_past_its_deadline(
 
 @pytest.mark.spec("TTL-11", "TTL-12", "TTL-16", "A-001", "S-010", "S-011")
 @pytest.mark.parametrize("ttl", [1, 100])
-def test_a_message_is_delivered_up_to_its_deadline_and_not_at_it(clocked: Clocked, ttl: int) -> None:
-    queue = clocked.declare_queue("q")
+def test_a_message_is_delivered_up_to_its_deadline_and_not_at_it(clocked: Clocked, queue: Queue, ttl: int) -> None:
     queue.enqueue_many([Message(b"in time", ttl=ms(ttl)), Message(b"too late", ttl=ms(ttl))])
 
     clocked.advance(ttl - 1)
@@ -259,8 +254,7 @@ def test_every_message_leaves_at_its_own_deadline_without_any_consumer(clocked: 
 
 
 @pytest.mark.spec("TTL-26")
-def test_a_sweep_says_when_the_next_message_is_due(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q")
+def test_a_sweep_says_when_the_next_message_is_due(clocked: Clocked, queue: Queue) -> None:
     queue.enqueue(b"later", ttl="500ms")
     assert queue.sweep()[-1].due == START + 500
 
@@ -357,8 +351,7 @@ def test_a_message_whose_lease_ends_after_its_deadline_is_not_delivered_again(cl
 
 
 @pytest.mark.spec("TTL-38", "A-068")
-def test_a_delayed_message_expires_at_its_deadline_not_at_the_end_of_the_delay(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q")
+def test_a_delayed_message_expires_at_its_deadline_not_at_the_end_of_the_delay(clocked: Clocked, queue: Queue) -> None:
     queue.enqueue(b"x", ttl="100ms")
     one(queue).nack("1h")
     clocked.advance(99)
@@ -409,8 +402,7 @@ def test_a_message_in_two_queues_lives_and_dies_in_each_on_its_own(clocked: Cloc
 
 
 @pytest.mark.spec("S-012", "A-072")
-def test_counts_and_peeks_leave_out_what_has_expired(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q")
+def test_counts_and_peeks_leave_out_what_has_expired(clocked: Clocked, queue: Queue) -> None:
     queue.enqueue_many([Message(b"x", ttl="100ms")] * 2_000)
     clocked.advance(100)
 
@@ -460,8 +452,7 @@ def test_a_lower_retention_reaches_delayed_messages(clocked: Clocked, before: in
 
 
 @pytest.mark.spec("A-060")
-def test_one_sweep_meets_an_expired_message_behind_very_many_others(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q")
+def test_one_sweep_meets_an_expired_message_behind_very_many_others(clocked: Clocked, queue: Queue) -> None:
     queue.enqueue_many([b"x"] * 5_000)
     queue.enqueue(b"last", ttl="1s")
     clocked.advance("1s")

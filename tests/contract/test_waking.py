@@ -69,8 +69,7 @@ def result(future: Future[Any]) -> Delivery:
     return delivery
 
 
-def test_waiting_costs_two_calls_and_waking_one_more(broker: Broker, client: redis.Redis, waiters: Waiters) -> None:
-    queue = broker.declare_queue("q")
+def test_waiting_costs_two_calls_and_waking_one_more(queue: Queue, client: redis.Redis, waiters: Waiters) -> None:
     queue.receive(wait="1ms")
     queue.enqueue(b"warm")
     queue.receive(auto_ack=True)
@@ -87,8 +86,7 @@ def test_waiting_costs_two_calls_and_waking_one_more(broker: Broker, client: red
 
 
 @pytest.mark.parametrize("count", [2, 25])
-def test_as_many_as_wait_get_one_message_each(broker: Broker, waiters: Waiters, count: int) -> None:
-    queue = broker.declare_queue("q")
+def test_as_many_as_wait_get_one_message_each(queue: Queue, waiters: Waiters, count: int) -> None:
     waiting = waiters.start(queue, count)
 
     for i in range(count):
@@ -97,8 +95,7 @@ def test_as_many_as_wait_get_one_message_each(broker: Broker, waiters: Waiters, 
     assert sorted(int(result(one).body) for one in waiting) == list(range(count))
 
 
-def test_a_message_that_is_given_back_wakes(broker: Broker, waiters: Waiters) -> None:
-    queue = broker.declare_queue("q")
+def test_a_message_that_is_given_back_wakes(queue: Queue, waiters: Waiters) -> None:
     queue.enqueue(b"x")
     delivery = one(queue)
     (waiting,) = waiters.start(queue)
@@ -127,9 +124,8 @@ def wait_in_consume(queue: Queue) -> None:
 
 @pytest.mark.parametrize("wait", [lambda queue: queue.receive(wait=LONG), wait_in_consume], ids=["receive", "consume"])
 def test_a_deletion_ends_the_waits_of_all_consumers(
-    broker: Broker, waiters: Waiters, wait: Callable[[Queue], object]
+    broker: Broker, queue: Queue, waiters: Waiters, wait: Callable[[Queue], object]
 ) -> None:
-    queue = broker.declare_queue("q")
     outcomes: list[str] = []
     broker.events.subscribe(lambda event: outcomes.append(f"{event.name} {event.outcome}"), CommandEvent)
     waiting = waiters.start(queue, 3, lambda: wait(queue))
@@ -143,9 +139,8 @@ def test_a_deletion_ends_the_waits_of_all_consumers(
 
 
 def test_a_deletion_between_a_look_and_the_wait_ends_the_wait(
-    broker: Broker, client: redis.Redis, waiters: Waiters
+    broker: Broker, queue: Queue, client: redis.Redis, waiters: Waiters
 ) -> None:
-    queue = broker.declare_queue("q")
     broker.events.subscribe(lambda _: Broker(client).queue("q").delete(), WaitEvent)
 
     waiting = waiters.pool.submit(lambda: queue.receive(wait=LONG))
@@ -168,8 +163,7 @@ def test_each_of_many_that_wait_is_handed_a_message_that_cannot_stay(
     assert sum(queue.stats().deaths.values()) == 2
 
 
-def test_senders_and_consumers_in_full_swing_lose_no_wake_up(broker: Broker, waiters: Waiters) -> None:
-    queue = broker.declare_queue("q")
+def test_senders_and_consumers_in_full_swing_lose_no_wake_up(queue: Queue, waiters: Waiters) -> None:
     rounds, crew = 40, 6
 
     def work() -> list[bytes]:
@@ -229,9 +223,8 @@ def send(queue: Queue, held: Held) -> None:
 
 
 def test_a_message_with_ttl_zero_goes_to_the_second_while_the_first_one_fetches(
-    broker: Broker, waiters: Waiters, held: Held
+    queue: Queue, waiters: Waiters, held: Held
 ) -> None:
-    queue = broker.declare_queue("q")
     waiting = waiters.start(queue, 2)
     send(queue, held)
 
@@ -259,9 +252,8 @@ def test_a_limit_does_not_act_while_more_wait_than_are_ready(
 
 
 def test_no_more_is_handed_over_than_consumers_wait_though_all_have_taken_their_tickets(
-    broker: Broker, waiters: Waiters, held: Held
+    queue: Queue, waiters: Waiters, held: Held
 ) -> None:
-    queue = broker.declare_queue("q")
     waiting = waiters.start(queue, 2)
     for body in (b"1", b"2"):
         queue.enqueue(body, ttl=0)
@@ -275,10 +267,9 @@ def test_no_more_is_handed_over_than_consumers_wait_though_all_have_taken_their_
 
 
 def test_a_consumer_at_the_end_of_its_wait_counts_until_it_has_looked(
-    broker: Broker, waiters: Waiters, monkeypatch: pytest.MonkeyPatch
+    broker: Broker, queue: Queue, waiters: Waiters, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between the end of a block and the look that follows there is a round trip."""
-    queue = broker.declare_queue("q")
     driver = driver_of(broker)
     step = driver.step
     over, sent = threading.Event(), threading.Event()
@@ -301,9 +292,8 @@ def test_a_consumer_at_the_end_of_its_wait_counts_until_it_has_looked(
         assert result(waiting).body == b"now"
 
 
-def test_run_waits_on_while_threads_are_idle(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_waits_on_while_threads_are_idle(broker: Broker, queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
     """The look that finds a message for one thread is followed by another one for the rest."""
-    queue = broker.declare_queue("q")
     handled: list[bytes] = []
     blocking, fetched, sent, stop = (threading.Event() for _ in range(4))
     broker.events.subscribe(lambda name: blocking.set(), WaitEvent)
@@ -343,8 +333,7 @@ def interrupted(broker: Broker) -> Iterator[Waiters]:
         broker.interrupt()
 
 
-def test_all_waits_of_a_broker_end(broker: Broker, client: redis.Redis, interrupted: Waiters) -> None:
-    queue = broker.declare_queue("q")
+def test_all_waits_of_a_broker_end(broker: Broker, queue: Queue, client: redis.Redis, interrupted: Waiters) -> None:
     waiting = interrupted.start(queue, 3)
 
     broker.interrupt()
@@ -354,16 +343,14 @@ def test_all_waits_of_a_broker_end(broker: Broker, client: redis.Redis, interrup
 
 
 def test_a_signal_handler_may_end_the_wait_that_it_breaks_into(
-    broker: Broker, on_alarm: Callable[[Callable[[], None]], None]
+    broker: Broker, queue: Queue, on_alarm: Callable[[Callable[[], None]], None]
 ) -> None:
-    queue = broker.declare_queue("q")
     broker.events.subscribe(lambda _: on_alarm(broker.interrupt), WaitEvent)
 
     assert queue.receive(wait=LONG) is None
 
 
-def test_afterwards_nobody_waits_but_everything_works(broker: Broker) -> None:
-    queue = broker.declare_queue("q")
+def test_afterwards_nobody_waits_but_everything_works(broker: Broker, queue: Queue) -> None:
     broker.interrupt()
 
     assert queue.receive(wait=LONG) is None
@@ -374,9 +361,9 @@ def test_afterwards_nobody_waits_but_everything_works(broker: Broker) -> None:
         assert list(deliveries) == []
 
 
-def test_a_message_that_was_handed_to_a_wait_that_ends_is_received(broker: Broker, client: redis.Redis) -> None:
-    queue = broker.declare_queue("q")
-
+def test_a_message_that_was_handed_to_a_wait_that_ends_is_received(
+    broker: Broker, queue: Queue, client: redis.Redis
+) -> None:
     def act(_: WaitEvent) -> None:
         Broker(client).queue("q").enqueue(b"now or never", ttl=0)
         broker.interrupt()
