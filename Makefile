@@ -27,7 +27,7 @@ help:
 	@echo 'make bench-worker      the same for workers'
 	@echo 'make compare           rqttl against other queues on Redis, which it installs for itself; PEERS=rq WORKLOADS=single'
 	@echo 'make bench-instructions BASE=v1  instructions of a message, compared with the revision v1'
-	@echo 'make chaos MINUTES=10  a search for lost, late or wrong messages under kills, refusals and bad input'
+	@echo 'make chaos MINUTES=10  a search for lost, late or wrong messages under kills, refusals and bad lines'
 	@echo 'make chaos-worker KILLS=200  kills of children, workers and Redis under load, with a table of the results'
 	@echo 'make cancellations     100,000 cancelled calls of the asyncio interface on each loop and server; CANCELS=1000 for fewer'
 	@echo 'make test-policies     races and kills in the middle of changes of policies, more and longer than in make test'

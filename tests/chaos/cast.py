@@ -44,14 +44,13 @@ QUEUES = (
     ),
     Judged("drop", {"lease": "700ms"}),
     Judged("once", {"dead_letter": "once/dead"}),
-    Judged("tainted", {"dead_letter": "tainted/dead", "lease": "700ms"}),
 )
 
 #: The names of all queues whose messages are accounted for.
 ACCOUNTED = frozenset(name for queue in QUEUES for name in (queue.name, queue.dead) if name)
 
 #: Roles of the processes that always work, each with the number of them.
-CREW = {
+PROCESSES = {
     "sender": 2,
     "receiver": 2,
     "consumer": 2,
@@ -65,16 +64,8 @@ CREW = {
 #: Roles that come with a nemesis.
 GUESTS = {
     "interrupts": {"interrupted": 2},
-    "input": {"vandal": 1, "meddler": 1},
-    "damage": {"wrecker": 1},
     "policies": {"operator": 2},
 }
-#: Names of the queues that guests may damage; no message in them is accounted for.
-SIDE = ("side.a", "side.b", "side.c")
-
-
-#: How bodies begin that were put into a queue past the API, with headers that no client makes.
-MEDDLED = b"meddled "
 
 
 def body_of(id: str, size: int) -> bytes:

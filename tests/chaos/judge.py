@@ -19,8 +19,6 @@ from tests.chaos.journal import Event
 Kind = Literal["lost", "late", "twice", "over a limit", "out of order", "told wrongly", "not in force", "unexplained"]
 #: The kinds of violations, in the order of the table.
 KINDS: tuple[Kind, ...] = get_args(Kind)
-#: Stands for a queue that is not judged itself.
-FOREIGN: Event = {"foreign": True}
 
 
 @dataclass(frozen=True)
@@ -293,7 +291,7 @@ def receipts(facts: Facts, _: Counter[str]) -> Iterator[Violation]:
             told[claim.queue] += final is not None and final.how == "ack"
             perhaps[claim.queue] += final is None and claim.unknown
     for event in facts.seen["stats"]:
-        if not event.get("drained") or facts.forgettable or facts.queues.get(event["q"], FOREIGN).get("foreign"):
+        if not event.get("drained") or facts.forgettable or event["q"] not in facts.queues:
             continue
         queue, acked = event["q"], event["numbers"]["acked"]
         most = told[queue] + perhaps[queue] + facts.lost_takings[queue]

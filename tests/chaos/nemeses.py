@@ -279,5 +279,5 @@ ON_SERVER: dict[str, tuple[Nemesis, ...]] = {
     "failover": (fail_over,),
 }
 #: Campaigns whose harm comes from processes that take part: see `cast.GUESTS`.
-BY_GUESTS = ("interrupts", "input", "damage", "policies")
+BY_GUESTS = ("interrupts", "policies")
 NAMES = (*dict.fromkeys((*ON_CLIENTS, *ON_SERVER, *BY_GUESTS)),)

@@ -42,8 +42,6 @@ FIGURES = (
     "network faults",
     "scripts forgotten",
     "interrupts",
-    "bad inputs",
-    "damages",
     "policy changes",
     "sent",
     "stored",

@@ -17,22 +17,21 @@ from typing import Any
 import redis
 
 import rqttl
-from tests.chaos import guests, workers
+from tests.chaos import roles
 from tests.chaos.actor import Actor, Part, perform
-from tests.chaos.cast import CREW, GUESTS, QUEUES
+from tests.chaos.cast import GUESTS, PROCESSES, QUEUES
 from tests.chaos.journal import SUFFIX, Journal, read
 from tests.chaos.wire import Wire
 from tests.ports import free_port
 from tests.servers import Server
 from tests.waiting import PATIENCE, until
 
-#: Every role that a process can play. A role of a later part of the project is one more here, and one in `cast`.
+#: Every role that a process can play; `cast` says how many processes play it.
 ROLES: dict[str, Callable[[Actor], None]] = {
     role.__name__: role
     for role in (
-        *(workers.sender, workers.receiver, workers.consumer, workers.runner, workers.hoarder, workers.taker),
-        *(workers.reaper, workers.redriver, workers.observer, workers.drainer),
-        *(guests.interrupted, guests.vandal, guests.meddler, guests.wrecker, guests.operator, guests.auditor),
+        *(roles.sender, roles.receiver, roles.consumer, roles.runner, roles.hoarder, roles.taker, roles.reaper),
+        *(roles.redriver, roles.observer, roles.interrupted, roles.operator, roles.drainer, roles.auditor),
     )
 }
 #: Where servers keep their files: a killed process loses nothing there, and no slow disk holds up a round.
@@ -93,17 +92,16 @@ class Stage:
         with rqttl.connect(f"unix://{self.link}") as broker:
             for queue in QUEUES:
                 options = broker.declare_queue(queue.name, **queue.options).options()
-                foreign = queue.name == "tainted"
-                self.journal.write("queue", q=queue.name, options=_plain(options), dead=queue.dead, foreign=foreign)
+                self.journal.write("queue", q=queue.name, options=_plain(options), dead=queue.dead)
 
     # Clients
 
     def begin(self, nemeses: tuple[str, ...]) -> None:
         """Start all processes that take part in a round with these nemeses, and wait until they are at work."""
-        crew = dict(CREW)
+        processes = dict(PROCESSES)
         for nemesis in nemeses:
-            crew.update(GUESTS.get(nemesis, {}))
-        for role, times in crew.items():
+            processes.update(GUESTS.get(nemesis, {}))
+        for role, times in processes.items():
             for number in range(times):
                 self.start(f"{role}{number}", role)
         until(lambda: len(list(self.folder.glob(f"*{SUFFIX}"))) > len(self._clients))

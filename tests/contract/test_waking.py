@@ -164,7 +164,7 @@ def test_each_of_many_that_wait_is_handed_a_message_that_cannot_stay(
 
 
 def test_senders_and_consumers_in_full_swing_lose_no_wake_up(queue: Queue, waiters: Waiters) -> None:
-    rounds, crew = 40, 6
+    rounds, consumers = 40, 6
 
     def work() -> list[bytes]:
         bodies = []
@@ -174,12 +174,12 @@ def test_senders_and_consumers_in_full_swing_lose_no_wake_up(queue: Queue, waite
             delivery.ack()
         return bodies
 
-    working = waiters.start(queue, crew, work)
-    for i in range(rounds * crew):
+    working = waiters.start(queue, consumers, work)
+    for i in range(rounds * consumers):
         queue.enqueue(b"%d" % i)
 
     found = [body for one in working for body in one.result(timeout=PATIENCE)]
-    assert sorted(map(int, found)) == list(range(rounds * crew))
+    assert sorted(map(int, found)) == list(range(rounds * consumers))
 
 
 class Held:
