@@ -212,7 +212,7 @@ def test_deleting_and_purging_dead_letter_nothing(clocked: Clocked) -> None:
     assert clocked.queues() == []
 
 
-def test_delete_if_empty_refuses_while_there_are_messages_in_any_state(queue: Queue) -> None:
+def test_delete_if_empty_refuses_while_there_are_messages_in_any_state(clocked: Clocked, queue: Queue) -> None:
     queue.enqueue(b"x")
     delivery = one(queue)
 

@@ -438,7 +438,7 @@ def test_chosen_messages_go_and_the_others_keep_their_order(clocked: Clocked) ->
     assert clocked.queues() == ["q"]
 
 
-def test_many_are_chosen_in_any_order_and_named_twice_count_once(queue: Queue) -> None:
+def test_many_are_chosen_in_any_order_and_named_twice_count_once(clocked: Clocked, queue: Queue) -> None:
     queue.enqueue_many([b"%d" % i for i in range(1_000)])
     chosen = sequences(queue, *[b"%d" % i for i in range(0, 1_000, 3)])
 

@@ -313,7 +313,9 @@ def test_a_handler_whose_work_would_not_be_done_is_refused(queue: Queue, handler
     assert queue.stats().ready == 1
 
 
-def test_a_handler_that_returns_a_coroutine_has_failed(queue: Queue, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_handler_that_returns_a_coroutine_has_failed(
+    clocked: Clocked, queue: Queue, caplog: pytest.LogCaptureFixture
+) -> None:
     queue.enqueue(b"x")
     made: list[Any] = []
 
@@ -484,7 +486,7 @@ def test_a_message_that_failed_too_often_says_its_last_error(clocked: Clocked) -
     assert (letter.deaths[0].description, letter.deaths[0].delivery_count) == ("OSError: 0 cups left", 3)
 
 
-def test_the_last_error_of_a_message_is_shown_until_it_is_settled(queue: Queue) -> None:
+def test_the_last_error_of_a_message_is_shown_until_it_is_settled(clocked: Clocked, queue: Queue) -> None:
     queue.enqueue(b"x")
     assert description(queue) is None
 
@@ -500,7 +502,7 @@ def test_the_last_error_of_a_message_is_shown_until_it_is_settled(queue: Queue) 
     assert description(queue) is None
 
 
-def test_a_consumer_keeps_the_error_too(queue: Queue) -> None:
+def test_a_consumer_keeps_the_error_too(clocked: Clocked, queue: Queue) -> None:
     queue.enqueue(b"x")
 
     with queue.consume(wait=0) as deliveries:

@@ -93,7 +93,7 @@ def test_with_n_deliveries_allowed_a_message_is_handed_out_n_times(clocked: Cloc
 
 
 @pytest.mark.spec("S-057", "S-052", "S-047")
-def test_messages_given_back_return_to_their_exact_places_at_once(queue: Queue) -> None:
+def test_messages_given_back_return_to_their_exact_places_at_once(clocked: Clocked, queue: Queue) -> None:
     queue.enqueue_many([b"%d" % i for i in range(8)])
     deliveries = queue.receive_many(6)
 
@@ -133,7 +133,7 @@ def test_auto_ack_removes_at_once_and_never_brings_back(clocked: Clocked) -> Non
 
 @pytest.mark.spec("S-055")
 @pytest.mark.parametrize("settle", ["ack", "nack", "reject", "renew"])
-def test_a_delivery_with_auto_ack_cannot_be_settled(queue: Queue, settle: str) -> None:
+def test_a_delivery_with_auto_ack_cannot_be_settled(clocked: Clocked, queue: Queue, settle: str) -> None:
     queue.enqueue(b"x")
     delivery = one(queue, auto_ack=True)
 
@@ -170,7 +170,7 @@ SETTLES = ["ack", "nack", "reject"]
 @pytest.mark.spec("S-051")
 @pytest.mark.parametrize("first", SETTLES)
 @pytest.mark.parametrize("second", [*SETTLES, "renew"])
-def test_a_delivery_is_settled_once(queue: Queue, first: str, second: str) -> None:
+def test_a_delivery_is_settled_once(clocked: Clocked, queue: Queue, first: str, second: str) -> None:
     queue.enqueue(b"x")
     delivery = one(queue)
     getattr(delivery, first)()
