@@ -19,9 +19,8 @@ from rqttl.options import QueueOptions
 from rqttl.policies import Explanation, Policy
 from rqttl.policies.patterns import Syntax
 from rqttl.queue import Queue
+from rqttl.store.connections import address, open_client
 from rqttl.store.driver import RedisDriver
-from rqttl.store.store import open_client
-from rqttl.store.urls import address
 from rqttl.types import PolicyResult, QueueStats, WorkerInfo
 from rqttl.units import Duration
 

@@ -24,8 +24,7 @@ from rqttl.flows import policies, queues, reading, registry, steps
 from rqttl.options import QueueOptions
 from rqttl.policies import Explanation, Policy
 from rqttl.policies.patterns import Syntax
-from rqttl.store.connections import UNLIMITED, checked_client
-from rqttl.store.urls import TIME_OUTS, address, pool_for
+from rqttl.store.connections import TIME_OUTS, UNLIMITED, address, checked_client, pool_for
 from rqttl.types import PolicyResult, QueueStats, WorkerInfo
 from rqttl.units import Duration
 

@@ -24,7 +24,7 @@ from rqttl.flows import reading
 from rqttl.flows.steps import Flow
 from rqttl.runtime.interrupt import Interrupt
 from rqttl.runtime.stop_signals import StopSignals
-from rqttl.store.refusals import TEMPORARY
+from rqttl.store.exchanges import TEMPORARY
 from rqttl.text import type_name
 from rqttl.types import RunCounts
 from rqttl.units import Duration

@@ -27,7 +27,7 @@ from rqttl.flows.steps import ENDED, Flow, Now, WaitForWakeup
 from rqttl.protocol.commands import BATCH, Command, Presence
 from rqttl.protocol.keys import Keyspace
 from rqttl.runtime.interrupt import Interrupt, Timing
-from rqttl.store.refusals import TEMPORARY, is_away, refuses_for_now
+from rqttl.store.exchanges import TEMPORARY, is_away, refuses_for_now
 from rqttl.units import MAX_DURATION, Duration
 
 logger = logging.getLogger("rqttl.consumer")

@@ -17,7 +17,7 @@ from rqttl.flows import registry, steps
 from rqttl.flows.steps import Driver
 from rqttl.reaper.report import Totals
 from rqttl.runtime.memory import resident_bytes
-from rqttl.store.refusals import is_away
+from rqttl.store.exchanges import is_away
 
 logger = logging.getLogger("rqttl.heartbeat")
 

@@ -20,7 +20,7 @@ from rqttl.reaper.registry import Registry
 from rqttl.reaper.report import ReaperSnapshot, Report, Totals, log_event
 from rqttl.reaper.timetable import Timetable
 from rqttl.store.driver import driver_of
-from rqttl.store.refusals import TEMPORARY, is_away, refuses_for_now
+from rqttl.store.exchanges import TEMPORARY, is_away, refuses_for_now
 from rqttl.text import plain_text, plain_whole, plural
 from rqttl.types import SweepResult
 from rqttl.units import Duration

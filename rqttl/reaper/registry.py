@@ -18,7 +18,7 @@ from rqttl.flows.steps import Flow, GetConfig, Register
 from rqttl.protocol.commands import QueueConfig
 from rqttl.protocol.keys import Keyspace, queue_name, queue_names
 from rqttl.reaper.report import log_event
-from rqttl.store.refusals import is_away
+from rqttl.store.exchanges import is_away
 from rqttl.text import format_value
 
 #: Seconds in which a warning about refused upkeep is not repeated.

@@ -17,8 +17,7 @@ from rqttl.flows.steps import ENDED
 from rqttl.protocol.contract import pack_command
 from rqttl.runtime.interrupt import Interrupt
 from rqttl.store.connections import Connections, Held, places_of, pool_of_waits
-from rqttl.store.exchanges import NotSent
-from rqttl.store.refusals import refuses_for_now
+from rqttl.store.exchanges import NotSent, refuses_for_now
 
 #: Seconds that a reply may take beyond the time for which its call blocks. After that the connection counts as dead.
 REPLY = 15.0

@@ -1,42 +1,155 @@
-"""The driver: it performs the steps of flows on one Redis server, synchronously.
+"""The driver: it performs the steps of flows on one Redis server, for threads. It is not for users; see `driver_of`.
 
-A broker has one driver, and its queues and consumers share it. The rest of the package and the tests get it from
-`driver_of`. It is not for users.
+Scripts never use redis-py's own retries: Redis may have carried out a call whose reply was lost, and only the command
+knows whether it may run again. No call goes through a client of redis-py: after an exception the client's pool would
+keep a connection with an unread reply, and that reply would answer the next call.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from types import GeneratorType
 from typing import Any, Protocol, TypeVar
 
 import redis
-from redis.exceptions import ResponseError
+from redis.connection import Connection
+from redis.exceptions import ConnectionError, ResponseError, TimeoutError
 
 from rqttl.checks import check_namespace
 from rqttl.errors import ContractError, InvalidInput, PoolExhausted, QueueNotFound
-from rqttl.events import Events, WaitEvent
+from rqttl.events import Events, WaitEvent, timed
 from rqttl.flows.queues import Memory
-from rqttl.flows.steps import (
-    Flow,
-    Now,
-    Pipeline,
-    Read,
-    Rehearse,
-    Sleep,
-    Step,
-    WaitForWakeup,
-    Write,
-    drive,
-)
-from rqttl.protocol.commands import Command, Reply
+from rqttl.flows.steps import Flow, Now, Pipeline, Read, Rehearse, Sleep, Step, WaitForWakeup, Write, drive
+from rqttl.protocol.commands import Command, Reply, Word
+from rqttl.protocol.contract import Repeated, fits, pack_command
 from rqttl.protocol.keys import Keyspace
 from rqttl.runtime.interrupt import Interrupt, RealTiming, Timing
-from rqttl.store.store import Store
+from rqttl.store.blocking import Listener
+from rqttl.store.connections import Connections, Held, checked_client
+from rqttl.store.exchanges import FAILURES, Calls, Exchanges, NotSent, wait_outcome
 from rqttl.text import format_value
 
+T = TypeVar("T")
 #: The answer to a wait: the list with its element, or why it has ended; see `Listener.listen`.
 Woken = tuple[str, bytes] | bytes | PoolExhausted | None
+
+
+class Store:
+    """Runs commands on one Redis server. Safe to share between threads."""
+
+    def __init__(self, client: redis.Redis, keyspace: Keyspace, events: Events) -> None:
+        self.client = checked_client(client, redis.Redis)
+        self.connections = Connections(client.connection_pool)
+        self._events = events
+        self.exchanges = Exchanges(keyspace, events, self.connections.renew, time.monotonic)
+        #: Ends every `listen` from the moment at which it is asked.
+        self.interrupted = Interrupt()
+        self._listener = Listener(self.connections, self.interrupted)
+
+    def run(self, command: Command) -> Reply:
+        """Run a command; see `Exchanges.run`."""
+        if self._events.notify is not None:
+            return drive(self.exchanges.run(command), self._perform)
+        since = time.monotonic()
+        try:
+            return self._send_one(command)
+        except FAILURES as error:
+            again = self.exchanges.run(command, error, since)
+        return drive(again, self._perform)  # outside of the handler: a later error has no part in this one
+
+    def run_together(self, commands: Sequence[Command]) -> list[Reply]:
+        """Run commands in one round trip; see `Exchanges.run_together`."""
+        return drive(self.exchanges.run_together(commands), self._perform)
+
+    def execute(self, calls: Calls, *, keep_errors: bool = False) -> list[Any]:
+        """Run plain, repeatable commands of Redis in one round trip; see `Exchanges.execute`."""
+        return drive(self.exchanges.execute(calls, keep_errors=keep_errors), self._perform)
+
+    def listen(
+        self, queues: Sequence[str], keys: Sequence[str], ms: int, interrupt: Interrupt | None = None
+    ) -> tuple[str, bytes] | bytes | PoolExhausted | None:
+        """Wait for an element of one of the lists `keys` of queues, on a connection of its own; see `Listener`."""
+        if self._events.notify is None:
+            return self._listener.listen(keys, ms, interrupt)
+        with timed(self._events.notify, [("BLPOP", queues[0] if len(queues) == 1 else None)]) as outcomes:
+            answer = self._listener.listen(keys, ms, interrupt)
+            outcomes.append(wait_outcome(answer))
+        return answer
+
+    def rehearse(self, calls: Sequence[Sequence[Word]]) -> list[ResponseError | None]:
+        """Return the refusal of each call, or `None`. Raises `ResponseError` if Redis makes no transaction."""
+        refusals: list[ResponseError | None] = []
+        # never `clean`, so the connection is closed at the end, which discards the transaction
+        with Held(self.connections) as held:
+            connection = held.connection
+            connection.connect()
+            connection.send_packed_command(connection.pack_command("MULTI"), check_health=False)
+            connection.read_response()  # raises where MULTI itself is denied: what follows would be carried out
+            connection.send_packed_command(connection.pack_commands(calls), check_health=False)
+            for _ in calls:
+                try:
+                    connection.read_response()
+                    refusals.append(None)
+                except ResponseError as error:
+                    refusals.append(error)
+        return refusals
+
+    def close(self) -> None:
+        """Close all free connections now, and each connection in use after its call."""
+        self.connections.close()
+        self.interrupted.ask()
+        self._listener.close()
+
+    def _send_one(self, command: Command) -> Reply:
+        """Make the first attempt to run a script. Most calls need no other."""
+        with Held(self.connections) as held:
+            connection = held.connection
+            packed = pack_command(("EVALSHA", command.script.sha, *command.words))
+            try:
+                connection.send_packed_command([packed])
+            except (ConnectionError, TimeoutError) as error:
+                raise NotSent from error  # Redis runs only calls that it has received whole
+            try:
+                reply: Reply = connection.read_response()
+            except ResponseError:
+                held.clean = True
+                raise
+            command.script.check(reply)
+            held.clean = True
+        return Repeated(reply) if reply[0] == b"refused" and command.is_replay else reply
+
+    def _perform(self, step: Calls | float) -> Any:
+        if isinstance(step, float):
+            time.sleep(step)
+            return None
+        return self._round_trip(step)
+
+    def _round_trip(self, calls: Calls) -> list[Any]:
+        """Send calls together, and read their replies; errors of Redis are among them."""
+        with Held(self.connections) as held:
+            connection = held.connection
+            try:
+                connection.connect()
+            except (ConnectionError, TimeoutError) as error:
+                raise NotSent from error
+            try:
+                connection.send_packed_command([b"".join([pack_command(call) for call in calls])])
+            except (ConnectionError, TimeoutError) as error:
+                if len(calls) > 1:
+                    raise  # the first of the calls may have arrived whole
+                raise NotSent from error
+            replies = [_reply(connection) for _ in calls]
+            # a reply that no script gives may be one to another call: the connection is closed
+            held.clean = all(fits(reply) for call, reply in zip(calls, replies, strict=True) if call[0] == "EVALSHA")
+        return replies
+
+
+def _reply(connection: Connection) -> Any:
+    try:
+        return connection.read_response()
+    except ResponseError as error:
+        return error
 
 
 class Waiter(Timing, Protocol):
@@ -52,9 +165,6 @@ class RealWaiter(RealTiming):
     def wait(self, store: Store, keys: Sequence[str], step: WaitForWakeup) -> Woken:
         """See `Waiter`."""
         return store.listen(step.queues, keys, step.ms, step.interrupt)
-
-
-T = TypeVar("T")
 
 
 def driver_of(owner: object) -> RedisDriver:
@@ -135,12 +245,12 @@ class RedisDriver:
         return (keys[woken[0]], woken[1]) if isinstance(woken, tuple) else woken
 
     def interrupt(self) -> None:
-        """End every wait, in all threads and from now on. A signal handler may call it."""
-        self.store.interrupt()
+        """End every wait, in all threads and from now on. It takes no lock, so a signal handler may call it."""
+        self.store.interrupted.ask()
 
     def check_open(self) -> None:
         """Raise `BrokerClosed` after `close`."""
-        self.store.check_open()
+        self.store.connections.check_open()
 
     def close(self) -> None:
         """Close the connections. Waiting calls and all later calls raise `BrokerClosed`."""

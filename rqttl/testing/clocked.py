@@ -20,8 +20,7 @@ from rqttl.flows.steps import ENDED
 from rqttl.protocol import replies
 from rqttl.protocol.commands import Command
 from rqttl.runtime.interrupt import Interrupt, RealTiming, Wakeup
-from rqttl.store.driver import RedisDriver, Woken
-from rqttl.store.store import Store
+from rqttl.store.driver import RedisDriver, Store, Woken
 from rqttl.testing.errors import WaitWouldNeverEnd
 from rqttl.units import MAX_DURATION, Duration, Instant, Ms
 

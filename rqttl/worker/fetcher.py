@@ -19,7 +19,7 @@ from rqttl.protocol import replies
 from rqttl.protocol.commands import BATCH
 from rqttl.protocol.keys import WAKEUP, queue_names
 from rqttl.runtime.interrupt import Interrupt
-from rqttl.store.refusals import TEMPORARY, is_away
+from rqttl.store.exchanges import TEMPORARY, is_away
 from rqttl.worker.in_flight import InFlight
 from rqttl.worker.metrics import Counters
 from rqttl.worker.queue_source import Sources

@@ -26,7 +26,7 @@ from rqttl.protocol.commands import BATCH, Presence
 from rqttl.reaper.heartbeat import Heartbeat
 from rqttl.runtime.interrupt import Interrupt
 from rqttl.runtime.recent import Recent
-from rqttl.store.refusals import TEMPORARY, is_away
+from rqttl.store.exchanges import TEMPORARY, is_away
 from rqttl.worker.metrics import Counters
 
 logger = logging.getLogger("rqttl.worker")

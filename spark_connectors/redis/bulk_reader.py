@@ -15,7 +15,7 @@ from redis.exceptions import ConnectionError, ReadOnlyError, RedisError, Respons
 
 from rqttl.protocol.contract import pack_command
 from rqttl.protocol.keys import Keyspace
-from rqttl.store.refusals import refuses_for_now
+from rqttl.store.exchanges import refuses_for_now
 from spark_connectors.errors import NoPermission, RefusedByRedis, SourceError
 from spark_connectors.options.options import Options
 from spark_connectors.redis.connect import (

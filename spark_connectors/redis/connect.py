@@ -28,7 +28,7 @@ from redis.exceptions import (
 )
 from redis.retry import Retry
 
-from rqttl.store.refusals import TEMPORARY, is_away, is_read_only, refuses_for_now
+from rqttl.store.exchanges import TEMPORARY, is_away, is_read_only, refuses_for_now
 from spark_connectors.errors import (
     ClusterNotSupported,
     InvalidOption,

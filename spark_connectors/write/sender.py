@@ -12,7 +12,7 @@ from rqttl import Broker, units
 from rqttl.flows.steps import Flow, Pipeline
 from rqttl.protocol.commands import Command
 from rqttl.store.driver import RedisDriver, driver_of
-from rqttl.store.refusals import TEMPORARY
+from rqttl.store.exchanges import TEMPORARY
 from spark_connectors.errors import OutOfMemory, QueueIsFull, SourceError
 from spark_connectors.options.options import Options
 from spark_connectors.redis.broker import with_retries

@@ -24,8 +24,7 @@ from rqttl.cli.common import errors
 from rqttl.cli.common.errors import explain_redis
 from rqttl.events import Events
 from rqttl.protocol.keys import Keyspace
-from rqttl.store.driver import driver_of
-from rqttl.store.store import Store
+from rqttl.store.driver import Store, driver_of
 from tests.cli.conftest import Run
 from tests.cli.tree import ALL, LEAVES, arguments, options
 from tests.servers import Server

@@ -19,7 +19,7 @@ from rqttl.reaper.hints import read_hint
 from rqttl.reaper.registry import FIELDS, PART, STALE, UNCHANGED_EVERY, Record, Registry
 from rqttl.reaper.report import DUTIES, PERIOD, Report, Totals
 from rqttl.reaper.timetable import Timetable
-from rqttl.store.refusals import is_away
+from rqttl.store.exchanges import is_away
 from tests.repository import ROOT
 from tests.unit.test_flows import KEYSPACE, Drive, known
 

@@ -15,7 +15,7 @@ from rqttl.protocol import replies
 from rqttl.text import did_you_mean, nearest
 
 if TYPE_CHECKING:
-    from rqttl.store.store import Store
+    from rqttl.store.driver import Store
 
 
 DONE, BUG, USAGE, REFUSED, UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 4, 130
