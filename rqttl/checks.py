@@ -24,12 +24,14 @@ _WILD = re.compile(r"[*?\[]")
 _PATTERN = re.compile(r"[A-Za-z0-9._:/{}*?!\[\]-]+", re.ASCII)
 
 
-def whole(value: object, name: str, least: int = 1, most: int | None = None) -> int:
-    """Check a whole number. Raises `InvalidInput` with `name`."""
+def whole(
+    value: object, name: str, least: int = 1, most: int | None = None, error: type[InvalidInput] = InvalidInput
+) -> int:
+    """Check a whole number. Raises `error` with `name`."""
     number = plain_whole(value)
     if number is None or number < least or (most is not None and number > most):
         upto = "on" if most is None else f"to {most}"
-        raise InvalidInput(f"{name}: expected a whole number from {least} {upto}, got {format_value(value, int)}")
+        raise error(f"{name}: expected a whole number from {least} {upto}, got {format_value(value, int)}")
     return number
 
 

@@ -5,7 +5,6 @@ Without an observer or listener a call makes one comparison with `None`.
 
 from __future__ import annotations
 
-import inspect
 import logging
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -22,7 +21,6 @@ from rqttl.types import Receipt, SweepResult
 
 logger = logging.getLogger("rqttl.observer")
 
-D = TypeVar("D")
 S = TypeVar("S")
 T = TypeVar("T")
 
@@ -295,27 +293,6 @@ def handling(observer: Observer, delivery: Any) -> Iterator[None]:
             yield
     finally:
         _handled.set(before)
-
-
-def observed(observer: Observer, handler: Callable[[D], Any]) -> Callable[[D], Any]:
-    """Return a handler that the observer sees."""
-
-    def call(delivery: D) -> Any:
-        with handling(observer, delivery):
-            return handler(delivery)
-
-    return call
-
-
-def observed_async(observer: Observer, handler: Callable[[D], Any]) -> Callable[[D], Any]:
-    """Return a coroutine function, or a function among such, that the observer sees."""
-
-    async def call(delivery: D) -> Any:
-        with handling(observer, delivery):
-            result = handler(delivery)
-            return await result if inspect.isawaitable(result) else result
-
-    return call
 
 
 def settled(

@@ -12,9 +12,9 @@ from functools import lru_cache
 from typing import Literal, NamedTuple, TypedDict, cast
 
 from rqttl import units
-from rqttl.checks import check_queue_name
+from rqttl.checks import check_queue_name, whole
 from rqttl.errors import DataDamaged, InvalidName, InvalidOption
-from rqttl.text import did_you_mean, format_value, load_object, plain_number, plain_text, plain_whole
+from rqttl.text import did_you_mean, format_value, load_object, plain_number, plain_text
 from rqttl.units import Duration, Size
 
 Value = int | float | str | bool
@@ -79,15 +79,7 @@ def _duration(least: int) -> Callable[[str, object], Value]:
 
 
 def _count(least: int) -> Callable[[str, object], Value]:
-    def read(name: str, value: object) -> Value:
-        number = plain_whole(value)
-        if number is None or not least <= number <= _MAX_COUNT:
-            raise InvalidOption(
-                f"{name}: expected a whole number from {least} to {_MAX_COUNT}, got {format_value(value, int)}"
-            )
-        return number
-
-    return read
+    return lambda name, value: whole(value, name, least, _MAX_COUNT, InvalidOption)
 
 
 def _size(least: int) -> Callable[[str, object], Value]:
@@ -436,19 +428,13 @@ def by_name(arguments: Mapping[str, object]) -> dict[str, object]:
     return named
 
 
-def hint_for(word: str) -> str:
-    """`; did you mean OPTION?`, or why there is no such option, for the end of an error."""
-    if word in NO_OPTIONS:
-        return f"; {NO_OPTIONS[word]}"
-    return did_you_mean(OTHER_NAMES.get(word, word), OPTIONS)
-
-
 def _option(name: object) -> Option:
     text = plain_text(name)
     if text is None or len(text) > _LONGEST_NAME:
         raise InvalidOption(f"options: expected the name of an option, got {format_value(name)}")
-    option = OPTIONS.get(text.replace("-", "_"))
+    word = text.replace("-", "_")
+    option = OPTIONS.get(word)
     if option is None:
-        hint = hint_for(text.replace("-", "_"))
+        hint = f"; {NO_OPTIONS[word]}" if word in NO_OPTIONS else did_you_mean(OTHER_NAMES.get(word, word), OPTIONS)
         raise InvalidOption(f"{text if text.isprintable() else format_value(text)}: no such queue option{hint}")
     return option

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Any, Literal, NamedTuple, TypeVar, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 from rqttl.units import Duration, Instant
 
 Header = str | bytes | int | float | bool | None
 #: Outcomes of a declaration: the queue was created, a queue that a dead letter had created was adopted, or it existed.
 Declared = Literal["created", "adopted", "existing"]
-T = TypeVar("T")
 State = Literal["ready", "leased", "delayed"]
 #: Any value that msgpack can hold; `bytes` are stored as they are.
 Body = object

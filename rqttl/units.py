@@ -6,6 +6,7 @@ Inside rqttl, times are whole milliseconds.
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from datetime import datetime, timedelta, timezone
 from decimal import Decimal
 from numbers import Number
@@ -109,23 +110,18 @@ def _number(value: object) -> Decimal | None:
     """The number of a numeric value or text; `None` for any other value."""
     if isinstance(value, bool) or not isinstance(value, str | Number):
         return None
-    text = plain_text(value)
-    if text is None:
-        try:
-            text = str(value)
-        except Exception:  # noqa: BLE001  # a method of the value fails, or the number has too many digits
-            return None
-    text = text.strip()
+    try:
+        text = (plain_text(value) or str(value)).strip()
+    except Exception:  # noqa: BLE001  # a method of the value fails, or the number has too many digits
+        return None
     return Decimal(text) if _NUMBER.fullmatch(text) else None
 
 
 def _format_refused(value: object) -> str:
     """Format a refused value. Numbers, texts and times are written in full, up to 80 characters."""
     if isinstance(value, (str, Number, timedelta, datetime)):
-        try:
+        with suppress(Exception):  # as in `_number`
             return repr(value)[:80]
-        except Exception:  # noqa: BLE001  # as in `_number`
-            return format_value(value)
     return format_value(value)
 
 
@@ -170,16 +166,9 @@ def instant(value: Instant, name: str) -> Ms:
 
 
 def _since_epoch(value: datetime, name: str) -> Ms:
-    try:
-        offset = value.utcoffset()
-        since = None if offset is None else value - _EPOCH
-    except Exception as error:
-        kind = type(error).__name__
-        raise InvalidInput(f"{name}: expected a datetime with a time zone, got one whose zone raises {kind}") from error
-    if since is None:
-        got = "the naive" if value.tzinfo is None else "one whose zone has no offset,"
-        raise InvalidInput(f"{name}: expected a datetime with a time zone, got {got} {_format_refused(value)}")
-    return Ms(max(0, since // _MILLISECOND))
+    if value.utcoffset() is None:
+        raise InvalidInput(f"{name}: expected a datetime with a time zone, got the naive {_format_refused(value)}")
+    return Ms(max(0, (value - _EPOCH) // _MILLISECOND))
 
 
 def _correction(number: Decimal) -> str:

@@ -358,7 +358,11 @@ class AsyncRunner:
         error: BaseException | None = None
         observer = self._driver.events.observer
         try:
-            await (self._call if observer is None else hook.observed_async(observer, self._call))(delivery)
+            if observer is None:
+                await self._call(delivery)
+            else:
+                with hook.handling(observer, delivery):
+                    await self._call(delivery)
         except BaseException as failure:  # noqa: BLE001  # `count` raises it again
             error = failure
         settlement = self._work.settlement(delivery, error)

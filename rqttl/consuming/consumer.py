@@ -412,8 +412,11 @@ class Runner:
 
     def _call(self, delivery: Delivery) -> None:
         observer = self._driver.events.observer
-        handler = self._handler if observer is None else hook.observed(observer, self._handler)
-        result = handler(delivery)
+        if observer is None:
+            result = self._handler(delivery)
+        else:
+            with hook.handling(observer, delivery):
+                result = self._handler(delivery)
         if result is not None and (inspect.isawaitable(result) or inspect.isgenerator(result)):
             raise TypeError(f"the handler returned a {type(result).__name__} that nobody awaited: make it async def")
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
 
-from rqttl.checks import check_queue_name
+from rqttl.checks import check_queue_name, whole
 from rqttl.errors import InvalidInput, InvalidName, InvalidPolicy
 from rqttl.options import OPTIONS, Value, by_name, written
 from rqttl.policies.patterns import Pattern, Syntax, compile_pattern
-from rqttl.text import format_value, load_object, plain_text, plain_whole
+from rqttl.text import format_value, load_object, plain_text
 from rqttl.units import as_text
 
 #: The least and the greatest priority, without its sign.
@@ -64,7 +64,7 @@ class Policy:
                 known,
                 compiled.text,
                 _definition(definition),
-                _priority(priority),
+                whole(priority, "priority", -MAX_PRIORITY, MAX_PRIORITY),
                 _apply_to(apply_to),
                 compiled.syntax,
                 operator,
@@ -161,14 +161,6 @@ def _check_order(values: Mapping[str, Value | None], floor: str, ceiling: str) -
     low, high = values.get(floor), values.get(ceiling)
     if low is not None and high is not None and int(low) > int(high):
         raise InvalidPolicy(f"{floor}: {as_text(int(low))} is more than {ceiling}, {as_text(int(high))}")
-
-
-def _priority(value: object) -> int:
-    number = plain_whole(value)
-    if number is None or not -MAX_PRIORITY <= number <= MAX_PRIORITY:
-        rule = f"expected a whole number from {-MAX_PRIORITY} to {MAX_PRIORITY}"
-        raise InvalidPolicy(f"priority: {rule}, got {format_value(value, int)}")
-    return number
 
 
 def _apply_to(value: object) -> str:

@@ -100,8 +100,16 @@ def watched(handler: Handler, observer: Observer | None) -> Handler:
     """Return a handler that an observer sees; without one, the handler itself."""
     if observer is None:
         return handler
-    wrap = hook.observed_async if handler.is_async else hook.observed
-    return replace(handler, call=wrap(observer, handler.call))
+
+    def call(delivery: Delivery) -> Any:
+        with hook.handling(observer, delivery):
+            return handler.call(delivery)
+
+    async def call_async(delivery: Delivery) -> Any:
+        with hook.handling(observer, delivery):
+            return await handler.call(delivery)
+
+    return replace(handler, call=call_async if handler.is_async else call)
 
 
 async def _in_thread(function: Callable[[Any], Any], value: Any) -> Any:
