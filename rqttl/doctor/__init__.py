@@ -1,6 +1,83 @@
-"""The doctor checks the server and the queues, and names the remedy of each fault. `rqttl doctor` is its front."""
+"""The doctor checks the server and the queues, and names the remedy of each fault. `rqttl doctor` is its front.
 
-from rqttl.doctor.checkup import examine
-from rqttl.doctor.findings import Finding, Level
+The checks are flows that return findings, or functions of values that a flow has read. `examine` performs them, one
+after the other. A check that Redis refuses is a finding, not an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from redis.exceptions import ConnectionError, ResponseError, TimeoutError
+
+from rqttl.broker import Broker
+from rqttl.checks import check_queue_name
+from rqttl.doctor import queues, rights, server
+from rqttl.doctor.findings import Finding, Level, problem, warning
+from rqttl.doctor.server import ServerInfo
+from rqttl.errors import DataDamaged
+from rqttl.flows.steps import Flow
+from rqttl.store.driver import driver_of
 
 __all__ = ["Finding", "Level", "examine"]
+
+#: Checks of the server by its own answers, in the order of the report.
+SERVER: tuple[Callable[[ServerInfo], Iterator[Finding]], ...] = (
+    server.kind,
+    server.role,
+    server.eviction,
+    server.memory,
+    server.persistence,
+    server.disk,
+    server.replicas,
+    server.patience,
+)
+#: Name of a queue for checks that need one, where no queue exists.
+NO_QUEUE = "rqttl.doctor"
+
+
+def examine(broker: Broker, names: Sequence[str] = ()) -> Iterator[Finding]:
+    """Check the server and the named queues, or all queues of the namespace. Changes nothing.
+
+    Yields the findings of each check at once. A question that the user has no right to ask, or that the server does not
+    answer, is a warning. Raises `InvalidName`, `QueueNotFound` for a name that has neither a key nor an entry in the
+    registry, and redis-py's errors of the connection.
+    """
+    for name in names:
+        check_queue_name(name)
+    driver = driver_of(broker)
+    keyspace = driver.keyspace
+    seen = queues.Queues()
+    # first of all, since it raises for a name without a queue
+    of_queues = driver.perform(queues.check(keyspace, names, seen)) if names else None
+    info = driver.perform(server.read())
+    for check in SERVER:
+        yield from check(info)
+    yield from driver.perform(guarded("clock", server.clock()))
+    if info.hidden:
+        yield warning(
+            "settings",
+            f"cannot be read: {info.why_hidden}",
+            f"not checked: {', '.join(dict.fromkeys(info.hidden))}; see them where the server is managed",
+        )
+    if info.mode == "sentinel":
+        return
+    if of_queues is None:
+        of_queues = driver.perform(queues.check(keyspace, names, seen))
+    queue = min(seen.dues, default=min(names, default=NO_QUEUE))
+    yield from driver.perform(guarded("rights", rights.rights(keyspace, queue)))
+    yield from driver.perform(guarded("scripts", rights.scripts(keyspace, queue)))
+    yield from driver.perform(guarded("reaper", queues.check_reapers(keyspace, seen)))
+    yield from of_queues
+    yield from driver.perform(guarded("policies", queues.check_policies(keyspace, sorted(seen.looks))))
+
+
+def guarded(check: str, flow: Flow[list[Finding]]) -> Flow[list[Finding]]:
+    """The findings of a check, or one finding that Redis refused the check."""
+    try:
+        return (yield from flow)
+    except (ConnectionError, TimeoutError):
+        raise
+    except (ResponseError, DataDamaged) as error:
+        level = warning if "permission" in str(error).lower() else problem
+        return [level(check, f"cannot be checked: {error}", "")]

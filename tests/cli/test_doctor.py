@@ -33,7 +33,7 @@ def fit(monkeypatch: pytest.MonkeyPatch) -> None:
         yield Now()
         return []
 
-    monkeypatch.setattr("rqttl.doctor.checkup.SERVER", ())
+    monkeypatch.setattr("rqttl.doctor.SERVER", ())
     monkeypatch.setattr("rqttl.doctor.server.clock", no_clock)
 
 

@@ -12,7 +12,7 @@ import redis
 from redis.exceptions import NoPermissionError
 
 from rqttl import Broker
-from rqttl.doctor import Finding, examine, storage
+from rqttl.doctor import Finding, examine
 from rqttl.doctor import server as checks
 from rqttl.doctor.server import SETTINGS, ServerInfo
 from rqttl.flows.steps import Step, Write
@@ -129,48 +129,60 @@ CASES: list[Case] = [
     (checks.replicas, UNUSED, {"min-replicas-to-write": "1"}, "ok", "2 replicas, 1 needed"),
     (checks.replicas, UNUSED, {"min-replicas-to-write": "3"}, "problem", "2 in step, 3 needed: every write is refused"),
     (checks.patience, {}, {"timeout": "600", "tcp-keepalive": "300"}, "ok", "timeout is 600 s, tcp-keepalive 300 s"),
-    (storage.policy, {**LIMITED, "maxmemory_policy": "noeviction"}, {}, "ok", "noeviction"),
-    (storage.policy, {**LIMITED, "maxmemory_policy": "noeviction", "evicted_keys": 2}, {}, "warning", "2 keys evicted"),
-    (storage.policy, {**LIMITED, "maxmemory_policy": "allkeys-lru"}, {}, "problem", "evicts keys of queues"),
-    (storage.policy, {**LIMITED, "maxmemory_policy": "volatile-ttl"}, {}, "warning", "queues are safe"),
+    (checks.eviction, {**LIMITED, "maxmemory_policy": "noeviction"}, {}, "ok", "noeviction"),
     (
-        storage.policy,
+        checks.eviction,
+        {**LIMITED, "maxmemory_policy": "noeviction", "evicted_keys": 2},
+        {},
+        "warning",
+        "2 keys evicted",
+    ),
+    (checks.eviction, {**LIMITED, "maxmemory_policy": "allkeys-lru"}, {}, "problem", "evicts keys of queues"),
+    (checks.eviction, {**LIMITED, "maxmemory_policy": "volatile-ttl"}, {}, "warning", "queues are safe"),
+    (
+        checks.eviction,
         {"maxmemory": 0, "maxmemory_policy": "allkeys-random"},
         {},
         "warning",
         "as long as maxmemory is 0",
     ),
-    (storage.left, {"used_memory": 10, "maxmemory": 100}, {}, "ok", " used"),
-    (storage.left, {"used_memory": 95, "maxmemory": 100}, {}, "warning", "refused soon"),
-    (storage.left, {"used_memory": 200, "maxmemory": 100}, {}, "problem", "refused now"),
-    (storage.left, {"used_memory": 59, "maxmemory": 0, "total_system_memory": 100}, {}, "ok", "no limit"),
-    (storage.left, {"used_memory": 60, "maxmemory": 0, "total_system_memory": 100}, {}, "warning", "on a machine with"),
-    (storage.durability, {"aof_enabled": 1}, {"appendfsync": "always"}, "ok", "loses nothing that was confirmed"),
-    (storage.durability, {"aof_enabled": 1}, {"appendfsync": "everysec"}, "ok", "kill -9 of redis-server alone"),
-    (storage.durability, {"aof_enabled": 1}, {"appendfsync": "no"}, "warning", "half a minute"),
-    (storage.durability, {"aof_enabled": 1}, {}, "warning", "appendfsync cannot be read"),
+    (checks.memory, {"used_memory": 10, "maxmemory": 100}, {}, "ok", " used"),
+    (checks.memory, {"used_memory": 95, "maxmemory": 100}, {}, "warning", "refused soon"),
+    (checks.memory, {"used_memory": 200, "maxmemory": 100}, {}, "problem", "refused now"),
+    (checks.memory, {"used_memory": 59, "maxmemory": 0, "total_system_memory": 100}, {}, "ok", "no limit"),
     (
-        storage.durability,
+        checks.memory,
+        {"used_memory": 60, "maxmemory": 0, "total_system_memory": 100},
+        {},
+        "warning",
+        "on a machine with",
+    ),
+    (checks.persistence, {"aof_enabled": 1}, {"appendfsync": "always"}, "ok", "loses nothing that was confirmed"),
+    (checks.persistence, {"aof_enabled": 1}, {"appendfsync": "everysec"}, "ok", "kill -9 of redis-server alone"),
+    (checks.persistence, {"aof_enabled": 1}, {"appendfsync": "no"}, "warning", "half a minute"),
+    (checks.persistence, {"aof_enabled": 1}, {}, "warning", "appendfsync cannot be read"),
+    (
+        checks.persistence,
         {"aof_enabled": 1, "aof_delayed_fsync": 3},
         {"appendfsync": "everysec"},
         "ok",
         "the disk was too slow for it 3 times",
     ),
-    (storage.durability, {"aof_enabled": 0}, {"save": "900 1"}, "warning", "a crash loses all since the last one, "),
-    (storage.durability, {"aof_enabled": 0}, {"save": ""}, "problem", "loses every message"),
-    (storage.durability, {"aof_enabled": 0}, {}, "warning", "if any are made"),
-    (storage.writing, {"rdb_last_bgsave_status": "ok"}, {}, "ok", "the last writes went well"),
-    (storage.writing, {"rdb_last_bgsave_status": "err"}, {"save": "900 1"}, "problem", "every write is refused"),
-    (storage.writing, {"rdb_last_bgsave_status": "err"}, {"save": ""}, "warning", "the last snapshot failed"),
+    (checks.persistence, {"aof_enabled": 0}, {"save": "900 1"}, "warning", "a crash loses all since the last one, "),
+    (checks.persistence, {"aof_enabled": 0}, {"save": ""}, "problem", "loses every message"),
+    (checks.persistence, {"aof_enabled": 0}, {}, "warning", "if any are made"),
+    (checks.disk, {"rdb_last_bgsave_status": "ok"}, {}, "ok", "the last writes went well"),
+    (checks.disk, {"rdb_last_bgsave_status": "err"}, {"save": "900 1"}, "problem", "every write is refused"),
+    (checks.disk, {"rdb_last_bgsave_status": "err"}, {"save": ""}, "warning", "the last snapshot failed"),
     (
-        storage.writing,
+        checks.disk,
         {"rdb_last_bgsave_status": "err"},
         {"save": "900 1", "stop-writes-on-bgsave-error": "no"},
         "warning",
         "the last snapshot failed",
     ),
-    (storage.writing, {"aof_enabled": 1, "aof_last_write_status": "err"}, {}, "problem", "every write is refused"),
-    (storage.writing, {"aof_enabled": 1, "aof_last_bgrewrite_status": "err"}, {}, "warning", "it grows on"),
+    (checks.disk, {"aof_enabled": 1, "aof_last_write_status": "err"}, {}, "problem", "every write is refused"),
+    (checks.disk, {"aof_enabled": 1, "aof_last_bgrewrite_status": "err"}, {}, "warning", "it grows on"),
 ]
 
 

@@ -14,7 +14,7 @@ from rqttl import (
     Queue,
     QueueOptions,
 )
-from rqttl.doctor import checkup, server
+from rqttl.doctor import guarded, server
 from rqttl.events import Events
 from rqttl.flows import messages as message_flows
 from rqttl.flows import reading, receive, registry, steps
@@ -258,14 +258,14 @@ def perform_with(flow: Flow[T], answer: Callable[[Step], Any]) -> T:
 
 @pytest.mark.parametrize("error, level", [(DENIED, "warning"), (ResponseError("ERR broken"), "problem")])
 def test_a_check_that_redis_refuses_is_a_finding(error: Exception, level: str) -> None:
-    findings = perform_with(checkup.guarded("clock", server.clock()), lambda _: error)
+    findings = perform_with(guarded("clock", server.clock()), lambda _: error)
 
     assert [(one.check, one.level, one.result) for one in findings] == [("clock", level, f"cannot be checked: {error}")]
 
 
 def test_an_outage_is_no_finding() -> None:
     with pytest.raises(ConnectionError):
-        perform_with(checkup.guarded("clock", server.clock()), lambda _: ConnectionError("gone"))
+        perform_with(guarded("clock", server.clock()), lambda _: ConnectionError("gone"))
 
 
 def facts(step: Step) -> Any:
