@@ -3,8 +3,7 @@
 Nothing here does I/O.
 """
 
-from rqttl.deployments.deployment import Deployment, read_document
-from rqttl.deployments.file import read_deployment, write_yaml
+from rqttl.deployments.deployment import Deployment, read_deployment, read_document, write_yaml
 from rqttl.deployments.plan import Plan, Step, make_plan
 
 __all__ = [
