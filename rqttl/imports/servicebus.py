@@ -9,8 +9,7 @@ from typing import Any
 
 from rqttl.errors import InvalidImport
 from rqttl.imports.names import NameTable, namespaces, translate
-from rqttl.imports.notes import Notes, rows
-from rqttl.imports.report import Imported, ImportedDeployment
+from rqttl.imports.notes import Imported, ImportedDeployment, Notes, rows
 from rqttl.imports.source import at, load, member, read, read_duration
 from rqttl.units import as_text
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, replace
 from importlib import import_module
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING
 
 import click
 
@@ -20,7 +20,7 @@ from rqttl.deployments import Deployment, read_document
 from rqttl.deployments.deployment import FORMAT
 
 if TYPE_CHECKING:
-    from rqttl.imports.report import Imported, ImportedDeployment, Note
+    from rqttl.imports.notes import Imported, ImportedDeployment, Kind, Note
 
 
 @click.group(epilog="\b\nExample: rqttl import rabbitmq definitions.json --dry-run")
@@ -124,10 +124,8 @@ def _selected(
 
 def _print_notes(notes: Sequence[Note], *, verbose: bool) -> None:
     """Print the settings without a counterpart, each reason once; or all of them."""
-    from rqttl.imports import report
-
     counts = Counter(note.kind for note in notes)
-    kinds: tuple[report.Kind, ...] = get_args(report.Kind)
+    kinds: tuple[Kind, ...] = ("taken", "translated", "left out")
     summary = ", ".join(f"{counts[kind]:,} {kind}" for kind in kinds)
     output.answer_sentence(f"settings: {summary}{'' if verbose else '; -v lists each'}")
     for kind in kinds if verbose else kinds[-1:]:

@@ -6,16 +6,14 @@ queue becomes a queue. Each other element is noted, with the reason why it is le
 
 from __future__ import annotations
 
-from rqttl.errors import InvalidImport
-from rqttl.imports.artemis.addresses import read_addresses
-from rqttl.imports.artemis.policies import Policies
-from rqttl.imports.artemis.settings import read_address_settings
-from rqttl.imports.artemis.xml import Node, parse
-from rqttl.imports.notes import Notes, rows
-from rqttl.imports.report import Imported, ImportedDeployment
-from rqttl.text import format_value
+from collections.abc import Iterator
 
-__all__ = ["read_broker"]
+from rqttl.checks import check_queue_name
+from rqttl.errors import InvalidImport, InvalidName
+from rqttl.imports.artemis.policies import Addresses, AnycastQueue, Policies
+from rqttl.imports.artemis.xml import Node, parse, read_value
+from rqttl.imports.notes import Imported, ImportedDeployment, Notes, rows
+from rqttl.text import format_value
 
 _INCLUDED = "the import reads one file: put the elements of the included file here"
 _SECTIONS = ("wildcard-addresses", "literal-match-markers", "addresses", "address-settings")
@@ -23,6 +21,7 @@ _SECTIONS = ("wildcard-addresses", "literal-match-markers", "addresses", "addres
 _SAME = {"delimiter": ".", "any-words": "#", "single-word": "*"}
 #: Parts of names of settings whose values stay out of notes.
 _SECRET = ("password", "user", "codec")
+_MULTICAST = "a multicast queue gets a copy of each message, and rqttl has no topics: senders name one queue"
 
 
 def read_broker(text: str | bytes) -> Imported:
@@ -34,20 +33,19 @@ def read_broker(text: str | bytes) -> Imported:
     core = _core(root, notes.about("configuration"))
     first = {child.name: child for child in reversed(core.children) if not child.foreign}
     _check_wildcards(first, notes.about("wildcard-addresses"))
-    addresses = read_addresses(first.get("addresses"), notes)
+    addresses = _read_addresses(first.get("addresses"), notes)
     policies = Policies(addresses)
-    section = first.get("address-settings")
-    policies.add_settings(read_address_settings(section, notes) if section else [], notes)
+    policies.add_settings(first.get("address-settings"), notes)
     queues = [queue for queues in addresses.values() for queue in queues]
     for queue in queues:
         policies.add_queue(queue)
     for child in core.children:
         if child.foreign:
-            notes.left_out(child.name, _value(child), _foreign(child, "it is no element of Artemis"))
+            notes.left_out(child.name, _shown(child), _foreign(child, "it is no element of Artemis"))
         elif child.name not in ("name", *_SECTIONS):
             _note_section(child, notes)
         elif child is not first[child.name]:
-            notes.left_out(child.name, _value(child), "it stands twice in the file, and the first one counts")
+            notes.left_out(child.name, _shown(child), "it stands twice in the file, and the first one counts")
         elif child.name == "name":
             notes.translated(child.name, child.text, "the name of the broker names this import")
     if core.text:
@@ -69,7 +67,7 @@ def _core(root: Node, notes: Notes) -> Node:
         raise InvalidImport(root.place, f"expected one element 'core', got {len(cores)}")
     for child in root.children:
         if child is not cores[0]:
-            notes.left_out(child.name, _value(child), _foreign(child, "rqttl reads the element 'core' only"))
+            notes.left_out(child.name, _shown(child), _foreign(child, "rqttl reads the element 'core' only"))
     return cores[0]
 
 
@@ -101,12 +99,89 @@ def _note_section(section: Node, notes: Notes) -> None:
     named = [(part, part.attributes.get("name") or part.attributes.get("match")) for part in section.children]
     parts = [(part, name) for part, name in named if name]
     if not parts or len(parts) < len(named):
-        notes.left_out(section.name, _value(section), reason)
+        notes.left_out(section.name, _shown(section), reason)
     for part, name in parts:
         notes.about(f"{part.name} {name!r}").left_out("", "", reason)
 
 
-def _value(node: Node) -> str:
+def _shown(node: Node) -> str:
     """The text of an element, or the file that it includes; nothing if it may hold a secret or is made of others."""
     text = node.attributes.get("href", node.text)
     return "" if node.children or any(word in node.name for word in _SECRET) else text
+
+
+_MULTICAST = "a multicast queue gets a copy of each message, and rqttl has no topics: senders name one queue"
+
+
+def _read_addresses(section: Node | None, notes: Notes) -> Addresses:
+    """The anycast queues of `addresses`. Raises `InvalidImport` for a queue or an address without a name."""
+    by_address: dict[str, list[AnycastQueue]] = {}
+    names: set[str] = set()
+    for node in section.children if section else ():
+        if node.name != "address":
+            notes.about("addresses").left_out(node.name, node.text, "it is no address")
+            continue
+        address = node.attribute("name")
+        about = notes.about(f"address {address!r}")
+        if address in by_address:
+            about.left_out("", "", "an earlier element has the same name")
+            continue
+        queues = [_queue(queue, address, names, about) for queue in _anycast(node, about)]
+        by_address[address] = [queue for queue in queues if queue is not None]
+    return by_address
+
+
+def _anycast(node: Node, notes: Notes) -> Iterator[Node]:
+    """The elements of the anycast queues of an address. Everything else is noted."""
+    for name in node.attributes.keys() - {"name", "type"}:
+        notes.left_out(name, node.attributes[name], "it is no documented attribute")
+    if "type" in node.attributes:
+        notes.taken("type", node.attributes["type"], "the form of early versions of Artemis")
+    if not node.children:
+        notes.left_out("", "", "it has no queues: declare a queue for it")
+    for child in node.children:
+        routing = node.attributes.get("type", "anycast").lower() if child.name == "queues" else child.name
+        if routing not in ("anycast", "multicast"):
+            notes.left_out(child.name, child.text, "it is no documented setting")
+            continue
+        if not child.children:
+            reason = _MULTICAST if routing == "multicast" else "it has no queues yet: declare one with this name"
+            notes.left_out(child.name, "", reason)
+        for queue in child.children:
+            if queue.name != "queue":
+                notes.left_out(queue.name, queue.text, "it is no queue")
+            elif routing == "anycast":
+                yield queue
+            else:
+                notes.about(f"{notes.subject}: queue {queue.attribute('name')!r}").left_out("", "", _MULTICAST)
+
+
+def _queue(node: Node, address: str, names: set[str], notes: Notes) -> AnycastQueue | None:
+    written = node.attribute("name")
+    notes = notes.about(f"{notes.subject}: queue {written!r}")
+    try:
+        name = check_queue_name(written)
+    except InvalidName as error:
+        notes.left_out("name", written, str(error))
+        return None
+    if name in names:
+        notes.left_out("", "", f"an earlier queue has the name {name!r}, too")
+        return None
+    names.add(name)
+    if written == address:
+        notes.taken("name", written, f"queue {name!r}")
+    else:
+        notes.translated("name", written, f"queue {name!r}; senders name the queue, not the address")
+    ring_size = None
+    settings = [(name, value, f"{node.place}/@{name}") for name, value in node.attributes.items()]
+    settings += [(child.name, child.attributes.get("string", child.text), child.place) for child in node.children]
+    for setting, value, place in settings:
+        if setting == "ring-size":
+            ring_size = read_value("whole", value, place)
+            became = f"max-length: {ring_size}, overflow: drop-head; a policy for this queue alone has them"
+            notes.translated(setting, value, became if ring_size >= 0 else "max-length: none")
+        elif setting == "address":
+            notes.taken(setting, value, "the address is that of the element around it")
+        elif setting != "name":
+            notes.take_setting("artemis queue", setting, setting, value, place)
+    return AnycastQueue(name, address, ring_size, notes)

@@ -1,12 +1,13 @@
-"""The elements of a broker.xml, each with its place in the file. Hostile files are refused here."""
+"""The elements of a broker.xml, each with its place in the file, and their values. Hostile files are refused here."""
 
 from __future__ import annotations
 
+import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rqttl.errors import InvalidImport
 from rqttl.text import format_value, install
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 
 #: Namespaces of broker.xml. A file may also do without one.
 _NAMESPACES = ("urn:activemq", "urn:activemq:core", "")
+_MAX_LONG = 2**63 - 1
 _TAG = re.compile(r"(?:\{([^}]*)\})?(.*)", re.DOTALL)
 
 
@@ -92,3 +94,48 @@ def _children(element: Element, place: str) -> Iterator[tuple[Element, str]]:
     for child, name in zip(element, names, strict=True):
         counts[name] += 1
         yield child, f"{place}/{name}" + (f"[{counts[name]}]" if totals[name] > 1 else "")
+
+
+def _whole(text: str) -> int:
+    number = int(text)
+    if abs(number) > _MAX_LONG:
+        raise ValueError
+    return number
+
+
+def _decimal(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError
+    return number
+
+
+def _size(text: str) -> int:
+    match = re.fullmatch(r"([+-]?\d{1,19})\s*([kmg]?)i?b?", text, re.ASCII | re.IGNORECASE)
+    if not match:
+        raise ValueError
+    return _whole(match[1]) * {"": 1, "k": 2**10, "m": 2**20, "g": 2**30}[match[2].lower()]
+
+
+#: What a value is, by the words behind `by` in the table.
+_KINDS: Mapping[str, tuple[str, Callable[[str], Any]]] = {
+    "plain": ("a text", str),
+    "whole": ("a whole number", _whole),
+    "decimal": ("a number", _decimal),
+    "flag": ("true or false", lambda text: {"true": True, "false": False}[text.lower()]),
+    "size": ("a number of bytes such as 1048576 or 10MB", _size),
+    "full-policy": (
+        "one of PAGE, DROP, BLOCK, FAIL",
+        lambda text: {word: word for word in ("PAGE", "DROP", "BLOCK", "FAIL")}[text.upper()],
+    ),
+}
+
+
+def read_value(kind: str, text: str, place: str) -> Any:
+    """A text as a value of a kind, one of `_KINDS`. Raises `InvalidImport`."""
+    expected, convert = _KINDS[kind]
+    try:
+        return convert(text)
+    except (ValueError, KeyError):
+        hint = "; write the value of the property" if "${" in text else ""
+        raise InvalidImport(place, f"expected {expected}, got {format_value(text)}{hint}") from None

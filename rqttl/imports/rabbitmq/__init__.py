@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
 
 from rqttl.imports.names import NameTable, namespaces
-from rqttl.imports.notes import Notes, rows
-from rqttl.imports.rabbitmq.dead_letters import DeadLetters
-from rqttl.imports.rabbitmq.definitions import Queue, Setting, VHost, note_others, read_vhosts, settings_of, version
+from rqttl.imports.notes import Imported, ImportedDeployment, Notes, rows
+from rqttl.imports.rabbitmq import definitions
+from rqttl.imports.rabbitmq.definitions import Binding, Queue, Setting, VHost, settings_of
 from rqttl.imports.rabbitmq.policies import TakenPolicies
-from rqttl.imports.report import Imported, ImportedDeployment
 from rqttl.imports.source import load, read
 from rqttl.text import plain_whole
-
-__all__ = ["read_definitions"]
 
 _LEASES = (
     "the lease of a delivery is 30s: RabbitMQ waits 30 minutes for an acknowledgement; `run` and `consume` renew "
     "leases, for other consumers set `lease`"
 )
+_EXCHANGE, _KEY = "dead-letter-exchange", "dead-letter-routing-key"
 _LIMIT, _OVERFLOW = "delivery-limit", "overflow"
 #: RabbitMQ's limit for quorum queues without one, and the version that brought it.
 _DEFAULT_LIMIT, _DEFAULT_SINCE = 20, (4, 0)
@@ -35,12 +35,12 @@ def read_definitions(text: str) -> Imported:
     each policy for `set_policy`.
     """
     table = read(dict, load(text, "definitions of RabbitMQ"), "$")
-    vhosts, notes = read_vhosts(table), Notes("definitions")
-    note_others(table, notes)
+    vhosts, notes = definitions.read_vhosts(table), Notes("definitions")
+    definitions.note_others(table, notes)
     if any(vhost.queues for vhost in vhosts.values()):
         notes.translated("consumer_timeout", None, _LEASES)
-    valid = namespaces(vhosts)
-    deployments = {name: _deployment(vhost, version(table), valid[name], notes) for name, vhost in vhosts.items()}
+    valid, version = namespaces(vhosts), definitions.version(table)
+    deployments = {name: _deployment(vhost, version, valid[name], notes) for name, vhost in vhosts.items()}
     return Imported(deployments, tuple(notes.found))
 
 
@@ -48,7 +48,7 @@ def _deployment(vhost: VHost, version: tuple[int, ...] | None, namespace: str, n
     """The queues and policies of a vhost. Notes every field of each."""
     reasons = {name: _reason_against(queue) for name, queue in vhost.queues.items()}
     names = NameTable.of(name for name, reason in reasons.items() if not reason)
-    dead_letters = DeadLetters(vhost, names)
+    dead_letters = _DeadLetters(vhost, names)
 
     def read_definition(definition: Mapping[str, Setting], notes: Notes) -> None:
         _take(definition, notes, "")
@@ -122,3 +122,119 @@ def _take_default_limit(version: tuple[int, ...] | None, notes: Notes) -> None:
     elif version >= _DEFAULT_SINCE:
         because = f"the default of RabbitMQ 4, {_DEFAULT_LIMIT}, and the failure that ends the message"
         notes.take("max_deliveries", _DEFAULT_LIMIT + 1, _LIMIT, None, because=because)
+
+
+class _Unresolved(ValueError):  # named for the event, as the errors of rqttl
+    """No single queue gets the dead letters. The text says why."""
+
+
+class _DeadLetters:
+    """Finds target queues in one vhost."""
+
+    def __init__(self, vhost: VHost, names: NameTable) -> None:
+        self._vhost = vhost
+        self._names = names
+        self._by_source: dict[str, list[Binding]] = defaultdict(list)
+        self._by_key: dict[tuple[str, str], list[Binding]] = defaultdict(list)
+        self._wild: dict[str, list[tuple[re.Pattern[str], Binding]]] = defaultdict(list)
+        #: The routing keys with which messages come to a queue.
+        self._keys: dict[str, set[str]] = defaultdict(set)
+        for binding in vhost.bindings:
+            kind = vhost.exchanges.get(binding.source)
+            self._by_source[binding.source].append(binding)
+            self._by_key[binding.source, binding.key].append(binding)
+            if kind == "topic" and {"*", "#"} & set(binding.key.split(".")):
+                self._wild[binding.source].append((_topic(binding.key), binding))
+            elif kind in ("direct", "topic") and binding.to_queue:
+                self._keys[binding.destination].add(binding.key)
+
+    def take(
+        self, own: Mapping[str, Setting], notes: Notes, policy: Mapping[str, Setting] | None = None, queue: str = ""
+    ) -> None:
+        """Take the target that the settings `own` of a queue, or of a policy, name.
+
+        For a queue, they come before those of `policy`, the one that RabbitMQ applies to it.
+        """
+        if _EXCHANGE not in own and _KEY not in own:
+            return
+        exchange, key = ((own.get(name) or (policy or {}).get(name)) for name in (_EXCHANGE, _KEY))
+        if exchange is None:
+            text = "it does nothing without a dead-letter exchange: set dead_letter instead"
+            notes.left_out(own[_KEY].name, own[_KEY].value, text)
+            return
+        name = read(str, exchange.value, exchange.place)
+        keys: Iterable[str | None] = (None,)
+        if key:
+            keys = (read(str, key.value, key.place),)
+        elif queue:  # dead letters keep the keys that they came with
+            keys = (queue, *sorted(self._keys[queue]))
+        try:
+            target, valid = self._target(name, keys, is_policy=not queue)
+        except _Unresolved as error:
+            for setting in (own[name] for name in (_EXCHANGE, _KEY) if name in own):
+                notes.left_out(setting.name, setting.value, f"{error}; no dead_letter comes of it: set one yourself")
+            return
+        option, because = "dead_letter", "the queue that gets them"
+        if target == queue:
+            option = "dead_letter_rejected"
+            because = "it gets its own rejected messages back; RabbitMQ drops the others, because they go in a circle"
+        first, *others = [own[name] for name in (_EXCHANGE, _KEY) if name in own]
+        if notes.take(option, valid, first.name, first.value, because=because):
+            for setting in others:
+                notes.translated(setting.name, setting.value, f"part of the target {valid!r}")
+
+    def _target(self, exchange: str, keys: Iterable[str | None], *, is_policy: bool) -> tuple[str, str]:
+        """The one queue that gets messages with any of these keys, and its name in rqttl. Key `None`: with any key."""
+        found: set[str] = set()
+        for key in keys:
+            found |= self._reached(exchange, key)
+            if len(found) > 1:
+                first, second, *_ = sorted(found)
+                raise _Unresolved(f"exchange {exchange!r} sends to several queues, such as {first!r} and {second!r}")
+        if not found:
+            raise _Unresolved(f"exchange {exchange!r} sends messages with these routing keys to no queue of the file")
+        target = found.pop()
+        valid = self._names.names.get(target)
+        if valid is None:
+            raise _Unresolved(
+                f"they go to {target!r}: {self._names.refused.get(target, 'it is no queue of the import')}"
+            )
+        if is_policy and valid == "none":
+            raise _Unresolved("in a policy the target 'none' means that there is none: rename the queue")
+        return target, valid
+
+    def _reached(self, exchange: str, key: str | None) -> set[str]:
+        found: set[str] = set()
+        open_exchanges, seen = [exchange], {exchange}
+        while open_exchanges:
+            for binding in self._bindings(open_exchanges.pop(), key):
+                if binding.to_queue:
+                    found.add(binding.destination)
+                elif binding.destination not in seen:
+                    seen.add(binding.destination)
+                    open_exchanges.append(binding.destination)
+        return found
+
+    def _bindings(self, exchange: str, key: str | None) -> list[Binding]:
+        """The bindings of an exchange that take a key. No key: those for all keys."""
+        kind = self._vhost.exchanges.get(exchange)
+        if exchange == "":
+            return [Binding("", key, True, key)] if key is not None and key in self._vhost.queues else []
+        if kind == "fanout":
+            return self._by_source[exchange]
+        if kind == "direct":
+            return [] if key is None else self._by_key[exchange, key]
+        if kind == "topic":
+            exact = self._by_key[exchange, "#" if key is None else key]
+            return exact + [
+                one for pattern, one in self._wild[exchange] if key is not None and pattern.fullmatch(f".{key}")
+            ]
+        if kind is None:
+            raise _Unresolved(f"exchange {exchange!r} is not in the file")
+        raise _Unresolved(f"exchange {exchange!r} has the type {kind!r}, which the import cannot follow")
+
+
+def _topic(key: str) -> re.Pattern[str]:
+    """The keys that a pattern of a topic exchange takes, with a dot before each."""
+    parts = {"*": r"\.[^.]*", "#": r"(?:\.[^.]*)*"}
+    return re.compile("".join(parts.get(word, rf"\.{re.escape(word)}") for word in key.split(".")), re.DOTALL)

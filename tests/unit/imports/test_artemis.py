@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
@@ -14,8 +13,7 @@ import pytest
 from rqttl.deployments import read_document
 from rqttl.errors import InvalidImport
 from rqttl.imports.artemis import read_broker
-from rqttl.imports.notes import rows
-from rqttl.imports.report import Imported, ImportedDeployment, Note
+from rqttl.imports.notes import Imported, ImportedDeployment, Note, rows
 from rqttl.options import QueueOptions
 from rqttl.policies import PolicySet
 
@@ -422,40 +420,3 @@ def test_a_bad_file_is_refused_with_its_place_and_its_rule(text: str | bytes) ->
         read_broker(text)
 
     assert REFUSED[text] in str(refused.value)
-
-
-SETTING = "<redelivery-delay>1</redelivery-delay>"
-SHAPES: dict[str, Callable[[int], str]] = {
-    "siblings": lambda n: settings(*((f"a.x{i}.#", SETTING) for i in range(n))),
-    "siblings with a wildcard before": lambda n: settings(*((f"a.*.x{i}", SETTING) for i in range(n))),
-    "matches with the same name": lambda n: settings(*((f"{'a' * 130}{i}", SETTING) for i in range(n))),
-    "queues": lambda n: (
-        addresses(**{f"a.x{i}": f"a.q{i}" for i in range(n)}) + settings(*((f"a.x{i}", SETTING) for i in range(n)))
-    ),
-    "children of a setting": lambda n: settings(("a", SETTING * n)),
-    "children of the core": lambda n: "<name>a</name>" * n,
-}
-
-
-def calls_for(text: str) -> int:
-    """The calls of functions that an import takes."""
-    calls = 0
-
-    def count(_: object, event: str, __: object) -> None:
-        nonlocal calls
-        calls += event in ("call", "c_call")
-
-    sys.setprofile(count)
-    try:
-        read_broker(text)
-    finally:
-        sys.setprofile(None)
-    return calls
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-def test_a_file_four_times_as_long_takes_four_times_as_many_calls(shape: str) -> None:
-    read_broker(core(SHAPES[shape](1)))  # imports, and tables that are read once
-
-    few = calls_for(core(SHAPES[shape](100)))
-    assert calls_for(core(SHAPES[shape](400))) < 5 * few

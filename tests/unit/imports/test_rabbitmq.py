@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from rqttl import OptionArguments, Policy
+from rqttl.imports.notes import Imported, Note
 from rqttl.imports.rabbitmq import read_definitions
 from rqttl.imports.rabbitmq.policies import translated
-from rqttl.imports.report import Imported, Note
 from rqttl.options import QueueOptions
 from rqttl.policies import PolicySet
 

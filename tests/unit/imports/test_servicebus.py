@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rqttl.errors import InvalidImport
-from rqttl.imports.report import Imported, Note
+from rqttl.imports.notes import Imported, Note
 from rqttl.imports.servicebus import read_resources
 from rqttl.imports.source import read_duration as parse_duration
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from rqttl.errors import InvalidImport
+from rqttl.imports.notes import Imported
 from rqttl.imports.rabbitmq import read_definitions
-from rqttl.imports.report import Imported
 from rqttl.imports.servicebus import read_resources
 from rqttl.options import QueueOptions
 from rqttl.policies.policy import Policy
