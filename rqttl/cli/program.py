@@ -1,4 +1,4 @@
-"""The root command: lazy loading of the commands, the standard streams, and the exit code for each error."""
+"""The root command: lazy loading of the commands, standard streams, the exit code for each error; and completion."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any, NoReturn, TextIO
 
 import click
+from click.shell_completion import get_completion_class
 
 import rqttl
 from rqttl import text
-from rqttl.cli.common import errors, output
-from rqttl.cli.common.running import is_warning_of_flow, noting
+from rqttl.cli.common import errors, output, params, running
 from rqttl.cli.common.settings import Settings, connecting
 
 #: The sections of the help with their commands. The command `name` is `name` in the module `rqttl.cli.name`. A module
@@ -37,6 +37,8 @@ _PLACES = {
     "apply": ("deployment", "apply"),
     "export": ("deployment", "export"),
     "import": ("deployment", "import_group"),
+    **{name: ("services", name) for name in ("metrics", "reaper", "server", "demo")},
+    "completion": ("program", "completion"),
 }
 
 
@@ -101,7 +103,7 @@ class Program(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         """Carry out the command."""
         try:
-            with noting(is_warning_of_flow):
+            with running.noting(running.is_warning_of_flow):
                 return super().invoke(ctx)
         except KeyboardInterrupt as error:
             raise _CtrlC from error
@@ -175,3 +177,26 @@ def cli(context: click.Context, settings: Settings) -> None:
     embedded server that all processes of the user share.
     """
     context.obj = settings
+
+
+@click.command(epilog="\b\nExample: rqttl completion bash")
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]), metavar="SHELL")
+@params.debug_flag
+def completion(shell: str) -> None:
+    """Print the completion script for a SHELL: bash, zsh or fish.
+
+    The shell then completes commands, options, their values, and the names
+    of queues. The names come from the Redis in use, if it answers within a
+    second.
+
+    \b
+    bash: put this line into ~/.bashrc
+      eval "$(rqttl completion bash)"
+    zsh: put this line into ~/.zshrc, after compinit
+      eval "$(rqttl completion zsh)"
+    fish: run this once
+      rqttl completion fish > ~/.config/fish/completions/rqttl.fish
+    """  # noqa: D301  # \\b is for click: the lines below stay lines
+    completer = get_completion_class(shell)
+    assert completer is not None  # noqa: S101  # click has all three
+    output.answer(completer(cli, {}, "rqttl", "_RQTTL_COMPLETE").source().rstrip("\n"))

@@ -13,19 +13,7 @@ from typing import Any
 import click
 
 from rqttl import text
-from rqttl.cli.common import output
-from rqttl.cli.common.params import (
-    DURATION,
-    SectionedCommand,
-    any_queues_argument,
-    duration,
-    json_flag,
-    log_format_option,
-    utc_flag,
-    verbose_flag,
-    with_options,
-)
-from rqttl.cli.common.running import logging_to_stderr
+from rqttl.cli.common import output, params, running
 from rqttl.cli.common.settings import Settings, connecting
 from rqttl.types import WorkerInfo
 from rqttl.units import as_size
@@ -42,10 +30,10 @@ def _number(flag: str, most: int, meaning: str, least: int = 1) -> _Option:
 
 
 def _time(flag: str, meaning: str, least: int = 1) -> _Option:
-    return click.option(flag, type=duration(least), metavar="TIME", help=meaning)
+    return click.option(flag, type=params.duration(least), metavar="TIME", help=meaning)
 
 
-_worker_flags = with_options(
+_worker_flags = params.with_options(
     click.option(
         "--call",
         metavar="MODULE:NAME",
@@ -62,7 +50,7 @@ _worker_flags = with_options(
     click.option("--max-memory", metavar="SIZE", help="Replace a child above so much memory, such as 500M."),
     click.option(
         "--grace",
-        type=DURATION,
+        type=params.DURATION,
         metavar="TIME",
         default="25s",
         show_default=True,
@@ -82,8 +70,6 @@ _worker_flags = with_options(
     _time("--idle-exit", "End when no message has come for this time."),
     click.option("--reaper", is_flag=True, help="Run a reaper as well."),
     click.option("--health", metavar="HOST:PORT", help="Serve /livez, /readyz and /metrics here."),
-    log_format_option,
-    verbose_flag,
 )
 
 #: The sections of the help.
@@ -116,7 +102,7 @@ def read_queues(words: Sequence[str]) -> dict[str, int | None]:
     return queues
 
 
-class WorkerGroup(SectionedCommand, click.Group):
+class WorkerGroup(params.SectionedCommand, click.Group):
     """A command whose first argument may be the name of an inner command: `rqttl worker ls`."""
 
     allow_interspersed_args = True
@@ -154,12 +140,11 @@ class WorkerGroup(SectionedCommand, click.Group):
     short_help="Consume queues with a function or a command.",
     epilog="\b\nExample: rqttl worker orders=3 mails=1 --call shop.jobs:handle --processes 4",
 )
-@any_queues_argument
+@params.any_queues_argument
 @_worker_flags
+@running.logged
 @connecting
-def worker(
-    queues: tuple[str, ...], execute: str | None, log_format: str, verbose: bool, settings: Settings, **options: Any
-) -> None:
+def worker(queues: tuple[str, ...], execute: str | None, settings: Settings, **options: Any) -> None:
     """Consume queues: call a function, or run a command, for each message.
 
     A QUEUE is a name or a pattern (with *, ? and [...]), in strict order;
@@ -194,7 +179,7 @@ def worker(
     if missing:
         usage = click.get_current_context().get_usage().partition(": ")[2]
         raise click.UsageError(f"usage: {usage}; missing: {', and '.join(missing)}")
-    with settings.using() as broker, logging_to_stderr(log_format, verbose=verbose):
+    with settings.using() as broker:
         Worker(broker, weights, exec=execute, **options).run()
 
 
@@ -214,8 +199,8 @@ COLUMNS = (
 
 
 @worker.command("ls", short_help="List the workers and reapers that live.", epilog="\b\nExample: rqttl worker ls")
-@utc_flag
-@json_flag
+@params.utc_flag
+@params.json_flag
 @connecting
 def list_workers(utc: bool, as_json: bool, settings: Settings) -> None:
     """List workers and reapers seen in the last 30 s.

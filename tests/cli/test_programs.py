@@ -146,7 +146,7 @@ def test_server_runs_what_commands_would_use(
         served.append(home)
         return 0
 
-    monkeypatch.setattr("rqttl.cli.server.serve", serve)
+    monkeypatch.setattr("rqttl.embedded.server.serve", serve)
 
     result = CliRunner(env={"RQTTL_URL": url}).invoke(cli, ["server", *given])
 
@@ -238,7 +238,7 @@ def test_an_embedded_url_of_another_form_is_wrong_usage(words: tuple[str, ...], 
     result = CliRunner().invoke(cli, ["--url", url, *words])
 
     assert (result.exit_code, result.stdout) == (2, "")
-    assert result.stderr.startswith("rqttl: url: expected embedded:///absolute/path, ")
+    assert result.stderr.startswith("rqttl: url: expected embedded:///absolute/path")
     assert result.stderr.count("\n") == 1
     assert "hunter2" not in result.stderr
 

@@ -164,14 +164,6 @@ def limit_option(default: int, meaning: str) -> Callable[[F], F]:
 
 
 json_flag = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-verbose_flag = click.option("--verbose", "-v", is_flag=True, help="Log more.")
-log_format_option = click.option(
-    "--log-format",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="Format of the log on stderr.",
-)
 utc_flag = click.option("--utc", is_flag=True, help="Show times exactly, not as ages.")
 #: `Program.main` looks for the flag among the arguments.
 debug_flag = click.option("--debug", is_flag=True, expose_value=False, help="Show the traceback of a bug.")

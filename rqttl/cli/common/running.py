@@ -1,74 +1,86 @@
-"""Commands that keep running: their log, their pages by HTTP, and signals that end them with exact counts."""
+"""Commands that keep running: their log on stderr, and signals that end them with exact counts."""
 
 from __future__ import annotations
 
+import functools
 import logging
 import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timezone
 from types import FrameType
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import click
 
 from rqttl import text
 from rqttl.cli.common import output
-
-if TYPE_CHECKING:
-    from rqttl.worker.health import Route
+from rqttl.cli.common.params import F, with_options
 
 
-class TextFormatter(logging.Formatter):
-    """`2026-01-31T12:00:00.000Z INFO queue orders: expired 3`, with unprintable characters escaped.
+class Log(logging.StreamHandler):  # type: ignore[type-arg]  # generic since Python 3.11
+    """The log on stderr. One that nobody reads any more must not fill the screen, nor end the work."""
 
-    The lines of a traceback follow, indented.
-    """
-
-    def format(self, record: logging.LogRecord) -> str:
-        """A record as a line."""
-        line = f"{_time(record)} {record.levelname} {text.escape(record.getMessage())}"
-        trace = _trace(record)
-        return "\n    ".join([line, *map(text.escape, trace.splitlines())])
-
-
-class JsonFormatter(logging.Formatter):
-    """A JSON object for each line: time, level, event, and the fields of the event."""
+    def __init__(self, form: str) -> None:
+        super().__init__(sys.stderr)
+        self._is_json = form == "json"
 
     def format(self, record: logging.LogRecord) -> str:
         """A record as a line."""
-        event = getattr(record, "event", None)
-        fields = getattr(record, "fields", {}) if event else {"message": record.getMessage()}
-        if not event and (trace := _trace(record)):
-            fields["traceback"] = trace
-        return text.dump_json(
-            {"time": _time(record), "level": record.levelname.lower(), "event": event or "log", **fields}
-        )
+        at = datetime.fromtimestamp(record.created, timezone.utc).isoformat(timespec="milliseconds")
+        if not record.exc_text and record.exc_info:
+            record.exc_text = logging.Formatter().formatException(record.exc_info)
+        line = _as_json if self._is_json else _as_text
+        return line(at.replace("+00:00", "Z"), record)
+
+    def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  # the name of logging
+        """Do nothing."""
 
 
-def _trace(record: logging.LogRecord) -> str:
-    if not record.exc_text and record.exc_info:
-        record.exc_text = logging.Formatter().formatException(record.exc_info)
-    return record.exc_text or ""
+def _as_text(at: str, record: logging.LogRecord) -> str:
+    """`2026-01-31T12:00:00.000Z INFO queue orders: expired 3`; the lines of a traceback follow, indented."""
+    lines = [f"{at} {record.levelname} {text.escape(record.getMessage())}"]
+    return "\n    ".join([*lines, *map(text.escape, (record.exc_text or "").splitlines())])
 
 
-@contextmanager
-def logging_to_stderr(form: str, *, verbose: bool = False) -> Iterator[None]:
-    """Send the log of rqttl to stderr."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonFormatter() if form == "json" else TextFormatter())
-    # a log that nobody reads any more must not fill the screen, nor end the work
-    handler.handleError = lambda record: None  # type: ignore[method-assign]  # noqa: ARG005  # the name is logging's
-    logger = logging.getLogger("rqttl")
-    before = logger.level
-    logger.addHandler(handler)
-    logger.setLevel(logging.DEBUG if verbose else logging.INFO)
-    try:
-        yield
-    finally:
-        logger.setLevel(before)
-        logger.removeHandler(handler)
+def _as_json(at: str, record: logging.LogRecord) -> str:
+    """An object with the time, the level, the event, and the fields of the event."""
+    event = getattr(record, "event", None)
+    fields = getattr(record, "fields", {}) if event else {"message": record.getMessage()}
+    if not event and record.exc_text:
+        fields["traceback"] = record.exc_text
+    return text.dump_json({"time": at, "level": record.levelname.lower(), "event": event or "log", **fields})
+
+
+_LOG_OPTIONS = (
+    click.option(
+        "--log-format",
+        type=click.Choice(["text", "json"]),
+        default="text",
+        show_default=True,
+        help="Format of the log on stderr.",
+    ),
+    click.option("--verbose", "-v", is_flag=True, help="Log more."),
+)
+
+
+def logged(command: F) -> F:
+    """Give a command `--log-format` and `--verbose`, and send the log of rqttl to stderr while it runs."""
+
+    @functools.wraps(command)
+    def run(*args: Any, log_format: str, verbose: bool, **options: Any) -> Any:
+        logger, handler = logging.getLogger("rqttl"), Log(log_format)
+        before = logger.level
+        logger.addHandler(handler)
+        logger.setLevel(logging.DEBUG if verbose else logging.INFO)
+        try:
+            return command(*args, **options)
+        finally:
+            logger.setLevel(before)
+            logger.removeHandler(handler)
+
+    return with_options(*_LOG_OPTIONS)(run)  # type: ignore[return-value]  # for click, the caller, it is the same
 
 
 @contextmanager
@@ -95,30 +107,6 @@ def is_warning_of_flow(record: logging.LogRecord) -> bool:
     """
     handlers = logging.getLogger("rqttl").handlers
     return record.name == "rqttl" and not any(isinstance(other, logging.StreamHandler) for other in handlers)
-
-
-def _time(record: logging.LogRecord) -> str:
-    at = datetime.fromtimestamp(record.created, timezone.utc)
-    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-@contextmanager
-def serving(place: str, flag: str, routes: Mapping[str, Route]) -> Iterator[None]:
-    """A context in which these paths are served at `HOST:PORT`, the value of a flag."""
-    from rqttl.worker.health import HealthServer
-    from rqttl.worker.settings import address
-
-    host, port = address(place, flag)
-    try:
-        server = HealthServer(host, port, routes)
-    except OSError as error:
-        raise click.BadParameter(f"cannot listen on {place}: {error}", param_hint=f"'--{flag}'") from error
-    server.start()
-    output.note(f"serving {', '.join(routes)} on {server.place}; Ctrl-C ends it")
-    try:
-        yield
-    finally:
-        server.close()
 
 
 # Signals that end a command: one waits until the call that is running has been counted
