@@ -340,14 +340,23 @@ def test_the_example_of_each_command_runs(shell: Shell, tmp_path: Path) -> None:
 # Names
 
 
+def anchors(text: str) -> set[str]:
+    """The anchors of a document, as GitHub makes them of its headings."""
+    headings = re.findall(r"^#+ +(.+?) *$", text, re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
 @pytest.mark.parametrize("document", DOCUMENTS)
-def test_links_files_and_make_targets_exist(document: str) -> None:
+def test_links_headings_files_and_make_targets_exist(document: str) -> None:
     text = read(document)
-    links = [link for link in re.findall(r"\]\(([^)#\s]+)", text) if "://" not in link]
+    links = [link.partition("#") for link in re.findall(r"\]\(([^)\s]+)\)", text) if "://" not in link]
     files = re.findall(r"`((?:rqttl|lua|tests|deploy|spark_connectors|\.ci)/[\w./-]*\w/?)`", text)
     targets = re.findall(r"`make ([a-z][\w.-]*)`", text)
 
-    assert [link for link in links if not (ROOT / document).parent.joinpath(link).exists()] == []
+    for file, _, anchor in links:
+        target = (ROOT / document).parent / file if file else ROOT / document
+        assert target.exists(), file
+        assert not anchor or target.suffix != ".md" or anchor in anchors(target.read_text()), anchor
     assert [file for file in files if not (ROOT / file).exists()] == []
     assert set(targets) <= make_targets()
 
@@ -394,12 +403,6 @@ def test_the_table_of_refusals_is_what_the_commands_say() -> None:
     assert set(first_cells(read(PROTOCOL), "Refusals")) == declared
 
 
-def test_a_command_declares_the_refusals_that_its_text_names() -> None:
-    for path in lua_files("commands"):
-        named = set(re.findall(r"\.refuse\('(\w+)'", path.read_text(encoding="utf-8")))
-        assert named <= set(refusals(header(path)[1])), path.name
-
-
 def test_keys_and_fields_are_documented_with_their_types(broker: Broker) -> None:
     queue = broker.declare_queue("q", max_length=3, max_ttl="1h", max_deliveries=2, dead_letter_expired="dead")
     queue.enqueue_many([b"x"] * 5)
@@ -434,19 +437,3 @@ def test_the_packed_headers_shown_are_read_as_they_say() -> None:
 
 if __name__ == "__main__":
     rewrite()
-
-
-def anchors(text: str) -> set[str]:
-    """The anchors of a document, as GitHub makes them of its headings."""
-    headings = re.findall(r"^#+ +(.+?) *$", text, re.MULTILINE)
-    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
-
-
-@pytest.mark.parametrize("document", DOCUMENTS)
-def test_each_heading_that_a_link_names_exists(document: str) -> None:
-    links = [link for link in re.findall(r"\]\(([^)\s]*#[^)\s]+)\)", read(document)) if "://" not in link]
-
-    for link in links:
-        file, _, anchor = link.partition("#")
-        target = (ROOT / document).parent / file if file else ROOT / document
-        assert target.suffix != ".md" or anchor in anchors(target.read_text()), link

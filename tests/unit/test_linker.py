@@ -185,25 +185,10 @@ def test_a_child_that_was_forked_while_another_thread_linked_can_link(monkeypatc
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
-COMMAND = "--- Go.\n-- @use a\n-- @keys\n-- @args\n\nreturn a.one()\n"
-FRAGMENT = "--- A.\nlocal a = {}\nfunction a.one()\n  return 1\nend\n"
-
-
-@pytest.fixture
-def lua_with_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder of scripts with one command, which calls the fragment `a`."""
-    for folder in ("commands", "lib/base", "lib/log"):
-        (tmp_path / folder).mkdir(parents=True)
-    (tmp_path / "commands" / "go.lua").write_text(COMMAND, encoding="utf-8")
-    monkeypatch.setattr(scripts, "_root", lambda: tmp_path)
-    forget()
-    yield tmp_path
-    forget()
-
-
-def test_two_fragments_of_one_name_are_a_bug(lua_with_go: Path) -> None:
-    for folder in ("base", "log"):
-        (lua_with_go / "lib" / folder / "a.lua").write_text(FRAGMENT, encoding="utf-8")
+def test_two_fragments_of_one_name_are_a_bug(lua: Path) -> None:
+    (lua / "lib" / "log").mkdir()
+    (lua / "lib" / "log" / "a.lua").write_text("--- A.\nlocal a = {}\n", encoding="utf-8")
+    write(lua, lib_a="--- A.\nlocal a = {}\n", commands_go="--- Go.\n-- @use a\n-- @keys\n-- @args\n\nreturn 1\n")
 
     with pytest.raises(ContractError, match="two fragments are named a"):
         scripts.load("go")
@@ -239,18 +224,3 @@ def test_fragments_do_not_give_one_name_different_values() -> None:
     assert {"DIGITS", "LAST", "dedup", "unread"} <= {
         name for text in fragments.values() for name, _ in top_level_locals(text)
     }
-
-
-@pytest.mark.parametrize(
-    "first,second,names",
-    [
-        ("local MOST = 5\n", "local MOST = 5 -- the same\n", set()),
-        ("local MOST = 5\n", "local MOST = 6\n", {"MOST"}),
-        ("local function help()\n", "local function help()\n", {"help"}),
-        ("local b = {}\n", "local b = 1\n", {"b"}),
-        ("function a.one()\n  local most = 1\nend\n", "function b.one()\n  local most = 2\nend\n", set()),
-        ("local call = 1\n", "", {"call"}),
-    ],
-)
-def test_a_name_that_two_fragments_define_differently_is_a_clash(first: str, second: str, names: set[str]) -> None:
-    assert set(clashes({"a": first, "b": second})) == names

@@ -86,10 +86,6 @@ def test_the_keys_of_a_header_are_the_parts_of_a_queue_that_the_script_uses(name
     assert [key for key in script.keys if not re.search(rf"\b(?:q|into)\.{key}\b|'{key}'", script.text)] == []
 
 
-def test_the_parts_that_scripts_take_are_all_the_parts_there_are() -> None:
-    assert {key for name in NAMES for key in scripts.load(name).keys} == {*keys.PARTS, "policies"}
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_a_command_that_buries_takes_the_keys_of_targets_last(name: str) -> None:
     script = scripts.load(name)
@@ -179,16 +175,12 @@ def test_the_hash_is_of_the_text_and_the_text_is_always_the_same(name: str) -> N
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_redis_takes_the_text_and_knows_it_by_the_same_hash(client: redis.Redis, name: str) -> None:
-    script = scripts.load(name)
-
-    assert client.script_load(script.text) == script.sha
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_a_wrong_number_of_keys_or_arguments_is_told_and_nothing_is_done(client: redis.Redis, name: str) -> None:
+def test_redis_knows_a_text_by_its_hash_and_nothing_is_done_with_a_wrong_number_of_words(
+    client: redis.Redis, name: str
+) -> None:
     script = scripts.load(name)
     sha = client.script_load(script.text)
+    assert sha == script.sha
 
     with pytest.raises(redis.ResponseError, match=f"RQTTL {name}: wrong number of keys or arguments"):
         client.evalsha(sha, 0)
@@ -283,16 +275,6 @@ GIVEN = ("redis", "lazy", "each", "arg")
 PLAIN_PARTS = ROOT / "lua" / "plain" / "parts"
 
 
-def uses(path: Path) -> list[str]:
-    """The fragments that a header names."""
-    return tagged(path, "use")
-
-
-def names_of(path: Path) -> list[str]:
-    """The local variables that a part of plain cases shares with them."""
-    return tagged(path, "names")
-
-
 def tagged(path: Path, tag: str) -> list[str]:
     return " ".join(re.findall(rf"^\s*-- @{tag}\s+(.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)).split()
 
@@ -301,15 +283,17 @@ def configuration() -> str:
     """The settings of luacheck: for each file the globals that it may read."""
     lines = ['std = "lua51"', "max_line_length = 120"]
     for path in (*lua_files("commands"), *lua_files("lib")):
-        names = ", ".join(f'"{name}"' for name in (*GIVEN, *uses(path)))
+        names = ", ".join(f'"{name}"' for name in (*GIVEN, *tagged(path, "use")))
         # 241: a fragment is a table that only others read
         rules = f'read_globals = {{{names}}}, globals = {{"q"}}, ignore = {{"241/{path.stem}"}}'
         lines.append(f'files["{name_of(path)}"] = {{{rules}}}')
     for path in lua_files("plain"):
         # 511: a `return` before the end of the loop that a `break` leaves. 542: a part is the whole body of an `if`.
         # 2: a part sets or reads the variable.
-        shared = [f'"2../{name}"' for part in tagged(path, "part") for name in names_of(PLAIN_PARTS / f"{part}.lua")]
-        names = ", ".join(f'"{name}"' for name in names_of(path))
+        shared = [
+            f'"2../{name}"' for part in tagged(path, "part") for name in tagged(PLAIN_PARTS / f"{part}.lua", "names")
+        ]
+        names = ", ".join(f'"{name}"' for name in tagged(path, "names"))
         ignored = ", ".join(('"511"', '"542"', *shared))
         rules = f'read_globals = {{"redis", "key", "arg", "rest"}}, globals = {{{names}}}, ignore = {{{ignored}}}'
         lines.append(f'files["{name_of(path)}"] = {{{rules}}}')

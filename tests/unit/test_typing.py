@@ -5,18 +5,19 @@ All snippets go through one run of `mypy --strict`, for the oldest Python.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import subprocess
 import sys
 import textwrap
 from collections import defaultdict
-from collections.abc import Mapping
+from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Literal, get_args
 
 import pytest
 
+import rqttl
 from rqttl.options import OPTIONS, OptionArguments
 from tests.repository import ROOT
 from tests.unit.test_docs import ASYNCIO, README, SPARK, TESTING, blocks, files
@@ -65,80 +66,6 @@ CALLS = {
     "orders.update({})": ("update", "Queue"),
     "orders.preview_update({})": ("preview_update", "Queue"),
 }
-EXAMPLES = (README, TESTING, ASYNCIO, SPARK)
-
-
-def example(document: str) -> str:
-    """The Python of a document as one program."""
-    return "\n".join(textwrap.dedent(block) for block in blocks(document, "python"))
-
-
-def programs() -> dict[str, str]:
-    """The programs to check, by file name."""
-    right = {f"right_{i}.py": "".join(f"{call.format(options)}\n" for options in RIGHT) for i, call in enumerate(CALLS)}
-    wrong = {f"wrong_{i}.py": "".join(f"{call.format(options)}\n" for options in WRONG) for i, call in enumerate(CALLS)}
-    shown = {f"{re.sub(r'[^a-z]', '_', name.lower())}.py": example(name) for name in EXAMPLES}
-    return {name: PROLOGUE + text for name, text in {**right, **wrong}.items()} | shown | files(README)
-
-
-@pytest.fixture(scope="module")
-def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[int, str]]:
-    """The errors of mypy: for each program the line, and the text."""
-    written = programs()
-    said = said_of(written, tmp_path_factory, "programs")
-    errors: dict[str, dict[int, str]] = defaultdict(dict)
-    for path, line, text in re.findall(r"^(.+?\.py):(\d+): error: (.*)$", said, re.MULTILINE):
-        errors[Path(path).name].setdefault(int(line), text)
-    assert set(errors) <= set(written), said
-    return errors
-
-
-@pytest.mark.parametrize("i", range(len(CALLS)), ids=list(CALLS))
-def test_right_options_pass_and_wrong_ones_are_errors(i: int, said: dict[str, dict[int, str]]) -> None:
-    first = PROLOGUE.count("\n") + 1
-    names = list(CALLS.values())[i]
-
-    assert said.get(f"right_{i}.py", {}) == {}
-    wrong = said[f"wrong_{i}.py"]
-    assert [
-        (written, wrong.get(first + n))
-        for n, (written, text) in enumerate(WRONG.items())
-        if not wrong.get(first + n, "").startswith(text.format(*names))
-    ] == []
-
-
-@pytest.mark.parametrize("document", EXAMPLES)
-def test_the_python_examples_pass_a_strict_type_checker(document: str, said: dict[str, dict[int, str]]) -> None:
-    program = example(document).splitlines()
-    errors = said.get(f"{re.sub(r'[^a-z]', '_', document.lower())}.py", {})
-
-    assert program
-    assert {program[line - 1]: text for line, text in errors.items()} == {}
-    assert [said[name] for name in files(document) if name in said] == []
-
-
-def test_every_option_has_a_type_and_nothing_else_has() -> None:
-    assert list(OptionArguments.__annotations__) == list(OPTIONS)
-
-
-def test_no_package_is_needed_for_the_types_at_run_time() -> None:
-    told = "import sys, rqttl; rqttl.OptionArguments; rqttl.Broker; print('typing_extensions' in sys.modules)"
-
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-X",
-            "frozen_modules=off",
-            "-c",
-            f"import sys; sys.modules['typing_extensions'] = None; import rqttl.options, rqttl.broker; {told}",
-        ],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
-
-
 UNITS_PROLOGUE = """
 from datetime import datetime, timedelta, timezone
 
@@ -182,80 +109,95 @@ WRONG_UNITS = [
     *[call.format(one) for call in DURATIONS for one in ("60", "1.5", "seconds")],
     *[call.format(one) for call in INSTANTS for one in ("60.0", "timedelta(seconds=1)")],
 ]
+EXAMPLES = (README, TESTING, ASYNCIO, SPARK)
+
+
+def example(document: str) -> str:
+    """The Python of a document as one program."""
+    return "\n".join(textwrap.dedent(block) for block in blocks(document, "python"))
+
+
+def programs() -> dict[str, str]:
+    """The programs to check, by file name."""
+    right = {f"right_{i}.py": "".join(f"{call.format(options)}\n" for options in RIGHT) for i, call in enumerate(CALLS)}
+    wrong = {f"wrong_{i}.py": "".join(f"{call.format(options)}\n" for options in WRONG) for i, call in enumerate(CALLS)}
+    shown = {f"{re.sub(r'[^a-z]', '_', name.lower())}.py": example(name) for name in EXAMPLES}
+    units = {"right_units.py": RIGHT_UNITS, "wrong_units.py": WRONG_UNITS}
+    return {
+        **{name: PROLOGUE + text for name, text in {**right, **wrong}.items()},
+        **{name: UNITS_PROLOGUE + "\n".join(calls) for name, calls in units.items()},
+        **shown,
+        **files(README),
+    }
 
 
 @pytest.fixture(scope="module")
-def refused(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
-    """For `right` and `wrong`, the calls that mypy refuses."""
-    written = {
-        name: (UNITS_PROLOGUE + "\n".join(calls)).split("\n")
-        for name, calls in (("right", RIGHT_UNITS), ("wrong", WRONG_UNITS))
-    }
-    said = said_of({f"{name}.py": "\n".join(lines) for name, lines in written.items()}, tmp_path_factory, "units")
-    found: dict[str, list[str]] = {name: [] for name in written}
-    for line in said.splitlines():
-        place, _, error = line.partition(": error: ")
-        if error:
-            path, number = place.split(":")[:2]
-            assert "incompatible type" in error, line
-            found[Path(path).stem].append(written[Path(path).stem][int(number) - 1])
-    return found
+def said(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[int, str]]:
+    """The errors of `mypy --strict`: for each program the line, and the text. One process of a run asks for all."""
+    written = programs()
+
+    def make(folder: Path) -> None:
+        for file, text in written.items():
+            (folder / file).write_text(text, encoding="utf-8")
+        options = ("--strict", "--no-error-summary", "--hide-error-context", "--config-file=", "--python-version=3.10")
+        cache = f"--cache-dir={ROOT / '.mypy_cache' / 'programs'}"
+        command = [sys.executable, "-m", "mypy", *options, cache, "--scripts-are-modules", *written]
+        environment = {**os.environ, "MYPYPATH": str(ROOT)}
+        done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, check=False)
+        assert (done.returncode in (0, 1), done.stderr) == (True, "")
+        (folder / "said").write_text(done.stdout, encoding="utf-8")
+
+    said = (made_once(tmp_path_factory, "programs", make) / "said").read_text(encoding="utf-8")
+    errors: dict[str, dict[int, str]] = defaultdict(dict)
+    for path, line, text in re.findall(r"^(.+?\.py):(\d+): error: (.*)$", said, re.MULTILINE):
+        errors[Path(path).name].setdefault(int(line), text)
+    assert set(errors) <= set(written), said
+    return errors
 
 
-def test_a_value_with_a_unit_is_taken(refused: dict[str, list[str]]) -> None:
-    assert refused["right"] == []
+@pytest.mark.parametrize("i", range(len(CALLS)), ids=list(CALLS))
+def test_right_options_pass_and_wrong_ones_are_errors(i: int, said: dict[str, dict[int, str]]) -> None:
+    first = PROLOGUE.count("\n") + 1
+    names = list(CALLS.values())[i]
+
+    assert said.get(f"right_{i}.py", {}) == {}
+    wrong = said[f"wrong_{i}.py"]
+    assert [
+        (written, wrong.get(first + n))
+        for n, (written, text) in enumerate(WRONG.items())
+        if not wrong.get(first + n, "").startswith(text.format(*names))
+    ] == []
 
 
-def test_a_number_without_a_unit_is_refused_wherever_a_duration_or_an_instant_is_meant(
-    refused: dict[str, list[str]],
-) -> None:
-    assert refused["wrong"] == WRONG_UNITS
+@pytest.mark.parametrize("document", EXAMPLES)
+def test_the_python_examples_pass_a_strict_type_checker(document: str, said: dict[str, dict[int, str]]) -> None:
+    program = example(document).splitlines()
+    errors = said.get(f"{re.sub(r'[^a-z]', '_', document.lower())}.py", {})
+
+    assert program
+    assert {program[line - 1]: text for line, text in errors.items()} == {}
+    assert [said[name] for name in files(document) if name in said] == []
+
+
+def test_every_option_has_a_type_and_nothing_else_has() -> None:
+    assert list(OptionArguments.__annotations__) == list(OPTIONS)
+
+
+def test_no_package_is_needed_for_the_types_at_run_time() -> None:
+    without = "import sys; sys.modules['typing_extensions'] = None; import rqttl; rqttl.OptionArguments; rqttl.Broker"
+
+    subprocess.run([sys.executable, "-c", without], check=True)
+
+
+def test_only_a_value_with_a_unit_is_taken_for_a_duration_or_an_instant(said: dict[str, dict[int, str]]) -> None:
+    first, wrong = UNITS_PROLOGUE.count("\n") + 1, said["wrong_units.py"]
+
+    assert said.get("right_units.py", {}) == {}
+    assert [call for n, call in enumerate(WRONG_UNITS) if "incompatible type" not in wrong.get(first + n, "")] == []
 
 
 def test_the_names_for_annotations_are_public_and_hold_the_documented_types() -> None:
-    from datetime import datetime, timedelta
-    from typing import Literal, get_args
-
-    import rqttl
-
     assert {"Duration", "Instant", "Header"} <= set(rqttl.__all__)
     assert set(get_args(rqttl.Duration)) == {timedelta, str, Literal[0]}
     assert set(get_args(rqttl.Instant)) == {datetime, str, int}
     assert set(get_args(rqttl.Header)) == {str, bytes, int, float, bool, type(None)}
-
-
-def said_of(programs: Mapping[str, str], factory: pytest.TempPathFactory, name: str) -> str:
-    """The output of `mypy --strict`. One process of a test run asks for all of them.
-
-    `programs` are texts by file name, `name` is that of the check. No two checks run at once: they share a cache.
-    """
-
-    def make(folder: Path) -> None:
-        for file, text in programs.items():
-            (folder / file).write_text(text, encoding="utf-8")
-        with (folder.parent / "mypy.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            done = subprocess.run(
-                [
-                    sys.executable,
-                    "-m",
-                    "mypy",
-                    "--strict",
-                    "--no-error-summary",
-                    "--hide-error-context",
-                    "--config-file=",
-                    "--python-version=3.10",
-                    f"--cache-dir={ROOT / '.mypy_cache' / 'programs'}",
-                    "--scripts-are-modules",
-                    *[str(folder / file) for file in programs],
-                ],
-                cwd=folder,
-                env={**os.environ, "MYPYPATH": str(ROOT)},
-                capture_output=True,
-                text=True,
-                check=False,
-            )
-        assert (done.returncode in (0, 1), done.stderr) == (True, "")
-        (folder / "said").write_text(done.stdout, encoding="utf-8")
-
-    return (made_once(factory, name, make) / "said").read_text(encoding="utf-8")

@@ -6,7 +6,6 @@ import math
 from datetime import datetime, timedelta, timezone
 from decimal import Decimal
 from fractions import Fraction
-from http import HTTPStatus
 from numbers import Number
 from typing import Any
 
@@ -63,7 +62,6 @@ def test_a_part_of_a_millisecond_is_rounded_up(written: Duration, ms: int) -> No
         ("1.50", "'1.5s' or '1.5ms'"),
         (Decimal("2.5"), "'2.5s' or '2.5ms'"),
         (np.int64(60), "'60s' or '60ms'"),
-        (HTTPStatus.OK, "'200s' or '200ms'"),
         (0.0, "0"),
         (315_360_000, "'315360000s' or '315360000ms'"),
         (315_360_001, "'315360001ms'"),  # in seconds more than ten years
