@@ -90,14 +90,13 @@ def reaper(scan_period: timedelta | None, once: bool, health: str | None, as_jso
 
 def _routes(reaper: Reaper) -> dict[str, Route]:
     """The health and the metrics of a reaper, by path."""
-    from rqttl.reaper.report import families
     from rqttl.worker.health import judgement
     from rqttl.worker.metrics import answer
 
     return {
-        "/livez": lambda _: judgement(reaper.snapshot().trouble()),
-        "/readyz": lambda _: judgement(reaper.snapshot().obstacle()),
-        "/metrics": lambda headers: answer(headers, lambda: families(reaper.snapshot())),
+        "/livez": lambda _: judgement(reaper.report.trouble()),
+        "/readyz": lambda _: judgement(reaper.report.obstacle()),
+        "/metrics": lambda headers: answer(headers, reaper.report.families),
     }
 
 

@@ -15,8 +15,6 @@ from redis.exceptions import RedisError
 from rqttl.errors import RqttlError
 from rqttl.flows import registry, steps
 from rqttl.flows.steps import Driver
-from rqttl.reaper.report import Totals
-from rqttl.runtime.memory import resident_bytes
 from rqttl.store.exchanges import is_away
 
 logger = logging.getLogger("rqttl.heartbeat")
@@ -77,9 +75,3 @@ class Heartbeat:
             self._driver.perform(registry.leave_roster(self._driver.keyspace, self.name, now=now))
         except (RedisError, RqttlError) as error:
             logger.info("cannot unregister this process: %s", error)
-
-
-def reaper_details(totals: Totals) -> dict[str, Any]:
-    """Return the changing details of a reaper: it has no slots and runs no handlers."""
-    counts = {"handled": totals.messages, "failed": totals.failed}
-    return {"queues": [], "slots": 0, "running": [], "rss": resident_bytes(), "last_claim": None, **counts}

@@ -1,24 +1,29 @@
-"""The loop of the reaper: sleep until a queue is due, sweep it in bounded steps, scan all queues now and then."""
+"""The loop of the reaper: sleep until a queue is due, sweep it in bounded steps, scan all queues now and then.
+
+Hints wake it when a queue becomes due earlier than it knows. A hint may be lost; full passes make up for that.
+"""
 
 from __future__ import annotations
 
 import logging
+import threading
 import time
-from copy import deepcopy
-from dataclasses import replace
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Literal, cast
 
+from redis.exceptions import ConnectionError, RedisError, ResponseError
+
 from rqttl import units
-from rqttl.errors import BrokerClosed, QueueNotFound
+from rqttl.checks import check_queue_name
+from rqttl.errors import BrokerClosed, InvalidName, QueueNotFound
 from rqttl.events import SweepEvent
 from rqttl.flows import queues as queue_flows
 from rqttl.flows import steps, sweeping
-from rqttl.reaper.heartbeat import Heartbeat, reaper_details
-from rqttl.reaper.hints import FIRST_DELAY, HINTS, LONGEST_DELAY, HintSubscriber, Wake
-from rqttl.reaper.registry import Registry
-from rqttl.reaper.report import ReaperSnapshot, Report, Totals, log_event
-from rqttl.reaper.timetable import Timetable
+from rqttl.reaper.heartbeat import Heartbeat
+from rqttl.reaper.queues import Registry, Timetable
+from rqttl.reaper.report import Report, Totals, log_event, reaper_details
 from rqttl.store.driver import driver_of
 from rqttl.store.exchanges import TEMPORARY, is_away, refuses_for_now
 from rqttl.text import plain_text, plain_whole, plural
@@ -26,6 +31,9 @@ from rqttl.types import SweepResult
 from rqttl.units import Duration
 
 if TYPE_CHECKING:
+    import redis
+    from redis.client import PubSub
+
     from rqttl.broker import Broker
 
 #: The ms for which a queue is left alone that has more to do and has done nothing.
@@ -34,6 +42,11 @@ IDLE_BACKOFF_MS = 1_000
 UNSUBSCRIBED_PERIOD = 30.0
 #: The largest number of passes of `run_once`: dead letters may be due at once in their target.
 PASSES = 10
+#: Seconds of silence before a ping checks the connection.
+SILENCE = 15.0
+FIRST_DELAY, LONGEST_DELAY = 0.1, 5.0
+#: The number of hints that may wait to be read. A pass over all queues makes up for more.
+MOST_WAITING = 10_000
 
 
 class Reaper:
@@ -50,25 +63,21 @@ class Reaper:
         self._driver = driver_of(broker)
         none = scan_period is None or plain_whole(scan_period) == -1 or plain_text(scan_period) == "-1"
         self.scan_period = None if none else units.duration(cast("Duration", scan_period), "scan_period", least=1)
-        self._inbox: SimpleQueue[Wake | tuple[str, int]] = SimpleQueue()
         self._stopped = False
-        self._heartbeat = Heartbeat(self._driver, "reaper", lambda: reaper_details(self._report.totals))
+        self._heartbeat = Heartbeat(self._driver, "reaper", lambda: reaper_details(self.report.totals))
         self._reset()
 
     def _reset(self) -> None:
+        #: The numbers of this run, for metrics and health.
+        self.report = Report()
+        self._hints = Hints(self._driver.store.client, self._driver.keyspace.due_channel)
         self._registry = Registry(self._driver.keyspace)
         self._timetable = Timetable()
-        self._report = Report()
         self._failed: set[str] = set()  # left alone until the next pass
-        self._strange: dict[str, int] = {}  # due times of queues that no pass has found
+        self._hinted: set[str] = set()  # since the last pass, which does not find a queue that is newer
         self._next_look = time.monotonic()
         self._urgent = False  # a thorough pass must begin now
         self._passing = self._thorough = False  # a pass goes on; it is a thorough one
-        self._away = False  # Redis did not answer the last call
-        self._hearing = False
-        self._turned_at = time.monotonic()
-        self._last_pass: float | None = None
-        self._watched = 0  # queues of the last pass
         self._server_ahead = 0.0  # the server's clock minus ours, in ms
 
     def run(self) -> Totals:
@@ -87,21 +96,19 @@ class Reaper:
             if not refuses_for_now(error):
                 raise
             self._urgent = True  # Redis has answered
-        hints = HintSubscriber(self._driver.store.client, self._driver.keyspace.due_channel, self._inbox)
         try:
-            with self._driver.closed.ending(lambda: self._inbox.put(Wake.LOST)):  # closing the broker ends its sleep
-                self._work(hints)
+            with self._hints.listening(), self._driver.closed.ending(self._look_again):
+                self._work()
         finally:
-            hints.close()
-            self._report.tell(at_once=True)
+            self.report.tell(at_once=True)
             self._heartbeat.leave()
         log_event(logging.INFO, "stopped", "stopped")
-        return self._report.totals
+        return self.report.totals
 
     def run_once(self) -> Totals:
         """Do all due work of all queues now. Returns the totals. Ends early after `stop`."""
         self._reset()
-        totals = self._report.totals
+        totals = self.report.totals
         for _ in range(PASSES):
             before, totals.failed = totals.messages + totals.retired, 0
             self._begin_pass(thorough=True)
@@ -110,53 +117,35 @@ class Reaper:
             self._end_pass()
             if totals.messages + totals.retired == before or self._stopped:
                 break
-        self._report.tell(at_once=True)
+        self.report.tell(at_once=True)
         return totals
-
-    def snapshot(self) -> ReaperSnapshot:
-        """Return the numbers of this run, for metrics and health. May be called from any thread."""
-        return ReaperSnapshot(
-            replace(self._report.totals),
-            deepcopy(self._report.lags),
-            self._watched,
-            self._last_pass,
-            time.monotonic() - self._turned_at,
-            self._away,
-        )
 
     def stop(self) -> None:
         """End `run` after the sweep at hand. May be called from any thread, and from a signal handler."""
         self._stopped = True
-        self._inbox.put(Wake.STOP)
+        self._hints.inbox.put(None)
+
+    def _look_again(self) -> None:
+        """End the sleep of the loop: the broker is closed, and the next call says so."""
+        self._urgent = True
+        self._hints.inbox.put(None)
 
     def _read_inbox(self, patience: float) -> None:
         """Take what has arrived, up to a bound. Waits `patience` seconds for the first one."""
-        for _ in range(HINTS):
+        for _ in range(MOST_WAITING):
             try:
-                event = self._inbox.get(timeout=patience) if patience > 0 else self._inbox.get_nowait()
+                hint = self._hints.inbox.get(timeout=patience) if patience > 0 else self._hints.inbox.get_nowait()
             except Empty:
                 break
             patience = 0.0
-            if isinstance(event, tuple):
-                self._take_hint(*event)
-            elif event is not Wake.STOP:
-                # hints from before a subscription are lost; and a pass shows whether Redis is reachable
-                self._urgent, self._hearing = True, event is Wake.LISTENING
+            if hint is not None and hint[0] not in self._failed:
+                self._hinted.add(hint[0])
+                self._timetable.hint(*hint)
 
-    def _take_hint(self, queue: str, due: int) -> None:
-        if queue in self._registry and queue not in self._failed:
-            self._timetable.hint(queue, due)
-        elif queue not in self._failed:
-            # a queue that is newer than the last scan, or no queue: any program can publish
-            self._strange[queue] = min(due, self._strange.get(queue, due))
-
-    def _work(self, hints: HintSubscriber) -> None:
+    def _work(self) -> None:
         delay = 0.0
         while not self._stopped:
-            self._turned_at = time.monotonic()
-            if hints.missed or len(self._strange) > HINTS:
-                self._urgent, hints.missed = True, False
-                self._strange.clear()
+            self.report.turned()
             try:
                 self._turn()
             except TEMPORARY as error:
@@ -168,13 +157,13 @@ class Reaper:
                 self._urgent = True  # so the next turn asks Redis
             else:
                 delay = 0.0
-                if self._away:
-                    self._away = False
+                if self.report.is_away:
+                    self.report.is_away = False
                     log_event(logging.INFO, "redis_recovered", "Redis answers again")
 
     def _note_outage(self, error: Exception) -> None:
-        if not self._away:
-            self._away = True
+        if not self.report.is_away:
+            self.report.is_away = True
             state = "Redis refuses for now" if refuses_for_now(error) else "Redis does not answer"
             text = f"{state}: {error}; trying again until it does"
             log_event(logging.WARNING, "redis_unavailable", text, error=type(error).__name__, message=str(error))
@@ -184,6 +173,8 @@ class Reaper:
         self._read_inbox(self._patience())
         if self._stopped:
             return
+        if self._hints.missed:
+            self._urgent, self._hints.missed = True, False
         if self._urgent and not self._timetable.passing:
             self._begin_pass(thorough=True)
         elif time.monotonic() >= self._next_look:
@@ -191,14 +182,10 @@ class Reaper:
                 self._begin_pass(thorough=False)
             self._look()
             self._next_look = time.monotonic() + self._registry.gap(self._period())
-        if self._strange:  # hints of queues that do not exist are ignored
-            for queue in self._driver.perform(self._registry.ask(list(self._strange))):
-                self._timetable.hint(queue, self._strange[queue])
-            self._strange = {}
         self._sweep_next()
         if self._passing and not self._registry.running and not self._timetable.passing:
             self._end_pass()
-        self._report.tell()
+        self.report.tell()
 
     def _patience(self) -> float:
         """Return the seconds until the next work."""
@@ -207,7 +194,7 @@ class Reaper:
         look, heartbeat = self._next_look - time.monotonic(), self._heartbeat.ms_left() / 1000
         due = self._timetable.earliest()
         sweep = look if due is None else (due - self._server_now()) / 1000
-        return max(0.0, min(look, heartbeat, sweep, self._report.seconds_left()))
+        return max(0.0, min(look, heartbeat, sweep, self.report.seconds_left()))
 
     def _server_now(self) -> float:
         return time.monotonic() * 1000 + self._server_ahead
@@ -235,18 +222,20 @@ class Reaper:
     def _period(self) -> float:
         """Return the seconds of one scan of all queues."""
         period = (self.scan_period or 0) / 1000
-        return period if self._hearing else min(period, UNSUBSCRIBED_PERIOD)
+        return period if self._hints.hearing else min(period, UNSUBSCRIBED_PERIOD)
 
     def _end_pass(self) -> None:
         """End a pass: forget the queues that the scan has not seen."""
         self._passing = False
         queues = self._registry.queues
-        self._last_pass, self._watched = time.time(), len(queues)
-        self._timetable.keep(queues)
+        self.report.last_pass, self.report.queues = time.time(), len(queues)
+        self._timetable.keep(queues | self._hinted)
+        self._hinted.clear()
         self._driver.configs.make_room(max(queue_flows.KNOWN, 3 * len(queues)))
         entered = self._driver.perform(self._registry.register_targets(queues - self._failed))
         self._timetable.begin_pass(entered)
-        if self._thorough and self._hearing and not self._urgent:  # from now on it misses no hint
+        if self._thorough and self._hints.hearing and not self._hints.missed and not self._urgent:
+            # from now on the reaper misses no hint
             count = len(queues) + len(entered)
             log_event(logging.INFO, "pass_completed", f"watching {plural(count, 'queue')}", queues=count)
 
@@ -267,7 +256,7 @@ class Reaper:
             # one bad queue must not keep the others waiting
             self._timetable.schedule(queue, None)
             self._failed.add(queue)
-            self._report.failed(queue, error)
+            self.report.failed(queue, error)
         else:
             self._note(queue, swept, due)
 
@@ -279,7 +268,103 @@ class Reaper:
             self._timetable.enqueue(queue, swept.due if swept.due is not None else swept.now)
         else:
             self._timetable.schedule(queue, swept.now + IDLE_BACKOFF_MS)
-        self._report.swept(queue, swept, due)
+        self.report.swept(queue, swept, due)
         notify = self._driver.events.notify
         if notify is not None:
             notify(SweepEvent(queue, swept))
+
+
+class Hints:
+    """A subscription to one channel, in a thread, which connects again whenever the connection is lost.
+
+    `inbox` gets queue and due time of each hint, and `None` after other news. `missed` is True after a time in which
+    hints may have been lost, and `hearing` while none is.
+    """
+
+    def __init__(self, client: redis.Redis, channel: str) -> None:
+        self.inbox: SimpleQueue[tuple[str, int] | None] = SimpleQueue()
+        self.missed = self.hearing = False
+        self._client, self._channel = client, channel
+        self._closed = threading.Event()
+        self._subscription: PubSub | None = None
+        self._delay = FIRST_DELAY
+
+    @contextmanager
+    def listening(self) -> Iterator[None]:
+        """Listen within this block. Raises at once on a fake broker, which has no subscriptions."""
+        self._client.pubsub()  # it connects nowhere
+        thread = threading.Thread(target=self._run, name="rqttl-reaper-hints", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            self._closed.set()
+            subscription = self._subscription
+            if subscription is not None:
+                with suppress(RedisError, OSError, AttributeError):  # the thread may be closing it at this moment
+                    subscription.unsubscribe(self._channel)  # its confirmation ends the wait of the thread
+            thread.join(timeout=2.0)
+
+    def _run(self) -> None:
+        while not self._closed.is_set():
+            try:
+                self._listen()
+            except Exception as error:  # noqa: BLE001  # a connection that is closed meanwhile gives all kinds of errors
+                if not self._closed.is_set():
+                    self._complain(error)
+            self._closed.wait(self._delay)
+            self._delay = min(self._delay * 2, LONGEST_DELAY)
+
+    def _complain(self, error: Exception) -> None:
+        # the reaper reports a server that is away; a refused subscription is reported here, once
+        refused, again = isinstance(error, ResponseError), self._delay > FIRST_DELAY
+        self.hearing = False
+        if not again:
+            self._tell_of_loss()
+        log_event(
+            logging.WARNING if refused and not again else logging.DEBUG,
+            "subscribe_failed",
+            f"cannot listen on {self._channel}: {error}; only full passes find work that becomes due earlier",
+            error=type(error).__name__,
+            message=str(error),
+        )
+
+    def _listen(self) -> None:
+        subscription = self._client.pubsub()
+        try:
+            subscription.subscribe(self._channel)
+            self._subscription = subscription
+            asked = False
+            while not self._closed.is_set():
+                message = subscription.get_message(timeout=SILENCE)
+                if message is None:
+                    if asked:
+                        raise ConnectionError("no answer to a ping")
+                    subscription.ping()
+                elif message["type"] == "subscribe":
+                    self._delay = FIRST_DELAY
+                    self._tell_of_loss()  # of hints from before the subscription
+                    self.hearing = True
+                elif message["type"] == "message" and (hint := read_hint(message["data"])):
+                    if self.inbox.qsize() < MOST_WAITING:
+                        self.inbox.put(hint)
+                    else:
+                        self.missed = True
+                asked = message is None
+        finally:
+            self._subscription = None
+            with suppress(RedisError, OSError):
+                subscription.close()
+
+    def _tell_of_loss(self) -> None:
+        self.missed = True
+        self.inbox.put(None)
+
+
+def read_hint(data: bytes) -> tuple[str, int] | None:
+    """Return queue and due time of a hint `<ms> <queue>`. Any program can publish: returns `None` for another text."""
+    due, _, name = data.partition(b" ")
+    try:
+        return check_queue_name(name.decode("ascii")), int(due[:15])
+    except (InvalidName, ValueError):
+        return None

@@ -1,4 +1,4 @@
-"""The report of a reaper: totals, log lines, its state for health, and its metrics."""
+"""What a reaper tells: log lines, totals, health, metrics, and the details of its heartbeat."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import logging
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rqttl.metrics.table import REAPER, Histogram
+from rqttl.runtime.memory import resident_bytes
 from rqttl.text import plural
 from rqttl.types import SweepResult
 
@@ -63,17 +64,35 @@ class Totals:
         return {duty: count for duty in DUTIES if (count := getattr(self, duty))}
 
 
+def reaper_details(totals: Totals) -> dict[str, Any]:
+    """Return the changing details of a reaper in its heartbeat: it has no slots and runs no handlers."""
+    counts = {"handled": totals.messages, "failed": totals.failed}
+    return {"queues": [], "slots": 0, "running": [], "rss": resident_bytes(), "last_claim": None, **counts}
+
+
 class Report:
-    """Counts sweeps. Logs what has been done in each queue since the last lines, at most once in `PERIOD`."""
+    """Counts sweeps. Logs what has been done in each queue since the last lines, at most once in `PERIOD`.
+
+    Any thread may ask for health and metrics.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.totals = Totals()
         #: The delay of the oldest due work at each sweep, in seconds.
         self.lags = Histogram()
+        #: The number of queues in the last pass over all, and its end in seconds since 1970.
+        self.queues, self.last_pass = 0, 0.0
+        #: True while Redis does not answer.
+        self.is_away = False
+        self._turned_at = clock()
         self._clock = clock
         self._next = clock()
         self._done: dict[str, Totals] = {}
         self._lag_ms: dict[str, int] = {}
+
+    def turned(self) -> None:
+        """Note a turn of the loop."""
+        self._turned_at = self._clock()
 
     def swept(self, queue: str, swept: SweepResult, due: int | None) -> None:
         """Add a bounded sweep. `due` is the due time of its oldest work, if known."""
@@ -113,46 +132,29 @@ class Report:
         self._done, self._lag_ms = {}, {}
         self._next = self._clock() + PERIOD
 
-
-@dataclass(frozen=True, slots=True)
-class ReaperSnapshot:
-    """The numbers of a reaper. `turned` is the age of the last turn of its loop, in seconds.
-
-    `last_pass` is the end of its last pass over all queues, in seconds since 1970; `None` before the first one.
-    """
-
-    totals: Totals
-    lags: Histogram
-    queues: int
-    last_pass: float | None
-    turned: float
-    is_away: bool
-
     def trouble(self) -> str:
         """Return the reason for which the reaper is not alive; empty if it is. Redis has no part in it."""
-        return f"the loop of the reaper has not turned for {self.turned:.0f} s" if self.turned > TURNS else ""
+        still = self._clock() - self._turned_at
+        return f"the loop of the reaper has not turned for {still:.0f} s" if still > TURNS else ""
 
     def obstacle(self) -> str:
         """Return the reason for which the reaper cannot sweep now; empty if it can."""
         if self.is_away:
             return "Redis does not answer"
-        if self.last_pass is None:
-            return "the reaper has not looked at all queues yet"
-        return self.trouble()
+        return self.trouble() if self.last_pass else "the reaper has not looked at all queues yet"
 
+    def families(self) -> Iterable[Family]:
+        """The metrics of the reaper."""
+        from rqttl.metrics.collecting import Families
 
-def families(snapshot: ReaperSnapshot) -> Iterable[Family]:
-    """The metrics of a reaper."""
-    from rqttl.metrics.collecting import Families
-
-    result, totals = Families(REAPER), snapshot.totals
-    for duty in DUTIES:
-        result.add("rqttl_reaper_swept_total", getattr(totals, duty), duty)
-    result.add("rqttl_reaper_sweeps_total", totals.sweeps)
-    result.add_histogram("rqttl_reaper_lag_seconds", snapshot.lags)
-    result.add("rqttl_reaper_queues", snapshot.queues)
-    result.add("rqttl_reaper_queues_expired_total", totals.retired)
-    result.add("rqttl_reaper_failures_total", totals.failed)
-    if snapshot.last_pass is not None:
-        result.add("rqttl_reaper_last_pass_timestamp_seconds", snapshot.last_pass)
-    return result
+        result, totals = Families(REAPER), self.totals
+        for duty in DUTIES:
+            result.add("rqttl_reaper_swept_total", getattr(totals, duty), duty)
+        result.add("rqttl_reaper_sweeps_total", totals.sweeps)
+        result.add_histogram("rqttl_reaper_lag_seconds", self.lags)
+        result.add("rqttl_reaper_queues", self.queues)
+        result.add("rqttl_reaper_queues_expired_total", totals.retired)
+        result.add("rqttl_reaper_failures_total", totals.failed)
+        if self.last_pass:
+            result.add("rqttl_reaper_last_pass_timestamp_seconds", self.last_pass)
+        return result

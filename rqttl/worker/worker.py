@@ -19,7 +19,6 @@ from rqttl import units
 from rqttl.checks import is_pattern
 from rqttl.errors import InvalidInput, QueueNotFound
 from rqttl.flows import reading
-from rqttl.reaper import report as reaper_metrics
 from rqttl.reaper.heartbeat import Heartbeat
 from rqttl.runtime.memory import resident_bytes
 from rqttl.runtime.stop_signals import SAME
@@ -391,5 +390,5 @@ class Worker:
     def _metrics(self, headers: Headers) -> Answer:
         sources = [self.counters.families]
         if (reaper := self._reaper) is not None:
-            sources.append(lambda: reaper_metrics.families(reaper.snapshot()))
+            sources.append(reaper.report.families)
         return metrics.answer(headers, *sources)

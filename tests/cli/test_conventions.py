@@ -16,8 +16,8 @@ from rqttl import Broker
 from rqttl.cli import cli
 from rqttl.cli.common.params import complete_queues
 from rqttl.options import OPTIONS
-from rqttl.reaper.heartbeat import Heartbeat, reaper_details
-from rqttl.reaper.report import Totals
+from rqttl.reaper.heartbeat import Heartbeat
+from rqttl.reaper.report import Totals, reaper_details
 from rqttl.store.driver import driver_of
 from rqttl.types import QueueStats
 from tests.cli.conftest import Run

@@ -11,8 +11,8 @@ from click.testing import CliRunner
 
 from rqttl import Broker, Queue
 from rqttl.cli import cli
-from rqttl.reaper.heartbeat import Heartbeat, reaper_details
-from rqttl.reaper.report import Totals
+from rqttl.reaper.heartbeat import Heartbeat
+from rqttl.reaper.report import Totals, reaper_details
 from rqttl.store.driver import driver_of
 from tests.cli.processes import STYLE, Terminal, command, environment, on_terminal
 from tests.cli.test_conventions import ANSWERING, REPORTS, argv, named

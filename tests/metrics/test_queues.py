@@ -20,7 +20,6 @@ from rqttl.metrics import collector, instrument
 from rqttl.metrics.collecting import QueueCollector, as_text
 from rqttl.metrics.table import QUEUES, SOURCES, Metric
 from rqttl.reaper import Reaper
-from rqttl.reaper.report import families as reaper_families
 from rqttl.testing import fake_broker
 from rqttl.worker.metrics import Counters
 from tests.contract.clocked import Clocked
@@ -75,7 +74,7 @@ def test_workers_reapers_and_clients_have_exactly_the_names_and_types_of_the_tab
     instrument(broker, registry)
     texts = {
         "worker": as_text(Counters().families),
-        "reaper": as_text(lambda: reaper_families(Reaper(broker).snapshot())),
+        "reaper": as_text(Reaper(broker).report.families),
         "client": generate_latest(registry).decode(),
     }
 

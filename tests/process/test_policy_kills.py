@@ -197,7 +197,7 @@ RESTARTS = int(os.environ.get("RQTTL_TEST_RESTARTS", "4"))
 @pytest.fixture(autouse=True)
 def no_patience_with_names(monkeypatch: pytest.MonkeyPatch) -> None:
     """A reaper takes a name without a queue out of the registry after ten minutes, or here in its next pass."""
-    monkeypatch.setattr("rqttl.reaper.registry.STALE", 0.0)
+    monkeypatch.setattr("rqttl.reaper.queues.STALE", 0.0)
 
 
 def check_after_a_pass(url: str) -> None:

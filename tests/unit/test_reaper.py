@@ -15,10 +15,9 @@ from rqttl import SweepResult
 from rqttl.flows.steps import Flow, GetConfig, GetPolicies, Read, Register, Write
 from rqttl.policies import PolicySet
 from rqttl.reaper import report as reaper_report
-from rqttl.reaper.hints import read_hint
-from rqttl.reaper.registry import FIELDS, PART, STALE, UNCHANGED_EVERY, Record, Registry
+from rqttl.reaper.loop import read_hint
+from rqttl.reaper.queues import FIELDS, PART, STALE, UNCHANGED_EVERY, Record, Registry, Timetable
 from rqttl.reaper.report import DUTIES, PERIOD, Report, Totals
-from rqttl.reaper.timetable import Timetable
 from rqttl.store.exchanges import is_away
 from tests.repository import ROOT
 from tests.unit.test_flows import KEYSPACE, Drive, known
@@ -148,14 +147,15 @@ def test_a_refusal_is_logged_and_the_pass_goes_on_but_an_outage_ends_it(caplog: 
 
 @pytest.mark.parametrize("error, raised", [(ResponseError("WRONGTYPE"), False), (ConnectionError("gone"), True)])
 def test_a_record_that_cannot_be_read_is_a_queue_and_an_outage_is_none(error: Exception, raised: bool) -> None:
-    drive = Drive(Registry(KEYSPACE).ask(["a"]))
+    namespace = Namespace("a")
+    namespace.perform(namespace.registry.begin(thorough=True))
+    look = Drive(namespace.registry.look())
 
     if raised:
         with pytest.raises(ConnectionError):
-            drive.answer([error])
+            look.answer([error])
     else:
-        drive.answer([error])
-        assert drive.result == ["a"]
+        assert look.answer([error]) == VERSION
 
 
 @pytest.mark.spec("A-056")
