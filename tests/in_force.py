@@ -24,26 +24,10 @@ def problems(broker: Broker) -> list[str]:
     return sorted(_problems(driver.store.client, driver.keyspace))
 
 
-def differences(broker: Broker, queues: Sequence[str]) -> list[str]:
-    """All options in force of these queues that are not as declared options and policies want them."""
-    driver = driver_of(broker)
-    found: list[str] = []
-    version, policies = _stored(driver.store.client, driver.keyspace)
-    for queue in queues:
-        record: Any = driver.store.client.hgetall(driver.keyspace.key(queue, "meta"))
-        if record:
-            found += _differences(queue, record, policies, version)
-    return found
-
-
-def _stored(client: redis.Redis, keyspace: Keyspace) -> tuple[bytes, list[Policy]]:
+def _problems(client: redis.Redis, keyspace: Keyspace) -> Iterator[str]:
     fields: Any = client.hgetall(keyspace.policies)
     version = fields.pop(b"version", b"0")
-    return version, [_policy(field.decode(), text) for field, text in fields.items()]
-
-
-def _problems(client: redis.Redis, keyspace: Keyspace) -> Iterator[str]:
-    version, policies = _stored(client, keyspace)
+    policies = [_policy(field.decode(), text) for field, text in fields.items()]
     shared = (keyspace.policies, keyspace.registry, keyspace.dataset)
     keys = set(client.scan_iter(count=1000)) - {name.encode() for name in shared}
     listed: Any = client.smembers(keyspace.registry)

@@ -61,11 +61,6 @@ PROCESSES = {
     "redriver": 1,
     "observer": 1,
 }
-#: Roles that come with a nemesis.
-GUESTS = {
-    "interrupts": {"interrupted": 2},
-    "policies": {"operator": 2},
-}
 
 
 def body_of(id: str, size: int) -> bytes:

@@ -193,7 +193,7 @@ class Facts:
         for sequence, token in event["got"]:
             claim = self._held.get((event["q"], sequence, token))
             if claim is None:
-                continue  # the claim was cut off by an interrupt before it was written
+                continue  # nobody has written this claim down
             attempt = Attempt(event["how"], event["t"])
             claim.attempts.append(attempt)
             tried.append((claim, attempt))

@@ -19,7 +19,6 @@ with the clock of Redis, because both run on one machine.
 | `letter` | `q`, `id`, `reason`, `died`, `deadline`, `count`, `origin` | the newest death of a drained letter |
 | `depth` | `q`, `ready`, `bytes` | a depth of a queue that must keep its limits |
 | `stats` | `q`, `numbers` | the numbers of one `stats()` |
-| `audit` | `problems` | differences between options in force and the policies, after a last pass of a reaper |
 | `forget` | `since`, `until` | what happened in between may be forgotten by the server (an unplanned failover) |
 | `error` | `type`, `text` | a call failed as it may |
 | `wrong` | `text` | a call told a thing that is not true |

@@ -16,7 +16,7 @@ from typing import Literal, get_args
 from tests.chaos.facts import Claim, Facts, Sent
 from tests.chaos.journal import Event
 
-Kind = Literal["lost", "late", "twice", "over a limit", "out of order", "told wrongly", "not in force", "unexplained"]
+Kind = Literal["lost", "late", "twice", "over a limit", "out of order", "told wrongly", "unexplained"]
 #: The kinds of violations, in the order of the table.
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
@@ -300,13 +300,6 @@ def receipts(facts: Facts, _: Counter[str]) -> Iterator[Violation]:
             yield Violation("told wrongly", "", text)
 
 
-def options(facts: Facts, _: Counter[str]) -> Iterator[Violation]:
-    """After a last pass of a reaper each queue has the options that follow from its declaration and the policies."""
-    for event in facts.seen["audit"]:
-        for problem in event["problems"]:
-            yield Violation("not in force", "", problem)
-
-
 def reports(facts: Facts, _: Counter[str]) -> Iterator[Violation]:
     """Violations and unexplained errors that a process of the campaign reported itself."""
     for event in sorted(facts.seen["wrong"] + facts.seen["unexplained"], key=itemgetter("t")):
@@ -327,6 +320,5 @@ RULES: tuple[Rule, ...] = (
     limits,
     conservation,
     receipts,
-    options,
     reports,
 )

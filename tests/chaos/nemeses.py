@@ -278,6 +278,4 @@ ON_SERVER: dict[str, tuple[Nemesis, ...]] = {
     "scripts": (forget_scripts,),
     "failover": (fail_over,),
 }
-#: Campaigns whose harm comes from processes that take part: see `cast.GUESTS`.
-BY_GUESTS = ("interrupts", "policies")
-NAMES = (*dict.fromkeys((*ON_CLIENTS, *ON_SERVER, *BY_GUESTS)),)
+NAMES = (*dict.fromkeys((*ON_CLIENTS, *ON_SERVER)),)

@@ -1,25 +1,19 @@
-"""The roles: a healthy application; calls that signals interrupt; operators who change policies; the end."""
+"""Roles of a healthy application: sending, receiving, handling, looking after dead letters, looking; and the end."""
 
 from __future__ import annotations
 
-import gc
-import signal
 import threading
-import time
 from collections.abc import Callable
 from contextlib import suppress
-from datetime import datetime
-from types import CodeType, FrameType
 from typing import Any
 
 import rqttl
 from rqttl.reaper import Reaper
 from rqttl.store.driver import driver_of
 from tests.chaos.actor import Actor, may_happen
-from tests.chaos.cast import ACCOUNTED, QUEUES, body_of
+from tests.chaos.cast import QUEUES, body_of
 from tests.chaos.witness import milliseconds
 from tests.depth import DEPTH, DEPTH_PARTS
-from tests.in_force import differences
 
 #: Queues that receivers, consumers and runners work on; others have a role of their own.
 WORKED = ("plain", "aging", "window", "head", "full", "dlx", "drop")
@@ -284,174 +278,6 @@ def _measure(me: Actor, name: str, client: Any) -> None:
     me.journal.write("depth", q=name, by="the queue without what came back", ready=fresh, bytes=size)
 
 
-# Calls that signals interrupt
-
-
-#: Calls that one interrupted process makes with one broker.
-ROUND = 50
-
-
-class Interrupted(BaseException):
-    """Raised by the handler of a signal, in the middle of the work of the process."""
-
-
-class Alarm:
-    """Raises `Interrupted` once, some time after `during` began, but never into the handler that ends the process."""
-
-    def __init__(self) -> None:
-        self.armed = False
-        signal.signal(signal.SIGALRM, self._ring)
-
-    def _ring(self, number: int, frame: FrameType | None) -> None:
-        if self.armed and not _is_in(Actor.stop.__code__, frame):
-            self.armed = False
-            raise Interrupted
-
-    def during(self, call: Callable[[], object], seconds: float) -> bool:
-        """Make a call that a signal may interrupt after some seconds. Returns True if it did."""
-        try:
-            self.armed = True
-            signal.setitimer(signal.ITIMER_REAL, seconds)
-            try:
-                call()
-            finally:
-                self.armed = False
-        except Interrupted:
-            return True
-        finally:
-            self.armed = False
-        return False
-
-
-def _is_in(code: CodeType, frame: FrameType | None) -> bool:
-    """Return True if a frame belongs to a function, or to one that it called."""
-    while frame is not None and frame.f_code is not code:
-        frame = frame.f_back
-    return frame is not None
-
-
-def interrupted(me: Actor) -> None:
-    """Make calls that signals interrupt. The next call gets its own reply, and no connection is left in use."""
-    alarm = Alarm()
-    calls = (_send_one, _send_one, _receive_one, _names, _time, _options, _look)
-    while not me.stopping.is_set():
-        for _ in range(ROUND):
-            call = me.random.choice(calls)
-            # most of it hits connecting, the loading of scripts, sending and waiting for the reply
-            moment = me.random.random() ** 2 * 0.0015
-            hit = alarm.during(lambda call=call: me.attempt(lambda: call(me)), moment)  # type: ignore[misc]  # bound at once
-            me.journal.count("interrupts", int(hit))
-            me.attempt(lambda call=call: call(me))  # type: ignore[misc]  # bound at once
-            if me.stopping.is_set():
-                break
-        _begin_anew(me)
-
-
-def _begin_anew(me: Actor) -> None:
-    """Close the broker, which gives all connections back, and write down those that it has lost. Connect again."""
-    pool = driver_of(me.broker).store.client.connection_pool
-    me.broker.close()
-    gc.collect()  # an exception that nobody refers to any more may still refer to a connection
-    if in_use := len(list(pool._in_use_connections)):
-        me.journal.write("unexplained", text=f"{in_use} connections are in use, and no call is under way")
-    me.broker = rqttl.connect(me.part.url)
-
-
-def _send_one(me: Actor) -> None:
-    id = me.new_id()
-    me.witness.send(
-        me.broker.queue(me.random.choice(("plain", "full"))), [rqttl.Message(body_of(id, 40), id=id)], single=True
-    )
-
-
-def _receive_one(me: Actor) -> None:
-    delivery = me.broker.queue("plain").receive(lease="600ms")
-    if delivery:
-        with suppress(rqttl.LeaseLost):
-            delivery.ack()
-
-
-def _names(me: Actor) -> None:
-    names = me.broker.queues()
-    if not isinstance(names, list) or not {queue.name for queue in QUEUES} <= set(names):
-        me.journal.write("wrong", text=f"queues() told {names!r:.200}")
-
-
-def _time(me: Actor) -> None:
-    told = me.broker.server_time()
-    if not isinstance(told, datetime) or abs(told.timestamp() - time.time()) > 60:
-        me.journal.write("wrong", text=f"time() told {told!r:.200}")
-
-
-def _options(me: Actor) -> None:
-    queue = me.random.choice(QUEUES)
-    told = me.broker.queue(queue.name).options(declared=True)
-    if told.dead_letter != queue.dead:
-        me.journal.write("wrong", text=f"options() of {queue.name} told {told!r:.200}")
-
-
-def _look(me: Actor) -> None:
-    told = me.broker.stats(["plain", "window"], sweep=False)
-    if set(told) != {"plain", "window"} or not all(isinstance(one, rqttl.QueueStats) for one in told.values()):
-        me.journal.write("wrong", text=f"stats() told {told!r:.200}")
-
-
-# Policies
-
-
-#: Definitions that leave the judge its facts: which limits a queue has, which targets, which deadline a receipt names.
-#: A policy only lowers limits that are declared, and the operators never touch declared targets and windows.
-ANYWHERE: tuple[dict[str, Any], ...] = (
-    {"expires": "9h", "on_expire": "keep"},
-    {"auto_delete_on_idle": "8h"},
-    {"lease": "650ms"},
-    {"max_ttl": "4h"},
-    {"redelivery_delay": "10ms"},
-    {"redelivery_delay": "30ms", "redelivery_max_delay": "50ms"},
-    {"default_ttl": "3h"},
-    {"max_message_bytes": 100_000},
-    {"lease": None},
-    {"redelivery_delay": None},
-)
-LIMITED: tuple[dict[str, Any], ...] = ({"max_length": 15}, {"max_length": 30}, {"max_length": None})
-#: `drop` declares no target. The queue of these dead letters is nobody's.
-DEAD_LETTERS: tuple[dict[str, Any], ...] = (
-    {"dead_letter": "drop/late"},
-    {"dead_letter_expired": "drop/{queue}"},
-    {"dead_letter": None},
-)
-PLACES: tuple[tuple[str, tuple[dict[str, Any], ...]], ...] = (
-    ("#", ANYWHERE),
-    ("*", ANYWHERE),
-    ("plain", ANYWHERE),
-    ("head", LIMITED),
-    ("full", LIMITED),
-    ("dlx", LIMITED),
-    ("drop", DEAD_LETTERS),
-    ("window", ANYWHERE),
-)
-
-
-def operator(me: Actor) -> None:
-    """Set, change and delete policies and operator policies."""
-    while not me.stopping.is_set():
-        if me.attempt(lambda: _change(me)):
-            me.journal.count("policy changes")
-        me.rest(0.2)
-
-
-def _change(me: Actor) -> None:
-    operator, name = me.random.choice((False, True)), me.random.choice("pqrs")
-    if me.random.random() < 0.3:
-        with suppress(rqttl.PolicyNotFound):
-            me.broker.delete_policy(name, operator=operator)
-        return
-    pattern, definitions = me.random.choice(PLACES)
-    me.broker.set_policy(
-        name, pattern, me.random.choice(definitions), priority=me.random.choice((0, 0, 1)), operator=operator
-    )
-
-
 # The end
 
 
@@ -502,16 +328,3 @@ def _drain(me: Actor, queue: rqttl.Queue) -> int:
     queue.ack_many(batch)
     stats = queue.stats()
     return len(batch) + stats.ready + stats.leased + stats.delayed
-
-
-def auditor(me: Actor) -> None:
-    """Let one pass of a reaper finish what faults have cut off; then compare options in force with the policies."""
-    me.attempt(lambda: _audit(me))
-
-
-def _audit(me: Actor) -> None:
-    Reaper(me.broker).run_once()
-    found = differences(me.broker, sorted(ACCOUNTED))
-    changed = {name for name in me.broker.reconcile().changed if name in ACCOUNTED}
-    found += [f"{name}: reconcile had to change it" for name in sorted(changed)]
-    me.journal.write("audit", problems=found)

@@ -41,8 +41,6 @@ FIGURES = (
     "refused calls",
     "network faults",
     "scripts forgotten",
-    "interrupts",
-    "policy changes",
     "sent",
     "stored",
     "delivered",
@@ -71,7 +69,7 @@ def play(seed: str, seconds: float, nemeses: tuple[str, ...], binary: Path, fold
     over = threading.Event()
     beside = threading.Thread(target=_harm, args=(stage, ON_CLIENTS, nemeses, over.wait, f"{seed}/clients"))
     try:
-        stage.begin(nemeses)
+        stage.begin()
         beside.start()
         # by this thread, because a server ends with the thread that has started it
         ends = time.monotonic() + seconds

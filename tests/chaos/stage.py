@@ -19,7 +19,7 @@ import redis
 import rqttl
 from tests.chaos import roles
 from tests.chaos.actor import Actor, Part, perform
-from tests.chaos.cast import GUESTS, PROCESSES, QUEUES
+from tests.chaos.cast import PROCESSES, QUEUES
 from tests.chaos.journal import SUFFIX, Journal, read
 from tests.chaos.wire import Wire
 from tests.ports import free_port
@@ -31,15 +31,15 @@ ROLES: dict[str, Callable[[Actor], None]] = {
     role.__name__: role
     for role in (
         *(roles.sender, roles.receiver, roles.consumer, roles.runner, roles.hoarder, roles.taker, roles.reaper),
-        *(roles.redriver, roles.observer, roles.interrupted, roles.operator, roles.drainer, roles.auditor),
+        *(roles.redriver, roles.observer, roles.drainer),
     )
 }
 #: Where servers keep their files: a killed process loses nothing there, and no slow disk holds up a round.
 MEMORY = Path("/dev/shm") if os.access("/dev/shm", os.W_OK) else None  # noqa: S108  # each has a folder of its own
 #: Calls that sent, claims and settles that a round has at least.
 ENOUGH = 10
-#: Roles after the end of all others, when no fault is under way.
-LAST = ("drainer", "auditor")
+#: The role after the end of all others, when no fault is under way.
+LAST = "drainer"
 DIRECTOR = "director"
 DIRECTORS = f"{DIRECTOR}{SUFFIX}"
 #: Seconds that a client behind the line waits for a reply.
@@ -96,12 +96,9 @@ class Stage:
 
     # Clients
 
-    def begin(self, nemeses: tuple[str, ...]) -> None:
-        """Start all processes that take part in a round with these nemeses, and wait until they are at work."""
-        processes = dict(PROCESSES)
-        for nemesis in nemeses:
-            processes.update(GUESTS.get(nemesis, {}))
-        for role, times in processes.items():
+    def begin(self) -> None:
+        """Start all processes, and wait until they are at work."""
+        for role, times in PROCESSES.items():
             for number in range(times):
                 self.start(f"{role}{number}", role)
         until(lambda: len(list(self.folder.glob(f"*{SUFFIX}"))) > len(self._clients))
@@ -112,7 +109,7 @@ class Stage:
             if self._over:
                 return
             self._births += 1
-            through_line = self.random.random() < 0.5 and role not in LAST
+            through_line = self.random.random() < 0.5 and role != LAST
             url = f"redis://127.0.0.1:{self.wire.port}/0?socket_timeout={IMPATIENCE}"
             part = Part(
                 f"{name}-{self._births}",
@@ -164,7 +161,7 @@ class Stage:
         return deaths > 0 and min(kinds[kind] for kind in ("sent", "claim", "settled")) >= ENOUGH
 
     def end(self) -> None:
-        """Ask all processes to end, when no fault is under way any more; then empty the queues, and look at options."""
+        """Ask all processes to end, when no fault is under way any more; then empty the queues."""
         for name in self.victims():
             self.check(name)
         with self._changing:
@@ -175,9 +172,8 @@ class Stage:
             self._await(name)
         self._clients.clear()
         self._over = False
-        for role in LAST:
-            self.start(role, role)
-            self._await(role)
+        self.start(LAST, LAST)
+        self._await(LAST)
 
     def _await(self, name: str) -> None:
         _, process = self._clients[name]

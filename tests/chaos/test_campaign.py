@@ -34,7 +34,6 @@ ROUNDS = {
     "7.0": [
         ("kills and pauses", ("kills", "pauses"), 4.0),
         ("refusals and bad lines", ("refusals", "network", "scripts"), 5.0),
-        ("interrupts and policies", ("interrupts", "policies"), 4.0),
         ("failovers", ("failover",), 3.0),
     ],
     "valkey": [("everything", NAMES, 8.0)],

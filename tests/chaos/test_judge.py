@@ -207,7 +207,6 @@ BROKEN: dict[str, tuple[str, Callable[[], Any]]] = {
         lambda: sent().handle("a").stats(drained=True, enqueued=2, acked=2),
     ),
     "fewer acks counted than made": ("told wrongly", lambda: sent().handle("a").stats(drained=True)),
-    "options of other policies": ("not in force", lambda: History().add("audit", problems=["q has other options"])),
     "message that nobody sent": ("unexplained", lambda: acted(lambda history: history.claim("a"), History())),
     "letter that nobody sent": (
         "unexplained",
