@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import traceback
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
@@ -281,19 +280,6 @@ def test_a_pool_inside_the_consumer_finishes_its_work_under_leases(clocked: Cloc
 
     stats = queue.stats()
     assert (stats.acked, stats.ready, stats.leased, stats.redelivered, deliveries.lost) == (2, 3, 0, 0, [])
-
-
-def test_a_refill_that_fails_tells_its_error_alone(queue: Queue) -> None:
-    def loop() -> None:
-        with queue.consume() as deliveries:
-            queue.delete()
-            next(deliveries)
-
-    with pytest.raises(QueueNotFound) as raised:
-        loop()
-
-    assert raised.value.__context__ is None
-    assert "During handling" not in "".join(traceback.format_exception(raised.value))
 
 
 def test_a_failure_at_the_end_does_not_hide_the_exception_that_leaves_the_block(

@@ -121,6 +121,7 @@ def test_unreadable_options_of_one_queue_end_no_reaper_and_keep_no_other_from_it
         Reaper(clocked).run_once()
 
     assert queue.stats(sweep=False).deaths["expired"] == 1
+    assert client.hget("rqttl:{b}:meta", "options") == text
     assert "'b' cannot be read" in caplog.text
     with pytest.raises(DataDamaged, match="'b' cannot be read"):
         Broker(client).queue("b").receive()

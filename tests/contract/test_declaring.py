@@ -440,18 +440,6 @@ def test_all_policies_of_a_plan_change_in_one_call(older: Broker) -> None:
     assert present(older) == DESIRED
 
 
-def test_the_effect_is_counted_before_and_after(older: Broker) -> None:
-    driver, steps = driver_of(older), plan(older, DESIRED)
-
-    ahead = driver.perform(carrying.preview(driver.keyspace, steps))
-    effect = carry_out(older, steps)
-
-    # the policy would trim to 4, and the update to 5: a message counts once
-    for counts in (ahead, effect):
-        assert (counts.expired, counts.trimmed, counts.deleted) == (0, 5, 2)
-    assert older.queue("a").stats().ready == 4
-
-
 def test_no_message_dies_by_options_between_two_steps(broker: Broker) -> None:
     queue = broker.declare_queue("a", lease="1m")
     queue.enqueue_many([b"x"] * 9)

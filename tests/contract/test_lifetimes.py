@@ -336,20 +336,3 @@ def test_statistics_of_many_queues_keep_and_end_queues_as_those_of_one_do(clocke
 
     assert {name: one.ready for name, one in stats.items()} == {"kept": 1}
     assert (clocked.queues(), clocked.queue("d").stats().ready) == (["d", "kept"], 1)
-
-
-def trace(client: redis.Redis) -> tuple[str, str] | None:
-    """The highest place that was lost with the last queue `q`, and the highest that it had lost before."""
-    assert set(client.keys("*{q}*")) <= {b"rqttl:{q}:tombstone", b"rqttl:{q}:meta"}
-    found: Any = client.hgetall("rqttl:{q}:tombstone")
-    return (found[b"last_id"].decode(), found[b"trimmed_upto"].decode()) if found else None
-
-
-def test_a_new_queue_of_the_name_keeps_the_trace_and_is_empty(clocked: Clocked, client: redis.Redis) -> None:
-    place = clocked.declare_queue("q").enqueue(b"x").id
-    clocked.queue("q").delete()
-
-    assert clocked.declare_queue("q").stats().ready == 0
-    assert trace(client) == (place, "0-0")
-    clocked.queue("q").delete()
-    assert trace(client) == (place, "0-0")

@@ -342,37 +342,24 @@ def test_a_key_of_another_type_is_named(clocked: Clocked, client: redis.Redis, p
 
 
 @pytest.mark.parametrize(
-    "field,value,said",
+    "field, value, look, said",
     [
-        ("cursor", None, "lacks the field cursor"),
-        ("ready_bytes", "many", "bytes of its record is no number: 'many'"),
-        ("options", "{", "holds no options"),
+        ("cursor", None, lambda broker: broker.stats(sweep=False), "lacks the field cursor"),
+        ("ready_bytes", "many", lambda broker: broker.stats(sweep=False), "bytes of its record is no number: 'many'"),
+        ("ready_bytes", "many", lambda broker: broker.stats(), "'bad'"),
+        ("ready_bytes", None, lambda broker: broker.stats(), "'bad'"),
+        ("ready_bytes", None, lambda broker: broker.queue("bad").stats(), "'bad'"),
+        ("options", "{", lambda broker: broker.options(), "holds no options"),
     ],
 )
 def test_a_record_that_is_none_is_damage_too(
-    clocked: Clocked, client: redis.Redis, field: str, value: str | None, said: str
+    clocked: Clocked, client: redis.Redis, field: str, value: str | None, look: Callable[[Broker], Any], said: str
 ) -> None:
     clocked.declare_queue("bad")
     client.hset("rqttl:{bad}:meta", field, value) if value else client.hdel("rqttl:{bad}:meta", field)
 
     with pytest.raises(DataDamaged, match=said):
-        clocked.options() if field == "options" else clocked.stats(sweep=False)
-
-
-@pytest.mark.parametrize("bytes_of_it", [None, "many"])
-def test_a_number_that_a_record_lacks_is_damage_after_a_sweep_too(
-    clocked: Clocked, client: redis.Redis, bytes_of_it: str | None
-) -> None:
-    queue = clocked.declare_queue("orders")
-    key = "rqttl:{orders}:meta"
-    if bytes_of_it is None:
-        client.hdel(key, "ready_bytes")
-    else:
-        client.hset(key, "ready_bytes", bytes_of_it)
-
-    for look in (queue.stats, clocked.stats):
-        with pytest.raises(DataDamaged, match="orders"):
-            look()
+        look(clocked)
 
 
 @pytest.fixture

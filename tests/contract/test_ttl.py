@@ -563,18 +563,3 @@ def test_a_receive_that_meets_overdue_messages_keeps_the_order_of_their_deaths(
     queue.sweep()
     died = order(clocked)
     assert (len(died), died) == (900, sorted(died))
-
-
-def test_leased_messages_that_come_back_too_late_die_in_order_among_each_other(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q", dead_letter="d")
-    send(queue, SHUFFLED[:200])
-    held = queue.receive_many(100, lease="1h")
-    queue.receive_many(100, lease="2500ms")
-    clocked.advance(2_500)
-
-    queue.nack_many(held)
-    given_back = order(clocked)
-    queue.sweep()
-
-    assert given_back == sorted(SHUFFLED[:100])
-    assert order(clocked) == sorted(SHUFFLED[100:200])
