@@ -20,7 +20,7 @@ from rqttl.flows.queues import Memory
 from rqttl.flows.steps import ABANDONED, ENDED, Flow, Now, Pipeline, Read, Sleep, Step, WaitForWakeup, Write
 from rqttl.protocol.commands import Command
 from rqttl.protocol.keys import Keyspace
-from rqttl.runtime.interrupt import Interrupt, RealTiming, Timing
+from rqttl.runtime.interrupt import Interrupt, Timing
 
 T = TypeVar("T")
 
@@ -45,7 +45,7 @@ class AsyncDriver:
         self.keyspace = Keyspace(check_namespace(namespace))
         self.events = events or Events()
         self.store = AsyncStore(open_client, self.keyspace, self.events, self.keep)
-        self.timing: Timing = timing or RealTiming()
+        self.timing = timing or Timing()
         self.memory = Memory(self.keyspace)
         self.configs = self.memory.configs
         #: Ends every wait for a message, from the moment at which it is asked.

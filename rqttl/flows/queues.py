@@ -19,6 +19,7 @@ from rqttl.flows.steps import (
     GetPolicies,
     HandleNotes,
     Read,
+    Recent,
     Register,
     Unregister,
     dispatch,
@@ -30,7 +31,6 @@ from rqttl.policies import PolicySet
 from rqttl.protocol import commands
 from rqttl.protocol.commands import Options, QueueConfig, Refused
 from rqttl.protocol.keys import Keyspace
-from rqttl.runtime.recent import Recent
 from rqttl.types import Declared
 
 #: The answers of declare.lua.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Generator, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, NamedTuple, Protocol, TypeVar, cast
 
 from rqttl.errors import ContractError, DataDamaged, MalformedMessage, QueueNotFound
@@ -17,7 +18,6 @@ from rqttl.protocol.commands import Command, Ok, QueueConfig, Refused, Reply, Wo
 from rqttl.protocol.contract import IncompleteReply
 from rqttl.protocol.keys import WAKEUP, Keyspace
 from rqttl.runtime.interrupt import Interrupt, Timing
-from rqttl.runtime.recent import Recent
 from rqttl.units import Ms
 
 S = TypeVar("S")
@@ -168,6 +168,29 @@ Step = (
     | Sleep
 )
 Flow = Generator[Step, Any, T]
+
+
+class Recent(dict[str, T]):
+    """Values by name: those remembered last, `limit` at most. Safe to share between threads.
+
+    A full memory forgets its older half, so it is as fast as a dictionary.
+    """
+
+    def __init__(self, limit: int) -> None:
+        super().__init__()
+        self._limit = limit
+
+    def put(self, name: str, value: T) -> None:
+        """Remember a value, as the youngest one."""
+        self.pop(name, None)
+        if len(self) >= self._limit:
+            for old in list(islice(self, self._limit // 2)):
+                self.pop(old, None)
+        self[name] = value
+
+    def make_room(self, limit: int) -> None:
+        """Raise the limit to `limit`. It never falls."""
+        self._limit = max(self._limit, limit)
 
 
 class Driver(Protocol):

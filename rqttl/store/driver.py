@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from types import GeneratorType
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import redis
 from redis.connection import Connection
@@ -24,7 +24,7 @@ from rqttl.flows.steps import Flow, Now, Pipeline, Read, Rehearse, Sleep, Step, 
 from rqttl.protocol.commands import Command, Reply, Word
 from rqttl.protocol.contract import Repeated, fits, pack_command
 from rqttl.protocol.keys import Keyspace
-from rqttl.runtime.interrupt import Interrupt, RealTiming, Timing
+from rqttl.runtime.interrupt import Interrupt, Timing
 from rqttl.store.blocking import Listener
 from rqttl.store.connections import Connections, Held, checked_client
 from rqttl.store.exchanges import FAILURES, Calls, Exchanges, NotSent, wait_outcome
@@ -152,18 +152,11 @@ def _reply(connection: Connection) -> Any:
         return error
 
 
-class Waiter(Timing, Protocol):
+class Waiter(Timing):
     """A `Timing` that waits for wake-ups as well."""
 
     def wait(self, store: Store, keys: Sequence[str], step: WaitForWakeup) -> Woken:
         """Wait for an element of one of the lists `keys`, as `step` says. See `Store.listen`."""
-
-
-class RealWaiter(RealTiming):
-    """Waits in real time."""
-
-    def wait(self, store: Store, keys: Sequence[str], step: WaitForWakeup) -> Woken:
-        """See `Waiter`."""
         return store.listen(step.queues, keys, step.ms, step.interrupt)
 
 
@@ -183,7 +176,7 @@ class RedisDriver:
         self.events = Events()
         self.store = Store(client, self.keyspace, self.events)
         #: The clock and the waiter of this driver.
-        self.timing: Waiter = timing or RealWaiter()
+        self.timing = timing or Waiter()
         #: The interrupt that ends each wait outside of Redis when the driver is closed.
         self.closed = Interrupt()
         self.memory = Memory(self.keyspace)

@@ -19,8 +19,8 @@ from rqttl.flows import steps
 from rqttl.flows.steps import ENDED
 from rqttl.protocol import replies
 from rqttl.protocol.commands import Command
-from rqttl.runtime.interrupt import Interrupt, RealTiming, Wakeup
-from rqttl.store.driver import RedisDriver, Store, Woken
+from rqttl.runtime.interrupt import Interrupt, Wakeup
+from rqttl.store.driver import RedisDriver, Store, Waiter, Woken
 from rqttl.testing.errors import WaitWouldNeverEnd
 from rqttl.units import MAX_DURATION, Duration, Instant, Ms
 
@@ -109,7 +109,7 @@ def _checked(ms: int, name: str) -> Ms:
     return Ms(ms)
 
 
-class ClockedTiming(RealTiming):
+class ClockedTiming(Waiter):
     """The `Waiter` of a driver at the time of `clock`. In other threads than the clock's own, real time passes too."""
 
     def __init__(self, clock: Clock) -> None:

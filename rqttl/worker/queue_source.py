@@ -20,12 +20,11 @@ from rqttl.consuming.handling import Settlement
 from rqttl.consuming.prefetch import CONSUMER_TTL_MS, LONGEST_REST, Missed
 from rqttl.delivery import LEFT, LOST, UNKNOWN, Delivered, Delivery, Settler
 from rqttl.errors import BrokerClosed, LeaseLost, OutcomeUnknown, QueueNotFound, RqttlError
-from rqttl.flows.steps import Driver
+from rqttl.flows.steps import Driver, Recent
 from rqttl.protocol import codec
 from rqttl.protocol.commands import BATCH, Presence
 from rqttl.reaper.heartbeat import Heartbeat
 from rqttl.runtime.interrupt import Interrupt
-from rqttl.runtime.recent import Recent
 from rqttl.store.exchanges import TEMPORARY, is_away
 from rqttl.worker.metrics import Counters
 

@@ -28,7 +28,7 @@ from tests.waiting import PATIENCE, until
 pytestmark = [pytest.mark.slow, pytest.mark.once]
 
 #: The clock of the process runs a thousand times as fast as that of Redis: it renews long leases soon.
-HASTY = "from rqttl.runtime import interrupt as t; t.RealTiming.now = lambda _: int(t.time.monotonic() * 1_000_000)"
+HASTY = "from rqttl.runtime import interrupt as t; t.Timing.now = lambda _: int(t.time.monotonic() * 1_000_000)"
 
 
 @contextmanager

@@ -13,7 +13,7 @@ import redis
 from rqttl import Broker
 from rqttl.flows import receive
 from rqttl.runtime.interrupt import Interrupt, Wakeup
-from rqttl.store.driver import RealWaiter, RedisDriver, driver_of
+from rqttl.store.driver import RedisDriver, Waiter, driver_of
 from rqttl.testing.clocked import ClockedBroker
 from tests.drivers import broker_on
 
@@ -31,7 +31,7 @@ def end_leases(client: redis.Redis, queue: str = "q") -> None:
     ClockedBroker(client, start=int(time.time() * 1000) + 660_000).queue(queue).sweep()
 
 
-class Hasty(RealWaiter):
+class Hasty(Waiter):
     """A clock that runs `RATE` times too fast for a consumer: it renews a lease long before Redis ends it."""
 
     def now(self) -> int:

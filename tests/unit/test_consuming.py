@@ -18,7 +18,7 @@ from rqttl.delivery import LEFT, LOST, UNKNOWN, Settler, mark
 from rqttl.events import RenewalEvent
 from rqttl.protocol.commands import BATCH, Options
 from rqttl.protocol.keys import Keyspace
-from rqttl.runtime.interrupt import Interrupt, RealTiming, Wakeup
+from rqttl.runtime.interrupt import Interrupt, Timing, Wakeup
 from tests.unit.test_flows import OK, Canned, received
 from tests.waiting import PATIENCE
 
@@ -126,7 +126,7 @@ def test_a_consumer_that_waits_need_not_show_itself_until_the_wait_is_over() -> 
     assert schedule.is_report_due(11 * CONSUMER_TTL_MS)
 
 
-class Moved(RealTiming):
+class Moved(Timing):
     """A clock that pauses move, and that remembers them. `at_last` is called in the last of so many."""
 
     def __init__(self, pauses: int = 100) -> None:

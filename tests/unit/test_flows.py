@@ -18,11 +18,10 @@ from rqttl.doctor import guarded, server
 from rqttl.events import Events
 from rqttl.flows import messages as message_flows
 from rqttl.flows import reading, receive, registry, steps
-from rqttl.flows.steps import ENDED, Driver, Flow, GetConfig, HandleNotes, Now, Read, Step, WaitForWakeup, Write
+from rqttl.flows.steps import ENDED, Driver, Flow, GetConfig, HandleNotes, Now, Read, Recent, Step, WaitForWakeup, Write
 from rqttl.protocol.commands import Command, Options, QueueConfig
 from rqttl.protocol.keys import Keyspace
-from rqttl.runtime.interrupt import Interrupt, RealTiming, Timing
-from rqttl.runtime.recent import Recent
+from rqttl.runtime.interrupt import Interrupt, Timing
 from rqttl.units import MAX_DURATION
 
 KEYSPACE = Keyspace()
@@ -181,7 +180,7 @@ class Canned:
         self.events = Events()
         self.closed = Interrupt()
         self.configs: Recent[QueueConfig] = Recent(1)
-        self.timing: Timing = RealTiming()
+        self.timing = Timing()
         self.asked: list[str] = []
         self._replies = replies
 

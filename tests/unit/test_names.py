@@ -9,9 +9,9 @@ from redis.crc import key_slot
 
 from rqttl import InvalidName
 from rqttl.checks import check_name_or_pattern, check_namespace, check_queue_name
+from rqttl.flows.steps import Recent
 from rqttl.options import QueueOptions
 from rqttl.protocol.keys import PARTS, Keyspace
-from rqttl.runtime.recent import Recent
 
 
 @pytest.mark.parametrize("text", ["orders", "orders.*", "{billing}.*", "eu-[ab]?", "[!a]*", "*"])
