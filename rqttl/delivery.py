@@ -47,7 +47,7 @@ class Reject(Decision):
 
 
 class Retry(Decision):
-    """Give the message back as a failed delivery. Without `delay` the usual pause after a failure acts.
+    """Give the message back as a failed delivery. Without `delay` the usual one after a failure acts.
 
     A description is cut to 4,096 bytes. Raises `InvalidInput` for one that is no text, and `InvalidDuration`.
     """
@@ -55,7 +55,7 @@ class Retry(Decision):
     def __init__(self, delay: Duration | None = None, description: str | None = None) -> None:
         self.description = _checked(description)
         super().__init__(self.description or "retry")
-        #: The pause in ms; `None` for the usual one.
+        #: In ms; `None` for the usual one.
         self.delay: Ms | None = None if delay is None else units.duration(delay, "delay")
 
 
@@ -245,8 +245,8 @@ class Delivery(Delivered):
     def nack(self, delay: Duration | None = None, description: str | None = None) -> None:
         """Settle: give the message back as a failed delivery, to its old place and with its old deadline.
 
-        With `delay` the message is ready again after that time, with `0` at once; without `delay` after the pause of
-        the queue's `redelivery_delay`. It dies at once if its deadline has passed (`expired`), or if this was delivery
+        With `delay` the message is ready again after that time, with `0` at once; without `delay` after the
+        queue's `redelivery_delay`. It dies at once if its deadline has passed (`expired`), or if this was delivery
         number `max_deliveries` (`delivery_limit`).
 
         `description`, up to 4096 bytes, explains the failure. The message keeps the last description, and a death by
@@ -289,7 +289,7 @@ class Delivery(Delivered):
             self._settler.settle("ack", [self], None, None)
             return None
         try:
-            settle_after(self, error)
+            settle_as(self, *settlement_after(error))
         except LeaseLost:
             pass  # the message is back already
         except Exception as failure:  # noqa: BLE001  # the caller must see the exception of the block
@@ -359,15 +359,19 @@ def settle_as(delivery: Delivered, how: str, delay: Ms | None, description: str 
     return settle(how, [delivery], None if delay is None else as_timedelta(delay), description)
 
 
-def settle_after(delivery: Delivered, error: BaseException) -> Any:
-    """Settle a delivery whose block has raised an error or a decision. Awaitable with asyncio."""
+#: One way to settle: `ack`, `nack` after a delay in ms, `reject` or `release`, and a description.
+Settlement = tuple[str, Ms | None, str | None]
+
+
+def settlement_after(error: BaseException) -> Settlement:
+    """Return how to settle the delivery of a handler that has raised an error or a decision."""
     if isinstance(error, Reject):
-        return settle_as(delivery, "reject", None, error.description)
+        return "reject", None, error.description
     if isinstance(error, Retry):
-        return settle_as(delivery, "nack", error.delay, error.description)
+        return "nack", error.delay, error.description
     if isinstance(error, Decision):
-        return settle_as(delivery, "release", None, None)
-    return settle_as(delivery, "nack", None, codec.describe(error))
+        return "release", None, None
+    return "nack", None, codec.describe(error)
 
 
 #: A delivery for another process: sequence, header, body, token, failed deliveries, and the length of its lease in ms.

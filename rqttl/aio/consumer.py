@@ -15,10 +15,10 @@ from redis.exceptions import RedisError
 
 from rqttl import events as hook
 from rqttl.aio.driver import AsyncDriver, pause_for
-from rqttl.consuming.base import ConsumerBase, Patience, announce_renewal, serve
-from rqttl.consuming.handling import HandlerRun, Settlement, WrongHandler, check_sizes, log_unsettled
+from rqttl.consuming.base import ConsumerBase, Patience, announce_renewal
+from rqttl.consuming.handling import HandlerRun, WrongHandler, check_sizes, log_unsettled
 from rqttl.consuming.prefetch import LONGEST_REST
-from rqttl.delivery import Decision, Delivered, Settler, settle_after, settle_as, warn_not_given_back
+from rqttl.delivery import Decision, Delivered, Settlement, Settler, settle_as, settlement_after, warn_not_given_back
 from rqttl.errors import BrokerClosed, InvalidInput, LeaseLost, RqttlError
 from rqttl.flows import reading
 from rqttl.flows.steps import Flow
@@ -85,7 +85,7 @@ class AsyncDelivery(Delivered):
     async def _give_back(self, error: BaseException) -> None:
         try:
             if self._settled is None:
-                await settle_after(self, error)
+                await settle_as(self, *settlement_after(error))
         except LeaseLost:
             pass  # the message is back already
         except Exception as failure:  # noqa: BLE001  # the caller must see the exception of the block
@@ -183,13 +183,6 @@ class AsyncConsumer(ConsumerBase[AsyncDelivery, Awaitable[None]]):
         self._entered.close()
         await self._perform(self._turns.leave())
 
-    async def each(self, handler: Handler, concurrency: int = 1) -> RunCounts:
-        """Call `handler` with each message, `concurrency` at a time in the order of arrival. See `AsyncQueue.run`.
-
-        Returns when the iteration has ended and all handlers are done. The end of the context comes after it.
-        """
-        return await AsyncRunner(self._driver, self, handler, concurrency).run()
-
     async def release(self, delivery: AsyncDelivery) -> None:
         await self._settle("release", [delivery], None, None)
 
@@ -223,15 +216,8 @@ class AsyncConsumer(ConsumerBase[AsyncDelivery, Awaitable[None]]):
 
     async def _fetch(self) -> bool:
         """Send acks and fetch messages, patiently while Redis is away. Returns False if no message came in time."""
-        timing = self._driver.timing
-        patience = Patience(self.queue, self._wait, timing.now(), logger)
-        while not self._stop.asked():
-            try:
-                return await self._fetch_once()
-            except TEMPORARY as error:
-                pause = patience.pause_after(error, timing.now())
-            await self._driver.pause(self._settled, pause)
-        return False
+        call, wait = self._fetch_once, self._wait
+        return bool(await _patiently(call, self.queue, wait, self._stop, self._driver, self._settled, logger))
 
     async def _fetch_once(self) -> bool:
         while not (room := self._prefetch.room()) and not self._stop.asked():
@@ -273,26 +259,61 @@ class AsyncConsumer(ConsumerBase[AsyncDelivery, Awaitable[None]]):
 
 
 class AsyncRunner:
-    """The handling of all messages of a consumer by `concurrency` tasks."""
+    """A run: its handler, its consumer and its counts."""
 
     def __init__(
         self,
         driver: AsyncDriver,
-        consumer: AsyncConsumer,
+        queue: str,
         handler: Handler,
         concurrency: int,
         *,
-        raise_errors: bool = False,
+        prefetch: int | None,
+        lease: Duration | None,
+        wait: Duration | None,
+        raise_errors: bool,
     ) -> None:
         if not callable(handler) or inspect.isgeneratorfunction(handler) or inspect.isasyncgenfunction(handler):
             raise InvalidInput(f"{WRONG}, got {type(handler).__name__}")
-        self._driver, self._consumer, self._handler = driver, consumer, handler
-        self._concurrency, _ = check_sizes(concurrency, None, "concurrency")
+        self._driver, self._handler = driver, handler
+        self._concurrency, fetched = check_sizes(concurrency, prefetch, "concurrency")
+        self._consumer = AsyncConsumer(driver, queue, fetched, lease=lease, wait=wait)
         self._work, self._begun = HandlerRun(raise_errors=raise_errors), 0
+        self._consumer._idle = lambda: max(1, self._concurrency - self._begun)  # noqa: SLF001  # of this module
 
-    async def run(self) -> RunCounts:
-        """Handle messages until the iteration ends. A cancelled run cancels its handlers."""
-        serve(self._consumer, lambda: max(1, self._concurrency - self._begun))
+    async def run(self, stop: asyncio.Event | None) -> RunCounts:
+        """Handle messages until `stop`, a signal, or the end of `wait`. See `AsyncQueue.run`."""
+        consumer, halt = self._consumer, Interrupt()
+        loop, sooner = asyncio.get_running_loop(), asyncio.Event()
+
+        def end() -> None:
+            halt.ask()
+            loop.call_soon_threadsafe(sooner.set)
+            consumer.stop()
+
+        async def end_with(stop: asyncio.Event) -> None:
+            await stop.wait()
+            end()
+
+        watching = None if stop is None else asyncio.ensure_future(end_with(stop))
+        try:
+            with StopSignals(end) if stop is None else nullcontext():
+                # this call waits for a server that is away at the start, as the loop does later
+                enter, driver = consumer.__aenter__, self._driver
+                wait = consumer._wait  # noqa: SLF001  # of this module
+                if await _patiently(enter, consumer.queue, wait, halt, driver, sooner, run_logger):
+                    async with consumer:
+                        await self._share_out()
+        finally:
+            if watching is not None:
+                watching.cancel()
+        counts = self._work.result(consumer.lost_count, consumer.unknown_count)
+        if halt.asked():
+            run_logger.info("queue %s: stopped, after %d messages", consumer.queue, counts.handled + counts.failed)
+        return counts
+
+    async def _share_out(self) -> None:
+        """Share the messages among tasks until the iteration ends. A cancelled run cancels its handlers."""
         tasks = [asyncio.ensure_future(self._serve()) for _ in range(self._concurrency)]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
@@ -305,46 +326,6 @@ class AsyncRunner:
             raise
         for task in tasks:
             task.result()
-        return self._result()
-
-    async def run_until(self, wait: int, stop: asyncio.Event | None) -> RunCounts:
-        """Handle messages until `stop`, a signal, or the end of `wait`. See `AsyncQueue.run`."""
-        driver, consumer = self._driver, self._consumer
-        loop, asked, pause = asyncio.get_running_loop(), Interrupt(), asyncio.Event()
-
-        def end() -> None:
-            asked.ask()
-            loop.call_soon_threadsafe(pause.set)
-            consumer.stop()
-
-        async def end_with(stop: asyncio.Event) -> None:
-            await stop.wait()
-            end()
-
-        watching = None if stop is None else asyncio.ensure_future(end_with(stop))
-        patience = Patience(consumer.queue, wait, driver.timing.now(), run_logger)
-        try:
-            with StopSignals(end) if stop is None else nullcontext():
-                while not asked.asked():
-                    # this call waits for a server that is away at the start, as the loop does later
-                    try:
-                        await consumer.__aenter__()
-                    except TEMPORARY as error:
-                        await driver.pause(pause, patience.pause_after(error, driver.timing.now()))
-                        continue
-                    async with consumer:
-                        await self.run()
-                    break
-        finally:
-            if watching is not None:
-                watching.cancel()
-        counts = self._result()
-        if asked.asked():
-            run_logger.info("queue %s: stopped, after %d messages", consumer.queue, counts.handled + counts.failed)
-        return counts
-
-    def _result(self) -> RunCounts:
-        return self._work.result(self._consumer.lost_count, self._consumer.unknown_count)
 
     async def _serve(self) -> None:
         async for delivery in self._consumer:
@@ -385,3 +366,23 @@ class AsyncRunner:
             await settle_as(delivery, *settlement)
         except (RedisError, RqttlError) as failure:
             log_unsettled(delivery, failure)
+
+
+async def _patiently(
+    call: Callable[[], Awaitable[T]],
+    queue: str,
+    wait: int,
+    stop: Interrupt,
+    driver: AsyncDriver,
+    sooner: asyncio.Event,
+    logger: logging.Logger,
+) -> T | None:
+    """Repeat a call while Redis is away; see `consuming.base.patiently`. `sooner` ends a pause."""
+    patience = Patience(queue, wait, driver.timing.now(), logger)
+    while not stop.asked():
+        try:
+            return await call()
+        except TEMPORARY as error:
+            pause = patience.pause_after(error, driver.timing.now())
+        await driver.pause(sooner, pause)
+    return None

@@ -8,11 +8,9 @@ from time import perf_counter
 from typing import TYPE_CHECKING
 
 from rqttl import events as hook
-from rqttl import units
 from rqttl.aio.consumer import AsyncConsumer, AsyncDelivery, AsyncRunner, Handler
 from rqttl.aio.driver import AsyncDriver
 from rqttl.consuming import settling
-from rqttl.consuming.handling import check_sizes
 from rqttl.delivery import Settler, delivered
 from rqttl.errors import InvalidInput
 from rqttl.flows import messages as message_flows
@@ -33,7 +31,7 @@ from rqttl.types import (
     RunCounts,
     SweepResult,
 )
-from rqttl.units import MAX_DURATION, Duration, Instant
+from rqttl.units import Duration, Instant
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -133,11 +131,17 @@ class AsyncQueue:
         """
         if stop is not None and not callable(getattr(stop, "wait", None)):
             raise InvalidInput(f"stop: expected an asyncio.Event, got {format_value(stop)}")
-        concurrency, fetched = check_sizes(concurrency, prefetch, "concurrency")
-        consumer = self.consume(fetched, lease=lease, wait=wait)
-        patience = int(MAX_DURATION if wait is None else units.duration(wait, "wait"))
-        runner = AsyncRunner(self._driver, consumer, handler, concurrency, raise_errors=raise_errors)
-        return await runner.run_until(patience, stop)
+        runner = AsyncRunner(
+            self._driver,
+            self.name,
+            handler,
+            concurrency,
+            prefetch=prefetch,
+            lease=lease,
+            wait=wait,
+            raise_errors=raise_errors,
+        )
+        return await runner.run(stop)
 
     # Settling
 

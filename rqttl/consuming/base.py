@@ -86,8 +86,7 @@ class Turns(Generic[D]):
         """Send all waiting acks. Show that the consumer is present for `ttl` ms, or that it leaves the queue."""
         presence = Presence(self._name, 0 if leaves else -1, ttl)
         while True:
-            acks = self.books.acks()
-            yield from self._carrying(receive.heartbeat(self.queue, presence, acks.next_words), acks)
+            yield from self.claim(0, 1, presence)
             if not self.books.has_acks:
                 return
 
@@ -331,11 +330,6 @@ class ConsumerBase(ABC, Generic[D, R]):
         if fetched and not self._schedule.is_for(self._lease or claimed.config.lease):
             self._turns.follow_leases()  # these are the first messages, or the queue's `lease` has changed
         return bool(fetched)
-
-
-def serve(consumer: ConsumerBase[D, R], idle: Callable[[], int]) -> None:
-    """Set the function that returns the number of messages that handlers can begin now. Fewer count as a wait."""
-    consumer._idle = idle  # of this module
 
 
 # While Redis is away

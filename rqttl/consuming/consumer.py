@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import inspect
 import logging
-import random
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from queue import SimpleQueue
 from time import perf_counter
 from types import TracebackType
@@ -19,8 +18,7 @@ from typing import Any, TypeVar
 from redis.exceptions import RedisError
 
 from rqttl import events as hook
-from rqttl import units
-from rqttl.consuming.base import ConsumerBase, announce_renewal, patiently, serve
+from rqttl.consuming.base import ConsumerBase, announce_renewal, patiently
 from rqttl.consuming.handling import HandlerRun, check_sizes, log_unsettled
 from rqttl.delivery import Delivery, Settler, settle_as
 from rqttl.errors import BrokerClosed, InvalidInput, RqttlError
@@ -29,7 +27,7 @@ from rqttl.flows.steps import Driver, Flow, Step, WaitForWakeup
 from rqttl.runtime.interrupt import Interrupt, Timing, Wakeup
 from rqttl.runtime.stop_signals import StopSignals
 from rqttl.types import RunCounts
-from rqttl.units import MAX_DURATION, Duration
+from rqttl.units import Duration
 
 T = TypeVar("T")
 Handler = Callable[[Delivery], object]
@@ -307,7 +305,6 @@ class Runner:
         lease: Duration | None = None,
         wait: Duration | None = None,
         raise_errors: bool = False,
-        chance: Callable[[], float] = random.random,
     ) -> None:
         if not callable(handler):
             raise InvalidInput(f"handler: expected a function that takes a delivery, got {type(handler).__name__}")
@@ -318,11 +315,10 @@ class Runner:
         self._threads, fetched = check_sizes(threads, prefetch, "threads")
         self._driver, self._queue, self._handler = driver, queue, handler
         self._deliveries = Consumer(driver, queue, fetched, lease=lease, wait=wait)
-        serve(self._deliveries, lambda: max(1, self._threads - self._begun))
-        self._wait = int(MAX_DURATION if wait is None else units.duration(wait, "wait"))
+        self._free: SimpleQueue[None] = SimpleQueue()  # has an item for each thread without a message
+        self._deliveries._idle = lambda: 1 + self._free.qsize()
         self._halt = Interrupt()
-        self._work = HandlerRun(raise_errors=raise_errors, chance=chance)
-        self._counting, self._begun = threading.Lock(), 0
+        self._work = HandlerRun(raise_errors=raise_errors)
         self._fatal: BaseException | None = None
 
     def stop(self) -> None:
@@ -336,9 +332,10 @@ class Runner:
         def look() -> object:
             return self._driver.perform(reading.options(self._driver.keyspace, self._queue))
 
-        with StopSignals(self.stop) if stop is None else nullcontext(), _watched(stop, self.stop):
+        with StopSignals(self.stop) if stop is None else _watched(stop, self.stop):
             # this call waits for a server that is away at the start, as the loop does later
-            if patiently(look, self._queue, self._wait, self._halt, self._driver.timing, run_logger) is not None:
+            timing, wait = self._driver.timing, self._deliveries._wait
+            if patiently(look, self._queue, wait, self._halt, timing, run_logger) is not None:
                 with self._deliveries as deliveries:
                     if self._threads == 1:
                         for delivery in deliveries:
@@ -356,20 +353,20 @@ class Runner:
         The threads are daemons: `KeyboardInterrupt` and the like in the calling thread end the run without waiting for
         them.
         """
-        free = threading.Semaphore(self._threads)
         begun: SimpleQueue[Delivery | None] = SimpleQueue()
         name = f"rqttl-run-{self._queue}"
         threads = [
-            threading.Thread(target=self._serve, args=[begun, free], name=name, daemon=True)
-            for _ in range(self._threads)
+            threading.Thread(target=self._serve, args=[begun], name=name, daemon=True) for _ in range(self._threads)
         ]
-        for thread in threads:
-            thread.start()
         waits = True
         try:
-            while free.acquire() and (delivery := next(deliveries, None)) is not None:
-                self._begin(1)
+            for thread in threads:
+                thread.start()
+                self._free.put(None)
+            self._free.get()
+            for delivery in deliveries:
                 begun.put(delivery)
+                self._free.get()
         except BaseException as error:
             waits = isinstance(error, Exception)
             raise
@@ -381,7 +378,7 @@ class Runner:
         if self._fatal is not None:
             raise self._fatal
 
-    def _serve(self, begun: SimpleQueue[Delivery | None], free: threading.Semaphore) -> None:
+    def _serve(self, begun: SimpleQueue[Delivery | None]) -> None:
         while (delivery := begun.get()) is not None:
             try:
                 self._handle(delivery)
@@ -389,12 +386,7 @@ class Runner:
                 self._fatal = error
                 self.stop()
             finally:
-                self._begin(-1)
-                free.release()
-
-    def _begin(self, number: int) -> None:
-        with self._counting:
-            self._begun += number
+                self._free.put(None)
 
     def _handle(self, delivery: Delivery) -> None:
         error: BaseException | None = None
@@ -422,11 +414,8 @@ class Runner:
 
 
 @contextmanager
-def _watched(event: threading.Event | None, stop: Callable[[], None]) -> Iterator[None]:
+def _watched(event: threading.Event, stop: Callable[[], None]) -> Iterator[None]:
     """Call `stop` when the event is set within this block."""
-    if event is None:
-        yield
-        return
     if event.is_set():
         stop()
     over = threading.Event()

@@ -6,15 +6,13 @@ import logging
 import random
 import threading
 import traceback
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
 from rqttl import checks
-from rqttl.delivery import LEFT, LOST, UNKNOWN, Decision, Delivered, Reject, Retry, config_of, mark
+from rqttl.delivery import LEFT, LOST, UNKNOWN, Decision, Delivered, Retry, Settlement, settlement_after
 from rqttl.errors import InvalidInput, LeaseLost, OutcomeUnknown
-from rqttl.protocol import codec
 from rqttl.protocol.commands import BATCH
 from rqttl.types import RunCounts
 from rqttl.units import Ms
@@ -58,7 +56,7 @@ class NoHandler(Exception):
 
 
 class HandlerStopped(Exception):
-    """The worker has ended what the handler did. The message comes again without a pause."""
+    """The worker has ended what the handler did. The message comes again without a delay."""
 
 
 def of_error(error: BaseException) -> Outcome:
@@ -67,15 +65,9 @@ def of_error(error: BaseException) -> Outcome:
         return Outcome("crashed", None, str(error))
     if isinstance(error, CommandFailed):
         return Outcome("nack", None, str(error), "")
-    if isinstance(error, Reject):
-        return Outcome("reject", None, error.description)
-    if isinstance(error, Retry):
-        return Outcome("nack", error.delay, error.description)
-    if isinstance(error, Decision):
-        return RELEASE
     if isinstance(error, NoHandler):
         return Outcome("nack", None, str(error), "", logging.ERROR)
-    return Outcome("nack", None, codec.describe(error), trace_of(error))
+    return Outcome(*settlement_after(error), None if isinstance(error, Decision) else trace_of(error))
 
 
 def trace_of(error: BaseException, *hidden: str) -> str:
@@ -96,38 +88,33 @@ def trace_of(error: BaseException, *hidden: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """The pause after a failure, where the queue has no `redelivery_delay`: `first` ms, doubled by each failure.
+    """The delay after a failure, where the queue has no `redelivery_delay`: `first` ms, doubled by each failure.
 
-    `jitter` is the part of the pause that is random. It only shortens the pause, so that messages that failed together
+    `jitter` is the part of the delay that is random. It only shortens the delay, so that messages that failed together
     do not come back together.
     """
 
     first: int = 1_000
     longest: int = 600_000
     jitter: float = 0.25
-    chance: Callable[[], float] = random.random
 
-    def pause(self, failures: int) -> int:
-        """Return the pause in ms after so many failures."""
+    def delay(self, failures: int) -> int:
+        """Return the delay in ms after so many failures."""
         whole = min(self.longest, self.first << min(failures - 1, 40))
-        return round(whole * (1 - self.jitter * self.chance()))
-
-
-#: One way to settle: `ack`, `nack` after a delay in ms, `reject` or `release`, and a description.
-Settlement = tuple[str, Ms | None, str | None]
+        return round(whole * (1 - self.jitter * random.random()))
 
 
 def settlement(item: Delivered, outcome: Outcome, retries: RetryPolicy) -> Settlement:
     """Return the settlement of an outcome.
 
-    A crash gives the message back without a pause: its cause may be another message, or the system.
+    A crash gives the message back without a delay: its cause may be another message, or the system.
     """
-    kind, pause, description, *_ = outcome
+    kind, delay, description, *_ = outcome
     if kind in ("ack", "release", "reject"):
         return kind, None, description
-    if pause is None and kind != "crashed" and config_of(item).options.number("redelivery_delay") is None:
-        pause = retries.pause(item.delivery_count)
-    return "nack", None if pause is None else Ms(pause), description
+    if delay is None and kind != "crashed" and item._known.options.number("redelivery_delay") is None:
+        delay = retries.delay(item.delivery_count)
+    return "nack", None if delay is None else Ms(delay), description
 
 
 # The log
@@ -137,13 +124,13 @@ def log_outcome(
     logger: logging.Logger,
     item: Delivered,
     outcome: Outcome,
-    pause: int | None,
+    delay: int | None,
     seconds: float = 0.0,
     error: BaseException | None = None,
 ) -> None:
     """Log one line for a message: a warning for a failure or a rejection, and anything else for `-v` only.
 
-    `pause` is the delay in ms after a failure. A handler that asks for another try decides so, without a warning until
+    `delay` is in ms, after a failure. A handler that asks for another try decides so, without a warning until
     the queue gives up. `error` is the exception of a handler of this process.
     """
     asked_for = outcome.kind == "nack" and outcome.trace is None and not _is_last(item)
@@ -155,7 +142,7 @@ def log_outcome(
     elif outcome.kind in ("ack", "release"):
         words = f"{outcome.kind} after {seconds:.3f} s"
     else:
-        words = _failed(item, pause, outcome.description)
+        words = _failed(item, delay, outcome.description)
     fields = {
         "queue": item.queue,
         "id": name_of(item),
@@ -184,29 +171,29 @@ def log_with_trace(
     logger.handle(record)
 
 
-def _failed(item: Delivered, pause: int | None, description: str | None) -> str:
-    """Say what becomes of a message after a failed delivery, as far as its options tell. `pause` is in ms."""
-    options, words = config_of(item).options, f": {description}" if description else ""
+def _failed(item: Delivered, delay: int | None, description: str | None) -> str:
+    """Say what becomes of a message after a failed delivery, as far as its options tell. `delay` is in ms."""
+    options, words = item._known.options, f": {description}" if description else ""
     most = options.number("max_deliveries")
     number = f"{item.delivery_count} of {most}" if most is not None else f"delivery {item.delivery_count}"
     if item.settled not in (None, LOST):
         return f"failed after its handler had settled it{words}"
     if _is_last(item):
         return f"gave up: {_grave(item, 'delivery_limit')} ({number}){words}"
-    if pause is None and options.number("redelivery_delay") is not None:
+    if delay is None and options.number("redelivery_delay") is not None:
         return f"failed, again after its redelivery_delay ({number}){words}"
-    when = f"in {pause / 1000:.1f} s" if pause else "at once"
+    when = f"in {delay / 1000:.1f} s" if delay else "at once"
     return f"failed, again {when} ({number}){words}"
 
 
 def _is_last(item: Delivered) -> bool:
     """Return True if the queue gives up a message after this delivery."""
-    most = config_of(item).options.number("max_deliveries")
+    most = item._known.options.number("max_deliveries")
     return most is not None and item.delivery_count >= most
 
 
 def _grave(item: Delivered, reason: str) -> str:
-    target = config_of(item).options.target(reason)
+    target = item._known.options.target(reason)
     return f"dead letter in {target}" if target else "the queue has no dead_letter"
 
 
@@ -224,8 +211,8 @@ def name_of(item: Delivered) -> str:
 class HandlerRun:
     """What a run of handlers makes of their ends. Threads and tasks call it after each handler."""
 
-    def __init__(self, *, raise_errors: bool, chance: Callable[[], float] = random.random) -> None:
-        self._raise_errors, self._retries = raise_errors, RetryPolicy(chance=chance)
+    def __init__(self, *, raise_errors: bool) -> None:
+        self._raise_errors, self._retries = raise_errors, RetryPolicy()
         self._lock = threading.Lock()
         self._handled = self._failed = self._lost = self._unknown = 0
 
@@ -271,7 +258,7 @@ def log_unsettled(item: Delivered, error: Exception) -> None:
     if isinstance(error, LeaseLost | OutcomeUnknown):
         logger.warning("%s", error)
         return
-    mark(item, LEFT)
+    item._settled = LEFT
     logger.warning(
         "queue %s: message %s could not be settled (%s), and comes again when its lease ends",
         item.queue,

@@ -186,8 +186,3 @@ def receive_many(
 def lease_ms(lease: Duration | None) -> int | None:
     """Check the length of a lease, and return it in ms."""
     return None if lease is None else int(units.duration(lease, "lease", least=1))
-
-
-def heartbeat(queue: str, presence: Presence, finished: Callable[[], Sequence[Word]]) -> Flow[ReceiveResult]:
-    """Settle deliveries as acked and show that a consumer is present. Takes no message."""
-    return (yield from receive_once(queue, 0, 1, presence=presence, finished=finished()))

@@ -16,9 +16,8 @@ from rqttl import events as hook
 from rqttl.consuming import settling
 from rqttl.consuming.base import Turns, announce_renewal
 from rqttl.consuming.consumer import Renewer, Sender
-from rqttl.consuming.handling import Settlement
 from rqttl.consuming.prefetch import CONSUMER_TTL_MS, LONGEST_REST, Missed
-from rqttl.delivery import LEFT, LOST, UNKNOWN, Delivered, Delivery, Settler
+from rqttl.delivery import LEFT, LOST, UNKNOWN, Delivered, Delivery, Settlement, Settler
 from rqttl.errors import BrokerClosed, LeaseLost, OutcomeUnknown, QueueNotFound, RqttlError
 from rqttl.flows.steps import Driver, Recent
 from rqttl.protocol import codec

@@ -23,8 +23,6 @@ OTHER_DOCSTRINGS = {
     "AsyncQueue.consume": "a task renews, not a thread",
     "AsyncQueue.run": "tasks instead of threads",
 }
-#: Methods without a sync twin.
-ASYNC_ONLY = {"AsyncConsumer": {"each", "idle"}}
 
 CLASSES = [pytest.param(twin, sync, id=sync.__name__) for twin, sync in TWINS.items()]
 
@@ -41,7 +39,7 @@ def text(annotation: object) -> str:
 
 @pytest.mark.parametrize("twin, sync", CLASSES)
 def test_the_same_members(twin: type, sync: type) -> None:
-    assert members(twin).keys() - ASYNC_ONLY.get(twin.__name__, set()) == members(sync).keys()
+    assert members(twin).keys() == members(sync).keys()
 
 
 @pytest.mark.parametrize("twin, sync", CLASSES)

@@ -24,9 +24,7 @@ from rqttl import (
     Retry,
     RunCounts,
 )
-from rqttl.consuming.consumer import Runner
 from rqttl.delivery import Decision
-from rqttl.store.driver import driver_of
 from rqttl.testing import dead_letters
 from tests.contract.clocked import START, Clocked, at
 from tests.contract.looks import Renewals, dead, description, fail, forget, one, ready
@@ -162,19 +160,22 @@ def test_the_log_tells_what_happens_next_to_a_message(clocked: Clocked, caplog: 
     ]
 
 
-def test_pauses_double_from_one_second_to_ten_minutes_and_vary_a_little(clocked: Clocked, queue: Queue) -> None:
+def test_delays_double_from_one_second_to_ten_minutes_and_vary_a_little(
+    clocked: Clocked, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
     queue.enqueue(b"poison")
-    pauses = []
+    delays = []
 
     for chance in (0.0, 0.0, 1.0, 0.5, *[0.0] * 8):
         began = clocked.now
-        Runner(driver_of(queue), queue.name, fail, wait="0s", chance=lambda chance=chance: chance).run()  # type: ignore[misc]  # bound at once
+        monkeypatch.setattr("random.random", lambda chance=chance: chance)
+        queue.run(fail, wait="0s")
         ends = queue.stats().next_delay_end
         assert ends is not None
-        pauses.append(round(ends.timestamp() * 1000) - began)
-        clocked.advance(pauses[-1])
+        delays.append(round(ends.timestamp() * 1000) - began)
+        clocked.advance(delays[-1])
 
-    assert pauses == [1_000, 2_000, 3_000, 7_000, 16_000, 32_000, 64_000, 128_000, 256_000, 512_000, 600_000, 600_000]
+    assert delays == [1_000, 2_000, 3_000, 7_000, 16_000, 32_000, 64_000, 128_000, 256_000, 512_000, 600_000, 600_000]
 
 
 def test_a_handler_that_gave_back_or_rejected_before_it_failed_has_decided(clocked: Clocked) -> None:

@@ -178,13 +178,12 @@ def test_a_consumer_and_a_block_within_a_handler_are_seen_once(broker: Broker) -
     assert journal.calls == [("enqueue", 1), ("receive", 1), ("ack", 1), ("process", 1)]
 
 
-async def _each(url: str, journal: Journal) -> None:
+async def _run(url: str, journal: Journal) -> None:
     async with connect_async(url) as broker:
         broker.observer = journal
         queue = await broker.declare_queue("q")
         await queue.enqueue(b"1")
-        async with queue.consume(wait=0) as deliveries:
-            await deliveries.each(_nothing)
+        await queue.run(_nothing, wait=0)
         await queue.enqueue(b"2")
         delivery = await queue.receive()
         assert delivery is not None
@@ -197,7 +196,7 @@ async def _nothing(_: object) -> None:
 
 def test_asyncio_asks_the_observer_in_the_same_places(redis_url: str) -> None:
     journal = Journal()
-    asyncio.run(_each(redis_url, journal))
+    asyncio.run(_run(redis_url, journal))
     assert journal.calls == [
         ("enqueue", 1),
         ("receive", 1),

@@ -107,14 +107,16 @@ def test_decisions_and_errors_have_outcomes() -> None:
     assert (failed.kind, failed.description) == ("nack", "ValueError: bad")
 
 
-def test_failures_pause_longer_each_time_unless_the_queue_has_its_own_pause() -> None:
-    retries, failed = RetryPolicy(1000, 60_000, 0.5, lambda: 0.0), Outcome("nack", None, "x")
-    pauses = [settlement(delivery(failed=n - 1), failed, retries)[1] for n in (1, 2, 3, 7, 100)]
-    assert pauses == [1000, 2000, 4000, 60_000, 60_000]
-    assert settlement(delivery(), failed, RetryPolicy(1000, 60_000, 0.5, lambda: 1.0))[1] == 500
+def test_failures_delay_longer_each_time_unless_the_queue_has_its_own_delay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("random.random", lambda: 0.0)
+    retries, failed = RetryPolicy(1000, 60_000, 0.5), Outcome("nack", None, "x")
+    delays = [settlement(delivery(failed=n - 1), failed, retries)[1] for n in (1, 2, 3, 7, 100)]
+    assert delays == [1000, 2000, 4000, 60_000, 60_000]
     own = delivery(redelivery_delay=60_000)
     assert settlement(own, failed, retries)[1] is None
     assert settlement(own, Outcome("nack", 7, "x"), retries)[1] == 7
+    monkeypatch.setattr("random.random", lambda: 1.0)
+    assert settlement(delivery(), failed, retries)[1] == 500
 
 
 def test_a_crash_gives_the_message_back_at_once() -> None:
@@ -183,7 +185,7 @@ def test_a_worker_runs_once() -> None:
 def test_the_longest_pause_is_never_shorter_than_the_first_without_a_word_of_the_user() -> None:
     assert settings.retries(None, None, 0.2) == RetryPolicy(1_000, 600_000, 0.2)
     assert settings.retries("1h", None, 0.2) == RetryPolicy(3_600_000, 3_600_000, 0.2)
-    assert settings.retries(None, "500ms", 0).pause(1) == 500
+    assert settings.retries(None, "500ms", 0).delay(1) == 500
 
 
 def test_settings_read_sizes_and_addresses() -> None:
