@@ -22,9 +22,8 @@ from rqttl.options import QueueOptions
 from rqttl.protocol.commands import QueueConfig
 from rqttl.protocol.keys import Keyspace
 from rqttl.worker import commands, handlers
-from rqttl.worker.frames import CHUNK, Frame, pack, unpacker
 from rqttl.worker.handlers import Handler, HandlerNotLoaded
-from rqttl.worker.pool import CoroutinePool, ThreadPool, pool_for
+from rqttl.worker.pool import CHUNK, CoroutinePool, Frame, ThreadPool, pack, pool_for, unpacker
 
 
 class Child:

@@ -9,19 +9,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
-from zlib import crc32
+from typing import Any
 
 from rqttl.checks import is_pattern
 from rqttl.errors import PoolExhausted, QueueNotFound
 from rqttl.flows import registry
-from rqttl.flows.steps import Driver, Flow, Read, WaitForWakeup
-from rqttl.protocol import replies
+from rqttl.flows.steps import Flow, Read, WaitForWakeup
 from rqttl.protocol.commands import BATCH
 from rqttl.protocol.keys import WAKEUP, queue_names
 from rqttl.runtime.interrupt import Interrupt
 from rqttl.store.exchanges import TEMPORARY, is_away
 from rqttl.worker.in_flight import InFlight
-from rqttl.worker.metrics import Counters
 from rqttl.worker.queue_source import Sources
 
 logger = logging.getLogger("rqttl.worker")
@@ -34,7 +32,7 @@ GLANCE = 50
 SCAN, MISSING = 15_000, 5_000
 #: The longest wait in ms of a worker that ends when nothing is left.
 BURST_WAIT = 200
-#: The ms between two looks at a queue in which nothing is due, at most.
+#: The ms between two looks at a queue in which nothing is due, at most. They are spread over the second half.
 PERIOD = 240_000
 #: The ms of one wait at most. After it the fetcher shows that it lives.
 TURN = 10_000
@@ -54,31 +52,25 @@ class Fetcher:
 
     def __init__(
         self,
-        driver: Driver,
-        name: str,
-        weights: Mapping[str, int | None],
         sources: Sources,
         in_flight: InFlight,
-        counters: Counters,
+        weights: Mapping[str, int | None],
         *,
         burst: bool,
         idle_exit: int | None,
     ) -> None:
-        self._driver, self._name = driver, name
+        self._sources, self._in_flight = sources, in_flight
+        self._driver, self._counters = sources.driver, sources.counters
         self._weights, self._patterns = weights, [name for name in weights if is_pattern(name)]
-        self._sources = sources
-        self._in_flight, self._counters = in_flight, counters
         self._burst, self._idle_exit = burst, idle_exit
         self._queues = Queues()
         self._unmatched = set[str]()
         self.stop = Interrupt()
         #: The time of the last turn, and of the last answer to a claim, in ms of the clock of this process.
-        self.turned_at = driver.timing.now()
+        self.turned_at = self._driver.timing.now()
         self.answered_at: int | None = None
         #: True while Redis does not answer.
         self.is_away = False
-        #: False while no claim is to come soon that takes acks along.
-        self.takes_acks = True
         self._pause = FIRST_PAUSE
         self._worked_at = self.turned_at
         self._full_since: int | None = None
@@ -103,7 +95,7 @@ class Fetcher:
                 longest, self._pause = self._pause * 1000, min(2 * self._pause, LONGEST_PAUSE)
                 # no secret: workers must not come back together
                 self._driver.timing.pause(self.stop, partial(random.uniform, 0, longest))
-        self.takes_acks = False
+        self._sources.takes_acks = False
         try:
             self._pass_on()
             self._withdraw()
@@ -135,7 +127,7 @@ class Fetcher:
 
         After a glance that has shown a wake-up, the claim does not wait: such a claim takes tickets from the list.
         """
-        queue, longest = self._queues[name], period(self._name, name)
+        queue, longest = self._queues[name], random.randint(PERIOD // 2, PERIOD)
         block = 0 if queue.is_hinted else longest
         ticket, queue.ticket, queue.is_hinted = queue.ticket or b"", None, False
         try:
@@ -182,10 +174,10 @@ class Fetcher:
         if not noted:
             self._driver.timing.pause(self.stop, lambda: ms)
             return
-        self.takes_acks = False  # before the look, so no ack is left that nobody sends
+        self._sources.takes_acks = False  # before the look, so no ack is left that nobody sends
         acking = [queue for queue in noted if self._sources[queue].has_acks]
         reply = None if acking else self._driver.step(WaitForWakeup(noted, ms, ms, interrupt=self.stop))
-        self.takes_acks = True
+        self._sources.takes_acks = True
         if acking:
             for queue in acking:
                 self._queues.suspect(queue)
@@ -223,8 +215,13 @@ class Fetcher:
             logger.debug("queue %s does not exist any more", queue)
 
     def _with_wakeup(self, queues: list[str]) -> list[str]:
+        def read() -> Flow[Any]:
+            return (yield Read([("LLEN", self._driver.keyspace.key(queue, WAKEUP)) for queue in queues]))
+
+        if not queues:
+            return []
         with self._sources.lock:
-            lengths = self._driver.perform(_lengths(self._driver, queues))
+            lengths = self._driver.perform(read())
         return [queue for queue, length in zip(queues, lengths, strict=True) if length]
 
     def _withdraw(self) -> None:
@@ -275,13 +272,6 @@ class Fetcher:
         for queue in set(self._queues.noted) - set(weights):
             self._leave(queue)
         self._queues.follow(weights)
-
-
-def _lengths(driver: Driver, queues: list[str]) -> Flow[list[int]]:
-    if not queues:
-        return []
-    lengths = yield Read([("LLEN", driver.keyspace.key(queue, WAKEUP)) for queue in queues])
-    return [replies.number(length) for length in lengths]
 
 
 @dataclass(slots=True)
@@ -365,14 +355,6 @@ class Queues(dict[str, _Queue]):
         """Return the ms to wait for a wake-up."""
         ends = [queue.until - now for queue in self.values() if queue.until is not None]
         return max(1, int(min([TURN, *ends])))
-
-
-def period(worker: str, queue: str) -> int:
-    """Return the ms after which this worker asks this queue again: between half of `PERIOD` and all of it.
-
-    The time differs between queues, so their looks spread out.
-    """
-    return PERIOD - crc32(f"{worker} {queue}".encode()) % (PERIOD // 2)
 
 
 def selected(weights: Mapping[str, int | None], existing: Iterable[str]) -> dict[str, int | None]:

@@ -6,16 +6,17 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from rqttl.consuming.handling import RELEASE, Outcome, RetryPolicy, log_outcome, settlement
 from rqttl.delivery import LOST, Delivery
 from rqttl.runtime.interrupt import Wakeup
-from rqttl.worker.process import BRISK, ChildProcess
+from rqttl.worker.metrics import Counters
+from rqttl.worker.pool import Frame
+from rqttl.worker.process import BRISK, ChildProcess, Task
 
 if TYPE_CHECKING:
-    from rqttl.worker.metrics import Counters
     from rqttl.worker.queue_source import QueueSource
 
 logger = logging.getLogger("rqttl.worker")
@@ -26,44 +27,15 @@ PATIENCE = 1.0
 AT_HAND, ROUNDS = 0.01, 50
 
 
-class Task:
-    """A message that is out: its child, and the time at which its handler began it, as far as the worker knows."""
-
-    __slots__ = ("begun_at", "child", "delivery", "key", "settled", "source", "steps")
-
-    def __init__(self, source: QueueSource, delivery: Delivery) -> None:
-        self.source = source
-        self.delivery = delivery
-        self.key = -1
-        self.child: ChildProcess | None = None
-        self.begun_at: float | None = None
-        #: The number of steps that the worker has taken to end the handler, because it takes too long.
-        self.steps = 0
-        #: True after the handler has settled the message itself.
-        self.settled = False
-
-
 class InFlight:
-    """All messages that are out. Safe to share between threads.
+    """All messages that are out. Safe to share between threads. A handler may take `timeout` seconds."""
 
-    A handler may take `timeout` seconds. `on_change` is called after each outcome, and `notify_renewer` when a
-    settlement waits.
-    """
-
-    def __init__(
-        self,
-        counters: Counters,
-        retries: RetryPolicy,
-        timeout: float | None,
-        notify_renewer: Callable[[], None],
-        on_change: Callable[[], None],
-    ) -> None:
+    def __init__(self, counters: Counters, retries: RetryPolicy, timeout: float | None) -> None:
         self.timeout = timeout
         self.children: list[ChildProcess] = []
         self.lock = threading.RLock()
         self.freed = Wakeup()
         self._counters, self._retries = counters, retries
-        self._notify_renewer, self._on_change = notify_renewer, on_change
         #: Messages for which no child has room, and the time since which there are any.
         self._waiting: deque[Task] = deque()
         self._waits_since: float | None = None
@@ -77,17 +49,17 @@ class InFlight:
         with self.lock:
             if self._is_stopping:
                 return 0
-            takers = {child: self._is_brisk(child) for child in self.children if child.takes}
-            room = sum(child.room(brisk=brisk) for child, brisk in takers.items()) - len(self._waiting)
+            room = sum(child.room(self._mean) for child in self.children) - len(self._waiting)
             rounds = max(1.0, min(ROUNDS, AT_HAND / (self._mean + 1e-9)))
-            ahead = int(rounds * sum(child.slots for child, brisk in takers.items() if brisk))
+            brisk = [child for child in self.children if not child.retiring and child.is_brisk(self._mean)]
+            ahead = int(rounds * sum(child.slots for child in brisk))
             return room + ahead if 2 * (room + ahead) >= ahead else 0
 
     def give(self, source: QueueSource, deliveries: list[Delivery]) -> None:
         """Hand messages to the children."""
         with self.lock:
             self._waiting.extend([Task(source, item) for item in deliveries])
-            self.share_out()
+            self._share_out()
 
     @property
     def is_idle(self) -> bool:
@@ -95,53 +67,34 @@ class InFlight:
         with self.lock:
             return not self._waiting and not any(child.running or child.waiting for child in self.children)
 
-    @property
-    def is_full(self) -> bool:
-        """True if each slot has a message."""
-        with self.lock:
-            return all(len(child.running) >= child.slots for child in self.children)
-
-    @property
-    def slots(self) -> int:
-        """The number of handlers that can work at a time."""
-        with self.lock:
-            return sum(child.slots for child in self.children)
-
     def running(self) -> list[Task]:
         """Return the messages whose handlers work."""
         with self.lock:
             return [task for child in self.children for task in child.running.values()]
 
-    def _is_brisk(self, child: ChildProcess) -> bool:
-        """Return True if handlers are fast, and not all of those of a child work on slow messages now."""
-        return self._mean < BRISK and not child.is_stuck(time.monotonic())
-
-    def share_out(self) -> None:
+    def _share_out(self) -> None:
         """Note which messages have begun, and hand waiting ones to the children with the most room."""
-        with self.lock:
-            for child in self.children:
-                self._begin(child)
-            if self._is_stopping:
-                self._release_waiting()
-            if not self._waiting:
-                self._waits_since = None
-                return
-            rooms = {child: child.room(brisk=self._is_brisk(child)) for child in self.children if child.takes}
-            parts = dict[ChildProcess, list[Task]]()
-            while self._waiting and rooms:
-                child = max(rooms, key=rooms.__getitem__)
-                if rooms[child] <= 0:
-                    break
-                parts.setdefault(child, []).append(self._waiting.popleft())
-                rooms[child] -= 1
-            for child, tasks in parts.items():
-                child.take(tasks)
-                self._begin(child)
-            if parts or self._waits_since is None:
-                self._waits_since = time.monotonic()
+        for child in self.children:
+            self._begin(child)
+        if self._is_stopping:
+            self._release_waiting()
+        if not self._waiting:
+            self._waits_since = None
+            return
+        rooms = {child: child.room(self._mean) for child in self.children}
+        parts = dict[ChildProcess, list[Task]]()
+        while self._waiting and any(rooms.values()):
+            child = max(rooms, key=rooms.__getitem__)
+            parts.setdefault(child, []).append(self._waiting.popleft())
+            rooms[child] -= 1
+        for child, tasks in parts.items():
+            child.take(tasks)
+            self._begin(child)
+        if parts or self._waits_since is None:
+            self._waits_since = time.monotonic()
 
     def _begin(self, child: ChildProcess) -> None:
-        for task in child.begin(time.monotonic()):
+        for task in child.begin():
             self._counters.begun(task.source.queue, task.source.age(task.delivery))
 
     def release_stale(self) -> None:
@@ -150,31 +103,52 @@ class InFlight:
             if self._waiting and time.monotonic() - (self._waits_since or 0.0) >= PATIENCE:
                 self._release_waiting()
 
-    # Reports of children, under the lock. `changed` follows.
+    # What children report
 
-    def ended(self, child: ChildProcess, key: int, outcome: Outcome | None, seconds: float) -> None:
+    def report(self, child: ChildProcess, frames: Iterable[Sequence[Any]]) -> None:
+        """Take over the frames of a child."""
+        with self.lock:
+            for kind, *content in frames:
+                if kind == Frame.ENDED:
+                    self._ended(child, *content)
+                elif kind == Frame.SETTLED:
+                    self._settled(child, *content)
+                elif kind == Frame.RENEW:
+                    self._renewed(child, *content)
+                elif kind == Frame.UNSEEN:
+                    self._unseen(child, *content)
+                elif kind == Frame.READY:
+                    child.slots, child.cancel_grace = content
+                    self.children.append(child)
+                    self._counters.slots += child.slots
+                elif kind == Frame.BROKEN:
+                    child.broken, child.trace = content
+            self._share_out()
+        self.freed.notify()
+
+    def _ended(self, child: ChildProcess, key: int, seconds: float, outcome: Sequence[Any] | None) -> None:
         """A handler has ended. Without an outcome it has settled the message itself."""
+        child.handled += 1
         task = child.remove(key)
         self._begin(child)  # the next one has begun meanwhile, and may have ended, too
         if task is not None:
             self._mean += 0.05 * (seconds - self._mean)
-            self._end(task, outcome, seconds)
+            self._end(task, None if outcome is None else Outcome(*outcome), seconds)
 
-    def settled(self, child: ChildProcess, key: int, outcome: Outcome) -> None:
+    def _settled(self, child: ChildProcess, key: int, outcome: Sequence[Any]) -> None:
         """A handler has settled its message itself, and goes on."""
         task = child.running.get(key)
         if task is not None and not task.settled:
             task.settled = True
-            self._conclude(task, outcome, 0.0)
+            self._conclude(task, Outcome(*outcome), 0.0)
 
-    def renewed(self, child: ChildProcess, key: int, lease: int) -> None:
+    def _renewed(self, child: ChildProcess, key: int, lease: int) -> None:
         """A handler renews its lease for another length."""
         task = child.running.get(key)
         if task is not None:
             task.source.prolong(task.delivery, lease)
-            self._notify_renewer()
 
-    def unseen(self, child: ChildProcess, keys: Iterable[int]) -> None:
+    def _unseen(self, child: ChildProcess, keys: Iterable[int]) -> None:
         """A child that has to stop gives back messages that no handler has begun."""
         for key in keys:
             task = child.remove(key)
@@ -189,37 +163,24 @@ class InFlight:
         with self.lock:
             if child in self.children:
                 self.children.remove(child)
+                self._counters.slots -= child.slots
             is_late = any(task.steps for task in child.running.values())
-            for task in list(child.running.values()):
-                self._crash(task, RELEASE if is_late and not task.steps else Outcome("crashed", None, reason))
+            for task in child.running.values():
+                outcome = RELEASE if is_late and not task.steps else Outcome("crashed", None, reason)
+                self._end(task, outcome, time.monotonic() - (task.begun_at or 0.0))
             self._waiting.extendleft(reversed(child.waiting.values()))
-            child.waiting.clear()
-            self.share_out()
-        self.changed()
-
-    def changed(self) -> None:
-        """Let others notice reports."""
+            self._share_out()
         self.freed.notify()
-        self._on_change()
-
-    # The end
 
     def stop(self) -> None:
         """Give back all messages that no handler has begun, and take no further one."""
         with self.lock:
             self._is_stopping = True
             self._release_waiting()
-            for child in self.children:
-                child.stop()
 
     def _release_waiting(self) -> None:
         while self._waiting:
             self._conclude(self._waiting.popleft(), RELEASE, 0.0)
-
-    def _crash(self, task: Task, outcome: Outcome) -> None:
-        if task.child is not None:
-            task.child.remove(task.key)
-        self._end(task, outcome, 0.0 if task.begun_at is None else time.monotonic() - task.begun_at)
 
     def _end(self, task: Task, outcome: Outcome | None, seconds: float) -> None:
         """Record the end of a message that has left its child, and settle it unless its handler did."""
@@ -242,4 +203,3 @@ class InFlight:
         settle = settlement(item, outcome, self._retries)
         log_outcome(logger, item, outcome, settle[1], seconds)
         task.source.settle(item, settle)
-        self._notify_renewer()

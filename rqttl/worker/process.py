@@ -11,55 +11,62 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from rqttl.consuming.handling import Outcome
-from rqttl.delivery import config_of, delivery_fields
+from rqttl.delivery import Delivery, config_of, delivery_fields
 from rqttl.worker import commands
 from rqttl.worker.child import Child
-from rqttl.worker.frames import CHUNK, Frame, pack, unpacker
+from rqttl.worker.pool import CHUNK, Frame, pack, unpacker
 
 if TYPE_CHECKING:
     from rqttl.events import Observer
-    from rqttl.options import QueueOptions
-    from rqttl.worker.in_flight import InFlight, Task
+    from rqttl.worker.queue_source import QueueSource
 
-#: Bytes that wait for a child above which it gets no further message.
-BUFFERED = 1 << 22
-#: The number of versions of options whose text the worker remembers. Workers for months meet many queues.
-KNOWN = 1000
 #: Seconds that a process has to end after the end of its socket.
 LAST = 2.0
 #: Seconds below which handlers are so fast that one more message waits in the pipe of each slot.
 BRISK = 0.05
 
 
+@dataclass(slots=True, eq=False)
+class Task:
+    """A message that is out: its child, and the time at which its handler began it, as far as the worker knows."""
+
+    source: QueueSource
+    delivery: Delivery
+    key: int = -1
+    child: ChildProcess | None = None
+    begun_at: float | None = None
+    #: The number of steps that the worker has taken to end the handler, because it takes too long.
+    steps: int = 0
+    #: True after the handler has settled the message itself.
+    settled: bool = False
+
+
 class ChildProcess:
     """A child of the worker. The main loop of the worker reads its frames; any thread may send it messages.
 
     A child begins its messages in their order, and reports the end of one before it begins another. So the oldest
-    messages without a report, one for each slot, are those that run. The lock of `InFlight` guards its messages.
+    messages without a report, one for each slot, are those that run. `lock` guards its messages and its output.
     """
 
     #: The number of the process; 0 for a thread.
     pid = 0
 
-    def __init__(
-        self, in_flight: InFlight, place: int, setup: Mapping[str, Any], wants_write: Callable[[], None]
-    ) -> None:
+    def __init__(self, lock: threading.RLock, setup: Mapping[str, Any], wants_write: Callable[[], None]) -> None:
+        self._lock, self._wants_write, self._runs_commands = lock, wants_write, bool(setup["exec"])
         self.sock, theirs = socket.socketpair()
         self._begin_child(theirs)
         self.sock.setblocking(False)  # of the standard library
-        #: Its number among the children.
-        self.place = place
         #: The number of handlers that can work at a time; 0 until the child has loaded its handler.
         self.slots = 0
         #: The seconds in which the child can end one handler alone; `None` if it cannot.
         self.cancel_grace: float | None = None
         #: The reason for which the handler could not be loaded, and the traceback of the user's code.
         self.broken, self.trace = "", ""
-        #: The cause for which another child takes its place, and the time of the order to end.
+        #: The limit that the child has reached, and the time of the order to end.
         self.retiring = ""
         self.quit_at: float | None = None
         #: The number of handlers that have ended, and of further messages that the child may get; `None` for any.
@@ -68,9 +75,6 @@ class ChildProcess:
         self.running: dict[int, Task] = {}
         self.waiting: dict[int, Task] = {}
         self._newest_key = 0
-        self._in_flight, self._wants_write = in_flight, wants_write
-        self._runs_commands = bool(setup["exec"])
-        self._known: dict[int, tuple[QueueOptions, str]] = {}
         self._frames = unpacker()
         #: Bytes that wait for room in the socket.
         self.output = bytearray()
@@ -86,28 +90,21 @@ class ChildProcess:
             )
         self.pid = self._process.pid
 
-    @property
-    def is_ready(self) -> bool:
-        """True after the child has loaded its handler."""
-        return self.slots > 0
-
     # Its messages
 
-    @property
-    def takes(self) -> bool:
-        """True if the child takes further messages."""
-        return self.is_ready and not self.retiring and self.quit_at is None and len(self.output) < BUFFERED
-
-    def room(self, *, brisk: bool) -> int:
-        """Return the number of messages that the child may get now."""
-        room = self.slots * (2 if brisk else 1) - len(self.running) - len(self.waiting)
+    def room(self, mean: float) -> int:
+        """Return the number of messages that the child may get now, if a handler takes `mean` seconds."""
+        if not self.slots or self.retiring or self.quit_at is not None:
+            return 0
+        room = self.slots * (2 if self.is_brisk(mean) else 1) - len(self.running) - len(self.waiting)
         return max(0, room if self.left is None else min(room, self.left))
 
-    def is_stuck(self, now: float) -> bool:
-        """Return True if all slots have had their messages for `BRISK` seconds."""
-        if not self.running or len(self.running) < self.slots:
-            return False
-        return now - (next(reversed(self.running.values())).begun_at or now) >= BRISK
+    def is_brisk(self, mean: float) -> bool:
+        """Return True if handlers are fast, and not all slots have had their messages for `BRISK` seconds."""
+        if len(self.running) < self.slots:
+            return mean < BRISK
+        newest = next(reversed(self.running.values())).begun_at
+        return mean < BRISK and time.monotonic() - (newest or 0.0) < BRISK
 
     def take(self, tasks: list[Task]) -> None:
         """Give each message a key, and send them."""
@@ -119,23 +116,17 @@ class ChildProcess:
             self.left -= len(tasks)
         packed = []
         for options, group in groupby(tasks, lambda task: config_of(task.delivery).options):
-            known = self._known.get(id(options))  # all messages of one version of the options share the object
-            if known is None:
-                if len(self._known) >= KNOWN:
-                    self._known.clear()
-                known = self._known[id(options)] = options, options.as_json()
-            packed.append(
-                pack(Frame.RUN, options.queue, known[1], [(task.key, delivery_fields(task.delivery)) for task in group])
-            )
+            messages = [(task.key, delivery_fields(task.delivery)) for task in group]
+            packed.append(pack(Frame.RUN, options.queue, options.as_json(), messages))
         self._send(b"".join(packed))
 
-    def begin(self, now: float) -> list[Task]:
+    def begin(self) -> list[Task]:
         """Return the messages that have begun, because a slot is free for them."""
         begun = []
         while self.waiting and len(self.running) < self.slots:
             key = next(iter(self.waiting))
             task = self.running[key] = self.waiting.pop(key)
-            task.begun_at = now
+            task.begun_at = time.monotonic()
             begun.append(task)
         return begun
 
@@ -162,7 +153,7 @@ class ChildProcess:
 
     def flush(self) -> None:
         """Send bytes that wait, as far as there is room."""
-        with self._in_flight.lock:
+        with self._lock:
             while self.output and (sent := self._send_now(self.output[:CHUNK])):
                 del self.output[:sent]
 
@@ -176,7 +167,7 @@ class ChildProcess:
             return len(data)  # the end of the socket follows
 
     def _send(self, data: bytes) -> None:
-        with self._in_flight.lock:
+        with self._lock:
             if not self.output:
                 data = data[self._send_now(data) :]
             if data:
@@ -185,39 +176,16 @@ class ChildProcess:
 
     # From the child
 
-    def receive(self) -> bool:
-        """Read what the child has sent, and report it. Returns False at the end of its socket."""
+    def receive(self) -> list[Any] | None:
+        """Return the frames that the child has sent; `None` at the end of its socket."""
         try:
             data = self.sock.recv(CHUNK)
         except BlockingIOError:
-            return True
+            return []
         except OSError:
-            return False
-        if not data:
-            return False
+            return None
         self._frames.feed(data)
-        with self._in_flight.lock:
-            for kind, *content in self._frames:
-                self._take(kind, *content)
-            self._in_flight.share_out()
-        self._in_flight.changed()
-        return True
-
-    def _take(self, kind: int, *content: Any) -> None:
-        if kind == Frame.ENDED:
-            key, seconds, outcome = content
-            self.handled += 1
-            self._in_flight.ended(self, key, None if outcome is None else Outcome(*outcome), seconds)
-        elif kind == Frame.SETTLED:
-            self._in_flight.settled(self, content[0], Outcome(*content[1]))
-        elif kind == Frame.RENEW:
-            self._in_flight.renewed(self, *content)
-        elif kind == Frame.UNSEEN:
-            self._in_flight.unseen(self, content[0])
-        elif kind == Frame.READY:
-            self.slots, self.cancel_grace = content
-        elif kind == Frame.BROKEN:
-            self.broken, self.trace = content
+        return list(self._frames) if data else None
 
     def end(self) -> str:
         """Wait for the end of the process, and end what is left of its group. Returns the way in which it ended."""
@@ -238,16 +206,14 @@ class ChildThread(ChildProcess):
 
     def __init__(
         self,
-        in_flight: InFlight,
-        place: int,
+        lock: threading.RLock,
         setup: Mapping[str, Any],
         wants_write: Callable[[], None],
-        *,
         function: Any,
         observer: Observer | None,
     ) -> None:
         self._function, self._observer = function, observer
-        super().__init__(in_flight, place, setup, wants_write)
+        super().__init__(lock, setup, wants_write)
 
     def _begin_child(self, theirs: socket.socket) -> None:
         def run() -> None:

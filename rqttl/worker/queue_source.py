@@ -5,9 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable
-from dataclasses import dataclass
 from time import perf_counter
+from typing import NamedTuple
 
 from redis.exceptions import RedisError
 
@@ -35,12 +34,8 @@ REMEMBERED = 10_000
 AWAY = 500
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """The messages of one claim, the ms until the next due work.
-
-    `is_whole` is false if the queue may have more messages.
-    """
+class Claim(NamedTuple):
+    """The messages of one claim, the ms until the next due work, and whether the queue has no more messages."""
 
     deliveries: list[Delivery]
     due: int | None
@@ -50,47 +45,40 @@ class Claim:
 class _Late(Missed):
     """Acks that came too late or whose outcome is unknown. The worker remembers the finished messages."""
 
-    def __init__(self, how: str, finished: Recent[bool], counters: Counters, queue: str) -> None:
+    def __init__(self, how: str, source: QueueSource) -> None:
         super().__init__(how)
-        self._finished, self._counters, self._queue = finished, counters, queue
+        self._source = source
 
     def add(self, item: Delivered) -> None:
         """See `Missed`."""
         super().add(item)
-        self._finished.put(item.sequence, True)  # a set with a bound
-        self._counters.settled(self._queue, "lost")
+        self._source.finished.put(item.sequence, True)  # a set with a bound
+        self._source.count_lost()
 
 
 class QueueSource:
-    """One queue of a worker. Safe to share between its threads.
+    """One queue of a worker. Safe to share between its threads."""
 
-    `lock` is the lock of all calls of the worker, `name` its name among the consumers. `hurry` is that of `Turns`.
-    """
-
-    def __init__(
-        self,
-        driver: Driver,
-        queue: str,
-        name: str,
-        lease: int | None,
-        lock: threading.Lock,
-        counters: Counters,
-        hurry: Callable[[], None],
-    ) -> None:
+    def __init__(self, sources: Sources, queue: str) -> None:
         self.queue = queue
-        self._driver, self._name, self._lease, self._counters = driver, name, lease, counters
-        self._turns = Turns[Delivery](driver.keyspace, queue, BATCH, Interrupt(), hurry, name)
+        self._sources, self._driver = sources, sources.driver
+        self._turns = Turns[Delivery](
+            self._driver.keyspace, queue, BATCH, Interrupt(), sources.renewer.notify, sources.name
+        )
         self._books, self.schedule = self._turns.books, self._turns.schedule
-        self._finished: Recent[bool] = Recent(REMEMBERED)
-        self._books.late = _Late(LOST, self._finished, counters, queue)
-        self._books.unknown = _Late(UNKNOWN, self._finished, counters, queue)
-        self._sender = Sender(driver, lock)
-        self._settler: Settler[None] = Settler(lambda *_: None, driver.events)  # children settle
+        #: The newest finished messages whose acks came too late.
+        self.finished = Recent[bool](REMEMBERED)
+        self._books.late, self._books.unknown = _Late(LOST, self), _Late(UNKNOWN, self)
+        self._sender = Sender(self._driver, sources.lock)
+        self._settler: Settler[None] = Settler(lambda *_: None, self._driver.events)  # children settle
         self._server_ahead = 0
-        self._returns = threading.Lock()
-        self._returning, self._has_returned = 0, False
         self._pending: deque[tuple[Delivery, Settlement]] = deque()
-        self.schedule.renewed(driver.timing.now())
+        self._has_returned = False
+        self.schedule.renewed(self._driver.timing.now())
+
+    def count_lost(self, number: int = 1) -> None:
+        """Count messages whose lease had ended before their outcome was stored."""
+        self._sources.counters.settled(self.queue, "lost", number)
 
     # Claims
 
@@ -99,10 +87,10 @@ class QueueSource:
 
         Messages that handlers of this worker have finished are acked once more, and not handed out.
         """
-        presence = Presence(self._name, block, CONSUMER_TTL_MS, ticket, count)
-        since = perf_counter()
-        claimed = self._sender.perform(self._turns.claim(count, self._lease, presence))
-        fetched = delivery.delivered(Delivery, self._settler, claimed, self._lease)
+        lease, since = self._sources.lease, perf_counter()
+        presence = Presence(self._sources.name, block, CONSUMER_TTL_MS, ticket, count)
+        claimed = self._sender.perform(self._turns.claim(count, lease, presence))
+        fetched = delivery.delivered(Delivery, self._settler, claimed, lease)
         hook.received(self._driver.events.observer, self.queue, fetched, since)
         self._books.room()  # this forgets the settled deliveries
         self._books.add(fetched)
@@ -114,9 +102,9 @@ class QueueSource:
         else:
             self.schedule.end_wait()
         is_whole = len(fetched) < count and not claimed.more
-        if len(self._finished):
+        if self.finished:
             for item in fetched:
-                if item.delivery_count > 1 and self._finished.get(item.sequence):
+                if item.delivery_count > 1 and self.finished.get(item.sequence):
                     self.finish(item)
             fetched = [item for item in fetched if item.settled is None]
         due = None if claimed.due is None else max(1, claimed.due - claimed.now)
@@ -124,7 +112,7 @@ class QueueSource:
 
     def withdraw(self) -> None:
         """Wait no more. Take no message."""
-        self._sender.perform(self._turns.claim(0, 1, Presence(self._name, 0, CONSUMER_TTL_MS)))
+        self._sender.perform(self._turns.claim(0, 1, Presence(self._sources.name, 0, CONSUMER_TTL_MS)))
         self.schedule.end_wait()
 
     def age(self, item: Delivery) -> float:
@@ -135,34 +123,36 @@ class QueueSource:
     # Settlements
 
     def finish(self, item: Delivery) -> None:
-        """Collect an ack for the next claim."""
+        """Collect an ack for the next claim. The renewer sends it if no claim is to come soon."""
         if item.settled == LOST:
             self._books.late.add(item)
-        else:
-            self._books.finish(item)
+            return
+        self._books.finish(item)
+        if not self._sources.takes_acks:
+            self._sources.renewer.notify()
 
     def settle(self, item: Delivery, settlement: Settlement) -> None:
         """Collect a settlement other than an ack. The renewer carries it out at once."""
-        with self._returns:
-            self._returning += 1
         self._pending.append((item, settlement))
+        self._sources.renewer.notify()
 
     def has_returned(self) -> bool:
         """Return True while settlements wait, and once after they were carried out: messages may be ready again."""
-        with self._returns:
-            asked, self._has_returned = self._has_returned or self._returning > 0, False
-            return asked
+        waits = bool(self._pending)
+        returned, self._has_returned = waits or self._has_returned, waits
+        return returned
 
     def prolong(self, item: Delivery, lease: int) -> None:
         """Lend a message for another length from now on."""
         delivery.lend(item, lease)
         self._turns.follow_leases()
         self.schedule.renewed(float("-inf"))
+        self._sources.renewer.notify()
 
     @property
     def is_urgent(self) -> bool:
-        """True if a settlement waits."""
-        return bool(self._pending)
+        """True if a settlement waits, or an ack that no claim takes along."""
+        return bool(self._pending) or (self.has_acks and not self._sources.takes_acks)
 
     @property
     def has_acks(self) -> bool:
@@ -176,48 +166,47 @@ class QueueSource:
 
     def settle_pending(self) -> None:
         """Carry out the collected settlements. If Redis is away they stay collected."""
+        batch = list(self._pending)  # they stay there meanwhile: `has_returned` must not overlook them
         groups: dict[Settlement, list[Delivery]] = {}
-        for _ in range(len(self._pending)):
-            item, settlement = self._pending.popleft()
+        for item, settlement in batch:
             if item.settled is None:
                 groups.setdefault(settlement, []).append(item)
-            else:
-                self._count_returned(1)
-                if item.settled == LOST:
-                    self._counters.settled(self.queue, "lost")
-        waiting = list(groups.items())
-        while waiting:
-            (how, delay, description), items = waiting[0]
-            time = None if delay is None else units.as_timedelta(delay)
-            flow = settling.settle(self._driver.keyspace, self.queue, how, items, time, description)
-            try:
-                self._sender.perform(flow)
-            except (LeaseLost, OutcomeUnknown) as error:
-                logger.warning("%s", error)
-                missed = sum(item.settled in (LOST, UNKNOWN) for item in items)
-                self._counters.settled(self.queue, "lost", missed)
-            except (*TEMPORARY, RqttlError) as error:
-                if is_away(error):
-                    self._pending.extend((item, settlement) for settlement, group in waiting for item in group)
-                    raise
-                words = "queue %s: %d messages could not be settled (%s), and come again when their leases end"
-                logger.warning(words, self.queue, len(items), error)
-                for item in items:
-                    delivery.mark(item, LEFT)
-            waiting.pop(0)
-            self._count_returned(len(items))
+            elif item.settled == LOST:
+                self.count_lost()
+        rest = list(groups.items())
+        try:
+            while rest:
+                self._settle(*rest[0])
+                del rest[0]
+        finally:
+            self._pending.extend((item, settlement) for settlement, items in rest for item in items)
+            if batch:
+                self._has_returned = True
+            for _ in batch:
+                self._pending.popleft()
 
-    def _count_returned(self, number: int) -> None:
-        with self._returns:
-            self._returning -= number
-            self._has_returned = True
+    def _settle(self, settlement: Settlement, items: list[Delivery]) -> None:
+        how, delay, description = settlement
+        time = None if delay is None else units.as_timedelta(delay)
+        flow = settling.settle(self._driver.keyspace, self.queue, how, items, time, description)
+        try:
+            self._sender.perform(flow)
+        except (LeaseLost, OutcomeUnknown) as error:
+            logger.warning("%s", error)
+            self.count_lost(sum(item.settled in (LOST, UNKNOWN) for item in items))
+        except (*TEMPORARY, RqttlError) as error:
+            if is_away(error):
+                raise
+            words = "queue %s: %d messages could not be settled (%s), and come again when their leases end"
+            logger.warning(words, self.queue, len(items), error)
+            for item in items:
+                delivery.mark(item, LEFT)
 
     # Upkeep
 
     def take_turn(self) -> None:
         """Settle, renew leases, send waiting acks, and show the presence of the worker, as far as it is due."""
-        if self._pending:
-            self.settle_pending()
+        self.settle_pending()
         announce_renewal(self._driver.events, self.queue, self._sender.perform(self._turns.upkeep()))
 
     def prepare(self, leap: int) -> None:
@@ -231,41 +220,28 @@ class QueueSource:
 
 
 class Sources(dict[str, QueueSource]):
-    """The sources of all queues of a worker, which are made when they are asked for.
+    """The sources of all queues of a worker, which are made when they are asked for. `name` is that of the worker.
 
     A thread takes turns for all of them, at a third of the shortest lease and once in a second at least, until `close`.
-    It shows that the worker lives, too. `sends_acks` returns True while acks wait for no claim: then it sends them at
-    once.
+    It shows that the worker lives, too.
     """
 
-    def __init__(
-        self,
-        driver: Driver,
-        name: str,
-        lease: int | None,
-        counters: Counters,
-        heartbeat: Heartbeat,
-        sends_acks: Callable[[], bool],
-    ) -> None:
+    def __init__(self, driver: Driver, name: str, lease: int | None, counters: Counters, heartbeat: Heartbeat) -> None:
         super().__init__()
+        self.driver, self.name, self.lease, self.counters = driver, name, lease, counters
         #: Held by each call to Redis.
         self.lock = threading.Lock()
-        self._driver, self._name, self._lease, self._counters = driver, name, lease, counters
-        self._heartbeat, self._sends_acks = heartbeat, sends_acks
-        self._failed: set[str] = set()  # the queues whose last turn failed: they are tried again with all others
+        #: False while no claim is to come soon that takes acks along.
+        self.takes_acks = True
         #: True while Redis does not answer.
         self.is_away = False
+        self._heartbeat = heartbeat
+        self._failed: set[str] = set()  # the queues whose last turn failed: they are tried again with all others
         self.renewer = Renewer(driver.timing, "rqttl-renewer", self.pause, self.take_turns)
 
     def __missing__(self, queue: str) -> QueueSource:
-        self[queue] = source = QueueSource(
-            self._driver, queue, self._name, self._lease, self.lock, self._counters, self.notify
-        )
+        self[queue] = source = QueueSource(self, queue)
         return source
-
-    def notify(self) -> None:
-        """Take the next turn at once: a settlement or an ack waits, or a lease is shorter than all others."""
-        self.renewer.notify()
 
     def prepare(self, leap: int) -> None:
         """Keep all leases throughout a leap of the clock. See `Timing.leaps`."""
@@ -287,11 +263,9 @@ class Sources(dict[str, QueueSource]):
         """Return the ms until the next turn."""
         if self.is_away:
             return AWAY
-        now = self._driver.timing.now()
-        pause, sends_acks = float(LONGEST_REST), self._sends_acks()
+        now, pause = self.driver.timing.now(), float(LONGEST_REST)
         for source in list(self.values()):
-            is_urgent = source.is_urgent or (sends_acks and source.has_acks)
-            is_next = is_urgent and source.queue not in self._failed
+            is_next = source.is_urgent and source.queue not in self._failed
             pause = min(pause, 0.0 if is_next else source.schedule.next_turn(now))
         return max(0.0, min(pause, self._heartbeat.ms_left()))
 

@@ -13,9 +13,9 @@ from contextlib import suppress
 from rqttl.consuming.handling import log_with_trace
 from rqttl.runtime.memory import resident_bytes
 from rqttl.worker.commands import COMMAND_GRACE, TERM_GRACE
-from rqttl.worker.in_flight import InFlight, Task
+from rqttl.worker.in_flight import InFlight
 from rqttl.worker.metrics import Counters
-from rqttl.worker.process import ChildProcess
+from rqttl.worker.process import ChildProcess, Task
 
 logger = logging.getLogger("rqttl.worker")
 
@@ -59,19 +59,21 @@ class Waker:
 
 
 class Place:
-    """A place for a child. A child that ends early again and again is started ever more slowly."""
+    """A place for a child. If its children end early again and again, they are started ever more slowly."""
 
     def __init__(self) -> None:
-        #: The time of the next start; `None` while a child lives.
-        self.start_at: float | None = 0.0
+        self.child: ChildProcess | None = None
+        #: The time of the next start.
+        self.start_at = 0.0
         self._started_at, self._early = 0.0, 0
 
-    def started(self, now: float) -> None:
+    def started(self, child: ChildProcess, now: float) -> None:
         """Record a start."""
-        self._started_at, self.start_at = now, None
+        self.child, self._started_at = child, now
 
     def ended(self, now: float, *, failed: bool) -> None:
         """Set the time of the next start. A child `failed` if it ended by itself before a handler had ended."""
+        self.child = None
         is_early = failed and now - self._started_at < SETTLED_IN
         self._early = self._early + 1 if is_early else 0
         pauses = self._early - 2
@@ -79,7 +81,7 @@ class Place:
 
 
 class Supervisor:
-    """The children of a worker, `number` of them. `begin` starts the child of a place."""
+    """The children of a worker, `number` of them. `begin` starts one."""
 
     def __init__(
         self,
@@ -88,12 +90,11 @@ class Supervisor:
         waker: Waker,
         number: int,
         max_memory: int | None,
-        begin: Callable[[int], ChildProcess],
+        begin: Callable[[], ChildProcess],
     ) -> None:
         self._in_flight, self._counters, self._waker = in_flight, counters, waker
         self.number, self._max_memory, self._begin = number, max_memory, begin
         self._places = [Place() for _ in range(number)]
-        self._children: list[ChildProcess] = []
         self._ended = False
         self._selector = selectors.DefaultSelector()
         self._selector.register(waker.reader, selectors.EVENT_READ)
@@ -106,62 +107,60 @@ class Supervisor:
         self._killed_because = ""
 
     @property
+    def children(self) -> list[ChildProcess]:
+        """The children that live."""
+        return [place.child for place in self._places if place.child is not None]
+
+    @property
     def ready(self) -> int:
-        """The number of children that take messages or would."""
-        return sum(child.is_ready and not child.retiring for child in list(self._children))
-
-    @property
-    def pids(self) -> list[int]:
-        """The numbers of the processes."""
-        return [child.pid for child in list(self._children) if child.pid]
-
-    @property
-    def is_empty(self) -> bool:
-        """True if no child lives."""
-        return not self._children
+        """The number of children that have loaded their handler."""
+        return sum(child.slots > 0 for child in self.children)
 
     def turn(self, now: float, longest: float) -> None:
         """Start children that are due, end those that have to end, and handle what they send, for a short time."""
         if now >= self._upkeep_at:
             self._upkeep_at = self._upkeep(now)
         for key, events in self._selector.select(max(0.0, min(longest, self._upkeep_at - now))):
-            child = key.data
-            if child is None:
+            place = key.data
+            if place is None:
                 self._waker.clear()
                 self._upkeep_at = 0.0
                 continue
             if events & selectors.EVENT_WRITE:
-                child.flush()
+                place.child.flush()
             if events & selectors.EVENT_READ:
-                self._receive(child)
+                self._receive(place, place.child)
 
     def _upkeep(self, now: float) -> float:
         """Do what is due. Returns the time of the next upkeep; news of a child bring it forward."""
-        for number, place in enumerate(self._places):
-            if not self._ended and place.start_at is not None and now >= place.start_at:
-                place.started(now)
-                child = self._begin(number)
-                self._children.append(child)
-                self._selector.register(child.sock, selectors.EVENT_READ, child)
+        moments = [now + TURN]
+        for place in self._places:
+            if place.child is None and not self._ended and now >= place.start_at:
+                child = self._begin()
+                place.started(child, now)
+                self._selector.register(child.sock, selectors.EVENT_READ, place)
+            elif place.child is None and not self._ended:
+                moments.append(place.start_at)
         self._in_flight.release_stale()
-        has_limits = self._in_flight.timeout is not None
-        if has_limits and now >= self._limits_at:
-            self._limits_at = self._enforce(now)
-        for child in self._children:
+        if self._in_flight.timeout is not None:
+            if now >= self._limits_at:
+                self._limits_at = self._enforce(now)
+            moments.append(self._limits_at)
+        for child in self.children:
             self._dismiss(child, now)
+            if child.quit_at is not None:
+                moments.append(child.quit_at + QUIT_GRACE)
             events = selectors.EVENT_READ | (selectors.EVENT_WRITE if child.output else 0)
-            if self._selector.get_key(child.sock).events != events:
-                self._selector.modify(child.sock, events, child)
-        moments = [place.start_at for place in self._places if place.start_at is not None and not self._ended]
-        moments += [self._limits_at] if has_limits else []
-        moments += [child.quit_at + QUIT_GRACE for child in self._children if child.quit_at is not None]
-        return min([now + TURN, *moments])
+            key = self._selector.get_key(child.sock)
+            if key.events != events:
+                self._selector.modify(child.sock, events, key.data)
+        return min(moments)
 
     def end(self) -> None:
         """Start no further child, and let each one end when it has no message."""
         self._ended, self._upkeep_at = True, 0.0
-        for child in self._children:
-            if child.is_ready:
+        for child in self.children:
+            if child.slots:
                 child.stop()
             else:
                 child.signal(signal.SIGKILL)
@@ -169,30 +168,27 @@ class Supervisor:
     def kill(self, reason: str = "") -> None:
         """End all children at once. Their messages fail with this reason."""
         self._ended, self._killed_because = True, reason
-        for child in self._children:
+        for child in self.children:
             child.signal(signal.SIGKILL)
 
     def close(self) -> None:
         """Wait for the end of all children."""
         self.kill()
-        for child in list(self._children):
-            self._remove(child)
+        for child in self.children:
             child.end()
         self._selector.close()
 
     # Starts and ends
 
-    def _receive(self, child: ChildProcess) -> None:
-        was_ready, handled = child.is_ready, child.handled
-        if not child.receive():
-            self._bury(child, time.monotonic())
-        elif child.is_ready and not was_ready:
+    def _receive(self, place: Place, child: ChildProcess) -> None:
+        was_ready, handled = child.slots > 0, child.handled
+        frames = child.receive()
+        if frames is None:
+            self._bury(place, child, time.monotonic())
+            return
+        self._in_flight.report(child, frames)
+        if child.slots and not was_ready:
             self._has_been_ready, self._unloaded = True, 0
-            with self._in_flight.lock:
-                self._in_flight.children.append(child)
-                self._counters.slots = self._in_flight.slots
-                self._in_flight.share_out()
-            self._in_flight.freed.notify()
             logger.debug("child %d is ready", child.pid)
         elif child.handled > handled and not child.retiring:
             with self._in_flight.lock:
@@ -204,12 +200,7 @@ class Supervisor:
             self._upkeep_at = 0.0
 
     def _dismiss(self, child: ChildProcess, now: float) -> None:
-        """Let a retiring child without messages end. Another child takes its place at once."""
-        place = self._places[child.place]
-        if child.retiring and not self._ended and place.start_at is None and self._is_newest(child):
-            place.start_at = now
-            self._counters.restarts[child.retiring] += 1
-            logger.info("child %d ends (%s); another one takes its place", child.pid, child.retiring)
+        """Let a retiring child without messages end, for another one to take its place."""
         with self._in_flight.lock:  # the fetcher gives it no further message meanwhile
             has_messages = bool(child.running or child.waiting)
             if child.retiring and not has_messages:
@@ -219,54 +210,41 @@ class Supervisor:
         elif child.quit_at is not None and now - child.quit_at >= QUIT_GRACE:
             child.signal(signal.SIGKILL)
 
-    def _is_newest(self, child: ChildProcess) -> bool:
-        """Return True if no other child has its place."""
-        return not any(other.place == child.place and other is not child for other in self._children)
-
-    def _bury(self, child: ChildProcess, now: float) -> None:
+    def _bury(self, place: Place, child: ChildProcess, now: float) -> None:
         """Take note of the end of a child."""
         self._upkeep_at = 0.0
-        self._remove(child)
+        self._selector.unregister(child.sock)
         late = any(task.steps for task in child.running.values())
         ending = child.end()
         reason = self._killed_because or ending
+        place.ended(now, failed=not late and not child.handled and not child.retiring)
         self._in_flight.lost(child, reason)
-        self._counters.slots = self._in_flight.slots
-        if self._ended or not self._is_newest(child):
-            return
-        if not child.is_ready and not self._goes_on_without(child, reason):
+        if self._ended or (not child.slots and self._gives_up(child, reason)):
             return
         if child.broken:
-            log_with_trace(
-                logger, logging.ERROR, f"child {child.pid}: {child.broken}; the worker tries again", child.trace
-            )
-        elif child.quit_at is None and not child.retiring:
-            self._counters.restarts["timeout" if late else "crashed"] += 1
-            if not late:
-                logger.error("child %d: %s; another one takes its place", child.pid, reason)
-        place = self._places[child.place]
-        if place.start_at is None:
-            place.ended(now, failed=not late and not child.handled and child.quit_at is None)
+            words = f"child {child.pid}: {child.broken}; the worker tries again"
+            log_with_trace(logger, logging.ERROR, words, child.trace)
+            return
+        self._counters.restarts["timeout" if late else child.retiring or "crashed"] += 1
+        if child.retiring:
+            logger.info("child %d has ended (%s); another one takes its place", child.pid, child.retiring)
+        elif not late:
+            logger.error("child %d: %s; another one takes its place", child.pid, reason)
 
-    def _goes_on_without(self, child: ChildProcess, reason: str) -> bool:
-        """Count a child that has ended before it was ready. Returns False if the worker has to end."""
+    def _gives_up(self, child: ChildProcess, reason: str) -> bool:
+        """Count a child that has ended before it was ready. Returns True if the worker has to end."""
         if self._has_been_ready and not child.broken:
-            return True
+            return False
         self._unloaded += 1
         if self._unloaded < UNLOADED and (self._has_been_ready or not child.broken):
-            return True
+            return False
         if child.trace:
             log_with_trace(logger, logging.ERROR, "the handler cannot be loaded", child.trace)
         self.broken = child.broken or f"call: {reason} before it could handle messages, {UNLOADED} times in a row"
         self._ended = True
-        return False
-
-    def _remove(self, child: ChildProcess) -> None:
-        self._selector.unregister(child.sock)
-        self._children.remove(child)
+        return True
 
     # Time limits
-
     def _enforce(self, now: float) -> float:
         """Take the steps against handlers that take too long. Returns the time of the next look.
 

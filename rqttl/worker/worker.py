@@ -100,30 +100,18 @@ class Worker:
         self._quiet = self._now = self._kill = self._has_fetched = self._has_run = False
         self._error: BaseException | None = None
         self._heartbeat = Heartbeat(self._driver, "worker", self._details)
-        name = secrets.token_hex(8)
-        self._sources = Sources(
-            self._driver,
-            name,
-            settings.ms(given["lease"], "lease"),
-            self.counters,
-            self._heartbeat,
-            lambda: not self._fetcher.takes_acks,
-        )
+        lease = settings.ms(given["lease"], "lease")
+        self._sources = Sources(self._driver, secrets.token_hex(8), lease, self.counters, self._heartbeat)
         timeout = settings.ms(given["timeout"], "timeout")
         self._in_flight = InFlight(
             self.counters,
             settings.retries(given["retry_delay"], given["retry_max"], given["retry_jitter"]),
             None if timeout is None else timeout / 1000,
-            self._sources.notify,
-            self._on_change,
         )
         self._fetcher = Fetcher(
-            self._driver,
-            name,
-            self._weights,
             self._sources,
             self._in_flight,
-            self.counters,
+            self._weights,
             burst=given["burst"],
             idle_exit=settings.ms(given["idle_exit"], "idle_exit"),
         )
@@ -143,20 +131,11 @@ class Worker:
         """The port of the health server; `None` without one."""
         return None if self._health is None else self._health.port
 
-    def _begin_child(self, place: int) -> ChildProcess:
-        return ChildProcess(self._in_flight, place, self._setup, self._waker)
+    def _begin_child(self) -> ChildProcess:
+        return ChildProcess(self._in_flight.lock, self._setup, self._waker)
 
-    def _begin_thread(self, place: int) -> ChildProcess:
-        return ChildThread(
-            self._in_flight, place, self._setup, self._waker, function=self._function, observer=self._broker.observer
-        )
-
-    def _on_change(self) -> None:
-        """Let the renewer send acks that no claim takes along, and `run` look for the end."""
-        if not self._fetcher.takes_acks:
-            self._sources.notify()
-        if self._fetcher.stop.asked():
-            self._waker()
+    def _begin_thread(self) -> ChildProcess:
+        return ChildThread(self._in_flight.lock, self._setup, self._waker, self._function, self._broker.observer)
 
     # Control, from any thread and any signal handler
 
@@ -295,9 +274,8 @@ class Worker:
                 announced = True
                 self._systemd.notify("READY=1")
                 self._heartbeat.hurry()
-                self._sources.notify()
-                names, slots = ", ".join(self._weights), self._in_flight.slots
-                logger.info("handling messages of %s, %d at a time", names, slots)
+                self._sources.renewer.notify()
+                logger.info("handling messages of %s, %d at a time", ", ".join(self._weights), self.counters.slots)
             if self._quiet and not quiet:
                 quiet = True
                 logger.info("fetching no more messages; SIGTERM ends the worker")
@@ -306,6 +284,7 @@ class Worker:
                 logger.info("stopping: %s at work", plural(len(self._in_flight.running()), "message"))
                 self._systemd.stopping()
                 self._in_flight.stop()
+                self._supervisor.end()
             ended = self._has_fetched and self._in_flight.is_idle
             if ended and (not self._quiet or self._stop_asked_at is not None):
                 return
@@ -324,7 +303,7 @@ class Worker:
             self._supervisor.end_commands(lambda: self._kill)
         if not self._in_flight.is_idle:
             self._supervisor.kill(STOPPED)
-        while not self._supervisor.is_empty:
+        while self._supervisor.children:
             self._supervisor.turn(time.monotonic(), TURN)
         self._fetching.join()
         self._in_flight.stop()  # a last look may have taken a message
@@ -340,14 +319,15 @@ class Worker:
         running = self._in_flight.running()[:100]
         return {
             "queues": [name if weight is None else f"{name}={weight}" for name, weight in self._weights.items()],
-            "slots": self._in_flight.slots,
+            "slots": self.counters.slots,
             "running": [
                 (task.source.queue, task.delivery.id, int((wall - now + (task.begun_at or now)) * 1000))
                 for task in running
             ],
             "handled": self.counters.handled,
             "failed": self.counters.failed,
-            "rss": resident_bytes() + sum(map(resident_bytes, self._supervisor.pids)),
+            "rss": resident_bytes()
+            + sum(resident_bytes(child.pid) for child in self._supervisor.children if child.pid),
             "last_claim": None if last is None else int(last * 1000),
         }
 
@@ -383,7 +363,7 @@ class Worker:
         if answered_at is None:
             return "Redis has not answered a claim yet"
         answered = (self._driver.timing.now() - answered_at) / 1000
-        if answered > ANSWERS and not self._in_flight.is_full:
+        if answered > ANSWERS and self._in_flight.room():
             return f"Redis has answered no claim for {answered:.0f} s"
         return self.trouble()
 

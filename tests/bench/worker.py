@@ -104,7 +104,7 @@ def worker(
         if supervisor.ready < processes:
             return 0
         if meter.began is None:
-            meter.start(supervisor.pids)
+            meter.start([child.pid for child in supervisor.children])
         return room()
 
     def note(queue: str, outcome: str, number: int = 1) -> None:

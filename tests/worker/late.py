@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from rqttl.worker import commands
-from rqttl.worker.in_flight import Task
+from rqttl.worker.process import Task
 from tests.worker.processes import SITE, events
 
 #: Seconds that nothing waits out.

@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from rqttl import Broker, InvalidInput, Message, Queue, Worker, connect
-from rqttl.worker.in_flight import Task
+from rqttl.worker.process import Task
 from rqttl.worker.supervisor import Supervisor
 from tests.ports import free_port
 from tests.proc import is_running
@@ -56,9 +56,9 @@ def test_children_that_are_killed_while_they_load_do_not_end_the_worker(broker: 
     with running(worker):
         until(lambda: worker._supervisor.ready == 1)
         for _ in range(4):
-            [pid] = worker._supervisor.pids
-            os.kill(pid, signal.SIGKILL)
-            until(lambda pid=pid: worker._supervisor.pids not in ([], [pid]))  # type: ignore[misc]  # the default binds
+            [child] = worker._supervisor.children
+            os.kill(child.pid, signal.SIGKILL)
+            until(lambda child=child: worker._supervisor.children not in ([], [child]))  # type: ignore[misc]  # the default binds
         queue.enqueue("x")
         until(lambda: queue.stats().acked == 1)
 
@@ -267,8 +267,8 @@ def test_a_stopped_child_is_ended_when_its_handler_takes_too_long(
     )
     with running(worker):
         until(lambda: "begun" in read(tmp_path / "journal"))
-        [pid] = worker._supervisor.pids
-        os.kill(pid, signal.SIGSTOP)
+        [child] = worker._supervisor.children
+        os.kill(child.pid, signal.SIGSTOP)
         stopped.set()
         until(lambda: queue.stats().acked == 1)
 

@@ -13,10 +13,8 @@ import pytest
 import redis
 
 from rqttl import Broker, CommandEvent, Queue, QueueNotFound, Release, WaitEvent, Worker
-from rqttl.store.driver import driver_of
 from rqttl.testing.clocked import ClockedBroker
 from rqttl.worker.fetcher import Fetcher, Queues
-from rqttl.worker.metrics import Counters
 from rqttl.worker.queue_source import QueueSource
 from tests.servers import Server
 from tests.waiting import PATIENCE, until
@@ -291,7 +289,7 @@ def test_a_handler_that_asks_for_a_longer_lease_ends_the_renewals_of_no_other(cl
     broker = ClockedBroker(client)
     queue = broker.declare_queue("q", lease="3s")
     queue.enqueue_many(["long", "short"])
-    source = QueueSource(driver_of(broker), "q", "me", None, threading.Lock(), Counters(), lambda: None)
+    source = Worker(broker, "q", call=print, processes=0)._sources["q"]
     long, _ = source.claim(2, 0).deliveries
 
     source.prolong(long, 3_600_000)

@@ -16,7 +16,7 @@ from rqttl import InvalidInput, Reject, Release, Retry, Worker
 from rqttl.consuming.handling import ACK, Outcome, RetryPolicy, of_error, settlement
 from rqttl.testing import fake_broker
 from rqttl.worker import settings
-from rqttl.worker.fetcher import PERIOD, TURN, Queues, period
+from rqttl.worker.fetcher import PERIOD, TURN, Queues
 from rqttl.worker.health import SIGN_EVERY, Systemd, watchdog_interval
 from rqttl.worker.supervisor import Place
 from tests.unit.test_delivery import delivery
@@ -90,12 +90,6 @@ def test_a_wakeup_makes_a_queue_a_candidate_and_keeps_its_ticket() -> None:
     assert queues.ticketed == ["a"]
 
 
-def test_periods_of_queues_differ() -> None:
-    periods = {period("worker", f"q{n}") for n in range(20)}
-    assert len(periods) > 10
-    assert all(PERIOD // 2 < each <= PERIOD for each in periods)
-
-
 # Outcomes
 
 
@@ -128,14 +122,15 @@ def test_a_crash_gives_the_message_back_at_once() -> None:
 
 
 def test_a_child_that_ends_early_again_and_again_is_started_ever_more_slowly() -> None:
-    place, now, pauses = Place(), 100.0, []
+    child: Any = None
+    place, now, pauses = Place(), 100.0, list[float]()
     for _ in range(9):
-        place.started(now)
+        place.started(child, now)
         place.ended(now + 1, failed=True)
-        pauses.append((place.start_at or 0) - now - 1)
-        now = place.start_at or 0
+        pauses.append(place.start_at - now - 1)
+        now = place.start_at
     assert pauses == [0, 0.5, 1, 2, 4, 8, 16, 30, 30]
-    place.started(now)
+    place.started(child, now)
     place.ended(now + 60, failed=True)
     assert place.start_at == now + 60
 
@@ -201,9 +196,11 @@ def worker() -> Iterator[Worker]:
     with fake_broker() as broker:
         worker = Worker(broker, "q", call="m:f", processes=2)
         worker._fetcher.answered_at = worker._fetcher.turned_at
-        worker._supervisor._children = [SimpleNamespace(is_ready=True, retiring="", pid=0)] * 2  # type: ignore[list-item]
+        for place in worker._supervisor._places:
+            place.child = SimpleNamespace(slots=1)  # type: ignore[assignment]
         yield worker
-        worker._supervisor._children = []
+        for place in worker._supervisor._places:
+            place.child = None
 
 
 def test_a_worker_whose_loops_turn_is_alive_also_without_redis(worker: Worker) -> None:
@@ -228,14 +225,13 @@ def test_a_worker_is_ready_only_if_it_can_handle_messages_now(worker: Worker, is
     answered_at = worker._fetcher.answered_at
     assert answered_at is not None
     worker._fetcher.answered_at = answered_at - 41_000
-    child = SimpleNamespace(slots=1, running={1: None} if is_full else {})
-    worker._in_flight.children = [child]  # type: ignore[list-item]
+    worker._in_flight.room = lambda: 0 if is_full else 1  # type: ignore[method-assign]
     assert ("no claim for 41 s" in worker.obstacle()) != is_full
     worker._fetcher.answered_at = None
     assert "has not answered a claim" in worker.obstacle()
     worker._sources.is_away = True
     assert "does not answer" in worker.obstacle()
-    worker._supervisor._children.pop()
+    worker._supervisor._places[0].child = None
     assert "1 of 2 child" in worker.obstacle()
     worker.quiet()
     assert "fetches no more" in worker.obstacle()

@@ -107,7 +107,7 @@ def test_a_queue_whose_acks_fail_is_not_tried_again_at_once(
     worker = Worker(broker, ["q"], call=print, processes=0)
     source, sources = worker._sources["q"], worker._sources
     source.finish(source.claim(1, 0).deliveries[0])
-    worker._fetcher.takes_acks = False
+    worker._sources.takes_acks = False
     leases = Keyspace().key("q", "leases")
     client.rename(leases, "aside")
     client.set(leases, "of another type")
@@ -126,7 +126,6 @@ def test_a_queue_whose_acks_fail_is_not_tried_again_at_once(
 def test_children_know_the_queue_of_each_message(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("rqttl.worker.process.KNOWN", 3)
     monkeypatch.setenv("RQTTL_TEST_HOME", str(tmp_path))
     names = [f"q{n}" for n in range(10)]
     for name in names:
