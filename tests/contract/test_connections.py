@@ -215,7 +215,7 @@ def other(broker: Broker) -> Iterator[Broker]:
     other.close()
 
 
-@pytest.mark.parametrize("method", sorted({*PUBLIC[Broker].split(), "__enter__"} - SILENT))
+@pytest.mark.parametrize("method", sorted({*PUBLIC[Broker], "__enter__"} - SILENT))
 def test_every_method_of_a_closed_broker_raises(broker: Broker, other: Broker, method: str) -> None:
     other.declare_queue("q")
     for operator in (False, True):
@@ -230,7 +230,7 @@ def test_every_method_of_a_closed_broker_raises(broker: Broker, other: Broker, m
         getattr(other, method)(*ARGUMENTS.get(method, ()))
 
 
-@pytest.mark.parametrize("method", sorted({*PUBLIC[Queue].split()} - SILENT - {f"{how}_many" for how in SETTLE}))
+@pytest.mark.parametrize("method", sorted(PUBLIC[Queue] - SILENT - {f"{how}_many" for how in SETTLE}))
 def test_every_method_of_its_queues_raises(broker: Broker, queue: Queue, other: Broker, method: str) -> None:
     broker.close()
 
