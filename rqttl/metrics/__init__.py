@@ -1,20 +1,22 @@
 """Metrics for Prometheus. They need the extra `metrics` (prometheus-client), which is imported at the first use.
 
 `collector(broker)` reads queues at each scrape, and `instrument(broker, registry)` measures the commands of a broker.
+The table in docs/guides/metrics-and-traces.md is made of `SOURCES`.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from weakref import WeakKeyDictionary
 
 from rqttl import checks
 from rqttl.checks import check_name_or_pattern
 from rqttl.errors import InvalidInput, RqttlError
 from rqttl.events import CommandEvent, Events
-from rqttl.metrics.table import BOUNDS, CLIENT
 from rqttl.text import format_value, install
 
 if TYPE_CHECKING:
@@ -25,6 +27,103 @@ if TYPE_CHECKING:
     from rqttl.metrics.collecting import QueueCollector
 
 __all__ = ["LIMIT", "MetricsUnavailable", "collector", "instrument"]
+
+Kind = Literal["gauge", "counter", "histogram", "info"]
+
+
+class Metric(NamedTuple):
+    """A metric: its name, its type, its labels, and its meaning as a sentence."""
+
+    name: str
+    kind: Kind
+    labels: tuple[str, ...]
+    meaning: str
+
+
+_QUEUE = ("queue",)
+QUEUES = (
+    Metric("rqttl_queue_messages", "gauge", ("queue", "state"), "Messages in a queue, by state."),
+    Metric("rqttl_queue_ready_bytes", "gauge", _QUEUE, "Bytes of the bodies of ready messages."),
+    Metric("rqttl_queue_consumers", "gauge", _QUEUE, "Consumers of a queue."),
+    Metric(
+        "rqttl_queue_oldest_ready_age_seconds",
+        "gauge",
+        _QUEUE,
+        "Age of the oldest ready message; 0 without one. Leased and delayed messages do not count.",
+    ),
+    Metric("rqttl_queue_overdue_seconds", "gauge", _QUEUE, "Time for which the oldest due work waits for a sweep."),
+    Metric("rqttl_queue_limit_messages", "gauge", _QUEUE, "The limit of messages (max-length), where it is set."),
+    Metric("rqttl_queue_limit_bytes", "gauge", _QUEUE, "The limit of bytes (max-length-bytes), where it is set."),
+    Metric("rqttl_queue_enqueued_total", "counter", _QUEUE, "Messages that arrived."),
+    Metric("rqttl_queue_delivered_total", "counter", _QUEUE, "Deliveries to consumers."),
+    Metric("rqttl_queue_redelivered_total", "counter", _QUEUE, "Deliveries of messages that had failed before."),
+    Metric("rqttl_queue_acked_total", "counter", _QUEUE, "Messages that were acked."),
+    Metric("rqttl_queue_refused_total", "counter", _QUEUE, "Messages that a full queue refused."),
+    Metric("rqttl_queue_purged_total", "counter", _QUEUE, "Messages that a purge removed."),
+    Metric("rqttl_queue_redriven_total", "counter", _QUEUE, "Dead letters that went back to another queue."),
+    Metric("rqttl_queue_deaths_total", "counter", ("queue", "reason"), "Deaths of messages, by reason."),
+    Metric("rqttl_queue_dropped_total", "counter", ("queue", "reason"), "Deaths that left no dead letter, by reason."),
+    Metric("rqttl_up", "gauge", (), "1 if Redis answered this scrape, else 0."),
+    Metric("rqttl_reapers", "gauge", (), "Reapers that listen for due work."),
+    Metric("rqttl_workers", "gauge", (), "Workers seen in the last 30 s."),
+    Metric("rqttl_scrape_duration_seconds", "gauge", (), "Time that this scrape took."),
+    Metric("rqttl_queues_left_out", "gauge", (), "Queues without metrics of their own, because of the limit."),
+    Metric("rqttl_build_info", "info", ("version", "redis"), "The versions of rqttl and of Redis."),
+)
+WORKER = (
+    Metric("rqttl_worker_messages_total", "counter", ("queue", "outcome"), "Messages of a worker, by outcome."),
+    Metric("rqttl_worker_handling_seconds", "histogram", _QUEUE, "Time of a handler for one message."),
+    Metric(
+        "rqttl_worker_waiting_seconds",
+        "histogram",
+        _QUEUE,
+        "Time from the arrival of a message to the start of its handler, by the clock of Redis.",
+    ),
+    Metric("rqttl_worker_running", "gauge", _QUEUE, "Messages whose handlers work."),
+    Metric("rqttl_worker_slots", "gauge", (), "Messages that the worker can handle at a time."),
+    Metric("rqttl_worker_last_claim_timestamp_seconds", "gauge", (), "Time of the last claim that Redis answered."),
+    Metric("rqttl_worker_leases_lost_total", "counter", _QUEUE, "Messages whose lease ended before their settle."),
+    Metric("rqttl_worker_restarts_total", "counter", ("cause",), "Child processes that were replaced, by cause."),
+    Metric("rqttl_worker_reconnects_total", "counter", (), "Ends of outages of Redis."),
+)
+REAPER = (
+    Metric("rqttl_reaper_swept_total", "counter", ("duty",), "Messages that the reaper has swept, by duty."),
+    Metric("rqttl_reaper_sweeps_total", "counter", (), "Bounded sweeps of queues."),
+    Metric("rqttl_reaper_lag_seconds", "histogram", (), "Delay of the oldest due work at its sweep."),
+    Metric("rqttl_reaper_queues", "gauge", (), "Queues that the reaper watches."),
+    Metric(
+        "rqttl_reaper_queues_expired_total", "counter", (), "Queues that were deleted at the end of their lifetime."
+    ),
+    Metric("rqttl_reaper_failures_total", "counter", (), "Queues that could not be swept."),
+    Metric("rqttl_reaper_last_pass_timestamp_seconds", "gauge", (), "End of the last pass over all queues."),
+)
+CLIENT = (
+    Metric(
+        "rqttl_client_command_seconds",
+        "histogram",
+        ("command", "outcome"),
+        "Time of a command of a client, with all its attempts.",
+    ),
+)
+#: All metrics by their sources.
+SOURCES = {"queues": QUEUES, "worker": WORKER, "reaper": REAPER, "client": CLIENT}
+
+#: Upper bounds of the histograms, in seconds.
+BOUNDS = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 3600.0)
+
+
+@dataclass(slots=True)
+class Histogram:
+    """Measured seconds: their number below each of `BOUNDS`, the last one without a bound, and their sum."""
+
+    counts: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS) + 1))
+    total: float = 0.0
+
+    def add(self, seconds: float) -> None:
+        """Add a measurement."""
+        self.counts[bisect_left(BOUNDS, seconds)] += 1
+        self.total += seconds
+
 
 #: The default for the largest number of queues that have metrics of their own.
 LIMIT = 1000

@@ -24,7 +24,7 @@ from rqttl.flows import reading as reading_flows
 from rqttl.flows import registry
 from rqttl.flows.reading import COUNTERS, StatsAndRecord
 from rqttl.flows.steps import Flow, Read
-from rqttl.metrics.table import BOUNDS, QUEUES, Histogram, Kind, Metric
+from rqttl.metrics import BOUNDS, QUEUES, Histogram, Kind, Metric
 from rqttl.protocol.keys import Keyspace
 from rqttl.store.driver import driver_of
 from rqttl.types import State

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rqttl.metrics.table import REAPER, Histogram
+from rqttl.metrics import REAPER, Histogram
 from rqttl.runtime.memory import resident_bytes
 from rqttl.text import plural
 from rqttl.types import SweepResult

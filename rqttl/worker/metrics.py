@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 from email.message import Message as Headers
 from typing import TYPE_CHECKING
 
-from rqttl.metrics import LIMIT, MetricsUnavailable, require_client
-from rqttl.metrics.table import WORKER, Histogram
+from rqttl.metrics import LIMIT, WORKER, Histogram, MetricsUnavailable, require_client
 from rqttl.worker.health import Answer
 
 if TYPE_CHECKING:

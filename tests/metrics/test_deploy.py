@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from rqttl.metrics.table import QUEUES, REAPER, WORKER
+from rqttl.metrics import QUEUES, REAPER, WORKER
 from tests.repository import ROOT
 
 pytestmark = pytest.mark.once

@@ -13,9 +13,8 @@ from prometheus_client import CollectorRegistry
 
 import rqttl
 from rqttl import Broker, InvalidInput
-from rqttl.metrics import instrument
+from rqttl.metrics import CLIENT, QUEUES, instrument
 from rqttl.metrics.collecting import Families
-from rqttl.metrics.table import CLIENT, QUEUES
 from rqttl.worker.metrics import answer
 
 pytestmark = pytest.mark.once

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from rqttl import Broker, Message
-from rqttl.metrics.table import QUEUES, REAPER, WORKER
+from rqttl.metrics import QUEUES, REAPER, WORKER
 from tests.cli.conftest import Run, run
 from tests.cli.processes import command, environment
 from tests.cli.test_errors import failed

@@ -16,9 +16,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 import rqttl
 from rqttl import Broker, InvalidInput, Message
-from rqttl.metrics import collector, instrument
+from rqttl.metrics import QUEUES, SOURCES, Metric, collector, instrument
 from rqttl.metrics.collecting import QueueCollector, as_text
-from rqttl.metrics.table import QUEUES, SOURCES, Metric
 from rqttl.reaper import Reaper
 from rqttl.testing import fake_broker
 from rqttl.worker.metrics import Counters

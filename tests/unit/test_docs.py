@@ -21,7 +21,7 @@ import pytest
 
 import rqttl
 from rqttl import Broker
-from rqttl.metrics.table import SOURCES
+from rqttl.metrics import SOURCES
 from rqttl.options import SCRIPT_OPTIONS
 from rqttl.protocol import codec
 from rqttl.protocol.keys import PARTS, STATES
