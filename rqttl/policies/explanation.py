@@ -255,17 +255,14 @@ def _drops(options: QueueOptions) -> set[str]:
 
 def _equals(policy: Policy, policies: PolicySet) -> Iterator[str]:
     """Other policies of the same kind, pattern and priority that give the same options: their names decide."""
+
+    def rank(one: Policy) -> tuple[object, ...]:
+        return one.operator, one.pattern, one.syntax, one.priority
+
     for other in policies.policies:
-        is_other = other.name != policy.name and other.operator is policy.operator
-        if not is_other or (other.pattern, other.syntax, other.priority) != (
-            policy.pattern,
-            policy.syntax,
-            policy.priority,
-        ):
-            continue
-        if both := sorted(policy.definition.keys() & other.definition.keys()):
-            first = min(policy.name, other.name)
+        both = sorted(policy.definition.keys() & other.definition.keys())
+        if both and other.name != policy.name and rank(other) == rank(policy):
             yield (
                 f"{policy.source}: {other.name} has the same pattern and priority and gives {', '.join(both)}, too; "
-                f"{first} comes first by its name"
+                f"{min(policy.name, other.name)} comes first by its name"
             )

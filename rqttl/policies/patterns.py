@@ -1,19 +1,12 @@
 """Patterns of policies, and their order from specific to general.
 
 A pattern of syntax `wildcard` is a list of words with dots between them. `*` stands for one word, and `#` at the end
-for any number of words. The whole name must match, and case counts. Matching and order are those of the address
-settings of Artemis, with these differences:
+for any number of words; an empty word is no word. The whole name must match, and case counts. Matching and order are
+those of the address settings of Artemis, except that
 
-* A wildcard inside a word is refused. Artemis reads `a#` as `a.#`, and `a*` as a beginning of one word.
-* A pattern with a character that no queue name has is refused. Artemis reads `+` and `[` as parts of a regular
-  expression.
-* Artemis does not say which of two patterns with `#` and of equal length comes first. Here the leftmost word decides in
-  which one pattern has `*` and the other has letters.
-* Artemis orders patterns with `*` and different numbers of words in a circle: `a.*` before `a.*.b`, and the reverse.
-  No name matches both. Here the pattern with fewer words comes first.
-* There are no patterns in quotes: no queue name holds a wildcard.
-
-In both systems an empty word is no word for `*`, and `a.#` does not match `a.`: at least one character follows the dot.
+* a wildcard inside a word is refused, and so is a character that no queue name has (Artemis reads `a#` as `a.#`);
+* of two patterns with `#` and of equal length, the leftmost word decides in which only one has `*`;
+* of patterns with `*`, those with fewer words come first (Artemis orders `a.*` and `a.*.b` in a circle).
 
 A pattern of syntax `regex` is searched for anywhere in the name, as in RabbitMQ. RE2 searches in linear time: no
 pattern can hang a client. RE2 has no look-around and no back-references.
