@@ -195,60 +195,35 @@ class OptionArguments(TypedDict, total=False):
 
     `declare_queue` ignores an option with the value `None`; `update` resets it to its default. A duration is a
     `timedelta`, or text with a unit such as `"30s"`. A size is a number of bytes, or text with a unit such as
-    `"500kB"`, `"10MB"` or `"1GiB"`. In the name of a target `{queue}` stands for this queue.
-
-    `python -m tests.unit.test_docs` generates the keys from `OPTIONS`.
+    `"500kB"`, `"10MB"` or `"1GiB"`. In the name of a target `{queue}` stands for this queue. The README has a table of
+    all options; `python -m tests.unit.test_docs` generates it, and these keys, from `OPTIONS`.
     """
 
     # <!-- options -->
     message_ttl: Duration | None
-    """Default and maximum TTL of every message. Duration ≥ 0; default: none."""
     default_ttl: Duration | None
-    """TTL of messages sent without one; turns off `min_ttl` and `max_ttl`. Duration ≥ 0; default: none."""
     min_ttl: Duration | None
-    """Shortest TTL that a message gets. Duration ≥ 0; default: none."""
     max_ttl: Duration | None
-    """Longest TTL that a message gets. Duration ≥ 0; default: none."""
     never_expire: bool | None
-    """Ignore the TTLs of messages. `True`, `False`; default: `False`."""
     max_length: int | None
-    """Limit of ready messages. Number ≥ 0; default: none."""
     max_length_bytes: Size | None
-    """Limit of the body bytes of ready messages. Size ≥ 0; default: none."""
     overflow: Literal["drop-head", "reject-publish", "reject-publish-dlx"] | None
-    """Rule for a full queue. `drop-head`, `reject-publish`, `reject-publish-dlx`; default: `drop-head`."""
     dead_letter: str | None
-    """Target of dead messages, for every reason, such as `{queue}/dead`. Queue or template; default: none."""
     dead_letter_expired: str | None
-    """Target of expired messages; empty = drop. Queue or template, or empty; default: `dead_letter`."""
     dead_letter_maxlen: str | None
-    """Target of messages beyond a limit; empty = drop. Queue or template, or empty; default: `dead_letter`."""
     dead_letter_rejected: str | None
-    """Target of rejected messages; empty = drop. Queue or template, or empty; default: `dead_letter`."""
     dead_letter_delivery_limit: str | None
-    """Target of messages that failed too often; empty = drop. Queue or template, or empty; default: `dead_letter`."""
     expires: Duration | None
-    """Time without use after which the queue is deleted. Duration > 0; default: none."""
     auto_delete_on_idle: Duration | None
-    """Like `expires`, but arriving messages and `peek` count as use, too. Duration > 0; default: none."""
     on_expire: Literal["drop", "dead-letter", "keep"] | None
-    """Treatment of the messages of an expired queue. `drop`, `dead-letter`, `keep`; default: `drop`."""
     lease: Duration | None
-    """Default lease of a delivery. Duration > 0; default: 30s."""
     max_deliveries: int | None
-    """Failed deliveries after which a message is dead. Number > 0; default: none."""
     redelivery_delay: Duration | None
-    """Delay after the first failed delivery of a message. Duration > 0; default: none."""
     redelivery_multiplier: float | None
-    """Factor of the delay for each further failure. Any number ≥ 1; default: `1`."""
     redelivery_max_delay: Duration | None
-    """Longest delay. Duration > 0; default: none."""
     redelivery_jitter: float | None
-    """Maximum random reduction of each delay, as a fraction (0 to 1). Any number from 0 to 1; default: `0`."""
     duplicate_window: Duration | None
-    """Time in which a message id is not stored again. Duration > 0; default: none."""
     max_message_bytes: Size | None
-    """Largest body. Size > 0; default: 16,777,216."""
     # <!-- /options -->
 
 

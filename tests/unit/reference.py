@@ -73,13 +73,6 @@ def type_of(option: Option) -> str:
     return TYPES[option.kind]
 
 
-def explained(option: Option) -> str:
-    """The docstring of a key: meaning, values with their bounds, default."""
-    values = values_of(option).replace("`true`, `false`", "`True`, `False`")
-    default = default_of(option).replace("`false`", "`False`")
-    return f"{option.meaning[:1].upper()}{option.meaning[1:]}. {values[:1].upper()}{values[1:]}; default: {default}."
-
-
 def option_keys() -> str:
-    """The keys of the typed dictionary, each with its docstring."""
-    return "\n".join(f'    {o.name}: {type_of(o)} | None\n    """{explained(o)}"""' for o in OPTIONS.values())
+    """The keys of the typed dictionary."""
+    return "\n".join(f"    {o.name}: {type_of(o)} | None" for o in OPTIONS.values())
