@@ -196,18 +196,6 @@ def test_without_a_window_or_an_id_nothing_is_a_duplicate(clocked: Clocked, queu
     assert not any(one.duplicate for one in queue.enqueue_many([b"same"] * 300) if isinstance(one, Receipt))
 
 
-@pytest.mark.parametrize("ttl", [None, "5s"])
-def test_the_content_of_a_message_without_an_id_is_never_taken_for_an_id(queue: Queue, ttl: str | None) -> None:
-    texts: list[dict[str, Any]] = [{"headers": {"note": "see ;1;;a"}}, {"content_type": "text;1;;a"}]
-    sent = [Message(b"x", ttl=ttl, **text) for text in texts for _ in range(2)]
-
-    for window in (None, WINDOW):
-        receipts = queue.enqueue_many(sent, duplicate_window=ms(window))
-        assert not any(isinstance(one, Receipt) and one.duplicate for one in receipts)
-    assert not queue.enqueue(b"x", id="a").duplicate
-    assert len(bodies(queue)) == 9
-
-
 def test_a_batch_has_duplicates_of_itself_and_of_earlier_ones(queue: Queue) -> None:
     queue.enqueue(b"old", id="a")
     sent = [Message(b"1", id="a"), Message(b"2", id="b"), Message(b"3"), Message(b"4", id="b", ttl="5s"), b"5"]
@@ -334,19 +322,3 @@ def test_remembered_ids_are_forgotten_by_later_calls_and_by_sweeps(
     clocked.advance(WINDOW)
     free.sweep()
     assert client.exists("rqttl:{free}:dedup_ids", "rqttl:{free}:dedup_windows") == 0
-
-
-def test_an_id_whose_time_is_over_is_new_however_much_is_to_be_forgotten_first(
-    clocked: Clocked, free: Queue, client: redis.Redis
-) -> None:
-    ids = [str(i) for i in range(1_000)]
-    send(free, *ids[:500])
-    send(free, *ids[500:], "late", window=WINDOW + 1)
-    clocked.advance(WINDOW)
-
-    assert send(free, "0", "499", "999", "late", "0") == [False, False, True, True, True]
-    assert client.scard("rqttl:{free}:dedup_ids") == 503
-    clocked.advance(1)
-    assert send(free, "late", "0", "new") == [False, True, False]
-    assert client.scard("rqttl:{free}:dedup_ids") == 4
-    assert free.stats().enqueued == 1_005

@@ -188,27 +188,6 @@ def test_a_lifetime_may_come_later_and_go_again(clocked: Clocked, queue: Queue) 
     assert is_there(clocked)
 
 
-def test_reapers_are_told_when_it_ends(clocked: Clocked, client: redis.Redis) -> None:
-    def due() -> int:
-        found = client.hget("rqttl:{q}:meta", "due_at")
-        assert found is not None
-        return int(found)
-
-    with client.pubsub(ignore_subscribe_messages=True) as hints:
-        hints.subscribe("rqttl:due")
-        hints.get_message(timeout=5)
-        queue = clocked.declare_queue("q", expires=ms(LIFE))
-        heard = hints.get_message(timeout=5)
-
-    assert heard is not None
-    assert heard["data"] == b"%d q" % (clocked.now + LIFE)
-    assert due() == clocked.now + LIFE
-    clocked.advance(LIFE - 1)
-    queue.touch()
-    clocked.advance(1)
-    assert queue.sweep()[-1].due == clocked.now + LIFE - 1
-
-
 @pytest.mark.parametrize("option", ["expires", "auto_delete_on_idle"])
 def test_a_consumer_that_hears_late_that_its_wait_is_over_still_uses_its_queue(clocked: Clocked, option: str) -> None:
     queue = clocked.declare_queue("q", **dict[str, Any]({option: "1ms"}))

@@ -12,7 +12,7 @@ import redis
 from rqttl import Broker, Message, MessageTooLarge, Queue, QueueFull, Receipt
 from rqttl.flows import sweeping
 from rqttl.store.driver import driver_of
-from tests.contract.clocked import Clocked, at
+from tests.contract.clocked import Clocked
 from tests.contract.looks import bodies, dead, dropped, one, ready, take, taken
 
 
@@ -264,12 +264,6 @@ def depths(clocked: Clocked) -> list[int]:
             return [*seen, queue.stats(sweep=False).ready, queue.stats().ready]
 
 
-def leased(clocked: Clocked, count: int, lease: str = "1s") -> None:
-    queue = clocked.queue("q")
-    for _ in range(0, count, 250):
-        queue.receive_many(min(250, count), lease=lease)
-
-
 @pytest.mark.parametrize("limit", [{"max_length": 50}, {"max_length_bytes": 200}], ids=str)
 @pytest.mark.parametrize("how", ["lease", "delay"])
 def test_no_look_sees_more_than_the_limit_while_messages_come_back(
@@ -289,36 +283,6 @@ def test_no_look_sees_more_than_the_limit_while_messages_come_back(
     assert ready(queue) == numbered(290, 340)
     assert dead(queue) == {"maxlen": 290}
     assert bodies(clocked.queue("d")) == numbered(0, 290)
-
-
-def test_a_giant_that_comes_back_waits_until_many_small_ones_have_made_room(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q", max_length_bytes=3_000, dead_letter="d")
-    queue.enqueue_many([b"old"] * 500)
-    olds = queue.receive_many(250) + queue.receive_many(250)
-    queue.enqueue(b"x" * 2_900)
-    giant = queue.receive(lease="1s")
-    queue.nack_many(olds, counted=False)
-    clocked.advance(1_000)
-
-    seen = depths(clocked)
-
-    assert giant is not None
-    assert (max(seen), queue.stats().ready_bytes) == (500, 2_999)
-    assert ready(queue) == [b"old"] * 33 + [b"x" * 2_900]
-    assert dead(queue) == {"maxlen": 467}
-
-
-@pytest.mark.parametrize("limit", [{"max_length": 500}, {"max_length_bytes": 2000}], ids=str)
-def test_expired_messages_make_room_for_lost_leases(clocked: Clocked, limit: dict[str, Any]) -> None:
-    queue = clocked.declare_queue("q", **limit)
-    queue.enqueue_many(numbered(0, 300))
-    leased(clocked, 300)
-    queue.enqueue_many([Message(body, ttl="1s") for body in numbered(300, 800)])
-    clocked.advance(1_000)
-
-    stats = queue.stats()
-
-    assert (stats.ready, dead(queue)) == (300, {"expired": 500})
 
 
 #: Ways to send one body of 100 bytes.
@@ -395,46 +359,3 @@ def test_no_call_delivers_what_a_lowered_limit_pushes_out(broker: Broker, limit:
 
     assert [one.sequence for one in got] == kept[:2]
     assert (queue.stats().ready, queue.stats().deaths["maxlen"]) == (1_498, 4_500)
-
-
-COUNT, EVERY = 12_000, 20
-
-
-@pytest.fixture
-def thinned(clocked: Clocked) -> Queue:
-    """A queue in which 19 of 20 messages have expired; most of those that are left have been moved."""
-    queue = clocked.declare_queue("q", lease="1s")
-    queue.enqueue_many(
-        [Message(b"%d" % i, ttl=None if i % EVERY == 0 else "10ms", id=f"m{i}", headers={"i": i}) for i in range(COUNT)]
-    )
-    clocked.advance(10)
-    assert sum(swept.compacted for swept in queue.sweep()) >= 200
-    return queue
-
-
-LEFT = [b"%d" % i for i in range(0, COUNT, EVERY)]
-
-
-def test_the_survivors_keep_their_order_ids_headers_and_times(clocked: Clocked, thinned: Queue) -> None:
-    assert dead(thinned) == {"expired": COUNT - len(LEFT)}
-    assert (thinned.stats().ready, thinned.stats().ready_bytes) == (len(LEFT), sum(map(len, LEFT)))
-    assert bodies(thinned) == LEFT
-    peeked, delivery = thinned.peek(1)[0], one(thinned)
-    for seen in (peeked, delivery):
-        assert (seen.id, seen.headers, seen.enqueued_at) == ("m0", {"i": 0}, at(0))
-
-
-def test_they_are_leased_given_back_delayed_rejected_and_acked_like_others(clocked: Clocked, thinned: Queue) -> None:
-    thinned.update(dead_letter="d")
-    first, second, third, fourth, fifth = thinned.receive_many(5)
-    first.nack()
-    second.nack("1m")
-    third.reject()
-    fourth.ack()
-    assert [message.state for message in thinned.peek(4)] == ["ready", "delayed", "leased", "ready"]
-
-    clocked.advance(60_000)
-
-    assert taken(clocked.queue("d")) == [third.body]
-    assert taken(thinned, COUNT) == [first.body, second.body, fifth.body, *LEFT[5:]]
-    assert thinned.stats().ready == thinned.stats().leased == 0

@@ -85,19 +85,6 @@ def test_another_overflow_trims_a_queue_that_is_over_its_limit(broker: Broker) -
     assert (kept.trimmed, preview.trimmed, result.trimmed, queue.stats(sweep=False).ready) == (0, 6, 6, 4)
 
 
-def test_many_dead_messages_go_in_bounded_steps(broker: Broker) -> None:
-    queue = broker.declare_queue("orders")
-    for _ in range(12):
-        queue.enqueue_many([b"x"] * 1_000)
-
-    result = broker.set_policy("none", "orders", {"max_length": 0})
-
-    assert result.trimmed == 12_000 - queue.stats(sweep=False).ready
-    assert (result.unfinished == ("orders",)) == (result.trimmed < 12_000)
-    queue.sweep()
-    assert queue.stats().ready == 0
-
-
 @pytest.mark.spec("W21", "POL-15")
 def test_a_raised_limit_lets_publishers_in_again(broker: Broker) -> None:
     queue = broker.declare_queue("orders", overflow="reject-publish")
@@ -253,15 +240,6 @@ def test_a_policy_makes_no_declaration_fail(broker: Broker, first: str) -> None:
         broker.declare_queue("orders", max_length=5)  # what is in force
     broker.delete_policy("p")
     assert broker.declare_queue("orders", max_length=10).options().as_arguments() == {"max_length": 10}
-
-
-def test_a_declaration_applies_policies_that_a_dead_client_left(broker: Broker) -> None:
-    broker.declare_queue("orders")
-    store_policy(broker, Policy.read("p", "#", {"max_length": 5}))
-
-    queue = broker.declare_queue("orders")
-
-    assert queue.options()["max_length"] == 5
 
 
 @pytest.mark.parametrize("option", ["expires", "auto_delete_on_idle"])

@@ -8,7 +8,7 @@ import pytest
 
 from rqttl import InvalidInput, Message, QueueNotFound, RedriveResult
 from tests.contract.clocked import Clocked, at
-from tests.contract.looks import bodies, dead, dropped, letters, one, outcomes, places, ready, taken
+from tests.contract.looks import bodies, dead, dropped, letters, one, places, ready, taken
 
 
 def test_letters_go_back_in_order_to_the_end_of_the_queue_where_they_died(clocked: Clocked) -> None:
@@ -145,15 +145,6 @@ def test_more_than_one_call_can_carry_go_in_order(clocked: Clocked) -> None:
     assert dead_ones.stats().redriven == 600
 
 
-def test_large_letters_go_a_few_at_a_time(clocked: Clocked) -> None:
-    queue, dead_ones = letters(clocked, *[b"%d" % i + b"x" * 2**20 for i in range(3)])
-    queue.enqueue_many([b"%d" % i + b"x" * 2**20 for i in range(3, 7)])
-    queue.reject_many([*queue.receive_many(3), *queue.receive_many(3)])
-
-    assert outcomes(dead_ones.redrive_many([(place, "q") for place in places(dead_ones)])) == ["moved"] * 7
-    assert [body[:1] for body in bodies(queue)] == [b"%d" % i for i in range(7)]
-
-
 def test_letters_that_are_leased_delayed_or_over_stay_or_have_gone(clocked: Clocked) -> None:
     queue, dead_ones = letters(clocked, b"leased", b"delayed", b"returned", b"ready")
     held, later, back = dead_ones.receive_many(3)
@@ -228,19 +219,6 @@ def test_a_redrive_ends_a_circle_as_a_rejection_does(clocked: Clocked) -> None:
     assert (bodies(a), bodies(b), dropped(b)) == ([], [], {"cycle": 1})
 
 
-def test_a_death_in_the_queue_that_held_the_letter_is_no_circle_after_a_redrive(clocked: Clocked) -> None:
-    queue, dead_ones = letters(clocked, b"x", message_ttl="50ms")
-
-    for _ in range(3):
-        dead_ones.redrive()
-        clocked.advance(50)
-        queue.sweep()
-
-    (letter,) = dead_ones.peek()
-    assert [(death.reason, death.count) for death in letter.deaths] == [("expired", 3), ("rejected", 1)]
-    assert dropped(queue) == {}
-
-
 @pytest.mark.spec("S-038")
 def test_the_outcome_of_each_chosen_letter_is_told_in_their_order(clocked: Clocked) -> None:
     queue, dead_ones = letters(clocked, b"1", b"2", b"3", b"4", b"5")
@@ -277,17 +255,6 @@ def test_the_outcome_of_each_chosen_letter_is_told_in_their_order(clocked: Clock
     ]
     assert bodies(queue) == [b"2", b"3"]
     assert ready(dead_ones) == [b"4", b"5"]
-
-
-def test_a_letter_that_is_named_for_two_queues_goes_to_one(clocked: Clocked) -> None:
-    queue, dead_ones = letters(clocked, b"x")
-    other = clocked.declare_queue("other")
-    (place,) = places(dead_ones)
-
-    told = dead_ones.redrive_many([(place, "q"), (place, "other")])
-
-    assert sorted(outcomes(told)) == ["moved", "unavailable"]
-    assert len(bodies(queue) + bodies(other)) == 1
 
 
 def test_a_queue_that_is_not_there_is_told(clocked: Clocked) -> None:

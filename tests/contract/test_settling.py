@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 import redis
 
-from rqttl import AlreadySettled, Broker, CommandEvent, Delivery, InvalidInput, LeaseLost, Queue, QueueNotFound
+from rqttl import AlreadySettled, Broker, CommandEvent, Delivery, InvalidInput, LeaseLost, Queue
 from rqttl.protocol import codec
 from rqttl.store.driver import driver_of
-from tests.contract.clocked import START, Clocked, at, ms
+from tests.contract.clocked import START, Clocked, at
 from tests.contract.looks import Renewals, bodies, dead, description, one, ready, taken
 from tests.waiting import until
 
@@ -266,21 +266,6 @@ def test_a_batch_settles_all_that_hold_and_names_the_others(clocked: Clocked, qu
     assert queue.stats().leased == (300 if settle == "renew_many" else 0)
 
 
-def test_of_two_deliveries_of_one_message_in_a_batch_only_the_newer_counts(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q", lease="1s")
-    queue.enqueue(b"x")
-    old = one(queue)
-    clocked.advance(1_000)
-    new = one(queue)
-
-    with pytest.raises(LeaseLost) as caught:
-        queue.ack_many([new, old])
-
-    assert caught.value.ids == (old.id,)
-    assert (new.settled, old.settled) == ("ack", "lease lost")
-    assert queue.stats().acked == 1
-
-
 def test_a_batch_with_a_wrong_delivery_settles_none(clocked: Clocked) -> None:
     queue, other = clocked.declare_queue("q"), clocked.declare_queue("other")
     queue.enqueue_many([b"1", b"2"])
@@ -354,9 +339,6 @@ def test_changing_options_takes_no_lease_away(clocked: Clocked) -> None:
     second.ack()
 
 
-LIFE = 10_000
-
-
 def test_each_of_many_is_renewed_for_as_long_as_it_was_given_for_in_one_call_for_each_length(clocked: Clocked) -> None:
     queue = clocked.declare_queue("q", lease="1h")
     queue.enqueue_many([b"%d" % i for i in range(5)])
@@ -428,18 +410,6 @@ def test_an_ack_during_a_renewal_that_misses_the_lease_counts_as_late(broker: Br
         assert acked.wait(60)
 
     assert (deliveries.lost_count, deliveries.lost) == (1, [delivery.id])
-
-
-def test_settling_and_renewing_find_no_queue_after_the_end_of_its_lifetime(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q", expires=ms(LIFE), lease="1h")
-    queue.enqueue_many([b"%d" % i for i in range(4)])
-    held = queue.receive_many(4)
-    clocked.advance(LIFE)
-
-    for delivery, settle in zip(held, ("ack", "renew", "nack", "reject"), strict=True):
-        with pytest.raises(QueueNotFound):
-            getattr(delivery, settle)()
-    assert clocked.queues() == []
 
 
 #: What stands in front of all messages: well-formed, and not.

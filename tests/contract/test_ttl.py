@@ -410,30 +410,6 @@ def test_counts_and_peeks_leave_out_what_has_expired(clocked: Clocked, queue: Qu
     assert (queue.stats().ready, queue.stats().ready_bytes, queue.stats().oldest_ready_age) == (0, 0, None)
 
 
-def delayed(clocked: Clocked, ttl: int | None, delay: int = 10_000, **options: Any) -> Queue:
-    """A queue in which one message was given back at once, with a delay."""
-    queue = clocked.declare_queue("q", message_ttl=ms(ttl), **options)
-    queue.enqueue(b"x")
-    one(queue).nack(ms(delay), description="why")
-    return queue
-
-
-@pytest.mark.parametrize("later", [None, 60_000])
-def test_a_delay_lasts_to_its_end_where_retention_is_raised_or_cleared(clocked: Clocked, later: int | None) -> None:
-    queue = delayed(clocked, 4_000)
-    assert [seen.until for seen in queue.peek()] == [at(10_000)]
-    clocked.advance(3_000)
-    queue.update(message_ttl=ms(later))
-
-    clocked.go_to(9_999)
-
-    assert queue.receive() is None
-    assert [(seen.state, seen.until, seen.description) for seen in queue.peek()] == [("delayed", at(10_000), "why")]
-    clocked.advance(1)
-    delivery = one(queue)
-    assert (delivery.body, delivery.delivery_count) == (b"x", 2)
-
-
 @pytest.mark.parametrize("before", [None, 8_000, 60_000])
 @pytest.mark.parametrize("count", [1, 700])
 def test_a_lower_retention_reaches_delayed_messages(clocked: Clocked, before: int | None, count: int) -> None:
