@@ -16,14 +16,10 @@ T = TypeVar("T")
 
 _KINDS = {dict: "an object", list: "a list", str: "a text", bool: "true or false", int: "a whole number"}
 _PLAIN_KEY = re.compile(r"[A-Za-z_$][A-Za-z0-9_$-]{0,79}", re.ASCII)
-_NUMBER = r"(\d{1,12}(?:[.,]\d{1,12})?)"
-_ISO = re.compile(
-    rf"P(?:{_NUMBER}Y)?(?:{_NUMBER}M)?(?:{_NUMBER}W)?(?:{_NUMBER}D)?(?:T(?:{_NUMBER}H)?(?:{_NUMBER}M)?(?:{_NUMBER}S)?)?",
-    re.ASCII,
+_DURATION = re.compile(
+    r"P(?:(\d{1,12})D)?(?:T(?:(\d{1,12})H)?(?:(\d{1,12})M)?(?:(\d{1,12}(?:\.\d{1,12})?)S)?)?", re.ASCII
 )
 _CLOCK = re.compile(r"(?:(\d{1,12})\.)?(\d{1,2}):(\d{1,2}):(\d{1,2}(?:\.\d{1,12})?)", re.ASCII)
-#: Milliseconds of a week, a day, an hour, a minute and a second.
-_UNITS = (604_800_000, 86_400_000, 3_600_000, 60_000, 1_000)
 
 
 def load(text: object, file_kind: str) -> Any:
@@ -85,24 +81,13 @@ def objects(table: Mapping[str, Any], key: str) -> Iterator[tuple[str, dict[str,
 
 
 def read_duration(text: str, place: str) -> int:
-    """The milliseconds of a duration of ISO 8601, or of the `d.hh:mm:ss` of old templates; parts of one are rounded up.
+    """The milliseconds of an ISO 8601 duration in days, hours, minutes and seconds, or of a `d.hh:mm:ss` of `az`.
 
-    Only the last part of a duration may have a fraction. Years and months are refused, because their lengths vary.
+    Parts of one are rounded up.
     """
-    expected = f"expected an ISO 8601 duration such as 'PT30S', 'P1D' or 'P14D', got {format_value(text)}"
-    if clock := _CLOCK.fullmatch(text):
-        return _milliseconds((None, *clock.groups()))
-    match = _ISO.fullmatch(text)
+    match = _CLOCK.fullmatch(text) or _DURATION.fullmatch(text)
     if not match or text[-1] in "PT":
-        raise InvalidImport(place, expected)
-    years, months, *parts = match.groups()
-    if years or months:
-        unit = "years" if years else "months"
-        raise InvalidImport(place, f"{expected}: {unit} have no fixed length, write days")
-    if any(not part.isdigit() for part in [part for part in parts if part][:-1]):
-        raise InvalidImport(place, f"{expected}: only the last part may have a fraction")
-    return _milliseconds(parts)
-
-
-def _milliseconds(parts: list[str | None] | tuple[str | None, ...]) -> int:
-    return ceil(sum(Fraction((part or "0").replace(",", ".")) * unit for part, unit in zip(parts, _UNITS, strict=True)))
+        rule = "expected an ISO 8601 duration in days, hours, minutes and seconds such as 'PT30S' or 'P14D'"
+        raise InvalidImport(place, f"{rule}, got {format_value(text)}")
+    days, hours, minutes, seconds = (Fraction(part) for part in match.groups(default="0"))
+    return ceil(1000 * (((days * 24 + hours) * 60 + minutes) * 60 + seconds))

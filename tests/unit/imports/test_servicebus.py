@@ -148,7 +148,6 @@ def test_the_list_of_az_has_its_namespace_in_the_ids(fixtures: dict[str, str]) -
         ("PT0S", 0),
         ("P1DT2H3M4.5S", 93_784_500),
         ("PT0.0001S", 1),
-        ("PT1,5S", 1_500),
         ("P10675199DT2H48M5.4775807S", 922_337_203_685_478),
         ("00:05:00", 300_000),
         ("14.00:00:00.5", 1_209_600_500),
@@ -158,19 +157,9 @@ def test_a_duration_is_exact_and_rounded_up(text: str, milliseconds: int) -> Non
     assert parse_duration(text, "$") == milliseconds
 
 
-@pytest.mark.parametrize(
-    "text,reason",
-    [
-        ("P1Y", "years have no fixed length"),
-        ("P1M", "months have no fixed length"),
-        ("P", "ISO 8601"),
-        ("-PT5S", "ISO 8601"),
-        ("5m", "ISO 8601"),
-        ("PT1.5H1S", "only the last part"),
-    ],
-)
-def test_a_bad_duration_is_refused_with_its_place_and_reason(text: str, reason: str) -> None:
-    with pytest.raises(InvalidImport, match=reason) as refused:
+@pytest.mark.parametrize("text", ["P1Y", "P1M", "P", "PT", "-PT5S", "5m", "PT1.5H"])
+def test_a_bad_duration_is_refused_with_its_place(text: str) -> None:
+    with pytest.raises(InvalidImport, match="expected an ISO 8601 duration in days") as refused:
         read_resources(template(resource("bus/q", properties={"lockDuration": text})))
 
     assert refused.value.place == "$.resources[0].properties.lockDuration"
