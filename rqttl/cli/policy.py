@@ -1,33 +1,24 @@
-"""`rqttl policy` and `rqttl operator-policy`: the same commands for two kinds of policies."""
+"""`rqttl policy` and `rqttl operator-policy`, the same commands for two kinds of policies; and `rqttl explain`."""
 
 from __future__ import annotations
 
 from copy import copy
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from rqttl import text
-from rqttl.cli.common import output
+from rqttl.cli.common import output, params
 from rqttl.cli.common.errors import Refused
-from rqttl.cli.common.params import (
-    OPTION_NAME,
-    QueueOptionsCommand,
-    dry_run_flag,
-    flag,
-    format_value,
-    json_flag,
-    json_name,
-    queue_options,
-    yes_flag,
-)
+from rqttl.cli.common.params import flag, format_value, json_flag, json_name
 from rqttl.cli.common.settings import Settings, connecting
-from rqttl.errors import PolicyNotFound
-from rqttl.flows import policies as policy_flows
+from rqttl.errors import PolicyNotFound, QueueNotFound
 from rqttl.options import OPTIONS
-from rqttl.policies import Policy
+from rqttl.policies import Explained, Explanation, Policy
 from rqttl.policies.policy import check_policy_name
 from rqttl.types import PolicyResult
+from rqttl.units import as_text
 
 if TYPE_CHECKING:
     from rqttl.broker import Broker
@@ -59,34 +50,34 @@ def _stored(broker: Broker, name: str) -> Policy:
     """The policy of this name. The error for a missing one names another with nearly the same name."""
     operator = _is_operator()
     check_policy_name(name, operator=operator)
-    from rqttl.store.driver import driver_of  # slow to load; the broker has loaded it
-
-    driver = driver_of(broker)
-    found = driver.perform(policy_flows.current(driver.keyspace)).get(name, operator)
+    policies = broker.policies(operator=operator)
+    found = next((one for one in policies if one.name == name), None)
     if found is None:
         error = PolicyNotFound(name, operator=operator)
-        near = text.nearest(name, [other.name for other in broker.policies(operator=operator)], 0.75)
+        near = text.nearest(name, [one.name for one in policies], 0.75)
         raise Refused(f"{error}; did you mean {near}?" if near else str(error), error.code)
     return found
 
 
 @click.command(
-    "set", cls=QueueOptionsCommand, epilog="\b\nExample: rqttl policy set short-lived 'orders.#' --message-ttl 5m"
+    "set",
+    cls=params.QueueOptionsCommand,
+    epilog="\b\nExample: rqttl policy set short-lived 'orders.#' --message-ttl 5m",
 )
 @click.argument("name")
 @click.argument("pattern")
-@queue_options
+@params.queue_options
 @click.option(
     "--none",
     multiple=True,
-    type=OPTION_NAME,
+    type=params.OPTION_NAME,
     metavar="OPTION",
     help="Take this option from no policy that comes later; may be repeated.",
 )
 @click.option("--priority", type=int, default=0, show_default=True, metavar="N", help="Higher ones come first.")
 @click.option("--regex", is_flag=True, help="PATTERN is a regular expression, searched in the name.")
-@yes_flag
-@dry_run_flag
+@params.yes_flag
+@params.dry_run_flag
 @json_flag
 @connecting
 def set_policy(
@@ -171,8 +162,8 @@ def show(name: str, as_json: bool, settings: Settings) -> None:
 
 @click.command(epilog="\b\nExample: rqttl policy delete short-lived")
 @click.argument("name")
-@yes_flag
-@dry_run_flag
+@params.yes_flag
+@params.dry_run_flag
 @json_flag
 @connecting
 def delete(name: str, yes: bool, dry_run: bool, as_json: bool, settings: Settings) -> None:
@@ -249,3 +240,108 @@ def _print(line: str, result: PolicyResult, dry_run: bool, as_json: bool, warnin
         output.note(f"this user may not change {text.plural(len(result.denied), 'queue')}: a reaper does it")
     for warning in warnings:
         output.note(f"warning: {warning}")
+
+
+@click.command(epilog="\b\nExample: rqttl explain orders --ttl 5s")
+@params.queue_argument
+@click.option("--ttl", type=params.DURATION, metavar="TIME", help="Explain the deadline of a message with this TTL.")
+@click.option("--name-only", is_flag=True, help="Explain what policies give to this name; the queue need not exist.")
+@click.option("--all", "every", is_flag=True, help="Show options at their defaults too.")
+@json_flag
+@connecting
+def explain(queue: str, ttl: timedelta | None, name_only: bool, every: bool, as_json: bool, settings: Settings) -> None:
+    """Explain the options of a queue.
+
+    The command prints each option in force with its source: the declaration,
+    a policy, an operator policy or the default. Below it stand the values
+    that lost, and why. A queue that does not exist yet is explained by its
+    name alone. The command only reads.
+    """
+    with settings.using() as broker:
+        existing = None if name_only else _explain_existing(broker, queue, ttl)
+        explanation = existing or broker.explain(queue, ttl)
+        now = broker.server_time()
+    if as_json:
+        output.answer_json(_explanation_json(explanation, now))
+        return
+    rows = [
+        row
+        for name, explained in explanation.items()
+        if every or explained.source != "default" or explained.lost or explained.note
+        for row in _option_rows(name, explained)
+    ]
+    policies = ", ".join(policy.source for policy in (*explanation.policies, *explanation.operator_policies))
+    known = "as declared" if explanation.exists else "by its name alone"
+    missing = "" if existing or name_only else "does not exist yet; "
+    output.answer(f"queue {queue}: {missing}{known}{f', with {policies}' if policies else '; no policy matches'}")
+    if rows:
+        output.print_table(["option", "value", "source"], rows)
+    else:
+        output.answer("all options are at their defaults")
+    output.answer("")
+    steps = []
+    for step in explanation.message.steps:
+        rule = flag(step.option)[2:] if step.option else "message"
+        source = f" ({explanation[step.option].source})" if step.option else ""
+        steps.append([rule, "never expires" if step.ttl is None else as_text(step.ttl), f"{step.text}{source}"])
+    output.print_table(["rule", "TTL after it", "effect"], steps)
+    output.answer(_deadline(explanation.message.ttl, now))
+    reason = "the queue is not up to date with the policies; a reaper brings it there"
+    for name, value in explanation.outdated.items():
+        output.note(f"{flag(name)} is still {format_value(OPTIONS[name], value)} in force: {reason}")  # type: ignore[arg-type]  # the value of an option
+
+
+def _explain_existing(broker: Broker, queue: str, ttl: timedelta | None) -> Explanation | None:
+    """The explanation of an existing queue; `None` for a missing one, with a note of a nearly equal name."""
+    try:
+        return broker.queue(queue).explain(ttl)
+    except QueueNotFound:
+        if near := text.nearest(queue, broker.queues(), 0.75):
+            output.note(f"queue {queue} does not exist; did you mean {near}?")
+        return None
+
+
+def _option_rows(name: str, explained: Explained) -> list[list[str]]:
+    option = OPTIONS[name]
+    lost = [
+        ["", "none" if other.value is None else format_value(option, other.value), f"{other.source}, {other.reason}"]
+        for other in explained.lost
+    ]
+    return [[flag(name)[2:], format_value(option, explained.value), explained.source], *lost]
+
+
+def _deadline(ttl: int | None, now: datetime) -> str:
+    if ttl is None:
+        return "the message never expires"
+    if ttl == 0:
+        return "the message is dead on arrival, unless a consumer waits for it"
+    return f"sent now, the message expires at {text.format_time(now + timedelta(milliseconds=ttl), now, utc=True)}"
+
+
+def _explanation_json(explanation: Explanation, now: datetime) -> dict[str, Any]:
+    ttl = explanation.message.ttl
+    return {
+        "queue": explanation.queue,
+        "exists": explanation.exists,
+        "policies": [policy.name for policy in explanation.policies],
+        "operator_policies": [policy.name for policy in explanation.operator_policies],
+        "options": {
+            json_name(name): {
+                "value": explained.value,
+                "source": explained.source,
+                "lost": [
+                    {"value": lost.value, "source": lost.source, "reason": lost.reason} for lost in explained.lost
+                ],
+                "note": explained.note or None,
+            }
+            for name, explained in explanation.items()
+        },
+        "message": {
+            "ttl_ms": explanation.message.ttl,
+            "expires_at": None if ttl is None else now + timedelta(milliseconds=ttl),
+            "steps": [
+                {"option": step.option, "text": step.text, "ttl_ms": step.ttl} for step in explanation.message.steps
+            ],
+        },
+        "outdated": {json_name(name): value for name, value in explanation.outdated.items()},
+    }

@@ -34,6 +34,7 @@ SECTIONS = {
 _PLACES = {
     "peek": ("message", "peek"),
     "operator-policy": ("policy", "operator_policy"),
+    "explain": ("policy", "explain"),
     "apply": ("deployment", "apply"),
     "export": ("deployment", "export"),
     "import": ("deployment", "import_group"),

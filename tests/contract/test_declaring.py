@@ -22,7 +22,7 @@ from rqttl import (
     QueueOptions,
     UpdateResult,
 )
-from rqttl.cli.deployment import carrying
+from rqttl.cli import deployment
 from rqttl.deployments import Deployment, Plan, make_plan
 from rqttl.flows.steps import Register
 from rqttl.store.driver import driver_of
@@ -377,16 +377,16 @@ def policy(name: str, pattern: str = "#", operator: bool = False, **definition: 
 
 def present(broker: Broker) -> Deployment:
     driver = driver_of(broker)
-    return driver.perform(carrying.present(driver.keyspace))
+    return driver.perform(deployment.present(driver.keyspace))
 
 
 def plan(broker: Broker, desired: Deployment) -> Plan:
     return make_plan(desired, present(broker), prune=True)
 
 
-def carry_out(broker: Broker, steps: Plan) -> carrying.Effect:
+def carry_out(broker: Broker, steps: Plan) -> deployment.Effect:
     driver = driver_of(broker)
-    return driver.perform(carrying.carry_out(driver.keyspace, steps))
+    return driver.perform(deployment.carry_out(driver.keyspace, steps))
 
 
 DESIRED = Deployment.of(
@@ -422,7 +422,7 @@ def test_no_message_dies_by_options_between_two_steps(broker: Broker) -> None:
     desired = Deployment.of([QueueOptions.read("a", {"overflow": "reject-publish"})], [policy("p", max_length=2)])
     driver, steps = driver_of(broker), plan(broker, desired)
 
-    ahead = driver.perform(carrying.preview(driver.keyspace, steps))
+    ahead = driver.perform(deployment.preview(driver.keyspace, steps))
     effect = carry_out(broker, steps)
 
     assert (ahead.trimmed, effect.trimmed) == (0, 0)

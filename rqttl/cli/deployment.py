@@ -1,0 +1,401 @@
+"""`rqttl apply` and `rqttl export`: the queues and policies of a namespace as a file. `rqttl import`: other brokers."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import asdict, replace
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import click
+
+from rqttl import text
+from rqttl.cli.common import output
+from rqttl.cli.common.params import dry_run_flag, json_flag, yes_flag
+from rqttl.cli.common.settings import Settings, connecting
+from rqttl.deployments import Deployment, Plan, Step, make_plan, read_deployment, read_document, write_yaml
+from rqttl.deployments.deployment import FORMAT
+from rqttl.errors import QueueNotFound
+from rqttl.flows import policies, queues, reading, registry
+from rqttl.options import OPTIONS, QueueOptions
+from rqttl.policies import Policy
+from rqttl.protocol.keys import Keyspace
+
+if TYPE_CHECKING:
+    from rqttl.broker import Broker
+    from rqttl.flows.steps import Driver, Flow
+    from rqttl.imports.notes import Imported, ImportedDeployment, Kind, Note
+
+_file_argument = click.argument("file", type=click.Path(allow_dash=True))
+
+
+@click.command(epilog="\b\nExample: rqttl apply queues.yaml --dry-run")
+@_file_argument
+@click.option("--prune", is_flag=True, help="Delete queues and policies that the file does not name.")
+@yes_flag
+@dry_run_flag
+@json_flag
+@connecting
+def apply(file: str, prune: bool, yes: bool, dry_run: bool, as_json: bool, settings: Settings) -> None:
+    """Apply a deployment file.
+
+    FILE is YAML or JSON, as `rqttl export` writes it; - is stdin. The command
+    prints the steps first. If messages would die or queues would be deleted,
+    it counts them and asks. It also asks if the file comes from another
+    namespace. The whole file is checked before anything changes. The same
+    file again changes nothing.
+    """
+    desired = read_deployment(_read_file(file))
+    with settings.using() as broker:
+        planned = _plan_for(broker, desired, prune=prune)
+        effect = _run([planned], yes=yes, dry_run=dry_run, as_json=as_json, origin=desired.namespace)
+    if as_json:
+        output.answer_json({"dry_run": dry_run, **_plan_to_json(planned), **effect._asdict()})
+        return
+    if kept := planned.plan.kept:
+        first = ", ".join(f"{kind} {name}" for kind, name in kept[:3])
+        more = f" and {len(kept) - 3:,} more" if len(kept) > 3 else ""
+        output.note(f"not named by the file, and kept: {first}{more}; --prune deletes them")
+
+
+@click.command(epilog="\b\nExample: rqttl export --namespace shop")
+@json_flag
+@connecting
+def export(as_json: bool, settings: Settings) -> None:
+    """Print a deployment file.
+
+    The file has all declared queues and all policies of the namespace. It is
+    YAML, or JSON with --json; `rqttl apply` takes both. Queues that only dead
+    letters created are left out. The command only reads.
+    """
+    from rqttl.store.driver import driver_of  # slow to load
+
+    with settings.using() as broker:
+        driver = driver_of(broker)
+        deployment = driver.perform(present(driver.keyspace))
+    if as_json:
+        output.answer_json(deployment.as_document())
+    else:
+        output.answer(write_yaml(deployment).rstrip("\n"))
+
+
+@click.group(epilog="\b\nExample: rqttl import rabbitmq definitions.json --dry-run")
+def import_group() -> None:
+    """Import queues and policies from another broker."""
+
+
+def _add(name: str, reader: str, example: str, details: str) -> None:
+    """Add the command for one broker. `reader` is a function of the module of this name in `rqttl.imports`."""
+
+    @import_group.command(name, epilog=f"\b\nExample: rqttl import {name} {example} --dry-run")
+    @_file_argument
+    @click.option(
+        "--only", metavar="NAME", help="Take only this vhost, broker or namespace of the file, into --namespace."
+    )
+    @click.option("--verbose", "-v", is_flag=True, help="Print each setting, also those that rqttl has.")
+    @yes_flag
+    @dry_run_flag
+    @json_flag
+    @connecting
+    def command(
+        file: str, only: str | None, verbose: bool, yes: bool, dry_run: bool, as_json: bool, settings: Settings
+    ) -> None:
+        try:
+            content = _read_file(file).decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise click.BadParameter(f"expected text in UTF-8: {error.reason}", param_hint="FILE") from None
+        read: Callable[[str], Imported] = getattr(import_module(f"rqttl.imports.{name}"), reader)  # slow to load
+        imported = read(content)
+        selected = _selected(imported.deployments, only, settings)
+        with ExitStack() as stack:
+            brokers = [stack.enter_context(settings.using()) for settings, _ in selected.values()]
+            planned = [
+                _plan_for(broker, desired) for broker, (_, desired) in zip(brokers, selected.values(), strict=True)
+            ]
+            if not as_json:
+                _print_notes(imported.notes, verbose=verbose)
+            effect = _run(planned, yes=yes, dry_run=dry_run, as_json=as_json)
+        if as_json:
+            deployments = [
+                {"source": name, **_plan_to_json(plan)} for name, plan in zip(selected, planned, strict=True)
+            ]
+            notes = [asdict(note) for note in imported.notes]
+            output.answer_json({"dry_run": dry_run, "notes": notes, "deployments": deployments, **effect._asdict()})
+
+    command.help = (
+        f"{details} The command prints what has no counterpart and why, and then the steps. With -v it also prints "
+        "what it takes and translates. If messages would die, it counts them and asks. The whole file is checked "
+        "before anything changes. The same file again changes nothing."
+    )
+
+
+_add(
+    "rabbitmq",
+    "read_definitions",
+    "definitions.json",
+    "Import definitions of RabbitMQ.\n\n"
+    "FILE comes from `rabbitmqctl export_definitions`; - is stdin. Each vhost becomes a namespace.",
+)
+_add(
+    "artemis",
+    "read_broker",
+    "broker.xml",
+    "Import the configuration of Artemis.\n\nFILE is its broker.xml; - is stdin. Address settings become policies.",
+)
+_add(
+    "servicebus",
+    "read_resources",
+    "queues.json",
+    "Import queues of Service Bus.\n\n"
+    "FILE is the JSON of `az servicebus queue list`, or an ARM template with plain values; - is stdin. Each "
+    "namespace of it becomes a namespace.",
+)
+
+
+def _selected(
+    deployments: Mapping[str, ImportedDeployment], only: str | None, settings: Settings
+) -> dict[str, tuple[Settings, Deployment]]:
+    """The deployments to take over, checked, each with the settings of its namespace."""
+    if only is not None and only not in deployments:
+        names = ", ".join(map(text.format_value, deployments)) or "none"
+        raise click.BadParameter(f"the file has no {text.format_value(only)}: it has {names}", param_hint="--only")
+    named = settings.namespace != Settings.namespace
+    if named and only is None and len(deployments) > 1:
+        names = ", ".join(map(text.format_value, deployments))
+        raise click.UsageError(f"--namespace takes one of {names}: choose it with --only")
+    taken = {only: deployments[only]} if only is not None else deployments
+    alone = named or only is not None
+    selected = {}
+    for name, imported in taken.items():
+        document = {
+            "rqttl": FORMAT,
+            "queues": imported.queues,
+            "policies": imported.policies,
+            "operator-policies": imported.operator_policies,
+        }
+        own = settings if alone else replace(settings, namespace=imported.namespace)
+        selected[name] = own, read_document(document)
+    return selected
+
+
+def _print_notes(notes: Sequence[Note], *, verbose: bool) -> None:
+    """Print the settings without a counterpart, each reason once; or all of them."""
+    counts = Counter(note.kind for note in notes)
+    kinds: tuple[Kind, ...] = ("taken", "translated", "left out")
+    summary = ", ".join(f"{counts[kind]:,} {kind}" for kind in kinds)
+    output.answer_sentence(f"settings: {summary}{'' if verbose else '; -v lists each'}")
+    for kind in kinds if verbose else kinds[-1:]:
+        chosen = [note for note in notes if note.kind == kind]
+        rows = [[note.subject, f"{note.setting} {note.value}".strip(), note.text] for note in chosen]
+        if not verbose:
+            alike = Counter((note.setting or note.subject.partition(" ")[0], note.text) for note in chosen)
+            rows = [[f"{count:,}", setting, why] for (setting, why), count in alike.items()]
+        if rows:
+            output.print_table([kind, "setting", "in rqttl"], [[text.escape(cell) for cell in row] for row in rows])
+    output.answer("")
+
+
+# Plans: read from a namespace, shown, asked for and carried out
+
+
+class Planned(NamedTuple):
+    """A plan, and the driver of its namespace."""
+
+    driver: Driver
+    plan: Plan
+
+    @property
+    def namespace(self) -> str:
+        """The name of the namespace."""
+        return self.driver.keyspace.namespace
+
+
+def _read_file(file: str) -> bytes:
+    """The bytes of a file, or of stdin for `-`."""
+    if file == "-":
+        return sys.stdin.buffer.read()
+    try:
+        return Path(file).read_bytes()
+    except OSError as error:
+        raise click.BadParameter(f"{file}: {error.strerror}", param_hint="FILE") from None
+
+
+def _plan_for(broker: Broker, desired: Deployment, *, prune: bool = False) -> Planned:
+    """The steps from the present state of a namespace to a deployment."""
+    from rqttl.store.driver import driver_of  # slow to load; the broker has loaded it
+
+    driver = driver_of(broker)
+    return Planned(driver, make_plan(desired, driver.perform(present(driver.keyspace)), prune=prune))
+
+
+def _run(planned: Sequence[Planned], *, yes: bool, dry_run: bool, as_json: bool, origin: str | None = None) -> Effect:
+    """Print the plans, ask once, carry them out unless `dry_run`, and print the effect. Raises as `confirm` does.
+
+    The question is about messages and queues that would be deleted, and about a file from `origin`, another namespace.
+    """
+    steps = sum(len(one.plan.steps) for one in planned)
+    if not as_json:
+        for one in planned:
+            _print_plan(one)
+    effect = Effect()
+    if dry_run or not yes:
+        effect = _total(preview, [one for one in planned if one.plan.destructive])
+    if not dry_run:
+        if not yes:
+            _ask(planned, effect, origin)
+        effect = _total(carry_out, planned)
+    if not as_json:
+        if steps and not dry_run:
+            output.answer(f"{text.plural(steps, 'step')} taken")
+        for line in output.deaths(*effect[:3], ahead=dry_run):
+            output.answer(line)
+    return effect
+
+
+def _total(flow: Callable[[Keyspace, Plan], Flow[Effect]], planned: Sequence[Planned]) -> Effect:
+    effects = [one.driver.perform(flow(one.driver.keyspace, one.plan)) for one in planned]
+    return Effect(
+        sum(effect.expired for effect in effects),
+        sum(effect.trimmed for effect in effects),
+        sum(effect.deleted for effect in effects),
+        tuple(queue for effect in effects for queue in effect.unfinished),
+    )
+
+
+def _ask(planned: Sequence[Planned], effect: Effect, origin: str | None) -> None:
+    steps = [step for one in planned for step in one.plan.steps]
+    losses = output.deaths(*effect[:3], ahead=True)
+    if origin is not None and steps and any(one.namespace != origin for one in planned):
+        losses.append(f"the file was exported from namespace {origin}")
+    if gone := sum(step.kind == "queue" and step.action == "delete" for step in steps):
+        losses.append(f"{text.plural(gone, 'queue')} would be deleted")
+    output.confirm_losses(f"Take {'this step' if len(steps) == 1 else f'these {len(steps):,} steps'}?", losses)
+
+
+def _print_plan(planned: Planned) -> None:
+    plan = planned.plan
+    if plan.steps:
+        rows = [row for step in plan.steps for row in _rows(step)]
+        output.print_table(["step", "name", "change"], rows)
+    steps, destructive = len(plan.steps), len(plan.destructive)
+    count = f"{destructive:,} of them" if destructive else "none"
+    summary = f"{text.plural(steps, 'step')}, {count} may expire messages" if steps else "nothing changes"
+    output.answer_sentence(f"namespace {planned.namespace}: {summary}")
+
+
+def _plan_to_json(planned: Planned) -> dict[str, Any]:
+    """A plan with its namespace. Values are as in a deployment file; `null` is no value."""
+    plan = planned.plan
+    return {
+        "namespace": planned.namespace,
+        "steps": [
+            {
+                "action": step.action,
+                "kind": step.kind,
+                "name": step.name,
+                "changes": {
+                    name.replace("_", "-"): {"before": before, "after": after}
+                    for name, (before, after) in step.changes.items()
+                },
+                "dangers": list(step.dangers),
+            }
+            for step in plan.steps
+        ],
+        "kept": [{"kind": kind, "name": name} for kind, name in plan.kept],
+    }
+
+
+def _rows(step: Step) -> list[list[str]]:
+    lines = []
+    for name, values in step.changes.items():
+        label = name.replace("_", "-") if name in OPTIONS else name.replace("_", " ")
+        before, after = map(_value, values)
+        lines.append(f"{label} {after}" if step.before is None else f"{label} {before} -> {after}")
+    lines = ["" if step.action == "delete" else "no option"] if not lines or step.action == "delete" else lines
+    dangers = [danger.partition(": ") for danger in step.dangers]
+    lines += [f"may expire messages: {name.replace('_', '-')}{colon}{rule}" for name, colon, rule in dangers]
+    first = [step.action, f"{step.kind} {step.name}"]
+    return [[*(first if i == 0 else ["", ""]), line] for i, line in enumerate(line for line in lines if line)]
+
+
+def _value(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "(none)" if value is None else text.escape(str(value)) or "(drop)"
+
+
+# Flows about whole deployments
+
+
+class Effect(NamedTuple):
+    """Messages that a plan ends: by a shorter TTL, by a lower limit, and with their queues.
+
+    Queues with so many dead messages that some are left are `unfinished`: a reaper removes those.
+    """
+
+    expired: int = 0
+    trimmed: int = 0
+    deleted: int = 0
+    unfinished: tuple[str, ...] = ()
+
+
+def present(keyspace: Keyspace) -> Flow[Deployment]:
+    """The deployment of a namespace: its declared queues, and all policies. Raises `DataDamaged`.
+
+    Queues that only dead letters created are no part of it: no user has declared them.
+    """
+    declared = yield from reading.read_options(keyspace, (yield from registry.registered(keyspace)), declared=True)
+    explicit = yield from registry.records(keyspace, list(declared), ("explicit",))
+    stored = yield from policies.current(keyspace)
+    created = [options for name, options in declared.items() if explicit[name] == [b"1"]]
+    return Deployment.of(created, stored.policies, keyspace.namespace)
+
+
+def preview(keyspace: Keyspace, plan: Plan) -> Flow[Effect]:
+    """Count the messages that a plan would end now, each once. Sweeps the queues, and changes no option."""
+    declared = {step.name: step.after for step in _queues(plan) if isinstance(step.after, QueueOptions)}
+    gone = [step.name for step in _queues(plan) if step.action == "delete"]
+    result = yield from policies.preview(keyspace, *_policies(plan), declared, gone)
+    deleted = 0
+    for name in gone:
+        with suppress(QueueNotFound):  # deleted meanwhile
+            for stats in (yield from reading.look(keyspace, [name])).values():
+                deleted += stats.depth
+    return Effect(result.expired, result.trimmed, deleted)
+
+
+def carry_out(keyspace: Keyspace, plan: Plan) -> Flow[Effect]:
+    """Store the policies, all in one call, then change the queues. Equal calls change nothing more.
+
+    The queues of the plan change before the policies act on the others: each of them goes from its present options to
+    those of the whole plan in one step, and no message dies by options in between.
+    """
+    touched = yield from policies.store(keyspace, *_policies(plan))
+    expired = trimmed = deleted = 0
+    for step in _queues(plan):
+        if isinstance(step.after, QueueOptions) and step.action == "create":
+            yield from queues.declare(keyspace, step.after)
+        elif isinstance(step.after, QueueOptions):
+            after = dict(step.after.as_arguments())
+            changes = {name: after.get(name) for name in step.changes}  # `None` resets an option to its default
+            counts = yield from queues.update(keyspace, step.name, changes)
+            expired, trimmed = expired + counts.expired, trimmed + counts.trimmed
+        else:
+            with suppress(QueueNotFound):  # deleted meanwhile
+                deleted += yield from queues.delete(keyspace, step.name, if_unused=False, if_empty=False)
+    result = yield from policies.reconcile(keyspace, (yield from policies.matching(keyspace, touched)))
+    return Effect(expired + result.expired, trimmed + result.trimmed, deleted, result.unfinished)
+
+
+def _policies(plan: Plan) -> tuple[list[Policy], list[Policy]]:
+    stored = [step.after for step in plan.steps if isinstance(step.after, Policy)]
+    gone = [step.before for step in plan.steps if step.action == "delete" and isinstance(step.before, Policy)]
+    return stored, gone
+
+
+def _queues(plan: Plan) -> Iterator[Step]:
+    return (step for step in plan.steps if step.kind == "queue")

@@ -1,0 +1,448 @@
+"""`rqttl queue`: create queues, change them, look at them, remove them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, get_args
+
+import click
+
+from rqttl import text
+from rqttl.cli.common import output, params
+from rqttl.cli.common.errors import Refused, explain
+from rqttl.cli.common.params import flag, format_value, json_flag, queues_argument
+from rqttl.cli.common.settings import Settings, connecting
+from rqttl.errors import QueueInUse, QueueNotFound, RqttlError
+from rqttl.inspector.queues import LATE, LateWork, aggregate, deaths, existing_names, running_reapers, to_json
+from rqttl.options import OPTIONS, REASONS, QueueOptions, UpdateResult
+from rqttl.policies import Explanation
+from rqttl.protocol.keys import STATES
+from rqttl.types import QueueStats, State
+from rqttl.units import as_size
+
+if TYPE_CHECKING:
+    from rqttl.broker import Broker
+    from rqttl.queue import Queue
+    from rqttl.types import Declared
+
+#: The outcomes of a declaration, for people.
+DECLARED: dict[Declared, str] = {
+    "created": "created",
+    "existing": "exists already, with these options",
+    "adopted": "declared; a dead letter had created it",
+}
+COLUMNS = ("queue", ">ready", ">leased", ">delayed", ">bytes", ">oldest", ">dead")
+#: Counters in the order of a message's life.
+COUNTERS = ("enqueued", "delivered", "redelivered", "acked", "refused", "purged", "redriven")
+#: The result of an action on one queue, for `text.dump_json`.
+Result = dict[str, Any]
+
+
+@click.group(epilog="\b\nExample: rqttl queue ls 'orders.*'")
+def queue() -> None:
+    """Create queues, change them, look at them."""
+
+
+@queue.command(
+    cls=params.QueueOptionsCommand,
+    epilog="\b\nExample: rqttl queue declare orders --expires 1h --dead-letter '{queue}/dead'",
+)
+@params.queue_name_argument
+@params.queue_options
+@json_flag
+@connecting
+def declare(name: str, as_json: bool, settings: Settings, **options: Any) -> None:
+    """Create a queue, unless it exists with these options.
+
+    If it exists with other options nothing changes, and the exit code is 3.
+    """
+    arguments = {option: value for option, value in options.items() if value is not None}
+    with settings.using() as broker:
+        declared, in_force = broker.declare_queue(name, **arguments), None
+        if as_json:
+            with suppress(QueueNotFound):  # its --expires is over already
+                in_force = params.to_json(declared.options())
+    if as_json:
+        output.answer_json({"queue": name, "declared": declared.declared, "options": in_force})
+    else:
+        output.answer(f"queue {name} {DECLARED[declared.declared or 'existing']}")
+
+
+@queue.command("ls", epilog="\b\nExample: rqttl queue ls 'orders.*'")
+@params.any_queues_argument
+@click.option("--quiet", "-q", is_flag=True, help="Print only names, one a line.")
+@json_flag
+@connecting
+def list_queues(queues: tuple[str, ...], quiet: bool, as_json: bool, settings: Settings) -> None:
+    """List queues.
+
+    The list has all queues, or those named or matched by a QUEUE (with *, ?
+    and [...]). Depth is the number of messages in any state; bytes and oldest
+    are of the ready messages. The command only reads: expired messages count
+    until a reaper or a consumer has swept them.
+    """
+    with settings.using() as broker:
+        names = existing_names(broker, queues)
+        stats: dict[str, QueueStats] = {}
+        if not quiet:
+            stats = broker.stats(names, sweep=False)
+            names = sorted(stats)
+        overdue = max((queue.overdue for queue in stats.values()), default=timedelta(0))
+        reapers = running_reapers(broker) if overdue >= LATE else None
+    if as_json:
+        documents = [{"queue": name, **(to_json(stats[name]) if stats else {})} for name in names]
+        output.answer_json(documents)
+    elif not names:
+        output.note_no_queue(queues)
+    elif quiet:
+        output.answer("\n".join(names))
+    else:
+        total = [text.plural(len(names), "queue"), *_cells(aggregate(stats.values()))] if len(names) > 1 else None
+        output.print_table(COLUMNS, [[name, *_cells(stats[name])] for name in names], total)
+    if overdue >= LATE:
+        output.note(LateWork(overdue, reapers).advice)
+
+
+def _cells(stats: QueueStats) -> list[str]:
+    return [
+        text.format_count(stats.ready),
+        text.format_count(stats.leased),
+        text.format_count(stats.delayed),
+        as_size(stats.ready_bytes),
+        text.format_age(stats.oldest_ready_age),
+        text.format_count(deaths(stats)),
+    ]
+
+
+@queue.command(epilog="\b\nExample: rqttl queue show orders --all")
+@params.queue_name_argument
+@click.option("--all", "every", is_flag=True, help="Show options at their defaults too.")
+@params.utc_flag
+@json_flag
+@connecting
+def show(name: str, every: bool, utc: bool, as_json: bool, settings: Settings) -> None:
+    """Show one queue.
+
+    The command prints its messages, its counters, the targets of its dead
+    letters, and its options. It only reads: expired messages count until a
+    reaper or a consumer has swept them.
+    """
+    with settings.using() as broker:
+        handle = broker.queue(name)
+        stats, options, now = handle.stats(sweep=False), handle.options(), broker.server_time()
+        reapers = running_reapers(broker) if stats.overdue >= LATE else None
+        explanation = handle.explain()
+    if as_json:
+        document = {
+            "queue": name,
+            **to_json(stats),
+            "options": params.to_json(options),
+            "dead_letters_go_to": {reason: options.target(reason) or None for reason in REASONS},
+            "option_sources": [
+                {"option": params.json_name(one), "source": explanation[one].source} for one in explanation
+            ],
+        }
+        output.answer_json(document)
+        return
+    output.print_pairs(_facts(name, stats, now, utc=utc))
+    if stats.overdue >= LATE:
+        output.note(LateWork(stats.overdue, reapers).advice)
+    output.answer("")
+    output.print_table(["death reason", ">died", ">dropped", "dead letters go to"], _death_rows(stats, options))
+    output.answer("")
+    output.print_pairs(_option_pairs(options, explanation, every=every))
+
+
+def _facts(name: str, stats: QueueStats, now: datetime, *, utc: bool) -> list[tuple[str, str]]:
+    def time(at: datetime) -> str:
+        return text.format_time(at, now, utc=utc)
+
+    age = stats.oldest_ready_age
+    oldest = f", the oldest from {time(now - age)}" if age is not None else ""
+    pairs = [("queue", name), ("ready", f"{text.format_count(stats.ready)} ({as_size(stats.ready_bytes)}){oldest}")]
+    for state in STATES.values():
+        at = getattr(stats, state.end) if state.end else None
+        event = "ready" if state.promoted else "lease ends"
+        first = f", the first {event} {time(at)}" if at else ""
+        pairs.append((state.name, f"{text.format_count(getattr(stats, state.name))}{first}"))
+    if stats.overdue:
+        pairs.append(("overdue", f"the oldest due work waits {text.format_age(stats.overdue)}"))
+    pairs.append(("consumers", text.format_count(stats.consumers)))
+    if stats.ends_at:
+        pairs.append(("expires", f"{time(stats.ends_at)}, unless it is used"))
+    counts = [f"{text.format_count(n)} {counter}" for counter in COUNTERS if (n := getattr(stats, counter))]
+    return [*pairs, ("so far", ", ".join(counts) or "-")]
+
+
+def _death_rows(stats: QueueStats, options: QueueOptions) -> list[list[str]]:
+    rows = []
+    for reason in REASONS:
+        died, dropped = text.format_count(stats.deaths[reason]), text.format_count(stats.dropped[reason])
+        rows.append([reason, died, dropped, options.target(reason) or "(dropped)"])
+    if stats.dropped["cycle"]:
+        rows.append(["cycle", "-", text.format_count(stats.dropped["cycle"]), "(dropped)"])
+    return rows
+
+
+def _option_pairs(options: QueueOptions, explanation: Explanation, *, every: bool) -> list[tuple[str, str]]:
+    """The options that differ from their defaults, or every option; with their sources where policies match."""
+    matched = explanation.policies or explanation.operator_policies
+    lines = []
+    for name, option in OPTIONS.items():
+        source = f" ({explanation[name].source})" if matched else ""
+        if name in options.non_default:
+            lines.append((flag(name), f"{format_value(option, options[name])}{source}"))
+        elif every:
+            default = " (default)" if option.default is not None else ""
+            lines.append((flag(name), f"{format_value(option, option.default)}{default}"))
+    return lines or [("options", "all at their defaults")]
+
+
+@queue.command(
+    cls=params.QueueOptionsCommand, epilog="\b\nExample: rqttl queue update orders --message-ttl 5m --unset max-length"
+)
+@params.queue_name_argument
+@params.queue_options
+@click.option(
+    "--unset",
+    multiple=True,
+    type=params.OPTION_NAME,
+    metavar="OPTION",
+    help="Put this option back to its default; may be repeated.",
+)
+@params.yes_flag
+@params.dry_run_flag
+@json_flag
+@connecting
+def update(
+    name: str, unset: list[str], yes: bool, dry_run: bool, as_json: bool, settings: Settings, **options: Any
+) -> None:
+    """Change options of a queue.
+
+    All other options stay as they are. A change acts at once, also on stored
+    messages: a shorter --message-ttl and a lower limit let messages die. The
+    command counts them and asks first.
+    """
+    changes = {option: value for option, value in options.items() if value is not None}
+    for option in dict.fromkeys(unset):
+        if option in changes:
+            raise click.UsageError(f"{flag(option)} is given a value and unset")
+        changes[option] = None
+    if not changes:
+        raise click.UsageError("nothing to change: give an option, or --unset OPTION")
+    with settings.using() as broker:
+        target = broker.queue(name)
+        if dry_run:
+            result = target.preview_update(**changes)
+        else:
+            if not yes:
+                output.confirm_losses(f"Update {name}?", _losses(target.preview_update(**changes), ahead=True))
+            result = target.update(**changes)
+    _print_update(name, changes, result, dry_run=dry_run, as_json=as_json)
+
+
+def _print_update(name: str, changes: Iterable[str], result: UpdateResult, *, dry_run: bool, as_json: bool) -> None:
+    changed = list(result.before.differences(result.after))
+    if as_json:
+        output.answer_json(
+            {
+                "queue": name,
+                "dry_run": dry_run,
+                "changed": list(map(params.json_name, changed)),
+                "expired": result.expired,
+                "trimmed": result.trimmed,
+                "before": params.to_json(result.before),
+                "after": params.to_json(result.after),
+            }
+        )
+        return
+    count = text.plural(len(changed), "option") if changed else "nothing"
+    output.answer(f"queue {name}: {count} {'would be ' if dry_run else ''}changed")
+    pairs = []
+    for option, rule in OPTIONS.items():
+        before, after = (format_value(rule, options[option]) for options in (result.before, result.after))
+        if option in changed:
+            pairs.append((flag(option), f"{before} -> {after}"))
+        elif option in changes:
+            pairs.append((flag(option), f"{after}, as before"))
+    output.print_pairs(pairs)
+    for line in _losses(result, ahead=dry_run):
+        output.answer(line)
+
+
+def _losses(result: UpdateResult, *, ahead: bool) -> list[str]:
+    """A line for each reason of deaths, with the target of the letters; `ahead` of the update or after it."""
+    kinds = (
+        (result.expired, "expired", "would expire" if ahead else "expired", "--message-ttl"),
+        (result.trimmed, "maxlen", "would be pushed out" if ahead else "pushed out", "a limit"),
+    )
+    lines = []
+    for count, reason, verb, cause in kinds:
+        if count:
+            target = result.after.target(reason)
+            outcome = f"dead-lettered to {target}" if target else "dropped"
+            lines.append(f"{text.plural(count, 'message')} {verb} by {cause} ({outcome})")
+    return lines
+
+
+# Calls on several queues
+
+
+def _handles(broker: Broker, names: Sequence[str]) -> list[Queue]:
+    """A handle for each name, once. Raises `InvalidName` for the first invalid one, before any action."""
+    return [broker.queue(name) for name in dict.fromkeys(names)]
+
+
+def _for_each(
+    queues: Sequence[Queue], act: Callable[[Queue], Result], describe: Callable[[Queue, Result], str], *, as_json: bool
+) -> None:
+    """Act on each queue, and print each result as `describe` has it. A refusal of one queue does not stop the others.
+
+    Raises the refusal of a single queue, or `Refused` for some of several. An action that is cut short still prints the
+    results so far.
+    """
+    results: list[Result] = []
+    refusals: list[RqttlError] = []
+    try:
+        for queue in queues:
+            try:
+                result = act(queue)
+            except (QueueNotFound, QueueInUse) as error:
+                refusals.append(error)
+                results.append({"queue": queue.name, "error": error.code})
+                if len(queues) > 1:
+                    output.note(explain(error)[1])
+            else:
+                results.append({"queue": queue.name, **result})
+                if not as_json:
+                    output.answer(describe(queue, result))
+    finally:
+        if as_json:
+            output.answer_json(results)
+    if refusals and len(queues) == 1:
+        raise refusals[0]
+    if refusals:
+        raise Refused(f"{len(refusals)} of {text.plural(len(queues), 'queue')} refused; the lines above say why")
+
+
+@queue.command(short_help="Mark queues as used.", epilog="\b\nExample: rqttl queue touch orders")
+@queues_argument
+@json_flag
+@connecting
+def touch(queues: tuple[str, ...], as_json: bool, settings: Settings) -> None:
+    """Mark queues as used, so that --expires and --auto-delete-on-idle start again."""
+
+    def mark(handle: Queue) -> Result:
+        handle.touch()
+        return {"touched": True}
+
+    with settings.using() as broker:
+        _for_each(_handles(broker, queues), mark, lambda handle, _: f"queue {handle.name} touched", as_json=as_json)
+
+
+def _of(queue: Queue, stats: Mapping[str, QueueStats]) -> QueueStats:
+    if queue.name not in stats:
+        raise QueueNotFound(queue.name)
+    return stats[queue.name]
+
+
+def _summary(stats: QueueStats) -> str:
+    states = [f"{text.format_count(n)} {state}" for state in get_args(State) if (n := getattr(stats, state))]
+    users = [text.plural(stats.consumers, "consumer")] if stats.consumers else []
+    return ", ".join((states or ["empty"]) + users)
+
+
+def _ask(verb: str, queues: Mapping[str, QueueStats], what: Callable[[QueueStats], str]) -> None:
+    """Ask about the queues that exist; without one, every action will be refused."""
+    if len(queues) == 1:
+        ((name, stats),) = queues.items()
+        output.confirm(f"{verb} {name} ({what(stats)})?", yes=False)
+    elif queues:
+        for name, stats in queues.items():
+            output.note(f"{name}: {what(stats)}")
+        output.confirm(f"{verb} these {len(queues)} queues?", yes=False)
+
+
+@queue.command(epilog="\b\nExample: rqttl queue purge orders --dry-run")
+@queues_argument
+@params.yes_flag
+@params.dry_run_flag
+@json_flag
+@connecting
+def purge(queues: tuple[str, ...], yes: bool, dry_run: bool, as_json: bool, settings: Settings) -> None:
+    """Remove the ready messages of queues.
+
+    The messages are gone: nothing is dead-lettered. Leased and delayed messages
+    stay.
+    """
+    with settings.using() as broker:
+        targets = _handles(broker, queues)
+        if dry_run or not yes:
+            stats = broker.stats([queue.name for queue in targets])
+        if not dry_run and not yes:
+            _ask("Purge", stats, lambda one: f"{text.format_count(one.ready)} ready, {as_size(one.ready_bytes)}")
+        key, removed = ("would_purge", "would be removed") if dry_run else ("purged", "removed")
+        _for_each(
+            targets,
+            lambda queue: {key: _of(queue, stats).ready if dry_run else queue.purge()},
+            lambda queue, result: f"queue {queue.name}: {text.plural(result[key], 'ready message')} {removed}",
+            as_json=as_json,
+        )
+
+
+@queue.command(epilog="\b\nExample: rqttl queue delete orders --if-unused --if-empty")
+@queues_argument
+@click.option("--if-unused", is_flag=True, help="Only if it has no consumers.")
+@click.option("--if-empty", is_flag=True, help="Only if it holds no message in any state.")
+@params.yes_flag
+@params.dry_run_flag
+@json_flag
+@connecting
+def delete(
+    queues: tuple[str, ...],
+    if_unused: bool,
+    if_empty: bool,
+    yes: bool,
+    dry_run: bool,
+    as_json: bool,
+    settings: Settings,
+) -> None:
+    """Delete queues with all their messages.
+
+    Messages in any state are gone: nothing is dead-lettered.
+    """
+    with settings.using() as broker:
+        targets = _handles(broker, queues)
+        if dry_run or not yes:
+            stats = broker.stats([queue.name for queue in targets])
+        if dry_run:
+            _for_each(
+                targets,
+                lambda queue: _would_delete(queue.name, _of(queue, stats), if_unused=if_unused, if_empty=if_empty),
+                lambda queue, _: f"queue {queue.name} would be deleted ({_summary(stats[queue.name])})",
+                as_json=as_json,
+            )
+            return
+        if not yes:
+            _ask("Delete", stats, _summary)
+        _for_each(
+            targets,
+            lambda queue: {"deleted": True, "ready": queue.delete(if_unused=if_unused, if_empty=if_empty)},
+            lambda queue, result: f"queue {queue.name} deleted, with {text.plural(result['ready'], 'ready message')}",
+            as_json=as_json,
+        )
+
+
+def _would_delete(name: str, stats: QueueStats, *, if_unused: bool, if_empty: bool) -> Result:
+    """The result that `delete` would have. Raises `QueueInUse` as it would."""
+    if if_unused and stats.consumers:
+        raise QueueInUse(name, "if_unused", stats.consumers)
+    if if_empty and stats.depth:
+        raise QueueInUse(name, "if_empty", stats.depth)
+    return {
+        "would_delete": True,
+        **{state: getattr(stats, state) for state in get_args(State)},
+        "consumers": stats.consumers,
+    }
