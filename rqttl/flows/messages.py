@@ -17,7 +17,7 @@ from rqttl.flows.sweeping import config_if_exists, sweep
 from rqttl.options import REASONS
 from rqttl.protocol import codec, commands
 from rqttl.protocol.codec import NO_ENVELOPE, VALUE, Envelope
-from rqttl.protocol.commands import BATCH, BATCH_BYTES, Command, QueueConfig, Refused, Reply, Word
+from rqttl.protocol.commands import BATCH, BATCH_BYTES, Command, QueueConfig, Refused, Reply
 from rqttl.protocol.keys import Keyspace
 from rqttl.text import format_value, plain_text
 from rqttl.types import Header, Message, MessageView, Outcome, Receipt, RedriveResult
@@ -72,7 +72,6 @@ def _observed_one(observer: Observer, queue: str, message: object) -> Flow[Recei
 
 
 def _stored(result: Receipt | QueueFull) -> Receipt:
-    """Return the receipt of one message; raise the refusal."""
     if isinstance(result, QueueFull):
         raise result
     return result
@@ -140,10 +139,7 @@ def enqueue(queue: str, messages: Sequence[Message | object], window: int = 0) -
 
 
 def _alike(messages: Sequence[Message | object], kinds: set[type]) -> tuple[Envelope, Sequence[bytes]]:
-    """The common envelope of all messages, and their bodies, if all are bytes, or all are values of other types.
-
-    No bodies otherwise.
-    """
+    """The common envelope and the bodies, if all messages are bytes or all are values; no bodies otherwise."""
     if kinds == {bytes}:
         return NO_ENVELOPE, cast("Sequence[bytes]", messages)
     if _of(kinds, (Message, bytes, bytearray, memoryview)):
@@ -164,8 +160,7 @@ def _store(
 ) -> Flow[_Stored]:
     """Store messages in one call, which `build` makes of the options in force and `batch`. See also `with_config`.
 
-    The largest body has `largest` bytes. Raises `MessageTooLarge` according to the options in force. Options in the
-    cache never suffice for it.
+    The largest body has `largest` bytes. Options in the cache never suffice for a `MessageTooLarge`.
     """
     if largest > config.max_body:
         config = yield from _roomy(config, largest)
@@ -285,20 +280,16 @@ def _peeked(queue: str, retention: int | None, entry: Any, state_fields: Sequenc
 def purge(keyspace: Keyspace, queue: str) -> Flow[int]:
     """Remove the present ready messages. Expired messages die first and do not count."""
     yield from sweep(queue)
-    upto: Word = ""
-    purged: int = 0
-    while True:
-        values = yield from run(commands.purge(keyspace, queue, upto))
-        purged, upto = purged + values.purged, values.upto
-        if not values.more:
-            return purged
+    values = yield from run(commands.purge(keyspace, queue, ""))
+    purged: int = values.purged
+    while values.more:
+        values = yield from run(commands.purge(keyspace, queue, values.upto))
+        purged += values.purged
+    return purged
 
 
 def purge_many(keyspace: Keyspace, queue: str, sequences: Iterable[str], *, unread: bool = False) -> Flow[int]:
-    """Remove the ready ones among these messages. Expired messages die first and do not count.
-
-    The messages count as handled; as lost if `unread`.
-    """
+    """Remove the ready ones among these messages; they count as handled, or as lost if `unread`. See `purge`."""
     items = checks.items(sequences, "sequences", "sequences of messages")
     ids = sorted({codec.check_sequence(sequence, "sequences") for sequence in items})
     yield from sweep(queue)
@@ -315,13 +306,12 @@ def purge_many(keyspace: Keyspace, queue: str, sequences: Iterable[str], *, unre
 
 
 def redrive_many(keyspace: Keyspace, queue: str, letters: Iterable[tuple[str, str]]) -> Flow[list[RedriveResult]]:
-    """Move chosen letters back. Each is a pair: its sequence, and its target queue. Expired letters die first."""
+    """See `Queue.redrive_many`. Each pair is a sequence, and the queue to go to. Expired messages die first."""
     pairs: list[tuple[str, str]] = []
     for pair in checks.items(letters, "letters", "pairs of a sequence and a queue"):
         if isinstance(pair, str | bytes) or not isinstance(pair, Sequence) or len(pair) != 2:
             raise InvalidInput(f"letters: expected a pair of a sequence and a queue, got {format_value(pair)}")
-        sequence, origin = pair
-        pairs.append((codec.check_sequence(sequence, "letters"), check_queue_name(origin, "letters")))
+        pairs.append((codec.check_sequence(pair[0], "letters"), check_queue_name(pair[1], "letters")))
     yield from sweep(queue)
     results: dict[tuple[str, str], RedriveResult] = {}
     for origin, sequences in _by_origin(sorted(set(pairs))).items():

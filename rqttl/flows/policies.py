@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
+from typing import cast
 
 from rqttl import units
 from rqttl.checks import check_queue_name
@@ -27,7 +28,7 @@ from rqttl.policies.explanation import warn
 from rqttl.policies.merging import maker
 from rqttl.policies.policy import check_policy_name
 from rqttl.protocol import commands, replies
-from rqttl.protocol.commands import Options, QueueConfig, Refused, Word
+from rqttl.protocol.commands import Options, QueueConfig, Refused
 from rqttl.protocol.keys import Keyspace
 from rqttl.types import PolicyResult, SweepResult
 from rqttl.units import Duration
@@ -51,21 +52,12 @@ def read(keyspace: Keyspace) -> Flow[PolicySet]:
 def current(keyspace: Keyspace) -> Flow[PolicySet]:
     """The set of policies that is stored now, from memory if its version is known."""
     (version,) = yield Read([version_call(keyspace)])
-    return (yield from of_version(version))
+    return cast("PolicySet", (yield GetPolicies(version)))
 
 
 def version_call(keyspace: Keyspace) -> tuple[str, ...]:
-    """The command that reads the version of the policies. `of_version` takes its reply."""
+    """The command that reads the version of the policies. The step `GetPolicies` takes its reply."""
     return ("HGET", keyspace.policies, "version")
-
-
-def of_version(version: bytes | None) -> Flow[PolicySet]:
-    """The policies of the version in a reply of Redis, or newer ones."""
-    policies: PolicySet = yield GetPolicies(version)
-    return policies
-
-
-# Changing the set
 
 
 def change(keyspace: Keyspace, stored: Sequence[Policy], removed: Sequence[Policy] = ()) -> Flow[PolicyResult]:
@@ -80,8 +72,8 @@ def change(keyspace: Keyspace, stored: Sequence[Policy], removed: Sequence[Polic
 def store(keyspace: Keyspace, stored: Sequence[Policy], removed: Sequence[Policy]) -> Flow[list[Policy]]:
     """Store policies and remove others, in one call unless there are very many. No queue changes by it.
 
-    Returns all policies, old and new, whose queues are to be reconciled. A policy that is stored already is one of
-    them: an earlier call may have been killed before its end.
+    Returns all policies, old and new, whose queues are to be reconciled, also one that was stored already: an earlier
+    call may have been killed before its end.
     """
     touched = [*stored, *removed]
     for start in range(0, max(len(stored), len(removed)), CHANGES):
@@ -128,9 +120,9 @@ def preview(
     declared: Mapping[str, QueueOptions] = MappingProxyType({}),
     deleted: Container[str] = (),
 ) -> Flow[PolicyResult]:
-    """The effect that a change of policies would have now, together with other `declared` options for some queues.
+    """The effect that a change of policies would have now, with other `declared` options, without `deleted` queues.
 
-    Messages that are due under the options in force are swept before. Queues that will be `deleted` are left out.
+    Messages that are due under the options in force are swept before.
     """
     before = yield from current(keyspace)
     after = before.changed(stored, removed)
@@ -168,9 +160,6 @@ def check(keyspace: Keyspace, policy: Policy) -> Flow[list[str]]:
     return warn(policy, policies, queues)
 
 
-# Putting options in force
-
-
 def reconcile(
     keyspace: Keyspace,
     queues: Sequence[str],
@@ -180,9 +169,9 @@ def reconcile(
 ) -> Flow[PolicyResult]:
     """Put the options in force that follow from declared options and policies, where others are.
 
-    Queues that are not there are left out. Messages that the change lets die go in bounded steps: queues with more of
-    them are `unfinished`. With `may_be_denied` the queues that this user may not change are `denied` in the result.
-    A queue that cannot be read keeps no other from its options: its error is raised at the end, or goes to `damaged`.
+    Queues that are not there are left out; those in which more messages die than a few steps sweep are `unfinished`.
+    With `may_be_denied` the queues that this user may not change are `denied` in the result. A queue that cannot be
+    read keeps no other from its options: its error is raised at the end, or goes to `damaged`.
     """
     work = _Reconciliation(keyspace)
     left = list(queues)
@@ -235,22 +224,19 @@ class _Reconciliation:
         done = {call.queue: call.word("next") for call in calls if call.queue not in refused}
         given_up = {target for name in done for target in changes[name].given_up}
         unlisted = yield from sweeping.register_missing(self._keyspace, given_up)
-        yield from self._let_die({name: changes[name] for name in done if changes[name].differences}, done)
-        return refused + unlisted
-
-    def _let_die(self, changes: Mapping[str, Change], versions: Mapping[str, Word]) -> Flow[None]:
-        """Sweep the queues whose messages may be dead by their new options, in bounded steps."""
         deadly = []
-        for name, change in changes.items():
-            config = change.options.config(self._keyspace, versions[name])
-            yield GetConfig(name, newest=config)
-            self.changed[name] = change.differences
-            if change.may_kill:
-                deadly.append(config)
+        for name, version in done.items():
+            if changes[name].differences:
+                config = changes[name].options.config(self._keyspace, version)
+                yield GetConfig(name, newest=config)
+                self.changed[name] = changes[name].differences
+                if changes[name].may_kill:
+                    deadly.append(config)
         swept, left = yield from self._sweep(deadly)
         self.expired += sum(step.expired for step in swept)
         self.trimmed += sum(step.trimmed for step in swept)
         self.unfinished += left
+        return refused + unlisted
 
     def _sweep(self, configs: Sequence[QueueConfig]) -> Flow[tuple[list[SweepResult], list[str]]]:
         """Sweep queues together. Returns the sweeps, and the queues in which more is due."""
@@ -286,12 +272,9 @@ def records(keyspace: Keyspace, queues: Sequence[str]) -> Flow[tuple[dict[str, Q
     """
     calls = [("HMGET", keyspace.key(queue, "meta"), *_FIELDS) for queue in queues]
     *stored, version = yield Read([*calls, version_call(keyspace)])
-    policies = yield from of_version(version)
+    policies = yield GetPolicies(version)
     fields = {queue: reply for queue, reply in zip(queues, stored, strict=True) if reply[0] is not None}
     return {queue: QueueConfig.read(keyspace, queue, *reply) for queue, reply in fields.items()}, policies
-
-
-# Looking
 
 
 def explain(keyspace: Keyspace, queue: str, ttl: Duration | None, *, name_only: bool = False) -> Flow[Explanation]:

@@ -9,12 +9,11 @@ from typing import Any
 
 from rqttl.errors import DataDamaged, QueueInUse, QueueMismatch, QueueNotFound, ScriptsForgotten
 from rqttl.flows import policies, registry, sweeping
-from rqttl.flows.policies import following, of_version, reconcile, record, records, version_call
+from rqttl.flows.policies import following, reconcile, record, records, version_call
 from rqttl.flows.steps import (
     EXPIRED,
     OUTDATED,
     Flow,
-    ForgetConfig,
     GetConfig,
     GetPolicies,
     HandleNotes,
@@ -41,8 +40,8 @@ def declare(keyspace: Keyspace, declared: QueueOptions) -> Flow[Declared]:
     """Create a queue, adopt it, or find it with the same declared options.
 
     The flow adds the name to the registry first, so every queue is listed. It writes nothing there for a listed queue:
-    Redis without free memory would refuse the write. The flow applies policies that change meanwhile before it ends: it
-    compares the version in the reply with the version that is stored after the queue was made.
+    Redis without free memory would refuse the write. Policies that change meanwhile are applied before the flow ends:
+    it compares the version in the reply with the one that is stored after the queue was made.
     """
     queue = declared.queue
     listed, policies = yield from _enter(keyspace, queue)
@@ -69,7 +68,6 @@ def declare(keyspace: Keyspace, declared: QueueOptions) -> Flow[Declared]:
         # the name since, after the end of an older queue of this name.
         _, policies = yield from _enter(keyspace, queue)
     if int(answer.policies) != policies.version:
-        yield ForgetConfig(queue)
         yield from reconcile(keyspace, [queue])
     else:
         # the config comes from the call, not from a new look: the lifetime of the declared queue may be over by now
@@ -85,7 +83,7 @@ def _enter(keyspace: Keyspace, queue: str) -> Flow[tuple[bool, PolicySet]]:
     listed, version = yield Read([("SISMEMBER", keyspace.registry, queue), version_call(keyspace)])
     if not listed:
         yield Register(queue)
-    return bool(listed), (yield from of_version(version))
+    return bool(listed), (yield GetPolicies(version))
 
 
 def touch(keyspace: Keyspace, queue: str) -> Flow[None]:
@@ -144,11 +142,10 @@ logger = logging.getLogger("rqttl")
 
 
 def follow(keyspace: Keyspace, notes: Sequence[bytes]) -> Flow[None]:
-    """Do the work of each note.
+    """Do the work of each note: register a created queue, unregister a deleted one, sweep one over its limits.
 
-    A created queue is registered and gets the options of its policies. A deleted queue is unregistered.
-    A queue with too many messages is swept. The call of the script has succeeded and must not seem to have failed. So
-    errors of Redis and damage are logged, and reapers do the work.
+    The call of the script has succeeded and must not seem to have failed, so errors of Redis and damage are logged, and
+    reapers do the work.
     """
     for kind, name in zip(notes[::2], notes[1::2], strict=True):
         queue = name.decode()
@@ -178,7 +175,7 @@ class Memory:
     """What a driver remembers: the configs of the queues that were used last, and the policies that were read last.
 
     It answers the steps about them. A config may be out of date: a script answers `stale` then, and a fresh look
-    replaces it. A queue that is not there, and one that leaves the registry, has none.
+    replaces it.
     """
 
     def __init__(self, keyspace: Keyspace) -> None:
@@ -188,7 +185,6 @@ class Memory:
         #: For each kind of step a function that returns its answer, or the flow that finds it.
         self.answers: Mapping[type, Callable[[Any], Any]] = {
             GetConfig: self._config,
-            ForgetConfig: self._forget,
             GetPolicies: self._policies,
             Register: lambda step: registry.register(keyspace, step.queue),
             Unregister: self._unregister,
@@ -210,9 +206,6 @@ class Memory:
             raise QueueNotFound(step.queue)
         self.configs.put(step.queue, config)
         return config
-
-    def _forget(self, step: ForgetConfig) -> None:
-        self.configs.pop(step.queue, None)
 
     def _policies(self, step: GetPolicies) -> PolicySet | Flow[PolicySet]:
         is_known = b"%d" % self.policies.version == (step.version or b"0")

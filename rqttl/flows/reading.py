@@ -1,4 +1,4 @@
-"""Flows that read records, options and statistics of queues, by plain commands or by a script that sweeps first."""
+"""Flows that read options and statistics of queues, by plain commands or by a script that sweeps first."""
 
 from __future__ import annotations
 
@@ -26,29 +26,10 @@ _DROPPED = {reason: f"dropped:{reason}" for reason in (*REASONS, "cycle")}
 #: Pairs of a field with the start of a lifetime, and the option with its length.
 _LIVES = (("last_used_at", "expires"), ("last_active_at", "auto_delete_on_idle"))
 #: The fields that show the existence of the queue and its end.
-LIFETIME = (
-    "version",
-    "last_used_at",
-    "expires",
-    "last_active_at",
-    "auto_delete_on_idle",
-    "on_expire",
-    "emptied_last_id",
-    "last_id",
-)
+LIFETIME = ("version", *[field for life in _LIVES for field in life], "on_expire", "emptied_last_id", "last_id")
+_STORED = ("ready_bytes", "due_at", "cursor", "lease_grants", "compacted", "message_ttl")
 #: The fields that statistics need.
-STATISTICS = (
-    *LIFETIME,
-    "ready_bytes",
-    "due_at",
-    "cursor",
-    "lease_grants",
-    "compacted",
-    "message_ttl",
-    *COUNTERS,
-    *_DEATHS.values(),
-    *_DROPPED.values(),
-)
+STATISTICS = (*LIFETIME, *_STORED, *COUNTERS, *_DEATHS.values(), *_DROPPED.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,12 +38,6 @@ class Record:
 
     queue: str
     fields: Mapping[str, bytes]
-
-    @classmethod
-    def read(cls, queue: str, names: Sequence[str], values: Sequence[Any]) -> Record | None:
-        """Read the answer of HMGET for the fields `names`. Returns `None` if the queue does not exist."""
-        fields = {name: value for name, value in zip(names, values, strict=True) if value is not None}
-        return cls(queue, fields) if "version" in fields else None
 
     def text(self, name: str) -> str:
         """The text of a field that every record has. Raises `DataDamaged` if it is missing."""
@@ -85,17 +60,11 @@ class Record:
         ends = [self.number(since) + self.number(time) for since, time in _LIVES if time in self.fields]
         return min(ends, default=None)
 
-    @property
-    def keeps(self) -> bool:
-        """True if `on_expire=keep` extends the lifetime: messages came after its last end."""
-        return self.fields.get("on_expire") == b"keep" and self.fields.get("last_id") != self.fields.get(
-            "emptied_last_id", b"0-0"
-        )
-
-    @property
-    def due(self) -> int | None:
-        """A lower bound of the next due time, in ms. `None`: nothing can become due. 0: the time is unknown."""
-        return self.number("due_at") if self.fields.get("due_at") else None
+    def lives(self, now: int) -> bool:
+        """True if its lifetime is not over, or `on_expire=keep` extends it: messages came after its last end."""
+        emptied = self.fields.get("emptied_last_id", b"0-0")
+        keeps = self.fields.get("on_expire") == b"keep" and self.fields.get("last_id") != emptied
+        return keeps or self.end is None or self.end > now
 
     def totals(self) -> dict[str, Any]:
         """The fields of `QueueStats` that follow from the record alone."""
@@ -115,11 +84,7 @@ _START = "0-0"
 
 
 def state_fields(counts: Mapping[str, int], ends: Mapping[str, int | None]) -> dict[str, Any]:
-    """The fields of `QueueStats` for the states other than ready.
-
-    `counts` has the number of messages in the part of each state, and `ends` the time in ms at which the first of them
-    leaves the state. A missing part is empty.
-    """
+    """The fields of `QueueStats` for the states other than ready: the count of each, and its first end in ms."""
     fields: dict[str, Any] = {}
     for part, state in STATES.items():
         fields[state.name], end = counts.get(part, 0), ends.get(part)
@@ -140,9 +105,8 @@ class Numbers:
         self._retains = "message_ttl" in record.fields
         self._cursor, self._last = record.text("cursor"), record.text("last_id")
         self._was_leased, self._compacted = record.number("lease_grants") > 0, record.number("compacted") > 0
-        due = record.due
-        #: True if work may be overdue. `due` is only a lower bound.
-        self._suspect = due is not None and due <= now
+        #: True if work may be overdue. `due_at` is only a lower bound; without it nothing can become due.
+        self._suspect = bool(record.fields.get("due_at")) and record.number("due_at") <= now
         self.counts: Mapping[str, int] = {}
         #: Ready messages.
         self.ready = 0
@@ -182,7 +146,7 @@ class Numbers:
     @property
     def weight(self) -> int:
         """The average size of a ready message, as an estimate for the oldest one."""
-        return self._bytes // self.ready if self.ready else 0
+        return self._bytes // max(1, self.ready)
 
     def statistics(self, *, ends: bool) -> QueueStats:
         """The statistics from all answers."""
@@ -245,11 +209,11 @@ def read_options(keyspace: Keyspace, queues: Sequence[str], *, declared: bool = 
 
 def options(keyspace: Keyspace, queue: str, *, declared: bool = False) -> Flow[QueueOptions]:
     """See `Queue.options`."""
-    return (yield from only(queue, read_options(keyspace, [queue], declared=declared)))
+    return only(queue, read_options(keyspace, [queue], declared=declared))
 
 
 class StatsAndRecord(NamedTuple):
-    """The statistics of a queue, without a sweep, and the record from which they come."""
+    """Statistics of a queue, without a sweep, and the record from which they come."""
 
     stats: QueueStats
     record: Record
@@ -311,8 +275,8 @@ def _existing(keyspace: Keyspace, queues: Sequence[str], fields: Sequence[str]) 
     now = int(time[0]) * 1000 + int(time[1]) // 1000
     records = {}
     for queue, reply in zip(queues, replies, strict=True):
-        record = Record.read(queue, fields, reply)
-        if record and (record.keeps or record.end is None or record.end > now):
+        record = Record(queue, {name: value for name, value in zip(fields, reply, strict=True) if value is not None})
+        if "version" in record.fields and record.lives(now):
             records[queue] = record
     return now, records
 
@@ -331,10 +295,9 @@ TOGETHER = 100
 def swept_stats(queue: str) -> Flow[QueueStats]:
     """Statistics of a queue, after a sweep."""
     first = values = yield from with_config(queue, commands.stats)
-    for _ in range(SWEEPS - 1):
-        if not values.more:
-            break
-        values = yield from with_config(queue, commands.stats)
+    sweeps = 1
+    while values.more and sweeps < SWEEPS:
+        values, sweeps = (yield from with_config(queue, commands.stats)), sweeps + 1
     return _statistics(queue, values, first.overdue)
 
 
@@ -356,10 +319,7 @@ def swept_stats_of(keyspace: Keyspace, queues: Sequence[str]) -> Flow[dict[str, 
 def _sweep_once(
     keyspace: Keyspace, queues: Sequence[str], firsts: dict[str, Ok], lasts: dict[str, Ok]
 ) -> Flow[list[str]]:
-    """Sweep each queue by one bounded step, and note its first and its last answer.
-
-    Returns the queues that need a further step: more work is due, or their options changed meanwhile.
-    """
+    """Sweep each queue by one bounded step, and note its first and its last answer. Returns those that need another."""
     looks = yield from pipeline([commands.lookup(keyspace, name) for name in queues], NOT_THERE)
     configs: list[QueueConfig] = []
     for name, look in zip(queues, looks, strict=True):
@@ -417,5 +377,4 @@ def _chosen(keyspace: Keyspace, chosen: Iterable[str] | None) -> Flow[list[str]]
     """Check names, and return each once; without names, those of all existing queues."""
     if chosen is None:
         return (yield from names(keyspace))
-    items = checks.items(chosen, "names", "names of queues")
-    return list(dict.fromkeys(check_queue_name(name) for name in items))
+    return list(dict.fromkeys(map(check_queue_name, checks.items(chosen, "names", "names of queues"))))

@@ -1,7 +1,6 @@
-"""The steps that a flow asks its shell to perform, and the ways to run a command.
+"""The steps that a flow asks its driver to perform, and the ways to run a command.
 
-A flow is a generator. It yields a step and receives the answer to it. A shell performs the steps; a test sends answers
-itself. No I/O here.
+A flow is a generator: it yields a step and receives the answer to it, from a driver or from a test.
 """
 
 from __future__ import annotations
@@ -38,13 +37,6 @@ class GetConfig(NamedTuple):  # each call makes one, and a named tuple costs the
 
 
 @dataclass(frozen=True, slots=True)
-class ForgetConfig:
-    """Step: forget what is known of a queue."""
-
-    queue: str
-
-
-@dataclass(frozen=True, slots=True)
 class GetPolicies:
     """Step: the policies of a namespace; the answer is `PolicySet`, from memory if that one has this version."""
 
@@ -70,11 +62,8 @@ class Read:
 
 
 @dataclass(frozen=True, slots=True)
-class Write:
+class Write(Read):
     """Step: run plain, repeatable commands of Redis in one round trip. See `Read`."""
-
-    calls: Sequence[tuple[Word, ...]]
-    keep_errors: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +92,7 @@ class Unregister:
 
 @dataclass(frozen=True, slots=True)
 class HandleNotes:
-    """Step: carry out the notes of a script about other queues; see `notes.follow`."""
+    """Step: carry out the notes of a script about other queues; see `queues.follow`."""
 
     notes: Sequence[bytes]
 
@@ -118,9 +107,9 @@ ABANDONED = b"abandoned"
 class WaitForWakeup:
     """Step: wait for an element of the wake-up list of one of several queues. The answer is the queue and the element.
 
-    It is `None` when the time is over, and `ENDED` after an interrupt. A ticket has to be shown with the next receive
-    of its queue. The whole wait ends in `left` ms. One step blocks for `longest` ms at most, and no longer than until
-    the next due work in `due` ms. Then the flow looks at the queue and waits again. `interrupt` ends the step at once.
+    It is `None` when the time is over, and `ENDED` after `interrupt`. A ticket has to be shown with the next receive of
+    its queue. The whole wait ends in `left` ms. One step blocks for `longest` ms at most, and not beyond the next due
+    work in `due` ms: then the flow looks at the queue and waits again.
     """
 
     queues: Sequence[str]
@@ -154,11 +143,9 @@ class Sleep:
 Step = (
     Command
     | GetConfig
-    | ForgetConfig
     | GetPolicies
     | Pipeline
     | Read
-    | Write
     | Rehearse
     | Register
     | Unregister
@@ -194,7 +181,7 @@ class Recent(dict[str, T]):
 
 
 class Driver(Protocol):
-    """The object that performs flows for queues and consumers. It stands for one namespace of one server."""
+    """Performs flows for queues and consumers, for one namespace of one server."""
 
     keyspace: Keyspace
     events: Events

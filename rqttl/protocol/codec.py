@@ -26,7 +26,7 @@ BINARY = "application/octet-stream"
 MAX_HEADER_BYTES = 65_536
 MAX_ID_BYTES = 255
 
-#: The reason of the record in a history that says that the message went back from a dead-letter queue.
+#: The reason of the record in a history that says that the message was redriven.
 REDRIVEN = b"redriven"
 
 #: The class of several errors in one. Python 3.10 has none.
@@ -89,9 +89,10 @@ def pack_extras(content_type: str | None, headers: Mapping[str, Header] | None) 
             return b""
         if content_type is MSGPACK:
             return _ONLY_MSGPACK
+        headers = _NO_HEADERS
     elif not isinstance(headers, Mapping):
         raise InvalidInput(f"headers: expected a mapping, got {format_value(headers)}")
-    plain = dict([_header(name, value) for name, value in headers.items()]) if headers is not None else None
+    plain = dict([_header(name, value) for name, value in headers.items()])
     text = plain_text(content_type)
     if content_type is not None and (text is None or not text.isprintable()):
         raise InvalidInput(f"content_type: expected printable text, got {format_value(content_type)}")
@@ -134,14 +135,10 @@ def _header(name: object, value: object) -> tuple[str, Header]:
 def check_id(id: str) -> bytes:
     """The bytes of a message id. Raises `InvalidName`."""
     text = plain_text(id)
-    try:
-        encoded = text.encode() if text is not None and text.isprintable() else b""
-    except UnicodeEncodeError:
-        encoded = b""
-    if len(encoded) > MAX_ID_BYTES:
-        raise InvalidName(f"id: expected 1 to {MAX_ID_BYTES} bytes of printable text, got {len(encoded)} bytes")
-    if not encoded:
-        raise InvalidName(f"id: expected 1 to {MAX_ID_BYTES} bytes of printable text, got {format_value(id)}")
+    encoded = text.encode() if text is not None and text.isprintable() else b""  # no half of a pair is printable
+    if not 0 < len(encoded) <= MAX_ID_BYTES:
+        got = f"{len(encoded)} bytes" if encoded else format_value(id)
+        raise InvalidName(f"id: expected 1 to {MAX_ID_BYTES} bytes of printable text, got {got}")
     return encoded
 
 
@@ -166,17 +163,10 @@ def unpack_header(header: bytes) -> ParsedHeader:
     if header.isdigit():
         return ParsedHeader(_deadline(header), None, BINARY, _NO_HEADERS, ())
     if header.startswith(b";;;"):  # extras alone
-        content_type, headers = _unpack_extras(header[3:])
-        return ParsedHeader(None, None, content_type, headers, ())
-    deadline, id, deaths, extras = _split(header)
-    content_type, headers = _unpack_extras(extras)
-    return ParsedHeader(
-        deadline=_deadline(deadline),
-        id=id.decode(errors="replace") if id else None,
-        content_type=content_type,
-        headers=headers,
-        deaths=tuple(death for death, _ in _records(deaths) if death),
-    )
+        return ParsedHeader(None, None, *_unpack_extras(header[3:]), ())
+    deadline, id, records, extras = _split(header)
+    deaths = tuple(death for death, _ in _records(records) if death)
+    return ParsedHeader(_deadline(deadline), id.decode(errors="replace") or None, *_unpack_extras(extras), deaths)
 
 
 def sound_header(header: bytes) -> bytes:
@@ -229,20 +219,13 @@ def _unpack_extras(extras: bytes) -> tuple[str, Mapping[str, Header]]:
 
 
 def _records(data: bytes) -> Iterator[tuple[Death | None, int]]:
-    """The records of a history up to the first unreadable one: the death and the end of each.
-
-    The record of a redrive ends a circle. It is no death, so it gives `None`.
-    """
+    """The records of a history up to the first unreadable one: the death (`None`: a redrive) and the end of each."""
     end = 0
     while match := _RECORD.match(data, end):
         queue, reason, count, first, last, enqueued, expires, deliveries, length = match.groups()
         end = match.end() + int(length)
         if end > len(data):
             return
-        if reason == REDRIVEN:
-            yield None, end
-            continue
-        description = data[match.end() : end]
         death = Death(
             queue=queue.decode(errors="replace"),
             reason=reason.decode(errors="replace"),
@@ -252,9 +235,9 @@ def _records(data: bytes) -> Iterator[tuple[Death | None, int]]:
             enqueued_at=as_datetime(int(enqueued)),
             expires_at=None if expires == b"-" else as_datetime(int(expires)),
             delivery_count=int(deliveries),
-            description=description.decode(errors="replace") if description else None,
+            description=data[match.end() : end].decode(errors="replace") or None,
         )
-        yield death, end
+        yield (None if reason == REDRIVEN else death), end
 
 
 def pack_description(text: str | None) -> bytes:
@@ -271,16 +254,14 @@ def pack_description(text: str | None) -> bytes:
 
 
 def describe(error: BaseException) -> str:
-    """Describe a failure: the class of the error and its text, cut to the limit of a description.
+    """Describe a failure: the class of the error and its text, cut to the limit of a description. It never fails.
 
-    It never fails, even for an error with a faulty `__str__`. Characters that UTF-8 cannot hold are escaped. A group of
-    errors, as a TaskGroup raises it, says little: the first error in it follows.
+    A group of errors, as a TaskGroup raises it, says little: the first error in it follows.
     """
-    words = ["".join(format_exception_only(error)).rstrip()]
-    while isinstance(error, _GROUPS):
-        error = error.exceptions[0]
-        words.append("".join(format_exception_only(error)).rstrip())
-    return cut_description(": ".join(words))
+    chain = [error]
+    while isinstance(chain[-1], _GROUPS):
+        chain.append(chain[-1].exceptions[0])
+    return cut_description(": ".join("".join(format_exception_only(one)).rstrip() for one in chain))
 
 
 def enqueued_at(sequence: bytes) -> int:

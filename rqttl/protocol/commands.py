@@ -1,7 +1,4 @@
-"""Every script call as a value: the script, its keys and arguments, and a flag for repeatable calls. No I/O here.
-
-`QueueConfig` is the record of a queue that a client keeps; the scripts answer `stale` when it is outdated.
-"""
+"""Every script call as a value: the script, its keys and arguments, and a flag for repeatable calls. No I/O here."""
 
 from __future__ import annotations
 
@@ -25,8 +22,6 @@ from rqttl.types import Message
 #: Names of the contract that callers need beside those below.
 __all__ = ["Ok", "Refused", "Reply", "Word"]
 
-#: The number of prefixes that a client keeps for a queue: one for each script, and for each source of dead letters.
-PREFIXES = 100
 #: The largest number of messages, or of deliveries to settle, in one script call.
 BATCH = 250
 #: Bytes of headers and bodies after which a script call reads no further message. Batches of settles keep to it.
@@ -107,7 +102,7 @@ class QueueConfig:
         words = self._prefixes.get("short")
         if words is None:
             keys = [self.keyspace.key(self.name, part) for part in script.keys[: script.least]]
-            words = self._prefixes["short"] = (str(len(keys)), *keys, *self._fence(script, ""))
+            words = self._prefixes["short"] = (str(len(keys)), *keys, self.version, "")
         return words
 
     def keys_for(self, script: Script, source: str = "") -> tuple[Word, ...]:
@@ -118,27 +113,20 @@ class QueueConfig:
         place = f"{script.name} {source}" if source else script.name
         words = self._prefixes.get(place)
         if words is None:
-            if len(self._prefixes) >= PREFIXES:
-                self._prefixes.clear()
             queues = {"source": source} if source else {}
             queues |= {reason: self.options.target(reason) for reason in script.targets}
             targets = {reason: target for reason, target in queues.items() if target}
             mapping = " ".join(f"{reason}={'.' if name == self.name else name}" for reason, name in targets.items())
             keys = keys_of(self.keyspace, self.name, script, tuple(targets.values()))
-            words = self._prefixes[place] = (*keys, *self._fence(script, mapping))
+            words = self._prefixes[place] = (*keys, *(self.version, mapping)[: len(script.fence)])
         return words
-
-    def _fence(self, script: Script, targets: str) -> list[Word]:
-        """The arguments that depend on the options in force, in the order of the header."""
-        words: dict[str, Word] = {"version": self.version, "targets": targets}
-        return [words[name] for name in script.fence]
 
 
 @lru_cache(maxsize=4096)
 def keys_of(keyspace: Keyspace, queue: str, script: Script, targets: tuple[str, ...]) -> tuple[Word, ...]:
     """The number of keys, then the keys: of the queue, of each other target, and the further ones of the source.
 
-    Numbers of hot calls are text here, so that `resp.pack_command` need not look for numbers in each call.
+    Numbers of hot calls are text here, so that `pack_command` need not look for numbers in each call.
     """
     keys = [keyspace.key(queue, part) for part in script.keys]
     for target in dict.fromkeys(targets):
@@ -267,10 +255,7 @@ def check_size(config: QueueConfig, largest: int) -> None:
 def enqueue(
     config: QueueConfig, packed: Sequence[tuple[Envelope, bytes]], *, window: int = 0, now: Word = ""
 ) -> Command:
-    """Store at most `BATCH` messages. The queue remembers their ids for `window` ms, in addition to its own window.
-
-    The call is repeatable if each message has an id, and the queue or the call has a window for duplicates.
-    """
+    """Store at most `BATCH` messages. The queue remembers their ids for `window` ms, in addition to its own window."""
     common = packed[0][0]
     if not common.id and len(set(map(_ENVELOPE, packed))) == 1:
         return enqueue_alike(config, list(map(_BODY, packed)), common, now=now)
@@ -301,6 +286,7 @@ def enqueue_encoded(
     """Store messages as `enqueue` does. `words` has the encoded envelope and the body of each message in turn.
 
     `has_ids`: each message has an id. `ids_only`: each envelope is only an id. `may_be_over`: a TTL may have ended.
+    The call is repeatable if each message has an id, and the queue or the call has a window for duplicates.
     """
     repeatable = has_ids and (config.window > 0 or window > 0)
     simple = config.cannot_refuse and not window and not may_be_over
@@ -505,12 +491,7 @@ def update(config: QueueConfig, options: Options, *, now: Word = "") -> Command:
 
 def apply_policies(config: QueueConfig, options: Options, *, now: Word = "") -> Command:
     """Put other options in force that follow from policies, if `config` still holds. It is no use of the queue."""
-    if options.in_force != config.options:
-        return _put(config, options, now=now, declared="")
-    # the script takes only the version of the policies
-    words: dict[str, Word] = {"declared": "", "was": config.policies, "policies": options.policies, "absent": 0}
-    text = options.in_force.as_json()
-    return fenced(config, "update", now=now, next=secrets.token_hex(8), options=text, **words)
+    return _put(config, options, now=now, declared="")
 
 
 def _put(config: QueueConfig, options: Options, **words: Word) -> Command:
@@ -551,10 +532,10 @@ class Walk(NamedTuple):
 
 def preview(config: QueueConfig, options: QueueOptions, walk: Walk, *, now: Word = "") -> Command:
     """Count the messages that would die at once under other options. `walk` is the state after the last call."""
-    dropping = options.overflow == "drop-head"
-    limits = {name: options.number(name) if dropping else None for name in ("max_length", "max_length_bytes")}
-    rules = {"message_ttl": options.number("message_ttl"), **limits}
-    words: dict[str, Word] = {name: "" if value is None else value for name, value in rules.items()}
+    words: dict[str, Word] = {}
+    for name in ("message_ttl", "max_length", "max_length_bytes"):
+        value = options.number(name) if name == "message_ttl" or options.overflow == "drop-head" else None
+        words[name] = "" if value is None else value
     return fenced(config, "preview", now=now, **words, **walk._asdict())
 
 
@@ -587,11 +568,9 @@ def peek(keyspace: Keyspace, queue: str, *, after: str, limit: int, now: Word = 
 
 def sweep(config: QueueConfig, *, now: Word = "") -> Command:
     """Do the due work of a queue, in one bounded step."""
-    script = scripts.load("sweep")
-    return Command(script, config.name, (*config.keys_for(script), *script.arguments(now=now)))
+    return fenced(config, "sweep", now=now)
 
 
 def stats(config: QueueConfig, *, now: Word = "") -> Command:
     """Ask for the statistics of a queue."""
-    script = scripts.load("stats")
-    return Command(script, config.name, (*config.keys_for(script), *script.arguments(now=now)))
+    return fenced(config, "stats", now=now)
