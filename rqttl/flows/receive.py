@@ -11,14 +11,7 @@ from rqttl import checks, units
 from rqttl.errors import PoolExhausted
 from rqttl.flows.steps import ABANDONED, ENDED, Flow, Now, WaitForWakeup, with_config
 from rqttl.protocol import commands
-from rqttl.protocol.commands import (
-    ABSENT,
-    BATCH,
-    Command,
-    Presence,
-    QueueConfig,
-    Word,
-)
+from rqttl.protocol.commands import ABSENT, BATCH, Command, Presence, QueueConfig, Word
 from rqttl.units import MAX_DURATION, Duration
 
 #: The ms after which a blocked consumer looks at the queue again at the latest.
@@ -28,8 +21,8 @@ PERIOD = 240_000
 class ReceiveResult(NamedTuple):
     """The result of one receive: entries `(sequence, header, body)`, and one lease token for all of them.
 
-    `lost` and `unknown` are sequences of deliveries that the call should settle; see `Settled`. `due` is the time of
-    the next due work in ms. `more` is true if the call met expired messages only.
+    `lost` and `unknown` are sequences of deliveries that the call could not settle. `due` is the time of the next due
+    work in ms. `more`: the call met expired messages only.
     """
 
     config: QueueConfig
@@ -54,10 +47,7 @@ def receive_once(
     now: Word = "",
     config: QueueConfig | None = None,
 ) -> Flow[ReceiveResult]:
-    """Make one receive call. Repeat it at once while it meets expired messages only.
-
-    `config` is the config of a call a moment ago; without it the one in the cache is taken.
-    """
+    """Make one receive call, with `config` or that of the cache. Repeat it while it meets expired messages only."""
     used: QueueConfig
 
     def build(config: QueueConfig) -> Command:
@@ -89,10 +79,7 @@ def receive_once(
 
 
 def period(consumer: str) -> int:
-    """The ms for which this consumer blocks at most: between half of `PERIOD` and all of it.
-
-    The time differs between consumers, so consumers that began together do not keep calling Redis together.
-    """
+    """The ms for which this consumer blocks at most, so that consumers that began together do not call together."""
     return PERIOD - crc32(consumer.encode()) % (PERIOD // 2)
 
 
@@ -111,8 +98,7 @@ def receive(
 ) -> Flow[ReceiveResult]:
     """Take up to `count` messages. Wait up to `wait` ms for the first one, and look at the queue after every time-out.
 
-    Each look settles the deliveries that `finished()` returns as acked. A consumer that gets fewer messages than `room`
-    counts as waiting, because it comes back at once.
+    Each look settles the deliveries that `finished()` returns as acked. For `room` see `Presence`.
     """
     if wait <= 0:
         own = Presence(consumer, 0, ttl) if consumer and ttl else ABSENT
@@ -162,10 +148,7 @@ def receive_many(
     auto_ack: bool,
     config: QueueConfig | None = None,
 ) -> Flow[list[ReceiveResult]]:
-    """Take up to `count` messages in batches, waiting for the first message up to `wait`. `lease` is in ms.
-
-    `config` has the options in the cache of the driver, if they are there.
-    """
+    """Take up to `count` messages in batches, waiting for the first message up to `wait`. `lease` is in ms."""
     if type(count) is not int or count < 1:
         count = checks.whole(count, "count")
     patience = 0 if wait is None else int(units.duration(wait, "wait"))

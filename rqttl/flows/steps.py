@@ -26,8 +26,8 @@ T = TypeVar("T")
 class GetConfig(NamedTuple):  # each call makes one, and a named tuple costs the least
     """Step: get the `QueueConfig` of a queue from the cache; with `fresh`, from Redis.
 
-    `newest` is the config from a reply that has just come. It goes into the cache, and it is the answer. A queue at the
-    end of its lifetime is deleted by this step, except with `for_sweep`: the sweep deletes it, and tells so.
+    `newest`, from a reply that has just come, goes into the cache and is the answer. A queue at the end of its lifetime
+    is deleted by this step, except with `for_sweep`: the sweep deletes it, and tells so.
     """
 
     queue: str
@@ -232,8 +232,7 @@ def dispatch(command: Command, answered: Container[str] = (), reply: Reply | Non
     """Run a command to its end. This is the only place that knows the protocol between scripts and flows.
 
     After `ok` it handles the notes and returns the values. After `retry` it runs the command again. Any other refusal
-    is returned if its code is in `answered`, else it raises an error. `reply` is the reply to a first run in a
-    pipeline.
+    is returned if its code is in `answered`, else it raises an error. `reply` is the reply to a first run.
     """
     while True:
         if reply is None:
@@ -296,10 +295,8 @@ def with_config(
 ) -> Flow[Ok]:
     """Run a command with the options of the queue. Repeat it with newer options while it is refused as outdated.
 
-    `reply` is the reply to a first run with the options `config`.
-
-    Redis may have carried out a call whose reply was lost, and refuse the repeated one as outdated, because the options
-    have changed in between. The calls after it have the mark of a replay, too.
+    `reply` is the reply to a first run with the options `config`. Redis may have carried out a call whose reply was
+    lost, and refuse the repeated one as outdated: then the calls after it have the mark of a replay, too.
     """
     if config is None:
         config = yield GetConfig(queue)

@@ -31,8 +31,7 @@ def pack_in_python(words: tuple[Any, ...]) -> bytes:
 def without_numbers(words: tuple[Any, ...]) -> tuple[Any, ...]:
     """The words with each number as text.
 
-    hiredis asks Python for the text of a number and does not check the answer. A signal handler that raises at that
-    moment would end the process with a segmentation fault.
+    hiredis does not check what Python gives it for a number: a signal handler that raises then would crash the process.
     """
     if _PLAIN.issuperset(map(type, words)):
         return words
@@ -90,10 +89,7 @@ class Ok:
 @final
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """A refusal: its code, and its details in the order of the header.
-
-    `repeated`: the call had the mark `REPLAY`, so a call in its place needs the mark, too.
-    """
+    """A refusal. `repeated`: the call had the mark `REPLAY`, so a call in its place needs the mark, too."""
 
     code: str
     details: tuple[Any, ...] = ()
@@ -120,10 +116,9 @@ class Script:
     """A linked command: its text and hash, and the names of its keys, arguments and values, in order.
 
     A call that cannot need the keys from position `least` on leaves them out, and with them all targets. `targets` are
-    the death reasons whose target queues the command may write to. `has_rest` means that any number of further
-    arguments may follow. `source` are parts of one more queue; the name of that queue is among the targets. `values`
-    are the names of the values of a reply. The last one may be `word...`, which stands for all further values.
-    `shared` are keys that belong to no queue: the first ones of `keys`.
+    the death reasons whose target queues the command may write to. `has_rest`: any number of arguments may follow.
+    `source` are parts of one more queue, whose name is among the targets. The last name of `values` may be `word...`,
+    which stands for all further values. `shared` are keys of no queue: the first ones of `keys`.
     """
 
     name: str
@@ -188,10 +183,7 @@ class Script:
 
 @lru_cache
 def _ordered(names: tuple[str, ...]) -> Callable[..., tuple[Word, ...]]:
-    """A function that takes these names as keywords and returns their values in this order.
-
-    It is compiled once, as `namedtuple` compiles its constructor, because a mapping would slow down hot calls.
-    """
+    """A function that takes these names as keywords and returns their values in order, faster than a mapping would."""
     parameters = f"*, {', '.join(names)}" if names else ""
     ordered: Callable[..., tuple[Word, ...]] = eval(f"lambda {parameters}: ({''.join(f'{name}, ' for name in names)})")  # noqa: S307  # names of a header
     return ordered

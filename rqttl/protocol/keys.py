@@ -10,12 +10,11 @@ from rqttl.checks import is_queue_name
 
 @dataclass(frozen=True, slots=True)
 class AwayState:
-    """A state other than ready. Its part is a sorted set of sequences, each by the end of the state.
+    """A state other than ready. Its part is a sorted set of sequences, each by the end of the state in ms × `per_ms`.
 
-    A field of `QueueStats` has the `name` of the state, and counts its messages. The field `end` has the time at which
-    the first of them leaves the state (empty: there is no such field). A score is that time in ms × `per_ms`. A sweep
-    promotes the messages at that time, or, if it is not `promoted`, a fragment of the state takes them back. A queue
-    that has granted no lease has no messages in a state that is entered `from_lease`.
+    A field of `QueueStats` has the `name` of the state, and counts its messages; the field `end` has the time at which
+    the first of them leaves the state. A sweep promotes the messages at that time, or, if it is not `promoted`, a
+    fragment of the state takes them back. Messages enter it only `from_lease`: before the first lease it is empty.
     """
 
     name: str
@@ -29,9 +28,8 @@ class AwayState:
 class Part:
     """One key of each queue: its Redis type, and its contents in words.
 
-    `has_messages` marks the parts that hold messages, `in_target` the parts that a dead letter touches in its target.
-    A part that `outlives` its queue stays when the queue is deleted. `state` is the state of the messages that a part
-    names.
+    A dead letter touches the parts `in_target` of its target. A part that `outlives` its queue stays when the queue is
+    deleted. `state` is the state of the messages that a part names.
     """
 
     name: str
@@ -138,9 +136,8 @@ PARTS: Mapping[str, Part] = {
 TARGET_PARTS = tuple(part.name for part in PARTS.values() if part.in_target)
 #: The states other than ready, by part.
 STATES: Mapping[str, AwayState] = {part.name: part.state for part in PARTS.values() if part.state}
-#: The lists of parts that scripts walk with `each`: the `states` other than ready, and those that a sweep promotes; the
-#: sets that name messages `behind_cursor` (a message of `detached` is in exactly one of them); all `sets` that name
-#: messages; and the parts that are `deleted` with a queue.
+#: The lists of parts that scripts walk with `each`. A message of `detached` is in exactly one set `behind_cursor`; all
+#: `sets` name messages.
 LISTS: Mapping[str, tuple[str, ...]] = {
     "states": tuple(STATES),
     "promoted": tuple(name for name, state in STATES.items() if state.promoted),
@@ -158,7 +155,7 @@ def queue_name(member: bytes) -> str | None:
 
 def queue_names(members: Iterable[bytes]) -> list[str]:
     """The names of queues in the registry, sorted. Members from other programs are left out."""
-    return sorted(name for name in map(queue_name, members) if name is not None)
+    return sorted(filter(None, map(queue_name, members)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,8 +167,8 @@ class Keyspace:
     def key(self, queue: str, part: str) -> str:
         """One key of one queue.
 
-        Its hash tag, the text in braces, selects the slot on Redis Cluster. The hash tag is an explicit `{tag}` at the
-        start of the name, else the part before the first `/`, else the whole name.
+        Its hash tag, which selects the slot on Redis Cluster, is an explicit `{tag}` at the start of the name, else the
+        part before the first `/`, else the whole name.
         """
         if queue.startswith("{"):
             return f"{self.namespace}:{queue}:{part}"

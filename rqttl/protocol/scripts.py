@@ -22,7 +22,6 @@ import hashlib
 import os
 import re
 import sys
-from collections.abc import Mapping
 from dataclasses import asdict
 from functools import cache
 from importlib import resources
@@ -47,7 +46,7 @@ def unroll(script: str, text: str) -> str:
     def bodies(name: str, variable: str, body: str) -> list[str]:
         if name not in LISTS:
             raise ContractError(f"lua: {script}: each: expected one of {', '.join(LISTS)}, got {name}")
-        return [_fill(script, body, variable, _constants(part)) for part in LISTS[name]]
+        return [_fill(script, body, variable, part) for part in LISTS[name]]
 
     def loop(match: re.Match[str]) -> str:
         indent, variable, name, body = match.groups()
@@ -64,15 +63,10 @@ def unroll(script: str, text: str) -> str:
     return written
 
 
-def _constants(part: str) -> Mapping[str, str]:
-    """The fields of the variable of a loop, as Lua writes their values."""
-    state = asdict(STATES[part]) if part in STATES else {}
-    values = {"part": part, **state}
-    return {name: repr(value) if isinstance(value, str) else str(value).lower() for name, value in values.items()}
-
-
-def _fill(script: str, body: str, variable: str, constants: Mapping[str, str]) -> str:
-    part = constants["part"].strip("'")
+def _fill(script: str, body: str, variable: str, part: str) -> str:
+    """The body of a loop for one part. The fields of the variable stand there as Lua writes their values."""
+    values = {"part": part, **(asdict(STATES[part]) if part in STATES else {})}
+    constants = {name: repr(value) if isinstance(value, str) else str(value).lower() for name, value in values.items()}
     filled = body.replace(f"q[{variable}.part]", f"q.{part}")
 
     def constant(match: re.Match[str]) -> str:
@@ -147,10 +141,7 @@ def _fragments(roots: list[str]) -> dict[str, str]:
 
 
 def _join(fragments: dict[str, str], body: str) -> str:
-    """Join the fragments of a command and the command itself, without unused functions.
-
-    The head of this module shows an example.
-    """
+    """Join the fragments of a command and the command itself, without unused functions; see the head of this module."""
     functions: dict[str, str] = {}
     for text in fragments.values():
         functions.update({f"{match[1]}.{match[2]}": match[0] for match in _FUNCTION.finditer(text)})
@@ -192,18 +183,16 @@ def _groups(functions: dict[str, str], always: set[str], body: str) -> dict[str,
 def _bind(text: str, local_names: set[str], numbers: dict[str, int]) -> str:
     """The text with functions of `local_names` as locals, and functions of `numbers` as calls of `lazy`."""
 
-    def call(match: re.Match[str]) -> str:
+    def bound(match: re.Match[str]) -> str:
         name = f"{match[1]}.{match[2]}"
-        return _local(name) if name in local_names else f"lazy({numbers[name]})" if name in numbers else match[0]
+        is_lazy = match[0] != name and name in numbers
+        return _local(name) if name in local_names else f"lazy({numbers[name]})" if is_lazy else match[0]
 
-    def local(match: re.Match[str]) -> str:
-        return _local(match[0]) if match[0] in local_names else match[0]
-
-    return _NAMED.sub(local, _LAZY.sub(call, text))
+    return _NAMED.sub(bound, _LAZY.sub(bound, text))
 
 
 def _define(functions: dict[str, str], names: set[str]) -> tuple[str, str]:
-    """The line that declares these functions, and their definitions. It stands first: functions may name each other."""
+    """The line that declares these functions, and their definitions: functions may name each other."""
     ordered = [name for name in functions if name in names]
     declared = f"local {', '.join(map(_local, ordered))}\n" if ordered else ""
     return declared, "".join(functions[name] for name in ordered)
@@ -315,20 +304,8 @@ def _link(name: str) -> Script:
     text = text.replace("redis.call(", "call(")
     text = re.sub(r"\n{2,}", "\n", text).lstrip()
     sha = hashlib.sha1(text.encode(), usedforsecurity=False).hexdigest()
-    return Script(
-        name,
-        text,
-        sha,
-        tuple(keys),
-        least,
-        tuple(args),
-        tuple(targets),
-        _names(tags, "refuse"),
-        bool(further),
-        other,
-        _names(tags, "reply"),
-        tuple(tags.get("shared", [])),
-    )
+    words = tuple(keys), least, tuple(args), tuple(targets), _names(tags, "refuse"), bool(further), other
+    return Script(name, text, sha, *words, _names(tags, "reply"), tuple(tags.get("shared", [])))
 
 
 def _names(tags: dict[str, list[str]], tag: str) -> tuple[str, ...]:
@@ -339,10 +316,7 @@ def _names(tags: dict[str, list[str]], tag: str) -> tuple[str, ...]:
 
 
 def _parts(words: list[str]) -> list[str]:
-    """The keys of a header. `*` stands for all parts of a queue, a word such as `-log` takes one of them out.
-
-    `states` stands for the parts of all states other than ready.
-    """
+    """The keys of a header. `*` stands for all parts of a queue, `states` for those of states; `-log` takes one out."""
     words = [part for word in words for part in (LISTS["states"] if word == "states" else (word,))]
     parts = [*PARTS] if "*" in words else []
     return [word for word in (*parts, *words) if word != "*" and not word.startswith("-") and f"-{word}" not in words]

@@ -21,24 +21,20 @@ from rqttl.store.exchanges import NotSent, refuses_for_now
 
 #: Seconds that a reply may take beyond the time for which its call blocks. After that the connection counts as dead.
 REPLY = 15.0
-#: Seconds beyond the time for which a call blocks, after which the client ends the connection. Redis measures the time
-#: of the call by its own clock, so Redis ends the call late if that clock steps back.
+#: Seconds beyond the time of a call after which the client ends it: Redis ends it late if its clock steps back.
 SLACK = 1.0
 #: Seconds between the loss of a connection and the next look at the queue.
 PAUSE = 0.02
 #: The ms for which a call blocks at most if redis-py shows no socket and the connection has no time-out.
 BLIND = 5_000
-#: Options of TCP keepalive: two times in seconds, and a number of probes. Together they show within a minute that a
-#: machine is gone. macOS has another name for the first option.
+#: Options of TCP keepalive that show within a minute that a machine is gone. macOS has another name for the first one.
 _KEEPALIVE = (("TCP_KEEPIDLE", 30), ("TCP_KEEPALIVE", 30), ("TCP_KEEPINTVL", 10), ("TCP_KEEPCNT", 3))
 
 
 class Listener:
-    """Waits for elements of lists. Safe to share between threads.
+    """Waits for elements of lists. Safe to share between threads. `interrupt` ends all waits.
 
-    They share the `connections` for calls, because the caller makes a call next, unless the pool of the client has the
-    default limit of redis-py: the user did not choose it, and some programs have more threads. `interrupt` ends all
-    waits.
+    They share the `connections` for calls, because the caller makes a call next; but see `pool_of_waits`.
     """
 
     def __init__(self, connections: Connections, interrupt: Interrupt) -> None:
@@ -52,9 +48,8 @@ class Listener:
     ) -> tuple[str, bytes] | bytes | PoolExhausted | None:
         """Wait up to `ms` for an element of one of the lists. Returns the list with the element; `None` after `ms`.
 
-        Returns an empty text after `CLIENT UNBLOCK`, `ENDED` after the interrupt of all waits or after `interrupt`,
-        and the error if no connection is free. A lost connection, and a refusal that may pass, end the wait with
-        `None`. The caller's next call shows whether Redis is reachable.
+        Returns an empty text after `CLIENT UNBLOCK`, `ENDED` after an interrupt, and the error if no connection is
+        free. A lost connection, and a refusal that may pass, give `None`, too: the caller's next call shows more.
         """
         interrupts = (self._interrupt, interrupt or self._interrupt)
         place = self._places.take(ms / 1000, partial(_asked, interrupts))
@@ -115,10 +110,7 @@ class Listener:
 
 
 def _asked(interrupts: Sequence[Interrupt]) -> bool:
-    for interrupt in interrupts:  # noqa: SIM110  # a woken consumer comes here before it asks for its message
-        if interrupt.asked():
-            return True
-    return False
+    return any(map(Interrupt.asked, interrupts))
 
 
 def _hang_up(sock: Any) -> None:
@@ -133,8 +125,7 @@ def _hang_up(sock: Any) -> None:
 def patiently(connection: Connection, ms: int) -> Iterator[int]:
     """Set the time-out of a connection to `ms` and `REPLY` for one call. Yields the ms for which the call may block.
 
-    TCP keepalive checks the other machine during the call. If redis-py shows no socket, the call blocks for half of
-    the connection's time-out.
+    If redis-py shows no socket, that is half of the connection's time-out.
     """
     sock = getattr(connection, "_sock", None)
     if not isinstance(sock, socket.socket):

@@ -82,16 +82,8 @@ class Pool(ConnectionPool):
 
 
 def living(references: WeakSet[Any]) -> int:
-    """The number of living objects in a set. `len` may count dead ones.
-
-    An exception of a signal handler may keep references to dead objects in the set.
-    """
+    """The number of living objects in a set. `len` may count dead ones after an exception of a signal handler."""
     return sum(1 for _ in references)
-
-
-def open_pool(url: str, **settings: object) -> Pool:
-    """A pool for a URL, without a limit unless the URL has one."""
-    return Pool.from_url(url, max_connections=UNLIMITED, command_packer=Packer(), **settings)
 
 
 def pool_of_waits(pool: Any) -> Any:
@@ -125,12 +117,13 @@ class Place:
 class Places:
     """The connections of one pool that threads may hold while they wait: all but one, which is kept for commands.
 
-    A pool of one connection has one place. An unreferenced place is free: a signal handler may raise before the holder
-    gives its place back.
+    An unreferenced place is free: a signal handler may raise before the holder gives its place back.
     """
 
     def __init__(self, pool: ConnectionPool) -> None:
         self.limit = int(pool.max_connections)
+        #: The highest number of threads that may wait.
+        self.held = max(1, self.limit - 1)
         # callers of a blocking pool queue for a connection, so threads that wait queue for a place
         timeout = pool.timeout if isinstance(pool, BlockingConnectionPool) else 0.0
         self._patience: float = math.inf if timeout is None else timeout
@@ -138,16 +131,10 @@ class Places:
         self._lock = threading.Lock()
         self._taken: WeakSet[Place] = WeakSet()
 
-    @property
-    def held(self) -> int:
-        """The highest number of threads that may wait."""
-        return max(1, self.limit - 1)
-
     def take(self, seconds: float, ended: Callable[[], bool]) -> Place | Literal[False] | None:
         """Take a place. A blocking pool lets the thread wait for one, up to `seconds`.
 
-        Returns `None` when the time is over or `ended()` is true, and False when the time-out of the pool is over. If
-        both times are over, the shorter one decides.
+        Returns `None` when the time is over or `ended()` is true, and False if the time-out of the pool is over before.
         """
         place = Place()
         if self.limit >= UNLIMITED:
@@ -189,8 +176,7 @@ def places_of(pool: ConnectionPool) -> Places:
 class Held:
     """One connection for one call, as a context. Its exit closes the connection unless `clean` is set.
 
-    So a connection with an unread reply reaches no later call. This holds at any instruction that an exception
-    interrupts, and even if another exception interrupts the closing.
+    So a connection with an unread reply reaches no later call, at whatever instruction an exception interrupts this.
     """
 
     __slots__ = ("_connections", "clean", "connection")
@@ -238,9 +224,9 @@ class Connections:
             raise BrokerClosed
 
     def checkout(self) -> Connection:
-        """A connection for one call: a recently used one, or one that the pool has checked.
+        """A recently used connection, or one that the pool has checked; waits up to `PATIENCE` seconds for one.
 
-        Waits up to `PATIENCE` seconds for one. Raises `NotSent`, `PoolExhausted`, `BrokerClosed`.
+        Raises `NotSent`, `PoolExhausted`, `BrokerClosed`.
         """
         if self._process != os.getpid():
             # the connections of the parent process are the parent's
@@ -288,7 +274,7 @@ class Connections:
             self.close()
 
     def release_idle(self) -> None:
-        """Give all kept connections back to the pool. Another caller needs one of them if the pool is small."""
+        """Give all kept connections back to the pool."""
         while taken := self._popped():
             self.pool.release(taken[0][0])
 
@@ -359,6 +345,5 @@ def _check_encoding(parts: SplitResult) -> None:
 
 def open_client(url: str) -> redis.Redis:
     """A client for a URL, with time-outs, without hidden retries. Raises `InvalidInput`, which never shows the URL."""
-    return redis.Redis(
-        connection_pool=pool_for(url, lambda url: open_pool(url, retry=Retry(NoBackoff(), 0), **TIME_OUTS))
-    )
+    settings = {"max_connections": UNLIMITED, "command_packer": Packer(), "retry": Retry(NoBackoff(), 0), **TIME_OUTS}
+    return redis.Redis(connection_pool=pool_for(url, lambda url: Pool.from_url(url, **settings)))

@@ -48,7 +48,7 @@ class Store:
         self._listener = Listener(self.connections, self.interrupted)
 
     def run(self, command: Command) -> Reply:
-        """Run a command; see `Exchanges.run`."""
+        """See `Exchanges.run`."""
         if self._events.notify is not None:
             return drive(self.exchanges.run(command), self._perform)
         since = time.monotonic()
@@ -69,7 +69,7 @@ class Store:
     def listen(
         self, queues: Sequence[str], keys: Sequence[str], ms: int, interrupt: Interrupt | None = None
     ) -> tuple[str, bytes] | bytes | PoolExhausted | None:
-        """Wait for an element of one of the lists `keys` of queues, on a connection of its own; see `Listener`."""
+        """Wait for an element of one of the lists `keys` of queues; see `Listener`."""
         if self._events.notify is None:
             return self._listener.listen(keys, ms, interrupt)
         with timed(self._events.notify, [("BLPOP", queues[0] if len(queues) == 1 else None)]) as outcomes:
@@ -140,7 +140,7 @@ class Store:
                     raise  # the first of the calls may have arrived whole
                 raise NotSent from error
             replies = [_reply(connection) for _ in calls]
-            # a reply that no script gives may be one to another call: the connection is closed
+            # a reply that no script gives may be one to another call: then the connection is closed
             held.clean = all(fits(reply) for call, reply in zip(calls, replies, strict=True) if call[0] == "EVALSHA")
         return replies
 

@@ -1,8 +1,7 @@
-"""Calls to Redis as flows of round trips, and when a call is made again.
+"""Calls to Redis as flows of round trips, and when a call is made again. Threads and event loops share them. No I/O.
 
 An exchange yields the calls of one round trip and receives their replies; a refusal of Redis is among them as a value.
-The error of a lost round trip is thrown into the exchange. A number that it yields is a pause in seconds. Threads and
-event loops share them. No I/O here.
+The error of a lost round trip is thrown into the exchange. A number that it yields is a pause in seconds.
 """
 
 from __future__ import annotations
@@ -63,10 +62,7 @@ FAILURES = (*_PASSING, ResponseError, ScriptsForgotten)
 
 
 class Exchanges:
-    """The exchanges of one client.
-
-    `leave` is called when the server is a replica, before the error is raised. `now` is a clock in seconds.
-    """
+    """The exchanges of one client. `leave` is called when the server is a replica; `now` is a clock in seconds."""
 
     def __init__(
         self, keyspace: Keyspace, events: Events, leave: Callable[[], object], now: Callable[[], float]
@@ -95,8 +91,8 @@ class Exchanges:
     def run_together(self, commands: Sequence[Command]) -> Exchange[list[Reply]]:
         """Run commands in one round trip, in order. Returns their replies.
 
-        After a lost reply all commands run again if all are repeatable, else none does. Redis carries out several
-        commands that store messages as one transaction: all of them, with nothing in between, or none.
+        After a lost reply all commands run again if all are repeatable, else none does. Several commands that store
+        messages are one transaction: Redis carries out all of them, with nothing in between, or none.
         """
         is_ordered = len(commands) > 1 and all(command.script.name == "enqueue" for command in commands)
         attempt = self._ordered if is_ordered else self._scripts
@@ -116,11 +112,10 @@ class Exchanges:
         With `keep_errors` the error of a command takes the place of its reply.
         """
         attempts = self._insist(lambda *_: self._plain(calls, keep_errors=keep_errors), None)
-        replies: list[Any] = yield from self._observed(
-            [(command_name(call), None) for call in calls], attempts, _outcomes
-        )
-        for call, reply in () if keep_errors else zip(calls, replies, strict=True):
-            if isinstance(reply, Exception):
+        places = [(command_name(call), None) for call in calls]
+        replies: list[Any] = yield from self._observed(places, attempts, _outcomes)
+        for call, reply in zip(calls, replies, strict=True):
+            if isinstance(reply, Exception) and not keep_errors:
                 if not _is_damage(reply):
                     raise reply
                 known = self._keyspace.split(str(call[1]).encode())
@@ -131,10 +126,9 @@ class Exchanges:
         self, places: Sequence[Place], exchange: Exchange[T], outcomes: Callable[[T], Sequence[str]]
     ) -> Exchange[T]:
         """Carry out an exchange, and tell listeners of events the commands in it."""
-        notify = self._events.notify
-        if notify is None:
+        if self._events.notify is None:
             return (yield from exchange)
-        with timed(notify, places) as told:
+        with timed(self._events.notify, places) as told:
             answer = yield from exchange
             told.extend(outcomes(answer))
         return answer
@@ -173,8 +167,6 @@ class Exchanges:
             first = None
             yield pause
 
-    # One attempt
-
     def _script(self, command: Command, reply: Any) -> Exchange[Reply]:
         if reply is None:
             try:
@@ -189,8 +181,7 @@ class Exchanges:
             self._raise_if_refused(reply)
             raise reply
         command.script.check(reply)
-        answer: Reply = reply
-        return Repeated(answer) if answer[0] == b"refused" and command.is_replay else answer
+        return Repeated(reply) if reply[0] == b"refused" and command.is_replay else cast("Reply", reply)
 
     def _with_text(self, command: Command) -> Exchange[Reply]:
         """Load the script and run it. Not as a transaction: with full memory Redis would refuse the whole of it."""
@@ -221,8 +212,7 @@ class Exchanges:
     def _ordered(self, commands: Sequence[Command]) -> Exchange[list[Any]]:
         """Run commands as one transaction, so that Redis forgets no script between two of them.
 
-        The same round trip loads the scripts that this client has not loaded yet. If Redis lacks a script even so, it
-        has carried out none of the commands. The next try loads the scripts within the transaction.
+        If Redis lacks a script even so, it has carried out none of them. The next try loads it within the transaction.
         """
         results = yield from self._transact(self._texts(commands), [], commands)
         for _ in range(FORGOTTEN):
@@ -295,7 +285,7 @@ def _is_damage(error: Exception) -> bool:
 
 
 def _outcome(reply: Any) -> str:
-    """Return the outcome of a command for listeners of events. The reply may be an error."""
+    """The outcome of a command for listeners of events. The reply may be an error."""
     if isinstance(reply, Exception):
         return type(reply).__name__
     return reply[1].decode() if isinstance(reply, list) and reply and reply[0] == b"refused" else "ok"
@@ -313,7 +303,7 @@ def strictest(commands: Sequence[Command]) -> Command:
 def _raise_if_divided(commands: Sequence[Command], replies: Sequence[Any]) -> None:
     """Raise `OutcomeUnknown` if Redis has carried out a part of commands that must not run again.
 
-    The error of the other part says that Redis has not carried out a call. A caller who trusts it repeats all of them.
+    Callers would read the error of the other part as that of all of them.
     """
     errors = [reply for reply in replies if isinstance(reply, Exception)]
     refused = [error for error in errors if not isinstance(error, NoScriptError)]
@@ -323,7 +313,7 @@ def _raise_if_divided(commands: Sequence[Command], replies: Sequence[Any]) -> No
 
 
 def wait_outcome(answer: tuple[str, bytes] | bytes | Exception | None) -> str:
-    """Return the outcome of a wait for listeners of events."""
+    """The outcome of a wait for listeners of events."""
     if isinstance(answer, Exception):
         return type(answer).__name__
     return "timeout" if answer is None else "interrupted" if answer == ENDED else "ok"
@@ -355,9 +345,8 @@ def is_tls_failure(error: BaseException) -> bool:
 def refuses_for_now(error: BaseException | None) -> bool:
     """Return True if Redis has certainly not carried out a call, and may carry it out later.
 
-    The causes: the server is a replica or has too few replicas, its disk fails, a script runs for too long, it loads
-    its data, or a program flushes the scripts again and again. Full memory is no such cause, because it does not end by
-    itself.
+    The server is a replica or has too few of them, its disk fails, a script runs for too long, it loads its data, or a
+    program keeps flushing the scripts. Full memory is no such cause: it does not end by itself.
     """
     if isinstance(error, (*_CLASSES, ScriptsForgotten)):
         return True
