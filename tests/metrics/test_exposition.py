@@ -76,42 +76,24 @@ def test_commands_are_measured_by_name_and_outcome_until_the_end(broker: Broker,
     assert registry.get_sample_value(f"{metric.name}_count", {"command": "receive", "outcome": "ok"}) is None
 
 
-def test_two_brokers_share_a_registry(broker: Broker, client: redis.Redis) -> None:
+def test_brokers_of_both_interfaces_share_a_registry_and_no_command_is_measured_twice(
+    broker: Broker, client: redis.Redis, redis_url: str
+) -> None:
     registry, other = CollectorRegistry(), Broker(client, "other")
-    instrument(broker, registry)
-    instrument(other, registry)
-
-    broker.declare_queue("q").enqueue(b"x")
-    other.declare_queue("q").enqueue(b"x")
-
-    labels = {"command": "enqueue", "outcome": "ok"}
-    assert registry.get_sample_value("rqttl_client_command_seconds_count", labels) == 2
-
-
-def test_a_second_call_for_a_broker_measures_no_command_twice(broker: Broker) -> None:
-    registry = CollectorRegistry()
-    instrument(broker, registry)
-    end = instrument(broker, registry)
-    queue, labels = broker.declare_queue("q"), {"command": "enqueue", "outcome": "ok"}
-    queue.enqueue(b"x")
-    end()
-    queue.enqueue(b"x")
-
-    assert registry.get_sample_value("rqttl_client_command_seconds_count", labels) == 1
-
-
-def test_the_commands_of_an_asyncio_broker_are_measured(redis_url: str) -> None:
-    registry = CollectorRegistry()
 
     async def send() -> None:
-        async with rqttl.connect_async(redis_url) as broker:
-            instrument(broker, registry)
-            await (await broker.declare_queue("q")).enqueue(b"x")
+        async with rqttl.connect_async(redis_url) as asynchronous:
+            instrument(asynchronous, registry)
+            await asynchronous.queue("q").enqueue(b"x")
 
+    for one in (broker, broker, other):
+        instrument(one, registry)
+    broker.declare_queue("q").enqueue(b"x")
+    other.declare_queue("q").enqueue(b"x")
     asyncio.run(send())
 
     labels = {"command": "enqueue", "outcome": "ok"}
-    assert registry.get_sample_value("rqttl_client_command_seconds_count", labels) == 1
+    assert registry.get_sample_value("rqttl_client_command_seconds_count", labels) == 3
 
 
 @pytest.mark.parametrize("place, wrong", [("broker", (None, CollectorRegistry())), ("registry", (Broker, None))])

@@ -76,78 +76,63 @@ def note(text: str, setting: str) -> Note:
     return found
 
 
-CHILDREN: list[tuple[str, dict[str, Any]]] = [
-    ("<expiry-delay>10000</expiry-delay>", {"default-ttl": "10s"}),
-    ("<expiry-delay>0</expiry-delay>", {"default-ttl": "0"}),
-    ("<expiry-delay>-1</expiry-delay>", {"default-ttl": NONE, "message-ttl": NONE}),
-    ("<expiry-delay>9223372036854775807</expiry-delay>", {"default-ttl": "3650d"}),
-    ("<EXPIRY-Delay> 1500 </EXPIRY-Delay>", {"default-ttl": "1500ms"}),
-    ("<min-expiry-delay>10</min-expiry-delay>", {"min-ttl": "10ms"}),
-    ("<max-expiry-delay>0</max-expiry-delay>", {"max-ttl": "0"}),
-    ("<max-expiry-delay>-1</max-expiry-delay>", {"max-ttl": NONE}),
-    ("<max-expiry-delay>-2</max-expiry-delay>", {"max-ttl": NONE}),
+CHILDREN: list[tuple[dict[str, str], dict[str, Any]]] = [
+    ({"expiry-delay": "10000"}, {"default-ttl": "10s"}),
+    ({"expiry-delay": "0"}, {"default-ttl": "0"}),
+    ({"expiry-delay": "-1"}, {"default-ttl": NONE, "message-ttl": NONE}),
+    ({"expiry-delay": "9223372036854775807"}, {"default-ttl": "3650d"}),
+    ({"EXPIRY-Delay": " 1500 "}, {"default-ttl": "1500ms"}),
+    ({"min-expiry-delay": "10"}, {"min-ttl": "10ms"}),
+    ({"max-expiry-delay": "0"}, {"max-ttl": "0"}),
+    ({"max-expiry-delay": "-1"}, {"max-ttl": NONE}),
+    ({"max-expiry-delay": "-2"}, {"max-ttl": NONE}),
+    ({"min-expiry-delay": "100", "max-expiry-delay": "10"}, {"min-ttl": "10ms", "max-ttl": "10ms"}),
+    ({"no-expiry": "true"}, {"never-expire": True}),
+    ({"no-expiry": "FALSE"}, {"never-expire": False}),
+    ({"expiry-address": ""}, {"dead-letter-expired": NONE}),
+    ({"expiry-address": "E"}, {"dead-letter-expired": "E"}),
+    ({"dead-letter-address": "D"}, {"dead-letter-delivery-limit": "D", "dead-letter-rejected": "D"}),
+    ({"dead-letter-address": ""}, {"dead-letter-delivery-limit": NONE, "dead-letter-rejected": NONE}),
+    ({"max-delivery-attempts": "3"}, {"max-deliveries": 3}),
+    ({"max-delivery-attempts": "-1"}, {"max-deliveries": NONE}),
+    ({"max-delivery-attempts": "0"}, {"max-deliveries": NONE}),
+    ({"redelivery-delay": "5000"}, {"redelivery-delay": "5s"}),
+    ({"redelivery-delay": "0"}, {"redelivery-delay": NONE}),
     (
-        "<min-expiry-delay>100</min-expiry-delay><max-expiry-delay>10</max-expiry-delay>",
-        {"min-ttl": "10ms", "max-ttl": "10ms"},
-    ),
-    ("<no-expiry>true</no-expiry>", {"never-expire": True}),
-    ("<no-expiry>FALSE</no-expiry>", {"never-expire": False}),
-    ("<expiry-address/>", {"dead-letter-expired": NONE}),
-    ("<expiry-address>E</expiry-address>", {"dead-letter-expired": "E"}),
-    ("<dead-letter-address>D</dead-letter-address>", {"dead-letter-delivery-limit": "D", "dead-letter-rejected": "D"}),
-    ("<dead-letter-address></dead-letter-address>", {"dead-letter-delivery-limit": NONE, "dead-letter-rejected": NONE}),
-    ("<max-delivery-attempts>3</max-delivery-attempts>", {"max-deliveries": 3}),
-    ("<max-delivery-attempts>-1</max-delivery-attempts>", {"max-deliveries": NONE}),
-    ("<max-delivery-attempts>0</max-delivery-attempts>", {"max-deliveries": NONE}),
-    ("<redelivery-delay>5000</redelivery-delay>", {"redelivery-delay": "5s"}),
-    ("<redelivery-delay>0</redelivery-delay>", {"redelivery-delay": NONE}),
-    (
-        "<redelivery-delay>5000</redelivery-delay><redelivery-delay-multiplier>2</redelivery-delay-multiplier>",
+        {"redelivery-delay": "5000", "redelivery-delay-multiplier": "2"},
         {"redelivery-delay": "5s", "redelivery-multiplier": 2, "redelivery-max-delay": "50s"},
     ),
     (
-        "<redelivery-delay>5000</redelivery-delay><max-redelivery-delay>2000</max-redelivery-delay>",
+        {"redelivery-delay": "5000", "max-redelivery-delay": "2000"},
         {"redelivery-delay": "2s", "redelivery-max-delay": "2s"},
     ),
-    ("<redelivery-delay-multiplier>1.0</redelivery-delay-multiplier>", {"redelivery-multiplier": 1}),
-    ("<redelivery-delay-multiplier>0.5</redelivery-delay-multiplier>", {"redelivery-multiplier": NONE}),
-    ("<max-redelivery-delay>0</max-redelivery-delay>", {"redelivery-max-delay": NONE}),
+    ({"redelivery-delay-multiplier": "1.0"}, {"redelivery-multiplier": 1}),
+    ({"redelivery-delay-multiplier": "0.5"}, {"redelivery-multiplier": NONE}),
+    ({"max-redelivery-delay": "0"}, {"redelivery-max-delay": NONE}),
+    ({"redelivery-collision-avoidance-factor": "0.15"}, {"redelivery-jitter": 0.15}),
+    ({"max-size-bytes": "-1"}, {"max-length-bytes": NONE}),
+    ({"max-size-bytes": "10MB"}, {"max-length-bytes": NONE}),
     (
-        "<redelivery-collision-avoidance-factor>0.15</redelivery-collision-avoidance-factor>",
-        {"redelivery-jitter": 0.15},
-    ),
-    ("<max-size-bytes>-1</max-size-bytes>", {"max-length-bytes": NONE}),
-    ("<max-size-bytes>10MB</max-size-bytes>", {"max-length-bytes": NONE}),
-    (
-        "<address-full-policy>FAIL</address-full-policy><max-size-bytes>10MB</max-size-bytes>",
+        {"address-full-policy": "FAIL", "max-size-bytes": "10MB"},
         {"max-length-bytes": 10 * 2**20, "overflow": "reject-publish"},
     ),
+    ({"address-full-policy": "block", "max-size-messages": "5"}, {"max-length": 5, "overflow": "reject-publish"}),
+    ({"address-full-policy": "DROP", "max-size-messages": "0"}, {"max-length": 0, "overflow": "reject-publish"}),
+    ({"default-ring-size": "7"}, {"max-length": 7, "overflow": "drop-head"}),
     (
-        "<address-full-policy>block</address-full-policy><max-size-messages>5</max-size-messages>",
-        {"max-length": 5, "overflow": "reject-publish"},
-    ),
-    (
-        "<address-full-policy>DROP</address-full-policy><max-size-messages>0</max-size-messages>",
-        {"max-length": 0, "overflow": "reject-publish"},
-    ),
-    ("<default-ring-size>7</default-ring-size>", {"max-length": 7, "overflow": "drop-head"}),
-    (
-        (
-            "<default-ring-size>7</default-ring-size><address-full-policy>FAIL</address-full-policy>"
-            "<max-size-bytes>1K</max-size-bytes>"
-        ),
+        {"default-ring-size": "7", "address-full-policy": "FAIL", "max-size-bytes": "1K"},
         {"max-length": 7, "max-length-bytes": NONE, "overflow": "drop-head"},
     ),
-    ("<default-ring-size>-1</default-ring-size>", {"max-length": NONE, "overflow": NONE}),
-    ("<auto-delete-queues-delay>60000</auto-delete-queues-delay>", {}),
-    ("<auto-create-expiry-resources>true</auto-create-expiry-resources>", {"dead-letter-expired": NONE}),
-    ("<enable-metrics>true</enable-metrics>", {}),
+    ({"default-ring-size": "-1"}, {"max-length": NONE, "overflow": NONE}),
+    ({"auto-delete-queues-delay": "60000"}, {}),
+    ({"auto-create-expiry-resources": "true"}, {"dead-letter-expired": NONE}),
+    ({"enable-metrics": "true"}, {}),
 ]
 
 
 @pytest.mark.parametrize("children, expected", CHILDREN)
-def test_children_become_options(children: str, expected: dict[str, Any]) -> None:
-    assert definition(children) == expected
+def test_children_become_options(children: dict[str, str], expected: dict[str, Any]) -> None:
+    assert definition("".join(f"<{name}>{value}</{name}>" for name, value in children.items())) == expected
 
 
 @pytest.mark.spec("A-046", "A-047")

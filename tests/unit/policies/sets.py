@@ -14,25 +14,8 @@ LONG = "x" * 60
 #: Most of them match several patterns.
 QUEUES = ("a", "b", "a.b", "a.b.cc", "b.b", "a.", "a..b", "EXP.a", "EXP.a.b", "EXP.EXP.a", "a.dead", "dead", "a.a")
 PATTERNS = (
-    "#",
-    "#",
-    "a",
-    "dead",
-    "*",
-    "a.#",
-    "*.#",
-    "a.*",
-    "*.b",
-    "*.*",
-    "a.b",
-    "a.*.cc",
-    "*.b.cc",
-    "a.b.#",
-    "a.*.#",
-    "*.*.#",
-    "EXP.#",
-    "*.a.#",
-    "a.*.*",
+    *("#", "#", "a", "dead", "*", "a.#", "*.#", "a.*", "*.b", "*.*", "a.b", "a.*.cc", "*.b.cc"),
+    *("a.b.#", "a.*.#", "*.*.#", "EXP.#", "*.a.#", "a.*.*"),
 )
 REGEXES = ("a", "^a", "b$", r"^a\.", "(?i)exp", r"a|b", ".", "(a+)+$", r"\.b\.", "^EXP[.]", "c{2}")
 TARGETS = (
