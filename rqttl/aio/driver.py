@@ -11,8 +11,7 @@ from typing import Any, Generic, TypeVar
 
 from redis.asyncio import Redis
 
-from rqttl.aio.line import Call
-from rqttl.aio.store import AsyncStore, is_usual
+from rqttl.aio.store import AsyncStore, Call, is_usual
 from rqttl.checks import check_namespace
 from rqttl.errors import BrokerClosed, ContractError, InvalidInput, QueueNotFound
 from rqttl.events import Events, WaitEvent

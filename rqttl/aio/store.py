@@ -1,30 +1,288 @@
-"""The round trips of an event loop, on one line, and its waits. `rqttl.store.exchanges` makes calls of round trips."""
+"""The connections of an event loop: the one that all its calls share, and one for each wait.
+
+Calls of one pass of the loop go out together. `rqttl.store.exchanges` makes calls of round trips.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import socket
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from typing import Any
+from copy import copy
+from typing import Any, final
 
 from redis.asyncio import Redis
-from redis.exceptions import ConnectionError, ResponseError, TimeoutError
+from redis.exceptions import BusyLoadingError, ConnectionError, ResponseError, TimeoutError
 
-from rqttl.aio.line import Call, Line
-from rqttl.errors import BrokerClosed, PoolExhausted
+from rqttl.errors import BrokerClosed, ContractError, PoolExhausted
 from rqttl.events import Events, timed
 from rqttl.flows.steps import ENDED
-from rqttl.protocol.commands import Command
+from rqttl.protocol.commands import Command, Joined
 from rqttl.protocol.contract import pack_command
 from rqttl.protocol.keys import Keyspace
 from rqttl.runtime.interrupt import Interrupt
 from rqttl.store.blocking import PAUSE, REPLY, SLACK, keep_alive
 from rqttl.store.connections import is_exhausted, pool_of_waits
-from rqttl.store.exchanges import Calls, Exchanges, NotSent, wait_outcome
+from rqttl.store.exchanges import SOCKET_TIMEOUT, Calls, Exchanges, NotSent, wait_outcome
 
 Keep = Callable[[Coroutine[Any, Any, Any]], "asyncio.Task[Any]"]
+
+#: Unsent bytes beyond which callers wait until Redis has taken some.
+FULL = 1 << 20
+#: Seconds between the first sight of a late reply and the second one. A loop that was blocked reads it meanwhile.
+GRACE = 1.0
+
+
+class Call:
+    """A call on the shared connection. Its answer is the reply, or an error as a value.
+
+    A cancelled caller, or a task in its place, may await the call again: the answer is kept. The fastest way to it is
+    `if call.is_open: await call.arrival()`, and then `call.answer`.
+    """
+
+    __slots__ = ("_arrival", "answer", "at", "command", "is_open")
+
+    def __init__(self, arrival: asyncio.Future[None], command: Command | None) -> None:
+        self._arrival = arrival
+        #: False once the answer is there.
+        self.is_open = True
+        self.answer: Any = None
+        #: The script that is called, if it is one.
+        self.command: Any = command
+        #: The time of the call, or of the one that it joined, by the clock of the loop.
+        self.at = 0.0
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        if self.is_open:
+            yield from self.arrival().__await__()
+        return self.answer
+
+    def arrival(self) -> asyncio.Future[None]:
+        """The future that the answer ends. A cancelled caller has ended the one before."""
+        if self._arrival.cancelled():
+            self._arrival = self._arrival.get_loop().create_future()
+        return self._arrival
+
+    def take(self, reply: Any) -> bool:
+        """Take the next reply. Returns True if it was the last one."""
+        self.end(reply)
+        return True
+
+    def end(self, answer: Any) -> None:
+        """Set the answer."""
+        self.answer, self.is_open = answer, False
+        if not self._arrival.done():
+            self._arrival.set_result(None)
+
+
+@final
+class Pipelined(Call):
+    """Several commands in one call. Its answer is the list of their replies, or an error as a value."""
+
+    __slots__ = ("_left", "_replies")
+
+    def __init__(self, arrival: asyncio.Future[None], count: int) -> None:
+        super().__init__(arrival, None)
+        self._left = count
+        self._replies: list[Any] = []
+
+    def take(self, reply: Any) -> bool:
+        self._replies.append(reply)
+        self._left -= 1
+        return self._left == 0 and super().take(self._replies)
+
+
+@final
+class JoinedCall:
+    """Enqueue calls that go out as one, and the reply to each of them."""
+
+    __slots__ = ("at", "batch", "calls")
+
+    def __init__(self, first: Call) -> None:
+        self.batch = Joined(first.command)
+        self.calls = [first]
+        #: The time of the first call.
+        self.at = first.at
+
+    def pack(self) -> bytes:
+        """The bytes of the one command."""
+        return pack_command(("EVALSHA", self.batch.first.script.sha, *self.batch.words))
+
+    def take(self, reply: Any) -> bool:
+        """Take the reply. Returns True."""
+        self.end(reply)
+        return True
+
+    def end(self, reply: Any) -> None:
+        """Give each call its part of the reply."""
+        for call, part in zip(self.calls, self.batch.replies(reply), strict=True):
+            call.end(part if type(part) is list else NotSent() if part is None else copy(part))
+
+
+class SharedConnection:
+    """A connection that callers share. Replies come in the order of the calls. Only for the loop that made it.
+
+    The calls of one pass of the loop go out in one write. A task reads the replies, by the method of redis-py.
+    """
+
+    def __init__(self, connection: Any, pool: Any) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._connection = connection
+        self._pool = pool
+        self._unsent: list[Call | JoinedCall] = []
+        self._packed: list[bytes | JoinedCall] = []
+        self._size = 0
+        self._sent: deque[Call | JoinedCall] = deque()
+        self._suspect: Call | JoinedCall | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._is_lone = False  # the last calls went out one by one
+        # redis-py shows no other way to write at once
+        self._writer: asyncio.StreamWriter = connection._writer  # noqa: SLF001
+        #: False once the connection is lost or closed.
+        self.usable = True
+        self._patience, connection.socket_timeout = connection.socket_timeout, None  # `_look` watches the oldest call
+        self._reading = self._loop.create_task(self._read())
+        if self._writer.is_closing():
+            self.abandon(ConnectionError("Connection closed by server."))
+        else:
+            self._writer.transport.set_write_buffer_limits(FULL)
+
+    @property
+    def full(self) -> bool:
+        """True while callers must wait: see `room`."""
+        return self._writer.transport.get_write_buffer_size() > FULL
+
+    async def room(self) -> None:
+        """Wait until Redis has taken enough bytes."""
+        with suppress(OSError):  # the connection is lost, and not usable
+            await self._writer.drain()
+
+    def call(self, packed: bytes, count: int = 1) -> Call:
+        """Send packed commands in this pass of the loop. `count` is the number of their replies.
+
+        A call goes out at once where a pass had one call only: then it saves a pass of the loop.
+        """
+        arrival = self._loop.create_future()
+        return self._put(Call(arrival, None) if count == 1 else Pipelined(arrival, count), packed)
+
+    def send(self, command: Command) -> Call:
+        """Send a script as `call` does. Enqueue calls that follow each other in one pass go out as one."""
+        call = Call(self._loop.create_future(), command)
+        if self._unsent and self._join(call):
+            return call
+        return self._put(call, pack_command(("EVALSHA", command.script.sha, *command.words)))
+
+    def _join(self, call: Call) -> bool:
+        """Let a call go out with the last one, if that is possible."""
+        last = self._unsent[-1]
+        if isinstance(last, JoinedCall):
+            joined = last
+        elif Joined.can_begin(last.command):
+            joined = JoinedCall(last)
+        else:
+            return False
+        before = joined.batch.size
+        if not joined.batch.take(call.command):
+            return False
+        self._unsent[-1] = self._packed[-1] = joined
+        self._size += joined.batch.size - before
+        call.at = joined.at
+        joined.calls.append(call)
+        return True
+
+    def _put(self, call: Call, packed: bytes) -> Call:
+        call.at = self._loop.time()
+        waits = bool(self._unsent)
+        self._unsent.append(call)
+        self._packed.append(packed)
+        self._size += len(packed)
+        if self._size > FULL or (self._is_lone and not waits and not self._sent):
+            self._flush()
+        elif not waits:
+            self._loop.call_soon(self._flush)
+        if self._timer is None:
+            self._timer = self._loop.call_later(SOCKET_TIMEOUT, self._look)
+        return call
+
+    def _flush(self) -> None:
+        unsent, packed = self._unsent, self._packed
+        if not unsent or not self.usable:
+            return
+        self._unsent, self._packed, self._size = [], [], 0
+        self._is_lone = len(unsent) == 1 and not isinstance(unsent[0], JoinedCall)
+        self._sent.extend(unsent)
+        self._writer.write(b"".join([part if isinstance(part, bytes) else part.pack() for part in packed]))
+
+    async def _read(self) -> None:
+        """Give replies to their calls until the connection is lost or abandoned; then give it back to its pool."""
+        try:
+            while True:
+                try:
+                    reply = await self._connection.read_response(disable_decoding=True)
+                except ResponseError as error:
+                    reply = error
+                self._take(reply)
+        except Exception as error:  # noqa: BLE001  # the calls have it
+            self.abandon(error)
+        self._connection.socket_timeout = self._patience
+        await self._connection.disconnect(nowait=True)
+        await self._pool.release(self._connection)
+
+    def _take(self, reply: Any) -> None:
+        if not self._sent:
+            raise ContractError(f"connection: a reply without a call: {reply!s:.80}")
+        if self._sent[0].take(reply):
+            self._sent.popleft()
+
+    # The end
+
+    def abandon(self, error: Exception) -> None:
+        """End all calls with an error: unsent ones with `NotSent`."""
+        if not self.usable:
+            return
+        self.usable = False
+        lost = TimeoutError if isinstance(error, TimeoutError) else ConnectionError
+        sent, self._sent, unsent, self._unsent = self._sent, deque(), self._unsent, []
+        if sent and isinstance(error, BusyLoadingError):
+            sent.popleft().end(error)  # this one was refused; nobody knows of the others
+        for call in _single(sent):
+            call.end(lost(str(error)))
+        for call in _single(unsent):
+            failure = NotSent()
+            failure.__cause__ = lost(str(error))
+            call.end(failure)
+        if self._timer is not None:
+            self._timer.cancel()
+        self._writer.transport.abort()
+
+    def _look(self) -> None:
+        """Look if the oldest call has waited for too long."""
+        self._timer = None
+        oldest = next(itertools.chain(self._sent, self._unsent), None)
+        if oldest is None or not self.usable:
+            return
+        left = oldest.at + SOCKET_TIMEOUT - self._loop.time()
+        if left <= 0 and self._suspect is oldest:
+            self.abandon(TimeoutError("Timeout reading from socket"))
+            return
+        self._suspect = oldest if left <= 0 else None
+        self._timer = self._loop.call_later(left if left > 0 else GRACE, self._look)
+
+    async def close(self) -> None:
+        """Wait for the replies to all calls, and close the connection."""
+        if self.usable:
+            await self.call(pack_command(("PING",)))
+        self.abandon(ConnectionError("the connection was closed"))
+        await asyncio.shield(self._reading)
+
+
+def _single(calls: Iterable[Call | JoinedCall]) -> Iterator[Call]:
+    for call in calls:
+        yield from call.calls if isinstance(call, JoinedCall) else [call]
 
 
 def is_usual(command: Command, reply: Any) -> bool:
@@ -35,7 +293,7 @@ def is_usual(command: Command, reply: Any) -> bool:
 
 
 class AsyncStore:
-    """Runs commands on one Redis server, all of them on one line. `keep` makes a task that nobody cancels.
+    """Runs commands on one Redis server, all of them on one connection. `keep` makes a task that nobody cancels.
 
     `open_client` is awaited once, before the first call.
     """
@@ -46,24 +304,24 @@ class AsyncStore:
         self._open_client = open_client
         self._events = events
         self._keep = keep
-        self._line: Line | None = None
-        self._opening: asyncio.Task[Line] | None = None
+        self._shared: SharedConnection | None = None
+        self._opening: asyncio.Task[SharedConnection] | None = None
         self._client: Redis | None = None
         self._waits: Waits | None = None
         self._closed = False
         self.exchanges = Exchanges(keyspace, events, self.leave, lambda: asyncio.get_running_loop().time())
 
     def send_now(self, command: Command) -> Call | None:
-        """Send a script at once, if the line is open and nobody listens to events. See `is_usual`."""
-        line = self._line
-        if line is None or not line.usable or line.full or self._events.notify is not None:
+        """Send a script at once, if the connection is open and nobody listens to events. See `is_usual`."""
+        shared = self._shared
+        if shared is None or not shared.usable or shared.full or self._events.notify is not None:
             return None
-        return line.send(command)
+        return shared.send(command)
 
     async def round_trip(self, calls: Calls) -> list[Any]:
         """Send calls together, and read their replies; errors of Redis are among them."""
-        line = await self._ready()
-        answer = await line.call(b"".join([pack_command(call) for call in calls]), len(calls))
+        shared = await self._ready()
+        answer = await shared.call(b"".join([pack_command(call) for call in calls]), len(calls))
         if isinstance(answer, ConnectionError | TimeoutError | NotSent):
             raise answer
         return answer if len(calls) > 1 else [answer]
@@ -71,7 +329,7 @@ class AsyncStore:
     async def listen(self, queue: str | None, keys: Sequence[str], ms: int, interrupts: Sequence[Interrupt]) -> Any:
         """Wait for an element of one of the lists on a connection of its own; see `Waits.listen`."""
         await self._ready()
-        assert self._waits is not None  # noqa: S101  # the line is open
+        assert self._waits is not None  # noqa: S101  # the connection is open
         if self._events.notify is None:
             return await self._waits.listen(keys, ms, interrupts)
         with timed(self._events.notify, [("BLPOP", queue)]) as outcomes:
@@ -80,31 +338,31 @@ class AsyncStore:
         return answer
 
     def leave(self) -> None:
-        """Use the line for no further call. The next call opens another one, perhaps to another server."""
-        line, self._line = self._line, None
-        if line is not None:
-            self._keep(line.close())
+        """Use the connection for no further call. The next call opens another one, perhaps to another server."""
+        shared, self._shared = self._shared, None
+        if shared is not None:
+            self._keep(shared.close())
 
     async def close(self) -> None:
         """Close all connections. Later calls raise `BrokerClosed`."""
         self._closed = True
-        line, self._line = self._line, None
-        if line is not None:
-            await line.close()
+        shared, self._shared = self._shared, None
+        if shared is not None:
+            await shared.close()
         if self._client is not None and self._waits is not None:
             for pool in {self._waits.pool, self._client.connection_pool}:
                 await pool.disconnect(inuse_connections=False)
 
-    async def _ready(self) -> Line:
-        """The line, when it has room."""
+    async def _ready(self) -> SharedConnection:
+        """The connection, when it has room."""
         while True:
             if self._closed:
                 raise BrokerClosed
-            line = self._line
-            if line is not None and line.usable:
-                if not line.full:
-                    return line
-                await line.room()
+            shared = self._shared
+            if shared is not None and shared.usable:
+                if not shared.full:
+                    return shared
+                await shared.room()
                 continue
             if self._opening is None:
                 self._opening = self._keep(self._open())
@@ -113,7 +371,7 @@ class AsyncStore:
             except (ConnectionError, TimeoutError, OSError) as error:
                 raise NotSent from error
 
-    async def _open(self) -> Line:
+    async def _open(self) -> SharedConnection:
         try:
             if self._client is None:
                 self._client = await self._open_client()
@@ -125,10 +383,10 @@ class AsyncStore:
                 if is_exhausted(error):
                     raise PoolExhausted(int(pool.max_connections)) from error
                 raise
-            self._line = Line(connection, pool)
-            if not self._line.usable:
+            self._shared = SharedConnection(connection, pool)
+            if not self._shared.usable:
                 raise ConnectionError("the connection was lost before its first call")
-            return self._line
+            return self._shared
         finally:
             self._opening = None
 

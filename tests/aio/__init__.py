@@ -1,1 +1,1 @@
-"""Tests of the asyncio interface that have no sync counterpart: cancellation, loops, the line, closing."""
+"""Tests of the asyncio interface that have no sync counterpart: cancellation, loops, the shared connection, closing."""

@@ -13,7 +13,7 @@ import redis
 
 import rqttl
 from rqttl.aio.driver import AsyncDriver
-from rqttl.aio.line import Call
+from rqttl.aio.store import Call
 from tests.aio import campaign
 from tests.aio.conftest import Run, looped
 from tests.servers import Server
@@ -31,8 +31,8 @@ async def _until(condition: Callable[[], object]) -> None:
         await asyncio.sleep(0.001)
 
 
-def _line(broker: rqttl.AsyncBroker) -> Any:
-    return broker._driver.store._line
+def _shared(broker: rqttl.AsyncBroker) -> Any:
+    return broker._driver.store._shared
 
 
 async def _state(url: str) -> tuple[int, int, int]:
@@ -80,7 +80,7 @@ async def test_an_ack_that_is_cancelled_before_it_was_sent_arrives(
 ) -> None:
     await queue.enqueue_many([b"x", b"y"])
     for delivery in await queue.receive_many(2):
-        _line(broker).abandon(OSError("cut"))
+        _shared(broker).abandon(OSError("cut"))
         with anyio.CancelScope() as scope:
             scope.cancel()
             await delivery.ack()

@@ -233,7 +233,7 @@ def test_1000_waiting_consumers_all_wake_and_aclose_during_1000_waits_leaves_not
 
             consumers = [asyncio.ensure_future(consume()) for _ in range(1_000)]
             await _until(lambda: client.info("clients")["blocked_clients"] == 1_000)
-            assert len(client.client_list()) == 1_002  # these, the line, and the client of the test
+            assert len(client.client_list()) == 1_002  # these, the shared one, and the client of the test
             assert resident_bytes() - before <= 60_000_000
             await queue.enqueue_many([b"%d" % i for i in range(1_000)])
             await asyncio.gather(*consumers)

@@ -202,8 +202,8 @@ class _PortalClock(Clock):
         return self._owner == _caller.get(threading.get_ident())
 
 
-class _OnLine(AsyncClockedDriver):
-    """A clocked driver that sends scripts on the line, unless the test has taken over the steps of its sync driver."""
+class _OnConnection(AsyncClockedDriver):
+    """A clocked driver that sends scripts itself, unless the test has taken over the steps of its sync driver."""
 
     def __init__(self, client: redis.Redis, sync: ClockedDriver) -> None:
         super().__init__(sync)
@@ -214,7 +214,7 @@ class _OnLine(AsyncClockedDriver):
         if type(step) is Command and not taken and not self.leaping:
             return AsyncDriver.begin(self, self.sync.timed(step), run)
         kind: type = type(step)
-        if kind in (list, float):  # a round trip on the line, or the pause before it
+        if kind in (list, float):  # a round trip on the shared connection, or the pause before it
             return AsyncDriver.begin(self, step, run)
         return super().begin(step, run)
 
@@ -230,7 +230,7 @@ class PortalClocked(PortalBroker):
         clock = _PortalClock(start)
         sync = ClockedDriver(client, namespace, clock)
         inner = _loop().call(
-            lambda: AsyncBroker(None, namespace, folder=Path(), driver=lambda *_: _OnLine(client, sync))
+            lambda: AsyncBroker(None, namespace, folder=Path(), driver=lambda *_: _OnConnection(client, sync))
         )
         super().__init__(client, namespace, inner=inner, driver=sync)
         vars(self)["clock"] = clock

@@ -1,4 +1,4 @@
-"""The line: lost connections have the same outcomes as in the sync interface, and a slow server holds callers back."""
+"""The shared connection: lost, it has the same outcomes as the sync one, and a slow server holds callers back."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 import redis
 
 import rqttl
-from rqttl.aio import line
+from rqttl.aio import store
 from rqttl.protocol.commands import Command
 from tests import tls
 from tests.aio.conftest import Run, looped
@@ -24,7 +24,7 @@ from tests.servers import Server
 async def test_a_call_that_was_never_sent_is_made_again(
     broker: rqttl.AsyncBroker, queue: rqttl.AsyncQueue, proxy: Proxy
 ) -> None:
-    broker._driver.store._line.abandon(OSError("cut"))  # type: ignore[union-attr]  # it is open
+    broker._driver.store._shared.abandon(OSError("cut"))  # type: ignore[union-attr]  # it is open
     proxy.spoil("refuse")
     await queue.enqueue(b"x")
     assert (await queue.stats()).ready == 1
@@ -35,10 +35,10 @@ async def test_a_server_that_never_answers_ends_a_call_with_a_time_out(
     broker: rqttl.AsyncBroker, queue: rqttl.AsyncQueue, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await queue.enqueue(b"first")
-    # the calls so far may take their time; the next one goes over a new line
-    broker._driver.store._line.abandon(OSError("cut"))  # type: ignore[union-attr]  # it is open
-    monkeypatch.setattr(line, "SOCKET_TIMEOUT", 0.05)
-    monkeypatch.setattr(line, "GRACE", 0.05)
+    # the calls so far may take their time; the next one goes over a new one
+    broker._driver.store._shared.abandon(OSError("cut"))  # type: ignore[union-attr]  # it is open
+    monkeypatch.setattr(store, "SOCKET_TIMEOUT", 0.05)
+    monkeypatch.setattr(store, "GRACE", 0.05)
     proxy.spoil("swallow", script="enqueue")
     with pytest.raises(rqttl.OutcomeUnknown) as lost:
         await queue.enqueue(b"x")
@@ -52,12 +52,12 @@ async def test_bytes_that_are_no_reply_end_the_line_and_its_calls(
     await queue.enqueue(b"first")
     sent = asyncio.ensure_future(queue.enqueue(b"x"))
     await asyncio.sleep(0)
-    own: Any = broker._driver.store._line
+    own: Any = broker._driver.store._shared
     own._connection._reader.feed_data(b"what?\r\n")
     with pytest.raises(rqttl.OutcomeUnknown):
         await sent
     await queue.enqueue(b"y")
-    assert broker._driver.store._line is not own
+    assert broker._driver.store._shared is not own
 
 
 @looped()
@@ -77,7 +77,7 @@ async def test_a_connection_that_was_lost_before_its_first_call_is_replaced(
         return connection
 
     pool.get_connection = get_and_lose
-    store._line.abandon(OSError("cut"))
+    store._shared.abandon(OSError("cut"))
     await queue.enqueue(b"x")
     assert lost
     assert (await queue.stats()).ready == 1
@@ -88,7 +88,7 @@ async def test_calls_of_one_pass_of_the_loop_go_out_in_one_write(
     broker: rqttl.AsyncBroker, queue: rqttl.AsyncQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await queue.enqueue(b"first")
-    own: Any = broker._driver.store._line
+    own: Any = broker._driver.store._shared
     writes: list[object] = []
     write = own._writer.write
 
@@ -103,7 +103,7 @@ async def test_calls_of_one_pass_of_the_loop_go_out_in_one_write(
 
 
 def test_callers_wait_while_redis_takes_nothing(run: Run, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(line, "FULL", 10_000)
+    monkeypatch.setattr(store, "FULL", 10_000)
     most: list[int] = []
 
     async def work() -> None:
@@ -113,7 +113,7 @@ def test_callers_wait_while_redis_takes_nothing(run: Run, redis_url: str, monkey
             async def send(number: int) -> None:
                 for _ in range(20):
                     await queue.enqueue(b"%04d" % number + b"x" * 50_000)
-                    own: Any = broker._driver.store._line
+                    own: Any = broker._driver.store._shared
                     most.append(own._size + own._writer.transport.get_write_buffer_size())
 
             await asyncio.gather(*map(send, range(20)))
@@ -169,15 +169,15 @@ def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_calls_go_over_an_encrypted_line_and_over_the_next_one(
     run: Run, start_server: Callable[..., Server], certificates: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(line, "FULL", 10_000)
-    held: list[line.Line] = []
-    room = line.Line.room
+    monkeypatch.setattr(store, "FULL", 10_000)
+    held: list[store.SharedConnection] = []
+    room = store.SharedConnection.room
 
-    async def counted(own: line.Line) -> None:
+    async def counted(own: store.SharedConnection) -> None:
         held.append(own)
         await room(own)
 
-    monkeypatch.setattr(line.Line, "room", counted)
+    monkeypatch.setattr(store.SharedConnection, "room", counted)
     server, url = tls.secure(start_server, certificates)
     files = {"ssl_ca_certs": "ca.crt", "ssl_certfile": "client.crt", "ssl_keyfile": "client.key"}
     options = "&".join(f"{option}={certificates / name}" for option, name in files.items())
@@ -186,7 +186,7 @@ def test_calls_go_over_an_encrypted_line_and_over_the_next_one(
         async with rqttl.connect_async(f"{url}?{options}") as broker:
             queue = await broker.declare_queue("q")
             await queue.enqueue(b"x")
-            first: Any = broker._driver.store._line
+            first: Any = broker._driver.store._shared
             server.process.send_signal(signal.SIGSTOP)  # so that no bytes of the calls can leave
             try:
                 calls = asyncio.gather(*[queue.enqueue(b"x" * 50_000) for _ in range(400)])
@@ -200,7 +200,7 @@ def test_calls_go_over_an_encrypted_line_and_over_the_next_one(
             while first.usable:
                 await asyncio.sleep(0)
             await queue.enqueue(b"x")
-            assert broker._driver.store._line is not first
+            assert broker._driver.store._shared is not first
             assert (await queue.stats()).ready == 402
 
     run(work())
