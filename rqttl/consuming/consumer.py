@@ -83,8 +83,8 @@ class Sender:
             return None, error
 
 
-class Renewer:
-    """A thread that calls `turn` after pauses of `pause()` ms, until `close`. `stop` ends one pause."""
+class Renewer(threading.Thread):
+    """A thread that calls `turn` after pauses of `pause()` ms, until `close`. `first_end` ends one pause."""
 
     def __init__(
         self,
@@ -92,24 +92,15 @@ class Renewer:
         name: str,
         pause: Callable[[], float],
         turn: Callable[[], None],
-        stop: Interrupt | None = None,
+        first_end: Interrupt | None = None,
     ) -> None:
-        self._timing, self._pause, self._turn, self._stop = timing, pause, turn, stop
+        super().__init__(name=name, daemon=True)
+        self._timing, self._pause, self._turn, self._first_end = timing, pause, turn, first_end
         self._sooner = Wakeup()
         #: The interrupt that ends the turns.
         self.closed = Interrupt()
         #: The time of the last turn.
         self.turned_at = timing.now()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-
-    @property
-    def has_begun(self) -> bool:
-        """True if `start` was called."""
-        return self._thread.ident is not None
-
-    def start(self) -> None:
-        """Begin to take turns."""
-        self._thread.start()
 
     def notify(self) -> None:
         """Take the next turn as soon as `pause` says now."""
@@ -118,12 +109,13 @@ class Renewer:
     def close(self) -> None:
         """Take no further turn."""
         self.closed.ask()
-        if self._thread.is_alive():
-            self._thread.join()
+        if self.is_alive():
+            self.join()
 
-    def _run(self) -> None:
+    def run(self) -> None:
+        """Take the turns."""
         while not self.closed.asked():
-            end = self.closed if self._stop is None or self._stop.asked() else self._stop
+            end = self.closed if self._first_end is None or self._first_end.asked() else self._first_end
             self._timing.pause(end, self._pause, self._sooner)
             self.turned_at = self._timing.now()
             if self.closed.asked():
@@ -280,7 +272,7 @@ class Consumer(ConsumerBase[Delivery, None]):
 
     def _fetch(self) -> bool:
         """Send acks and fetch messages. Returns False if no message came in time."""
-        if not self._renewer.has_begun:
+        if self._renewer.ident is None:
             raise InvalidInput("consume: iterate inside `with queue.consume() as deliveries:`, which renews leases")
         while not (room := self._prefetch.room()):
             self._settled.wait(self._stop, lambda: 0.0 if self._prefetch.room() else 1.0)

@@ -137,7 +137,7 @@ class AckBatch:
         if not self._under_way:
             number = min(len(self._waiting), BATCH)
             self._under_way = [self._waiting.popleft() for _ in range(number)]
-        return [word for delivery in self._under_way for word in lease_words(delivery)]
+        return [word for item in self._under_way for word in (item._sequence, item._token)]
 
     @property
     def is_in_doubt(self) -> bool:
@@ -170,11 +170,10 @@ class AckBatch:
         if not sequences:
             return []
         named, missed = Counter(sequences), []
-        for delivery in sorted(self.sent, key=lambda delivery: lease_words(delivery)[1]):
-            sequence, _ = lease_words(delivery)
-            if named[sequence] and delivery.settled not in (LOST, UNKNOWN):
-                named[sequence] -= 1
-                missed.append(delivery)
+        for item in sorted(self.sent, key=lambda item: item._token):
+            if named[item._sequence] and item._settled not in (LOST, UNKNOWN):
+                named[item._sequence] -= 1
+                missed.append(item)
         return missed
 
 

@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from rqttl import events as hook
 from rqttl import units
 from rqttl.consuming.prefetch import by_lease
-from rqttl.delivery import LOST, UNKNOWN, Delivered, check_unsettled, lease_words
+from rqttl.delivery import LOST, UNKNOWN, Delivered, check_unsettled
 from rqttl.errors import InvalidInput, LeaseLost, OutcomeUnknown
 from rqttl.flows import steps
 from rqttl.flows.steps import Flow
 from rqttl.protocol import codec, commands
-from rqttl.protocol.commands import BATCH, READ_BYTES, Command, Ok, QueueConfig, Word
+from rqttl.protocol.commands import BATCH, READ_BYTES, Command, QueueConfig
 from rqttl.protocol.keys import Keyspace
 from rqttl.text import format_value
 from rqttl.units import Duration
-
-#: A function that settles the deliveries of one call. Its argument has sequence and token in turn.
-Run = Callable[[Sequence[Word]], Flow[Ok]]
 
 
 def settle(
@@ -36,34 +33,18 @@ def settle(
     `time`. Raises `LeaseLost` for the others, and `OutcomeUnknown` for deliveries with an unknown outcome. If leases
     were lost too, that error is the cause.
     """
-    if type(deliveries) not in (list, tuple):  # such a value may have no first item
-        _check_deliveries(deliveries)
+    _check_deliveries(deliveries)
     if how == "renew":
         return _renew(keyspace, queue, deliveries, time)
-    run = _run(keyspace, queue, how, time, description)
-    flow = _settle(queue, "nack" if how == "release" else how, deliveries, run)
-    first = deliveries[0] if deliveries else None
-    events = first._settler.events if isinstance(first, Delivered) else None
-    if events is None or events.observer is None:
-        return flow
-    return hook.settled(events.observer, queue, how, deliveries, flow)
-
-
-def _run(keyspace: Keyspace, queue: str, how: str, delay: Duration | None, description: str | None) -> Run:
-    """Return the function that settles the deliveries of one call."""
-    if how == "ack":
-        return lambda words: steps.existing(queue, commands.ack(keyspace, queue, words))
-    ms = None if delay is None else int(units.duration(delay, "delay"))
+    delay = None if time is None else int(units.duration(time, "delay"))
     text = codec.pack_description(description)
     if text and how == "release":
         raise InvalidInput(f"description: expected none with counted=False, got {format_value(description)}")
-
-    def build(config: QueueConfig, words: Sequence[Word]) -> Command:
-        if how == "reject":
-            return commands.reject(config, words, description=text)
-        return commands.nack(config, words, delay=ms, counted=how == "nack", description=text)
-
-    return lambda words: steps.with_config(queue, lambda config: build(config, words))
+    flow = _settle(keyspace, queue, how, deliveries, delay, text)
+    events = deliveries[0]._settler.events if deliveries else None
+    if events is None or events.observer is None:
+        return flow
+    return hook.settled(events.observer, queue, how, deliveries, flow)
 
 
 def give_back(keyspace: Keyspace, queue: str, deliveries: Sequence[Delivered]) -> Flow[None]:
@@ -75,18 +56,29 @@ def give_back(keyspace: Keyspace, queue: str, deliveries: Sequence[Delivered]) -
         pass  # these messages are back already
 
 
-def _settle(queue: str, how: str, deliveries: Sequence[Delivered], run: Run) -> Flow[None]:
+def _settle(
+    keyspace: Keyspace, queue: str, how: str, deliveries: Sequence[Delivered], delay: int | None, text: bytes
+) -> Flow[None]:
+    def build(config: QueueConfig) -> Command:
+        if how == "reject":
+            return commands.reject(config, words, description=text)
+        return commands.nack(config, words, delay=delay, counted=how == "nack", description=text)
+
     newest = _newest(queue, deliveries)
     lost, unknown = set[bytes](), set[bytes]()
     for batch in _cut(newest, reads=how != "ack"):
-        values = yield from run([word for item in batch for word in lease_words(item)])
+        words = [word for item in batch for word in (item._sequence, item._token)]
+        if how == "ack":
+            values = yield from steps.existing(queue, commands.ack(keyspace, queue, words))
+        else:
+            values = yield from steps.with_config(queue, build)
         lost.update(values.lost)
         unknown.update(values.unknown)
+    outcome = "nack" if how == "release" else how
     for item in newest:
-        sequence, _ = lease_words(item)
-        item._settled = LOST if sequence in lost else UNKNOWN if sequence in unknown else how
-    unsure = [item.id for item in newest if item.settled == UNKNOWN]
-    error = OutcomeUnknown(queue, how, unsure) if unsure else None
+        item._settled = LOST if item._sequence in lost else UNKNOWN if item._sequence in unknown else outcome
+    unsure = [item.id for item in newest if item._settled == UNKNOWN]
+    error = OutcomeUnknown(queue, outcome, unsure) if unsure else None
     _raise_lost(queue, deliveries, error)
     if error:
         raise error
@@ -98,13 +90,15 @@ def _renew(keyspace: Keyspace, queue: str, deliveries: Sequence[Delivered], leas
     newest = _newest(queue, deliveries)
     for length, group in ({ms: newest} if ms is not None else by_lease(newest)).items():
         for batch in _cut(group, reads=False):
-            words = [word for item in batch for word in lease_words(item)]
+            words = [word for item in batch for word in (item._sequence, item._token)]
             values = yield from steps.existing(queue, commands.renew(keyspace, queue, words, lease=length))
             lost = set(values.lost)
             for item in batch:
-                if lease_words(item)[0] not in lost:
+                if item._sequence not in lost:
                     item._token = values.token
-                elif item.settled is None:  # else a consumer has collected its ack meanwhile, whose call tells the loss
+                elif (
+                    item._settled is None
+                ):  # else a consumer has collected its ack meanwhile; that call tells the loss
                     item._settled = LOST
     _raise_lost(queue, deliveries)
 
@@ -123,21 +117,20 @@ def _cut(deliveries: Sequence[Delivered], *, reads: bool) -> Iterator[Sequence[D
 
 
 def _raise_lost(queue: str, deliveries: Sequence[Delivered], cause: Exception | None = None) -> None:
-    missed = [item.id for item in deliveries if item.settled == LOST]
+    missed = [item.id for item in deliveries if item._settled == LOST]
     if missed:
         raise LeaseLost(queue, missed) from cause
 
 
 def _newest(queue: str, deliveries: Sequence[Delivered]) -> list[Delivered]:
     """Check deliveries and return them. Of two deliveries of one message the older has lost its lease."""
-    _check_deliveries(deliveries)
     newest: dict[bytes, tuple[bytes, Delivered]] = {}
     older = []
     for item in deliveries:
         check_unsettled(item)
         if item.queue != queue:
             raise InvalidInput(f"deliveries: {item.id!r} is of queue {item.queue!r}, not of {queue!r}")
-        sequence, token = lease_words(item)
+        sequence, token = item._sequence, item._token
         other = newest.get(sequence)
         if other is not None and other[0] == token:
             raise InvalidInput("deliveries: the same delivery is in the list twice")
