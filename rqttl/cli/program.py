@@ -43,14 +43,6 @@ _PLACES = {
 }
 
 
-class _CtrlC(Exception):
-    """Ctrl-C, hidden from click, which would print an empty line."""
-
-
-class _ReaderGone(Exception):
-    """The reader of our output has seen enough. Hidden from click, for which that is a failure."""
-
-
 def _print_error(line: str) -> None:
     """Print a line of an error, folded at words. It may hold hostile text, or the password of a URL."""
     with suppress(OSError):  # without a stderr there is still the exit code
@@ -88,12 +80,9 @@ class Program(click.Group):
         try:
             result = super().main(arguments, prog_name or "rqttl", **extra)
             sys.stdout.flush()
-        except (_ReaderGone, BrokenPipeError):
+        except BrokenPipeError:
             _drop(sys.stdout)
             sys.exit(errors.DONE)
-        except _CtrlC:
-            _print_error("rqttl: interrupted")
-            sys.exit(errors.INTERRUPTED)
         except Exception as error:  # noqa: BLE001  # explained to people, with an exit code
             sys.exit(_fail(error, debug="--debug" in arguments))
         finally:
@@ -102,14 +91,17 @@ class Program(click.Group):
         sys.exit(result if isinstance(result, int) else errors.DONE)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Carry out the command."""
+        """Carry out the command. A signal or a reader that has gone is no failure, as it would be for click."""
         try:
             with running.noting(running.is_warning_of_flow):
                 return super().invoke(ctx)
+        except running.SignalReceived as received:
+            raise errors.Refused(str(received), exit_code=128 + received.number) from received
         except KeyboardInterrupt as error:
-            raise _CtrlC from error
+            raise errors.Refused("interrupted", exit_code=errors.INTERRUPTED) from error
         except BrokenPipeError as error:
-            raise _ReaderGone from error
+            _drop(sys.stdout)
+            raise click.exceptions.Exit(errors.DONE) from error
 
 
 def _fail(error: Exception, *, debug: bool) -> int:

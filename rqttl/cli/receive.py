@@ -24,7 +24,7 @@ from rqttl import text
 from rqttl.cli.common import output
 from rqttl.cli.common.errors import Refused
 from rqttl.cli.common.params import DURATION, queue_argument
-from rqttl.cli.common.running import Interrupted, SignalGuard, SignalReceived, noting
+from rqttl.cli.common.running import SignalGuard, SignalReceived, noting
 from rqttl.cli.common.settings import Settings, connecting
 from rqttl.delivery import Delivery
 from rqttl.errors import LeaseLost, OutcomeUnknown
@@ -102,7 +102,7 @@ def receive(
             acks = f"{text.plural(deliveries.unknown_count, 'ack')} of {queue} got no reply before the leases ended"
             raise Refused(f"{acks}; the messages may come again", OutcomeUnknown.code)
     if stop.asked and not (follow and stop.asked == signal.SIGTERM):
-        raise Interrupted(SignalReceived(stop.asked))
+        raise SignalReceived(stop.asked)
     if not done and not stop.asked:
         output.note(f"nothing is ready in {queue}")
 

@@ -15,7 +15,7 @@ import click
 from rqttl import text
 from rqttl.cli.common import errors, output
 from rqttl.cli.common.params import DURATION, any_queues_argument, json_flag
-from rqttl.cli.common.running import Interrupted, SignalGuard, SignalReceived
+from rqttl.cli.common.running import SignalGuard, SignalReceived
 from rqttl.cli.common.settings import Settings, connecting
 from rqttl.errors import QueueNotFound
 from rqttl.inspector.queues import (
@@ -282,7 +282,7 @@ def _watch(
                 _print_frames(trend, sort, title, troubles, as_json=as_json)
     except SignalReceived as received:
         if received.number != signal.SIGINT:
-            raise Interrupted(received) from None
+            raise
 
 
 def _show_live(trend: Trend, sort: str, title: str, troubles: Iterator[str], names: Sequence[str]) -> None:

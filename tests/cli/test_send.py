@@ -16,8 +16,8 @@ from click.testing import CliRunner
 
 from rqttl import Broker, CommandEvent, Message, OutcomeUnknown, Queue
 from rqttl.cli import cli
-from rqttl.cli.send import sources
-from rqttl.cli.send.json_lines import BROKER_FIELDS, SENDER_FIELDS
+from rqttl.cli import send as module
+from rqttl.cli.send import BROKER_FIELDS, SENDER_FIELDS
 from rqttl.inspector.message_view import Viewed, to_json
 from rqttl.protocol.commands import BATCH, BATCH_BYTES
 from rqttl.store.driver import driver_of
@@ -73,8 +73,8 @@ def test_without_arguments_each_line_of_stdin_or_of_a_file_is_a_body(
 def test_many_lines_arrive_whole_and_in_order_however_they_are_cut(
     run: Run, orders: Queue, monkeypatch: pytest.MonkeyPatch, chunk: int
 ) -> None:
-    monkeypatch.setattr(sources, "CHUNK", chunk)
-    monkeypatch.setattr(sources, "BATCH", 3)
+    monkeypatch.setattr(module, "CHUNK", chunk)
+    monkeypatch.setattr(module, "BATCH", 3)
     lines = [b"%d" % (i * i) for i in range(300)]
 
     run("send", "orders", stdin=b"\n".join(lines))
@@ -151,7 +151,7 @@ def test_only_arguments_have_their_ids_in_the_answer(run: Run, orders: Queue) ->
 def test_a_line_that_is_too_long_is_named_and_what_came_before_is_stored(
     run: Run, broker: Broker, monkeypatch: pytest.MonkeyPatch, stdin: bytes, stored: int, line: int, chunk: int
 ) -> None:
-    monkeypatch.setattr(sources, "CHUNK", chunk)
+    monkeypatch.setattr(module, "CHUNK", chunk)
     orders = broker.declare_queue("orders", max_message_bytes=10)
 
     result = run("send", "orders", stdin=stdin)

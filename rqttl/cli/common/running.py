@@ -117,19 +117,18 @@ _WORDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated", signal.SIG
 
 
 class SignalReceived(KeyboardInterrupt):
-    """A signal asked the command to end. It is not an `Exception`, so that no handler takes it for a failure."""
+    """A signal asked the command to end. It is not an `Exception`, so that no handler takes it for a failure.
+
+    `position` says how far the command was.
+    """
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
         self.number = number
+        self.position = ""
 
-
-class Interrupted(click.ClickException):
-    """The command ended by a signal; `position` says how far it was. The exit code is 128 + signal, as in a shell."""
-
-    def __init__(self, received: SignalReceived, position: str = "") -> None:
-        super().__init__(f"{_WORDS[signal.Signals(received.number)]}{position}")
-        self.exit_code = 128 + received.number  # type: ignore[misc]  # click asks the instance
+    def __str__(self) -> str:
+        return f"{_WORDS[signal.Signals(self.number)]}{self.position}"
 
 
 class SignalGuard:

@@ -24,7 +24,7 @@ from rqttl.cli.common.params import (
     with_options,
     yes_flag,
 )
-from rqttl.cli.common.running import Interrupted, SignalGuard, SignalReceived
+from rqttl.cli.common.running import SignalGuard, SignalReceived
 from rqttl.cli.common.settings import Settings, connecting
 from rqttl.cli.dead.letters import format_not_ready, letter_filters, note_targets, print_groups, refuse_missing
 from rqttl.inspector.dead_letters import DeadLetterCounts, DeadLetterFilter
@@ -118,7 +118,8 @@ class Action:
                     progress.advance(len(batch), len(batch))
                 guard.finish()
         except SignalReceived as received:
-            raise Interrupted(received, f": {text.plural(left, 'letter')} left") from None
+            received.position = f": {text.plural(left, 'letter')} left"
+            raise
         finally:
             self._print_result(done)
 
