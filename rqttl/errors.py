@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from rqttl.text import plural
-
 Differences = Mapping[str, tuple[object, object]]
 
 
@@ -116,8 +114,8 @@ class QueueInUse(RqttlError):
     code = "in_use"
 
     def __init__(self, queue: str, condition: str, count: int) -> None:
-        noun = "consumer" if condition == "if_unused" else "message"
-        super().__init__(f"queue {queue!r} was not deleted: {condition} is set and it has {plural(count, noun)}")
+        noun = f"consumer{'s' * (count != 1)}" if condition == "if_unused" else f"message{'s' * (count != 1)}"
+        super().__init__(f"queue {queue!r} was not deleted: {condition} is set and it has {count:,} {noun}")
         self.queue = queue
         self.condition = condition
         self.count = count

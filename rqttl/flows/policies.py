@@ -25,8 +25,7 @@ from rqttl.flows.sweeping import count_deaths, sweep, swept
 from rqttl.options import QueueOptions, Value
 from rqttl.policies import Explanation, Policy, PolicySet
 from rqttl.policies.explanation import warn
-from rqttl.policies.merging import maker
-from rqttl.policies.policy import check_policy_name
+from rqttl.policies.policy import check_policy_name, maker
 from rqttl.protocol import commands, replies
 from rqttl.protocol.commands import Options, QueueConfig, Refused
 from rqttl.protocol.keys import Keyspace

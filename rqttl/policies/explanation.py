@@ -10,8 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from rqttl.options import OPTIONS, REASONS, QueueOptions, Value
-from rqttl.policies.merging import DECLARED, LIMITS, Claim, PolicySet, Resolution
-from rqttl.policies.policy import Policy
+from rqttl.policies.policy import DECLARED, LIMITS, Claim, Policy, PolicySet, Resolution
 from rqttl.units import as_text
 
 #: The options of a policy that name a target.

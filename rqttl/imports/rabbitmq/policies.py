@@ -17,9 +17,8 @@ from rqttl.errors import InvalidInput
 from rqttl.imports.names import NameTable
 from rqttl.imports.notes import Notes, rows
 from rqttl.imports.rabbitmq.definitions import Queue, Setting, SourcePolicy, settings_of
-from rqttl.policies.merging import PolicySet
 from rqttl.policies.patterns import Pattern, compile_pattern
-from rqttl.policies.policy import Policy
+from rqttl.policies.policy import Policy, PolicySet
 
 #: Takes the settings of a definition.
 ReadDefinition = Callable[[Mapping[str, Setting], Notes], None]

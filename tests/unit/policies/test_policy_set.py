@@ -8,7 +8,7 @@ from rqttl import Contender, DataDamaged, Explained, Policy, QueueOptions
 from rqttl.options import OPTIONS
 from rqttl.policies import PolicySet
 from rqttl.policies.explanation import explain
-from rqttl.policies.merging import origin_of
+from rqttl.policies.policy import origin_of
 from tests.unit.policies.sets import in_force, policy
 
 SHORT = policy("short", "orders.#", lease="1s")
