@@ -14,7 +14,7 @@ import decimal
 import fractions
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from datetime import datetime, timedelta, timezone, tzinfo
+from datetime import datetime, timedelta, timezone
 from types import MappingProxyType
 from typing import Any, NamedTuple, NoReturn
 
@@ -37,59 +37,15 @@ def _fail(*_: object, **__: object) -> NoReturn:
 
 
 def _failing(kind: type, *names: str, **attributes: object) -> type:
-    """A subclass of `kind` whose methods `names` raise `Own`."""
-    return type("Hostile", (kind,), {**dict.fromkeys(names, _fail), **attributes})
+    """A subclass of `kind` whose methods raise `Own`: those with these names, with spaces in between."""
+    return type("Hostile", (kind,), {**dict.fromkeys(" ".join(names).split(), _fail), **attributes})
 
 
-_METHODS = ("__repr__", "__str__", "__eq__", "__hash__", "__len__", "__iter__", "__bool__", "__format__", "__getitem__")
-_TEXT = (
-    "strip",
-    "encode",
-    "isprintable",
-    "replace",
-    "startswith",
-    "partition",
-    "format",
-    "__contains__",
-    "__add__",
-    "__mod__",
-    "__getitem__",
-    "__ne__",
-    "removeprefix",
-)
-_NUMBER = (
-    "__lt__",
-    "__le__",
-    "__gt__",
-    "__ge__",
-    "__sub__",
-    "__add__",
-    "__int__",
-    "__index__",
-    "__truediv__",
-    "__radd__",
-    "__rsub__",
-    "bit_length",
-    "__mod__",
-    "__neg__",
-)
-_MAPPING = ("items", "keys", "values", "get", "__contains__")
-
-
-class _Zone(tzinfo):
-    """A time zone whose offset is `offset`, or that raises."""
-
-    def __init__(self, offset: object) -> None:
-        self._offset = offset
-
-    def utcoffset(self, _: datetime | None) -> Any:
-        return _fail() if self._offset is Own else self._offset
-
-    def dst(self, _: datetime | None) -> timedelta | None:
-        return None
-
-    def tzname(self, _: datetime | None) -> str | None:
-        return None
+_METHODS = "__repr__ __str__ __eq__ __hash__ __len__ __iter__ __bool__ __format__ __getitem__"
+_TEXT = "strip encode isprintable replace startswith partition format __contains__ __add__ __mod__ __getitem__ __ne__"
+_FLOAT = "__lt__ __le__ __gt__ __ge__ __sub__ __add__ __int__ __index__ __truediv__ __radd__"
+_INT = f"{_FLOAT} __rsub__ bit_length __mod__ __neg__"
+_MAPPING = "items keys values get __contains__"
 
 
 def _own_list() -> list[object]:
@@ -115,11 +71,7 @@ def _generator() -> Iterator[object]:
     _fail()
 
 
-def _zoned(offset: object) -> datetime:
-    return datetime(2026, 11, 22, 10, tzinfo=_Zone(offset))
-
-
-_METHOD_VALUES = {f"object, {name} raises": _failing(object, name) for name in _METHODS}
+_METHOD_VALUES = {f"object, {name} raises": _failing(object, name) for name in _METHODS.split()}
 
 #: The name of each hostile value, and the function that makes it.
 VALUES: Mapping[str, Callable[[], object]] = MappingProxyType(
@@ -166,16 +118,16 @@ VALUES: Mapping[str, Callable[[], object]] = MappingProxyType(
         "text: hour 25": lambda: "2026-11-22 25:00Z",
         "text: year 0": lambda: "0000-01-01 00:00Z",
         "text: offset of a day": lambda: "2026-11-22 10:00+24:00",
-        "text subclass, methods raise": lambda: _failing(str, *_TEXT, *_METHODS)("30s"),
-        "text subclass, a time": lambda: _failing(str, *_TEXT, *_METHODS)("2026-11-22T10:00Z"),
-        "int subclass, methods raise": lambda: _failing(int, *_NUMBER, *_METHODS)(5),
-        "int subclass, a time": lambda: _failing(int, *_NUMBER, *_METHODS)(1_800_000_000_000),
-        "float subclass, methods raise": lambda: _failing(float, *_NUMBER[:-4], *_METHODS, "is_integer")(1.5),
+        "text subclass, methods raise": lambda: _failing(str, _TEXT, "removeprefix", _METHODS)("30s"),
+        "text subclass, a time": lambda: _failing(str, _TEXT, "removeprefix", _METHODS)("2026-11-22T10:00Z"),
+        "int subclass, methods raise": lambda: _failing(int, _INT, _METHODS)(5),
+        "int subclass, a time": lambda: _failing(int, _INT, _METHODS)(1_800_000_000_000),
+        "float subclass, methods raise": lambda: _failing(float, _FLOAT, _METHODS, "is_integer")(1.5),
         "bytes": lambda: b"\xff\0",
         "bytes: empty": lambda: b"",
-        "bytes subclass": lambda: _failing(bytes, *_METHODS)(b"x"),
+        "bytes subclass": lambda: _failing(bytes, _METHODS)(b"x"),
         "bytearray": lambda: bytearray(b"body"),
-        "bytearray subclass": lambda: _failing(bytearray, *_METHODS)(b"x"),
+        "bytearray subclass": lambda: _failing(bytearray, _METHODS)(b"x"),
         "memoryview": lambda: memoryview(b"body"),
         "memoryview with steps": lambda: memoryview(b"abcdef")[::2],
         "memoryview of numbers": lambda: memoryview(array.array("d", [1.0])),
@@ -185,19 +137,15 @@ VALUES: Mapping[str, Callable[[], object]] = MappingProxyType(
         "timedelta.min": lambda: timedelta.min,
         "timedelta.max": lambda: timedelta.max,
         "timedelta.resolution": lambda: timedelta.resolution,
-        "timedelta subclass": lambda: _failing(timedelta, "__lt__", "__floordiv__", "__mod__", *_METHODS)(seconds=5),
+        "timedelta subclass": lambda: _failing(timedelta, "__lt__", "__floordiv__", "__mod__", _METHODS)(seconds=5),
         "datetime naive": lambda: datetime(2026, 11, 22),  # noqa: DTZ001  # on purpose
         "datetime.min": lambda: datetime.min.replace(tzinfo=timezone.utc),
         "datetime.max": lambda: datetime.max.replace(tzinfo=timezone.utc),
         "datetime.max in the west": lambda: datetime.max.replace(tzinfo=timezone(timedelta(hours=-23))),
         "datetime.min in the east": lambda: datetime.min.replace(tzinfo=timezone(timedelta(hours=23))),
-        "datetime, no offset": lambda: _zoned(None),
-        "datetime, offset raises": lambda: _zoned(Own),
-        "datetime, offset is text": lambda: _zoned("+1"),
-        "datetime, offset of 3 days": lambda: _zoned(timedelta(3)),
         "list": list,
         "list of None": lambda: [None],
-        "list of hostile": lambda: [_failing(object, *_METHODS)()],
+        "list of hostile": lambda: [_failing(object, _METHODS)()],
         "list in itself": _own_list,
         "list of lists": lambda: [[[]]],
         "list of surrogates": lambda: ["\ud800"],
@@ -212,24 +160,24 @@ VALUES: Mapping[str, Callable[[], object]] = MappingProxyType(
         "dict of NaN": lambda: {"a": float("nan")},
         "dict of surrogates": lambda: {"a": "\ud800", "\udc80": 1},
         "dict of a large number": lambda: {"a": 10**5_000},
-        "dict subclass": lambda: _failing(dict, *_MAPPING, *_METHODS)(a=1),
-        "dict of hostile": lambda: {"a": _failing(object, *_METHODS)()},
-        "dict with a hostile name": lambda: {_failing(str, *_TEXT[:-1])("a"): 1},
+        "dict subclass": lambda: _failing(dict, _MAPPING, _METHODS)(a=1),
+        "dict of hostile": lambda: {"a": _failing(object, _METHODS)()},
+        "dict with a hostile name": lambda: {_failing(str, _TEXT)("a"): 1},
         "generator that raises": _generator,
         "iterator of numbers": lambda: iter([1, 2]),
         "iterable whose __iter__ raises": _failing(list, "__iter__"),
-        "sequence whose __len__ raises": lambda: _failing(tuple, *_METHODS)((b"x",)),
+        "sequence whose __len__ raises": lambda: _failing(tuple, _METHODS)((b"x",)),
         **_METHOD_VALUES,
-        "object, all raise": _failing(object, *_METHODS),
+        "object, all raise": _failing(object, _METHODS),
         "object": object,
         "class": lambda: dict,
         "class, __repr__ raises": lambda: _failing(type, "__repr__")("Kind", (), {}),
-        "class of a strange module": _failing(object, *_METHODS, __module__=5),
+        "class of a strange module": _failing(object, _METHODS, __module__=5),
         "function": lambda: _fail,
         "Message": lambda: Message(b"x"),
         "Message of None": lambda: Message(None),
         "Message in a Message": lambda: Message(Message(b"x")),
-        "Message, hostile id": lambda: Message(b"x", id=_failing(object, *_METHODS)()),
+        "Message, hostile id": lambda: Message(b"x", id=_failing(object, _METHODS)()),
     }
 )
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from functools import partial
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from pyspark.sql.datasource import CaseInsensitiveDict
 
 from spark_connectors.errors import InvalidOption, SourceError, UnknownOption
@@ -288,38 +285,6 @@ def test_a_word_ends_at_a_dot_or_a_slash_and_a_slash_is_no_dot(pattern: str, fou
 @pytest.mark.parametrize("pattern", ["", "a#", "#a", "a.*b", "**", "a b", "a.#*.b", "a/*b", "#a/dead"])
 def test_a_wildcard_stands_alone_between_separators(pattern: str) -> None:
     assert patterns.pattern_error(pattern) is not None
-
-
-SEPARATORS = st.lists(st.sampled_from("./"), min_size=8, max_size=8)
-
-WORDS = st.lists(st.sampled_from(["a", "b", "*", "#"]), min_size=1, max_size=6)
-
-
-def joined(separators: list[str], words: list[str]) -> str:
-    return "".join(f"{separator}{word}" for separator, word in zip(["", *separators], words, strict=False))
-
-
-def as_expression(pattern: str) -> str:
-    """A regular expression for a pattern, for names without empty words."""
-    word, expression = "[^./]+", ""
-    parts = re.split(r"([./])", pattern)
-    for separator, text in zip(["", *parts[1::2]], parts[::2], strict=True):
-        if text == "#":
-            expression += f"(?:{re.escape(separator) or ''}{word}(?:[./]{word})*|)"
-        else:
-            # behind a `#` for no word at the start of the name no separator stands
-            first = f"(?:(?<!.)|{re.escape(separator)})" if separator else ""
-            expression += first + (word if text == "*" else re.escape(text))
-    return expression
-
-
-@given(SEPARATORS, WORDS, SEPARATORS, st.lists(st.sampled_from(["a", "b", "c"]), min_size=1, max_size=7))
-def test_any_pattern_matches_as_a_regular_expression_does(
-    between: list[str], pattern: list[str], separators: list[str], words: list[str]
-) -> None:
-    written, name = joined(between, pattern), joined(separators, words)
-
-    assert bool(patterns.matching(written, [name])) == bool(re.fullmatch(as_expression(written), name))
 
 
 def test_a_long_pattern_takes_no_long_time() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import itertools
 import socket
 from collections.abc import Callable
@@ -18,7 +17,6 @@ from spark_connectors.redis import bulk_reader
 from spark_connectors.redis.bulk_reader import BulkReader
 from spark_connectors.redis.connect import socket_of
 from spark_connectors.redis.pages import Page, take_bytes
-from spark_connectors.redis.relaxed_gc import relaxed_gc
 from tests.servers import Server
 
 LOG = "rqttl:{q}:log"
@@ -146,38 +144,6 @@ def test_a_server_that_comes_back_is_asked_again(start_server: Callable[..., Ser
     assert found == sequences
 
 
-def test_a_reader_that_stops_in_the_middle_can_ask_something_else(client: redis.Redis, redis_url: str) -> None:
-    sequences = fill(client, 3000)
-
-    with BulkReader(options(redis_url)) as reader:
-        pages = reader.pages(LOG, FIRST, LAST)
-        next(pages)
-        pages.close()
-        assert reader.execute("XLEN", LOG) == 3000
-        assert next(iter(reader.pages(LOG, FIRST, LAST))).sequence(0) == sequences[0]
-
-
-def test_a_hash_is_read_whole(client: redis.Redis, redis_url: str) -> None:
-    client.hset("h", mapping={f"f{i}": f"v{i}" for i in range(2000)})
-
-    with BulkReader(options(redis_url)) as reader:
-        found = [field for page in reader.hash_pages("h") for field in page]
-        assert list(reader.hash_pages("none")) == [[]]
-
-    assert dict(found) == {b"f%d" % i: b"v%d" % i for i in range(2000)}
-
-
-def test_any_other_refusal_is_told_with_its_command(client: redis.Redis, redis_url: str) -> None:
-    client.set(LOG, "text")
-
-    with BulkReader(options(redis_url)) as reader, pytest.raises(RefusedByRedis) as caught:
-        reader.execute("XLEN", LOG)
-
-    assert f"refused XLEN {LOG}: WRONGTYPE" in str(caught.value)
-    # what redis-py said would be shown along with it
-    assert caught.value.__context__ is None or caught.value.__suppress_context__
-
-
 def test_after_a_refusal_in_a_round_trip_the_connection_is_in_step(client: redis.Redis, redis_url: str) -> None:
     client.set("text", "text")
     fill(client, 3)
@@ -186,21 +152,6 @@ def test_after_a_refusal_in_a_round_trip_the_connection_is_in_step(client: redis
         with pytest.raises(RefusedByRedis):
             reader.execute_all([("XLEN", LOG), ("XLEN", "text"), ("XLEN", LOG)])
         assert reader.execute("XLEN", LOG) == 3
-
-
-def test_the_garbage_collector_is_as_before_when_the_last_reader_leaves() -> None:
-    original, before = gc.get_threshold(), (700, 10, 10)
-    gc.set_threshold(*before)
-    first, second = relaxed_gc(), relaxed_gc()
-    try:
-        first.__enter__()
-        second.__enter__()
-        first.__exit__(None, None, None)
-        assert gc.get_threshold()[0] > before[0]
-        second.__exit__(None, None, None)
-        assert gc.get_threshold() == before
-    finally:
-        gc.set_threshold(*original)
 
 
 class Slowly:
@@ -246,24 +197,3 @@ def test_a_refusal_in_place_of_a_page_is_told_with_its_command(client: redis.Red
             list(reader.pages(LOG, FIRST, LAST))
         client.delete(LOG)
         assert list(reader.pages(LOG, FIRST, LAST)) == []
-
-
-def test_a_request_that_cannot_be_sent_is_sent_anew(
-    client: redis.Redis, redis_url: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    sequences = fill(client, 500)
-
-    with BulkReader(options(redis_url, fetchEntries="100")) as reader:
-        sent: Callable[[list[bytes]], None] = reader._connection.send_packed_command
-        fails = iter([False, True, True, False, True])
-
-        def send(command: list[bytes]) -> None:
-            if next(fails, False):
-                raise BrokenPipeError("cut")
-            sent(command)
-
-        monkeypatch.setattr(reader._connection, "send_packed_command", send)
-        found = [sequence for page in reader.pages(LOG, FIRST, LAST) for sequence in sequences_of(page)]
-
-    assert found == sequences
-    assert next(fails, None) is None

@@ -12,7 +12,7 @@ import redis
 from pyspark.sql.datasource import InputPartition
 
 from rqttl import Broker, Message
-from spark_connectors.errors import DataLoss, NoPermission, NoSuchQueue
+from spark_connectors.errors import NoPermission, NoSuchQueue
 from spark_connectors.options.options import Options
 from spark_connectors.redis.connect import READ_COMMANDS
 from spark_connectors.stream.mark_plan import BatchLimit
@@ -281,56 +281,6 @@ def test_the_limits_of_the_options_are_what_spark_is_told(reader: Readers, broke
     start = made.initialOffset()
     ends = [made.latestOffset(start, limit) for limit in (ReadMaxRows(3), ReadMaxBytes(60), ReadMinRows(99))]
     assert [len(read(made, start, end)) for end in ends] == [3, 1, 10]
-
-
-def test_messages_trimmed_between_the_pages_of_a_task_are_noticed(reader: Readers, broker: Broker) -> None:
-    fill(broker, "a", 12_000)
-    there = held(broker, "a")
-    strict, lenient = reader(queues="a"), reader(queues="a", failOnDataLoss="false")
-    start, end = batch(strict)
-    [partition] = strict.partitions(start, end)
-    going_on = [made.read(partition) for made in (strict, lenient)]
-    begun = [next(batches) for batches in going_on]
-
-    broker.queue("a").update(max_length=2_000)
-
-    with pytest.raises(DataLoss, match=r"^\[RQTTL_DATA_LOSS\] queue 'a': messages after \d{13}-\d{6}, the highest"):
-        list(going_on[0])
-    got = pairs(iter([begun[1], *going_on[1]]))
-    assert got[: begun[1].num_rows] == there[: begun[1].num_rows]
-    assert got[-2_000:] == there[-2_000:]
-    assert len(got) < 12_000
-
-
-def test_messages_that_a_task_has_read_already_may_be_trimmed(reader: Readers, broker: Broker) -> None:
-    fill(broker, "a", 12_000)
-    there = held(broker, "a")
-    made = reader(queues="a")
-    [partition] = made.partitions(*batch(made))
-    batches = made.read(partition)
-    begun = next(batches)
-
-    broker.queue("a").update(max_length=12_000 - begun.num_rows)
-
-    assert pairs(iter([begun, *batches])) == there
-
-
-@pytest.mark.parametrize("recreated", [False, True])
-def test_a_queue_that_is_deleted_while_a_task_reads_it_is_noticed(
-    recreated: bool, reader: Readers, broker: Broker
-) -> None:
-    fill(broker, "a", 12_000)
-    made = reader(queues="a")
-    [partition] = made.partitions(*batch(made))
-    batches = made.read(partition)
-    next(batches)
-
-    broker.queue("a").delete()
-    if recreated:
-        fill(broker, "a", 12_000)
-
-    with pytest.raises(DataLoss, match="queue 'a' was deleted"):
-        list(batches)
 
 
 def test_a_user_who_may_only_read_can_follow_and_a_missing_right_is_told_before_a_task_starts(

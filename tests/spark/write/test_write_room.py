@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from functools import partial
 from itertools import count
 
@@ -11,43 +10,10 @@ import pytest
 
 from rqttl import Broker
 from spark_connectors.errors import QueueIsFull
-from spark_connectors.options.options import Options
 from spark_connectors.write import task as write_task
 from spark_connectors.write.sender import Backpressure
 from tests.spark.letters import bury
 from tests.spark.writing import LETTERS, MESSAGES, Job, counts, ids, numbered
-
-
-def patience(waits: list[float], times: Iterator[float], **options: str) -> Backpressure:
-    return Backpressure(Options.parse("write", options), clock=lambda: next(times), sleep=waits.append)
-
-
-def test_waits_grow_are_not_the_same_for_all_and_end() -> None:
-    waits: list[float] = []
-    patient = patience(waits, count(100.0, 0.5), fullTimeout="10s")
-
-    for _ in range(20):
-        patient.wait(QueueIsFull("full"))
-    with pytest.raises(QueueIsFull):
-        patient.wait(QueueIsFull("full"))
-
-    assert len(waits) == 20
-    assert 0.01 <= waits[0] <= 0.03
-    assert max(waits) <= 1.5
-    assert waits[-1] <= 0.5
-    assert len(set(waits)) > 10
-
-
-def test_time_counts_from_the_last_progress() -> None:
-    waits: list[float] = []
-    patient = patience(waits, count(0.0, 6.0), fullTimeout="10s")
-
-    for _ in range(5):
-        patient.wait(QueueIsFull("full"))
-        patient.wait(QueueIsFull("full"))
-        patient.reset()
-
-    assert len(waits) == 10
 
 
 @pytest.mark.parametrize("depth", [1, 7, 1_000])
