@@ -324,6 +324,14 @@ def lease_of(delivery: Delivered) -> int:
     return delivery._lease or delivery._known.lease  # noqa: SLF001  # of this module
 
 
+def by_lease(deliveries: Sequence[D]) -> dict[int, list[D]]:
+    """Group deliveries by the length of their leases in ms."""
+    groups: dict[int, list[D]] = {}
+    for item in deliveries:
+        groups.setdefault(lease_of(item), []).append(item)
+    return groups
+
+
 def config_of(delivery: Delivered) -> QueueConfig:
     """Return the facts of the queue at the time when the message was handed out."""
     return delivery._known  # noqa: SLF001  # of this module

@@ -17,7 +17,7 @@ from typing import Any, Generic, TypeVar
 from rqttl import checks, delivery, units
 from rqttl import events as hook
 from rqttl.consuming import prefetch, settling
-from rqttl.consuming.prefetch import AckBatch, Prefetch, RenewalSchedule
+from rqttl.consuming.prefetch import Prefetch, RenewalSchedule
 from rqttl.delivery import LOST, Delivered, Settler, check_unsettled
 from rqttl.errors import LeaseLost, QueueNotFound, RqttlError
 from rqttl.events import Events, RenewalEvent
@@ -61,7 +61,6 @@ class Turns(Generic[D]):
 
     def fetch(self, count: int, lease: int | None, wait: int, room: int) -> Flow[ReceiveResult]:
         """Send acks and take up to `count` messages. See `receive.receive`."""
-        acks = self.books.acks()
         flow = receive.receive(
             self.queue,
             count,
@@ -71,16 +70,15 @@ class Turns(Generic[D]):
             consumer=self._name,
             ttl=prefetch.CONSUMER_TTL_MS,
             room=room,
-            finished=acks.next_words,
+            finished=self.books.next_acks,
         )
-        return self._carrying(flow, acks)
+        return self._carrying(flow)
 
     def claim(self, count: int, lease: int | None, presence: Presence) -> Flow[ReceiveResult]:
         """Send acks and take up to `count` messages, without a wait. See `receive.receive_once`."""
-        acks = self.books.acks()
-        finished = acks.next_words()
+        finished = self.books.next_acks()
         flow = receive.receive_once(self.queue, count, lease, presence=presence, finished=finished)
-        return (yield from self._carrying(flow, acks))
+        return (yield from self._carrying(flow))
 
     def report(self, ttl: int = 0, *, leaves: bool = False) -> Flow[None]:
         """Send all waiting acks. Show that the consumer is present for `ttl` ms, or that it leaves the queue."""
@@ -90,26 +88,27 @@ class Turns(Generic[D]):
             if not self.books.has_acks:
                 return
 
-    def _carrying(self, flow: Flow[ReceiveResult], acks: AckBatch) -> Flow[ReceiveResult]:
-        """Wrap a flow whose commands send `acks`, and record their outcomes. If it fails, they are sent again.
+    def _carrying(self, flow: Flow[ReceiveResult]) -> Flow[ReceiveResult]:
+        """Wrap a flow whose commands send acks, and record their outcomes. If it fails, they are sent again.
 
         A deleted queue has taken its messages along, so nothing is left to ack there.
         """
+        sent: list[Delivered] = []
         try:
-            claimed = yield from self._with_replays(flow, acks)
+            claimed = yield from self._with_replays(flow, sent)
         except QueueNotFound:
-            for ack in acks.give_up():
+            for ack in self.books.confirm():
                 self.books.late.add(ack)
                 logger.info("queue %s: the ack of %s was given up: the queue is deleted", ack.queue, ack.id)
             raise
         except BaseException:
-            acks.put_back()
+            self.books.put_back()
             raise
-        self._record(acks, claimed)
+        self._record(sent, claimed)
         return claimed
 
-    def _with_replays(self, flow: Flow[ReceiveResult], acks: AckBatch) -> Flow[ReceiveResult]:
-        """Mark commands as repeated if an earlier call may have carried out their acks. `stop` ends the waits."""
+    def _with_replays(self, flow: Flow[ReceiveResult], sent: list[Delivered]) -> Flow[ReceiveResult]:
+        """Mark commands as repeated if an earlier call may have carried out their acks. Adds these acks to `sent`."""
         answer: Any = None
         failure: Exception | None = None
         while True:
@@ -121,9 +120,9 @@ class Turns(Generic[D]):
             failure = None
             try:
                 if type(step) is Command:
-                    answer = yield step.as_replay() if acks.is_in_doubt else step
+                    answer = yield step.as_replay() if self.books.is_in_doubt else step
                     if answer[0] == b"ok":
-                        acks.confirm()
+                        sent += self.books.confirm()
                 elif type(step) is WaitForWakeup:
                     answer = yield from self._wait(step)
                 else:
@@ -138,13 +137,13 @@ class Turns(Generic[D]):
         finally:
             self.schedule.end_wait()
 
-    def _record(self, acks: AckBatch, claimed: ReceiveResult) -> None:
+    def _record(self, sent: Sequence[Delivered], claimed: ReceiveResult) -> None:
         """Record a successful call: log and count the acks that missed."""
         self.schedule.contacted()
-        for ack in acks.missed(claimed.lost):
+        for ack in prefetch.missed(sent, claimed.lost):
             self.books.late.add(ack)
             logger.warning("queue %s: the ack of %s came after its lease had ended", ack.queue, ack.id)
-        for ack in acks.missed(claimed.unknown):
+        for ack in prefetch.missed(sent, claimed.unknown):
             self.books.unknown.add(ack)
             logger.warning(
                 "queue %s: the ack of %s got no reply until its lease had ended: it may have been carried out",

@@ -1,8 +1,8 @@
 """The bookkeeping of a consumer: the deliveries that it holds, the acks to send, and the times of renewals.
 
 No threads, no locks, no clock and no I/O: the renewer passes each time, in ms. The threads of a consumer may share
-these objects, because each change is one operation on an attribute, a list or a deque. Only `AckBatch` needs the lock
-of the consumer.
+these objects, because each change is one operation on an attribute, a list or a deque. Only acks need the lock of the
+consumer.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Collection, Sequence
 from typing import Generic, TypeVar
 
 from rqttl import events as hook
-from rqttl.delivery import LOST, UNKNOWN, Delivered, lease_words
+from rqttl.delivery import LOST, UNKNOWN, Delivered, by_lease, lease_words
 from rqttl.protocol.commands import BATCH, Word
 
 D = TypeVar("D", bound=Delivered)
@@ -26,14 +26,6 @@ LONGEST_REST = 1_000
 LISTED = 1_000
 
 
-def by_lease(deliveries: Sequence[D]) -> dict[int, list[D]]:
-    """Group deliveries by the length of their leases in ms."""
-    groups: dict[int, list[D]] = {}
-    for item in deliveries:
-        groups.setdefault(item._lease or item._known.lease, []).append(item)
-    return groups
-
-
 class Prefetch(Generic[D]):
     """The deliveries of one consumer, from the fetch to the ack. `limit` bounds the number of unsettled ones."""
 
@@ -43,6 +35,7 @@ class Prefetch(Generic[D]):
         self.fetched: deque[D] = deque()
         self._held: list[D] = []
         self._acks: deque[Delivered] = deque()
+        self._under_way: list[Delivered] = []  # the acks of the present call
         self._tried: set[tuple[bytes, bytes]] = set()  # leases of acks whose call failed
         #: Acks that came after their lease had ended.
         self.late = Missed(LOST)
@@ -96,9 +89,34 @@ class Prefetch(Generic[D]):
         """True if there are acks to send."""
         return bool(self._acks)
 
-    def acks(self) -> AckBatch:
-        """Return the acks of the next flow."""
-        return AckBatch(self._acks, self._tried)
+    # The acks of one call. The lock of the consumer guards these methods, and a flow that waits has no acks under way.
+
+    def next_acks(self) -> list[Word]:
+        """Return the acks of the next call as words of a command: the oldest ones, at most `BATCH`.
+
+        A repeated call sends the same acks.
+        """
+        if not self._under_way:
+            number = min(len(self._acks), BATCH)
+            self._under_way = [self._acks.popleft() for _ in range(number)]
+        return [word for item in self._under_way for word in (item._sequence, item._token)]
+
+    @property
+    def is_in_doubt(self) -> bool:
+        """True if an earlier call may have carried out an ack of the present one: perhaps only its reply was lost."""
+        return bool(self._tried) and any(lease_words(item) in self._tried for item in self._under_way)
+
+    def confirm(self) -> list[Delivered]:
+        """Record the success of the call, or the end of the queue. Returns its acks."""
+        sent, self._under_way = self._under_way, []
+        self._tried.difference_update(map(lease_words, sent))
+        return sent
+
+    def put_back(self) -> None:
+        """Put the acks of a failed call back in front of the waiting ones, in their old order."""
+        self._tried.update(map(lease_words, self._under_way))
+        self._acks.extendleft(reversed(self._under_way))
+        self._under_way = []
 
 
 class Missed:
@@ -116,65 +134,19 @@ class Missed:
         self.newest.append(delivery.id)
 
 
-class AckBatch:
-    """The acks that the calls of one flow send. The lock of the caller guards `next_words`, `confirm` and `put_back`.
+def missed(sent: Sequence[Delivered], sequences: Sequence[bytes]) -> list[Delivered]:
+    """Return the acks that a reply names as missed: one for each time that it names a sequence.
 
-    `waiting` and `tried` belong to the consumer: the acks to send, and the leases of acks whose call failed.
+    Of two deliveries of one message it is the older one, because only the newest lease can hold.
     """
-
-    def __init__(self, waiting: deque[Delivered], tried: set[tuple[bytes, bytes]]) -> None:
-        self._waiting = waiting
-        self._tried = tried
-        self._under_way: list[Delivered] = []
-        #: The acks that calls have sent successfully.
-        self.sent: list[Delivered] = []
-
-    def next_words(self) -> list[Word]:
-        """Return the acks of the next call as words of a command: the oldest ones, at most `BATCH`.
-
-        A repeated call sends the same acks.
-        """
-        if not self._under_way:
-            number = min(len(self._waiting), BATCH)
-            self._under_way = [self._waiting.popleft() for _ in range(number)]
-        return [word for item in self._under_way for word in (item._sequence, item._token)]
-
-    @property
-    def is_in_doubt(self) -> bool:
-        """True if an earlier call may have carried out an ack of the next call: Redis may have lost only its reply."""
-        return bool(self._tried) and any(lease_words(delivery) in self._tried for delivery in self._under_way)
-
-    def confirm(self) -> None:
-        """Record the success of the call."""
-        self._tried.difference_update(map(lease_words, self._under_way))
-        self.sent += self._under_way
-        self._under_way = []
-
-    def put_back(self) -> None:
-        """Put the acks of a failed call back in front of the waiting ones, in their old order."""
-        self._tried.update(map(lease_words, self._under_way))
-        self._waiting.extendleft(reversed(self._under_way))
-        self._under_way = []
-
-    def give_up(self) -> list[Delivered]:
-        """Forget the acks of a failed call, and return them."""
-        given_up, self._under_way = self._under_way, []
-        self._tried.difference_update(map(lease_words, given_up))
-        return given_up
-
-    def missed(self, sequences: Sequence[bytes]) -> list[Delivered]:
-        """Return the sent deliveries that a reply names as missed: one for each time that it names a sequence.
-
-        Of two deliveries of one message it is the older one, because only the newest lease can hold.
-        """
-        if not sequences:
-            return []
-        named, missed = Counter(sequences), []
-        for item in sorted(self.sent, key=lambda item: item._token):
-            if named[item._sequence] and item._settled not in (LOST, UNKNOWN):
-                named[item._sequence] -= 1
-                missed.append(item)
-        return missed
+    if not sequences:
+        return []
+    named, missed = Counter(sequences), []
+    for item in sorted(sent, key=lambda item: item._token):
+        if named[item._sequence] and item._settled not in (LOST, UNKNOWN):
+            named[item._sequence] -= 1
+            missed.append(item)
+    return missed
 
 
 class RenewalSchedule:

@@ -7,8 +7,7 @@ from typing import Any
 
 from rqttl import events as hook
 from rqttl import units
-from rqttl.consuming.prefetch import by_lease
-from rqttl.delivery import LOST, UNKNOWN, Delivered, check_unsettled
+from rqttl.delivery import LOST, UNKNOWN, Delivered, by_lease, check_unsettled
 from rqttl.errors import InvalidInput, LeaseLost, OutcomeUnknown
 from rqttl.flows import steps
 from rqttl.flows.steps import Flow
@@ -96,9 +95,7 @@ def _renew(keyspace: Keyspace, queue: str, deliveries: Sequence[Delivered], leas
             for item in batch:
                 if item._sequence not in lost:
                     item._token = values.token
-                elif (
-                    item._settled is None
-                ):  # else a consumer has collected its ack meanwhile; that call tells the loss
+                elif item._settled is None:  # else a consumer has collected its ack meanwhile; that call tells the loss
                     item._settled = LOST
     _raise_lost(queue, deliveries)
 

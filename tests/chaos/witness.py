@@ -164,9 +164,8 @@ class Witness:
                 self._begin(one.queue, "ack", deliveries, collected=True)
             collect(one, deliveries)
 
-        def note(one: Turns[Any], acks: Any, claimed: Any) -> None:
-            record(one, acks, claimed)
-            sent = acks.sent
+        def note(one: Turns[Any], sent: Any, claimed: Any) -> None:
+            record(one, sent, claimed)
             if sent:
                 self.journal.write(
                     "acks",

@@ -13,7 +13,7 @@ import redis
 from rqttl import Delivery, QueueOptions
 from rqttl.consuming.base import patiently
 from rqttl.consuming.consumer import Consumer
-from rqttl.consuming.prefetch import CONSUMER_TTL_MS, AckBatch, Prefetch, RenewalSchedule
+from rqttl.consuming.prefetch import CONSUMER_TTL_MS, Prefetch, RenewalSchedule, missed
 from rqttl.delivery import LEFT, LOST, UNKNOWN, Settler, mark
 from rqttl.events import RenewalEvent
 from rqttl.protocol.commands import BATCH, Options
@@ -44,10 +44,10 @@ def finished(count: int) -> Prefetch[Delivery]:
     return books
 
 
-def sent(batch: AckBatch) -> list[str]:
-    """Send all that a batch may carry with one call, and return the sequences."""
-    words = batch.next_words()
-    batch.confirm()
+def sent(books: Prefetch[Delivery]) -> list[str]:
+    """Send all that one call may carry, and return the sequences."""
+    words = books.next_acks()
+    books.confirm()
     return [word.decode() for word in words[::2] if isinstance(word, bytes)]
 
 
@@ -77,40 +77,22 @@ def test_deliveries_that_nobody_has_seen_are_taken_and_put_back_in_order() -> No
 
 def test_the_acks_of_a_failed_call_wait_again_in_their_order() -> None:
     books = finished(2)
-    batch = books.acks()
-    batch.next_words()
+    assert books.next_acks() == [b"0", b"7", b"1", b"7"]
     books.finish(delivery(2))
 
-    batch.put_back()
+    books.put_back()
 
-    assert sent(books.acks()) == ["0", "1", "2"]
-
-
-def test_each_of_two_flows_carries_its_own_acks() -> None:
-    """The renewer and the loop send at the same time; the failure of one loses nothing that the other carries."""
-    books = finished(1)
-    first, second = books.acks(), books.acks()
-    assert first.next_words() == [b"0", b"7"]
-    books.finish(delivery(1))
-    assert sent(second) == ["1"]
-
-    first.put_back()
-
-    assert sent(books.acks()) == ["0"]
+    assert sent(books) == ["0", "1", "2"]
 
 
 def test_of_two_acks_of_one_message_the_one_under_the_older_lease_was_missed() -> None:
     older, newer = delivery(1, token=b"7"), delivery(1, token=b"8")
-    books = Prefetch[Delivery](3)
-    for one in (newer, older, delivery(2)):
-        books.finish(one)
-    batch = books.acks()
-    sent(batch)
+    sent = [newer, older, delivery(2)]
 
-    assert batch.missed([b"1"]) == [older]
-    assert batch.missed([b"1", b"1"]) == [older, newer]
+    assert missed(sent, [b"1"]) == [older]
+    assert missed(sent, [b"1", b"1"]) == [older, newer]
     mark(older, LOST)
-    assert batch.missed([b"1"]) == [newer]
+    assert missed(sent, [b"1"]) == [newer]
 
 
 def test_a_consumer_that_waits_need_not_show_itself_until_the_wait_is_over() -> None:
