@@ -1,7 +1,5 @@
 """Scrapes in the text format of Prometheus, as values."""
 
-from __future__ import annotations
-
 import http.client
 
 from prometheus_client.parser import text_string_to_metric_families

@@ -1,7 +1,5 @@
 """Alerts and the dashboard of `deploy`: their expressions are right, and use metrics and labels that exist."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

@@ -1,7 +1,5 @@
 """The answer of `/metrics`, and the measured commands of clients."""
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 from email.message import Message

@@ -1,7 +1,5 @@
 """`/metrics` of `rqttl metrics`, of a worker and of a reaper, as processes."""
 
-from __future__ import annotations
-
 import json
 import re
 import signal

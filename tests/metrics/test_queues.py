@@ -1,7 +1,5 @@
 """The metrics of queues: names, values, and scrapes that change nothing."""
 
-from __future__ import annotations
-
 import logging
 import os
 import signal

@@ -1,7 +1,5 @@
 """Spans and points of a test, in memory."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Handlers of workers with telemetry. Each process writes its spans into a file of the folder of the test."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Marks the quick tests of this folder: `make check` runs them, and the tests on each server leave them out."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

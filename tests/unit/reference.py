@@ -1,7 +1,5 @@
 """Generated tables of the documentation: errors, and options of queues."""
 
-from __future__ import annotations
-
 from rqttl import RqttlError, errors
 from rqttl.cli.common.errors import exit_code
 from rqttl.errors import InvalidInput

@@ -1,7 +1,5 @@
 """The tables of the Spark data source's README, made from the code."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 from spark_connectors.columns.schema import BODY_JSON, COLUMNS, DEATH_DDL

@@ -1,7 +1,5 @@
 """Brokers take clients and URLs of Redis, and no error about them tells a password; waits for a place in a pool."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from contextlib import suppress

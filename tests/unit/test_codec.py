@@ -1,7 +1,5 @@
 """Bodies, headers, deaths and descriptions as bytes, and back; `tests/golden` fixes the stored form."""
 
-from __future__ import annotations
-
 import json
 import re
 from datetime import datetime, timezone

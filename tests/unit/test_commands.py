@@ -1,7 +1,5 @@
 """Commands as values: which words go to which script, calls that become one, and exchanges without a server."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Sequence

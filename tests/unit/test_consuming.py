@@ -1,7 +1,5 @@
 """Consumers without Redis: their books take plain values, and they go by the clock of their driver."""
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections.abc import Callable

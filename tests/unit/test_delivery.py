@@ -1,7 +1,5 @@
 """A delivery: its attributes, and settles that fail. No Redis."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import pytest

@@ -3,8 +3,6 @@
 `python -m tests.unit.test_docs` writes the generated tables anew.
 """
 
-from __future__ import annotations
-
 import ast
 import contextlib
 import io

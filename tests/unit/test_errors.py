@@ -1,7 +1,5 @@
 """Errors name the queue, the option, both values and the rule; values in them are short and show no password."""
 
-from __future__ import annotations
-
 from decimal import Decimal
 
 import pytest

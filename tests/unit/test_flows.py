@@ -1,7 +1,5 @@
 """Flows, driven by hand: every step is seen, every answer is sent, and there is no Redis."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, TypeVar
 

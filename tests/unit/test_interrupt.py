@@ -1,7 +1,5 @@
 """Waits that are ended from outside, and signals that ask a loop to stop."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

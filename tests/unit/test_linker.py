@@ -1,7 +1,5 @@
 """The linker: where it finds fragments, and from a header to the linked text and its `Script`."""
 
-from __future__ import annotations
-
 import dataclasses
 import os
 import re

@@ -1,7 +1,5 @@
 """Names of queues and namespaces, patterns that match them, and the keys that follow."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """The option table: every rule, both spellings, and what the complaints say."""
 
-from __future__ import annotations
-
 import math
 import re
 

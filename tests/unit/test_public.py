@@ -1,7 +1,5 @@
 """Public names: all can be had, none is invented, and importing the package is quick."""
 
-from __future__ import annotations
-
 import inspect
 import subprocess
 import sys

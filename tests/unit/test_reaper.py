@@ -1,7 +1,5 @@
 """The reaper without Redis: its scans step by step, its timetable, and what it reports."""
 
-from __future__ import annotations
-
 import ast
 import logging
 import re

@@ -1,7 +1,5 @@
 """What holds for every committed file: volume, no paths of one machine, rows of the specification, mutants, CI."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

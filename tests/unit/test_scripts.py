@@ -1,7 +1,5 @@
 """Scripts against their headers, the tables of Python, and the linter for Lua."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import os

@@ -3,8 +3,6 @@
 All snippets go through one run of `mypy --strict`, for the oldest Python.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Durations and instants, as people write them."""
 
-from __future__ import annotations
-
 import math
 from datetime import datetime, timedelta, timezone
 from decimal import Decimal

@@ -1,7 +1,5 @@
 """The built packages: their contents, and their work without a checkout. Spark: `tests/spark`."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import re

@@ -1,7 +1,5 @@
 """Deployments for tests: the files of this folder, and random ones."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

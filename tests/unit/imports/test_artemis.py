@@ -1,7 +1,5 @@
 """The broker.xml of Artemis becomes queues and policies; each translation is one claim."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from pathlib import Path

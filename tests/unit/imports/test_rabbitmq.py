@@ -1,7 +1,5 @@
 """Definitions of RabbitMQ become queues and policies; each translation is one claim."""
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any

@@ -1,7 +1,5 @@
 """ARM templates of Service Bus become queues; each translation is one claim."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """All imports: nothing is dropped silently, equal files give equal imports, and bad files are refused with a place."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import defaultdict

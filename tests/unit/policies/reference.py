@@ -1,7 +1,5 @@
 """The options in force, computed in the slowest and plainest way. It shares no code with `rqttl.policies`."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from functools import cmp_to_key

@@ -1,7 +1,5 @@
 """Random and small sets of policies for tests."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 
 from hypothesis import strategies as st

@@ -1,7 +1,5 @@
 """Patterns: the matching and the order of Artemis, the search of RabbitMQ, and no pattern that hangs."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 

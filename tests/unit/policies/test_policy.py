@@ -1,7 +1,5 @@
 """One policy: the check of its arguments, its text in Redis and its text for people."""
 
-from __future__ import annotations
-
 import json
 from datetime import timedelta
 from typing import Any

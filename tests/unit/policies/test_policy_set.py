@@ -1,7 +1,5 @@
 """A set of policies: its fields in Redis, its versions, the merge of each option, targets, and the explanation."""
 
-from __future__ import annotations
-
 import pytest
 
 from rqttl import Contender, DataDamaged, Explained, Policy, QueueOptions

@@ -1,7 +1,5 @@
 """Any set of policies gives each queue the options that the plain reference gives it."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
