@@ -9,12 +9,9 @@ SYNC = "takes the place of a part of the sync interface"
 THREAD = "looks at the thread in which something happens; the portal has one thread for all"
 RUN = "names an argument of Queue.run that AsyncQueue.run does not have"
 POOL = "is about the pool of a sync client"
-HELD = "holds the steps of the sync driver up"
 SIGNAL = "breaks into a blocking call of the main thread; an event loop has none"
 BASE = "a SystemExit ends the event loop in which it is raised, and the portal with it"
 RIGHTS = "gives the broker a client of another user; the portal makes its own client"
-
-INSIDE = "makes a call within a listener, in the thread of the event loop; the portal waits for that loop"
 
 THREADS = "test_running.py::test_wrong_arguments_are_refused_by_name"
 INVALID = "<class 'rqttl.errors.InvalidInput'>"
@@ -24,7 +21,6 @@ RACES = "test_policies.py"
 AIO_CANNOT: dict[str, str] = {
     "test_consuming.py::test_acks_go_with_the_next_fetch_in_one_call": THREAD,
     "test_events.py::test_a_failure_is_told_by_the_class_of_its_exception": SYNC,
-    "test_events.py::test_listing_queues_goes_on_after_a_lost_connection": SYNC,
     "test_declaring.py::test_all_policies_of_a_plan_change_in_one_call": SYNC,
     "test_looking.py::test_a_missing_right_is_no_damage": RIGHTS,
     "test_looking.py::test_a_user_who_may_only_read_can_look": RIGHTS,
@@ -40,7 +36,6 @@ AIO_CANNOT: dict[str, str] = {
     "test_policies_explained.py::test_a_user_who_may_only_read_lists_and_explains_policies": RIGHTS,
     "test_policies_explained.py::test_a_user_without_the_right_to_write_policies_changes_none": RIGHTS,
     "test_policies_explained.py::test_policies_of_a_user_who_may_change_no_queue_are_put_in_force_by_a_reaper": RIGHTS,
-    "test_waking.py::test_a_consumer_at_the_end_of_its_wait_counts_until_it_has_looked": SYNC,
     "test_running.py::test_one_thread_is_the_one_that_calls_and_keeps_the_order": THREAD,
     "test_damage.py::test_a_hostile_value_is_taken_or_refused_by_name[run(handler)]": RUN,
     "test_damage.py::test_a_hostile_value_is_taken_or_refused_by_name[run(threads)]": RUN,
@@ -51,7 +46,6 @@ AIO_CANNOT: dict[str, str] = {
 }
 #: The same, of tests that would wait for ever, or that pass on some runs only.
 AIO_WAITS: dict[str, str] = {
-    "test_settling.py::test_an_ack_during_a_renewal_that_misses_the_lease_counts_as_late": INSIDE,
     "test_running.py::test_a_handler_whose_work_would_not_be_done_is_refused[object]": RUN,
     "test_running.py::test_a_handler_whose_work_would_not_be_done_is_refused[coroutine]": RUN,
     "test_running.py::test_a_handler_whose_work_would_not_be_done_is_refused[partial]": RUN,
@@ -62,7 +56,6 @@ AIO_WAITS: dict[str, str] = {
     "test_connections.py::test_in_a_pool_that_blocks_a_wait_fails_after_its_time_out": POOL,
     "test_connections.py::test_in_a_pool_that_blocks_a_wait_takes_the_place_that_becomes_free": POOL,
     "test_connections.py::test_a_wait_is_not_cut_to_the_time_out_of_the_client": POOL,
-    "test_waking.py::test_run_waits_on_while_threads_are_idle": HELD,
     "test_waking.py::test_a_signal_handler_may_end_the_wait_that_it_breaks_into": SIGNAL,
     "test_running.py::test_a_base_exception_gives_the_message_back_and_ends_the_run": BASE,
     "test_consuming.py::test_a_signal_handler_may_stop_the_consumer_that_it_breaks_into": SIGNAL,

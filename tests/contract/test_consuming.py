@@ -176,25 +176,6 @@ def test_of_many_late_acks_all_are_counted_and_the_newest_are_listed(clocked: Cl
     assert (deliveries.lost_count, len(deliveries.lost), queue.stats().acked) == (1_100, 1_000, 0)
 
 
-def test_an_outage_takes_time_by_the_clock_of_the_broker_only(
-    clocked: Clocked, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    queue, store, began = clocked.declare_queue("q"), driver_of(clocked).store, clocked.now
-    queue.enqueue(b"x")
-    run = store.run
-
-    def away(command: Command) -> Reply:
-        if clocked.now < began + 3_000:
-            raise redis.ConnectionError("gone")
-        return run(command)
-
-    with queue.consume(lease="30s") as deliveries:
-        monkeypatch.setattr(store, "run", away)
-        assert next(deliveries).body == b"x"
-
-    assert clocked.now == began + 500 + 1_000 + 2_000
-
-
 def test_an_exception_that_leaves_the_loop_takes_nothing_from_a_thread_that_works(
     broker: Broker, queue: Queue, pool: ThreadPoolExecutor
 ) -> None:

@@ -97,23 +97,8 @@ def test_any_duration_from_zero_to_ten_years_is_a_ttl(broker: Broker, ttl: int) 
     assert broker.declare_queue("q", message_ttl=ms(ttl)).options().message_ttl == ttl
 
 
-@pytest.mark.spec(
-    "LEN-01",
-    "LEN-02",
-    "DLX-29",
-    "DLX-30",
-    "DLX-32",
-    "S-041",
-    "DEC-04",
-    "DEC-06",
-    "DEC-08",
-    "DEC-09",
-    "W26",
-    "CYC-01",
-    "A-015",
-    "A-031",
-    "A-032",
-)
+@pytest.mark.spec("LEN-01", "LEN-02", "DLX-29", "DLX-30", "DLX-32", "S-041", "DEC-04", "DEC-06")
+@pytest.mark.spec("DEC-08", "DEC-09", "W26", "CYC-01", "A-015", "A-031", "A-032")
 @pytest.mark.parametrize(
     "wrong",
     [

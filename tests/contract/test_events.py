@@ -168,23 +168,6 @@ def test_nobody_is_notified_after_the_last_listener_has_left(clocked: Clocked) -
     assert clocked.events.notify is None
 
 
-def test_listing_queues_goes_on_after_a_lost_connection(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    broker.declare_queue("q")
-    store = driver_of(broker).store
-    send, lost = store._round_trip, []
-
-    def lose_each_once(calls: Any) -> object:
-        if calls not in lost:
-            lost.append(calls)
-            raise redis.ConnectionError("gone")
-        return send(calls)
-
-    monkeypatch.setattr(store, "_round_trip", lose_each_once)
-
-    assert broker.queues() == ["q"]
-    assert [call[0] for calls in lost for call in calls] == ["SSCAN", "TIME", "HMGET"]
-
-
 #: What the server counts where a client has called it; commands inside scripts are among the others.
 CALLS = ("evalsha", "eval", "script|load", "blpop", "multi", "sadd", "smembers", "get", "ping")
 

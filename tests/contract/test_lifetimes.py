@@ -188,23 +188,6 @@ def test_a_lifetime_may_come_later_and_go_again(clocked: Clocked, queue: Queue) 
     assert is_there(clocked)
 
 
-@pytest.mark.parametrize("option", ["expires", "auto_delete_on_idle"])
-def test_a_consumer_that_hears_late_that_its_wait_is_over_still_uses_its_queue(clocked: Clocked, option: str) -> None:
-    queue = clocked.declare_queue("q", **dict[str, Any]({option: "1ms"}))
-    seen: list[bool] = []
-
-    def be_late() -> None:
-        clocked.advance(5_100)  # Redis ends a wait up to a tenth of a second late
-        seen.append(is_there(clocked))
-
-    clocked.while_waiting(be_late)
-
-    assert queue.receive(wait="5s") is None
-    assert seen == [True]
-    clocked.advance(1)
-    assert not is_there(clocked)
-
-
 @pytest.mark.parametrize("end", ["delete", "stats", "sweep"])
 def test_a_queue_that_is_made_again_before_its_name_is_taken_out_is_listed(
     clocked: Clocked, client: redis.Redis, end: str

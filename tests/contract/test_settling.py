@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import pytest
 import redis
 
-from rqttl import AlreadySettled, Broker, CommandEvent, Delivery, InvalidInput, LeaseLost, Queue
+from rqttl import AlreadySettled, CommandEvent, Delivery, InvalidInput, LeaseLost, Queue
 from rqttl.protocol import codec
 from rqttl.store.driver import driver_of
 from tests.contract.clocked import START, Clocked, at
@@ -373,43 +372,6 @@ def test_a_lease_that_gets_shorter_while_a_consumer_runs_sets_the_rhythm_of_its_
         after.ack()
 
     assert (deliveries.lost, queue.stats().acked) == ([], 2)
-
-
-@pytest.mark.usefixtures("at_rest")
-def test_a_consumer_goes_on_renewing_for_as_long_as_a_user_has_renewed(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q", lease="1h", max_deliveries=1)
-    queue.enqueue(b"x")
-    renewals = Renewals(clocked)
-
-    with queue.consume(prefetch=1) as deliveries:
-        delivery = next(deliveries)
-        delivery.renew("600ms")
-        renewals.outlast(clocked, delivery, 600)
-        delivery.ack()
-
-    assert (deliveries.lost, queue.stats().acked) == ([], 1)
-
-
-def test_an_ack_during_a_renewal_that_misses_the_lease_counts_as_late(broker: Broker, client: redis.Redis) -> None:
-    queue = broker.declare_queue("q", lease="600ms")
-    queue.enqueue(b"x")
-    handed, acked = threading.Event(), threading.Event()
-
-    def interfere(event: CommandEvent) -> None:
-        if event.name == "receive":
-            client.delete("rqttl:{q}:leases")
-        elif event.name == "renew" and not acked.is_set():
-            assert handed.wait(60)
-            delivery.ack()
-            acked.set()
-
-    broker.events.subscribe(interfere, CommandEvent)
-    with queue.consume(wait=0) as deliveries:
-        delivery = next(deliveries)
-        handed.set()
-        assert acked.wait(60)
-
-    assert (deliveries.lost_count, deliveries.lost) == (1, [delivery.id])
 
 
 #: What stands in front of all messages: well-formed, and not.

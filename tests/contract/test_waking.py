@@ -11,7 +11,6 @@ import pytest
 import redis
 
 from rqttl import AlreadySettled, Broker, CommandEvent, Delivery, Message, Queue, QueueNotFound, WaitEvent
-from rqttl.flows.steps import Step, WaitForWakeup
 from rqttl.store.driver import driver_of
 from tests.conftest import FAKE
 from tests.contract.looks import bodies, one
@@ -180,66 +179,6 @@ def test_senders_and_consumers_in_full_swing_lose_no_wake_up(queue: Queue, waite
 
     found = [body for one in working for body in one.result(timeout=PATIENCE)]
     assert sorted(map(int, found)) == list(range(rounds * consumers))
-
-
-def test_a_consumer_at_the_end_of_its_wait_counts_until_it_has_looked(
-    broker: Broker, queue: Queue, waiters: Waiters, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Between the end of a block and the look that follows there is a round trip."""
-    driver = driver_of(broker)
-    step = driver.step
-    over, sent = threading.Event(), threading.Event()
-
-    def carry_out(one: Step) -> Any:
-        answer = step(one)
-        if type(one) is WaitForWakeup and answer is None and not over.is_set():
-            over.set()
-            assert sent.wait(PATIENCE)
-        return answer
-
-    monkeypatch.setattr(driver, "step", carry_out)
-    with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(queue.receive, wait="50ms")
-        assert over.wait(PATIENCE)
-        receipt = queue.enqueue(b"now", ttl=0)
-        sent.set()
-
-        assert not receipt.expired
-        assert result(waiting).body == b"now"
-
-
-def test_run_waits_on_while_threads_are_idle(broker: Broker, queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The look that finds a message for one thread is followed by another one for the rest."""
-    handled: list[bytes] = []
-    blocking, fetched, sent, stop = (threading.Event() for _ in range(4))
-    broker.events.subscribe(lambda name: blocking.set(), WaitEvent)
-    driver = driver_of(broker)
-    step = driver.step
-
-    def carry_out(one: Step) -> Any:
-        answer = step(one)
-        if getattr(getattr(one, "script", None), "name", "") == "receive" and answer[7] and not fetched.is_set():
-            fetched.set()
-            assert sent.wait(PATIENCE)
-        return answer
-
-    def handle(delivery: Any) -> None:
-        handled.append(delivery.body)
-        if len(handled) == 2:
-            stop.set()
-
-    monkeypatch.setattr(driver, "step", carry_out)
-    with ThreadPoolExecutor(1) as pool:
-        running = pool.submit(queue.run, handle, threads=2, wait="1m", stop=stop)
-        assert blocking.wait(PATIENCE)
-        queue.enqueue(b"first")
-        assert fetched.wait(PATIENCE)
-        receipt = queue.enqueue(b"now", ttl=0)
-        sent.set()
-        counts = running.result(timeout=PATIENCE)
-
-    assert not receipt.expired
-    assert (sorted(handled), counts.handled) == ([b"first", b"now"], 2)
 
 
 @pytest.fixture

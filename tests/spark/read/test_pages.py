@@ -134,23 +134,3 @@ def test_a_text_of_many_digits_at_the_end_is_not_waited_for(size: int, others: l
 def test_a_reply_that_is_no_page_of_messages_is_unexpected(raw: bytes) -> None:
     with pytest.raises(UnexpectedReply):
         look(raw, 1)
-
-
-LISTS = st.lists(st.lists(st.none() | TEXTS, max_size=3), max_size=3)
-
-
-@given(LISTS, st.data())
-def test_lists_of_texts_are_read_and_waited_for(lists: list[list[bytes | None]], data: st.DataObject) -> None:
-    parts = [[b"$-1\r\n" if one is None else bulk(one) for one in some] for some in lists]
-    raw = b"".join(b"*%d\r\n" % len(some) + b"".join(some) for some in parts)
-
-    assert pages.parse_text_lists(raw, len(lists)) == lists
-    if raw:
-        cut = data.draw(st.integers(0, len(raw) - 1))
-        assert pages.parse_text_lists(raw[:cut], len(lists)) is None
-
-
-@pytest.mark.parametrize("raw", [b"-ERR no\r\n", b"+OK\r\n", b":1\r\n", b"*-1\r\n"])
-def test_other_replies_than_lists_are_unexpected(raw: bytes) -> None:
-    with pytest.raises(UnexpectedReply):
-        pages.parse_text_lists(raw, 1)

@@ -163,21 +163,6 @@ def test_a_limit_ends_the_reading_and_leaves_no_connection(client: redis.Redis, 
     until(lambda: len(client.client_list()) <= before)
 
 
-def test_by_default_filters_leak_into_nothing(
-    broker: Broker, load: Loader, spark_conf: Callable[[str, str], None]
-) -> None:
-    bury(broker, 10, source="a", into="a/dead")
-    bury(broker, 5, source="b", into="b/dead")
-
-    for switch in ("false", "true"):
-        spark_conf("spark.sql.python.filterPushdown.enabled", switch)
-        frame = load.reader().load(["a/dead", "b/dead"])
-        some = frame.filter("queue = 'a/dead'")
-        assert (some.count(), frame.count()) == (10, 15)
-        assert frame.filter("queue = 'b/dead'").union(some).count() == 15
-        assert frame.join(some, "sequence", "left_anti").count() in (5, 15)
-
-
 @pytest.mark.parametrize("kind", ["read", "readStream"])
 def test_a_wrong_option_is_told_by_load(kind: str, spark: SparkSession) -> None:
     reader = getattr(spark, kind).format("rqttl").option("queus", "x")

@@ -9,12 +9,9 @@ import pytest
 
 from rqttl import Broker
 from spark_connectors.errors import DataLoss
-from tests.contract.clocked import Clocked
-from tests.ports import free_port
 from tests.servers import Server
 from tests.spark.following import again, letters, planners, read_all, rows
 from tests.spark.reading import loader
-from tests.waiting import until
 
 
 @pytest.fixture
@@ -133,32 +130,3 @@ def test_a_stream_of_a_server_with_an_older_state_fails_or_reads_the_queue_again
         # a repeated batch has the same messages, and the loss is over
         assert rows(client, follow(queuePattern="#"), again(read), again(end)) == {"a": 7}
         assert follow(queuePattern="#").latest(again(end), None).positions == end.positions
-
-
-def test_new_letters_below_the_mark_are_read_after_a_failover_to_a_replica_that_lagged(
-    start_server: Callable[..., Server],
-) -> None:
-    port = free_port()
-    primary, replica = start_server(port=port, bind="127.0.0.1"), start_server()
-    with primary.client() as client, replica.client() as copy:
-        before = Clocked(client)
-        letters(before.declare_queue("a"), 5)
-        copy.replicaof("127.0.0.1", port)
-        until(lambda: copy.xlen("rqttl:{a}:log") == 5)
-        copy.replicaof("NO", "ONE")  # the link is cut: from here on the replica lags
-        before.advance(3_600_000)
-        letters(before.queue("a"), 10)
-        read = read_all(planners(primary.url), queuePattern="#")
-        before.close()
-        primary.kill()
-        # the clock of the replica is behind
-        promoted = Clocked(copy)
-        promoted.advance(60_000)
-        [new] = letters(promoted.queue("a"), 1)
-        promoted.close()
-        assert new < read.positions["a"].after
-
-        with pytest.raises(DataLoss, match="queue 'a' is in an older state"):
-            planners(replica.url)(queuePattern="#").latest(read, None)
-        lenient = planners(replica.url)(queuePattern="#", failOnDataLoss="false")
-        assert rows(copy, lenient, read, lenient.latest(read, None)) == {"a": 6}
