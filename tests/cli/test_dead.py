@@ -136,7 +136,7 @@ def test_show_is_limited_and_says_that_there_is_more(run_clocked: Run, letters: 
     result = run_clocked("dead", "show", "orders/dead", "--limit", "3", "--json")
 
     assert [one["id"] for one in json.loads(result.stdout)] == ["order-4", "mail-3", "mail-2"]
-    assert result.stderr == "rqttl: 3 of 7 letters; --limit shows more\n"
+    assert result.stderr == "rqttl: 3 of 7 dead letters; --limit shows more\n"
 
 
 def test_without_a_limit_ten_letters_are_shown_or_all_named_ones(run: Run, broker: Broker) -> None:
@@ -155,7 +155,7 @@ def test_a_missing_id_is_refused_after_the_other_letters(run_clocked: Run, lette
     result = run_clocked("dead", "show", "orders/dead", "order-9", "order-2", "by hand", "--json")
 
     assert (result.exit_code, [one["id"] for one in json.loads(result.stdout)]) == (3, ["order-2"])
-    assert result.stderr == "rqttl: no such letter in orders/dead: by hand, order-9 [not_found]\n"
+    assert result.stderr == "rqttl: no such dead letter in orders/dead: by hand, order-9 [not_found]\n"
 
 
 FILTERS: dict[tuple[str, ...], set[str]] = {
@@ -251,7 +251,7 @@ def test_the_selected_letters_go_and_nothing_else(
 ) -> None:
     result = run_clocked("dead", "purge", "orders/dead", *words, "--yes")
 
-    assert (result.exit_code, result.stdout) == (0, f"{len(gone)} letters of orders/dead removed\n")
+    assert (result.exit_code, result.stdout) == (0, f"{len(gone)} dead letters of orders/dead removed\n")
     assert ids(busy) == [one for one in (*LETTERS, "by hand") if one not in gone]
     assert busy.stats().purged == len(gone)
     assert sum(busy.stats().deaths.values()) == 0
@@ -270,9 +270,9 @@ def test_a_missing_id_is_refused_and_the_other_letters_go(run_clocked: Run, busy
         "dead", "purge", "orders/dead", "--id", "order-3", "--id", "nope", "--id", "by hand", "--id", "order-1", "-y"
     )
 
-    assert (result.exit_code, result.stdout) == (3, "1 letter of orders/dead removed\n")
+    assert (result.exit_code, result.stdout) == (3, "1 dead letter of orders/dead removed\n")
     assert result.stderr == (
-        "rqttl: 1 leased: not ready, left alone\nrqttl: no such letter in orders/dead: by hand, nope [not_found]\n"
+        "rqttl: 1 leased: not ready, left alone\nrqttl: no such dead letter in orders/dead: by hand, nope [not_found]\n"
     )
     assert ids(busy) == [one for one in (*LETTERS, "by hand") if one != "order-3"]
 
@@ -280,7 +280,7 @@ def test_a_missing_id_is_refused_and_the_other_letters_go(run_clocked: Run, busy
 def test_without_a_matching_letter_nothing_is_asked(run_clocked: Run, letters: Queue) -> None:
     result = run_clocked("dead", "purge", "orders/dead", "--source", "nope")
 
-    assert (result.exit_code, result.stdout, result.stderr) == (0, "0 letters of orders/dead removed\n", "")
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "0 dead letters of orders/dead removed\n", "")
     assert ids(letters) == list(LETTERS)
 
 
@@ -317,8 +317,8 @@ def test_ctrl_c_leaves_an_exact_count(run: Run, many: Queue, at_second_step: Arr
 
     result = run("dead", "purge", "dead", "--yes")
 
-    assert (result.exit_code, result.stdout) == (130, "2,000 letters of dead removed\n")
-    assert result.stderr == "rqttl: interrupted: 500 letters left\n"
+    assert (result.exit_code, result.stdout) == (130, "2,000 dead letters of dead removed\n")
+    assert result.stderr == "rqttl: interrupted: 500 dead letters left\n"
     assert many.stats().ready == 500
 
 
@@ -339,8 +339,8 @@ def test_a_letter_that_is_no_longer_ready_stays_and_has_a_note(run: Run, many: Q
 
     result = run("dead", "purge", "dead", "--yes")
 
-    assert (result.exit_code, result.stdout) == (0, "2,493 letters of dead removed\n")
-    assert result.stderr == "rqttl: 7 letters gone or no longer ready meanwhile: left alone\n"
+    assert (result.exit_code, result.stdout) == (0, "2,493 dead letters of dead removed\n")
+    assert result.stderr == "rqttl: 7 dead letters gone or no longer ready meanwhile: left alone\n"
 
 
 @pytest.fixture
@@ -356,7 +356,7 @@ def dead(broker: Broker) -> Queue:
 def test_only_the_letters_of_the_question_go(redis_url: str, broker: Broker, dead: Queue) -> None:
     with Terminal("dead", "purge", "dead", "--reason", "rejected", RQTTL_URL=redis_url, columns=200) as terminal:
         terminal.until(
-            "Remove 9 letters of dead (3 rejected in orders, 2 rejected in jobs, 2 rejected in mails, "
+            "Remove 9 dead letters of dead (3 rejected in orders, 2 rejected in jobs, 2 rejected in mails, "
             "2 in 2 other groups)? [y/N]: "
         )
         orders = broker.queue("orders")
@@ -368,7 +368,7 @@ def test_only_the_letters_of_the_question_go(redis_url: str, broker: Broker, dea
         assert terminal.end() == 0
 
     assert terminal.screen.endswith(
-        "8 letters of dead removed\nrqttl: 1 letter gone or no longer ready meanwhile: left alone\n"
+        "8 dead letters of dead removed\nrqttl: 1 dead letter gone or no longer ready meanwhile: left alone\n"
     )
     assert ids(dead) == [held.id, "later"]
 
@@ -377,7 +377,7 @@ def test_only_the_letters_of_the_question_go(redis_url: str, broker: Broker, dea
 @pytest.mark.parametrize("answer", [b"n\r", b"\x04"])
 def test_no_is_taken_for_no(redis_url: str, dead: Queue, answer: bytes) -> None:
     with Terminal("dead", "purge", "dead", RQTTL_URL=redis_url, columns=200) as terminal:
-        terminal.until("Remove all 9 letters of dead (")
+        terminal.until("Remove all 9 dead letters of dead (")
         terminal.until("[y/N]: ")
         terminal.type(answer)
         assert terminal.end() == 3
@@ -403,7 +403,7 @@ def test_all_ready_letters_go_to_where_they_died(
 
     result = run_clocked("dead", "redrive", "orders/dead", "--yes")
 
-    assert (result.exit_code, result.stdout) == (0, "5 letters of orders/dead put back\n")
+    assert (result.exit_code, result.stdout) == (0, "5 dead letters of orders/dead put back\n")
     assert result.stderr == NOTES.format("")
     assert ids(letters) == ["order-1", "order-2", "by hand"]
     assert ids(orders) == ["order-3", "order-4"]
@@ -427,7 +427,7 @@ def test_selected_letters_can_go_to_another_queue(
         "dead", "redrive", "orders/dead", "--id", "order-3", "--id", "mail-2", "--to", "elsewhere", "-y"
     )
 
-    assert (result.exit_code, result.stdout, result.stderr) == (0, "2 letters of orders/dead put back\n", "")
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "2 dead letters of orders/dead put back\n", "")
     assert (ids(elsewhere), ids(orders)) == (["order-3", "mail-2"], [])
 
 
@@ -439,11 +439,11 @@ def test_letters_without_room_or_queue_stay_and_have_a_note(
 
     result = run_clocked("dead", "redrive", "orders/dead", "--yes")
 
-    assert (result.exit_code, result.stdout) == (3, "1 letter of orders/dead put back\n")
+    assert (result.exit_code, result.stdout) == (3, "1 dead letter of orders/dead put back\n")
     assert result.stderr == (
-        "rqttl: 3 letters left alone: mails does not exist (see --to)\n"
-        "rqttl: 3 letters left alone: orders has no room (--max-length)\n"
-        "rqttl: not all letters could be put back [queue_full]\n"
+        "rqttl: 3 dead letters left alone: mails does not exist (see --to)\n"
+        "rqttl: 3 dead letters left alone: orders has no room (--max-length)\n"
+        "rqttl: not all dead letters could be put back [queue_full]\n"
     )
     assert ids(orders) == ["order-1"]
 
@@ -455,8 +455,8 @@ def test_letters_that_died_in_the_queue_itself_stay(run_clocked: Run, clocked: C
 
     result = run_clocked("dead", "redrive", "q", "--yes")
 
-    assert (result.exit_code, result.stdout) == (3, "0 letters of q put back\n")
-    assert "1 letter left alone: q is the queue that holds them (see --to)\n" in result.stderr
+    assert (result.exit_code, result.stdout) == (3, "0 dead letters of q put back\n")
+    assert "1 dead letter left alone: q is the queue that holds them (see --to)\n" in result.stderr
     assert ids(queue) == ["x"]
 
 

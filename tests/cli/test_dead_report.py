@@ -51,7 +51,7 @@ def test_several_queues_are_one_report_and_may_be_matched(run_clocked: Run, die:
     }
     printed = run_clocked("dead", "report", "*/dead", "failed", "--by", "queue").stdout
     assert table(printed, "queue") == {"orders/dead": 3, "mails/dead": 2, "failed": 1}
-    assert printed.startswith("letters  6 (6 B) in failed, mails/dead, orders/dead\n")
+    assert printed.startswith("dead letters  6 (6 B) in failed, mails/dead, orders/dead\n")
     die(0, 1, "logs", "logs/dead")
     assert (
         "(7 B) in failed, logs/dead, mails/dead and 1 other queue\n"
@@ -103,7 +103,7 @@ def test_the_tables_come_once_and_in_the_order_that_was_asked_for(run_clocked: R
 
     printed = run_clocked("dead", "report", "orders/dead", *words).stdout
 
-    assert [part.split()[0] for part in printed.split("\n\n")] == ["letters", "hour", "source"]
+    assert [part.split()[0] for part in printed.split("\n\n")] == ["dead", "hour", "source"]
     document = json.loads(run_clocked("dead", "report", "orders/dead", "--json", *words).stdout)
     assert list(document["by"]) == ["hour", "source"]
     assert "'--by'" in run_clocked("dead", "report", "orders/dead", "--by", "day").stderr
@@ -127,7 +127,7 @@ def test_only_what_the_filters_mean_is_counted(
     result = run_clocked("dead", "report", "orders/dead", *words)
 
     assert result.stderr == ("" if count else "rqttl: no such dead letters in orders/dead\n")
-    assert result.stdout.startswith(f"letters  {count} (") == bool(count)
+    assert result.stdout.startswith(f"dead letters  {count} (") == bool(count)
 
 
 def test_notes_count_letters_that_are_not_ready_and_messages_that_never_died(run_clocked: Run, letters: Queue) -> None:

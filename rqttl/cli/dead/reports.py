@@ -1,7 +1,8 @@
-"""`rqttl dead report`: letters of one queue or several counted by source, reason and hour, with bars."""
+"""What dead letters there are: the options that select them, groups of them, and `rqttl dead report`."""
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,22 +12,22 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from rqttl import text
+from rqttl import text, units
 from rqttl.checks import is_pattern
-from rqttl.cli.common import output
-from rqttl.cli.common.output import Progress
-from rqttl.cli.common.params import json_flag, limit_option, queues_argument, utc_flag
+from rqttl.cli.common import output, params
+from rqttl.cli.common.errors import Refused
+from rqttl.cli.common.params import F, Read
 from rqttl.cli.common.settings import Settings, connecting
-from rqttl.cli.dead.letters import format_not_ready, letter_filters, note_targets
-from rqttl.errors import QueueNotFound
-from rqttl.inspector.dead_letters import ASPECTS, DeadLetterCounts, DeadLetterFilter, pages
+from rqttl.errors import InvalidInput, QueueNotFound
+from rqttl.inspector.dead_letters import ASPECTS, DeadLetterCounts, DeadLetterFilter, When, pages
 from rqttl.inspector.queues import existing_names
-from rqttl.units import as_size
+from rqttl.options import REASONS
 
 if TYPE_CHECKING:
     from rich.table import Table
 
     from rqttl.broker import Broker
+    from rqttl.queue import Queue
 
 #: The tables of a report without `--by`.
 DEFAULT = ("source", "reason", "hour")
@@ -43,8 +44,128 @@ NAMED = 3
 Row = tuple[str, int]
 
 
+# What several commands have
+
+
+def _read_reason(value: str) -> str:
+    reason = value.lower().replace("-", "_")
+    if reason not in REASONS:
+        hint = text.did_you_mean(reason, REASONS, f"expected one of {', '.join(REASONS)}")
+        raise InvalidInput(f"reason: no such reason {value!r}{hint}")
+    return reason
+
+
+def _read_when(value: str) -> When:
+    try:
+        return units.as_timedelta(units.duration(value, "age"))
+    except InvalidInput:
+        pass
+    try:
+        return units.as_datetime(units.instant(value, "time"))
+    except InvalidInput as error:
+        line = str(error).replace("expected a time", "expected an age such as 7d, or a time", 1)
+        raise InvalidInput(line) from None
+
+
+_WHEN = Read("when", _read_when)
+_OPTIONS = (
+    click.option(
+        "--header",
+        "headers",
+        multiple=True,
+        type=params.PAIR,
+        metavar="KEY=VALUE",
+        help="Only dead letters with this header; if repeated, with all of them.",
+    ),
+    click.option("--newer-than", type=_WHEN, metavar="WHEN", help="Only dead letters that died since that time."),
+    click.option(
+        "--older-than",
+        type=_WHEN,
+        metavar="WHEN",
+        help="Only dead letters that died before that time: 7d (ago), 2026-11-21T10:00Z.",
+    ),
+    click.option(
+        "--reason",
+        "reasons",
+        multiple=True,
+        type=Read("reason", _read_reason, REASONS),
+        metavar="REASON",
+        help=f"Only dead letters that died for this reason: {', '.join(REASONS)}; may be repeated.",
+    ),
+    click.option(
+        "--source",
+        "sources",
+        multiple=True,
+        type=params.QUEUE_NAME,
+        metavar="QUEUE",
+        shell_complete=params.complete_queues,
+        help="Only dead letters that died in this queue; may be repeated.",
+    ),
+)
+
+
+def filters(command: F) -> F:
+    """Give a command the options that filter dead letters, and pass it `wanted`; its `ids` become a part of that."""
+
+    @functools.wraps(command)
+    def filtered(*args: Any, **options: Any) -> Any:
+        fields: dict[str, Any] = {name: frozenset(options.pop(name, ())) for name in ("sources", "reasons", "ids")}
+        fields |= {name: options.pop(name) for name in ("older_than", "newer_than", "headers")}
+        return command(*args, wanted=DeadLetterFilter(**fields), **options)
+
+    return params.with_options(*reversed(_OPTIONS))(filtered)  # type: ignore[return-value]  # for click it is the same
+
+
+def print_groups(counts: DeadLetterCounts, now: datetime, *, utc: bool) -> None:
+    """Print a table of groups, with totals if there are several."""
+    ordered = counts.ordered()
+    rows = [
+        [
+            text.escape(g.source or "-"),
+            text.escape(g.reason or "(never died)"),
+            text.format_count(g.count),
+            text.format_time(g.oldest, now, utc=utc),
+            text.format_time(g.newest, now, utc=utc),
+            units.as_size(g.size),
+        ]
+        for g in ordered
+    ]
+    total = None
+    if len(ordered) > 1:
+        total = ["total", "", text.format_count(counts.total()), "", "", units.as_size(counts.total("size"))]
+    output.print_table(["source", "reason", ">count", ">oldest", ">newest", ">bytes"], rows, total)
+
+
+def format_not_ready(leased: int, delayed: int) -> str:
+    """The numbers of dead letters that are not ready, in words; empty if all are ready."""
+    states = ((leased, "leased"), (delayed, "delayed"))
+    return " and ".join(f"{text.format_count(n)} {state}" for n, state in states if n)
+
+
+def note_targets(queue: Queue) -> None:
+    """Print a note with the queues that get the dead letters of `queue`: the user may have meant one of them."""
+    options = queue.options()
+    targets: dict[str, list[str]] = {}
+    for reason in REASONS:
+        target = options.target(reason)
+        if target and target != queue.name:
+            targets.setdefault(target, []).append(reason)
+    if targets:
+        names = (f"{target} ({', '.join(why)})" if len(targets) > 1 else target for target, why in targets.items())
+        output.note(f"dead letters of {queue.name} go to {' and '.join(names)}")
+
+
+def refuse_missing(queue: str, ids: Iterable[str]) -> None:
+    """Raise `Refused` if a queue lacks dead letters with these ids."""
+    if missing := sorted(ids):
+        raise Refused(f"no such dead letter in {queue}: {', '.join(id or repr(id) for id in missing)}", "not_found")
+
+
+# The report
+
+
 @click.command(epilog="\b\nExample: rqttl dead report 'orders.*' --newer-than 1d --by reason --by hour")
-@queues_argument
+@params.queues_argument
 @click.option(
     "--by",
     "aspects",
@@ -53,16 +174,16 @@ Row = tuple[str, int]
     default=DEFAULT,
     help="Print a table of this; may be repeated.  [default: source, reason and hour]",
 )
-@limit_option(20, "Sources and queues that a table names at most.")
-@letter_filters
-@utc_flag
-@json_flag
+@params.limit_option(20, "Sources and queues that a table names at most.")
+@filters
+@params.utc_flag
+@params.json_flag
 @connecting
 def report(
     queues: tuple[str, ...],
     aspects: tuple[str, ...],
     limit: int,
-    letter_filter: DeadLetterFilter,
+    wanted: DeadLetterFilter,
     utc: bool,
     as_json: bool,
     settings: Settings,
@@ -84,7 +205,7 @@ def report(
         else:
             for name in names:
                 broker.queue(name).options()  # raises if it does not exist, before anything is read
-        counts, never_died = _count(broker, names, letter_filter, may_vanish=set(names) - set(queues))
+        counts, never_died = _count(broker, names, wanted, may_vanish=set(names) - set(queues))
         now = broker.server_time()
         for name in names:
             if name in queues:
@@ -93,16 +214,16 @@ def report(
         output.answer_json(_to_json(counts, names, aspects, never_died))
     elif counts.total():
         _print_report(counts, names, aspects, limit, now, utc=utc)
-    _print_notes(counts, names, queues, never_died if letter_filter.is_empty else None)
+    _print_notes(counts, names, queues, never_died if wanted.is_empty else None)
 
 
 def _count(
-    broker: Broker, names: Sequence[str], letter_filter: DeadLetterFilter, may_vanish: set[str]
+    broker: Broker, names: Sequence[str], wanted: DeadLetterFilter, may_vanish: set[str]
 ) -> tuple[DeadLetterCounts, int]:
     """Count the dead letters that match, and all messages that never died."""
     counts, never_died, now = DeadLetterCounts(), 0, broker.server_time()
-    matches, since = letter_filter.at(now), letter_filter.since(now)
-    with Progress() as progress:
+    matches, since = wanted.at(now), wanted.since(now)
+    with output.Progress() as progress:
         for name in names:
             with suppress(QueueNotFound) if name in may_vanish else nullcontext():
                 for page in pages(broker.queue(name), since):
@@ -152,7 +273,10 @@ def _print_report(
     others = f" and {text.plural(len(names) - NAMED, 'other queue')}" if len(names) > NAMED else ""
     output.print_pairs(
         [
-            ("letters", f"{counts.total():,} ({as_size(counts.total('size'))}) in {', '.join(names[:NAMED])}{others}"),
+            (
+                "dead letters",
+                f"{counts.total():,} ({units.as_size(counts.total('size'))}) in {', '.join(names[:NAMED])}{others}",
+            ),
             ("died", oldest if oldest == newest else f"{oldest} to {newest}"),
         ]
     )
