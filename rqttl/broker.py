@@ -25,7 +25,7 @@ from rqttl.types import PolicyResult, QueueStats, WorkerInfo
 from rqttl.units import Duration
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
+    from typing_extensions import Self, Unpack
 
     from rqttl.embedded.server import EmbeddedServer
     from rqttl.options import OptionArguments
@@ -230,7 +230,7 @@ class Broker:
         if self._server is not None:
             self._server.close()
 
-    def __enter__(self) -> Broker:
+    def __enter__(self) -> Self:
         self._driver.check_open()
         return self
 

@@ -6,24 +6,34 @@ speed, also because a module that is imported too early escapes tools such as co
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, TypeVar
 
 import pytest
 
 if TYPE_CHECKING:
     from rqttl.testing import AsyncFakeBroker, FakeBroker
 
+T = TypeVar("T")
+
+
+def _made(make: Callable[[], T]) -> T:
+    """Make what a test needs. A package or a server that is missing fails the test, in one line."""
+    from rqttl import RqttlError
+
+    try:
+        return make()
+    except RqttlError as error:
+        pytest.fail(str(error), pytrace=False)
+
 
 @pytest.fixture
 def rqttl_broker() -> Iterator[FakeBroker]:
     """A fake broker, empty, whose clock stands still: `rqttl.testing.fake_broker()`."""
-    from rqttl.testing import FakeUnavailable, fake_broker
+    from rqttl.testing import fake_broker
 
-    try:
-        broker = fake_broker()
-    except FakeUnavailable as error:
-        pytest.fail(str(error), pytrace=False)
+    broker = _made(fake_broker)
     yield broker
     broker.close()
 
@@ -35,12 +45,9 @@ def rqttl_async_broker() -> AsyncFakeBroker:
     The fixture works with every plugin for asyncio tests, because it awaits nothing. The event loop of the test is the
     first one that uses the broker. It has no connection, so nothing is left open if the test does not close it.
     """
-    from rqttl.testing import FakeUnavailable, async_fake_broker
+    from rqttl.testing import async_fake_broker
 
-    try:
-        return async_fake_broker()
-    except FakeUnavailable as error:
-        pytest.fail(str(error), pytrace=False)
+    return _made(async_fake_broker)
 
 
 @pytest.fixture
@@ -49,15 +56,9 @@ def rqttl_server() -> Iterator[str]:
 
     It is an embedded server in a temporary folder: the redis-server on the PATH, else that of the extra `embedded`.
     """
-    from tempfile import TemporaryDirectory
-
     from rqttl.embedded.server import acquire
-    from rqttl.errors import EmbeddedUnavailable
 
     with TemporaryDirectory(prefix="rqttl-") as folder:
-        try:
-            server = acquire(folder)
-        except EmbeddedUnavailable as error:
-            pytest.fail(str(error), pytrace=False)
+        server = _made(lambda: acquire(folder))
         yield server.url
         server.close()

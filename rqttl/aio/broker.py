@@ -29,7 +29,7 @@ from rqttl.types import PolicyResult, QueueStats, WorkerInfo
 from rqttl.units import Duration
 
 if TYPE_CHECKING:
-    from typing_extensions import Unpack
+    from typing_extensions import Self, Unpack
 
     from rqttl.embedded.server import EmbeddedServer
     from rqttl.options import OptionArguments
@@ -180,7 +180,7 @@ class AsyncBroker:
         if server is not None:
             await asyncio.get_running_loop().run_in_executor(None, server.close)
 
-    async def __aenter__(self) -> AsyncBroker:
+    async def __aenter__(self) -> Self:
         self._driver.enter()
         return self
 

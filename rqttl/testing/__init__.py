@@ -5,10 +5,16 @@ The names in `__all__` are public, and so are two pytest fixtures that every ins
 """
 
 from rqttl.testing.assertions import assert_depth, bodies, dead_letters, messages
-from rqttl.testing.async_fake import AsyncFakeBroker, async_fake_broker
-from rqttl.testing.clocked import Clock
-from rqttl.testing.errors import FakeUnavailable, NotSupportedByFake, WaitWouldNeverEnd
-from rqttl.testing.fake import FakeBroker, fake_broker
+from rqttl.testing.fake import (
+    AsyncFakeBroker,
+    Clock,
+    FakeBroker,
+    FakeUnavailable,
+    NotSupportedByFake,
+    WaitWouldNeverEnd,
+    async_fake_broker,
+    fake_broker,
+)
 
 __all__ = [
     "AsyncFakeBroker",

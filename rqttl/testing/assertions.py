@@ -5,24 +5,21 @@ They take an `AsyncQueue` of a fake broker, too, without `await`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable
 from typing import Any, Literal, get_args
 
-from rqttl import checks
 from rqttl.aio.queue import AsyncQueue
 from rqttl.errors import InvalidInput
 from rqttl.flows import reading
 from rqttl.options import REASONS
 from rqttl.protocol import codec
 from rqttl.queue import Queue
-from rqttl.store.driver import driver_of
-from rqttl.testing.async_fake import AsyncClockedDriver
+from rqttl.store.driver import RedisDriver, driver_of
 from rqttl.text import format_value, plain_text
 from rqttl.types import MessageView, QueueStats, State
 
 _PAGE = 250
 _LISTED = 10
-_MOST = 2**53 - 1
 _STATES = get_args(State)
 
 
@@ -32,11 +29,9 @@ def messages(queue: Queue | AsyncQueue, state: State | None = None) -> list[Mess
     Due work is done first, so no message has expired. Nothing else changes.
     """
     queue = _sync(queue)
-    state_name = plain_text(state)
-    if state is not None and state_name not in _STATES:
-        raise InvalidInput(f"state: expected one of {', '.join(_STATES)}, got {format_value(state)}")
+    wanted = _STATES if state is None else (_choice(state, "state", _STATES),)
     queue.sweep()
-    return [message for message in _all(queue) if state_name in (None, message.state)]
+    return [message for message in _all(queue) if message.state in wanted]
 
 
 def bodies(queue_or_messages: Queue | AsyncQueue | Iterable[MessageView]) -> list[Any]:
@@ -44,14 +39,12 @@ def bodies(queue_or_messages: Queue | AsyncQueue | Iterable[MessageView]) -> lis
 
     `bodies(orders)`, `bodies(messages(orders, "leased"))`, `bodies(dead_letters(orders))`.
     """
-    peeked: list[MessageView] = []
-    for message in _messages_of(queue_or_messages):
-        if not isinstance(message, MessageView):
-            raise InvalidInput(
-                f"queue_or_messages: expected messages as `peek` shows them, got {format_value(message)}"
-            )
-        peeked.append(message)
-    return [codec.unpack(message.body) if message.content_type == codec.MSGPACK else message.body for message in peeked]
+    if isinstance(queue_or_messages, (Queue, AsyncQueue)):
+        queue_or_messages = messages(queue_or_messages)
+    return [
+        codec.unpack(message.body) if message.content_type == codec.MSGPACK else message.body
+        for message in queue_or_messages
+    ]
 
 
 def dead_letters(queue: Queue | AsyncQueue, reason: str | None = None) -> list[MessageView]:
@@ -63,15 +56,16 @@ def dead_letters(queue: Queue | AsyncQueue, reason: str | None = None) -> list[M
     nowhere (`queue.stats().deaths` and `.dropped` count them all).
     """
     queue = _sync(queue)
-    if reason is not None and plain_text(reason) not in REASONS:
-        raise InvalidInput(f"reason: expected one of {', '.join(REASONS)}, got {format_value(reason)}")
-    reason = plain_text(reason)
+    wanted = REASONS if reason is None else (_choice(reason, "reason", REASONS),)
     queue.sweep()
-    dead = []
     driver = driver_of(queue)
-    for name in driver.perform(reading.names(driver.keyspace)):
-        if name != queue.name:
-            dead += [message for message in _all(Queue(driver, name)) if _died_in(message, queue.name, reason)]
+    others = [name for name in driver.perform(reading.names(driver.keyspace)) if name != queue.name]
+    dead = [
+        message
+        for name in others
+        for message in _all(Queue(driver, name))
+        if message.deaths and message.deaths[0].queue == queue.name and message.deaths[0].reason in wanted
+    ]
     return sorted(dead, key=lambda message: (message.deaths[0].last_at, message.sequence))
 
 
@@ -82,10 +76,7 @@ def assert_depth(queue: Queue | AsyncQueue, depth: int, state: State | Literal["
     """
     __tracebackhide__ = True  # pytest shows the line of the test
     queue = _sync(queue)
-    depth = checks.whole(depth, "depth", 0, _MOST)
-    place = plain_text(state)
-    if place is None or place not in (*_STATES, "all"):
-        raise InvalidInput(f"state: expected one of {', '.join(_STATES)}, all, got {format_value(state)}")
+    place = _choice(state, "state", (*_STATES, "all"))
     stats = queue.stats()
     counts = {name: getattr(stats, name) for name in _STATES}
     actual = sum(counts.values()) if place == "all" else counts[place]
@@ -93,19 +84,20 @@ def assert_depth(queue: Queue | AsyncQueue, depth: int, state: State | Literal["
         raise AssertionError("\n".join(_difference(queue, depth, place, actual, stats)))
 
 
-def _messages_of(queue_or_messages: object) -> Sequence[object]:
-    if isinstance(queue_or_messages, (Queue, AsyncQueue)):
-        return messages(queue_or_messages)
-    return checks.items(queue_or_messages, "queue_or_messages", "a queue or messages")
+def _choice(value: object, name: str, choices: Collection[str]) -> str:
+    text = plain_text(value)
+    if text is None or text not in choices:
+        raise InvalidInput(f"{name}: expected one of {', '.join(choices)}, got {format_value(value)}")
+    return text
 
 
 def _sync(queue: object) -> Queue:
     """Return a queue, or the sync twin of one of an asyncio fake broker, so that no assertion needs an `await`."""
     if isinstance(queue, Queue):
         return queue
-    driver = getattr(queue, "_driver", None)
-    if isinstance(queue, AsyncQueue) and isinstance(driver, AsyncClockedDriver):
-        return Queue(driver.sync, queue.name)
+    driver = getattr(getattr(queue, "_driver", None), "sync", None)
+    if isinstance(queue, AsyncQueue) and isinstance(driver, RedisDriver):
+        return Queue(driver, queue.name)
     raise InvalidInput(f"queue: expected a Queue, or an AsyncQueue of a fake broker, got {format_value(queue)}")
 
 
@@ -114,10 +106,6 @@ def _all(queue: Queue) -> list[MessageView]:
     while page := queue.peek(_PAGE, peeked[-1].sequence if peeked else None):
         peeked += page
     return peeked
-
-
-def _died_in(message: MessageView, queue: str, reason: str | None) -> bool:
-    return bool(message.deaths) and message.deaths[0].queue == queue and reason in (None, message.deaths[0].reason)
 
 
 def _difference(queue: Queue, depth: int, state: str, actual: int, stats: QueueStats) -> list[str]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import redis
 
 from rqttl import Duration, WaitEvent, units
-from rqttl.testing.clocked import ClockedBroker
+from rqttl.testing.fake import ClockedBroker
 from tests.conftest import AIO
 
 START = 1_700_000_000_000

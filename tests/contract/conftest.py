@@ -89,11 +89,13 @@ if FAKE:
     @pytest.fixture
     def client(broker: FakeBroker) -> redis.Redis:
         """A client of the fake broker's Redis. Unlike the broker's own, it may subscribe."""
-        from rqttl.testing._client import FakeClient
+        from fakeredis import FakeRedis
+
+        from rqttl.testing.fake import FakeClient
 
         own = driver_of(broker).store.client
         assert isinstance(own, FakeClient)
-        return FakeClient(own)
+        return FakeRedis(server=own.fake_server)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

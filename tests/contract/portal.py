@@ -27,8 +27,7 @@ from rqttl.broker import Broker
 from rqttl.flows.steps import Step
 from rqttl.protocol.commands import Command
 from rqttl.store.driver import RedisDriver
-from rqttl.testing.async_fake import AsyncClockedDriver
-from rqttl.testing.clocked import Clock, ClockedDriver
+from rqttl.testing.fake import AsyncClockedDriver, Clock, ClockedDriver
 from rqttl.units import Instant
 from tests.waiting import PATIENCE
 
@@ -208,10 +207,23 @@ class _OnConnection(AsyncClockedDriver):
     def __init__(self, client: redis.Redis, sync: ClockedDriver) -> None:
         super().__init__(sync)
         self.store._open_client = partial(_opened, client)
+        self._leaping = False
+
+    def leaps(self, prepare: Callable[[int], Any]) -> Any:
+        """Nothing that consumers prepare for a leap goes on the line: no step of it may wait."""
+
+        async def at_once(ms: int) -> None:
+            self._leaping = True
+            try:
+                await prepare(ms)
+            finally:
+                self._leaping = False
+
+        return super().leaps(at_once)
 
     def begin(self, step: Step, run: Any) -> Any:
         taken = {"step"} & vars(self.sync).keys() or {"run", "execute"} & vars(self.sync.store).keys()
-        if type(step) is Command and not taken and not self.leaping:
+        if type(step) is Command and not taken and not self._leaping:
             return AsyncDriver.begin(self, self.sync.timed(step), run)
         kind: type = type(step)
         if kind in (list, float):  # a round trip on the shared connection, or the pause before it

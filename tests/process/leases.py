@@ -14,7 +14,7 @@ from rqttl import Broker
 from rqttl.flows import receive
 from rqttl.runtime.interrupt import Interrupt, Wakeup
 from rqttl.store.driver import RedisDriver, Waiter, driver_of
-from rqttl.testing.clocked import ClockedBroker
+from rqttl.testing.fake import ClockedBroker
 from tests.drivers import broker_on
 
 #: Much longer than a test may take.

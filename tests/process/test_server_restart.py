@@ -25,7 +25,7 @@ from rqttl import (
     connect,
 )
 from rqttl.reaper import Reaper
-from rqttl.testing.clocked import Clock, ClockedBroker
+from rqttl.testing.fake import Clock, ClockedBroker
 from tests.chaos.nemeses import REFUSALS
 from tests.process.leases import hasty_broker
 from tests.process.reapers import reaping

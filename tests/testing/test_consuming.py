@@ -52,9 +52,8 @@ def test_a_renewal_in_the_midst_of_a_leap_does_not_end_the_lease(fake: FakeBroke
             elif leap:
                 assert turned.wait(PATIENCE)
 
-        fake.clock.subscribe(renew)
-        fake.clock.advance("1h")
-        fake.clock.unsubscribe(renew)
+        with fake.clock.leaps(renew):
+            fake.clock.advance("1h")
         fake.run_reaper()
         delivery.ack()
 

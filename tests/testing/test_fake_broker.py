@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import ast
 import inspect
-import os
-import pickle
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
@@ -118,27 +116,8 @@ def test_a_reaper_that_runs_for_ever_takes_a_server(fake: FakeBroker) -> None:
         Reaper(fake).run()
 
 
-@pytest.mark.parametrize("command", [("INFO",), ("CONFIG", "GET", "maxmemory"), ("MEMORY", "USAGE", "x")], ids=str)
-def test_a_question_that_only_a_server_can_answer_is_refused(fake: FakeBroker, command: tuple[str, ...]) -> None:
-    with pytest.raises(NotSupportedByFake, match=f"command {command[0]}"):
-        driver_of(fake).store.client.execute_command(*command)
-
-
-def test_it_is_not_shared_with_another_process(fake: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
-    queue = fake.declare_queue("q")
-
-    with pytest.raises(NotSupportedByFake, match="pickled"):
-        pickle.dumps(fake)
-    with pytest.raises(NotSupportedByFake, match="pickled"):
-        pickle.dumps(queue)
-    monkeypatch.setattr(os, "getpid", lambda: 1)  # as in a forked child
-    with pytest.raises(NotSupportedByFake, match="forked"):
-        queue.enqueue(b"x")
-
-
 @pytest.mark.parametrize("missing", ["fakeredis", "lupa"])
 def test_without_what_it_is_made_of_it_says_what_to_install(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "rqttl.testing._client", raising=False)
     monkeypatch.setitem(sys.modules, missing, None)
 
     with pytest.raises(FakeUnavailable, match=rf"{missing}.*`pip install '\.\[testing\]'` in a checkout"):

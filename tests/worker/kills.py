@@ -25,7 +25,7 @@ from pathlib import Path
 import redis
 
 from rqttl import Broker, Message, RqttlError, connect
-from rqttl.testing.clocked import ClockedBroker
+from rqttl.testing.fake import ClockedBroker
 from tests.proc import is_running
 from tests.servers import Server, find_binary
 from tests.waiting import until

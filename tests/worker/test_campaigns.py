@@ -17,7 +17,7 @@ import pytest
 import redis
 
 from rqttl import Broker, Message, Queue, RenewalEvent, Worker, connect
-from rqttl.testing.clocked import ClockedBroker
+from rqttl.testing.fake import ClockedBroker
 from rqttl.worker.health import Systemd
 from tests.ports import free_port
 from tests.servers import Server

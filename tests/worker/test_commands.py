@@ -11,7 +11,7 @@ import redis
 
 from rqttl import Broker, Message, Queue, Worker
 from rqttl.consuming.handling import HandlerStopped
-from rqttl.testing.clocked import ClockedBroker
+from rqttl.testing.fake import ClockedBroker
 from rqttl.worker.commands import CommandProcess
 from tests.proc import is_running, process_fields
 from tests.waiting import until

@@ -13,7 +13,7 @@ import pytest
 import redis
 
 from rqttl import Broker, CommandEvent, Queue, QueueNotFound, Release, WaitEvent, Worker
-from rqttl.testing.clocked import ClockedBroker
+from rqttl.testing.fake import ClockedBroker
 from rqttl.worker.fetcher import Fetcher, Queues
 from rqttl.worker.queue_source import QueueSource
 from tests.servers import Server
