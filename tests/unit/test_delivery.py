@@ -5,15 +5,8 @@ from collections.abc import Sequence
 import pytest
 import redis
 
-from rqttl import (
-    BrokerClosed,
-    Delivery,
-    LeaseLost,
-    OutcomeUnknown,
-    QueueNotFound,
-    QueueOptions,
-)
-from rqttl.delivery import LOST, Settler, check_unsettled, lease_of, mark
+from rqttl import BrokerClosed, Delivery, OutcomeUnknown, QueueNotFound, QueueOptions
+from rqttl.delivery import Settler, check_unsettled, lease_of, mark
 from rqttl.protocol.commands import Options
 from rqttl.protocol.keys import Keyspace
 from rqttl.units import as_datetime
@@ -46,14 +39,6 @@ def test_a_plain_message_shows_its_place_as_id_and_when_it_came() -> None:
     assert one.leased_until == as_datetime(NOW + 30_000)
     assert (one.delivery_count, one.settled) == (1, None)
     assert repr(one) == f"<Delivery '{PLACE.decode()}' of 'orders', 1 bytes, delivery 1>"
-
-
-def test_whose_lease_was_lost_stays_lost() -> None:
-    one = delivery()
-    mark(one, LOST)
-
-    with pytest.raises(LeaseLost):
-        one.ack()
 
 
 def test_a_context_leaves_alone_what_was_settled_within() -> None:
