@@ -160,11 +160,7 @@ def check(keyspace: Keyspace, policy: Policy) -> Flow[list[str]]:
 
 
 def reconcile(
-    keyspace: Keyspace,
-    queues: Sequence[str],
-    *,
-    may_be_denied: bool = False,
-    damaged: list[DataDamaged] | None = None,
+    keyspace: Keyspace, queues: Sequence[str], *, may_be_denied: bool = False, damaged: list[DataDamaged] | None = None
 ) -> Flow[PolicyResult]:
     """Put the options in force that follow from declared options and policies, where others are.
 

@@ -65,10 +65,7 @@ class Worker:
     _health: HealthServer | None = None
 
     def __init__(
-        self,
-        broker: Broker,
-        queues: str | Sequence[str] | Mapping[str, int | None],
-        **options: Unpack[WorkerOptions],
+        self, broker: Broker, queues: str | Sequence[str] | Mapping[str, int | None], **options: Unpack[WorkerOptions]
     ) -> None:
         given = settings.complete(options)
         self._broker, self._driver = broker, driver_of(broker)

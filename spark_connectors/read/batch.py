@@ -33,12 +33,7 @@ def plan_tasks(options: Options, *, splits: bool) -> list[list[WatchedRange]]:
     return [
         [
             WatchedRange(
-                part,
-                (queue := queues[part.queue]).created_at,
-                queue.trimmed_upto,
-                now_ms(),
-                queue.enqueued,
-                dataset,
+                part, (queue := queues[part.queue]).created_at, queue.trimmed_upto, now_ms(), queue.enqueued, dataset
             )
             for part in task
         ]

@@ -50,10 +50,7 @@ _NO_UNIT = (
     "`CAST(ttl AS bigint) AS ttl_ms`"
 )
 #: Hints for missing columns.
-_HINTS = {
-    "queue": " (or option queue)",
-    "message_id": " (or option idempotency=off, if duplicates are acceptable)",
-}
+_HINTS = {"queue": " (or option queue)", "message_id": " (or option idempotency=off, if duplicates are acceptable)"}
 #: The columns of `redrive` and `purge`.
 LETTER_COLUMNS: Mapping[str, Column] = {
     "queue": Column(*_TEXT, "queue of the dead letter; not needed with option `queue`"),

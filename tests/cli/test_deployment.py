@@ -198,10 +198,7 @@ UNIT = Path(__file__).parents[1] / "unit" / "imports"
 CLUSTER = str(UNIT / "fixtures" / "rabbitmq_cluster.json")
 FILES = {
     "rabbitmq": [CLUSTER, str(UNIT / "fixtures" / "rabbitmq_vhost.json")],
-    "servicebus": [
-        str(UNIT / "fixtures" / "servicebus_template.json"),
-        str(UNIT / "fixtures" / "servicebus_az.json"),
-    ],
+    "servicebus": [str(UNIT / "fixtures" / "servicebus_template.json"), str(UNIT / "fixtures" / "servicebus_az.json")],
     "artemis": [str(UNIT / "fixtures" / "every_element.xml"), str(UNIT / "fixtures" / "shipped.xml")],
 }
 CASES = [(system, file) for system, files in FILES.items() for file in files]
@@ -260,15 +257,7 @@ def test_a_namespace_for_several_vhosts_is_wrong_usage(run: Run, client: redis.R
     assert everything(client) == {}
 
 
-HOSTILE = [
-    b"",
-    b"[]",
-    b"\xff\xfe",
-    b'{"queues": 5}',
-    b"<a",
-    b'{"resources": 5}',
-    b"[" * 100_000,
-]
+HOSTILE = [b"", b"[]", b"\xff\xfe", b'{"queues": 5}', b"<a", b'{"resources": 5}', b"[" * 100_000]
 
 
 @pytest.mark.parametrize("system", FILES)

@@ -76,10 +76,7 @@ NO_UNIT = "expected a duration with a unit, got '60': write '60s' or '60ms'"
         (("queue", "update", "orders", "--auto-delete-on-idle", "60"), "'--auto-delete-on-idle': " + NO_UNIT),
         (("queue", "declare", "orders", "--lease", "0"), "lease: expected 1 to"),
         (("queue", "declare", "orders", "--max-length", "-1"), "--max-length: expected a whole number from 0"),
-        (
-            ("queue", "declare", "orders", "--min-ttl", "2s", "--max-ttl", "1s"),
-            "--min-ttl: 2s is more than --max-ttl",
-        ),
+        (("queue", "declare", "orders", "--min-ttl", "2s", "--max-ttl", "1s"), "--min-ttl: 2s is more than --max-ttl"),
         (("queue", "declare", "orders", "--dead-letter", "orders"), "cannot be its own target"),
         (("--namespace", "a b", "queue", "ls"), "--namespace: expected 1 to 64 of"),
         (("--url", "http://example.org", "queue", "ls"), "url: expected redis://"),

@@ -139,10 +139,7 @@ def test_a_terminal_has_progress_and_ctrl_c_leaves_only_the_counts(
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "flags, told, stored",
-    [
-        ((), "one message a line", [b"a", b"b"]),
-        (("--format", "body"), "all that you type is one message", [b"a\nb\n"]),
-    ],
+    [((), "one message a line", [b"a", b"b"]), (("--format", "body"), "all that you type is one message", [b"a\nb\n"])],
 )
 def test_on_a_terminal_messages_are_typed(
     orders: Queue, redis_url: str, flags: tuple[str, ...], told: str, stored: list[bytes]

@@ -24,15 +24,7 @@ pytestmark = pytest.mark.once
 
 @pytest.mark.parametrize(
     "n,short",
-    [
-        (None, "-"),
-        (0.0, "0"),
-        (0.001, "<0.1"),
-        (0.05, "0.1"),
-        (9.94, "9.9"),
-        (9.96, "10"),
-        (1_234.4, "1,234"),
-    ],
+    [(None, "-"), (0.0, "0"), (0.001, "<0.1"), (0.05, "0.1"), (9.94, "9.9"), (9.96, "10"), (1_234.4, "1,234")],
 )
 def test_rates_are_short(n: float | None, short: str) -> None:
     assert format_rate(n) == short

@@ -53,14 +53,7 @@ def test_long_texts_are_cut_with_their_size() -> None:
 
 
 @pytest.mark.parametrize(
-    "n, size",
-    [
-        (999, "999 B"),
-        (1000, "1.0 kB"),
-        (99_940, "99.9 kB"),
-        (999_500, "1.0 MB"),
-        (5 * 10**16, "50000 TB"),
-    ],
+    "n, size", [(999, "999 B"), (1000, "1.0 kB"), (99_940, "99.9 kB"), (999_500, "1.0 MB"), (5 * 10**16, "50000 TB")]
 )
 def test_sizes_are_short(n: int, size: str) -> None:
     assert as_size(n) == size
@@ -68,14 +61,7 @@ def test_sizes_are_short(n: int, size: str) -> None:
 
 @pytest.mark.parametrize(
     "seconds, age",
-    [
-        (0, "0.0s"),
-        (1.26, "1.3s"),
-        (60, "1m"),
-        (184, "3m 4s"),
-        (3605, "1h"),
-        (86_400 * 400 + 3600 * 5 + 60, "400d 5h"),
-    ],
+    [(0, "0.0s"), (1.26, "1.3s"), (60, "1m"), (184, "3m 4s"), (3605, "1h"), (86_400 * 400 + 3600 * 5 + 60, "400d 5h")],
 )
 def test_ages_have_two_units_at_most(seconds: float, age: str) -> None:
     assert text.format_age(timedelta(seconds=seconds)) == age
@@ -138,13 +124,7 @@ def test_json_is_strict_and_has_a_text_for_each_value_that_json_lacks() -> None:
 
     document = json.loads(text.dump_json(value), parse_constant=refuse)
 
-    assert document == {
-        "nan": "NaN",
-        "more": ["Infinity", {"\\xff": "-Infinity"}],
-        "1": [2],
-        "null": True,
-        "NaN": 0,
-    }
+    assert document == {"nan": "NaN", "more": ["Infinity", {"\\xff": "-Infinity"}], "1": [2], "null": True, "NaN": 0}
 
 
 def test_people_read_letters_and_programs_ascii() -> None:

@@ -315,8 +315,7 @@ NEWER = Policy.read("p", "#", {"max_length": 7}).as_json().replace("max_length",
 
 
 @pytest.mark.parametrize(
-    "field, text",
-    [("policy x", "{"), ("policy x", NEWER), ("operator x", "{"), ("stranger", "{"), ("version", "many")],
+    "field, text", [("policy x", "{"), ("policy x", NEWER), ("operator x", "{"), ("stranger", "{"), ("version", "many")]
 )
 def test_a_policy_that_cannot_be_read_is_named_by_what_needs_policies_and_by_nothing_else(
     broker: Broker, client: redis.Redis, field: str, text: str

@@ -15,13 +15,7 @@ from rqttl.checks import is_pattern
 from rqttl.errors import InvalidName, QueueNotFound
 from rqttl.inspector import dead_letters
 from rqttl.inspector.dead_letters import DeadLetterCounts, DeadLetterFilter, died_at, pages
-from rqttl.inspector.queues import (
-    existing_names,
-    plain_names,
-    running_reapers,
-    select_names,
-    take_snapshot,
-)
+from rqttl.inspector.queues import existing_names, plain_names, running_reapers, select_names, take_snapshot
 from rqttl.types import Death, MessageView
 
 NOON = datetime(2026, 11, 21, 12, 0, tzinfo=timezone.utc)

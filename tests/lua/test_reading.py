@@ -119,10 +119,7 @@ CASES = {
     ),
     "preview": Case(lambda lab: commands.preview(lab.known(), EMPTY, commands.Walk(), now=NOW), lambda reply: reply[6]),
     "enqueue past the expired": Case(
-        lambda lab: enqueue_encoded(lab.known(), [(b"", b"x")], now=LATER),
-        lambda _: 1,
-        {"max_length": 250},
-        "expiring",
+        lambda lab: enqueue_encoded(lab.known(), [(b"", b"x")], now=LATER), lambda _: 1, {"max_length": 250}, "expiring"
     ),
 }
 

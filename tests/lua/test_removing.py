@@ -214,10 +214,7 @@ def discard(lab: Lab, upto: str, after: str = FIRST, *, created_at: int = NOW) -
 
 def test_ready_messages_up_to_the_mark_go_and_the_others_stay_and_nothing_is_lost(lab: Lab) -> None:
     before = lab.seed(
-        log={
-            **plain(place(-9), place(-8), place(-6), place(-4), place(-4, 1)),
-            place(-5): (at(9), b"with a deadline"),
-        },
+        log={**plain(place(-9), place(-8), place(-6), place(-4), place(-4, 1)), place(-5): (at(9), b"with a deadline")},
         detached=plain(place(-7)),
         requeued={place(-7): NOW - 7},
         failures={place(-7): 1},

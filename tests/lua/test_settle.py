@@ -204,11 +204,7 @@ def test_a_rejected_message_is_dead_with_its_whole_story(lab: Lab) -> None:
 
     after = lab.snapshot()
     expected = changed(
-        before,
-        meta={"deaths:rejected": 1},
-        log={place(-5): None},
-        leases={place(-5): None},
-        failures={place(-5): None},
+        before, meta={"deaths:rejected": 1}, log={place(-5): None}, leases={place(-5): None}, failures={place(-5): None}
     )
     ((header, body),) = after["dead"]["log"].values()
     letters = {"last_id": place(), "ready_bytes": 1, "holds_dead_letters": 1, "enqueued": 1, "letters": 1}

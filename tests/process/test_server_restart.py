@@ -13,17 +13,7 @@ import pytest
 import redis
 from redis.exceptions import ConnectionError
 
-from rqttl import (
-    Broker,
-    CommandEvent,
-    LeaseLost,
-    Message,
-    MessageView,
-    Queue,
-    RenewalEvent,
-    WaitEvent,
-    connect,
-)
+from rqttl import Broker, CommandEvent, LeaseLost, Message, MessageView, Queue, RenewalEvent, WaitEvent, connect
 from rqttl.reaper import Reaper
 from rqttl.testing.fake import Clock, ClockedBroker
 from tests.chaos.nemeses import REFUSALS

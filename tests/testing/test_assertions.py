@@ -130,9 +130,7 @@ def test_they_take_a_queue_of_the_asyncio_fake_without_await() -> None:
     async def work() -> None:
         async with async_fake_broker() as broker:
             orders = await broker.declare_queue("orders", dead_letter="dead")
-            await orders.enqueue_many(
-                ["late", "good"],
-            )
+            await orders.enqueue_many(["late", "good"])
             (first,) = await orders.receive_many(1)
             await first.reject()
 

@@ -52,14 +52,7 @@ def test_a_value_that_msgpack_cannot_hold_is_refused(body: object) -> None:
 
 
 @pytest.mark.parametrize(
-    "data",
-    [
-        b"",
-        b"\xc1",
-        msgpack.packb(msgpack.ExtType(1, b"x")),
-        b"\xdf\xff\xff\xff\xff",
-        b"\x91" * 2000,
-    ],
+    "data", [b"", b"\xc1", msgpack.packb(msgpack.ExtType(1, b"x")), b"\xdf\xff\xff\xff\xff", b"\x91" * 2000]
 )
 def test_unpacking_is_safe(data: bytes) -> None:
     with pytest.raises(InvalidInput, match=r"^body: not valid msgpack"):

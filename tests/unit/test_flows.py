@@ -6,12 +6,7 @@ from typing import Any, TypeVar
 import pytest
 from redis.exceptions import ConnectionError, NoPermissionError, ResponseError
 
-from rqttl import (
-    ContractError,
-    PoolExhausted,
-    Queue,
-    QueueOptions,
-)
+from rqttl import ContractError, PoolExhausted, Queue, QueueOptions
 from rqttl.doctor import guarded, server
 from rqttl.events import Events
 from rqttl.flows import messages as message_flows

@@ -86,15 +86,7 @@ def test_the_spelling_that_a_refusal_proposes_is_taken(number: Any) -> None:
 
 @pytest.mark.parametrize(
     "written",
-    [
-        -1,
-        "-1",
-        timedelta(microseconds=-1),
-        timedelta(seconds=-1),
-        MAX_DURATION + 1,
-        "315360000001ms",
-        "9" * 18 + "w",
-    ],
+    [-1, "-1", timedelta(microseconds=-1), timedelta(seconds=-1), MAX_DURATION + 1, "315360000001ms", "9" * 18 + "w"],
     ids=repr,
 )
 def test_a_negative_or_too_long_duration_is_refused_with_the_range(written: Any) -> None:

@@ -318,10 +318,7 @@ class ClosesWrongly(Counting):
         note("closed")
 
 
-HANDLERS = {
-    "mail": lambda value: note("mail", value),
-    "bill": lambda value: note("bill", value),
-}
+HANDLERS = {"mail": lambda value: note("mail", value), "bill": lambda value: note("bill", value)}
 
 
 def refuse(value: str) -> None:

@@ -61,11 +61,7 @@ def test_a_worker_keeps_nothing_of_short_lived_queues(broker: Broker, monkeypatc
 
     def met() -> set[str]:
         """The queues of which any part of the worker knows."""
-        parts: list[Iterable[str]] = [
-            worker.counters.queues,
-            worker._fetcher._queues,
-            worker._sources,
-        ]
+        parts: list[Iterable[str]] = [worker.counters.queues, worker._fetcher._queues, worker._sources]
         return {queue for part in parts for queue in list(part)}
 
     with running(worker):

@@ -40,13 +40,7 @@ WRONG: dict[str, tuple[object, dict[str, Any]]] = {
     "health": ("127.0.0.1", {}),
 }
 #: The same for options of the command line that code does not have.
-WRONG_FLAGS = {
-    "--log-format": "xml",
-    "--verbose": "x",
-    "--url": "ftp://x",
-    "--namespace": "not valid",
-    "--debug": "x",
-}
+WRONG_FLAGS = {"--log-format": "xml", "--verbose": "x", "--url": "ftp://x", "--namespace": "not valid", "--debug": "x"}
 
 #: Words of which one has no effect beside another one, or cannot have one; and the options that the error names.
 PAIRS = (

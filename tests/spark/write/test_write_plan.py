@@ -6,13 +6,7 @@ import pytest
 
 from rqttl import Broker
 from rqttl.store.driver import driver_of
-from spark_connectors.errors import (
-    InvalidOption,
-    InvalidSchema,
-    NoSuchQueue,
-    SourceError,
-    Unreachable,
-)
+from spark_connectors.errors import InvalidOption, InvalidSchema, NoSuchQueue, SourceError, Unreachable
 from spark_connectors.options.options import Options
 from spark_connectors.write import plan
 from spark_connectors.write.writer import RqttlBatchWriter, RqttlStreamWriter

@@ -160,11 +160,7 @@ POLICIES: list[tuple[Deployment, Deployment, tuple[str, ...]]] = [
         policy("a", max_length=3),
         ("max_length: unset → 3", "max_length: without this policy, messages may end sooner"),
     ),
-    (
-        Deployment(),
-        policy(max_length=3, lease="1s"),
-        ("max_length: without this policy, messages may end sooner",),
-    ),
+    (Deployment(), policy(max_length=3, lease="1s"), ("max_length: without this policy, messages may end sooner",)),
 ]
 
 

@@ -266,7 +266,7 @@ def test_operator_policies_are_read_from_parameters_also_as_lists_of_pairs() -> 
             "priority": 3,
             "apply-to": "queues",
             "definition": {"max-length": 5},
-        },
+        }
     }
 
 

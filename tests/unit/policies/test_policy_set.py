@@ -333,7 +333,7 @@ def test_none_and_all_that_it_stopped_are_named() -> None:
                 Contender(None, "policy stop", "none: it and all policies after it give no value"),
                 Contender(5, "policy all", "overridden by policy stop: more specific pattern"),
             ),
-        ),
+        )
     }
 
 
