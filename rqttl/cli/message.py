@@ -9,10 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from rqttl import text
-from rqttl.cli.common import output
-from rqttl.cli.common.errors import Refused
-from rqttl.cli.common.output import read_messages
-from rqttl.cli.common.params import MESSAGE_ID, json_flag, limit_option, queue_argument, utc_flag
+from rqttl.cli.common import errors, output, params
 from rqttl.cli.common.settings import Settings, connecting
 from rqttl.inspector import message_view
 from rqttl.protocol import codec
@@ -27,11 +24,11 @@ BODY, NAMED = 200, 5
 
 
 @click.command(epilog="\b\nExample: rqttl peek orders --limit 50")
-@queue_argument
+@params.queue_argument
 @click.option("--after", metavar="SEQUENCE", help="Begin after this message, for the next page.")
-@limit_option(20, "Number of messages at most.")
-@utc_flag
-@json_flag
+@params.limit_option(20, "Number of messages at most.")
+@params.utc_flag
+@params.json_flag
 @connecting
 def peek(queue: str, after: str | None, limit: int, utc: bool, as_json: bool, settings: Settings) -> None:
     """List messages in order, and leave them as they are.
@@ -78,12 +75,12 @@ def message() -> None:
 
 
 @message.command(epilog="\b\nExample: rqttl message show orders order-17")
-@queue_argument
-@click.argument("id", type=MESSAGE_ID)
+@params.queue_argument
+@click.argument("id", type=params.MESSAGE_ID)
 @click.option("--full", is_flag=True, help="Do not cut the body and the headers.")
 @click.option("--raw", is_flag=True, help="Write only the body, byte for byte.")
-@utc_flag
-@json_flag
+@params.utc_flag
+@params.json_flag
 @connecting
 def show(queue: str, id: str, full: bool, raw: bool, utc: bool, as_json: bool, settings: Settings) -> None:
     """Show one message: state, headers, deaths, body.
@@ -107,19 +104,19 @@ def show(queue: str, id: str, full: bool, raw: bool, utc: bool, as_json: bool, s
 
 
 def _find(queue: Queue, id: str) -> MessageView:
-    """The message with this id or sequence. Raises `Refused` if there is none, or if there are several."""
+    """The message with this id or sequence. Raises `errors.Refused` if there is none, or if there are several."""
     if codec.is_sequence(id):
         page = queue.peek(1, codec.sequence_before(id))
         if page and page[0].sequence == id:
             return page[0]
-    matches = [message for message in read_messages(queue) if message.id == id]
+    matches = [message for message in output.read_messages(queue) if message.id == id]
     if not matches:
         hint = f"`rqttl peek {queue.name}` shows those it holds"
-        raise Refused(f"queue {queue.name!r} holds no message {id!r}: {hint}", "not_found")
+        raise errors.Refused(f"queue {queue.name!r} holds no message {id!r}: {hint}", "not_found")
     if len(matches) > 1:
         named = ", ".join(match.sequence for match in matches[:NAMED]) + ", …" * (len(matches) > NAMED)
         count = text.format_count(len(matches))
-        raise Refused(f"{count} messages have the id {id!r}; name one by its sequence: {named}", "ambiguous")
+        raise errors.Refused(f"{count} messages have the id {id!r}; name one by its sequence: {named}", "ambiguous")
     return matches[0]
 
 

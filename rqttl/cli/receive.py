@@ -21,10 +21,7 @@ from types import FrameType
 import click
 
 from rqttl import text
-from rqttl.cli.common import output
-from rqttl.cli.common.errors import Refused
-from rqttl.cli.common.params import DURATION, queue_argument
-from rqttl.cli.common.running import SignalGuard, SignalReceived, noting
+from rqttl.cli.common import errors, output, params, running
 from rqttl.cli.common.settings import Settings, connecting
 from rqttl.delivery import Delivery
 from rqttl.errors import LeaseLost, OutcomeUnknown
@@ -39,7 +36,7 @@ ENDLESS = as_timedelta(MAX_DURATION)
 
 
 @click.command(epilog="\b\nExample: rqttl receive orders --max 10 --wait 5s")
-@queue_argument
+@params.queue_argument
 @click.option(
     "--max",
     "limit",
@@ -47,9 +44,11 @@ ENDLESS = as_timedelta(MAX_DURATION)
     metavar="N",
     help="Number of messages at most; 0 = all that are ready.  [default: 1; with --follow no limit]",
 )
-@click.option("--wait", type=DURATION, metavar="TIME", help="Time to wait for the next message.")
+@click.option("--wait", type=params.DURATION, metavar="TIME", help="Time to wait for the next message.")
 @click.option("--follow", is_flag=True, help="Go on until Ctrl-C, SIGTERM or --max.")
-@click.option("--lease", type=DURATION, metavar="TIME", help="Lease of each delivery, instead of the queue's own.")
+@click.option(
+    "--lease", type=params.DURATION, metavar="TIME", help="Lease of each delivery, instead of the queue's own."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON with all facts: an object a line.")
 @connecting
 def receive(
@@ -78,7 +77,7 @@ def receive(
         raise click.UsageError("--follow and --wait exclude each other")
     most = (sys.maxsize if follow else 1) if limit is None else limit or sys.maxsize
     done = 0
-    with noting(outages()), settings.using() as broker, GracefulStop() as stop:
+    with running.noting(outages()), settings.using() as broker, GracefulStop() as stop:
         stop.ends.append(broker.interrupt)
         stream = Stream(stop)
         patience = ENDLESS if follow else wait or timedelta(0)
@@ -97,12 +96,12 @@ def receive(
                     done += 1
         if deliveries.lost_count:
             lost = f"{text.plural(deliveries.lost_count, 'lease')} of {queue} ended before the messages were written"
-            raise Refused(f"{lost}; they come again", LeaseLost.code)
+            raise errors.Refused(f"{lost}; they come again", LeaseLost.code)
         if deliveries.unknown_count:
             acks = f"{text.plural(deliveries.unknown_count, 'ack')} of {queue} got no reply before the leases ended"
-            raise Refused(f"{acks}; the messages may come again", OutcomeUnknown.code)
+            raise errors.Refused(f"{acks}; the messages may come again", OutcomeUnknown.code)
     if stop.asked and not (follow and stop.asked == signal.SIGTERM):
-        raise SignalReceived(stop.asked)
+        raise running.SignalReceived(stop.asked)
     if not done and not stop.asked:
         output.note(f"nothing is ready in {queue}")
 
@@ -195,7 +194,7 @@ class Stream:
 # Signals, and a Redis that is away
 
 
-class GracefulStop(SignalGuard):
+class GracefulStop(running.SignalGuard):
     """A context manager that remembers the first signal. A second signal ends the process at once.
 
     `timeout` and other programs send the first signal twice, so a signal within a second is the same one. A signal

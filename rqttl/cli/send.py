@@ -26,7 +26,7 @@ from rqttl.cli.common.settings import Settings, connecting
 from rqttl.errors import InvalidInput, MessageTooLarge, OutcomeUnknown, QueueFull
 from rqttl.protocol import codec
 from rqttl.protocol.commands import BATCH, BATCH_BYTES
-from rqttl.types import Message, Receipt
+from rqttl.types import Message, MessageView, Receipt
 from rqttl.units import instant
 
 if TYPE_CHECKING:
@@ -346,21 +346,9 @@ def _lines(opened: BinaryIO | io.FileIO, longest: int, source: Source) -> Iterat
 
 #: The fields of a message that a sender sets.
 SENDER_FIELDS = ("body", "body_base64", "headers", "id", "ttl", "expires_at", "content_type")
-#: The fields that `rqttl receive --json` adds. A sender cannot set them, so they are ignored.
-BROKER_FIELDS = (
-    "queue",
-    "sequence",
-    "state",
-    "until",
-    "leased_until",
-    "body_bytes",
-    "enqueued_at",
-    "delivery_count",
-    "deaths",
-    "description",
-)
+#: The fields that `rqttl receive --json` and `rqttl peek --json` add. A sender cannot set them, so they are ignored.
+BROKER_FIELDS = {*MessageView.__dataclass_fields__, "leased_until", "body_bytes"}.difference(SENDER_FIELDS)
 
-_KNOWN = frozenset((*SENDER_FIELDS, *BROKER_FIELDS))
 _JSON_TYPES = ("application/json", "+json")
 _BOM = b"\xef\xbb\xbf"
 
@@ -375,7 +363,7 @@ def read_json(line: bytes, template: Message) -> Message | None:
         return None
     fields = _object(line)
     for name in fields:
-        if name not in _KNOWN:
+        if name not in SENDER_FIELDS and name not in BROKER_FIELDS:
             hint = text.did_you_mean(name, SENDER_FIELDS, f"there are {', '.join(SENDER_FIELDS)}")
             raise InvalidInput(f"unknown field {name[:80]!r}{hint}")
     content_type = fields.get("content_type")

@@ -13,22 +13,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from rqttl import text
-from rqttl.cli.common import errors, output
-from rqttl.cli.common.params import DURATION, any_queues_argument, json_flag
-from rqttl.cli.common.running import SignalGuard, SignalReceived
+from rqttl.cli.common import errors, output, params, running
 from rqttl.cli.common.settings import Settings, connecting
 from rqttl.errors import QueueNotFound
-from rqttl.inspector.queues import (
-    Row,
-    Snapshot,
-    Trend,
-    counters,
-    deaths,
-    milliseconds,
-    plain_names,
-    take_snapshot,
-    to_json,
-)
+from rqttl.inspector import queues as views
 from rqttl.units import as_text
 
 if TYPE_CHECKING:
@@ -44,27 +32,27 @@ BARS = "▁▂▃▄▅▆▇█"
 
 
 #: Sort keys, the largest first; equal queues stay in the order of their names.
-SORTS: dict[str, Callable[[Row], float]] = {
+SORTS: dict[str, Callable[[views.Row], float]] = {
     "name": lambda _: 0,
     "depth": lambda row: row.stats.depth,
     "age": lambda row: -1.0 if row.stats.oldest_ready_age is None else row.stats.oldest_ready_age.total_seconds(),
     "rate": lambda row: row.rates["in"] + row.rates["out"] if row.rates else 0.0,
-    "dead": lambda row: row.rates["dead"] if row.rates else deaths(row.stats),
+    "dead": lambda row: row.rates["dead"] if row.rates else views.deaths(row.stats),
     "overdue": lambda row: row.stats.overdue.total_seconds(),
 }
 
 
 @click.command(epilog="\b\nExample: rqttl stats 'orders.*' --watch --interval 1s")
-@any_queues_argument
+@params.any_queues_argument
 @click.option("--watch", "-w", is_flag=True, help="Go on until Ctrl-C, with rates per second.")
 @click.option(
-    "--interval", "-n", type=DURATION, metavar="TIME", help="Time between two looks of --watch.  [default: 2s]"
+    "--interval", "-n", type=params.DURATION, metavar="TIME", help="Time between two looks of --watch.  [default: 2s]"
 )
 @click.option("--count", "limit", type=click.IntRange(min=1), metavar="N", help="End --watch after N looks.")
 @click.option(
     "--sort", type=click.Choice(list(SORTS)), help="Sort by this, largest first.  [default: name; with --watch depth]"
 )
-@json_flag
+@params.json_flag
 @connecting
 def stats(
     queues: tuple[str, ...],
@@ -79,7 +67,7 @@ def stats(
 
     The table has all queues, or those named or matched by a QUEUE (with *, ?
     and [...]). Counters are of messages since the queue was created; dead
-    counts all deaths, also the expired ones. overdue is the age of the oldest
+    counts all views.deaths, also the expired ones. overdue is the age of the oldest
     due work: with a reaper, nearly nothing. The command only reads: expired
     messages count until a reaper or a consumer has swept them.
     """
@@ -87,19 +75,19 @@ def stats(
         raise click.UsageError("--interval and --count are for --watch")
     interval = INTERVAL if interval is None else interval
     if interval < SHORTEST:
-        raise click.BadParameter(f"at least {as_text(milliseconds(SHORTEST))}", param_hint="'--interval' / '-n'")
+        raise click.BadParameter(f"at least {as_text(views.milliseconds(SHORTEST))}", param_hint="'--interval' / '-n'")
     with settings.using() as broker:
-        snapshot = take_snapshot(broker, queues)
-        for name in plain_names(queues):
+        snapshot = views.take_snapshot(broker, queues)
+        for name in views.plain_names(queues):
             if name not in snapshot.queues:
                 raise QueueNotFound(name)
-        trend = Trend(snapshot)
+        trend = views.Trend(snapshot)
         if watch:
             from rqttl.store.driver import driver_of  # slow to load: it needs redis-py
 
             sleep = driver_of(broker).timing.sleep
-            troubles = looks(lambda: take_snapshot(broker, queues), trend, interval.total_seconds(), limit, sleep)
-            _watch(trend, troubles, interval, sort or "depth", plain_names(queues), as_json=as_json)
+            troubles = looks(lambda: views.take_snapshot(broker, queues), trend, interval.total_seconds(), limit, sleep)
+            _watch(trend, troubles, interval, sort or "depth", views.plain_names(queues), as_json=as_json)
             return
     if as_json:
         output.answer_json(_to_json(trend, sort or "name", rates=False))
@@ -114,20 +102,20 @@ def stats(
             output.note(late.advice)
 
 
-def sort_rows(trend: Trend, sort: str) -> list[Row]:
+def sort_rows(trend: views.Trend, sort: str) -> list[views.Row]:
     """The queues, the largest first."""
     return sorted(trend.rows(), key=lambda row: -SORTS[sort](row))
 
 
-def _total(trend: Trend) -> Row:
+def _total(trend: views.Trend) -> views.Row:
     return trend.total(text.plural(len(trend.snapshot.queues), "queue"))
 
 
-def _to_json(trend: Trend, sort: str, *, rates: bool) -> dict[str, Any]:
+def _to_json(trend: views.Trend, sort: str, *, rates: bool) -> dict[str, Any]:
     """A trend, for `text.dump_json`."""
 
-    def row_to_json(row: Row) -> dict[str, Any]:
-        document = to_json(row.stats)
+    def row_to_json(row: views.Row) -> dict[str, Any]:
+        document = views.to_json(row.stats)
         if rates:
             document["rates"] = {name: round(n, 3) for name, n in row.rates.items()} if row.rates else None
         return document
@@ -147,11 +135,11 @@ class Column(NamedTuple):
 
     title: str
     rank: int
-    show: Callable[[Row], str]
+    show: Callable[[views.Row], str]
 
 
 def _counter(name: str, rank: int) -> Column:
-    return Column(name, rank, lambda row: text.format_count(counters(row.stats)[name]))
+    return Column(name, rank, lambda row: text.format_count(views.counters(row.stats)[name]))
 
 
 def _rate(name: str, rank: int) -> Column:
@@ -189,7 +177,7 @@ RATES = (*_CONTENTS, *(_rate(name, rank) for name, rank in _RANKS.items()), *_US
 
 
 def queue_table(
-    rows: Sequence[Row], total: Row, width: int, columns: Sequence[Column] = TOTALS, *, cut: bool = False
+    rows: Sequence[views.Row], total: views.Row, width: int, columns: Sequence[Column] = TOTALS, *, cut: bool = False
 ) -> tuple[Table, list[str]]:
     """A table of queues for a terminal of this width, and the titles of the columns that it has no room for.
 
@@ -213,7 +201,7 @@ def queue_table(
 
 
 def frame(
-    trend: Trend, sort: str, title: str, console: Console, height: int | None = None, troubles: Sequence[str] = ()
+    trend: views.Trend, sort: str, title: str, console: Console, height: int | None = None, troubles: Sequence[str] = ()
 ) -> RenderableType:
     """A look at queues: a title, what is wrong, and the queues; at most so many that all of it has this height."""
     from rich.console import Group
@@ -247,7 +235,11 @@ def frame(
 
 
 def looks(
-    take: Callable[[], Snapshot], trend: Trend, seconds: float, limit: int | None, sleep: Callable[[float], object]
+    take: Callable[[], views.Snapshot],
+    trend: views.Trend,
+    seconds: float,
+    limit: int | None,
+    sleep: Callable[[float], object],
 ) -> Iterator[str]:
     """Add a snapshot to a trend after each interval, up to `limit` with the first one.
 
@@ -270,22 +262,22 @@ def looks(
 
 
 def _watch(
-    trend: Trend, troubles: Iterator[str], interval: timedelta, sort: str, names: Sequence[str], *, as_json: bool
+    trend: views.Trend, troubles: Iterator[str], interval: timedelta, sort: str, names: Sequence[str], *, as_json: bool
 ) -> None:
     """Show a frame for each look. Ctrl-C is the usual end, so it is no failure."""
-    title = f"every {as_text(milliseconds(interval))}"
+    title = f"every {as_text(views.milliseconds(interval))}"
     try:
-        with SignalGuard():
+        with running.SignalGuard():
             if sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb" and not as_json:
                 _show_live(trend, sort, title, troubles, names)
             else:
                 _print_frames(trend, sort, title, troubles, as_json=as_json)
-    except SignalReceived as received:
+    except running.SignalReceived as received:
         if received.number != signal.SIGINT:
             raise
 
 
-def _show_live(trend: Trend, sort: str, title: str, troubles: Iterator[str], names: Sequence[str]) -> None:
+def _show_live(trend: views.Trend, sort: str, title: str, troubles: Iterator[str], names: Sequence[str]) -> None:
     """Draw each look over the last one."""
     from rich.live import Live
 
@@ -298,7 +290,7 @@ def _show_live(trend: Trend, sort: str, title: str, troubles: Iterator[str], nam
             screen.update(frame(trend, sort, title, console, console.height, alarms), refresh=True)
 
 
-def _print_frames(trend: Trend, sort: str, title: str, troubles: Iterator[str], *, as_json: bool) -> None:
+def _print_frames(trend: views.Trend, sort: str, title: str, troubles: Iterator[str], *, as_json: bool) -> None:
     """Print each look. Notes tell that Redis went away and came back."""
     away = False
     for trouble in troubles:

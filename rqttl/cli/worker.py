@@ -21,7 +21,6 @@ from rqttl.worker.settings import MOST_PROCESSES, MOST_SLOTS, MOST_WEIGHT
 
 #: A decorator that gives a command an option.
 _Option = Callable[[Any], Any]
-_WEIGHT = re.compile(r"[1-9][0-9]{0,6}")
 
 
 def _number(flag: str, most: int, meaning: str, least: int = 1) -> _Option:
@@ -82,23 +81,17 @@ _SECTIONS: Mapping[str, Sequence[str]] = {
 }
 
 
-def read_queues(words: Sequence[str]) -> dict[str, int | None]:
-    """Read queues with their weights, such as `orders=3`. Without weights the order counts. No name has a =.
-
-    Raises `click.UsageError`.
-    """
+def _read_queues(words: Sequence[str]) -> dict[str, int | None]:
+    """Read queues with their weights, such as `orders=3`. Without weights the order counts. No name has a =."""
     queues: dict[str, int | None] = {}
     for word in words:
-        name, _, number = word.partition("=")
-        weight = None if name == word else int(number) if _WEIGHT.fullmatch(number) else 0
-        if weight is not None and not 1 <= weight <= MOST_WEIGHT:
+        name, equals, number = word.partition("=")
+        weight = int(number) if re.fullmatch("[1-9][0-9]{0,6}", number) else None
+        if equals and (weight is None or weight > MOST_WEIGHT):
             rule = f"expected a weight from 1 to {MOST_WEIGHT} after ="
             raise click.BadParameter(f"{rule}, got {text.format_value(word)}", param_hint="QUEUE")
         if queues.setdefault(name, weight) != weight:
             raise click.BadParameter(f"{name} has two weights", param_hint="QUEUE")
-    weights = list(queues.values())
-    if None in weights and any(weight is not None for weight in weights):
-        raise click.UsageError("give each QUEUE a weight, or none of them")
     return queues
 
 
@@ -173,7 +166,7 @@ def worker(queues: tuple[str, ...], execute: str | None, settings: Settings, **o
 
     if os.getcwd() not in sys.path:  # noqa: PTH109  # as in `python -m`
         sys.path.insert(0, os.getcwd())  # noqa: PTH109  # as above
-    weights = read_queues(queues)
+    weights = _read_queues(queues)
     missing = [] if weights else ["a QUEUE"]
     missing += [] if options["call"] or execute else ["--call or --exec"]
     if missing:
@@ -183,19 +176,8 @@ def worker(queues: tuple[str, ...], execute: str | None, settings: Settings, **o
         Worker(broker, weights, exec=execute, **options).run()
 
 
-COLUMNS = (
-    "role",
-    "host",
-    ">pid",
-    "queues",
-    ">slots",
-    ">running",
-    ">handled",
-    ">failed",
-    ">memory",
-    "last claim",
-    "started",
-)
+_WORK = (">slots", ">running", ">handled", ">failed")
+COLUMNS = ("role", "host", ">pid", "queues", *_WORK, ">memory", "last claim", "started")
 
 
 @worker.command("ls", short_help="List the workers and reapers that live.", epilog="\b\nExample: rqttl worker ls")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import click
@@ -11,7 +11,6 @@ import click
 from rqttl import errors, text
 from rqttl.cli.common.params import flag, format_value, naming_flag
 from rqttl.options import NO_OPTIONS, OPTIONS, OTHER_NAMES
-from rqttl.protocol import replies
 from rqttl.text import did_you_mean, nearest
 
 if TYPE_CHECKING:
@@ -110,56 +109,45 @@ _OF_SCRIPT = re.compile(
 )
 #: Text of redis-py around the words of the system.
 _OF_SOCKET = re.compile(r"^Error (-?\d+|while reading from .*?:) |\(\d+, '|'\)$")
-_RIGHT = re.compile(r"no permissions to run the '([^']+)' command", re.IGNORECASE)
 
-#: Patterns in errors, each with the exit code and the line.
-_KNOWN: tuple[tuple[str, int, str], ...] = (
-    ("read only replica", REFUSED, "this Redis is a read-only replica: name its primary in --url or $RQTTL_URL"),
-    (
-        "MISCONF|unable to persist|errors writing to the AOF",
-        REFUSED,
-        "Redis cannot save its data, so it takes no writes: look at its log and its disk",
+#: Patterns in errors of a Redis that refuses, and of one that cannot be used at all, each with the line.
+_REFUSALS = {
+    "OOM command|used memory > 'maxmemory'|out of memory": (
+        "Redis is out of memory: consume, purge, or raise its maxmemory"
     ),
-    (
-        "NOREPLICAS|Not enough good replicas",
-        REFUSED,
-        "Redis has fewer replicas than min-replicas-to-write asks for, so it takes no writes",
+    "read only replica": "this Redis is a read-only replica: name its primary in --url or $RQTTL_URL",
+    "MISCONF|unable to persist|errors writing to the AOF": (
+        "Redis cannot save its data, so it takes no writes: look at its log and its disk"
     ),
-    ("loading the dataset", UNREACHABLE, "Redis is loading its data: try again in a moment"),
-    ("max number of clients", UNREACHABLE, "Redis takes no more connections (maxclients): close some, or raise it"),
-    ("DB index is out of range|invalid DB index", UNREACHABLE, f"Redis has no database of this number: {_CHECK}"),
-    (
-        "HELLO must be called|Authentication required|NOAUTH",
-        UNREACHABLE,
-        "Redis wants a password: give it in --url or $RQTTL_URL, before the host, as :PASSWORD@",
+    "NOREPLICAS|Not enough good replicas": (
+        "Redis has fewer replicas than min-replicas-to-write asks for, so it takes no writes"
     ),
-    (
-        "WRONGPASS|invalid username-password|invalid password|called without any password configured",
-        UNREACHABLE,
-        f"Redis does not take this user and password: {_CHECK}",
+}
+_OBSTACLES = {
+    "loading the dataset": "Redis is loading its data: try again in a moment",
+    "max number of clients": "Redis takes no more connections (maxclients): close some, or raise it",
+    "DB index is out of range|invalid DB index": f"Redis has no database of this number: {_CHECK}",
+    "HELLO must be called|Authentication required|NOAUTH": (
+        "Redis wants a password: give it in --url or $RQTTL_URL, before the host, as :PASSWORD@"
     ),
-    ("Protocol error, got", UNREACHABLE, f"the server speaks another protocol than Redis: {_CHECK}"),
-    (
-        "WRONG_VERSION_NUMBER|record layer failure",
-        UNREACHABLE,
-        f"the server does not speak TLS: use redis:// instead of rediss://, or {_CHECK}",
+    "WRONGPASS|invalid (username-)?password|called without any password configured": (
+        f"Redis does not take this user and password: {_CHECK}"
     ),
-    (
-        "CERTIFICATE_VERIFY_FAILED",
-        UNREACHABLE,
-        "the certificate of Redis is not trusted: name its authority's in the URL, with ?ssl_ca_certs=FILE",
+    "Protocol error, got": f"the server speaks another protocol than Redis: {_CHECK}",
+    "WRONG_VERSION_NUMBER|record layer failure": (
+        f"the server does not speak TLS: use redis:// instead of rediss://, or {_CHECK}"
     ),
-)
+    "CERTIFICATE_VERIFY_FAILED": (
+        "the certificate of Redis is not trusted: name its authority's in the URL, with ?ssl_ca_certs=FILE"
+    ),
+}
 #: Patterns in errors about rights that a user lacks.
-_RIGHTS = (
-    ("can't run this command", "the right for a command that scripts use is missing"),
-    ("access (at least )?one of the keys|access a key", "the right for keys of this namespace is missing"),
-    (
-        "can't publish|access one of the channels|permissions to .*channel",
-        "the right for the channel that wakes reapers is missing",
-    ),
-    ("NOPERM|no permissions", "a right is missing"),
-)
+_RIGHTS = {
+    "can't run this command": "the right for a command that scripts use",
+    "access (at least )?one of the keys|access a key": "the right for keys of this namespace",
+    "can't publish|access one of the channels|permissions to .*channel": "the right for the channel that wakes reapers",
+    "NOPERM|no permissions": "a right",
+}
 
 
 def explain_redis(error: Exception, store: Store | None = None) -> tuple[int, str] | None:
@@ -169,48 +157,34 @@ def explain_redis(error: Exception, store: Store | None = None) -> tuple[int, st
     if not isinstance(error, exceptions.RedisError):
         return None
     message = str(error)
-    if _matches("OOM command|used memory > 'maxmemory'|out of memory", message):
-        return REFUSED, f"Redis is out of memory{_maxmemory(store)}: consume, purge, or raise it"
-    right = _RIGHT.search(message)
-    missing = next((line for pattern, line in _RIGHTS if _matches(pattern, message)), "")
-    if missing:
-        missing = f"the right for {right[1].upper()} is missing" if right else missing
+    if missing := _known(_RIGHTS, message):
+        command = re.search(r"no permissions to run the '([^']+)' command", message, re.IGNORECASE)
+        right = f"the right for {command[1].upper()}" if command else missing
         name = store.connections.pool.connection_kwargs.get("username") if store is not None else None
         user = f"user {name!r}" if name else "this user"
-        return REFUSED, f"Redis refuses {user}: {missing}; `rqttl doctor` says which rights this user needs"
-    for pattern, code, line in _KNOWN:
-        if _matches(pattern, message):
-            return code, line
+        return REFUSED, f"Redis refuses {user}: {right} is missing; `rqttl doctor` says which rights this user needs"
+    if refusal := _known(_REFUSALS, message):
+        return REFUSED, refusal
+    if obstacle := _known(_OBSTACLES, message):
+        return UNREACHABLE, obstacle
     if isinstance(error, (exceptions.ConnectionError, exceptions.TimeoutError)):
         reason = _OF_SOCKET.sub("", message).rstrip(".").replace(". ", ": ") or type(error).__name__
-        hung_up = _matches("while writing|closed by server|reset by peer", message)
-        return UNREACHABLE, f"Redis does not answer: {reason}{_tls_hint(store, hung_up)}; {_CHECK}"
+        return UNREACHABLE, f"Redis does not answer: {reason}{_tls_hint(store, message)}; {_CHECK}"
     return REFUSED, f"Redis refused: {_OF_SCRIPT.sub('', message).strip().removeprefix('-')}"
 
 
-def _matches(pattern: str, message: str) -> bool:
-    return re.search(pattern, message, re.IGNORECASE) is not None
+def _known(patterns: Mapping[str, str], message: str) -> str | None:
+    """The line of the first pattern in a message."""
+    return next((line for pattern, line in patterns.items() if re.search(pattern, message, re.IGNORECASE)), None)
 
 
-def _maxmemory(store: Store | None) -> str:
-    from redis import exceptions
-
-    if store is None:
-        return ""
-    try:
-        (reply,) = store.execute([("INFO", "memory")])
-        limit = replies.info_fields(reply).get("maxmemory")
-    except exceptions.RedisError:
-        return ""  # the line does without it
-    return f" (maxmemory {limit:,} bytes)" if isinstance(limit, int) and limit else ""
-
-
-def _tls_hint(store: Store | None, hung_up: bool) -> str:
+def _tls_hint(store: Store | None, message: str) -> str:
     """A likely reason why a server does not answer: it speaks TLS and the client does not, or the other way round."""
     from redis.connection import SSLConnection
 
     if store is not None and issubclass(store.connections.pool.connection_class, SSLConnection):
         return " (a port without TLS wants redis://)"
+    hung_up = re.search("while writing|closed by server|reset by peer", message, re.IGNORECASE)
     return " (a port with TLS wants rediss://; or all its maxclients connections are taken)" if hung_up else ""
 
 
