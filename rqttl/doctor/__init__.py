@@ -30,7 +30,7 @@ SERVER: tuple[Callable[[ServerInfo], Iterator[Finding]], ...] = (
     server.persistence,
     server.disk,
     server.replicas,
-    server.patience,
+    server.connections,
 )
 #: Name of a queue for checks that need one, where no queue exists.
 NO_QUEUE = "rqttl.doctor"

@@ -18,7 +18,7 @@ from rqttl.flows.steps import Flow
 from rqttl.options import OPTIONS, QueueOptions, written
 from rqttl.protocol import replies
 from rqttl.protocol.keys import PARTS, WAKEUP, Keyspace, queue_name
-from rqttl.text import format_value, plural
+from rqttl.text import plural
 from rqttl.types import QueueStats
 from rqttl.units import as_size, as_text
 
@@ -95,13 +95,7 @@ def _registry(keyspace: Keyspace) -> Flow[tuple[list[Finding], set[str]]]:
         advice = f"look at it, then DEL {keyspace.registry}; the remedy of each queue below enters it again"
         text = f"{keyspace.registry} is no set of queue names: another program has written it; nothing lists the queues"
         return [problem("registry", text, advice)], set()
-    names = {member: queue_name(member) for member in members}
-    strays = sorted(format_value(member, bytes) for member, name in names.items() if name is None)
-    findings = []
-    if strays:
-        text = f"{first_few(strays)}: no valid name of a queue"
-        findings = [warning("registry", text, "a reaper removes it in its next pass")]
-    return findings, {name for name in names.values() if name is not None}
+    return [], {name for member in members if (name := queue_name(member)) is not None}
 
 
 def _with_keys(keyspace: Keyspace) -> Flow[set[str]]:

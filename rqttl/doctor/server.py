@@ -1,4 +1,4 @@
-"""What a server tells about itself: checks of its kind, role, replicas, time limits, memory and persistence.
+"""What a server tells about itself: checks of its kind, role, replicas, connections, memory and persistence.
 
 A refusal is recorded and never an error: managed services hide a lot.
 """
@@ -35,8 +35,6 @@ PATCHES: dict[tuple[str, int, int], int] = {
 HOLES = "CVE-2025-49844, CVE-2025-46817 to 46819, CVE-2026-23631"
 #: Seconds by which two clocks may differ.
 CLOCKS = 1.0
-#: Milliseconds. A script of rqttl takes some ms, so a server with a shorter limit answers BUSY for no reason.
-SHORTEST_PATIENCE = 100
 #: Seconds. A server with a shorter `timeout` closes connections of working consumers too.
 SHORTEST_TIMEOUT = 30
 _PERSISTENCE = "persistence"
@@ -46,9 +44,7 @@ NEARLY, OF_MACHINE = 0.9, 0.6
 #: The settings that checks read.
 SETTINGS = (
     "appendfsync",
-    "busy-reply-threshold",
     "dir",
-    "lua-time-limit",
     "min-replicas-to-write",
     "port",
     "save",
@@ -204,15 +200,8 @@ def replicas(info: ServerInfo) -> Iterator[Finding]:
         yield ok("replicas", f"{copies}, {least} needed for writes" if least else copies)
 
 
-def patience(info: ServerInfo) -> Iterator[Finding]:
-    """Check the time limits of scripts and connections."""
-    name = "busy-reply-threshold" if _version(info.text("redis_version")) >= (7,) else "lua-time-limit"
-    limit = info.whole(name)
-    if limit is not None and 0 < limit < SHORTEST_PATIENCE:
-        text = f"{name} is {limit} ms: others are told BUSY while a script does its work"
-        yield warning("script time", text, f"set {name} to its default, 5000")
-    elif limit is not None:
-        yield ok("script time", f"{name} is {limit} ms")
+def connections(info: ServerInfo) -> Iterator[Finding]:
+    """Check the time limits of connections."""
     idle, alive = info.whole("timeout"), info.whole("tcp-keepalive")
     if idle is not None and 0 < idle < SHORTEST_TIMEOUT:
         text = f"timeout is {idle} s: connections of idle producers are closed all the time"

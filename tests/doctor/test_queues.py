@@ -191,13 +191,6 @@ def test_a_user_without_the_right_to_list_keys_is_told_so(broker: Broker, client
     client.execute_command("ACL", "DELUSER", "half")
 
 
-def test_entries_of_the_registry_that_are_no_names_are_told(broker: Broker, client: redis.Redis) -> None:
-    broker.declare_queue("orders")
-    client.sadd("rqttl:queues", b"\xff\xfe", b"two words")
-
-    assert wrong(broker) == [(None, "warning", r"b'\xff\xfe', b'two words': no valid name of a queue")]
-
-
 def test_a_registry_of_another_type_is_named_with_the_way_out(broker: Broker, client: redis.Redis) -> None:
     broker.declare_queue("orders").enqueue(b"x")
     client.delete("rqttl:queues")
