@@ -172,9 +172,9 @@ def _check_option(key: str, value: object, path: _Path) -> None:
 
 
 def read_deployment(text: str | bytes) -> Deployment:
-    """Read a deployment file. Raises `InvalidDeployment`, which names the place, the value and the rule.
+    """Read a deployment file: JSON if it begins with `{`, else YAML.
 
-    Text that is no JSON is read as YAML.
+    Raises `InvalidDeployment`, which names the place, the value and the rule.
     """
     plain = _decoded(text)
     try:
@@ -182,12 +182,9 @@ def read_deployment(text: str | bytes) -> Deployment:
             return read_document(_read_yaml(plain))
         try:
             document = json.loads(plain, object_pairs_hook=_without_duplicates)
-        except json.JSONDecodeError as error:  # no JSON, but perhaps YAML
-            try:
-                document = _read_yaml(plain)
-            except InvalidDeployment as other:
-                place = f"line {error.lineno}, column {error.colno}"
-                raise InvalidDeployment(place, f"expected JSON: {error.msg}; as YAML, {other}") from None
+        except json.JSONDecodeError as error:
+            place = f"line {error.lineno}, column {error.colno}"
+            raise InvalidDeployment(place, f"expected JSON: {error.msg}") from None
         except ValueError as error:  # a number with thousands of digits
             raise InvalidDeployment("the file", f"expected JSON: {error}") from None
         return read_document(document)

@@ -149,7 +149,7 @@ BAD_JSON = {
     '{"rqttl": 1, "queues": {"q": {"max-length": 1, "max-length": 2}}}': "'max-length': the key stands twice",
     '{"rqttl": 1, "queues": {"q": {"max-length": true}}}': "queues.q.max-length: max_length: expected a whole number",
     '{"rqttl": 1, "queues": {"q": {"max-length": NaN}}}': "queues.q.max-length: max_length: expected a whole number",
-    '{"rqttl": 1,\n "queues": {"q": ]}': "line 2, column 18: expected JSON: Expecting value; as YAML, line 2",
+    '{"rqttl": 1,\n "queues": {"q": ]}': "line 2, column 18: expected JSON: Expecting value",
     '{"rqttl": 1, "queues": {"q": {"lease": ' + "1" * 5000 + "}}}": "the file: expected JSON: Exceeds the limit",
     '{"a":' * 100_000: "expected fewer levels of mappings and lists",
 }
