@@ -133,24 +133,21 @@ def _read_addresses(section: Node | None, notes: Notes) -> Addresses:
 
 def _anycast(node: Node, notes: Notes) -> Iterator[Node]:
     """The elements of the anycast queues of an address. Everything else is noted."""
-    for name in node.attributes.keys() - {"name", "type"}:
+    for name in node.attributes.keys() - {"name"}:
         notes.left_out(name, node.attributes[name], "it is no documented attribute")
-    if "type" in node.attributes:
-        notes.taken("type", node.attributes["type"], "the form of early versions of Artemis")
     if not node.children:
         notes.left_out("", "", "it has no queues: declare a queue for it")
     for child in node.children:
-        routing = node.attributes.get("type", "anycast").lower() if child.name == "queues" else child.name
-        if routing not in ("anycast", "multicast"):
+        if child.name not in ("anycast", "multicast"):
             notes.left_out(child.name, child.text, "it is no documented setting")
             continue
         if not child.children:
-            reason = _MULTICAST if routing == "multicast" else "it has no queues yet: declare one with this name"
+            reason = _MULTICAST if child.name == "multicast" else "it has no queues yet: declare one with this name"
             notes.left_out(child.name, "", reason)
         for queue in child.children:
             if queue.name != "queue":
                 notes.left_out(queue.name, queue.text, "it is no queue")
-            elif routing == "anycast":
+            elif child.name == "anycast":
                 yield queue
             else:
                 notes.about(f"{notes.subject}: queue {queue.attribute('name')!r}").left_out("", "", _MULTICAST)

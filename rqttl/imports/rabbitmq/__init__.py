@@ -187,7 +187,10 @@ class _DeadLetters:
         """The one queue that gets messages with any of these keys, and its name in rqttl. Key `None`: with any key."""
         found: set[str] = set()
         for key in keys:
-            found |= self._reached(exchange, key)
+            for binding in self._bindings(exchange, key):
+                if not binding.to_queue:
+                    raise _Unresolved(f"exchange {exchange!r} sends to another exchange: it is not followed")
+                found.add(binding.destination)
             if len(found) > 1:
                 first, second, *_ = sorted(found)
                 raise _Unresolved(f"exchange {exchange!r} sends to several queues, such as {first!r} and {second!r}")
@@ -202,18 +205,6 @@ class _DeadLetters:
         if is_policy and valid == "none":
             raise _Unresolved("in a policy the target 'none' means that there is none: rename the queue")
         return target, valid
-
-    def _reached(self, exchange: str, key: str | None) -> set[str]:
-        found: set[str] = set()
-        open_exchanges, seen = [exchange], {exchange}
-        while open_exchanges:
-            for binding in self._bindings(open_exchanges.pop(), key):
-                if binding.to_queue:
-                    found.add(binding.destination)
-                elif binding.destination not in seen:
-                    seen.add(binding.destination)
-                    open_exchanges.append(binding.destination)
-        return found
 
     def _bindings(self, exchange: str, key: str | None) -> list[Binding]:
         """The bindings of an exchange that take a key. No key: those for all keys."""
