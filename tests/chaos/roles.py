@@ -13,13 +13,29 @@ from rqttl.store.driver import driver_of
 from tests.chaos.actor import Actor, may_happen
 from tests.chaos.cast import QUEUES, body_of
 from tests.chaos.witness import milliseconds
-from tests.depth import DEPTH, DEPTH_PARTS
 
 #: Queues that receivers, consumers and runners work on; others have a role of their own.
 WORKED = ("plain", "aging", "window", "head", "full", "dlx", "drop")
 #: A batch that takes several script calls in one round trip.
 LARGE_BATCH = 600
 HEADERS: dict[str, rqttl.Header] = {"region": "eu", "try": 1}
+
+
+#: The parts of a queue whose keys `DEPTH` takes, in order.
+DEPTH_PARTS = ("log", "detached", "leases", "delayed", "requeued", "meta")
+
+#: A script: what is ready, and how many of its bytes; and the same without messages that came back.
+DEPTH = """
+local ready = redis.call('XLEN', KEYS[1]) + redis.call('HLEN', KEYS[2]) - redis.call('ZCARD', KEYS[3])
+  - redis.call('ZCARD', KEYS[4])
+local bytes, back = tonumber(redis.call('HGET', KEYS[6], 'ready_bytes')), redis.call('ZRANGE', KEYS[5], 0, -1)
+local fresh = bytes
+for _, id in ipairs(back) do
+  local entry = redis.call('XRANGE', KEYS[1], id, id)[1]
+  fresh = fresh - (entry and #entry[2][2] or 0)
+end
+return {ready, bytes, ready - #back, fresh}
+"""
 
 
 class HandlerError(Exception):

@@ -107,23 +107,6 @@ def test_in_a_pool_that_blocks_a_wait_takes_the_place_that_becomes_free(
         assert [result(*waiting).body, result(queued).body] == [b"x", b"y"]
 
 
-def test_in_a_pool_that_blocks_a_wait_fails_after_its_time_out(
-    redis_url: str, pool: ThreadPoolExecutor, broker_of: Callable[..., Broker]
-) -> None:
-    options: dict[str, Any] = {"max_connections": 2, "timeout": 0.1, "socket_timeout": PATIENCE}
-    with redis.Redis(connection_pool=redis.BlockingConnectionPool.from_url(redis_url, **options)) as client:
-        broker = broker_of(client)
-        queue = broker.declare_queue("q")
-        waiting = Waiters(broker, pool).start(queue)
-
-        with pytest.raises(PoolExhausted, match="max_connections=2"):
-            queue.receive(wait=LONG)
-        assert broker.declare_queue("other").receive(wait="20ms") is None
-
-        queue.enqueue(b"x")
-        assert result(*waiting).body == b"x"
-
-
 @pytest.mark.parametrize("blocks", [False, True], ids=["pool", "blocking pool"])
 @pytest.mark.parametrize("how", ["script", "plain"])
 def test_a_command_that_gets_no_connection_tells_the_limit(
@@ -163,27 +146,6 @@ def test_a_command_waits_for_a_connection_that_another_thread_has(
             client.connection_pool.release(connection)
 
         assert len({one.result(timeout=PATIENCE).id for one in sent}) == 4
-
-
-def test_a_wait_is_not_cut_to_the_time_out_of_the_client(redis_url: str, broker_of: Callable[..., Broker]) -> None:
-    connected: list[Any] = []
-
-    def connect(connection: Any) -> None:
-        connection._sock.settimeout(PATIENCE)  # a connection without a handshake would end the wait early
-        connection.on_connect()
-        connection._sock.settimeout(0.05)
-        connected.append(connection)
-
-    with redis.Redis.from_url(redis_url, socket_timeout=0.05, redis_connect_func=connect) as client:
-        broker = broker_of(client)
-        queue = broker.declare_queue("q")
-        waits: list[WaitEvent] = []
-        broker.events.subscribe(waits.append, WaitEvent)
-
-        assert queue.receive(wait="500ms") is None
-
-        assert waits == [WaitEvent("q")]
-        assert {one._sock.gettimeout() for one in connected if one._sock is not None} == {0.05}
 
 
 POLICY = Policy.read("p", "#", {"lease": "1m"})

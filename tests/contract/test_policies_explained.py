@@ -292,21 +292,6 @@ def test_a_user_who_may_only_read_lists_and_explains_policies(broker: Broker, us
         reader.set_policy("q", "#", {"lease": "2m"})
 
 
-def test_a_worker_who_may_only_read_policies_declares_queues_under_them(
-    broker: Broker, client: redis.Redis, user: Callable[..., Broker]
-) -> None:
-    broker.set_policy("p", "#", {"max_length": 1, "dead_letter": "{queue}/dead"})
-    reading = "~rqttl:policies" if client.info("server")["redis_version"].startswith("6.") else "%R~rqttl:policies"
-    worker = user("~rqttl:{*", "~rqttl:queues", "~rqttl:dataset", reading, "&*", "+@all", "-@dangerous")
-
-    queue = worker.declare_queue("orders", max_length=5)
-    queue.enqueue_many([b"1", b"2"])
-
-    assert queue.options()["max_length"] == 1
-    assert [view.body for view in worker.queue("orders/dead").peek()] == [b"1"]
-    assert worker.queue("orders/dead").options()["max_length"] == 1
-
-
 KEY = "rqttl:policies"
 
 

@@ -11,15 +11,11 @@ import redis
 
 from rqttl import Broker
 from spark_connectors.options.options import Options
-from spark_connectors.stream import pace
 from spark_connectors.stream.pace import BatchDelay, Pauses
 from spark_connectors.stream.reader import RqttlStreamReader
 from spark_connectors.versions import ReadAllAvailable
 from tests.servers import Server
 from tests.spark.following import letters
-
-#: The pause of Spark between two questions of a query without a trigger.
-POLLING = 0.01
 
 Readers = Callable[..., RqttlStreamReader]
 
@@ -59,29 +55,6 @@ def reader(server: Server, time: Time, monkeypatch: pytest.MonkeyPatch) -> Reade
 
 def ask(reader: RqttlStreamReader, start: dict[str, Any]) -> dict[str, Any]:
     return reader.latestOffset(start, reader.getDefaultReadLimit())
-
-
-def follow_idly(time: Time, queues: int, seconds: float, between: float = POLLING) -> int:
-    """Return the number of questions of an idle query in this time, asked with these pauses of Spark."""
-    pauses, asked, end = Pauses(time, time.sleep), 0, time.now + seconds
-    while time.now < end:
-        pauses.wait()
-        asked += 1
-        pauses.note(idle=True, queues=queues)
-        time.now += between
-    return asked
-
-
-def test_pauses_of_an_idle_query_rise_to_a_bound_that_depends_on_the_number_of_queues(time: Time) -> None:
-    one, many = follow_idly(time, 1, 60), follow_idly(time, 2_000, 60)
-
-    assert one <= 60 / pace._SHORTEST_LIMIT + 5
-    assert many <= 60 + 10
-    assert max(time.waits) <= pace._LONGEST_LIMIT
-    # a query with a slow trigger does not wait
-    time.waits.clear()
-    assert follow_idly(time, 2_000, 60, between=2) == 30
-    assert time.waits == []
 
 
 def test_the_first_new_message_ends_the_pauses(reader: Readers, broker: Broker, time: Time) -> None:

@@ -18,8 +18,7 @@ from spark_connectors.versions import TELLS_START
 from tests.contract.clocked import Clocked
 from tests.servers import Server
 from tests.spark.letters import bury
-from tests.spark.streaming import PATIENCE, SEVERAL_BATCHES, Stream, finish_all
-from tests.waiting import until
+from tests.spark.streaming import SEVERAL_BATCHES, Stream, finish_all
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -195,36 +194,3 @@ def test_archive_then_purge_can_be_restarted_after_a_batch_that_failed_behind_it
     assert query.attempts[1] == [archived[10:20], []]
     assert query.attempts[0][0] + query.attempts[1][0] + query.rows[10:] == archived
     assert held(broker, "orders/dead") == []
-
-
-@pytest.mark.parametrize("every", ["", "50 milliseconds"])
-def test_a_batch_waits_for_enough_messages(
-    every: str, stream: Streams, broker: Broker, spark_conf: Callable[[str, str], None]
-) -> None:
-    # have Spark report every trigger, also one without a batch
-    spark_conf("spark.sql.streaming.noDataProgressEventInterval", "0")
-    bury(broker, 4)
-    letters = stream(queues="orders/dead", minEntriesPerTrigger=10, maxTriggerDelay="1h")
-    query = letters.start(every=every)
-
-    def triggers(count: int) -> None:
-        """Wait for so many more triggers, or for a row."""
-        rows, wanted = len(letters.rows), query.recentProgress[-1:]
-        last = wanted[0].timestamp if wanted else ""
-        until(
-            lambda: len(letters.rows) > rows or sum(one.timestamp > last for one in query.recentProgress) >= count,
-            PATIENCE,
-        )
-
-    try:
-        triggers(5)
-        assert letters.rows == []
-        bury(broker, 6, first=4)
-        until(lambda: letters.rows, PATIENCE)
-        bury(broker, 9, first=10)
-        triggers(5)
-    finally:
-        query.stop()
-
-    # Spark begins a query that has nothing to read yet with an empty batch
-    assert [len(of[-1]) for of in letters.attempts.values() if of[-1]] == [10]

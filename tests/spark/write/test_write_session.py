@@ -205,35 +205,3 @@ def test_a_stream_that_is_refused_rows_ends_and_goes_on_with_a_path_for_them(
         assert sorted(int(one["row"]["message_id"].removeprefix("m-")) for one in rows) == list(range(30, 100))
         assert held(copies) == list(range(30))
         sink.forget(2)
-
-
-def rows(spark: SparkSession) -> DataFrame:
-    """100 rows of the queues `a` and `b`, in two partitions."""
-    return spark.range(0, 100, 1, 2).selectExpr(
-        "if(id < 70, 'a', 'b') AS queue", "concat('m-', id) AS message_id", "'x' AS body"
-    )
-
-
-def test_a_batch_leaves_its_report_also_if_it_fails(
-    rqttl: SparkSession, broker: Broker, redis_url: str, tmp_path: Path
-) -> None:
-    path = tmp_path / "report.json"
-    broker.declare_queue("a")
-    broker.declare_queue("b", max_length=10, overflow="reject-publish")
-    write = rows(rqttl).write.format("rqttl").mode("append").option("url", redis_url).option("reportPath", str(path))
-
-    with pytest.raises(AnalysisException, match="RQTTL_ROWS_REFUSED"):
-        write.save()
-    refused = json.loads(path.read_text())
-    broker.queue("b").update(max_length=None)
-    write.save()
-    told = json.loads(path.read_text())
-
-    assert (refused["status"], refused["stored"], refused["refused"]) == ("refused", 80, 20)
-    assert "RQTTL_ROWS_REFUSED" in refused["error"]
-    assert (told["status"], told["stored"], told["duplicates"], told["tasks_ended"]) == ("succeeded", 20, 80, 2)
-    by_queue = {one["queue"]: (one["stored"], one["duplicates"]) for one in told["queues"]}
-    assert by_queue == {"a": (0, 70), "b": (20, 10)}
-    assert (
-        sum(one.rows for one in rqttl.read.json(str(path)).selectExpr("stored + duplicates AS rows").collect()) == 100
-    )
