@@ -10,9 +10,8 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from rqttl.aio.broker import AsyncBroker, connect_async
+    from rqttl.aio.broker import AsyncBroker, AsyncQueue, connect_async
     from rqttl.aio.consumer import AsyncConsumer, AsyncDelivery
-    from rqttl.aio.queue import AsyncQueue
     from rqttl.broker import Broker, connect
     from rqttl.consuming.consumer import Consumer
     from rqttl.delivery import Decision, Delivery, Reject, Release, Retry
@@ -154,15 +153,12 @@ _MODULES = (
     "queue",
     "consuming.consumer",
     "broker",
-    "aio.consumer",
-    "aio.queue",
     "aio.broker",
     "worker.worker",
 )
 
-#: Sync names, whose asyncio twins begin with `Async` and share their docstrings, with the modules of the twins, and
-#: methods that the twins name anew.
-_TWINS = {"Broker": "broker", "Queue": "queue", "Consumer": "consumer", "Delivery": "consumer"}
+#: Sync names, whose asyncio twins begin with `Async` and share their docstrings, and methods that the twins name anew.
+_TWINS = ("Broker", "Queue", "Consumer", "Delivery")
 _RENAMED = {
     "aclose": "close",
     "__aenter__": "__enter__",
@@ -189,10 +185,10 @@ if not TYPE_CHECKING:  # with this function a type checker would accept any name
     def _share_docstrings() -> None:
         """Give each asyncio method without a docstring that of its sync twin."""
         rqttl = import_module("rqttl")
-        import_module("rqttl.aio.broker").connect_async.__doc__ = rqttl.connect.__doc__
-        for twin, module in _TWINS.items():
-            cls = vars(import_module(f"rqttl.aio.{module}"))[f"Async{twin}"]
-            for method, member in vars(cls).items():
+        aio = vars(import_module("rqttl.aio.broker"))
+        aio["connect_async"].__doc__ = rqttl.connect.__doc__
+        for twin in _TWINS:
+            for method, member in vars(aio[f"Async{twin}"]).items():
                 if getattr(member, "__doc__", "") is None:
                     sync = vars(getattr(rqttl, twin)).get(_RENAMED.get(method, method))
                     member.__doc__ = getattr(sync, "__doc__", None)

@@ -10,6 +10,7 @@ from rqttl import delivery
 from rqttl import events as hook
 from rqttl.consuming import settling
 from rqttl.consuming.consumer import Consumer, Runner
+from rqttl.consuming.handling import check_sizes
 from rqttl.delivery import Delivery, Settler
 from rqttl.errors import InvalidInput, QueueFull
 from rqttl.flows import messages as message_flows
@@ -166,17 +167,9 @@ class Queue:
         """
         if stop is not None and not callable(getattr(stop, "is_set", None)):
             raise InvalidInput(f"stop: expected a threading.Event, got {format_value(stop)}")
-        runner = Runner(
-            self._driver,
-            self.name,
-            handler,
-            threads,
-            prefetch=prefetch,
-            lease=lease,
-            wait=wait,
-            raise_errors=raise_errors,
-        )
-        return runner.run(stop)
+        threads, fetched = check_sizes(threads, prefetch, "threads")
+        deliveries = self.consume(fetched, lease=lease, wait=wait)
+        return Runner(self._driver, deliveries, handler, threads, raise_errors=raise_errors).run(stop)
 
     # Settling
 

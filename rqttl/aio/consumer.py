@@ -16,7 +16,7 @@ from redis.exceptions import RedisError
 from rqttl import events as hook
 from rqttl.aio.driver import AsyncDriver, pause_for
 from rqttl.consuming.base import ConsumerBase, Patience, announce_renewal
-from rqttl.consuming.handling import HandlerRun, WrongHandler, check_sizes, log_unsettled
+from rqttl.consuming.handling import HandlerRun, WrongHandler, log_unsettled
 from rqttl.consuming.prefetch import LONGEST_REST
 from rqttl.delivery import Decision, Delivered, Settlement, Settler, settle_as, settlement_after, warn_not_given_back
 from rqttl.errors import BrokerClosed, InvalidInput, LeaseLost, RqttlError
@@ -264,22 +264,17 @@ class AsyncRunner:
     def __init__(
         self,
         driver: AsyncDriver,
-        queue: str,
+        consumer: AsyncConsumer,
         handler: Handler,
         concurrency: int,
         *,
-        prefetch: int | None,
-        lease: Duration | None,
-        wait: Duration | None,
         raise_errors: bool,
     ) -> None:
         if not callable(handler) or inspect.isgeneratorfunction(handler) or inspect.isasyncgenfunction(handler):
             raise InvalidInput(f"{WRONG}, got {type(handler).__name__}")
-        self._driver, self._handler = driver, handler
-        self._concurrency, fetched = check_sizes(concurrency, prefetch, "concurrency")
-        self._consumer = AsyncConsumer(driver, queue, fetched, lease=lease, wait=wait)
+        self._driver, self._consumer, self._handler, self._concurrency = driver, consumer, handler, concurrency
         self._work, self._begun = HandlerRun(raise_errors=raise_errors), 0
-        self._consumer._idle = lambda: max(1, self._concurrency - self._begun)  # noqa: SLF001  # of this module
+        consumer._idle = lambda: max(1, self._concurrency - self._begun)  # noqa: SLF001  # of this module
 
     async def run(self, stop: asyncio.Event | None) -> RunCounts:
         """Handle messages until `stop`, a signal, or the end of `wait`. See `AsyncQueue.run`."""

@@ -19,7 +19,7 @@ from redis.exceptions import RedisError
 
 from rqttl import events as hook
 from rqttl.consuming.base import ConsumerBase, announce_renewal, patiently
-from rqttl.consuming.handling import HandlerRun, check_sizes, log_unsettled
+from rqttl.consuming.handling import HandlerRun, log_unsettled
 from rqttl.delivery import Delivery, Settler, settle_as
 from rqttl.errors import BrokerClosed, InvalidInput, RqttlError
 from rqttl.flows import reading
@@ -287,16 +287,7 @@ class Runner:
     """A run: its handler, its consumer and its counts."""
 
     def __init__(
-        self,
-        driver: Driver,
-        queue: str,
-        handler: Handler,
-        threads: int = 1,
-        *,
-        prefetch: int | None = None,
-        lease: Duration | None = None,
-        wait: Duration | None = None,
-        raise_errors: bool = False,
+        self, driver: Driver, deliveries: Consumer, handler: Handler, threads: int, *, raise_errors: bool = False
     ) -> None:
         if not callable(handler):
             raise InvalidInput(f"handler: expected a function that takes a delivery, got {type(handler).__name__}")
@@ -304,11 +295,9 @@ class Runner:
         for kind in (inspect.iscoroutinefunction, inspect.isasyncgenfunction, inspect.isgeneratorfunction):
             if kind(handler) or kind(called):
                 raise InvalidInput("handler: expected a plain function, got an `async def` or one that yields")
-        self._threads, fetched = check_sizes(threads, prefetch, "threads")
-        self._driver, self._queue, self._handler = driver, queue, handler
-        self._deliveries = Consumer(driver, queue, fetched, lease=lease, wait=wait)
+        self._driver, self._deliveries, self._handler, self._threads = driver, deliveries, handler, threads
         self._free: SimpleQueue[None] = SimpleQueue()  # has an item for each thread without a message
-        self._deliveries._idle = lambda: 1 + self._free.qsize()
+        deliveries._idle = lambda: 1 + self._free.qsize()
         self._halt = Interrupt()
         self._work = HandlerRun(raise_errors=raise_errors)
         self._fatal: BaseException | None = None
@@ -320,23 +309,24 @@ class Runner:
 
     def run(self, stop: threading.Event | None = None) -> RunCounts:
         """Handle messages until `stop`, a signal, or the end of `wait`. See `Queue.run`."""
+        driver, deliveries = self._driver, self._deliveries
 
         def look() -> object:
-            return self._driver.perform(reading.options(self._driver.keyspace, self._queue))
+            return driver.perform(reading.options(driver.keyspace, deliveries.queue))
 
         with StopSignals(self.stop) if stop is None else _watched(stop, self.stop):
             # this call waits for a server that is away at the start, as the loop does later
-            timing, wait = self._driver.timing, self._deliveries._wait
-            if patiently(look, self._queue, wait, self._halt, timing, run_logger) is not None:
-                with self._deliveries as deliveries:
+            halt, timing = self._halt, driver.timing
+            if patiently(look, deliveries.queue, deliveries._wait, halt, timing, run_logger) is not None:
+                with deliveries:
                     if self._threads == 1:
                         for delivery in deliveries:
                             self._handle(delivery)
                     else:
                         self._share_out(deliveries)
-        counts = self._work.result(self._deliveries.lost_count, self._deliveries.unknown_count)
+        counts = self._work.result(deliveries.lost_count, deliveries.unknown_count)
         if self._halt.asked():
-            run_logger.info("queue %s: stopped, after %d messages", self._queue, counts.handled + counts.failed)
+            run_logger.info("queue %s: stopped, after %d messages", deliveries.queue, counts.handled + counts.failed)
         return counts
 
     def _share_out(self, deliveries: Consumer) -> None:
@@ -346,7 +336,7 @@ class Runner:
         them.
         """
         begun: SimpleQueue[Delivery | None] = SimpleQueue()
-        name = f"rqttl-run-{self._queue}"
+        name = f"rqttl-run-{deliveries.queue}"
         threads = [
             threading.Thread(target=self._serve, args=[begun], name=name, daemon=True) for _ in range(self._threads)
         ]

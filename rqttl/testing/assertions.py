@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import Any, Literal, get_args
 
-from rqttl.aio.queue import AsyncQueue
+from rqttl.aio.broker import AsyncQueue
 from rqttl.errors import InvalidInput
 from rqttl.flows import reading
 from rqttl.options import REASONS

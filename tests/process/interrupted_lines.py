@@ -56,7 +56,7 @@ def receive(queue: rqttl.Queue, arm: Callable[[Stop], None]) -> None:
 
 
 def run(queue: rqttl.Queue, arm: Callable[[Stop], None]) -> None:
-    runner = Runner(driver_of(queue), queue.name, lambda delivery: None, 2, wait="1ms")
+    runner = Runner(driver_of(queue), queue.consume(20, wait="1ms"), lambda delivery: None, 2)
     arm(runner.stop)
     runner.run()
 
