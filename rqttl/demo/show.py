@@ -1,11 +1,10 @@
-"""The output of the demo, for 80 columns: a line for each hour, the table at the end, and some dead letters."""
+"""The output of the demo, for 80 columns: a line for each hour, tables, some dead letters, and a picture."""
 
 from __future__ import annotations
 
-import contextlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import timedelta
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
@@ -13,18 +12,15 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from rqttl import Broker, MessageView
 from rqttl.demo.flights import AGENTS, CONSUMERS, DAY, Day, Flight
-from rqttl.demo.stage import Counts, dead_letters, total
-from rqttl.errors import QueueNotFound
-from rqttl.protocol import codec
-from rqttl.text import plural
+from rqttl.demo.stage import Counts, total, unequal
+from rqttl.text import install, plural
 
+#: The dead letters of each carrier, by the hour of the day for which the flights were scheduled.
+Hours = Mapping[str, Mapping[int, int]]
 #: Characters of the longest bar.
 _BAR = 30
-#: Dead letters in which examples are looked for.
-_LOOK_INTO = 500
-#: Carriers with a column of their own in the report of Spark; the others share one.
+#: Carriers with a column of their own in the report of Spark.
 _COLUMNS = 7
 
 
@@ -32,12 +28,12 @@ def print_opening(console: Console, flights: Sequence[Flight], day: Day) -> None
     """Print the plan of the day."""
     carriers = plural(len({flight.carrier for flight in flights}), "carrier")
     console.print(
-        f"[bold]{plural(len(flights), 'real departure')} from New York in 2013[/bold], the flights of "
-        f"{plural(day.dates, 'date')} played as one day; a minute of it takes {day.minute_ms:.0f} ms. Each boarding "
-        f"call is a message in its carrier's queue ({carriers}). Its TTL is the time until the same carrier's next "
-        f"departure from the same airport: 15 minutes are {15 * day.minute_ms:.0f} ms.\n\n{CONSUMERS} workers can "
-        f"handle {CONSUMERS * AGENTS * 1000 / day.handling_ms:,.0f} calls a second, less than the rush hours bring. "
-        "They reject the calls of cancelled flights. A reaper moves what expires into dead-letter queues.\n"
+        f"[bold]{plural(len(flights), 'real departure')} from New York in 2013[/bold], played as one day; a minute of "
+        f"it takes {day.minute_ms:.0f} ms. Each boarding call is a message in its carrier's queue ({carriers}). Its "
+        f"TTL is the time until the same carrier's next departure from the same airport: 15 minutes are "
+        f"{15 * day.minute_ms:.0f} ms.\n\n{CONSUMERS} workers can handle "
+        f"{CONSUMERS * AGENTS * 1000 / day.handling_ms:,.0f} calls a second, less than the rush hours bring. They "
+        "reject the calls of cancelled flights. A reaper moves what expires into dead-letter queues.\n"
     )
 
 
@@ -62,21 +58,17 @@ class Progress:
         self._console.print(line, soft_wrap=True)
 
 
-def print_result(
-    console: Console, counts: Mapping[str, Counts], problems: Sequence[str], airlines: Mapping[str, str]
-) -> None:
+def print_result(console: Console, counts: Mapping[str, Counts], problems: Sequence[str]) -> None:
     """Print the table of carriers, and the sums that do not add up."""
-    table = Table(box=SIMPLE_HEAD, show_edge=False, show_footer=True, pad_edge=False, padding=(0, 1, 0, 0))
-    table.add_column("carrier", "all", vertical="bottom", no_wrap=True)
+    table = _table("carrier")
     names = ("sent", "handled", "expired", "rejected", "dead-\nlettered", "still\nwaiting")
     for name, value in zip(names, total(counts.values()), strict=True):
         table.add_column(name, f"{value:,}", justify="right", vertical="bottom")
     for carrier, row in counts.items():
-        table.add_row(f"{carrier}  {airlines.get(carrier, '')}", *(f"{value:,}" for value in row))
+        table.add_row(carrier, *(f"{value:,}" for value in row))
     console.print()
     console.print(table)
-    for problem in problems:
-        print_plain(console, f"It does not add up: {problem}")
+    print_problems(console, problems)
     if not problems:
         console.print(
             "\n[bold]It adds up[/bold] for every carrier: sent = handled + expired + rejected, dead-lettered = expired "
@@ -85,54 +77,83 @@ def print_result(
     console.print()
 
 
-def print_dead_letters(console: Console, broker: Broker, carrier: str, day: Day) -> None:
-    """Print an expired and a rejected call of a carrier, with their histories."""
-    with contextlib.suppress(QueueNotFound):  # nothing has died
-        found = {one.deaths[0].reason: one for one in broker.queue(dead_letters(carrier)).peek(_LOOK_INTO)}
-        console.print("[bold]Some dead letters[/bold], with their history:")
-        for one in found.values():
-            print_plain(console, "\n" + "\n  ".join(history(one, day)))
+def print_report(console: Console, counts: Mapping[str, Counts], answer: Mapping[str, Any]) -> tuple[Hours, list[str]]:
+    """Print the answer of Spark. Returns its counts, the busiest carrier first, and a line for each wrong sum."""
+    if "missing" in answer:
+        print_plain(console, f"\nThe report of Spark is left out: {answer['missing']}")
+        return {}, []
+    found = {carrier: {int(hour): n for hour, n in hours.items()} for carrier, hours in answer["counts"].items()}
+    hours = {one: found[one] for one in sorted(found, key=lambda one: (-sum(found[one].values()), one))}
+    print_hours(console, hours)
+    problems = []
+    for carrier, row in counts.items():
+        by_spark = sum(found.get(carrier, {}).values())
+        problems += unequal(carrier, ("dead letters, by the queue and by Spark", row.dead_lettered, by_spark))
+    print_problems(console, problems)
+    return hours, problems
 
 
-def history(message: MessageView, day: Day) -> Iterator[str]:
-    """The history of one boarding call, in words."""
-    call: dict[str, Any] = codec.unpack(message.body)
-    death, gap = message.deaths[0], call["gap_minutes"]
-    yield f"{call['flight']}, {call['from']} to {call['to']}, scheduled for {call['scheduled']}"
-    if gap is not None:
-        ttl = gap * day.minute_ms
-        yield f"the carrier's next departure: {plural(gap, 'minute')} later, so TTL {ttl:,.0f} ms"
-    yield f"sent to {death.queue} at {death.enqueued_at:%H:%M:%S} UTC"
-    age = (death.last_at - death.enqueued_at) / timedelta(milliseconds=1)
-    why = f": {death.description}" if death.description else ""
-    yield f"{death.reason} {age:,.0f} ms later, delivered {plural(death.delivery_count, 'time')}{why}"
-    yield f"now in {message.queue}"
-
-
-def print_hours(console: Console, carriers: Mapping[str, Mapping[int, int]], seconds: float) -> None:
-    """Print the dead letters by hour and carrier, the busiest first."""
-    names = list(carriers)
-    columns = {name: [name] for name in names[:_COLUMNS]}
-    if names[_COLUMNS:]:
-        columns["other"] = names[_COLUMNS:]
-    rows = {
-        f"{hour:02}": [sum(carriers[one].get(hour, 0) for one in column) for column in columns.values()]
-        for hour in sorted({hour for counts in carriers.values() for hour in counts})
-    }
-    sums = [sum(column) for column in zip(*rows.values(), strict=True)]
-    table = Table(box=SIMPLE_HEAD, show_edge=False, show_footer=True, pad_edge=False, padding=0)
-    table.add_column("hour", "all")
-    for name, number in zip((*columns, "all"), (*sums, sum(sums)), strict=True):
-        table.add_column(name, f"{number:,}", justify="right")
-    for hour, row in rows.items():
-        table.add_row(hour, *(f"{number:,}" if number else "" for number in (*row, sum(row))))
+def print_hours(console: Console, carriers: Hours) -> None:
+    """Print the dead letters by hour, of the busiest carriers and of all."""
+    together = Counter[int]()
+    for counts in carriers.values():
+        together.update(counts)
+    columns = {name: carriers[name] for name in list(carriers)[:_COLUMNS]} | {"all": together}
+    table = _table("hour")
+    for name, counts in columns.items():
+        table.add_column(name, f"{sum(counts.values()):,}", justify="right")
+    for hour in sorted(together):
+        table.add_row(f"{hour:02}", *(f"{counts[hour]:,}" if hour in counts else "" for counts in columns.values()))
     console.print(
-        f'\n[bold]The dead letters, counted by Spark[/bold] in {seconds:.0f} s, with format("rqttl"): by carrier, and '
-        "by the hour of the scheduled departure.\n"
+        '\n[bold]The dead letters, counted by Spark[/bold], with format("rqttl"): by carrier, and by the hour of the '
+        "scheduled departure.\n"
     )
     console.print(table)
+
+
+def _table(first: str) -> Table:
+    table = Table(box=SIMPLE_HEAD, show_edge=False, show_footer=True, pad_edge=False, padding=(0, 1, 0, 0))
+    table.add_column(first, "all", vertical="bottom")
+    return table
+
+
+def print_problems(console: Console, problems: Sequence[str]) -> None:
+    """Print the sums that do not add up."""
+    for problem in problems:
+        print_plain(console, f"It does not add up: {problem}")
 
 
 def print_plain(console: Console, text: str) -> None:
     """Print a text that may hold paths, neither folded nor read as markup."""
     console.print(text, markup=False, soft_wrap=True)
+
+
+def print_picture(console: Console, path: Path, carriers: Hours) -> None:
+    """Draw the counts, and print the path of the picture, or why there is none."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draw(path, carriers)
+        print_plain(console, f"\nThe same as a picture: {path}")
+    except (ImportError, OSError) as error:
+        print_plain(console, f"\nThere is no picture: {error}; it needs matplotlib: {install('demo')}")
+
+
+def draw(path: Path, carriers: Hours) -> None:
+    """Draw the counts as a PNG: the more dead letters the darker. Raises `ImportError` or `OSError`."""
+    from matplotlib.figure import Figure
+
+    all_hours = sorted({hour for hours in carriers.values() for hour in hours})
+    hours = range(all_hours[0], all_hours[-1] + 1)
+    rows = [[counts.get(hour, 0) for hour in hours] for counts in carriers.values()]
+    figure = Figure(figsize=(2.6 + 0.52 * len(hours), 1.2 + 0.34 * len(rows)), dpi=120, layout="constrained")
+    axes = figure.subplots()
+    axes.imshow(rows, cmap="YlOrRd", aspect="auto")
+    for y, row in enumerate(rows):
+        for x, number in enumerate(row):
+            if number:
+                axes.text(x, y, f"{number:,}", ha="center", va="center", fontsize=7)
+    axes.set_yticks(range(len(rows)), list(carriers))
+    axes.set_xticks(range(len(hours)), [f"{hour:02}" for hour in hours])
+    axes.set_xlabel("hour of the scheduled departure")
+    axes.set_title(f"Boarding calls that died, by carrier and hour: {sum(map(sum, rows)):,}")
+    figure.savefig(path, format="png")

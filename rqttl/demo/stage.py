@@ -1,4 +1,4 @@
-"""The play: send the calls of the day by the clock, and account for all of them at the end.
+"""The play: send the calls of the day by the clock, account for all of them at the end, and let Spark count the dead.
 
 The consumers are two `rqttl worker`, which call `board`; a `rqttl reaper` moves what expires.
 """
@@ -6,6 +6,7 @@ The consumers are two `rqttl worker`, which call `board`; a `rqttl reaper` moves
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import subprocess
 import sys
@@ -13,14 +14,14 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import rqttl
-from rqttl.demo.flights import AGENTS, CONSUMERS, DAY, Day, DemoUnavailable, Flight, boarding_call
+from rqttl.demo.flights import AGENTS, CONSUMERS, DAY, Day, Flight, boarding_call
+from rqttl.embedded.folder import SCHEME, folder_of
 from rqttl.embedded.guard import end_with_parent
+from rqttl.embedded.server import find
 from rqttl.errors import QueueNotFound
-from rqttl.flows import steps
-from rqttl.protocol import replies
 from rqttl.store.driver import driver_of
 
 #: The namespace of the demo. The demo deletes everything in it.
@@ -31,10 +32,12 @@ DEAD_LETTER = "{queue}/dead"
 _HANDLING = "RQTTL_DEMO_HANDLING_MS"
 #: Seconds between two looks at queues that are to change.
 _LOOK = 0.05
+#: Ctrl-C is for the demo, which ends its programs, and a killed demo ends them, too.
+_ENDED_WITH_THE_DEMO: dict[str, Any] = {"start_new_session": True, "preexec_fn": end_with_parent()}
 
 
 class ProgramFailed(Exception):
-    """A program of the demo ended too early, or with an error. The text names the program and the reason."""
+    """A program of the demo ended too early, or with an error."""
 
 
 class Counts(NamedTuple):
@@ -74,38 +77,34 @@ def count(broker: rqttl.Broker, carrier: str) -> Counts:
 
 def disagreements(carrier: str, counts: Counts, sent: int) -> list[str]:
     """A line for each sum that does not add up. `sent` is the count of the producer."""
-    ends = counts.handled + counts.expired + counts.rejected
-    claims = (
+    dead = counts.expired + counts.rejected
+    return unequal(
+        carrier,
         ("sent, by the producer and by the queue", sent, counts.sent),
-        ("sent, and the sum of all outcomes", counts.sent, ends + counts.waiting),
-        ("expired or rejected, and dead letters", counts.expired + counts.rejected, counts.dead_lettered),
-        ("still waiting, and nothing", counts.waiting, 0),
+        ("sent, and the sum of all outcomes", counts.sent, counts.handled + dead),
+        ("expired or rejected, and dead letters", dead, counts.dead_lettered),
     )
-    return [f"{carrier}: {claim}: {left:,} is not {right:,}" for claim, left, right in claims if left != right]
+
+
+def unequal(carrier: str, *pairs: tuple[str, int, int]) -> list[str]:
+    """A line for each pair of numbers that should be equal, and are not."""
+    return [f"{carrier}: {what}: {left:,} is not {right:,}" for what, left, right in pairs if left != right]
 
 
 @contextlib.contextmanager
 def clean(broker: rqttl.Broker) -> Iterator[None]:
-    """Empty the namespace before the play and after it. Raises `DemoUnavailable` if another demo is playing."""
-    for name in broker.queues():
-        with contextlib.suppress(QueueNotFound):
-            if broker.queue(name).stats().consumers:
-                raise DemoUnavailable("another demo is running on this server: wait for its end, or use another --url")
-    _delete_keys(broker)
+    """Empty the namespace before the play and after it."""
+    driver = driver_of(broker)
+
+    def delete_keys() -> None:
+        for key in driver.store.client.scan_iter(driver.keyspace.everything, count=500):
+            driver.store.client.unlink(key)
+
+    delete_keys()
     try:
         yield
     finally:
-        _delete_keys(broker)
-
-
-def _delete_keys(broker: rqttl.Broker) -> None:
-    driver = driver_of(broker)
-    cursor: int | None = None
-    while cursor != 0:
-        scan = ("SCAN", cursor or 0, "MATCH", driver.keyspace.everything, "COUNT", 500)
-        cursor, keys = driver.perform(steps.execute(replies.page, *scan))
-        if keys:
-            driver.perform(steps.execute(replies.number, "UNLINK", *keys))
+        delete_keys()
 
 
 def play(
@@ -149,38 +148,70 @@ def play(
 @contextlib.contextmanager
 def _programs(url: str | None, carriers: Sequence[str], day: Day) -> Iterator[Callable[[], None]]:
     """Run the consumers and the reaper. The value is a function that raises `ProgramFailed` if one has ended."""
-    redis = [*(["--url", url] if url else []), "--namespace", NAMESPACE]
     handler = ["--call", f"{__name__}:board", "--delivery", "--processes", "1", "--threads", str(AGENTS)]
-    worker = ["worker", *(f"{boarding(carrier)}=1" for carrier in carriers), *handler, *redis]
-    commands = {f"consumer {n}": worker for n in range(1, CONSUMERS + 1)} | {"the reaper": ["reaper", *redis]}
+    worker = _rqttl(url, "worker", *(f"{boarding(carrier)}=1" for carrier in carriers), *handler)
+    options: dict[str, Any] = {
+        "stdin": subprocess.DEVNULL,
+        "stdout": subprocess.DEVNULL,
+        "env": {**os.environ, _HANDLING: str(day.handling_ms)},
+        **_ENDED_WITH_THE_DEMO,
+    }
     with tempfile.TemporaryFile() as log, contextlib.ExitStack() as exits:
-        running: dict[str, subprocess.Popen[bytes]] = {}
-        for name, words in commands.items():
-            program = running[name] = subprocess.Popen(
-                [sys.executable, "-m", "rqttl.cli", *words],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=log,
-                env={**os.environ, _HANDLING: str(day.handling_ms)},
-                start_new_session=True,  # Ctrl-C is for the demo, which ends its programs
-                preexec_fn=end_with_parent(),  # noqa: PLW1509  # one system call, resolved before the fork
-            )
-            exits.callback(program.wait)
+        running = [
+            exits.enter_context(subprocess.Popen(words, stderr=log, **options))
+            for words in [worker] * CONSUMERS + [_rqttl(url, "reaper")]
+        ]
 
         def check() -> None:
-            for name, program in running.items():
+            for program in running:
                 if program.poll() is not None:
                     log.seek(0)
-                    raise ProgramFailed(f"{name} ended with exit code {program.returncode}: {last_line(log.read())}")
+                    raise ProgramFailed(f"a program has the exit code {program.returncode}: {_last_line(log.read())}")
 
         try:
             yield check
         finally:
-            for program in running.values():
+            for program in running:
                 program.terminate()
 
 
-def last_line(printed: bytes) -> str:
+def _rqttl(url: str | None, *words: str) -> list[str]:
+    return [sys.executable, "-m", "rqttl.cli", *words, *(["--url", url] if url else []), "--namespace", NAMESPACE]
+
+
+def show_dead_letters(url: str | None, carrier: str) -> None:
+    """Print an expired and a rejected call of a carrier with their histories, on stderr."""
+    for reason in ("expired", "rejected"):
+        words = ("dead", "show", dead_letters(carrier), "--reason", reason, "--limit", "1")
+        sys.stderr.write(f"\n$ rqttl {' '.join(words)}\n")
+        sys.stderr.flush()
+        subprocess.run(_rqttl(url, *words), stdout=sys.stderr, check=False)
+
+
+def ask_spark(url: str | None) -> dict[str, Any]:
+    """Let Spark count the dead letters on the server of `rqttl.connect(url)`, by carrier and hour.
+
+    Spark runs in `spark_connectors.demo_report`, a process of its own, because rqttl does not import the data source.
+    An embedded server must be running already. The answer names what is missing. Raises `ProgramFailed`.
+    """
+    url = url or os.environ.get("RQTTL_URL") or SCHEME
+    url = find(folder_of(url)) or url if url.startswith(SCHEME) else url
+    options = {"url": url, "namespace": NAMESPACE, "queuePattern": dead_letters("*")}
+    with tempfile.TemporaryDirectory(prefix="rqttl-demo-", ignore_cleanup_errors=True) as folder:
+        program = subprocess.run(
+            [sys.executable, "-m", "spark_connectors.demo_report"],
+            input=json.dumps({"options": options, "folder": folder}).encode(),
+            capture_output=True,
+            check=False,
+            **_ENDED_WITH_THE_DEMO,
+        )
+    if program.returncode:
+        raise ProgramFailed(f"the Spark report failed: {_last_line(program.stderr)}")
+    answer: dict[str, Any] = json.loads(program.stdout)
+    return answer
+
+
+def _last_line(printed: bytes) -> str:
     """The last line that a program printed."""
     lines = printed.decode(errors="replace").strip().splitlines()
     return lines[-1] if lines else "no error was printed"

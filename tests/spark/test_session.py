@@ -13,8 +13,7 @@ from pyspark.sql import SparkSession
 
 import spark_connectors
 from rqttl import Broker, Message
-from rqttl.demo.report import PATTERN, ask_spark
-from rqttl.demo.stage import ProgramFailed, boarding, dead_letters
+from rqttl.demo.stage import ProgramFailed, ask_spark, boarding, dead_letters
 from spark_connectors import demo_report, java
 from tests.process.demo_runs import check_document, command_line, family, start
 from tests.process.embedded_users import data_folder, running
@@ -62,7 +61,7 @@ def test_letters_are_counted_by_carrier_and_scheduled_hour(spark: SparkSession, 
     bury(broker, 5, into="orders/dead")
     spark_connectors.register(spark)
 
-    counts = demo_report.count(spark, {"url": redis_url, "queuePattern": PATTERN})
+    counts = demo_report.count(spark, {"url": redis_url, "queuePattern": dead_letters("*")})
 
     assert counts == {"UA": dict.fromkeys(range(24), 10), "DL": {hour: 1 + (hour < 6) for hour in range(24)}}
 
