@@ -1,7 +1,5 @@
 """Fixtures: a server that keeps all writes, a proxy that loses replies, and those of the embedded server's tests."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 

@@ -5,8 +5,6 @@ line by line, and goes on at each line of input where the role says so. A signal
 after the first one counts as the same.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import signal

@@ -1,7 +1,5 @@
 """Runs of the demo as a user starts them."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Helpers of the embedded server's tests: processes that use it, and a list of running ones."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

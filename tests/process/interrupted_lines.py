@@ -3,8 +3,6 @@
 Whatever lock the main thread holds at one of these lines, it holds while the handler runs.
 """
 
-from __future__ import annotations
-
 import signal
 import sys
 import threading

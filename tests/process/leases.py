@@ -3,8 +3,6 @@
 A lease as short as a test's patience is over too early where a busy machine stops a test, or Redis, for a moment.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 

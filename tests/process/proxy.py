@@ -1,7 +1,5 @@
 """A bad line between a client and Redis: a proxy that loses replies, or never lets a request through."""
 
-from __future__ import annotations
-
 import select
 import socket
 import threading

@@ -1,7 +1,5 @@
 """Real reaper processes, whose log is read as it is written, and queues whose messages are due already."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The comparison with other queues, with the two candidates that need no package of a peer."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.bench.compare import __main__ as compare

@@ -1,7 +1,5 @@
 """The messages of consumers that crash, are slow, or stop in the middle."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor

@@ -1,7 +1,5 @@
 """The demo: its pure parts, and whole runs as a user starts them, ended well, by Ctrl-C and by a crash."""
 
-from __future__ import annotations
-
 import io
 import json
 import os

@@ -1,7 +1,5 @@
 """The embedded server, shared by processes that come, go, fork and are killed, and the binary that runs it."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import signal

@@ -1,7 +1,5 @@
 """The folder of an embedded server: where it is, whose it may be, what it may hold, and which URL names it."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

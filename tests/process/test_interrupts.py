@@ -1,7 +1,5 @@
 """Exceptions that signal handlers raise in the middle of a call: no reply answers another call, and nothing leaks."""
 
-from __future__ import annotations
-
 import gc
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Blocking calls on connections that fall silent, and the state of a connection after a wait."""
 
-from __future__ import annotations
-
 import signal
 import socket
 import threading

@@ -1,7 +1,5 @@
 """Calls that reach Redis, and whose replies do not come back."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -5,8 +5,6 @@ They do so in a process of its own: `python -m tests.process.test_many_waits <ur
 them have blocked in Redis at once, and each has got a message.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

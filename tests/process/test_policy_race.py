@@ -4,8 +4,6 @@
 at its end prints its numbers of calls as JSON.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import os

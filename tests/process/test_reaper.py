@@ -1,7 +1,5 @@
 """The reaper: what one pass does within this process, and `rqttl reaper` with signals, outages and lost hints."""
 
-from __future__ import annotations
-
 import logging
 import signal
 import subprocess

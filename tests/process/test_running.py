@@ -1,7 +1,5 @@
 """`queue.run` in a process of its own: signals, and servers that go away."""
 
-from __future__ import annotations
-
 import signal
 import threading
 from collections.abc import Callable, Iterator

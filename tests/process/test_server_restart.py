@@ -1,7 +1,5 @@
 """A Redis that restarts loses nothing; one that refuses for now is waited for."""
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections.abc import Callable, Iterator

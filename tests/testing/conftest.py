@@ -1,7 +1,5 @@
 """A fake broker whose clock begins at a fixed time."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

@@ -1,7 +1,5 @@
 """Looking at queues in a test: ready messages, dead letters, and failures that name the actual contents."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`consume` on a fake broker: its leases are renewed whenever the clock advances, as its thread does in real time."""
 
-from __future__ import annotations
-
 import asyncio
 import logging
 import threading

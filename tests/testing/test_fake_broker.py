@@ -1,7 +1,5 @@
 """The fake broker: the API and the behaviour of a real one, and one clear error where it has to give up."""
 
-from __future__ import annotations
-
 import ast
 import inspect
 import sys

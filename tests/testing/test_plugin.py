@@ -1,7 +1,5 @@
 """The pytest plugin, as a project that uses rqttl meets it."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

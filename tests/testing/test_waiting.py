@@ -1,7 +1,5 @@
 """Waiting on a fake broker: no time passes but the clock's, and every wait ends."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
