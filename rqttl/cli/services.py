@@ -32,7 +32,6 @@ def _serving(place: str, flag: str, routes: Mapping[str, Route]) -> Iterator[Non
         server = HealthServer(host, port, routes)
     except OSError as error:
         raise click.BadParameter(f"cannot listen on {place}: {error}", param_hint=f"'--{flag}'") from error
-    server.start()
     output.note(f"serving {', '.join(routes)} on {server.place}; Ctrl-C ends it")
     try:
         yield
@@ -90,13 +89,12 @@ def reaper(scan_period: timedelta | None, once: bool, health: str | None, as_jso
 
 def _routes(reaper: Reaper) -> dict[str, Route]:
     """The health and the metrics of a reaper, by path."""
-    from rqttl.worker.health import judgement
-    from rqttl.worker.metrics import answer
+    from rqttl.worker.health import judgement, metrics_answer
 
     return {
         "/livez": lambda _: judgement(reaper.report.trouble()),
         "/readyz": lambda _: judgement(reaper.report.obstacle()),
-        "/metrics": lambda headers: answer(headers, reaper.report.families),
+        "/metrics": lambda headers: metrics_answer(headers, reaper.report.families),
     }
 
 
@@ -124,7 +122,7 @@ def metrics(listen: str, queues: tuple[str, ...], limit: int, once: bool, as_jso
         raise click.UsageError("--json is for --once")
     from rqttl.metrics import collector
     from rqttl.runtime.stop_signals import StopSignals
-    from rqttl.worker.metrics import answer
+    from rqttl.worker.health import metrics_answer
 
     with settings.using() as broker:
         source = collector(broker, queues=queues, limit=limit)
@@ -137,7 +135,7 @@ def metrics(listen: str, queues: tuple[str, ...], limit: int, once: bool, as_jso
             output.answer(as_text(source.read).rstrip("\n"))
         else:
             stop = threading.Event()
-            routes = {"/metrics": lambda headers: answer(headers, source.collect)}
+            routes = {"/metrics": lambda headers: metrics_answer(headers, source.collect)}
             with StopSignals(stop.set, ends_process=True), _serving(listen, "listen", routes):
                 stop.wait()
 

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import os
 import re
-import shlex
-import shutil
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
@@ -24,9 +22,7 @@ from typing import IO, Any
 from rqttl.checks import MAX_DESCRIPTION_BYTES
 from rqttl.consuming.handling import CommandFailed, HandlerStopped
 from rqttl.delivery import Delivery, Reject, Retry, lease_of
-from rqttl.errors import InvalidInput
-from rqttl.text import format_value
-from rqttl.worker.handlers import Handler
+from rqttl.worker.pool import Handler
 
 #: Seconds between SIGTERM and SIGKILL for a command that has to end, and for a handler that takes too long.
 TERM_GRACE = 5.0
@@ -41,29 +37,10 @@ _CHUNK = 65_536
 LATE = 1.0
 #: Seconds between two looks at a group whose leader has ended.
 _LOOK = 0.02
-#: Seconds for which the end of a group is awaited after SIGKILL. Containers without an init keep dead processes in it.
-LAST = 0.5
 _OWN_GROUP: dict[str, Any] = {"process_group": 0} if sys.version_info >= (3, 11) else {"preexec_fn": os.setpgrp}
-#: Held while a process starts. `end_commands` keeps it, so that no further one can start.
+#: Held while a process starts. `end_all` keeps it, so that no further one can start.
 _starting = threading.Lock()
 _NOT_IN_NAMES = re.compile(r"[^A-Z0-9]")
-
-
-def split(command: object) -> list[str] | None:
-    """Return the words of a command; `None` for none. No shell is involved. Raises `InvalidInput`."""
-    if command is None:
-        return None
-    if isinstance(command, bytes | bytearray) or not isinstance(command, str | Sequence):
-        raise InvalidInput(f"exec: expected a command, got {format_value(command)}")
-    try:
-        words = shlex.split(command) if isinstance(command, str) else [str(word) for word in command]
-    except ValueError as error:
-        raise InvalidInput(f"exec: {error}") from None
-    if not words:
-        raise InvalidInput("exec: expected a command, got nothing")
-    if shutil.which(words[0]) is None:
-        raise InvalidInput(f"exec: there is no program {words[0]!r}")
-    return words
 
 
 #: The commands that run, by their deliveries.
@@ -80,9 +57,10 @@ def run(words: Sequence[str], delivery: Delivery) -> None:
 
     Raises `HandlerStopped` if the worker has ended the command, and the exit code decides nothing.
     """
-    process = _running[id(delivery)] = CommandProcess()
+    process, tail = CommandProcess(), bytearray()
+    _running[id(delivery)] = process
     try:
-        popen, tail = process.start(words, environment(delivery, os.environ)), bytearray()
+        popen = process.start(words, environment(delivery, os.environ))
         reader = threading.Thread(target=_keep_tail, args=[popen.stderr, tail], daemon=True)
         reader.start()
         threading.Thread(target=_feed, args=[popen.stdin, delivery.body], daemon=True).start()
@@ -156,14 +134,10 @@ def _keep_tail(stderr: IO[bytes], tail: bytearray) -> None:
 class CommandProcess:
     """One process with its group. `end` may come from another thread, also before `start`."""
 
-    #: True if this process has started one.
-    has_started = False
-
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._group = 0
         self._kill_at: float | None = None
-        self._killer: threading.Timer | None = None
         self._is_over = False
 
     @property
@@ -174,9 +148,8 @@ class CommandProcess:
     def start(self, words: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
         """Start the process, with pipes for stdin and stderr. Raises `HandlerStopped` after `end`, and `OSError`."""
         with self._lock, _starting:
-            if self._kill_at is not None:
+            if self.was_ended:
                 raise HandlerStopped("the worker ended the command before it had begun")
-            CommandProcess.has_started = True
             process = subprocess.Popen(
                 words, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, **_OWN_GROUP
             )
@@ -186,67 +159,45 @@ class CommandProcess:
     def end(self, grace: float) -> None:
         """Let the process end: SIGTERM to its group now, SIGKILL after `grace` seconds. Only the first call counts."""
         with self._lock:
-            if self._is_over or self._kill_at is not None:
+            if self._is_over or self.was_ended:
                 return
             self._kill_at = time.monotonic() + grace
-            if not self._group:
-                return
             self._signal(signal.SIGTERM)
             self._signal(signal.SIGCONT)  # a stopped process gets SIGTERM when it goes on
-            self._killer = threading.Timer(grace, self.kill)
-            self._killer.daemon = True
-            self._killer.start()
+        killer = threading.Timer(grace, self.kill)
+        killer.daemon = True
+        killer.start()
 
     def kill(self) -> None:
         """End the process and its group at once."""
         with self._lock:
-            if not self._is_over and self._group:
-                self._signal(signal.SIGKILL)
+            self._signal(signal.SIGKILL)
 
     def wait(self, process: subprocess.Popen[bytes]) -> int:
-        """Wait for the end. Returns the exit code.
-
-        After `end` no process of the group is left. A killed process counts as ended after `LAST` seconds.
-        """
+        """Wait for the end. Returns the exit code. After `end` its whole group ends: SIGKILL ends those that stay."""
         code = process.wait()
         with self._lock:
-            kill_at = self._kill_at
-            self._is_over = kill_at is None
-        if kill_at is not None:
-            self._wait_for_group(kill_at)
+            self._is_over = not self.was_ended
+        if self._kill_at is not None:
+            with suppress(ProcessLookupError):  # while the group has a process, no other group gets its number
+                while time.monotonic() < self._kill_at:
+                    with suppress(PermissionError):  # one has become another user's
+                        os.killpg(self._group, 0)
+                    time.sleep(_LOOK)
             self.kill()
-            self._wait_for_group(time.monotonic() + LAST)  # they are dead when they get the CPU next
             self._is_over = True
-        if self._killer is not None:
-            self._killer.cancel()
         return code
 
-    def _wait_for_group(self, until: float) -> None:
-        """Wait while the group has a process: its number belongs to no other group until then."""
-        with suppress(ProcessLookupError):
-            while time.monotonic() < until:
-                with suppress(PermissionError):  # one has become another user's
-                    os.killpg(self._group, 0)
-                time.sleep(_LOOK)
-
     def _signal(self, number: int) -> None:
-        with suppress(ProcessLookupError, PermissionError):  # the group has ended
-            os.killpg(self._group, number)
+        if self._group and not self._is_over:
+            with suppress(ProcessLookupError, PermissionError):  # the group has ended
+                os.killpg(self._group, number)
 
 
 def end_all() -> None:
-    """End all commands of this process at once, with all that they have started. No further command can start."""
+    """End all other processes of this session at once: all that commands have started. No further one can start."""
     _starting.acquire(timeout=1.0)
-    if CommandProcess.has_started:
-        kill_session(os.getsid(0))
-
-
-def ending(code: int) -> str:
-    """Say how a process ended, by its exit code."""
-    if code >= 0:
-        return f"ended with exit code {code}"
-    names = {number.value: number.name for number in signal.Signals}
-    return f"was ended by {names.get(-code, f'signal {-code}')}"
+    kill_session(os.getsid(0))
 
 
 def kill_session(leader: int) -> None:
@@ -259,7 +210,7 @@ def kill_session(leader: int) -> None:
         killed |= living
 
 
-def _processes() -> Iterable[int]:
+def _processes() -> list[int]:
     """Return the numbers of all processes of the machine."""
     if Path("/proc/self").exists():
         return [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208  # quick: it is for numbers
@@ -272,3 +223,11 @@ def _session_of(pid: int) -> int | None:
         return os.getsid(pid)
     except (ProcessLookupError, PermissionError):
         return None  # it has ended
+
+
+def ending(code: int) -> str:
+    """Say how a process ended, by its exit code."""
+    if code >= 0:
+        return f"ended with exit code {code}"
+    names = {number.value: number.name for number in signal.Signals}
+    return f"was ended by {names.get(-code, f'signal {-code}')}"

@@ -30,8 +30,8 @@ PATIENT_WHILE_FULL = 1_000
 GLANCE = 50
 #: The ms between two looks for new queues that match a pattern, and for a missing queue.
 SCAN, MISSING = 15_000, 5_000
-#: The longest wait in ms of a worker that ends when nothing is left.
-BURST_WAIT = 200
+#: The longest wait in ms of a worker that ends when nothing is left, or has come.
+LOOK = 200
 #: The ms between two looks at a queue in which nothing is due, at most. They are spread over the second half.
 PERIOD = 240_000
 #: The ms of one wait at most. After it the fetcher shows that it lives.
@@ -45,10 +45,7 @@ DEAD = "/dead"
 
 
 class Fetcher:
-    """Claims messages until `stop`, or until nothing is left with `burst`, or nothing came for `idle_exit` ms.
-
-    `weights` has names and patterns.
-    """
+    """Claims messages until `stop`, or until nothing is left with `burst`, or nothing came for `idle_exit` ms."""
 
     def __init__(
         self,
@@ -61,10 +58,10 @@ class Fetcher:
     ) -> None:
         self._sources, self._in_flight = sources, in_flight
         self._driver, self._counters = sources.driver, sources.counters
-        self._weights, self._patterns = weights, [name for name in weights if is_pattern(name)]
-        self._burst, self._idle_exit = burst, idle_exit
-        self._queues = Queues()
+        self._weights, self._burst, self._idle_exit = weights, burst, idle_exit
+        self._patterns = [name for name in weights if is_pattern(name)]
         self._unmatched = set[str]()
+        self._queues = Queues()
         self.stop = Interrupt()
         #: The time of the last turn, and of the last answer to a claim, in ms of the clock of this process.
         self.turned_at = self._driver.timing.now()
@@ -89,8 +86,7 @@ class Fetcher:
                 if not is_away(error):
                     raise
                 if not self.is_away:
-                    words = "Redis is away (%s); the worker tries again until it answers"
-                    logger.warning(words, type(error).__name__)
+                    logger.warning("Redis is away (%s); the worker tries again", type(error).__name__)
                 self.is_away = True
                 longest, self._pause = self._pause * 1000, min(2 * self._pause, LONGEST_PAUSE)
                 # no secret: workers must not come back together
@@ -167,10 +163,8 @@ class Fetcher:
             self._queues.suspect()
             return
         ms = self._queues.wait(now)
-        if self._burst:
-            ms = min(ms, BURST_WAIT)
-        elif self._idle_exit is not None:
-            ms = min(ms, self._idle_exit, BURST_WAIT * 5)
+        if self._burst or self._idle_exit is not None:
+            ms = min(ms, LOOK)
         if not noted:
             self._driver.timing.pause(self.stop, lambda: ms)
             return
@@ -178,9 +172,9 @@ class Fetcher:
         acking = [queue for queue in noted if self._sources[queue].has_acks]
         reply = None if acking else self._driver.step(WaitForWakeup(noted, ms, ms, interrupt=self.stop))
         self._sources.takes_acks = True
+        for name in acking:
+            self._queues[name].until = None
         if acking:
-            for queue in acking:
-                self._queues.suspect(queue)
             return
         self._glance_at = self._driver.timing.now() + GLANCE  # the wait has looked at all lists
         if isinstance(reply, PoolExhausted):
@@ -208,7 +202,6 @@ class Fetcher:
                 queue.ticket = None
 
     def _leave(self, queue: str) -> None:
-        """End the wait in a queue, which may be deleted."""
         try:
             self._sources[queue].withdraw()
         except QueueNotFound:
@@ -229,7 +222,7 @@ class Fetcher:
         noted = self._queues.noted
         for name in noted:
             self._leave(name)
-            self._queues.suspect(name)
+            self._queues[name].until = None
         for name in dict.fromkeys([*self._queues.ticketed, *self._with_wakeup(noted)]):
             source, queue = self._sources[name], self._queues[name]
             ticket, queue.ticket = queue.ticket or b"", None
@@ -246,11 +239,10 @@ class Fetcher:
             self._worked_at = now
             return False
         returned = [queue for queue in self._queues if self._sources[queue].has_returned()]
-        for queue in returned:
-            self._queues.suspect(queue)
-        if returned:
-            return False
-        return self._burst or (self._idle_exit is not None and now - self._worked_at >= self._idle_exit)
+        for name in returned:
+            self._queues[name].until = None
+        is_idle = self._idle_exit is not None and now - self._worked_at >= self._idle_exit
+        return not returned and (self._burst or is_idle)
 
     def _follow(self) -> None:
         """Take the queues of this moment. Forget the sources and counters of others, unless messages are at work."""
@@ -276,7 +268,7 @@ class Fetcher:
 
 @dataclass(slots=True)
 class _Queue:
-    """A queue: its weight, the messages that were fetched by weight, and whether it had no message at the last turn.
+    """A queue: its weight, and the messages that were fetched divided by it.
 
     It may have messages, unless a claim has met none: then it waits `until` a time, and if `is_noted` as a consumer
     that Redis wakes. `ticket` is an element of its wake-up list: a ticket, or a hint (empty), or `None`. `is_hinted`:
@@ -285,7 +277,6 @@ class _Queue:
 
     weight: int | None = None
     progress: float = 0.0
-    is_idle: bool = False
     until: float | None = None
     is_noted: bool = False
     is_missing: bool = False
@@ -296,11 +287,13 @@ class _Queue:
 class Queues(dict[str, _Queue]):
     """The queues of a worker: which may have messages, and which comes next. No I/O and no clock.
 
-    A queue may have messages until a claim shows that it is empty. After that a wake-up makes it a candidate again, or
-    its next due time, or the end of its period. Without weights the order is strict: the first candidate is next. With
-    weights a queue gets a share of the fetched messages in proportion to its weight. A queue without messages costs
-    the others nothing, and saves no turns for later.
+    A claim shows that a queue is empty. After that a wake-up makes it a candidate again, or its next due time, or the
+    end of its period. Without weights the first candidate is next. With weights a queue gets a share of the fetched
+    messages in proportion to its weight. A queue without messages costs the others nothing, and saves no turns.
     """
+
+    #: The progress of the queue that came last: others begin there, however long they had no messages.
+    _least = 0.0
 
     @property
     def noted(self) -> list[str]:
@@ -318,8 +311,7 @@ class Queues(dict[str, _Queue]):
 
     def follow(self, weights: Mapping[str, int | None]) -> None:
         """Take these queues in the place of the former ones. Queues that stay keep their progress."""
-        least = min((queue.progress for queue in self.values()), default=0.0)
-        queues = {name: self.get(name) or _Queue(progress=least) for name in weights}
+        queues = {name: self.get(name) or _Queue() for name in weights}
         self.clear()
         self.update(queues)
         for name, weight in weights.items():
@@ -328,28 +320,24 @@ class Queues(dict[str, _Queue]):
     def next(self, now: float) -> str | None:
         """Return the next queue; `None` without candidates."""
         names = self.candidates(now)
-        if names and self[names[0]].weight is None:
-            return names[0]
-        present = [self[name] for name in names]
-        busy = [queue.progress for queue in present if not queue.is_idle]
-        least = min(busy or [queue.progress for queue in present], default=0.0)
-        for name, queue in self.items():
-            if name in names and queue.is_idle:
-                queue.progress = max(queue.progress, least)
-            queue.is_idle = name not in names
-        return min(names, key=lambda name: self[name].progress, default=None)
+        if not names or self[names[0]].weight is None:
+            return names[0] if names else None
+        for name in names:
+            self[name].progress = max(self[name].progress, self._least)
+        chosen = min(names, key=lambda name: self[name].progress)
+        self._least = self[chosen].progress
+        return chosen
 
     def woken(self, name: str, element: bytes) -> None:
         """Record an element of the wake-up list of a queue: a hint (empty) or a ticket."""
         if name in self:
             self[name].until, self[name].ticket = None, element
 
-    def suspect(self, name: str | None = None) -> None:
-        """Make a queue a candidate; without a name, the one that was asked longest ago."""
+    def suspect(self) -> None:
+        """Make the queue a candidate that was asked longest ago."""
         waiting = {name: queue.until for name, queue in self.items() if queue.until is not None}
-        chosen = name or min(waiting, key=waiting.__getitem__, default="")
-        if chosen in self:
-            self[chosen].until = None
+        if waiting:
+            self[min(waiting, key=waiting.__getitem__)].until = None
 
     def wait(self, now: float) -> int:
         """Return the ms to wait for a wake-up."""

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from rqttl.consuming.handling import RELEASE, Outcome, RetryPolicy, log_outcome, settlement
 from rqttl.delivery import LOST, Delivery
 from rqttl.runtime.interrupt import Wakeup
-from rqttl.worker.metrics import Counters
+from rqttl.worker.child import BRISK, ChildProcess, Task
+from rqttl.worker.health import Counters
 from rqttl.worker.pool import Frame
-from rqttl.worker.process import BRISK, ChildProcess, Task
 
 if TYPE_CHECKING:
     from rqttl.worker.queue_source import QueueSource
@@ -28,14 +28,15 @@ AT_HAND, ROUNDS = 0.01, 50
 
 
 class InFlight:
-    """All messages that are out. Safe to share between threads. A handler may take `timeout` seconds."""
+    """All messages that are out. Safe to share between threads. A handler may take `timeout` ms."""
 
-    def __init__(self, counters: Counters, retries: RetryPolicy, timeout: float | None) -> None:
-        self.timeout = timeout
+    def __init__(self, counters: Counters, retries: RetryPolicy, timeout: int | None) -> None:
+        #: The seconds that a handler may take.
+        self.timeout = None if timeout is None else timeout / 1000
         self.children: list[ChildProcess] = []
         self.lock = threading.RLock()
         self.freed = Wakeup()
-        self._counters, self._retries = counters, retries
+        self.counters, self._retries = counters, retries
         #: Messages for which no child has room, and the time since which there are any.
         self._waiting: deque[Task] = deque()
         self._waits_since: float | None = None
@@ -94,8 +95,12 @@ class InFlight:
             self._waits_since = time.monotonic()
 
     def _begin(self, child: ChildProcess) -> None:
-        for task in child.begin():
-            self._counters.begun(task.source.queue, task.source.age(task.delivery))
+        """Note the messages that have begun, because a slot is free for them."""
+        while child.waiting and len(child.running) < child.slots:
+            key = next(iter(child.waiting))
+            task = child.running[key] = child.waiting.pop(key)
+            task.begun_at = time.monotonic()
+            self.counters.begun(task.source.queue, task.source.age(task.delivery))
 
     def release_stale(self) -> None:
         """Give messages back for which no child had room for `PATIENCE`: another worker may be free."""
@@ -120,7 +125,7 @@ class InFlight:
                 elif kind == Frame.READY:
                     child.slots, child.cancel_grace = content
                     self.children.append(child)
-                    self._counters.slots += child.slots
+                    self.counters.slots += child.slots
                 elif kind == Frame.BROKEN:
                     child.broken, child.trace = content
             self._share_out()
@@ -163,7 +168,7 @@ class InFlight:
         with self.lock:
             if child in self.children:
                 self.children.remove(child)
-                self._counters.slots -= child.slots
+                self.counters.slots -= child.slots
             is_late = any(task.steps for task in child.running.values())
             for task in child.running.values():
                 outcome = RELEASE if is_late and not task.steps else Outcome("crashed", None, reason)
@@ -185,7 +190,7 @@ class InFlight:
     def _end(self, task: Task, outcome: Outcome | None, seconds: float) -> None:
         """Record the end of a message that has left its child, and settle it unless its handler did."""
         if task.begun_at is not None:
-            self._counters.ended(task.source.queue, seconds)
+            self.counters.ended(task.source.queue, seconds)
         if outcome is not None and task.steps:
             outcome = Outcome("timeout", outcome.delay, f"the handler took longer than {self.timeout:g} s")
         if outcome is not None and not task.settled:
@@ -195,7 +200,7 @@ class InFlight:
         """Settle a message, and count and log its outcome."""
         item = task.delivery
         if item.settled != LOST:  # the source counts those
-            self._counters.settled(item.queue, outcome.kind)
+            self.counters.settled(item.queue, outcome.kind)
         if outcome.kind == "ack":
             log_outcome(logger, item, outcome, None, seconds)
             task.source.finish(item)

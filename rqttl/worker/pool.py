@@ -1,4 +1,4 @@
-"""The handlers of one process: some threads, or some coroutines of an event loop, with one message each.
+"""The handlers of one process: how they are loaded by name, and the threads or coroutines that call them.
 
 They report by frames: arrays as msgpack, one after the other, in both directions between a worker and its children.
 """
@@ -7,38 +7,147 @@ from __future__ import annotations
 
 import asyncio
 import enum
+import importlib
 import inspect
 import queue
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
+from contextvars import copy_context
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
 import msgpack
 
-from rqttl import units
-from rqttl.consuming.handling import ACK, Outcome, of_error
-from rqttl.delivery import (
-    Decision,
-    Delivery,
-    DeliveryFields,
-    Settler,
-    check_unsettled,
-    from_delivery_fields,
-    lease_of,
-    mark,
-)
+from rqttl import delivery, units
+from rqttl.consuming.handling import ACK, NoHandler, Outcome, of_error, trace_of
+from rqttl.delivery import Delivery
 from rqttl.protocol import codec
 from rqttl.protocol.commands import QueueConfig
-from rqttl.units import Duration
-from rqttl.worker.handlers import Handler, HandlerNotLoaded
+from rqttl.text import format_value
 
+#: The name of the mapping of a module whose handlers are chosen by the header `type`.
+HANDLERS = "HANDLERS"
+#: The handler in it for messages of all other types. Without one they fail, and come again.
+DEFAULT = "default"
+#: The number of coroutines of a handler that is a coroutine function, if the user gives none.
+COROUTINES = 100
+#: Seconds that a cancelled coroutine has to end before its child gets SIGTERM.
+CANCEL_GRACE = 0.5
+#: A message for a handler: its key, the options of its queue, and its content.
+Order = tuple[int, QueueConfig, delivery.DeliveryFields]
+#: Sends a frame with its contents to the worker. Any thread may call it.
+Send = Callable[..., None]
 #: The most bytes of one read.
 CHUNK = 1 << 18
+
+
+# Handlers by name
+
+
+class HandlerNotLoaded(Exception):
+    """The handler cannot be loaded. The text says why, in one line; `trace` is the traceback of the user's code."""
+
+    def __init__(self, text: str, trace: str = "") -> None:
+        super().__init__(text)
+        self.trace = trace
+
+
+@dataclass(frozen=True, slots=True)
+class Handler:
+    """A loaded handler: the call with a delivery, its kind, and its end.
+
+    Each call is within `watch(delivery)`. `end` lets the work for one delivery end, within `end_grace` seconds; without
+    it that is impossible.
+    """
+
+    call: Callable[[Delivery], Any]
+    is_async: bool
+    close: Callable[[], object] = lambda: None
+    watch: Callable[[Delivery], AbstractContextManager[object]] = nullcontext
+    end: Callable[[Delivery], object] | None = None
+    end_grace: float | None = None
+
+
+def load(name: str, *, with_delivery: bool) -> Handler:
+    """Load a handler. With `with_delivery` it gets the delivery, else the decoded value. Raises `HandlerNotLoaded`."""
+    module_name, _, attribute = name.partition(":")
+    try:
+        module = importlib.import_module(module_name)
+        function: Any = module
+        for part in (attribute or HANDLERS).split("."):
+            function = getattr(function, part)
+    except (Exception, SystemExit) as error:
+        raise _not_loaded(name, error) from error
+    return of_function(function, name, with_delivery=with_delivery)
+
+
+def of_function(function: Any, name: str, *, with_delivery: bool) -> Handler:
+    """Return a function, an object that can be called, or a mapping of them by type, as a handler.
+
+    A class is made once. Raises `HandlerNotLoaded`.
+    """
+    if inspect.isclass(function):
+        try:
+            function = function()
+        except (Exception, SystemExit) as error:
+            raise _not_loaded(name, error) from error
+    close = getattr(function, "close", None)
+    is_mapping = isinstance(function, Mapping)
+    functions = dict(function) if is_mapping else {DEFAULT: function}
+    for kind, target in functions.items():
+        _check_callable(target, f"{name}[{kind!r}]" if is_mapping else name)
+    is_async = any(map(_is_async, functions.values()))
+    if inspect.iscoroutinefunction(close) and not is_async:
+        raise HandlerNotLoaded(f"call: {name}: `close` is a coroutine function, and the handler is none")
+    if is_async:
+        functions = {kind: each if _is_async(each) else partial(_in_thread, each) for kind, each in functions.items()}
+
+    def call(item: Delivery) -> Any:
+        target = functions.get(item.headers.get("type")) if is_mapping else None
+        target = target or functions.get(DEFAULT)
+        if target is None:
+            kind = format_value(item.headers.get("type"))
+            raise NoHandler(f"no handler for messages with the header type {kind}")
+        return target(item if with_delivery else item.decode())
+
+    return Handler(call, is_async, close if callable(close) else lambda: None)
+
+
+async def _in_thread(function: Callable[[Any], Any], value: Any) -> Any:
+    """Call a plain function beside coroutines. A thread cannot be cancelled, so neither can this."""
+    work = asyncio.get_running_loop().run_in_executor(None, copy_context().run, function, value)
+    while not work.done():
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait([work])
+    return work.result()
+
+
+def _not_loaded(name: str, error: BaseException) -> HandlerNotLoaded:
+    trace = trace_of(error, "<frozen importlib", importlib.__file__)
+    text = f"call: {name}: {type(error).__name__}: {error}".replace("\n", " ")
+    return HandlerNotLoaded(text, trace if "  File " in trace else "")
+
+
+def _check_callable(function: Any, name: str) -> None:
+    if not callable(function):
+        raise HandlerNotLoaded(f"call: {name}: expected a function, got {type(function).__name__}")
+    for kind in (function, getattr(function, "__call__", None)):  # noqa: B004  # asks for its kind
+        if inspect.isgeneratorfunction(kind) or inspect.isasyncgenfunction(kind):
+            raise HandlerNotLoaded(
+                f"call: {name}: expected a function, got one that yields: its work would not be done"
+            )
+
+
+def _is_async(function: Any) -> bool:
+    return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004  # asks for its kind
+
+
+# Frames
 
 
 class Frame(enum.IntEnum):
@@ -65,37 +174,12 @@ def pack(kind: Frame, *content: Any) -> bytes:
     return packed
 
 
-def unpacker() -> Any:
-    """Return an object with `feed(data)` that iterates over the frames that are complete."""
-    return msgpack.Unpacker(raw=False, use_list=False, max_buffer_size=2**31 - 1)
+def unpacker(file: Any = None) -> Any:
+    """Return an iterator over the frames of a file; without one, over the complete frames of `feed(data)`."""
+    return msgpack.Unpacker(file, read_size=CHUNK, raw=False, use_list=False, max_buffer_size=2**31 - 1)
 
 
-#: The number of coroutines of a handler that is a coroutine function, if the user gives none.
-COROUTINES = 100
-#: Seconds that a cancelled coroutine has to end before its child gets SIGTERM.
-CANCEL_GRACE = 0.5
-
-#: A message for a handler: its key, the options of its queue, and its content.
-Order = tuple[int, QueueConfig, DeliveryFields]
-#: Sends a frame with its contents to the worker. Any thread may call it.
-Send = Callable[..., None]
-
-
-def _settle(
-    send: Send, key: int, how: str, items: Sequence[Delivery], time: Duration | None, description: str | None
-) -> None:
-    """Tell the worker that a handler settles its delivery, or renews the lease. After the handler it has no effect."""
-    [item] = items
-    check_unsettled(item)
-    if how == "renew":
-        length = lease_of(item) if time is None else int(units.duration(time, "lease", least=1))
-        send(Frame.RENEW, key, length)
-        return
-    # a description as it will be stored: `InvalidInput` comes where a settle by Redis would raise it
-    text = codec.pack_description(description).decode() or None
-    ms = None if time is None else int(units.duration(time, "delay"))
-    mark(item, "nack" if how == "release" else how)
-    send(Frame.SETTLED, key, Outcome(how, ms, text))
+# Pools
 
 
 def _check_done(result: object) -> None:
@@ -115,13 +199,29 @@ class Pool:
 
     def _delivery(self, order: Order) -> Delivery:
         key, config, content = order
-        return from_delivery_fields(Settler(partial(_settle, self._send, key)), config, content)
+        return delivery.from_delivery_fields(delivery.Settler(partial(self._settle, key)), config, content)
+
+    def _settle(
+        self, key: int, how: str, items: Sequence[Delivery], time: units.Duration | None, description: str | None
+    ) -> None:
+        """Tell the worker that a handler settles its delivery, or renews the lease. Later it has no effect."""
+        [item] = items
+        delivery.check_unsettled(item)
+        if how == "renew":
+            length = delivery.lease_of(item) if time is None else int(units.duration(time, "lease", least=1))
+            self._send(Frame.RENEW, key, length)
+            return
+        # a description as it will be stored: `InvalidInput` comes where a settle by Redis would raise it
+        text = codec.pack_description(description).decode() or None
+        ms = None if time is None else int(units.duration(time, "delay"))
+        delivery.mark(item, "nack" if how == "release" else how)
+        self._send(Frame.SETTLED, key, Outcome(how, ms, text))
 
     def _end(self, key: int, item: Delivery, error: BaseException | None, began: float) -> None:
         """Report the end of a handler. It may have settled its message itself."""
         seconds, outcome = time.monotonic() - began, None
         try:
-            if item.settled is None or not (error is None or isinstance(error, Decision)):
+            if item.settled is None or not (error is None or isinstance(error, delivery.Decision)):
                 outcome = ACK if error is None else of_error(error)
             self._send(Frame.ENDED, key, seconds, outcome)
         except Exception as failure:  # noqa: BLE001  # without an outcome the message would stay leased for ever
@@ -138,8 +238,9 @@ class ThreadPool(Pool):
         self._orders: queue.SimpleQueue[Order | None] = queue.SimpleQueue()
         self._items: dict[int, Delivery] = {}
 
-    def run(self) -> None:
-        """Handle messages until `stop`, with all threads. Then close the handler."""
+    def run(self, begin: Callable[[], None]) -> None:
+        """Call `begin`, and handle messages until `stop`, with all threads. Then close the handler."""
+        begin()
         others = [threading.Thread(target=self._work, daemon=True) for _ in range(self.slots - 1)]
         for thread in others:
             thread.start()
@@ -170,12 +271,13 @@ class ThreadPool(Pool):
             self._handler.end(item)
 
     def _work(self) -> None:
-        call = self._handler.call
+        call, watch = self._handler.call, self._handler.watch
         while (order := self._orders.get()) is not None:
             key, began, error = order[0], time.monotonic(), None
             item = self._items[key] = self._delivery(order)
             try:
-                result = call(item)
+                with watch(item):
+                    result = call(item)
                 if result is not None:
                     _check_done(result)
             except BaseException as failure:  # noqa: BLE001  # without its thread a message would stay leased for ever
@@ -188,24 +290,24 @@ class ThreadPool(Pool):
 class CoroutinePool(Pool):
     """Coroutines of one event loop, `slots` at a time."""
 
+    _loop: asyncio.AbstractEventLoop
+
     def __init__(self, handler: Handler, slots: int, send: Send) -> None:
         super().__init__(handler, slots, send)
         self.cancel_grace = CANCEL_GRACE
         self._waiting: deque[Order] = deque()
         self._tasks: dict[int, asyncio.Task[Any]] = {}
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._stopped, self._has_to_stop = asyncio.Event(), False
+        self._stopped = asyncio.Event()
 
-    def run(self) -> None:
-        """Handle messages until `stop`. Then close the handler, in the loop of its coroutines."""
-        asyncio.run(self._serve())
+    def run(self, begin: Callable[[], None]) -> None:
+        """Call `begin`, and handle messages until `stop`. Then close the handler, in the loop of its coroutines."""
+        asyncio.run(self._serve(begin))
 
-    async def _serve(self) -> None:
+    async def _serve(self, begin: Callable[[], None]) -> None:
         self._loop = asyncio.get_running_loop()
         self._loop.set_default_executor(ThreadPoolExecutor(self.slots))  # asyncio.run ends it
-        self._start()
-        if not self._has_to_stop:
-            await self._stopped.wait()
+        begin()
+        await self._stopped.wait()
         if self._tasks:
             await asyncio.wait(list(self._tasks.values()))
         closing = self._handler.close()
@@ -219,7 +321,7 @@ class CoroutinePool(Pool):
 
     def stop(self) -> list[int]:
         """End the loop after the messages at hand. Returns the keys of the messages that no handler has begun."""
-        self._has_to_stop, keys = True, []
+        keys = []
         with suppress(IndexError):  # the loop may take messages meanwhile
             while True:
                 keys.append(self._waiting.popleft()[0])
@@ -232,11 +334,9 @@ class CoroutinePool(Pool):
 
     def _soon(self, call: Callable[[], object]) -> None:
         with suppress(RuntimeError):  # the loop is closed
-            if self._loop is not None:
-                self._loop.call_soon_threadsafe(call)
+            self._loop.call_soon_threadsafe(call)
 
     def _start(self) -> None:
-        assert self._loop is not None  # noqa: S101  # for the type checker: this is a callback of the loop
         with suppress(IndexError):  # another thread may take the messages back
             while len(self._tasks) < self.slots:
                 order = self._waiting.popleft()
@@ -245,9 +345,10 @@ class CoroutinePool(Pool):
     async def _handle(self, order: Order) -> None:
         key, item, began, error = order[0], self._delivery(order), time.monotonic(), None
         try:
-            result = self._handler.call(item)
-            if inspect.isawaitable(result):
-                result = await result
+            with self._handler.watch(item):
+                result = self._handler.call(item)
+                if inspect.isawaitable(result):
+                    result = await result
             _check_done(result)
         except BaseException as failure:  # noqa: BLE001  # as in threads
             error = failure

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import secrets
 import threading
 from collections import deque
 from time import perf_counter
@@ -24,7 +25,7 @@ from rqttl.protocol.commands import BATCH, Presence
 from rqttl.reaper.heartbeat import Heartbeat
 from rqttl.runtime.interrupt import Interrupt
 from rqttl.store.exchanges import TEMPORARY, is_away
-from rqttl.worker.metrics import Counters
+from rqttl.worker.health import Counters
 
 logger = logging.getLogger("rqttl.worker")
 
@@ -74,6 +75,8 @@ class QueueSource:
         self._server_ahead = 0
         self._pending: deque[tuple[Delivery, Settlement]] = deque()
         self._has_returned = False
+        #: True if the last turn failed.
+        self.has_failed = False
         self.schedule.renewed(self._driver.timing.now())
 
     def count_lost(self, number: int = 1) -> None:
@@ -151,8 +154,9 @@ class QueueSource:
 
     @property
     def is_urgent(self) -> bool:
-        """True if a settlement waits, or an ack that no claim takes along."""
-        return bool(self._pending) or (self.has_acks and not self._sources.takes_acks)
+        """True if a settlement waits, or an ack that no claim takes along. After a failure they wait for a turn."""
+        waits = bool(self._pending) or (self.has_acks and not self._sources.takes_acks)
+        return waits and not self.has_failed
 
     @property
     def has_acks(self) -> bool:
@@ -209,10 +213,6 @@ class QueueSource:
         self.settle_pending()
         announce_renewal(self._driver.events, self.queue, self._sender.perform(self._turns.upkeep()))
 
-    def prepare(self, leap: int) -> None:
-        """Keep the presence of the worker and all leases throughout a leap of the clock. See `Timing.leaps`."""
-        announce_renewal(self._driver.events, self.queue, self._sender.perform(self._turns.prepare(leap)))
-
     def close(self) -> None:
         """Settle what is left, send all acks, and leave the queue."""
         self.settle_pending()
@@ -220,15 +220,17 @@ class QueueSource:
 
 
 class Sources(dict[str, QueueSource]):
-    """The sources of all queues of a worker, which are made when they are asked for. `name` is that of the worker.
+    """The sources of all queues of a worker, which are made when they are asked for.
 
     A thread takes turns for all of them, at a third of the shortest lease and once in a second at least, until `close`.
     It shows that the worker lives, too.
     """
 
-    def __init__(self, driver: Driver, name: str, lease: int | None, counters: Counters, heartbeat: Heartbeat) -> None:
+    def __init__(self, driver: Driver, lease: int | None, counters: Counters, heartbeat: Heartbeat) -> None:
         super().__init__()
-        self.driver, self.name, self.lease, self.counters = driver, name, lease, counters
+        self.driver, self.lease, self.counters = driver, lease, counters
+        #: The name of the worker among the consumers of each queue.
+        self.name = secrets.token_hex(8)
         #: Held by each call to Redis.
         self.lock = threading.Lock()
         #: False while no claim is to come soon that takes acks along.
@@ -236,17 +238,11 @@ class Sources(dict[str, QueueSource]):
         #: True while Redis does not answer.
         self.is_away = False
         self._heartbeat = heartbeat
-        self._failed: set[str] = set()  # the queues whose last turn failed: they are tried again with all others
         self.renewer = Renewer(driver.timing, "rqttl-renewer", self.pause, self.take_turns)
 
     def __missing__(self, queue: str) -> QueueSource:
         self[queue] = source = QueueSource(self, queue)
         return source
-
-    def prepare(self, leap: int) -> None:
-        """Keep all leases throughout a leap of the clock. See `Timing.leaps`."""
-        for source in list(self.values()):
-            source.prepare(leap)
 
     def close(self) -> None:
         """Take no further turn, and leave all queues."""
@@ -265,15 +261,14 @@ class Sources(dict[str, QueueSource]):
             return AWAY
         now, pause = self.driver.timing.now(), float(LONGEST_REST)
         for source in list(self.values()):
-            is_next = source.is_urgent and source.queue not in self._failed
-            pause = min(pause, 0.0 if is_next else source.schedule.next_turn(now))
+            pause = min(pause, 0.0 if source.is_urgent else source.schedule.next_turn(now))
         return max(0.0, min(pause, self._heartbeat.ms_left()))
 
     def take_turns(self) -> None:
         """Take a turn for each queue."""
         away = False
-        self._failed.clear()
         for source in list(self.values()):
+            source.has_failed = False
             try:
                 source.take_turn()
             except BrokerClosed:
@@ -283,7 +278,7 @@ class Sources(dict[str, QueueSource]):
                 if not isinstance(error, QueueNotFound) and not self.is_away:
                     words = "queue %s: could not renew leases or settle: %s"
                     logger.warning(words, source.queue, type(error).__name__)
-                self._failed.add(source.queue)
+                source.has_failed = True
                 if is_away(error):
                     away = True
                     break  # all queues are on this server

@@ -5,6 +5,8 @@ from __future__ import annotations
 import inspect
 import os
 import re
+import shlex
+import shutil
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypedDict
 
@@ -45,7 +47,6 @@ class WorkerOptions(TypedDict, total=False):
 
 #: The pauses after failures where neither is given. The longest one is the first one if that is longer.
 RETRY_DELAY, RETRY_MAX = "1s", "10m"
-_SWITCHES = ("delivery", "burst", "reaper")
 #: Options that have no effect beside another one, and the reason.
 _EXCLUDING = (
     ("delivery", "exec", "a command gets no delivery"),
@@ -55,34 +56,97 @@ _EXCLUDING = (
 )
 
 
-def complete(options: WorkerOptions) -> WorkerOptions:
-    """Return all options: those that are given, and defaults. Raises `InvalidInput` for those that are wrong together.
+def _switch(value: object, name: str) -> bool:
+    if not isinstance(value, bool):
+        raise InvalidInput(f"{name}: expected true or false, got {format_value(value)}")
+    return value
 
-    The other functions of this module check each value.
-    """
-    names = WorkerOptions.__annotations__
+
+def _number(least: int, most: int) -> Callable[[object, str], int]:
+    return lambda value, name: checks.whole(value, name, least, most)
+
+
+def _ms(value: Any, name: str) -> int:
+    return int(units.duration(value, name, least=1))
+
+
+def _size(value: object, name: str) -> int:
+    number = units.size(value)
+    if not number or number < 0:
+        raise InvalidInput(f"{name}: expected bytes such as 500MB or 2GiB, got {format_value(value, int)}")
+    return number
+
+
+def _command(command: object, _: str) -> list[str]:
+    """Return the words of a command. No shell is involved."""
+    if isinstance(command, bytes | bytearray) or not isinstance(command, str | Sequence):
+        raise InvalidInput(f"exec: expected a command, got {format_value(command)}")
+    try:
+        words = shlex.split(command) if isinstance(command, str) else [str(word) for word in command]
+    except ValueError as error:
+        raise InvalidInput(f"exec: {error}") from None
+    if not words:
+        raise InvalidInput("exec: expected a command, got nothing")
+    if shutil.which(words[0]) is None:
+        raise InvalidInput(f"exec: there is no program {words[0]!r}")
+    return words
+
+
+def address(value: object, name: str) -> tuple[str, int]:
+    """Return the host and the port of `HOST:PORT`. Raises `InvalidInput` with `name`."""
+    text = plain_text(value) or ""
+    host, colon, port = text.rpartition(":")
+    if not colon or not re.fullmatch(r"[0-9]{1,5}", port) or int(port) > 65_535:
+        raise InvalidInput(f"{name}: expected HOST:PORT, got {format_value(value)}")
+    return host.strip("[]"), int(port)
+
+
+#: The default of each option, and the function that checks and reads a value. `handler` and `retries` check the others.
+_OPTIONS: dict[str, tuple[Any, Callable[[Any, str], Any] | None]] = {
+    "call": (None, None),
+    "exec": (None, _command),
+    "delivery": (False, _switch),
+    "processes": (None, _number(0, MOST_PROCESSES)),
+    "threads": (None, _number(1, MOST_SLOTS)),
+    "asyncio": (None, _number(1, MOST_SLOTS)),
+    "lease": (None, _ms),
+    "timeout": (None, _ms),
+    "max_messages": (None, _number(1, 2**53)),
+    "max_memory": (None, _size),
+    "grace": (25_000, units.duration),
+    "retry_delay": (None, None),
+    "retry_max": (None, None),
+    "retry_jitter": (0.2, None),
+    "burst": (False, _switch),
+    "idle_exit": (None, _ms),
+    "reaper": (False, _switch),
+    "health": (None, address),
+}
+
+
+def read(options: WorkerOptions) -> dict[str, Any]:
+    """Return the values of all options. Raises `InvalidInput`, also for those that are wrong together."""
     for name in options:
-        if name not in names:
-            raise InvalidInput(f"{format_value(name)} is no option of a worker{did_you_mean(name, names)}")
-    values: dict[str, Any] = {**dict.fromkeys(names), **dict.fromkeys(_SWITCHES, False), "grace": "25s"}
-    values |= {"retry_jitter": 0.2, **options}
-    for name in _SWITCHES:
-        if not isinstance(values[name], bool):
-            raise InvalidInput(f"{name}: expected true or false, got {format_value(values[name])}")
+        if name not in _OPTIONS:
+            raise InvalidInput(f"{format_value(name)} is no option of a worker{did_you_mean(name, _OPTIONS)}")
+    given: Mapping[str, Any] = options
+    values: dict[str, Any] = {}
+    for name, (default, check) in _OPTIONS.items():
+        value = given.get(name, default)
+        values[name] = value if check is None or value is default else check(value, name)
     for name, other, reason in _EXCLUDING:
         if all(values[each] is not None and values[each] is not False for each in (name, other)):
             raise InvalidInput(f"{name}: it has no effect beside `{other}`: {reason}")
     for name in ("timeout", "max_messages", "max_memory") if values["processes"] == 0 else ():
         if values[name]:
             raise InvalidInput(f"{name}: it needs child processes, and `processes` is 0")
-    completed: Any = values
-    return completed  # type: ignore[no-any-return]  # checked above
+    if values["processes"] is None:
+        values["processes"] = _cores()
+    return values
 
 
-def processes(number: int | None) -> int:
-    """Return the number of child processes: by default that of the cores that this process may use."""
-    if number is not None:
-        return checks.whole(number, "processes", 0, MOST_PROCESSES)
+def _cores() -> int:
+    """Return the number of cores that this process may use."""
     try:
         return max(1, len(os.sched_getaffinity(0)))
     except AttributeError:  # there is no such call on macOS
@@ -135,26 +199,6 @@ def queues(names: object) -> dict[str, int | None]:
     return weights
 
 
-def whole(value: object, name: str, most: int = MOST_SLOTS) -> int | None:
-    """Return a whole number from 1 on, or `None`."""
-    return None if value is None else checks.whole(value, name, 1, most)
-
-
-def ms(value: Duration | None, name: str) -> int | None:
-    """Return a time in ms, or `None`."""
-    return None if value is None else int(units.duration(value, name, least=1))
-
-
-def size(value: object) -> int | None:
-    """Return bytes: a whole number, or text such as `100MB`."""
-    if value is None:
-        return None
-    number = units.size(value)
-    if not number or number < 0:
-        raise InvalidInput(f"max_memory: expected bytes such as 500MB or 2GiB, got {format_value(value, int)}")
-    return number
-
-
 def retries(first: Duration | None, longest: Duration | None, jitter: object) -> RetryPolicy:
     """Return the pauses after failures."""
     part = plain_number(jitter)
@@ -168,12 +212,3 @@ def retries(first: Duration | None, longest: Duration | None, jitter: object) ->
         most_text, text = units.as_text(most), units.as_text(pause)
         raise InvalidInput(f"retry_delay: expected {most_text} at most, which is `retry_max`, got {text}")
     return RetryPolicy(pause, most, float(part))
-
-
-def address(value: object, name: str) -> tuple[str, int]:
-    """Return the host and the port of `HOST:PORT`. Raises `InvalidInput` with `name`."""
-    text = plain_text(value) or ""
-    host, colon, port = text.rpartition(":")
-    if not colon or not re.fullmatch(r"[0-9]{1,5}", port) or int(port) > 65_535:
-        raise InvalidInput(f"{name}: expected HOST:PORT, got {format_value(value)}")
-    return host.strip("[]"), int(port)

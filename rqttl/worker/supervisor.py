@@ -12,10 +12,9 @@ from contextlib import suppress
 
 from rqttl.consuming.handling import log_with_trace
 from rqttl.runtime.memory import resident_bytes
+from rqttl.worker.child import ChildProcess
 from rqttl.worker.commands import COMMAND_GRACE, TERM_GRACE
 from rqttl.worker.in_flight import InFlight
-from rqttl.worker.metrics import Counters
-from rqttl.worker.process import ChildProcess, Task
 
 logger = logging.getLogger("rqttl.worker")
 
@@ -86,13 +85,12 @@ class Supervisor:
     def __init__(
         self,
         in_flight: InFlight,
-        counters: Counters,
         waker: Waker,
         number: int,
         max_memory: int | None,
         begin: Callable[[], ChildProcess],
     ) -> None:
-        self._in_flight, self._counters, self._waker = in_flight, counters, waker
+        self._in_flight, self._waker = in_flight, waker
         self.number, self._max_memory, self._begin = number, max_memory, begin
         self._places = [Place() for _ in range(number)]
         self._ended = False
@@ -225,7 +223,7 @@ class Supervisor:
             words = f"child {child.pid}: {child.broken}; the worker tries again"
             log_with_trace(logger, logging.ERROR, words, child.trace)
             return
-        self._counters.restarts["timeout" if late else child.retiring or "crashed"] += 1
+        self._in_flight.counters.restarts["timeout" if late else child.retiring or "crashed"] += 1
         if child.retiring:
             logger.info("child %d has ended (%s); another one takes its place", child.pid, child.retiring)
         elif not late:
@@ -255,8 +253,6 @@ class Supervisor:
         looks = [now + timeout]
         for task in self._in_flight.running():
             child = task.child
-            if child is None:
-                continue
             grace = child.cancel_grace or 0.0
             steps = [] if child.cancel_grace is None else [(0.0, 0)]
             steps += [(grace, signal.SIGTERM), (max(TERM_GRACE, grace), signal.SIGKILL)]
@@ -265,19 +261,15 @@ class Supervisor:
                 if now < at:
                     looks.append(at)
                     break
-                if number >= task.steps and self.may_end(task):
-                    task.steps = number + 1
-                    if sign:
-                        name = signal.Signals(sign).name.removeprefix("SIG")
-                        logger.warning("child %d: a handler takes too long; %s", child.pid, name)
-                        child.signal(sign)
-                    else:
-                        child.cancel(task.key)
+                if number < task.steps:
+                    continue
+                task.steps = number + 1
+                if sign:
+                    logger.warning("child %d: a handler takes too long; %s", child.pid, signal.Signals(sign).name)
+                    child.signal(sign)
+                else:
+                    child.cancel(task.key)
         return min(looks)
-
-    def may_end(self, task: Task) -> bool:
-        """Return True if the time limit acts for a message. Tests let it act late."""
-        return task.child is not None
 
     def end_commands(self, at_once: Callable[[], bool]) -> None:
         """Let all commands end, and wait for that until their time is over or `at_once` returns True.
@@ -287,8 +279,7 @@ class Supervisor:
         ends_at = time.monotonic() + COMMAND_GRACE
         while not self._in_flight.is_idle and not at_once() and (now := time.monotonic()) < ends_at:
             for task in self._in_flight.running():  # again in each turn: one may have begun since the last one
-                if task.child is not None:
-                    task.child.cancel(task.key)
+                task.child.cancel(task.key)
             self.turn(now, min(TURN, ends_at - now))
         if at_once():
             logger.warning("the worker ends all commands at once")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import math
 import os
-import secrets
 import signal
 import sys
 import threading
@@ -15,7 +14,6 @@ from contextlib import ExitStack, contextmanager
 from email.message import Message as Headers
 from typing import TYPE_CHECKING, Any
 
-from rqttl import units
 from rqttl.checks import is_pattern
 from rqttl.errors import InvalidInput, QueueNotFound
 from rqttl.flows import reading
@@ -25,12 +23,10 @@ from rqttl.runtime.stop_signals import SAME
 from rqttl.store.driver import driver_of
 from rqttl.text import plural
 from rqttl.types import RunCounts
-from rqttl.worker import commands, metrics, settings
+from rqttl.worker import health, settings
+from rqttl.worker.child import ChildProcess, ChildThread
 from rqttl.worker.fetcher import Fetcher
-from rqttl.worker.health import ANSWERS, TURNS, TURNS_WHILE_AWAY, Answer, HealthServer, Route, Systemd, judgement
 from rqttl.worker.in_flight import InFlight
-from rqttl.worker.metrics import Counters
-from rqttl.worker.process import ChildProcess, ChildThread
 from rqttl.worker.queue_source import Sources
 from rqttl.worker.supervisor import TURN, Supervisor, Waker
 
@@ -62,65 +58,36 @@ class Worker:
     """
 
     _reaper: Reaper | None = None
-    _health: HealthServer | None = None
+    _health: health.HealthServer | None = None
 
     def __init__(
         self, broker: Broker, queues: str | Sequence[str] | Mapping[str, int | None], **options: Unpack[WorkerOptions]
     ) -> None:
-        given = settings.complete(options)
+        self._given = given = settings.read(options)
         self._broker, self._driver = broker, driver_of(broker)
         self._weights = settings.queues(queues)
-        self._grace = units.duration(given["grace"], "grace") / 1000
-        self._runs_reaper = given["reaper"]
-        self._health_at = None if given["health"] is None else settings.address(given["health"], "health")
-        processes = settings.processes(given["processes"])
+        names = ("exec", "delivery", "threads", "asyncio", "max_messages")
         self._setup = {
-            "call": settings.handler(given["call"], given["exec"], processes),
-            "exec": commands.split(given["exec"]),
-            "delivery": given["delivery"],
-            "threads": settings.whole(given["threads"], "threads"),
-            "asyncio": settings.whole(given["asyncio"], "asyncio"),
-            "max_messages": settings.whole(given["max_messages"], "max_messages", 2**53),
+            "call": settings.handler(given["call"], given["exec"], given["processes"]),
             "path": [place for place in sys.path if place],
+            **{name: given[name] for name in names},
         }
-        self._function = None if self._setup["call"] else given["call"]
         #: The counters, for collectors of metrics.
-        self.counters = Counters()
-        #: The answers of the health server by path. Further ones may be added before `run`.
-        self.routes: dict[str, Route] = {
-            "/livez": lambda _: judgement(self.trouble()),
-            "/readyz": lambda _: judgement(self.obstacle()),
-            "/metrics": self._metrics,
-        }
+        self.counters = health.Counters()
         self._waker = Waker()
         self._stop_asked_at: float | None = None
         self._quiet = self._now = self._kill = self._has_fetched = self._has_run = False
         self._error: BaseException | None = None
         self._heartbeat = Heartbeat(self._driver, "worker", self._details)
-        lease = settings.ms(given["lease"], "lease")
-        self._sources = Sources(self._driver, secrets.token_hex(8), lease, self.counters, self._heartbeat)
-        timeout = settings.ms(given["timeout"], "timeout")
-        self._in_flight = InFlight(
-            self.counters,
-            settings.retries(given["retry_delay"], given["retry_max"], given["retry_jitter"]),
-            None if timeout is None else timeout / 1000,
-        )
+        self._sources = Sources(self._driver, given["lease"], self.counters, self._heartbeat)
+        retries = settings.retries(given["retry_delay"], given["retry_max"], given["retry_jitter"])
+        self._in_flight = InFlight(self.counters, retries, given["timeout"])
         self._fetcher = Fetcher(
-            self._sources,
-            self._in_flight,
-            self._weights,
-            burst=given["burst"],
-            idle_exit=settings.ms(given["idle_exit"], "idle_exit"),
+            self._sources, self._in_flight, self._weights, burst=given["burst"], idle_exit=given["idle_exit"]
         )
-        self._supervisor = Supervisor(
-            self._in_flight,
-            self.counters,
-            self._waker,
-            processes or 1,
-            settings.size(given["max_memory"]),
-            self._begin_child if processes else self._begin_thread,
-        )
-        self._systemd = Systemd(os.environ)
+        number, most = given["processes"] or 1, given["max_memory"]
+        self._supervisor = Supervisor(self._in_flight, self._waker, number, most, self._begin_child)
+        self._systemd = health.Systemd(os.environ)
         self._turned_at = time.monotonic()
 
     @property
@@ -129,10 +96,10 @@ class Worker:
         return None if self._health is None else self._health.port
 
     def _begin_child(self) -> ChildProcess:
-        return ChildProcess(self._in_flight.lock, self._setup, self._waker)
-
-    def _begin_thread(self) -> ChildProcess:
-        return ChildThread(self._in_flight.lock, self._setup, self._waker, self._function, self._broker.observer)
+        if self._given["processes"]:
+            return ChildProcess(self._in_flight.lock, self._setup, self._waker)
+        function = None if self._setup["call"] else self._given["call"]
+        return ChildThread(self._in_flight.lock, self._setup, self._waker, function, self._broker.observer)
 
     # Control, from any thread and any signal handler
 
@@ -208,7 +175,6 @@ class Worker:
                     raise QueueNotFound(name)
             stack.enter_context(self._signals())
             stack.enter_context(self._driver.closed.ending(self.stop))
-            stack.enter_context(self._driver.timing.leaps(self._sources.prepare))
             self._begin(stack)
             self._supervise()
             self._finish()
@@ -219,16 +185,20 @@ class Worker:
         return RunCounts(self.counters.handled, self.counters.failed, self.counters.lost, 0)
 
     def _begin(self, stack: ExitStack) -> None:
-        if self._health_at is not None:
+        if self._given["health"] is not None:
+            host, port = self._given["health"]
+            routes: dict[str, health.Route] = {
+                "/livez": lambda _: health.judgement(self.trouble()),
+                "/readyz": lambda _: health.judgement(self.obstacle()),
+                "/metrics": self._metrics,
+            }
             try:
-                self._health = HealthServer(*self._health_at, self.routes)
+                self._health = health.HealthServer(host, port, routes)
             except OSError as error:
-                place = ":".join(map(str, self._health_at))
-                raise InvalidInput(f"health: cannot listen on {place}: {error}") from error
-            self._health.start()
+                raise InvalidInput(f"health: cannot listen on {host}:{port}: {error}") from error
             logger.info("serving /livez, /readyz and /metrics on %s", self._health.place)
             stack.callback(self._health.close)
-        if self._runs_reaper:
+        if self._given["reaper"]:
             from rqttl.reaper import Reaper  # for workers that run one
 
             self._reaper = Reaper(self._broker)
@@ -277,7 +247,7 @@ class Worker:
                 quiet = True
                 logger.info("fetching no more messages; SIGTERM ends the worker")
             if self._stop_asked_at is not None and not recalled:
-                recalled, ends_at = True, now + self._grace
+                recalled, ends_at = True, now + self._given["grace"] / 1000
                 logger.info("stopping: %s at work", plural(len(self._in_flight.running()), "message"))
                 self._systemd.stopping()
                 self._in_flight.stop()
@@ -314,6 +284,7 @@ class Worker:
     def _details(self) -> dict[str, Any]:
         now, wall, last = time.monotonic(), time.time(), self.counters.last_claim
         running = self._in_flight.running()[:100]
+        pids: list[int | str] = ["self", *(child.pid for child in self._supervisor.children if child.pid)]
         return {
             "queues": [name if weight is None else f"{name}={weight}" for name, weight in self._weights.items()],
             "slots": self.counters.slots,
@@ -323,8 +294,7 @@ class Worker:
             ],
             "handled": self.counters.handled,
             "failed": self.counters.failed,
-            "rss": resident_bytes()
-            + sum(resident_bytes(child.pid) for child in self._supervisor.children if child.pid),
+            "rss": sum(resident_bytes(pid) for pid in pids),
             "last_claim": None if last is None else int(last * 1000),
         }
 
@@ -337,10 +307,10 @@ class Worker:
 
         Each loop has to turn, the supervision also while the others may wait for Redis.
         """
-        clock, calls_redis = self._driver.timing.now(), self._sources.lock.locked()
-        limit = TURNS_WHILE_AWAY if calls_redis else TURNS
+        clock = self._driver.timing.now()
+        limit = health.TURNS_WHILE_AWAY if self._sources.lock.locked() else health.TURNS
         for name, seconds, most in (
-            ("supervision", time.monotonic() - self._turned_at, TURNS),
+            ("supervision", time.monotonic() - self._turned_at, health.TURNS),
             ("fetcher", 0.0 if self._is_stopping else (clock - self._fetcher.turned_at) / 1000, limit),
             ("renewer", (clock - self._sources.renewer.turned_at) / 1000, limit),
         ):
@@ -360,12 +330,12 @@ class Worker:
         if answered_at is None:
             return "Redis has not answered a claim yet"
         answered = (self._driver.timing.now() - answered_at) / 1000
-        if answered > ANSWERS and self._in_flight.room():
+        if answered > health.ANSWERS and self._in_flight.room():
             return f"Redis has answered no claim for {answered:.0f} s"
         return self.trouble()
 
-    def _metrics(self, headers: Headers) -> Answer:
+    def _metrics(self, headers: Headers) -> health.Answer:
         sources = [self.counters.families]
         if (reaper := self._reaper) is not None:
             sources.append(reaper.report.families)
-        return metrics.answer(headers, *sources)
+        return health.metrics_answer(headers, *sources)

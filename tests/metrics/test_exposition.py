@@ -13,7 +13,7 @@ import rqttl
 from rqttl import Broker, InvalidInput
 from rqttl.metrics import CLIENT, QUEUES, instrument
 from rqttl.metrics.collecting import Families
-from rqttl.worker.metrics import answer
+from rqttl.worker.health import metrics_answer
 
 pytestmark = pytest.mark.once
 
@@ -41,7 +41,7 @@ def test_a_client_gets_the_format_that_it_names(accept: str, form: str, end: str
     families = Families([metric for metric in QUEUES if metric.name == "rqttl_up"])
     families.add("rqttl_up", 1)
 
-    reply = answer(requested(Accept=accept), lambda: families)
+    reply = metrics_answer(requested(Accept=accept), lambda: families)
 
     assert (reply.status, reply.encoding) == (200, "")
     assert reply.content_type.startswith(form)
@@ -52,8 +52,8 @@ def test_a_client_that_takes_gzip_gets_gzip() -> None:
     families = Families(QUEUES)
     families.add("rqttl_up", 1)
 
-    packed = answer(requested(Accept_Encoding="deflate, gzip"), lambda: families)
-    plain = answer(requested(Accept_Encoding="deflate"), lambda: families)
+    packed = metrics_answer(requested(Accept_Encoding="deflate, gzip"), lambda: families)
+    plain = metrics_answer(requested(Accept_Encoding="deflate"), lambda: families)
 
     assert (packed.encoding, plain.encoding) == ("gzip", "")
     assert gzip.decompress(packed.body) == plain.body

@@ -18,7 +18,7 @@ from rqttl.metrics import QUEUES, SOURCES, Metric, collector, instrument
 from rqttl.metrics.collecting import QueueCollector, as_text
 from rqttl.reaper import Reaper
 from rqttl.testing import fake_broker
-from rqttl.worker.metrics import Counters
+from rqttl.worker.health import Counters
 from tests.contract.clocked import Clocked
 from tests.contract.looks import one
 from tests.lua.states import everything
@@ -221,12 +221,12 @@ import sys
 import threading
 sys.modules["prometheus_client"] = None
 import rqttl, rqttl.metrics, rqttl.worker.worker, rqttl.reaper.report
-from rqttl.worker.metrics import answer
+from rqttl.worker.health import metrics_answer
 try:
     rqttl.metrics.collector(None)
 except rqttl.metrics.MetricsUnavailable as error:
     print(error)
-reply = answer({})
+reply = metrics_answer({})
 print(reply.status, reply.body.decode(), sep=": ", end="")
 """
 

@@ -1,7 +1,5 @@
 """Fixtures of the workers' tests."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Callable, Iterator
 from pathlib import Path

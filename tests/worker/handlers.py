@@ -1,7 +1,5 @@
 """Handlers of the tests' workers. They write a journal, a line for each event, and wait for files."""
 
-from __future__ import annotations
-
 import asyncio
 import builtins
 import os

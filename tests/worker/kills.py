@@ -6,8 +6,6 @@ At the end every message must have been finished. A message that was finished tw
 kill.
 """
 
-from __future__ import annotations
-
 import argparse
 import contextlib
 import os

@@ -1,13 +1,11 @@
 """Changes of spawned workers for tests that no slow machine may spoil: limits that act late, and long graces."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path
 
 from rqttl.worker import commands
-from rqttl.worker.process import Task
+from rqttl.worker.child import Task
 from tests.worker.processes import SITE, events
 
 #: Seconds that nothing waits out.
@@ -45,10 +43,13 @@ def apply(limited: str, graces: bool) -> None:
 
 def limit(home: Path, id: str, patch: Callable[[object, str, object], None]) -> None:
     """Let the time limits of workers of this process act as `prepare` says. `patch` is called as `setattr` is."""
-    from rqttl.worker import supervisor  # after `apply`
+    from rqttl.worker.in_flight import InFlight  # after `apply`
 
-    def may_end(_: object, task: Task) -> bool:
-        is_it = (task.delivery.id, task.delivery.delivery_count) == (id, 1)
-        return is_it and ["begun", id] in [event[:2] for event in events(home)]
+    running = InFlight.running
 
-    patch(supervisor.Supervisor, "may_end", may_end)
+    def late(in_flight: InFlight) -> list[Task]:
+        if ["begun", id] not in [event[:2] for event in events(home)]:
+            return []
+        return [task for task in running(in_flight) if (task.delivery.id, task.delivery.delivery_count) == (id, 1)]
+
+    patch(InFlight, "running", late)

@@ -1,15 +1,16 @@
-"""A worker in a process of its own, with a folder for its journal."""
-
-from __future__ import annotations
+"""Workers in processes of their own, with a folder for their journal; and in threads of the test."""
 
 import os
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
+from rqttl import Worker
 from rqttl.runtime.stop_signals import SAME
 from tests.waiting import PATIENCE, until
 
@@ -97,3 +98,26 @@ def events(home: Path, word: str = "") -> list[list[str]]:
 def ids(events: Sequence[Sequence[str]]) -> list[str]:
     """The second words of events."""
     return [event[1] for event in events]
+
+
+@contextmanager
+def running(worker: Worker) -> Iterator[None]:
+    """Run a worker in a thread, and stop it at the end of the block."""
+    errors: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            worker.run()
+        except BaseException as error:  # noqa: BLE001  # the test raises it
+            errors.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        worker.stop()
+        thread.join(PATIENCE)
+        assert not thread.is_alive()
+        if errors:
+            raise errors[0]

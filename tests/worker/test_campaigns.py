@@ -3,8 +3,6 @@
 The suite runs a few rounds of each, and `make test-worker` runs many; it also prints their numbers.
 """
 
-from __future__ import annotations
-
 import os
 import threading
 import time
@@ -23,9 +21,8 @@ from tests.ports import free_port
 from tests.servers import Server
 from tests.waiting import PATIENCE, until
 from tests.worker.conftest import Spawn
-from tests.worker.processes import ids
+from tests.worker.processes import ids, running
 from tests.worker.test_faults import answer
-from tests.worker.threads import running
 
 #: Rounds of stops, of starved processes and of outages, and the seconds of an outage. `make test-worker` takes more.
 STOPS = int(os.environ.get("RQTTL_TEST_STOPS", "3"))
@@ -184,7 +181,7 @@ def test_a_worker_with_a_loop_that_hangs_is_not_alive(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, place: str, word: str
 ) -> None:
     for limit in ("TURNS", "TURNS_WHILE_AWAY"):
-        monkeypatch.setattr(f"rqttl.worker.worker.{limit}", 2.0)
+        monkeypatch.setattr(f"rqttl.worker.health.{limit}", 2.0)
     monkeypatch.setattr("rqttl.worker.fetcher.TURN", 200)
     monkeypatch.setattr("rqttl.worker.health.SIGN_EVERY", 0.2)
     broker.declare_queue("q")

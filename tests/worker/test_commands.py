@@ -1,7 +1,5 @@
 """Commands of `--exec` that have to end: after `--timeout`, when the worker stops, and when a process is killed."""
 
-from __future__ import annotations
-
 import os
 import signal
 from pathlib import Path
@@ -17,8 +15,7 @@ from tests.proc import is_running, process_fields
 from tests.waiting import until
 from tests.worker import late
 from tests.worker.conftest import Spawn
-from tests.worker.processes import WorkerProcess, events, ids, module_path
-from tests.worker.threads import running
+from tests.worker.processes import WorkerProcess, events, ids, module_path, running
 
 pytestmark = [pytest.mark.once, pytest.mark.slow]
 
@@ -103,7 +100,7 @@ def test_no_process_of_a_command_outlives_its_time_to_clean_up(
     with running(worker):
         until(lambda: events(tmp_path, "again"))
 
-        assert not any(is_running(pid) for event in events(tmp_path, "begun") for pid in event[2:])
+        until(lambda: not any(is_running(pid) for event in events(tmp_path, "begun") for pid in event[2:]))
         until(lambda: queue.stats().acked == 1)
     assert events(tmp_path, "again") == [["again", "1", "2"]]
     assert "KILL" not in caplog.text.replace("SIGKILL", "")  # the child itself goes on

@@ -1,9 +1,6 @@
 """Workers under faults: kills of a child, of the worker and of Redis, outages, and health meanwhile."""
 
-from __future__ import annotations
-
 import os
-import re
 import signal
 import socket
 import struct
@@ -17,15 +14,15 @@ from pathlib import Path
 import pytest
 
 from rqttl import Broker, InvalidInput, Message, Queue, Worker, connect
-from rqttl.worker.process import Task
-from rqttl.worker.supervisor import Supervisor
+from rqttl.worker.child import Task
+from rqttl.worker.in_flight import InFlight
 from tests.ports import free_port
 from tests.proc import is_running
 from tests.servers import Server
 from tests.waiting import until
 from tests.worker.conftest import Spawn
 from tests.worker.kills import Campaign
-from tests.worker.threads import running
+from tests.worker.processes import running
 
 pytestmark = pytest.mark.slow
 
@@ -146,31 +143,6 @@ def test_a_worker_goes_on_after_an_outage_and_repeats_no_finished_work(
     assert worker.journal("again") == []
 
 
-def test_health_answers_before_and_after_the_children_are_ready(spawn: Spawn, queue: Queue) -> None:
-    port = free_port()
-    worker = spawn("q --processes 1", "--health", f"127.0.0.1:{port}", call="plain")
-
-    until(lambda: answer(port, "readyz") == 200)
-
-    assert (answer(port, "livez"), answer(port, "other")) == (200, 404)
-    worker.send(signal.SIGTSTP)
-    until(lambda: answer(port, "readyz") == 503)
-    assert answer(port, "livez") == 200
-    assert worker.stop() == 0
-    assert queue.stats().consumers == 0
-
-
-def test_the_log_names_the_port_of_health_that_the_system_has_chosen(spawn: Spawn, queue: Queue) -> None:
-    worker = spawn(queue.name, "--processes", "1", "--health", "127.0.0.1:0", call="plain")
-
-    worker.until_log("/metrics on 127.0.0.1:")
-    port = re.search(r"/metrics on 127\.0\.0\.1:(\d+)\n", worker.log())
-
-    assert port
-    assert answer(int(port[1]), "livez") == 200
-    assert worker.stop() == 0
-
-
 def test_a_busy_port_of_health_is_refused_before_the_handler_is_made(broker: Broker) -> None:
     broker.declare_queue("q")
     made = []
@@ -191,57 +163,44 @@ def test_a_busy_port_of_health_is_refused_before_the_handler_is_made(broker: Bro
     assert made == []
 
 
-def test_clients_of_health_that_leave_early_are_no_errors(spawn: Spawn, queue: Queue) -> None:
-    port = free_port()
-    worker = spawn(queue.name, "--processes", "1", "--health", f"127.0.0.1:{port}", call="plain")
+def test_health_answers_whatever_clients_do(spawn: Spawn, queue: Queue) -> None:
+    worker = spawn("q --processes 1 --health 127.0.0.1:0", call="plain")
+    worker.until_log("/metrics on 127.0.0.1:")
+    port = int(worker.log().partition("/metrics on 127.0.0.1:")[2].split()[0])
     until(lambda: answer(port, "readyz") == 200)
 
     for request in (b"", b"GET /liv", b"GET /metrics HTTP/1.1\r\n\r\n", b"a" * 100_000):
         with socket.create_connection(("127.0.0.1", port)) as client:
             client.sendall(request)
             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # close by a reset
-    assert answer(port, "livez") == 200
 
+    assert (answer(port, "livez"), answer(port, "other")) == (200, 404)
+    worker.send(signal.SIGTSTP)
+    until(lambda: answer(port, "readyz") == 503)
+    assert answer(port, "livez") == 200
     assert worker.stop() == 0
+    assert queue.stats().consumers == 0
     assert "Traceback" not in worker.log()
 
 
-def test_systemd_hears_that_the_worker_is_ready_and_lives(
-    spawn: Spawn, queue: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("watched", [{"WATCHDOG_USEC": "200000"}, {}, {"WATCHDOG_USEC": "200000", "WATCHDOG_PID": "1"}])
+def test_systemd_hears_that_the_worker_is_ready_and_lives_if_it_wants_to(
+    spawn: Spawn, queue: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, watched: dict[str, str]
 ) -> None:
-    assert queue.name == "q"
+    signs, states = 30 if len(watched) == 1 else 0, list[bytes]()
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
         manager.bind(str(tmp_path / "n"))
         manager.settimeout(60)
-        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "n"))
-        monkeypatch.setenv("WATCHDOG_USEC", "200000")
-        worker = spawn("q --processes 1", call="plain")
-        states = list[bytes]()
-        while b"READY=1" not in states or len(states) < 30:
+        for name, value in {"NOTIFY_SOCKET": str(tmp_path / "n"), **watched}.items():
+            monkeypatch.setenv(name, value)
+        worker = spawn(queue.name, "--processes", "1", call="plain")
+        while b"READY=1" not in states or len(states) < signs:
             states.append(manager.recv(100))
         worker.send(signal.SIGTERM)
         while b"STOPPING=1" not in states:
             states.append(manager.recv(100))
         assert worker.end() == 0
-    assert Counter(states) == {b"READY=1": 1, b"WATCHDOG=1": len(states) - 2, b"STOPPING=1": 1}
-
-
-@pytest.mark.parametrize("variables", [{}, {"WATCHDOG_USEC": "200000", "WATCHDOG_PID": "1"}])
-def test_systemd_gets_no_sign_of_life_that_it_does_not_want(
-    spawn: Spawn, queue: Queue, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str]
-) -> None:
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
-        manager.bind(str(tmp_path / "n"))
-        manager.settimeout(60)
-        for name, value in {"NOTIFY_SOCKET": str(tmp_path / "n"), **variables}.items():
-            monkeypatch.setenv(name, value)
-        worker = spawn(queue.name, "--processes", "1", call="plain")
-        states = [manager.recv(100)]
-        worker.send(signal.SIGTERM)
-        states.append(manager.recv(100))
-        assert worker.end() == 0
-
-    assert states == [b"READY=1", b"STOPPING=1"]
+    assert Counter(states) == Counter({b"READY=1": 1, b"STOPPING=1": 1, b"WATCHDOG=1": len(states) - 2 if signs else 0})
 
 
 # Children that are stopped (SIGSTOP)
@@ -256,10 +215,13 @@ def test_a_stopped_child_is_ended_when_its_handler_takes_too_long(
     monkeypatch.setattr("rqttl.worker.supervisor.TERM_GRACE", 0.3)
     stopped = threading.Event()
 
-    def late(_: object, task: Task) -> bool:
-        return stopped.is_set() and task.delivery.delivery_count == 1
+    running_ones = InFlight.running
 
-    monkeypatch.setattr(Supervisor, "may_end", late)
+    def late(in_flight: InFlight) -> list[Task]:
+        tasks = running_ones(in_flight)
+        return [task for task in tasks if stopped.is_set() and task.delivery.delivery_count == 1]
+
+    monkeypatch.setattr(InFlight, "running", late)
     queue = broker.declare_queue("q", lease="1h")
     queue.enqueue("x", id="1")
     worker = Worker(

@@ -1,7 +1,5 @@
 """The fetching of a worker: shares of queues, strict order, wake-ups of many queues, tickets, idle cost."""
 
-from __future__ import annotations
-
 import json
 import threading
 import time
@@ -19,13 +17,13 @@ from rqttl.worker.queue_source import QueueSource
 from tests.servers import Server
 from tests.waiting import PATIENCE, until
 from tests.worker.conftest import Spawn
-from tests.worker.threads import running
+from tests.worker.processes import running
 
 pytestmark = pytest.mark.slow
 
 
-def test_weights_share_the_worker_while_both_queues_are_full(broker: Broker) -> None:
-    for name in ("a", "b"):
+def test_weights_share_the_worker_and_without_them_the_order_is_strict(broker: Broker) -> None:
+    for name in ("b", "a"):
         broker.declare_queue(name).enqueue_many([name] * 4000)
     order: list[str] = []
 
@@ -33,12 +31,9 @@ def test_weights_share_the_worker_while_both_queues_are_full(broker: Broker) -> 
 
     assert 2750 <= order[:4000].count("a") <= 3250  # a claim has up to 250 messages
     assert len(order) == 8000
-
-
-def test_a_strict_order_takes_nothing_of_the_second_queue_before_the_first_is_empty(broker: Broker) -> None:
     for name in ("b", "a"):
-        broker.declare_queue(name).enqueue_many([name] * 600)
-    order: list[str] = []
+        broker.queue(name).enqueue_many([name] * 600)
+    order.clear()
 
     Worker(broker, ["a", "b"], call=order.append, processes=0, burst=True).run()
 

@@ -1,7 +1,5 @@
 """Handlers that do what handlers should not: odd exceptions, odd results, odd processes, odd ends."""
 
-from __future__ import annotations
-
 import io
 import os
 import signal
@@ -59,15 +57,57 @@ def test_an_error_with_a_lone_surrogate_fails_its_message_only(spawn: Spawn, bro
     assert queue.stats().leased == 0
 
 
-def test_an_error_that_cannot_be_reported_is_a_plain_failure(spawn: Spawn, broker: Broker) -> None:
+@pytest.mark.parametrize(
+    "words, call, reason, description",
+    [
+        ("--processes 1 --threads 2", "raises_the_unreportable", "delivery_limit", "could not be reported"),
+        ("--processes 1", "hides_a_coroutine", "delivery_limit", "that nobody awaited: make it async def"),
+        ("--processes 1", "hides_a_generator", "delivery_limit", "that nobody awaited: make it async def"),
+        ("--processes 1", "rejects_long", "rejected", "aaaa"),
+        ("--processes 0", "forks", "rejected", "after the end of the copy"),
+        ("--processes 1", "forks", "rejected", "after the end of the copy"),
+    ],
+)
+def test_an_odd_end_has_a_description(
+    spawn: Spawn, broker: Broker, words: str, call: str, reason: str, description: str
+) -> None:
+    """An error that cannot be reported, work that nobody has done, words that are too long, a copy that returns."""
     queue = broker.declare_queue("q", max_deliveries=1, dead_letter="dead")
     queue.enqueue("a")
 
-    worker = spawn("q --processes 1 --threads 2 --burst", call="raises_the_unreportable")
+    worker = spawn(f"q --burst {words}", call=call)
 
     assert worker.end() == 0, worker.log()
     [letter] = broker.queue("dead").peek()
-    assert "could not be reported" in (letter.deaths[0].description or "")
+    assert letter.deaths[0].reason == reason
+    assert description in (letter.deaths[0].description or "")
+    assert "never awaited" not in worker.log()
+    assert queue.stats().acked == 0
+
+
+@pytest.mark.parametrize(
+    "name, words",
+    [
+        ("nomodule:name", "nomodule:name: "),
+        ("tests.worker.handlers:nothing", "nothing"),
+        ("tests.worker.handlers:HOME", "expected a function"),
+        ("tests.worker.handlers:yields", "one that yields"),
+        ("tests.worker.handlers:yields_async", "one that yields"),
+        ("tests.worker.handlers:ClosesWrongly", "`close` is a coroutine function, and the handler is none"),
+    ],
+)
+def test_a_handler_that_cannot_be_used_ends_the_worker_with_one_line(
+    spawn: Spawn, queue: Queue, name: str, words: str
+) -> None:
+    queue.enqueue("a")
+
+    worker = spawn("q --processes 2", "--call", name)
+
+    assert worker.end() == 2
+    [line] = worker.log().splitlines()
+    assert line.startswith(f"rqttl: --call: {name}: ")
+    assert words in line
+    assert queue.stats().delivered == 0
 
 
 def test_the_log_has_the_whole_chain_and_the_description_the_first_part_of_a_group(
@@ -89,31 +129,6 @@ def test_the_log_has_the_whole_chain_and_the_description_the_first_part_of_a_gro
         assert "TypeError: second" in worker.log()
 
 
-@pytest.mark.parametrize("call", ["hides_a_coroutine", "hides_a_generator"])
-def test_a_result_whose_work_is_not_done_is_a_failure(spawn: Spawn, broker: Broker, call: str) -> None:
-    queue = broker.declare_queue("q", max_deliveries=1, dead_letter="dead")
-    queue.enqueue("a")
-
-    worker = spawn("q --burst", "--processes", "1", call=call)
-
-    assert worker.end() == 0, worker.log()
-    [letter] = broker.queue("dead").peek()
-    assert "that nobody awaited: make it async def" in (letter.deaths[0].description or "")
-    assert "never awaited" not in worker.log()
-
-
-@pytest.mark.parametrize("call", ["yields", "yields_async"])
-def test_a_handler_that_yields_ends_the_worker_with_one_line(spawn: Spawn, queue: Queue, call: str) -> None:
-    queue.enqueue("a")
-
-    worker = spawn("q --processes 1", call=call)
-
-    assert worker.end() == 2
-    [line] = worker.log().splitlines()
-    assert "one that yields" in line
-    assert queue.stats().ready == 1
-
-
 def test_plain_functions_beside_a_coroutine_function_do_not_block_its_loop(spawn: Spawn, queue: Queue) -> None:
     kinds = ["meets"] * 39 + ["coroutine"]
     queue.enqueue_many([Message("40", headers={"type": kind}) for kind in kinds])
@@ -122,33 +137,6 @@ def test_plain_functions_beside_a_coroutine_function_do_not_block_its_loop(spawn
 
     assert worker.end() == 0, worker.log()
     assert len(worker.journal("done")) == 39
-
-
-def test_a_plain_function_beside_a_coroutine_function_is_ended_after_its_time(
-    spawn: Spawn, queue: Queue, tmp_path: Path
-) -> None:
-    queue.enqueue(Message("sleep", id="sleep", headers={"type": "too_long"}))
-    late.prepare(tmp_path, limited="sleep")
-
-    worker = spawn("q --processes 1 --timeout 300ms --retry-delay 0 --burst --delivery", call="MIXED")
-
-    assert worker.end() == 0, worker.log()
-    assert worker.journal("begun") == [["begun", "sleep", "1"], ["begun", "sleep", "2"]]
-    assert "took longer than 0.3 s" in worker.log()
-
-
-@pytest.mark.parametrize("processes", ["0", "1"])
-def test_a_forked_process_that_returns_does_not_end_the_work_of_its_parent(
-    spawn: Spawn, broker: Broker, processes: str
-) -> None:
-    queue = broker.declare_queue("q", dead_letter="dead")
-    queue.enqueue("a")
-
-    worker = spawn("q --burst", "--processes", processes, call="forks")
-
-    assert worker.end() == 0, worker.log()
-    assert [letter.deaths[0].description for letter in broker.queue("dead").peek()] == ["after the end of the copy"]
-    assert queue.stats().acked == 0
 
 
 def test_a_forked_process_does_not_hide_the_death_of_a_child(spawn: Spawn, queue: Queue) -> None:
@@ -182,16 +170,6 @@ def test_a_command_is_heard_to_its_end_if_nobody_reads_the_errors_of_the_worker(
 
     with pytest.raises(Reject, match=r"the last word\Z"):  # it lies beyond the first read of stderr
         commands.run(["sh", "-c", "head -c 200000 /dev/zero >&2; echo the last word >&2; exit 65"], delivery)
-
-
-def test_long_words_do_not_keep_a_message_from_its_death(spawn: Spawn, broker: Broker) -> None:
-    broker.declare_queue("q", dead_letter="dead").enqueue("x")
-
-    worker = spawn("q --burst", "--processes", "1", call="rejects_long")
-
-    assert worker.end() == 0, worker.log()
-    [letter] = broker.queue("dead").peek()
-    assert letter.deaths[0].reason == "rejected"
 
 
 def test_words_of_a_settle_are_checked_in_the_handler(spawn: Spawn, broker: Broker) -> None:
@@ -245,14 +223,3 @@ def test_a_close_may_take_its_time(spawn: Spawn, queue: Queue, tmp_path: Path, p
     worker.open()
     assert worker.end() == 0
     assert worker.journal("closed") == [["closed"]]
-
-
-def test_a_plain_class_with_an_async_close_ends_the_worker_with_one_line(spawn: Spawn, queue: Queue) -> None:
-    queue.enqueue("a")
-
-    worker = spawn("q", "--processes", "1", call="ClosesWrongly")
-
-    assert worker.end() == 2
-    [line] = worker.log().splitlines()
-    assert line.endswith("`close` is a coroutine function, and the handler is none [invalid_input]")
-    assert queue.stats().delivered == 0

@@ -1,7 +1,5 @@
 """Patterns of queues: queues that appear, and what a worker keeps of deleted ones."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -12,7 +10,7 @@ import redis
 from rqttl import Broker, QueueNotFound, Worker
 from rqttl.protocol.keys import Keyspace
 from tests.waiting import until
-from tests.worker.threads import running
+from tests.worker.processes import running
 
 pytestmark = [pytest.mark.once, pytest.mark.slow]
 

@@ -1,7 +1,5 @@
 """Every setting of a worker with a wrong value: on the command line and in code it is named, and nothing changes."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from typing import Any
