@@ -83,12 +83,7 @@ class Supervisor:
     """The children of a worker, `number` of them. `begin` starts one."""
 
     def __init__(
-        self,
-        in_flight: InFlight,
-        waker: Waker,
-        number: int,
-        max_memory: int | None,
-        begin: Callable[[], ChildProcess],
+        self, in_flight: InFlight, waker: Waker, number: int, max_memory: int | None, begin: Callable[[], ChildProcess]
     ) -> None:
         self._in_flight, self._waker = in_flight, waker
         self.number, self._max_memory, self._begin = number, max_memory, begin
