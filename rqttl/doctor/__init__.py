@@ -4,8 +4,6 @@ The checks are flows that return findings, or functions of values that a flow ha
 after the other. A check that Redis refuses is a finding, not an error.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 
 from redis.exceptions import ConnectionError, ResponseError, TimeoutError

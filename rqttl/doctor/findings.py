@@ -1,7 +1,5 @@
 """Findings: the results of checks, each with its remedy."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Literal
 

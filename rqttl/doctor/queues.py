@@ -1,7 +1,5 @@
 """Checks of queues by plain reads: records, keys, the registry, the policies in force, and work that is overdue."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Checks of the rights of this user, and of the scripts. They change nothing, on any server; see `Rehearse`."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 

@@ -3,8 +3,6 @@
 A refusal is recorded and never an error: managed services hide a lot.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress

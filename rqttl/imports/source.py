@@ -1,7 +1,5 @@
 """Checks of a JSON file of another broker. Each refusal is an `InvalidImport` that names a place in the file."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """A message as JSON, and its body and headers as values and as text."""
 
-from __future__ import annotations
-
 import base64
 import json
 from datetime import datetime

@@ -1,7 +1,5 @@
 """`rqttl dead ls`, `show`, `purge` and `redrive`: the counted letters go, if they are still ready, and no others."""
 
-from __future__ import annotations
-
 import json
 import signal
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """`rqttl dead report`: counts by source, reason, hour and queue, with bars."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from typing import Any

@@ -1,7 +1,5 @@
 """`rqttl apply`, `export` and `import`: whole deployments, the plan first, and nothing half applied."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

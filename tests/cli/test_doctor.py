@@ -1,7 +1,5 @@
 """`rqttl doctor`: its output for people and programs."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterator

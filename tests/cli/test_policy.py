@@ -1,7 +1,5 @@
 """`rqttl policy` and `rqttl operator-policy`: set, ls, show, delete; questions, dry runs, warnings, JSON."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

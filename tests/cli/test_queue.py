@@ -1,7 +1,5 @@
 """`rqttl queue declare`, `update`, `touch`, `purge` and `delete`."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

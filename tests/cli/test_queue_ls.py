@@ -1,7 +1,5 @@
 """`rqttl queue ls` and `show`: which queues, in which order, their totals; and all that is known of one."""
 
-from __future__ import annotations
-
 import json
 import re
 from pathlib import Path

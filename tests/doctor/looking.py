@@ -1,7 +1,5 @@
 """Findings of the doctor, in a form that tests can compare."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from rqttl import Broker

@@ -1,7 +1,5 @@
 """Checks of queues, on faults made by hand: records, keys, the registry, and the policies in force."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The doctor finds the rights of a user without using them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from typing import Any

@@ -1,7 +1,5 @@
 """The ACL lines of deploy/README.md: a role may make its own calls; others are refused before they change anything."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack

@@ -1,7 +1,5 @@
 """Checks of the server: each on a server that is as it should be, and on one that is not."""
 
-from __future__ import annotations
-
 import itertools
 import time
 from collections.abc import Callable, Iterator

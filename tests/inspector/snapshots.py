@@ -1,7 +1,5 @@
 """Statistics and snapshots for tests, made up here, without Redis and without time."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any

@@ -1,7 +1,5 @@
 """Letters: pages, filters, groups and counts, without a command."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
 from typing import Any

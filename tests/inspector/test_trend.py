@@ -1,7 +1,5 @@
 """Trends: rates, depths, aggregates and late work, from snapshots made up here."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
