@@ -83,20 +83,6 @@ def test_a_queue_with_another_target_has_a_note(
     assert broker.queue("orders").stats().ready == 1
 
 
-def test_many_letters_are_read_in_pages(run: Run, broker: Broker) -> None:
-    orders = broker.declare_queue("orders", dead_letter="dead")
-    orders.enqueue_many([Message(b"x" * (i % 7), ttl=0, id=f"{i}") for i in range(5_000)])
-    orders.enqueue_many([Message(b"x" * 500_000, ttl=0, id=f"large-{i}") for i in range(20)])
-
-    (group,) = json.loads(run("dead", "ls", "dead", "--json").stdout)
-
-    assert (group["count"], group["bytes"]) == (5_020, sum(i % 7 for i in range(5_000)) + 10_000_000)
-    assert [one["id"] for one in json.loads(run("dead", "show", "dead", "--json", "--limit", "2").stdout)] == [
-        "large-19",
-        "large-18",
-    ]
-
-
 @pytest.mark.parametrize("words", [("ls",), ("show",), ("show", "order-1"), ("purge", "--dry-run")], ids=" ".join)
 def test_looking_changes_nothing(run_clocked: Run, clocked: Clocked, letters: Queue, words: tuple[str, ...]) -> None:
     letters.receive_many(2)
@@ -255,14 +241,6 @@ def test_the_selected_letters_go_and_nothing_else(
     assert sum(busy.stats().deaths.values()) == 0
 
 
-@pytest.mark.parametrize("command", ["purge", "redrive"])
-def test_nobody_can_be_asked_without_a_terminal(command: str, run_clocked: Run, letters: Queue) -> None:
-    result = run_clocked("dead", command, "orders/dead")
-
-    assert "use --yes to go on, or --dry-run to see the changes" in failed(result, 2)
-    assert ids(letters) == list(LETTERS)
-
-
 def test_a_missing_id_is_refused_and_the_other_letters_go(run_clocked: Run, busy: Queue) -> None:
     result = run_clocked(
         "dead", "purge", "orders/dead", "--id", "order-3", "--id", "nope", "--id", "by hand", "--id", "order-1", "-y"
@@ -369,19 +347,6 @@ def test_only_the_letters_of_the_question_go(redis_url: str, broker: Broker, dea
         "8 dead letters of dead removed\nrqttl: 1 dead letter gone or no longer ready meanwhile: left alone\n"
     )
     assert ids(dead) == [held.id, "later"]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("answer", [b"n\r", b"\x04"])
-def test_no_is_taken_for_no(redis_url: str, dead: Queue, answer: bytes) -> None:
-    with Terminal("dead", "purge", "dead", RQTTL_URL=redis_url, columns=200) as terminal:
-        terminal.until("Remove all 9 dead letters of dead (")
-        terminal.until("[y/N]: ")
-        terminal.type(answer)
-        assert terminal.end() == 3
-
-    assert terminal.screen.endswith("rqttl: nothing was done\n")
-    assert dead.stats().ready == 9
 
 
 @pytest.fixture

@@ -183,15 +183,6 @@ def test_a_bad_file_is_refused_whole(run: Run, broker: Broker, client: redis.Red
     assert everything(client) == before
 
 
-@pytest.mark.parametrize("value", ["010", "1:30"])
-def test_a_value_that_yaml_reads_otherwise_is_refused(run: Run, client: redis.Redis, value: str) -> None:
-    line = failed(run("apply", "-", stdin=f"rqttl: 1\nqueues:\n  a: {{max-length: {value}}}".encode()), 2)
-
-    assert "line 3, column 19: " in line
-    assert value in line
-    assert everything(client) == {}
-
-
 UNIT = Path(__file__).parents[1] / "unit" / "imports"
 CLUSTER = str(UNIT / "fixtures" / "rabbitmq_cluster.json")
 FILES = {

@@ -11,8 +11,7 @@ from click.testing import CliRunner
 
 from rqttl import Broker
 from rqttl.cli import cli
-from rqttl.cli import doctor as module
-from rqttl.doctor import examine, rights
+from rqttl.doctor import rights
 from rqttl.doctor.findings import Finding
 from rqttl.flows.steps import Flow, Now
 from tests.cli.conftest import Run, check_golden
@@ -135,10 +134,6 @@ def test_on_a_terminal_it_fits(server: Server, client: redis.Redis, broker: Brok
 
     assert [line for line in screen.splitlines() if len(line) > 80] == []
     assert "\x1b" not in screen
-
-
-def test_every_level_of_a_finding_has_a_colour(broker: Broker) -> None:
-    assert {one.level for one in examine(broker)} <= module.STYLES.keys()
 
 
 def test_queues_can_be_named_by_a_pattern(run: Run, broker: Broker) -> None:

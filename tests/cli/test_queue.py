@@ -217,32 +217,6 @@ def test_touch_can_answer_in_json_and_names_missing_queues(run: Run, broker: Bro
     )
 
 
-def test_a_pause_is_declared_changed_and_printed_as_people_write_it(run: Run, broker: Broker) -> None:
-    words = ("--redelivery-delay", "10s", "--redelivery-multiplier", "2", "--redelivery-jitter", "0.25")
-    assert run("queue", "declare", "orders", *words).exit_code == 0
-    assert dict(broker.queue("orders").options().non_default) == {
-        "redelivery_delay": 10_000,
-        "redelivery_multiplier": 2,
-        "redelivery_jitter": 0.25,
-    }
-
-    changed = run("queue", "update", "orders", "--redelivery-multiplier", "1.5").stdout.splitlines()
-    printed = run("queue", "show", "orders").stdout
-
-    assert [line.split() for line in changed[1:]] == [["--redelivery-multiplier", "2", "->", "1.5"]]
-    for line in ("--redelivery-delay", "10s"), ("--redelivery-multiplier", "1.5"), ("--redelivery-jitter", "0.25"):
-        assert list(line) in [one.split() for one in printed.splitlines()]
-
-
-def test_a_pause_cannot_be_unset_below_what_shapes_it(run: Run, broker: Broker) -> None:
-    broker.declare_queue("orders", redelivery_delay="10s", redelivery_jitter=0.5)
-
-    result = run("queue", "update", "orders", "--unset", "redelivery-delay")
-
-    assert (result.exit_code, result.stdout) == (2, "")
-    assert broker.queue("orders").options()["redelivery_delay"] == 10_000
-
-
 @pytest.fixture
 def filled(broker: Broker) -> Broker:
     fill(broker)

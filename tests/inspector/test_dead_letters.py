@@ -1,8 +1,6 @@
 """Letters: pages, filters, groups and counts, without a command."""
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta, timezone
-from typing import Any
 
 import pytest
 import redis
@@ -12,82 +10,8 @@ from rqttl import Broker, Message
 from rqttl.checks import is_pattern
 from rqttl.errors import InvalidName, QueueNotFound
 from rqttl.inspector import dead_letters
-from rqttl.inspector.dead_letters import DeadLetterCounts, DeadLetterFilter, died_at, pages
+from rqttl.inspector.dead_letters import pages
 from rqttl.inspector.queues import existing_names, plain_names, running_reapers, select_names, take_snapshot
-from rqttl.types import Death, MessageView
-
-NOON = datetime(2026, 11, 21, 12, 0, tzinfo=timezone.utc)
-
-
-def letter(id: str, *deaths: tuple[str, str, datetime], state: Any = "ready", **headers: Any) -> MessageView:
-    """A message with these deaths (queue, reason, time), the latest first."""
-    return MessageView(
-        id,
-        f"1-{id}",
-        "dead",
-        state,
-        None,
-        b"xy",
-        headers,
-        "",
-        enqueued_at=NOON,
-        expires_at=None,
-        delivery_count=0,
-        deaths=tuple(Death(queue, reason, 1, at, at, at, None, 0, "") for queue, reason, at in deaths),
-    )
-
-
-ALIVE = letter("alive", region="eu")
-EXPIRED = letter("expired", ("orders", "expired", NOON), ("mails", "rejected", NOON), region="eu", attempt=3)
-REJECTED = letter("rejected", ("mails", "rejected", NOON - timedelta(hours=1)), state="leased")
-
-
-@pytest.mark.parametrize(
-    "letter_filter, ids",
-    [
-        (DeadLetterFilter(), ["expired", "rejected"]),
-        (DeadLetterFilter(sources=frozenset({"mails"})), ["rejected"]),
-        (DeadLetterFilter(reasons=frozenset({"expired", "rejected"})), ["expired", "rejected"]),
-        (DeadLetterFilter(ids=frozenset({"expired", "alive"})), ["expired"]),
-        (DeadLetterFilter(older_than=timedelta(minutes=30)), ["rejected"]),
-        (DeadLetterFilter(newer_than=timedelta(minutes=30)), ["expired"]),
-        (DeadLetterFilter(older_than=NOON), ["rejected"]),
-        (DeadLetterFilter(newer_than=NOON), ["expired"]),
-        (DeadLetterFilter(headers=(("region", "eu"), ("attempt", "3"))), ["expired"]),
-        (DeadLetterFilter(headers=(("region", "us"),)), []),
-    ],
-)
-def test_a_filter_matches_the_latest_death_and_never_a_message_without_one(
-    letter_filter: DeadLetterFilter, ids: list[str]
-) -> None:
-    matches = letter_filter.at(NOON)
-
-    assert [message.id for message in (ALIVE, EXPIRED, REJECTED) if matches(message)] == ids
-    assert letter_filter.is_empty == (letter_filter == DeadLetterFilter())
-
-
-def test_groups_are_by_source_and_reason_the_largest_first_and_the_living_last() -> None:
-    groups = DeadLetterCounts()
-    for message in (ALIVE, ALIVE, ALIVE, REJECTED, EXPIRED, EXPIRED):
-        groups.add(message)
-
-    assert [(g["source"], g["reason"], g["count"], g["leased"], g["bytes"]) for g in groups.to_json()] == [
-        ("orders", "expired", 2, 0, 4),
-        ("mails", "rejected", 1, 1, 2),
-        (None, None, 3, 0, 6),
-    ]
-    assert (groups.total(), groups.total("leased"), groups.total("size")) == (6, 1, 12)
-    assert (died_at(ALIVE), died_at(REJECTED)) == (ALIVE.enqueued_at, NOON - timedelta(hours=1))
-
-
-def test_counts_by_hour_are_of_the_hours_of_utc_in_which_letters_died() -> None:
-    counts = DeadLetterCounts()
-    for message in (EXPIRED, REJECTED, letter("late", ("mails", "expired", NOON + timedelta(minutes=59)))):
-        counts.add(message)
-
-    assert list(counts.hours.items()) == [(NOON - timedelta(hours=1), 1), (NOON, 2)]
-    assert counts.by("source") == [("mails", 2), ("orders", 1)]
-    assert counts.span == (NOON - timedelta(hours=1), NOON + timedelta(minutes=59))
 
 
 def test_pages_have_every_message_once_and_shrink_for_large_bodies(
