@@ -26,7 +26,7 @@ class AwayState:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One key of each queue: its Redis type, and its contents in words.
+    """One key of each queue. What it holds: `lua/README.md`.
 
     A dead letter touches the parts `in_target` of its target. A part that `outlives` its queue stays when the queue is
     deleted. `state` is the state of the messages that a part names.
@@ -34,8 +34,6 @@ class Part:
 
     name: str
     type: str
-    holds: str
-    has_messages: bool = False
     in_target: bool = False
     outlives: bool = False
     state: AwayState | None = None
@@ -43,93 +41,28 @@ class Part:
 
 META, LOG, DETACHED, ARRIVALS, WAKEUP, TOMBSTONE = "meta", "log", "detached", "arrivals", "wakeup", "tombstone"
 EXPIRY, REQUEUED = "expiry", "requeued"
+_LEASED = AwayState("leased", "next_lease_end", per_ms=1000, promoted=False, from_lease=True)
 
 #: The one table of the parts of a queue. Headers of scripts with `*` have the keys in this order.
 PARTS: Mapping[str, Part] = {
     part.name: part
     for part in (
-        Part(META, "hash", "the record of the queue, below; the queue exists while its record does", in_target=True),
-        Part(
-            LOG,
-            "stream",
-            "messages, one pair each: packed header as field name, body as value; removed when settled or dead",
-            has_messages=True,
-            in_target=True,
-        ),
-        Part(
-            DETACHED,
-            "hash",
-            "sequence → `<length of header>:<header><body>`: messages in any state that compaction moved out of the "
-            "log",
-            has_messages=True,
-            in_target=True,
-        ),
-        Part(
-            ARRIVALS,
-            "zset",
-            "of a dead-letter queue `<sequence> <enqueued> <letters> <letter_bytes>` by the ms in the sequence: for "
-            "about every 1,024th arrival these fields of `meta`, as they were after it",
-            in_target=True,
-        ),
-        Part(EXPIRY, "zset", "sequence by own deadline: the ready messages that have one, no others"),
-        Part(
-            "leases",
-            "zset",
-            "sequence by token, for leased messages: end of the lease in ms × 1000 + (number of the grant mod 1000)",
-            state=AwayState("leased", "next_lease_end", per_ms=1000, promoted=False, from_lease=True),
-        ),
-        Part(
-            REQUEUED,
-            "zset",
-            "sequence by the ms in it: ready messages behind the cursor, given back or moved to `detached`, in log "
-            "order",
-        ),
-        Part(
-            "delayed",
-            "zset",
-            "sequence by due time: messages given back with a delay, or delayed after a failed delivery. They "
-            "are due at their deadline at the latest; a change of `message_ttl` moves it",
-            state=AwayState("delayed", "next_delay_end", from_lease=True),
-        ),
-        Part(
-            "failures",
-            "hash",
-            "sequence → `<failed deliveries>` or `<failed deliveries> <description>`, with the last description of a "
-            "failure. Behind the number stands `@<ms>`, the end of the delay, for a delayed message whose retention "
-            "ends earlier, also for one that never failed",
-        ),
-        Part(
-            WAKEUP,
-            "list",
-            "at most one hint (an empty string), and tickets `<sequence> <token>` of messages handed to consumers "
-            "that wait. Of a deleted queue: a hint for each consumer that waited, at most 1,000; Redis removes them "
-            "after a minute",
-            in_target=True,
-        ),
-        Part(
-            "waiters",
-            "zset",
-            "consumers that wait, by the ms until which they count as waiting: 5 s longer than they block; and "
-            "sequences of messages on the way to them, by minus the ms at which their ticket ends",
-            in_target=True,
-        ),
-        Part("consumers", "zset", "consumers, by the ms until which they count as consumers (`stats`, `if_unused`)"),
-        Part("dedup", "zset", "names of messages by the ms of their last storing, with `duplicate_window`"),
-        Part(
-            "dedup_ids",
-            "set",
-            "names of messages from calls with a window of their own, each also in one of `dedup_windows`",
-        ),
-        Part("dedup_windows", "zset", "the names of one call, a line each, by the end of the window of the call"),
-        Part(
-            TOMBSTONE,
-            "hash",
-            "as `deleted` the `created_at` of the last deleted queue of this name; and of the last one that lost "
-            "messages its `created_at` and `trimmed_upto`, and as `last_id` its highest sequence, in any state (`0-0`: "
-            "none). Redis removes it 7 days after the last deletion",
-            in_target=True,
-            outlives=True,
-        ),
+        Part(META, "hash", in_target=True),
+        Part(LOG, "stream", in_target=True),
+        Part(DETACHED, "hash", in_target=True),
+        Part(ARRIVALS, "zset", in_target=True),
+        Part(EXPIRY, "zset"),
+        Part("leases", "zset", state=_LEASED),
+        Part(REQUEUED, "zset"),
+        Part("delayed", "zset", state=AwayState("delayed", "next_delay_end", from_lease=True)),
+        Part("failures", "hash"),
+        Part(WAKEUP, "list", in_target=True),
+        Part("waiters", "zset", in_target=True),
+        Part("consumers", "zset"),
+        Part("dedup", "zset"),
+        Part("dedup_ids", "set"),
+        Part("dedup_windows", "zset"),
+        Part(TOMBSTONE, "hash", in_target=True, outlives=True),
     )
 }
 #: The parts of a target queue that a dead letter touches, in the order in which their keys are passed.

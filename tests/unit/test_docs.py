@@ -111,22 +111,6 @@ def commands_table() -> str:
     return table(["command", "what", "arguments", "reply", "refusals", "targets"], rows)
 
 
-def keys_table() -> str:
-    rows = []
-    for part in PARTS.values():
-        marks = [
-            mark
-            for mark, is_set in (
-                ("messages", part.has_messages),
-                ("in a target", part.in_target),
-                ("outlives the queue", part.outlives),
-            )
-            if is_set
-        ]
-        rows.append([f"`{part.name}`", part.type, ", ".join(marks), part.holds])
-    return table(["part", "type", "marks", "holds"], rows)
-
-
 def states_table() -> str:
     ends = {True: "a sweep promotes it", False: "a sweep takes it back, as a failed delivery"}
     places = "in `log` ahead of the cursor, or in `requeued` and in `log` or `detached`"
@@ -162,7 +146,6 @@ TABLES: dict[tuple[str, str], Callable[[], str]] = {
     (README, "options"): options_table,
     (OPTION_TYPES, "options"): option_keys,
     (COMMANDS, "errors"): errors_table,
-    (PROTOCOL, "keys"): keys_table,
     (PROTOCOL, "fields"): fields_table,
     (PROTOCOL, "states"): states_table,
     (PROTOCOL, "commands"): commands_table,
@@ -180,6 +163,14 @@ def between(mark: str) -> re.Pattern[str]:
 @pytest.mark.parametrize("document, mark", TABLES)
 def test_a_generated_table_is_what_the_code_says(document: str, mark: str) -> None:
     assert between(mark).findall(read(document)) == [TABLES[document, mark]() + "\n"]
+
+
+def test_the_page_of_the_protocol_has_each_part_of_a_queue_in_order() -> None:
+    rows = re.findall(r"^\| `(\w+)` \| (hash|list|set|stream|zset) \| (.*?) ?\| \S", read(PROTOCOL), re.MULTILINE)
+
+    marks = {part.name: (part.in_target, part.outlives) for part in PARTS.values()}
+    assert [(name, kind) for name, kind, _ in rows] == [(part.name, part.type) for part in PARTS.values()]
+    assert {name: ("in a target" in mark, "outlives the queue" in mark) for name, _, mark in rows} == marks
 
 
 def rewrite() -> None:
