@@ -76,6 +76,11 @@ def changed(before: State, queue: str = "orders", **parts: Any) -> State:
     return {name: one for name, one in after.items() if one}
 
 
+def plain_options(queue: str = "orders", /, **chosen: object) -> Options:
+    """The options of a declaration to which no policy applies."""
+    return Options.plain(QueueOptions.read_stored(queue, chosen))
+
+
 class Lab:
     """One Redis server, spoken to in states and commands."""
 
@@ -186,6 +191,11 @@ class Lab:
             return sorted(one.decode() for one in client.smembers(key))
         scores = client.zrange(key, 0, -1, withscores=True)
         return {one.decode(errors="backslashreplace"): int(score) for one, score in scores}
+
+
+def enqueue(lab: Lab, *messages: object, queue: str = "orders", now: int = NOW) -> Command:
+    """The call of a client that has seen the seeded options."""
+    return commands.enqueue(lab.known(queue), [commands.pack(message) for message in messages], now=now)
 
 
 def _number(text: str) -> str | int:

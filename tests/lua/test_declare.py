@@ -1,4 +1,4 @@
-"""`declare`, `lookup` and `update`: the record of a queue."""
+"""`declare`, `lookup`, `update` and `touch`: the record of a queue, and its lifetime."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ import pytest
 
 from rqttl import QueueOptions
 from rqttl.protocol import commands
-from rqttl.protocol.commands import Options
+from rqttl.protocol.commands import Command, Options
 from tests.encoded import enqueue_encoded
-from tests.lua.states import NOW, VERSION, Lab, changed, place, plain
+from tests.lua.states import NOW, VERSION, Lab, changed, place, plain, plain_options, token
 
 OPTIONS = {"message_ttl": "60s", "max_length": 5, "overflow": "reject-publish", "never_expire": True}
 
 
 def declaration(lab: Lab, **options: object) -> commands.Command:
-    return commands.declare(lab.keyspace, Options.plain(QueueOptions.read_stored("orders", options)), now=NOW)
+    return commands.declare(lab.keyspace, plain_options(**options), now=NOW)
 
 
 def test_declare_makes_a_queue_with_what_scripts_read_and_all_that_was_given(lab: Lab) -> None:
@@ -128,7 +128,7 @@ def test_update_replaces_every_option_that_scripts_read(lab: Lab) -> None:
     before = lab.seed(options=everything, log=plain(place()))
     gone: dict[str, object] = dict.fromkeys(everything)
 
-    assert lab.run(commands.update(lab.known(), Options.plain(QueueOptions.read("orders", {})))) == [b"ok", b"", 1]
+    assert lab.run(commands.update(lab.known(), plain_options())) == [b"ok", b"", 1]
 
     after = lab.snapshot()
     version = after["orders"]["meta"]["version"]
@@ -151,7 +151,7 @@ def test_an_update_tells_reapers_that_the_queue_is_due(lab: Lab) -> None:
         listener.subscribe("rqttl:due")
         assert listener.get_message(timeout=5)
 
-        lab.run(commands.update(lab.known(), Options.plain(QueueOptions.read("orders", {"max_length": 1}))))
+        lab.run(commands.update(lab.known(), plain_options(max_length=1)))
 
         message = listener.get_message(timeout=5)
     assert message
@@ -165,7 +165,7 @@ FENCED = {
     "receive": lambda known: commands.receive(known, 5, 1000, now=NOW, finished=[place(), 1]),
     "nack": lambda known: commands.nack(known, [place(), 1], now=NOW),
     "reject": lambda known: commands.reject(known, [place(), 1], now=NOW),
-    "update": lambda known: commands.update(known, Options.plain(QueueOptions.read("orders", {"max_length": 1}))),
+    "update": lambda known: commands.update(known, plain_options(max_length=1)),
     "preview": lambda known: commands.preview(known, known.options, commands.Walk(), now=NOW),
 }
 
@@ -191,3 +191,78 @@ def test_commands_without_a_fence_refuse_a_missing_queue_too(lab: Lab) -> None:
     assert lab.refusal(commands.purge(keyspace, "orders", "")) == [b"not_found"]
     assert lab.refusal(commands.peek(keyspace, "orders", after="", limit=5)) == [b"not_found"]
     assert lab.refusal(commands.delete(keyspace, "orders", if_unused=False, if_empty=False)) == [b"not_found"]
+
+
+LIFE = 50
+
+
+def touch(lab: Lab, now: int = NOW) -> Command:
+    return commands.touch(lab.keyspace, "orders", now=now)
+
+
+def test_a_touch_begins_both_lifetimes_anew(lab: Lab) -> None:
+    before = lab.seed(options={"expires": LIFE, "auto_delete_on_idle": 2 * LIFE}, meta={"due_at": NOW + LIFE})
+
+    assert lab.run(touch(lab, NOW + 7)) == [b"ok", b"", 1]
+    assert lab.snapshot() == changed(before, meta={"last_used_at": NOW + 7, "last_active_at": NOW + 7})
+
+
+def test_nobody_can_touch_what_is_not_there_or_over(lab: Lab) -> None:
+    assert lab.refusal(touch(lab)) == [b"not_found"]
+    lab.seed(options={"expires": LIFE})
+    assert lab.refusal(touch(lab, NOW + LIFE)) == [b"queue_expired"]
+    assert lab.run(touch(lab, NOW + LIFE - 1))[0] == b"ok"
+
+
+@pytest.mark.parametrize("what", ["lookup", "declare"])
+def test_an_ended_queue_is_refused_with_its_version_and_options(lab: Lab, what: str) -> None:
+    lab.seed(options={"auto_delete_on_idle": LIFE})
+    options = QueueOptions.read("orders", {})
+    command = {
+        "lookup": commands.lookup(lab.keyspace, "orders", now=NOW + LIFE),
+        "declare": commands.declare(lab.keyspace, Options.plain(options), now=NOW + LIFE),
+    }[what]
+
+    assert lab.refusal(command) == [b"queue_expired", b"v1", b'{"auto_delete_on_idle":50}']
+
+
+def test_an_update_of_what_is_over_is_refused(lab: Lab) -> None:
+    lab.seed(options={"expires": LIFE})
+
+    assert lab.refusal(commands.update(lab.known(), plain_options(), now=NOW + LIFE)) == [b"queue_expired"]
+
+
+def test_an_ended_queue_goes_with_every_key_in_one_step(lab: Lab) -> None:
+    entries = plain(*[place(-i) for i in range(900, 0, -1)])
+    lab.seed(options={"expires": LIFE}, log=entries, leases={place(-900): token(70)}, delayed={place(-899): NOW + 90})
+
+    reply = lab.run(commands.sweep(lab.known(), now=NOW + LIFE))
+
+    assert reply == [b"ok", [b"deleted", b"orders"], NOW + LIFE, b"", 0, 0, 0, 0, 0, 0, 900]
+    tombstone = {"created_at": NOW, "last_id": place(-1), "trimmed_upto": "0-0", "deleted": NOW}
+    assert lab.snapshot() == {"orders": {"tombstone": tombstone}}
+
+
+def test_dead_lettering_what_is_over_goes_in_bounded_steps_and_nobody_gets_in_between(lab: Lab) -> None:
+    options = {"expires": LIFE, "on_expire": "dead-letter", "dead_letter": "dead"}
+    lab.seed("dead")
+    lab.seed(options=options, log=plain(*[place(-i) for i in range(300, 0, -1)]), leases={place(-300): token(70)})
+    sweep = commands.sweep(lab.known(), now=NOW + LIFE)
+
+    assert lab.run(sweep)[2:] == [NOW + LIFE, b"", 1, 0, 0, 250, 0, 0, b""]
+    assert lab.refusal(touch(lab, NOW + LIFE)) == [b"queue_expired"]
+    assert lab.run(sweep)[2:] == [NOW + LIFE, b"", 1, 0, 0, 49, 0, 0, b""]
+    assert lab.run(sweep)[1:] == [[b"deleted", b"orders"], NOW + LIFE, b"", 0, 0, 0, 1, 0, 0, 0]
+    state = lab.snapshot()
+    assert set(state) == {"dead", "orders"}
+    tombstone = {"created_at": NOW, "last_id": "0-0", "trimmed_upto": place(-1), "deleted": NOW}
+    assert state["orders"] == {"tombstone": tombstone}
+
+
+def test_a_consumer_that_leaves_no_longer_keeps_the_queue(lab: Lab) -> None:
+    lab.seed(options={"expires": LIFE}, consumers={"me": NOW + 30})
+
+    lab.run(commands.receive(lab.known(), 1, 1000, presence=commands.Presence("me", 0, 30), now=NOW))
+    assert lab.snapshot()["orders"]["meta"]["last_used_at"] == NOW + 30
+    lab.run(commands.receive(lab.known(), 0, 1000, presence=commands.Presence("me", 0, 0), now=NOW + 1))
+    assert lab.snapshot()["orders"]["meta"]["last_used_at"] == NOW + 1

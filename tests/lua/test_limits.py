@@ -5,16 +5,10 @@ from __future__ import annotations
 import pytest
 
 from rqttl import Message
-from rqttl.protocol import commands
-from rqttl.protocol.commands import Command, Reply
-from tests.lua.states import NOW, Lab, at, changed, place, plain
+from rqttl.protocol.commands import Reply
+from tests.lua.states import NOW, Lab, at, changed, enqueue, place, plain
 
 DROP, REFUSE, DLX = "drop-head", "reject-publish", "reject-publish-dlx"
-
-
-def enqueue(lab: Lab, *messages: object, queue: str = "orders") -> Command:
-    known = lab.known(queue)
-    return commands.enqueue(known, [commands.pack(message) for message in messages], now=NOW)
 
 
 @pytest.mark.parametrize("options", [{"max_length": 2}, {"max_length_bytes": 2}])

@@ -162,13 +162,3 @@ def test_a_queue_whose_lifetime_is_over_takes_nothing(lab: Lab) -> None:
     lab.seed(options={"expires": 5}, meta={"last_used_at": NOW - 5, "last_active_at": NOW - 5})
 
     assert lab.refusal(commands.redrive(lab.known(), "dead", [place(-9)], now=NOW)) == [b"queue_expired"]
-
-
-def test_a_record_from_elsewhere_that_lacks_what_is_new_is_no_hindrance(lab: Lab) -> None:
-    lab.seed("dead", log={place(-9): letter()})
-    lab.seed(options={"max_length": 1}, log=plain(place(-8)))
-    for queue in ("orders", "dead"):
-        lab.client.hdel(f"rqttl:{{{queue}}}:meta", "trimmed_upto", "created_at")
-
-    assert redrive(lab, place(-9))[0] == b"ok"
-    assert lab.snapshot()["orders"]["meta"]["trimmed_upto"] == place(-8)

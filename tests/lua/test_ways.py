@@ -16,9 +16,9 @@ import redis
 
 from rqttl import Broker, Message, OptionArguments, QueueOptions
 from rqttl.protocol import commands
-from rqttl.protocol.commands import Command, Options, Presence, Word
+from rqttl.protocol.commands import Command, Presence, Word
 from tests.encoded import enqueue_encoded
-from tests.lua.states import NOW, Lab, State, at, place, plain, token
+from tests.lua.states import NOW, Lab, State, at, enqueue, place, plain, plain_options, token
 from tests.servers import Server
 
 
@@ -40,11 +40,7 @@ class Scenario:
 
 
 def _enqueue(*messages: object) -> Callable[[Lab], Command]:
-    def call(lab: Lab) -> Command:
-        known = lab.known()
-        return commands.enqueue(known, [commands.pack(message) for message in messages], now=NOW)
-
-    return call
+    return lambda lab: enqueue(lab, *messages)
 
 
 def _receive(count: int = 10, **words: Any) -> Callable[[Lab], Command]:
@@ -266,27 +262,19 @@ CONSUMERS = {
     "preview of a shorter retention": Scenario(_preview({"message_ttl": "8ms"}), parts={**_READY, **_RETURNED}),
     "preview of a lower limit": Scenario(_preview({"max_length": 0, "max_length_bytes": 1}), parts=_READY),
     "preview of nothing": Scenario(_preview({}), parts=_LEASED),
-    "update": Scenario(
-        lambda lab: commands.update(lab.known(), Options.plain(QueueOptions.read("orders", {}))), {"max_length": 5}
-    ),
+    "update": Scenario(lambda lab: commands.update(lab.known(), plain_options()), {"max_length": 5}),
 }
 
 #: What makes a queue.
 MAKERS = {
-    "declare": Scenario(
-        lambda lab: commands.declare(lab.keyspace, Options.plain(QueueOptions.read("new", {"max_length": 5})))
-    ),
-    "declare again": Scenario(
-        lambda lab: commands.declare(lab.keyspace, Options.plain(QueueOptions.read("orders", {})), now=NOW)
-    ),
+    "declare": Scenario(lambda lab: commands.declare(lab.keyspace, plain_options("new", max_length=5))),
+    "declare again": Scenario(lambda lab: commands.declare(lab.keyspace, plain_options(), now=NOW)),
     "declare again, mortal": Scenario(
-        lambda lab: commands.declare(
-            lab.keyspace, Options.plain(QueueOptions.read("orders", {"expires": "1h"})), now=NOW + 5
-        ),
+        lambda lab: commands.declare(lab.keyspace, plain_options(expires="1h"), now=NOW + 5),
         options={"expires": 3_600_000},
     ),
     "adopt": Scenario(
-        lambda lab: commands.declare(lab.keyspace, Options.plain(QueueOptions.read("orders", {"max_length": 5}))),
+        lambda lab: commands.declare(lab.keyspace, plain_options(max_length=5)),
         parts={"meta": {"explicit": 0}},
     ),
 }
