@@ -242,6 +242,15 @@ def test_a_policy_makes_no_declaration_fail(broker: Broker, first: str) -> None:
     assert broker.declare_queue("orders", max_length=10).options().as_arguments() == {"max_length": 10}
 
 
+def test_a_declaration_applies_policies_that_a_dead_client_left(broker: Broker) -> None:
+    broker.declare_queue("orders")
+    store_policy(broker, Policy.read("p", "#", {"max_length": 5}))
+
+    queue = broker.declare_queue("orders")
+
+    assert queue.options()["max_length"] == 5
+
+
 @pytest.mark.parametrize("option", ["expires", "auto_delete_on_idle"])
 def test_the_lifetime_that_a_policy_gives_starts_with_the_policy(clocked: Clocked, option: str) -> None:
     clocked.declare_queue("orders")

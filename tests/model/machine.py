@@ -12,9 +12,9 @@ import redis
 from hypothesis.stateful import RuleBasedStateMachine
 
 from rqttl.options import OPTIONS, QueueOptions
-from rqttl.protocol import commands
 from rqttl.protocol.codec import ParsedHeader
-from rqttl.protocol.commands import Command, QueueConfig, Reply
+from rqttl.protocol.commands import Command, Reply
+from rqttl.types import Death
 from rqttl.units import as_datetime
 from tests.model.clients import CLIENTS, STEP, Client, Clock
 from tests.model.queues import DeathRecord, ModelQueue, Msg, Pair
@@ -191,9 +191,7 @@ class Machine(RuleBasedStateMachine):
             assert (body, unpacked.id, unpacked.deadline) == (m.body, m.id, m.own)
             assert dict(unpacked.headers) == m.headers
             if unpacked.deaths or m.deaths:
-                assert [tuple_of(death) for death in unpacked.deaths] == [
-                    shown(d) for d in m.deaths if d.reason != "redriven"
-                ]
+                assert list(unpacked.deaths) == [shown(d) for d in m.deaths if d.reason != "redriven"]
 
     @staticmethod
     def compare_indexes(q: ModelQueue, raw: RawQueue) -> None:
@@ -293,33 +291,11 @@ def check_bytes(q: ModelQueue, letters: int, size: int) -> None:
     assert size == least or (None in known and size > least), f"{q.name}: a mark has other bytes than its letters"
 
 
-def tuple_of(death: Any) -> tuple[object, ...]:
-    return (
-        death.queue,
-        death.reason,
-        death.count,
-        death.first_at,
-        death.last_at,
-        death.enqueued_at,
-        death.expires_at,
-        death.delivery_count,
-        death.description,
-    )
-
-
-def shown(death: DeathRecord) -> tuple[object, ...]:
-    ends = None if death.expires is None else as_datetime(death.expires)
-    return (
-        death.queue,
-        death.reason,
-        death.times,
-        as_datetime(death.first),
-        as_datetime(death.last),
-        as_datetime(death.enqueued),
-        ends,
-        death.deliveries,
-        death.description,
-    )
+def shown(record: DeathRecord) -> Death:
+    first, last, enqueued = map(as_datetime, (record.first, record.last, record.enqueued))
+    ends = None if record.expires is None else as_datetime(record.expires)
+    told = first, last, enqueued, ends, record.deliveries, record.description
+    return Death(record.queue, record.reason, record.times, *told)
 
 
 def failures_of(m: Msg) -> bytes:
@@ -334,22 +310,3 @@ def policies_of(command: Command) -> int:
 
 def words_of(pairs: Sequence[Pair]) -> list[bytes]:
     return [word for pair in pairs for word in pair]
-
-
-def settle_command(
-    known: QueueConfig,
-    action: str,
-    words: Sequence[bytes],
-    *,
-    delay: int | None,
-    counted: bool,
-    description: str | None,
-) -> Command:
-    text = (description or "").encode()
-    if action == "nack":
-        return commands.nack(known, words, delay=delay, counted=counted, description=text)
-    assert action == "reject"
-    return commands.reject(known, words, description=text)
-
-
-__all__ = ["NAMES", "Machine", "policies_of", "settle_command", "words_of"]

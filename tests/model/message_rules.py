@@ -16,7 +16,7 @@ from rqttl.protocol.commands import ABSENT, Command, Presence
 from rqttl.units import as_datetime
 from tests.contract.clocked import ms
 from tests.model import strategies
-from tests.model.machine import Waiter, settle_command, words_of
+from tests.model.machine import Waiter, words_of
 from tests.model.policy_rules import PolicyRules
 from tests.model.queues import PICKUP, Item, Msg, Pair
 from tests.model.strategies import MEANWHILE, Said, actions, clients, delays, items, leases, names, picks, rarely
@@ -370,15 +370,14 @@ class QueueMachine(PolicyRules):
                 return world.nack(name, at, pairs, again=again, delay=delay, counted=counted, description=description)
             return world.reject(name, at, pairs, again=again, description=description)
 
-        if action == "ack":
-            flow = steps.run(commands.ack(broker.keyspace, name, words_of(pairs)))
-        else:
-            flow = steps.with_config(
-                name,
-                lambda known: settle_command(
-                    known, action, words_of(pairs), delay=delay, counted=counted, description=description
-                ),
-            )
+        words, text = words_of(pairs), (description or "").encode()
+        flow = {
+            "ack": steps.run(commands.ack(broker.keyspace, name, words)),
+            "nack": steps.with_config(
+                name, lambda at: commands.nack(at, words, delay=delay, counted=counted, description=text)
+            ),
+            "reject": steps.with_config(name, lambda at: commands.reject(at, words, description=text)),
+        }[action]
         lost: list[bytes] = []
         reply = self.act(who, flow, action, lambda: lost.extend(apply(False)), deaf=dies)
         assert (list(reply.unknown), list(reply.lost)) == ([], lost)
