@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import random
 import threading
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -21,7 +20,6 @@ from redis.retry import Retry
 from tests.chaos import judge, run
 from tests.chaos.cast import QUEUES
 from tests.chaos.journal import read
-from tests.chaos.judge import Violation
 from tests.chaos.nemeses import NAMES, ON_SERVER
 from tests.chaos.stage import ENOUGH, Stage
 from tests.chaos.wire import FAULTS, Wire
@@ -87,23 +85,6 @@ def test_a_round_in_which_messages_are_stolen_is_a_failed_one(
     verdict = run.play("theft", 2.0, ("theft",), binary, tmp_path)
 
     assert verdict.bad["lost"] > 0
-
-
-def test_the_table_has_each_figure_and_the_first_violations(tmp_path: Path) -> None:
-    violations = [Violation("lost", "m-1", "plain: gone"), Violation("late", "", "plain: late")]
-    result = run.Result(Counter(sent=1234), Counter(lost=1, late=1), [("7.0", tmp_path, violations)], rounds=3)
-
-    lines = run.table(result, 7, "6.2").splitlines()
-
-    table = dict(line.rsplit(maxsplit=1) for line in lines if line and not line.startswith((" ", "round")))
-    assert (table["seed"], table["server"], table["sent"], table["lost"], table["twice"]) == (
-        "7",
-        "6.2",
-        "1,234",
-        "1",
-        "0",
-    )
-    assert lines[-2:] == ["  lost: m-1 plain: gone", "  late:  plain: late"]
 
 
 def test_a_failed_campaign_keeps_its_journals_and_shows_the_way_of_a_message(tmp_path: Path) -> None:

@@ -236,21 +236,6 @@ def test_rows_that_are_refused_for_now_are_stored_once(
     assert ids(queue) == [f"m-{i}" for i in range(200)]
 
 
-@IDEMPOTENCY
-def test_rows_that_stay_refused_are_not_stored(
-    idempotency: str, server: Server, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    queue = Broker(client).declare_queue("q")
-    job = Job(server.url, MESSAGES, {"queue": "q", "idempotency": idempotency, "connectRetries": "2"})
-    pauses = pausing(monkeypatch)
-
-    with pytest.raises(RefusedForNow, match="enqueue with queue 'q' for now, also after 2 retries"):
-        job.run(two_batches(lambda: lack_replicas(server, client)))
-
-    assert pauses.count == 2
-    assert ids(queue) == [f"m-{i}" for i in range(100)]
-
-
 # ------------------------------------------------------------------------------------------------ lost replies
 
 
