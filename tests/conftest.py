@@ -5,8 +5,6 @@ When it is missing, the tests that need it are skipped on a developer's machine 
 contract tests only: they run on the fake broker of `rqttl.testing` then. `aio` runs them on the asyncio interface.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Drivers of the test's own, and drivers between whose steps something happens."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from rqttl import Broker, Queue

@@ -1,7 +1,5 @@
 """Script calls with envelopes as bytes, also with bytes that no envelope has."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import chain
 from typing import Any

@@ -1,7 +1,5 @@
 """Halves of changes: the state that a client leaves that dies between two steps."""
 
-from __future__ import annotations
-
 from rqttl import Broker, Policy
 from rqttl.flows import policies, steps
 from rqttl.protocol import commands

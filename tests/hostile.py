@@ -6,8 +6,6 @@ library and leaves `attempt` as it is. The one exception to that is an `Own` err
 the caller's error and passes unchanged, as from `list()`.
 """
 
-from __future__ import annotations
-
 import array
 import contextlib
 import decimal

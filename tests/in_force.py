@@ -1,7 +1,5 @@
 """The options that are in force in a Redis, compared with the plain reference. It shares no code with the package."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

@@ -1,7 +1,5 @@
 """Ports of this machine for the programs of tests."""
 
-from __future__ import annotations
-
 import socket
 from collections import deque
 

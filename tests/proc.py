@@ -1,7 +1,5 @@
 """Processes by the `/proc` of Linux."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 

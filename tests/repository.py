@@ -1,7 +1,5 @@
 """The files of this repository, for tests that read them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -3,8 +3,6 @@
 Everything is on unix sockets, so test runs never meet each other or a server that the machine has.
 """
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import re

@@ -4,8 +4,6 @@
 Tests are not run: their `@pytest.mark.spec("TTL-15", …)` marks are read from the source.
 """
 
-from __future__ import annotations
-
 import ast
 import sys
 from collections.abc import Iterator, Mapping, Sequence

@@ -1,7 +1,5 @@
 """A Redis server with TLS, and certificates for it and its clients."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

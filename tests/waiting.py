@@ -1,7 +1,5 @@
 """Polling: how tests wait for another thread, process or server."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 

@@ -5,8 +5,6 @@
 Each row is one run: the loop, the kind of cancellation, the server, and the counts afterwards.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import gc

@@ -1,7 +1,5 @@
 """Fixtures of the asyncio tests: they run a coroutine on each kind of loop, with nothing left behind."""
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 from collections.abc import Callable, Coroutine, Iterator

@@ -1,7 +1,5 @@
 """A cancelled caller leaves nothing: no lease, no failed delivery, no lost message."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress

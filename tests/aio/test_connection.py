@@ -1,7 +1,5 @@
 """The shared connection: lost, it has the same outcomes as the sync one, and a slow server holds callers back."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
 from collections.abc import Callable, Generator

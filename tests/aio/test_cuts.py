@@ -1,7 +1,5 @@
 """Connections that are cut at random: each call ends as in the sync interface. `RQTTL_TEST_CUTS=1000` for more runs."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import random

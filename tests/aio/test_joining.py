@@ -1,7 +1,5 @@
 """Enqueue calls of one pass of the loop go out as one call, and each has the outcome that it would have alone."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

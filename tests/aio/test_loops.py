@@ -1,7 +1,5 @@
 """Event loops: a broker belongs to one, and closing leaves nothing in it."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
 import time

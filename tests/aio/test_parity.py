@@ -1,7 +1,5 @@
 """The asyncio interface has the names, the parameters and the docstrings of the sync one."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from typing import Any

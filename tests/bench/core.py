@@ -3,8 +3,6 @@
 One table: each figure, its goal, commands and server microseconds per message.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from typing import Any

@@ -7,8 +7,6 @@ Valgrind counts them, so the figures do not depend on what else the machine does
 of its tables move them by some thousandths; a figure is the median of three rounds.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -1,7 +1,5 @@
 """Tools of all benchmarks: a server of their own, interleaved repeats, medians, and the counters of Redis."""
 
-from __future__ import annotations
-
 import os
 import statistics
 import sys

@@ -1,7 +1,5 @@
 """The benchmark's yardstick, the obvious first version: a source that yields tuples from replies of redis-py."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any
 

@@ -3,8 +3,6 @@
 python -m tests.bench.stations
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from pathlib import Path

@@ -5,8 +5,6 @@ process and of its children, for each message, without their start. `of slots` i
 slots worked on messages, by the clocks of the handlers themselves.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import statistics

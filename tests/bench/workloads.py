@@ -7,8 +7,6 @@ the server then asks for its working directory, the client for its parent proces
 uses only the public API, so that it also runs with an older tree.
 """
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import os

@@ -1,7 +1,5 @@
 """One client process of a campaign: its journal, its connection, and the rule for errors that it may meet."""
 
-from __future__ import annotations
-
 import ctypes
 import faulthandler
 import logging

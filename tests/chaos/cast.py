@@ -1,7 +1,5 @@
 """The queues of a campaign, and which processes work on them."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any
 from zlib import crc32

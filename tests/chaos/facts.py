@@ -1,7 +1,5 @@
 """The facts of a campaign as its journals have them: the end of each message, and its holder at each time. Pure."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field

@@ -26,8 +26,6 @@ with the clock of Redis, because both run on one machine.
 | `count` | `what`, `times` | something to count: kills, refusals, faults |
 """
 
-from __future__ import annotations
-
 import itertools
 import json
 import os

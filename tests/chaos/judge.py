@@ -4,8 +4,6 @@ It accepts what at-least-once delivery explains: a lost lease, a reply that was 
 else is a violation, with the id of the message where there is one.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass

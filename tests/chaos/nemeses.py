@@ -4,8 +4,6 @@ A nemesis is a function that takes the stage and a source of chance. Those that 
 other; those that harm clients and the line strike at the same time in another thread.
 """
 
-from __future__ import annotations
-
 import random
 import signal
 import time

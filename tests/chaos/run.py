@@ -4,8 +4,6 @@
 a server, queues, processes. What a seed fixes is the choice of harm and of calls, not the instant of either.
 """
 
-from __future__ import annotations
-
 import argparse
 import random
 import shutil

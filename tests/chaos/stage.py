@@ -1,7 +1,5 @@
 """The stage of one round: servers, the line, the queues, and the processes that work on them."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import random

@@ -3,8 +3,6 @@
 Each round has a fixed seed, which fixes the choice of harm. `make chaos` plays longer ones.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import threading

@@ -1,7 +1,5 @@
 """A line between clients and Redis that loses, delays and cuts at random while a nemesis asks for it."""
 
-from __future__ import annotations
-
 import random
 import selectors
 import socket

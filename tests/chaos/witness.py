@@ -4,8 +4,6 @@ It stands between the public API and the process, and also sees what `consume` a
 releases, acks that are sent later. Only a process of a campaign installs it, because it replaces methods of classes.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Sequence
 from datetime import datetime

@@ -1,7 +1,5 @@
 """The command line within this process, against the shared server; dead letters of several kinds; golden output."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable
 from pathlib import Path

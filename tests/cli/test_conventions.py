@@ -1,7 +1,5 @@
 """The conventions of all commands. A new command is tested, too: the tests walk the tree of commands."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterator

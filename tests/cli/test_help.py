@@ -1,7 +1,5 @@
 """Every command explains itself, in 80 columns; half-typed lines are completed, asked as each shell asks."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import subprocess

@@ -3,8 +3,6 @@
 The check does not trust `text.escape`: it knows by itself which characters are harmless.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import struct

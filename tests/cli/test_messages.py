@@ -1,7 +1,5 @@
 """`rqttl peek` and `rqttl message show`: messages with their states, page by page, or one with all about it."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Commands that run on, or that start something: reaper, server, demo; and the embedded server as the default."""
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """`rqttl receive`: printed messages are acked, and no others."""
 
-from __future__ import annotations
-
 import base64
 import json
 from datetime import datetime, timedelta

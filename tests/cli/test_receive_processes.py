@@ -1,7 +1,5 @@
 """`rqttl receive` as a process: pipes that close or fill up, signals, and a Redis that goes away."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import signal

@@ -1,7 +1,5 @@
 """`rqttl send`: bodies from arguments, files and stdin, as lines, JSON or whole; and exact counts."""
 
-from __future__ import annotations
-
 import base64
 import json
 import random

@@ -1,7 +1,5 @@
 """`rqttl send` as a process: signals, a server that goes away, pipes, and progress. Its counts are exact."""
 
-from __future__ import annotations
-
 import fcntl
 import json
 import os

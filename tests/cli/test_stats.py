@@ -1,7 +1,5 @@
 """`rqttl stats`: once and, with `--watch`, again and again, as text and as JSON; no terminal."""
 
-from __future__ import annotations
-
 import json
 import signal
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """`rqttl stats`: frames from snapshots made up here; and live on a terminal, while it, Redis and the queues change."""
 
-from __future__ import annotations
-
 import re
 import signal
 from collections.abc import Callable

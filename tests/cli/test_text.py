@@ -1,7 +1,5 @@
 """Text for people is short, and never acts on their terminal; options have the names of their flags."""
 
-from __future__ import annotations
-
 import json
 from datetime import timedelta
 from io import StringIO

@@ -1,7 +1,5 @@
 """All commands of the command line. Tests of conventions run for each of them."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Iterator

@@ -4,8 +4,6 @@ Waiting takes no time either. A consumer that would block takes an element of th
 the next due time or to the end of the wait. A listener of `WaitEvent` plays another client that acts during the wait.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING

@@ -4,8 +4,6 @@ With `RQTTL_TEST_REDIS=fake` there is no server: `broker` is a `FakeBroker`, `cl
 on that. The few tests that cannot pass then are listed in `fake_cannot.py`, and expected to fail.
 """
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path

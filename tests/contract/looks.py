@@ -1,7 +1,5 @@
 """Short functions for the contents of a queue, and handlers: some fail, some work until something has happened."""
 
-from __future__ import annotations
-
 import threading
 from typing import Any
 

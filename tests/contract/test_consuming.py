@@ -1,7 +1,5 @@
 """`consume`: how much it fetches, late acks, and its end: unseen messages go back, a handler at work keeps its own."""
 
-from __future__ import annotations
-
 import logging
 import threading
 from collections.abc import Callable

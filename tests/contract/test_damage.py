@@ -1,7 +1,5 @@
 """No value of a caller and no key of a stranger gets more than a typed error that names it."""
 
-from __future__ import annotations
-
 import logging
 
 import pytest

@@ -1,7 +1,5 @@
 """Dead letters: the four reasons, where each goes, what arrives there, the history of deaths, and circles."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from itertools import pairwise
 from typing import Any

@@ -1,7 +1,5 @@
 """Declaring queues, changing and removing them; plans of deployments."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Any
 

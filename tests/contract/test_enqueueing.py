@@ -1,7 +1,5 @@
 """Storing messages: receipts, ids, headers, values, sizes, refusals; and `duplicate_window`: an id is stored once."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Any
 

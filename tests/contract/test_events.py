@@ -1,7 +1,5 @@
 """What a call costs and what listeners hear of it; calls that are repeated, and work that follows a call."""
 
-from __future__ import annotations
-
 import gc
 import logging
 import threading

@@ -1,7 +1,5 @@
 """Queues that end: unused for `expires`, or idle for `auto_delete_on_idle`; what becomes of their messages; a trace."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any

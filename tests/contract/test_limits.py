@@ -1,7 +1,5 @@
 """Limits of a queue: exact by count and by bytes, also for messages that come back, and changed while others work."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable
 from typing import Any

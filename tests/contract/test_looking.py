@@ -1,7 +1,5 @@
 """Looks without changes: `peek`, `stats` with and without a sweep, `options`; and purging what was seen."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta

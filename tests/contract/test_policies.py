@@ -1,7 +1,5 @@
 """Policies: they act on queues and their messages at once, leave no trace when they go, and fail no declaration."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any

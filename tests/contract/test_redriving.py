@@ -1,7 +1,5 @@
 """Redriving: dead letters go back to where they died, in one step, and everything that holds for arriving messages."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Handlers: `queue.run`, decisions by an exception, pauses and the errors of messages. Signals: tests/process."""
 
-from __future__ import annotations
-
 import functools
 import logging
 import re

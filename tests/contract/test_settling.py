@@ -1,7 +1,5 @@
 """Deliveries: order and leases, settling once by the holder, one or many at a time, and renewing."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from typing import Any

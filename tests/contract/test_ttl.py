@@ -1,7 +1,5 @@
 """The TTL of a message: how its deadline is decided, and that a message whose time is over is gone from anywhere."""
 
-from __future__ import annotations
-
 import random
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """Waiting without polling, waking, and ending waits from outside; idle consumers come before a TTL of 0 or a limit."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor

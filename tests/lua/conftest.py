@@ -1,7 +1,5 @@
 """A laboratory for each test: an empty server, and states to put into it."""
 
-from __future__ import annotations
-
 import pytest
 import redis
 

@@ -1,7 +1,5 @@
 """`peek`, `stats` and `preview`: looking without changes, except for due work."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

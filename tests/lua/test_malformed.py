@@ -1,7 +1,5 @@
 """Headers that no client packs: scripts refuse them from senders, and do not fail over those that stand in Redis."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """The plain case of a command does what its general text does: the same reply, hints and data to the last byte."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from copy import deepcopy

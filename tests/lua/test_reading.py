@@ -1,7 +1,5 @@
 """One call of a script reads 4 MB and the message that exceeds them, wherever large bodies are."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager

@@ -1,7 +1,5 @@
 """`receive`: order, leases, expiry, finishing on the way, and consumers that wait."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

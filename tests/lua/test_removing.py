@@ -1,7 +1,5 @@
 """`purge`, `delete` and `discard`: what goes, and what stays."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """`sweep`: the due work in bounded steps, and the next due time."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """A driver whose scripts read the test's clock, and that notes the commands it has run."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache

@@ -1,7 +1,5 @@
 """The basis of the model test: clients, the model beside them, and the comparison after every step."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass

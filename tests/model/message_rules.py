@@ -1,7 +1,5 @@
 """Rules about messages: sending, receiving, waiting and settling."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, TypeVar
 

@@ -9,8 +9,6 @@ with 1 if a mutant survives, or no longer applies because the source has changed
 where the model test fails on it, a failure on a mutant says nothing.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

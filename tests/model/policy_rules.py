@@ -1,7 +1,5 @@
 """Rules about policies: setting and deleting them, reconciling, and two clients at once."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 

@@ -1,7 +1,5 @@
 """Rules about queues as a whole: declaring, changing, emptying, deleting, counting and looking; and time."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress

@@ -4,8 +4,6 @@ Time is an argument everywhere. A message is one object in the list of its queue
 where it stands (ready, leased, delayed) is a field of it, so here it cannot be in two places.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple

@@ -1,7 +1,5 @@
 """The whole state of all queues, raw from Redis in one transaction, and the invariants that must always hold in it."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import dataclass
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """Strategies of the model test: options, messages, times."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 

@@ -3,8 +3,6 @@
 The random operations of the model test never leave a thousand holes, so this brings them about.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterator
 from typing import Any

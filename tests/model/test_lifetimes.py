@@ -3,8 +3,6 @@
 A policy may give the queue a lifetime.
 """
 
-from __future__ import annotations
-
 import os
 from contextlib import suppress
 from dataclasses import dataclass, field

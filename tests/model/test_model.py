@@ -3,8 +3,6 @@
 RQTTL_MODEL_RUNS raises the number of runs. A failure prints the steps that lead to it, and a `reproduce_failure` line.
 """
 
-from __future__ import annotations
-
 import os
 
 import pytest

@@ -4,8 +4,6 @@ Only what is dead leaves a queue by itself, and only when a call comes by: a swe
 everything that is due; an arrival or a return that meets a limit takes what is expired before it drops anything else.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 
 from rqttl import Policy

@@ -1,7 +1,5 @@
 """Following queues in tests: messages, offsets as a checkpoint gives them back, and what a batch holds."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 

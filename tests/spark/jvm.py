@@ -1,7 +1,5 @@
 """Spark and spark-submit for tests: settings that are not those of this machine, programs on a private cluster."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Dead letters for tests, thousands in a second, made by the public API."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 from rqttl import Broker, Message, Queue

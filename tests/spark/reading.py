@@ -1,7 +1,5 @@
 """The batch reader without Spark: what it plans and what its tasks read, in this process."""
 
-from __future__ import annotations
-
 import pickle
 from collections.abc import Callable, Iterator
 from typing import Any

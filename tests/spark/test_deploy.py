@@ -1,7 +1,5 @@
 """The examples of `deploy/spark`: the job does what it says, and the image, not built, is made of existing files."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Drivers that are killed with their JVM, amidst writes and `afterCommit=purge`: nothing is lost or stored twice."""
 
-from __future__ import annotations
-
 import json
 import os
 import random

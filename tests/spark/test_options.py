@@ -1,7 +1,5 @@
 """The options of a job: names, values, checks, secrets, patterns."""
 
-from __future__ import annotations
-
 from functools import partial
 from pathlib import Path
 

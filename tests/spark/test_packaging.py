@@ -1,7 +1,5 @@
 """The ways of the data source onto a cluster: installed there, or with the job, on two executors."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import subprocess

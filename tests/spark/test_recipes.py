@@ -1,7 +1,5 @@
 """The README of the data source: each of its examples runs on real dead letters, with the result that it claims."""
 
-from __future__ import annotations
-
 import contextlib
 import io
 import json

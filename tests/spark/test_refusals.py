@@ -1,7 +1,5 @@
 """Refusals for now, lost replies, restarts and lack of memory: what reads and writes do again, and what ends them."""
 
-from __future__ import annotations
-
 import os
 import threading
 import types

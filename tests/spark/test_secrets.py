@@ -1,7 +1,5 @@
 """A password is in no plan, log, event log, checkpoint, page of the UI, exception or `repr`, however it was given."""
 
-from __future__ import annotations
-
 import base64
 import copy
 import json

@@ -1,7 +1,5 @@
 """Reading over TLS: trusted certificates, and errors for the others."""
 
-from __future__ import annotations
-
 import socket
 import threading
 import types

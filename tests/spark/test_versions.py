@@ -1,7 +1,5 @@
 """Spark 4.0 and 4.1, as far as they show without a JVM: calls without a start, and reasons that must not get lost."""
 
-from __future__ import annotations
-
 import logging
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Writing in tests: batches as Spark gives them, tasks without Spark, and what was written."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 

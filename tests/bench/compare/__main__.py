@@ -1,7 +1,5 @@
 """Compare rqttl with other queues on Redis in one run: `make compare`."""
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import sys

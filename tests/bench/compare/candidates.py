@@ -1,7 +1,5 @@
 """The queues that are compared: their programs, workloads, and how much work each still has."""
 
-from __future__ import annotations
-
 import configparser
 import shutil
 import subprocess

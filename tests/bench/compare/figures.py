@@ -1,7 +1,5 @@
 """Medians, statistics of Redis, the table, and the figures with a goal: all without a server."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields

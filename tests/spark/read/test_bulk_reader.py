@@ -1,7 +1,5 @@
 """Bulk reads from a real Redis: pages, groups of small ranges, lost connections and refusals."""
 
-from __future__ import annotations
-
 import itertools
 import socket
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Entries as columns, and the columns: held to `rqttl.protocol.codec` and to Spark's types; schemas of users."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping, Sequence
 from typing import Any

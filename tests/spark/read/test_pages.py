@@ -1,7 +1,5 @@
 """Replies taken apart in one pass: they give back all entries, cut anywhere, with any bodies."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import example, given

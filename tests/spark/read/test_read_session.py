@@ -1,7 +1,5 @@
 """Batch reads in a Spark session: types, rows, snapshots, and refusals before any task starts."""
 
-from __future__ import annotations
-
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Cutting logs without reading them, on the ways in which messages arrive; and that nothing is lost or read twice."""
 
-from __future__ import annotations
-
 import random
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Sequence

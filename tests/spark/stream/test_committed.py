@@ -1,7 +1,5 @@
 """`afterCommit=purge`: what a committed batch has read leaves the queue, and nothing else. Without Spark."""
 
-from __future__ import annotations
-
 import logging
 
 import pytest

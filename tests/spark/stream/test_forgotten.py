@@ -1,7 +1,5 @@
 """A server that has forgotten data: killed and back empty, restored from an older state, or a replica that lagged."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterator
 

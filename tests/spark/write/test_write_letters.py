@@ -1,7 +1,5 @@
 """`operation=redrive` and `operation=purge`: each letter moves or goes once, and stays where it cannot."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """Refusals before any task starts, with the name of the option or the column."""
 
-from __future__ import annotations
-
 import pytest
 
 from rqttl import Broker

@@ -1,7 +1,5 @@
 """What a write tells: its log, refused rows as JSON lines that Spark reads again, and the reports of `reportPath`."""
 
-from __future__ import annotations
-
 import json
 import logging
 import os

@@ -4,8 +4,6 @@ A producer prints `ready`, works after a line on stdin, prints `done`, and ends 
 each line is one message with the time in it.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import sys
