@@ -3,8 +3,6 @@
 A state maps each queue to its parts, a part to its contents, all by name. A state has no empty parts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from copy import deepcopy
 from typing import Any

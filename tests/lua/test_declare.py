@@ -1,7 +1,5 @@
 """`declare`, `lookup`, `update` and `touch`: the record of a queue, and its lifetime."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

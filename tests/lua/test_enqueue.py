@@ -1,7 +1,5 @@
 """`enqueue`: order, ids, deadlines, forms of a batch, and messages that go to waiting consumers before a limit acts."""
 
-from __future__ import annotations
-
 import random
 from collections.abc import Callable, Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """`enqueue` at the limits of a queue: what is dropped, refused or dead-lettered, and in what order."""
 
-from __future__ import annotations
-
 import pytest
 
 from rqttl import Message

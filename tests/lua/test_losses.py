@@ -1,7 +1,5 @@
 """What readers learn of the past: `trimmed_upto` and `tombstone` of losses, `arrivals` of dead letters."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`redrive`: letters leave the queue that holds them and arrive in another, in one script; and all that follows."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

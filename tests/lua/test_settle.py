@@ -1,7 +1,5 @@
 """`ack`, `renew`, `nack` and `reject`: leases that hold or not, batches, lost replies; and what follows a failure."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -522,9 +520,7 @@ def test_a_failed_delivery_may_be_described(lab: Lab, why: bytes) -> None:
 def test_a_failure_without_a_description_keeps_the_one_before(lab: Lab, how: str, why: bytes) -> None:
     seed_failed(lab, b"4 " + why, ends=0 if how == "lease" else 500)
 
-    lab.run(
-        commands.sweep(lab.known(), now=NOW) if how == "lease" else fail(lab, delay=9 if how == "delay" else None)
-    )
+    lab.run(commands.sweep(lab.known(), now=NOW) if how == "lease" else fail(lab, delay=9 if how == "delay" else None))
 
     assert kept(lab) == b"5 " + why
 

@@ -4,8 +4,6 @@ While Redis has no memory left, producers are refused and consumers go on: Redis
 write of a script. And every key that a script touches is among its KEYS, shown by a user who may touch nothing else.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
