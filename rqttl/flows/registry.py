@@ -38,7 +38,7 @@ def unregister(keyspace: Keyspace, queue: str) -> Flow[int]:
 
     A change of policies looks at the members only. Such a queue was none for a moment, so it is reconciled.
     """
-    removed = yield from execute(replies.number, "SREM", keyspace.registry, queue)
+    removed = yield from remove(keyspace, [queue])
     if not (yield from execute(replies.number, "EXISTS", keyspace.key(queue, "meta"))):
         return removed
     entered = yield from register(keyspace, queue)
@@ -46,12 +46,12 @@ def unregister(keyspace: Keyspace, queue: str) -> Flow[int]:
     return entered
 
 
-def members(keyspace: Keyspace, page: int = PAGE) -> Flow[set[bytes]]:
+def members(keyspace: Keyspace) -> Flow[set[bytes]]:
     """All members, read in pages."""
     entries: set[bytes] = set()
     cursor = 0
     while True:
-        (reply,) = yield Read([("SSCAN", keyspace.registry, cursor, "COUNT", page)])
+        (reply,) = yield Read([("SSCAN", keyspace.registry, cursor, "COUNT", PAGE)])
         cursor, names = replies.shaped("SSCAN", replies.page, reply)
         entries.update(names)
         if cursor == 0:
@@ -65,26 +65,17 @@ def registered(keyspace: Keyspace) -> Flow[list[str]]:
 
 def records(keyspace: Keyspace, queues: Sequence[str], fields: Sequence[str]) -> Flow[Mapping[str, Any]]:
     """These fields of the record of each queue. The error of a record takes the place of its fields."""
-    fields_by_queue: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     for start in range(0, len(queues), PAGE):
         page = queues[start : start + PAGE]
         calls = [("HMGET", keyspace.key(queue, "meta"), *fields) for queue in page]
-        fields_by_queue.update(zip(page, (yield Read(calls, keep_errors=True)), strict=True))
-    return fields_by_queue
+        found.update(zip(page, (yield Read(calls, keep_errors=True)), strict=True))
+    return found
 
 
-def remove_members(keyspace: Keyspace, strangers: Sequence[bytes]) -> Flow[list[Any]]:
-    """Remove members that are no names of queues. Returns 1, 0 or the error of Redis for each."""
-    struck: list[Any] = []
-    for start in range(0, len(strangers), PAGE):
-        calls = [("SREM", keyspace.registry, member) for member in strangers[start : start + PAGE]]
-        struck += yield Write(calls, keep_errors=True)
-    return struck
-
-
-def remove(keyspace: Keyspace, names: Sequence[str]) -> Flow[None]:
-    """Remove names, in one call."""
-    yield from execute(replies.number, "SREM", keyspace.registry, *names)
+def remove(keyspace: Keyspace, members: Sequence[str | bytes]) -> Flow[int]:
+    """Remove members, in one call. Returns how many there were."""
+    return execute(replies.number, "SREM", keyspace.registry, *members)
 
 
 #: The time after its last beat for which a worker counts as alive.

@@ -36,17 +36,9 @@ def _step(queue: str, now: Word) -> Flow[Ok]:
 
 def swept(values: Ok) -> SweepResult:
     """The values of sweep.lua."""
-    return SweepResult(
-        values.now,
-        int(values.due) if values.due else None,
-        bool(values.more),
-        values.reclaimed,
-        values.promoted,
-        values.expired,
-        values.trimmed,
-        values.compacted,
-        None if values.retired == b"" else values.retired,
-    )
+    done = values.reclaimed, values.promoted, values.expired, values.trimmed, values.compacted
+    retired = None if values.retired == b"" else values.retired
+    return SweepResult(values.now, int(values.due) if values.due else None, bool(values.more), *done, retired)
 
 
 def retire(config: QueueConfig) -> Flow[None]:
@@ -99,13 +91,11 @@ def given_up(before: QueueOptions, after: QueueOptions) -> set[str]:
 def register_missing(keyspace: Keyspace, queues: Iterable[str]) -> Flow[list[str]]:
     """Register the queues of these that exist and are missing in the registry. Returns those that were missing."""
     names = sorted(queues)
-    calls = [
-        call
-        for name in names
-        for call in (("SISMEMBER", keyspace.registry, name), ("EXISTS", keyspace.key(name, "meta")))
-    ]
+    calls: list[tuple[Word, ...]] = [("SISMEMBER", keyspace.registry, name) for name in names]
+    calls += [("EXISTS", keyspace.key(name, "meta")) for name in names]
     replies = (yield Read(calls)) if calls else []
-    missing = [name for name, *pair in zip(names, replies[::2], replies[1::2], strict=True) if pair == [0, 1]]
+    states = zip(names, replies[: len(names)], replies[len(names) :], strict=True)
+    missing = [name for name, is_listed, exists in states if exists and not is_listed]
     for name in missing:
         yield Register(name)
     return missing

@@ -156,10 +156,9 @@ class Registry:
 
     def _remove_strays(self, strays: list[bytes]) -> Flow[None]:
         """Remove members that are no valid names. If Redis refuses, the next scan tries again."""
-        removed = yield from registry.remove_members(self._keyspace, strays)
-        for member, answer in zip(strays, removed, strict=True):
-            if answer == 1:
-                name = format_value(member, bytes)
+        with self._refusals_noted("members that are no names stay in the registry"):
+            yield from registry.remove(self._keyspace, strays)
+            for name in [format_value(member, bytes) for member in strays]:
                 text = f"registry: {name} is no name of a queue, removed"
                 log_event(logging.WARNING, "invalid_name_removed", text, member=name)
 
