@@ -107,10 +107,6 @@ def test_lookup_gives_version_and_options(lab: Lab) -> None:
     assert lab.snapshot() == before
 
 
-def test_lookup_of_a_missing_queue_is_refused(lab: Lab) -> None:
-    assert lab.refusal(commands.lookup(lab.keyspace, "nobody")) == [b"not_found"]
-
-
 def test_update_replaces_every_option_that_scripts_read(lab: Lab) -> None:
     everything = {
         "message_ttl": 1,
@@ -189,6 +185,9 @@ def test_commands_without_a_fence_refuse_a_missing_queue_too(lab: Lab) -> None:
     assert lab.refusal(commands.purge(keyspace, "orders", "")) == [b"not_found"]
     assert lab.refusal(commands.peek(keyspace, "orders", after="", limit=5)) == [b"not_found"]
     assert lab.refusal(commands.delete(keyspace, "orders", if_unused=False, if_empty=False)) == [b"not_found"]
+    assert lab.refusal(commands.lookup(keyspace, "orders")) == [b"not_found"]
+    assert lab.refusal(commands.ack(keyspace, "orders", [place(), 1])) == [b"not_found"]
+    assert lab.refusal(commands.renew(keyspace, "orders", [place(), 1], lease=1)) == [b"not_found"]
 
 
 LIFE = 50

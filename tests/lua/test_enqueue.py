@@ -51,42 +51,6 @@ def test_an_own_deadline_is_stored_indexed_reported_and_due(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize(
-    "options,message,own",
-    [
-        ({}, Message(b"x"), None),
-        ({}, Message(b"x", ttl="50ms"), 50),
-        ({}, Message(b"x", expires_at=NOW + 50), 50),
-        ({"never_expire": True, "max_ttl": 5, "default_ttl": 5}, Message(b"x", ttl="50ms"), None),
-        ({"default_ttl": 30}, Message(b"x"), 30),
-        ({"default_ttl": 30}, Message(b"x", ttl="50ms"), 50),
-        ({"default_ttl": 30, "min_ttl": 100, "max_ttl": 200}, Message(b"x"), 30),
-        ({"default_ttl": 30, "min_ttl": 100, "max_ttl": 200}, Message(b"x", ttl="5s"), 5000),
-        ({"max_ttl": 200, "min_ttl": 100}, Message(b"x"), 200),
-        ({"min_ttl": 100}, Message(b"x"), 100),
-        ({"min_ttl": 100, "max_ttl": 200}, Message(b"x", ttl="50ms"), 100),
-        ({"min_ttl": 100, "max_ttl": 200}, Message(b"x", ttl="500ms"), 200),
-        ({"min_ttl": 100, "max_ttl": 200}, Message(b"x", ttl="150ms"), 150),
-        ({"min_ttl": 100}, Message(b"x", expires_at=NOW - 10_000), 100),
-        ({"min_ttl": 100}, Message(b"x", ttl=0), 100),
-        ({"message_ttl": 10}, Message(b"x", ttl="50ms"), 50),
-        ({"message_ttl": 10}, Message(b"x"), None),
-        ({}, Message(b"x", expires_at=253_402_300_799_999), 253_402_300_799_999 - NOW),
-    ],
-)
-def test_the_own_ttl_is_resolved_as_the_table_says(
-    lab: Lab, options: dict[str, object], message: Message, own: int | None
-) -> None:
-    lab.seed(options=options)
-
-    reply = lab.run(enqueue(lab, message))
-
-    state = lab.snapshot()["orders"]
-    assert reply[2][0].partition(b" ")[2] == (b"" if own is None else b"%d" % (NOW + own))
-    assert state["log"] == {place(): (b"" if own is None else at(own), b"x")}
-    assert state.get("expiry") == (None if own is None else {place(): NOW + own})
-
-
-@pytest.mark.parametrize(
     "options,message,deadline",
     [
         ({}, Message(b"x", ttl=0), NOW),

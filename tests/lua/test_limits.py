@@ -35,28 +35,6 @@ def test_drop_head_drops_the_oldest_and_dead_letters_them_in_order(lab: Lab, opt
     assert after["dead"]["meta"]["ready_bytes"] == 2
 
 
-def test_a_batch_larger_than_the_limit_keeps_its_own_end(lab: Lab) -> None:
-    before = lab.seed(options={"max_length": 2}, log=plain(place(-1)))
-
-    reply = lab.run(enqueue(lab, b"a", Message(b"b", ttl="9ms"), b"c", b"d"))
-
-    assert [result.split()[0] for result in reply[2]] == [place(0, i).encode() for i in range(4)]
-    assert lab.snapshot() == changed(
-        before,
-        meta={
-            "last_id": place(0, 3),
-            "cursor": place(0, 1),
-            "ready_bytes": 2,
-            "enqueued": 4,
-            "deaths:maxlen": 3,
-            "dropped:maxlen": 3,
-            "due_at": NOW + 9,
-            "trimmed_upto": place(0, 1),
-        },
-        log={place(-1): None, place(0, 2): (b"", b"c"), place(0, 3): (b"", b"d")},
-    )
-
-
 @pytest.mark.parametrize("overflow", [REFUSE, DLX])
 def test_messages_that_do_not_fit_are_refused_one_by_one(lab: Lab, overflow: str) -> None:
     before = lab.seed(options={"max_length": 3, "max_length_bytes": 6, "overflow": overflow}, log=plain(place(-1)))

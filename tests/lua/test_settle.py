@@ -87,14 +87,6 @@ def test_an_ack_works_although_options_have_changed(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("build", [ack, renew])
-def test_a_queue_that_is_gone_is_refused(lab: Lab, build: Build) -> None:
-    lab.seed()
-    lab.client.flushall()
-
-    assert lab.refusal(build(lab, place(-1), token(9))) == [b"not_found"]
-
-
-@pytest.mark.parametrize("build", [ack, renew])
 @pytest.mark.parametrize("option", ["expires", "auto_delete_on_idle"])
 def test_a_queue_whose_lifetime_is_over_is_refused_though_the_lease_holds(lab: Lab, build: Build, option: str) -> None:
     lab.seed(options={option: 5}, log=plain(place(-1)), leases={place(-1): token(9)})
@@ -134,20 +126,6 @@ def test_a_message_is_ready_again_at_its_old_place_as_a_failed_delivery(lab: Lab
         leases={place(-2, 7): None},
         requeued={place(-2, 7): NOW - 2},
         failures={place(-2, 7): 1},
-    )
-
-
-def test_a_delay_sets_a_message_aside(lab: Lab) -> None:
-    before = lab.seed(log=plain(place(-1)), leases={place(-1): token(500)})
-
-    lab.run(nack(lab, place(-1), token(500), delay=30))
-
-    assert lab.snapshot() == changed(
-        before,
-        meta={"due_at": NOW + 30},
-        leases={place(-1): None},
-        delayed={place(-1): NOW + 30},
-        failures={place(-1): 1},
     )
 
 
@@ -400,22 +378,6 @@ def ready_at(lab: Lab) -> int | None:
     return int(state["delayed"][PLACE] - NOW)
 
 
-def share(n: int, failed_at: int) -> float:
-    """The part of the jitter that chance gives to a failure, as the protocol says it."""
-    mixed = 1
-    for word in (*map(int, PLACE.split("-")), n, failed_at, 0):
-        mixed = (mixed + word) * 48_271 % (2**31 - 1)
-    return mixed / (2**31 - 1)
-
-
-def test_without_a_multiplier_every_pause_is_the_same_and_fractions_multiply(lab: Lab) -> None:
-    for options, failed, pause in (({}, 7, 5_000), ({"redelivery_multiplier": 1.5}, 2, 11_250)):
-        lab.client.flushdb()
-        held(lab, {"redelivery_delay": "5s", **options}, failed=failed)
-        lab.run(fail(lab))
-        assert ready_at(lab) == pause
-
-
 @pytest.mark.parametrize("failed", [100, 10_000, 10**15])
 @pytest.mark.parametrize("options,pause", [({}, MAX_DURATION), ({"redelivery_max_delay": "1h"}, 3_600_000)])
 def test_however_often_it_failed_a_pause_is_bounded(lab: Lab, options: dict[str, Any], pause: int, failed: int) -> None:
@@ -463,25 +425,6 @@ def test_after_a_pause_that_is_over_the_message_is_handed_out_by_the_call_that_n
     assert reply[8] == [PLACE.encode(), 1]
 
 
-@pytest.mark.parametrize("jitter", [0.25, 1])
-def test_chance_takes_off_a_part_that_the_protocol_names(lab: Lab, jitter: float) -> None:
-    held(lab, {**GROWING, "redelivery_jitter": jitter}, failed=1)
-
-    lab.run(fail(lab))
-
-    pause = ready_at(lab)
-    assert pause == max(1, int(10_000 * (1 - jitter * share(2, NOW))))
-    assert 10_000 * (1 - jitter) <= pause <= 10_000
-
-
-def test_a_pause_lasts_a_millisecond_at_least(lab: Lab) -> None:
-    held(lab, {"redelivery_delay": "1ms", "redelivery_jitter": 1})
-
-    lab.run(fail(lab))
-
-    assert ready_at(lab) == 1
-
-
 WHY = b"ValueError: no such item"
 ODD = [b" ", b"5", b" 7 ", b"\n", b"a\x00b 1", "é😀".encode(), b"x" * 4096]
 
@@ -506,25 +449,6 @@ def death(lab: Lab) -> Any:
     return only
 
 
-@pytest.mark.parametrize("why", [WHY, *ODD])
-def test_a_failed_delivery_may_be_described(lab: Lab, why: bytes) -> None:
-    seed_failed(lab)
-
-    lab.run(fail(lab, description=why))
-
-    assert kept(lab) == b"1 " + why
-
-
-@pytest.mark.parametrize("how", ["nack_command", "lease", "delay"])
-@pytest.mark.parametrize("why", [WHY, *ODD])
-def test_a_failure_without_a_description_keeps_the_one_before(lab: Lab, how: str, why: bytes) -> None:
-    seed_failed(lab, b"4 " + why, ends=0 if how == "lease" else 500)
-
-    lab.run(commands.sweep(lab.known(), now=NOW) if how == "lease" else fail(lab, delay=9 if how == "delay" else None))
-
-    assert kept(lab) == b"5 " + why
-
-
 @pytest.mark.parametrize("how", ["nack_command", "lease"])
 @pytest.mark.parametrize("why", [WHY, *ODD])
 def test_a_death_has_the_error_before_if_the_last_failure_had_no_description(lab: Lab, how: str, why: bytes) -> None:
@@ -535,20 +459,3 @@ def test_a_death_has_the_error_before_if_the_last_failure_had_no_description(lab
     died = death(lab)
     assert (died.reason, died.delivery_count, died.description) == ("delivery_limit", 3, why.decode())
     assert kept(lab) is None
-
-
-@pytest.mark.parametrize("how", ["reject", "expired"])
-def test_a_death_of_another_reason_does_not_say_it(lab: Lab, how: str) -> None:
-    seed_failed(lab, b"1 " + WHY, message_ttl="1s" if how == "reject" else "1ms")
-
-    lab.run(commands.reject(lab.known(), [PLACE, token(500)], now=NOW) if how == "reject" else fail(lab))
-
-    assert (death(lab).delivery_count, death(lab).description) == (2, None)
-    assert kept(lab) is None
-
-
-def test_a_receive_tells_the_number_alone(lab: Lab) -> None:
-    seed_failed(lab)
-    lab.run(fail(lab, description=WHY))
-
-    assert lab.run(commands.receive(lab.known(), 1, 1000, now=NOW))[8] == [PLACE.encode(), 1]

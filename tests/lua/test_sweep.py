@@ -147,23 +147,6 @@ def test_retention_takes_the_head(lab: Lab) -> None:
     )
 
 
-def test_messages_over_the_limit_are_trimmed_from_the_head(lab: Lab) -> None:
-    before = lab.seed(options={"max_length": 1}, log=plain(place(-3), place(-2), place(-1)))
-
-    assert sweep(lab)["trimmed"] == 2
-    assert lab.snapshot() == changed(
-        before,
-        meta={
-            "ready_bytes": 1,
-            "cursor": place(-2),
-            "deaths:maxlen": 2,
-            "dropped:maxlen": 2,
-            "trimmed_upto": place(-2),
-        },
-        log={place(-3): None, place(-2): None},
-    )
-
-
 KINDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "reclaimed": ({}, {"leases": dict.fromkeys([place(-9, i) for i in range(600)], token(-1))}),
     "promoted": ({}, {"delayed": dict.fromkeys([place(-9, i) for i in range(600)], NOW)}),
@@ -256,28 +239,6 @@ def test_survivors_move_aside_from_the_beginning_in_their_order_and_with_their_d
     assert (after["meta"]["cursor"], after["meta"]["ready_bytes"]) == (first[-1], before["meta"]["ready_bytes"])
     assert (before["meta"].get("compacted"), after["meta"]["compacted"]) == (None, 1)
     assert (compacted(lab), sweep(lab)["more"]) == ([100], 0)
-
-
-@pytest.mark.parametrize("away", ["leases", "delayed", "requeued"])
-def test_messages_behind_the_cursor_are_detached_and_keep_their_state(lab: Lab, away: str) -> None:
-    step = 61
-    everyone = [place(-9, i) for i in range(200 * step)]
-    living = everyone[::step]
-    scores = {"leases": token(50), "delayed": NOW + 50, "requeued": NOW - 9}
-    lab.seed(
-        log=dict.fromkeys(everyone, (b"", b"x")),
-        meta={"ready_bytes": 200 * (away == "requeued"), "cursor": everyone[-1]},
-    )
-    lab.client.xdel(lab.keyspace.key("orders", "log"), *set(everyone) - set(living))
-    lab.client.zadd(lab.keyspace.key("orders", away), dict.fromkeys(living, scores[away]))
-    before = lab.snapshot()["orders"]
-
-    assert compacted(lab) == [100]
-
-    after = lab.snapshot()["orders"]
-    assert {**after["log"], **after["detached"]} == before["log"]
-    assert after[away] == before[away]
-    assert after["meta"]["cursor"] == before["meta"]["cursor"]
 
 
 @pytest.mark.parametrize("dead", [0, 1])
