@@ -190,21 +190,14 @@ BODIES = 2**22
 
 def names(keyspace: Keyspace) -> Flow[list[str]]:
     """The names of all existing queues, sorted."""
-    existing: list[str] = []
-    for page in _pages((yield from registered(keyspace))):
-        _, records = yield from _existing(keyspace, page, LIFETIME)
-        existing += records
-    return existing
+    return [*(yield from _all_existing(keyspace, (yield from registered(keyspace))))]
 
 
 def read_options(keyspace: Keyspace, queues: Sequence[str], *, declared: bool = False) -> Flow[dict[str, QueueOptions]]:
     """The options in force of each queue, or those that were `declared`."""
     field = "declared" if declared else "options"
-    options: dict[str, QueueOptions] = {}
-    for page in _pages(queues):
-        _, records = yield from _existing(keyspace, page, (*LIFETIME, field))
-        options |= {name: QueueOptions.from_json(name, record.text(field)) for name, record in records.items()}
-    return options
+    records = yield from _all_existing(keyspace, queues, field)
+    return {name: QueueOptions.from_json(name, record.text(field)) for name, record in records.items()}
 
 
 def options(keyspace: Keyspace, queue: str, *, declared: bool = False) -> Flow[QueueOptions]:
@@ -279,6 +272,14 @@ def _existing(keyspace: Keyspace, queues: Sequence[str], fields: Sequence[str]) 
         if "version" in record.fields and record.lives(now):
             records[queue] = record
     return now, records
+
+
+def _all_existing(keyspace: Keyspace, queues: Sequence[str], *fields: str) -> Flow[dict[str, Record]]:
+    """The records of the existing queues, in pages."""
+    found: dict[str, Record] = {}
+    for page in _pages(queues):
+        found |= (yield from _existing(keyspace, page, (*LIFETIME, *fields)))[1]
+    return found
 
 
 def _ask(asked: Sequence[Mapping[str, Call]]) -> Flow[list[dict[str, Any]]]:

@@ -61,14 +61,8 @@ def test_stats_counts_each_state(lab: Lab) -> None:
 
     numbers = stats(lab)
 
-    assert [numbers[name] for name in ("more", "ready", "bytes", "oldest", "consumers", "overdue")] == [
-        0,
-        2,
-        2,
-        3,
-        1,
-        0,
-    ]
+    counts = [numbers[name] for name in ("more", "ready", "bytes", "oldest", "consumers", "overdue")]
+    assert counts == [0, 2, 2, 3, 1, 0]
     assert (numbers["leases"], numbers["delayed"]) == ((1, b"%d" % token(7)), (1, b"%d" % (NOW + 9)))
     assert lab.snapshot() == before
 

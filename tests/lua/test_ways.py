@@ -272,8 +272,7 @@ MAKERS = {
         options={"expires": 3_600_000},
     ),
     "adopt": Scenario(
-        lambda lab: commands.declare(lab.keyspace, plain_options(max_length=5)),
-        parts={"meta": {"explicit": 0}},
+        lambda lab: commands.declare(lab.keyspace, plain_options(max_length=5)), parts={"meta": {"explicit": 0}}
     ),
 }
 
