@@ -568,7 +568,8 @@ def peek(keyspace: Keyspace, queue: str, *, after: str, limit: int, now: Word = 
 
 def sweep(config: QueueConfig, *, now: Word = "") -> Command:
     """Do the due work of a queue, in one bounded step."""
-    return fenced(config, "sweep", now=now)
+    script = scripts.load("sweep")
+    return Command(script, config.name, (*config.keys_for(script), *script.arguments(now=now)))
 
 
 def stats(config: QueueConfig, *, now: Word = "") -> Command:

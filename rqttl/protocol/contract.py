@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import namedtuple
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache, partial
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, final
 
 from rqttl.errors import ContractError
@@ -141,8 +141,16 @@ class Script:
 
     @cached_property
     def arguments(self) -> Callable[..., tuple[Word, ...]]:
-        """A function that takes all arguments behind the fence by name. It returns them in the order of the header."""
-        return _ordered(self.args[len(self.fence) :])
+        """A function that takes all arguments behind the fence by name. It returns them in the order of the header.
+
+        It is compiled once, as `namedtuple` compiles its constructor, because a mapping would slow down hot calls.
+        """
+        names = self.args[len(self.fence) :]
+        parameters = f"*, {', '.join(names)}" if names else ""
+        ordered: Callable[..., tuple[Word, ...]] = eval(  # noqa: S307  # names of a header
+            f"lambda {parameters}: ({''.join(f'{name}, ' for name in names)})"
+        )
+        return ordered
 
     def check(self, reply: Any) -> None:
         """Raise `ContractError` for a reply that no script gives."""
@@ -162,37 +170,17 @@ class Script:
     @cached_property
     def _reader(self) -> tuple[Callable[[Reply], Ok], int]:
         """A function that makes an `Ok` of a reply, and the number of elements that it takes; -1 for any number."""
-        return _reader(self.name, self.values), -1 if self._has_list else 2 + len(self.values)
-
-    @property
-    def _has_list(self) -> bool:
-        return self.values != () and self.values[-1].endswith("...")
+        name = f"{self.name}_values"
+        plain = [word.removesuffix("...") for word in self.values]
+        fields = namedtuple(name, ["ok", "notes", *plain])  # type: ignore[misc]  # noqa: PYI024  # from a header
+        make = partial(tuple.__new__, type(name, (fields, Ok), {"__slots__": ()}))
+        return make, 2 + len(self.values) if plain == [*self.values] else -1
 
     def _read_list(self, reply: Reply) -> Ok:
         """Read a reply whose last value stands for all further elements."""
+        make, size = self._reader
         fixed = 1 + len(self.values)
-        if not self._has_list or len(reply) < fixed:
-            raise self._unexpected(reply)
-        make, _ = self._reader
+        if size >= 0 or len(reply) < fixed:
+            kind = IncompleteReply if len(reply) <= fixed else ContractError
+            raise kind(f"script {self.name}: {len(reply) - 2} values in its reply, expected {', '.join(self.values)}")
         return make([*reply[:fixed], reply[fixed:]])
-
-    def _unexpected(self, reply: Reply) -> ContractError:
-        kind = IncompleteReply if len(reply) < 2 + len(self.values) else ContractError
-        return kind(f"script {self.name}: {len(reply) - 2} values in its reply, expected {', '.join(self.values)}")
-
-
-@lru_cache
-def _ordered(names: tuple[str, ...]) -> Callable[..., tuple[Word, ...]]:
-    """A function that takes these names as keywords and returns their values in order, faster than a mapping would."""
-    parameters = f"*, {', '.join(names)}" if names else ""
-    ordered: Callable[..., tuple[Word, ...]] = eval(f"lambda {parameters}: ({''.join(f'{name}, ' for name in names)})")  # noqa: S307  # names of a header
-    return ordered
-
-
-@lru_cache
-def _reader(script: str, names: tuple[str, ...]) -> Callable[[Reply], Ok]:
-    """A function that makes an `Ok` of a list: `ok`, the notes, and one element for each name."""
-    name = f"{script}_values"
-    plain = [word.removesuffix("...") for word in names]
-    fields = namedtuple(name, ["ok", "notes", *plain])  # type: ignore[misc]  # noqa: PYI024  # from a header
-    return partial(tuple.__new__, type(name, (fields, Ok), {"__slots__": ()}))

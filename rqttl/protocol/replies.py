@@ -41,11 +41,6 @@ def data(reply: Any) -> bytes:
     return reply
 
 
-def data_or_none(reply: Any) -> bytes | None:
-    """Read bytes or `None`."""
-    return None if reply is None else data(reply)
-
-
 def sequence(reply: Any) -> list[Any]:
     """Read a list."""
     if type(reply) is not list:

@@ -232,7 +232,7 @@ def take(store: Store, keys: Sequence[str], interrupts: Sequence[Interrupt]) -> 
     """Take an element of one of the lists without waiting. Returns `ENDED` after an interrupt."""
     for key in keys:
         (reply,) = store.execute([("LPOP", key)])
-        element = replies.data_or_none(reply)
+        element = None if reply is None else replies.data(reply)
         if element is not None:
             return key, element
     return ENDED if any(interrupt.asked() for interrupt in interrupts) else None
