@@ -181,7 +181,7 @@ class SharedConnection:
         last = self._unsent[-1]
         if isinstance(last, JoinedCall):
             joined = last
-        elif Joined.can_begin(last.command):
+        elif last.command is not None and last.command.head:
             joined = JoinedCall(last)
         else:
             return False

@@ -217,7 +217,9 @@ class _Reconciliation:
         refused = [name for name, answer in zip(changes, answers, strict=True) if type(answer) is Refused]
         yield from self._sweep([configs[name] for name in refused])  # deletes those whose lifetime is over
         done = {call.queue: call.word("next") for call in calls if call.queue not in refused}
-        given_up = {target for name in done for target in changes[name].given_up}
+        given_up: set[str] = set()
+        for name in done:
+            given_up |= sweeping.given_up(configs[name].options, changes[name].options.in_force)
         unlisted = yield from sweeping.register_missing(self._keyspace, given_up)
         deadly = []
         for name, version in done.items():
@@ -298,11 +300,6 @@ class Change:
         """The differing options, each with both values."""
         before, after = self.config.options, self.options.in_force
         return {} if before == after else before.differences(after)
-
-    @property
-    def given_up(self) -> set[str]:
-        """The queues to which dead letters do not go any more."""
-        return sweeping.given_up(self.config.options, self.options.in_force)
 
     @property
     def may_kill(self) -> bool:

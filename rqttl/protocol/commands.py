@@ -394,11 +394,6 @@ class Joined:
         #: The bytes of all envelopes and bodies.
         self.size = sum(map(len, self._batch))  # type: ignore[arg-type]  # envelopes and bodies are bytes
 
-    @staticmethod
-    def can_begin(command: Command | None) -> bool:
-        """Return True if other calls may join this one."""
-        return command is not None and command.head != ()
-
     def take(self, command: Command) -> bool:
         """Add a call. Returns False if its queue, options or form are other ones, or if a call would carry too much."""
         first, head = self.first, command.head

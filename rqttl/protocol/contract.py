@@ -38,20 +38,16 @@ def without_numbers(words: tuple[Any, ...]) -> tuple[Any, ...]:
     return tuple([str(word) if type(word) in _NUMBERS else word for word in words])
 
 
-def _best_packer() -> Callable[[tuple[Any, ...]], bytes]:
-    try:
-        from hiredis import pack_command as pack_in_c
-    except ImportError:
-        return pack_in_python
-
-    def pack_with_hiredis(words: tuple[Any, ...]) -> bytes:
-        packed: bytes = pack_in_c(without_numbers(words))
-        return packed
-
-    return pack_with_hiredis
+try:
+    from hiredis import pack_command as pack_words
+except ImportError:
+    pack_words = pack_in_python  # type: ignore[assignment]  # it takes fewer types
 
 
-pack_command = _best_packer()
+def pack_command(words: tuple[Any, ...]) -> bytes:
+    """Pack one command."""
+    packed: bytes = pack_words(without_numbers(words))
+    return packed
 
 
 class Packer:
