@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from rqttl import Broker, CommandEvent, Message, Queue
+from rqttl import CommandEvent, Message, Queue
 from rqttl.protocol import codec
 from tests.cli.conftest import Run, check_golden
 from tests.contract.clocked import Clocked
@@ -53,43 +53,6 @@ def test_bodies_go_into_a_pipe_as_they_are(run: Run, orders: Queue) -> None:
 
     assert run("receive", "orders").stdout_bytes == body + b"\n"
     assert run("receive", "orders").stdout_bytes == b"\x81\xa1a\x01\n"
-
-
-def test_json_has_all_facts_of_a_message(run: Run, broker: Broker) -> None:
-    orders = broker.declare_queue("orders", dead_letter="dead")
-    orders.enqueue(b"x\x1b\x7f\xc2\x9b", headers={"region": "eu", "raw": b"\xff"}, id="one")
-    delivery = orders.receive()
-    assert delivery is not None
-    delivery.reject("no good")
-
-    printed = run("receive", "dead", "--json").stdout
-
-    assert printed.removesuffix("\n").isprintable()
-    answer = json.loads(printed)
-    assert (answer["id"], answer["queue"], answer["body"], answer["delivery_count"]) == (
-        "one",
-        "dead",
-        "x\x1b\x7f\x9b",
-        1,
-    )
-    assert answer["headers"] == {"region": "eu", "raw": "\\xff"}
-    assert answer["expires_at"] is None
-    (death,) = answer["deaths"]
-    assert (death["queue"], death["reason"], death["count"], death["description"]) == (
-        "orders",
-        "rejected",
-        1,
-        "no good",
-    )
-
-
-def test_json_shows_values_as_values_and_bytes_that_are_no_text_in_base64(run: Run, orders: Queue) -> None:
-    orders.enqueue_many([{"a": [1, None, "é"]}, b"\xff\x00"])
-
-    lines = run("receive", "orders", "--max", "2", "--json").stdout.splitlines()
-
-    assert json.loads(lines[0])["body"] == {"a": [1, None, "é"]}
-    assert json.loads(lines[1])["body_base64"] == "/wA="
 
 
 def test_a_lease_that_ended_before_the_message_was_written_is_an_error(run_clocked: Run, clocked: Clocked) -> None:

@@ -17,9 +17,8 @@ import pytest
 import redis
 
 from rqttl import Broker, Queue
-from tests.cli.processes import Terminal, command
+from tests.cli.processes import command
 from tests.contract.test_waking import blocked
-from tests.drivers import broker_of
 from tests.servers import Server
 from tests.waiting import PATIENCE, until
 
@@ -201,18 +200,6 @@ def test_following_goes_on_when_redis_was_away_and_says_so(start_server: Callabl
             assert out.readline() == b"after\n"
 
 
-def test_following_goes_on_when_redis_refused_and_says_so(start_server: Callable[..., Server]) -> None:
-    with following(start_server()) as (process, client):
-        out, err = pipes(process)
-        assert waiting(client)
-
-        client.execute_command("REPLICAOF", "127.0.0.1", "1")  # scripts of 6.2 do not heed too few replicas
-        assert err.readline().startswith(b"rqttl: queue orders: Redis refuses for now (")
-        client.execute_command("REPLICAOF", "NO", "ONE")
-        Broker(client).queue("orders").enqueue(b"after")
-        assert out.readline() == b"after\n"
-
-
 def test_a_signal_ends_following_while_redis_is_away(start_server: Callable[..., Server]) -> None:
     server = start_server()
     with following(server) as (process, client):
@@ -224,29 +211,6 @@ def test_a_signal_ends_following_while_redis_is_away(start_server: Callable[...,
         process.send_signal(signal.SIGTERM)
 
         assert ended(process) == (0, b"", b"")
-
-
-def test_following_is_one_wait_and_not_many(orders: Queue, redis_url: str, client: redis.Redis) -> None:
-    with receiving(redis_url, "--follow"):
-        assert waiting(client)
-        key = "rqttl:{orders}:waiters"
-        consumer = client.zrange(key, 0, -1)[0]
-        assert isinstance(consumer, bytes)
-        until_ms = client.zscore(key, consumer)
-
-    assert until_ms is not None
-    assert until_ms / 1000 - broker_of(orders).server_time().timestamp() > 60
-
-
-def test_ctrl_c_on_a_terminal_ends_it(orders: Queue, redis_url: str, client: redis.Redis) -> None:
-    orders.enqueue("漢\x1b[31m".encode())
-    with Terminal("receive", "orders", "--follow", "--url", redis_url) as terminal:
-        terminal.until("漢\\x1b[31m\n")
-        assert waiting(client)
-        terminal.type(b"\x03")
-
-        assert terminal.end() == 130
-        assert terminal.screen.endswith("rqttl: interrupted\n")
 
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells the writer what is left in a pipe")
@@ -264,17 +228,6 @@ def read_first(process: subprocess.Popen[bytes]) -> None:
     while not (b"x" * 10_000 in read and read.endswith(b"\n")):
         read += os.read(process.stdout.fileno(), 65536)
     until(lambda: in_pipe(process))
-
-
-def read_first_and_go(redis_url: str, *flags: str) -> None:
-    """Receive all, and close the pipe after the first of the messages `SENT`. That is no failure."""
-    with receiving(redis_url, "--max", "0", *flags, first=PATIENT) as process:
-        assert process.stdout is not None
-        assert process.stderr is not None
-        read_first(process)
-        process.stdout.close()
-
-        assert (process.wait(PATIENCE), process.stderr.read()) == (0, b"")
 
 
 @linux
@@ -301,8 +254,12 @@ def test_a_reader_that_goes_away_leaves_what_it_did_not_read_in_the_queue(
 ) -> None:
     orders.enqueue_many(SENT)
 
-    read_first_and_go(redis_url, *flags)
+    with receiving(redis_url, "--max", "0", *flags, first=PATIENT) as process:
+        out, err = pipes(process)
+        read_first(process)
+        out.close()
 
+        assert (process.wait(PATIENCE), err.read()) == (0, b"")
     assert (orders.stats().acked, orders.stats().leased) == (1, 0)
     unharmed(orders, SENT[1:])
 

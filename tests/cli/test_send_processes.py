@@ -212,23 +212,6 @@ def test_that_nobody_reads_the_answer_hides_no_failure(broker: Broker, redis_url
     assert orders.stats().ready == 2
 
 
-@pytest.mark.slow
-def test_messages_go_from_queue_to_queue_through_pipes(broker: Broker, redis_url: str) -> None:
-    orders, copy = broker.declare_queue("orders"), broker.declare_queue("copy")
-    with start(redis_url, "--header", "a=b") as process:
-        process.communicate(b"".join(b"\xff%d\n" % i for i in range(1000)), PATIENCE)
-    receive = [*command("receive", "orders", "--max", "0", "--json", "--url", redis_url)]
-    send = [*command("send", "copy", "--format", "json", "--url", redis_url)]
-
-    with subprocess.Popen(receive, stdout=subprocess.PIPE) as first:
-        done = subprocess.run(send, stdin=first.stdout, capture_output=True, timeout=PATIENCE, check=True)
-
-    assert done.stdout == b"stored 1,000 messages in copy\n"
-    assert [one.body for one in copy.peek(1000)] == [b"\xff%d" % i for i in range(1000)]
-    assert {one.headers["a"] for one in copy.peek(1000)} == {"b"}
-    assert orders.stats().acked == 1000
-
-
 Shown = Callable[[], str]
 END = "\x04END"
 
@@ -275,44 +258,30 @@ def test_of_a_file_a_bar_shows_how_much_is_done(terminal: Callable[[], Shown]) -
         progress.advance(1_000_000, 250)
         progress.advance(2_000_000, 500)
 
-    first, *_, last = lines(printed())
+    drawn = printed()
+    first, *_, last = lines(drawn)
     assert re.fullmatch(r"[━╸╺]+ +25% 250 messages +\S+", first)
     assert re.fullmatch(r"[━╸╺]+ +75% 750 messages +\S+", last)
+    assert drawn.endswith("\x1b[1A\x1b[2K"), "no trace is left"
 
 
-def test_progress_fits_the_terminal_and_leaves_no_trace(terminal: Callable[[], Shown]) -> None:
-    printed = terminal()
-    with Progress(10**15) as progress:
-        progress.advance(10**15 - 1, 10**12)
-
-    drawn = printed()
-    assert max(map(len, lines(drawn))) <= 80
-    assert drawn.endswith("\r\n\x1b[?25h\r\x1b[1A\x1b[2K")  # the cursor is back, on the emptied line
-
-
-def test_a_short_command_has_no_progress(terminal: Callable[[], Shown], monkeypatch: pytest.MonkeyPatch) -> None:
-    printed = terminal()
-    monkeypatch.setattr(output, "MOMENT", 1e9)
-
-    with Progress(4) as progress:
-        progress.advance(1, 1)
-
-    assert printed() == ""
-
-
-def test_progress_is_hidden_in_pipes_and_on_dumb_terminals(
+def test_progress_is_hidden_of_short_commands_in_pipes_and_on_dumb_terminals(
     terminal: Callable[[], Shown], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    printed = terminal()
-    with Progress(4, visible=False) as progress:
-        progress.advance(1, 1)
+    def advance(*, visible: bool = True) -> None:
+        with Progress(4, visible=visible) as progress:
+            progress.advance(1, 1)
+
+    printed, file = terminal(), StringIO()
+    advance(visible=False)
+    with monkeypatch.context() as patched:
+        patched.setattr(output, "MOMENT", 1e9)
+        advance()
     monkeypatch.setenv("TERM", "dumb")
-    with Progress(4) as progress:
-        progress.advance(1, 1)
-    file = StringIO()
+    advance()
     monkeypatch.setattr(sys, "stderr", file)
-    with Progress(4) as progress:
-        progress.advance(1, 1)
+    monkeypatch.setenv("TERM", "xterm")
+    advance()
 
     assert printed() == ""
     assert file.getvalue() == ""

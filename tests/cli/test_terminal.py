@@ -1,7 +1,5 @@
 """Commands on a terminal of 80 columns; and full or closed streams, which change no exit code."""
 
-from __future__ import annotations
-
 import shlex
 import subprocess
 
