@@ -7,7 +7,6 @@ the caller's error and passes unchanged, as from `list()`.
 """
 
 import array
-import contextlib
 import decimal
 import fractions
 import threading
@@ -23,7 +22,7 @@ from rqttl import Broker, Delivery, Message, Queue, QueueOptions, RqttlError, un
 from rqttl.events import Events
 from rqttl.options import OPTIONS
 from rqttl.reaper import Reaper
-from rqttl.testing import Clock, FakeBroker, assert_depth, bodies, dead_letters, fake_broker, messages
+from rqttl.testing import Clock, FakeBroker, assert_depth, dead_letters, fake_broker, messages
 
 
 class Own(Exception):  # the caller's, and no error of rqttl
@@ -221,11 +220,6 @@ def _run(stage: Stage, **arguments: Any) -> None:
     stage.queue.run(**{"handler": str, "wait": 0, "stop": _halted(), **arguments})
 
 
-def _depth(stage: Stage, value: Any) -> None:
-    with contextlib.suppress(AssertionError):  # the answer to a valid depth
-        assert_depth(stage.queue, value)
-
-
 _NAME, _NAMESPACE, _IDS = "queue name", "namespace", ("id", "deliveries")
 #: Options that contradict another one are named instead of it.
 _OTHERS = ("dead_letter", "redelivery_delay", "min_ttl")
@@ -309,28 +303,16 @@ _TESTING = (
     _call("Clock.set(now)", lambda _, v: Clock().set(v)),
     _call("messages(queue)", lambda _, v: messages(v)),
     _call("messages(state)", lambda s, v: messages(s.queue, v)),
-    _call("bodies(queue_or_messages)", lambda _, v: bodies(v)),
     _call("dead_letters(queue)", lambda _, v: dead_letters(v)),
     _call("dead_letters(reason)", lambda s, v: dead_letters(s.queue, v)),
     _call("assert_depth(queue)", lambda _, v: assert_depth(v, 0)),
     _call("assert_depth(state)", lambda s, v: assert_depth(s.queue, 1, v)),
-    _call("assert_depth(depth)", _depth),
 )
 
 #: Every argument of a public call.
 CALLS: tuple[Call, ...] = (*_BROKER, *_SENDING, *_TAKING, *_SETTLING, *_LOOKING, *_TESTING)
 #: Arguments that are iterated over: an error of the caller's own iterable passes unchanged.
-ITERATED = (
-    "names",
-    "messages",
-    "headers",
-    "sequences",
-    "letters",
-    "deliveries",
-    "queue_or_messages",
-    "arguments",
-    "changes",
-)
+ITERATED = ("names", "messages", "headers", "sequences", "letters", "deliveries", "arguments", "changes")
 
 
 def attempt(call: Call, stage: Stage, value: str) -> RqttlError | None:
