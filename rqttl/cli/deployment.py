@@ -17,8 +17,7 @@ from rqttl import text
 from rqttl.cli.common import output
 from rqttl.cli.common.params import dry_run_flag, json_flag, yes_flag
 from rqttl.cli.common.settings import Settings, connecting
-from rqttl.deployments import Deployment, Plan, Step, make_plan, read_deployment, read_document, write_yaml
-from rqttl.deployments.deployment import FORMAT
+from rqttl.deployments import FORMAT, Deployment, Plan, Step, make_plan, read_deployment, read_document, write_yaml
 from rqttl.errors import QueueNotFound
 from rqttl.flows import policies, queues, reading, registry
 from rqttl.options import OPTIONS, QueueOptions
