@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from rqttl.errors import InvalidImport
-from rqttl.imports.names import NameTable, namespaces, translate
-from rqttl.imports.notes import Imported, ImportedDeployment, Notes, rows
+from rqttl.imports.notes import Imported, ImportedDeployment, NameTable, Notes, namespaces, rows, translate
 from rqttl.imports.source import at, load, member, read, read_duration
 from rqttl.units import as_text
 

@@ -6,8 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
-from rqttl.imports.names import NameTable, namespaces
-from rqttl.imports.notes import Imported, ImportedDeployment, Notes, rows
+from rqttl.imports.notes import Imported, ImportedDeployment, NameTable, Notes, namespaces, rows
 from rqttl.imports.rabbitmq import definitions
 from rqttl.imports.rabbitmq.definitions import Binding, Queue, Setting, VHost, settings_of
 from rqttl.imports.rabbitmq.policies import TakenPolicies

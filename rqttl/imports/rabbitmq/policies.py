@@ -14,8 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from rqttl.errors import InvalidInput
-from rqttl.imports.names import NameTable
-from rqttl.imports.notes import Notes, rows
+from rqttl.imports.notes import NameTable, Notes, rows
 from rqttl.imports.rabbitmq.definitions import Queue, Setting, SourcePolicy, settings_of
 from rqttl.policies.patterns import Pattern, compile_pattern
 from rqttl.policies.policy import Policy, PolicySet
