@@ -7,14 +7,18 @@ from functools import wraps
 from typing import Any
 
 import pytest
+import uvloop
 
 import rqttl
-from tests.aio.campaign import LOOPS
 from tests.process.proxy import Proxy
 from tests.servers import Server
 from tests.waiting import PATIENCE
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
+LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
+    "asyncio": asyncio.new_event_loop,
+    "uvloop": uvloop.new_event_loop,
+}
 
 
 @pytest.fixture
