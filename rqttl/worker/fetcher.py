@@ -9,12 +9,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
-from typing import Any
 
 from rqttl.checks import is_pattern
 from rqttl.errors import PoolExhausted, QueueNotFound
 from rqttl.flows import registry
-from rqttl.flows.steps import Flow, Read, WaitForWakeup
+from rqttl.flows.steps import Read, WaitForWakeup
 from rqttl.protocol.commands import BATCH
 from rqttl.protocol.keys import WAKEUP, queue_names
 from rqttl.runtime.interrupt import Interrupt
@@ -208,13 +207,9 @@ class Fetcher:
             logger.debug("queue %s does not exist any more", queue)
 
     def _with_wakeup(self, queues: list[str]) -> list[str]:
-        def read() -> Flow[Any]:
-            return (yield Read([("LLEN", self._driver.keyspace.key(queue, WAKEUP)) for queue in queues]))
-
-        if not queues:
-            return []
+        look = Read([("LLEN", self._driver.keyspace.key(queue, WAKEUP)) for queue in queues])
         with self._sources.lock:
-            lengths = self._driver.perform(read())
+            lengths = self._driver.step(look) if queues else []
         return [queue for queue, length in zip(queues, lengths, strict=True) if length]
 
     def _withdraw(self) -> None:

@@ -17,6 +17,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, NamedTuple
 
 from rqttl import metrics
+from rqttl.types import RunCounts
 
 if TYPE_CHECKING:
     from prometheus_client.core import Metric as Family
@@ -92,20 +93,10 @@ class Counters:
             for queue in [name for name, its in self.queues.items() if name not in queues and not its.running]:
                 del self.queues[queue]
 
-    @property
-    def handled(self) -> int:
-        """The number of messages that were acked."""
-        return self.outcomes["ack"]
-
-    @property
-    def failed(self) -> int:
-        """The number of messages that failed or were refused."""
-        return sum(self.outcomes[outcome] for outcome in ("nack", "reject", "timeout", "crashed"))
-
-    @property
-    def lost(self) -> int:
-        """The number of messages whose lease had ended before their outcome was stored."""
-        return self.outcomes["lost"]
+    def totals(self) -> RunCounts:
+        """All messages: acked, failed or refused, and those whose lease had ended before their outcome was stored."""
+        failed = sum(self.outcomes[outcome] for outcome in ("nack", "reject", "timeout", "crashed"))
+        return RunCounts(self.outcomes["ack"], failed, self.outcomes["lost"])
 
     def families(self) -> Iterable[Family]:
         """The metrics of a worker. At most `LIMIT` queues have metrics of their own: those that it met first."""
@@ -223,7 +214,6 @@ class Systemd:
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         self._address = environment.get("NOTIFY_SOCKET", "")
-        self._is_stopping = False
         interval, pid = environment.get("WATCHDOG_USEC", ""), str(os.getpid())
         is_number = interval.isascii() and interval.isdigit() and int(interval) > 0
         self._is_watched = is_number and environment.get("WATCHDOG_PID", pid) == pid
@@ -243,9 +233,3 @@ class Systemd:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sock, suppress(OSError):  # systemd restarts itself
             sock.connect(address)
             sock.send(state.encode())
-
-    def stopping(self) -> None:
-        """Tell, once, that the worker ends. From then on systemd expects no signs of life."""
-        if not self._is_stopping:
-            self._is_stopping = True
-            self.notify("STOPPING=1")

@@ -30,33 +30,6 @@ QUIT_GRACE = 5.0
 SETTLED_IN = 10.0
 
 
-class Waker:
-    """Ends the wait of a selector. Any thread and any signal handler may call it."""
-
-    def __init__(self) -> None:
-        self.reader, self.writer = socket.socketpair()
-        self.reader.setblocking(False)  # of the standard library
-        self.writer.setblocking(False)  # as above
-
-    def __call__(self) -> None:
-        """End the wait."""
-        with suppress(OSError):  # it is full, so the wait ends anyway; or it is closed
-            self.writer.send(b"\0")
-
-    def clear(self) -> None:
-        """Make it ready for the next wait."""
-        with suppress(BlockingIOError):
-            while self.reader.recv(4096):
-                continue
-
-    def close(self) -> None:
-        """Close both ends."""
-        self.reader.close()
-        self.writer.close()
-
-    __del__ = close  # of a worker that never ran
-
-
 class Place:
     """A place for a child. If its children end early again and again, they are started ever more slowly."""
 
@@ -64,16 +37,12 @@ class Place:
         self.child: ChildProcess | None = None
         #: The time of the next start.
         self.start_at = 0.0
-        self._started_at, self._early = 0.0, 0
-
-    def started(self, child: ChildProcess, now: float) -> None:
-        """Record a start."""
-        self.child, self._started_at = child, now
+        self.started_at, self._early = 0.0, 0
 
     def ended(self, now: float, *, failed: bool) -> None:
         """Set the time of the next start. A child `failed` if it ended by itself before a handler had ended."""
         self.child = None
-        is_early = failed and now - self._started_at < SETTLED_IN
+        is_early = failed and now - self.started_at < SETTLED_IN
         self._early = self._early + 1 if is_early else 0
         pauses = self._early - 2
         self.start_at = now + (min(LONGEST_PAUSE, FIRST_PAUSE * 2.0**pauses) if pauses >= 0 else 0.0)
@@ -83,14 +52,17 @@ class Supervisor:
     """The children of a worker, `number` of them. `begin` starts one."""
 
     def __init__(
-        self, in_flight: InFlight, waker: Waker, number: int, max_memory: int | None, begin: Callable[[], ChildProcess]
+        self, in_flight: InFlight, number: int, max_memory: int | None, begin: Callable[[], ChildProcess]
     ) -> None:
-        self._in_flight, self._waker = in_flight, waker
+        self._in_flight = in_flight
         self.number, self._max_memory, self._begin = number, max_memory, begin
         self._places = [Place() for _ in range(number)]
         self._ended = False
+        self._woken, self.waker = socket.socketpair()
+        for sock in (self._woken, self.waker):
+            sock.setblocking(False)  # of the standard library
         self._selector = selectors.DefaultSelector()
-        self._selector.register(waker.reader, selectors.EVENT_READ)
+        self._selector.register(self._woken, selectors.EVENT_READ)
         self._upkeep_at = self._limits_at = 0.0
         #: The reason for which the worker has to end: no child can load the handler.
         self.broken = ""
@@ -109,6 +81,11 @@ class Supervisor:
         """The number of children that have loaded their handler."""
         return sum(child.slots > 0 for child in self.children)
 
+    def wake(self) -> None:
+        """End the wait of a turn. Any thread and any signal handler may call this."""
+        with suppress(OSError):  # it is full, so the wait ends anyway; or it is closed
+            self.waker.send(b"\0")
+
     def turn(self, now: float, longest: float) -> None:
         """Start children that are due, end those that have to end, and handle what they send, for a short time."""
         if now >= self._upkeep_at:
@@ -116,7 +93,7 @@ class Supervisor:
         for key, events in self._selector.select(max(0.0, min(longest, self._upkeep_at - now))):
             place = key.data
             if place is None:
-                self._waker.clear()
+                self._woken.recv(4096)
                 self._upkeep_at = 0.0
                 continue
             if events & selectors.EVENT_WRITE:
@@ -130,7 +107,7 @@ class Supervisor:
         for place in self._places:
             if place.child is None and not self._ended and now >= place.start_at:
                 child = self._begin()
-                place.started(child, now)
+                place.child, place.started_at = child, now
                 self._selector.register(child.sock, selectors.EVENT_READ, place)
             elif place.child is None and not self._ended:
                 moments.append(place.start_at)
@@ -169,7 +146,14 @@ class Supervisor:
         self.kill()
         for child in self.children:
             child.end()
+        self._close()
+
+    def _close(self) -> None:
         self._selector.close()
+        self._woken.close()
+        self.waker.close()
+
+    __del__ = _close  # of a worker that never ran
 
     # Starts and ends
 

@@ -28,7 +28,7 @@ from rqttl.worker.child import ChildProcess, ChildThread
 from rqttl.worker.fetcher import Fetcher
 from rqttl.worker.in_flight import InFlight
 from rqttl.worker.queue_source import Sources
-from rqttl.worker.supervisor import TURN, Supervisor, Waker
+from rqttl.worker.supervisor import TURN, Supervisor
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -74,7 +74,6 @@ class Worker:
         }
         #: The counters, for collectors of metrics.
         self.counters = health.Counters()
-        self._waker = Waker()
         self._stop_asked_at: float | None = None
         self._quiet = self._now = self._kill = self._has_fetched = self._has_run = False
         self._error: BaseException | None = None
@@ -86,7 +85,7 @@ class Worker:
             self._sources, self._in_flight, self._weights, burst=given["burst"], idle_exit=given["idle_exit"]
         )
         number, most = given["processes"] or 1, given["max_memory"]
-        self._supervisor = Supervisor(self._in_flight, self._waker, number, most, self._begin_child)
+        self._supervisor = Supervisor(self._in_flight, number, most, self._begin_child)
         self._systemd = health.Systemd(os.environ)
         self._turned_at = time.monotonic()
 
@@ -97,9 +96,9 @@ class Worker:
 
     def _begin_child(self) -> ChildProcess:
         if self._given["processes"]:
-            return ChildProcess(self._in_flight.lock, self._setup, self._waker)
+            return ChildProcess(self._in_flight.lock, self._setup, self._supervisor.wake)
         function = None if self._setup["call"] else self._given["call"]
-        return ChildThread(self._in_flight.lock, self._setup, self._waker, function, self._broker.observer)
+        return ChildThread(self._in_flight.lock, self._setup, self._supervisor.wake, function, self._broker.observer)
 
     # Control, from any thread and any signal handler
 
@@ -115,13 +114,13 @@ class Worker:
         else:
             self._now = True
         self._fetcher.stop.ask()
-        self._waker()
+        self._supervisor.wake()
 
     def quiet(self) -> None:
         """Fetch no more, and stay until `stop`."""
         self._quiet = True
         self._fetcher.stop.ask()
-        self._waker()
+        self._supervisor.wake()
 
     @contextmanager
     def _signals(self) -> Iterator[None]:
@@ -145,7 +144,7 @@ class Worker:
         numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGTSTP)
         ignored = (signal.SIG_IGN, None)
         before = {n: signal.signal(n, handle) for n in numbers if signal.getsignal(n) not in ignored}
-        descriptor = signal.set_wakeup_fd(self._waker.writer.fileno(), warn_on_full_buffer=False)
+        descriptor = signal.set_wakeup_fd(self._supervisor.waker.fileno(), warn_on_full_buffer=False)
         try:
             yield
         finally:
@@ -166,7 +165,6 @@ class Worker:
             raise InvalidInput("worker: it has run already; make another one")
         self._has_run = True
         with ExitStack() as stack:
-            stack.callback(self._waker.close)
             stack.callback(self._supervisor.close)
             names = [name for name in self._weights if not is_pattern(name)]
             existing = self._driver.perform(reading.read_options(self._driver.keyspace, names))
@@ -182,7 +180,7 @@ class Worker:
             raise InvalidInput(self._supervisor.broken)
         if self._error is not None:
             raise self._error
-        return RunCounts(self.counters.handled, self.counters.failed, self.counters.lost, 0)
+        return self.counters.totals()
 
     def _begin(self, stack: ExitStack) -> None:
         if self._given["health"] is not None:
@@ -226,7 +224,7 @@ class Worker:
             self._fetcher.run()
         finally:
             self._has_fetched = True  # `run` looks at once, when this thread still lives
-            self._waker()
+            self._supervisor.wake()
 
     def _supervise(self) -> None:
         """Watch the children until the end of the work."""
@@ -249,7 +247,6 @@ class Worker:
             if self._stop_asked_at is not None and not recalled:
                 recalled, ends_at = True, now + self._given["grace"] / 1000
                 logger.info("stopping: %s at work", plural(len(self._in_flight.running()), "message"))
-                self._systemd.stopping()
                 self._in_flight.stop()
                 self._supervisor.end()
             ended = self._has_fetched and self._in_flight.is_idle
@@ -262,7 +259,7 @@ class Worker:
 
     def _finish(self) -> None:
         """End the children, and settle what is left."""
-        self._systemd.stopping()
+        self._systemd.notify("STOPPING=1")  # from now on it expects no signs of life
         self._fetcher.stop.ask()
         self._in_flight.stop()
         self._supervisor.end()
@@ -277,12 +274,13 @@ class Worker:
         self._sources.close()
         self._heartbeat.leave()
         if not self._supervisor.broken:
-            logger.info("the worker has ended: handled %d, failed %d", self.counters.handled, self.counters.failed)
+            totals = self.counters.totals()
+            logger.info("the worker has ended: handled %d, failed %d", totals.handled, totals.failed)
 
     # What others see
 
     def _details(self) -> dict[str, Any]:
-        now, wall, last = time.monotonic(), time.time(), self.counters.last_claim
+        now, wall, totals, last = time.monotonic(), time.time(), self.counters.totals(), self.counters.last_claim
         running = self._in_flight.running()[:100]
         pids: list[int | str] = ["self", *(child.pid for child in self._supervisor.children if child.pid)]
         return {
@@ -292,8 +290,8 @@ class Worker:
                 (task.source.queue, task.delivery.id, int((wall - now + (task.begun_at or now)) * 1000))
                 for task in running
             ],
-            "handled": self.counters.handled,
-            "failed": self.counters.failed,
+            "handled": totals.handled,
+            "failed": totals.failed,
             "rss": sum(resident_bytes(pid) for pid in pids),
             "last_claim": None if last is None else int(last * 1000),
         }

@@ -107,7 +107,7 @@ def worker(
 
     def note(queue: str, outcome: str, number: int = 1) -> None:
         settled(queue, outcome, number)
-        if running.counters.handled == N:
+        if running.counters.totals().handled == N:
             meter.end()
 
     in_flight.room = room_when_ready  # type: ignore[method-assign]  # as above

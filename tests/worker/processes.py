@@ -9,10 +9,13 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from rqttl import Worker
 from rqttl.runtime.stop_signals import SAME
 from tests.waiting import PATIENCE, until
+
+if TYPE_CHECKING:  # spawned workers import this module before `late` changes what `Worker` copies
+    from rqttl import Worker
 
 ROOT = Path(__file__).parents[2]
 #: The folder of `home` in which workers find modules, too. See `tests.worker.late`.
@@ -101,7 +104,7 @@ def ids(events: Sequence[Sequence[str]]) -> list[str]:
 
 
 @contextmanager
-def running(worker: Worker) -> Iterator[None]:
+def running(worker: "Worker") -> Iterator[None]:
     """Run a worker in a thread, and stop it at the end of the block."""
     errors: list[BaseException] = []
 

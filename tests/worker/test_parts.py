@@ -122,15 +122,14 @@ def test_a_crash_gives_the_message_back_at_once() -> None:
 
 
 def test_a_child_that_ends_early_again_and_again_is_started_ever_more_slowly() -> None:
-    child: Any = None
     place, now, pauses = Place(), 100.0, list[float]()
     for _ in range(9):
-        place.started(child, now)
+        place.started_at = now
         place.ended(now + 1, failed=True)
         pauses.append(place.start_at - now - 1)
         now = place.start_at
     assert pauses == [0, 0.5, 1, 2, 4, 8, 16, 30, 30]
-    place.started(child, now)
+    place.started_at = now
     place.ended(now + 60, failed=True)
     assert place.start_at == now + 60
 

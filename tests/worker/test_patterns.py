@@ -69,7 +69,7 @@ def test_a_worker_keeps_nothing_of_short_lived_queues(broker: Broker, monkeypatc
             broker.queue(f"tenant.{n}").delete()
         until(lambda: met() == {"named"})
         assert worker.counters.queues["named"].outcomes == {"ack": 1}
-        assert worker.counters.handled == 21
+        assert worker.counters.totals().handled == 21
 
         broker.queue("named").delete()  # it is no queue of a pattern: there are as many of those as the user names
         broker.declare_queue("named").enqueue("second")
@@ -90,7 +90,7 @@ def test_acks_of_a_deleted_queue_are_given_up(broker: Broker) -> None:
         source.take_turn()
     assert not source.has_work
     assert [item.settled for item in claim.deliveries] == ["lease lost"]
-    assert worker.counters.lost == 1
+    assert worker.counters.totals().lost == 1
 
 
 def test_a_queue_whose_acks_fail_is_not_tried_again_at_once(
