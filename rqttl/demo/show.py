@@ -147,7 +147,7 @@ def draw(path: Path, carriers: Hours) -> None:
     rows = [[counts.get(hour, 0) for hour in hours] for counts in carriers.values()]
     figure = Figure(figsize=(2.6 + 0.52 * len(hours), 1.2 + 0.34 * len(rows)), dpi=120, layout="constrained")
     axes = figure.subplots()
-    axes.imshow(rows, cmap="YlOrRd", aspect="auto")
+    axes.imshow(rows, cmap="YlOrRd", vmax=1.5 * max(map(max, rows)), aspect="auto")  # no cell hides its number
     for y, row in enumerate(rows):
         for x, number in enumerate(row):
             if number:

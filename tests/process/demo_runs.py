@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from tests.process.embedded_users import ROOT
+from tests.process.embedded_users import ROOT, processes_with
 
 LIMIT = 2_000
 
@@ -25,16 +25,8 @@ def start(folder: Path, *arguments: str, spark: bool = False, **environment: str
 
 
 def family(folder: Path) -> list[int]:
-    """The processes of a demo in this folder: they have its name in their environment (a zombie has none)."""
-    found = []
-    for entry in Path("/proc").glob("[0-9]*/environ"):
-        try:
-            environment = entry.read_bytes()
-        except OSError:
-            continue
-        if f"RQTTL_HOME={folder}\0".encode() in environment:
-            found.append(int(entry.parent.name))
-    return sorted(found)
+    """The processes of a demo in this folder: they have its name in their environment."""
+    return processes_with("environ", f"RQTTL_HOME={folder}\0".encode())
 
 
 def command_line(pid: int) -> bytes:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -30,16 +31,19 @@ USE = "server = server.acquire(os.environ['FOLDER']); print(server.url, flush=Tr
 
 
 def running(folder: Path, what: str = "") -> list[int]:
-    """The guard and the server of a folder: both have it in their command lines (a zombie has none)."""
+    """The guard and the server of a folder: both have it in their command lines."""
+    return processes_with("cmdline", os.fsencode(folder), what.encode())
+
+
+def processes_with(file: str, *texts: bytes) -> list[int]:
+    """The processes that have all these texts in a file of `/proc`, sorted (a zombie has none)."""
     found = []
-    for entry in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            line = entry.read_bytes()
-        except OSError:
-            continue
-        if os.fsencode(folder) in line and what.encode() in line:
-            found.append(int(entry.parent.name))
-    return found
+    for entry in Path("/proc").glob(f"[0-9]*/{file}"):
+        with suppress(OSError):
+            content = entry.read_bytes()
+            if all(text in content for text in texts):
+                found.append(int(entry.parent.name))
+    return sorted(found)
 
 
 def identity(url: str) -> tuple[int, str]:

@@ -3,7 +3,7 @@
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -147,94 +147,94 @@ def test_a_signal_reaches_the_program_and_ends_only_a_run_without_a_stop_of_its_
 # Servers that go away
 
 
-@pytest.mark.parametrize("threads", [1, 2])
-def test_a_run_outlives_a_restart_of_the_server(
-    durable: Server, threads: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
+class Running:
+    """`queue.run` in a thread, on a server that goes away, which it notices soon."""
+
+    def __init__(self, server: Server, broker: Broker, pool: ThreadPoolExecutor, log: pytest.LogCaptureFixture) -> None:
+        self.server, self.queue, self.stop = server, broker.declare_queue("q", lease="2s"), threading.Event()
+        self.events, self._pool, self._log = broker.events, pool, log
+
+    def start(self, handler: Callable[[Delivery], Any], threads: int = 1) -> Future[RunCounts]:
+        return self._pool.submit(self.queue.run, handler, threads, stop=self.stop)
+
+    def await_log(self, text: str) -> None:
+        until(lambda: text in self._log.text)
+
+
+@pytest.fixture
+def running(durable: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> Iterator[Running]:
     monkeypatch.setattr("rqttl.store.exchanges.PAUSES", (0.01,))
-    stop, begun = threading.Event(), threading.Semaphore(0)
+    with connect(durable.url) as broker, ThreadPoolExecutor(1) as pool:
+        yield Running(durable, broker, pool, caplog)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_a_run_outlives_a_restart_of_the_server(running: Running, threads: int) -> None:
+    begun = threading.Semaphore(0)
     handled: list[bytes] = []
 
     def handle(delivery: Delivery) -> None:
         handled.append(delivery.body)
         begun.release()
 
-    with connect(durable.url) as broker, ThreadPoolExecutor(1) as pool:
-        queue = broker.declare_queue("q")
-        queue.enqueue(b"before")
-        running = pool.submit(queue.run, handle, threads, stop=stop)
-        assert begun.acquire(timeout=PATIENCE)
-        until(lambda: queue.stats().acked == 1)
-        durable.kill()
-        until(lambda: "Redis is away" in caplog.text)
-        durable.start()
-        queue.enqueue(b"after")
-        assert begun.acquire(timeout=PATIENCE)
-        stop.set()
+    running.queue.enqueue(b"before")
+    counts = running.start(handle, threads)
+    assert begun.acquire(timeout=PATIENCE)
+    until(lambda: running.queue.stats().acked == 1)
+    running.server.kill()
+    running.await_log("Redis is away")
+    running.server.start()
+    running.queue.enqueue(b"after")
+    assert begun.acquire(timeout=PATIENCE)
+    running.stop.set()
 
-        assert running.result(timeout=PATIENCE) == RunCounts(2, 0, 0)
-        assert handled == [b"before", b"after"]
-        assert (queue.stats().acked, queue.stats().leased) == (2, 0)
+    assert counts.result(timeout=PATIENCE) == RunCounts(2, 0, 0)
+    assert handled == [b"before", b"after"]
+    assert (running.queue.stats().acked, running.queue.stats().leased) == (2, 0)
 
 
-def test_a_server_that_is_away_at_the_start_is_waited_for(
-    durable: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr("rqttl.store.exchanges.PAUSES", (0.01,))
-    with connect(durable.url) as broker, ThreadPoolExecutor(1) as pool:
-        queue = broker.declare_queue("q")
-        queue.enqueue(b"x")
-        durable.kill()
-        stop = threading.Event()
-        running = pool.submit(queue.run, lambda _: stop.set(), stop=stop)
-        until(lambda: "Redis is away" in caplog.text)
-        durable.start()
+def test_a_server_that_is_away_at_the_start_is_waited_for(running: Running) -> None:
+    running.queue.enqueue(b"x")
+    running.server.kill()
+    counts = running.start(lambda _: running.stop.set())
+    running.await_log("Redis is away")
+    running.server.start()
 
-        assert running.result(timeout=PATIENCE) == RunCounts(1, 0, 0)
+    assert counts.result(timeout=PATIENCE) == RunCounts(1, 0, 0)
 
 
-def test_a_run_that_stops_while_the_server_is_away_and_owes_nothing_ends_well(
-    durable: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr("rqttl.store.exchanges.PAUSES", (0.01,))
-    with connect(durable.url) as broker, ThreadPoolExecutor(1) as pool:
-        waits, stop = threading.Event(), threading.Event()
-        broker.events.subscribe(lambda _: waits.set(), WaitEvent)
-        running = pool.submit(broker.declare_queue("q").run, print, stop=stop)
-        assert waits.wait(PATIENCE)
-        durable.kill()
-        until(lambda: "Redis is away" in caplog.text)
-        stop.set()
+def test_a_run_that_stops_while_the_server_is_away_and_owes_nothing_ends_well(running: Running) -> None:
+    waits = threading.Event()
+    running.events.subscribe(lambda _: waits.set(), WaitEvent)
+    counts = running.start(print)
+    assert waits.wait(PATIENCE)
+    running.server.kill()
+    running.await_log("Redis is away")
+    running.stop.set()
 
-        assert running.result(timeout=PATIENCE) == RunCounts(0, 0, 0)
-        durable.start()
+    assert counts.result(timeout=PATIENCE) == RunCounts(0, 0, 0)
+    running.server.start()
 
 
-def test_a_failure_that_cannot_be_given_back_comes_again_when_its_lease_ends(
-    durable: Server, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr("rqttl.store.exchanges.PAUSES", (0.01,))
+def test_a_failure_that_cannot_be_given_back_comes_again_when_its_lease_ends(running: Running) -> None:
     deliveries: list[int] = []
 
     def handle(delivery: Delivery) -> None:
         deliveries.append(delivery.delivery_count)
         if len(deliveries) == 1:
-            queue.update(lease=LONG)  # of the next delivery
-            durable.kill()
+            running.queue.update(lease=LONG)  # of the next delivery
+            running.server.kill()
             raise RuntimeError("while Redis is away")
-        stop.set()
+        running.stop.set()
 
-    stop = threading.Event()
-    with connect(durable.url) as broker, ThreadPoolExecutor(1) as pool:
-        queue = broker.declare_queue("q", lease="2s")
-        queue.enqueue(b"x")
-        running = pool.submit(queue.run, handle, stop=stop)
-        until(lambda: "could not be settled" in caplog.text)
-        durable.start()
+    running.queue.enqueue(b"x")
+    counts = running.start(handle)
+    running.await_log("could not be settled")
+    running.server.start()
 
-        assert running.result(timeout=PATIENCE) == RunCounts(1, 1, 0)
-        assert deliveries == [1, 2]
-        assert (queue.stats().acked, queue.stats().leased) == (1, 0)
+    assert counts.result(timeout=PATIENCE) == RunCounts(1, 1, 0)
+    assert deliveries == [1, 2]
+    assert (running.queue.stats().acked, running.queue.stats().leased) == (1, 0)
 
 
 # A consumer that stops

@@ -1,7 +1,6 @@
 """The pytest plugin, as a project that uses rqttl meets it."""
 
 import re
-from pathlib import Path
 
 import pytest
 
@@ -64,20 +63,32 @@ def test_each_test_has_a_server_of_its_own_that_is_gone_afterwards(project: pyte
     project.runpytest_subprocess(*OPTIONS).assert_outcomes(passed=3)
 
 
-def test_a_missing_package_is_named_in_one_line(project: pytest.Pytester, tmp_path: Path) -> None:
-    project.makeconftest("import sys; sys.modules['fakeredis'] = None")
+def test_a_missing_package_and_a_missing_server_are_named_in_one_line_each(project: pytest.Pytester) -> None:
+    project.makeconftest("""
+        import sys, pytest, rqttl.embedded.server
+        sys.modules['fakeredis'] = None
+
+        @pytest.fixture(autouse=True)
+        def nothing_installed(monkeypatch):
+            def missing(*_):
+                raise rqttl.EmbeddedUnavailable("no redis-server found: install one")
+            monkeypatch.setattr(rqttl.embedded.server, "acquire", missing)
+    """)
     project.makepyfile("""
         def test_fake(rqttl_broker): ...
+
+        def test_real(rqttl_server): ...
 
         def test_without(): ...
     """)
 
     result = project.runpytest_subprocess(*OPTIONS)
 
-    result.assert_outcomes(passed=1, errors=1)
+    result.assert_outcomes(passed=1, errors=2)
     result.stdout.fnmatch_lines(
         ["*fakeredis*; install what it needs: `pip install '.[[]testing]'` in a checkout of rqttl"]
     )
+    result.stdout.fnmatch_lines(["no redis-server found: install one"])
     result.stdout.no_fnmatch_line("*Traceback*")
     result.stdout.no_fnmatch_line("*pytest_plugin.py:*")
 
@@ -98,25 +109,6 @@ def test_a_failed_assertion_of_the_kit_shows_the_line_of_the_test(project: pytes
         [">       assert_depth(orders, 1)", "E       AssertionError: queue 'orders': expected 1*"]
     )
     result.stdout.no_fnmatch_line("*looks.py:*")
-
-
-def test_a_server_that_cannot_be_had_is_an_error_that_says_why(project: pytest.Pytester) -> None:
-    project.makeconftest("""
-        import pytest, rqttl.embedded.server
-
-        @pytest.fixture(autouse=True)
-        def nothing_installed(monkeypatch):
-            def missing(*_):
-                raise rqttl.EmbeddedUnavailable("no redis-server found: install one")
-            monkeypatch.setattr(rqttl.embedded.server, "acquire", missing)
-    """)
-    project.makepyfile("def test_real(rqttl_server): ...")
-
-    result = project.runpytest_subprocess(*OPTIONS)
-
-    result.assert_outcomes(errors=1)
-    result.stdout.fnmatch_lines(["no redis-server found: install one"])
-    result.stdout.no_fnmatch_line("*pytest_plugin.py:*")
 
 
 def test_the_package_announces_the_plugin() -> None:
