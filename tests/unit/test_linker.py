@@ -168,7 +168,7 @@ def test_a_child_that_was_forked_while_another_thread_linked_can_link(monkeypatc
         return link(name)
 
     monkeypatch.setattr(scripts, "_link", held)
-    monkeypatch.setattr(scripts, "_linked", {})
+    forget()
     thread = threading.Thread(target=scripts.load, args=["ack"])
     thread.start()
     assert linking.wait(PATIENCE)
