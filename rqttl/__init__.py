@@ -57,7 +57,9 @@ if TYPE_CHECKING:
     from rqttl.queue import Queue
     from rqttl.types import (
         Death,
+        Duration,
         Header,
+        Instant,
         Message,
         MessageView,
         QueueStats,
@@ -67,7 +69,6 @@ if TYPE_CHECKING:
         SweepResult,
         WorkerInfo,
     )
-    from rqttl.units import Duration, Instant
     from rqttl.worker.worker import Worker
 
 __version__ = "0.1.0"

@@ -21,8 +21,7 @@ from rqttl.policies.patterns import Syntax
 from rqttl.queue import Queue
 from rqttl.store.connections import address, open_client
 from rqttl.store.driver import RedisDriver
-from rqttl.types import PolicyResult, QueueStats, WorkerInfo
-from rqttl.units import Duration
+from rqttl.types import Duration, PolicyResult, QueueStats, WorkerInfo
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack

@@ -53,6 +53,17 @@ def is_queue_name(text: str) -> bool:
     return len(text) <= _MAX_NAME and _NAME.fullmatch(text) is not None
 
 
+def queue_name(member: bytes) -> str | None:
+    """A member of the registry as the name of a queue; `None` if no queue can have that name."""
+    text = member.decode("ascii", "replace")
+    return text if is_queue_name(text) else None
+
+
+def queue_names(members: Iterable[bytes]) -> list[str]:
+    """The names of queues in the registry, sorted. Members from other programs are left out."""
+    return sorted(filter(None, map(queue_name, members)))
+
+
 def check_queue_name(name: object, argument: str = "queue name") -> str:
     """Return `name` if a queue may have it. Raise `InvalidName`, which names the `argument`, otherwise.
 

@@ -22,8 +22,8 @@ from rqttl.flows.receive import ReceiveResult
 from rqttl.protocol import codec
 from rqttl.protocol.commands import QueueConfig
 from rqttl.text import format_value, plain_text
-from rqttl.types import Death, Header
-from rqttl.units import Duration, Ms, as_datetime, as_timedelta
+from rqttl.types import Death, Duration, Header
+from rqttl.units import Ms, as_datetime, as_timedelta
 
 logger = logging.getLogger("rqttl.delivery")
 

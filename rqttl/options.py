@@ -15,7 +15,7 @@ from rqttl import units
 from rqttl.checks import check_queue_name, whole
 from rqttl.errors import DataDamaged, InvalidName, InvalidOption
 from rqttl.text import did_you_mean, format_value, load_object, plain_number, plain_text
-from rqttl.units import Duration, Size
+from rqttl.types import Duration, Size
 
 Value = int | float | str | bool
 ScriptUse = Literal["always", "lifetime", "failure"]

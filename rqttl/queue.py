@@ -21,7 +21,9 @@ from rqttl.policies import Explanation
 from rqttl.text import format_value
 from rqttl.types import (
     Declared,
+    Duration,
     Header,
+    Instant,
     Message,
     MessageView,
     QueueStats,
@@ -30,7 +32,6 @@ from rqttl.types import (
     RunCounts,
     SweepResult,
 )
-from rqttl.units import Duration, Instant
 
 if TYPE_CHECKING:
     from threading import Event

@@ -7,8 +7,12 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Literal, NamedTuple, get_args
 
-from rqttl.units import Duration, Instant
-
+#: A duration as an argument: a `timedelta`, or text with a unit (`"30s"`, `"1500ms"`, `"1.5h"`). `0` needs no unit.
+Duration = timedelta | str | Literal[0]
+#: A number of bytes as an argument: a whole number, or text such as `"500kB"`, `"10MB"` or `"1.5GiB"`.
+Size = int | str
+#: A point in time as an argument: an aware `datetime`, ISO 8601 text with a zone, or milliseconds since 1970.
+Instant = datetime | str | int
 Header = str | bytes | int | float | bool | None
 #: Outcomes of a declaration: the queue was created, a queue that a dead letter had created was adopted, or it existed.
 Declared = Literal["created", "adopted", "existing"]

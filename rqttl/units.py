@@ -10,19 +10,14 @@ from contextlib import suppress
 from datetime import datetime, timedelta, timezone
 from decimal import Decimal
 from numbers import Number
-from typing import Literal, NewType
+from typing import NewType
 
 from rqttl.errors import InvalidDuration, InvalidInput
 from rqttl.text import format_value, plain_text, plain_whole
+from rqttl.types import Duration, Instant
 
 #: Milliseconds: the form in which times are stored, compared and sent.
 Ms = NewType("Ms", int)
-#: A duration as an argument: a `timedelta`, or text with a unit (`"30s"`, `"1500ms"`, `"1.5h"`). `0` needs no unit.
-Duration = timedelta | str | Literal[0]
-#: A number of bytes as an argument: a whole number, or text such as `"500kB"`, `"10MB"` or `"1.5GiB"`.
-Size = int | str
-#: A point in time as an argument: an aware `datetime`, ISO 8601 text with a zone, or milliseconds since 1970.
-Instant = datetime | str | int
 
 #: Ten years, the longest duration anywhere (RabbitMQ TTL-06).
 MAX_DURATION = Ms(315_360_000_000)

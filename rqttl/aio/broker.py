@@ -36,7 +36,9 @@ from rqttl.store.connections import TIME_OUTS, UNLIMITED, address, checked_clien
 from rqttl.text import format_value
 from rqttl.types import (
     Declared,
+    Duration,
     Header,
+    Instant,
     Message,
     MessageView,
     PolicyResult,
@@ -47,7 +49,6 @@ from rqttl.types import (
     SweepResult,
     WorkerInfo,
 )
-from rqttl.units import Duration, Instant
 
 if TYPE_CHECKING:
     from typing_extensions import Self, Unpack

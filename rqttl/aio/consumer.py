@@ -26,8 +26,7 @@ from rqttl.runtime.interrupt import Interrupt
 from rqttl.runtime.stop_signals import StopSignals
 from rqttl.store.exchanges import TEMPORARY
 from rqttl.text import type_name
-from rqttl.types import RunCounts
-from rqttl.units import Duration
+from rqttl.types import Duration, RunCounts
 
 T = TypeVar("T")
 

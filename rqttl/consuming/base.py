@@ -28,7 +28,8 @@ from rqttl.protocol.commands import BATCH, Command, Presence
 from rqttl.protocol.keys import Keyspace
 from rqttl.runtime.interrupt import Interrupt, Timing
 from rqttl.store.exchanges import TEMPORARY, is_away, refuses_for_now
-from rqttl.units import MAX_DURATION, Duration
+from rqttl.types import Duration
+from rqttl.units import MAX_DURATION
 
 logger = logging.getLogger("rqttl.consumer")
 

@@ -26,8 +26,7 @@ from rqttl.flows import reading
 from rqttl.flows.steps import Driver, Flow, Step, WaitForWakeup
 from rqttl.runtime.interrupt import Interrupt, Timing, Wakeup
 from rqttl.runtime.stop_signals import StopSignals
-from rqttl.types import RunCounts
-from rqttl.units import Duration
+from rqttl.types import Duration, RunCounts
 
 T = TypeVar("T")
 Handler = Callable[[Delivery], object]

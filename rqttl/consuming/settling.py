@@ -15,7 +15,7 @@ from rqttl.protocol import codec, commands
 from rqttl.protocol.commands import BATCH, READ_BYTES, Command, QueueConfig
 from rqttl.protocol.keys import Keyspace
 from rqttl.text import format_value
-from rqttl.units import Duration
+from rqttl.types import Duration
 
 
 def settle(

@@ -8,6 +8,7 @@ from typing import Any
 
 from redis.exceptions import NoPermissionError, ResponseError
 
+from rqttl.checks import is_queue_name, queue_name
 from rqttl.doctor.findings import Finding, first_few, ok, problem, warning
 from rqttl.errors import DataDamaged, QueueNotFound, RqttlError
 from rqttl.flows import policies, reading, steps
@@ -15,7 +16,7 @@ from rqttl.flows.policies import Change
 from rqttl.flows.steps import Flow
 from rqttl.options import OPTIONS, QueueOptions, written
 from rqttl.protocol import replies
-from rqttl.protocol.keys import PARTS, WAKEUP, Keyspace, queue_name
+from rqttl.protocol.keys import PARTS, WAKEUP, Keyspace
 from rqttl.text import plural
 from rqttl.types import QueueStats
 from rqttl.units import as_size, as_text
@@ -104,7 +105,7 @@ def _with_keys(keyspace: Keyspace) -> Flow[set[str]]:
         scan = steps.execute(replies.page, "SCAN", cursor or 0, "MATCH", keyspace.everything, "COUNT", PAGE)
         cursor, keys = yield from scan
         parts = filter(None, map(keyspace.split, keys))
-        names.update(name for name, part in parts if part in PARTS and part not in _LEFT)
+        names.update(name for name, part in parts if part in PARTS and part not in _LEFT and is_queue_name(name))
     return names
 
 

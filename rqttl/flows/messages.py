@@ -20,8 +20,8 @@ from rqttl.protocol.codec import NO_ENVELOPE, VALUE, Envelope
 from rqttl.protocol.commands import BATCH, BATCH_BYTES, Command, QueueConfig, Refused, Reply
 from rqttl.protocol.keys import Keyspace
 from rqttl.text import format_value, plain_text
-from rqttl.types import Header, Message, MessageView, Outcome, Receipt, RedriveResult
-from rqttl.units import Duration, Instant, as_datetime
+from rqttl.types import Duration, Header, Instant, Message, MessageView, Outcome, Receipt, RedriveResult
+from rqttl.units import as_datetime
 
 #: Calls that one round trip of `enqueue_many` carries at most.
 WINDOW = 8

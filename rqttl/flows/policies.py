@@ -29,8 +29,7 @@ from rqttl.policies.policy import check_policy_name, maker
 from rqttl.protocol import commands, replies
 from rqttl.protocol.commands import Options, QueueConfig, Refused
 from rqttl.protocol.keys import Keyspace
-from rqttl.types import PolicyResult, SweepResult
-from rqttl.units import Duration
+from rqttl.types import Duration, PolicyResult, SweepResult
 
 #: Queues whose records one round trip reads and changes.
 PAGE = 250

@@ -12,7 +12,8 @@ from rqttl.errors import PoolExhausted
 from rqttl.flows.steps import ABANDONED, ENDED, Flow, Now, WaitForWakeup, with_config
 from rqttl.protocol import commands
 from rqttl.protocol.commands import ABSENT, BATCH, Command, Presence, QueueConfig, Word
-from rqttl.units import MAX_DURATION, Duration
+from rqttl.types import Duration
+from rqttl.units import MAX_DURATION
 
 #: The ms after which a blocked consumer looks at the queue again at the latest.
 PERIOD = 240_000

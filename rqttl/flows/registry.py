@@ -9,9 +9,10 @@ from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
+from rqttl.checks import queue_names
 from rqttl.flows.steps import Flow, HandleNotes, Read, Write, execute
 from rqttl.protocol import replies
-from rqttl.protocol.keys import Keyspace, queue_names
+from rqttl.protocol.keys import Keyspace
 from rqttl.text import escape, load_object
 from rqttl.types import WorkerInfo
 from rqttl.units import as_datetime

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-
-from rqttl.checks import is_queue_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,17 +78,6 @@ LISTS: Mapping[str, tuple[str, ...]] = {
 }
 
 
-def queue_name(member: bytes) -> str | None:
-    """A member of the registry as the name of a queue; `None` if no queue can have that name."""
-    text = member.decode("ascii", "replace")
-    return text if is_queue_name(text) else None
-
-
-def queue_names(members: Iterable[bytes]) -> list[str]:
-    """The names of queues in the registry, sorted. Members from other programs are left out."""
-    return sorted(filter(None, map(queue_name, members)))
-
-
 @dataclass(frozen=True, slots=True)
 class Keyspace:
     """All keys of one namespace."""
@@ -109,11 +96,11 @@ class Keyspace:
         return f"{self.namespace}:{{{tag}}}{slash}{remainder}:{part}"
 
     def split(self, key: bytes) -> tuple[str, str] | None:
-        """The queue and the part of a key of this namespace; `None` for a key that no queue can have."""
+        """The queue and the part of a key of this namespace; `None` for a key of another form."""
         tagged, _, part = key.decode("utf-8", "replace").removeprefix(f"{self.namespace}:").rpartition(":")
         tag, _, suffix = tagged.removeprefix("{").partition("}")
         name = tagged if suffix and not suffix.startswith("/") else tag + suffix
-        return (name, part) if is_queue_name(name) and self.key(name, part).encode() == key else None
+        return (name, part) if name and self.key(name, part).encode() == key else None
 
     @property
     def everything(self) -> str:

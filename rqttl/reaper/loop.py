@@ -27,8 +27,7 @@ from rqttl.reaper.report import Report, Totals, log_event, reaper_details
 from rqttl.store.driver import driver_of
 from rqttl.store.exchanges import TEMPORARY, is_away, refuses_for_now
 from rqttl.text import plain_text, plain_whole, plural
-from rqttl.types import SweepResult
-from rqttl.units import Duration
+from rqttl.types import Duration, SweepResult
 
 if TYPE_CHECKING:
     import redis

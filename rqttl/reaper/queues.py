@@ -16,11 +16,12 @@ from zlib import crc32
 
 from redis.exceptions import RedisError, ResponseError
 
+from rqttl.checks import queue_name, queue_names
 from rqttl.errors import DataDamaged, QueueNotFound
 from rqttl.flows import policies, registry
 from rqttl.flows.steps import Flow, GetConfig, Register
 from rqttl.protocol.commands import QueueConfig
-from rqttl.protocol.keys import Keyspace, queue_name, queue_names
+from rqttl.protocol.keys import Keyspace
 from rqttl.reaper.report import log_event
 from rqttl.store.exchanges import is_away
 from rqttl.text import format_value

@@ -28,7 +28,8 @@ from rqttl.protocol.commands import Command
 from rqttl.runtime.interrupt import Interrupt, Wakeup
 from rqttl.store.driver import RedisDriver, Store, Waiter, Woken, driver_of
 from rqttl.text import install
-from rqttl.units import MAX_DURATION, Duration, Instant, Ms
+from rqttl.types import Duration, Instant
+from rqttl.units import MAX_DURATION, Ms
 
 if TYPE_CHECKING:
     from fakeredis import FakeServer

@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import partial
 
-from rqttl.checks import is_pattern
+from rqttl.checks import is_pattern, queue_names
 from rqttl.errors import PoolExhausted, QueueNotFound
 from rqttl.flows import registry
 from rqttl.flows.steps import Read, WaitForWakeup
 from rqttl.protocol.commands import BATCH
-from rqttl.protocol.keys import WAKEUP, queue_names
+from rqttl.protocol.keys import WAKEUP
 from rqttl.runtime.interrupt import Interrupt
 from rqttl.store.exchanges import TEMPORARY, is_away
 from rqttl.worker.in_flight import InFlight

@@ -29,6 +29,7 @@ from rqttl.delivery import Delivery
 from rqttl.protocol import codec
 from rqttl.protocol.commands import QueueConfig
 from rqttl.text import format_value
+from rqttl.types import Duration
 
 #: The name of the mapping of a module whose handlers are chosen by the header `type`.
 HANDLERS = "HANDLERS"
@@ -202,7 +203,7 @@ class Pool:
         return delivery.from_delivery_fields(delivery.Settler(partial(self._settle, key)), config, content)
 
     def _settle(
-        self, key: int, how: str, items: Sequence[Delivery], time: units.Duration | None, description: str | None
+        self, key: int, how: str, items: Sequence[Delivery], time: Duration | None, description: str | None
     ) -> None:
         """Tell the worker that a handler settles its delivery, or renews the lease. Later it has no effect."""
         [item] = items

@@ -15,7 +15,7 @@ from rqttl.checks import check_name_or_pattern
 from rqttl.consuming.handling import RetryPolicy
 from rqttl.errors import InvalidInput
 from rqttl.text import did_you_mean, format_value, plain_number, plain_text
-from rqttl.units import Duration
+from rqttl.types import Duration
 
 #: The largest number of processes, of threads and coroutines, and of a weight.
 MOST_PROCESSES, MOST_SLOTS, MOST_WEIGHT = 1024, 10_000, 1_000_000

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from heapq import heapify, heapreplace
 
-from rqttl.protocol.keys import DETACHED, LOG, META, Keyspace, queue_names
+from rqttl.checks import queue_names
+from rqttl.protocol.keys import DETACHED, LOG, META, Keyspace
 from rqttl.text import did_you_mean
 from spark_connectors.errors import DataLoss, NoSuchQueue
 from spark_connectors.options import patterns

@@ -28,7 +28,7 @@ from rqttl.flows.steps import Step
 from rqttl.protocol.commands import Command
 from rqttl.store.driver import RedisDriver
 from rqttl.testing.fake import AsyncClockedDriver, Clock, ClockedDriver
-from rqttl.units import Instant
+from rqttl.types import Instant
 from tests.waiting import PATIENCE
 
 #: The asyncio classes and their sync twins.

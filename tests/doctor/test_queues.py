@@ -30,7 +30,8 @@ def test_many_sound_queues_are_one_line(broker: Broker) -> None:
         broker.declare_queue(name).enqueue(b"x")
     broker.queue("x").receive()
     Broker(driver_of(broker).store.client, "other").declare_queue("foreign")
-    driver_of(broker).store.client.set("rqttlx:{orders}:log", "not ours")
+    for key in ("rqttlx:{orders}:log", "rqttl:{or ders}:log"):
+        driver_of(broker).store.client.set(key, "not ours")
 
     assert of(examine(broker), "queues") == [("ok", "4 sound queues, 4 messages, 3 ready (3 B)")]
     assert of(examine(broker, ["x"]), "queues") == [("ok", "1 sound queue, 1 message, 0 ready (0 B)")]
@@ -43,12 +44,10 @@ def test_many_sound_queues_are_one_line(broker: Broker) -> None:
         *((Keyspace().key(name, "log").encode(), (name, "log")) for name in ("orders", "{billing}.orders", "a:b:c")),
         (b"rqttl:queues", None),
         (b"rqttl:orders:log", None),
-        (b"rqttl:{or ders}:log", None),
         (b"rqttl:{}:log", None),
         (b"other:{orders}:log", None),
         (b"rqttl:{orders}", None),
         (b"rqttl:\xff:log", None),
-        (b"rqttl:{a}b}:log", None),
     ],
 )
 def test_a_key_says_to_which_queue_it_belongs(key: bytes, found: tuple[str, str] | None) -> None:
