@@ -67,7 +67,7 @@ def stats(
 
     The table has all queues, or those named or matched by a QUEUE (with *, ?
     and [...]). Counters are of messages since the queue was created; dead
-    counts all views.deaths, also the expired ones. overdue is the age of the oldest
+    counts all deaths, also the expired ones. overdue is the age of the oldest
     due work: with a reaper, nearly nothing. The command only reads: expired
     messages count until a reaper or a consumer has swept them.
     """

@@ -1,5 +1,6 @@
 """Every command explains itself, in 80 columns; half-typed lines are completed, asked as each shell asks."""
 
+import inspect
 import re
 import shutil
 import subprocess
@@ -17,7 +18,7 @@ from rqttl.cli.common import params
 from rqttl.options import OPTIONS
 from rqttl.store.driver import driver_of
 from tests.cli.conftest import Run
-from tests.cli.tree import ALL, CommandPath, example, flags, options, parse, stages
+from tests.cli.tree import ALL, CommandPath, example, flags, found, options, parse, stages
 from tests.servers import Server
 from tests.waiting import PATIENCE
 
@@ -32,6 +33,15 @@ def test_help_fits_and_ends_with_an_example(path: CommandPath) -> None:
     assert [line for line in result.stdout.splitlines() if len(line) > 80] == []
     assert f"\n  Example: {example(path)}\n" in result.stdout
     assert CliRunner().invoke(cli, [*path, "-h"], terminal_width=80).stdout == result.stdout
+
+
+@pytest.mark.parametrize("path", ALL, ids=" ".join)
+def test_help_names_no_modules_of_the_code(path: CommandPath) -> None:
+    command = found(path)
+    known = vars(inspect.getmodule(command.callback))
+    modules = [name for name, one in known.items() if inspect.ismodule(one) and name != "rqttl"]
+
+    assert re.findall(rf"\b(?:{'|'.join(modules)})\.\w+", command.help or "") == []
 
 
 @pytest.mark.parametrize("path", ALL, ids=" ".join)
