@@ -54,31 +54,33 @@ class Sender:
                 flow.close()  # an interrupt has left it in its midst
 
     def fetch(self, flow: Flow[T]) -> T:
-        """Carry out a flow. The lock is free while the flow waits for a message."""
+        """Carry out a flow. The lock is free while the flow waits for a message, and only then."""
         answer: Any = None
-        failure: Exception | None = None
+        failure: BaseException | None = None
         try:
             while True:
                 with self._lock:
-                    try:
-                        step = flow.send(answer) if failure is None else flow.throw(failure)
-                    except StopIteration as done:
-                        result: T = done.value
-                        return result
-                    waits = type(step) is WaitForWakeup
-                    if not waits:
-                        answer, failure = self._step(step)
-                if waits:
-                    answer, failure = self._step(step)
+                    step = self._next_wait(flow, answer, failure)
+                answer, failure = self._step(step)
+        except StopIteration as done:
+            result: T = done.value
+            return result
         except BaseException:
             with self._lock:
                 flow.close()
             raise
 
-    def _step(self, step: Step) -> tuple[Any, Exception | None]:
+    def _next_wait(self, flow: Flow[T], answer: Any, failure: BaseException | None) -> WaitForWakeup:
+        while True:
+            step = flow.send(answer) if failure is None else flow.throw(failure)
+            if type(step) is WaitForWakeup:
+                return step
+            answer, failure = self._step(step)
+
+    def _step(self, step: Step) -> tuple[Any, BaseException | None]:
         try:
             return self._driver.step(step), None
-        except Exception as error:  # noqa: BLE001  # the flow decides about it
+        except BaseException as error:  # noqa: BLE001  # the flow decides about it
             return None, error
 
 

@@ -3,18 +3,19 @@
 import logging
 import threading
 from collections.abc import Callable
-from typing import Any
+from contextlib import nullcontext
+from typing import Any, cast
 
 import pytest
 import redis
 
 from rqttl import Delivery, QueueOptions
-from rqttl.consuming.base import patiently
-from rqttl.consuming.consumer import Consumer
+from rqttl.consuming.base import Turns, patiently
+from rqttl.consuming.consumer import Consumer, Sender
 from rqttl.consuming.prefetch import CONSUMER_TTL_MS, Prefetch, RenewalSchedule, missed
 from rqttl.delivery import LEFT, LOST, UNKNOWN, Settler, mark
 from rqttl.events import RenewalEvent
-from rqttl.protocol.commands import BATCH, Options
+from rqttl.protocol.commands import BATCH, Command, Options
 from rqttl.protocol.keys import Keyspace
 from rqttl.runtime.interrupt import Interrupt, Timing, Wakeup
 from tests.unit.test_flows import OK, Canned, received
@@ -81,6 +82,43 @@ def test_the_acks_of_a_failed_call_wait_again_in_their_order() -> None:
     books.put_back()
 
     assert sent(books) == ["0", "1", "2"]
+
+
+class Contended(nullcontext[None]):
+    """A lock for which another thread waits: it comes when the lock is free."""
+
+    def __init__(self, other: Callable[[], object]) -> None:
+        super().__init__()
+        self._other = other
+
+    def __exit__(self, *_: object) -> None:
+        self._other()
+
+
+def test_acks_of_a_fetch_without_a_reply_are_in_doubt_for_the_renewer_that_waited_for_its_turn() -> None:
+    replays = list[bool]()
+
+    class Lost(Canned):
+        def step(self, step: Any) -> Any:
+            if type(step) is not Command:
+                return super().step(step)
+            replays.append(step.is_replay)
+            if len(replays) == 1:
+                raise redis.ConnectionError("the reply is lost")
+            return received()
+
+    driver = Lost()
+    turns = Turns[Delivery](driver.keyspace, "orders", 1, Interrupt(), unused)
+    turns.books.finish(delivery(1))
+
+    def renewer() -> None:
+        if replays == [False]:
+            Sender(driver).perform(turns.report())
+
+    with pytest.raises(redis.ConnectionError):
+        Sender(driver, cast("threading.Lock", Contended(renewer))).fetch(turns.fetch(1, None, 0, 1))
+
+    assert replays == [False, True]
 
 
 def test_of_two_acks_of_one_message_the_one_under_the_older_lease_was_missed() -> None:
