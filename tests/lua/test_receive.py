@@ -252,18 +252,23 @@ def test_a_consumer_that_leaves_no_message_behind_wakes_no_other(lab: Lab) -> No
     assert "wakeup" not in lab.snapshot()["orders"]
 
 
-def test_a_ticket_gives_the_message_it_names_and_a_lease_of_the_asked_length(lab: Lab) -> None:
-    before = lab.seed(log={place(-1): (at(-1), b"x")}, leases={place(-1): token(4999)}, waiters={"me": NOW + 300})
+@pytest.mark.parametrize("failed", [0, 2])
+def test_a_ticket_gives_the_message_it_names_and_a_lease_of_the_asked_length(lab: Lab, failed: int) -> None:
+    failures: dict[str, Any] = {"failures": {place(-1): failed}} if failed else {}
+    before = lab.seed(
+        log={place(-1): (at(-1), b"x")}, leases={place(-1): token(4999)}, waiters={"me": NOW + 300}, **failures
+    )
 
     reply = lab.run(look(lab, Presence("me", 300, 0, ticket(4999))))
 
     assert bodies(reply) == [b"x"]
     assert reply[5] == b"%d" % token(1000)
-    assert reply[8] == b""
+    assert reply[8] == ([place(-1).encode(), failed] if failed else b"")
+    again = {"redelivered": 1} if failed else {}
     after = lab.snapshot()
     assert after == changed(
         before,
-        meta={"lease_grants": 1, "delivered": 1, "due_at": NOW + 1000},
+        meta={"lease_grants": 1, "delivered": 1, "due_at": NOW + 1000, **again},
         leases={place(-1): token(1000)},
         waiters={"me": None},
         consumers=after["orders"].get("consumers", {}),
