@@ -155,24 +155,19 @@ class ChildProcess:
     def flush(self) -> None:
         """Send bytes that wait, as far as there is room."""
         with self._lock:
-            while self.output and (sent := self._send_now(self.output[:CHUNK])):
-                del self.output[:sent]
-
-    def _send_now(self, data: bytes | bytearray) -> int:
-        """Send bytes, as far as there is room. Returns the number of bytes that need no further try."""
-        try:
-            return self.sock.send(data)
-        except BlockingIOError:
-            return 0
-        except OSError:
-            return len(data)  # the end of the socket follows
+            try:
+                while self.output:
+                    del self.output[: self.sock.send(self.output[:CHUNK])]
+            except BlockingIOError:
+                return
+            except OSError:
+                self.output.clear()  # the end of the socket follows
 
     def _send(self, data: bytes) -> None:
         with self._lock:
-            if not self.output:
-                data = data[self._send_now(data) :]
-            if data:
-                self.output += data
+            self.output += data
+            self.flush()
+            if self.output:
                 self._wants_write()
 
     # From the child
@@ -272,11 +267,11 @@ class Child:
             observer = self._observer()  # the module of the handler may have configured it
             if observer is not None:
                 handler = replace(handler, watch=partial(events.handling, observer))
-            slots = pool.pool_for(handler, setup["threads"], setup["asyncio"], self._send)
+            slots = self._pool(handler, setup["threads"], setup["asyncio"])
         except pool.HandlerNotLoaded as error:
             self._send(Frame.BROKEN, str(error), error.trace)
             return
-        self._send(Frame.READY, slots.slots, slots.cancel_grace)
+        self._send(Frame.READY, slots.slots, handler.end_grace)
         slots.run(threading.Thread(target=self._read, args=[slots], daemon=True).start)
 
     def _load(self, setup: Mapping[str, Any]) -> Handler:
@@ -286,6 +281,15 @@ class Child:
         if self._function is not None:
             return pool.of_function(self._function, "call", with_delivery=setup["delivery"])
         return pool.load(setup["call"], with_delivery=setup["delivery"])
+
+    def _pool(self, handler: Handler, threads: int | None, coroutines: int | None) -> ThreadPool | CoroutinePool:
+        if not handler.is_async:
+            return ThreadPool(handler, threads or coroutines or 1, self._send)
+        if threads is not None:
+            raise pool.HandlerNotLoaded(
+                "threads: the function of `call` is a coroutine function: `asyncio` is the number of these"
+            )
+        return CoroutinePool(handler, coroutines or pool.COROUTINES, self._send)
 
     def _send(self, kind: Frame, *content: Any) -> None:
         if os.getpid() != self._pid:  # a process that a handler has forked returns: it must not report the end

@@ -126,7 +126,7 @@ class Fetcher:
         block = 0 if queue.is_hinted else longest
         ticket, queue.ticket, queue.is_hinted = queue.ticket or b"", None, False
         try:
-            claimed = self._sources[name].claim(count, block, ticket)
+            deliveries, due = self._sources[name].claim(count, block, ticket)
         except QueueNotFound:
             if not queue.is_missing:
                 logger.warning("queue %s does not exist any more; the worker looks for it again", name)
@@ -142,16 +142,13 @@ class Fetcher:
             self.is_away = False
             self._counters.reconnects += 1
             logger.info("Redis answers again")
-        queue.progress += len(claimed.deliveries) / (queue.weight or 1)
-        queue.is_missing = False
-        if claimed.deliveries:
+        queue.progress += len(deliveries) / (queue.weight or 1)
+        queue.until, queue.is_missing = None, False
+        if deliveries:
             self._worked_at = now
-            self._in_flight.give(self._sources[name], claimed.deliveries)
-        if claimed.is_whole and block:
-            queue.until = now + (longest if claimed.due is None else max(1, min(longest, claimed.due)))
-            queue.is_noted = True
-        else:
-            queue.until = None
+            self._in_flight.give(self._sources[name], deliveries)
+        if due is not None and block:
+            queue.until, queue.is_noted = now + min(longest, due), True
 
     # Waiting
 
@@ -222,10 +219,10 @@ class Fetcher:
             source, queue = self._sources[name], self._queues[name]
             ticket, queue.ticket = queue.ticket or b"", None
             try:
-                claimed = source.claim(1, 0, ticket)
+                deliveries, _ = source.claim(1, 0, ticket)
             except QueueNotFound:
                 continue  # a claim of the next turn tells it
-            self._in_flight.give(source, claimed.deliveries)
+            self._in_flight.give(source, deliveries)
 
     # The end, and new queues
 

@@ -118,8 +118,8 @@ class InFlight:
                     self._ended(child, *content)
                 elif kind == Frame.SETTLED:
                     self._settled(child, *content)
-                elif kind == Frame.RENEW:
-                    self._renewed(child, *content)
+                elif kind == Frame.RENEW and (task := child.running.get(content[0])) is not None:
+                    task.source.prolong(task.delivery, content[1])
                 elif kind == Frame.UNSEEN:
                     self._unseen(child, *content)
                 elif kind == Frame.READY:
@@ -146,12 +146,6 @@ class InFlight:
         if task is not None and not task.settled:
             task.settled = True
             self._conclude(task, Outcome(*outcome), 0.0)
-
-    def _renewed(self, child: ChildProcess, key: int, lease: int) -> None:
-        """A handler renews its lease for another length."""
-        task = child.running.get(key)
-        if task is not None:
-            task.source.prolong(task.delivery, lease)
 
     def _unseen(self, child: ChildProcess, keys: Iterable[int]) -> None:
         """A child that has to stop gives back messages that no handler has begun."""
@@ -201,10 +195,9 @@ class InFlight:
         item = task.delivery
         if item.settled != LOST:  # the source counts those
             self.counters.settled(item.queue, outcome.kind)
-        if outcome.kind == "ack":
-            log_outcome(logger, item, outcome, None, seconds)
-            task.source.finish(item)
-            return
         settle = settlement(item, outcome, self._retries)
         log_outcome(logger, item, outcome, settle[1], seconds)
-        task.source.settle(item, settle)
+        if outcome.kind == "ack":
+            task.source.finish(item)
+        else:
+            task.source.settle(item, settle)

@@ -62,8 +62,8 @@ class HandlerNotLoaded(Exception):
 class Handler:
     """A loaded handler: the call with a delivery, its kind, and its end.
 
-    Each call is within `watch(delivery)`. `end` lets the work for one delivery end, within `end_grace` seconds; without
-    it that is impossible.
+    Each call is within `watch(delivery)`. One call alone can end within `end_grace` seconds, if at all: a coroutine by
+    its cancellation, any other one by `end(delivery)`.
     """
 
     call: Callable[[Delivery], Any]
@@ -116,7 +116,8 @@ def of_function(function: Any, name: str, *, with_delivery: bool) -> Handler:
             raise NoHandler(f"no handler for messages with the header type {kind}")
         return target(item if with_delivery else item.decode())
 
-    return Handler(call, is_async, close if callable(close) else lambda: None)
+    grace = CANCEL_GRACE if is_async else None
+    return Handler(call, is_async, close if callable(close) else lambda: None, end_grace=grace)
 
 
 async def _in_thread(function: Callable[[Any], Any], value: Any) -> Any:
@@ -235,7 +236,6 @@ class ThreadPool(Pool):
 
     def __init__(self, handler: Handler, slots: int, send: Send) -> None:
         super().__init__(handler, slots, send)
-        self.cancel_grace = handler.end_grace
         self._orders: queue.SimpleQueue[Order | None] = queue.SimpleQueue()
         self._items: dict[int, Delivery] = {}
 
@@ -295,7 +295,6 @@ class CoroutinePool(Pool):
 
     def __init__(self, handler: Handler, slots: int, send: Send) -> None:
         super().__init__(handler, slots, send)
-        self.cancel_grace = CANCEL_GRACE
         self._waiting: deque[Order] = deque()
         self._tasks: dict[int, asyncio.Task[Any]] = {}
         self._stopped = asyncio.Event()
@@ -356,14 +355,3 @@ class CoroutinePool(Pool):
         del self._tasks[key]
         self._end(key, item, error, began)
         self._start()
-
-
-def pool_for(handler: Handler, threads: int | None, coroutines: int | None, send: Send) -> ThreadPool | CoroutinePool:
-    """Return coroutines for a coroutine function, and threads for any other one. Raises `HandlerNotLoaded`."""
-    if not handler.is_async:
-        return ThreadPool(handler, threads or coroutines or 1, send)
-    if threads is not None:
-        raise HandlerNotLoaded(
-            "threads: the function of `call` is a coroutine function: `asyncio` is the number of these"
-        )
-    return CoroutinePool(handler, coroutines or COROUTINES, send)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
+import math
 import secrets
 import threading
 from collections import deque
 from time import perf_counter
-from typing import NamedTuple
 
 from redis.exceptions import RedisError
 
@@ -33,14 +33,6 @@ logger = logging.getLogger("rqttl.worker")
 REMEMBERED = 10_000
 #: The ms between two tries while Redis is away.
 AWAY = 500
-
-
-class Claim(NamedTuple):
-    """The messages of one claim, the ms until the next due work, and whether the queue has no more messages."""
-
-    deliveries: list[Delivery]
-    due: int | None
-    is_whole: bool
 
 
 class _Late(Missed):
@@ -85,10 +77,11 @@ class QueueSource:
 
     # Claims
 
-    def claim(self, count: int, block: int, ticket: bytes = b"") -> Claim:
+    def claim(self, count: int, block: int, ticket: bytes = b"") -> tuple[list[Delivery], float | None]:
         """Send acks and take up to `count` messages. Below that the worker is noted as waiting for `block` ms.
 
-        Messages that handlers of this worker have finished are acked once more, and not handed out.
+        Messages that handlers of this worker have finished are acked once more, and not handed out. Returns also the ms
+        until the next due work, which may never come; `None` if the queue may have more messages.
         """
         lease, since = self._sources.lease, perf_counter()
         presence = Presence(self._sources.name, block, CONSUMER_TTL_MS, ticket, count)
@@ -104,14 +97,15 @@ class QueueSource:
             self.schedule.begin_wait()
         else:
             self.schedule.end_wait()
-        is_whole = len(fetched) < count and not claimed.more
+        due: float | None = None
+        if len(fetched) < count and not claimed.more:
+            due = math.inf if claimed.due is None else max(1, claimed.due - claimed.now)
         if self.finished:
             for item in fetched:
                 if item.delivery_count > 1 and self.finished.get(item.sequence):
                     self.finish(item)
             fetched = [item for item in fetched if item.settled is None]
-        due = None if claimed.due is None else max(1, claimed.due - claimed.now)
-        return Claim(fetched, due, is_whole)
+        return fetched, due
 
     def withdraw(self) -> None:
         """Wait no more. Take no message."""

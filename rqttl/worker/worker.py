@@ -9,8 +9,8 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from email.message import Message as Headers
 from typing import TYPE_CHECKING, Any
 
@@ -122,14 +122,12 @@ class Worker:
         self._fetcher.stop.ask()
         self._supervisor.wake()
 
-    @contextmanager
-    def _signals(self) -> Iterator[None]:
+    def _take_signals(self, stack: ExitStack) -> None:
         """Let signals stop the worker, in the main thread: Python allows no other one.
 
         A signal that the process ignores stays ignored (`nohup`).
         """
         if threading.current_thread() is not threading.main_thread():
-            yield
             return
         last = -math.inf
 
@@ -141,16 +139,11 @@ class Worker:
                 last = time.monotonic()
                 self.stop()
 
-        numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGTSTP)
-        ignored = (signal.SIG_IGN, None)
-        before = {n: signal.signal(n, handle) for n in numbers if signal.getsignal(n) not in ignored}
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGTSTP):
+            if signal.getsignal(number) not in (signal.SIG_IGN, None):
+                stack.callback(signal.signal, number, signal.signal(number, handle))
         descriptor = signal.set_wakeup_fd(self._supervisor.waker.fileno(), warn_on_full_buffer=False)
-        try:
-            yield
-        finally:
-            signal.set_wakeup_fd(descriptor)
-            for number, handler in before.items():
-                signal.signal(number, handler)
+        stack.callback(signal.set_wakeup_fd, descriptor)
 
     # The life of a worker
 
@@ -171,7 +164,7 @@ class Worker:
             for name in names:
                 if name not in existing:
                     raise QueueNotFound(name)
-            stack.enter_context(self._signals())
+            self._take_signals(stack)
             stack.enter_context(self._driver.closed.ending(self.stop))
             self._begin(stack)
             self._supervise()

@@ -285,7 +285,7 @@ def test_a_handler_that_asks_for_a_longer_lease_ends_the_renewals_of_no_other(cl
     queue = broker.declare_queue("q", lease="3s")
     queue.enqueue_many(["long", "short"])
     source = Worker(broker, "q", call=print, processes=0)._sources["q"]
-    long, _ = source.claim(2, 0).deliveries
+    (long, _), _ = source.claim(2, 0)
 
     source.prolong(long, 3_600_000)
     for _ in range(6):

@@ -81,15 +81,15 @@ def test_acks_of_a_deleted_queue_are_given_up(broker: Broker) -> None:
     queue.enqueue("x")
     worker = Worker(broker, ["q"], call=print, processes=0)
     source = worker._sources["q"]
-    claim = source.claim(1, 0)
-    source.finish(claim.deliveries[0])
+    (item,), _ = source.claim(1, 0)
+    source.finish(item)
 
     queue.delete()
 
     with pytest.raises(QueueNotFound):
         source.take_turn()
     assert not source.has_work
-    assert [item.settled for item in claim.deliveries] == ["lease lost"]
+    assert item.settled == "lease lost"
     assert worker.counters.totals().lost == 1
 
 
@@ -100,7 +100,7 @@ def test_a_queue_whose_acks_fail_is_not_tried_again_at_once(
     broker.declare_queue("q").enqueue("x")
     worker = Worker(broker, ["q"], call=print, processes=0)
     source, sources = worker._sources["q"], worker._sources
-    source.finish(source.claim(1, 0).deliveries[0])
+    source.finish(source.claim(1, 0)[0][0])
     worker._sources.takes_acks = False
     leases = Keyspace().key("q", "leases")
     client.rename(leases, "aside")
