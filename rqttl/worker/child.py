@@ -311,8 +311,10 @@ class Child:
                 elif kind == Frame.CANCEL:
                     slots.cancel(content[0])
                 elif kind == Frame.STOP:
-                    self._send(Frame.UNSEEN, slots.stop())
+                    self._send(Frame.UNSEEN, slots.take_back())  # before the end of all handlers ends this process
+                    slots.stop()
         self._end()
+        slots.take_back()
         slots.stop()  # a thread of the worker goes on after the end of its socket
 
 

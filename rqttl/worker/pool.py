@@ -12,7 +12,6 @@ import inspect
 import queue
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -198,6 +197,20 @@ class Pool:
     def __init__(self, handler: Handler, slots: int, send: Send) -> None:
         self.slots = slots
         self._handler, self._send = handler, send
+        self._orders: queue.SimpleQueue[Order | None] = queue.SimpleQueue()
+
+    def put(self, orders: Sequence[Order]) -> None:
+        """Take messages."""
+        for order in orders:
+            self._orders.put(order)
+
+    def take_back(self) -> list[int]:
+        """Let no handler begin a message any more. Returns the keys of those that none has begun."""
+        keys = []
+        with suppress(queue.Empty):  # handlers may take messages meanwhile
+            while (order := self._orders.get_nowait()) is not None:
+                keys.append(order[0])
+        return keys
 
     def _delivery(self, order: Order) -> Delivery:
         key, config, content = order
@@ -236,7 +249,6 @@ class ThreadPool(Pool):
 
     def __init__(self, handler: Handler, slots: int, send: Send) -> None:
         super().__init__(handler, slots, send)
-        self._orders: queue.SimpleQueue[Order | None] = queue.SimpleQueue()
         self._items: dict[int, Delivery] = {}
 
     def run(self, begin: Callable[[], None]) -> None:
@@ -250,20 +262,10 @@ class ThreadPool(Pool):
             thread.join()
         self._handler.close()
 
-    def put(self, orders: Sequence[Order]) -> None:
-        """Take messages."""
-        for order in orders:
-            self._orders.put(order)
-
-    def stop(self) -> list[int]:
-        """End all threads after their messages. Returns the keys of the messages that no handler has begun."""
-        keys = []
-        with suppress(queue.Empty):  # handlers may take messages meanwhile
-            while (order := self._orders.get_nowait()) is not None:
-                keys.append(order[0])
+    def stop(self) -> None:
+        """End all threads after their messages."""
         for _ in range(self.slots):
             self._orders.put(None)
-        return keys
 
     def cancel(self, key: int) -> None:
         """End the work for a message, if the handler can. A thread cannot be cancelled."""
@@ -295,7 +297,6 @@ class CoroutinePool(Pool):
 
     def __init__(self, handler: Handler, slots: int, send: Send) -> None:
         super().__init__(handler, slots, send)
-        self._waiting: deque[Order] = deque()
         self._tasks: dict[int, asyncio.Task[Any]] = {}
         self._stopped = asyncio.Event()
 
@@ -316,17 +317,12 @@ class CoroutinePool(Pool):
 
     def put(self, orders: Sequence[Order]) -> None:
         """Take messages."""
-        self._waiting.extend(orders)
+        super().put(orders)
         self._soon(self._start)
 
-    def stop(self) -> list[int]:
-        """End the loop after the messages at hand. Returns the keys of the messages that no handler has begun."""
-        keys = []
-        with suppress(IndexError):  # the loop may take messages meanwhile
-            while True:
-                keys.append(self._waiting.popleft()[0])
+    def stop(self) -> None:
+        """End the loop after the messages at hand."""
         self._soon(self._stopped.set)
-        return keys
 
     def cancel(self, key: int) -> None:
         """Cancel the coroutine of a message."""
@@ -337,9 +333,8 @@ class CoroutinePool(Pool):
             self._loop.call_soon_threadsafe(call)
 
     def _start(self) -> None:
-        with suppress(IndexError):  # another thread may take the messages back
-            while len(self._tasks) < self.slots:
-                order = self._waiting.popleft()
+        with suppress(queue.Empty):
+            while len(self._tasks) < self.slots and (order := self._orders.get_nowait()) is not None:
                 self._tasks[order[0]] = self._loop.create_task(self._handle(order))
 
     async def _handle(self, order: Order) -> None:

@@ -2,6 +2,8 @@
 
 import gc
 import os
+import socket
+import threading
 import time
 import warnings
 from collections import Counter
@@ -15,10 +17,13 @@ from rqttl import InvalidInput, Reject, Release, Retry, Worker
 from rqttl.consuming.handling import ACK, Outcome, RetryPolicy, of_error, settlement
 from rqttl.testing import fake_broker
 from rqttl.worker import settings
+from rqttl.worker.child import Child
 from rqttl.worker.fetcher import PERIOD, TURN, Queues
 from rqttl.worker.health import SIGN_EVERY, Systemd
+from rqttl.worker.pool import Frame, pack, unpacker
 from rqttl.worker.supervisor import Place
 from tests.unit.test_delivery import delivery
+from tests.waiting import PATIENCE
 
 pytestmark = pytest.mark.once
 ME = str(os.getpid())
@@ -235,6 +240,43 @@ def test_a_worker_is_ready_only_if_it_can_handle_messages_now(worker: Worker, is
     assert "1 of 2 child" in worker.obstacle()
     worker.quiet()
     assert "fetches no more" in worker.obstacle()
+
+
+async def a_coroutine(_: Any) -> None: ...
+
+
+@pytest.mark.parametrize("function", [print, a_coroutine])
+def test_a_child_that_stops_gives_its_messages_back_before_it_ends(
+    monkeypatch: pytest.MonkeyPatch, function: Any
+) -> None:
+    """Without that the worker takes them for those that have crashed the child."""
+    ours, theirs = socket.socketpair()
+    child, send = Child(theirs, lambda: None, function=function), Child._send
+    thread, lived = threading.Thread(target=child.run), list[bool]()
+
+    def slow(self: Child, kind: Frame, *content: Any) -> None:
+        if kind == Frame.UNSEEN:
+            thread.join(0.1)
+            lived.append(thread.is_alive())
+        send(self, kind, *content)
+
+    monkeypatch.setattr(Child, "_send", slow)
+    with ours, theirs:
+        setup: dict[str, Any] = {
+            "path": [],
+            "exec": None,
+            "call": None,
+            "delivery": False,
+            "threads": None,
+            "asyncio": None,
+        }
+        ours.sendall(pack(Frame.SETUP, setup) + pack(Frame.STOP))
+        thread.start()
+        frames = unpacker(ours.makefile("rb", buffering=0))
+        assert [next(frames)[0], next(frames)] == [Frame.READY, (Frame.UNSEEN, ())]
+        thread.join(PATIENCE)
+    assert lived == [True]
+    assert not thread.is_alive()
 
 
 @pytest.mark.parametrize(
