@@ -263,6 +263,21 @@ def test_a_batch_settles_all_that_hold_and_names_the_others(clocked: Clocked, qu
     assert queue.stats().leased == (300 if settle == "renew_many" else 0)
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_of_two_deliveries_of_one_message_in_a_batch_only_the_newer_counts(clocked: Clocked, order: int) -> None:
+    queue = clocked.declare_queue("q", lease="1s")
+    queue.enqueue(b"x")
+    old = one(queue)
+    clocked.advance(1_000)
+    new = one(queue)
+
+    with pytest.raises(LeaseLost) as caught:
+        queue.ack_many([old, new][::order])
+
+    assert caught.value.ids == (old.id,)
+    assert (new.settled, old.settled, queue.stats().acked) == ("ack", "lease lost", 1)
+
+
 def test_a_batch_with_a_wrong_delivery_settles_none(clocked: Clocked) -> None:
     queue, other = clocked.declare_queue("q"), clocked.declare_queue("other")
     queue.enqueue_many([b"1", b"2"])

@@ -8,7 +8,7 @@ from typing import Any, Literal
 import pytest
 import redis
 
-from rqttl import AlreadySettled, Broker, CommandEvent, Delivery, Message, Queue, QueueNotFound, WaitEvent
+from rqttl import AlreadySettled, Broker, CommandEvent, Delivery, Message, Queue, QueueNotFound, Receipt, WaitEvent
 from rqttl.store.driver import driver_of
 from tests.conftest import FAKE
 from tests.contract.looks import bodies, one
@@ -158,6 +158,30 @@ def test_each_of_many_that_wait_is_handed_a_message_that_cannot_stay(
 
     assert sorted(int(result(one).body) for one in waiting) == list(range(10))
     assert sum(queue.stats().deaths.values()) == 2
+
+
+def test_a_run_with_an_idle_thread_takes_a_message_that_cannot_stay_while_it_fetches_another(
+    broker: Broker, queue: Queue, waiters: Waiters
+) -> None:
+    receipts, handled, stop = list[Receipt](), list[bytes](), threading.Event()
+
+    def send(event: CommandEvent) -> None:
+        if event.name == "receive" and not receipts and queue.stats().leased:
+            receipts.append(queue.enqueue(b"now", ttl=0))
+
+    def handle(delivery: Delivery) -> None:
+        handled.append(delivery.body)
+        if len(handled) == 2:
+            stop.set()
+
+    (running,) = waiters.start(queue, how=lambda: queue.run(handle, threads=2, wait=LONG, stop=stop))
+    broker.events.subscribe(send, CommandEvent)
+    queue.enqueue(b"first")
+
+    until(lambda: receipts)
+    assert not receipts[0].expired
+    running.result(timeout=PATIENCE)
+    assert sorted(handled) == [b"first", b"now"]
 
 
 def test_senders_and_consumers_in_full_swing_lose_no_wake_up(queue: Queue, waiters: Waiters) -> None:

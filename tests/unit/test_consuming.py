@@ -121,6 +121,34 @@ def test_acks_of_a_fetch_without_a_reply_are_in_doubt_for_the_renewer_that_waite
     assert replays == [False, True]
 
 
+def test_a_lease_is_renewed_for_as_long_as_a_handler_has_renewed_it() -> None:
+    driver, hurried = Canned(renew=[[OK, b"", b"78", []]]), list[bool]()
+    turns = Turns[Delivery](driver.keyspace, "orders", 1, Interrupt(), lambda: hurried.append(True))
+    held = delivery(1)
+    turns.books.add([held])
+    turns.follow_leases()
+
+    driver.perform(turns.settle("renew", [held], "600ms", None))
+
+    assert (turns.books.leases(), turns.schedule.renew_every, hurried) == ({600: [held]}, 200, [True])
+
+
+def test_an_ack_during_a_renewal_that_misses_the_lease_counts_as_late() -> None:
+    driver = Canned(receive=[received(lost=[b"1"])])
+    turns = Turns[Delivery](driver.keyspace, "orders", 1, Interrupt(), unused)
+    held = delivery(1)
+    turns.books.add([held])
+    renewal = turns.renew()
+    next(renewal)
+    turns.books.finish(held)
+    with pytest.raises(StopIteration):
+        renewal.send([OK, b"", b"78", [b"1"]])
+
+    driver.perform(turns.report())
+
+    assert (held.settled, turns.books.late.count) == (LOST, 1)
+
+
 def test_of_two_acks_of_one_message_the_one_under_the_older_lease_was_missed() -> None:
     older, newer = delivery(1, token=b"7"), delivery(1, token=b"8")
     sent = [newer, older, delivery(2)]
