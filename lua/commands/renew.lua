@@ -17,7 +17,7 @@ local held, lost = lease.held(q, now, arg.deliveries, '')
 if #held > 0 then
   local ends = now + tonumber(arg.lease)
   redis.call('ZREM', q.leases, unpack(held))
-  token = lease.token(ends, redis.call('HINCRBY', q.meta, 'lease_grants', 1))
+  token = lease.token(ends, redis.call('HINCRBY', q.meta, 'lease_grants', 1) - 1)
   lease.grant(q, token, held)
   -- a renewal may also shorten a lease
   q.due_at = tonumber(due_at)
