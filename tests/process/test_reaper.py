@@ -286,6 +286,32 @@ def test_a_silent_connection_is_asked_whether_it_lives_and_replaced_when_it_does
             until(lambda: heard.hearing)
 
 
+def test_more_hints_than_can_wait_are_made_up_for_by_a_pass(
+    broker: Broker, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(loop, "MOST_WAITING", 1)
+    heard = loop.Hints(client, "rqttl:due")
+    with heard.listening():
+        until(lambda: heard.hearing)
+        heard.missed = False
+        client.publish("rqttl:due", "1 orders")
+        until(lambda: heard.missed)
+
+
+def test_a_pass_forgets_no_queue_that_a_hint_has_named_meanwhile(broker: Broker) -> None:
+    reaper = Reaper(broker)
+    reaper._begin_pass(thorough=True)
+    reaper._hints.inbox.put(("newer", 7))
+    reaper._read_inbox(0.0)
+
+    reaper._end_pass()
+    assert reaper._timetable.earliest() == 7
+
+    reaper._begin_pass(thorough=True)
+    reaper._end_pass()
+    assert reaper._timetable.earliest() is None
+
+
 def test_a_broker_counts_the_reapers_that_run(broker: Broker) -> None:
     """The real one, so that what is counted is what it does."""
     counted: list[int] = []
