@@ -38,9 +38,6 @@ LAST = 2.0
 BRISK = 0.05
 
 
-# The end of the worker
-
-
 @dataclass(slots=True, eq=False)
 class Task:
     """A message that is out: its child, and the time at which its handler began it, as far as the worker knows."""
@@ -237,9 +234,6 @@ class ChildThread(ChildProcess):
         return "the thread of the handlers ended"
 
 
-# The end of the child
-
-
 class Child:
     """Reads frames in a thread of its own, so that it answers while handlers work. `end` is for the end of the socket.
 
@@ -277,10 +271,9 @@ class Child:
     def _load(self, setup: Mapping[str, Any]) -> Handler:
         sys.path.extend(place for place in setup["path"] if place not in sys.path)
         if setup["exec"]:
-            return commands.handler(setup["exec"])
-        if self._function is not None:
-            return pool.of_function(self._function, "call", with_delivery=setup["delivery"])
-        return pool.load(setup["call"], with_delivery=setup["delivery"])
+            run = partial(commands.run, setup["exec"])
+            return Handler(run, is_async=False, end=commands.end, end_grace=commands.COMMAND_GRACE)
+        return pool.load(setup["call"] or "call", self._function, with_delivery=setup["delivery"])
 
     def _pool(self, handler: Handler, threads: int | None, coroutines: int | None) -> ThreadPool | CoroutinePool:
         if not handler.is_async:

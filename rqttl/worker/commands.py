@@ -15,14 +15,12 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
 from rqttl.checks import MAX_DESCRIPTION_BYTES
 from rqttl.consuming.handling import CommandFailed, HandlerStopped
 from rqttl.delivery import Delivery, Reject, Retry, lease_of
-from rqttl.worker.pool import Handler
 
 #: Seconds between SIGTERM and SIGKILL for a command that has to end, and for a handler that takes too long.
 TERM_GRACE = 5.0
@@ -45,11 +43,6 @@ _NOT_IN_NAMES = re.compile(r"[^A-Z0-9]")
 
 #: The commands that run, by their deliveries.
 _running: dict[int, CommandProcess] = {}
-
-
-def handler(words: Sequence[str]) -> Handler:
-    """Return the handler that runs this command once for each message."""
-    return Handler(partial(run, words), is_async=False, end=end, end_grace=COMMAND_GRACE)
 
 
 def run(words: Sequence[str], delivery: Delivery) -> None:
@@ -75,7 +68,7 @@ def run(words: Sequence[str], delivery: Delivery) -> None:
         raise Reject(text or way)
     if code == EX_TEMPFAIL:
         raise Retry(description=text or way)
-    if code and process.was_ended:
+    if code and process.kill_at is not None:
         raise HandlerStopped(f"the worker ended the command: {way}: {text}".rstrip(": "))
     if code:
         raise CommandFailed(f"{way}: {text}".rstrip(": "))
@@ -137,18 +130,14 @@ class CommandProcess:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._group = 0
-        self._kill_at: float | None = None
+        #: The time of SIGKILL, after `end`.
+        self.kill_at: float | None = None
         self._is_over = False
-
-    @property
-    def was_ended(self) -> bool:
-        """True if the worker has told the process to end while it ran."""
-        return self._kill_at is not None
 
     def start(self, words: Sequence[str], environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
         """Start the process, with pipes for stdin and stderr. Raises `HandlerStopped` after `end`, and `OSError`."""
         with self._lock, _starting:
-            if self.was_ended:
+            if self.kill_at is not None:
                 raise HandlerStopped("the worker ended the command before it had begun")
             process = subprocess.Popen(
                 words, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=environment, **_OWN_GROUP
@@ -159,9 +148,9 @@ class CommandProcess:
     def end(self, grace: float) -> None:
         """Let the process end: SIGTERM to its group now, SIGKILL after `grace` seconds. Only the first call counts."""
         with self._lock:
-            if self._is_over or self.was_ended:
+            if self._is_over or self.kill_at is not None:
                 return
-            self._kill_at = time.monotonic() + grace
+            self.kill_at = time.monotonic() + grace
             self._signal(signal.SIGTERM)
             self._signal(signal.SIGCONT)  # a stopped process gets SIGTERM when it goes on
         killer = threading.Timer(grace, self.kill)
@@ -177,10 +166,10 @@ class CommandProcess:
         """Wait for the end. Returns the exit code. After `end` its whole group ends: SIGKILL ends those that stay."""
         code = process.wait()
         with self._lock:
-            self._is_over = not self.was_ended
-        if self._kill_at is not None:
+            self._is_over = self.kill_at is None
+        if self.kill_at is not None:
             with suppress(ProcessLookupError):  # while the group has a process, no other group gets its number
-                while time.monotonic() < self._kill_at:
+                while time.monotonic() < self.kill_at:
                     with suppress(PermissionError):  # one has become another user's
                         os.killpg(self._group, 0)
                     time.sleep(_LOOK)

@@ -37,9 +37,6 @@ ANSWERS = 40.0
 SIGN_EVERY, SIGNS = 5.0, 3
 
 
-# Counters
-
-
 @dataclass(slots=True)
 class QueueCounters:
     """The counters of one queue. Outcomes: `OUTCOMES`; `lost` is that of a message whose lease had ended."""
@@ -168,11 +165,7 @@ class HealthServer:
 
             def do_GET(self) -> None:
                 route = routes.get(self.path.partition("?")[0])
-                self._send(Answer(404, b"not found\n") if route is None else route(self.headers))
-
-            do_HEAD = do_GET  # noqa: N815  # the name that http.server calls
-
-            def _send(self, answer: Answer) -> None:
+                answer = Answer(404, b"not found\n") if route is None else route(self.headers)
                 self.send_response(answer.status)
                 self.send_header("Content-Type", answer.content_type)
                 if answer.encoding:
@@ -181,6 +174,8 @@ class HealthServer:
                 self.end_headers()
                 if self.command != "HEAD":
                     self.wfile.write(answer.body)
+
+            do_HEAD = do_GET  # noqa: N815  # the name that http.server calls
 
             def log_message(self, format: str, *args: object) -> None:  # noqa: A002  # the parameter of http.server
                 logger.debug(format, *args)

@@ -154,10 +154,10 @@ class InFlight:
             if task is not None:
                 self._end(task, RELEASE, 0.0)
 
-    def lost(self, child: ChildProcess, reason: str) -> None:
+    def lost(self, child: ChildProcess, reason: str) -> bool:
         """A child has ended. Begun messages fail with this reason, and other children get the others.
 
-        If one handler had taken too long, the worker has ended the child itself: only that message fails.
+        Returns True if the worker has ended it, because a handler took too long: only the message of that one fails.
         """
         with self.lock:
             if child in self.children:
@@ -170,6 +170,7 @@ class InFlight:
             self._waiting.extendleft(reversed(child.waiting.values()))
             self._share_out()
         self.freed.notify()
+        return is_late
 
     def stop(self) -> None:
         """Give back all messages that no handler has begun, and take no further one."""

@@ -18,6 +18,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from contextvars import copy_context
 from dataclasses import dataclass
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 import msgpack
@@ -46,9 +47,6 @@ Send = Callable[..., None]
 CHUNK = 1 << 18
 
 
-# Handlers by name
-
-
 class HandlerNotLoaded(Exception):
     """The handler cannot be loaded. The text says why, in one line; `trace` is the traceback of the user's code."""
 
@@ -73,29 +71,26 @@ class Handler:
     end_grace: float | None = None
 
 
-def load(name: str, *, with_delivery: bool) -> Handler:
-    """Load a handler. With `with_delivery` it gets the delivery, else the decoded value. Raises `HandlerNotLoaded`."""
-    module_name, _, attribute = name.partition(":")
-    try:
-        module = importlib.import_module(module_name)
-        function: Any = module
-        for part in (attribute or HANDLERS).split("."):
-            function = getattr(function, part)
-    except (Exception, SystemExit) as error:
-        raise _not_loaded(name, error) from error
-    return of_function(function, name, with_delivery=with_delivery)
+def load(name: str, function: Any, *, with_delivery: bool) -> Handler:
+    """Load a handler by its name, unless `function` is one. Raises `HandlerNotLoaded`.
 
-
-def of_function(function: Any, name: str, *, with_delivery: bool) -> Handler:
-    """Return a function, an object that can be called, or a mapping of them by type, as a handler.
-
-    A class is made once. Raises `HandlerNotLoaded`.
+    It is a function, an object that can be called, a class, which is made once, or a mapping of handlers by type. With
+    `with_delivery` it gets the delivery, else the decoded value.
     """
-    if inspect.isclass(function):
-        try:
+    try:
+        if function is None:
+            module, _, attribute = name.partition(":")
+            function = attrgetter(attribute or HANDLERS)(importlib.import_module(module))
+        if inspect.isclass(function):
             function = function()
-        except (Exception, SystemExit) as error:
-            raise _not_loaded(name, error) from error
+    except (Exception, SystemExit) as error:
+        trace = trace_of(error, "<frozen importlib", importlib.__file__)
+        text = f"call: {name}: {type(error).__name__}: {error}".replace("\n", " ")
+        raise HandlerNotLoaded(text, trace if "  File " in trace else "") from error
+    return _of_function(function, name, with_delivery=with_delivery)
+
+
+def _of_function(function: Any, name: str, *, with_delivery: bool) -> Handler:
     close = getattr(function, "close", None)
     is_mapping = isinstance(function, Mapping)
     functions = dict(function) if is_mapping else {DEFAULT: function}
@@ -128,12 +123,6 @@ async def _in_thread(function: Callable[[Any], Any], value: Any) -> Any:
     return work.result()
 
 
-def _not_loaded(name: str, error: BaseException) -> HandlerNotLoaded:
-    trace = trace_of(error, "<frozen importlib", importlib.__file__)
-    text = f"call: {name}: {type(error).__name__}: {error}".replace("\n", " ")
-    return HandlerNotLoaded(text, trace if "  File " in trace else "")
-
-
 def _check_callable(function: Any, name: str) -> None:
     if not callable(function):
         raise HandlerNotLoaded(f"call: {name}: expected a function, got {type(function).__name__}")
@@ -146,9 +135,6 @@ def _check_callable(function: Any, name: str) -> None:
 
 def _is_async(function: Any) -> bool:
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004  # asks for its kind
-
-
-# Frames
 
 
 class Frame(enum.IntEnum):

@@ -12,14 +12,14 @@ from contextlib import suppress
 
 from rqttl.consuming.handling import log_with_trace
 from rqttl.runtime.memory import resident_bytes
-from rqttl.worker.child import ChildProcess
+from rqttl.worker.child import ChildProcess, Task
 from rqttl.worker.commands import COMMAND_GRACE, TERM_GRACE
 from rqttl.worker.in_flight import InFlight
 
 logger = logging.getLogger("rqttl.worker")
 
-#: Seconds of one wait at most.
-TURN = 1.0
+#: Seconds between two looks at limits, at starts that are due, and at children that have to end.
+LOOK = 0.2
 #: Seconds before a new start after the second, third, ... child in a row that ended early. The first start is at once.
 FIRST_PAUSE, LONGEST_PAUSE = 0.5, 30.0
 #: The number of children in a row that cannot load their handler, after which the worker ends.
@@ -63,7 +63,7 @@ class Supervisor:
             sock.setblocking(False)  # of the standard library
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._woken, selectors.EVENT_READ)
-        self._upkeep_at = self._limits_at = 0.0
+        self._upkeep_at = 0.0
         #: The reason for which the worker has to end: no child can load the handler.
         self.broken = ""
         self._has_been_ready = False
@@ -86,11 +86,13 @@ class Supervisor:
         with suppress(OSError):  # it is full, so the wait ends anyway; or it is closed
             self.waker.send(b"\0")
 
-    def turn(self, now: float, longest: float) -> None:
-        """Start children that are due, end those that have to end, and handle what they send, for a short time."""
+    def turn(self) -> None:
+        """Start children that are due, end those that have to end, and handle what they send, for `LOOK` at most."""
+        now = time.monotonic()
         if now >= self._upkeep_at:
-            self._upkeep_at = self._upkeep(now)
-        for key, events in self._selector.select(max(0.0, min(longest, self._upkeep_at - now))):
+            self._upkeep_at = now + LOOK  # news of a child bring it forward
+            self._upkeep(now)
+        for key, events in self._selector.select(max(0.0, self._upkeep_at - now)):
             place = key.data
             if place is None:
                 self._woken.recv(4096)
@@ -101,30 +103,22 @@ class Supervisor:
             if events & selectors.EVENT_READ:
                 self._receive(place, place.child)
 
-    def _upkeep(self, now: float) -> float:
-        """Do what is due. Returns the time of the next upkeep; news of a child bring it forward."""
-        moments = [now + TURN]
+    def _upkeep(self, now: float) -> None:
         for place in self._places:
             if place.child is None and not self._ended and now >= place.start_at:
                 child = self._begin()
                 place.child, place.started_at = child, now
                 self._selector.register(child.sock, selectors.EVENT_READ, place)
-            elif place.child is None and not self._ended:
-                moments.append(place.start_at)
         self._in_flight.release_stale()
         if self._in_flight.timeout is not None:
-            if now >= self._limits_at:
-                self._limits_at = self._enforce(now)
-            moments.append(self._limits_at)
+            for task in self._in_flight.running():
+                self._enforce(task, now - (task.begun_at or now) - self._in_flight.timeout)
         for child in self.children:
             self._dismiss(child, now)
-            if child.quit_at is not None:
-                moments.append(child.quit_at + QUIT_GRACE)
             events = selectors.EVENT_READ | (selectors.EVENT_WRITE if child.output else 0)
             key = self._selector.get_key(child.sock)
             if key.events != events:
                 self._selector.modify(child.sock, events, key.data)
-        return min(moments)
 
     def end(self) -> None:
         """Start no further child, and let each one end when it has no message."""
@@ -191,11 +185,10 @@ class Supervisor:
         """Take note of the end of a child."""
         self._upkeep_at = 0.0
         self._selector.unregister(child.sock)
-        late = any(task.steps for task in child.running.values())
         ending = child.end()
         reason = self._killed_because or ending
+        late = self._in_flight.lost(child, reason)
         place.ended(now, failed=not late and not child.handled and not child.retiring)
-        self._in_flight.lost(child, reason)
         if self._ended or (not child.slots and self._gives_up(child, reason)):
             return
         if child.broken:
@@ -221,34 +214,25 @@ class Supervisor:
         self._ended = True
         return True
 
-    # Time limits
-    def _enforce(self, now: float) -> float:
-        """Take the steps against handlers that take too long. Returns the time of the next look.
+    def _enforce(self, task: Task, late: float) -> None:
+        """Take the steps that are due against a handler that is `late` by so many seconds.
 
         If the child can end one handler alone, it has `cancel_grace` seconds for that. Then it gets SIGTERM, and
         SIGKILL.
         """
-        timeout = self._in_flight.timeout or 0.0
-        looks = [now + timeout]
-        for task in self._in_flight.running():
-            child = task.child
-            grace = child.cancel_grace or 0.0
-            steps = [] if child.cancel_grace is None else [(0.0, 0)]
-            steps += [(grace, signal.SIGTERM), (max(TERM_GRACE, grace), signal.SIGKILL)]
-            for number, (after, sign) in enumerate(steps):
-                at = (task.begun_at or now) + timeout + after
-                if now < at:
-                    looks.append(at)
-                    break
-                if number < task.steps:
-                    continue
-                task.steps = number + 1
-                if sign:
-                    logger.warning("child %d: a handler takes too long; %s", child.pid, signal.Signals(sign).name)
-                    child.signal(sign)
-                else:
-                    child.cancel(task.key)
-        return min(looks)
+        child = task.child
+        grace = child.cancel_grace or 0.0
+        steps = [] if child.cancel_grace is None else [(0.0, 0)]
+        steps += [(grace, signal.SIGTERM), (max(TERM_GRACE, grace), signal.SIGKILL)]
+        for after, sign in steps[task.steps :]:
+            if late < after:
+                return
+            task.steps += 1
+            if sign:
+                logger.warning("child %d: a handler takes too long; %s", child.pid, signal.Signals(sign).name)
+                child.signal(sign)
+            else:
+                child.cancel(task.key)
 
     def end_commands(self, at_once: Callable[[], bool]) -> None:
         """Let all commands end, and wait for that until their time is over or `at_once` returns True.
@@ -256,9 +240,9 @@ class Supervisor:
         The exit codes of commands that end in time settle their messages.
         """
         ends_at = time.monotonic() + COMMAND_GRACE
-        while not self._in_flight.is_idle and not at_once() and (now := time.monotonic()) < ends_at:
+        while not self._in_flight.is_idle and not at_once() and time.monotonic() < ends_at:
             for task in self._in_flight.running():  # again in each turn: one may have begun since the last one
                 task.child.cancel(task.key)
-            self.turn(now, min(TURN, ends_at - now))
+            self.turn()
         if at_once():
             logger.warning("the worker ends all commands at once")

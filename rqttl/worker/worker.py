@@ -28,7 +28,7 @@ from rqttl.worker.child import ChildProcess, ChildThread
 from rqttl.worker.fetcher import Fetcher
 from rqttl.worker.in_flight import InFlight
 from rqttl.worker.queue_source import Sources
-from rqttl.worker.supervisor import TURN, Supervisor
+from rqttl.worker.supervisor import Supervisor
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
@@ -39,8 +39,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("rqttl.worker")
 
-#: The text of a failure whose handler the worker has ended at its own end.
-STOPPED = "the worker stopped before the handler ended"
+FETCHER = "rqttl-fetcher"
 
 
 class Worker:
@@ -75,7 +74,9 @@ class Worker:
         #: The counters, for collectors of metrics.
         self.counters = health.Counters()
         self._stop_asked_at: float | None = None
-        self._quiet = self._now = self._kill = self._has_fetched = self._has_run = False
+        self._quiet = self._now = self._kill = self._has_run = False
+        #: The names of the threads that have ended.
+        self._ended = set[str]()
         self._error: BaseException | None = None
         self._heartbeat = Heartbeat(self._driver, "worker", self._details)
         self._sources = Sources(self._driver, given["lease"], self.counters, self._heartbeat)
@@ -196,7 +197,7 @@ class Worker:
             stack.callback(self._thread("rqttl-reaper", self._reaper.run).join)
             stack.callback(self._reaper.stop)
         self._sources.renewer.start()
-        self._fetching = self._thread("rqttl-fetcher", self._fetch)
+        self._fetching = self._thread(FETCHER, self._fetcher.run)
 
     def _thread(self, name: str, run: Callable[[], object]) -> threading.Thread:
         """Start a thread. The thread that called `Worker.run` raises its error."""
@@ -207,17 +208,12 @@ class Worker:
             except BaseException as error:  # noqa: BLE001  # as above
                 self._error = self._error or error
                 self.stop()
+            self._ended.add(name)  # `run` looks at once, when this thread still lives
+            self._supervisor.wake()
 
         thread = threading.Thread(target=guarded, name=name, daemon=True)
         thread.start()
         return thread
-
-    def _fetch(self) -> None:
-        try:
-            self._fetcher.run()
-        finally:
-            self._has_fetched = True  # `run` looks at once, when this thread still lives
-            self._supervisor.wake()
 
     def _supervise(self) -> None:
         """Watch the children until the end of the work."""
@@ -242,13 +238,13 @@ class Worker:
                 logger.info("stopping: %s at work", plural(len(self._in_flight.running()), "message"))
                 self._in_flight.stop()
                 self._supervisor.end()
-            ended = self._has_fetched and self._in_flight.is_idle
+            ended = FETCHER in self._ended and self._in_flight.is_idle
             if ended and (not self._quiet or self._stop_asked_at is not None):
                 return
             if recalled and (self._now or now >= ends_at):
                 logger.warning("the worker ends %s", plural(len(self._in_flight.running()), "handler"))
                 return
-            self._supervisor.turn(now, max(0.0, min(next_sign, ends_at if recalled else next_sign) - now))
+            self._supervisor.turn()
 
     def _finish(self) -> None:
         """End the children, and settle what is left."""
@@ -259,9 +255,9 @@ class Worker:
         if self._setup["exec"] is not None:
             self._supervisor.end_commands(lambda: self._kill)
         if not self._in_flight.is_idle:
-            self._supervisor.kill(STOPPED)
+            self._supervisor.kill("the worker stopped before the handler ended")
         while self._supervisor.children:
-            self._supervisor.turn(time.monotonic(), TURN)
+            self._supervisor.turn()
         self._fetching.join()
         self._in_flight.stop()  # a last look may have taken a message
         self._sources.close()
