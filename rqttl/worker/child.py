@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from rqttl import events
 from rqttl.delivery import Delivery, config_of, delivery_fields
+from rqttl.events import Observer
 from rqttl.options import QueueOptions
 from rqttl.protocol.commands import QueueConfig
 from rqttl.protocol.keys import Keyspace
@@ -84,7 +85,6 @@ class ChildProcess:
         self.waiting: dict[int, Task] = {}
         self._newest_key = 0
         self._frames = unpacker()
-        #: Bytes that wait for room in the socket.
         self.output = bytearray()
         self._send(pack(Frame.SETUP, dict(setup)))
 
@@ -203,7 +203,7 @@ class ChildThread(ChildProcess):
         setup: Mapping[str, Any],
         wants_write: Callable[[], None],
         function: Any,
-        observer: events.Observer | None,
+        observer: Observer | None,
     ) -> None:
         self._function, self._observer = function, observer
         super().__init__(lock, setup, wants_write)
@@ -211,7 +211,7 @@ class ChildThread(ChildProcess):
     def _begin_child(self, theirs: socket.socket) -> None:
         def run() -> None:
             try:
-                Child(theirs, lambda: self._observer, function=self._function).run()
+                Child(theirs, lambda: self._observer, lambda: None, self._function).run()
             finally:
                 with suppress(OSError):  # the worker has closed its end
                     theirs.shutdown(socket.SHUT_RDWR)  # ends the thread that reads
@@ -241,11 +241,7 @@ class Child:
     """
 
     def __init__(
-        self,
-        sock: socket.socket,
-        observer: Callable[[], events.Observer | None],
-        end: Callable[[], None] = lambda: None,
-        function: Any = None,
+        self, sock: socket.socket, observer: Callable[[], Observer | None], end: Callable[[], None], function: Any
     ) -> None:
         self._sock, self._observer, self._end, self._function = sock, observer, end, function
         self._lock, self._pid = threading.Lock(), os.getpid()
@@ -263,7 +259,7 @@ class Child:
                 handler = replace(handler, watch=partial(events.handling, observer))
             slots = self._pool(handler, setup["threads"], setup["asyncio"])
         except pool.HandlerNotLoaded as error:
-            self._send(Frame.BROKEN, str(error), error.trace)
+            self._send(Frame.BROKEN, *error.args)
             return
         self._send(Frame.READY, slots.slots, handler.end_grace)
         slots.run(threading.Thread(target=self._read, args=[slots], daemon=True).start)
@@ -280,7 +276,7 @@ class Child:
             return ThreadPool(handler, threads or coroutines or 1, self._send)
         if threads is not None:
             raise pool.HandlerNotLoaded(
-                "threads: the function of `call` is a coroutine function: `asyncio` is the number of these"
+                "threads: the function of `call` is a coroutine function: `asyncio` is the number of these", ""
             )
         return CoroutinePool(handler, coroutines or pool.COROUTINES, self._send)
 
@@ -323,15 +319,9 @@ def main() -> None:
     sock = socket.socket(fileno=int(sys.argv[1]))
     sock.setblocking(True)
     os.set_inheritable(sock.fileno(), False)  # commands of handlers must not hold the socket
-    if hasattr(os, "register_at_fork"):  # the worker sees the death of this child by the end of its socket
-        os.register_at_fork(after_in_child=lambda: os.close(sock.detach()))
-
-    def end() -> None:
-        """End this process, the commands that it runs, and all others of its group."""
-        commands.end_all()
-        os.killpg(0, signal.SIGKILL)
-
-    Child(sock, lambda: events.observer_of_new(None), end).run()
+    # the worker sees the death of this child by the end of its socket
+    os.register_at_fork(after_in_child=lambda: os.close(sock.detach()))
+    Child(sock, lambda: events.observer_of_new(None), commands.end_all, None).run()
 
 
 if __name__ == "__main__":

@@ -26,11 +26,8 @@ from rqttl.delivery import Delivery, Reject, Retry, lease_of
 TERM_GRACE = 5.0
 #: Seconds within which a child ends a command. After that the worker ends the child.
 COMMAND_GRACE = TERM_GRACE + 1
-#: Exit codes of `sysexits.h`: the input is wrong for good, and a failure that ends by itself.
-EX_DATAERR, EX_TEMPFAIL = 65, 75
 #: The bytes of stderr that become the description of a failure: the last ones. The rest is for the exit code.
 KEPT = MAX_DESCRIPTION_BYTES - 128
-_CHUNK = 65_536
 #: Seconds for which the end of stderr is awaited after the end of the command. A process that it left may hold it.
 LATE = 1.0
 #: Seconds between two looks at a group whose leader has ended.
@@ -64,9 +61,9 @@ def run(words: Sequence[str], delivery: Delivery) -> None:
     # an undecodable byte becomes three bytes: the text may be too long
     text = bytes(tail).decode("utf-8", "replace").strip().encode()[-KEPT:].decode(errors="ignore")
     way = f"the command {ending(code)}"
-    if code == EX_DATAERR:
+    if code == os.EX_DATAERR:  # the input is wrong for good
         raise Reject(text or way)
-    if code == EX_TEMPFAIL:
+    if code == os.EX_TEMPFAIL:  # the cause ends by itself
         raise Retry(description=text or way)
     if code and process.kill_at is not None:
         raise HandlerStopped(f"the worker ended the command: {way}: {text}".rstrip(": "))
@@ -106,17 +103,14 @@ def environment(delivery: Delivery, inherited: Mapping[str, str]) -> dict[str, s
 
 
 def _feed(stdin: IO[bytes], body: bytes) -> None:
-    try:
-        with stdin:
-            stdin.write(body)
-    except BrokenPipeError:
-        return  # the command has read enough
+    with suppress(BrokenPipeError), stdin:  # the command may have read enough
+        stdin.write(body)
 
 
 def _keep_tail(stderr: IO[bytes], tail: bytearray) -> None:
     """Copy stderr to that of the worker, and keep its last bytes."""
     with stderr:
-        while data := os.read(stderr.fileno(), _CHUNK):
+        while data := os.read(stderr.fileno(), 65_536):
             tail += data
             del tail[:-KEPT]
             with suppress(OSError):  # nobody reads the errors of the worker: the command must not notice
@@ -184,34 +178,34 @@ class CommandProcess:
 
 
 def end_all() -> None:
-    """End all other processes of this session at once: all that commands have started. No further one can start."""
+    """End this process at once, all that commands have started, and its group. No further command can start."""
     _starting.acquire(timeout=1.0)
     kill_session(os.getsid(0))
+    os.killpg(0, signal.SIGKILL)
 
 
 def kill_session(leader: int) -> None:
     """End all other processes of a session at once, those of all its groups."""
     killed = {os.getpid()}
-    while living := {pid for pid in _processes() if pid not in killed and _session_of(pid) == leader}:
+    while living := _members(leader) - killed:
         for pid in living:
             with suppress(ProcessLookupError, PermissionError):  # it has ended
                 os.kill(pid, signal.SIGKILL)
         killed |= living
 
 
-def _processes() -> list[int]:
-    """Return the numbers of all processes of the machine."""
+def _members(session: int) -> set[int]:
     if Path("/proc/self").exists():
-        return [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208  # quick: it is for numbers
-    listed = subprocess.run(["ps", "-A", "-o", "pid="], stdout=subprocess.PIPE, check=False)  # noqa: S607  # the system's
-    return [int(word) for word in listed.stdout.split()]
-
-
-def _session_of(pid: int) -> int | None:
-    try:
-        return os.getsid(pid)
-    except (ProcessLookupError, PermissionError):
-        return None  # it has ended
+        words = [name for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208  # quick: it is for numbers
+    else:
+        command = ["ps", "-A", "-o", "pid="]
+        words = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False).stdout.split()
+    members = set[int]()
+    for pid in map(int, words):
+        with suppress(ProcessLookupError, PermissionError):  # it has ended
+            if os.getsid(pid) == session:
+                members.add(pid)
+    return members
 
 
 def ending(code: int) -> str:

@@ -23,6 +23,9 @@ from rqttl.worker.queue_source import Sources
 
 logger = logging.getLogger("rqttl.worker")
 
+#: Queues and patterns with their weights; without weights in strict order.
+Weights = Mapping[str, int | None]
+
 #: The ms after which a worker without a free slot takes its name off the waiting consumers. A ticket lasts 5 s.
 PATIENT_WHILE_FULL = 1_000
 #: The ms between two looks at the wake-up lists while other queues have messages.
@@ -47,13 +50,7 @@ class Fetcher:
     """Claims messages until `stop`, or until nothing is left with `burst`, or nothing came for `idle_exit` ms."""
 
     def __init__(
-        self,
-        sources: Sources,
-        in_flight: InFlight,
-        weights: Mapping[str, int | None],
-        *,
-        burst: bool,
-        idle_exit: int | None,
+        self, sources: Sources, in_flight: InFlight, weights: Weights, burst: bool, idle_exit: int | None
     ) -> None:
         self._sources, self._in_flight = sources, in_flight
         self._driver, self._counters = sources.driver, sources.counters
@@ -94,7 +91,7 @@ class Fetcher:
         try:
             self._pass_on()
             self._withdraw()
-        except (*TEMPORARY, QueueNotFound) as error:
+        except TEMPORARY as error:
             logger.info("the worker left its queues while Redis was away: %s", error)
 
     def _turn(self, now: int) -> None:
@@ -153,7 +150,6 @@ class Fetcher:
     # Waiting
 
     def _wait(self, now: int) -> None:
-        """Wait for a wake-up of any queue."""
         noted = self._queues.noted
         if self.answered_at is not None and now - self.answered_at >= PROOF:
             self._queues.suspect()
@@ -194,14 +190,8 @@ class Fetcher:
         """Leave the queues whose hints this worker has and cannot use. That wakes the next consumer of each."""
         for name, queue in self._queues.items():
             if queue.ticket == b"":  # no other consumer is woken by it, and there was no claim since then
-                self._leave(name)
+                self._sources[name].withdraw()
                 queue.ticket = None
-
-    def _leave(self, queue: str) -> None:
-        try:
-            self._sources[queue].withdraw()
-        except QueueNotFound:
-            logger.debug("queue %s does not exist any more", queue)
 
     def _with_wakeup(self, queues: list[str]) -> list[str]:
         look = Read([("LLEN", self._driver.keyspace.key(queue, WAKEUP)) for queue in queues])
@@ -213,7 +203,7 @@ class Fetcher:
         """Wait in no queue any more. Take the messages that were handed to this worker meanwhile."""
         noted = self._queues.noted
         for name in noted:
-            self._leave(name)
+            self._sources[name].withdraw()
             self._queues[name].until = None
         for name in dict.fromkeys([*self._queues.ticketed, *self._with_wakeup(noted)]):
             source, queue = self._sources[name], self._queues[name]
@@ -254,7 +244,7 @@ class Fetcher:
             weights = selected(weights, existing)
         self._scan_at = self._driver.timing.now() + SCAN
         for queue in set(self._queues.noted) - set(weights):
-            self._leave(queue)
+            self._sources[queue].withdraw()
         self._queues.follow(weights)
 
 
@@ -279,9 +269,8 @@ class _Queue:
 class Queues(dict[str, _Queue]):
     """The queues of a worker: which may have messages, and which comes next. No I/O and no clock.
 
-    A claim shows that a queue is empty. After that a wake-up makes it a candidate again, or its next due time, or the
-    end of its period. Without weights the first candidate is next. With weights a queue gets a share of the fetched
-    messages in proportion to its weight. A queue without messages costs the others nothing, and saves no turns.
+    Without weights the first candidate is next. With weights a queue gets a share of the fetched messages in
+    proportion to its weight. A queue without messages costs the others nothing, and saves no turns.
     """
 
     #: The progress of the queue that came last: others begin there, however long they had no messages.
@@ -301,7 +290,7 @@ class Queues(dict[str, _Queue]):
         """Return the queues that may have messages."""
         return [name for name, queue in self.items() if queue.until is None or queue.until <= now]
 
-    def follow(self, weights: Mapping[str, int | None]) -> None:
+    def follow(self, weights: Weights) -> None:
         """Take these queues in the place of the former ones. Queues that stay keep their progress."""
         queues = {name: self.get(name) or _Queue() for name in weights}
         self.clear()
@@ -337,7 +326,7 @@ class Queues(dict[str, _Queue]):
         return max(1, int(min([TURN, *ends])))
 
 
-def selected(weights: Mapping[str, int | None], existing: Iterable[str]) -> dict[str, int | None]:
+def selected(weights: Weights, existing: Iterable[str]) -> dict[str, int | None]:
     """Return the queues that names and patterns select, with their weights.
 
     A name selects its queue even if none exists, and stands before a pattern that matches it.

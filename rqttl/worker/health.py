@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import logging
+import math
 import os
 import socket
 import sys
@@ -117,9 +118,6 @@ class Counters:
         return result
 
 
-# Answers by HTTP
-
-
 class Answer(NamedTuple):
     """The answer to a request: the status, the text as bytes, its type, and its encoding (empty: none)."""
 
@@ -211,17 +209,13 @@ class Systemd:
         self._address = environment.get("NOTIFY_SOCKET", "")
         interval, pid = environment.get("WATCHDOG_USEC", ""), str(os.getpid())
         is_number = interval.isascii() and interval.isdigit() and int(interval) > 0
-        self._is_watched = is_number and environment.get("WATCHDOG_PID", pid) == pid
         #: The seconds between two signs of life.
-        self.every = min(SIGN_EVERY, int(interval) / 1e6 / SIGNS) if self._is_watched else SIGN_EVERY
-
-    def alive(self) -> None:
-        """Tell that the loops of the worker turn."""
-        if self._is_watched:
-            self.notify("WATCHDOG=1")
+        self.every = math.inf
+        if is_number and environment.get("WATCHDOG_PID", pid) == pid:
+            self.every = min(SIGN_EVERY, int(interval) / 1e6 / SIGNS)
 
     def notify(self, state: str) -> None:
-        """Tell a state, such as `READY=1`."""
+        """Tell a state, such as `READY=1`, or `WATCHDOG=1` as a sign of life."""
         if not self._address:
             return
         address = f"\0{self._address[1:]}" if self._address.startswith("@") else self._address

@@ -141,14 +141,12 @@ class InFlight:
             self._end(task, None if outcome is None else Outcome(*outcome), seconds)
 
     def _settled(self, child: ChildProcess, key: int, outcome: Sequence[Any]) -> None:
-        """A handler has settled its message itself, and goes on."""
         task = child.running.get(key)
         if task is not None and not task.settled:
             task.settled = True
             self._conclude(task, Outcome(*outcome), 0.0)
 
     def _unseen(self, child: ChildProcess, keys: Iterable[int]) -> None:
-        """A child that has to stop gives back messages that no handler has begun."""
         for key in keys:
             task = child.remove(key)
             if task is not None:

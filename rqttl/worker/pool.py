@@ -48,11 +48,7 @@ CHUNK = 1 << 18
 
 
 class HandlerNotLoaded(Exception):
-    """The handler cannot be loaded. The text says why, in one line; `trace` is the traceback of the user's code."""
-
-    def __init__(self, text: str, trace: str = "") -> None:
-        super().__init__(text)
-        self.trace = trace
+    """The handler cannot be loaded. Arguments: the reason, in one line, and the traceback of the user's code or ""."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +94,7 @@ def _of_function(function: Any, name: str, *, with_delivery: bool) -> Handler:
         _check_callable(target, f"{name}[{kind!r}]" if is_mapping else name)
     is_async = any(map(_is_async, functions.values()))
     if inspect.iscoroutinefunction(close) and not is_async:
-        raise HandlerNotLoaded(f"call: {name}: `close` is a coroutine function, and the handler is none")
+        raise HandlerNotLoaded(f"call: {name}: `close` is a coroutine function, and the handler is none", "")
     if is_async:
         functions = {kind: each if _is_async(each) else partial(_in_thread, each) for kind, each in functions.items()}
 
@@ -125,11 +121,11 @@ async def _in_thread(function: Callable[[Any], Any], value: Any) -> Any:
 
 def _check_callable(function: Any, name: str) -> None:
     if not callable(function):
-        raise HandlerNotLoaded(f"call: {name}: expected a function, got {type(function).__name__}")
+        raise HandlerNotLoaded(f"call: {name}: expected a function, got {type(function).__name__}", "")
     for kind in (function, getattr(function, "__call__", None)):  # noqa: B004  # asks for its kind
         if inspect.isgeneratorfunction(kind) or inspect.isasyncgenfunction(kind):
             raise HandlerNotLoaded(
-                f"call: {name}: expected a function, got one that yields: its work would not be done"
+                f"call: {name}: expected a function, got one that yields: its work would not be done", ""
             )
 
 
@@ -164,9 +160,6 @@ def pack(kind: Frame, *content: Any) -> bytes:
 def unpacker(file: Any = None) -> Any:
     """Return an iterator over the frames of a file; without one, over the complete frames of `feed(data)`."""
     return msgpack.Unpacker(file, read_size=CHUNK, raw=False, use_list=False, max_buffer_size=2**31 - 1)
-
-
-# Pools
 
 
 def _check_done(result: object) -> None:

@@ -7,6 +7,7 @@ import math
 import secrets
 import threading
 from collections import deque
+from contextlib import suppress
 from time import perf_counter
 
 from redis.exceptions import RedisError
@@ -109,7 +110,8 @@ class QueueSource:
 
     def withdraw(self) -> None:
         """Wait no more. Take no message."""
-        self._sender.perform(self._turns.claim(0, 1, Presence(self._sources.name, 0, CONSUMER_TTL_MS)))
+        with suppress(QueueNotFound):
+            self._sender.perform(self._turns.claim(0, 1, Presence(self._sources.name, 0, CONSUMER_TTL_MS)))
         self.schedule.end_wait()
 
     def age(self, item: Delivery) -> float:

@@ -149,8 +149,6 @@ class Supervisor:
 
     __del__ = _close  # of a worker that never ran
 
-    # Starts and ends
-
     def _receive(self, place: Place, child: ChildProcess) -> None:
         was_ready, handled = child.slots > 0, child.handled
         frames = child.receive()
@@ -182,7 +180,6 @@ class Supervisor:
             child.signal(signal.SIGKILL)
 
     def _bury(self, place: Place, child: ChildProcess, now: float) -> None:
-        """Take note of the end of a child."""
         self._upkeep_at = 0.0
         self._selector.unregister(child.sock)
         ending = child.end()

@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from email.message import Message as Headers
 from typing import TYPE_CHECKING, Any
 
 from rqttl.checks import is_pattern
@@ -34,12 +33,9 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
     from rqttl.broker import Broker
-    from rqttl.reaper import Reaper
     from rqttl.worker.settings import WorkerOptions
 
 logger = logging.getLogger("rqttl.worker")
-
-FETCHER = "rqttl-fetcher"
 
 
 class Worker:
@@ -56,7 +52,6 @@ class Worker:
     `rqttl worker --help` explains all options. Raises `InvalidInput`.
     """
 
-    _reaper: Reaper | None = None
     _health: health.HealthServer | None = None
 
     def __init__(
@@ -73,18 +68,17 @@ class Worker:
         }
         #: The counters, for collectors of metrics.
         self.counters = health.Counters()
-        self._stop_asked_at: float | None = None
-        self._quiet = self._now = self._kill = self._has_run = False
-        #: The names of the threads that have ended.
-        self._ended = set[str]()
+        self._quiet = self._has_run = False
+        #: What the first, the second and the third call of `stop` ask for.
+        self._stops = self._now = self._kill = False
+        #: The functions of the threads that have ended.
+        self._ended = set[Callable[[], object]]()
         self._error: BaseException | None = None
         self._heartbeat = Heartbeat(self._driver, "worker", self._details)
         self._sources = Sources(self._driver, given["lease"], self.counters, self._heartbeat)
         retries = settings.retries(given["retry_delay"], given["retry_max"], given["retry_jitter"])
         self._in_flight = InFlight(self.counters, retries, given["timeout"])
-        self._fetcher = Fetcher(
-            self._sources, self._in_flight, self._weights, burst=given["burst"], idle_exit=given["idle_exit"]
-        )
+        self._fetcher = Fetcher(self._sources, self._in_flight, self._weights, given["burst"], given["idle_exit"])
         number, most = given["processes"] or 1, given["max_memory"]
         self._supervisor = Supervisor(self._in_flight, number, most, self._begin_child)
         self._systemd = health.Systemd(os.environ)
@@ -109,11 +103,7 @@ class Worker:
         After `grace` the worker ends them, and gives their messages back. A second call does that at once. Commands get
         SIGTERM then, and SIGKILL after 5 s (`TERM_GRACE`) or at a third call.
         """
-        self._kill = self._now
-        if self._stop_asked_at is None:
-            self._stop_asked_at = time.monotonic()
-        else:
-            self._now = True
+        self._stops, self._now, self._kill = True, self._stops, self._now
         self._fetcher.stop.ask()
         self._supervisor.wake()
 
@@ -177,12 +167,20 @@ class Worker:
         return self.counters.totals()
 
     def _begin(self, stack: ExitStack) -> None:
+        families = [self.counters.families]
+        if self._given["reaper"]:
+            from rqttl.reaper import Reaper  # for workers that run one
+
+            reaper = Reaper(self._broker)
+            families.append(reaper.report.families)
+            stack.callback(self._thread("rqttl-reaper", reaper.run).join)
+            stack.callback(reaper.stop)
         if self._given["health"] is not None:
             host, port = self._given["health"]
             routes: dict[str, health.Route] = {
                 "/livez": lambda _: health.judgement(self.trouble()),
                 "/readyz": lambda _: health.judgement(self.obstacle()),
-                "/metrics": self._metrics,
+                "/metrics": lambda headers: health.metrics_answer(headers, *families),
             }
             try:
                 self._health = health.HealthServer(host, port, routes)
@@ -190,14 +188,8 @@ class Worker:
                 raise InvalidInput(f"health: cannot listen on {host}:{port}: {error}") from error
             logger.info("serving /livez, /readyz and /metrics on %s", self._health.place)
             stack.callback(self._health.close)
-        if self._given["reaper"]:
-            from rqttl.reaper import Reaper  # for workers that run one
-
-            self._reaper = Reaper(self._broker)
-            stack.callback(self._thread("rqttl-reaper", self._reaper.run).join)
-            stack.callback(self._reaper.stop)
         self._sources.renewer.start()
-        self._fetching = self._thread(FETCHER, self._fetcher.run)
+        self._fetching = self._thread("rqttl-fetcher", self._fetcher.run)
 
     def _thread(self, name: str, run: Callable[[], object]) -> threading.Thread:
         """Start a thread. The thread that called `Worker.run` raises its error."""
@@ -208,7 +200,7 @@ class Worker:
             except BaseException as error:  # noqa: BLE001  # as above
                 self._error = self._error or error
                 self.stop()
-            self._ended.add(name)  # `run` looks at once, when this thread still lives
+            self._ended.add(run)  # `run` looks at once, when this thread still lives
             self._supervisor.wake()
 
         thread = threading.Thread(target=guarded, name=name, daemon=True)
@@ -217,13 +209,14 @@ class Worker:
 
     def _supervise(self) -> None:
         """Watch the children until the end of the work."""
-        next_sign, ends_at, announced, quiet, recalled = 0.0, 0.0, False, False, False
+        announced = quiet = recalled = False
+        next_sign, ends_at = time.monotonic() + self._systemd.every, 0.0
         while not self._supervisor.broken:
             now = self._turned_at = time.monotonic()
             if now >= next_sign:
                 next_sign = now + self._systemd.every
                 if not self.trouble():
-                    self._systemd.alive()
+                    self._systemd.notify("WATCHDOG=1")
             if not announced and self._supervisor.ready == self._supervisor.number:
                 announced = True
                 self._systemd.notify("READY=1")
@@ -233,13 +226,13 @@ class Worker:
             if self._quiet and not quiet:
                 quiet = True
                 logger.info("fetching no more messages; SIGTERM ends the worker")
-            if self._stop_asked_at is not None and not recalled:
+            if self._stops and not recalled:
                 recalled, ends_at = True, now + self._given["grace"] / 1000
                 logger.info("stopping: %s at work", plural(len(self._in_flight.running()), "message"))
                 self._in_flight.stop()
                 self._supervisor.end()
-            ended = FETCHER in self._ended and self._in_flight.is_idle
-            if ended and (not self._quiet or self._stop_asked_at is not None):
+            ended = self._fetcher.run in self._ended and self._in_flight.is_idle
+            if ended and (not self._quiet or self._stops):
                 return
             if recalled and (self._now or now >= ends_at):
                 logger.warning("the worker ends %s", plural(len(self._in_flight.running()), "handler"))
@@ -285,10 +278,6 @@ class Worker:
             "last_claim": None if last is None else int(last * 1000),
         }
 
-    @property
-    def _is_stopping(self) -> bool:
-        return self._stop_asked_at is not None or self._quiet
-
     def trouble(self) -> str:
         """Return the reason for which the worker is not alive; empty if it is. Redis has no part in it.
 
@@ -298,7 +287,7 @@ class Worker:
         limit = health.TURNS_WHILE_AWAY if self._sources.lock.locked() else health.TURNS
         for name, seconds, most in (
             ("supervision", time.monotonic() - self._turned_at, health.TURNS),
-            ("fetcher", 0.0 if self._is_stopping else (clock - self._fetcher.turned_at) / 1000, limit),
+            ("fetcher", 0.0 if self._fetcher.stop.asked() else (clock - self._fetcher.turned_at) / 1000, limit),
             ("renewer", (clock - self._sources.renewer.turned_at) / 1000, limit),
         ):
             if seconds > most:
@@ -308,7 +297,7 @@ class Worker:
     def obstacle(self) -> str:
         """Return the reason for which the worker cannot handle messages now; empty if it can."""
         answered_at, ready, number = self._fetcher.answered_at, self._supervisor.ready, self._supervisor.number
-        if self._is_stopping:
+        if self._fetcher.stop.asked():
             return "the worker fetches no more messages"
         if ready < number:
             return f"{ready} of {number} child processes are ready"
@@ -320,9 +309,3 @@ class Worker:
         if answered > health.ANSWERS and self._in_flight.room():
             return f"Redis has answered no claim for {answered:.0f} s"
         return self.trouble()
-
-    def _metrics(self, headers: Headers) -> health.Answer:
-        sources = [self.counters.families]
-        if (reaper := self._reaper) is not None:
-            sources.append(reaper.report.families)
-        return health.metrics_answer(headers, *sources)
