@@ -98,8 +98,6 @@ class ChildProcess:
             )
         self.pid = self._process.pid
 
-    # Its messages
-
     def room(self, mean: float) -> int:
         """Return the number of messages that the child may get now, if a handler takes `mean` seconds."""
         if not self.slots or self.retiring or self.quit_at is not None:

@@ -30,14 +30,10 @@ COMMAND_GRACE = TERM_GRACE + 1
 KEPT = MAX_DESCRIPTION_BYTES - 128
 #: Seconds for which the end of stderr is awaited after the end of the command. A process that it left may hold it.
 LATE = 1.0
-#: Seconds between two looks at a group whose leader has ended.
-_LOOK = 0.02
 _OWN_GROUP: dict[str, Any] = {"process_group": 0} if sys.version_info >= (3, 11) else {"preexec_fn": os.setpgrp}
 #: Held while a process starts. `end_all` keeps it, so that no further one can start.
 _starting = threading.Lock()
 _NOT_IN_NAMES = re.compile(r"[^A-Z0-9]")
-
-
 #: The commands that run, by their deliveries.
 _running: dict[int, CommandProcess] = {}
 
@@ -166,7 +162,7 @@ class CommandProcess:
                 while time.monotonic() < self.kill_at:
                     with suppress(PermissionError):  # one has become another user's
                         os.killpg(self._group, 0)
-                    time.sleep(_LOOK)
+                    time.sleep(0.02)
             self.kill()
             self._is_over = True
         return code

@@ -43,8 +43,6 @@ class InFlight:
         self._mean = BRISK
         self._is_stopping = False
 
-    # For the fetcher
-
     def room(self) -> int:
         """Return the number of messages to fetch: for idle slots, and some ahead for fast handlers."""
         with self.lock:
@@ -60,7 +58,7 @@ class InFlight:
         """Hand messages to the children."""
         with self.lock:
             self._waiting.extend([Task(source, item) for item in deliveries])
-            self._share_out()
+            self.share_out()
 
     @property
     def is_idle(self) -> bool:
@@ -73,26 +71,33 @@ class InFlight:
         with self.lock:
             return [task for child in self.children for task in child.running.values()]
 
-    def _share_out(self) -> None:
-        """Note which messages have begun, and hand waiting ones to the children with the most room."""
-        for child in self.children:
-            self._begin(child)
-        if self._is_stopping:
-            self._release_waiting()
-        if not self._waiting:
-            self._waits_since = None
-            return
-        rooms = {child: child.room(self._mean) for child in self.children}
-        parts = dict[ChildProcess, list[Task]]()
-        while self._waiting and any(rooms.values()):
-            child = max(rooms, key=rooms.__getitem__)
-            parts.setdefault(child, []).append(self._waiting.popleft())
-            rooms[child] -= 1
-        for child, tasks in parts.items():
-            child.take(tasks)
-            self._begin(child)
-        if parts or self._waits_since is None:
-            self._waits_since = time.monotonic()
+    def share_out(self) -> None:
+        """Note which messages have begun, and hand waiting ones to the children with the most room.
+
+        Those for which no child had room for `PATIENCE` go back: another worker may be free.
+        """
+        with self.lock:
+            for child in self.children:
+                self._begin(child)
+            if self._is_stopping:
+                self._release_waiting()
+            if not self._waiting:
+                self._waits_since = None
+                return
+            rooms = {child: child.room(self._mean) for child in self.children}
+            parts = dict[ChildProcess, list[Task]]()
+            while self._waiting and any(rooms.values()):
+                child = max(rooms, key=rooms.__getitem__)
+                parts.setdefault(child, []).append(self._waiting.popleft())
+                rooms[child] -= 1
+            for child, tasks in parts.items():
+                child.take(tasks)
+                self._begin(child)
+            now = time.monotonic()
+            if parts or self._waits_since is None:
+                self._waits_since = now
+            elif now - self._waits_since >= PATIENCE:
+                self._release_waiting()
 
     def _begin(self, child: ChildProcess) -> None:
         """Note the messages that have begun, because a slot is free for them."""
@@ -101,12 +106,6 @@ class InFlight:
             task = child.running[key] = child.waiting.pop(key)
             task.begun_at = time.monotonic()
             self.counters.begun(task.source.queue, task.source.age(task.delivery))
-
-    def release_stale(self) -> None:
-        """Give messages back for which no child had room for `PATIENCE`: another worker may be free."""
-        with self.lock:
-            if self._waiting and time.monotonic() - (self._waits_since or 0.0) >= PATIENCE:
-                self._release_waiting()
 
     # What children report
 
@@ -128,7 +127,7 @@ class InFlight:
                     self.counters.slots += child.slots
                 elif kind == Frame.BROKEN:
                     child.broken, child.trace = content
-            self._share_out()
+            self.share_out()
         self.freed.notify()
 
     def _ended(self, child: ChildProcess, key: int, seconds: float, outcome: Sequence[Any] | None) -> None:
@@ -166,7 +165,7 @@ class InFlight:
                 outcome = RELEASE if is_late and not task.steps else Outcome("crashed", None, reason)
                 self._end(task, outcome, time.monotonic() - (task.begun_at or 0.0))
             self._waiting.extendleft(reversed(child.waiting.values()))
-            self._share_out()
+            self.share_out()
         self.freed.notify()
         return is_late
 

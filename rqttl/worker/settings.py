@@ -141,16 +141,9 @@ def read(options: WorkerOptions) -> dict[str, Any]:
         if values[name]:
             raise InvalidInput(f"{name}: it needs child processes, and `processes` is 0")
     if values["processes"] is None:
-        values["processes"] = _cores()
+        # macOS cannot tell which cores this process may use
+        values["processes"] = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return values
-
-
-def _cores() -> int:
-    """Return the number of cores that this process may use."""
-    try:
-        return max(1, len(os.sched_getaffinity(0)))
-    except AttributeError:  # there is no such call on macOS
-        return max(1, os.cpu_count() or 1)
 
 
 def handler(call: object, command: object, number: int) -> str | None:

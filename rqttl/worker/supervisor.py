@@ -109,7 +109,7 @@ class Supervisor:
                 child = self._begin()
                 place.child, place.started_at = child, now
                 self._selector.register(child.sock, selectors.EVENT_READ, place)
-        self._in_flight.release_stale()
+        self._in_flight.share_out()
         if self._in_flight.timeout is not None:
             for task in self._in_flight.running():
                 self._enforce(task, now - (task.begun_at or now) - self._in_flight.timeout)
