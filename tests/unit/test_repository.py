@@ -33,7 +33,7 @@ def test_no_folder_is_larger_than_the_table_of_volume_says(committed: dict[str, 
         elif (folder := name.partition("/")[0]) in volume:
             volume[folder] += text.count("\n")
 
-    assert {part: size for part, size in volume.items() if size > VOLUME[part]} == {}
+    assert [f"{part}: {n}, VOLUME allows {VOLUME[part]}" for part, n in volume.items() if n > VOLUME[part]] == []
 
 
 def test_no_committed_file_names_a_folder_of_one_machine(committed: dict[str, str]) -> None:

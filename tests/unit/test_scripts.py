@@ -316,4 +316,4 @@ def run_luacheck(program: str, settings: str, *files: str, cwd: Path) -> subproc
 def test_scripts_are_clean(luacheck: str, tmp_path: Path) -> None:
     done = run_luacheck(luacheck, configuration(), "lua", cwd=tmp_path)
 
-    assert (done.returncode, done.stdout + done.stderr) == (0, done.stdout)
+    assert not done.returncode, done.stdout + done.stderr

@@ -241,15 +241,16 @@ def to_json(options: QueueOptions) -> dict[str, Any]:
 _TYPES: dict[str, Any] = {"duration": DURATION, "count": int, "number": float}
 _METAVARS = {"duration": "TIME", "count": "N", "size": "SIZE", "number": "NUMBER", "target": "QUEUE"}
 
-#: The sections of a help with options of queues.
-SECTIONS: Mapping[str, Sequence[str]] = {
+_SECTIONS: Mapping[str, Sequence[str]] = {
     "Lifetime of messages": ("message_ttl", "default_ttl", "min_ttl", "max_ttl", "never_expire"),
     "Limits": ("max_length", "max_length_bytes", "overflow", "max_message_bytes"),
     "Dead letters": tuple(name for name in OPTIONS if name.startswith("dead_letter")),
     "Retries": ("lease", "max_deliveries", *(name for name in OPTIONS if name.startswith("redelivery"))),
     "End of the queue": ("expires", "auto_delete_on_idle", "on_expire"),
-    "Other options of a queue": ("duplicate_window",),
 }
+_OTHER = tuple(name for name in OPTIONS if not any(name in names for names in _SECTIONS.values()))
+#: The sections of a help with options of queues.
+SECTIONS: Mapping[str, Sequence[str]] = {**_SECTIONS, "Other options of a queue": _OTHER}
 
 
 class QueueOptionsCommand(SectionedCommand):
