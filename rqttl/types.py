@@ -1,4 +1,4 @@
-"""Values of the public interface: messages, receipts, deaths, statistics."""
+"""Types of arguments, and values of the public interface: messages, receipts, deaths, statistics."""
 
 from __future__ import annotations
 

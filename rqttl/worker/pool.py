@@ -184,7 +184,7 @@ class Pool:
             self._orders.put(order)
 
     def take_back(self) -> list[int]:
-        """Let no handler begin a message any more. Returns the keys of those that none has begun."""
+        """Take the messages back that no handler has begun. Returns their keys."""
         keys = []
         with suppress(queue.Empty):  # handlers may take messages meanwhile
             while (order := self._orders.get_nowait()) is not None:

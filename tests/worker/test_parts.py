@@ -263,14 +263,7 @@ def test_a_child_that_stops_gives_its_messages_back_before_it_ends(
 
     monkeypatch.setattr(Child, "_send", slow)
     with ours, theirs:
-        setup: dict[str, Any] = {
-            "path": [],
-            "exec": None,
-            "call": None,
-            "delivery": False,
-            "threads": None,
-            "asyncio": None,
-        }
+        setup: dict[str, Any] = {**dict.fromkeys(("exec", "call", "threads", "asyncio")), "path": [], "delivery": False}
         ours.sendall(pack(Frame.SETUP, setup) + pack(Frame.STOP))
         thread.start()
         frames = unpacker(ours.makefile("rb", buffering=0))
