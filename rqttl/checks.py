@@ -6,7 +6,7 @@ Each raises `InvalidInput`, or `InvalidName`, with the name of the argument.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from rqttl.errors import InvalidInput, InvalidName
@@ -40,6 +40,14 @@ def items(value: object, argument: str, expected: str) -> list[Any]:
     if isinstance(value, (str, bytes, bytearray, memoryview)) or not isinstance(value, Iterable):
         raise InvalidInput(f"{argument}: expected {expected}, got {format_value(value)}")
     return list(value)
+
+
+def choice(value: object, name: str, choices: Collection[str]) -> str:
+    """Check that a text is one of `choices`. Raises `InvalidInput` with `name`."""
+    text = plain_text(value)
+    if text is None or text not in choices:
+        raise InvalidInput(f"{name}: expected one of {', '.join(choices)}, got {format_value(value)}")
+    return text
 
 
 def cut_description(text: str) -> str:

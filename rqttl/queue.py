@@ -26,10 +26,12 @@ from rqttl.types import (
     Instant,
     Message,
     MessageView,
+    Purged,
     QueueStats,
     Receipt,
     RedriveResult,
     RunCounts,
+    State,
     SweepResult,
 )
 
@@ -65,6 +67,8 @@ class Queue:
         headers: Mapping[str, Header] | None = None,
         id: str | None = None,
         content_type: str | None = None,
+        delay: Duration | None = None,
+        deliver_at: Instant | None = None,
     ) -> Receipt:
         """Store one message at the end of the queue.
 
@@ -72,13 +76,27 @@ class Queue:
         once if the call returns. The receipt has the deadline. `expired` marks a message that was dead on arrival, and
         `duplicate` one that was not stored, because the queue had its id within its `duplicate_window`.
 
+        With `delay` or `deliver_at` the message is *scheduled*: it arrives then, at the end of the queue, in the order
+        of due times. Its TTL and `message_ttl` count from its due time (Service Bus S-019); the options, policies and
+        limits of that time act. While the queue is full under `reject-publish`, it stays scheduled. Reapers let
+        messages arrive on time, else the next call that receives, sweeps or asks for `stats`.
+
         Raises `QueueFull`, `MessageTooLarge`, `InvalidInput`; `OutcomeUnknown` if the reply was lost: the message may
         be stored or not. With an id and such a window the call is repeated instead, and its receipt may call the
         message a duplicate of itself.
         """
         driver = self._driver
         flow = message_flows.send(
-            driver.events, driver.configs.get(self.name), self.name, body, ttl, expires_at, headers, id, content_type
+            driver,
+            self.name,
+            body,
+            ttl,
+            expires_at,
+            headers,
+            id,
+            content_type,
+            delay,
+            deliver_at,
         )
         return driver.perform(flow)
 
@@ -97,6 +115,24 @@ class Queue:
         reply.
         """
         return self._driver.perform(message_flows.send_many(self._driver.events, self.name, messages, duplicate_window))
+
+    # Scheduled messages
+
+    def scheduled(self, limit: int = 20, after: str | None = None) -> list[MessageView]:
+        """Return up to `limit` scheduled messages, the next one first: `peek(state="scheduled")`."""
+        return self.peek(limit, after, state="scheduled")
+
+    def cancel(self, id: str) -> int:
+        """Cancel the scheduled messages with this id (`Receipt.id`) or `MessageView.sequence`. Returns their number.
+
+        0 means that none is scheduled any more: it has arrived, or was cancelled. A cancelled id is free again in the
+        `duplicate_window` of the queue. Raises `OutcomeUnknown` if the reply was lost.
+        """
+        return self._driver.perform(message_flows.cancel(self._driver.keyspace, self.name, id))
+
+    def reschedule(self, id: str, *, delay: Duration | None = None, deliver_at: Instant | None = None) -> int:
+        """Give the scheduled messages with this id or sequence another due time. Returns their number; see `cancel`."""
+        return self._driver.perform(message_flows.reschedule(self._driver.keyspace, self.name, id, delay, deliver_at))
 
     # Receiving
 
@@ -212,13 +248,14 @@ class Queue:
 
     # Looking and changing
 
-    def peek(self, limit: int = 20, after: str | None = None) -> list[MessageView]:
-        """Return up to `limit` messages in order, in any state. The call changes nothing.
+    def peek(self, limit: int = 20, after: str | None = None, *, state: State | None = None) -> list[MessageView]:
+        """Return up to `limit` messages in order, of one state or of all but `scheduled`. The call changes nothing.
 
         For the next page, `after` is the `sequence` of the last message of this one. Expired messages are left out.
+        Scheduled messages come in the order of their due times.
         After a compaction some messages may be missing if more than 5,000 are not ready.
         """
-        return self._driver.perform(message_flows.peek(self._driver.keyspace, self.name, limit, after))
+        return self._driver.perform(message_flows.peek(self._driver.keyspace, self.name, limit, after, state))
 
     def stats(self, *, sweep: bool = True) -> QueueStats:
         """Numbers of messages by state, and counters since the queue was created. Due work is swept first.
@@ -264,19 +301,21 @@ class Queue:
         self._driver.perform(queues.touch(self._driver.keyspace, self.name))
 
     def sweep(self) -> list[SweepResult]:
-        """Do the due work: reclaim leases, promote delayed messages, expire, trim, compact. Reapers do it on time.
+        """Do the due work: leases, delays, arrivals of scheduled messages, expiry, limits, compaction.
+
+        Reapers do it on time.
 
         Returns the result of each bounded step. At the end of its lifetime the queue is deleted; then the last result
         has a `retired` that is not `None`.
         """
         return self._driver.perform(sweeping.sweep(self.name))
 
-    def purge(self) -> int:
-        """Remove all messages that are ready now, without dead-lettering them. Returns their number.
+    def purge(self, state: Purged = "ready") -> int:
+        """Remove all messages that are `ready` now, `scheduled`, or both (`all`). Returns their number.
 
-        Raises `OutcomeUnknown` if a reply was lost.
+        Nothing is dead-lettered. Scheduled messages count as cancelled. Raises `OutcomeUnknown` if a reply was lost.
         """
-        return self._driver.perform(message_flows.purge(self._driver.keyspace, self.name))
+        return self._driver.perform(message_flows.purge(self._driver.keyspace, self.name, state))
 
     def purge_many(self, sequences: Iterable[str], *, unread: bool = False) -> int:
         """Remove chosen messages (`MessageView.sequence`) without dead-lettering them. Returns their number.

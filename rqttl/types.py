@@ -16,7 +16,9 @@ Instant = datetime | str | int
 Header = str | bytes | int | float | bool | None
 #: Outcomes of a declaration: the queue was created, a queue that a dead letter had created was adopted, or it existed.
 Declared = Literal["created", "adopted", "existing"]
-State = Literal["ready", "leased", "delayed"]
+State = Literal["ready", "leased", "delayed", "scheduled"]
+#: What a purge removes.
+Purged = Literal["ready", "scheduled", "all"]
 #: Any value that msgpack can hold; `bytes` are stored as they are.
 Body = object
 
@@ -27,7 +29,7 @@ class Message:
 
     A `body` of bytes is stored unchanged; any other value is packed with msgpack. `ttl` is the length of its life and
     `expires_at` the end; at most one of them may be set. `id` is free text of up to 255 bytes; without it the sequence
-    is the id.
+    is the id. `delay` or `deliver_at` schedules the message: it arrives in the queue then.
     """
 
     body: Body
@@ -36,6 +38,8 @@ class Message:
     headers: Mapping[str, Header] | None = None
     id: str | None = None
     content_type: str | None = None
+    delay: Duration | None = None
+    deliver_at: Instant | None = None
 
 
 #: Outcomes of a redrive of one dead letter: it `moved`; or it stays, because the other queue is `full`, does not exist
@@ -60,13 +64,15 @@ class Receipt(NamedTuple):
 
     `duplicate` is true if the message was not stored, because its id was used within the `duplicate_window` of the
     queue or of such a call. `expired` is true if the message was past its deadline on arrival, by the clock of Redis:
-    no consumer receives it. A message with a TTL of 0 that a waiting consumer got is not `expired`.
+    no consumer receives it. A message with a TTL of 0 that a waiting consumer got is not `expired`. `deliver_at` is the
+    due time of a scheduled message; its `expires_at` follows from the options of now, and those of then decide.
     """
 
     id: str
     expires_at: datetime | None = None
     duplicate: bool = False
     expired: bool = False
+    deliver_at: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +98,8 @@ class Death:
 class MessageView:
     """A message as `peek` shows it, without a change to the message.
 
-    `sequence` is its place in the order of the queue, for `peek(after=…)`. `until` is the end of a lease or a delay.
+    `sequence` is its place in the order of the queue, for `peek(after=…)`; a scheduled message gets another one when it
+    arrives. `until` is the end of a lease or a delay, or the due time of a scheduled message.
     `description` describes the last failed delivery from this queue (`Delivery.nack`), if there is a description.
     """
 
@@ -119,12 +126,16 @@ class QueueStats:
     counts messages that would have entered a queue they already died in; their deaths also count under their own
     reasons. `redriven` counts dead letters that went from here to another queue.
 
-    `overdue` is the age of the oldest due work (an expired message, an ended lease or an ended delay); 0 if nothing is
-    due. It stays near 0 while a reaper runs. Without a reaper it grows until the next call on the queue.
+    `scheduled` messages have not arrived: `ready`, `ready_bytes` and the limits do not count them. `activated` counts
+    those that have arrived, also in `enqueued`, and `cancelled` those that were cancelled.
 
-    `next_lease_end` and `next_delay_end` are the times at which the first lease and the first delay end; `None` if
-    there is none. `ends_at` is the time at which the queue expires unless it is used before (with `on_expire="keep"`:
-    unless it holds messages then); `None` if the queue never expires.
+    `overdue` is the age of the oldest due work (an expired message, an ended lease or delay, an arrival); 0 if nothing
+    is due. It stays near 0 while a reaper runs. Without a reaper it grows until the next call on the queue.
+
+    `next_lease_end` and `next_delay_end` are the times at which the first lease and the first delay end, and
+    `next_scheduled` is the first due time; `None` if there is none. `ends_at` is the time at which the queue expires
+    unless it is used before (with `on_expire="keep"`: unless it holds messages then); `None` if the queue never
+    expires.
 
     Statistics without a sweep (`sweep=False`) change nothing, so three numbers differ while work is overdue: expired
     messages still count as `ready`, ended leases as `leased`, ended delays as `delayed`. The numbers are read one after
@@ -144,11 +155,15 @@ class QueueStats:
     refused: int
     purged: int
     redriven: int = 0
+    scheduled: int = 0
+    activated: int = 0
+    cancelled: int = 0
     deaths: Mapping[str, int] = field(default_factory=dict)
     dropped: Mapping[str, int] = field(default_factory=dict)
     overdue: timedelta = timedelta(0)
     next_lease_end: datetime | None = None
     next_delay_end: datetime | None = None
+    next_scheduled: datetime | None = None
     ends_at: datetime | None = None
 
     @property
@@ -188,6 +203,7 @@ class SweepResult:
     expired: int
     trimmed: int
     compacted: int
+    activated: int = 0
     retired: int | None = None
 
 

@@ -13,7 +13,7 @@ if refusal then
   return reply.refuse(refusal)
 end
 local users = redis.call('ZCOUNT', q.consumers, string.format('(%.0f', now), '+inf')
-local messages = redis.call('XLEN', q.log) + redis.call('HLEN', q.detached)
+local messages = redis.call('XLEN', q.log) + redis.call('HLEN', q.detached) + redis.call('ZCARD', q.scheduled)
 if arg.if_unused ~= '' and users > 0 then
   return reply.refuse('in_use', 'if_unused', users)
 elseif arg.if_empty ~= '' and messages > 0 then

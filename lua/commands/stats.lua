@@ -3,7 +3,7 @@
 -- `overdue` is the time in ms for which the oldest due message had waited.
 --
 -- @use     clock record sweep ready wakeup reply memory
--- @keys    meta log detached expiry requeued states failures wakeup waiters consumers
+-- @keys    meta log detached expiry requeued counted failures wakeup waiters consumers
 -- @targets expired maxlen delivery_limit
 -- @args    version targets now
 -- @reply   more ready bytes oldest consumers overdue counters states...: counters are names and values in turn; states
@@ -23,5 +23,5 @@ record.save(q)
 local oldest = ready.oldest(q)
 return reply.ok(q, more and 1 or 0, ready.count(q), q.ready_bytes, oldest and now - oldest or '',
   redis.call('ZCOUNT', q.consumers, string.format('(%.0f', now), '+inf'), overdue, redis.call('HGETALL', q.meta),
-  each('states', function(state) return redis.call('ZCARD', q[state.part]) end),
-  each('states', function(state) return redis.call('ZRANGE', q[state.part], 0, 0, 'WITHSCORES')[2] or '' end))
+  each('counted', function(state) return redis.call('ZCARD', q[state.part]) end),
+  each('counted', function(state) return redis.call('ZRANGE', q[state.part], 0, 0, 'WITHSCORES')[2] or '' end))

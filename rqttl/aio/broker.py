@@ -42,10 +42,12 @@ from rqttl.types import (
     Message,
     MessageView,
     PolicyResult,
+    Purged,
     QueueStats,
     Receipt,
     RedriveResult,
     RunCounts,
+    State,
     SweepResult,
     WorkerInfo,
 )
@@ -82,10 +84,21 @@ class AsyncQueue:
         headers: Mapping[str, Header] | None = None,
         id: str | None = None,
         content_type: str | None = None,
+        delay: Duration | None = None,
+        deliver_at: Instant | None = None,
     ) -> Receipt:
         driver = self._driver
         flow = message_flows.send(
-            driver.events, driver.configs.get(self.name), self.name, body, ttl, expires_at, headers, id, content_type
+            driver,
+            self.name,
+            body,
+            ttl,
+            expires_at,
+            headers,
+            id,
+            content_type,
+            delay,
+            deliver_at,
         )
         return await driver.perform(flow)
 
@@ -95,6 +108,18 @@ class AsyncQueue:
         return await self._driver.perform(
             message_flows.send_many(self._driver.events, self.name, messages, duplicate_window)
         )
+
+    # Scheduled messages
+
+    async def scheduled(self, limit: int = 20, after: str | None = None) -> list[MessageView]:
+        return await self.peek(limit, after, state="scheduled")
+
+    async def cancel(self, id: str) -> int:
+        return await self._driver.perform(message_flows.cancel(self._driver.keyspace, self.name, id))
+
+    async def reschedule(self, id: str, *, delay: Duration | None = None, deliver_at: Instant | None = None) -> int:
+        flow = message_flows.reschedule(self._driver.keyspace, self.name, id, delay, deliver_at)
+        return await self._driver.perform(flow)
 
     # Receiving
 
@@ -186,8 +211,8 @@ class AsyncQueue:
 
     # Looking and changing
 
-    async def peek(self, limit: int = 20, after: str | None = None) -> list[MessageView]:
-        return await self._driver.perform(message_flows.peek(self._driver.keyspace, self.name, limit, after))
+    async def peek(self, limit: int = 20, after: str | None = None, *, state: State | None = None) -> list[MessageView]:
+        return await self._driver.perform(message_flows.peek(self._driver.keyspace, self.name, limit, after, state))
 
     async def stats(self, *, sweep: bool = True) -> QueueStats:
         return await self._driver.perform(reading.stats(self._driver.keyspace, self.name, sweep=sweep))
@@ -210,8 +235,8 @@ class AsyncQueue:
     async def sweep(self) -> list[SweepResult]:
         return await self._driver.perform(sweeping.sweep(self.name))
 
-    async def purge(self) -> int:
-        return await self._driver.perform(message_flows.purge(self._driver.keyspace, self.name))
+    async def purge(self, state: Purged = "ready") -> int:
+        return await self._driver.perform(message_flows.purge(self._driver.keyspace, self.name, state))
 
     async def purge_many(self, sequences: Iterable[str], *, unread: bool = False) -> int:
         flow = message_flows.purge_many(self._driver.keyspace, self.name, sequences, unread=unread)

@@ -3,24 +3,38 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
 from functools import partial
-from itertools import accumulate
-from typing import Any, TypeVar, cast
+from itertools import accumulate, groupby
+from typing import Any, TypeVar, cast, get_args
 
 from rqttl import checks, units
 from rqttl import events as hook
 from rqttl.checks import check_queue_name
 from rqttl.errors import InvalidInput, QueueFull
 from rqttl.events import Events, Observer
-from rqttl.flows.steps import OUTDATED, Flow, GetConfig, answer_of, dispatch, existing, pipeline, run, with_config
+from rqttl.flows.steps import (
+    OUTDATED,
+    Flow,
+    GetConfig,
+    Read,
+    Sender,
+    answer_of,
+    dispatch,
+    existing,
+    pipeline,
+    run,
+    with_config,
+)
 from rqttl.flows.sweeping import config_if_exists, sweep
 from rqttl.options import REASONS
+from rqttl.policies.explanation import resolve_ttl
 from rqttl.protocol import codec, commands
 from rqttl.protocol.codec import NO_ENVELOPE, VALUE, Envelope
 from rqttl.protocol.commands import BATCH, BATCH_BYTES, Command, QueueConfig, Refused, Reply
-from rqttl.protocol.keys import Keyspace
+from rqttl.protocol.keys import SCHEDULED, UPCOMING, Keyspace
 from rqttl.text import format_value, plain_text
-from rqttl.types import Duration, Header, Instant, Message, MessageView, Outcome, Receipt, RedriveResult
+from rqttl.types import Duration, Header, Instant, Message, MessageView, Outcome, Purged, Receipt, RedriveResult, State
 from rqttl.units import as_datetime
 
 #: Calls that one round trip of `enqueue_many` carries at most.
@@ -32,8 +46,7 @@ T = TypeVar("T")
 
 
 def send(
-    events: Events,
-    known: QueueConfig | None,
+    sender: Sender,
     queue: str,
     body: Message | object,
     ttl: Duration | None,
@@ -41,17 +54,22 @@ def send(
     headers: Mapping[str, Header] | None,
     id: str | None,
     content_type: str | None,
+    delay: Duration | None,
+    deliver_at: Instant | None,
 ) -> Flow[Receipt]:
-    """See `Queue.enqueue`. `known` is from the cache of the driver."""
-    if ttl is None and expires_at is None and headers is None and id is None and content_type is None:
+    """See `Queue.enqueue`."""
+    plain = ttl is None and expires_at is None and headers is None and id is None and content_type is None
+    if plain and delay is None and deliver_at is None:
         message: object = body
     elif isinstance(body, Message):
         raise InvalidInput("body: a Message has all fields itself; give no further arguments with it")
     else:
-        message = Message(body, ttl, expires_at, headers, id, content_type)
-    if events.observer is not None:
-        return _observed_one(events.observer, queue, message)
-    return enqueue_one(queue, message, known)
+        message = Message(body, ttl, expires_at, headers, id, content_type, delay, deliver_at)
+    if sender.events.observer is not None:
+        return _observed_one(sender.events.observer, queue, message)
+    if _is_scheduled(message):
+        return _only(enqueue(queue, [message]))
+    return enqueue_one(queue, message, sender.configs.get(queue))
 
 
 def send_many(
@@ -68,7 +86,11 @@ def send_many(
 
 
 def _observed_one(observer: Observer, queue: str, message: object) -> Flow[Receipt]:
-    return _stored((yield from _observed(observer, queue, [message], 0))[0])
+    return _only(_observed(observer, queue, [message], 0))
+
+
+def _only(flow: Flow[list[Receipt | QueueFull]]) -> Flow[Receipt]:
+    return _stored((yield from flow)[0])
 
 
 def _stored(result: Receipt | QueueFull) -> Receipt:
@@ -123,6 +145,8 @@ def enqueue(queue: str, messages: Sequence[Message | object], window: int = 0) -
     """
     config: QueueConfig = yield GetConfig(queue)
     kinds = set(map(type, messages))
+    if _of(kinds, Message) and any(map(_is_scheduled, messages)):
+        return (yield from _in_runs(config, messages, window))
     envelope, bodies = _alike(messages, kinds)
     sizes = list(map(len, bodies))
     if 0 < len(bodies) <= BATCH and sum(sizes) <= BATCH_BYTES:
@@ -232,8 +256,156 @@ def _receipt(config: QueueConfig, result: bytes, message: Message | object) -> R
     return Receipt(place.decode() if id is None else id, deadline, expired=expired)
 
 
-def peek(keyspace: Keyspace, queue: str, limit: int, after: str | None) -> Flow[list[MessageView]]:
+# Scheduled messages
+
+
+def _is_scheduled(message: object) -> bool:
+    return isinstance(message, Message) and (message.delay is not None or message.deliver_at is not None)
+
+
+def _in_runs(config: QueueConfig, messages: Sequence[Message | object], window: int) -> Flow[list[Receipt | QueueFull]]:
+    """Store plain and scheduled messages in their order. An invalid message is refused before any is stored."""
+    config = yield from _roomy(config, max(len(commands.pack(message)[1]) for message in messages))
+    schedules = {id(message): _scheduled(message) for message in messages if _is_scheduled(message)}
+    results: list[Receipt | QueueFull] = []
+    for later, neighbours in groupby(messages, key=_is_scheduled):
+        if later:
+            results += yield from _schedule(config, [schedules[id(message)] for message in neighbours], window)
+        else:
+            results += yield from enqueue(config.name, list(neighbours), window)
+    return results
+
+
+def _scheduled(message: Any) -> tuple[bytes, Envelope, bytes]:
+    """The due time, the envelope and the body of a message that arrives later."""
+    return (codec.due_of(message.delay, message.deliver_at), *commands.pack(message))
+
+
+def _schedule(config: QueueConfig, packed: Sequence[tuple[bytes, Envelope, bytes]], window: int) -> Flow[list[Receipt]]:
+    receipts: list[Receipt] = []
+    for piece in _batches([(envelope, body) for _, envelope, body in packed]):
+        batch = packed[len(receipts) : len(receipts) + len(piece)]
+        build = partial(commands.schedule, packed=batch, window=window)
+        config, results = yield from _store(config, max(len(body) for _, body in piece), build)
+        receipts += [
+            _schedule_receipt(config, *pair)
+            for pair in zip(results, (envelope.id for envelope, _ in piece), strict=True)
+        ]
+    return receipts
+
+
+def _schedule_receipt(config: QueueConfig, result: bytes, id: bytes) -> Receipt:
+    if result == b"=":
+        return Receipt(id.decode(), duplicate=True)
+    sequence, due, *own = result.split(b" ")
+    deadline = _deadline_after(config, int(due), int(own[0]) if own else None)
+    return Receipt((id or sequence).decode(), deadline, deliver_at=as_datetime(int(due)))
+
+
+def _deadline_after(config: QueueConfig, due: int, own: int | None) -> datetime | None:
+    """The deadline of a message that arrives at `due`, with its own deadline, by these options."""
+    return codec.deadline(config.retention, b"%013d" % due, own)
+
+
+def _check_target(id: object) -> str:
+    """A message id or a sequence, as a user names scheduled messages."""
+    return codec.check_id(cast("str", id)).decode()
+
+
+def cancel(keyspace: Keyspace, queue: str, id: str) -> Flow[int]:
+    """See `Queue.cancel`."""
+    values = yield from existing(queue, commands.cancel(keyspace, queue, [_check_target(id)]))
+    cancelled: int = values.cancelled[0]
+    return cancelled
+
+
+def reschedule(
+    keyspace: Keyspace, queue: str, id: str, delay: Duration | None, deliver_at: Instant | None
+) -> Flow[int]:
+    """See `Queue.reschedule`."""
+    due = codec.due_of(delay, deliver_at)
+    if not due:
+        raise InvalidInput("delay: give delay or deliver_at")
+    values = yield from existing(queue, commands.reschedule(keyspace, queue, _check_target(id), due))
+    moved: int = values.moved
+    return moved
+
+
+#: The number of scheduled messages that one call reads.
+_PAGE = 50
+
+
+def scheduled(keyspace: Keyspace, queue: str, limit: int, after: str | None) -> Flow[list[MessageView]]:
+    """Read scheduled messages in the order of their due times. A message that arrives meanwhile is left out."""
+    limit = checks.whole(limit, "limit")
+    config: QueueConfig = yield GetConfig(queue, fresh=True)
+    place, upcoming = keyspace.key(queue, SCHEDULED), keyspace.key(queue, UPCOMING)
+    start = 0
+    if after is not None:
+        (rank,) = yield Read([("ZRANK", place, codec.check_sequence(after, "after"))])
+        if rank is None:
+            raise InvalidInput(f"after: no scheduled message has the sequence {after}")
+        start = rank + 1
+    seen: list[MessageView] = []
+    while len(seen) < limit:
+        most = min(limit - len(seen), _PAGE)
+        (page,) = yield Read([("ZRANGE", place, start, start + most - 1, "WITHSCORES")])
+        if not page:
+            break
+        pairs = page if isinstance(page[0], list | tuple) else list(zip(page[::2], page[1::2], strict=True))
+        (texts,) = yield Read([("HMGET", upcoming, *[sequence for sequence, _ in pairs])])
+        seen += [
+            _scheduled_view(config, sequence, int(float(due)), text)
+            for (sequence, due), text in zip(pairs, texts, strict=True)
+            if text is not None
+        ]
+        start += len(pairs)
+    return seen
+
+
+def _scheduled_view(config: QueueConfig, sequence: bytes, due: int, text: bytes) -> MessageView:
+    length, _, rest = text.partition(b":")
+    sent, read = codec.unpack_envelope(rest[: int(length)])
+    ttl = None if sent is None else sent[1] if sent[0] == b"+" else sent[1] - due
+    left = resolve_ttl(config.options, ttl).ttl
+    return MessageView(
+        id=read.id or sequence.decode(),
+        sequence=sequence.decode(),
+        queue=config.name,
+        state="scheduled",
+        until=as_datetime(due),
+        body=rest[int(length) :],
+        headers=read.headers,
+        content_type=read.content_type,
+        enqueued_at=as_datetime(codec.enqueued_at(sequence)),
+        expires_at=None if left is None else as_datetime(due + left),
+        delivery_count=0,
+        deaths=(),
+    )
+
+
+def _purge_scheduled(keyspace: Keyspace, queue: str) -> Flow[int]:
+    """Cancel the scheduled messages of now, those that are due first at first."""
+    (left,) = yield Read([("ZCARD", keyspace.key(queue, SCHEDULED))])
+    purged = 0
+    while left > 0:
+        (page,) = yield Read([("ZRANGE", keyspace.key(queue, SCHEDULED), 0, min(left, BATCH) - 1)])
+        if not page:
+            break
+        values = yield from existing(queue, commands.cancel(keyspace, queue, page))
+        purged, left = purged + sum(values.cancelled), left - len(page)
+    return purged
+
+
+# Looking at messages, and removing them
+
+
+def peek(
+    keyspace: Keyspace, queue: str, limit: int, after: str | None, state: State | None = None
+) -> Flow[list[MessageView]]:
     """Read messages, in pages of bounded size."""
+    if state is not None and checks.choice(state, "state", get_args(State)) == "scheduled":
+        return (yield from scheduled(keyspace, queue, limit, after))
     limit = checks.whole(limit, "limit")
     place = "" if after is None else codec.check_sequence(after, "after")
     seen: list[MessageView] = []
@@ -244,7 +416,8 @@ def peek(keyspace: Keyspace, queue: str, limit: int, after: str | None) -> Flow[
         retention = int(page.retention) if page.retention else None
         for i, entry in enumerate(page.entries):
             view = _peeked(queue, retention, entry, page.details[3 * i : 3 * i + 3])
-            if view.state == "leased" or view.expires_at is None or view.expires_at > as_datetime(page.now):
+            lives = view.state == "leased" or view.expires_at is None or view.expires_at > as_datetime(page.now)
+            if lives and state in (None, view.state):
                 seen.append(view)
         if not page.entries:
             break
@@ -277,8 +450,14 @@ def _peeked(queue: str, retention: int | None, entry: Any, state_fields: Sequenc
     )
 
 
-def purge(keyspace: Keyspace, queue: str) -> Flow[int]:
-    """Remove the present ready messages. Expired messages die first and do not count."""
+def purge(keyspace: Keyspace, queue: str, state: Purged = "ready") -> Flow[int]:
+    """See `Queue.purge`. Expired messages die first and do not count."""
+    checks.choice(state, "state", get_args(Purged))
+    ready = 0 if state == "scheduled" else (yield from _purge_ready(keyspace, queue))
+    return ready + (0 if state == "ready" else (yield from _purge_scheduled(keyspace, queue)))
+
+
+def _purge_ready(keyspace: Keyspace, queue: str) -> Flow[int]:
     yield from sweep(queue)
     values = yield from run(commands.purge(keyspace, queue, ""))
     purged: int = values.purged
@@ -363,9 +542,7 @@ def redrive(
 ) -> Flow[int]:
     """Move the present letters back, the oldest first. A queue that has no room for a letter gets no further one."""
     limit = None if limit is None else checks.whole(limit, "limit")
-    if reason is not None and plain_text(reason) not in REASONS:
-        raise InvalidInput(f"reason: expected one of {', '.join(REASONS)}, got {format_value(reason)}")
-    reason = plain_text(reason)
+    reason = None if reason is None else checks.choice(reason, "reason", REASONS)
     source = None if source is None else check_queue_name(source, "source")
     to = None if to is None else check_queue_name(to, "to")
     if to == queue:

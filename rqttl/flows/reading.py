@@ -16,18 +16,18 @@ from rqttl.flows.sweeping import SWEEPS, config_if_exists
 from rqttl.options import REASONS, QueueOptions
 from rqttl.protocol import commands
 from rqttl.protocol.commands import Ok, QueueConfig, Refused, Word
-from rqttl.protocol.keys import STATES, Keyspace
+from rqttl.protocol.keys import INSIDE, STATES, Keyspace
 from rqttl.types import QueueStats
 from rqttl.units import as_datetime
 
-COUNTERS = ("enqueued", "delivered", "redelivered", "acked", "refused", "purged", "redriven")
+COUNTERS = ("enqueued", "delivered", "redelivered", "acked", "refused", "purged", "redriven", "activated", "cancelled")
 _DEATHS = {reason: f"deaths:{reason}" for reason in REASONS}
 _DROPPED = {reason: f"dropped:{reason}" for reason in (*REASONS, "cycle")}
 #: Pairs of a field with the start of a lifetime, and the option with its length.
 _LIVES = (("last_used_at", "expires"), ("last_active_at", "auto_delete_on_idle"))
 #: The fields that show the existence of the queue and its end.
 LIFETIME = ("version", *[field for life in _LIVES for field in life], "on_expire", "emptied_last_id", "last_id")
-_STORED = ("ready_bytes", "due_at", "cursor", "lease_grants", "compacted", "message_ttl")
+_STORED = ("ready_bytes", "due_at", "cursor", "lease_grants", "arrival_at", "compacted", "message_ttl")
 #: The fields that statistics need.
 STATISTICS = (*LIFETIME, *_STORED, *COUNTERS, *_DEATHS.values(), *_DROPPED.values())
 
@@ -104,7 +104,9 @@ class Numbers:
         self._bytes, self._retention = record.number("ready_bytes"), record.number("message_ttl")
         self._retains = "message_ttl" in record.fields
         self._cursor, self._last = record.text("cursor"), record.text("last_id")
-        self._was_leased, self._compacted = record.number("lease_grants") > 0, record.number("compacted") > 0
+        #: The parts of states that a message may be in.
+        self._begun = [part for part, state in STATES.items() if record.number(state.begun) > 0]
+        self._compacted = record.number("compacted") > 0
         #: True if work may be overdue. `due_at` is only a lower bound; without it nothing can become due.
         self._suspect = bool(record.fields.get("due_at")) and record.number("due_at") <= now
         self.counts: Mapping[str, int] = {}
@@ -120,13 +122,12 @@ class Numbers:
         }
         if self._compacted:
             asked["detached"] = ("HLEN", self._key("detached"))
-        parts = [part for part, state in STATES.items() if self._was_leased or not state.from_lease]
-        return asked | {part: ("ZCARD", self._key(part)) for part in parts}
+        return asked | {part: ("ZCARD", self._key(part)) for part in self._begun}
 
     def count(self, counts: Mapping[str, int]) -> None:
         """Take the answers to `ask_counts`. Redis gave one after the other, so their sum may be wrong for a moment."""
         self.counts = counts
-        away = sum([counts.get(part, 0) for part in STATES])
+        away = sum([counts.get(part, 0) for part in INSIDE])
         self.ready = max(0, counts["log"] + counts.get("detached", 0) - away)
 
     def ask_heads(self, *, ends: bool) -> dict[str, Call]:

@@ -180,13 +180,18 @@ class Recent(dict[str, T]):
         self._limit = max(self._limit, limit)
 
 
-class Driver(Protocol):
-    """Performs flows for queues and consumers, for one namespace of one server."""
+class Sender(Protocol):
+    """What a call that stores messages needs of a driver, of either kind."""
 
-    keyspace: Keyspace
     events: Events
     #: The options of the queues that were used last.
     configs: Recent[QueueConfig]
+
+
+class Driver(Sender, Protocol):
+    """Performs flows for queues and consumers, for one namespace of one server."""
+
+    keyspace: Keyspace
     #: The interrupt that ends each wait outside of Redis when the driver is closed.
     closed: Interrupt
 

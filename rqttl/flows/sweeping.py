@@ -36,7 +36,7 @@ def _step(queue: str, now: Word) -> Flow[Ok]:
 
 def swept(values: Ok) -> SweepResult:
     """The values of sweep.lua."""
-    done = values.reclaimed, values.promoted, values.expired, values.trimmed, values.compacted
+    done = (values.reclaimed, values.promoted, values.expired, values.trimmed, values.compacted, values.activated)
     retired = None if values.retired == b"" else values.retired
     return SweepResult(values.now, int(values.due) if values.due else None, bool(values.more), *done, retired)
 

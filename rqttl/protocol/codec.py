@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from traceback import format_exception_only
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import msgpack
 
@@ -18,7 +18,7 @@ from rqttl.checks import MAX_DESCRIPTION_BYTES, cut_description
 from rqttl.errors import InvalidInput, InvalidName, MessageTooLarge
 from rqttl.text import format_value, plain_number, plain_text
 from rqttl.types import Death, Header, Message
-from rqttl.units import as_datetime
+from rqttl.units import Duration, Instant, as_datetime
 
 MSGPACK = "application/msgpack"
 BINARY = "application/octet-stream"
@@ -323,9 +323,28 @@ NO_ENVELOPE = Envelope()
 VALUE = Envelope(extras=pack_extras(MSGPACK, None))
 
 
+_TTL = re.compile(rb"([+@]?)([0-9]{0,15})")
+
+
+def unpack_envelope(envelope: bytes) -> tuple[tuple[bytes, int] | None, ParsedHeader]:
+    """Read an encoded envelope: the sign and the number of its TTL, `None` without one, and the rest as a header."""
+    ttl = cast("re.Match[bytes]", _TTL.match(envelope))
+    sent = (ttl[1], int(ttl[2])) if ttl[1] and ttl[2] else None
+    return sent, unpack_header(envelope[ttl.end() :])
+
+
 def ttl_may_be_over(ttl: bytes) -> bool:
     """Return True if an encoded TTL may have ended when the message arrives."""
     return ttl == b"+0" or ttl[:1] == b"@"
+
+
+def due_of(delay: Duration | None, deliver_at: Instant | None) -> bytes:
+    """Encode when a message is due: `+<ms>` or `@<ms>`, empty for at once. Raises `InvalidInput`."""
+    if delay is not None:
+        if deliver_at is not None:
+            raise InvalidInput("delay: give delay or deliver_at, not both")
+        return b"+%d" % units.duration(delay, "delay")
+    return b"" if deliver_at is None else b"@%d" % units.instant(deliver_at, "deliver_at")
 
 
 def envelope_of(message: Message, content_type: str | None) -> Envelope:

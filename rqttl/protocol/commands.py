@@ -434,6 +434,30 @@ class Joined:
         return [[b"ok", b"" if begin else notes, results[begin:end]] for begin, end in calls]
 
 
+def schedule(
+    config: QueueConfig, packed: Sequence[tuple[bytes, Envelope, bytes]], *, window: int = 0, now: Word = ""
+) -> Command:
+    """Store at most `BATCH` messages that arrive later: due time (`+<ms>` or `@<ms>`), envelope and body of each.
+
+    For `window` and repeatable calls see `enqueue`.
+    """
+    batch: list[Word] = []
+    for due, envelope, body in packed:
+        batch += (due, envelope.encode(), body)
+    repeatable = all(envelope.id for _, envelope, _ in packed) and (config.window > 0 or window > 0)
+    return fenced(config, "schedule", batch, now=now, window=window or "")._replace(repeatable=repeatable)
+
+
+def cancel(keyspace: Keyspace, queue: str, ids: Sequence[Word], *, now: Word = "") -> Command:
+    """Remove scheduled messages by message id or first sequence."""
+    return unfenced(keyspace, queue, "cancel", ids, now=now)._replace(repeatable=False)
+
+
+def reschedule(keyspace: Keyspace, queue: str, id: Word, due: bytes, *, now: Word = "") -> Command:
+    """Give scheduled messages another due time."""
+    return unfenced(keyspace, queue, "reschedule", now=now, id=id, due=due)
+
+
 def lookup(keyspace: Keyspace, queue: str, *, now: Word = "") -> Command:
     """Ask for the options of a queue."""
     return unfenced(keyspace, queue, "lookup", now=now)

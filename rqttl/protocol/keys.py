@@ -12,14 +12,16 @@ class AwayState:
 
     A field of `QueueStats` has the `name` of the state, and counts its messages; the field `end` has the time at which
     the first of them leaves the state. A sweep promotes the messages at that time, or, if it is not `promoted`, a
-    fragment of the state takes them back. Messages enter it only `from_lease`: before the first lease it is empty.
+    fragment of the state takes them back. Before `begun` is set in the record, the state is empty. Messages of a state
+    that is not `inside` are in neither `log` nor `detached`.
     """
 
     name: str
     end: str = ""
     per_ms: int = 1
     promoted: bool = True
-    from_lease: bool = False
+    begun: str = "lease_grants"
+    inside: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +40,9 @@ class Part:
 
 
 META, LOG, DETACHED, ARRIVALS, WAKEUP, TOMBSTONE = "meta", "log", "detached", "arrivals", "wakeup", "tombstone"
-EXPIRY, REQUEUED = "expiry", "requeued"
-_LEASED = AwayState("leased", "next_lease_end", per_ms=1000, promoted=False, from_lease=True)
+EXPIRY, REQUEUED, SCHEDULED, UPCOMING = "expiry", "requeued", "scheduled", "upcoming"
+_LEASED = AwayState("leased", "next_lease_end", per_ms=1000, promoted=False)
+_SCHEDULED = AwayState("scheduled", "next_scheduled", promoted=False, begun="arrival_at", inside=False)
 
 #: The one table of the parts of a queue. Headers of scripts with `*` have the keys in this order.
 PARTS: Mapping[str, Part] = {
@@ -52,8 +55,11 @@ PARTS: Mapping[str, Part] = {
         Part(EXPIRY, "zset"),
         Part("leases", "zset", state=_LEASED),
         Part(REQUEUED, "zset"),
-        Part("delayed", "zset", state=AwayState("delayed", "next_delay_end", from_lease=True)),
+        Part("delayed", "zset", state=AwayState("delayed", "next_delay_end")),
         Part("failures", "hash"),
+        Part(SCHEDULED, "zset", state=_SCHEDULED),
+        Part(UPCOMING, "hash"),
+        Part("scheduled_ids", "hash"),
         Part(WAKEUP, "list", in_target=True),
         Part("waiters", "zset", in_target=True),
         Part("consumers", "zset"),
@@ -67,13 +73,16 @@ PARTS: Mapping[str, Part] = {
 TARGET_PARTS = tuple(part.name for part in PARTS.values() if part.in_target)
 #: The states other than ready, by part.
 STATES: Mapping[str, AwayState] = {part.name: part.state for part in PARTS.values() if part.state}
+#: The states of messages in `log` or `detached`.
+INSIDE = tuple(name for name, state in STATES.items() if state.inside)
 #: The lists of parts that scripts walk with `each`. A message of `detached` is in exactly one set `behind_cursor`; all
 #: `sets` name messages.
 LISTS: Mapping[str, tuple[str, ...]] = {
-    "states": tuple(STATES),
+    "states": INSIDE,
+    "counted": tuple(STATES),
     "promoted": tuple(name for name, state in STATES.items() if state.promoted),
-    "behind_cursor": (*STATES, REQUEUED),
-    "sets": (*STATES, REQUEUED, EXPIRY),
+    "behind_cursor": (*INSIDE, REQUEUED),
+    "sets": (*INSIDE, REQUEUED, EXPIRY),
     "deleted": tuple(part.name for part in PARTS.values() if not part.outlives),
 }
 

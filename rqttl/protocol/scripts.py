@@ -316,8 +316,8 @@ def _names(tags: dict[str, list[str]], tag: str) -> tuple[str, ...]:
 
 
 def _parts(words: list[str]) -> list[str]:
-    """The keys of a header. `*` stands for all parts of a queue, `states` for those of states; `-log` takes one out."""
-    words = [part for word in words for part in (LISTS["states"] if word == "states" else (word,))]
+    """The keys of a header. `*` stands for all parts of a queue, `states` for a list; `-log` takes one out."""
+    words = [part for word in words for part in (LISTS[word] if word in ("states", "counted") else (word,))]
     parts = [*PARTS] if "*" in words else []
     return [word for word in (*parts, *words) if word != "*" and not word.startswith("-") and f"-{word}" not in words]
 

@@ -5,9 +5,10 @@ They take an `AsyncQueue` of a fake broker, too, without `await`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from typing import Any, Literal, get_args
 
+from rqttl import checks
 from rqttl.aio.broker import AsyncQueue
 from rqttl.errors import InvalidInput
 from rqttl.flows import reading
@@ -15,7 +16,7 @@ from rqttl.options import REASONS
 from rqttl.protocol import codec
 from rqttl.queue import Queue
 from rqttl.store.driver import RedisDriver, driver_of
-from rqttl.text import format_value, plain_text
+from rqttl.text import format_value
 from rqttl.types import MessageView, QueueStats, State
 
 _PAGE = 250
@@ -29,7 +30,7 @@ def messages(queue: Queue | AsyncQueue, state: State | None = None) -> list[Mess
     Due work is done first, so no message has expired. Nothing else changes.
     """
     queue = _sync(queue)
-    wanted = _STATES if state is None else (_choice(state, "state", _STATES),)
+    wanted = _STATES if state is None else (checks.choice(state, "state", _STATES),)
     queue.sweep()
     return [message for message in _all(queue) if message.state in wanted]
 
@@ -56,7 +57,7 @@ def dead_letters(queue: Queue | AsyncQueue, reason: str | None = None) -> list[M
     nowhere (`queue.stats().deaths` and `.dropped` count them all).
     """
     queue = _sync(queue)
-    wanted = REASONS if reason is None else (_choice(reason, "reason", REASONS),)
+    wanted = REASONS if reason is None else (checks.choice(reason, "reason", REASONS),)
     queue.sweep()
     driver = driver_of(queue)
     others = [name for name in driver.perform(reading.names(driver.keyspace)) if name != queue.name]
@@ -76,19 +77,12 @@ def assert_depth(queue: Queue | AsyncQueue, depth: int, state: State | Literal["
     """
     __tracebackhide__ = True  # pytest shows the line of the test
     queue = _sync(queue)
-    place = _choice(state, "state", (*_STATES, "all"))
+    place = checks.choice(state, "state", (*_STATES, "all"))
     stats = queue.stats()
     counts = {name: getattr(stats, name) for name in _STATES}
     actual = sum(counts.values()) if place == "all" else counts[place]
     if actual != depth:
         raise AssertionError("\n".join(_difference(queue, depth, place, actual, stats)))
-
-
-def _choice(value: object, name: str, choices: Collection[str]) -> str:
-    text = plain_text(value)
-    if text is None or text not in choices:
-        raise InvalidInput(f"{name}: expected one of {', '.join(choices)}, got {format_value(value)}")
-    return text
 
 
 def _sync(queue: object) -> Queue:

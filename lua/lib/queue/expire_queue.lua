@@ -1,14 +1,15 @@
 --- The end of a queue's lifetime: the queue is deleted, and `on_expire` says whether its messages are dead-lettered
 -- first.
 --
--- @use tombstone ready log stale dead_letter queue_lifetime reply reaper_hint
+-- @use tombstone ready log stale dead_letter queue_lifetime reply reaper_hint schedule
 local expire_queue = {}
 local BUDGET = 250
 
 --- Do a bounded part. Returns nil if the queue lives on because of `keep`. Otherwise it returns the number of dead
 -- messages, and, once the queue is deleted, the number of messages that were dropped with it.
 function expire_queue.run(q, now)
-  local life, present = q.life, redis.call('XLEN', q.log) + redis.call('HLEN', q.detached)
+  local life, stored = q.life, redis.call('XLEN', q.log) + redis.call('HLEN', q.detached)
+  local present = stored + redis.call('ZCARD', q.scheduled)
   if queue_lifetime.keeps(q, present) then
     queue_lifetime.mark_used(q, now)
     return
@@ -25,7 +26,7 @@ function expire_queue.run(q, now)
   return dead, present
 end
 
---- Bury up to `most` messages: the ready ones first, then those of the other states.
+--- Bury up to `most` messages: the ready ones first, then those of the other states, and scheduled ones last.
 function expire_queue.bury_some(q, now, most)
   local entries, failed = ready.read(q, most), 0
   if #entries > 0 then
@@ -39,6 +40,7 @@ function expire_queue.bury_some(q, now, most)
       end
     end
   end
+  if #entries == 0 then entries, failed = lazy(schedule).take_first(q, now, most), 0 end
   dead_letter.bury(q, now, 'expired', entries, failed)
   return #entries
 end

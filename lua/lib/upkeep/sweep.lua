@@ -1,6 +1,6 @@
 --- Sweeps: the due work of a queue, in bounded steps. Commands on the queue sweep it, and the reaper does so on time.
 --
--- @use restore delays expiry limits stale budget ready queue_lifetime
+-- @use restore delays expiry limits stale budget ready queue_lifetime reply reaper_hint
 local sweep = {}
 local BUDGET = 250
 local STUCK = 1000
@@ -54,6 +54,13 @@ function sweep.finish(q, now, done, over)
   progress = progress or done.uncapped
   done.more = over and progress
   if over then q.due_at = progress and now or now + STUCK end
+  local arrival_at = q.arrival_at
+  if arrival_at and arrival_at <= now and not q.upcoming then
+    -- only the command `sweep` lets messages arrive: the caller runs it, and looks again
+    reply.note(q, 'sweep', reaper_hint.queue_name(q.meta))
+    done.more, arrival_at = true, now + STUCK
+  end
+  if arrival_at and (not q.due_at or arrival_at < q.due_at) then q.due_at = arrival_at end
 end
 
 --- Sweep the queue if something may be due. Returns whether more is due, and whether it swept.
@@ -65,7 +72,7 @@ function sweep.if_due(q, now)
 end
 
 --- The next instant at which something is due: the earliest of the ends of states, own deadlines, retention of the
--- oldest message, and the end of the lifetime of the queue.
+-- oldest message, and the end of the lifetime of the queue. Arrivals are apart, in `q.arrival_at`.
 function sweep.next_due(q)
   local earliest
   local function consider(at)
@@ -81,11 +88,12 @@ function sweep.next_due(q)
     consider(oldest and oldest + q.message_ttl)
   end
   if q.life then consider(lazy(queue_lifetime).expires_at(q)) end
+  q.arrival_at = tonumber(redis.call('HGET', q.meta, 'arrival_at'))
   return earliest
 end
 
 --- The ms for which the oldest due work has waited; 0 if nothing is due, or if only a limit has to act.
 function sweep.overdue(q, now)
   local since = q.due_at and q.due_at <= now and lazy(sweep).next_due(q) or now
-  return math.max(0, now - since)
+  return math.max(0, now - math.min(since or now, q.arrival_at or now))
 end

@@ -1,0 +1,263 @@
+--- Scheduled messages: they wait outside of the log until they are due, and then arrive like any message.
+--
+-- `scheduled` has the first sequence of each by its due time, `upcoming` the envelope and the body as they were sent,
+-- and `scheduled_ids` the first sequences by message id. The field `arrival_at` of the record is a lower bound of the
+-- next arrival. Only a sweep lets messages arrive, so no other command needs the keys of arrival.
+--
+-- @use record envelope batch admission store append log message_ttl wakeup reply reaper_hint
+local schedule = {}
+local BUDGET = 250
+local READ_BYTES = 4194304
+local HELD_BACK = 1000
+
+--- Read a batch: due time, envelope and body of each message. `at` has the due times in ms, `latest` is the last one.
+-- `malformed` is the number of the first message that is not well formed.
+function schedule.read(q, now, words)
+  local items = {n = #words / 3, words = {}, at = {}, outcome = {}, count = 0, size = 0, latest = now}
+  for i = 1, #words, 3 do
+    local at, sent, j = schedule.due(now, words[i]), words[i + 1], (i - 1) / 3 * 2 + 2
+    local sign, _, rest = envelope.read_ttl(sent or '')
+    local header_ok = sign and (rest > #sent or envelope.read_header(sent, rest))
+    if not at or not header_ok or not words[i + 2] then return {malformed = (i + 2) / 3} end
+    items.words[j - 1], items.words[j], items.at[j] = sent, words[i + 2], at
+    items.latest = math.max(items.latest, at)
+    batch.note_id(items, j, sent)
+  end
+  return items
+end
+
+--- The due time in ms: `+<ms>` from now or `@<ms>`. Nil if it is malformed.
+function schedule.due(now, word)
+  local sign, ms, last = string.match(word, '^([+@])(%d+)()')
+  if sign and last > #word and #ms <= 15 then return sign == '+' and now + ms or tonumber(ms) end
+end
+
+--- Let messages wait. Returns for each `<first sequence> <due>` or `<first sequence> <due> <own deadline>`, or `=` for a
+-- duplicate. Own deadlines are those that the options of now would give.
+function schedule.put(q, now, items)
+  local results, scores, bodies, first, ids = {}, {}, {}, math.huge, {}
+  for i = 2, 2 * items.n, 2 do
+    local sent, at = items.words[i - 1], items.at[i]
+    if items.outcome[i] == 'duplicate' then
+      results[i / 2] = '='
+    else
+      local seq = append.next_seq(q, now)
+      local text = log.pack({sent, items.words[i]})
+      scores[#scores + 1], scores[#scores + 2] = string.format('%d', at), seq
+      bodies[#bodies + 1], bodies[#bodies + 2] = seq, text
+      local id = schedule.id_of(text)
+      if id then ids[#ids + 1] = {id, seq} end
+      first = math.min(first, at)
+      local ttl = message_ttl.resolve(q, at, envelope.read_ttl(sent))
+      results[i / 2] = seq .. string.format(' %d', at) .. (ttl and string.format(' %d', at + ttl) or '')
+    end
+  end
+  if #scores > 0 then
+    redis.call('HSET', q.upcoming, unpack(bodies))
+    redis.call('ZADD', q.scheduled, unpack(scores))
+    if #ids > 0 then schedule.add_ids(q, ids) end
+    schedule.expect(q, now, first)
+  end
+  return results
+end
+
+--- The message id in a value of `upcoming`, `<length of envelope>:<envelope><body>`; nil for none.
+function schedule.id_of(text)
+  local size, length, at = string.match(text, '^(%d+):[+@]?%d*;(%d+);;()')
+  local last = at and at + length - 1
+  -- behind a short envelope the body may look like an id
+  return last and last <= #size + 1 + size and string.sub(text, at, last) or nil
+end
+
+--- Add first sequences to the lists of their ids.
+function schedule.add_ids(q, pairs_of_id)
+  local known = {}
+  for _, pair in ipairs(pairs_of_id) do
+    local id, seq = pair[1], pair[2]
+    local seqs = known[id] or redis.call('HGET', q.scheduled_ids, id)
+    known[id] = seqs and seqs .. ' ' .. seq or seq
+    redis.call('HSET', q.scheduled_ids, id, known[id])
+  end
+end
+
+--- The first sequences with a message id; a sequence stands for the message without an id that has it.
+function schedule.find(q, id)
+  local seqs = {}
+  for seq in string.gmatch(redis.call('HGET', q.scheduled_ids, id) or '', '%S+') do
+    seqs[#seqs + 1] = seq
+  end
+  if #seqs == 0 and redis.call('HEXISTS', q.upcoming, id) == 1 then seqs[1] = id end
+  return seqs
+end
+
+--- Cancel the messages with an id, as `find` does. Their ids are free again in the window of the queue. Returns their
+-- number.
+function schedule.cancel(q, id)
+  local seqs = schedule.find(q, id)
+  if #seqs == 0 then return 0 end
+  for _, released in ipairs(schedule.take(q, seqs, redis.call('HMGET', q.upcoming, unpack(seqs)))) do
+    redis.call('ZREM', q.dedup, ';' .. #released .. ';;' .. released)
+  end
+  return #seqs
+end
+
+--- Expect an arrival at `at`. A consumer that waits must know of it, if it is the next thing to happen: it is rung,
+-- looks, and waits until then. An arrival that is due already is for the caller: it sweeps.
+function schedule.expect(q, now, at)
+  local known = tonumber(redis.call('HGET', q.meta, 'arrival_at'))
+  if not known or at < known then redis.call('HSET', q.meta, 'arrival_at', string.format('%d', at)) end
+  local is_next = not q.due_at or at < q.due_at
+  record.schedule_sweep(q, at)
+  if at <= now then
+    reply.note(q, 'sweep', reaper_hint.queue_name(q.meta))
+  elseif is_next then
+    wakeup.ring(q, now)
+  end
+end
+
+--- Take messages out. `texts` are their values of `upcoming`. Returns the ids of those that have one.
+function schedule.take(q, seqs, texts)
+  local ids, whose, last = {}, {}, {}
+  redis.call('ZREM', q.scheduled, unpack(seqs))
+  redis.call('HDEL', q.upcoming, unpack(seqs))
+  for i, seq in ipairs(seqs) do
+    local id = schedule.id_of(texts[i])
+    if id then ids[#ids + 1], whose[#ids + 1] = id, seq end
+  end
+  for i, known in ipairs(#ids > 0 and redis.call('HMGET', q.scheduled_ids, unpack(ids)) or {}) do
+    if known == whose[i] then
+      last[#last + 1] = ids[i]
+    elseif known then
+      schedule.forget_one(q, ids[i], whose[i])
+    end
+  end
+  if #last > 0 then redis.call('HDEL', q.scheduled_ids, unpack(last)) end
+  return ids
+end
+
+--- Take one first sequence out of the list of an id that several messages have.
+function schedule.forget_one(q, id, seq)
+  local left = {}
+  for other in string.gmatch(redis.call('HGET', q.scheduled_ids, id) or '', '%S+') do
+    if other ~= seq then left[#left + 1] = other end
+  end
+  redis.call('HDEL', q.scheduled_ids, id)
+  if #left > 0 then redis.call('HSET', q.scheduled_ids, id, table.concat(left, ' ')) end
+end
+
+--- The first messages that are due at `upto` (`+inf`: all), in the order of due times: their first sequences, due times
+-- and values of `upcoming`, as far as one call may read. The last result is true if more may be due. A sequence without
+-- a value is half a message: it goes.
+function schedule.first(q, upto, most)
+  local members = redis.call('ZRANGEBYSCORE', q.scheduled, '-inf', upto, 'WITHSCORES', 'LIMIT', 0, most)
+  local seqs, at, n, size = {}, {}, 0, 0
+  for i = 1, #members, 2 do
+    if size >= READ_BYTES then break end
+    n, size = n + 1, size + redis.call('HSTRLEN', q.upcoming, members[i])
+    seqs[n], at[n] = members[i], tonumber(members[i + 1])
+  end
+  local texts, halves = n > 0 and redis.call('HMGET', q.upcoming, unpack(seqs)) or {}, {}
+  for i = n, 1, -1 do
+    if not texts[i] then
+      halves[#halves + 1] = seqs[i]
+      for _, column in ipairs({seqs, at, texts}) do table.remove(column, i) end
+    end
+  end
+  if #halves > 0 then redis.call('ZREM', q.scheduled, unpack(halves)) end
+  return seqs, at, texts, #members == 2 * most or 2 * n < #members
+end
+
+--- Take the first messages out, at most `most`, whenever they are due: as entries, with their deadlines.
+function schedule.take_first(q, now, most)
+  local seqs, at, texts = schedule.first(q, '+inf', most)
+  local items, entries = schedule.items(q, now, seqs, at, texts), {}
+  for i, seq in ipairs(seqs) do
+    entries[i] = {seq, {items.words[2 * i - 1], items.words[2 * i]}}
+  end
+  if #seqs > 0 then schedule.take(q, seqs, texts) end
+  return entries
+end
+
+--- These messages as arriving ones: TTLs count from the due times, by the options of now. What was due earlier lives no
+-- longer for it.
+function schedule.items(q, now, seqs, at, texts)
+  local items = {n = #seqs, words = {}, deadline = {}, outcome = {}, count = 0, size = 0, head = '', least = math.huge}
+  for i, seq in ipairs(seqs) do
+    local j, parts = 2 * i, log.unpack(texts[i])
+    items.words[j] = parts[2]
+    if not batch.read_envelope(q, items, j, parts[1], at[i], false) then -- another program damaged it
+      items.head, items.least = '', math.huge
+      batch.read_envelope(q, items, j, '', at[i], false)
+    end
+    local late = q.message_ttl and at[i] < now and at[i] + q.message_ttl
+    local deadline = items.deadline[j]
+    if late and (not deadline or late < deadline) then deadline = late end
+    items.deadline[j] = deadline
+    items.words[j - 1] = schedule.header(deadline, string.sub(items.envelope, items.header_at), seq)
+    if not items.outcome[j] and deadline and deadline <= now then items.outcome[j] = 'late' end
+    if not items.outcome[j] then items.count, items.size = items.count + 1, items.size + #parts[2] end
+  end
+  return items
+end
+
+--- The packed header of a message that arrives, with the first sequence as its id if it has none. `rest` is its envelope
+-- behind the TTL.
+function schedule.header(deadline, rest, seq)
+  if string.sub(rest, 1, 3) == ';;;' or rest == '' then rest = ';20;;' .. seq .. string.sub(rest, 4) end
+  return (deadline and string.format('%.0f', deadline) or '') .. rest
+end
+
+--- Let due messages arrive. Returns their number, or nil if none is due, and whether more may be due. If it returns a
+-- number, the record is saved.
+function schedule.activate(q, now)
+  if not q.arrival_at or q.arrival_at > now then return nil end
+  local seqs, at, texts, more = schedule.first(q, now, BUDGET)
+  local items, n, held = schedule.items(q, now, seqs, at, texts), #seqs, false
+  if n > 0 then
+    local plan = admission.decide(q, now, items)
+    if not plan then return 0, true end
+    n, held = schedule.admitted(q, items)
+    for i = #seqs, n + 1, -1 do seqs[i] = nil end
+    if n > 0 then
+      schedule.take(q, seqs, texts)
+      store.all(q, now, items)
+      record.count(q, 'activated', n)
+    end
+    schedule.next_arrival(q, now, held, more)
+    admission.finish(q, now, items, plan, tonumber(redis.call('HGET', q.meta, 'enqueued')) + n)
+  else
+    schedule.next_arrival(q, now, false, more)
+    record.save(q)
+  end
+  return n, more and not held
+end
+
+--- Cut the batch before the first message that a full queue refuses: it and all later ones stay scheduled, so none
+-- overtakes. Returns the number of those before it, and whether there is such a message.
+function schedule.admitted(q, items)
+  local n = items.n
+  if q.drops_head or q.dead_letter_refused then return n, false end
+  for i = 1, n do
+    if items.outcome[2 * i] == 'refused' then
+      items.n = i - 1
+      for j = 2 * i + 2, 2 * n, 2 do
+        if not items.outcome[j] then items.count, items.size = items.count - 1, items.size - #items.words[j] end
+      end
+      return i - 1, true
+    end
+  end
+  return n, false
+end
+
+--- Note when the next message arrives. While the queue is full (`held`), it is tried again each second.
+function schedule.next_arrival(q, now, held, more)
+  local first = tonumber(redis.call('ZRANGE', q.scheduled, 0, 0, 'WITHSCORES')[2])
+  if first and held then
+    first = now + HELD_BACK
+  elseif first and more then
+    first = now
+  end
+  redis.call('HSET', q.meta, 'arrival_at', first and string.format('%d', first) or '')
+  q.arrival_at = first
+  if first then record.schedule_sweep(q, first) end
+end
