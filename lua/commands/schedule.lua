@@ -16,7 +16,7 @@ if refusal then
   return reply.refuse(refusal)
 end
 if arg.window ~= '' then q.remember = tonumber(arg.window) end
-local items = schedule.read(q, now, arg.batch)
+local items = schedule.read(now, arg.batch)
 if items.malformed then
   return reply.refuse('malformed', items.malformed)
 end

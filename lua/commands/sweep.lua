@@ -16,6 +16,7 @@ if refusal then
   return reply.refuse(refusal)
 end
 local now = clock.now(arg.now)
+q.activates = true
 if q.life and lazy(queue_lifetime).expires_at(q) <= now then
   local dead, dropped = lazy(expire_queue).run(q, now)
   if dead then

@@ -17,8 +17,8 @@ from rqttl import units
 from rqttl.checks import MAX_DESCRIPTION_BYTES, cut_description
 from rqttl.errors import InvalidInput, InvalidName, MessageTooLarge
 from rqttl.text import format_value, plain_number, plain_text
-from rqttl.types import Death, Header, Message
-from rqttl.units import Duration, Instant, as_datetime
+from rqttl.types import Death, Duration, Header, Instant, Message
+from rqttl.units import as_datetime
 
 MSGPACK = "application/msgpack"
 BINARY = "application/octet-stream"

@@ -64,6 +64,9 @@ def test_every_script_has_a_factory_and_every_factory_fills_its_header() -> None
         commands.nack(here, DELIVERIES),
         commands.reject(here, DELIVERIES),
         commands.renew(KEYSPACE, "orders", DELIVERIES, lease=1),
+        commands.schedule(here, [(b"+1", Envelope(), b"x")]),
+        commands.cancel(KEYSPACE, "orders", ["x"]),
+        commands.reschedule(KEYSPACE, "orders", "x", b"+1"),
         commands.change_policies(KEYSPACE, 1, {"policy p": "{}"}, ["operator o"]),
     ]
 

@@ -116,7 +116,12 @@ def states_table() -> str:
     places = "in `log` ahead of the cursor, or in `requeued` and in `log` or `detached`"
     rows = [["ready", f"{places}; and in `expiry` if it has an own deadline", ""]]
     for part, state in STATES.items():
-        rows.append([state.name, f"in `{part}`, and in `log` or `detached`", ends[state.promoted]])
+        place, end = (
+            ("and in `log` or `detached`", ends[state.promoted])
+            if state.inside
+            else ("with the message in `upcoming`", "a sweep lets it arrive, under a new sequence")
+        )
+        rows.append([state.name, f"in `{part}`, {place}", end])
     return table(["state", "where its sequence is", "at its end"], rows)
 
 

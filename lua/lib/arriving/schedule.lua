@@ -12,7 +12,7 @@ local HELD_BACK = 1000
 
 --- Read a batch: due time, envelope and body of each message. `at` has the due times in ms, `latest` is the last one.
 -- `malformed` is the number of the first message that is not well formed.
-function schedule.read(q, now, words)
+function schedule.read(now, words)
   local items = {n = #words / 3, words = {}, at = {}, outcome = {}, count = 0, size = 0, latest = now}
   for i = 1, #words, 3 do
     local at, sent, j = schedule.due(now, words[i]), words[i + 1], (i - 1) / 3 * 2 + 2
@@ -32,8 +32,8 @@ function schedule.due(now, word)
   if sign and last > #word and #ms <= 15 then return sign == '+' and now + ms or tonumber(ms) end
 end
 
---- Let messages wait. Returns for each `<first sequence> <due>` or `<first sequence> <due> <own deadline>`, or `=` for a
--- duplicate. Own deadlines are those that the options of now would give.
+--- Let messages wait. Returns for each `<first sequence> <due>` or `<first sequence> <due> <own deadline>`, or `=` for
+-- a duplicate. Own deadlines are those that the options of now would give.
 function schedule.put(q, now, items)
   local results, scores, bodies, first, ids = {}, {}, {}, math.huge, {}
   for i = 2, 2 * items.n, 2 do
@@ -200,8 +200,8 @@ function schedule.items(q, now, seqs, at, texts)
   return items
 end
 
---- The packed header of a message that arrives, with the first sequence as its id if it has none. `rest` is its envelope
--- behind the TTL.
+--- The packed header of a message that arrives, with the first sequence as its id if it has none. `rest` is its
+-- envelope behind the TTL.
 function schedule.header(deadline, rest, seq)
   if string.sub(rest, 1, 3) == ';;;' or rest == '' then rest = ';20;;' .. seq .. string.sub(rest, 4) end
   return (deadline and string.format('%.0f', deadline) or '') .. rest
