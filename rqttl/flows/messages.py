@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime
 from functools import partial
 from itertools import accumulate, groupby
 from typing import Any, TypeVar, cast, get_args
@@ -298,13 +297,11 @@ def _schedule_receipt(config: QueueConfig, result: bytes, id: bytes) -> Receipt:
     if result == b"=":
         return Receipt(id.decode(), duplicate=True)
     sequence, due, *own = result.split(b" ")
-    deadline = _deadline_after(config, int(due), int(own[0]) if own else None)
+    ends = [int(word) for word in own]
+    if config.retention is not None:
+        ends.append(int(due) + config.retention)
+    deadline = as_datetime(min(ends)) if ends else None
     return Receipt((id or sequence).decode(), deadline, deliver_at=as_datetime(int(due)))
-
-
-def _deadline_after(config: QueueConfig, due: int, own: int | None) -> datetime | None:
-    """The deadline of a message that arrives at `due`, with its own deadline, by these options."""
-    return codec.deadline(config.retention, b"%013d" % due, own)
 
 
 def _check_target(id: object) -> str:

@@ -12,7 +12,7 @@ import redis
 from rqttl import Broker, QueueOptions
 from rqttl.protocol import commands
 from rqttl.protocol.commands import Command, Options, QueueConfig, Reply
-from rqttl.protocol.keys import PARTS, STATES
+from rqttl.protocol.keys import INSIDE, PARTS, STATES
 from rqttl.store.driver import driver_of
 
 State = dict[str, dict[str, Any]]
@@ -138,7 +138,7 @@ class Lab:
 
     def _facts(self, queue: str, parts: Mapping[str, Any]) -> dict[str, Any]:
         entries = {**parts.get("log", {}), **parts.get("detached", {})}
-        away = {one: score for part in STATES for one, score in parts.get(part, {}).items()}
+        away = {one: score for part in INSIDE for one, score in parts.get(part, {}).items()}
         ready = [one for one in entries if one not in away]
         due = [score // state.per_ms for part, state in STATES.items() for score in parts.get(part, {}).values()]
         due += parts.get("expiry", {}).values()
@@ -148,10 +148,13 @@ class Lab:
         sizes = {one: len(header) + len(body) for one, (header, body) in entries.items()}
         large = {one: size for one, size in sizes.items() if size > SMALL}
         places = {"large_upto": max(large), "largest_bytes": max(large.values())} if large else {}
+        scheduled = parts.get("scheduled", {})
+        arrival = {"arrival_at": min(scheduled.values())} if scheduled else {}
         return {
             **places,
+            **arrival,
             "version": VERSION,
-            "last_id": max(entries, default="0-0"),
+            "last_id": max([*entries, *scheduled], default="0-0"),
             "cursor": max([*away, *parts.get("requeued", {})], default="0-0"),
             "ready_bytes": sum(len(entries[one][1]) for one in ready),
             "due_at": min(due, default=""),
@@ -162,7 +165,7 @@ class Lab:
         if part == "log":
             for one, (header, body) in sorted(contents.items()):
                 self.client.execute_command("XADD", key, one, header, body)
-        elif part == "detached":
+        elif part in ("detached", "upcoming"):
             for one, (header, body) in contents.items():
                 self.client.hset(key, one, b"%d:%b%b" % (len(header), header, body))
         elif PARTS[part].type == "hash":
@@ -178,7 +181,7 @@ class Lab:
         client: Any = self.client
         if part == "log":
             return {one.decode(): next(iter(fields.items())) for one, fields in client.xrange(key)}
-        if part == "detached":
+        if part in ("detached", "upcoming"):
             found = {one.decode(): value.partition(b":") for one, value in client.hgetall(key).items()}
             return {one: (rest[: int(size)], rest[int(size) :]) for one, (size, _, rest) in found.items()}
         if PARTS[part].type == "hash":

@@ -9,7 +9,7 @@ from tests.lua.states import NOW, Lab, at, changed, place, plain, token
 
 
 def sweep(lab: Lab, now: int = NOW) -> dict[str, Any]:
-    names = ("now", "due", "more", "reclaimed", "promoted", "expired", "trimmed", "compacted", "retired")
+    names = ("now", "due", "more", "reclaimed", "promoted", "expired", "trimmed", "compacted", "activated", "retired")
     return dict(zip(names, lab.run(commands.sweep(lab.known(), now=now))[2:], strict=True))
 
 
@@ -36,6 +36,7 @@ def test_a_queue_in_which_nothing_is_due_is_left_untouched(lab: Lab) -> None:
         "expired": 0,
         "trimmed": 0,
         "compacted": 0,
+        "activated": 0,
         "retired": b"",
     }
     assert lab.snapshot() == before

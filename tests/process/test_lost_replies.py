@@ -126,12 +126,14 @@ def test_messages_handed_out_for_good_may_be_lost_with_the_reply(orders: rqttl.Q
     assert orders.stats().acked == 1
 
 
-@pytest.mark.parametrize("action", ["purge", "delete"])
-def test_a_call_that_removes_messages_is_not_repeated(orders: rqttl.Queue, proxy: Proxy, action: str) -> None:
+@pytest.mark.parametrize("action, words", [("purge", []), ("delete", []), ("cancel", ["me"])])
+def test_a_call_that_removes_messages_is_not_repeated(
+    orders: rqttl.Queue, proxy: Proxy, action: str, words: list[str]
+) -> None:
     proxy.spoil("cut", "cut", script=action)
 
     with pytest.raises(rqttl.OutcomeUnknown) as unknown:
-        getattr(orders, action)()
+        getattr(orders, action)(*words)
 
     assert unknown.value.action == action
 

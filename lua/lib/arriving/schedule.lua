@@ -232,11 +232,12 @@ function schedule.activate(q, now)
   return n, more and not held
 end
 
---- Cut the batch before the first message that a full queue refuses: it and all later ones stay scheduled, so none
--- overtakes. Returns the number of those before it, and whether there is such a message.
+--- Cut the batch before the first message that a full queue refuses, unless refused ones are dead-lettered: it and all
+-- later ones stay scheduled, so none overtakes. Returns the number of those before it, and whether there is such a
+-- message.
 function schedule.admitted(q, items)
   local n = items.n
-  if q.drops_head or q.dead_letter_refused then return n, false end
+  if q.drops_head or q.dead_letter_refused and q.targets.maxlen then return n, false end
   for i = 1, n do
     if items.outcome[2 * i] == 'refused' then
       items.n = i - 1
