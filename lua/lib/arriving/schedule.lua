@@ -215,7 +215,10 @@ function schedule.activate(q, now)
   local items, n, held = schedule.items(q, now, seqs, at, texts), #seqs, false
   if n > 0 then
     local plan = admission.decide(q, now, items)
-    if not plan then return 0, true end
+    if not plan then
+      redis.call('HSET', q.meta, 'due_at', string.format('%d', now))
+      return 0, true
+    end
     n, held = schedule.admitted(q, items)
     for i = #seqs, n + 1, -1 do seqs[i] = nil end
     if n > 0 then

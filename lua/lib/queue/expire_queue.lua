@@ -8,8 +8,8 @@ local BUDGET = 250
 --- Do a bounded part. Returns nil if the queue lives on because of `keep`. Otherwise it returns the number of dead
 -- messages, and, once the queue is deleted, the number of messages that were dropped with it.
 function expire_queue.run(q, now)
-  local life, stored = q.life, redis.call('XLEN', q.log) + redis.call('HLEN', q.detached)
-  local present = stored + redis.call('ZCARD', q.scheduled)
+  local life = q.life
+  local present = redis.call('XLEN', q.log) + redis.call('HLEN', q.detached) + redis.call('ZCARD', q.scheduled)
   if queue_lifetime.keeps(q, present) then
     queue_lifetime.mark_used(q, now)
     return

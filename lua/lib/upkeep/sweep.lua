@@ -55,7 +55,8 @@ function sweep.finish(q, now, done, over)
   done.more = over and progress
   if over then q.due_at = progress and now or now + STUCK end
   local arrival_at = q.arrival_at
-  if arrival_at and arrival_at <= now and not q.activates then
+  if arrival_at and arrival_at <= now then
+    if q.activates then return end -- the next arrival follows from this one
     -- only the command `sweep` lets messages arrive: the caller runs it, and looks again
     reply.note(q, 'sweep', reaper_hint.queue_name(q.meta))
     done.more, arrival_at = true, now + STUCK
