@@ -162,9 +162,11 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "receive_many": (5,),
     "run": (print,),
     "purge_many": (["1700000000000-100000"],),
+    **dict.fromkeys(("cancel", "reschedule"), ("me",)),
     "redrive_many": ([("1700000000000-100000", "other")],),
 }
 SETTLE = ("ack", "nack", "reject", "renew")
+KEYWORDS = {"reschedule": {"delay": "1s"}}
 #: What asks Redis nothing.
 SILENT = {"close", "events", "interrupt", "observer", "broker", "declared", "name"}
 
@@ -197,7 +199,7 @@ def test_every_method_of_its_queues_raises(broker: Broker, queue: Queue, other: 
     broker.close()
 
     with pytest.raises(BrokerClosed):
-        getattr(queue, method)(*ARGUMENTS.get(method, ()))
+        getattr(queue, method)(*ARGUMENTS.get(method, ()), **KEYWORDS.get(method, {}))
 
     assert (other.queues(), other.queue("q").stats().enqueued) == (["q"], 0)
 

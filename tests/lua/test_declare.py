@@ -235,7 +235,7 @@ def test_an_ended_queue_goes_with_every_key_in_one_step(lab: Lab) -> None:
 
     reply = lab.run(commands.sweep(lab.known(), now=NOW + LIFE))
 
-    assert reply == [b"ok", [b"deleted", b"orders"], NOW + LIFE, b"", 0, 0, 0, 0, 0, 0, 900]
+    assert reply == [b"ok", [b"deleted", b"orders"], NOW + LIFE, b"", 0, 0, 0, 0, 0, 0, 0, 900]
     tombstone = {"created_at": NOW, "last_id": place(-1), "trimmed_upto": "0-0", "deleted": NOW}
     assert lab.snapshot() == {"orders": {"tombstone": tombstone}}
 
@@ -246,10 +246,10 @@ def test_dead_lettering_what_is_over_goes_in_bounded_steps_and_nobody_gets_in_be
     lab.seed(options=options, log=plain(*[place(-i) for i in range(300, 0, -1)]), leases={place(-300): token(70)})
     sweep = commands.sweep(lab.known(), now=NOW + LIFE)
 
-    assert lab.run(sweep)[2:] == [NOW + LIFE, b"", 1, 0, 0, 250, 0, 0, b""]
+    assert lab.run(sweep)[2:] == [NOW + LIFE, b"", 1, 0, 0, 250, 0, 0, 0, b""]
     assert lab.refusal(touch(lab, NOW + LIFE)) == [b"queue_expired"]
-    assert lab.run(sweep)[2:] == [NOW + LIFE, b"", 1, 0, 0, 49, 0, 0, b""]
-    assert lab.run(sweep)[1:] == [[b"deleted", b"orders"], NOW + LIFE, b"", 0, 0, 0, 1, 0, 0, 0]
+    assert lab.run(sweep)[2:] == [NOW + LIFE, b"", 1, 0, 0, 49, 0, 0, 0, b""]
+    assert lab.run(sweep)[1:] == [[b"deleted", b"orders"], NOW + LIFE, b"", 0, 0, 0, 1, 0, 0, 0, 0]
     state = lab.snapshot()
     assert set(state) == {"dead", "orders"}
     tombstone = {"created_at": NOW, "last_id": "0-0", "trimmed_upto": place(-1), "deleted": NOW}
