@@ -23,7 +23,7 @@ from rqttl.flows import queues as queue_flows
 from rqttl.flows import steps, sweeping
 from rqttl.reaper.heartbeat import Heartbeat
 from rqttl.reaper.queues import Registry, Timetable
-from rqttl.reaper.report import Report, Totals, log_event, reaper_details
+from rqttl.reaper.report import DUTIES, Report, Totals, log_event, reaper_details
 from rqttl.store.driver import driver_of
 from rqttl.store.exchanges import TEMPORARY, is_away, refuses_for_now
 from rqttl.text import plain_text, plain_whole, plural
@@ -49,7 +49,7 @@ MOST_WAITING = 10_000
 
 
 class Reaper:
-    """Does the due work of all queues of a namespace: expire, reclaim, promote, trim, compact.
+    """Does the due work of all queues of a namespace: expire, reclaim, promote, activate, trim, compact.
 
     It sleeps until the next queue is due. A hint wakes it when a queue becomes due earlier. A hint may be lost, so the
     reaper also looks at every queue once in each `scan_period`, evenly spread over it. Without a subscription to hints
@@ -263,7 +263,7 @@ class Reaper:
         self._server_ahead = swept.now - time.monotonic() * 1000
         if not (swept.more or (swept.due is not None and swept.due <= swept.now)):
             self._timetable.schedule(queue, swept.due)
-        elif swept.reclaimed or swept.promoted or swept.expired or swept.trimmed or swept.compacted:
+        elif any(getattr(swept, duty) for duty in DUTIES):
             self._timetable.enqueue(queue, swept.due if swept.due is not None else swept.now)
         else:
             self._timetable.schedule(queue, swept.now + IDLE_BACKOFF_MS)

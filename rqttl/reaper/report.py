@@ -23,7 +23,7 @@ PERIOD = 5.0
 #: Seconds within which the loop of a reaper turns, also while it looks at very many queues.
 TURNS = 300.0
 #: What a sweep does to messages.
-DUTIES = ("reclaimed", "promoted", "expired", "trimmed", "compacted")
+DUTIES = ("reclaimed", "promoted", "expired", "trimmed", "compacted", "activated")
 
 
 def log_event(level: int, event: str, text: str, **fields: object) -> None:
@@ -44,6 +44,7 @@ class Totals:
     expired: int = 0
     trimmed: int = 0
     compacted: int = 0
+    activated: int = 0
     retired: int = 0
     failed: int = 0
 

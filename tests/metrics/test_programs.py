@@ -149,10 +149,12 @@ def test_a_worker_serves_its_counters_and_those_of_its_reaper(
 def test_a_reaper_serves_health_and_counters(start: Start, broker: Broker) -> None:
     queue = broker.declare_queue("q")
     queue.enqueue(Message(b"x", ttl="100ms"))
+    queue.enqueue(b"y", delay="100ms")
     program = start("reaper", "--health", "127.0.0.1:0")
     port = program.port
     until(lambda: fetch(port, "/readyz")[0] == 200)
     until(lambda: value(parse(fetch(port)[2]), "rqttl_reaper_swept_total", duty="expired") == 1)
+    until(lambda: value(parse(fetch(port)[2]), "rqttl_reaper_swept_total", duty="activated") == 1)
 
     text = fetch(port)[2]
 

@@ -45,7 +45,10 @@ def clocked(client: redis.Redis) -> Clocked:
 def mixed(clocked: Clocked) -> Clocked:
     """The queue `mixed` with messages in every state, some of them overdue, and the queue `bounded`."""
     queue = clocked.declare_queue("mixed", lease="1s", message_ttl="1h")
-    queue.enqueue_many([b"lost", b"delayed", b"leased", Message(b"expired", ttl="2s"), b"ready", b"x"])
+    queue.enqueue_many([b"lost", b"delayed", b"leased", Message(b"expired", ttl="2s"), b"ready"])
+    queue.enqueue(b"soon", delay="0s")
+    queue.enqueue_many([Message(b"later", delay="1h"), Message(b"never", id="never", delay="1h")])
+    queue.cancel("never")
     _, delayed, _ = queue.receive_many(3)
     delayed.nack("3s")
     clocked.declare_queue("bounded", max_length=9, max_length_bytes=99).enqueue(b"1")
@@ -86,6 +89,9 @@ def test_values_are_those_of_a_look_without_a_sweep(mixed: Clocked) -> None:
     assert value(samples, "rqttl_queue_messages", queue="mixed", state="ready") == 3
     assert value(samples, "rqttl_queue_messages", queue="mixed", state="leased") == 2
     assert value(samples, "rqttl_queue_messages", queue="mixed", state="delayed") == 1
+    assert value(samples, "rqttl_queue_messages", queue="mixed", state="scheduled") == 1
+    assert value(samples, "rqttl_queue_activated_total", queue="mixed") == 1
+    assert value(samples, "rqttl_queue_cancelled_total", queue="mixed") == 1
     assert value(samples, "rqttl_queue_overdue_seconds", queue="mixed") == 4
     assert value(samples, "rqttl_queue_oldest_ready_age_seconds", queue="mixed") == 5
     assert value(samples, "rqttl_queue_enqueued_total", queue="mixed") == 6

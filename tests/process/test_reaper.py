@@ -11,7 +11,11 @@ import redis
 
 import rqttl
 from rqttl import Broker, InvalidDuration, Message, Policy, SweepEvent
+from rqttl.flows.steps import GetConfig
+from rqttl.protocol import commands
+from rqttl.protocol.codec import Envelope
 from rqttl.reaper import Reaper, Totals, loop
+from rqttl.store.driver import driver_of
 from tests.half_done import store_policy
 from tests.process.reapers import drain, enqueue_dead, reaping
 from tests.servers import Server
@@ -32,6 +36,23 @@ def test_expired_messages_leave_on_time_without_traffic_because_a_hint_wakes_the
 
     assert letter is not None
     assert (letter.body, letter.deaths[0].reason) == (b"short", "expired")
+
+
+@pytest.mark.spec("S-022")
+def test_a_scheduled_message_arrives_on_time_without_traffic_because_a_hint_wakes_the_reaper(
+    broker: Broker, client: redis.Redis, redis_url: str
+) -> None:
+    orders = broker.declare_queue("orders")
+    late = orders.enqueue(b"later", delay="1h")
+    with reaping(redis_url, "--scan-period", "1h") as reaper:
+        orders.enqueue(b"soon", delay="300ms")
+        until(lambda: client.xlen("rqttl:{orders}:log") == 1)
+        orders.reschedule(late.id, delay="200ms")
+        until(lambda: client.xlen("rqttl:{orders}:log") == 2)
+        reaper.end(signal.SIGTERM)
+
+    assert sum(event["activated"] for event in reaper.named("swept")) == 2
+    assert [delivery.body for delivery in orders.receive_many(2)] == [b"soon", b"later"]
 
 
 def test_a_hint_that_was_lost_is_made_up_for_by_the_full_pass(start_server: Callable[..., Server]) -> None:
@@ -161,6 +182,20 @@ def test_one_pass_does_all_that_is_due(broker: Broker, client: redis.Redis) -> N
     assert (done.expired, done.failed) == (1200, 0)
     assert client.xlen("rqttl:{dead}:log") == len(sent)
     assert Reaper(broker).run_once().messages == 0
+
+
+def test_one_pass_lets_all_due_messages_arrive(broker: Broker, client: redis.Redis) -> None:
+    config = driver_of(broker.declare_queue("orders")).step(GetConfig("orders"))
+    for _ in range(12):
+        driver_of(broker).store.run(commands.schedule(config, [(b"@1", Envelope(), b"x")] * 250))
+
+    done = Reaper(broker).run_once()
+
+    assert (done.activated, done.by_duty()) == (
+        3_000,
+        {"activated": 3_000},
+    )  # twelve sweeps, more than there are passes
+    assert client.xlen("rqttl:{orders}:log") == 3_000
 
 
 @pytest.mark.spec("A-058")
