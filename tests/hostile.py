@@ -224,7 +224,7 @@ _NAME, _NAMESPACE, _IDS = "queue name", "namespace", ("id", "deliveries")
 #: Options that contradict another one are named instead of it.
 _OTHERS = ("dead_letter", "redelivery_delay", "min_ttl")
 #: All that a sender says of a message, but its body.
-_PARTS = ("ttl", "expires_at", "headers", "id", "content_type")
+_PARTS = ("ttl", "expires_at", "headers", "id", "content_type", "delay", "deliver_at")
 
 _BROKER = (
     _call("connect(url)", lambda _, v: rqttl.connect(v).close()),
@@ -251,6 +251,15 @@ _SENDING = (
     *_calls("Message", ("body", *_PARTS), lambda s, given: s.queue.enqueue(Message(**{"body": b"x", **given}))),
     _call("enqueue_many(messages)", lambda s, v: s.queue.enqueue_many(v), "messages", "body", "id"),
     _call("enqueue_many(duplicate_window)", lambda s, v: s.queue.enqueue_many([b"x"], duplicate_window=v)),
+)
+
+_SCHEDULED = (
+    _call("cancel(id)", lambda s, v: s.queue.cancel(v)),
+    _call("reschedule(id)", lambda s, v: s.queue.reschedule(v, delay="1s")),
+    *_calls("reschedule", ("delay", "deliver_at"), lambda s, given: s.queue.reschedule("x", **given), "delay"),
+    *_calls("scheduled", ("limit", "after"), lambda s, given: s.queue.scheduled(**given)),
+    _call("peek(state)", lambda s, v: s.queue.peek(state=v)),
+    _call("purge(state)", lambda s, v: s.queue.purge(v)),
 )
 
 _TAKING = (
@@ -310,7 +319,7 @@ _TESTING = (
 )
 
 #: Every argument of a public call.
-CALLS: tuple[Call, ...] = (*_BROKER, *_SENDING, *_TAKING, *_SETTLING, *_LOOKING, *_TESTING)
+CALLS: tuple[Call, ...] = (*_BROKER, *_SENDING, *_SCHEDULED, *_TAKING, *_SETTLING, *_LOOKING, *_TESTING)
 #: Arguments that are iterated over: an error of the caller's own iterable passes unchanged.
 ITERATED = ("names", "messages", "headers", "sequences", "letters", "deliveries", "arguments", "changes")
 

@@ -6,13 +6,14 @@ from typing import Any
 import pytest
 import redis
 
-from rqttl import InvalidInput, Message, Queue, QueueFull, QueueInUse, QueueNotFound, Receipt
+from rqttl import InvalidInput, Message, Queue, QueueFull, QueueInUse, QueueNotFound, Receipt, RqttlError
 from rqttl.flows.steps import Step
 from rqttl.protocol.commands import Command
 from rqttl.reaper import Reaper
 from rqttl.store.driver import driver_of
 from tests.contract.clocked import START, Clocked, at, ms
 from tests.contract.looks import bodies, dead, dropped, one, ready, take, taken
+from tests.lua.states import everything
 
 MINUTE, HOUR = 60_000, 3_600_000
 
@@ -71,14 +72,74 @@ def test_plain_and_scheduled_messages_of_one_call_keep_their_order_and_their_rec
     assert queue.enqueue_many([]) == []
 
 
-def test_a_call_with_one_message_that_is_refused_stores_nothing(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q")
+#: Arguments that are refused, and the one that the error names.
+DELAYS: list[Any] = [1, 1.5, True, b"1s", "", "1", "-1s", "1 s 2", "1x", "inf", "11y", "4000d", ms(-1), [], at(1)]
+INSTANTS: list[Any] = [True, b"x", "", "now", "2026-11-22", "2026-11-22 10:00", "2026-11-22 25:00Z", -1, 0, ms(1), []]
+INSTANTS += [1_700_000_000, START + 0.5, 253_402_300_800_000, at(1).replace(tzinfo=None)]
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    *[({"delay": delay}, "delay") for delay in DELAYS],
+    *[({"deliver_at": instant}, "deliver_at") for instant in INSTANTS],
+    *[({"delay": delay, "deliver_at": at(1)}, "delay") for delay in ("1s", 0, "x")],
+]
 
-    for wrong in (Message(b"x", delay="1s", deliver_at=at(1)), Message(b"x", delay="-1s"), Message(b"x", id="\ud800")):
-        with pytest.raises(InvalidInput):
+
+@pytest.mark.parametrize("given, name", REFUSED, ids=str)
+def test_a_due_time_that_is_none_is_refused_by_name_and_changes_nothing(
+    clocked: Clocked, client: redis.Redis, given: dict[str, Any], name: str
+) -> None:
+    queue = clocked.declare_queue("q", duplicate_window="1h")
+    queue.enqueue(b"there", id="there", delay="1h")
+    before = everything(client)
+    calls: list[Callable[[], object]] = [
+        lambda: queue.enqueue(b"x", **given),
+        lambda: queue.enqueue(Message(b"x", **given)),
+        lambda: queue.enqueue_many([b"1", Message(b"2", id="new", delay="1s"), Message(b"x", **given), b"3"]),
+        lambda: queue.reschedule("there", **given),
+    ]
+
+    for call in calls:
+        with pytest.raises(InvalidInput, match=rf"^{name}: "):
+            call()
+    assert everything(client) == before
+
+
+@pytest.mark.parametrize(
+    "given", [{"id": "x" * 256}, {"id": 1}, {"id": "\ud800"}, {"ttl": "1x"}, {"headers": 1}], ids=str
+)
+def test_a_call_with_one_message_that_is_refused_stores_nothing(
+    clocked: Clocked, client: redis.Redis, given: dict[str, Any]
+) -> None:
+    queue = clocked.declare_queue("q", max_message_bytes=10)
+    before = everything(client)
+
+    for wrong in (Message(b"x", delay="1s", **given), Message(b"x" * 11, delay="1s")):
+        with pytest.raises(RqttlError):
             queue.enqueue_many([b"1", Message(b"2", delay="1s"), wrong])
+    assert everything(client) == before
 
-    assert (bodies(queue), waiting(queue)) == ([], [])
+
+@pytest.mark.parametrize(
+    "call, name",
+    [
+        *[(lambda queue, id=id: queue.cancel(id), "id") for id in ("", "x" * 256, None, 1, b"x", "\ud800")],
+        *[(lambda queue, id=id: queue.reschedule(id, delay="1s"), "id") for id in ("", "x" * 256, None, 1, b"x")],
+        (lambda queue: queue.reschedule("there"), "delay"),
+        *[(lambda queue, state=state: queue.peek(state=state), "state") for state in ("", "all", "Ready", 1, b"ready")],
+        *[(lambda queue, state=state: queue.purge(state), "state") for state in ("", "leased", "delayed", None, 1)],
+        *[(lambda queue, limit=limit: queue.scheduled(limit), "limit") for limit in (0, -1, "1", None, True)],
+        *[(lambda queue, after=after: queue.scheduled(1, after), "after") for after in ("", "there", "0-0", 1)],
+    ],
+)
+def test_a_wrong_argument_is_refused_by_name_and_changes_nothing(
+    clocked: Clocked, client: redis.Redis, call: Callable[[Any], object], name: str
+) -> None:
+    queue = clocked.declare_queue("q")
+    queue.enqueue(b"there", id="there", delay="1h")
+    before = everything(client)
+
+    with pytest.raises(InvalidInput, match=rf"^{name}: "):
+        call(queue)
+    assert everything(client) == before
 
 
 @pytest.mark.spec("S-021", "S-024")

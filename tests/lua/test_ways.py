@@ -45,6 +45,15 @@ def _receive(count: int = 10, **words: Any) -> Callable[[Lab], Command]:
     return lambda lab: commands.receive(lab.known(), count, 1000, now=NOW, **words)
 
 
+def _schedule(due: bytes = b"+5", **words: Any) -> Callable[[Lab], Command]:
+    packed = [(due, *commands.pack(Message(b"a", id="id", ttl="9ms")))]
+    return lambda lab: commands.schedule(lab.known(), packed, now=NOW, **words)
+
+
+def _reschedule(id: str) -> Callable[[Lab], Command]:
+    return lambda lab: commands.reschedule(lab.keyspace, "orders", id, b"+3", now=NOW)
+
+
 def _nack(**words: Any) -> Callable[[Lab], Command]:
     return lambda lab: commands.nack(lab.known(), _HELD, now=NOW, **words)
 
@@ -71,6 +80,11 @@ _CALLS: dict[str, Callable[[Lab], Command]] = {
     "delete": lambda lab: commands.delete(lab.keyspace, "orders", if_unused=True, if_empty=False, now=NOW),
 }
 _DEAD = {"dead_letter": "dead"}
+_COMING: dict[str, Any] = {
+    "scheduled": {place(-6): NOW, place(-5): NOW + 5},
+    "upcoming": {place(-6): (b"+9;2;;id", b"x"), place(-5): (b";2;;id", b"y")},
+    "scheduled_ids": {"id": f"{place(-6)} {place(-5)}"},
+}
 _WAITING = {"waiters": {"w": NOW + 9}}
 _READY = {"log": plain(place(-9), place(-8, 1))}
 _RETURNED = {"detached": plain(place(-9)), "requeued": {place(-9): NOW - 9}, "failures": {place(-9): 1}}
@@ -126,6 +140,13 @@ PRODUCERS = {
     "refused and dead-lettered": Scenario(
         _enqueue(b"a"), {"max_length": 1, "overflow": "reject-publish-dlx", **_DEAD}, _READY
     ),
+    "scheduled": Scenario(_schedule(), parts=_WAITING),
+    "scheduled for now": Scenario(_schedule(b"@0")),
+    "scheduled where there is a lifetime": Scenario(_schedule(), _MORTAL, {"meta": {"last_active_at": NOW - 1}}),
+    "scheduled where duplicates are known": Scenario(
+        _schedule(window=9), {"duplicate_window": 9}, {"dedup": {";1;;x": NOW - 9}}
+    ),
+    "scheduled, a duplicate only": Scenario(_schedule(), {"duplicate_window": 9}, {"dedup": {";2;;id": NOW}}),
     "redriven": Scenario(_CALLS["redrive"]),
     "redriven where there is a lifetime": Scenario(_CALLS["redrive"], _MORTAL, {"meta": {"last_active_at": NOW - 1}}),
     "redriven, with a wake-up": Scenario(_CALLS["redrive"], {"max_ttl": 9}, _WAITING),
@@ -196,6 +217,30 @@ CONSUMERS = {
     "receive where there is a lifetime": Scenario(_receive(), _MORTAL, {**_READY, "consumers": {"c": NOW + 3}}),
     "peek where there is a lifetime": Scenario(
         _CALLS["peek"], _MORTAL, {**_READY, "meta": {"last_active_at": NOW - 1}}
+    ),
+    "cancel": Scenario(
+        lambda lab: commands.cancel(lab.keyspace, "orders", ["id", "none"], now=NOW),
+        {"duplicate_window": 9},
+        {**_COMING, "dedup": {";2;;id": NOW}},
+    ),
+    "cancel nothing": Scenario(lambda lab: commands.cancel(lab.keyspace, "orders", ["none"], now=NOW), _MORTAL),
+    "reschedule": Scenario(_reschedule("id"), _MORTAL, {**_COMING, **_WAITING}),
+    "reschedule nothing": Scenario(_reschedule("none"), parts=_COMING),
+    "receive where a message has to arrive": Scenario(_receive(), parts=_COMING),
+    "stats where a message has to arrive": Scenario(_CALLS["stats"], parts=_COMING),
+    "sweep that lets arrive": Scenario(_CALLS["sweep"], parts={**_COMING, **_WAITING}),
+    "sweep that lets arrive past a limit": Scenario(
+        _CALLS["sweep"], {"max_length": 2, **_DEAD}, {**_COMING, **_READY}, target=False
+    ),
+    "sweep that lets die what arrives too late": Scenario(
+        _CALLS["sweep"], _DEAD, {**_COMING, "scheduled": {place(-6): NOW - 9, place(-5): NOW}}, target=False
+    ),
+    "sweep that holds back what has to arrive": Scenario(
+        _CALLS["sweep"], {"max_length": 2, "overflow": "reject-publish"}, {**_COMING, **_READY}
+    ),
+    "sweep of half a message": Scenario(_CALLS["sweep"], parts={"scheduled": _COMING["scheduled"]}),
+    "sweep that retires, dead-lettering the scheduled": Scenario(
+        _CALLS["sweep"], {**_MORTAL, "on_expire": "dead-letter", **_DEAD}, {**_COMING, **_PAST}
     ),
     "touch": Scenario(_CALLS["touch"]),
     "touch where there is a lifetime": Scenario(_CALLS["touch"], _MORTAL, {"meta": {"last_used_at": NOW - 4}}),

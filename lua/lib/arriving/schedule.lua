@@ -15,8 +15,8 @@ local HELD_BACK = 1000
 function schedule.read(now, words)
   local items = {n = #words / 3, words = {}, at = {}, outcome = {}, count = 0, size = 0, latest = now}
   for i = 1, #words, 3 do
-    local at, sent, j = schedule.due(now, words[i]), words[i + 1], (i - 1) / 3 * 2 + 2
-    local sign, _, rest = envelope.read_ttl(sent or '')
+    local at, sent, j = schedule.due(now, words[i]), words[i + 1] or '', (i - 1) / 3 * 2 + 2
+    local sign, _, rest = envelope.read_ttl(sent)
     local header_ok = sign and (rest > #sent or envelope.read_header(sent, rest))
     if not at or not header_ok or not words[i + 2] then return {malformed = (i + 2) / 3} end
     items.words[j - 1], items.words[j], items.at[j] = sent, words[i + 2], at
