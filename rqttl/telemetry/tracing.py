@@ -23,7 +23,7 @@ from rqttl.events import Observer, Operation
 from rqttl.policies.patterns import compile_pattern
 from rqttl.protocol.codec import pack_extras
 from rqttl.store.driver import RedisDriver
-from rqttl.types import Header, Message
+from rqttl.types import Header, Message, Receipt
 
 # The conventions of version 1.44 and our own names. A test compares them with the package. The conventions are still in
 # development: these names change only together with a line in the changelog.
@@ -50,6 +50,7 @@ PROCESS_DURATION = "messaging.process.duration"
 DELIVERY_COUNT = "messaging.rqttl.delivery_count"
 REASON = "messaging.rqttl.reason"
 TTL = "messaging.rqttl.ttl_ms"
+DELIVER_AT = "messaging.rqttl.deliver_at"
 
 #: The bounds of the histograms in seconds, as the conventions give them.
 BOUNDARIES = (0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1, 2.5, 5, 7.5, 10)
@@ -185,7 +186,7 @@ class Tracing(Observer):
                         if isinstance(result, QueueFull):
                             _fail(span, result)
                         else:
-                            span.set_attribute(MESSAGE_ID, result.id)
+                            span.set_attributes(_stored(result))
         except BaseException as error:
             failed = error_type(error)
             raise
@@ -307,6 +308,12 @@ def _attributes(message: Message | object) -> Attributes:
             if message.ttl is not None:
                 attributes[TTL] = int(units.duration(message.ttl, "ttl"))
     return attributes
+
+
+def _stored(receipt: Receipt) -> Attributes:
+    """Return the attributes of a message that was stored."""
+    due = receipt.deliver_at
+    return {MESSAGE_ID: receipt.id} if due is None else {MESSAGE_ID: receipt.id, DELIVER_AT: due.isoformat()}
 
 
 # The context of a trace in the headers of a message, by the propagator that the application has configured

@@ -100,6 +100,26 @@ def test_spans_have_the_attributes_of_the_conventions_and_neither_bodies_nor_hea
         assert found == {**common, **operation, **own[name]}
 
 
+def test_a_scheduled_message_keeps_its_trace_and_its_span_tells_the_due_time(
+    queue: Queue, recording: Recording
+) -> None:
+    receipt = queue.enqueue(b"x", delay="1h")
+    assert receipt.deliver_at is not None
+    queue.enqueue_many([Message(b"y", deliver_at=2_000_000_000_000), b"z"])
+    queue.reschedule(receipt.id, delay="0s")
+    queue.sweep()
+    one(queue).ack()
+    with one(queue):
+        pass
+
+    enqueued, _ = recording.spans("enqueue orders")
+    assert attributes(enqueued)[tracing.DELIVER_AT] == receipt.deliver_at.isoformat()
+    later, now = map(attributes, recording.spans("create orders"))
+    assert later[tracing.DELIVER_AT] == "2033-05-18T03:33:20+00:00"
+    assert tracing.DELIVER_AT not in now
+    assert parent(recording.one("process orders")) == place(enqueued)
+
+
 def test_the_names_are_those_of_the_conventions() -> None:
     from opentelemetry.semconv._incubating.metrics import messaging_metrics as metrics
     from opentelemetry.semconv.schemas import Schemas
