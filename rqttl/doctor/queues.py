@@ -16,14 +16,16 @@ from rqttl.flows.policies import Change
 from rqttl.flows.steps import Flow
 from rqttl.options import OPTIONS, QueueOptions, written
 from rqttl.protocol import replies
-from rqttl.protocol.keys import PARTS, WAKEUP, Keyspace
+from rqttl.protocol.keys import PARTS, SCHEDULED, UPCOMING, WAKEUP, Keyspace
 from rqttl.text import plural
 from rqttl.types import QueueStats
-from rqttl.units import as_size, as_text
+from rqttl.units import as_datetime, as_size, as_text
 
 PAGE = 500
 #: Milliseconds after which due work counts as overdue: no reaper keeps up with it.
 OVERDUE = 5_000
+#: The time for which a full queue may hold scheduled messages back without a finding.
+HELD = timedelta(minutes=1)
 #: Checks of a suspicion, and the ms in between: a client may be in the midst of its steps.
 LOOKS, PAUSE = 3, 100
 #: Fields that every record has, in the order in which they are read.
@@ -74,7 +76,7 @@ def _check(keyspace: Keyspace, names: Sequence[str], seen: Queues) -> Flow[list[
     sound = [name for name in wanted if name in seen.dues and not faults[name]]
     findings += [finding for name in wanted for finding in faults[name]]
     try:
-        seen.looks = yield from reading.look(keyspace, sound)
+        seen.looks = yield from reading.look(keyspace, sound, ends=True)
     except DataDamaged as error:
         findings.append(problem("queue", str(error), "look at the key, then DEL it", queue=error.queue))
     if seen.looks:
@@ -114,12 +116,14 @@ def _look(keyspace: Keyspace, names: Sequence[str], listed: set[str], seen: Queu
     calls: list[tuple[Any, ...]] = []
     for name in names:
         calls += [("HMGET", keyspace.key(name, "meta"), *FIELDS)]
+        calls += [("ZCARD", keyspace.key(name, SCHEDULED)), ("HLEN", keyspace.key(name, UPCOMING))]
         calls += [("TYPE", keyspace.key(name, part)) for part in PARTS]
     answers = yield steps.Read(calls, keep_errors=True)
     faults = {}
-    size = 1 + len(PARTS)
+    size = 3 + len(PARTS)
     for start, name in zip(range(0, len(answers), size), names, strict=True):
-        record, *types = answers[start : start + size]
+        record, *halves = answers[start : start + 3]
+        types = answers[start + 3 : start + size]
         if isinstance(record, NoPermissionError):
             raise record
         seen.dues.pop(name, None)
@@ -128,7 +132,16 @@ def _look(keyspace: Keyspace, names: Sequence[str], listed: set[str], seen: Queu
             seen.dues[name] = int(due) if due.isdigit() else None
         kinds = {part: kind.decode() for part, kind in zip(PARTS, types, strict=True) if isinstance(kind, bytes)}
         faults[name] = list(_faults(keyspace, name, record, kinds, is_listed=name in listed))
+        if all(type(count) is int for count in halves) and halves[0] != halves[1]:
+            faults[name].append(_of_halves(keyspace, name, *halves))
     return faults
+
+
+def _of_halves(keyspace: Keyspace, name: str, due_times: int, contents: int) -> Finding:
+    scheduled, upcoming = (keyspace.key(name, part) for part in (SCHEDULED, UPCOMING))
+    text = f"scheduled messages are in halves: {due_times:,} due times, {contents:,} contents"
+    advice = f"`rqttl cancel` those that only HKEYS {upcoming} has; a sweep drops what only ZRANGE {scheduled} 0 -1 has"
+    return problem("keys", text, advice, queue=name)
 
 
 def _faults(
@@ -230,3 +243,17 @@ def check_reapers(keyspace: Keyspace, seen: Queues) -> Flow[list[Finding]]:
     if count:
         return [warning("reaper", state, "its log says why it does not keep up; another one may be started beside it")]
     return [warning("reaper", state, "start one: `rqttl reaper`, as a service; or `rqttl reaper --once` from cron")]
+
+
+def check_schedules(seen: Queues) -> Flow[list[Finding]]:
+    """Find queues whose scheduled messages are due and do not arrive, because the queue is full."""
+    now = as_datetime((yield from steps.server_time()))
+    findings = []
+    for name, stats in seen.looks.items():
+        late = now - (stats.next_scheduled or now)
+        if late > HELD and stats.overdue <= timedelta(milliseconds=OVERDUE):
+            for_long = as_text(late // timedelta(seconds=1) * 1000)
+            text = f"full: it holds scheduled messages back, the first one for {for_long}"
+            advice = "consume or purge its messages, raise its limit, or choose another overflow"
+            findings.append(warning("queue", text, advice, queue=name))
+    return findings

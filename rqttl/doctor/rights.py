@@ -21,10 +21,10 @@ ARGUMENTS: dict[str, tuple[Word, ...]] = {
     command: words
     for commands, words in (
         ("EXISTS HGETALL HLEN LLEN LPOP SMEMBERS UNLINK XLEN ZCARD", ()),
-        ("HDEL HEXISTS HGET HMGET", ("f",)),
+        ("HDEL HEXISTS HGET HMGET HSTRLEN", ("f",)),
         ("HINCRBY", ("f", 1)),
         ("HSET HSETNX", ("f", "v")),
-        ("SADD SISMEMBER SMISMEMBER SREM ZMSCORE ZREM ZSCORE", ("m",)),
+        ("SADD SISMEMBER SMISMEMBER SREM ZMSCORE ZRANK ZREM ZSCORE", ("m",)),
         ("HSCAN SSCAN ZSCAN", (0,)),
         ("BLPOP PEXPIRE", (1,)),
         ("RPUSH", ("v",)),
@@ -38,11 +38,12 @@ ARGUMENTS: dict[str, tuple[Word, ...]] = {
     )
     for command in commands.split()
 }
-#: Commands that clients call beside scripts, by part: on the wake-up list, the record, the policies, the name of
-#: the data and the registry.
+#: Commands that clients call beside scripts, by part: on the wake-up list, the record, scheduled messages, the
+#: policies, the name of the data and the registry.
 PLAIN = {
     "wakeup": ("BLPOP",),
     "meta": ("EXISTS", "HMGET"),
+    "scheduled": ("ZRANK",),
     "policies": ("HGET", "HGETALL"),
     "dataset": ("HSETNX",),
     "": ("SADD", "SREM", "SISMEMBER", "SMEMBERS", "SSCAN"),

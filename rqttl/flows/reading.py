@@ -16,7 +16,7 @@ from rqttl.flows.sweeping import SWEEPS, config_if_exists
 from rqttl.options import REASONS, QueueOptions
 from rqttl.protocol import commands
 from rqttl.protocol.commands import Ok, QueueConfig, Refused, Word
-from rqttl.protocol.keys import INSIDE, STATES, Keyspace
+from rqttl.protocol.keys import INSIDE, SCHEDULED, STATES, Keyspace
 from rqttl.types import QueueStats
 from rqttl.units import as_datetime
 
@@ -106,7 +106,7 @@ class Numbers:
         self._cursor, self._last = record.text("cursor"), record.text("last_id")
         #: The parts of states that a message may be in.
         self._begun = [part for part, state in STATES.items() if record.number(state.begun) > 0]
-        self._compacted = record.number("compacted") > 0
+        self._compacted, self._arrival_at = record.number("compacted") > 0, record.number("arrival_at")
         #: True if work may be overdue. `due_at` is only a lower bound; without it nothing can become due.
         self._suspect = bool(record.fields.get("due_at")) and record.number("due_at") <= now
         self.counts: Mapping[str, int] = {}
@@ -154,7 +154,10 @@ class Numbers:
         first_ends = {part: self._score(part, state.per_ms) for part, state in STATES.items()}
         oldest = self._oldest()
         kept = oldest + self._retention if oldest is not None and self._retains else None
-        dues = [at for at in (*first_ends.values(), self._score("expiry"), kept) if at is not None and at <= self._now]
+        work = [*map(first_ends.get, INSIDE), self._score("expiry"), kept]
+        if (scheduled := first_ends[SCHEDULED]) is not None:
+            work.append(max(scheduled, self._arrival_at))  # a full queue holds it back until then
+        dues = [at for at in work if at is not None and at <= self._now]
         return QueueStats(
             ready=self.ready,
             ready_bytes=self._bytes,

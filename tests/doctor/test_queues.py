@@ -1,14 +1,17 @@
 """Checks of queues, on faults made by hand: records, keys, the registry, and the policies in force."""
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
 import redis
 
-from rqttl import Broker, Policy, QueueNotFound
+from rqttl import Broker, Message, Policy, QueueNotFound, Receipt
 from rqttl.doctor import examine, queues
-from rqttl.flows.steps import Register, Sleep
+from rqttl.flows.steps import GetConfig, Register, Sleep
+from rqttl.protocol import commands
+from rqttl.protocol.codec import Envelope
 from rqttl.protocol.keys import PARTS, Keyspace
 from rqttl.store.driver import driver_of
 from tests.doctor.looking import of, only, server, wrong
@@ -227,6 +230,54 @@ def test_overdue_work_says_that_no_reaper_runs(broker: Broker, client: redis.Red
     assert (level, found.partition(" by up to ")[0]) == ("warning", "no reaper listens; overdue")
     assert found.endswith("s: orders")
     assert "`rqttl reaper`" in advice
+
+
+def schedule(broker: Broker, ms: int) -> None:
+    """A message in `orders` is due at this instant, and nobody has swept since."""
+    driver = driver_of(broker)
+    driver.store.run(commands.schedule(driver.step(GetConfig("orders")), [(b"@%d" % ms, Envelope(), b"x")]))
+
+
+def test_overdue_arrivals_say_that_no_reaper_runs(broker: Broker) -> None:
+    broker.declare_queue("orders").enqueue(b"x", delay="1h")
+    assert server(broker, "reaper") == ("ok", "no reaper listens; nothing is overdue", "")
+
+    schedule(broker, 1)
+
+    level, found, _ = server(broker, "reaper")
+    assert (level, found.partition(" by up to ")[0], found[-6:]) == ("warning", "no reaper listens; overdue", "orders")
+
+
+@pytest.mark.parametrize("seconds, is_told", [(10, False), (90, True)])
+def test_a_full_queue_that_holds_scheduled_messages_back_for_a_minute_is_a_finding(
+    broker: Broker, client: redis.Redis, seconds: int, is_told: bool
+) -> None:
+    queue = broker.declare_queue("orders", max_length=1, overflow="reject-publish")
+    queue.enqueue(b"x")
+    now = int(broker.server_time().timestamp() * 1000)
+    schedule(broker, now - seconds * 1000)
+    queue.sweep()
+    client.hset("rqttl:{orders}:meta", mapping={"arrival_at": now + 60_000, "due_at": now})  # as a later sweep would
+
+    found = [(name, level, text.partition(", the first")[0]) for name, level, text in wrong(broker)]
+
+    assert found == [("orders", "warning", "full: it holds scheduled messages back")] * is_told
+    assert server(broker, "reaper") == ("ok", "no reaper listens; nothing is overdue", "")
+    assert queue.stats(sweep=False).overdue == timedelta(0)
+
+
+@pytest.mark.parametrize("part", ["scheduled", "upcoming"])
+def test_halves_of_scheduled_messages_are_a_problem(broker: Broker, client: redis.Redis, part: str) -> None:
+    queue = broker.declare_queue("orders")
+    receipts = queue.enqueue_many([Message(b"x", delay="1h"), Message(b"y", delay="2h")])
+    assert wrong(broker) == []
+    client.delete(f"rqttl:{{orders}}:{part}")
+    numbers = "2 due times, 0 contents" if part == "upcoming" else "0 due times, 2 contents"
+
+    assert wrong(broker) == [("orders", "problem", f"scheduled messages are in halves: {numbers}")]
+    if part == "scheduled":  # the way out that the advice names
+        assert [queue.cancel(receipt.id) for receipt in receipts if isinstance(receipt, Receipt)] == [1, 1]
+        assert wrong(broker) == []
 
 
 def test_reapers_that_listen_are_counted(broker: Broker, client: redis.Redis, redis_url: str) -> None:

@@ -65,7 +65,7 @@ LACKS: list[tuple[dict[str, Any], list[tuple[str, str, str]]]] = [
             ("warning", "half may not run hget, hgetall, hsetnx, sadd, srem, sismember, smembers, sscan", "~rqttl:*"),
         ],
     ),
-    ({"rules": ["-evalsha"]}, [("problem", "half may not ack, change_policies, ", "+evalsha")]),
+    ({"rules": ["-evalsha"]}, [("problem", "half may not ack, cancel, change_policies, ", "+evalsha")]),
     (
         {"rules": ["-evalsha", *(f"+evalsha|{scripts.load(name).sha}" for name in ("enqueue", "lookup"))]},
         [("warning", "(not the script)", "+evalsha")],

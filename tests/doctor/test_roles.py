@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from datetime import timedelta
 
 import pytest
 import redis
@@ -58,7 +59,12 @@ def test_a_producer_declares_and_sends_and_does_nothing_else(client: redis.Redis
     queue.enqueue_many([b"2", Message(b"3", ttl="1h")])
     producer.declare_queue("limited").enqueue_many([b"x"] * 5)
     producer.declare_queue("orders", dead_letter="orders/dead", duplicate_window="1h", overflow="reject-publish")
-    assert broker.queue("orders").stats().ready == 3
+    for delay in ("1h", "2h", "0s"):
+        queue.enqueue(b"later", id=delay, delay=delay)
+    assert queue.reschedule("1h", delay="3h") == queue.cancel("2h") == 1
+    assert [view.id for view in queue.scheduled(after=queue.scheduled()[0].sequence)] == ["1h"]
+    assert broker.queue("orders").stats(sweep=False).ready == 3
+    assert broker.queue("orders").stats().ready == 4
     assert broker.queue("limited").stats().ready == 2
 
     refused(client, queue.receive)
@@ -87,6 +93,12 @@ def test_a_consumer_receives_and_settles_and_does_nothing_else(client: redis.Red
     consumer.workers()
     assert broker.queue("orders/dead").stats().ready == 2  # the rejected one, and the one that expired
 
+    sent.enqueue(b"8", delay="1ms")
+    until(lambda: sent.stats(sweep=False).overdue > timedelta(milliseconds=1))
+    assert queue.receive(wait="20ms") is None  # a consumer without the rights of a reaper lets no message arrive
+    Reaper(broker).run_once()
+    assert queue.receive_many(1)[0].body == b"8"
+
     refused(client, queue.delete)
     refused(client, lambda: consumer.set_policy("p", "#", {"max_length": 1}))
 
@@ -96,10 +108,12 @@ def test_a_reaper_sweeps_and_does_not_change_policies(client: redis.Redis, broke
     queue = broker.declare_queue("orders", dead_letter="orders/dead", duplicate_window="1ms")
     broker.declare_queue("short", expires="1ms")
     queue.enqueue_many([Message(b"x", id=str(i), ttl="1ms") for i in range(3)])
+    queue.enqueue(b"y", delay="1ms")
     reaper = role("reaper")
 
     until(lambda: not Reaper(reaper).run_once().failed and broker.queues() == ["orders", "orders/dead"])
     until(lambda: not Reaper(reaper).run_once().failed and broker.queue("orders/dead").stats(sweep=False).ready == 3)
+    until(lambda: not Reaper(reaper).run_once().failed and broker.queue("orders").stats(sweep=False).activated == 1)
     refused(client, lambda: reaper.set_policy("p", "#", {"max_length": 1}))
 
 
