@@ -25,14 +25,15 @@ _STATES = get_args(State)
 
 
 def messages(queue: Queue | AsyncQueue, state: State | None = None) -> list[MessageView]:
-    """Return all messages in the queue, or those in one state (`ready`, `leased`, `delayed`), in order.
+    """Return all messages in the queue, or those in one state (`ready`, `leased`, `delayed`, `scheduled`), in order.
 
-    Due work is done first, so no message has expired. Nothing else changes.
+    Scheduled ones come last, in the order of their due times. Due work is done first, so no message has expired.
+    Nothing else changes.
     """
     queue = _sync(queue)
     wanted = _STATES if state is None else (checks.choice(state, "state", _STATES),)
     queue.sweep()
-    return [message for message in _all(queue) if message.state in wanted]
+    return [message for message in [*_all(queue), *_all(queue, "scheduled")] if message.state in wanted]
 
 
 def bodies(queue_or_messages: Queue | AsyncQueue | Iterable[MessageView]) -> list[Any]:
@@ -71,7 +72,7 @@ def dead_letters(queue: Queue | AsyncQueue, reason: str | None = None) -> list[M
 
 
 def assert_depth(queue: Queue | AsyncQueue, depth: int, state: State | Literal["all"] = "ready") -> None:
-    """Assert the number of messages in the queue in a state: `ready`, `leased`, `delayed`, or in `all`.
+    """Assert the number of messages in the queue in a state: `ready`, `leased`, `delayed`, `scheduled`, or in `all`.
 
     Due work is done first. The failure shows the messages of the queue.
     """
@@ -95,9 +96,9 @@ def _sync(queue: object) -> Queue:
     raise InvalidInput(f"queue: expected a Queue, or an AsyncQueue of a fake broker, got {format_value(queue)}")
 
 
-def _all(queue: Queue) -> list[MessageView]:
+def _all(queue: Queue, state: State | None = None) -> list[MessageView]:
     peeked: list[MessageView] = []
-    while page := queue.peek(_PAGE, peeked[-1].sequence if peeked else None):
+    while page := queue.peek(_PAGE, peeked[-1].sequence if peeked else None, state=state):
         peeked += page
     return peeked
 
@@ -106,7 +107,7 @@ def _difference(queue: Queue, depth: int, state: str, actual: int, stats: QueueS
     subject = "messages in all" if state == "all" else f"{state} messages"
     states = ", ".join(f"{name} {getattr(stats, name)}" for name in _STATES)
     deaths = ", ".join(f"{reason} {count}" for reason, count in stats.deaths.items() if count)
-    head = queue.peek(_LISTED + 1)
+    head = [*queue.peek(_LISTED + 1), *queue.scheduled(_LISTED + 1)][: _LISTED + 1]
     lines = [
         f"queue {queue.name!r}: expected {depth} {subject}, found {actual}",
         f"  now: {states}; so far: enqueued {stats.enqueued}, acked {stats.acked}, deaths: {deaths or 'none'}",

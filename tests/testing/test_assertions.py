@@ -26,8 +26,10 @@ def test_messages_are_all_that_is_there_or_what_is_in_one_state(orders: Queue) -
     orders.enqueue_many([Message(b"x", id=f"{n}") for n in range(4)])
     orders.receive_many(1)
     orders.nack_many(orders.receive_many(1), delay="1m")
+    orders.enqueue_many([Message(b"x", id="5", delay="2h"), Message(b"x", id="4", delay="1h")])
 
-    assert ids(messages(orders)) == ["0", "1", "2", "3"]
+    assert ids(messages(orders)) == ["0", "1", "2", "3", "4", "5"]
+    assert ids(messages(orders, "scheduled")) == ["4", "5"]
     assert ids(messages(orders, "leased")) == ["0"]
     assert ids(messages(orders, "delayed")) == ["1"]
     assert ids(messages(orders, "ready")) == ["2", "3"]
@@ -79,11 +81,12 @@ def test_a_letter_that_died_again_is_one_of_its_second_queue(fake: FakeBroker, o
     assert (ids(dead_letters(orders)), ids(dead_letters(dead))) == ([], ["x"])
 
 
-@pytest.mark.parametrize("state, depth", [("ready", 2), ("leased", 3), ("delayed", 1), ("all", 6)])
+@pytest.mark.parametrize("state, depth", [("ready", 2), ("leased", 3), ("delayed", 1), ("scheduled", 1), ("all", 7)])
 def test_a_depth_that_is_right_passes_and_any_other_fails(orders: Queue, state: Any, depth: int) -> None:
     orders.enqueue_many([b"x"] * 6)
     orders.nack_many(orders.receive_many(1), delay="1m")
     orders.receive_many(3)
+    orders.enqueue(b"x", delay="1h")
 
     assert_depth(orders, depth, state)
     with pytest.raises(AssertionError, match=f"expected {depth + 1} .*, found {depth}\n"):
@@ -93,23 +96,25 @@ def test_a_depth_that_is_right_passes_and_any_other_fails(orders: Queue, state: 
 def test_a_failure_says_what_is_there(orders: Queue) -> None:
     orders.enqueue_many([Message({"n": 1}, id="order-1"), Message(b"a" * 50, id="order-2"), Message(b"", ttl=0)])
     one(orders)
+    orders.enqueue(b"", id="order-3", delay="1h")
 
     with pytest.raises(AssertionError) as failed:
         assert_depth(orders, 3)
 
     assert str(failed.value).splitlines() == [
         "queue 'orders': expected 3 ready messages, found 1",
-        "  now: ready 1, leased 1, delayed 0; so far: enqueued 3, acked 0, deaths: expired 1",
+        "  now: ready 1, leased 1, delayed 0, scheduled 1; so far: enqueued 3, acked 0, deaths: expired 1",
         "  leased: order-1 b'\\x81\\xa1n\\x01'",
         "  ready: order-2 b'aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa'... (50 bytes)",
+        "  scheduled: order-3 b''",
     ]
 
 
 def test_states_that_do_not_exist_and_queues_that_do_not_are_told(fake: FakeBroker, orders: Queue) -> None:
     wrong: Any = "done"
-    with pytest.raises(InvalidInput, match="ready, leased, delayed, got 'done'"):
+    with pytest.raises(InvalidInput, match="ready, leased, delayed, scheduled, got 'done'"):
         messages(orders, wrong)
-    with pytest.raises(InvalidInput, match="ready, leased, delayed, all, got 'done'"):
+    with pytest.raises(InvalidInput, match="ready, leased, delayed, scheduled, all, got 'done'"):
         assert_depth(orders, 0, wrong)
     for look in (messages, bodies, dead_letters, lambda queue: assert_depth(queue, 0)):
         with pytest.raises(QueueNotFound):
