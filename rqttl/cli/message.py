@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
 import click
 
@@ -13,7 +13,7 @@ from rqttl.cli.common import errors, output, params
 from rqttl.cli.common.settings import Settings, connecting
 from rqttl.inspector import message_view
 from rqttl.protocol import codec
-from rqttl.types import MessageView
+from rqttl.types import MessageView, State
 from rqttl.units import as_size
 
 if TYPE_CHECKING:
@@ -27,20 +27,26 @@ BODY, NAMED = 200, 5
 @params.queue_argument
 @click.option("--after", metavar="SEQUENCE", help="Begin after this message, for the next page.")
 @params.limit_option(20, "Number of messages at most.")
+@click.option("--state", type=click.Choice(get_args(State)), help="Only messages in this state.")
 @params.utc_flag
 @params.json_flag
 @connecting
-def peek(queue: str, after: str | None, limit: int, utc: bool, as_json: bool, settings: Settings) -> None:
+def peek(
+    queue: str, after: str | None, limit: int, state: State | None, utc: bool, as_json: bool, settings: Settings
+) -> None:
     """List messages in order, and leave them as they are.
 
-    The list has the messages of all states, each with the beginning of its
-    body, its number of deliveries, and the reason of its last failure. The
+    The list has the messages that are in the queue, each with the beginning of
+    its body, its number of deliveries, and the reason of its last failure. The
     sequence follows the id in brackets if it is another. Expired messages are
-    left out, also before a sweep has removed them.
+    left out, also before a sweep has removed them. Scheduled messages are listed
+    with --state scheduled, the next one first.
     """
     with settings.using() as broker:
-        page = broker.queue(queue).peek(limit + 1, after)  # one more shows that the list goes on
+        target = broker.queue(queue)
+        page = target.peek(limit + 1, after, state=state)  # one more shows that the list goes on
         now = broker.server_time()
+        scheduled = 0 if page or after or state else target.stats(sweep=False).scheduled
     listed = page[:limit]
     if as_json:
         output.answer_json([message_view.to_json(message) for message in listed])
@@ -48,7 +54,11 @@ def peek(queue: str, after: str | None, limit: int, utc: bool, as_json: bool, se
         for message in listed:
             _print_lines(message, now, utc=utc)
     if not listed:
-        output.note(f"no more messages in {queue}" if after else f"{queue} is empty")
+        messages = f"{state} messages" if state else "messages"
+        if scheduled:
+            output.note(f"{queue} has only {text.plural(scheduled, 'scheduled message')}: --state scheduled lists them")
+        else:
+            output.note(f"no {'more ' * bool(after)}{messages} in {queue}" if after or state else f"{queue} is empty")
     if len(page) > limit:
         output.note(f"there are more: --after {listed[-1].sequence}")
 
@@ -109,7 +119,9 @@ def _find(queue: Queue, id: str) -> MessageView:
         page = queue.peek(1, codec.sequence_before(id))
         if page and page[0].sequence == id:
             return page[0]
-    matches = [message for message in output.read_messages(queue) if message.id == id]
+    # scheduled ones first: one that arrives meanwhile is not missed
+    matches = [message for message in output.read_messages(queue, "scheduled") if id in (message.id, message.sequence)]
+    matches += [message for message in output.read_messages(queue) if message.id == id]
     if not matches:
         hint = f"`rqttl peek {queue.name}` shows those it holds"
         raise errors.Refused(f"queue {queue.name!r} holds no message {id!r}: {hint}", "not_found")

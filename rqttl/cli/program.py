@@ -23,7 +23,7 @@ from rqttl.cli.common.settings import Settings, connecting
 #: The sections of the help with their commands. The command `name` is `name` in the module `rqttl.cli.name`. A module
 #: is imported when its command is needed: imports take most of the time of a short command, and of a completion.
 SECTIONS = {
-    "Messages": ("send", "receive", "peek", "message"),
+    "Messages": ("send", "receive", "peek", "message", "cancel", "reschedule"),
     "Queues": ("queue", "dead", "policy", "operator-policy", "explain"),
     "Deployments": ("apply", "export", "import"),
     "Operation": ("worker", "stats", "metrics", "doctor", "reaper", "server"),
@@ -33,6 +33,7 @@ SECTIONS = {
 #: The modules and names of commands that do not stand in a module of their own name.
 _PLACES = {
     "peek": ("message", "peek"),
+    **{name: ("scheduled", name) for name in ("cancel", "reschedule")},
     "operator-policy": ("policy", "operator_policy"),
     "explain": ("policy", "explain"),
     "apply": ("deployment", "apply"),

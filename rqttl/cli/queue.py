@@ -19,7 +19,7 @@ from rqttl.inspector.queues import LATE, LateWork, aggregate, deaths, existing_n
 from rqttl.options import OPTIONS, REASONS, QueueOptions, UpdateResult
 from rqttl.policies import Explanation
 from rqttl.protocol.keys import STATES
-from rqttl.types import QueueStats, State
+from rqttl.types import Purged, QueueStats, State
 from rqttl.units import as_size
 
 if TYPE_CHECKING:
@@ -33,9 +33,12 @@ DECLARED: dict[Declared, str] = {
     "existing": "exists already, with these options",
     "adopted": "declared; a dead letter had created it",
 }
-COLUMNS = ("queue", ">ready", ">leased", ">delayed", ">bytes", ">oldest", ">dead")
+#: `scheduled` is left out if no message is.
+COLUMNS = ("queue", ">ready", ">leased", ">delayed", ">scheduled", ">bytes", ">oldest", ">dead")
 #: Counters in the order of a message's life.
-COUNTERS = ("enqueued", "delivered", "redelivered", "acked", "refused", "purged", "redriven")
+COUNTERS = ("cancelled", "activated", "enqueued", "delivered", "redelivered", "acked", "refused", "purged", "redriven")
+#: What happens at the end of a state, for people.
+EVENTS = {"leased": "lease ends", "delayed": "ready", "scheduled": "due"}
 #: The result of an action on one queue, for `text.dump_json`.
 Result = dict[str, Any]
 
@@ -79,9 +82,8 @@ def list_queues(queues: tuple[str, ...], quiet: bool, as_json: bool, settings: S
     """List queues.
 
     The list has all queues, or those named or matched by a QUEUE (with *, ?
-    and [...]). Depth is the number of messages in any state; bytes and oldest
-    are of the ready messages. The command only reads: expired messages count
-    until a reaper or a consumer has swept them.
+    and [...]). Bytes and oldest are of the ready messages. The command only
+    reads: expired messages count until a reaper or a consumer has swept them.
     """
     with settings.using() as broker:
         names = existing_names(broker, queues)
@@ -99,17 +101,21 @@ def list_queues(queues: tuple[str, ...], quiet: bool, as_json: bool, settings: S
     elif quiet:
         output.answer("\n".join(names))
     else:
-        total = [text.plural(len(names), "queue"), *_cells(aggregate(stats.values()))] if len(names) > 1 else None
-        output.print_table(COLUMNS, [[name, *_cells(stats[name])] for name in names], total)
+        together = aggregate(stats.values())
+        later = together.scheduled > 0
+        columns = [column for column in COLUMNS if later or column != ">scheduled"]
+        total = [text.plural(len(names), "queue"), *_cells(together, later=later)] if len(names) > 1 else None
+        output.print_table(columns, [[name, *_cells(stats[name], later=later)] for name in names], total)
     if overdue >= LATE:
         output.note(LateWork(overdue, reapers).advice)
 
 
-def _cells(stats: QueueStats) -> list[str]:
+def _cells(stats: QueueStats, *, later: bool) -> list[str]:
     return [
         text.format_count(stats.ready),
         text.format_count(stats.leased),
         text.format_count(stats.delayed),
+        *([text.format_count(stats.scheduled)] if later else []),
         as_size(stats.ready_bytes),
         text.format_age(stats.oldest_ready_age),
         text.format_count(deaths(stats)),
@@ -163,10 +169,10 @@ def _facts(name: str, stats: QueueStats, now: datetime, *, utc: bool) -> list[tu
     oldest = f", the oldest from {time(now - age)}" if age is not None else ""
     pairs = [("queue", name), ("ready", f"{text.format_count(stats.ready)} ({as_size(stats.ready_bytes)}){oldest}")]
     for state in STATES.values():
-        at = getattr(stats, state.end) if state.end else None
-        event = "ready" if state.promoted else "lease ends"
-        first = f", the first {event} {time(at)}" if at else ""
-        pairs.append((state.name, f"{text.format_count(getattr(stats, state.name))}{first}"))
+        n, at = getattr(stats, state.name), getattr(stats, state.end) if state.end else None
+        first = f", the first {EVENTS[state.name]} {time(at)}" if at else ""
+        if n or state.inside:
+            pairs.append((state.name, f"{text.format_count(n)}{first}"))
     if stats.overdue:
         pairs.append(("overdue", f"the oldest due work waits {text.format_age(stats.overdue)}"))
     pairs.append(("consumers", text.format_count(stats.consumers)))
@@ -367,27 +373,40 @@ def _ask(verb: str, queues: Mapping[str, QueueStats], what: Callable[[QueueStats
 
 @queue.command(epilog="\b\nExample: rqttl queue purge orders --dry-run")
 @queues_argument
+@click.option(
+    "--state", type=click.Choice(get_args(Purged)), default="ready", show_default=True, help="The messages to remove."
+)
 @params.yes_flag
 @params.dry_run_flag
 @json_flag
 @connecting
-def purge(queues: tuple[str, ...], yes: bool, dry_run: bool, as_json: bool, settings: Settings) -> None:
-    """Remove the ready messages of queues.
+def purge(queues: tuple[str, ...], state: Purged, yes: bool, dry_run: bool, as_json: bool, settings: Settings) -> None:
+    """Remove the ready messages of queues, the scheduled ones, or both.
 
     The messages are gone: nothing is dead-lettered. Leased and delayed messages
     stay.
     """
+
+    def present(stats: QueueStats) -> str:
+        ready = f"{text.format_count(stats.ready)} ready, {as_size(stats.ready_bytes)}"
+        scheduled = f"{text.format_count(stats.scheduled)} scheduled"
+        return {"ready": ready, "scheduled": scheduled, "all": f"{ready}, {scheduled}"}[state]
+
+    def number(stats: QueueStats) -> int:
+        return (stats.ready if state != "scheduled" else 0) + (stats.scheduled if state != "ready" else 0)
+
+    noun = "message" if state == "all" else f"{state} message"
     with settings.using() as broker:
         targets = _handles(broker, queues)
         if dry_run or not yes:
             stats = broker.stats([queue.name for queue in targets])
         if not dry_run and not yes:
-            _ask("Purge", stats, lambda one: f"{text.format_count(one.ready)} ready, {as_size(one.ready_bytes)}")
+            _ask("Purge", stats, present)
         key, removed = ("would_purge", "would be removed") if dry_run else ("purged", "removed")
         _for_each(
             targets,
-            lambda queue: {key: _of(queue, stats).ready if dry_run else queue.purge()},
-            lambda queue, result: f"queue {queue.name}: {text.plural(result[key], 'ready message')} {removed}",
+            lambda queue: {key: number(_of(queue, stats)) if dry_run else queue.purge(state)},
+            lambda queue, result: f"queue {queue.name}: {text.plural(result[key], noun)} {removed}",
             as_json=as_json,
         )
 

@@ -16,6 +16,8 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
+from datetime import datetime
+from itertools import groupby
 from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple, NoReturn
 
 import click
@@ -40,6 +42,9 @@ class Outcomes:
     stored: int = 0
     #: The stored messages that were dead on arrival.
     expired: int = 0
+    #: The stored messages that arrive later, and the first due time.
+    scheduled: int = 0
+    due: datetime | None = None
     duplicates: int = 0
     #: Refused messages by the limit and its value: `("max_length", 10)`.
     refused: Counter[tuple[str, int]] = field(default_factory=Counter)
@@ -55,6 +60,9 @@ class Outcomes:
                 continue
             self.stored += not result.duplicate
             self.expired += result.expired
+            if result.deliver_at:
+                self.scheduled += 1
+                self.due = min(self.due or result.deliver_at, result.deliver_at)
             self.duplicates += result.duplicate
             if keep_ids:
                 self.ids.append(result.id)
@@ -96,6 +104,7 @@ class Outcomes:
     "--id", "id", type=params.MESSAGE_ID, metavar="ID", help="The id of the message, for one BODY or --format body."
 )
 @click.option("--content-type", metavar="TYPE", help="The type of the bodies, such as application/json.")
+@params.due_options
 @params.json_flag
 @connecting
 def send(
@@ -107,12 +116,17 @@ def send(
     return of Windows stays). With --format body the whole file or stdin is one message, such as a picture.
 
     With --format json a line is an object with body or body_base64, and
-    optionally headers, id, ttl, expires_at, content_type. Such lines come from
-    `rqttl receive --json`, too. A text is stored as UTF-8, any other body as
-    msgpack (as JSON if content_type is JSON). A field overrides the flag.
+    optionally headers, id, ttl, expires_at, content_type, delay, deliver_at.
+    Such lines come from `rqttl receive --json`, too. A text is stored as UTF-8,
+    any other body as msgpack (as JSON if content_type is JSON). A field
+    overrides the flag.
 
-    The command prints the number of stored messages, and how many of them were
-    dead on arrival. If a message is refused the exit code is 3.
+    With --delay or --at messages are scheduled: they arrive in the queue when
+    they are due, and --ttl counts from then.
+
+    The command prints the number of stored messages, how many of them were
+    dead on arrival, and the first due time. If a message is refused the exit
+    code is 3.
     """
     if body and path is not None:
         raise click.UsageError("--file: give BODY or --file, not both")
@@ -122,6 +136,8 @@ def send(
         raise click.UsageError("--id: give exactly one body with it")
     if fields["ttl"] is not None and fields["expires_at"] is not None:
         raise click.UsageError("--ttl: give --ttl or --expires-at, not both")
+    if fields["delay"] is not None and fields["deliver_at"] is not None:
+        raise click.UsageError("--delay: give --delay or --at, not both")
     template = Message(b"", **{**fields, "headers": dict(fields["headers"]) or None})
     # no message can have invalid flags, so that is said before anything is read or sent
     weight = 64 + sum(map(len, codec.envelope_of(template, template.content_type)))
@@ -134,7 +150,7 @@ def send(
             source = _stream(sys.stdin.buffer, "stdin", form, longest)
         else:
             source = _stream(stack.enter_context(io.FileIO(path)), path, form, longest)
-        _send_and_print(target, source, source.batches(template, weight), as_json)
+        _send_and_print(target, source, _calls(source.batches(template, weight)), as_json)
 
 
 def _send_and_print(queue: Queue, source: Source, batches: Iterator[Batch], as_json: bool) -> None:
@@ -190,6 +206,8 @@ def _print_result(queue: str, outcomes: Outcomes, as_json: bool) -> None:
             "queue": queue,
             "stored": outcomes.stored,
             "expired": outcomes.expired,
+            "scheduled": outcomes.scheduled,
+            "deliver_at": outcomes.due,
             "duplicates": outcomes.duplicates,
             "refused": outcomes.refused.total(),
             "refused_by": refused_by,
@@ -197,7 +215,14 @@ def _print_result(queue: str, outcomes: Outcomes, as_json: bool) -> None:
         }
         output.answer_json({**document, "ids": outcomes.ids} if outcomes.ids else document)
         return
-    line = f"stored {text.plural(outcomes.stored, 'message')} in {text.escape(queue)}"
+    every = 0 < outcomes.scheduled == outcomes.stored
+    line = f"{'scheduled' if every else 'stored'} {text.plural(outcomes.stored, 'message')} in {text.escape(queue)}"
+    if outcomes.due:
+        some = "" if every else f"{text.format_count(outcomes.scheduled)} of them scheduled, "
+        due = text.format_time(outcomes.due, outcomes.due, utc=True)
+        line += f", {some}{'the first ' * (outcomes.scheduled > 1)}due {due}"
+        if every and len(outcomes.ids) == 1:
+            line += f", id {text.escape(outcomes.ids[0])}"
     if outcomes.expired:
         many = f"{text.format_count(outcomes.expired)} of them already expired"
         line += f", {'already expired' if outcomes.stored == 1 else many}"
@@ -228,6 +253,21 @@ class Batch(NamedTuple):
     numbers: Sequence[int]
     last: int
     size: int
+
+
+def _calls(batches: Iterator[Batch]) -> Iterator[Batch]:
+    """Batches that are one call each: the library sends scheduled messages in calls of their own."""
+    for batch in batches:
+        pairs = list(zip(batch.numbers, batch.messages, strict=True))
+        runs = [list(run) for _, run in groupby(pairs, key=lambda pair: _is_scheduled(pair[1]))]
+        for run in runs:
+            numbers, messages = [number for number, _ in run], [message for _, message in run]
+            end = run is runs[-1]
+            yield Batch(messages, numbers, batch.last if end else numbers[-1], batch.size if end else 0)
+
+
+def _is_scheduled(message: Message | bytes) -> bool:
+    return isinstance(message, Message) and (message.delay, message.deliver_at) != (None, None)
 
 
 @dataclass
@@ -345,7 +385,10 @@ def _lines(opened: BinaryIO | io.FileIO, longest: int, source: Source) -> Iterat
 # A message as a line of JSON
 
 #: The fields of a message that a sender sets.
-SENDER_FIELDS = ("body", "body_base64", "headers", "id", "ttl", "expires_at", "content_type")
+SENDER_FIELDS = (
+    *("body", "body_base64", "headers", "id", "ttl", "expires_at", "content_type"),
+    *("delay", "deliver_at"),
+)
 #: The fields that `rqttl receive --json` and `rqttl peek --json` add. A sender cannot set them, so they are ignored.
 BROKER_FIELDS = {*MessageView.__dataclass_fields__, "leased_until", "body_bytes"}.difference(SENDER_FIELDS)
 
@@ -357,7 +400,8 @@ def read_json(line: bytes, template: Message) -> Message | None:
     """The message that a line of JSON describes; `None` for a blank line. Raises `InvalidInput`.
 
     A field of the line overrides the flag. Headers are overridden one by one; `ttl` or `expires_at`
-    overrides both flags. A field that is null counts as absent, except `body`. `body_base64` overrides `body`.
+    overrides both flags, and so does `delay` or `deliver_at`. A field that is null counts as absent, except `body`.
+    `body_base64` overrides `body`.
     """
     if not line or line.isspace():
         return None
@@ -371,17 +415,24 @@ def read_json(line: bytes, template: Message) -> Message | None:
         content_type = template.content_type
     elif content_type == codec.BINARY:
         content_type = None  # the type of bytes without a content type
-    ttl, expires_at = fields.get("ttl"), fields.get("expires_at")
-    if expires_at is not None:
-        expires_at = instant(expires_at, "expires_at")
-    elif ttl is None:
-        ttl, expires_at = template.ttl, template.expires_at
+    ttl, expires_at = _times(fields, template, "ttl", "expires_at")
+    delay, deliver_at = _times(fields, template, "delay", "deliver_at")
     id = fields.get("id")
     if id == fields.get("sequence"):
         id = None  # the sequence of another queue is no id; the message gets a new sequence
     if id is not None and not isinstance(id, str):
         raise InvalidInput(f"id: expected text, got {_json_type(id)}")
-    return Message(_body(fields, content_type), ttl, expires_at, _headers(fields, template), id, content_type)
+    headers = _headers(fields, template)
+    return Message(_body(fields, content_type), ttl, expires_at, headers, id, content_type, delay, deliver_at)
+
+
+def _times(fields: Mapping[str, Any], template: Message, length: str, end: str) -> tuple[Any, Any]:
+    """The values of two fields for one time: those of the line, or without any those of the flags."""
+    if fields.get(end) is not None:
+        return fields.get(length), instant(fields[end], end)
+    if fields.get(length) is not None:
+        return fields[length], None
+    return getattr(template, length), getattr(template, end)
 
 
 def _object(line: bytes) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, Literal
 
 from rqttl.inspector.message_view import header_text
-from rqttl.types import MessageView
+from rqttl.types import MessageView, State
 
 if TYPE_CHECKING:
     from rqttl.queue import Queue
@@ -26,13 +26,15 @@ ASPECTS = ("source", "reason", "hour", "queue")
 When = datetime | timedelta
 
 
-def pages(queue: Queue, since: datetime | None = None) -> Iterator[list[MessageView]]:
+def pages(queue: Queue, since: datetime | None = None, state: State | None = None) -> Iterator[list[MessageView]]:
     """All messages of a queue in order, in pages that fit into memory; with `since`, those that arrived then or later.
+
+    `state` is as for `Queue.peek`: without it, scheduled messages are left out.
 
     A dead letter has arrived at its death or later, so none that died since then is missing.
     """
     limit, after = 20, _sequence_before(since) if since else None
-    while page := queue.peek(limit, after=after):
+    while page := queue.peek(limit, after, state=state):
         yield page
         after = page[-1].sequence
         size = sum(len(message.body) for message in page)

@@ -47,9 +47,11 @@ def header_text(value: Header, longest: int | None = text.LONGEST) -> str:
 
 
 def state_text(message: MessageView, now: datetime, *, utc: bool = False) -> str:
-    """`ready`, `leased, 29s left`, or with `utc` `delayed until 2026-01-31 12:00:00.000Z`."""
+    """`ready`, `leased, 29s left`, `scheduled, due in 29s`; with `utc` `delayed until 2026-01-31 12:00:00.000Z`."""
     if message.until is None:
         return message.state
+    if message.state == "scheduled":
+        return f"scheduled, due {text.format_time(message.until, now, utc=utc)}"
     if utc:
         return f"{message.state} until {text.format_time(message.until, now, utc=True)}"
     left = message.until - now

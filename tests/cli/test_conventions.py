@@ -42,6 +42,7 @@ BESIDE = {
     "--once": ("--once",),
     "--unset": ("--lease", "1m"),
     "--none": ("--lease", "1m"),
+    "--delay": ("--delay", "1h"),
     "--burst": ("--burst", "--processes", "0", "--call", "json:loads"),
 }
 #: Commands that take no Redis from `--url`: they run one, bring their own queues, or need none.
@@ -154,12 +155,17 @@ def facts_of(value: object, name: str = "") -> Iterator[tuple[str, object]]:
 
 
 @pytest.fixture
-def letter(broker: Broker) -> None:
-    """A dead letter `x` in the queue `orders`, policies of that name, and a reaper that lives."""
+def letter(broker: Broker, path: CommandPath) -> None:
+    """A dead letter `x` in the queue `orders`, policies of that name, and a reaper that lives.
+
+    For commands on scheduled messages `x` is one.
+    """
     Heartbeat(driver_of(broker), "reaper", lambda: reaper_details(Totals())).write_if_due()
     broker.set_policy("orders", "other", {"lease": "1m"})
     broker.set_policy("orders", "other", {"lease": "1m"}, operator=True)
-    broker.declare_queue("orders")
+    orders = broker.declare_queue("orders")
+    if path in (("cancel",), ("reschedule",)):
+        orders.enqueue(b"x", id="x", delay="1h")
     broker.declare_queue("work", dead_letter="orders").enqueue(b"x", id="x", ttl=0)
 
 

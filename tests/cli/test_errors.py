@@ -311,6 +311,8 @@ MEANT = [
     ("pubish", "send"),
     ("consume", "receive"),
     ("retry", "dead redrive"),
+    ("schedule", "send --delay"),
+    ("revoke", "cancel"),
     ("version", "--version"),
     ("queue create", "queue declare"),
     ("queue list", "queue ls"),
@@ -345,6 +347,8 @@ def test_an_unlike_word_has_no_suggestion(run: Run, typed: str) -> None:
         ("queue declare q --durable", "every queue is stored, and `rqttl doctor` says what a crash of Redis can lose"),
         ("queue declare q --mesage-ttl 5s", "did you mean --message-ttl?"),
         ("worker q --concurrency 5", "did you mean --threads?"),
+        ("send q --eta 5s", "did you mean --at?"),
+        ("send q --countdown 5s", "did you mean --delay?"),
     ],
 )
 def test_a_flag_of_another_tool_is_answered_with_ours(run: Run, typed: str, hint: str) -> None:
@@ -354,7 +358,7 @@ def test_a_flag_of_another_tool_is_answered_with_ours(run: Run, typed: str, hint
 
 
 def test_an_unlike_flag_has_no_suggestion(run: Run) -> None:
-    assert failed(run("send", "q", "--delay", "5s"), 2) == "no such option '--delay' (see `rqttl send --help`)"
+    assert failed(run("send", "q", "--burst", "5s"), 2) == "no such option '--burst' (see `rqttl send --help`)"
 
 
 def test_every_suggestion_is_a_command_or_an_option_of_the_root() -> None:

@@ -305,6 +305,8 @@ def set_stage(broker: Broker, *, empty: bool) -> None:
     orders = broker.declare_queue("orders", expires="1h", dead_letter="{queue}/dead")
     broker.declare_queue("mails")
     orders.enqueue_many([b"dies", rqttl.Message(b"x", id="order-17")])
+    if not empty:
+        orders.enqueue(b"later", id="order-18", delay="1h")
     for dead in orders.receive_many(2 if empty else 1):
         dead.reject()
     broker.set_policy("short-lived", "orders.#", {"message-ttl": "5m"})

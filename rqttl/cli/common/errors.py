@@ -193,6 +193,7 @@ def _tls_hint(store: Store | None, message: str) -> str:
 #: Names of our commands in other tools. A name of several commands means the one in the group at hand, else the first.
 _WORDS = {
     "send": "publish push enqueue put produce post add",
+    "send --delay": "schedule eta countdown enqueue_in enqueue_at later",
     "receive": "consume get pop dequeue fetch pull take read poll subscribe",
     "receive --follow": "tail follow listen",
     "peek": "browse view messages",
@@ -202,6 +203,9 @@ _WORDS = {
     "queue ls": "list queues all",
     "queue show": "info describe inspect get view",
     "message show": "get info describe inspect view cat",
+    "peek --state=scheduled": "scheduled upcoming",
+    "cancel": "unschedule revoke abort",
+    "reschedule": "postpone defer snooze",
     "queue purge": "clear empty flush truncate drain",
     "queue touch": "use keep renew",
     "dead": "dlq dlx deadletter deadletters dead-letter dead-letters letters",
@@ -246,6 +250,10 @@ _FLAGS = {
     "time_limit": ("timeout",),
     "ttl": ("message_ttl",),
     "expiration": ("ttl",),
+    "eta": ("at",),
+    "countdown": ("delay",),
+    "deliver_at": ("at",),
+    "schedule": ("at",),
     "count": ("limit",),
     "max": ("limit",),
     "host": ("url",),

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from rqttl.queue import Queue
-    from rqttl.types import MessageView
+    from rqttl.types import MessageView, State
 
 #: What stands in backticks or in quotes. It is never broken, so it can be copied.
 _QUOTED = re.compile(r"`[^`]*`|(?<!\w)'[^']*'")
@@ -235,11 +235,11 @@ class Progress:
             self._display.update(0, completed=self._done, messages=self._messages)
 
 
-def read_messages(queue: Queue) -> Iterator[MessageView]:
-    """All messages of a queue in order, with the progress of the reading."""
+def read_messages(queue: Queue, state: State | None = None) -> Iterator[MessageView]:
+    """All messages of a queue in order, of one state or of all but `scheduled`, with the progress of the reading."""
     from rqttl.inspector.dead_letters import pages  # slow to load
 
     with Progress() as progress:
-        for page in pages(queue):
+        for page in pages(queue, state=state):
             progress.advance(0, len(page))
             yield from page

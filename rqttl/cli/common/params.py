@@ -157,6 +157,19 @@ queues_argument = click.argument("queues", metavar="QUEUE...", nargs=-1, require
 any_queues_argument = click.argument("queues", metavar="[QUEUE]...", nargs=-1, shell_complete=complete_queues)
 
 
+#: When messages are due; `deliver_at` is ms since 1970.
+due_options = with_options(
+    click.option("--delay", type=DURATION, metavar="TIME", help="Time from now until they are due."),
+    click.option(
+        "--at",
+        "deliver_at",
+        type=INSTANT,
+        metavar="WHEN",
+        help="Time at which they are due: 2026-12-01T10:00:00Z, or ms since 1970.",
+    ),
+)
+
+
 def limit_option(default: int, meaning: str) -> Callable[[F], F]:
     """An option `--limit` of at least 1."""
     kind = click.IntRange(min=1)
@@ -187,7 +200,11 @@ def flag(option: str) -> str:
 
 #: Arguments of the library that are no queue options, and their flags.
 _FLAGS = {
-    **{name: flag(name) for name in ("id", "ttl", "expires_at", "content_type", "scan_period", "namespace", "after")},
+    **{
+        name: flag(name)
+        for name in ("id", "ttl", "expires_at", "content_type", "scan_period", "namespace", "after", "delay")
+    },
+    "deliver_at": "--at",
     "headers": "--header",
     "queues": "QUEUE",
 }
