@@ -40,9 +40,10 @@ def mixed(clocked: Clocked) -> Queue:
     return orders
 
 
-# Sending (S-019, S-022, A-096)
+# Sending
 
 
+@pytest.mark.spec("S-019", "S-020")
 @pytest.mark.parametrize("flags, end", [(("--delay", "1h"), "1h"), (("--at", AT), AT)], ids=["delay", "at"])
 def test_flags_schedule_each_body(run: Run, orders: Queue, flags: tuple[str, str], end: str) -> None:
     result = run("send", "orders", "a", "b", "--ttl", "5m", *flags)
@@ -140,9 +141,10 @@ def test_a_due_time_that_cannot_be_is_wrong_usage(
     assert (orders.peek(), orders.scheduled()) == ([], [])
 
 
-# Cancelling and rescheduling (S-023, S-024, A-098)
+# Cancelling and rescheduling
 
 
+@pytest.mark.spec("S-023", "S-024", "A-098")
 def test_cancel_takes_ids_and_sequences(run: Run, orders: Queue) -> None:
     orders.enqueue_many([Message(b"x", id=id, delay="1h") for id in ("a", "a", "b", None, "c")])
     unnamed = orders.scheduled()[3].sequence
@@ -153,6 +155,7 @@ def test_cancel_takes_ids_and_sequences(run: Run, orders: Queue) -> None:
     assert [one.id for one in orders.scheduled()] == ["c"]
 
 
+@pytest.mark.spec("S-023")
 def test_cancel_of_what_is_not_scheduled_is_refused_and_the_others_go(run: Run, orders: Queue) -> None:
     orders.enqueue(b"x", id="arrived")
     orders.enqueue(b"x", id="a", delay="1h")
@@ -219,9 +222,10 @@ def test_reschedule_needs_one_time(run: Run, flags: tuple[str, ...], error: str)
     assert line.startswith(f"{error} (see ")
 
 
-# Looking (S-025, A-099)
+# Looking
 
 
+@pytest.mark.spec("S-025", "A-098")
 @pytest.mark.parametrize(
     "words",
     [
