@@ -444,8 +444,15 @@ def schedule(
     batch: list[Word] = []
     for due, envelope, body in packed:
         batch += (due, envelope.encode(), body)
-    repeatable = all(envelope.id for _, envelope, _ in packed) and (config.window > 0 or window > 0)
-    return fenced(config, "schedule", batch, now=now, window=window or "")._replace(repeatable=repeatable)
+    return schedule_encoded(config, batch, has_ids=all(one.id for _, one, _ in packed), window=window, now=now)
+
+
+def schedule_encoded(
+    config: QueueConfig, words: Sequence[Word], *, has_ids: bool, window: int = 0, now: Word = ""
+) -> Command:
+    """Store messages as `schedule` does. `words` has due time, encoded envelope and body of each message in turn."""
+    repeatable = has_ids and (config.window > 0 or window > 0)
+    return fenced(config, "schedule", words, now=now, window=window or "")._replace(repeatable=repeatable)
 
 
 def cancel(keyspace: Keyspace, queue: str, ids: Sequence[Word], *, now: Word = "") -> Command:

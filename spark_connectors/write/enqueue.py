@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from itertools import chain, compress
+from itertools import chain, compress, groupby
 from typing import TypeVar
 
 from rqttl.errors import MessageTooLarge, QueueFull, QueueNotFound
@@ -15,6 +15,8 @@ from spark_connectors.write.rows import MessageEncoder, Messages, RowBatch
 from spark_connectors.write.sender import BatchSender, CallBatch, WriteTask
 
 T = TypeVar("T")
+#: The number of arguments of a scheduled row: due time, envelope and body.
+_SCHEDULED = 3
 
 
 class Enqueue:
@@ -57,14 +59,16 @@ class Enqueue:
             large = [row for row in rows if sizes[row] > config.max_body]
             self._refuse_large(config, large)
             rows = [row for row in rows if sizes[row] <= config.max_body]
-        start = 0
-        while start < len(rows):
-            chunk = rows[start : start + self._sender.rows]
-            while len(chunk) > 1 and sum(_select(sizes, chunk)) > BATCH_BYTES:
-                chunk = chunk[: len(chunk) // 2]
-            pairs = zip(_select(messages.envelopes, chunk), _select(messages.bodies, chunk), strict=True)
-            yield CallBatch(queue, chunk, list(chain.from_iterable(pairs)))
-            start += len(chunk)
+        for dues, run in _runs(messages, rows):
+            arguments = [*([] if dues is None else [dues]), messages.envelopes, messages.bodies]
+            start = 0
+            while start < len(run):
+                chunk = run[start : start + self._sender.rows]
+                while len(chunk) > 1 and sum(_select(sizes, chunk)) > BATCH_BYTES:
+                    chunk = chunk[: len(chunk) // 2]
+                words = zip(*[_select(column, chunk) for column in arguments], strict=True)
+                yield CallBatch(queue, chunk, list(chain.from_iterable(words)), len(arguments))
+                start += len(chunk)
 
     def _send(self, calls: Sequence[CallBatch]) -> None:
         """Send calls, in one round trip if that keeps the order."""
@@ -120,16 +124,18 @@ class Enqueue:
 
     def _fitting(self, config: QueueConfig, call: CallBatch) -> CallBatch:
         """Refuse rows that are too large for the present options of the queue. Returns the call without them."""
-        fits = [len(body) <= config.max_body for body in call.arguments[1::2]]
+        fits = [len(body) <= config.max_body for body in call.arguments[call.width - 1 :: call.width]]
         if all(fits):
             return call
         self._refuse_large(config, [row for row, fit in zip(call.rows, fits, strict=True) if not fit])
         rows = list(compress(call.rows, fits))
-        kept = [fit for fit in fits for _ in range(2)]
-        return CallBatch(call.queue, rows, list(compress(call.arguments, kept)))
+        kept = [fit for fit in fits for _ in range(call.width)]
+        return CallBatch(call.queue, rows, list(compress(call.arguments, kept)), call.width)
 
     def _command(self, config: QueueConfig, call: CallBatch) -> Command:
         batch = self._messages
+        if call.width == _SCHEDULED:
+            return commands.schedule_encoded(config, call.arguments, has_ids=batch.has_ids, window=self._window)
         return commands.enqueue_encoded(
             config,
             call.arguments,
@@ -185,6 +191,16 @@ class Enqueue:
     def _refuse(self, rows: Sequence[int], reason: str, cause: str) -> None:
         for row in rows:
             self._batch.refuse(row, reason, cause)
+
+
+def _runs(messages: Messages, rows: Sequence[int]) -> Iterator[tuple[list[bytes] | None, Sequence[int]]]:
+    """Split rows into neighbours of one kind: with their due times, or `None` for messages that arrive at once."""
+    dues = messages.dues
+    if dues is None:
+        yield None, rows
+        return
+    for later, run in groupby(rows, key=lambda row: bool(dues[row])):
+        yield (dues if later else None), list(run)
 
 
 def _select(values: list[T], rows: Sequence[int]) -> list[T]:

@@ -44,11 +44,14 @@ MESSAGE_COLUMNS: Mapping[str, Column] = {
     "ttl": Column("string or an interval", _DURATION, "TTL: a text with a unit such as `30s` or `5m`, or an interval"),
     "ttl_ms": Column("bigint", re.compile(_WHOLE), "TTL as a number of milliseconds, instead of `ttl`"),
     "expires_at": Column("timestamp", re.compile("timestamp"), "deadline, instead of a TTL"),
+    "delay": Column("string or an interval", _DURATION, "schedules the message: time from the write to its arrival"),
+    "deliver_at": Column("timestamp", re.compile("timestamp"), "time of the arrival, instead of a delay"),
 }
 _NO_UNIT = (
     ", which has no unit: convert seconds to text, `concat(ttl, 's') AS ttl`; convert milliseconds to ttl_ms, "
     "`CAST(ttl AS bigint) AS ttl_ms`"
 )
+_NO_UNITS = {"ttl": _NO_UNIT, "delay": ", which has no unit: convert seconds to text, `concat(delay, 's') AS delay`"}
 #: Hints for missing columns.
 _HINTS = {"queue": " (or option queue)", "message_id": " (or option idempotency=off, if duplicates are acceptable)"}
 #: The columns of `redrive` and `purge`.
@@ -129,7 +132,8 @@ def _used(schema: StructType, columns: Mapping[str, Column], operation: str) -> 
                 raise InvalidSchema(f"{field.name[:80]}: enqueue has no such column{hint}")
             continue
         if not column.rule.fullmatch(actual):
-            hint = _NO_UNIT if field.name == "ttl" and _NUMBER.fullmatch(actual) else without_zone_hint(actual)
+            no_unit = _NO_UNITS.get(field.name) if _NUMBER.fullmatch(actual) else None
+            hint = no_unit or without_zone_hint(actual)
             raise InvalidSchema(f"{field.name}: expected {column.types}, got {actual[:200]}{hint}")
         if field.name in used:
             raise InvalidSchema(f"{field.name}: the column occurs twice")

@@ -100,6 +100,7 @@ def _name_error(name: str) -> str:
 class Messages:
     """The messages of a batch: their envelopes (TTL, id and headers), their bodies, and the sizes of the bodies.
 
+    `dues` has the due time of each scheduled message, empty for the others; `None` if no message is scheduled.
     `has_ids` is true if all envelopes, except those of refused rows, hold an id; `ids_only` if they hold nothing else.
     `may_be_over` is true if the TTL of a message may have ended when the message arrives.
     """
@@ -107,6 +108,7 @@ class Messages:
     envelopes: list[bytes]
     bodies: list[bytes]
     sizes: list[int]
+    dues: list[bytes] | None
     has_ids: bool
     ids_only: bool
     may_be_over: bool
@@ -117,7 +119,7 @@ class MessageEncoder:
     """Encodes rows as messages, with caches for repeated values. For one task."""
 
     _extras: dict[object, Packed] = field(default_factory=dict)
-    _ttls: dict[object, Packed] = field(default_factory=dict)
+    _lengths: dict[object, Packed] = field(default_factory=dict)
 
     def messages(self, batch: RowBatch, *, ids_needed: bool) -> Messages:
         """Encode the messages of a batch. A refused row may have an empty envelope."""
@@ -126,12 +128,16 @@ class MessageEncoder:
             batch.refuse_nulls("message_id")
         bodies = _binary(batch.column("body"))
         sizes = pc.binary_length(bodies).fill_null(0).to_pylist()
-        ids, extras, ttls = _message_ids(batch), self._extras_of(batch), self._ttls_of(batch)
+        ids, extras = _message_ids(batch), self._extras_of(batch)
+        ttls = self._times_of(batch, "ttl" if batch.column("ttl_ms") is None else "ttl_ms", "expires_at")
+        dues = self._times_of(batch, "delay", "deliver_at")
         has_ids = ids_needed or (ids is not None and b"" not in ids)
         ids_only = ids_needed and extras is None and ttls is None
         may_be_over = ttls is not None and any(map(ttl_may_be_over, set(ttls)))
         envelopes = _envelopes(ids, extras, ttls, batch.count)
-        return Messages(envelopes, bodies.to_pylist(), sizes, has_ids, ids_only, may_be_over)
+        return Messages(
+            envelopes, bodies.to_pylist(), sizes, dues if dues and any(dues) else None, has_ids, ids_only, may_be_over
+        )
 
     def _extras_of(self, batch: RowBatch) -> list[bytes] | None:
         kinds, headers = batch.values("content_type"), batch.values("headers")
@@ -148,22 +154,23 @@ class MessageEncoder:
             extras.append(batch.accept(row, packed))
         return extras
 
-    def _ttls_of(self, batch: RowBatch) -> list[bytes] | None:
-        name = "ttl" if batch.column("ttl_ms") is None else "ttl_ms"
-        ttls, deadlines = batch.values(name), _milliseconds(batch.column("expires_at"))
-        if ttls is None and deadlines is None:
+    def _times_of(self, batch: RowBatch, name: str, end: str) -> list[bytes] | None:
+        """Return the times of a column of durations or of one of instants: `+<ms>` or `@<ms>`, or nothing."""
+        lengths, instants = batch.values(name), _milliseconds(batch.column(end))
+        if lengths is None and instants is None:
             return None
         nothing = [None] * batch.count
-        packed_ttls = []
-        for row, (ttl, deadline) in enumerate(zip(ttls or nothing, deadlines or nothing, strict=True)):
-            if ttl is None:
-                packed_ttls.append(b"" if deadline is None else b"@%d" % max(0, deadline))
+        times = []
+        for row, (length, instant) in enumerate(zip(lengths or nothing, instants or nothing, strict=True)):
+            if length is None:
+                times.append(b"" if instant is None else b"@%d" % max(0, instant))
                 continue
-            if deadline is not None:
-                batch.refuse(row, InvalidInput.code, f"{name}: set {name} or expires_at, not both")
-            packed = self._ttls.get(ttl) or _cached(self._ttls, ttl, partial(_pack_ttl, ttl, name))
-            packed_ttls.append(batch.accept(row, packed))
-        return packed_ttls
+            if instant is not None:
+                batch.refuse(row, InvalidInput.code, f"{name}: set {name} or {end}, not both")
+            key = name, length
+            packed = self._lengths.get(key) or _cached(self._lengths, key, partial(_pack_length, length, name))
+            times.append(batch.accept(row, packed))
+        return times
 
 
 def _cached(cache: dict[object, Packed], key: object, pack: Callable[[], bytes]) -> Packed:
@@ -180,8 +187,8 @@ def _pack_extras(kind: str | None, pairs: list[tuple[str, Any]] | None) -> bytes
     return codec.pack_extras(kind, dict(pairs or ()))
 
 
-def _pack_ttl(ttl: Any, name: str) -> bytes:
-    return b"+%d" % (units.milliseconds(ttl, name) if name == "ttl_ms" else units.duration(ttl, name))
+def _pack_length(length: Any, name: str) -> bytes:
+    return b"+%d" % (units.milliseconds(length, name) if name == "ttl_ms" else units.duration(length, name))
 
 
 def _binary(column: pa.Array) -> pa.Array:

@@ -31,7 +31,7 @@ _CALLS_PER_DEPTH = 8
 
 @dataclass(slots=True)
 class CallBatch:
-    """The rows of one script call: the target queue, the row numbers, and the arguments of each row.
+    """The rows of one script call: the target queue, the row numbers, and the arguments of each row, `width` of them.
 
     `sent` is true once all rows have an outcome: then the call is not made again.
     """
@@ -39,6 +39,7 @@ class CallBatch:
     queue: str
     rows: Sequence[int]
     arguments: Sequence[Any]
+    width: int = 2
     sent: bool = False
 
 

@@ -78,6 +78,17 @@ def test_reading_changes_nothing(client: redis.Redis, broker: Broker, load: Load
     assert client.info("persistence")["rdb_changes_since_last_save"] == before
 
 
+def test_scheduled_messages_are_read_once_they_have_arrived(clocked: Clocked, load: Load) -> None:
+    queue = clocked.declare_queue("orders")
+    queue.enqueue_many([Message(b"x", id="m-1", delay="1h"), Message(b"x", id="m-0")])
+    assert load(queues="orders").ids() == numbers(1)
+
+    clocked.advance(3_600_000)
+    queue.sweep()
+
+    assert load(queues="orders").ids() == numbers(2)
+
+
 def test_leased_and_returned_letters_are_read_and_settled_ones_are_not(broker: Broker, load: Load) -> None:
     dead = bury(broker, 30)
     out = dead.receive_many(20)

@@ -100,6 +100,44 @@ def test_columns_may_have_several_types(
     assert (message.expires_at and message.expires_at - message.enqueued_at) == lives
 
 
+@pytest.mark.parametrize("kind, half", [("string", "30m"), ("interval", timedelta(minutes=30))])
+def test_rows_with_a_due_time_are_scheduled_and_those_between_them_arrive_at_once(
+    kind: str, half: object, write: Write, broker: Broker
+) -> None:
+    due = datetime(2100, 1, 2, 3, 4, 5, 678_999, tzinfo=timezone.utc)
+    rows = [
+        ("a", b"1", None, None, "1h"),
+        ("b", b"2", half, None, "1h"),
+        ("c", b"3", None, due, None),
+        ("d", b"4", None, None, None),
+        ("e", b"5", None, datetime(2020, 1, 1, tzinfo=timezone.utc), None),
+    ]
+    job, queue = write(f"{MESSAGES}, delay {kind}, deliver_at timestamp, ttl string"), broker.queue("q")
+
+    assert counts(job.task(rows)) == {"stored": 5, "duplicates": 0}
+    assert counts(job.task(rows)) == {"stored": 0, "duplicates": 5}
+
+    assert ids(queue) == ["a", "d", "e"]
+    b, c = queue.scheduled()
+    assert (b.id, b.body, c.id, c.body) == ("b", b"2", "c", b"3")
+    assert c.until == due.replace(microsecond=678_000)
+    assert b.until is not None
+    assert b.expires_at is not None
+    assert (b.until - b.enqueued_at, b.expires_at - b.until) == (timedelta(minutes=30), timedelta(hours=1))
+
+
+def test_a_scheduled_row_that_becomes_too_large_while_a_task_runs_is_refused(write: Write, broker: Broker) -> None:
+    ddl = f"{MESSAGES}, delay string"
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        yield batch(ddl, [("a", b"long", "1h")])
+        broker.queue("q").update(max_message_bytes=3)
+        yield batch(ddl, [("b", b"1", "1h"), ("c", b"long", "1h"), ("d", b"2", "1h")])
+
+    assert counts(write(ddl).run(batches())) == {"stored": 3, "duplicates": 0, "refused message_too_large": 1}
+    assert [(one.id, one.body) for one in broker.queue("q").scheduled()] == [("a", b"long"), ("b", b"1"), ("d", b"2")]
+
+
 def test_rows_that_were_written_before_are_not_written_again(write: Write, broker: Broker) -> None:
     job, queue = write(), broker.queue("q")
     job.task(numbered(400))
@@ -178,6 +216,7 @@ def test_large_bodies_go_a_few_at_a_time(write: Write, broker: Broker) -> None:
 
 
 DDL = f"queue string, {MESSAGES}, headers map<string,string>, content_type string, ttl_ms bigint, expires_at timestamp"
+DDL += ", delay string, deliver_at timestamp"
 
 NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
 
@@ -200,13 +239,15 @@ NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
         ({"ttl_ms": -1}, "invalid_duration"),
         ({"ttl_ms": 10**15}, "invalid_duration"),
         ({"ttl_ms": 5, "expires_at": NOW}, "invalid_input"),
+        ({"delay": "5"}, "invalid_duration"),
+        ({"delay": "5s", "deliver_at": NOW}, "invalid_input"),
     ],
 )
 def test_a_row_that_cannot_be_sent_is_refused_and_all_others_are_stored(
     changed: dict[str, Any], reason: str, redis_url: str, broker: Broker
 ) -> None:
     broker.declare_queue("q", max_message_bytes=2_000)
-    nothing = dict.fromkeys(("headers", "content_type", "ttl_ms", "expires_at"))
+    nothing = dict.fromkeys(("headers", "content_type", "ttl_ms", "expires_at", "delay", "deliver_at"))
     good: dict[str, Any] = {"queue": "q", "message_id": "", "body": b"x", **nothing}
     rows = [{**good, "message_id": f"m-{i}"} for i in range(600)]
     rows[300] |= changed
