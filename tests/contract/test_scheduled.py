@@ -222,6 +222,7 @@ def test_a_ttl_counts_from_the_due_time_and_an_instant_does_not(clocked: Clocked
     assert bodies(clocked.queue("d")) == [b"absolute", b"relative"]
 
 
+@pytest.mark.spec("A-068")
 def test_a_message_whose_instant_comes_before_its_due_time_dies_then(clocked: Clocked) -> None:
     queue = clocked.declare_queue("q", dead_letter="d")
 
