@@ -75,6 +75,8 @@ class Client(RedisDriver):
         self.lives: int | None = None
         self.meanwhile: tuple[str, Callable[[], None]] | None = None
         self.listener: Callable[[Command, Reply], None] = lambda command, reply: None
+        #: Hears of each command before it is carried out.
+        self.ahead: Callable[[Command], None] = lambda command: None
 
     def clear_log(self) -> None:
         self.log.clear()
@@ -84,6 +86,7 @@ class Client(RedisDriver):
         if isinstance(step, Command):
             self._before([step])
             command = self.at_now(step)
+            self.ahead(command)
             return self._after(command, super().step(command))
         if isinstance(step, Pipeline):
             self._before(step.commands)

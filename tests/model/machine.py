@@ -10,13 +10,13 @@ import redis
 from hypothesis.stateful import RuleBasedStateMachine
 
 from rqttl.options import OPTIONS, QueueOptions
-from rqttl.protocol.codec import ParsedHeader
+from rqttl.protocol.codec import ParsedHeader, unpack_envelope
 from rqttl.protocol.commands import Command, Reply
 from rqttl.types import Death
 from rqttl.units import as_datetime
 from tests.model.clients import CLIENTS, STEP, Client, Clock
 from tests.model.queues import DeathRecord, ModelQueue, Msg, Pair
-from tests.model.raw import RawQueue, Reader, check_places, unpack_header
+from tests.model.raw import RawQueue, Reader, check_places, free, unpack_header
 from tests.model.world import World
 
 T = TypeVar("T")
@@ -71,18 +71,29 @@ class Machine(RuleBasedStateMachine):
         #: The queues whose options have changed in this operation; what sweeps of these let die: expired, over a limit.
         self.changed: set[str] = set()
         self.killed = [0, 0]
+        #: Before the sweep or the receive that is carried out: the ends of waits, and the wake-up list.
+        self.waits: list[int] = []
+        self.wakeup: list[bytes] = []
 
     # Acting
 
     def act(
-        self, who: int, flow: Generator[Any, Any, T], script: str, apply: Callable[[], object], *, deaf: bool = False
+        self,
+        who: int,
+        flow: Generator[Any, Any, T],
+        script: str,
+        apply: Callable[[], object],
+        *,
+        deaf: bool = False,
+        again: bool = False,
     ) -> T:
         """Carry out a flow; `apply` does to the model what its call of `script` does, `follow` what other calls do.
 
-        The flow must make that call, and the queues that it creates have the options of their policies at its end.
+        The flow must make that call, and the queues that it creates have the options of their policies at its end. With
+        `again` it may make the call more than once.
         """
         before, applied = set(self.world.queues), self.applied
-        result = self.attempt(who, flow, script, apply, deaf=deaf)
+        result = self.attempt(who, flow, script, apply, deaf=deaf, again=again)
         assert self.applied > applied
         new = self.world.queues.keys() - before
         if deaf:
@@ -92,7 +103,14 @@ class Machine(RuleBasedStateMachine):
         return result
 
     def attempt(
-        self, who: int, flow: Generator[Any, Any, T], script: str, apply: Callable[[], object], *, deaf: bool = False
+        self,
+        who: int,
+        flow: Generator[Any, Any, T],
+        script: str,
+        apply: Callable[[], object],
+        *,
+        deaf: bool = False,
+        again: bool = False,
     ) -> T:
         """Carry out a flow that perhaps does not come to its call of `script`."""
         broker = self.clients[who]
@@ -102,11 +120,15 @@ class Machine(RuleBasedStateMachine):
             if waits and command.script.name == script and (script != "update" or command.word("declared")):
                 self.applied += 1
                 waits.pop()()
+                if again:
+                    waits.append(apply)
             else:
                 self.follow(command, reply, counts=not broker.depth)
+            if command.script.name == "sweep":
+                self.arrive(command, reply)
 
         broker.clear_log()
-        broker.deaf, broker.listener = deaf, hear
+        broker.deaf, broker.listener, broker.ahead = deaf, hear, self.look_ahead
         self.changed, self.killed = set(), [0, 0]
         try:
             return broker.perform(flow)
@@ -126,6 +148,23 @@ class Machine(RuleBasedStateMachine):
             assert not command.word("declared"), "somebody declares what nobody asked for"
             self.world.apply_policies(command.queue, policies_of(command))
             self.changed.add(command.queue)
+
+    def look_ahead(self, command: Command) -> None:
+        """Read what the model of this call has to know."""
+        if command.script.name in ("sweep", "receive"):
+            key = self.clients[0].keyspace.key
+            found: Any = self.client.zrange(key(command.queue, "waiters"), 0, -1, withscores=True)
+            self.waits = [int(end) for _, end in found]
+            wakeup: Any = self.client.lrange(key(command.queue, "wakeup"), 0, -1)
+            self.wakeup = wakeup
+
+    def arrive(self, command: Command, reply: Reply) -> None:
+        """Let the scheduled messages arrive that a sweep has let arrive. With other work left, it may leave them."""
+        values: Any = command.script.read(reply)
+        if values.activated or not values.more:
+            now = self.clock.now
+            arrived = self.world.activate(command.queue, now, free(self.waits, now))
+            assert values.activated == arrived, f"{command.queue}: arrived"
 
     def ran(self, who: int, script: str) -> Command:
         """The command that the client has just carried out."""
@@ -174,6 +213,7 @@ class Machine(RuleBasedStateMachine):
             self.compare_contents(q, raw)
             self.compare_indexes(q, raw)
             self.compare_facts(q, raw)
+            self.compare_scheduled(q, raw)
             self.compare_options(q, raw, earlier.get(name))
             check_places(raw)
             check_marks(q, raw, earlier.get(name))
@@ -220,6 +260,28 @@ class Machine(RuleBasedStateMachine):
         if next_due is not None:
             assert raw.due is not None, f"{q.name}: never due, should be {next_due}"
             assert raw.due <= next_due, f"{q.name}: due {raw.due}, should be {next_due}"
+
+    def compare_scheduled(self, q: ModelQueue, raw: RawQueue) -> None:
+        """Scheduled messages are as they were sent, and no sweep is late for them."""
+        assert raw.scheduled == {s.seq: s.due for s in q.scheduled}, f"{q.name}: scheduled"
+        ids: dict[bytes, list[bytes]] = {}
+        for s in q.scheduled:
+            envelope, body = raw.upcoming[s.seq]
+            sent, read = unpack_envelope(envelope)
+            ttl = None if s.item.ttl is None else (b"+", s.item.ttl)
+            assert sent == (ttl if s.item.at is None else (b"@", s.item.at))
+            assert (body, read.id, dict(read.headers)) == (s.item.body, s.item.id, s.item.headers)
+            if s.item.id:
+                ids.setdefault(s.item.id.encode(), []).append(s.seq)
+        assert {id: sorted(seqs.split(b" ")) for id, seqs in raw.scheduled_ids.items()} == ids, f"{q.name}: ids"
+        assert (raw.meta.get(b"arrival_at") or None) == (q.arrival_at and b"%d" % q.arrival_at), f"{q.name}: arrival"
+        gone = q.counters["activated"] + q.counters["cancelled"]
+        assert q.ever_scheduled == len(raw.scheduled) + gone, f"{q.name}: scheduled messages came from or went nowhere"
+        if q.arrival_at is not None:
+            # a call that may not let messages arrive asks for a sweep, and its client may die before that
+            latest = max(q.arrival_at, self.clock.latest + 1_000) if q.arrival_at <= self.clock.latest else q.arrival_at
+            assert raw.due is not None, f"{q.name}: never due, and a message has to arrive"
+            assert raw.due <= latest, f"{q.name}: due too late for an arrival"
 
     @staticmethod
     def compare_options(q: ModelQueue, raw: RawQueue, earlier: RawQueue | None) -> None:

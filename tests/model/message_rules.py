@@ -16,7 +16,7 @@ from tests.contract.clocked import ms
 from tests.model import strategies
 from tests.model.machine import Waiter, words_of
 from tests.model.policy_rules import PolicyRules
-from tests.model.queues import PICKUP, Item, Msg, Pair
+from tests.model.queues import PICKUP, Item, Msg, Pair, Taken
 from tests.model.strategies import MEANWHILE, Said, actions, clients, delays, items, leases, names, picks, rarely
 
 T = TypeVar("T")
@@ -66,6 +66,100 @@ class QueueMachine(PolicyRules):
         tickets = [m.seq + b" " + (m.token or b"") for m in handed]
         assert self.raw[name].wakeup[-len(tickets) :] == tickets or not tickets
 
+    # Scheduled messages
+
+    @rule(
+        who=clients,
+        name=names,
+        count=st.sampled_from((0, 1, 1, 2)),
+        said=strategies.sudden,
+        full=rarely,
+        then=st.sampled_from(("sweep", "stats")),
+    )
+    def arrive_where_consumers_wait(
+        self, who: int, name: str, count: int, said: list[Said], full: bool, then: str
+    ) -> None:
+        """Consumers wait at a due time, perhaps at a queue that takes nothing else."""
+        if not self._exists(who, name):
+            return
+        if full:
+            self.update(who, name, {"max_length": 1, "overflow": "reject-publish"}, None)
+        self.schedule(who, name, [(one, None, 5) for one in (*said, *said)], False)
+        for _ in range(count):
+            self.wait(who, name, 1, 100, [])
+        self.clock.move(5)
+        self.look(who, name, then, False, 1, 0)
+
+    @rule(who=clients, name=names, said=strategies.comings, dies=rarely)
+    def schedule(self, who: int, name: str, said: list[tuple[Said, str | None, int]], dies: bool) -> None:
+        if not self._exists(who, name):
+            return
+        now, batch, messages = self.clock.now, [], []
+        for one, id, after in said:
+            at = now + one.at if one.at is not None and one.ttl is None else None
+            item = Item(self.body(one.size), id, one.ttl, at, {"n": 1} if one.headed else {})
+            batch.append((item, now + after))
+            due: dict[str, Any] = {"delay": ms(after)} if after >= 0 else {"deliver_at": now + after}
+            ttl, headers = ms(item.ttl), item.headers or None
+            messages.append(Message(item.body, ttl=ttl, expires_at=at, headers=headers, id=id, **due))
+        told: list[Any] = []
+        receipts = self.act(
+            who,
+            message_flows.enqueue(name, messages),
+            "schedule",
+            lambda: told.extend(self.world.schedule(name, now, batch)),
+            deaf=dies,
+        )
+        for receipt, (scheduled, deadline) in zip(receipts, told, strict=True):
+            expires_at = None if deadline is None else as_datetime(deadline)
+            id = scheduled.item.id or scheduled.seq.decode()
+            assert receipt == Receipt(id, expires_at, deliver_at=as_datetime(scheduled.due))
+        self.compare()
+
+    @precondition(lambda self: any(q.scheduled for q in self.world.queues.values()))
+    @rule(
+        who=clients,
+        which=st.integers(0, 9),
+        by=st.sampled_from(("id", "place", "nothing")),
+        after=st.sampled_from((None, None, 0, 5, 50, 300, -5)),
+        dies=rarely,
+    )
+    def cancel_or_reschedule(self, who: int, which: int, by: str, after: int | None, dies: bool) -> None:
+        """By an id or a first place, also of a message that is due, or that was never there."""
+        chosen = [(q.name, s) for q in self.world.queues.values() for s in q.scheduled]
+        name, one = chosen[which % len(chosen)]
+        id = one.item.id if by == "id" and one.item.id else one.seq.decode() if by != "nothing" else "nothing"
+        now, keyspace = self.clock.now, self.clients[who].keyspace
+        expected: list[int] = []
+        if after is None:
+            flow = message_flows.cancel(keyspace, name, id)
+            done = self.act(who, flow, "cancel", lambda: expected.append(self.world.cancel(name, id)), deaf=dies)
+        else:
+            due: dict[str, Any] = {"delay": ms(after)} if after >= 0 else {"deliver_at": now + after}
+            flow = message_flows.reschedule(keyspace, name, id, **{"delay": None, "deliver_at": None, **due})
+            move = lambda: expected.append(self.world.reschedule(name, id, now + after))  # noqa: E731  # as above
+            done = self.act(who, flow, "reschedule", move, deaf=dies)
+        assert [done] == expected
+        self.compare()
+
+    @precondition(lambda self: any(q.scheduled for q in self.world.queues.values()))
+    @rule(
+        who=clients,
+        which=st.integers(0, 9),
+        off=st.sampled_from((0, 0, 1, 30, -1)),
+        then=st.sampled_from(("sweep", "sweep", "receive", "stats", "peek")),
+        dies=rarely,
+    )
+    def leap_to_a_due_time(self, who: int, which: int, off: int, then: str, dies: bool) -> None:
+        """The clock goes to a due time, or past it, and somebody looks."""
+        chosen = [(q.name, s) for q in self.world.queues.values() for s in q.scheduled]
+        name, one = chosen[which % len(chosen)]
+        self.clock.move(max(0, one.due + off - self.clock.now))
+        if then == "receive":
+            self._receive(who, name, 3, dies=dies)
+        else:
+            self.look(who, name, then, dies, 100, 0)
+
     @rule(
         who=clients,
         name=names,
@@ -99,37 +193,38 @@ class QueueMachine(PolicyRules):
         presence: Presence = ABSENT,
     ) -> bool:
         """Returns whether anything was taken."""
-        now, due, wakeup = self.clock.now, self.raw[name].due, self.raw[name].wakeup
-        late = wakeup[:10] if presence.consumer and not presence.block else []
-        expected = []
+        now, dues = self.clock.now, [self.raw[name].due]
+        expected: list[Taken] = []
+        unknown: list[bytes] = []
+
+        def apply() -> None:
+            """The flow comes again after a sweep, if only that can let messages arrive. Then no other work is left."""
+            first = not expected
+            taken = self.world.receive(
+                name,
+                now,
+                count,
+                lease,
+                auto=auto,
+                finished=finished if first else (),
+                again=again,
+                due=dues.pop() if first else None,
+                ticket=presence.ticket,
+                late=self.wakeup[:10] if presence.consumer and not presence.block else [],
+            )
+            if first:
+                unknown.extend(self.world.unknown)
+            expected.append(taken if first else Taken(taken.messages, expected[0].lost))
+
         broker = self.clients[who]
         flow = receive.receive_once(name, count, lease, auto_ack=auto, presence=presence, finished=words_of(finished))
         if again:
             flow = _marked(flow, "receive")
-        claimed = self.act(
-            who,
-            flow,
-            "receive",
-            lambda: expected.append(
-                self.world.receive(
-                    name,
-                    now,
-                    count,
-                    lease,
-                    auto=auto,
-                    finished=finished,
-                    again=again,
-                    due=due,
-                    ticket=presence.ticket,
-                    late=late,
-                )
-            ),
-            deaf=dies,
-        )
-        (taken,) = expected
+        claimed = self.act(who, flow, "receive", apply, deaf=dies, again=True)
+        taken = expected[-1]
         assert [entry[0] for entry in claimed.entries] == [m.seq for m in taken.messages]
         assert [entry[2] for entry in claimed.entries] == [m.body for m in taken.messages]
-        assert (list(claimed.lost), list(claimed.unknown)) == (taken.lost, self.world.unknown)
+        assert (list(claimed.lost), list(claimed.unknown)) == (taken.lost, unknown)
         assert claimed.failures == {m.seq: m.failures for m in taken.messages if m.failures}
         for m in taken.messages:
             assert (claimed.token == b"") == auto
@@ -416,6 +511,9 @@ class QueueMachine(PolicyRules):
     # One rule is as likely as the other, so what matters most stands here more than once.
     send_more = send_even_more = enqueue
     redrive_more = redrive
+    leap_more = leap_to_a_due_time
+    cancel_more = cancel_or_reschedule
+    schedule_more = schedule
     work_more = work_even_more = work_all_day = work
 
 

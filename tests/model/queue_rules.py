@@ -14,6 +14,7 @@ from rqttl.flows import messages, queues, reading, sweeping
 from rqttl.flows.steps import Flow
 from rqttl.options import QueueOptions
 from rqttl.types import Declared
+from rqttl.units import as_datetime
 from tests.model.clients import Died
 from tests.model.machine import Machine, policies_of
 from tests.model.queues import PICKUP, Options, as_written, consistent
@@ -176,6 +177,7 @@ class QueueRules(Machine):
         q = self.world.queues.get(name)
         if q is not None:
             times = {m.until for m in q.messages if m.state != "ready"} | {q.deadline(m) for m in q.messages}
+            times |= {s.due for s in q.scheduled} | {q.arrival_at}
             ahead = sorted(at for at in times if at is not None and at > self.clock.now)
             if ahead:
                 self.clock.move(ahead[min(which, len(ahead) - 1)] + off - self.clock.now)
@@ -210,23 +212,26 @@ class QueueRules(Machine):
         now, due, q = self.clock.now, self.raw[name].due, self.world.queues[name]
 
         expected: list[tuple[object, ...]] = []
+        lag = timedelta(0)
 
         def apply() -> None:
-            lag = timedelta(0)
-            if due is not None and due <= now:
-                lag = timedelta(milliseconds=max(0, now - (q.next_due() or now)))
+            nonlocal lag
+            if due is not None and due <= now and not expected:
+                lag = timedelta(milliseconds=max(0, now - min(q.next_due() or now, q.arrival_at or now)))
                 self.world.sweep(name, now)
             age = timedelta(milliseconds=max(0, now - q.ready[0].arrived)) if q.ready else None
             numbers = [len(q.in_state(state)) for state in ("ready", "leased", "delayed")]
             # the sweeps that follow elsewhere may bring letters back here, after the answer
-            expected.append((*numbers, q.size, age, lag, +q.counters))
+            coming = min((s.due for s in q.scheduled), default=None)
+            numbers.append(len(q.scheduled))
+            expected.append((*numbers, coming and as_datetime(coming), q.size, age, lag, +q.counters))
 
-        found = self.act(who, reading.swept_stats(name), "stats", apply)
+        found = self.act(who, reading.swept_stats(name), "stats", apply, again=True)
         counters = {one: getattr(found, one) for one in COUNTERS}
         counters |= {f"deaths:{reason}": n for reason, n in found.deaths.items()}
         counters |= {f"dropped:{reason}": n for reason, n in found.dropped.items()}
-        numbers = (found.ready, found.leased, found.delayed, found.ready_bytes)
-        assert expected == [(*numbers, found.oldest_ready_age, found.overdue, +Counter(counters))]
+        numbers = (found.ready, found.leased, found.delayed, found.scheduled, found.next_scheduled, found.ready_bytes)
+        assert expected[-1:] == [(*numbers, found.oldest_ready_age, found.overdue, +Counter(counters))]
         self.compare()
 
     def peek(self, who: int, name: str, limit: int, skip: int) -> None:

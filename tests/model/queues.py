@@ -68,6 +68,15 @@ class Msg:
 
 
 @dataclass
+class Scheduled:
+    """A message that has not arrived: its first place, and when it is due."""
+
+    seq: bytes
+    due: int
+    item: Item
+
+
+@dataclass
 class Taken:
     """The expected result of a receive."""
 
@@ -86,6 +95,12 @@ class ModelQueue:
         self.policies = 0
         self.adopted = False
         self.messages: list[Msg] = []
+        #: In the order of their first places.
+        self.scheduled: list[Scheduled] = []
+        #: The time from which a sweep looks for messages that are due.
+        self.arrival_at: int | None = None
+        #: How many messages were ever scheduled.
+        self.ever_scheduled = 0
         self.counters: Counter[str] = Counter()
         self.last = (0, 0)
         #: The highest place of which nobody has handled the message.
@@ -128,6 +143,18 @@ class ModelQueue:
             if most is not None and value > most:
                 return limit
         return None
+
+    @property
+    def holds_arrivals(self) -> bool:
+        """Whether a message without room stays scheduled: nobody would hear of it if it were refused."""
+        return not self.drops_head and not (self.options["overflow"] == "reject-publish-dlx" and self.target("maxlen"))
+
+    def named(self, id: str) -> list[Scheduled]:
+        """The scheduled messages with this id, or else the one with this first place."""
+        return [s for s in self.scheduled if s.item.id == id] or [s for s in self.scheduled if s.seq.decode() == id]
+
+    def expect(self, at: int) -> None:
+        self.arrival_at = at if self.arrival_at is None else min(self.arrival_at, at)
 
     def is_over(self) -> bool:
         return self.over(len(self.ready), self.size) is not None

@@ -1,6 +1,7 @@
 """The whole state of all queues, raw from Redis in one transaction, and the invariants that must always hold in it."""
 
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -23,9 +24,12 @@ READS = (
     ("LRANGE", "wakeup", 0, -1),
     ("ZRANGE", "waiters", 0, -1, "WITHSCORES"),
     ("ZRANGE", "arrivals", 0, -1, "WITHSCORES"),
+    ("ZRANGE", "scheduled", 0, -1, "WITHSCORES"),
+    ("HGETALL", "upcoming"),
+    ("HGETALL", "scheduled_ids"),
 )
 WAKEUP = [part for _, part, *_ in READS].index("wakeup")
-COUNTERS = ("enqueued", "delivered", "redelivered", "acked", "refused", "purged", "redriven")
+COUNTERS = ("enqueued", "delivered", "redelivered", "acked", "refused", "purged", "redriven", "activated", "cancelled")
 
 
 @lru_cache(maxsize=4096)
@@ -52,6 +56,10 @@ class RawQueue:
     waiters: dict[bytes, int]
     #: The marks of the index of arrivals.
     arrivals: dict[bytes, int]
+    scheduled: dict[bytes, int]
+    #: The envelope and the body of each scheduled message.
+    upcoming: dict[bytes, tuple[bytes, bytes]]
+    scheduled_ids: dict[bytes, bytes]
 
     @property
     def due(self) -> int | None:
@@ -79,22 +87,30 @@ class RawQueue:
         return {seq: n + text for seq, (n, text) in numbers.items() if n != b"0"}
 
     def free(self, now: int) -> int:
-        """The number of waiting consumers without a message under way: such messages have negative times."""
-        ends = self.waiters.values()
-        return max(0, sum(until > now for until in ends) - sum(-until > now for until in ends))
+        return free(self.waiters.values(), now)
+
+
+def free(ends: Collection[int], now: int) -> int:
+    """The number of waiting consumers without a message under way: such messages have negative times."""
+    return max(0, sum(until > now for until in ends) - sum(-until > now for until in ends))
 
 
 def numbers(flat: list[bytes]) -> dict[bytes, int]:
     return {member: int(score) for member, score in mapping(flat).items()}
 
 
+def unpacked(flat: list[bytes]) -> dict[bytes, tuple[bytes, bytes]]:
+    """The two parts of each value `<length of the first>:<first><second>`."""
+    parts = {name: value.partition(b":") for name, value in mapping(flat).items()}
+    return {name: (rest[: int(length)], rest[int(length) :]) for name, (length, _, rest) in parts.items()}
+
+
 def raw_queue(found: list[Any]) -> RawQueue:
-    meta, log, detached, expiry, leases, requeued, delayed, failures, wakeup, waiters, arrivals = found
+    meta, log, detached, expiry, leases, requeued, delayed, failures, wakeup, waiters, arrivals, *later = found
     entries = {seq: (header, body) for seq, (header, body) in log}
-    for seq, joined in mapping(detached).items():
+    for seq, pair in unpacked(detached).items():
         assert seq not in entries, f"{seq!r} is in the log and in detached"
-        length, _, rest = joined.partition(b":")
-        entries[seq] = (rest[: int(length)], rest[int(length) :])
+        entries[seq] = pair
     return RawQueue(
         mapping(meta),
         dict(sorted(entries.items())),
@@ -106,6 +122,9 @@ def raw_queue(found: list[Any]) -> RawQueue:
         wakeup,
         numbers(waiters),
         numbers(arrivals),
+        numbers(later[0]),
+        unpacked(later[1]),
+        mapping(later[2]),
     )
 
 
@@ -164,6 +183,10 @@ def check_places(raw: RawQueue) -> None:
     cursor = raw.meta[b"cursor"]
     aside = (raw.leases.keys(), raw.delayed.keys(), raw.requeued.keys())
     assert sum(map(len, aside)) == len(set().union(*aside)), "a message is in two places"
+    assert raw.scheduled.keys() == raw.upcoming.keys(), "half of a scheduled message"
+    assert not raw.scheduled.keys() & raw.entries.keys(), "a message has arrived and is still scheduled"
+    named = [seq for seqs in raw.scheduled_ids.values() for seq in seqs.split(b" ")]
+    assert len(named) == len(set(named)), "a scheduled message has two ids"
     for name in ("expiry", "leases", "requeued", "delayed", "failures"):
         strays = getattr(raw, name).keys() - raw.entries.keys()
         assert not strays, f"{name} names messages that are not there: {strays}"

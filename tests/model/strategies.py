@@ -143,6 +143,12 @@ items = st.lists(
     min_size=1,
     max_size=4,
 )
+#: Scheduled messages: what is said of each, one id of a few, and when it is due; as an instant, if it may have passed.
+comings = st.lists(
+    st.tuples(items.map(lambda said: said[0]), maybe("x", "y"), st.sampled_from((5, 20, 20, 50, 200, 1, 0, -1, -60))),
+    min_size=1,
+    max_size=4,
+)
 #: Messages for a consumer that waits: some die at once unless it takes them.
 sudden = st.lists(st.sampled_from((Said(4), Said(10), Said(4, 0), Said(10, 0), Said(4, 100))), min_size=1, max_size=2)
 picks = st.lists(st.integers(0, 9), min_size=1, max_size=3)

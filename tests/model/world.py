@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from rqttl import Policy
 from rqttl.types import Declared
-from tests.model.queues import PICKUP, DeathRecord, Item, ModelQueue, Msg, Options, Pair, Taken, consistent
+from tests.model.queues import PICKUP, DeathRecord, Item, ModelQueue, Msg, Options, Pair, Scheduled, Taken, consistent
 from tests.unit.policies import reference
 
 
@@ -219,6 +219,59 @@ class World:
                 late.append(fresh[-1])
         return self._arrive(q, now, fresh, late, waiting)
 
+    def schedule(self, name: str, now: int, items: Sequence[tuple[Item, int]]) -> list[tuple[Scheduled, int | None]]:
+        """Messages with their due times. Returns the deadline of each, too, by the options of now."""
+        q = self.queues[name]
+        told = []
+        for item, due in items:
+            q.scheduled.append(Scheduled(q.next_seq(now), due, item))
+            q.expect(due)
+            told.append((q.scheduled[-1], self._ends(q, item, due)))
+        q.ever_scheduled += len(told)
+        return told
+
+    @staticmethod
+    def _ends(q: ModelQueue, item: Item, due: int) -> int | None:
+        own, retention = q.own_ttl(item, due), q.number("message_ttl")
+        return min([due + ttl for ttl in (own, retention) if ttl is not None], default=None)
+
+    def cancel(self, name: str, id: str) -> int:
+        q = self.queues[name]
+        gone = q.named(id)
+        q.scheduled = [s for s in q.scheduled if s not in gone]
+        q.counters["cancelled"] += len(gone)
+        return len(gone)
+
+    def reschedule(self, name: str, id: str, due: int) -> int:
+        q = self.queues[name]
+        moved = q.named(id)
+        for s in moved:
+            s.due = due
+            q.expect(due)
+        return len(moved)
+
+    def activate(self, name: str, now: int, waiting: int) -> int:
+        """Due messages arrive, those without room perhaps not. Returns their number."""
+        q = self.queues.get(name)
+        if q is None or q.arrival_at is None or q.arrival_at > now:
+            return 0
+        due = sorted((s for s in q.scheduled if s.due <= now), key=lambda s: (s.due, s.seq))
+        fresh, late = [], []
+        retention = q.number("message_ttl")
+        for s in due:
+            own = q.own_ttl(s.item, s.due)
+            ends = self._ends(q, s.item, s.due) if s.due < now else None if own is None else s.due + own
+            m = Msg(b"", s.item.body, s.item.id or s.seq.decode(), s.item.headers, ends)
+            fresh.append(m)
+            at_once = retention == 0 or (own is not None and own <= 0)
+            if (own is not None and own <= 0 and s.item.at is not None) or (not at_once and (ends or now + 1) <= now):
+                late.append(m)
+        count = len(self._arrive(q, now, fresh, late, waiting, scheduled=True)) if fresh else 0
+        q.scheduled = [s for s in q.scheduled if s not in due[:count]]
+        q.counters["activated"] += count
+        q.arrival_at = min((s.due for s in q.scheduled), default=None) if count == len(due) else now + 1_000
+        return count
+
     def redrive(
         self, source: str, name: str, now: int, chosen: Sequence[bytes], waiting: int
     ) -> list[Msg | str | None]:
@@ -249,8 +302,12 @@ class World:
         *,
         letters: Mapping[Msg, Msg] | None = None,
         d: ModelQueue | None = None,
+        scheduled: bool = False,
     ) -> list[Msg | str]:
-        """Messages arrive; where they were letters of `d`, those that find room leave it."""
+        """Messages arrive; where they were letters of `d`, those that find room leave it.
+
+        Scheduled ones may be held back, from the first one without room on: then the result has fewer of them.
+        """
         mortal = [m for m in fresh if q.is_mortal(m, now)]
         vital = [m for m in fresh if m not in mortal]
         pressed = q.over(len(q.ready) + len(vital), q.size + sum(len(m.body) for m in vital)) is not None
@@ -260,11 +317,17 @@ class World:
         older, handed = self._handed(q, [m for m in fresh if m not in late], mortal, overdue, waiting, pressed=pressed)
         if older and overdue:  # these go first, and then it is decided anew
             self.bury(q, now, "expired", overdue)
-            return self._arrive(q, now, fresh, late, waiting, letters=letters, d=d)
+            return self._arrive(q, now, fresh, late, waiting, letters=letters, d=d, scheduled=scheduled)
         for m in [*older, *handed]:
             m.state, m.until = "leased", now + PICKUP
         dead = [m for m in mortal if m not in handed]
         refused = self._refused(q, [m for m in vital if m not in handed], overdue)
+        if scheduled:
+            if refused and q.holds_arrivals:
+                fresh = fresh[: fresh.index(next(iter(refused)))]
+                dead, refused = [m for m in dead if m in fresh], {}
+            for m in fresh:
+                m.seq = q.next_seq(now)
 
         q.messages += [m for m in fresh if m not in dead and m not in refused]
         q.counters["enqueued"] += len(fresh) - len(refused)
