@@ -198,7 +198,7 @@ def note_others(table: Mapping[str, Any], notes: Notes) -> None:
     for kind, words in _OBJECTS.items():
         for _, item in objects(table, kind):
             if item.get("component") != _OPERATOR_POLICY:
-                row = reasons.get(str(item.get("component")), reasons[kind])
+                row = reasons.get(str(item.get("component", item.get("type"))), reasons[kind])
                 notes.about(words.format_map(defaultdict(str, {"vhost": vhost, **item}))).left_out("", None, row.text)
     for _, item in objects(table, "vhosts"):
         notes = notes.about(f"vhost {item['name']!r}")

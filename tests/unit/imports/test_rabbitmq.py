@@ -301,6 +301,13 @@ def test_a_queue_without_a_counterpart_is_left_out_with_its_reason(body: dict[st
     assert [reason in note.text for note in notes(imported, "queue 'q'", "")] == [True]
 
 
+def test_an_exchange_that_delays_is_left_out_with_what_a_sender_does_instead() -> None:
+    found = read_definitions(file(exchanges=[exchange("later", "x-delayed-message"), exchange("now", "direct")])).notes
+
+    later, now = (next(note for note in found if f"exchange {name!r}" in note.subject) for name in ("later", "now"))
+    assert (later.kind, "`delay`" in later.text, "x-delay" in now.text) == ("left out", True, False)
+
+
 def test_vhosts_are_deployments_with_namespaces_of_their_own() -> None:
     names = ["/", "a b", "a-b", "a?b", "é"]
     imported = read_definitions(json.dumps({"vhosts": [{"name": name} for name in names]}))
