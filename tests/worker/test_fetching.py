@@ -122,6 +122,27 @@ def test_an_idle_worker_wakes_up_for_any_of_its_queues(broker: Broker) -> None:
     assert [queue.stats().consumers for queue in queues] == [0] * 20
 
 
+def test_an_idle_worker_wakes_up_when_a_scheduled_message_is_due(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There is no reaper, and no look comes by itself within an hour here."""
+    for name in ("PERIOD", "PROOF", "TURN"):
+        monkeypatch.setattr(f"rqttl.worker.fetcher.{name}", 3_600_000)
+    first, second = broker.declare_queue("a"), broker.declare_queue("b")
+    first.enqueue("known before", delay="300ms")
+    waiting, order = threading.Event(), list[str]()
+    broker.events.subscribe(lambda event: waiting.set(), WaitEvent)
+
+    with running(Worker(broker, ["a", "b"], call=order.append, processes=0)):
+        assert waiting.wait(PATIENCE)
+        until(lambda: order == ["known before"])
+        second.enqueue("later", id="later", delay="1h")
+        second.enqueue("sooner", delay="200ms")
+        until(lambda: order[1:] == ["sooner"])
+        second.reschedule("later", delay="100ms")
+        until(lambda: order[2:] == ["later"])
+
+
 @pytest.mark.parametrize("waits", [True, False], ids=["the worker waits already", "the worker is about to wait"])
 def test_the_last_ack_waits_for_no_further_message(
     broker: Broker, client: redis.Redis, monkeypatch: pytest.MonkeyPatch, waits: bool
