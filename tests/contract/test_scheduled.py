@@ -357,6 +357,17 @@ def test_all_messages_with_an_id_are_cancelled_and_rescheduled_together(clocked:
     assert (waiting(queue), ready(queue)) == ([b"other"], [b"0"])
 
 
+def test_very_many_messages_may_have_one_id(clocked: Clocked) -> None:
+    queue = clocked.declare_queue("q")
+    queue.enqueue_many([Message(b"%d" % i, id="same", delay=ms(3_000 - i)) for i in range(3_000)])
+
+    clocked.advance(300)
+    queue.sweep()
+
+    assert (queue.stats().ready, queue.reschedule("same", delay="1s")) == (300, 2_700)
+    assert (queue.cancel("same"), queue.cancel("same"), queue.stats().scheduled) == (2_700, 0, 0)
+
+
 # Duplicates
 
 

@@ -46,7 +46,7 @@ def reschedule(lab: Lab, id: str, due: bytes, now: int = NOW) -> Reply:
 def test_messages_wait_outside_of_the_log_as_they_were_sent(lab: Lab) -> None:
     before = lab.seed(options={"max_ttl": 40}, log=plain(place(-1)), waiters={"w": NOW + 9})
 
-    batch = [Message(b"a", id="id", ttl="1s", delay="7ms"), Message(b"b", deliver_at=NOW + 5)]
+    batch = [Message(b"a", id="id", ttl="1s", delay="7ms"), Message(b";1;;b", deliver_at=NOW + 5)]
     reply = lab.run(schedule(lab, *batch, Message(b"c", id="id", expires_at=NOW + 30, delay="9ms")))
 
     told = [
@@ -61,7 +61,7 @@ def test_messages_wait_outside_of_the_log_as_they_were_sent(lab: Lab) -> None:
         scheduled={place(0, 1): NOW + 5, place(): NOW + 7, place(0, 2): NOW + 9},
         upcoming={
             place(): (b"+1000;2;;id", b"a"),
-            place(0, 1): (b"", b"b"),
+            place(0, 1): (b"", b";1;;b"),
             place(0, 2): (at(30).join([b"@", b";2;;id"]), b"c"),
         },
         scheduled_ids={"id": f"{place()} {place(0, 2)}"},

@@ -74,10 +74,10 @@ function schedule.add_ids(q, pairs_of_id)
   local known = {}
   for _, pair in ipairs(pairs_of_id) do
     local id, seq = pair[1], pair[2]
-    local seqs = known[id] or redis.call('HGET', q.scheduled_ids, id)
-    known[id] = seqs and seqs .. ' ' .. seq or seq
-    redis.call('HSET', q.scheduled_ids, id, known[id])
+    known[id] = known[id] or {redis.call('HGET', q.scheduled_ids, id) or nil}
+    known[id][#known[id] + 1] = seq
   end
+  for id, seqs in pairs(known) do redis.call('HSET', q.scheduled_ids, id, table.concat(seqs, ' ')) end
 end
 
 --- The first sequences with a message id; a sequence stands for the message without an id that has it.
@@ -94,9 +94,11 @@ end
 -- number.
 function schedule.cancel(q, id)
   local seqs = schedule.find(q, id)
-  if #seqs == 0 then return 0 end
-  for _, released in ipairs(schedule.take(q, seqs, redis.call('HMGET', q.upcoming, unpack(seqs)))) do
-    redis.call('ZREM', q.dedup, ';' .. #released .. ';;' .. released)
+  for from = 1, #seqs, BUDGET do
+    local some = {unpack(seqs, from, math.min(#seqs, from + BUDGET - 1))}
+    for _, released in ipairs(schedule.take(q, some, redis.call('HMGET', q.upcoming, unpack(some)))) do
+      redis.call('ZREM', q.dedup, ';' .. #released .. ';;' .. released)
+    end
   end
   return #seqs
 end
@@ -115,31 +117,33 @@ function schedule.expect(q, now, at)
   end
 end
 
---- Take messages out. `texts` are their values of `upcoming`. Returns the ids of those that have one.
+--- Take messages out. `texts` are their values of `upcoming`. Returns their ids.
 function schedule.take(q, seqs, texts)
   local ids, whose, last = {}, {}, {}
   redis.call('ZREM', q.scheduled, unpack(seqs))
   redis.call('HDEL', q.upcoming, unpack(seqs))
   for i, seq in ipairs(seqs) do
     local id = schedule.id_of(texts[i])
-    if id then ids[#ids + 1], whose[#ids + 1] = id, seq end
+    if id and not whose[id] then ids[#ids + 1] = id end
+    if id then whose[id] = whose[id] and whose[id] .. ' ' .. seq or seq end
   end
   for i, known in ipairs(#ids > 0 and redis.call('HMGET', q.scheduled_ids, unpack(ids)) or {}) do
-    if known == whose[i] then
+    if known == whose[ids[i]] then
       last[#last + 1] = ids[i]
     elseif known then
-      schedule.forget_one(q, ids[i], whose[i])
+      schedule.forget_some(q, ids[i], known, whose[ids[i]])
     end
   end
   if #last > 0 then redis.call('HDEL', q.scheduled_ids, unpack(last)) end
   return ids
 end
 
---- Take one first sequence out of the list of an id that several messages have.
-function schedule.forget_one(q, id, seq)
-  local left = {}
-  for other in string.gmatch(redis.call('HGET', q.scheduled_ids, id) or '', '%S+') do
-    if other ~= seq then left[#left + 1] = other end
+--- Take the first sequences `gone` out of those that are `known` of an id, both joined by spaces.
+function schedule.forget_some(q, id, known, gone)
+  local left, is_gone = {}, {}
+  for seq in string.gmatch(gone, '%S+') do is_gone[seq] = true end
+  for seq in string.gmatch(known, '%S+') do
+    if not is_gone[seq] then left[#left + 1] = seq end
   end
   redis.call('HDEL', q.scheduled_ids, id)
   if #left > 0 then redis.call('HSET', q.scheduled_ids, id, table.concat(left, ' ')) end
