@@ -58,7 +58,8 @@ def _serving(place: str, flag: str, routes: Mapping[str, Route]) -> Iterator[Non
 def reaper(scan_period: timedelta | None, once: bool, health: str | None, as_json: bool, settings: Settings) -> None:
     """Expire messages, reclaim lost leases and return delayed messages on time.
 
-    A reaper also enforces limits, and deletes queues whose lifetime is over.
+    A reaper also lets scheduled messages arrive, enforces limits, and deletes
+    queues whose lifetime is over.
     Any number of reapers may run at once. SIGTERM or Ctrl-C ends a reaper.
     """
     if as_json and not once:
