@@ -3,6 +3,7 @@
 One table: each figure, its goal, commands and server microseconds per message.
 """
 
+import statistics
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +14,7 @@ import rqttl
 from rqttl.flows import sweeping as sweeping_flows
 from rqttl.flows.steps import GetConfig
 from rqttl.protocol import commands
+from rqttl.protocol.codec import Envelope
 from rqttl.store.driver import driver_of
 from rqttl.types import Message
 from tests.bench.measure import (
@@ -33,6 +35,7 @@ N = 10_000
 START = 1_800_000_000_000
 ROUNDS = 15
 MILLION = 1_000_000
+HOUR = 3_600_000
 
 
 def per_message(found: Cost, n: int) -> str:
@@ -249,9 +252,57 @@ def burying(client: redis.Redis, broker: rqttl.Broker, table: Table) -> None:
     table.row("expired messages into a dead-letter queue, 1000 per server s", rates[1] / 1000, ">= 150")
 
 
+def scheduling(client: redis.Redis, broker: rqttl.Broker, table: Table) -> None:
+    """Scheduled messages: their way in beside that of messages with a TTL, and their arrivals."""
+    later, expiring = Message(BODY, delay="1h"), Message(BODY, ttl="1h")
+
+    def sending(message: Message, batch: int) -> Callable[[], Callable[[], object]]:
+        def prepare() -> Callable[[], object]:
+            queue = broker.declare_queue("q")
+            queue.enqueue(message)
+            if batch == 1:
+                return lambda: [queue.enqueue(message) for _ in range(1000)]
+            return lambda: [queue.enqueue_many([message] * batch) for _ in range(N // batch)]
+
+        return prepare
+
+    runs = {(m, batch): sending(message, batch) for m, message in enumerate((expiring, later)) for batch in (1, 100)}
+    found = interleaved(client, ROUNDS, {f"{m} {batch}": run for (m, batch), run in runs.items()})
+    for batch, name in ((1, "schedule"), (100, "schedule by 100")):
+        pairs = list(zip(found[f"1 {batch}"], found[f"0 {batch}"], strict=True))
+        n = 1000 if batch == 1 else N
+        note = " against ".join(f"{middle([pair[k] for pair in pairs]).server_us / n:.2f}" for k in (0, 1))
+        share = statistics.median(ours.server_us / theirs.server_us for ours, theirs in pairs)
+        table.row(f"{name} / enqueue with a TTL, server us", share, "<= 1.5", note)
+    for ids, goal in (("", ">= 150"), ("with ids ", ">= 110")):
+        costs, longest = [], []
+        for _ in range(5):
+            client.flushall()
+            q = broker.declare_queue("q")
+            with slowest_call(client) as slowest:
+                schedule_at(broker, "q", 100_000, named=bool(ids))
+                costs.append(cost(client, lambda: driver_of(broker).perform(sweeping_flows.sweep("q", now=START + HOUR))))
+                longest.append(slowest())
+            assert q.stats().ready == 100_000
+        rate = 100_000 / middle(costs).server_us * 1e3
+        table.row(f"arrivals {ids}of scheduled messages, 1000 per server s", rate, goal)
+        table.row(f"longest script call while they {ids}are sent and arrive, ms", min(longest), "<= 5")
+
+
+def schedule_at(broker: rqttl.Broker, queue: str, count: int, due: int = START, named: bool = False) -> None:
+    """Schedule messages from one instant on, ten for each millisecond, in pipelines."""
+    known = driver_of(broker).step(GetConfig(queue, fresh=True))
+    store = driver_of(broker).store
+    for i in range(0, count, 250):
+        packed = [
+            (b"@%d" % (due + k // 10), Envelope(id=b"order-%09d" % k if named else b""), BODY) for k in range(i, i + 250)
+        ]
+        store.run(commands.schedule(known, packed, now=START))
+
+
 def main() -> None:
     """Run the parts that the command line names, or all of them."""
-    every = (sending, receiving, weighing, surviving, backlog, burying)
+    every = (sending, receiving, weighing, surviving, backlog, burying, scheduling)
     parts = {part.__name__: part for part in every}
     table = Table()
     with running_server() as server, redis.Redis(unix_socket_path=str(server.socket)) as client:

@@ -8,6 +8,8 @@
 local schedule = {}
 local BUDGET = 250
 local READ_BYTES = 4194304
+local SMALL = 16384
+local SEQUENCE = 20
 local HELD_BACK = 1000
 
 --- Read a batch: due time, envelope and body of each message. `at` has the due times in ms, `latest` is the last one.
@@ -35,7 +37,7 @@ end
 --- Let messages wait. Returns for each `<first sequence> <due>` or `<first sequence> <due> <own deadline>`, or `=` for
 -- a duplicate. Own deadlines are those that the options of now would give.
 function schedule.put(q, now, items)
-  local results, scores, bodies, first, ids = {}, {}, {}, math.huge, {}
+  local results, scores, bodies, first, largest, ids, named = {}, {}, {}, math.huge, 0, {}, {}
   for i = 2, 2 * items.n, 2 do
     local sent, at = items.words[i - 1], items.at[i]
     if items.outcome[i] == 'duplicate' then
@@ -46,8 +48,10 @@ function schedule.put(q, now, items)
       scores[#scores + 1], scores[#scores + 2] = string.format('%d', at), seq
       bodies[#bodies + 1], bodies[#bodies + 2] = seq, text
       local id = schedule.id_of(text)
-      if id then ids[#ids + 1] = {id, seq} end
-      first = math.min(first, at)
+      if id then
+        ids[#ids + 1], named[#named + 1] = id, seq
+      end
+      first, largest = math.min(first, at), math.max(largest, #text)
       local ttl = message_ttl.resolve(q, at, envelope.read_ttl(sent))
       results[i / 2] = seq .. string.format(' %d', at) .. (ttl and string.format(' %d', at + ttl) or '')
     end
@@ -55,7 +59,8 @@ function schedule.put(q, now, items)
   if #scores > 0 then
     redis.call('HSET', q.upcoming, unpack(bodies))
     redis.call('ZADD', q.scheduled, unpack(scores))
-    if #ids > 0 then schedule.add_ids(q, ids) end
+    if #ids > 0 then schedule.add_ids(q, ids, named) end
+    if largest > SMALL then redis.call('HSET', q.meta, 'large_scheduled', 1) end
     schedule.expect(q, now, first)
   end
   return results
@@ -70,23 +75,32 @@ function schedule.id_of(text)
 end
 
 --- Add first sequences to the lists of their ids.
-function schedule.add_ids(q, pairs_of_id)
-  local known = {}
-  for _, pair in ipairs(pairs_of_id) do
-    local id, seq = pair[1], pair[2]
-    known[id] = known[id] or {redis.call('HGET', q.scheduled_ids, id) or nil}
-    known[id][#known[id] + 1] = seq
+function schedule.add_ids(q, ids, seqs)
+  local distinct, added, words = {}, {}, {}
+  for i, id in ipairs(ids) do
+    if not added[id] then distinct[#distinct + 1] = id end
+    added[id] = added[id] and added[id] .. ' ' .. seqs[i] or seqs[i]
   end
-  for id, seqs in pairs(known) do redis.call('HSET', q.scheduled_ids, id, table.concat(seqs, ' ')) end
+  for i, list in ipairs(redis.call('HMGET', q.scheduled_ids, unpack(distinct))) do
+    local id = distinct[i]
+    words[2 * i - 1], words[2 * i] = id, list and list .. ' ' .. added[id] or added[id]
+  end
+  redis.call('HSET', q.scheduled_ids, unpack(words))
 end
 
 --- The first sequences with a message id; a sequence stands for the message without an id that has it.
 function schedule.find(q, id)
+  local list = redis.call('HGET', q.scheduled_ids, id)
+  if list then return schedule.split(list) end
+  return redis.call('HEXISTS', q.upcoming, id) == 1 and {id} or {}
+end
+
+--- The sequences of a list. All have one length, and a search would take three times as long.
+function schedule.split(list)
   local seqs = {}
-  for seq in string.gmatch(redis.call('HGET', q.scheduled_ids, id) or '', '%S+') do
-    seqs[#seqs + 1] = seq
+  for i = 1, #list, SEQUENCE + 1 do
+    seqs[#seqs + 1] = string.sub(list, i, i + SEQUENCE - 1)
   end
-  if #seqs == 0 and redis.call('HEXISTS', q.upcoming, id) == 1 then seqs[1] = id end
   return seqs
 end
 
@@ -117,36 +131,38 @@ function schedule.expect(q, now, at)
   end
 end
 
---- Take messages out. `texts` are their values of `upcoming`. Returns their ids.
+--- Take messages out. `texts` are their values of `upcoming`. Returns the ids that they had.
 function schedule.take(q, seqs, texts)
-  local ids, whose, last = {}, {}, {}
+  local ids, seen, gone = {}, {}, {}
   redis.call('ZREM', q.scheduled, unpack(seqs))
   redis.call('HDEL', q.upcoming, unpack(seqs))
   for i, seq in ipairs(seqs) do
-    local id = schedule.id_of(texts[i])
-    if id and not whose[id] then ids[#ids + 1] = id end
-    if id then whose[id] = whose[id] and whose[id] .. ' ' .. seq or seq end
-  end
-  for i, known in ipairs(#ids > 0 and redis.call('HMGET', q.scheduled_ids, unpack(ids)) or {}) do
-    if known == whose[ids[i]] then
-      last[#last + 1] = ids[i]
-    elseif known then
-      schedule.forget_some(q, ids[i], known, whose[ids[i]])
+    local id = schedule.id_of(texts[i] or '')
+    if id and not seen[id] then
+      ids[#ids + 1], seen[id] = id, true
     end
+    gone[seq] = true
   end
-  if #last > 0 then redis.call('HDEL', q.scheduled_ids, unpack(last)) end
+  if #ids > 0 then schedule.forget_ids(q, ids, gone) end
   return ids
 end
 
---- Take the first sequences `gone` out of those that are `known` of an id, both joined by spaces.
-function schedule.forget_some(q, id, known, gone)
-  local left, is_gone = {}, {}
-  for seq in string.gmatch(gone, '%S+') do is_gone[seq] = true end
-  for seq in string.gmatch(known, '%S+') do
-    if not is_gone[seq] then left[#left + 1] = seq end
+--- Take the first sequences that are `gone` out of the lists of these ids.
+function schedule.forget_ids(q, ids, gone)
+  local over, shorter = {}, {}
+  for i, list in ipairs(redis.call('HMGET', q.scheduled_ids, unpack(ids))) do
+    local left = {}
+    for _, seq in ipairs(list and not gone[list] and schedule.split(list) or {}) do
+      if not gone[seq] then left[#left + 1] = seq end
+    end
+    if #left == 0 then
+      over[#over + 1] = ids[i]
+    else
+      shorter[#shorter + 1], shorter[#shorter + 2] = ids[i], table.concat(left, ' ')
+    end
   end
-  redis.call('HDEL', q.scheduled_ids, id)
-  if #left > 0 then redis.call('HSET', q.scheduled_ids, id, table.concat(left, ' ')) end
+  if #over > 0 then redis.call('HDEL', q.scheduled_ids, unpack(over)) end
+  if #shorter > 0 then redis.call('HSET', q.scheduled_ids, unpack(shorter)) end
 end
 
 --- The first messages that are due at `upto` (`+inf`: all), in the order of due times: their first sequences, due times
@@ -154,11 +170,10 @@ end
 -- a value is half a message: it goes.
 function schedule.first(q, upto, most)
   local members = redis.call('ZRANGEBYSCORE', q.scheduled, '-inf', upto, 'WITHSCORES', 'LIMIT', 0, most)
-  local seqs, at, n, size = {}, {}, 0, 0
-  for i = 1, #members, 2 do
-    if size >= READ_BYTES then break end
-    n, size = n + 1, size + redis.call('HSTRLEN', q.upcoming, members[i])
-    seqs[n], at[n] = members[i], tonumber(members[i + 1])
+  local n = schedule.readable(q, members)
+  local seqs, at = {}, {}
+  for i = 1, n do
+    seqs[i], at[i] = members[2 * i - 1], tonumber(members[2 * i])
   end
   local texts, halves = n > 0 and redis.call('HMGET', q.upcoming, unpack(seqs)) or {}, {}
   for i = n, 1, -1 do
@@ -169,6 +184,17 @@ function schedule.first(q, upto, most)
   end
   if #halves > 0 then redis.call('ZREM', q.scheduled, unpack(halves)) end
   return seqs, at, texts, #members == 2 * most or 2 * n < #members
+end
+
+--- The number of messages, from the first one on, that one call may read. `members` has scores, too.
+function schedule.readable(q, members)
+  if redis.call('HGET', q.meta, 'large_scheduled') ~= '1' then return #members / 2 end
+  local size = 0
+  for i = 1, #members, 2 do
+    size = size + redis.call('HSTRLEN', q.upcoming, members[i])
+    if size >= READ_BYTES then return (i + 1) / 2 end
+  end
+  return #members / 2
 end
 
 --- Take the first messages out, at most `most`, whenever they are due: as entries, with their deadlines.
@@ -266,6 +292,7 @@ function schedule.next_arrival(q, now, held, more)
     first = now
   end
   redis.call('HSET', q.meta, 'arrival_at', first and string.format('%d', first) or '')
+  if not first then redis.call('HDEL', q.meta, 'large_scheduled') end
   q.arrival_at = first
   if first then record.schedule_sweep(q, first) end
 end
