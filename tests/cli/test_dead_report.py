@@ -179,10 +179,10 @@ def test_a_matched_queue_that_goes_meanwhile_is_passed_and_a_named_one_is_refuse
         broker.declare_queue(name, dead_letter=f"{name}/dead").enqueue_many([Message(b"x", ttl=0)] * 3)
     peek = Queue.peek
 
-    def deleted(queue: Queue, limit: int = 20, after: str | None = None) -> list[Any]:
+    def deleted(queue: Queue, *arguments: Any, **named: Any) -> list[Any]:
         if queue.name == "b/dead":
             queue.delete()
-        return peek(queue, limit, after)
+        return peek(queue, *arguments, **named)
 
     monkeypatch.setattr(Queue, "peek", deleted)
 
