@@ -57,16 +57,18 @@ def send(
     deliver_at: Instant | None,
 ) -> Flow[Receipt]:
     """See `Queue.enqueue`."""
+    later = delay is not None or deliver_at is not None
     plain = ttl is None and expires_at is None and headers is None and id is None and content_type is None
-    if plain and delay is None and deliver_at is None:
+    if plain and not later:
         message: object = body
+        later = isinstance(body, Message) and _is_scheduled(body)
     elif isinstance(body, Message):
         raise InvalidInput("body: a Message has all fields itself; give no further arguments with it")
     else:
         message = Message(body, ttl, expires_at, headers, id, content_type, delay, deliver_at)
     if sender.events.observer is not None:
         return _observed_one(sender.events.observer, queue, message)
-    if _is_scheduled(message):
+    if later:
         return _only(enqueue(queue, [message]))
     return enqueue_one(queue, message, sender.configs.get(queue))
 

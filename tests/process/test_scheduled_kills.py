@@ -1,0 +1,66 @@
+"""Reapers and servers that are killed while scheduled messages arrive: none is lost, and none comes twice."""
+
+import os
+import random
+import sys
+from collections.abc import Callable
+from typing import Literal
+
+import pytest
+
+from rqttl import Broker
+from rqttl.flows.steps import GetConfig
+from rqttl.protocol import commands
+from rqttl.protocol.codec import Envelope
+from rqttl.store.driver import driver_of
+from tests.process.reapers import PAST, drain, reaping
+from tests.servers import Server
+from tests.waiting import until
+
+pytestmark = pytest.mark.slow
+
+KILLS = int(os.environ.get("RQTTL_TEST_KILLS", "5"))
+#: Messages that are due before each kill: eight steps of a sweep.
+SENT = 2_000
+
+
+def schedule_due(broker: Broker, numbers: range) -> None:
+    """Schedule messages that were due long ago, and that nobody has swept. Every second one has an id."""
+    known = driver_of(broker).step(GetConfig("q"))
+    for start in range(numbers.start, numbers.stop, commands.BATCH):
+        packed = [
+            (b"@%d" % PAST, Envelope(id=b"id %d" % i if i % 2 else b""), b"%d" % i)
+            for i in range(start, start + commands.BATCH)
+        ]
+        assert driver_of(broker).store.run(commands.schedule(known, packed))[0] == b"ok"
+
+
+@pytest.mark.spec("S-020", "A-063")
+@pytest.mark.parametrize("victim", ["reaper", "redis"])
+def test_a_kill_in_the_middle_of_arrivals_neither_loses_nor_repeats_a_message(
+    start_server: Callable[..., Server], victim: Literal["reaper", "redis"]
+) -> None:
+    server, chance, in_the_middle = start_server(appendonly="yes", appendfsync="always"), random.Random(KILLS), 0
+    with server.client() as client, Broker(client) as broker:
+        queue = broker.declare_queue("q")
+        for kill in range(KILLS):
+            schedule_due(broker, range(kill * SENT, (kill + 1) * SENT))
+            enough = queue.stats(sweep=False).activated + chance.randint(1, SENT // 2)
+            with reaping(server.url, watching=False) as reaper:
+                until(lambda enough=enough: queue.stats(sweep=False).activated >= enough)  # type: ignore[misc]  # bound at once
+                if victim == "reaper":
+                    reaper.process.kill()
+                else:
+                    server.kill()
+            if victim == "redis":
+                server.start()
+            in_the_middle += queue.stats(sweep=False).scheduled > 0
+
+        queue.sweep()
+        stats, sent = queue.stats(), KILLS * SENT
+        assert (stats.scheduled, stats.activated, stats.enqueued, stats.ready) == (0, sent, sent, sent)
+        assert sorted(map(int, drain(broker, "q", sent))) == list(range(sent))
+        assert client.exists("rqttl:{q}:scheduled", "rqttl:{q}:upcoming", "rqttl:{q}:scheduled_ids") == 0
+        assert queue.stats().depth == 0
+    sys.stdout.write(f"{victim}: {KILLS} kills, {in_the_middle} of them in the middle of arrivals, {sent} messages\n")
+    assert in_the_middle
