@@ -71,7 +71,8 @@ class Machine(RuleBasedStateMachine):
         #: The queues whose options have changed in this operation; what sweeps of these let die: expired, over a limit.
         self.changed: set[str] = set()
         self.killed = [0, 0]
-        #: Before the sweep or the receive that is carried out: the ends of waits, and the wake-up list.
+        #: Before the call that is carried out: when the queue believed to be due, the ends of waits, the wake-up list.
+        self.due_before: int | None = None
         self.waits: list[int] = []
         self.wakeup: list[bytes] = []
 
@@ -151,8 +152,10 @@ class Machine(RuleBasedStateMachine):
 
     def look_ahead(self, command: Command) -> None:
         """Read what the model of this call has to know."""
-        if command.script.name in ("sweep", "receive"):
+        if command.script.name in ("sweep", "receive", "stats"):
             key = self.clients[0].keyspace.key
+            due: Any = self.client.hget(key(command.queue, "meta"), "due_at")
+            self.due_before = int(due) if due else None
             found: Any = self.client.zrange(key(command.queue, "waiters"), 0, -1, withscores=True)
             self.waits = [int(end) for _, end in found]
             wakeup: Any = self.client.lrange(key(command.queue, "wakeup"), 0, -1)

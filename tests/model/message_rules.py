@@ -193,12 +193,12 @@ class QueueMachine(PolicyRules):
         presence: Presence = ABSENT,
     ) -> bool:
         """Returns whether anything was taken."""
-        now, dues = self.clock.now, [self.raw[name].due]
+        now = self.clock.now
         expected: list[Taken] = []
         unknown: list[bytes] = []
 
         def apply() -> None:
-            """The flow comes again after a sweep, if only that can let messages arrive. Then no other work is left."""
+            """The flow comes again after a sweep, if only that can let messages arrive."""
             first = not expected
             taken = self.world.receive(
                 name,
@@ -208,7 +208,7 @@ class QueueMachine(PolicyRules):
                 auto=auto,
                 finished=finished if first else (),
                 again=again,
-                due=dues.pop() if first else None,
+                due=self.due_before,
                 ticket=presence.ticket,
                 late=self.wakeup[:10] if presence.consumer and not presence.block else [],
             )

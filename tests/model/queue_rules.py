@@ -209,15 +209,16 @@ class QueueRules(Machine):
     def stats(self, who: int, name: str) -> None:
         if not self._exists(who, name):
             return
-        now, due, q = self.clock.now, self.raw[name].due, self.world.queues[name]
+        now, q = self.clock.now, self.world.queues[name]
 
         expected: list[tuple[object, ...]] = []
         lag = timedelta(0)
 
         def apply() -> None:
             nonlocal lag
-            if due is not None and due <= now and not expected:
-                lag = timedelta(milliseconds=max(0, now - min(q.next_due() or now, q.arrival_at or now)))
+            if self.due_before is not None and self.due_before <= now:
+                if not expected:
+                    lag = timedelta(milliseconds=max(0, now - min(q.next_due() or now, q.arrival_at or now)))
                 self.world.sweep(name, now)
             age = timedelta(milliseconds=max(0, now - q.ready[0].arrived)) if q.ready else None
             numbers = [len(q.in_state(state)) for state in ("ready", "leased", "delayed")]
