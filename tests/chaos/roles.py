@@ -16,6 +16,8 @@ from tests.chaos.witness import milliseconds
 
 #: Queues that receivers, consumers and runners work on; others have a role of their own.
 WORKED = ("plain", "aging", "window", "head", "full", "dlx", "drop")
+#: Queues to which some messages are sent with a delay, one for all messages of a call: they arrive in its order.
+SCHEDULED = ("plain", "drop")
 #: A batch that takes several script calls in one round trip.
 LARGE_BATCH = 600
 HEADERS: dict[str, rqttl.Header] = {"region": "eu", "try": 1}
@@ -61,7 +63,8 @@ def sender(me: Actor) -> None:
 def _send(me: Actor, name: str, doubtful: list[list[rqttl.Message]]) -> None:
     many = LARGE_BATCH if name == "plain" and me.random.random() < 0.05 else me.random.randint(2, 12)
     single = me.random.random() < 0.4
-    messages = [_message(me, plain=many == LARGE_BATCH) for _ in range(1 if single else many)]
+    delay = me.random.choice((None, None, None, "20ms", "200ms")) if name in SCHEDULED else None
+    messages = [_message(me, plain=many == LARGE_BATCH, delay=delay) for _ in range(1 if single else many)]
     if name == "window":
         doubtful.append(messages)
     if me.witness.send(me.broker.queue(name), messages, single=single) and name == "window":
@@ -73,11 +76,13 @@ def _send_again(me: Actor, doubtful: list[list[rqttl.Message]]) -> None:
         doubtful.pop(0)
 
 
-def _message(me: Actor, *, plain: bool) -> rqttl.Message:
+def _message(me: Actor, *, plain: bool, delay: str | None) -> rqttl.Message:
     id = me.new_id()
     ttl = None if plain else me.random.choice((None, None, None, None, "0", "5ms", "60ms", "400ms", "10s"))
+    if delay and ttl == "0":
+        ttl = None  # it goes to a consumer that waits when it arrives, and that is after its due time
     headers = None if plain else me.random.choice((None, None, HEADERS))
-    return rqttl.Message(body_of(id, me.random.choice((30, 60, 200))), ttl=ttl, headers=headers, id=id)
+    return rqttl.Message(body_of(id, me.random.choice((30, 60, 200))), ttl=ttl, headers=headers, id=id, delay=delay)
 
 
 # Receiving
@@ -343,4 +348,4 @@ def _drain(me: Actor, queue: rqttl.Queue) -> int:
             )
     queue.ack_many(batch)
     stats = queue.stats()
-    return len(batch) + stats.ready + stats.leased + stats.delayed
+    return len(batch) + stats.ready + stats.leased + stats.delayed + stats.scheduled
