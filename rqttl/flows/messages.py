@@ -58,14 +58,20 @@ def send(
 ) -> Flow[Receipt]:
     """See `Queue.enqueue`."""
     later = delay is not None or deliver_at is not None
-    plain = ttl is None and expires_at is None and headers is None and id is None and content_type is None
-    if plain and not later:
-        message: object = body
-        later = isinstance(body, Message) and _is_scheduled(body)
-    elif isinstance(body, Message):
-        raise InvalidInput("body: a Message has all fields itself; give no further arguments with it")
+    if (
+        later
+        or ttl is not None
+        or expires_at is not None
+        or headers is not None
+        or id is not None
+        or content_type is not None
+    ):
+        if isinstance(body, Message):
+            raise InvalidInput("body: a Message has all fields itself; give no further arguments with it")
+        message: object = Message(body, ttl, expires_at, headers, id, content_type, delay, deliver_at)
     else:
-        message = Message(body, ttl, expires_at, headers, id, content_type, delay, deliver_at)
+        message = body
+        later = isinstance(body, Message) and _is_scheduled(body)
     if sender.events.observer is not None:
         return _observed_one(sender.events.observer, queue, message)
     if later:

@@ -17,7 +17,7 @@ from tests.process.reapers import PAST, drain, reaping
 from tests.servers import Server
 from tests.waiting import until
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(3600)]
 
 KILLS = int(os.environ.get("RQTTL_TEST_KILLS", "5"))
 #: Messages that are due before each kill: eight steps of a sweep.
