@@ -221,8 +221,6 @@ def _print_result(queue: str, outcomes: Outcomes, as_json: bool) -> None:
         some = "" if every else f"{text.format_count(outcomes.scheduled)} of them scheduled, "
         due = text.format_time(outcomes.due, outcomes.due, utc=True)
         line += f", {some}{'the first ' * (outcomes.scheduled > 1)}due {due}"
-        if every and len(outcomes.ids) == 1:
-            line += f", id {text.escape(outcomes.ids[0])}"
     if outcomes.expired:
         many = f"{text.format_count(outcomes.expired)} of them already expired"
         line += f", {'already expired' if outcomes.stored == 1 else many}"
@@ -233,6 +231,8 @@ def _print_result(queue: str, outcomes: Outcomes, as_json: bool) -> None:
     if outcomes.unknown:
         line += f"; not known: {text.plural(outcomes.unknown, 'message')}"
     output.answer(line)
+    if outcomes.scheduled and len(outcomes.ids) == 1:
+        output.answer(f"id {text.escape(outcomes.ids[0])}")
 
 
 # The input: arguments, a whole stream, or its lines as they arrive

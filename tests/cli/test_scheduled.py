@@ -64,7 +64,7 @@ def test_the_answer_has_the_due_time_and_the_id_of_a_single_message(run: Run, or
     (message,) = orders.scheduled()
     document = json.loads(run("send", "orders", "b", "--at", AT, "--id", "b", "--json").stdout)
 
-    assert text.stdout == f"scheduled 1 message in orders, due {DAY}, id {message.id}\n"
+    assert text.stdout == f"scheduled 1 message in orders, due {DAY}\nid {message.id}\n"
     assert (document["stored"], document["scheduled"], document["deliver_at"]) == (1, 1, ISO)
     assert document["ids"] == ["b"]
     document = json.loads(run("send", "orders", "c", "--json").stdout)

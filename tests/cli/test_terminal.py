@@ -141,7 +141,9 @@ def test_every_command_has_its_exit_code_where_nobody_can_read_what_it_says(
     lines = ("2>/dev/full", ">/dev/full")
     processes = []
     for number, line in enumerate(lines):
-        set_up(Broker(client, f"space{number}"))
+        orders = set_up(Broker(client, f"space{number}"))
+        if path in (("cancel",), ("reschedule",)):
+            orders.enqueue(b"x", id="x", delay="1h")
         where = ("--url", redis_url, "--namespace", f"space{number}") if path in ANSWERING else ()
         processes.append(start(line, *argv(path, optional=True), *where))
 
