@@ -57,25 +57,22 @@ def send(
     deliver_at: Instant | None,
 ) -> Flow[Receipt]:
     """See `Queue.enqueue`."""
-    later = delay is not None or deliver_at is not None
     if (
-        later
-        or ttl is not None
-        or expires_at is not None
-        or headers is not None
-        or id is not None
-        or content_type is not None
+        ttl is None
+        and expires_at is None
+        and headers is None
+        and id is None
+        and content_type is None
+        and delay is None
+        and deliver_at is None
     ):
-        if isinstance(body, Message):
-            raise InvalidInput("body: a Message has all fields itself; give no further arguments with it")
-        message: object = Message(body, ttl, expires_at, headers, id, content_type, delay, deliver_at)
+        message: object = body
+    elif isinstance(body, Message):
+        raise InvalidInput("body: a Message has all fields itself; give no further arguments with it")
     else:
-        message = body
-        later = isinstance(body, Message) and _is_scheduled(body)
+        message = Message(body, ttl, expires_at, headers, id, content_type, delay, deliver_at)
     if sender.events.observer is not None:
         return _observed_one(sender.events.observer, queue, message)
-    if later:
-        return _only(enqueue(queue, [message]))
     return enqueue_one(queue, message, sender.configs.get(queue))
 
 
@@ -93,11 +90,7 @@ def send_many(
 
 
 def _observed_one(observer: Observer, queue: str, message: object) -> Flow[Receipt]:
-    return _only(_observed(observer, queue, [message], 0))
-
-
-def _only(flow: Flow[list[Receipt | QueueFull]]) -> Flow[Receipt]:
-    return _stored((yield from flow)[0])
+    return _stored((yield from _observed(observer, queue, [message], 0))[0])
 
 
 def _stored(result: Receipt | QueueFull) -> Receipt:
@@ -126,22 +119,29 @@ def _batches(packed: Sequence[tuple[Envelope, bytes]]) -> Iterator[Sequence[tupl
 
 def enqueue_one(queue: str, message: Message | object, config: QueueConfig | None = None) -> Flow[Receipt]:
     """Store one message. `config` has the options in the cache of the driver, if they are there."""
+    if type(message) is bytes:
+        envelope, body = NO_ENVELOPE, message
+    elif not isinstance(message, Message):
+        envelope, body = commands.pack_value(message)
+    elif message.delay is None and message.deliver_at is None:
+        envelope, body = commands.pack(message)
+    else:
+        return _stored((yield from enqueue(queue, [message]))[0])
     if config is None:
         config = yield GetConfig(queue)
-    envelope, body = (NO_ENVELOPE, message) if type(message) is bytes else commands.pack(message)
     if len(body) > config.max_body:
         config = yield from _roomy(config, len(body))
-    build: Callable[..., Command] = commands.enqueue_alike
+    id, build = "", cast("Callable[..., Command]", commands.enqueue_alike)
     batch: tuple[object, ...] = (body,), envelope
     if envelope.id:
-        build, batch = commands.enqueue, (((envelope, body),),)
+        id, build, batch = envelope.id.decode(), commands.enqueue, (((envelope, body),),)
     command = build(config, *batch)
     reply: Reply = yield command
     answer = answer_of(command, reply)
     if type(answer) is not Refused and not answer.notes:
-        return _stored(_receipt(config, answer.results[0], message))
+        return _stored(_receipt(config, answer.results[0], id))
     config, results = yield from _store(config, len(body), build, *batch, reply=reply)
-    return _stored(_receipt(config, results[0], message))
+    return _stored(_receipt(config, results[0], id))
 
 
 def enqueue(queue: str, messages: Sequence[Message | object], window: int = 0) -> Flow[list[Receipt | QueueFull]]:
@@ -152,9 +152,9 @@ def enqueue(queue: str, messages: Sequence[Message | object], window: int = 0) -
     """
     config: QueueConfig = yield GetConfig(queue)
     kinds = set(map(type, messages))
-    if _of(kinds, Message) and any(map(_is_scheduled, messages)):
-        return (yield from _in_runs(config, messages, window))
     envelope, bodies = _alike(messages, kinds)
+    if not bodies and _is_scheduled(*messages):
+        return (yield from _in_runs(config, messages, window))
     sizes = list(map(len, bodies))
     if 0 < len(bodies) <= BATCH and sum(sizes) <= BATCH_BYTES:
         stored = [(yield from _store(config, max(sizes), commands.enqueue_alike, bodies, envelope))]
@@ -166,7 +166,8 @@ def enqueue(queue: str, messages: Sequence[Message | object], window: int = 0) -
     if forever and not _of(kinds, Message) and set(map(len, results)) == {_SEQUENCE_BYTES}:
         return list(map(Receipt, map(bytes.decode, results)))
     options = [config for config, batch in stored for _ in batch]
-    return [_receipt(*arguments) for arguments in zip(options, results, messages, strict=True)]
+    ids = [plain_text(message.id) or "" if isinstance(message, Message) else "" for message in messages]
+    return list(map(_receipt, options, results, ids))
 
 
 def _alike(messages: Sequence[Message | object], kinds: set[type]) -> tuple[Envelope, Sequence[bytes]]:
@@ -248,26 +249,32 @@ def _in_one_round_trip(
     return stored
 
 
-def _receipt(config: QueueConfig, result: bytes, message: Message | object) -> Receipt | QueueFull:
-    id = plain_text(message.id) if isinstance(message, Message) else None
+def _receipt(config: QueueConfig, result: bytes, id: str) -> Receipt | QueueFull:
     if result == b"=":
-        return Receipt(id or "", duplicate=True)
+        return Receipt(id, duplicate=True)
     if len(result) == _SEQUENCE_BYTES and config.retention is None:
-        return Receipt(result.decode() if id is None else id)
+        return Receipt(id or result.decode())
     if result[:1] == b"!":
         limit = result[1:].decode()
         return QueueFull(config.name, limit, config.options.number(limit) or 0)
     expired = result[:1] == b"~"
     place, _, own = result[expired:].partition(b" ")
     deadline = codec.deadline(config.retention, place, int(own) if own else None)
-    return Receipt(place.decode() if id is None else id, deadline, expired=expired)
+    return Receipt(id or place.decode(), deadline, expired=expired)
 
 
 # Scheduled messages
 
 
-def _is_scheduled(message: object) -> bool:
-    return isinstance(message, Message) and (message.delay is not None or message.deliver_at is not None)
+def _is_scheduled(*messages: object) -> bool:
+    """Return True if one of them has a due time. A batch makes a call of this for all, a list costs the least."""
+    return bool(
+        [
+            message
+            for message in messages
+            if isinstance(message, Message) and (message.delay is not None or message.deliver_at is not None)
+        ]
+    )
 
 
 def _in_runs(config: QueueConfig, messages: Sequence[Message | object], window: int) -> Flow[list[Receipt | QueueFull]]:

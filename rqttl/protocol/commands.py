@@ -235,15 +235,18 @@ _VALUE_FORM = VALUE.encode()
 
 def pack(message: Message | object) -> tuple[Envelope, bytes]:
     """Encode a message for `enqueue`: its envelope and its body. Raises `InvalidInput`."""
-    if type(message) is bytes:
-        return NO_ENVELOPE, message
     if not isinstance(message, Message):
-        body, content_type = codec.pack_body(message)
-        return VALUE if content_type else NO_ENVELOPE, body
+        return pack_value(message)
     body, content_type = codec.pack_body(message.body)
     chosen_type = message.content_type
     kind = content_type if chosen_type is None or plain_text(chosen_type) == "" else chosen_type
     return envelope_of(message, kind), body
+
+
+def pack_value(value: object) -> tuple[Envelope, bytes]:
+    """As `pack`, for bytes or another value."""
+    body, content_type = codec.pack_body(value)
+    return VALUE if content_type else NO_ENVELOPE, body
 
 
 def check_size(config: QueueConfig, largest: int) -> None:
