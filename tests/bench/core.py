@@ -303,7 +303,7 @@ def scheduling(client: redis.Redis, broker: rqttl.Broker, table: Table) -> None:
 
 
 def waiting_long(client: redis.Redis, broker: rqttl.Broker, table: Table) -> None:
-    """Compare the costs of very many scheduled messages with those of a few."""
+    """Compare what very many scheduled messages add to a call with what they add to the raw commands on such keys."""
     client.flushall()
     has_memory = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") > 8 * 2**30
     many, few, n = (10 if has_memory else 2) * MILLION, 1_000, 100
@@ -311,8 +311,9 @@ def waiting_long(client: redis.Redis, broker: rqttl.Broker, table: Table) -> Non
         broker.declare_queue(f"q{size}")
         with slowest_call(client) as slowest:
             schedule_at(broker, f"q{size}", size, due=LATER)
-    table.row(f"longest script call while {many:,} are scheduled, ms", slowest(), "<= 5")
-    found: dict[str, dict[int, list[Cost]]] = {"schedule": {}, "cancel": {}, "arrival": {}}
+        fill_raw(client, size)
+    table.row(f"longest script call while {many:,} are scheduled, ms", slowest(), "<= 10")
+    found: dict[str, dict[int, list[Cost]]] = {"schedule": {}, "cancel": {}, "arrival": {}, "add": {}, "remove": {}}
     store, ids = driver_of(broker).store, list[bytes]()
 
     def schedule(known: commands.QueueConfig, places: list[int]) -> None:
@@ -331,14 +332,41 @@ def waiting_long(client: redis.Redis, broker: rqttl.Broker, table: Table) -> Non
             costs = [cost(client, partial(schedule, known, places)), cost(client, partial(cancel, known))]
             store.run(commands.schedule(known, [(b"@%d" % START, NO_ENVELOPE, BODY)] * n, now=START))
             costs.append(cost(client, partial(store.run, commands.sweep(known, now=START))))
+            costs += [
+                cost(client, partial(add_each, client, size, places)),
+                cost(client, partial(remove_each, client, size)),
+            ]
             for name, one in zip(found, costs, strict=True):
                 found[name].setdefault(size, []).append(one)
     stats = broker.queue(f"q{many}").stats(sweep=False)
     assert (stats.scheduled, stats.activated, stats.cancelled) == (many, 31 * n, 31 * n)
-    for name, by_size in found.items():
-        long, short = middle(by_size[many]).server_us / n, middle(by_size[few]).server_us / n
-        note = f"{long:.2f} us against {short:.2f} us"
-        table.row(f"{name} with {many:,} scheduled / {few:,}, server us", long / short, "<= 1.3", note)
+    long, short = ({name: middle(costs[size]).server_us / n for name, costs in found.items()} for size in (many, few))
+    for name, raw in (("schedule", "add"), ("cancel", "remove"), ("arrival", "remove")):
+        more = (long[name] - short[name]) / (long[raw] - short[raw])
+        note = f"{long[name]:.2f} us against {short[name]:.2f} us, raw {long[raw]:.2f} us against {short[raw]:.2f} us"
+        table.row(f"what {many:,} scheduled add to one {name} / to raw commands", more, "<= 2", note)
+
+
+def fill_raw(client: redis.Redis, size: int) -> None:
+    for i in range(0, size, 250):
+        add_raw(client, size, [b"%020d" % place for place in range(i, i + 250)], [i // 10] * 250)
+
+
+def add_raw(client: redis.Redis, size: int, names: list[bytes], places: list[int]) -> None:
+    """Write as a schedule does, to raw keys of this size."""
+    client.zadd(f"zset{size}", {name: LATER + place for name, place in zip(names, places, strict=True)})
+    client.hset(f"hash{size}", mapping=dict.fromkeys(names, BODY))
+
+
+def add_each(client: redis.Redis, size: int, places: list[int]) -> None:
+    for i, place in enumerate(places):
+        add_raw(client, size, [b"9%019d" % i], [place])
+
+
+def remove_each(client: redis.Redis, size: int) -> None:
+    for i in reversed(range(100)):
+        client.zrem(f"zset{size}", b"9%019d" % i)
+        client.hdel(f"hash{size}", b"9%019d" % i)
 
 
 def schedule_at(broker: rqttl.Broker, queue: str, count: int, due: int = START, named: bool = False) -> None:
