@@ -93,6 +93,11 @@ def test_a_consumer_receives_and_settles_and_does_nothing_else(client: redis.Red
     consumer.workers()
     assert broker.queue("orders/dead").stats().ready == 2  # the rejected one, and the one that expired
 
+    later = [sent.enqueue(b"9", delay=delay).id for delay in ("1h", "2h")]
+    assert [view.id for view in queue.peek(2, state="scheduled")] == later
+    assert [view.id for view in queue.scheduled(after=later[0])] == later[1:]
+    refused(client, lambda: queue.cancel(later[0]))
+    refused(client, lambda: queue.purge("scheduled"))
     sent.enqueue(b"8", delay="1ms")
     until(lambda: sent.stats(sweep=False).overdue > timedelta(milliseconds=1))
     assert queue.receive(wait="20ms") is None  # a consumer without the rights of a reaper lets no message arrive

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -62,6 +63,30 @@ def test_rows_are_appended_and_a_rerun_adds_nothing(
 
         assert queue.stats().ready == 25_000
     assert held(queue) == list(range(25_000))
+
+
+@pytest.mark.parametrize("delay", ["'2h'", "interval '2' hour"])
+def test_columns_of_due_times_schedule_rows(
+    delay: str, rqttl: SparkSession, save: Callable[..., None], broker: Broker
+) -> None:
+    queue = broker.declare_queue("q")
+    rows = numbered(rqttl, 3_000).selectExpr(
+        "*",
+        f"if(message_id LIKE '%1', {delay}, NULL) AS delay",
+        "if(message_id LIKE '%2', timestamp '2999-01-02 03:04:05.678Z', NULL) AS deliver_at",
+    )
+
+    for _ in range(2):  # a rerun adds nothing
+        save(rows, queue="q")
+
+        assert (queue.stats().ready, queue.stats().scheduled) == (2_400, 600)
+    assert not {i % 10 for i in held(queue)} & {1, 2}
+    first, last = queue.scheduled()[0], queue.scheduled(600)[-1]
+    assert first.id.endswith("1")
+    assert last.id.endswith("2")
+    assert first.until is not None
+    assert first.until - first.enqueued_at == timedelta(hours=2)
+    assert last.until == datetime(2999, 1, 2, 3, 4, 5, 678_000, tzinfo=timezone.utc)
 
 
 @pytest.mark.parametrize(
