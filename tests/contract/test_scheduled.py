@@ -488,16 +488,21 @@ def test_a_consumer_learns_of_an_earlier_due_time_while_it_waits(clocked: Clocke
     assert clocked.now == START + MINUTE
 
 
+@pytest.mark.parametrize("late", [0, 500])
 @pytest.mark.parametrize("waits", [True, False])
-def test_a_ttl_of_zero_is_for_a_consumer_that_waits_at_the_due_time(clocked: Clocked, waits: bool) -> None:
+def test_a_ttl_of_zero_is_for_a_consumer_that_waits_when_the_message_arrives(
+    clocked: Clocked, waits: bool, late: int
+) -> None:
     queue = clocked.declare_queue("q", dead_letter="d")
     queue.enqueue(b"x", delay="1m", ttl=0)
+    arrive = [lambda: clocked.go_to(MINUTE + late), queue.sweep] if late else []
+    clocked.while_waiting(lambda: [arrive.pop(0)() for _ in range(len(arrive))])
 
     if waits:
         assert one(queue, wait="2m").body == b"x"
-        assert (clocked.now, dead(queue)) == (START + MINUTE, {})
+        assert (clocked.now, dead(queue)) == (START + MINUTE + late, {})
     else:
-        clocked.advance(MINUTE)
+        clocked.go_to(MINUTE + late)
         assert queue.receive() is None
         assert dead(queue) == {"expired": 1}
 

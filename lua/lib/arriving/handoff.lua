@@ -10,6 +10,7 @@ local BUDGET = 250
 --- Choose the messages for `free` waiting consumers. Returns the position of the last arriving message among them, and
 -- the number of ready messages before it. Under a limit (`pressed`) all consumers get messages; otherwise none after
 -- the last message with a TTL of 0. Duplicates and messages that expired before they arrived go to no consumer.
+-- A scheduled message with a TTL of 0 has not expired even if it arrives late: a consumer that waits gets it.
 function handoff.choose(free, ready, items, pressed)
   local left, last = free - ready, 0
   for i = 2, 2 * items.n, 2 do
