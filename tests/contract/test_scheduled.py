@@ -315,13 +315,14 @@ def test_all_messages_with_an_id_are_cancelled_and_rescheduled_together(clocked:
 
 def test_a_schedule_is_one_script(clocked: Clocked) -> None:
     queue = clocked.declare_queue("q")
-    queue.enqueue(b"x", delay="1s")
     names: list[str] = []
     clocked.events.subscribe(lambda event: names.append(event.name), CommandEvent)
 
-    queue.enqueue(b"y", id="y", delay="1s")
-    queue.reschedule("y", delay="2s")
-    queue.cancel("y")
+    for _ in range(2):  # the first time scripts are loaded
+        names.clear()
+        queue.enqueue(b"x", id="me", delay="1s")
+        queue.reschedule("me", delay="2s")
+        queue.cancel("me")
 
     assert names == ["schedule", "reschedule", "cancel"]
 

@@ -6,6 +6,7 @@ import pytest
 
 from rqttl import QueueOptions
 from rqttl.protocol import commands
+from rqttl.protocol.codec import NO_ENVELOPE
 from rqttl.protocol.commands import Command, Options
 from tests.encoded import enqueue_encoded
 from tests.lua.states import NOW, VERSION, Lab, changed, place, plain, plain_options, token
@@ -156,6 +157,7 @@ FENCED = {
     "sweep": lambda known: commands.sweep(known, now=NOW),
     "stats": lambda known: commands.stats(known, now=NOW),
     "enqueue": lambda known: enqueue_encoded(known, [(b"", b"x")], now=NOW),
+    "schedule": lambda known: commands.schedule(known, [(b"+5", NO_ENVELOPE, b"x")], now=NOW),
     "receive": lambda known: commands.receive(known, 5, 1000, now=NOW, finished=[place(), 1]),
     "nack": lambda known: commands.nack(known, [place(), 1], now=NOW),
     "reject": lambda known: commands.reject(known, [place(), 1], now=NOW),
@@ -188,6 +190,8 @@ def test_commands_without_a_fence_refuse_a_missing_queue_too(lab: Lab) -> None:
     assert lab.refusal(commands.lookup(keyspace, "orders")) == [b"not_found"]
     assert lab.refusal(commands.ack(keyspace, "orders", [place(), 1])) == [b"not_found"]
     assert lab.refusal(commands.renew(keyspace, "orders", [place(), 1], lease=1)) == [b"not_found"]
+    assert lab.refusal(commands.cancel(keyspace, "orders", ["id"])) == [b"not_found"]
+    assert lab.refusal(commands.reschedule(keyspace, "orders", "id", b"+5")) == [b"not_found"]
 
 
 LIFE = 50
