@@ -90,9 +90,7 @@ class Client(RedisDriver):
             return self._after(command, super().step(command))
         if isinstance(step, Pipeline):
             self._before(step.commands)
-            calls = [self.at_now(command) for command in step.commands]
-            replies = super().step(Pipeline(calls))
-            return [self._after(command, reply) for command, reply in zip(calls, replies, strict=True)]
+            return list(map(self._in_pipeline, step.commands))
         if isinstance(step, HandleNotes):
             self.depth += 1
             try:
@@ -100,6 +98,13 @@ class Client(RedisDriver):
             finally:
                 self.depth -= 1
         return super().step(step)
+
+    def _in_pipeline(self, step: Command) -> Any:
+        """Carry out one command of a pipeline: the model has to see what each of them finds."""
+        command = self.at_now(step)
+        self.ahead(command)
+        (reply,) = super().step(Pipeline([command]))
+        return self._after(command, reply)
 
     def _before(self, calls: Sequence[Command]) -> None:
         if self.meanwhile and any(command.script.name == self.meanwhile[0] for command in calls):
