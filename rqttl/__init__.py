@@ -56,6 +56,7 @@ if TYPE_CHECKING:
     from rqttl.policies import Contender, Explained, Policy
     from rqttl.queue import Queue
     from rqttl.types import (
+        ConsumerInfo,
         Death,
         Duration,
         Header,
@@ -83,6 +84,7 @@ __all__ = [
     "BrokerClosed",
     "CommandEvent",
     "Consumer",
+    "ConsumerInfo",
     "Contender",
     "ContractError",
     "DataDamaged",

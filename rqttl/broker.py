@@ -14,7 +14,7 @@ from rqttl import units
 from rqttl.checks import check_queue_name
 from rqttl.embedded.folder import SCHEME, folder_of, url_in_use
 from rqttl.events import Events, Observer
-from rqttl.flows import policies, queues, reading, registry, steps
+from rqttl.flows import policies, queues, reading, roster, steps
 from rqttl.options import QueueOptions
 from rqttl.policies import Explanation, Policy
 from rqttl.policies.patterns import Syntax
@@ -206,7 +206,7 @@ class Broker:
 
         The call only reads.
         """
-        return self._driver.perform(registry.workers(self._driver.keyspace))
+        return self._driver.perform(roster.workers(self._driver.keyspace))
 
     def server_time(self) -> datetime:
         """The time by the clock of Redis. All deadlines follow this clock."""

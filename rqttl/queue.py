@@ -14,12 +14,13 @@ from rqttl.consuming.handling import check_sizes
 from rqttl.delivery import Delivery, Settler
 from rqttl.errors import InvalidInput, QueueFull
 from rqttl.flows import messages as message_flows
-from rqttl.flows import policies, queues, reading, receive, sweeping
+from rqttl.flows import policies, queues, reading, receive, roster, sweeping
 from rqttl.flows.steps import Driver
 from rqttl.options import QueueOptions, UpdateResult
 from rqttl.policies import Explanation
 from rqttl.text import format_value
 from rqttl.types import (
+    ConsumerInfo,
     Declared,
     Duration,
     Header,
@@ -264,6 +265,14 @@ class Queue:
         stored; see `QueueStats`. Such a call raises `DataDamaged` if a key has another type.
         """
         return self._driver.perform(reading.stats(self._driver.keyspace, self.name, sweep=sweep))
+
+    def consumers(self) -> list[ConsumerInfo]:
+        """The consumers (`consume`, `run`, `rqttl receive`) and workers of this queue that live, the oldest first.
+
+        One that was killed is listed for 30 s after its last beat, an idle consumer for 35 s. The call only reads. Its
+        work grows with all consumers of the namespace, so it is for people.
+        """
+        return self._driver.perform(roster.consumers(self._driver.keyspace, self.name))
 
     def options(self, *, declared: bool = False) -> QueueOptions:
         """The options in force, durations in milliseconds; or the `declared` ones. The call only reads.

@@ -252,3 +252,43 @@ class WorkerInfo:
     last_claim: datetime | None
     #: The time of the last beat.
     beat: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerInfo:
+    """A consumer (`consume`, `run`, `rqttl receive`) or worker of a queue, as it described itself at its last `beat`.
+
+    It beats every 10 s while it holds messages, and every 30 s while it is idle. In between all numbers are those of
+    that time. Calls of `receive` are no consumers.
+    """
+
+    name: str
+    #: `consumer` or `worker`.
+    role: str
+    host: str
+    pid: int
+    #: The name of the program without its arguments, such as `jobs.py`, `shop.jobs` or `rqttl receive`.
+    program: str
+    #: The version of rqttl.
+    version: str
+    started: datetime
+    #: The number of messages that it holds at most; of a worker, the number of its handlers.
+    prefetch: int
+    #: The number of messages of this queue that it holds.
+    in_flight: int
+    #: The id of the message that it holds for the longest time; `None` without one.
+    oldest: str | None
+    #: The time of the first beat that had this message. It was taken up to one period before.
+    oldest_since: datetime | None
+    #: The leases of these messages, the 250 oldest at most: the end by sequence.
+    leases: Mapping[str, datetime]
+    #: The time of the last beat.
+    beat: datetime
+
+    def held(self, message: MessageView) -> bool:
+        """Return True if it had the lease of this message at its last beat."""
+        return message.sequence in self.leases
+
+    def holds(self, message: MessageView) -> bool:
+        """Return True if it has the present lease of this message: its end is the one of the last beat."""
+        return message.state == "leased" and self.leases.get(message.sequence) == message.until

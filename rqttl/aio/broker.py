@@ -26,7 +26,7 @@ from rqttl.embedded.folder import SCHEME, folder_of, locate, url_in_use
 from rqttl.errors import InvalidInput
 from rqttl.events import Events, Observer
 from rqttl.flows import messages as message_flows
-from rqttl.flows import policies, queues, reading, receive, registry, steps, sweeping
+from rqttl.flows import policies, queues, reading, receive, roster, steps, sweeping
 from rqttl.flows.receive import ReceiveResult
 from rqttl.flows.steps import Flow
 from rqttl.options import QueueOptions, UpdateResult
@@ -35,6 +35,7 @@ from rqttl.policies.patterns import Syntax
 from rqttl.store.connections import TIME_OUTS, UNLIMITED, address, checked_client, pool_for
 from rqttl.text import format_value
 from rqttl.types import (
+    ConsumerInfo,
     Declared,
     Duration,
     Header,
@@ -217,6 +218,9 @@ class AsyncQueue:
     async def stats(self, *, sweep: bool = True) -> QueueStats:
         return await self._driver.perform(reading.stats(self._driver.keyspace, self.name, sweep=sweep))
 
+    async def consumers(self) -> list[ConsumerInfo]:
+        return await self._driver.perform(roster.consumers(self._driver.keyspace, self.name))
+
     async def options(self, *, declared: bool = False) -> QueueOptions:
         return await self._driver.perform(reading.options(self._driver.keyspace, self.name, declared=declared))
 
@@ -378,7 +382,7 @@ class AsyncBroker:
         return await self._driver.perform(steps.reaper_count(self._driver.keyspace))
 
     async def workers(self) -> list[WorkerInfo]:
-        return await self._driver.perform(registry.workers(self._driver.keyspace))
+        return await self._driver.perform(roster.workers(self._driver.keyspace))
 
     async def server_time(self) -> datetime:
         return units.as_datetime(await self._driver.perform(steps.server_time()))

@@ -12,6 +12,7 @@ from rqttl import text
 from rqttl.cli.common import errors, output, params
 from rqttl.cli.common.settings import Settings, connecting
 from rqttl.inspector import message_view
+from rqttl.inspector.queues import consumer_to_json, living_consumers
 from rqttl.protocol import codec
 from rqttl.types import MessageView, State
 from rqttl.units import as_size
@@ -105,12 +106,16 @@ def show(queue: str, id: str, full: bool, raw: bool, utc: bool, as_json: bool, s
     with settings.using() as broker:
         message = _find(broker.queue(queue), id)
         now = broker.server_time()
+        consumers = living_consumers(broker, queue) if message.state == "leased" and not raw else None
+    holder = message_view.holder(message, consumers or ())
     if raw:
         sys.stdout.buffer.write(message.body)
     elif as_json:
-        output.answer_json(message_view.to_json(message))
+        held_by = {"held_by": consumer_to_json(holder) if holder else None}
+        output.answer_json(message_view.to_json(message) | held_by)
     else:
-        _print_message(message, now, None if full else text.LONGEST, utc=utc)
+        held = None if consumers is None else message_view.holder_text(message, holder, now)
+        _print_message(message, held, now, None if full else text.LONGEST, utc=utc)
 
 
 def _find(queue: Queue, id: str) -> MessageView:
@@ -132,13 +137,14 @@ def _find(queue: Queue, id: str) -> MessageView:
     return matches[0]
 
 
-def _print_message(message: MessageView, now: datetime, longest: int | None, *, utc: bool) -> None:
+def _print_message(message: MessageView, held: str | None, now: datetime, longest: int | None, *, utc: bool) -> None:
     output.print_pairs(
         [
             ("id", text.escape(message.id)),
             ("sequence", message.sequence),
             ("queue", message.queue),
             ("state", message_view.state_text(message, now, utc=utc)),
+            *([("held by", held)] if held else []),
             ("enqueued", text.format_time(message.enqueued_at, now, utc=utc)),
             ("expires", text.format_time(message.expires_at, now, utc=utc) if message.expires_at else "never"),
             ("deliveries", text.format_count(message.delivery_count)),

@@ -15,7 +15,17 @@ from rqttl.cli.common.errors import Refused, explain
 from rqttl.cli.common.params import flag, format_value, json_flag, queues_argument
 from rqttl.cli.common.settings import Settings, connecting
 from rqttl.errors import QueueInUse, QueueNotFound, RqttlError
-from rqttl.inspector.queues import LATE, LateWork, aggregate, deaths, existing_names, running_reapers, to_json
+from rqttl.inspector.queues import (
+    LATE,
+    LateWork,
+    aggregate,
+    consumer_to_json,
+    deaths,
+    existing_names,
+    living_consumers,
+    running_reapers,
+    to_json,
+)
 from rqttl.options import OPTIONS, REASONS, QueueOptions, UpdateResult
 from rqttl.policies import Explanation
 from rqttl.protocol.keys import STATES
@@ -25,7 +35,7 @@ from rqttl.units import as_size
 if TYPE_CHECKING:
     from rqttl.broker import Broker
     from rqttl.queue import Queue
-    from rqttl.types import Declared
+    from rqttl.types import ConsumerInfo, Declared
 
 #: The outcomes of a declaration, for people.
 DECLARED: dict[Declared, str] = {
@@ -35,6 +45,8 @@ DECLARED: dict[Declared, str] = {
 }
 #: `scheduled` is left out if no message is.
 COLUMNS = ("queue", ">ready", ">leased", ">delayed", ">scheduled", ">bytes", ">oldest", ">dead")
+#: Of the consumers of a queue. `in flight` are messages, `oldest` is the one that was taken first.
+CONSUMERS = ("role", "program", "host", ">pid", "started", ">prefetch", ">in flight", "oldest")
 #: Counters in the order of a message's life.
 COUNTERS = ("cancelled", "activated", "enqueued", "delivered", "redelivered", "acked", "refused", "purged", "redriven")
 #: What happens at the end of a state, for people.
@@ -131,19 +143,21 @@ def _cells(stats: QueueStats, *, later: bool) -> list[str]:
 def show(name: str, every: bool, utc: bool, as_json: bool, settings: Settings) -> None:
     """Show one queue.
 
-    The command prints its messages, its counters, the targets of its dead
-    letters, and its options. It only reads: expired messages count until a
-    reaper or a consumer has swept them.
+    The command prints its messages, its counters, the consumers and workers
+    that live, the targets of its dead letters, and its options. It only reads:
+    expired messages count until a reaper or a consumer has swept them. The
+    numbers of a consumer are 10s old at most, those of an idle one 30s.
     """
     with settings.using() as broker:
         handle = broker.queue(name)
         stats, options, now = handle.stats(sweep=False), handle.options(), broker.server_time()
         reapers = running_reapers(broker) if stats.overdue >= LATE else None
-        explanation = handle.explain()
+        explanation, consumers = handle.explain(), living_consumers(broker, name)
     if as_json:
         document = {
             "queue": name,
             **to_json(stats),
+            "living_consumers": None if consumers is None else list(map(consumer_to_json, consumers)),
             "options": params.to_json(options),
             "dead_letters_go_to": {reason: options.target(reason) or None for reason in REASONS},
             "option_sources": [
@@ -155,6 +169,9 @@ def show(name: str, every: bool, utc: bool, as_json: bool, settings: Settings) -
     output.print_pairs(_facts(name, stats, now, utc=utc))
     if stats.overdue >= LATE:
         output.note(LateWork(stats.overdue, reapers).advice)
+    if consumers:
+        output.answer("")
+        output.print_table(CONSUMERS, [_consumer_row(one, now, utc=utc) for one in consumers])
     output.answer("")
     output.print_table(["death reason", ">died", ">dropped", "dead letters go to"], _death_rows(stats, options))
     output.answer("")
@@ -180,6 +197,23 @@ def _facts(name: str, stats: QueueStats, now: datetime, *, utc: bool) -> list[tu
         pairs.append(("expires", f"{time(stats.ends_at)}, unless it is used"))
     counts = [f"{text.format_count(n)} {counter}" for counter in COUNTERS if (n := getattr(stats, counter))]
     return [*pairs, ("so far", ", ".join(counts) or "-")]
+
+
+def _consumer_row(consumer: ConsumerInfo, now: datetime, *, utc: bool) -> list[str]:
+    oldest = ""
+    if consumer.oldest is not None:
+        since = text.format_time(consumer.oldest_since, now, utc=utc)
+        oldest = f"{text.escape(consumer.oldest, 40)}, since {since}"
+    return [
+        text.escape(consumer.role),
+        text.escape(consumer.program, 40),
+        text.escape(consumer.host),
+        str(consumer.pid),
+        text.format_time(consumer.started, now, utc=utc),
+        text.format_count(consumer.prefetch),
+        text.format_count(consumer.in_flight),
+        oldest,
+    ]
 
 
 def _death_rows(stats: QueueStats, options: QueueOptions) -> list[list[str]]:

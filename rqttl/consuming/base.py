@@ -17,6 +17,7 @@ from typing import Any, Generic, TypeVar
 from rqttl import checks, delivery, units
 from rqttl import events as hook
 from rqttl.consuming import prefetch, settling
+from rqttl.consuming.heartbeat import Heartbeat
 from rqttl.consuming.prefetch import Prefetch, RenewalSchedule
 from rqttl.delivery import LOST, Delivered, Settler, check_unsettled
 from rqttl.errors import LeaseLost, QueueNotFound, RqttlError
@@ -57,6 +58,8 @@ class Turns(Generic[D]):
         self._keyspace, self._stop = keyspace, stop
         self._name = name or secrets.token_hex(8)
         self._leap = 0
+        #: The entry in the roster; a worker has one for all its queues.
+        self.heartbeat: Heartbeat | None = None
 
     # Calls that carry the waiting acks
 
@@ -155,7 +158,15 @@ class Turns(Generic[D]):
     # Upkeep
 
     def upkeep(self) -> Flow[int | None]:
-        """Do the work that is due: send acks, show the presence, renew leases. Returns as `renew`."""
+        """Do the work that is due: send acks, show the presence, renew leases, beat. Returns as `renew`."""
+        renewed = yield from self._renew_if_due()
+        if self.heartbeat is not None:
+            if renewed is not None:
+                self.heartbeat.renewed()
+            yield from self.heartbeat.beat()
+        return renewed
+
+    def _renew_if_due(self) -> Flow[int | None]:
         if self.books.has_acks or self.schedule.is_report_due((yield Now())):
             yield from self.report(prefetch.CONSUMER_TTL_MS)
         if not self.schedule.is_renewal_due((yield Now())):
@@ -185,7 +196,10 @@ class Turns(Generic[D]):
         self._leap = leap
         try:
             yield from self.report(prefetch.CONSUMER_TTL_MS + leap)
-            return (yield from self.renew())
+            renewed = yield from self.renew()
+            if self.heartbeat is not None:
+                yield from self.heartbeat.write(leap)
+            return renewed
         except (*TEMPORARY, RqttlError) as error:  # the loop tells it when it goes on
             self.log_failure(error)
             return None
@@ -239,6 +253,8 @@ class Turns(Generic[D]):
                 raise
             logger.info("queue %s: the consumer left while Redis was away", self.queue)
         yield from self.release_unseen()
+        if self.heartbeat is not None:
+            yield from self.heartbeat.leave()
         unsettled = sum(map(len, self.books.leases().values()))
         if unsettled:
             logger.warning(
@@ -274,6 +290,12 @@ class ConsumerBase(ABC, Generic[D, R]):
         self._stop = Interrupt()
         self._turns = Turns[D](keyspace, queue, prefetch, self._stop, self._hurry)
         self._prefetch, self._schedule = self._turns.books, self._turns.schedule
+
+        def details(now: int) -> dict[str, Any]:
+            held = self._prefetch.in_flight(now)
+            return {"queues": [queue], "prefetch": prefetch, "held": {queue: held} if held else {}}
+
+        self._turns.heartbeat = Heartbeat(keyspace, "consumer", details, self._prefetch.is_empty)
 
     @property
     def lost(self) -> list[str]:

@@ -13,6 +13,7 @@ from collections.abc import Collection, Sequence
 from typing import Generic, TypeVar
 
 from rqttl import events as hook
+from rqttl.consuming.handling import name_of
 from rqttl.delivery import LOST, UNKNOWN, Delivered, by_lease, lease_words
 from rqttl.protocol.commands import BATCH, Word
 
@@ -37,6 +38,7 @@ class Prefetch(Generic[D]):
         self._acks: deque[Delivered] = deque()
         self._under_way: list[Delivered] = []  # the acks of the present call
         self._tried: set[tuple[bytes, bytes]] = set()  # leases of acks whose call failed
+        self._seen: dict[D, int] = {}  # the deliveries of the last heartbeat, and the ms of the first one of each
         #: Acks that came after their lease had ended.
         self.late = Missed(LOST)
         #: Acks whose outcome is unknown.
@@ -73,6 +75,23 @@ class Prefetch(Generic[D]):
     def leases(self) -> dict[int, list[D]]:
         """Return the deliveries whose leases are to be renewed, by the length of their leases in ms."""
         return by_lease([item for item in list(self._held) if item._settled is None])
+
+    def is_empty(self) -> bool:
+        """Return True if no delivery is unsettled."""
+        return all(item._settled is not None for item in list(self._held))
+
+    def in_flight(self, now: int) -> tuple[int, str, int, dict[int, list[str]]] | None:
+        """Return what the roster says of the unsettled deliveries at `now`; `None` without any.
+
+        That is their number, the id of the oldest and the ms of the first heartbeat with it, and the sequences of the
+        oldest ones by the ends of their leases.
+        """
+        items = [item for item in list(self._held) if item._settled is None]
+        self._seen = {item: self._seen.get(item, now) for item in items}
+        leases: dict[int, list[str]] = {}
+        for item in items[:BATCH]:
+            leases.setdefault(int(item._token) // 1000, []).append(item.sequence)
+        return (len(items), name_of(items[0]), self._seen[items[0]], leases) if items else None
 
     def finish(self, delivery: D) -> None:
         """Mark a delivery as acked. The next call sends its ack."""

@@ -2,6 +2,7 @@
 
 import base64
 import json
+from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
@@ -9,7 +10,7 @@ from rqttl import text
 from rqttl.delivery import Delivery
 from rqttl.errors import InvalidInput
 from rqttl.protocol import codec
-from rqttl.types import Death, Header, MessageView
+from rqttl.types import ConsumerInfo, Death, Header, MessageView
 
 Viewed = Delivery | MessageView
 
@@ -56,6 +57,20 @@ def state_text(message: MessageView, now: datetime, *, utc: bool = False) -> str
         return f"{message.state} until {text.format_time(message.until, now, utc=True)}"
     left = message.until - now
     return f"{message.state}, {text.format_age(left)} left" if left.total_seconds() > 0 else f"{message.state}, over"
+
+
+def holder(message: MessageView, consumers: Iterable[ConsumerInfo]) -> ConsumerInfo | None:
+    """The consumer that has a leased message: by its present lease, else the last one that said so."""
+    holders = [one for one in consumers if message.state == "leased" and one.held(message)]
+    return max(holders, key=lambda one: (one.holds(message), one.beat), default=None)
+
+
+def holder_text(message: MessageView, holder: ConsumerInfo | None, now: datetime) -> str:
+    """`shop.jobs on web-1, pid 4711`; with the age of the lease it told if the present one is another."""
+    if holder is None:
+        return "not known: a receive of its own, or taken in the last seconds"
+    name = f"{text.escape(holder.program)} on {text.escape(holder.host)}, pid {holder.pid}"
+    return name if holder.holds(message) else f"{name}, {text.format_age(now - holder.beat)} ago"
 
 
 def to_json(message: Viewed) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rqttl import text
 from rqttl.checks import is_pattern
 from rqttl.errors import QueueNotFound
-from rqttl.types import QueueStats
+from rqttl.types import ConsumerInfo, QueueStats
 
 if TYPE_CHECKING:
     from rqttl.broker import Broker
@@ -69,6 +69,21 @@ def running_reapers(broker: Broker) -> int | None:
         return broker.reaper_count()
     except ResponseError:
         return None
+
+
+def living_consumers(broker: Broker, queue: str) -> list[ConsumerInfo] | None:
+    """The consumers and workers of a queue that live; `None` if the user may not ask for them."""
+    from redis.exceptions import ResponseError
+
+    try:
+        return broker.queue(queue).consumers()
+    except ResponseError:
+        return None
+
+
+def consumer_to_json(consumer: ConsumerInfo) -> dict[str, Any]:
+    """All facts of a consumer but the list of its leases, for `text.dump_json`."""
+    return {item.name: getattr(consumer, item.name) for item in fields(ConsumerInfo) if item.name != "leases"}
 
 
 #: The durations among the statistics. In JSON they are milliseconds; of several queues the longest counts.

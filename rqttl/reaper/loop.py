@@ -17,11 +17,11 @@ from redis.exceptions import ConnectionError, RedisError, ResponseError
 
 from rqttl import units
 from rqttl.checks import check_queue_name
+from rqttl.consuming.heartbeat import Heartbeat
 from rqttl.errors import BrokerClosed, InvalidName, QueueNotFound
 from rqttl.events import SweepEvent
 from rqttl.flows import queues as queue_flows
 from rqttl.flows import steps, sweeping
-from rqttl.reaper.heartbeat import Heartbeat
 from rqttl.reaper.queues import Registry, Timetable
 from rqttl.reaper.report import DUTIES, Report, Totals, log_event, reaper_details
 from rqttl.store.driver import driver_of
@@ -63,7 +63,7 @@ class Reaper:
         none = scan_period is None or plain_whole(scan_period) == -1 or plain_text(scan_period) == "-1"
         self.scan_period = None if none else units.duration(cast("Duration", scan_period), "scan_period", least=1)
         self._stopped = False
-        self._heartbeat = Heartbeat(self._driver, "reaper", lambda: reaper_details(self.report.totals))
+        self._heartbeat = Heartbeat(self._driver.keyspace, "reaper", lambda _: reaper_details(self.report.totals))
         self._reset()
 
     def _reset(self) -> None:
@@ -100,7 +100,7 @@ class Reaper:
                 self._work()
         finally:
             self.report.tell(at_once=True)
-            self._heartbeat.leave()
+            self._driver.perform(self._heartbeat.leave())
         log_event(logging.INFO, "stopped", "stopped")
         return self.report.totals
 
@@ -168,7 +168,7 @@ class Reaper:
             log_event(logging.WARNING, "redis_unavailable", text, error=type(error).__name__, message=str(error))
 
     def _turn(self) -> None:
-        self._heartbeat.write_if_due()
+        self._driver.perform(self._heartbeat.beat())
         self._read_inbox(self._patience())
         if self._stopped:
             return
@@ -190,7 +190,7 @@ class Reaper:
         """Return the seconds until the next work."""
         if self._timetable.busy or self._urgent:
             return 0.0
-        look, heartbeat = self._next_look - time.monotonic(), self._heartbeat.ms_left() / 1000
+        look, heartbeat = self._next_look - time.monotonic(), self._heartbeat.ms_left(self._driver.timing.now()) / 1000
         due = self._timetable.earliest()
         sweep = look if due is None else (due - self._server_now()) / 1000
         return max(0.0, min(look, heartbeat, sweep, self.report.seconds_left()))

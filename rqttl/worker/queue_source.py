@@ -17,13 +17,13 @@ from rqttl import events as hook
 from rqttl.consuming import settling
 from rqttl.consuming.base import Turns, announce_renewal
 from rqttl.consuming.consumer import Renewer, Sender
+from rqttl.consuming.heartbeat import Heartbeat
 from rqttl.consuming.prefetch import CONSUMER_TTL_MS, LONGEST_REST, Missed
 from rqttl.delivery import LEFT, LOST, UNKNOWN, Delivered, Delivery, Settlement, Settler
 from rqttl.errors import BrokerClosed, LeaseLost, OutcomeUnknown, QueueNotFound, RqttlError
 from rqttl.flows.steps import Driver, Recent
 from rqttl.protocol import codec
 from rqttl.protocol.commands import BATCH, Presence
-from rqttl.reaper.heartbeat import Heartbeat
 from rqttl.runtime.interrupt import Interrupt
 from rqttl.store.exchanges import TEMPORARY, is_away
 from rqttl.worker.health import Counters
@@ -207,7 +207,14 @@ class QueueSource:
     def take_turn(self) -> None:
         """Settle, renew leases, send waiting acks, and show the presence of the worker, as far as it is due."""
         self.settle_pending()
-        announce_renewal(self._driver.events, self.queue, self._sender.perform(self._turns.upkeep()))
+        renewed = self._sender.perform(self._turns.upkeep())
+        if renewed is not None:
+            self._sources.heartbeat.renewed()
+        announce_renewal(self._driver.events, self.queue, renewed)
+
+    def in_flight(self, now: int) -> object:
+        """Return what the roster says of the messages that are out; see `Prefetch`."""
+        return self._books.in_flight(now)
 
     def close(self) -> None:
         """Settle what is left, send all acks, and leave the queue."""
@@ -233,7 +240,7 @@ class Sources(dict[str, QueueSource]):
         self.takes_acks = True
         #: True while Redis does not answer.
         self.is_away = False
-        self._heartbeat = heartbeat
+        self.heartbeat = heartbeat
         self.renewer = Renewer(driver.timing, "rqttl-renewer", self.pause, self.take_turns)
 
     def __missing__(self, queue: str) -> QueueSource:
@@ -258,7 +265,7 @@ class Sources(dict[str, QueueSource]):
         now, pause = self.driver.timing.now(), float(LONGEST_REST)
         for source in list(self.values()):
             pause = min(pause, 0.0 if source.is_urgent else source.schedule.next_turn(now))
-        return max(0.0, min(pause, self._heartbeat.ms_left()))
+        return max(0.0, min(pause, self.heartbeat.ms_left(now)))
 
     def take_turns(self) -> None:
         """Take a turn for each queue."""
@@ -282,6 +289,6 @@ class Sources(dict[str, QueueSource]):
         if not away:
             try:
                 with self.lock:  # so a second connection is not needed
-                    self._heartbeat.write_if_due()
+                    self.driver.perform(self.heartbeat.beat())
             except (RedisError, RqttlError) as error:
                 logger.info("worker heartbeat is late: %s", error)

@@ -14,9 +14,9 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from rqttl.checks import is_pattern
+from rqttl.consuming.heartbeat import Heartbeat
 from rqttl.errors import InvalidInput, QueueNotFound
 from rqttl.flows import reading
-from rqttl.reaper.heartbeat import Heartbeat
 from rqttl.runtime.memory import resident_bytes
 from rqttl.runtime.stop_signals import SAME
 from rqttl.store.driver import driver_of
@@ -74,7 +74,7 @@ class Worker:
         #: The functions of the threads that have ended.
         self._ended = set[Callable[[], object]]()
         self._error: BaseException | None = None
-        self._heartbeat = Heartbeat(self._driver, "worker", self._details)
+        self._heartbeat = Heartbeat(self._driver.keyspace, "worker", self._details)
         self._sources = Sources(self._driver, given["lease"], self.counters, self._heartbeat)
         retries = settings.retries(given["retry_delay"], given["retry_max"], given["retry_jitter"])
         self._in_flight = InFlight(self.counters, retries, given["timeout"])
@@ -254,20 +254,22 @@ class Worker:
         self._fetching.join()
         self._in_flight.stop()  # a last look may have taken a message
         self._sources.close()
-        self._heartbeat.leave()
+        self._driver.perform(self._heartbeat.leave())
         if not self._supervisor.broken:
             totals = self.counters.totals()
             logger.info("the worker has ended: handled %d, failed %d", totals.handled, totals.failed)
 
     # What others see
 
-    def _details(self) -> dict[str, Any]:
+    def _details(self, beat: int) -> dict[str, Any]:
         now, wall, totals, last = time.monotonic(), time.time(), self.counters.totals(), self.counters.last_claim
         running = self._in_flight.running()[:100]
         pids: list[int | str] = ["self", *(child.pid for child in self._supervisor.children if child.pid)]
         return {
             "queues": [name if weight is None else f"{name}={weight}" for name, weight in self._weights.items()],
             "slots": self.counters.slots,
+            "prefetch": self.counters.slots,
+            "held": {name: held for name, one in list(self._sources.items()) if (held := one.in_flight(beat))},
             "running": [
                 (task.source.queue, task.delivery.id, int((wall - now + (task.begun_at or now)) * 1000))
                 for task in running

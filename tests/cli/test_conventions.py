@@ -13,8 +13,8 @@ from click.testing import CliRunner, Result
 from rqttl import Broker
 from rqttl.cli import cli
 from rqttl.cli.common.params import complete_queues
+from rqttl.consuming.heartbeat import Heartbeat
 from rqttl.options import OPTIONS
-from rqttl.reaper.heartbeat import Heartbeat
 from rqttl.reaper.report import Totals, reaper_details
 from rqttl.store.driver import driver_of
 from rqttl.types import QueueStats
@@ -160,7 +160,8 @@ def letter(broker: Broker, path: CommandPath) -> None:
 
     For commands on scheduled messages `x` is one.
     """
-    Heartbeat(driver_of(broker), "reaper", lambda: reaper_details(Totals())).write_if_due()
+    beat = Heartbeat(driver_of(broker).keyspace, "reaper", lambda _: reaper_details(Totals())).beat()
+    driver_of(broker).perform(beat)
     broker.set_policy("orders", "other", {"lease": "1m"})
     broker.set_policy("orders", "other", {"lease": "1m"}, operator=True)
     orders = broker.declare_queue("orders")

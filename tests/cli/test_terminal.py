@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 from rqttl import Broker, Queue
 from rqttl.cli import cli
-from rqttl.reaper.heartbeat import Heartbeat
+from rqttl.consuming.heartbeat import Heartbeat
 from rqttl.reaper.report import Totals, reaper_details
 from rqttl.store.driver import driver_of
 from tests.cli.processes import STYLE, Terminal, command, environment, on_terminal
@@ -104,7 +104,8 @@ BUFFERING = pytest.mark.parametrize("buffering", [{}, {"PYTHONUNBUFFERED": "1"}]
 
 def set_up(broker: Broker) -> Queue:
     """The queue `orders` with a dead letter `x`, policies of that name, and the entry of a reaper."""
-    Heartbeat(driver_of(broker), "reaper", lambda: reaper_details(Totals())).write_if_due()
+    beat = Heartbeat(driver_of(broker).keyspace, "reaper", lambda _: reaper_details(Totals())).beat()
+    driver_of(broker).perform(beat)
     broker.set_policy("orders", "other", {"lease": "1m"})
     broker.set_policy("orders", "other", {"lease": "1m"}, operator=True)
     broker.declare_queue("work", dead_letter="orders").enqueue(b"x", id="x", ttl=0)

@@ -6,7 +6,7 @@ import pytest
 import redis
 
 from rqttl import Broker, CommandEvent, DataDamaged, InvalidInput, QueueNotFound, RqttlError
-from rqttl.flows import registry
+from rqttl.flows import roster
 from rqttl.reaper import Reaper
 from rqttl.store.driver import driver_of
 from tests.contract.clocked import Clocked
@@ -131,9 +131,9 @@ def test_an_unreadable_entry_among_the_workers_goes_with_the_next_worker_that_en
 ) -> None:
     driver = driver_of(broker)
     client.hset("rqttl:workers", b"strange\xff", text)
-    assert driver.perform(registry.workers(driver.keyspace)) == []
+    assert driver.perform(roster.workers(driver.keyspace)) == []
 
-    driver.perform(registry.leave_roster(driver.keyspace, "me", now=1))
+    driver.perform(roster.leave(driver.keyspace, "me"))
 
     assert not client.exists("rqttl:workers")
     assert caplog.messages == ["workers: the entry strange\\xff cannot be read, removed"]

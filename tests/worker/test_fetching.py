@@ -151,7 +151,7 @@ def test_the_last_ack_waits_for_no_further_message(
     for name in ("queue_source.LONGEST_REST", "fetcher.PERIOD", "fetcher.PROOF"):
         monkeypatch.setattr(f"rqttl.worker.{name}", 3_600_000)
     monkeypatch.setattr("rqttl.consuming.prefetch.LONGEST_REST", 3_600_000)
-    monkeypatch.setattr("rqttl.reaper.heartbeat.Heartbeat.ms_left", lambda _: 3_600_000)
+    monkeypatch.setattr("rqttl.consuming.heartbeat.Heartbeat.ms_left", lambda *_: 3_600_000)
     queue, wait, handed = broker.declare_queue("q", lease="10h"), Queues.wait, threading.Event()
 
     def handle(_: object) -> None:
@@ -262,7 +262,7 @@ def test_an_idle_worker_of_20_queues_makes_few_calls_on_2_connections(
     broker.events.subscribe(lambda event: calls.append(event.name), CommandEvent)
     for name in ("fetcher.TURN", "fetcher.PROOF", "fetcher.PERIOD"):
         monkeypatch.setattr(f"rqttl.worker.{name}", {"TURN": 167, "PROOF": 333, "PERIOD": 4000}[name.partition(".")[2]])
-    monkeypatch.setattr("rqttl.reaper.heartbeat.PERIOD", 167)
+    monkeypatch.setattr("rqttl.consuming.heartbeat.PERIOD", 167)
     waiting = threading.Event()
     broker.events.subscribe(lambda event: waiting.set(), WaitEvent)
 

@@ -96,7 +96,7 @@ def test_acks_of_a_deleted_queue_are_given_up(broker: Broker) -> None:
 def test_a_queue_whose_acks_fail_is_not_tried_again_at_once(
     broker: Broker, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rqttl.reaper.heartbeat.Heartbeat.ms_left", lambda _: 3_600_000)
+    monkeypatch.setattr("rqttl.consuming.heartbeat.Heartbeat.ms_left", lambda *_: 3_600_000)
     broker.declare_queue("q").enqueue("x")
     worker = Worker(broker, ["q"], call=print, processes=0)
     source, sources = worker._sources["q"], worker._sources

@@ -1,0 +1,134 @@
+"""Flows about the roster: the consumers, workers and reapers that live, each with an entry that it writes itself."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from fnmatch import fnmatchcase
+from typing import Any
+
+from rqttl.errors import QueueNotFound
+from rqttl.flows.steps import Flow, Read, Write
+from rqttl.protocol import replies
+from rqttl.protocol.keys import META, Keyspace
+from rqttl.text import escape, load_object
+from rqttl.types import ConsumerInfo, WorkerInfo
+from rqttl.units import as_datetime
+
+logger = logging.getLogger("rqttl")
+
+#: The time after its last entry after which another process removes it.
+FORGOTTEN = timedelta(hours=1)
+#: The ms for which an entry counts that does not say it.
+ALIVE = 30_000
+#: What the entry of another version, or of another program, may raise.
+_UNREADABLE = (ValueError, TypeError, KeyError, AttributeError, OverflowError, OSError)
+#: The facts of an entry, with `beat` as a time and `lives` as a duration; `None` for one that cannot be read.
+_Facts = dict[str, Any] | None
+
+
+def enter(keyspace: Keyspace, name: str, entry: Mapping[str, Any]) -> Flow[None]:
+    """Write an entry. Its `beat` is the time by the clock of Redis, `lives` the ms for which it counts."""
+    yield Write([("HSET", keyspace.workers, name, json.dumps(entry))])
+
+
+def leave(keyspace: Keyspace, name: str) -> Flow[None]:
+    """Remove the entry of one that ends, entries that are an hour old, and entries that cannot be read."""
+    entries, now = yield from _read(keyspace)
+    for field in (field for field, facts in entries.items() if facts is None):
+        logger.warning("workers: the entry %s cannot be read, removed", escape(field, 100))
+    old = [field for field, facts in entries.items() if facts is None or now - facts["beat"] > FORGOTTEN]
+    yield Write([("HDEL", keyspace.workers, name, *old)])
+
+
+def workers(keyspace: Keyspace) -> Flow[list[WorkerInfo]]:
+    """The workers and reapers that live, sorted by role and name. Entries that cannot be read are left out."""
+    infos = [_worker(name, facts) for name, facts in (yield from _living(keyspace))]
+    return sorted([one for one in infos if one], key=lambda one: (one.role, one.name))
+
+
+def consumers(keyspace: Keyspace, queue: str) -> Flow[list[ConsumerInfo]]:
+    """The consumers and workers of a queue that live, the oldest first. Raises `QueueNotFound`."""
+    (exists,) = yield Read([("EXISTS", keyspace.key(queue, META))])
+    if not exists:
+        raise QueueNotFound(queue)
+    infos = [_consumer(name, facts, queue) for name, facts in (yield from _living(keyspace))]
+    return sorted([one for one in infos if one], key=lambda one: (one.started, one.name))
+
+
+def _living(keyspace: Keyspace) -> Flow[list[tuple[str, dict[str, Any]]]]:
+    entries, now = yield from _read(keyspace)
+    return [
+        (field.decode("utf-8", "replace"), facts)
+        for field, facts in entries.items()
+        if facts is not None and now - facts["beat"] <= facts["lives"]
+    ]
+
+
+def _read(keyspace: Keyspace) -> Flow[tuple[dict[bytes, _Facts], datetime]]:
+    entries, moment = yield Read([("HGETALL", keyspace.workers), ("TIME",)])
+    seconds, micros = replies.moment(moment)
+    now = as_datetime(seconds * 1000 + micros // 1000)
+    return {field: _facts(text) for field, text in replies.pairs(entries).items()}, now
+
+
+def _facts(text: bytes) -> _Facts:
+    try:
+        facts = load_object(text)
+        beat, lives = as_datetime(int(facts["beat"])), timedelta(milliseconds=int(facts.get("lives", ALIVE)))
+    except _UNREADABLE:
+        return None
+    return {**facts, "beat": beat, "lives": lives}
+
+
+def _worker(name: str, facts: dict[str, Any]) -> WorkerInfo | None:
+    """An entry as a value; `None` for that of a consumer, and for one that no worker of this version has written."""
+    try:
+        last = facts["last_claim"]
+        return WorkerInfo(
+            name,
+            str(facts["role"]),
+            str(facts["host"]),
+            int(facts["pid"]),
+            tuple(map(str, facts["queues"])),
+            int(facts["slots"]),
+            tuple((str(queue), str(id), as_datetime(int(start))) for queue, id, start in facts["running"]),
+            int(facts["handled"]),
+            int(facts["failed"]),
+            int(facts["rss"]),
+            str(facts["version"]),
+            as_datetime(int(facts["started"])),
+            None if last is None else as_datetime(int(last)),
+            facts["beat"],
+        )
+    except _UNREADABLE:
+        return None
+
+
+def _consumer(name: str, facts: dict[str, Any], queue: str) -> ConsumerInfo | None:
+    """An entry as a consumer of this queue; `None` if it is none, or no consumer of this version has written it."""
+    try:
+        # names and patterns, perhaps with a weight, such as `orders=3`
+        if not any(fnmatchcase(queue, str(one).partition("=")[0]) for one in facts["queues"]):
+            return None
+        held = facts["held"].get(queue)
+        number, oldest, since, leases = held or (0, None, None, {})
+        return ConsumerInfo(
+            name,
+            str(facts["role"]),
+            str(facts["host"]),
+            int(facts["pid"]),
+            str(facts["program"]),
+            str(facts["version"]),
+            as_datetime(int(facts["started"])),
+            int(facts["prefetch"]),
+            int(number),
+            None if oldest is None else str(oldest),
+            None if since is None else as_datetime(int(since)),
+            {str(seq): as_datetime(int(end)) for end, seqs in leases.items() for seq in seqs},
+            facts["beat"],
+        )
+    except _UNREADABLE:
+        return None
