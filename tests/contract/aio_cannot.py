@@ -36,6 +36,7 @@ AIO_CANNOT: dict[str, str] = {
     "test_policies_explained.py::test_a_user_who_may_only_read_lists_and_explains_policies": RIGHTS,
     "test_policies_explained.py::test_a_user_without_the_right_to_write_policies_changes_none": RIGHTS,
     "test_policies_explained.py::test_policies_of_a_user_who_may_change_no_queue_are_put_in_force_by_a_reaper": RIGHTS,
+    "test_roster.py::test_a_consumer_without_the_right_works_and_says_so_once": RIGHTS,
     "test_running.py::test_one_thread_is_the_one_that_calls_and_keeps_the_order": THREAD,
     "test_damage.py::test_a_hostile_value_is_taken_or_refused_by_name[run(handler)]": RUN,
     "test_damage.py::test_a_hostile_value_is_taken_or_refused_by_name[run(threads)]": RUN,

@@ -22,6 +22,7 @@ FAKE_CANNOT: dict[str, str] = {
     "test_events.py::test_a_call_is_one_script": INFO,
     "test_events.py::test_settling_is_one_script": INFO,
     "test_events.py::test_policies_add_no_round_trip": INFO,
+    "test_roster.py::test_a_consumer_without_the_right_works_and_says_so_once": RIGHTS,
     "test_looking.py::test_a_user_who_may_only_read_can_look": RIGHTS,
     "test_looking.py::test_a_missing_right_is_no_damage": RIGHTS,
     "test_policies_explained.py::test_policies_of_a_user_who_may_change_no_queue_are_put_in_force_by_a_reaper": RIGHTS,

@@ -185,6 +185,8 @@ class Canned:
             return known()
         if type(step) is Now:
             return self.timing.now()
+        if isinstance(step, Read):  # of the roster
+            return [{"TIME": [1, 0], "HGETALL": []}.get(str(call[0]), 1) for call in step.calls]
         assert type(step) is Command
         self.asked.append(step.script.name)
         return self._replies[step.script.name].pop(0)

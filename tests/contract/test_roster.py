@@ -1,0 +1,150 @@
+"""Who is there: `consumers()`, what consumers write about themselves, and whose a leased message is."""
+
+import json
+import logging
+import os
+import socket
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import redis
+
+from rqttl import Broker, Queue, QueueNotFound
+from rqttl.consuming.heartbeat import Heartbeat, program
+from rqttl.inspector.message_view import holder
+from rqttl.store.driver import driver_of
+from tests.contract.clocked import START, Clocked, at
+
+WORKERS = "rqttl:workers"
+
+
+def test_a_consumer_is_listed_with_its_numbers_until_it_leaves(clocked: Clocked, queue: Queue) -> None:
+    queue.enqueue_many([b"x"] * 3)
+    queue.enqueue(b"x", id="last")
+
+    with queue.consume(3) as deliveries:
+        next(deliveries).ack()
+        second = next(deliveries)
+        clocked.clock.advance("4s")
+        [info] = queue.consumers()
+        second.ack()
+        third = next(deliveries)
+        clocked.clock.advance("4s")
+        [later] = queue.consumers()
+        third.ack()
+
+    assert (info.role, info.host, info.pid, info.program) == ("consumer", socket.gethostname(), os.getpid(), program())
+    assert (info.prefetch, info.in_flight, info.oldest, info.beat) == (3, 2, second.id, info.oldest_since)
+    assert info.leases == {second.sequence: at(34_000), third.sequence: at(34_000)}
+    assert (later.in_flight, later.oldest, later.oldest_since) == (1, third.id, info.oldest_since)
+    assert queue.consumers() == clocked.workers() == clocked.declare_queue("other").consumers() == []
+
+
+def test_a_leased_message_has_its_holder_by_the_lease_of_now_else_by_the_last_word(
+    clocked: Clocked, queue: Queue
+) -> None:
+    queue.enqueue_many([b"held", b"free"])
+    with queue.consume(1, lease="1m") as deliveries:
+        delivery = next(deliveries)
+        assert queue.consumers() == [] or not queue.consumers()[0].leases  # it has not told yet
+        clocked.clock.advance("40s")
+        held, free = queue.peek()
+        listed = queue.consumers()
+
+        assert holder(held, listed) == listed[0]
+        assert listed[0].holds(held)
+        assert holder(free, listed) is None
+
+        deliveries.release(delivery)
+        assert holder(queue.peek()[0], listed) is None
+        assert queue.receive(lease="5s") is not None
+        again = queue.peek()[0]
+        assert (holder(again, listed), listed[0].holds(again)) == (listed[0], False)
+
+
+@pytest.mark.parametrize("number, every", [(0, 30), (1, 10)])
+def test_an_idle_consumer_writes_twice_a_minute_and_one_with_messages_every_10_s(
+    clocked: Clocked, queue: Queue, client: redis.Redis, number: int, every: int
+) -> None:
+    held = [number]
+    heartbeat = Heartbeat(driver_of(clocked).keyspace, "consumer", lambda _: {}, lambda: not held[0])
+
+    def turn(second: int) -> bool:
+        clocked.go_to(second * 1000)
+        driver_of(clocked).perform(heartbeat.beat())
+        [text] = client.hvals(WORKERS)
+        beat: int = json.loads(text)["beat"]
+        return beat == START + second * 1000
+
+    told = [second for second in range(120) if turn(second)]
+    assert told == list(range(0, 120, every))
+
+    held[0] = 1 - number  # what changes is told after 10 s, and new leases after 5 s
+    assert [second for second in range(120, 151) if turn(second)] == ([120, 130, 140, 150] if held[0] else [120, 150])
+    heartbeat.renewed()
+    assert [second for second in range(151, 160) if turn(second)] == [155]
+
+
+@pytest.mark.parametrize("is_idle, lives", [(False, 30_000), (True, 35_000)])
+def test_one_that_was_killed_is_listed_no_more_after_30_s_and_an_idle_one_after_35_s(
+    clocked: Clocked, queue: Queue, is_idle: bool, lives: int
+) -> None:
+    details = {"queues": ["q"], "prefetch": 1, "held": {}}
+    driver = driver_of(clocked)
+    driver.perform(Heartbeat(driver.keyspace, "consumer", lambda _: details, lambda: is_idle).beat())
+
+    clocked.advance(lives)
+    assert len(queue.consumers()) == 1
+    clocked.advance(1)
+    assert queue.consumers() == []
+
+
+def test_nothing_is_written_for_a_message(clocked: Clocked, queue: Queue, client: redis.Redis, at_rest: None) -> None:
+    queue.enqueue_many([b"x"] * 200)
+    with queue.consume(10) as deliveries:
+        clocked.clock.advance("1s")
+        before = client.hgetall(WORKERS)
+        for _ in range(200):
+            next(deliveries).ack()
+        assert client.hgetall(WORKERS) == before
+    assert not client.exists(WORKERS)
+
+
+def test_a_consumer_that_ends_within_a_turn_writes_nothing(queue: Queue, client: redis.Redis, at_rest: None) -> None:
+    queue.enqueue(b"x")
+    with queue.consume(wait="1ms") as deliveries:
+        next(deliveries).ack()
+        assert not client.exists(WORKERS)
+
+
+@pytest.mark.parametrize("names, found", [(["a", "q=3"], True), (["[p-r]"], True), (["x*", "qq"], False), ([], False)])
+def test_a_worker_is_listed_at_the_queues_that_it_names_or_matches(
+    clocked: Clocked, queue: Queue, client: redis.Redis, names: list[str], found: bool
+) -> None:
+    facts: dict[str, Any] = {"role": "worker", "host": "h", "pid": 1, "program": "p", "version": "1", "beat": START}
+    facts |= {"started": START, "queues": names, "prefetch": 2, "held": {"q": [1, "m", START, {str(START): ["s"]}]}}
+    client.hset(WORKERS, "w", json.dumps(facts))
+    for name, text in {"odd": json.dumps({**facts, "held": 7}), "none": b"\xff", "other": "{}"}.items():
+        client.hset(WORKERS, name, text)
+
+    assert [(one.in_flight, one.oldest, one.leases) for one in queue.consumers()] == [(1, "m", {"s": at(0)})] * found
+
+
+def test_the_consumers_of_a_missing_queue_are_an_error(broker: Broker) -> None:
+    with pytest.raises(QueueNotFound):
+        broker.queue("none").consumers()
+
+
+def test_a_consumer_without_the_right_works_and_says_so_once(
+    queue: Queue, user: Callable[..., Broker], caplog: pytest.LogCaptureFixture
+) -> None:
+    queue.enqueue(b"x")
+    limited = user("+@all", "~rqttl:{*", "~rqttl:queues", "%R~rqttl:policies", "&*")
+    with caplog.at_level(logging.WARNING), limited.queue("q").consume() as deliveries:
+        next(deliveries).ack()
+        for _ in range(2):
+            deliveries._turns.heartbeat.hurry()  # type: ignore[union-attr]
+            deliveries._take_turn()
+    assert [record.name for record in caplog.records] == ["rqttl.heartbeat"]
+    assert queue.stats().acked == 1
