@@ -111,11 +111,11 @@ def show(queue: str, id: str, full: bool, raw: bool, utc: bool, as_json: bool, s
     if raw:
         sys.stdout.buffer.write(message.body)
     elif as_json:
-        held_by = {"held_by": consumer_to_json(holder) if holder else None}
-        output.answer_json(message_view.to_json(message) | held_by)
+        held = {"held_by": holder and consumer_to_json(holder)} if message.state == "leased" else {}
+        output.answer_json(message_view.to_json(message) | held)
     else:
-        held = None if consumers is None else message_view.holder_text(message, holder, now)
-        _print_message(message, held, now, None if full else text.LONGEST, utc=utc)
+        name = None if consumers is None else message_view.holder_text(message, holder, now)
+        _print_message(message, name, now, None if full else text.LONGEST, utc=utc)
 
 
 def _find(queue: Queue, id: str) -> MessageView:

@@ -201,9 +201,10 @@ def _facts(name: str, stats: QueueStats, now: datetime, *, utc: bool) -> list[tu
 
 def _consumer_row(consumer: ConsumerInfo, now: datetime, *, utc: bool) -> list[str]:
     oldest = ""
-    if consumer.oldest is not None:
-        since = text.format_time(consumer.oldest_since, now, utc=utc)
-        oldest = f"{text.escape(consumer.oldest, 40)}, since {since}"
+    if consumer.oldest is not None and consumer.oldest_since is not None:
+        since = consumer.oldest_since
+        held = f"since {text.format_time(since, now, utc=True)}" if utc else f"for {text.format_age(now - since)}"
+        oldest = f"{text.escape(consumer.oldest, 40)}, {held}"
     return [
         text.escape(consumer.role),
         text.escape(consumer.program, 40),

@@ -66,11 +66,11 @@ def holder(message: MessageView, consumers: Iterable[ConsumerInfo]) -> ConsumerI
 
 
 def holder_text(message: MessageView, holder: ConsumerInfo | None, now: datetime) -> str:
-    """`shop.jobs on web-1, pid 4711`; with the age of the lease it told if the present one is another."""
+    """`shop.jobs on web-1, pid 4711`; with the age of what it said if its lease was another one."""
     if holder is None:
-        return "not known: a receive of its own, or taken in the last seconds"
+        return "not known: taken by a plain receive, or a moment ago"
     name = f"{text.escape(holder.program)} on {text.escape(holder.host)}, pid {holder.pid}"
-    return name if holder.holds(message) else f"{name}, {text.format_age(now - holder.beat)} ago"
+    return name if holder.holds(message) else f"{name}, as of {text.format_age(now - holder.beat)} ago"
 
 
 def to_json(message: Viewed) -> dict[str, Any]:

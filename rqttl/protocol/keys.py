@@ -128,7 +128,7 @@ class Keyspace:
 
     @property
     def workers(self) -> str:
-        """The hash of all workers and reapers: a name, and the facts of the last beat as JSON."""
+        """The hash of all consumers, workers and reapers: a name, and the facts of the last beat as JSON."""
         return f"{self.namespace}:workers"
 
     @property
