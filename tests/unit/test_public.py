@@ -39,7 +39,7 @@ _NAMES = {
         "preview_policy queue queues reaper_count reconcile server_time set_policy stats workers"
     ),
     rqttl.Queue: (
-        "ack_many cancel consume declared delete enqueue enqueue_many explain nack_many name options peek "
+        "ack_many cancel consume consumers declared delete enqueue enqueue_many explain nack_many name options peek "
         "preview_update purge purge_many receive receive_many redrive redrive_many reject_many renew_many reschedule "
         "run scheduled stats sweep touch update"
     ),
