@@ -248,13 +248,13 @@ class Turns(Generic[D]):
         """Send all acks, give back the deliveries that were not handed out, and leave the queue."""
         try:
             yield from self.report(leaves=True)
+            if self.heartbeat is not None:
+                yield from self.heartbeat.leave()
         except TEMPORARY as error:
             if self.books.has_acks or self.books.fetched or not is_away(error):
                 raise
             logger.info("queue %s: the consumer left while Redis was away", self.queue)
         yield from self.release_unseen()
-        if self.heartbeat is not None:
-            yield from self.heartbeat.leave()
         unsettled = sum(map(len, self.books.leases().values()))
         if unsettled:
             logger.warning(
