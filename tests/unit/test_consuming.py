@@ -246,4 +246,5 @@ def test_leases_are_renewed_at_thirds_of_their_length_by_the_clock_of_the_driver
     renewer.close()
 
     assert renewals == [1_010_000, 1_020_000]
+    assert driver.beats == [1_001_000, *renewals]  # the roster has the leases of now
     assert driver.asked == ["receive", "renew", "renew"]

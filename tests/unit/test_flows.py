@@ -175,6 +175,7 @@ class Canned:
         self.configs: Recent[QueueConfig] = Recent(1)
         self.timing = Timing()
         self.asked: list[str] = []
+        self.beats: list[float] = []
         self._replies = replies
 
     def perform(self, flow: Flow[T]) -> T:
@@ -186,6 +187,7 @@ class Canned:
         if type(step) is Now:
             return self.timing.now()
         if isinstance(step, Read):  # of the roster
+            self.beats += [self.timing.now() for call in step.calls if call[0] == "HSET"]
             return [{"TIME": [1, 0], "HGETALL": []}.get(str(call[0]), 1) for call in step.calls]
         assert type(step) is Command
         self.asked.append(step.script.name)
