@@ -153,35 +153,6 @@ def test_a_cancel_of_several_ids_counts_each_message_once(lab: Lab) -> None:
 # Arriving
 
 
-def test_due_messages_arrive_under_new_sequences_with_their_ids_and_deadlines(lab: Lab) -> None:
-    before = lab.seed(**PARTS, log=plain(place(-9)), meta={"last_id": place(-1)})
-
-    done = sweep(lab, NOW + 7)
-
-    assert (done["activated"], done["more"], done["due"]) == (2, 0, NOW + 9)
-    assert lab.snapshot() == changed(
-        before,
-        meta={
-            "last_id": place(7, 1),
-            "ready_bytes": 3,
-            "arrival_at": NOW + 9,
-            "due_at": NOW + 9,
-            "enqueued": 2,
-            "activated": 2,
-        },
-        log={
-            place(7): (f";{len(place())};;{place(-2)}".encode(), b"b"),
-            place(7, 1): (at(97) + b";2;;id", b"a"),
-        },
-        expiry={place(7, 1): NOW + 97},
-        scheduled={place(-3): None, place(-2): None},
-        upcoming={place(-3): None, place(-2): None},
-        scheduled_ids={"id": place(-1)},
-    )
-    assert sweep(lab, NOW + 9)["due"] == NOW + 97
-    assert lab.snapshot()["orders"]["meta"]["arrival_at"] == ""
-
-
 def test_who_may_not_let_messages_arrive_asks_for_a_sweep(lab: Lab) -> None:
     before = lab.seed(**PARTS)
 
