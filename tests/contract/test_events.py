@@ -201,6 +201,9 @@ def known_queue(broker: Broker, no_others: None) -> Queue:
         getattr(delivery, settle)()
     queue.peek()
     queue.stats()
+    queue.enqueue(b"x", id="me", delay="1h")
+    queue.reschedule("me", delay="2h")
+    queue.cancel("none")
     return queue
 
 
@@ -215,6 +218,9 @@ def known_queue(broker: Broker, no_others: None) -> Queue:
         (lambda queue: queue.receive(wait="1m"), {"evalsha": 1}),
         (lambda queue: queue.peek(), {"evalsha": 1}),
         (lambda queue: queue.stats(), {"evalsha": 1}),
+        (lambda queue: queue.enqueue(b"x", delay="1m"), {"evalsha": 1}),
+        (lambda queue: queue.reschedule("me", delay="1m"), {"evalsha": 1}),
+        (lambda queue: queue.cancel("me"), {"evalsha": 1}),
     ],
 )
 def test_a_call_is_one_script(

@@ -208,10 +208,16 @@ def test_a_touch_begins_both_lifetimes_anew(lab: Lab) -> None:
     assert lab.snapshot() == changed(before, meta={"last_used_at": NOW + 7, "last_active_at": NOW + 7})
 
 
-def test_nobody_can_touch_what_is_not_there_or_over(lab: Lab) -> None:
+def test_nobody_can_touch_what_is_not_there_or_over_nor_schedule_in_it(lab: Lab) -> None:
     assert lab.refusal(touch(lab)) == [b"not_found"]
     lab.seed(options={"expires": LIFE})
-    assert lab.refusal(touch(lab, NOW + LIFE)) == [b"queue_expired"]
+    for command in (
+        touch(lab, NOW + LIFE),
+        commands.schedule(lab.known(), [(b"+5", NO_ENVELOPE, b"x")], now=NOW + LIFE),
+        commands.cancel(lab.keyspace, "orders", ["id"], now=NOW + LIFE),
+        commands.reschedule(lab.keyspace, "orders", "id", b"+5", now=NOW + LIFE),
+    ):
+        assert lab.refusal(command) == [b"queue_expired"]
     assert lab.run(touch(lab, NOW + LIFE - 1))[0] == b"ok"
 
 

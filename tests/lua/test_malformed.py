@@ -60,10 +60,11 @@ IDS = [b";3;;id%d" % i for i in range(5)]
 
 
 def enqueue(lab: Lab, headers: list[bytes], form: str = "") -> Command:
-    """The call of a user without the client."""
-    known, script = lab.known(), scripts.load("enqueue")
-    words = [word for i, header in enumerate(headers) for word in (header, b"%d" % i)]
-    return Command(script, "orders", (*known.keys_for(script), NOW, "", form, *words))
+    """The call of a user without the client. In the form `schedule` messages are due after 5 ms."""
+    name, start = ("schedule", [b"+5"]) if form == "schedule" else ("enqueue", [])
+    known, script = lab.known(), scripts.load(name)
+    words = [word for i, header in enumerate(headers) for word in (*start, header, b"%d" % i)]
+    return Command(script, "orders", (*known.keys_for(script), NOW, "", *[form] * (not start), *words))
 
 
 def of_one_envelope(lab: Lab, envelope: bytes) -> Command:
@@ -73,17 +74,18 @@ def of_one_envelope(lab: Lab, envelope: bytes) -> Command:
 
 
 @pytest.mark.parametrize("options", [{}, {"default_ttl": 900}, {"duplicate_window": 9, "max_length": 4}], ids=str)
-@pytest.mark.parametrize("form", ["", "ids"])
+@pytest.mark.parametrize("form", ["", "ids", "schedule"])
 @examples
 @given(header=anything, where=st.integers(0, 5))
 @example(b";;%d;" % len(RECORD) + RECORD, 3)
+@example(b"+9999999999999999", 5)
 def test_a_batch_with_any_header_is_stored_as_a_whole_or_not_at_all(
     lab: Lab, form: str, options: dict[str, object], header: bytes, where: int
 ) -> None:
     lab.client.flushall()
     lab.seed(options=options)
     before = lab.dump()
-    batch = [*(IDS if form else GOOD)]
+    batch = [*(IDS if form == "ids" else GOOD)]
     batch.insert(where, header)
 
     reply = lab.run(enqueue(lab, batch, form))
@@ -91,6 +93,8 @@ def test_a_batch_with_any_header_is_stored_as_a_whole_or_not_at_all(
     if reply[0] == b"refused":
         assert (reply[1:], lab.dump()) == ([b"malformed", where + 1], before)
     else:
+        lab.run(commands.sweep(lab.known(), now=NOW + 5))
+        assert not {"scheduled", "upcoming", "scheduled_ids"} & lab.snapshot()["orders"].keys()
         meta = lab.snapshot()["orders"]["meta"]
         assert meta["enqueued"] + sum(one == b"=" for one in reply[2]) == len(batch) == len(reply[2])
         stored = [one for one in lab.snapshot()["orders"].get("log", {}).values() if one[1] == b"%d" % where]

@@ -3,13 +3,12 @@
 from typing import Any
 
 import pytest
-from hypothesis import example, given
 
 from rqttl import Message
 from rqttl.protocol import codec, commands, scripts
 from rqttl.protocol.commands import Command
 from tests.lua.states import NOW, Lab, at, changed, place, plain
-from tests.lua.test_malformed import DAMAGED, GOOD, anything, examples, take_all
+from tests.lua.test_malformed import DAMAGED, take_all
 from tests.lua.test_sweep import sweep
 
 #: Three scheduled messages: `b` has no id, and `a` and `c` have one in common.
@@ -104,42 +103,6 @@ def test_a_message_in_a_wrong_form_is_refused_with_its_batch(lab: Lab, words: li
 
     assert lab.refusal(schedule_words(lab, *words)) == [b"malformed", wrong]
     assert lab.refusal(schedule_words(lab, b"+5", b";1;;x", b"a", *words)) == [b"malformed", wrong + 1]
-
-
-@pytest.mark.parametrize("options", [{}, {"default_ttl": 900}, {"duplicate_window": 9, "max_length": 9}], ids=str)
-@examples
-@given(envelope=anything)
-@example(b"+9999999999999999")
-@example(b";1;70;x" + b"orders rejected 1 1 1 1 - 1 0 ")
-def test_any_envelope_is_refused_or_arrives(lab: Lab, options: dict[str, object], envelope: bytes) -> None:
-    lab.client.flushall()
-    lab.seed(options=options)
-    before = lab.dump()
-
-    words = [word for one in (*GOOD, envelope) for word in (b"+5", one, b"body")]
-    reply = lab.run(schedule_words(lab, *words))
-
-    if reply[0] == b"refused":
-        assert (reply[1:], lab.dump()) == ([b"malformed", len(GOOD) + 1], before)
-        return
-    stored = [one for one in reply[2] if one != b"="]
-    assert len(lab.snapshot_of("orders", "upcoming")) == len(stored)
-    assert sweep(lab, NOW + 5)["activated"] == len(stored)
-    state = lab.snapshot()["orders"]
-    assert not {"scheduled", "upcoming", "scheduled_ids"} & state.keys()
-    assert all(codec.unpack_header(header).id for header, _ in state["log"].values())
-    take_all(lab)
-
-
-def test_nobody_schedules_in_a_queue_that_is_over(lab: Lab) -> None:
-    lab.seed(options={"expires": 5}, **PARTS, meta={"last_used_at": NOW - 5, "last_active_at": NOW})
-
-    for command in (
-        schedule(lab, Message(b"x", delay="1s")),
-        commands.cancel(lab.keyspace, "orders", ["id"], now=NOW),
-        commands.reschedule(lab.keyspace, "orders", "id", b"+5", now=NOW),
-    ):
-        assert lab.refusal(command) == [b"queue_expired"]
 
 
 def test_a_cancel_of_several_ids_counts_each_message_once(lab: Lab) -> None:

@@ -11,11 +11,7 @@ import redis
 
 import rqttl
 from rqttl import Broker, InvalidDuration, Message, Policy, SweepEvent
-from rqttl.flows.steps import GetConfig
-from rqttl.protocol import commands
-from rqttl.protocol.codec import Envelope
 from rqttl.reaper import Reaper, Totals, loop
-from rqttl.store.driver import driver_of
 from tests.half_done import store_policy
 from tests.process.reapers import drain, enqueue_dead, reaping
 from tests.servers import Server
@@ -182,20 +178,6 @@ def test_one_pass_does_all_that_is_due(broker: Broker, client: redis.Redis) -> N
     assert (done.expired, done.failed) == (1200, 0)
     assert client.xlen("rqttl:{dead}:log") == len(sent)
     assert Reaper(broker).run_once().messages == 0
-
-
-def test_one_pass_lets_all_due_messages_arrive(broker: Broker, client: redis.Redis) -> None:
-    config = driver_of(broker.declare_queue("orders")).step(GetConfig("orders"))
-    for _ in range(12):
-        driver_of(broker).store.run(commands.schedule(config, [(b"@1", Envelope(), b"x")] * 250))
-
-    done = Reaper(broker).run_once()
-
-    assert (done.activated, done.by_duty()) == (
-        3_000,
-        {"activated": 3_000},
-    )  # twelve sweeps, more than there are passes
-    assert client.xlen("rqttl:{orders}:log") == 3_000
 
 
 @pytest.mark.spec("A-058")
