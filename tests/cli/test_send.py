@@ -201,7 +201,7 @@ def test_no_batch_takes_more_than_one_call_so_that_counts_can_be_exact(
         result = CliRunner().invoke(cli, ["send", "orders", *flags, *(one.decode() for one in lines)])
     else:
         texts = [b'{"body":[%s1e5],"headers":{"b":1e5}}' % (b"1e15," * (len(one) // 6)) for one in lines]
-        texts[5::7] = [one.replace(b"{", b'{"delay":"1h",', 1) for one in texts[5::7]]  # calls of their own
+        texts[5::70] = [one.replace(b"{", b'{"delay":"1h",', 1) for one in texts[5::70]]  # calls of their own
         values = lines if form == "lines" else texts
         result = CliRunner().invoke(cli, ["send", "orders", *flags, "--format", form], input=b"\n".join(values))
 

@@ -76,17 +76,13 @@ def test_columns_of_due_times_schedule_rows(
         "if(message_id LIKE '%2', timestamp '2999-01-02 03:04:05.678Z', NULL) AS deliver_at",
     )
 
-    for _ in range(2):  # a rerun adds nothing
-        save(rows, queue="q")
+    save(rows, queue="q")
 
-        assert (queue.stats().ready, queue.stats().scheduled) == (2_400, 600)
-    assert not {i % 10 for i in held(queue)} & {1, 2}
+    assert (queue.stats().ready, queue.stats().scheduled) == (2_400, 600)
     first, last = queue.scheduled()[0], queue.scheduled(600)[-1]
-    assert first.id.endswith("1")
-    assert last.id.endswith("2")
     assert first.until is not None
-    assert first.until - first.enqueued_at == timedelta(hours=2)
-    assert last.until == datetime(2999, 1, 2, 3, 4, 5, 678_000, tzinfo=timezone.utc)
+    assert (first.id[-1], first.until - first.enqueued_at) == ("1", timedelta(hours=2))
+    assert (last.id[-1], last.until) == ("2", datetime(2999, 1, 2, 3, 4, 5, 678_000, tzinfo=timezone.utc))
 
 
 @pytest.mark.parametrize(
