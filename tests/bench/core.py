@@ -279,12 +279,8 @@ def scheduling(client: redis.Redis, broker: rqttl.Broker, table: Table) -> None:
     for batch, name in ((1, "schedule one by one"), (100, "schedule by 100")):
         ours, others = found[f"delay {batch}"], found[f"ttl {batch}"]
         note = f"{middle(ours).server_us / n:.2f} us against {middle(others).server_us / n:.2f} us"
-        table.row(
-            f"{name} / enqueue with a TTL, server us",
-            statistics.median(a.server_us / b.server_us for a, b in zip(ours, others, strict=True)),
-            "<= 1.5",
-            note,
-        )
+        ratio = statistics.median(a.server_us / b.server_us for a, b in zip(ours, others, strict=True))
+        table.row(f"{name} / enqueue with a TTL, server us", ratio, "<= 1.5", note)
     longest = []
     for named, goal in ((False, ">= 150"), (True, ">= 110")):
         costs = []
@@ -332,10 +328,8 @@ def waiting_long(client: redis.Redis, broker: rqttl.Broker, table: Table) -> Non
             costs = [cost(client, partial(schedule, known, places)), cost(client, partial(cancel, known))]
             store.run(commands.schedule(known, [(b"@%d" % START, NO_ENVELOPE, BODY)] * n, now=START))
             costs.append(cost(client, partial(store.run, commands.sweep(known, now=START))))
-            costs += [
-                cost(client, partial(add_each, client, size, places)),
-                cost(client, partial(remove_each, client, size)),
-            ]
+            costs += [cost(client, partial(add_each, client, size, places))]
+            costs += [cost(client, partial(remove_each, client, size))]
             for name, one in zip(found, costs, strict=True):
                 found[name].setdefault(size, []).append(one)
     stats = broker.queue(f"q{many}").stats(sweep=False)

@@ -156,10 +156,7 @@ def facts_of(value: object, name: str = "") -> Iterator[tuple[str, object]]:
 
 @pytest.fixture
 def letter(broker: Broker, path: CommandPath) -> None:
-    """A dead letter `x` in the queue `orders`, policies of that name, and a reaper that lives.
-
-    For commands on scheduled messages `x` is one.
-    """
+    """A message `x` in the queue `orders`: dead, or scheduled; policies of that name, and a reaper that lives."""
     beat = Heartbeat(driver_of(broker).keyspace, "reaper", lambda _: reaper_details(Totals())).beat()
     driver_of(broker).perform(beat)
     broker.set_policy("orders", "other", {"lease": "1m"})

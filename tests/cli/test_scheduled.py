@@ -134,11 +134,8 @@ def test_cancel_takes_ids_and_sequences_and_refuses_what_is_not_scheduled(run: R
     assert (ids(orders), due(orders)) == (["arrived"], [])
 
 
-def test_a_lost_reply_does_not_hide_what_was_cancelled(
-    run: Run, orders: Queue, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    replies = iter([1, OutcomeUnknown("cancel", "orders")])
-    monkeypatch.setattr(Queue, "cancel", Mock(side_effect=replies))
+def test_a_lost_reply_does_not_hide_what_was_cancelled(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Queue, "cancel", Mock(side_effect=[1, OutcomeUnknown("cancel", "orders")]))
 
     result = run("cancel", "orders", "a", "b", "c")
 
@@ -163,30 +160,22 @@ def test_reschedule_changes_the_due_time_of_what_is_scheduled(run: Run, orders: 
 
 @pytest.mark.spec("S-025", "A-098")
 @pytest.mark.parametrize(
-    "words, line",
+    "words, shown",
     [
-        (
-            "peek orders --state scheduled",
-            "twice (1700000060000-100002): scheduled, due in 1h 59m, enqueued 5.0s ago, expires in 2h 9m, 5 B",
-        ),
+        ("peek orders --state scheduled", "scheduled, due in 1h 59m, enqueued 5.0s ago, expires in 2h 9m, 5 B\n"),
         ("peek orders", "1700000000000-100000 (1700000060000-100000): ready, enqueued 5.0s ago, 5 B"),
         ("message show orders 1700000060000-100002", "state         scheduled, due in 1h 59m"),
         ("queue show orders", "scheduled  3, the first due in 59m 55s"),
         ("queue show orders", "so far     1 cancelled, 1 activated, 2 enqueued"),
+        ("queue ls", "\norders       2        0         0           3 "),
+        ("stats", "\norders      2       0        0          3 "),
     ],
 )
-def test_scheduled_messages_are_seen_where_a_user_looks(run: Run, mixed: Queue, words: str, line: str) -> None:
+def test_scheduled_messages_are_seen_where_a_user_looks(run: Run, mixed: Queue, words: str, shown: str) -> None:
     result = run(*words.split())
 
     assert (result.exit_code, result.stderr) == (0, "")
-    assert line in result.stdout.splitlines()
-
-
-@pytest.mark.parametrize("words", ["queue ls", "stats"])
-def test_tables_of_queues_have_a_column_of_scheduled_messages(run: Run, mixed: Queue, words: str) -> None:
-    head, _, row = run(*words.split()).stdout.splitlines()
-
-    assert dict(zip(head.split(), row.split(), strict=False))["scheduled"] == "3"
+    assert shown in result.stdout
 
 
 def test_pages_of_scheduled_messages_follow_each_other(run: Run, orders: Queue) -> None:

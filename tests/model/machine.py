@@ -78,26 +78,17 @@ class Machine(RuleBasedStateMachine):
 
     # Acting
 
-    def act(
-        self,
-        who: int,
-        flow: Generator[Any, Any, T],
-        script: str,
-        apply: Callable[[], object],
-        *,
-        deaf: bool = False,
-        again: bool = False,
-    ) -> T:
+    def act(self, who: int, flow: Generator[Any, Any, T], script: str, apply: Callable[[], object], **how: bool) -> T:
         """Carry out a flow; `apply` does to the model what its call of `script` does, `follow` what other calls do.
 
-        The flow must make that call, and the queues that it creates have the options of their policies at its end. With
-        `again` it may make the call more than once.
+        The flow must make that call, and the queues that it creates have the options of their policies at its end.
+        `how` is as for `attempt`.
         """
         before, applied = set(self.world.queues), self.applied
-        result = self.attempt(who, flow, script, apply, deaf=deaf, again=again)
+        result = self.attempt(who, flow, script, apply, **how)
         assert self.applied > applied
         new = self.world.queues.keys() - before
-        if deaf:
+        if how.get("deaf"):
             self.unlisted |= new
         else:
             assert all(self.world.queues[name].policies == self.world.version for name in new)
@@ -113,7 +104,7 @@ class Machine(RuleBasedStateMachine):
         deaf: bool = False,
         again: bool = False,
     ) -> T:
-        """Carry out a flow that perhaps does not come to its call of `script`."""
+        """Carry out a flow that perhaps does not come to its call of `script`; `again`: it may do so more than once."""
         broker = self.clients[who]
         waits = [apply]
 

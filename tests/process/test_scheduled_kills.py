@@ -28,10 +28,8 @@ def schedule_due(broker: Broker, numbers: range) -> None:
     """Schedule messages that were due long ago, and that nobody has swept. Every second one has an id."""
     known = driver_of(broker).step(GetConfig("q"))
     for start in range(numbers.start, numbers.stop, commands.BATCH):
-        packed = [
-            (b"@%d" % PAST, Envelope(id=b"id %d" % i if i % 2 else b""), b"%d" % i)
-            for i in range(start, start + commands.BATCH)
-        ]
+        ids = {i: b"id %d" % i if i % 2 else b"" for i in range(start, start + commands.BATCH)}
+        packed = [(b"@%d" % PAST, Envelope(id=id), b"%d" % i) for i, id in ids.items()]
         assert driver_of(broker).store.run(commands.schedule(known, packed))[0] == b"ok"
 
 
@@ -61,6 +59,5 @@ def test_a_kill_in_the_middle_of_arrivals_neither_loses_nor_repeats_a_message(
         assert (stats.scheduled, stats.activated, stats.enqueued, stats.ready) == (0, sent, sent, sent)
         assert sorted(map(int, drain(broker, "q", sent))) == list(range(sent))
         assert client.exists("rqttl:{q}:scheduled", "rqttl:{q}:upcoming", "rqttl:{q}:scheduled_ids") == 0
-        assert queue.stats().depth == 0
     sys.stdout.write(f"{victim}: {KILLS} kills, {in_the_middle} of them in the middle of arrivals, {sent} messages\n")
     assert in_the_middle

@@ -100,9 +100,7 @@ def test_spans_have_the_attributes_of_the_conventions_and_neither_bodies_nor_hea
         assert found == {**common, **operation, **own[name]}
 
 
-def test_a_scheduled_message_keeps_its_trace_and_its_span_tells_the_due_time(
-    queue: Queue, recording: Recording
-) -> None:
+def test_a_scheduled_message_keeps_its_trace_and_tells_its_due_time(queue: Queue, recording: Recording) -> None:
     receipt = queue.enqueue(b"x", delay="1h")
     assert receipt.deliver_at is not None
     queue.enqueue_many([Message(b"y", deliver_at=2_000_000_000_000), b"z"])
