@@ -73,6 +73,20 @@ class PolicyNotFound(RqttlError):
         self.operator = operator
 
 
+class PolicyDecides(RqttlError):
+    """The queue cannot be paused, or resumed, because a policy says otherwise. Nothing was changed.
+
+    Change the policy, or remove it with `rqttl policy delete`.
+    """
+
+    code = "policy_decides"
+
+    def __init__(self, queue: str, *, paused: bool, source: str) -> None:
+        super().__init__(f"queue {queue!r} {'stays paused' if paused else 'cannot be paused'}: {source} decides")
+        self.queue = queue
+        self.source = source
+
+
 class QueueMismatch(RqttlError):
     """The queue exists with other options. `differences` maps each option to (requested, declared).
 

@@ -21,6 +21,10 @@ Value = int | float | str | bool
 ScriptUse = Literal["always", "lifetime", "failure"]
 #: Reasons of a death, each also the suffix of the option that names its target.
 REASONS = ("expired", "maxlen", "rejected", "delivery_limit")
+#: Options that an operator turns on and off: a declaration of an existing queue leaves them as they are.
+SWITCHES = ("paused",)
+#: Options that let consumers wait although messages are ready.
+CONTROLS = ("paused", "max_leased", "rate", "burst")
 OVERFLOWS = ("drop-head", "reject-publish", "reject-publish-dlx")
 ENDINGS = ("drop", "dead-letter", "keep")
 
@@ -82,6 +86,10 @@ def _count(least: int) -> Callable[[str, object], Value]:
     return lambda name, value: whole(value, name, least, _MAX_COUNT, InvalidOption)
 
 
+def _burst(name: str, value: object) -> Value:
+    return whole(value, name, 1, units.MOST_MESSAGES, InvalidOption)
+
+
 def _size(least: int) -> Callable[[str, object], Value]:
     def read(name: str, value: object) -> Value:
         number = units.size(value)
@@ -109,6 +117,11 @@ def _flag(name: str, value: object) -> Value:
     if not isinstance(value, bool):
         raise InvalidOption(f"{name}: expected true or false, got {format_value(value, bool)}")
     return value
+
+
+def _rate(name: str, value: object) -> Value:
+    messages, per = units.rate(value, name)
+    return f"{messages}/{per}"
 
 
 def _choice(name: str, choices: tuple[str, ...], scripts: ScriptUse, meaning: str) -> Option:
@@ -178,6 +191,13 @@ OPTIONS: Mapping[str, Option] = {
         Option("redelivery_max_delay", "duration", None, "failure", _duration(1), "longest delay"),
         Option("redelivery_jitter", "number", 0, "failure", _number(0, 1),
                "maximum random reduction of each delay, as a fraction (0 to 1)"),
+        Option("paused", "flag", False, "always", _flag,
+               "give no message to consumers; a later declaration leaves it as it is"),
+        Option("max_leased", "count", None, "always", _count(1), "messages that are leased at the same time, at most"),
+        Option("rate", "rate", None, "always", _rate,
+               "messages that are given to consumers in a time, at most, such as `100/1m`"),
+        Option("burst", "count", None, "always", _burst,
+               "messages that `rate` lets go at once after a pause; without it, those of one second"),
         Option("duplicate_window", "duration", None, "always", _duration(1),
                "time in which a message id is not stored again"),
         Option("max_message_bytes", "size", 16 * 2**20, None, _size(1), "largest body"),
@@ -222,6 +242,10 @@ class OptionArguments(TypedDict, total=False):
     redelivery_multiplier: float | None
     redelivery_max_delay: Duration | None
     redelivery_jitter: float | None
+    paused: bool | None
+    max_leased: int | None
+    rate: str | None
+    burst: int | None
     duplicate_window: Duration | None
     max_message_bytes: Size | None
     # <!-- /options -->
@@ -296,11 +320,12 @@ class QueueOptions(Mapping[str, Value | None]):
         """The fields of the record that scripts read: names and values in turn. `options` alone has all other options.
 
         `option_set` is `expiring` if the queue has a lifetime, `default` if it has no other option that every command
-        reads, else `custom`.
+        reads, `capped` with `max_leased`, else `custom`.
         """
         uses = {name: SCRIPT_OPTIONS[name] for name in self.non_default if name in SCRIPT_OPTIONS}
         expires = self.expires is not None or self.auto_delete_on_idle is not None
         kind = "expiring" if expires else "custom" if "always" in uses.values() else "default"
+        kind = "capped" if kind == "custom" and self.max_leased is not None else kind
         values: dict[str, Value] = {"option_set": kind, "overflow": str(self.overflow)}
         if expires:
             values["on_expire"] = str(self.on_expire)
@@ -316,6 +341,8 @@ class QueueOptions(Mapping[str, Value | None]):
         if low is not None and high is not None and low > high:
             raise InvalidOption(f"min_ttl: {units.as_text(low)} is more than max_ttl, {units.as_text(high)}")
         self._check_delays()
+        if self.burst is not None and self.rate is None:
+            raise InvalidOption(f"burst: {self.burst} does nothing without rate; set both or none")
         for reason in REASONS:
             target = self.target(reason)
             if target == self.queue and reason != "rejected":
@@ -367,9 +394,12 @@ class UpdateResult(NamedTuple):
 
 
 def written(name: str, stored: object) -> object:
-    """A stored value as an argument: a duration becomes text with a unit."""
-    is_duration = name in OPTIONS and OPTIONS[name].kind == "duration"
-    return units.as_text(stored) if is_duration and type(stored) is int else stored
+    """A stored value as an argument: durations get a unit."""
+    kind = OPTIONS[name].kind if name in OPTIONS else ""
+    if kind == "rate" and type(stored) is str:
+        messages, _, per = stored.partition("/")
+        return f"{messages}/{units.as_text(int(per))}" if per.isdigit() else stored
+    return units.as_text(stored) if kind == "duration" and type(stored) is int else stored
 
 
 @lru_cache(maxsize=256)

@@ -305,6 +305,23 @@ class Queue:
         """
         return self._driver.perform(queues.preview(self._driver.keyspace, self.name, changes))
 
+    def pause(self) -> UpdateResult:
+        """Pause the queue: when the call returns, consumers get no message any more. `update(paused=True)`.
+
+        Sending, expiry, redrives and arrivals of scheduled messages go on, and leased messages are settled as usual.
+        Consumers that wait go on waiting, and make no calls for messages. A pause outlives restarts, and declarations
+        without it (Artemis A-126). Raises `PolicyDecides` if an operator policy keeps the queue open; nothing is
+        changed then.
+        """
+        return self._driver.perform(queues.pause(self._driver.keyspace, self.name, paused=True))
+
+    def resume(self) -> UpdateResult:
+        """End the pause of the queue, and wake consumers that wait. `update(paused=False)`.
+
+        Raises `PolicyDecides` if a policy keeps the queue paused; nothing is changed then.
+        """
+        return self._driver.perform(queues.pause(self._driver.keyspace, self.name, paused=False))
+
     def touch(self) -> None:
         """Mark the queue as used, so that its `expires` and `auto_delete_on_idle` start again."""
         self._driver.perform(queues.touch(self._driver.keyspace, self.name))

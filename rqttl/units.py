@@ -25,9 +25,12 @@ MAX_DURATION = Ms(315_360_000_000)
 MAX_INSTANT = Ms(253_402_300_799_999)
 
 _UNITS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000, "w": 604_800_000}
+#: The most messages of a rate, and of a burst.
+MOST_MESSAGES = 1_000_000
 _SIZES = ("B", "kB", "MB", "GB", "TB")
 _SIZE = re.compile(r"(\d{1,16}(?:\.\d{1,15})?)\s*([kmgt]?)(i?)b?", re.ASCII | re.IGNORECASE)
 _TEXT = re.compile(r"(\d{1,18}(?:\.\d{1,25})?)\s*(ms|s|m|h|d|w)", re.ASCII)
+_RATE = re.compile(r"(\d{1,7})\s*/\s*(.+)", re.ASCII)
 _NUMBER = re.compile(r"-?\d{1,60}(?:\.\d{1,25})?", re.ASCII)
 _ISO = re.compile(
     r"\s*(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d)(:\d\d)?(?:[.,](\d{1,9}))?\s*(?:([Zz])|([+-]\d\d):?(\d\d)?)\s*", re.ASCII
@@ -58,6 +61,19 @@ def milliseconds(value: int, name: str) -> Ms:
     if number is None or not 0 <= number <= MAX_DURATION:
         raise InvalidDuration(_range(name, 0, value))
     return Ms(number)
+
+
+def rate(value: object, name: str) -> tuple[int, Ms]:
+    """Read a rate: messages and the time for them, such as `"100/1m"` or `"5/s"`, at most one day. Raises `InvalidInput`."""
+    match = _RATE.fullmatch((plain_text(value) or "").strip())
+    if not match or not 1 <= int(match[1]) <= MOST_MESSAGES:
+        rule = f"expected 1 to {MOST_MESSAGES} messages and a time, such as '100/1m' or '5/s'"
+        raise InvalidInput(f"{name}: {rule}, got {_format_refused(value)}")
+    time = match[2].strip()
+    per = duration(f"1{time}" if time in _UNITS else time, name, least=1)
+    if per > _UNITS["d"]:
+        raise InvalidInput(f"{name}: expected a time of at most 1d, got {_format_refused(value)}")
+    return int(match[1]), per
 
 
 def _range(name: str, least: int, value: object) -> str:

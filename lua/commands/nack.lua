@@ -3,7 +3,7 @@
 -- Without a `delay` (empty) the pause of the queue acts on a failed delivery. `counted` is 0 for messages that the
 -- consumer never looked at: they have not failed. `description` is the error of the delivery, or empty.
 --
--- @use     clock record lease restore limits expiry wakeup reply
+-- @use     clock record lease restore limits expiry wakeup control reply
 -- @keys    meta log detached expiry requeued states failures wakeup waiters
 -- @targets expired maxlen delivery_limit
 -- @args    version targets now replay delay counted description deliveries...
@@ -22,6 +22,7 @@ if #held > 0 then
   -- overdue messages make room before live ones
   mode.crowded = limits.drops_oldest(q) and q.due_at and q.due_at <= now and lazy(expiry).make_room(q, now, 250)
   restore.run(q, now, q.leases, held, mode)
+  if q.controlled then lazy(control).gate(q, now) end
   wakeup.ring(q, now)
 end
 record.save(q)

@@ -4,7 +4,7 @@
 -- `block` ms in the same step, so no message can arrive unnoticed in between. It counts as a consumer for `stay` ms.
 -- `ticket` is the value that the consumer got from the list `wakeup`.
 --
--- @use     clock record queue_lifetime lease sweep limits handoff restore take failures wakeup log reply
+-- @use     clock record queue_lifetime lease sweep limits handoff restore take failures wakeup control log reply
 -- @keys    meta log detached expiry requeued states failures wakeup waiters consumers
 -- @targets expired maxlen delivery_limit
 -- @args    version targets now replay count lease auto room consumer block stay ticket finished...
@@ -33,13 +33,14 @@ local state = {taken = {}, seqs = {}, with_header = {}, expired = {}, size = 0}
 if most > 0 then
   if arg.ticket ~= '' then lazy(handoff).accept(q, now, arg.ticket, state) end
   -- take it before ready messages: no other consumer may come for it
-  if waits and arg.block == '0' and q.has_waiters == '1' and redis.call('EXISTS', q.wakeup) == 1 then
+  if waits and arg.block == '0' and q.has_waiters ~= '0' and redis.call('EXISTS', q.wakeup) == 1 then
     lazy(handoff).claim(q, now, most, state)
   end
   if state.overdue then
     redis.call('ZREM', q.waiters, unpack(state.overdue))
     lazy(restore).run(q, now, q.leases, state.overdue, {counted = 0, description = ''})
   end
+  if q.controlled then most = #state.seqs + lazy(control).room(q, now, most - #state.seqs) end
   take.choose(q, now, most, state)
 end
 local seqs, failed = state.seqs, {}
@@ -61,16 +62,18 @@ if #seqs > 0 then
   end
   q.delivered = q.delivered + #seqs
 end
+local block = waits and #seqs < tonumber(arg.room) and tonumber(arg.block) or 0
 if waits then
-  local block = #seqs < tonumber(arg.room) and tonumber(arg.block) or 0
   wakeup.track_consumer(q, now, arg.consumer, block, tonumber(arg.stay), state.handed or {})
 end
 if q.life then lazy(queue_lifetime).mark_received(q, now) end
--- a consumer that leaves its wait may have taken a wake-up
-if not state.emptied and (most > 0 or swept or arg.block == '0') then
+local due = q.due_at
+if q.controlled then due = lazy(control).look(q, now, #seqs - #(state.handed or {}), arg.consumer, block) end
+-- a consumer that leaves its wait may have taken a wake-up; an ack may have made a place
+if not state.emptied and (most > 0 or swept or arg.block == '0' or q.controlled) then
   more = more or #seqs < most
   wakeup.ring_if_ready(q, now)
 end
 record.save(q)
-return reply.ok(q, now, q.due_at or '', more and 1 or 0, token, reply.list(lost), log.flat(state.taken),
+return reply.ok(q, now, due or '', more and 1 or 0, token, reply.list(lost), log.flat(state.taken),
   reply.list(failed), reply.list(unknown))

@@ -1,6 +1,6 @@
 --- Reject deliveries for good: their messages die with reason `rejected`.
 --
--- @use     clock record lease refuse wakeup reply
+-- @use     clock record lease refuse wakeup control reply
 -- @keys    meta log detached leases failures wakeup waiters
 -- @targets rejected
 -- @args    version targets now replay description deliveries...
@@ -15,6 +15,7 @@ end
 local held, lost, unknown = lease.held(q, now, arg.deliveries, arg.replay)
 if #held > 0 then
   refuse.all(q, now, held, arg.description)
+  if q.controlled then lazy(control).gate(q, now) end
   wakeup.ring(q, now)
 end
 record.save(q)

@@ -233,6 +233,12 @@ class AsyncQueue:
     async def preview_update(self, **changes: Unpack[OptionArguments]) -> UpdateResult:
         return await self._driver.perform(queues.preview(self._driver.keyspace, self.name, changes))
 
+    async def pause(self) -> UpdateResult:
+        return await self._driver.perform(queues.pause(self._driver.keyspace, self.name, paused=True))
+
+    async def resume(self) -> UpdateResult:
+        return await self._driver.perform(queues.pause(self._driver.keyspace, self.name, paused=False))
+
     async def touch(self) -> None:
         await self._driver.perform(queues.touch(self._driver.keyspace, self.name))
 

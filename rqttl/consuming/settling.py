@@ -12,7 +12,7 @@ from rqttl.errors import InvalidInput, LeaseLost, OutcomeUnknown
 from rqttl.flows import steps
 from rqttl.flows.steps import Flow
 from rqttl.protocol import codec, commands
-from rqttl.protocol.commands import BATCH, READ_BYTES, Command, QueueConfig
+from rqttl.protocol.commands import BATCH, READ_BYTES, Command, Ok, QueueConfig, Refused, Word
 from rqttl.protocol.keys import Keyspace
 from rqttl.text import format_value
 from rqttl.types import Duration
@@ -68,7 +68,7 @@ def _settle(
     for batch in _cut(newest, reads=how != "ack"):
         words = [word for item in batch for word in (item._sequence, item._token)]
         if how == "ack":
-            values = yield from steps.existing(queue, commands.ack(keyspace, queue, words))
+            values = yield from _ack(keyspace, queue, words, wakes=newest[0]._known.capped)
         else:
             values = yield from steps.with_config(queue, build)
         lost.update(values.lost)
@@ -81,6 +81,16 @@ def _settle(
     _raise_lost(queue, deliveries, error)
     if error:
         raise error
+
+
+def _ack(keyspace: Keyspace, queue: str, words: Sequence[Word], *, wakes: bool) -> Flow[Ok]:
+    """Ack deliveries. An option may have begun to act since they were received: then the call needs more keys."""
+    command = commands.ack(keyspace, queue, words, wakes=wakes)
+    answer = yield from steps.dispatch(command, ("stale", *steps.EXPIRED))
+    if type(answer) is not Refused:
+        return answer
+    command = commands.ack(keyspace, queue, words, wakes=True)
+    return (yield from steps.existing(queue, command.as_replay() if answer.repeated else command))
 
 
 def _renew(keyspace: Keyspace, queue: str, deliveries: Sequence[Delivered], lease: Duration | None) -> Flow[None]:

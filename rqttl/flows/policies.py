@@ -22,7 +22,7 @@ from rqttl.flows import sweeping
 from rqttl.flows.registry import registered
 from rqttl.flows.steps import OUTDATED, Flow, GetConfig, GetPolicies, Read, dispatch, pipeline
 from rqttl.flows.sweeping import count_deaths, sweep, swept
-from rqttl.options import QueueOptions, Value
+from rqttl.options import CONTROLS, QueueOptions, Value
 from rqttl.policies import Explanation, Policy, PolicySet
 from rqttl.policies.explanation import warn
 from rqttl.policies.policy import check_policy_name, maker
@@ -210,7 +210,7 @@ class _Reconciliation:
         configs, policies = yield from records(self._keyspace, queues)
         changes = {name: change for name, config in configs.items() if (change := needed(config, policies))}
         # messages that are due under the options in force die before, and are not counted as an effect
-        yield from self._sweep([change.config for change in changes.values() if change.may_kill])
+        yield from self._sweep([change.config for change in changes.values() if change.acts_at_once])
         calls = [commands.apply_policies(change.config, change.options) for change in changes.values()]
         answers = yield from pipeline(calls, OUTDATED)
         refused = [name for name, answer in zip(changes, answers, strict=True) if type(answer) is Refused]
@@ -220,15 +220,15 @@ class _Reconciliation:
         for name in done:
             given_up |= sweeping.given_up(configs[name].options, changes[name].options.in_force)
         unlisted = yield from sweeping.register_missing(self._keyspace, given_up)
-        deadly = []
+        acting = []
         for name, version in done.items():
             if changes[name].differences:
                 config = changes[name].options.config(self._keyspace, version)
                 yield GetConfig(name, newest=config)
                 self.changed[name] = changes[name].differences
-                if changes[name].may_kill:
-                    deadly.append(config)
-        swept, left = yield from self._sweep(deadly)
+                if changes[name].acts_at_once:
+                    acting.append(config)
+        swept, left = yield from self._sweep(acting)
         self.expired += sum(step.expired for step in swept)
         self.trimmed += sum(step.trimmed for step in swept)
         self.unfinished += left
@@ -299,6 +299,11 @@ class Change:
         """The differing options, each with both values."""
         before, after = self.config.options, self.options.in_force
         return {} if before == after else before.differences(after)
+
+    @property
+    def acts_at_once(self) -> bool:
+        """True if a sweep makes the change act: messages may die, or consumers that wait may go on."""
+        return not self.differences.keys().isdisjoint((*_DEADLY, *CONTROLS))
 
     @property
     def may_kill(self) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from rqttl.errors import DataDamaged, QueueInUse, QueueMismatch, QueueNotFound, ScriptsForgotten
+from rqttl.errors import DataDamaged, PolicyDecides, QueueInUse, QueueMismatch, QueueNotFound, ScriptsForgotten
 from rqttl.flows import policies, registry, sweeping
 from rqttl.flows.policies import following, reconcile, record, records, version_call
 from rqttl.flows.steps import (
@@ -25,7 +25,7 @@ from rqttl.flows.steps import (
     existing,
 )
 from rqttl.flows.sweeping import SWEEPS, config_if_exists, count_deaths, retire, sweep
-from rqttl.options import QueueOptions, UpdateResult, written
+from rqttl.options import SWITCHES, QueueOptions, UpdateResult, written
 from rqttl.policies import PolicySet
 from rqttl.protocol import commands
 from rqttl.protocol.commands import Options, QueueConfig, Refused
@@ -41,7 +41,8 @@ def declare(keyspace: Keyspace, declared: QueueOptions) -> Flow[Declared]:
 
     The flow adds the name to the registry first, so every queue is listed. It writes nothing there for a listed queue:
     Redis without free memory would refuse the write. Policies that change meanwhile are applied before the flow ends:
-    it compares the version in the reply with the one that is stored after the queue was made.
+    it compares the version in the reply with the one that is stored after the queue was made. The switches of a queue
+    that was declared before stay as they are: an operator who pauses stops no worker from starting.
     """
     queue = declared.queue
     listed, policies = yield from _enter(keyspace, queue)
@@ -53,15 +54,19 @@ def declare(keyspace: Keyspace, declared: QueueOptions) -> Flow[Declared]:
         if type(answer) is not Refused:
             break
         if answer.code == "mismatch":
-            differences = declared.differences(QueueOptions.from_json(queue, answer.details[0]))
+            stored = QueueOptions.from_json(queue, answer.details[0])
+            differences = declared.differences(stored)
+            if differences.keys() <= set(SWITCHES):
+                declared = stored
+                continue
             texts = {name: (written(name, ours), written(name, theirs)) for name, (ours, theirs) in differences.items()}
             raise QueueMismatch(queue, differences, texts)
         if answer.code == "stale":
             yield from reconcile(keyspace, [queue])
             config = (yield from records(keyspace, [queue]))[0].get(queue)
         else:
-            version, stored = answer.details
-            yield from retire(Options(declared, QueueOptions.from_json(queue, stored)).config(keyspace, version))
+            version, ended = answer.details
+            yield from retire(Options(declared, QueueOptions.from_json(queue, ended)).config(keyspace, version))
         listed, policies = yield from _enter(keyspace, queue)  # `retire` removed it
     if answer.made or not listed:
         # A change of policies looks at members only: one may have missed the queue. And another client may have removed
@@ -84,6 +89,15 @@ def _enter(keyspace: Keyspace, queue: str) -> Flow[tuple[bool, PolicySet]]:
     if not listed:
         yield Register(queue)
     return bool(listed), (yield GetPolicies(version))
+
+
+def pause(keyspace: Keyspace, queue: str, *, paused: bool) -> Flow[UpdateResult]:
+    """Pause or resume a queue. Raises `PolicyDecides`, and changes nothing then."""
+    config, policies = yield from record(keyspace, queue)
+    resolution = policies.resolve(config.declared.changed({"paused": paused}))
+    if bool(resolution.options.paused) is not paused:
+        raise PolicyDecides(queue, paused=not paused, source=resolution.claims["paused"][0].source)
+    return (yield from update(keyspace, queue, {"paused": paused}))
 
 
 def touch(keyspace: Keyspace, queue: str) -> Flow[None]:

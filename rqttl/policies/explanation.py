@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from rqttl.options import OPTIONS, REASONS, QueueOptions, Value
-from rqttl.policies.policy import DECLARED, LIMITS, Claim, Policy, PolicySet, Resolution
+from rqttl.policies.policy import DECLARED, LIMITS, Claim, Policy, PolicySet, Resolution, magnitude
 from rqttl.units import as_text
 
 #: The options of a policy that name a target.
@@ -88,7 +88,7 @@ def _lost(name: str, resolution: Resolution, claims: list[Claim]) -> Iterator[Co
 def _beaten(name: str, loser: Claim, winner: Claim) -> str:
     """The reason why a claim lost against a claim of another kind."""
     if OPTIONS[name].kind in LIMITS:
-        equal = loser.value == winner.value
+        equal = magnitude(loser.value) == magnitude(winner.value)
         return f"overridden by {winner.source} ({'equal' if equal else 'lower'})"
     if winner.source == DECLARED:
         return "overridden by the declaration"

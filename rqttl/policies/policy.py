@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from functools import cached_property
 from types import MappingProxyType
 from typing import NamedTuple
@@ -25,7 +26,7 @@ DECLARED = "declared"
 VERSION = b"version"
 _KINDS = {b"policy": False, b"operator": True}
 #: Kinds of options of which the smallest value counts.
-LIMITS = ("duration", "count", "size")
+LIMITS = ("duration", "count", "size", "rate")
 _BOUNDS = (("min_ttl", "max_ttl"), ("redelivery_delay", "redelivery_max_delay"))
 _DELAYS = tuple(name for name, use in SCRIPT_OPTIONS.items() if use == "failure" and name != "redelivery_delay")
 
@@ -255,7 +256,7 @@ class Resolution:
             Claim(offer.value, offer.policy.source) for offer in (user, operator) if offer and offer.value is not None
         ]
         if OPTIONS[name].kind in LIMITS:
-            return sorted(claims, key=lambda claim: claim.value)
+            return sorted(claims, key=lambda claim: magnitude(claim.value))
         if operator is not None and operator.value is not None:
             return [claims[-1], *claims[:-1]]
         return claims
@@ -269,12 +270,19 @@ class Resolution:
             for name in _DELAYS:
                 if name in winners:
                     changes[name] = Change(None, "it does nothing without redelivery_delay")
+        if "burst" in winners and "rate" not in winners:
+            changes["burst"] = Change(None, "it does nothing without rate")
         for floor, ceiling in _BOUNDS:
             low, high = winners.get(floor), winners.get(ceiling)
             if low and high and int(low.value) > int(high.value):
                 reason = f"{as_text(int(low.value))} is more than {ceiling}, {as_text(int(high.value))} ({high.source})"
                 changes[floor] = Change(high, f"{reason}: the smaller limit counts")
         return changes
+
+
+def magnitude(value: Value) -> Fraction | Value:
+    """A value of a limit, as something that can be compared: a rate is messages per ms."""
+    return Fraction(value) if isinstance(value, str) else value
 
 
 def fault(option: str, target: str, queue: str, policies: Iterable[Policy]) -> str:

@@ -79,6 +79,11 @@ class QueueConfig:
         return self.options.number("lease") or 0
 
     @cached_property
+    def capped(self) -> bool:
+        """True with `max_leased`: a settlement may let a consumer go on that waits for a place."""
+        return self.options.max_leased is not None
+
+    @cached_property
     def limited(self) -> bool:
         """True if the queue has a limit of length or bytes."""
         return self.options.max_length is not None or self.options.max_length_bytes is not None
@@ -134,6 +139,12 @@ def keys_of(keyspace: Keyspace, queue: str, script: Script, targets: tuple[str, 
             keys += [keyspace.key(target, part) for part in TARGET_PARTS]
     keys += [keyspace.key(targets[0], part) for part in script.source]
     return (str(len(keys)), *keys)
+
+
+@lru_cache(maxsize=4096)
+def least_keys_of(keyspace: Keyspace, queue: str, script: Script) -> tuple[Word, ...]:
+    """`keys_of` for a call that needs no key from position `Script.least` on."""
+    return (str(script.least), *keys_of(keyspace, queue, script, ())[1 : 1 + script.least])
 
 
 class Command(NamedTuple):
@@ -198,9 +209,16 @@ def runs(deliveries: Sequence[Word]) -> list[Word]:
 _second = itemgetter(1)
 
 
-def ack(keyspace: Keyspace, queue: str, deliveries: Sequence[Word], *, now: Word = "") -> Command:
-    """Settle deliveries: done. Settle commands take at most `BATCH` deliveries, as sequence and token in turn."""
-    return unfenced(keyspace, queue, "ack", runs(deliveries), now=now, replay="")
+def ack(
+    keyspace: Keyspace, queue: str, deliveries: Sequence[Word], *, wakes: bool = False, now: Word = ""
+) -> Command:
+    """Settle deliveries: done. Settle commands take at most `BATCH` deliveries, as sequence and token in turn.
+
+    Under `max_leased` an ack wakes a consumer that waits for a place: with `wakes` the call has the keys for it.
+    """
+    script = scripts.load("ack")
+    keys = keys_of(keyspace, queue, script, ()) if wakes else least_keys_of(keyspace, queue, script)
+    return Command(script, queue, (*keys, *script.arguments(now=now, replay=""), *runs(deliveries)))
 
 
 def nack(

@@ -3,7 +3,7 @@
 -- The key `waiters` has the consumers that wait, and the messages on the way to them. The list `wakeup` has at most one
 -- hint (an empty text), and the tickets of these messages. Only the list of a deleted queue has more hints.
 --
--- @use record lease ready
+-- @use record lease ready control reaper_hint
 local wakeup = {}
 local LATE = 5000
 local NOTICE = 60000
@@ -29,12 +29,12 @@ function wakeup.ring_once(q, now)
   end
 end
 
---- The number of waiting consumers without a ticket on the way. Consumers that took a hint are among them: the messages
+--- The number of waiting consumers that may claim, without a ticket on the way. Consumers that took a hint are among them: the messages
 -- they were woken for are ready.
 function wakeup.unwoken(q, now)
   if q.has_waiters ~= '1' then return 0 end
-  return wakeup.waiting(q, now)
-    - redis.call('ZCOUNT', q.waiters, '-inf', string.format('(%d', -now))
+  local n = wakeup.waiting(q, now) - redis.call('ZCOUNT', q.waiters, '-inf', string.format('(%d', -now))
+  return q.controlled and lazy(control).room(q, now, n) or n
 end
 
 --- The number of waiting consumers.
@@ -62,6 +62,7 @@ function wakeup.hand_off(q, now, seqs)
   end
   lease.grant(q, token, seqs)
   q.lease_grants = q.lease_grants + 1
+  if q.rate then lazy(control).charge(q, now, #seqs) end
   record.schedule_sweep(q, ends)
   redis.call('RPUSH', q.wakeup, unpack(tickets))
   redis.call('ZADD', q.waiters, unpack(marks))
@@ -85,8 +86,20 @@ function wakeup.track_consumer(q, now, consumer, block, stay, shown_seqs)
   end
 end
 
+--- Ring because settlements made a place under `max_leased`, for a command that reads nothing else of the record.
+function wakeup.ring_for_place(q, now)
+  local may_be_ready = lazy(control).reopen(q, now)
+  if may_be_ready then wakeup.ring(q, now) end
+  redis.call('HSET', q.meta, 'has_waiters', q.has_waiters)
+  if q.hint then
+    redis.call('HSET', q.meta, 'due_at', string.format('%d', q.due_at))
+    lazy(reaper_hint).send(q.meta, q.due_at)
+  end
+end
+
 --- Wake the next consumer if the last one left messages.
 function wakeup.ring_if_ready(q, now)
+  if q.controlled then lazy(control).gate(q, now) end
   if q.has_waiters == '1' and ready.count(q) > 0 then
     wakeup.ring(q, now)
   end

@@ -13,8 +13,10 @@ function reaper_hint.send(meta, at)
   redis.call('PUBLISH', channel, string.format('%d', at) .. ' ' .. reaper_hint.queue_name(meta))
 end
 
---- Make the queue due now: its options have changed, and so may the deadlines of its messages.
+--- Make the queue due now: its options have changed, and so may the deadlines of its messages. The sweep rings where
+-- consumers may claim now.
 function reaper_hint.due_now(meta)
   redis.call('HSET', meta, 'due_at', 0)
+  if redis.call('HGET', meta, 'has_waiters') == '2' then redis.call('HSET', meta, 'has_waiters', 1) end
   reaper_hint.send(meta, 0)
 end

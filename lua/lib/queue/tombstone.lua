@@ -12,7 +12,7 @@ local MOST = 1000
 -- tombstone stays: it still holds.
 function tombstone.delete_queue(q, now)
   local highest, born = tombstone.highest(q), redis.call('HGET', q.meta, 'created_at')
-  local waiting = q.has_waiters == '1' and lazy(wakeup).waiting(q, now) or 0
+  local waiting = q.has_waiters ~= '0' and lazy(wakeup).waiting(q, now) or 0
   record.unlink(q)
   if waiting > 0 then lazy(wakeup).dismiss(q, waiting) end
   -- a key of another type answers with an error, and is replaced

@@ -1,6 +1,6 @@
 --- Sweeps: the due work of a queue, in bounded steps. Commands on the queue sweep it, and the reaper does so on time.
 --
--- @use restore delays expiry limits stale budget ready queue_lifetime reply reaper_hint
+-- @use restore delays expiry limits stale budget ready queue_lifetime reply reaper_hint control
 local sweep = {}
 local BUDGET = 250
 local STUCK = 1000
@@ -49,7 +49,7 @@ end
 function sweep.finish(q, now, done, over)
   local progress = stale.forget(q) + done.expired + done.trimmed + done.reclaimed + done.promoted > 0
   budget.forget_large(q)
-  q.due_at = sweep.next_due(q)
+  q.due_at = sweep.next_due(q, now)
   over = over or done.uncapped or q.due_at ~= nil and q.due_at <= now
   progress = progress or done.uncapped
   done.more = over and progress
@@ -74,7 +74,7 @@ end
 
 --- The next instant at which something is due: the earliest of the ends of states, own deadlines, retention of the
 -- oldest message, and the end of the lifetime of the queue. Arrivals are apart, in `q.arrival_at`.
-function sweep.next_due(q)
+function sweep.next_due(q, now)
   local earliest
   local function consider(at)
     if at and (not earliest or at < earliest) then earliest = at end
@@ -89,12 +89,13 @@ function sweep.next_due(q)
     consider(oldest and oldest + q.message_ttl)
   end
   if q.life then consider(lazy(queue_lifetime).expires_at(q)) end
+  if q.rate then consider(lazy(control).recheck(q, now)) end
   q.arrival_at = tonumber(redis.call('HGET', q.meta, 'arrival_at'))
   return earliest
 end
 
 --- The ms for which the oldest due work has waited; 0 if nothing is due, or if only a limit has to act.
 function sweep.overdue(q, now)
-  local since = q.due_at and q.due_at <= now and lazy(sweep).next_due(q) or now
+  local since = q.due_at and q.due_at <= now and lazy(sweep).next_due(q, now) or now
   return math.max(0, now - math.min(since or now, q.arrival_at or now))
 end
