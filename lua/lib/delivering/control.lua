@@ -75,10 +75,11 @@ function control.charge(q, now, n)
   redis.call('HSET', q.meta, 'rate_next', string.format('%.0f %.0f', q.rate_ms, q.rate_rest))
 end
 
---- Return whether a consumer has the turn. One that is late by more than `LATE` ms is dead.
+--- Return whether a consumer has the turn. One that is late by more than `LATE` ms is dead, and one that would look too
+-- late began to wait under another rate.
 function control.has_turn(q, now)
-  control.used(q, now)
-  return q.turn and now < q.turn_at + LATE
+  local at = control.next_at(q, now)
+  return q.turn and q.turn_at <= at and now < q.turn_at + LATE
 end
 
 --- End the turn of a dead consumer. Returns when the present one would be late.
