@@ -42,6 +42,8 @@ class Deployment:
     policies: Mapping[str, Policy] = field(default_factory=dict)
     operator_policies: Mapping[str, Policy] = field(default_factory=dict)
     namespace: str | None = field(default=None, compare=False)
+    #: The queues of a file that does not say whether they are paused.
+    unsaid: frozenset[str] = field(default=frozenset(), compare=False)
 
     @classmethod
     def of(cls, queues: Iterable[QueueOptions], policies: Iterable[Policy], namespace: str | None = None) -> Deployment:
@@ -92,11 +94,13 @@ def read_document(document: object) -> Deployment:
         return {key: read(key, item, (*path, key)) for key, item in _mapping(value, path or (name,)).items()}
 
     namespace, path = entries.get("namespace", (None, ()))
+    queues = _mapping(*entries.get("queues", ({}, ("queues",))))
     return Deployment(
         section("queues", _read_queue),
         section("policies", lambda name, value, path: _read_policy(name, value, path, operator=False)),
         section("operator_policies", lambda name, value, path: _read_policy(name, value, path, operator=True)),
         None if namespace is None else _call(path, lambda: check_namespace(namespace)),
+        frozenset(name for name, options in queues.items() if "paused" not in (options or ())),
     )
 
 
@@ -340,7 +344,8 @@ class Plan:
 def make_plan(desired: Deployment, present: Deployment, *, prune: bool = False) -> Plan:
     """The steps that turn `present` into `desired`. Without `prune`, everything that `desired` does not name stays.
 
-    Policies come first, so that new queues are born with them. Deletions come last. Equal states give no steps.
+    Policies come first, so that new queues are born with them. Deletions come last. Equal states give no steps. A queue
+    whose file does not name `paused` stays paused, or not, as it is.
     """
     deletions = (
         *_deletions("policy", desired.policies, present.policies),
@@ -350,7 +355,7 @@ def make_plan(desired: Deployment, present: Deployment, *, prune: bool = False) 
     steps = (
         *_policies("operator policy", desired.operator_policies, present.operator_policies),
         *_policies("policy", desired.policies, present.policies),
-        *sorted(_queues(desired.queues, present.queues), key=lambda step: (step.action, step.name)),
+        *sorted(_queues(desired, present.queues), key=lambda step: (step.action, step.name)),
         *(deletions if prune else ()),
     )
     return Plan(steps, () if prune else tuple((step.kind, step.name) for step in deletions))
@@ -372,9 +377,11 @@ def _policies(kind: Kind, desired: Mapping[str, Policy], present: Mapping[str, P
             yield Step("set", kind, name, before, policy, _policy_dangers(before, policy))
 
 
-def _queues(desired: Mapping[str, QueueOptions], present: Mapping[str, QueueOptions]) -> Iterator[Step]:
-    for name, options in desired.items():
+def _queues(desired: Deployment, present: Mapping[str, QueueOptions]) -> Iterator[Step]:
+    for name, options in desired.queues.items():
         before = present.get(name)
+        if before is not None and name in desired.unsaid:
+            options = options.changed({"paused": before.paused})
         if before is None:
             yield Step("create", "queue", name, None, options)
         elif options != before:

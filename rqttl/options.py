@@ -396,9 +396,8 @@ class UpdateResult(NamedTuple):
 def written(name: str, stored: object) -> object:
     """A stored value as an argument: durations get a unit."""
     kind = OPTIONS[name].kind if name in OPTIONS else ""
-    if kind == "rate" and type(stored) is str:
-        messages, _, per = stored.partition("/")
-        return f"{messages}/{units.as_text(int(per))}" if per.isdigit() else stored
+    if kind == "rate":
+        return units.written_rate(stored)
     return units.as_text(stored) if kind == "duration" and type(stored) is int else stored
 
 

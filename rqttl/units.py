@@ -76,6 +76,12 @@ def rate(value: object, name: str) -> tuple[int, Ms]:
     return int(match[1]), per
 
 
+def written_rate(stored: object) -> object:
+    """A rate as text that `rate` reads, of its stored form: `100/1m` for `100/60000`."""
+    messages, _, per = str(stored).partition("/")
+    return f"{messages}/{as_text(int(per))}" if per.isdigit() else stored
+
+
 def _range(name: str, least: int, value: object) -> str:
     return f"{name}: expected {least} to {MAX_DURATION} ms (10 years), got {_format_refused(value)}"
 

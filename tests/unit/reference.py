@@ -26,7 +26,7 @@ def errors_table() -> str:
 
 
 #: The type that each kind of option has in Python.
-TYPES = {"duration": "Duration", "count": "int", "size": "Size", "number": "float", "flag": "bool", "target": "str"}
+TYPES = {"duration": "Duration", "count": "int", "size": "Size", "number": "float", "flag": "bool", "target": "str", "rate": "str"}
 
 
 def takes(option: Option, value: object) -> bool:
@@ -46,6 +46,8 @@ def values_of(option: Option) -> str:
         return ", ".join(f"`{word}`" for word in option.choices)
     if option.kind == "target":
         return "queue or template" + (", or empty" if takes(option, "") else "")
+    if option.kind == "rate":
+        return "number / time"
     return "`true`, `false`"
 
 

@@ -6,7 +6,6 @@
 -- The rate is a GCRA, exact in whole numbers. `rate_next` is its theoretical arrival time: ms, and a rest in 1/n ms for
 -- `n` messages in `per` ms. So in any t ms at most n * t / per + burst messages leave. Of the consumers that wait for
 -- the rate, one has the turn (`rate_turn`: its name, and the ms at which it looks); all others wait for a ring.
---
 local control = {}
 local REST = 5000
 local LATE = 5000
@@ -89,8 +88,8 @@ function control.recheck(q, now)
   q.turn = nil
 end
 
---- Note whether consumers that wait may claim (1) or not (2). Where only the rate is in the way and nobody has the turn,
--- one of them has to come for it.
+--- Note whether consumers that wait may claim (1) or not (2). Where only the rate is in the way, and nobody has the
+-- turn, one of them has to come for it.
 function control.gate(q, now)
   if q.has_waiters == '0' then return end
   local closed = q.paused or control.has_no_place(q)
@@ -98,8 +97,8 @@ function control.gate(q, now)
   q.has_waiters = closed and '2' or '1'
 end
 
---- The end of a look of a consumer, which may wait now: charge what left, give it the turn or take it away. Returns when
--- to look again: not while only a ring can help, and in a pause for upkeep alone.
+--- The end of a look of a consumer, which may wait now: charge for `n` messages, give it the turn or take it away.
+-- Returns when to look again: never while only a ring can help, and in a pause for upkeep alone.
 function control.look(q, now, n, consumer, block)
   if q.rate and n > 0 then control.charge(q, now, n) end
   local at = q.rate and control.next_at(q, now) or now

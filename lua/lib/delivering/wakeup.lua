@@ -29,8 +29,8 @@ function wakeup.ring_once(q, now)
   end
 end
 
---- The number of waiting consumers that may claim, without a ticket on the way. Consumers that took a hint are among them: the messages
--- they were woken for are ready.
+--- The number of waiting consumers that may claim, without a ticket on the way. Consumers that took a hint are among
+-- them: the messages they were woken for are ready.
 function wakeup.unwoken(q, now)
   if q.has_waiters ~= '1' then return 0 end
   local n = wakeup.waiting(q, now) - redis.call('ZCOUNT', q.waiters, '-inf', string.format('(%d', -now))

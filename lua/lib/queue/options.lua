@@ -6,10 +6,10 @@ local ABOUT = 'a queue of rqttl: lua/README.md of the project says what each fie
 
 --- Read the options of a queue that has some.
 function options.read(q)
-  local retention, max_length, max_length_bytes, overflow, max_deliveries, default_ttl, min_ttl, max_ttl,
-    never_expire, window, paused, max_leased, rate, burst = unpack(redis.call('HMGET', q.meta, 'message_ttl', 'max_length', 'max_length_bytes',
-    'overflow', 'max_deliveries', 'default_ttl', 'min_ttl', 'max_ttl', 'never_expire', 'duplicate_window',
-    'paused', 'max_leased', 'rate', 'burst'))
+  local retention, max_length, max_length_bytes, overflow, max_deliveries, default_ttl, min_ttl, max_ttl, never_expire,
+    window, paused, max_leased, rate, burst = unpack(redis.call('HMGET', q.meta, 'message_ttl', 'max_length',
+    'max_length_bytes', 'overflow', 'max_deliveries', 'default_ttl', 'min_ttl', 'max_ttl', 'never_expire',
+    'duplicate_window', 'paused', 'max_leased', 'rate', 'burst'))
   q.message_ttl, q.max_length = tonumber(retention), tonumber(max_length)
   q.max_length_bytes = tonumber(max_length_bytes)
   q.drops_head, q.dead_letter_refused = overflow == 'drop-head', overflow == 'reject-publish-dlx'

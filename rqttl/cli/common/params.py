@@ -14,7 +14,7 @@ from click.shell_completion import CompletionItem
 from rqttl import units
 from rqttl.checks import check_queue_name
 from rqttl.errors import InvalidInput
-from rqttl.options import OPTIONS, Option, QueueOptions, Value
+from rqttl.options import CONTROLS, OPTIONS, Option, QueueOptions, Value
 from rqttl.text import nearest
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -220,7 +220,7 @@ def format_value(option: Option, value: Value | None) -> str:
         return "yes" if value else "no"
     if option.kind in ("count", "size"):
         return f"{value:,}"
-    return str(value) or "(drop)"
+    return str(units.written_rate(value) if option.kind == "rate" else value) or "(drop)"
 
 
 def with_flags(message: str) -> str:
@@ -256,13 +256,14 @@ def to_json(options: QueueOptions) -> dict[str, Any]:
 # Flags
 
 _TYPES: dict[str, Any] = {"duration": DURATION, "count": int, "number": float}
-_METAVARS = {"duration": "TIME", "count": "N", "size": "SIZE", "number": "NUMBER", "target": "QUEUE"}
+_METAVARS = {"duration": "TIME", "count": "N", "size": "SIZE", "number": "NUMBER", "target": "QUEUE", "rate": "N/TIME"}
 
 _SECTIONS: Mapping[str, Sequence[str]] = {
     "Lifetime of messages": ("message_ttl", "default_ttl", "min_ttl", "max_ttl", "never_expire"),
     "Limits": ("max_length", "max_length_bytes", "overflow", "max_message_bytes"),
     "Dead letters": tuple(name for name in OPTIONS if name.startswith("dead_letter")),
     "Retries": ("lease", "max_deliveries", *(name for name in OPTIONS if name.startswith("redelivery"))),
+    "Control of consumers": CONTROLS,
     "End of the queue": ("expires", "auto_delete_on_idle", "on_expire"),
 }
 _OTHER = tuple(name for name in OPTIONS if not any(name in names for names in _SECTIONS.values()))

@@ -88,9 +88,10 @@ def test_a_queue_without_a_policy_keeps_the_object_of_its_declared_options() -> 
     assert PolicySet(1, (policy("p", "#", lease="9s"),)).resolve(declared).options is declared
 
 
-LIMITS = [name for name, option in OPTIONS.items() if option.kind in ("duration", "count", "size")]
+LIMITS = [name for name, option in OPTIONS.items() if option.kind in ("duration", "count", "size", "rate")]
 RULES = {
     "never_expire": (True, False),
+    "paused": (True, False),
     "overflow": ("reject-publish", "reject-publish-dlx"),
     "on_expire": ("keep", "dead-letter"),
     "dead_letter": ("d", "p"),
@@ -103,14 +104,20 @@ RULES = {
 }
 #: An option that each of these needs.
 DELAY = {"redelivery_delay": "1ms"}
+RATE = {"rate": "1/1s"}
 
 
 def with_delay(name: str, value: object) -> dict[str, object]:
-    return {**(DELAY if name.startswith("redelivery") else {}), name: value}
+    return {**(DELAY if name.startswith("redelivery") else RATE if name == "burst" else {}), name: value}
 
 
 def value(name: str, number: int) -> object:
-    return f"{number}ms" if OPTIONS[name].kind == "duration" else number
+    kind = OPTIONS[name].kind
+    return f"{number}ms" if kind == "duration" else f"{number}/1s" if kind == "rate" else number
+
+
+def expected(name: str, number: int) -> object:
+    return f"{number}/1000" if OPTIONS[name].kind == "rate" else number
 
 
 def merged(name: str, *, declared: object = None, user: object = None, operator: object = None) -> object:
@@ -134,15 +141,15 @@ def test_of_limits_and_durations_the_smallest_counts(name: str) -> None:
     low, middle, high = (value(name, number) for number in (2, 3, 4))
 
     for declared, user, operator in [(low, middle, high), (high, low, middle), (middle, high, low)]:
-        assert merged(name, declared=declared, user=user, operator=operator) == 2
+        assert merged(name, declared=declared, user=user, operator=operator) == expected(name, 2)
     for kinds in (
         {"declared": low, "user": high},
         {"user": low, "operator": high},
         {"declared": high, "operator": low},
     ):
-        assert merged(name, **kinds) == 2
+        assert merged(name, **kinds) == expected(name, 2)
     for kind in ("declared", "user", "operator"):
-        assert merged(name, **{kind: high}) == 4
+        assert merged(name, **{kind: high}) == expected(name, 4)
 
 
 @pytest.mark.spec("POL-14", "OPP-02", "OPP-05", "OPP-06", "OPP-08")
