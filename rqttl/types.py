@@ -129,6 +129,9 @@ class QueueStats:
     `scheduled` messages have not arrived: `ready`, `ready_bytes` and the limits do not count them. `activated` counts
     those that have arrived, also in `enqueued`, and `cancelled` those that were cancelled.
 
+    A `paused` queue gives no messages to consumers. With a `rate`, `next_by_rate` is the time from which it lets the
+    next message go, which may be past; `None` before the first one.
+
     `overdue` is the age of the oldest due work (an expired message, an ended lease or delay, an arrival); 0 if nothing
     is due. It stays near 0 while a reaper runs. Without a reaper it grows until the next call on the queue.
 
@@ -165,6 +168,8 @@ class QueueStats:
     next_delay_end: datetime | None = None
     next_scheduled: datetime | None = None
     ends_at: datetime | None = None
+    paused: bool = False
+    next_by_rate: datetime | None = None
 
     @property
     def depth(self) -> int:

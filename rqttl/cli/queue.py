@@ -14,7 +14,7 @@ from rqttl.cli.common import output, params
 from rqttl.cli.common.errors import Refused, explain
 from rqttl.cli.common.params import flag, format_value, json_flag, queues_argument
 from rqttl.cli.common.settings import Settings, connecting
-from rqttl.errors import QueueInUse, QueueNotFound, RqttlError
+from rqttl.errors import PolicyDecides, QueueInUse, QueueNotFound, RqttlError
 from rqttl.inspector.queues import (
     LATE,
     LateWork,
@@ -28,6 +28,7 @@ from rqttl.inspector.queues import (
 )
 from rqttl.options import OPTIONS, REASONS, QueueOptions, UpdateResult
 from rqttl.policies import Explanation
+from rqttl.policies.policy import DECLARED as DECLARED_OPTION
 from rqttl.protocol.keys import STATES
 from rqttl.types import Purged, QueueStats, State
 from rqttl.units import as_size
@@ -49,6 +50,8 @@ COLUMNS = ("queue", ">ready", ">leased", ">delayed", ">scheduled", ">bytes", ">o
 CONSUMERS = ("role", "program", "host", ">pid", "started", ">prefetch", ">in flight", "oldest")
 #: Counters in the order of a message's life.
 COUNTERS = ("cancelled", "activated", "enqueued", "delivered", "redelivered", "acked", "refused", "purged", "redriven")
+#: A mark behind the name of a queue.
+PAUSED = " (paused)"
 #: What happens at the end of a state, for people.
 EVENTS = {"leased": "lease ends", "delayed": "ready", "scheduled": "due"}
 #: The result of an action on one queue, for `text.dump_json`.
@@ -117,7 +120,8 @@ def list_queues(queues: tuple[str, ...], quiet: bool, as_json: bool, settings: S
         later = together.scheduled > 0
         columns = [column for column in COLUMNS if later or column != ">scheduled"]
         total = [text.plural(len(names), "queue"), *_cells(together, later=later)] if len(names) > 1 else None
-        output.print_table(columns, [[name, *_cells(stats[name], later=later)] for name in names], total)
+        rows = [[f"{name}{PAUSED * stats[name].paused}", *_cells(stats[name], later=later)] for name in names]
+        output.print_table(columns, rows, total)
     if overdue >= LATE:
         output.note(LateWork(overdue, reapers).advice)
 
@@ -166,7 +170,7 @@ def show(name: str, every: bool, utc: bool, as_json: bool, settings: Settings) -
         }
         output.answer_json(document)
         return
-    output.print_pairs(_facts(name, stats, now, utc=utc))
+    output.print_pairs(_facts(name, stats, explanation, now, utc=utc))
     if stats.overdue >= LATE:
         output.note(LateWork(stats.overdue, reapers).advice)
     if consumers:
@@ -178,18 +182,27 @@ def show(name: str, every: bool, utc: bool, as_json: bool, settings: Settings) -
     output.print_pairs(_option_pairs(options, explanation, every=every))
 
 
-def _facts(name: str, stats: QueueStats, now: datetime, *, utc: bool) -> list[tuple[str, str]]:
+def _facts(
+    name: str, stats: QueueStats, explanation: Explanation, now: datetime, *, utc: bool
+) -> list[tuple[str, str]]:
     def time(at: datetime) -> str:
         return text.format_time(at, now, utc=utc)
 
     age = stats.oldest_ready_age
     oldest = f", the oldest from {time(now - age)}" if age is not None else ""
-    pairs = [("queue", name), ("ready", f"{text.format_count(stats.ready)} ({as_size(stats.ready_bytes)}){oldest}")]
+    pairs = [("queue", name)]
+    if stats.paused:
+        source = explanation["paused"].source
+        pairs.append(("paused", f"consumers get nothing{'' if source == DECLARED_OPTION else f' ({source})'}"))
+    pairs += [("ready", f"{text.format_count(stats.ready)} ({as_size(stats.ready_bytes)}){oldest}")]
     for state in STATES.values():
         n, at = getattr(stats, state.name), getattr(stats, state.end) if state.end else None
         first = f", the first {EVENTS[state.name]} {time(at)}" if at else ""
         if n or state.inside:
-            pairs.append((state.name, f"{text.format_count(n)}{first}"))
+            most = explanation["max_leased"].value if state.name == "leased" else None
+            pairs.append((state.name, f"{text.format_count(n)}{f' of at most {most:,}' if most else ''}{first}"))
+    if stats.next_by_rate and stats.next_by_rate > now:
+        pairs.append(("next by rate", time(stats.next_by_rate)))
     if stats.overdue:
         pairs.append(("overdue", f"the oldest due work waits {text.format_age(stats.overdue)}"))
     pairs.append(("consumers", text.format_count(stats.consumers)))
@@ -350,7 +363,7 @@ def _for_each(
         for queue in queues:
             try:
                 result = act(queue)
-            except (QueueNotFound, QueueInUse) as error:
+            except (QueueNotFound, QueueInUse, PolicyDecides) as error:
                 refusals.append(error)
                 results.append({"queue": queue.name, "error": error.code})
                 if len(queues) > 1:
@@ -381,6 +394,48 @@ def touch(queues: tuple[str, ...], as_json: bool, settings: Settings) -> None:
 
     with settings.using() as broker:
         _for_each(_handles(broker, queues), mark, lambda handle, _: f"queue {handle.name} touched", as_json=as_json)
+
+
+@queue.command(epilog="\b\nExample: rqttl queue pause 'orders.*'")
+@queues_argument
+@json_flag
+@connecting
+def pause(queues: tuple[str, ...], as_json: bool, settings: Settings) -> None:
+    """Pause queues, named or matched by a QUEUE (with *, ? and [...]).
+
+    Consumers get no message any more; they wait until the queue is resumed.
+    Senders go on. A pause outlives restarts, also of workers that declare the
+    queue.
+    """
+    _switch(queues, settings, paused=True, as_json=as_json)
+
+
+@queue.command(epilog="\b\nExample: rqttl queue resume orders")
+@queues_argument
+@json_flag
+@connecting
+def resume(queues: tuple[str, ...], as_json: bool, settings: Settings) -> None:
+    """End the pause of queues, named or matched by a QUEUE (with *, ? and [...]).
+
+    A queue that a policy pauses stays paused: the error names the policy.
+    """
+    _switch(queues, settings, paused=False, as_json=as_json)
+
+
+def _switch(queues: tuple[str, ...], settings: Settings, *, paused: bool, as_json: bool) -> None:
+    def act(handle: Queue) -> Result:
+        result = handle.pause() if paused else handle.resume()
+        return {"paused": paused, "changed": result.before.paused is not result.after.paused}
+
+    def describe(handle: Queue, result: Result) -> str:
+        was = "" if result["changed"] else ", as before"
+        return f"queue {handle.name} is {'paused' if paused else 'not paused'}{was}"
+
+    with settings.using() as broker:
+        names = existing_names(broker, queues)
+        if not names:
+            output.note_no_queue(queues)
+        _for_each(_handles(broker, names), act, describe, as_json=as_json)
 
 
 def _of(queue: Queue, stats: Mapping[str, QueueStats]) -> QueueStats:

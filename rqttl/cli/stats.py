@@ -200,7 +200,7 @@ def queue_table(
         style = {"no_wrap": True, "min_width": min(widths[i], room)}
         table.add_column(columns[i].title, cells[-1][i], justify="right", **style)  # type: ignore[arg-type]  # as named
     for row, texts in zip(rows, cells, strict=False):
-        table.add_row(row.name, *(texts[i] for i in fitting))
+        table.add_row(f"{row.name}{' (paused)' * row.stats.paused}", *(texts[i] for i in fitting))
     return table, [column.title for i, column in enumerate(columns) if i not in fitting]
 
 

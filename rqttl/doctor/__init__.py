@@ -68,6 +68,7 @@ def examine(broker: Broker, names: Sequence[str] = ()) -> Iterator[Finding]:
     yield from driver.perform(guarded("reaper", queues.check_reapers(keyspace, seen)))
     yield from of_queues
     yield from driver.perform(guarded("queues", queues.check_schedules(seen)))
+    yield from driver.perform(guarded("queues", queues.check_controls(seen)))
     yield from driver.perform(guarded("policies", queues.check_policies(keyspace, sorted(seen.looks))))
 
 

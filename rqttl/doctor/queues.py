@@ -26,6 +26,8 @@ PAGE = 500
 OVERDUE = 5_000
 #: The time for which a full queue may hold scheduled messages back without a finding.
 HELD = timedelta(minutes=1)
+#: The age of the oldest message from which a paused queue, or one with a rate, gives a finding.
+PAUSED, SLOW = timedelta(days=1), timedelta(hours=1)
 #: Checks of a suspicion, and the ms in between: a client may be in the midst of its steps.
 LOOKS, PAUSE = 3, 100
 #: Fields that every record has, in the order in which they are read.
@@ -243,6 +245,22 @@ def check_reapers(keyspace: Keyspace, seen: Queues) -> Flow[list[Finding]]:
     if count:
         return [warning("reaper", state, "its log says why it does not keep up; another one may be started beside it")]
     return [warning("reaper", state, "start one: `rqttl reaper`, as a service; or `rqttl reaper --once` from cron")]
+
+
+def check_controls(seen: Queues) -> Flow[list[Finding]]:
+    """Find queues that hold their messages back for long: by a pause that was forgotten, or a rate that is too low."""
+    now = as_datetime((yield from steps.server_time()))
+    findings = []
+    for name, stats in seen.looks.items():
+        age = stats.oldest_ready_age or timedelta(0)
+        waits = f"its oldest message waits for {as_text(age // timedelta(minutes=1) * 60_000)}"
+        if stats.paused and age >= PAUSED:
+            advice = f"`rqttl queue resume {name}`, or purge it; `rqttl explain {name}` names a policy that pauses it"
+            findings.append(warning("queue", f"paused, and {waits}", advice, queue=name))
+        elif not stats.paused and age >= SLOW and stats.next_by_rate and stats.next_by_rate > now:
+            advice = f"raise its rate, or send less: `rqttl explain {name}` names a policy that sets it"
+            findings.append(warning("queue", f"its rate is below its arrivals: {waits}", advice, queue=name))
+    return findings
 
 
 def check_schedules(seen: Queues) -> Flow[list[Finding]]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, NamedTuple, TypeVar
 
 from rqttl import checks
@@ -28,8 +29,9 @@ _LIVES = (("last_used_at", "expires"), ("last_active_at", "auto_delete_on_idle")
 #: The fields that show the existence of the queue and its end.
 LIFETIME = ("version", *[field for life in _LIVES for field in life], "on_expire", "emptied_last_id", "last_id")
 _STORED = ("ready_bytes", "due_at", "cursor", "lease_grants", "arrival_at", "compacted", "message_ttl")
+_CONTROLS = ("paused", "rate", "burst", "rate_next")
 #: The fields that statistics need.
-STATISTICS = (*LIFETIME, *_STORED, *COUNTERS, *_DEATHS.values(), *_DROPPED.values())
+STATISTICS = (*LIFETIME, *_STORED, *_CONTROLS, *COUNTERS, *_DEATHS.values(), *_DROPPED.values())
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +76,18 @@ class Record:
             "deaths": {reason: self.number(field) for reason, field in _DEATHS.items()},
             "dropped": {reason: self.number(field) for reason, field in _DROPPED.items()},
             "ends_at": None if end is None else as_datetime(end),
+            "paused": "paused" in self.fields,
+            "next_by_rate": self._next_by_rate(),
         }
+
+    def _next_by_rate(self) -> datetime | None:
+        """The time from which the rate lets the next message go: see lua/lib/delivering/control.lua."""
+        rate, next_at = (re.fullmatch(rb"(\d+)[/ ](\d+)", self.fields.get(name, b"")) for name in ("rate", "rate_next"))
+        if not rate or not next_at:
+            return None
+        n, per = int(rate[1]), int(rate[2])
+        burst = self.number("burst") or max(1, n * 1000 // per)
+        return as_datetime(max(0, -(-(int(next_at[1]) * n + int(next_at[2]) - (burst - 1) * per) // n)))
 
 
 Call = tuple[Word, ...]

@@ -183,8 +183,22 @@ class _Queue:
         if "max_length_bytes" in notes.options:
             because = "a full queue of Service Bus refuses messages"
             notes.take("overflow", "reject-publish", "maxSizeInMegabytes", None, because=because)
+        self._status()
         self._duplicates()
         self._dead_letters(self._forward() if _FORWARD in properties else None)
+
+    def _status(self) -> None:
+        status = self.properties.get("status")
+        if status is None:
+            return
+        word = read(str, status, at(self.place, "status")).lower()
+        if word == "active":
+            self.notes.taken("status", status, "")
+        elif word in ("receivedisabled", "disabled"):
+            self.notes.take("paused", True, "status", status)
+        if word not in ("active", "receivedisabled"):
+            text = "rqttl stops no senders of a queue: stop them, or limit their rights in Redis"
+            self.notes.left_out("status", status, text)
 
     def _duplicates(self) -> None:
         required, text = self.properties.get(_DUPLICATES), self.properties.get(_WINDOW)

@@ -124,6 +124,8 @@ def aggregate(queues: Iterable[QueueStats]) -> QueueStats:
             totals[item.name] = max(values, default=None if "None" in str(item.type) else timedelta(0))
         elif item.name in _TIMES:
             totals[item.name] = min(values, default=None)
+        elif item.type == "bool":
+            totals[item.name] = any(values)
         elif "Mapping" in str(item.type):
             reasons = dict.fromkeys(reason for value in values for reason in value)
             totals[item.name] = {reason: sum(value.get(reason, 0) for value in values) for reason in reasons}

@@ -39,7 +39,11 @@ logger = logging.getLogger("rqttl.metrics")
 #: then.
 PATIENCE = 8.0
 #: The fields of a record with its limits, and with its traffic.
-_LIMITS = {"max_length": "rqttl_queue_limit_messages", "max_length_bytes": "rqttl_queue_limit_bytes"}
+_LIMITS = {
+    "max_length": "rqttl_queue_limit_messages",
+    "max_length_bytes": "rqttl_queue_limit_bytes",
+    "max_leased": "rqttl_queue_limit_leased",
+}
 _TRAFFIC = ("version", "enqueued", "delivered")
 _CLASSES: dict[Kind, Any] = {
     "gauge": GaugeMetricFamily,
@@ -198,6 +202,9 @@ def _add_queue(families: Families, queue: str, look: StatsAndRecord) -> None:
         families.add("rqttl_queue_deaths_total", number, queue, reason)
     for reason, number in stats.dropped.items():
         families.add("rqttl_queue_dropped_total", number, queue, reason)
+    families.add("rqttl_queue_paused", stats.paused, queue)
+    if rate := re.fullmatch(rb"(\d+)/(\d+)", look.record.fields.get("rate", b"")):
+        families.add("rqttl_queue_limit_rate", int(rate[1]) * 1000 / int(rate[2]), queue)
     for option, metric in _LIMITS.items():
         limit = look.record.fields.get(option, b"")
         if limit.isdigit():
