@@ -33,7 +33,7 @@ if TYPE_CHECKING:
         MessageTooLarge,
         OutcomeUnknown,
         PolicyDecides,
-    PolicyNotFound,
+        PolicyNotFound,
         PoolExhausted,
         QueueFull,
         QueueInUse,

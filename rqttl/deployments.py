@@ -94,13 +94,13 @@ def read_document(document: object) -> Deployment:
         return {key: read(key, item, (*path, key)) for key, item in _mapping(value, path or (name,)).items()}
 
     namespace, path = entries.get("namespace", (None, ()))
-    queues = _mapping(*entries.get("queues", ({}, ("queues",))))
+    queues = cast("Mapping[str, Mapping[str, object]]", _mapping(*entries.get("queues", ({}, ("queues",)))))
     return Deployment(
         section("queues", _read_queue),
         section("policies", lambda name, value, path: _read_policy(name, value, path, operator=False)),
         section("operator_policies", lambda name, value, path: _read_policy(name, value, path, operator=True)),
         None if namespace is None else _call(path, lambda: check_namespace(namespace)),
-        frozenset(name for name, options in queues.items() if "paused" not in (options or ())),
+        frozenset(name for name, options in queues.items() if "paused" not in (options or {})),
     )
 
 
@@ -378,10 +378,11 @@ def _policies(kind: Kind, desired: Mapping[str, Policy], present: Mapping[str, P
 
 
 def _queues(desired: Deployment, present: Mapping[str, QueueOptions]) -> Iterator[Step]:
-    for name, options in desired.queues.items():
+    for name, asked in desired.queues.items():
         before = present.get(name)
+        options = asked
         if before is not None and name in desired.unsaid:
-            options = options.changed({"paused": before.paused})
+            options = asked.changed({"paused": before.paused})
         if before is None:
             yield Step("create", "queue", name, None, options)
         elif options != before:

@@ -64,7 +64,7 @@ def milliseconds(value: int, name: str) -> Ms:
 
 
 def rate(value: object, name: str) -> tuple[int, Ms]:
-    """Read a rate: messages and the time for them, such as `"100/1m"` or `"5/s"`, at most one day. Raises `InvalidInput`."""
+    """Read a rate: messages, and the time for them, at most a day: `"100/1m"`, `"5/s"`. Raises `InvalidInput`."""
     match = _RATE.fullmatch((plain_text(value) or "").strip())
     if not match or not 1 <= int(match[1]) <= MOST_MESSAGES:
         rule = f"expected 1 to {MOST_MESSAGES} messages and a time, such as '100/1m' or '5/s'"

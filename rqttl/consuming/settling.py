@@ -68,7 +68,7 @@ def _settle(
     for batch in _cut(newest, reads=how != "ack"):
         words = [word for item in batch for word in (item._sequence, item._token)]
         if how == "ack":
-            values = yield from _ack(keyspace, queue, words, wakes=newest[0]._known.capped)
+            values = yield from ack(keyspace, queue, words, wakes=newest[0]._known.capped)
         else:
             values = yield from steps.with_config(queue, build)
         lost.update(values.lost)
@@ -83,7 +83,7 @@ def _settle(
         raise error
 
 
-def _ack(keyspace: Keyspace, queue: str, words: Sequence[Word], *, wakes: bool) -> Flow[Ok]:
+def ack(keyspace: Keyspace, queue: str, words: Sequence[Word], *, wakes: bool) -> Flow[Ok]:
     """Ack deliveries. An option may have begun to act since they were received: then the call needs more keys."""
     command = commands.ack(keyspace, queue, words, wakes=wakes)
     answer = yield from steps.dispatch(command, ("stale", *steps.EXPIRED))

@@ -209,9 +209,7 @@ def runs(deliveries: Sequence[Word]) -> list[Word]:
 _second = itemgetter(1)
 
 
-def ack(
-    keyspace: Keyspace, queue: str, deliveries: Sequence[Word], *, wakes: bool = False, now: Word = ""
-) -> Command:
+def ack(keyspace: Keyspace, queue: str, deliveries: Sequence[Word], *, wakes: bool = False, now: Word = "") -> Command:
     """Settle deliveries: done. Settle commands take at most `BATCH` deliveries, as sequence and token in turn.
 
     Under `max_leased` an ack wakes a consumer that waits for a place: with `wakes` the call has the keys for it.

@@ -27,6 +27,8 @@ def sample(option: Option) -> tuple[list[str], float | str | bool]:
         return [name, option.choices[-1]], option.choices[-1]
     if option.kind == "target":
         return [name, "dead.{queue}"], "dead.{queue}"
+    if option.kind == "rate":
+        return [name, "5/s"], "5/1000"
     assert option.kind == "flag"
     return [name], True
 

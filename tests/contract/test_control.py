@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import redis
 
-from rqttl import InvalidInput, InvalidOption, InvalidPolicy, Message, PolicyDecides, Queue, QueueMismatch
+from rqttl import InvalidInput, InvalidOption, InvalidPolicy, Message, PolicyDecides, QueueMismatch
 from rqttl.flows import receive
 from rqttl.flows.receive import ReceiveResult
 from rqttl.protocol import commands

@@ -164,6 +164,11 @@ class Machine(RuleBasedStateMachine):
         """The command that the client has just carried out."""
         return next(command for command, _ in self.clients[who].log if command.script.name == script)
 
+    def free(self, name: str) -> int:
+        """The number of consumers that wait, have no message under way, and may get one."""
+        raw, now = self.raw[name], self.clock.now
+        return 0 if raw.meta[b"has_waiters"] == b"2" else min(raw.free(now), self.world.queues[name].room(now))
+
     def due(self, name: str) -> int | None:
         """When the queue believes to be due: it decides whether a call that comes by sweeps first."""
         return self.raw[name].due
@@ -309,9 +314,19 @@ class Machine(RuleBasedStateMachine):
     def check_hints(self, q: ModelQueue, raw: RawQueue) -> None:
         """A consumer that waits beside a ready message has a hint. Every ticket is of this queue."""
         waits = any(until > self.clock.now for until in raw.waiters.values())
-        if waits and any(not q.expired(m, self.clock.now) for m in q.ready):
+        if waits and self.may_go(q, raw) and any(not q.expired(m, self.clock.now) for m in q.ready):
             assert raw.wakeup, f"{q.name}: a consumer sleeps beside a ready message"
         assert raw.wakeup.count(b"") <= 1
+
+    def may_go(self, q: ModelQueue, raw: RawQueue) -> bool:
+        """Whether somebody has to ring. Nobody has before a sweep that is due, or while a consumer waits for the rate."""
+        if q.room(self.clock.now) == 0 and ("rate" not in q.options or q.options.get("paused")):
+            return False
+        if not q.options.keys() & {"max_leased", "rate"}:
+            return True
+        turn = int((raw.meta.get(b"rate_turn") or b"0").rpartition(b" ")[2])
+        is_full = len(q.in_state("leased")) >= (q.number("max_leased") or 1_000_000)
+        return not is_full and (raw.due is None or raw.due > self.clock.now) and turn + 5_000 <= self.clock.now
 
 
 def check_marks(q: ModelQueue, raw: RawQueue, earlier: RawQueue | None) -> None:

@@ -22,6 +22,10 @@ from tests.model.raw import COUNTERS
 from tests.model.strategies import clients, lives, names, picks, rarely, some_options
 
 
+def _without_switch(options: Options) -> Options:
+    return {name: value for name, value in options.items() if name != "paused"}
+
+
 class QueueRules(Machine):
     @initialize(a=some_options, b=some_options, dead=some_options)
     def declare_all(self, a: Options, b: Options, dead: Options) -> None:
@@ -40,7 +44,7 @@ class QueueRules(Machine):
         made: list[Declared] = []
         there = self.world.queues.get(name)
         flow = queues.declare(self.clients[who].keyspace, QueueOptions.read_stored(name, options))
-        if there is not None and there.adopted and there.declared != options:
+        if there is not None and there.adopted and _without_switch(there.declared) != _without_switch(options):
             with pytest.raises(QueueMismatch):
                 self.clients[who].perform(flow)
         else:
@@ -96,6 +100,10 @@ class QueueRules(Machine):
             assert (result.before.non_default, [result.expired, result.trimmed]) == (before, self.killed)
             assert self.world.queues[name].policies == self.world.version, f"{name}: updated by older policies"
         self.compare()
+
+    @rule(who=clients, name=names, paused=st.sampled_from((True, None, None)), lives=lives)
+    def pause_or_resume(self, who: int, name: str, paused: bool | None, lives: int | None) -> None:
+        self.update(who, name, {"paused": paused}, lives)
 
     def die(self, who: int, flow: Flow[object], script: str, apply: Callable[[], object], lives: int) -> None:
         """The client dies after some calls. Its successor knows nothing."""

@@ -6,6 +6,8 @@ where it stands (ready, leased, delayed) is a field of it, so here it cannot be 
 
 from collections import Counter
 from dataclasses import dataclass, field
+from fractions import Fraction
+from math import ceil
 from typing import Any, NamedTuple
 
 from rqttl.options import written
@@ -113,8 +115,35 @@ class ModelQueue:
         self.unmarked = 0
         #: The bytes of header and body of all messages that anybody has seen here.
         self.sizes: dict[bytes, int] = {}
+        #: When the next message would go that used nothing of the burst.
+        self.next_by_rate = self.parts = Fraction(0)
         #: Over its limits until the next sweep: the options have changed, or the client that should sweep died.
         self.may_exceed = False
+
+    def _burst(self) -> tuple[int, Fraction]:
+        """The messages that the rate lets go at once, and the ms for each."""
+        n, per = map(int, str(self.options["rate"]).split("/"))
+        return self.number("burst") or max(1, n * 1000 // per), Fraction(per, n)
+
+    def _used(self, now: int) -> Fraction:
+        """The ms of the rate that are used up."""
+        burst, each = self._burst()
+        return min(max(Fraction(0), self.next_by_rate - now), burst * each)
+
+    def room(self, now: int) -> int:
+        """How many messages may go to consumers."""
+        room = 1_000_000
+        if self.number("max_leased") is not None:
+            room = (self.number("max_leased") or 0) - len(self.in_state("leased"))
+        if "rate" in self.options:
+            burst, each = self._burst()
+            room = min(room, burst - ceil(self._used(now) / each))
+        return 0 if self.options.get("paused") else max(0, room)
+
+    def charge(self, now: int, count: int) -> None:
+        """So many messages went to consumers."""
+        if "rate" in self.options and count:
+            self.next_by_rate = now + self._used(now) + count * self._burst()[1]
 
     def number(self, option: str) -> int | None:
         value = self.options.get(option)
@@ -255,5 +284,7 @@ def consistent(name: str, options: Options) -> bool:
     if first is None and any(option.startswith("redelivery_") for option in options):
         return False
     if first is not None and longest is not None and longest < first:
+        return False
+    if "burst" in options and "rate" not in options:
         return False
     return all(probe.target(reason) != name for reason in ("expired", "maxlen", "delivery_limit"))

@@ -40,6 +40,7 @@ OPTIONS = {
     "dead_letter_rejected": maybe("a", "b", "dead", "a.late", "", "{queue}"),
     "dead_letter_delivery_limit": TARGETS,
     "max_deliveries": maybe(1, 2, 3),
+    "max_leased": maybe(1, 2, 3),
 }
 #: The options of a pause, which mean little one without the other. The last ones fit only to a queue that has a pause.
 PAUSES: tuple[dict[str, object], ...] = (
@@ -52,6 +53,14 @@ PAUSES: tuple[dict[str, object], ...] = (
     {"redelivery_multiplier": 1.5},
     {"redelivery_max_delay": 12},
 )
+RATES: tuple[dict[str, object], ...] = (
+    {"rate": "1/20", "burst": 1},
+    {"rate": "3/50", "burst": 2},
+    {"rate": "2/1000"},
+    {"rate": "7/30", "burst": 3},
+    {"rate": None, "burst": None},
+    {"burst": 2},
+)
 #: The options that do the most come up the most.
 _LIKELY = (
     "max_length",
@@ -63,21 +72,23 @@ _LIKELY = (
     "max_deliveries",
     "pauses",
     "pauses",
+    "rates",
 )
 clients = st.integers(0, CLIENTS - 1)
 names = st.sampled_from(("a", "a", "a", "a", "b", "b", "dead", "a.late"))
 
 
 def _with_pauses(drawn: dict[str, object]) -> dict[str, object]:
-    pauses = drawn.pop("pauses", {})
+    pauses, rates = drawn.pop("pauses", {}), drawn.pop("rates", {})
     assert isinstance(pauses, dict)
-    return drawn | pauses
+    assert isinstance(rates, dict)
+    return drawn | pauses | rates
 
 
 def _some(values: Mapping[str, st.SearchStrategy[object]], least: int, most: int) -> st.SearchStrategy[Options]:
     chosen = st.lists(st.sampled_from((*_LIKELY, *OPTIONS)), min_size=least, max_size=most, unique=True)
     return chosen.flatmap(
-        lambda chosen: st.fixed_dictionaries({o: values.get(o, st.sampled_from(PAUSES)) for o in chosen})
+        lambda chosen: st.fixed_dictionaries({o: values.get(o, st.sampled_from(PAUSES if o == "pauses" else RATES)) for o in chosen})
     ).map(_with_pauses)
 
 
@@ -85,6 +96,7 @@ some_options = _some(OPTIONS, 0, 5)
 #: Policies may also ask for a default. Nothing is `none`.
 DEFINITIONS = OPTIONS | {
     "never_expire": maybe(True, False),
+    "paused": maybe(True, False),
     "overflow": maybe("drop-head", "reject-publish", "reject-publish-dlx"),
     "dead_letter_expired": maybe("a", "b", "dead", "a.late", "", "{queue}"),
 }

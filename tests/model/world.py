@@ -54,7 +54,7 @@ class World:
         made: Declared = "adopted" if name in self.queues else "created"
         q = self.found(name, now)
         if q.adopted:
-            assert q.declared == declared
+            assert {**q.declared, "paused": None} == {**declared, "paused": None}
             return "existing"
         self._declared(q, declared, version)
         return made
@@ -67,8 +67,18 @@ class World:
         self._declared(q, declared, version)
 
     def _declared(self, q: ModelQueue, declared: Options, version: int) -> None:
-        q.declared, q.options = declared, self.in_force(q.name, declared, version)
+        q.declared = declared
+        self._put(q, self.in_force(q.name, declared, version))
         q.adopted, q.policies, q.may_exceed = True, version, True
+
+    @staticmethod
+    def _put(q: ModelQueue, options: Options) -> None:
+        """Put options in force. A part of a ms is kept in parts of the rate, whatever they are."""
+        if "rate" in q.options:
+            q.parts = (q.next_by_rate % 1) * int(str(q.options["rate"]).partition("/")[0])
+        q.options = options
+        if "rate" in options:
+            q.next_by_rate = q.next_by_rate // 1 + q.parts / int(str(options["rate"]).partition("/")[0])
 
     def apply_policies(self, name: str, version: int) -> None:
         """Put the options in force that follow from the policies of a version. Older policies never come back."""
@@ -76,7 +86,8 @@ class World:
         assert version >= q.policies, f"{name}: policies {version} in the place of {q.policies}"
         options = self.in_force(name, q.declared, version)
         if options != q.options:
-            q.options, q.may_exceed = options, True
+            self._put(q, options)
+            q.may_exceed = True
         q.policies = version
 
     def change_policies(self, stored: Sequence[Policy], removed: Sequence[Policy]) -> None:
@@ -255,6 +266,7 @@ class World:
         q = self.queues.get(name)
         if q is None or q.arrival_at is None or q.arrival_at > now:
             return 0
+        waiting = min(waiting, q.room(now))
         due = sorted((s for s in q.scheduled if s.due <= now), key=lambda s: (s.due, s.seq))
         fresh, late = [], []
         retention = q.number("message_ttl")
@@ -318,6 +330,7 @@ class World:
         if older and overdue:  # these go first, and then it is decided anew
             self.bury(q, now, "expired", overdue)
             return self._arrive(q, now, fresh, late, waiting, letters=letters, d=d, scheduled=scheduled)
+        q.charge(now, len(older) + len(handed))
         for m in [*older, *handed]:
             m.state, m.until = "leased", now + PICKUP
         dead = [m for m in mortal if m not in handed]
@@ -393,7 +406,9 @@ class World:
         taken = self._ticket(q, now, ticket) if count else []
         if not taken and count:
             taken = next((found for one in late if (found := self._ticket(q, now, one))), [])
-        taken += [m for m in q.ready if not q.expired(m, now)][: count - len(taken)]
+        handed = len(taken)
+        taken += [m for m in q.ready if not q.expired(m, now)][: min(count - handed, q.room(now))]
+        q.charge(now, len(taken) - handed)
         q.counters["delivered"] += len(taken)
         q.counters["redelivered"] += sum(m.failures > 0 for m in taken)
         for m in taken:

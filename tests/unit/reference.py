@@ -26,7 +26,15 @@ def errors_table() -> str:
 
 
 #: The type that each kind of option has in Python.
-TYPES = {"duration": "Duration", "count": "int", "size": "Size", "number": "float", "flag": "bool", "target": "str", "rate": "str"}
+TYPES = {
+    "duration": "Duration",
+    "count": "int",
+    "size": "Size",
+    "number": "float",
+    "flag": "bool",
+    "target": "str",
+    "rate": "str",
+}
 
 
 def takes(option: Option, value: object) -> bool:

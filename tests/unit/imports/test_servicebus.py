@@ -46,7 +46,10 @@ def notes(imported: Imported, subject: str, setting: str) -> list[Note]:
         ({"duplicateDetectionHistoryTimeWindow": "P1D"}, {}),
         ({"maxSizeInMegabytes": 1}, {"max_length_bytes": 2**20, "overflow": "reject-publish"}),
         ({"maxMessageSizeInKilobytes": 256}, {"max_message_bytes": 2**18}),
-        ({"requiresSession": True, "status": "Disabled", "enablePartitioning": True, "forwardTo": "x"}, {}),
+        ({"requiresSession": True, "status": "SendDisabled", "enablePartitioning": True, "forwardTo": "x"}, {}),
+        ({"status": "Active"}, {}),
+        ({"status": "ReceiveDisabled"}, {"paused": True}),
+        ({"status": "Disabled"}, {"paused": True}),
     ],
 )
 def test_a_property_becomes_an_option(properties: dict[str, object], expected: dict[str, object]) -> None:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from functools import cmp_to_key
 
 from rqttl import Policy
@@ -65,12 +66,20 @@ def in_force(queue: str, declared: Mapping[str, Value], policies: Sequence[Polic
         present = [value for value in (operator, declared.get(name), user) if value is not None]
         if present:
             found[name] = min(present) if option.kind in ("duration", "count", "size") else present[0]
+            if option.kind == "rate":
+                found[name] = min((one for one in (declared.get(name), user, operator) if one), key=per_ms)
+    if "rate" not in found:
+        found.pop("burst", None)
     if "redelivery_delay" not in found:
         found = {name: value for name, value in found.items() if name not in PAUSES}
     for floor, ceiling in BOUNDS.items():
         if floor in found and ceiling in found:
             found[floor] = min(found[floor], found[ceiling])
     return {name: value for name, value in found.items() if value != OPTIONS[name].default}
+
+
+def per_ms(rate: Value) -> Fraction:
+    return Fraction(str(rate))
 
 
 def offer(name: str, queue: str, kind: Sequence[Policy], policies: Sequence[Policy]) -> Value | None:
