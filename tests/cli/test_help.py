@@ -70,6 +70,7 @@ def test_every_option_of_a_queue_is_a_flag_of_declare() -> None:
                 "Limits",
                 "Dead letters",
                 "Retries",
+                "Control of consumers",
                 "End of the queue",
                 "Other options of a queue",
             ],

@@ -379,3 +379,56 @@ def test_a_queue_whose_lifetime_is_over_at_once_is_declared_all_the_same(run: Ru
 
         assert (text.exit_code, text.stderr) == (document.exit_code, document.stderr) == (0, "")
         assert json.loads(document.stdout)["queue"] == "brief"
+
+
+def test_queues_are_paused_and_resumed_by_name_and_by_pattern(run: Run, broker: Broker) -> None:
+    for name in ("orders.eu", "orders.us", "mails"):
+        broker.declare_queue(name)
+
+    assert run("queue", "pause", "orders.*", "mails").stdout == (
+        "queue mails is paused\nqueue orders.eu is paused\nqueue orders.us is paused\n"
+    )
+    assert [name for name, options in broker.options().items() if options.paused] == ["mails", "orders.eu", "orders.us"]
+    assert run("queue", "pause", "mails").stdout == "queue mails is paused, as before\n"
+    assert json.loads(run("queue", "resume", "m*", "--json").stdout) == [
+        {"queue": "mails", "paused": False, "changed": True}
+    ]
+    missing = run("queue", "pause", "nothing")
+    assert (missing.exit_code, "queue 'nothing' does not exist" in missing.stderr) == (3, True)
+
+
+def test_a_resume_that_a_policy_forbids_is_refused_by_its_name(run: Run, broker: Broker) -> None:
+    for name in ("a", "b"):
+        broker.declare_queue(name)
+    broker.set_policy("freeze", "a", {"paused": True}, operator=True)
+    broker.queue("b").pause()
+
+    result = run("queue", "resume", "*")
+
+    assert (result.exit_code, result.stdout) == (3, "queue b is not paused\n")
+    assert "queue 'a' stays paused: operator policy freeze decides [policy_decides]" in result.stderr
+    assert run("queue", "resume", "a").exit_code == 3
+
+
+def spaced(printed: str) -> str:
+    return " ".join(printed.split())
+
+
+def test_what_controls_a_queue_is_shown(run_clocked: Run, clocked: Clocked) -> None:
+    queue = clocked.declare_queue("orders", max_leased=5, rate="1/1m")
+    queue.enqueue_many([b"1", b"2"])
+    queue.receive()
+    shown = run_clocked("queue", "show", "orders", "--utc").stdout
+    for line in ("leased 1 of at most 5, the first lease ends", "next by rate 2023-11-14 22:14:20", "--rate 1/1m"):
+        assert line in spaced(shown)
+    clocked.set_policy("freeze", "*", {"paused": True})
+
+    shown, listed, table = (
+        run_clocked(*words).stdout for words in (("queue", "show", "orders"), ("queue", "ls"), ("stats",))
+    )
+    assert "paused consumers get nothing (policy freeze)" in spaced(shown)
+    assert "--paused yes (policy freeze)" in spaced(shown)
+    assert "orders (paused)" in listed
+    assert "orders (paused)" in table
+    assert json.loads(run_clocked("queue", "ls", "--json").stdout)[0]["paused"] is True
+    assert "paused yes policy freeze" in spaced(run_clocked("explain", "orders").stdout)

@@ -14,6 +14,7 @@ from rqttl.protocol import commands
 from rqttl.protocol.codec import Envelope
 from rqttl.protocol.keys import PARTS, Keyspace
 from rqttl.store.driver import driver_of
+from tests.contract.clocked import Clocked
 from tests.doctor.looking import of, only, server, wrong
 from tests.drivers import before_step
 from tests.half_done import store_policy
@@ -303,6 +304,23 @@ def test_policies_are_counted(broker: Broker) -> None:
 
     assert wrong(broker) == []
     assert of(examine(broker), "policies") == [("ok", "2 stored, 1 queue up to date")]
+
+
+def test_a_queue_that_holds_its_messages_back_for_long_is_a_warning(client: redis.Redis) -> None:
+    clocked = Clocked(client)
+    for name, options in {"frozen": {"paused": True}, "slow": {"rate": "1/1h"}, "idle": {"rate": "1/1h"}}.items():
+        clocked.declare_queue(name, **options).enqueue_many([b"1", b"2"])  # type: ignore[arg-type]  # as named
+    clocked.advance("59m")
+    clocked.queue("slow").receive_many(2)
+    assert wrong(clocked) == []
+
+    clocked.advance("1381m")
+    clocked.queue("slow").receive_many(2)
+
+    assert wrong(clocked) == [
+        ("frozen", "warning", "paused, and its oldest message waits for 1d"),
+        ("slow", "warning", "its rate is below its arrivals: its oldest message waits for 1d"),
+    ]
 
 
 def test_a_queue_with_the_options_of_older_policies_is_a_problem(broker: Broker) -> None:

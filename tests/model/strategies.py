@@ -88,7 +88,9 @@ def _with_pauses(drawn: dict[str, object]) -> dict[str, object]:
 def _some(values: Mapping[str, st.SearchStrategy[object]], least: int, most: int) -> st.SearchStrategy[Options]:
     chosen = st.lists(st.sampled_from((*_LIKELY, *OPTIONS)), min_size=least, max_size=most, unique=True)
     return chosen.flatmap(
-        lambda chosen: st.fixed_dictionaries({o: values.get(o, st.sampled_from(PAUSES if o == "pauses" else RATES)) for o in chosen})
+        lambda chosen: st.fixed_dictionaries(
+            {o: values.get(o, st.sampled_from(PAUSES if o == "pauses" else RATES)) for o in chosen}
+        )
     ).map(_with_pauses)
 
 

@@ -42,8 +42,6 @@ _NAMES = {
         "ack_many cancel consume consumers declared delete enqueue enqueue_many explain nack_many name options pause "
         "peek preview_update purge purge_many receive receive_many redrive redrive_many reject_many renew_many "
         "reschedule resume run scheduled stats sweep touch update"
-        "peek preview_update purge purge_many receive receive_many redrive redrive_many reject_many renew_many "
-        "reschedule resume run scheduled stats sweep touch update"
     ),
     rqttl.Delivery: (
         "ack body content_type deaths decode delivery_count enqueued_at expires_at headers id leased_until nack queue "

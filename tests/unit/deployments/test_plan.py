@@ -65,6 +65,17 @@ def test_a_step_shows_each_option_and_part_before_and_after() -> None:
     assert set_.changes == {"pattern": ("#", "a"), "priority": (0, 1), "max_length": (3, "none"), "lease": (None, "1s")}
 
 
+@pytest.mark.parametrize("paused", [True, False, None])
+@pytest.mark.parametrize("was", [True, None])
+def test_a_pause_is_part_of_a_plan_only_where_the_file_names_it(paused: bool | None, was: bool | None) -> None:
+    plan = make_plan(queues(paused=paused, max_length=5), queues(paused=was, max_length=3))
+
+    changes = {} if paused is None or paused is bool(was) else {"paused": (was, True if paused else None)}
+    assert only(plan).changes == {"max_length": (3, 5), **changes}
+    assert not only(plan).destructive
+    assert bool(only(make_plan(queues(paused=paused), Deployment())).after["paused"]) is bool(paused)  # type: ignore[index]  # a new queue
+
+
 def test_policies_come_first_and_deletions_last() -> None:
     parts = {"pattern": "#", "definition": {"max_length": 9}}
     wanted = deployment(
