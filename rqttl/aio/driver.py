@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import AbstractContextManager, nullcontext
 from types import CoroutineType, GeneratorType
@@ -142,8 +143,12 @@ class AsyncDriver:
 
     async def listen(self, step: WaitForWakeup, interrupts: list[Interrupt]) -> Any:
         """Wait for an element of a wake-up list. Returns the answer to the step."""
-        keys = step.keys(self.keyspace)
-        woken = await self.store.listen(step.queues[0], list(keys), step.ms, interrupts)
+        keys, ends = step.keys(self.keyspace), time.monotonic() + step.ms / 1000
+        woken = (
+            await self.store.listen(step.queues[0], list(keys), step.in_redis, interrupts) if step.in_redis else None
+        )
+        if woken is None and step.exact:
+            await asyncio.sleep(max(0.0, ends - time.monotonic()))
         return (keys[woken[0]], woken[1]) if isinstance(woken, tuple) else woken
 
     async def pause(self, sooner: asyncio.Event, ms: float) -> None:

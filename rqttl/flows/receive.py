@@ -128,7 +128,7 @@ def receive(
             return claimed
         config, lost, unknown = claimed.config, claimed.lost, claimed.unknown
         due = None if claimed.due is None else max(1, claimed.due - claimed.now)
-        wakeup = yield WaitForWakeup((queue,), block, left, due)
+        wakeup = yield WaitForWakeup((queue,), block, left, due, exact=config.paced and due is not None)
         wakeup = wakeup[1] if isinstance(wakeup, tuple) else wakeup
         exhausted = wakeup if isinstance(wakeup, PoolExhausted) else None
         ticket = wakeup if wakeup and not exhausted else b""

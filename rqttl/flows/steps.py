@@ -103,13 +103,18 @@ ENDED = b"ended"
 ABANDONED = b"abandoned"
 
 
+#: The ms by which Redis may end a wait late.
+LATENESS = 120
+
+
 @dataclass(frozen=True, slots=True)
 class WaitForWakeup:
     """Step: wait for an element of the wake-up list of one of several queues. The answer is the queue and the element.
 
     It is `None` when the time is over, and `ENDED` after `interrupt`. A ticket has to be shown with the next receive of
     its queue. The whole wait ends in `left` ms. One step blocks for `longest` ms at most, and not beyond the next due
-    work in `due` ms: then the flow looks at the queue and waits again.
+    work in `due` ms: then the flow looks at the queue and waits again. Redis ends a wait up to 0.1 s late; the end of an
+    `exact` one is waited for in this process.
     """
 
     queues: Sequence[str]
@@ -117,6 +122,12 @@ class WaitForWakeup:
     left: int
     due: int | None = None
     interrupt: Interrupt | None = field(default=None, compare=False)
+    exact: bool = False
+
+    @property
+    def in_redis(self) -> int:
+        """The ms to block in Redis."""
+        return max(0, self.ms - LATENESS) if self.exact else self.ms
 
     @property
     def ms(self) -> int:

@@ -84,6 +84,11 @@ class QueueConfig:
         return self.options.max_leased is not None
 
     @cached_property
+    def paced(self) -> bool:
+        """True with a `rate`: the time at which the next message may go matters."""
+        return self.options.rate is not None
+
+    @cached_property
     def limited(self) -> bool:
         """True if the queue has a limit of length or bytes."""
         return self.options.max_length is not None or self.options.max_length_bytes is not None

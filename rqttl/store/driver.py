@@ -157,7 +157,12 @@ class Waiter(Timing):
 
     def wait(self, store: Store, keys: Sequence[str], step: WaitForWakeup) -> Woken:
         """Wait for an element of one of the lists `keys`, as `step` says. See `Store.listen`."""
-        return store.listen(step.queues, keys, step.ms, step.interrupt)
+        ends = self.now() + step.ms
+        if woken := store.listen(step.queues, keys, step.in_redis, step.interrupt) if step.in_redis else None:
+            return woken
+        if step.exact:
+            self.pause(step.interrupt or store.interrupted, lambda: ends - self.now())
+        return None
 
 
 def driver_of(owner: object) -> RedisDriver:

@@ -162,7 +162,9 @@ class Fetcher:
             return
         self._sources.takes_acks = False  # before the look, so no ack is left that nobody sends
         acking = [queue for queue in noted if self._sources[queue].has_acks]
-        reply = None if acking else self._driver.step(WaitForWakeup(noted, ms, ms, interrupt=self.stop))
+        exact = any(self._sources[queue].is_paced for queue in noted)
+        step = WaitForWakeup(noted, ms, ms, interrupt=self.stop, exact=exact)
+        reply = None if acking else self._driver.step(step)
         self._sources.takes_acks = True
         for name in acking:
             self._queues[name].until = None

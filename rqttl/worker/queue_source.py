@@ -68,6 +68,8 @@ class QueueSource:
         self._server_ahead = 0
         self._pending: deque[tuple[Delivery, Settlement]] = deque()
         self._has_returned = False
+        #: True while a `rate` says when the next message may go.
+        self.is_paced = False
         #: True if the last turn failed.
         self.has_failed = False
         self.schedule.renewed(self._driver.timing.now())
@@ -92,6 +94,7 @@ class QueueSource:
         self._books.room()  # this forgets the settled deliveries
         self._books.add(fetched)
         self._books.take_unseen()
+        self.is_paced = claimed.config.paced
         self._server_ahead = claimed.now - self._driver.timing.now()
         self._turns.follow_leases()
         if block and len(fetched) < count:

@@ -7,7 +7,11 @@ import os
 import random
 import statistics
 import sys
+import threading
+import time
+from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from functools import partial
 from typing import Any
 
@@ -363,6 +367,81 @@ def remove_each(client: redis.Redis, size: int) -> None:
         client.hdel(f"hash{size}", b"9%019d" % i)
 
 
+def calls_of(client: redis.Redis) -> int:
+    """The calls of scripts so far."""
+    stats: Any = client.info("commandstats")
+    return int(stats.get("cmdstat_evalsha", {}).get("calls", 0))
+
+
+def controlling(client: redis.Redis, broker: rqttl.Broker, table: Table) -> None:
+    """Consumers in threads, on a queue with a limit of leases, with a rate, and in a pause."""
+    with ThreadPoolExecutor(108) as pool:
+        limit_leases(client, broker, table, pool)
+        limit_rate(client, broker, table, pool)
+        pause(client, broker, table, pool)
+
+
+def limit_leases(client: redis.Redis, broker: rqttl.Broker, table: Table, pool: ThreadPoolExecutor) -> None:
+    """Eight consumers have five places."""
+    most, stop, q = 5, threading.Event(), broker.declare_queue("limited", max_leased=5)
+    q.enqueue_many([BODY] * 50_000)
+    for _ in range(8):
+        pool.submit(q.run, lambda _: time.sleep(random.uniform(0.001, 0.05)), prefetch=1, stop=stop, wait="1m")
+    leased, idle, since = Counter[int](), 0.0, time.monotonic()
+    ends = since + 10
+    while (now := time.monotonic()) < ends:
+        number = client.zcard("rqttl:{limited}:leases")
+        leased[number] += 1
+        since = now if number >= most else since
+        idle = max(idle, now - since)
+    table.row("most messages out with max_leased 5", max(leased), "<= 5", f"{leased.total():,} looks")
+    share = f"full in {leased[most] / leased.total():.0%} of all looks"
+    table.row("longest time with a free place, s", idle, "<= 0.1", share)
+    stop.set()
+
+
+def limit_rate(client: redis.Redis, broker: rqttl.Broker, table: Table, pool: ThreadPoolExecutor) -> None:
+    """A hundred consumers wait for a rate, which lets no message go early."""
+    rate, waiting = 20, 100
+    q = broker.declare_queue("slow", rate=f"{rate}/1s", burst=1)
+    left: list[float] = []
+    takers = [pool.submit(q.receive, "1m", auto_ack=True) for _ in range(waiting)]
+    while q.stats().consumers < waiting:
+        time.sleep(0.01)
+    before = calls_of(client)
+    q.enqueue_many([BODY] * waiting)
+    for taker in as_completed(takers):
+        taker.result()
+        left.append(time.monotonic())
+    table.row(f"calls for each message, {waiting} waiting for a rate", (calls_of(client) - before) / waiting, "<= 2.1")
+    share = (waiting - 1) / (left[-1] - left[0]) / rate
+    table.row(f"messages in a second / rate of {rate}", share, "<= 1.02")
+    table.row(f"messages in a second / rate of {rate}, at least", share, ">= 0.9")
+
+
+def pause(client: redis.Redis, broker: rqttl.Broker, table: Table, pool: ThreadPoolExecutor) -> None:
+    """Eight consumers at work are paused and resumed."""
+    stop, q = threading.Event(), broker.declare_queue("busy")
+    q.enqueue_many([BODY] * 20_000)
+    for _ in range(8):
+        pool.submit(q.run, lambda _: None, prefetch=1, stop=stop, wait="1m")
+    while q.stats().delivered < 500:
+        time.sleep(0.001)
+    q.pause()
+    delivered = q.stats().delivered
+    time.sleep(1)
+    before = calls_of(client)
+    time.sleep(3)
+    table.row("calls in 3 s of a pause, 8 consumers", calls_of(client) - before, "<= 0")
+    table.row("messages claimed after a pause", q.stats().delivered - delivered, "<= 0")
+    since = time.monotonic()
+    q.resume()
+    while q.stats().delivered == delivered:
+        time.sleep(0.001)
+    table.row("a resume until the next message, s", time.monotonic() - since, "<= 0.2")
+    stop.set()
+
+
 def schedule_at(broker: rqttl.Broker, queue: str, count: int, due: int = START, named: bool = False) -> None:
     """Schedule messages as if it were the start, ten for each millisecond from `due` on."""
     known = driver_of(broker).step(GetConfig(queue, fresh=True))
@@ -374,7 +453,7 @@ def schedule_at(broker: rqttl.Broker, queue: str, count: int, due: int = START, 
 
 def main() -> None:
     """Run the parts that the command line names, or all of them."""
-    every = (sending, receiving, weighing, surviving, backlog, burying, scheduling, waiting_long)
+    every = (sending, receiving, weighing, surviving, backlog, burying, scheduling, waiting_long, controlling)
     parts = {part.__name__: part for part in every}
     table = Table()
     with running_server() as server, redis.Redis(unix_socket_path=str(server.socket)) as client:

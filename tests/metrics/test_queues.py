@@ -51,7 +51,9 @@ def mixed(clocked: Clocked) -> Clocked:
     queue.cancel("never")
     _, delayed, _ = queue.receive_many(3)
     delayed.nack("3s")
-    clocked.declare_queue("bounded", max_length=9, max_length_bytes=99).enqueue(b"1")
+    clocked.declare_queue(
+        "bounded", max_length=9, max_length_bytes=99, paused=True, max_leased=5, rate="150/1m"
+    ).enqueue(b"1")
     clocked.advance(5_000)
     return clocked
 
@@ -99,6 +101,10 @@ def test_values_are_those_of_a_look_without_a_sweep(mixed: Clocked) -> None:
     assert value(samples, "rqttl_queue_limit_messages", queue="bounded") == 9
     assert value(samples, "rqttl_queue_limit_bytes", queue="bounded") == 99
     assert ("rqttl_queue_limit_bytes", (("queue", "mixed"),)) not in samples
+    assert [value(samples, "rqttl_queue_paused", queue=queue) for queue in ("mixed", "bounded")] == [0, 1]
+    assert value(samples, "rqttl_queue_limit_leased", queue="bounded") == 5
+    assert value(samples, "rqttl_queue_limit_rate", queue="bounded") == 2.5
+    assert ("rqttl_queue_limit_rate", (("queue", "mixed"),)) not in samples
     assert (value(samples, "rqttl_up"), value(samples, "rqttl_queues_left_out")) == (1, 0)
 
 

@@ -208,6 +208,8 @@ _WORDS = {
     "reschedule": "postpone defer snooze",
     "queue purge": "clear empty flush truncate drain",
     "queue touch": "use keep renew",
+    "queue pause": "stop disable hold suspend freeze",
+    "queue resume": "start enable continue unpause unfreeze",
     "dead": "dlq dlx deadletter deadletters dead-letter dead-letters letters",
     "dead ls": "list all",
     "dead show": "info describe inspect get view",
