@@ -113,8 +113,8 @@ class WaitForWakeup:
 
     It is `None` when the time is over, and `ENDED` after `interrupt`. A ticket has to be shown with the next receive of
     its queue. The whole wait ends in `left` ms. One step blocks for `longest` ms at most, and not beyond the next due
-    work in `due` ms: then the flow looks at the queue and waits again. Redis ends a wait up to 0.1 s late; the end of an
-    `exact` one is waited for in this process.
+    work in `due` ms: then the flow looks at the queue and waits again. Redis ends a wait up to 0.1 s late, so this
+    process waits for the end of an `exact` one.
     """
 
     queues: Sequence[str]

@@ -319,7 +319,7 @@ class Machine(RuleBasedStateMachine):
         assert raw.wakeup.count(b"") <= 1
 
     def may_go(self, q: ModelQueue, raw: RawQueue) -> bool:
-        """Whether somebody has to ring. Nobody has before a sweep that is due, or while a consumer waits for the rate."""
+        """Whether somebody has to ring. Nobody has to before a sweep that is due, and while a consumer has the turn."""
         if q.room(self.clock.now) == 0 and ("rate" not in q.options or q.options.get("paused")):
             return False
         if not q.options.keys() & {"max_leased", "rate"}:
