@@ -44,7 +44,7 @@ def test_of_eight_consumers_that_are_killed_never_more_messages_are_out_than_may
         leased, kills, kill_at = set[int](), 0, time.monotonic() + 0.5
         ends = time.monotonic() + SECONDS
         while (now := time.monotonic()) < ends:
-            leased.add(client.zcard("rqttl:{q}:leases"))  # type: ignore[arg-type]  # of a sync client
+            leased.add(client.zcard("rqttl:{q}:leases"))
             if now > kill_at:
                 consumers.pop(chance.randrange(8)).kill()
                 consumers.append(start())
