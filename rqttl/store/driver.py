@@ -157,12 +157,13 @@ class Waiter(Timing):
 
     def wait(self, store: Store, keys: Sequence[str], step: WaitForWakeup) -> Woken:
         """Wait for an element of one of the lists `keys`, as `step` says. See `Store.listen`."""
+        if not step.exact:
+            return store.listen(step.queues, keys, step.ms, step.interrupt)
         ends = self.now() + step.ms
-        if woken := store.listen(step.queues, keys, step.in_redis, step.interrupt) if step.in_redis else None:
-            return woken
-        if step.exact:
+        woken = store.listen(step.queues, keys, step.in_redis, step.interrupt) if step.in_redis else None
+        if woken is None:
             self.pause(step.interrupt or store.interrupted, lambda: ends - self.now())
-        return None
+        return woken
 
 
 def driver_of(owner: object) -> RedisDriver:

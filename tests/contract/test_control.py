@@ -107,7 +107,7 @@ def most_in(times: list[int], length: int) -> int:
 # A pause
 
 
-@pytest.mark.spec("A-126", "C-41")
+@pytest.mark.spec("A-126")
 def test_a_paused_queue_takes_messages_and_gives_none_until_it_is_resumed(clocked: Clocked) -> None:
     queue = clocked.declare_queue("q")
     queue.enqueue(b"1")

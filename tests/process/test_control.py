@@ -27,7 +27,6 @@ with rqttl.connect(sys.argv[1]) as broker, broker.queue("q").consume(prefetch=2,
 """
 
 
-@pytest.mark.spec("C-41")
 def test_of_eight_consumers_that_are_killed_never_more_messages_are_out_than_may_be(
     start_server: Callable[..., Server],
 ) -> None:
