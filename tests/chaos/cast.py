@@ -21,6 +21,8 @@ class Judged:
 
 #: The limit of queues that have one: small, so that it is reached all the time.
 LENGTH, BYTES = 40, 4_000
+#: The most messages of one queue that are out.
+LEASED = 8
 
 QUEUES = (
     Judged("plain", {"dead_letter": "plain/dead", "max_deliveries": 6, "redelivery_delay": "20ms", "lease": "900ms"}),
@@ -40,7 +42,7 @@ QUEUES = (
     Judged(
         "dlx", {"dead_letter": "dlx/dead", "max_length": LENGTH, "overflow": "reject-publish-dlx", "lease": "700ms"}
     ),
-    Judged("drop", {"lease": "700ms"}),
+    Judged("drop", {"lease": "700ms", "max_leased": LEASED}),
     Judged("once", {"dead_letter": "once/dead"}),
 )
 
@@ -58,6 +60,7 @@ PROCESSES = {
     "reaper": 2,
     "redriver": 1,
     "observer": 1,
+    "operator": 1,
 }
 
 

@@ -11,13 +11,15 @@ import rqttl
 from rqttl.reaper import Reaper
 from rqttl.store.driver import driver_of
 from tests.chaos.actor import Actor, may_happen
-from tests.chaos.cast import QUEUES, body_of
+from tests.chaos.cast import LEASED, QUEUES, body_of
 from tests.chaos.witness import milliseconds
 
 #: Queues that receivers, consumers and runners work on; others have a role of their own.
 WORKED = ("plain", "aging", "window", "head", "full", "dlx", "drop")
 #: Queues to which some messages are sent with a delay, one for all messages of a call: they arrive in its order.
 SCHEDULED = ("plain", "drop")
+#: Queues that an operator pauses now and then.
+PAUSED = ("plain", "window", "head")
 #: A batch that takes several script calls in one round trip.
 LARGE_BATCH = 600
 HEADERS: dict[str, rqttl.Header] = {"region": "eu", "try": 1}
@@ -267,6 +269,17 @@ def redriver(me: Actor) -> None:
         me.rest(0.3)
 
 
+def operator(me: Actor) -> None:
+    """Pause a queue for a moment, again and again. A pause outlives its operator; the next one ends it."""
+    while not me.stopping.is_set():
+        queue = me.broker.queue(me.random.choice(PAUSED))
+        if me.attempt(queue.pause):
+            me.rest(0.2)
+        while not me.attempt(queue.resume) and not me.stopping.is_set():
+            me.rest(0.1)
+        me.rest(0.2)
+
+
 def observer(me: Actor) -> None:
     """Look at depths and numbers all the time, and write down those that must keep a rule."""
     client = driver_of(me.broker).store.client
@@ -285,6 +298,8 @@ def look(me: Actor, name: str, **more: Any) -> int:
         field: getattr(stats, field)
         for field in ("ready", "leased", "delayed", "enqueued", "acked", "refused", "purged", "redriven")
     }
+    if name == "drop" and stats.leased > LEASED:
+        me.unexplained(AssertionError(f"{stats.leased} messages of {name} are out, {LEASED} may be"))
     me.journal.write("stats", q=name, numbers={**numbers, "deaths": sum(stats.deaths.values())}, **more)
     if name == "head":  # what comes back may exceed the limit of a queue that refuses
         me.journal.write("depth", q=name, by="stats()", ready=stats.ready, bytes=stats.ready_bytes)
@@ -306,6 +321,8 @@ def drainer(me: Actor) -> None:
     """Empty all judged queues and their dead-letter queues when all others have ended."""
     names = [name for queue in QUEUES for name in (queue.name, queue.dead) if name]
     sound = set(names)
+    for name in PAUSED:  # its operator was killed
+        me.attempt(me.broker.queue(name).resume)
     for _ in range(4000):
         # a queue before its dead letters; an error ends the work on one, and the others are judged for what they hold
         left = [_drain_one(me, name, sound) for name in names if name in sound]
