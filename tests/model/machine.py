@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import redis
 from hypothesis.stateful import RuleBasedStateMachine
@@ -29,6 +29,15 @@ NAMES = ("a", "b", "dead", "a.late")
 SWEEP = 250
 #: The fields of the record that an option may have.
 FIELDS = [name.encode() for name in OPTIONS]
+
+
+class Before(NamedTuple):
+    """A queue before a call: when it believes to be due, the ends of waits, the wake-up list, and whether it is closed."""
+
+    due: int | None
+    ends: list[int]
+    wakeup: list[bytes]
+    is_closed: bool
 
 
 @dataclass
@@ -71,10 +80,7 @@ class Machine(RuleBasedStateMachine):
         #: The queues whose options have changed in this operation; what sweeps of these let die: expired, over a limit.
         self.changed: set[str] = set()
         self.killed = [0, 0]
-        #: Before the call that is carried out: when the queue believed to be due, the ends of waits, the wake-up list.
-        self.due_before: int | None = None
-        self.waits: list[int] = []
-        self.wakeup: list[bytes] = []
+        self.before: dict[str, Before] = {}
 
     # Acting
 
@@ -143,21 +149,21 @@ class Machine(RuleBasedStateMachine):
 
     def look_ahead(self, command: Command) -> None:
         """Read what the model of this call has to know."""
-        if command.script.name in ("sweep", "receive", "stats"):
+        if command.script.name in ("sweep", "receive", "stats", "enqueue", "redrive"):
             key = self.clients[0].keyspace.key
-            due: Any = self.client.hget(key(command.queue, "meta"), "due_at")
-            self.due_before = int(due) if due else None
+            due: Any
+            due, waits = self.client.hmget(key(command.queue, "meta"), "due_at", "has_waiters")
             found: Any = self.client.zrange(key(command.queue, "waiters"), 0, -1, withscores=True)
-            self.waits = [int(end) for _, end in found]
             wakeup: Any = self.client.lrange(key(command.queue, "wakeup"), 0, -1)
-            self.wakeup = wakeup
+            ends = [int(end) for _, end in found]
+            self.before[command.queue] = Before(int(due) if due else None, ends, wakeup, waits == b"2")
 
     def arrive(self, command: Command, reply: Reply) -> None:
         """Let the scheduled messages arrive that a sweep has let arrive. With other work left, it may leave them."""
         values: Any = command.script.read(reply)
         if values.activated or not values.more:
             now = self.clock.now
-            arrived = self.world.activate(command.queue, now, free(self.waits, now))
+            arrived = self.world.activate(command.queue, now, free(self.before[command.queue].ends, now))
             assert values.activated == arrived, f"{command.queue}: arrived"
 
     def ran(self, who: int, script: str) -> Command:
@@ -165,9 +171,9 @@ class Machine(RuleBasedStateMachine):
         return next(command for command, _ in self.clients[who].log if command.script.name == script)
 
     def free(self, name: str) -> int:
-        """The number of consumers that wait, have no message under way, and may get one."""
-        raw, now = self.raw[name], self.clock.now
-        return 0 if raw.meta[b"has_waiters"] == b"2" else min(raw.free(now), self.world.queues[name].room(now))
+        """The number of consumers that wait, have no message under way, and may get one from this call."""
+        before, now = self.before[name], self.clock.now
+        return 0 if before.is_closed else min(free(before.ends, now), self.world.queues[name].room(now))
 
     def due(self, name: str) -> int | None:
         """When the queue believes to be due: it decides whether a call that comes by sweeps first."""
@@ -320,10 +326,10 @@ class Machine(RuleBasedStateMachine):
 
     def may_go(self, q: ModelQueue, raw: RawQueue) -> bool:
         """Whether somebody has to ring. Nobody has to before a sweep that is due, and while a consumer has the turn."""
+        if not q.was_controlled:
+            return True
         if q.room(self.clock.now) == 0 and ("rate" not in q.options or q.options.get("paused")):
             return False
-        if not q.options.keys() & {"max_leased", "rate"}:
-            return True
         turn = int((raw.meta.get(b"rate_turn") or b"0").rpartition(b" ")[2])
         is_full = len(q.in_state("leased")) >= (q.number("max_leased") or 1_000_000)
         return not is_full and (raw.due is None or raw.due > self.clock.now) and turn + 5_000 <= self.clock.now

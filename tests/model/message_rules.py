@@ -44,12 +44,11 @@ class QueueMachine(PolicyRules):
             batch.append(Item(body, id, one.ttl, at, {"n": 1} if one.headed else {}))
         messages = [Message(i.body, ttl=ms(i.ttl), expires_at=i.at, headers=i.headers or None, id=i.id) for i in batch]
         outcomes: list[Msg | str] = []
-        free = self.free(name)
         receipts = self.act(
             who,
             message_flows.enqueue(name, messages),
             "enqueue",
-            lambda: outcomes.extend(self.world.enqueue(name, now, batch, free)),
+            lambda: outcomes.extend(self.world.enqueue(name, now, batch, self.free(name))),
             deaf=dies,
         )
         q = self.world.queues[name]
@@ -139,7 +138,7 @@ class QueueMachine(PolicyRules):
         else:
             due: dict[str, Any] = {"delay": ms(after)} if after >= 0 else {"deliver_at": now + after}
             flow = message_flows.reschedule(keyspace, name, id, **{"delay": None, "deliver_at": None, **due})
-            move = lambda: expected.append(self.world.reschedule(name, id, now + after))  # noqa: E731  # as above
+            move = lambda: expected.append(self.world.reschedule(name, id, now + after))  # noqa: E731
             done = self.act(who, flow, "reschedule", move, deaf=dies)
         assert [done] == expected
         self.compare()
@@ -210,9 +209,9 @@ class QueueMachine(PolicyRules):
                 auto=auto,
                 finished=finished if first else (),
                 again=again,
-                due=self.due_before,
+                due=self.before[name].due,
                 ticket=presence.ticket,
-                late=self.wakeup[:10] if presence.consumer and not presence.block else [],
+                late=self.before[name].wakeup[:10] if presence.consumer and not presence.block else [],
             )
             if first:
                 unknown.extend(self.world.unknown)
@@ -359,14 +358,13 @@ class QueueMachine(PolicyRules):
                 return
         seqs = [letter.seq, *[d.messages[pick % len(d.messages)].seq for pick in chosen]]
         seqs = list(dict.fromkeys([*seqs, b"%013d-999999" % self.clock.latest] if strange else seqs))
-        now, free, known = self.clock.now, self.free(origin), {m.seq for m in d.messages}
+        now, known = self.clock.now, {m.seq for m in d.messages}
         became: list[Msg | str | None] = []
         flow = steps.with_config(origin, lambda at: commands.redrive(at, source, seqs))
         if again:
             flow = _marked(flow, "redrive")
-        reply = self.act(
-            who, flow, "redrive", lambda: became.extend(self.world.redrive(source, origin, now, seqs, free)), deaf=dies
-        )
+        move = lambda: became.extend(self.world.redrive(source, origin, now, seqs, self.free(origin)))  # noqa: E731
+        reply = self.act(who, flow, "redrive", move, deaf=dies)
         for seq, told, one in zip(seqs, reply.results, became, strict=True):
             if one is None:
                 assert told == (b"=" if again and seq not in known else b"-")

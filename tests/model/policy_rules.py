@@ -174,9 +174,8 @@ class PolicyRules(QueueRules):
     def _send_dead(self, who: int, name: str) -> None:
         """A message dies on arrival, and perhaps creates a queue."""
         item, now = Item(self.body(4), ttl=0), self.clock.now
-        free = self.raw[name].free(now) if name in self.raw else 0
         flow = messages.enqueue(name, [Message(item.body, ttl=0)])
-        self.attempt(who, flow, "enqueue", lambda: self.world.enqueue(name, now, [item], free))
+        self.attempt(who, flow, "enqueue", lambda: self.world.enqueue(name, now, [item], self.free(name)))
 
 
 def differences(before: Options, after: Options) -> dict[str, tuple[object, object]]:

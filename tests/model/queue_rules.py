@@ -224,7 +224,8 @@ class QueueRules(Machine):
 
         def apply() -> None:
             nonlocal lag
-            if self.due_before is not None and self.due_before <= now:
+            due = self.before[name].due
+            if due is not None and due <= now:
                 if not expected:
                     lag = timedelta(milliseconds=max(0, now - min(q.next_due() or now, q.arrival_at or now)))
                 self.world.sweep(name, now)

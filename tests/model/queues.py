@@ -116,6 +116,7 @@ class ModelQueue:
         #: The bytes of header and body of all messages that anybody has seen here.
         self.sizes: dict[bytes, int] = {}
         #: When the next message would go that used nothing of the burst.
+        self.was_controlled = False
         self.next_by_rate = self.parts = Fraction(0)
         #: Over its limits until the next sweep: the options have changed, or the client that should sweep died.
         self.may_exceed = False

@@ -86,9 +86,6 @@ class RawQueue:
         numbers = {seq: (told.partition(b"@")[0], gap + text) for seq, (told, gap, text) in parts.items()}
         return {seq: n + text for seq, (n, text) in numbers.items() if n != b"0"}
 
-    def free(self, now: int) -> int:
-        return free(self.waiters.values(), now)
-
 
 def free(ends: Collection[int], now: int) -> int:
     """The number of waiting consumers without a message under way: such messages have negative times."""

@@ -7,6 +7,7 @@ everything that is due; an arrival or a return that meets a limit takes what is 
 from collections.abc import Iterable, Mapping, Sequence
 
 from rqttl import Policy
+from rqttl.options import CONTROLS
 from rqttl.types import Declared
 from tests.model.queues import PICKUP, DeathRecord, Item, ModelQueue, Msg, Options, Pair, Scheduled, Taken, consistent
 from tests.unit.policies import reference
@@ -77,6 +78,7 @@ class World:
         if "rate" in q.options:
             q.parts = (q.next_by_rate % 1) * int(str(q.options["rate"]).partition("/")[0])
         q.options = options
+        q.was_controlled |= bool(options.keys() & set(CONTROLS))
         if "rate" in options:
             q.next_by_rate = q.next_by_rate // 1 + q.parts / int(str(options["rate"]).partition("/")[0])
 
