@@ -32,7 +32,7 @@ FIELDS = [name.encode() for name in OPTIONS]
 
 
 class Before(NamedTuple):
-    """A queue before a call: when it believes to be due, the ends of waits, the wake-up list, and whether it is closed."""
+    """A queue before a call: when it is due, the ends of waits, the wake-up list, and whether nobody may claim."""
 
     due: int | None
     ends: list[int]

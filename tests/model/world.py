@@ -322,6 +322,10 @@ class World:
 
         Scheduled ones may be held back, from the first one without room on: then the result has fewer of them.
         """
+        live = [m for m in q.ready if not q.expired(m, now)]
+        if waiting and q.drops_head and q.over(len(live), sum(len(m.body) for m in live)):
+            self.bury(q, now, "expired", q.overdue(now))
+            self._trim(q, now)  # what a limit pushes out goes to no consumer
         mortal = [m for m in fresh if q.is_mortal(m, now)]
         vital = [m for m in fresh if m not in mortal]
         pressed = q.over(len(q.ready) + len(vital), q.size + sum(len(m.body) for m in vital)) is not None
@@ -424,6 +428,8 @@ class World:
         """The message of a ticket. One whose time has ended on the way dies; a TTL of 0 had ended before."""
         seq, _, token = ticket.partition(b" ")
         m = q.find(seq)
+        if m is not None and m.state == "leased" and m.token is None:
+            m.token = token  # it was handed over in this operation
         if m is None or not q.held(m, token, now):
             return []
         if q.expired(m, now) and not q.expired(m, int(seq[:13])):
