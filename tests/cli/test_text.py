@@ -187,6 +187,7 @@ def test_no_message_of_queue_declare_has_a_name_with_an_underscore(run: Run) -> 
             "target": "a b",
             "choice": "x",
             "number": "x",
+            "rate": "x",
             "flag": None,
         }[option.kind]
         if wrong is not None:
