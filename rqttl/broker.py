@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
+from time import perf_counter
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -12,9 +13,13 @@ import redis
 from rqttl import events as hook
 from rqttl import units
 from rqttl.checks import check_queue_name
+from rqttl.consuming import several
+from rqttl.consuming.consumer import Consumer
+from rqttl.delivery import Delivery
 from rqttl.embedded.folder import SCHEME, folder_of, url_in_use
 from rqttl.events import Events, Observer
 from rqttl.flows import policies, queues, reading, roster, steps
+from rqttl.flows.receive import lease_ms
 from rqttl.options import QueueOptions
 from rqttl.policies import Explanation, Policy
 from rqttl.policies.patterns import Syntax
@@ -122,6 +127,51 @@ class Broker:
     def options(self, names: Iterable[str] | None = None) -> dict[str, QueueOptions]:
         """`Queue.options` of many queues (without names: of all), in few round trips; see `stats`. It only reads."""
         return self._driver.perform(reading.options_of(self._driver.keyspace, names))
+
+    # Several queues
+
+    def receive(
+        self,
+        queues: Iterable[str],
+        max: int = 1,  # noqa: A002  # as `--max` of the command line
+        wait: Duration | None = None,
+        lease: Duration | None = None,
+        *,
+        auto_ack: bool = False,
+    ) -> list[Delivery]:
+        """Take up to `max` messages of several queues: all of the first queue before any of the second one.
+
+        Wait up to `wait` for the first message of any queue. `Delivery.queue` tells where a message is from. See
+        `Queue.receive` for `lease` and `auto_ack`. Raises `QueueNotFound` if one of the queues does not exist.
+        """
+        names, ms, since = list(several.read_weights(queues)), lease_ms(lease), perf_counter()
+        batches = self._driver.perform(several.receive(names, max, wait, ms, auto_ack=auto_ack))
+        received: list[Delivery] = []
+        for claimed in batches:
+            queue = Queue(self._driver, claimed.config.name)
+            received += queue._deliveries([claimed], ms, since)  # noqa: SLF001  # as `receive_many` of the queue
+        return received
+
+    def consume(
+        self,
+        queues: Iterable[str],
+        *,
+        weights: Mapping[str, int] | None = None,
+        prefetch: int = 100,
+        lease: Duration | None = None,
+        wait: Duration | None = None,
+    ) -> Consumer:
+        """Iterate over deliveries of several queues; see `Consumer`. `Delivery.queue` tells where a message is from.
+
+        Without `weights` the first queue that has messages comes first: each fetch looks at the queues in their order,
+        so with `prefetch=1` each message does. With `weights`, such as `{"high": 3, "low": 1}`, queues that have
+        messages share the fetched messages in that proportion. `prefetch` is for all queues together.
+
+        While nothing is ready, one wait is for all queues. A queue that does not exist is told in the log
+        (`rqttl.consumer`) and looked for every 5 s, also when it is deleted meanwhile. Raises `InvalidInput`,
+        `InvalidName`.
+        """
+        return Consumer(self._driver, several.read_weights(queues, weights), prefetch, lease=lease, wait=wait)
 
     # Policies
 

@@ -15,6 +15,7 @@ from rqttl.delivery import Delivery, Settler
 from rqttl.errors import InvalidInput, QueueFull
 from rqttl.flows import messages as message_flows
 from rqttl.flows import policies, queues, reading, receive, roster, sweeping
+from rqttl.flows.receive import ReceiveResult
 from rqttl.flows.steps import Driver
 from rqttl.options import QueueOptions, UpdateResult
 from rqttl.policies import Explanation
@@ -157,10 +158,14 @@ class Queue:
         """
         ms = receive.lease_ms(lease)
         driver, since = self._driver, perf_counter()
-        events, known = driver.events, driver.configs.get(self.name)
+        known = driver.configs.get(self.name)
         batches = driver.perform(receive.receive_many(self.name, count, wait, ms, auto_ack=auto_ack, config=known))
+        return self._deliveries(batches, ms, since)
+
+    def _deliveries(self, batches: Sequence[ReceiveResult], lease: int | None, since: float) -> list[Delivery]:
+        events = self._driver.events
         settler = Settler(self._settle, events)
-        received = [item for claimed in batches for item in delivery.delivered(Delivery, settler, claimed, ms)]
+        received = [item for claimed in batches for item in delivery.delivered(Delivery, settler, claimed, lease)]
         if events.observer is not None:
             hook.received(events.observer, self.name, received, since)
         return received

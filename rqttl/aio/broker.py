@@ -19,7 +19,7 @@ from rqttl import units
 from rqttl.aio.consumer import AsyncConsumer, AsyncDelivery, AsyncRunner, Handler
 from rqttl.aio.driver import AsyncDriver
 from rqttl.checks import check_queue_name
-from rqttl.consuming import settling
+from rqttl.consuming import settling, several
 from rqttl.consuming.handling import check_sizes
 from rqttl.delivery import Settler, delivered
 from rqttl.embedded.folder import SCHEME, folder_of, locate, url_in_use
@@ -346,6 +346,42 @@ class AsyncBroker:
 
     async def options(self, names: Iterable[str] | None = None) -> dict[str, QueueOptions]:
         return await self._driver.perform(reading.options_of(self._driver.keyspace, names))
+
+    # Several queues
+
+    async def receive(
+        self,
+        queues: Iterable[str],
+        max: int = 1,  # noqa: A002  # as `--max` of the command line
+        wait: Duration | None = None,
+        lease: Duration | None = None,
+        *,
+        auto_ack: bool = False,
+    ) -> list[AsyncDelivery]:
+        names, ms, since = list(several.read_weights(queues)), receive.lease_ms(lease), perf_counter()
+        flow = several.receive(names, max, wait, ms, auto_ack=auto_ack)
+        received: list[AsyncDelivery] = []
+        for claimed in await self._driver.perform(flow, self._give_back):
+            queue = AsyncQueue(self._driver, claimed.config.name)
+            received += queue._deliveries([claimed], ms)  # noqa: SLF001  # of this module
+            hook.received(self.observer, queue.name, received[-len(claimed.entries) :], since)
+        return received
+
+    def _give_back(self, batches: list[ReceiveResult]) -> Flow[None]:
+        for claimed in batches:
+            queue = AsyncQueue(self._driver, claimed.config.name)
+            yield from queue._give_back([claimed])  # noqa: SLF001  # of this module
+
+    def consume(
+        self,
+        queues: Iterable[str],
+        *,
+        weights: Mapping[str, int] | None = None,
+        prefetch: int = 100,
+        lease: Duration | None = None,
+        wait: Duration | None = None,
+    ) -> AsyncConsumer:
+        return AsyncConsumer(self._driver, several.read_weights(queues, weights), prefetch, lease=lease, wait=wait)
 
     # Policies
 

@@ -15,12 +15,12 @@ from redis.exceptions import RedisError
 
 from rqttl import events as hook
 from rqttl.aio.driver import AsyncDriver, pause_for
-from rqttl.consuming.base import ConsumerBase, Patience, announce_renewal
+from rqttl.consuming.base import ConsumerBase, Patience, Renewed, announce_renewal
 from rqttl.consuming.handling import HandlerRun, WrongHandler, log_unsettled
 from rqttl.consuming.prefetch import LONGEST_REST
+from rqttl.consuming.several import Weights
 from rqttl.delivery import Decision, Delivered, Settlement, Settler, settle_as, settlement_after, warn_not_given_back
 from rqttl.errors import BrokerClosed, InvalidInput, LeaseLost, RqttlError
-from rqttl.flows import reading
 from rqttl.flows.steps import Flow
 from rqttl.runtime.interrupt import Interrupt
 from rqttl.runtime.stop_signals import StopSignals
@@ -103,7 +103,7 @@ class AsyncConsumer(ConsumerBase[AsyncDelivery, Awaitable[None]]):
     def __init__(
         self,
         driver: AsyncDriver,
-        queue: str,
+        queue: str | Weights,
         prefetch: int = 100,
         *,
         lease: Duration | None = None,
@@ -123,8 +123,7 @@ class AsyncConsumer(ConsumerBase[AsyncDelivery, Awaitable[None]]):
     async def __aenter__(self) -> AsyncConsumer:
         if self._renewer is not None:
             return self
-        options = await self._driver.perform(reading.options(self._driver.keyspace, self.queue))
-        self._schedule.follow([self._lease or options.number("lease") or 0])
+        await self._driver.perform(self._turns.enter(self._lease))
         loop = asyncio.get_running_loop()
         self._entered.enter_context(self._stop.ending(lambda: loop.call_soon_threadsafe(self._wake)))
         self._entered.enter_context(self._driver.closed.ending(self.stop))
@@ -230,9 +229,8 @@ class AsyncConsumer(ConsumerBase[AsyncDelivery, Awaitable[None]]):
     async def _renew_leases(self) -> None:
         """Take a turn at a third of the shortest lease, and once in a second at least, until the end."""
         now = self._driver.timing.now
-        self._schedule.renewed(now())
         while not (self._closed or self._driver.closed.asked()):
-            await pause_for(self._sooner, self._schedule.next_turn(now()))
+            await pause_for(self._sooner, self._turns.next_turn(now()))
             try:
                 if not self._closed:
                     if self._stop.asked():
@@ -243,11 +241,11 @@ class AsyncConsumer(ConsumerBase[AsyncDelivery, Awaitable[None]]):
             except Exception as error:  # noqa: BLE001  # without a renewer all leases would end
                 self._turns.log_failure(error)
 
-    async def _renew(self, flow: Flow[int | None]) -> None:
+    async def _renew(self, flow: Flow[Renewed]) -> None:
         renewed = await self._perform(flow)
-        if renewed is not None:
+        if renewed:
             self._settled.set()  # leases may be lost
-        announce_renewal(self._driver.events, self.queue, renewed)
+        announce_renewal(self._driver.events, renewed)
 
     def _hurry(self) -> None:
         self._sooner.set()

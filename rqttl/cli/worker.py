@@ -15,9 +15,10 @@ import click
 from rqttl import text
 from rqttl.cli.common import output, params, running
 from rqttl.cli.common.settings import Settings, connecting
+from rqttl.consuming.several import MOST_WEIGHT
 from rqttl.types import WorkerInfo
 from rqttl.units import as_size
-from rqttl.worker.settings import MOST_PROCESSES, MOST_SLOTS, MOST_WEIGHT
+from rqttl.worker.settings import MOST_PROCESSES, MOST_SLOTS
 
 #: A decorator that gives a command an option.
 _Option = Callable[[Any], Any]

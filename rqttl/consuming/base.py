@@ -18,11 +18,12 @@ from rqttl import checks, delivery, units
 from rqttl import events as hook
 from rqttl.consuming import prefetch, settling
 from rqttl.consuming.heartbeat import Heartbeat
-from rqttl.consuming.prefetch import Prefetch, RenewalSchedule
+from rqttl.consuming.prefetch import Prefetch, RenewalSchedule, SharedPrefetch
+from rqttl.consuming.several import Queues, Weights, take, with_wakeup
 from rqttl.delivery import LOST, Delivered, Settler, check_unsettled
 from rqttl.errors import LeaseLost, QueueNotFound, RqttlError
 from rqttl.events import Events, RenewalEvent
-from rqttl.flows import receive
+from rqttl.flows import reading, receive
 from rqttl.flows.receive import ReceiveResult, lease_ms
 from rqttl.flows.steps import ENDED, Flow, Now, WaitForWakeup
 from rqttl.protocol.commands import BATCH, Command, Presence
@@ -37,6 +38,9 @@ logger = logging.getLogger("rqttl.consumer")
 D = TypeVar("D", bound=Delivered)
 R = TypeVar("R")
 T = TypeVar("T")
+
+#: The numbers of renewed leases, by queue.
+Renewed = dict[str, int]
 
 #: The first pause, which each attempt doubles, and the longest pause, in ms.
 FIRST, LONGEST = 500, 5_000
@@ -55,15 +59,27 @@ class Turns(Generic[D]):
     ) -> None:
         self.queue, self._hurry = queue, hurry
         self.books, self.schedule = Prefetch[D](limit), RenewalSchedule()
+        #: The books of each queue.
+        self.parts = {queue: self.books}
         self._keyspace, self._stop = keyspace, stop
         self._name = name or secrets.token_hex(8)
         self._leap = 0
         #: The entry in the roster; a worker has one for all its queues.
         self.heartbeat: Heartbeat | None = None
 
+    def enter(self, lease: int | None) -> Flow[None]:
+        """Begin to renew leases, of the length `lease` or that of the queue."""
+        options = yield from reading.options(self._keyspace, self.queue)
+        self.schedule.follow([lease or options.number("lease") or 0])
+        self.schedule.renewed((yield Now()))
+
+    def next_turn(self, now: float) -> float:
+        """Return the ms until the next `upkeep`."""
+        return self.schedule.next_turn(now)
+
     # Calls that carry the waiting acks
 
-    def fetch(self, count: int, lease: int | None, wait: int, room: int) -> Flow[ReceiveResult]:
+    def fetch(self, count: int, lease: int | None, wait: int, room: int) -> Flow[ReceiveResult | None]:
         """Send acks and take up to `count` messages. See `receive.receive`."""
         flow = receive.receive(
             self.queue,
@@ -157,41 +173,41 @@ class Turns(Generic[D]):
 
     # Upkeep
 
-    def upkeep(self) -> Flow[int | None]:
+    def upkeep(self) -> Flow[Renewed]:
         """Do the work that is due: send acks, show the presence, renew leases, beat. Returns as `renew`."""
         renewed = yield from self._renew_if_due()
         if self.heartbeat is not None:
-            if renewed is not None:
+            if renewed:
                 self.heartbeat.renewed()
             yield from self.heartbeat.beat()
         return renewed
 
-    def _renew_if_due(self) -> Flow[int | None]:
+    def _renew_if_due(self) -> Flow[Renewed]:
         if self.books.has_acks or self.schedule.is_report_due((yield Now())):
             yield from self.report(prefetch.CONSUMER_TTL_MS)
         if not self.schedule.is_renewal_due((yield Now())):
-            return None
+            return {}
         renewed = yield from self.renew()
         self.schedule.renewed((yield Now()))
         return renewed
 
-    def renew(self) -> Flow[int | None]:
-        """Renew all leases for their own lengths. Returns the number of renewed ones; `None` if idle.
+    def renew(self) -> Flow[Renewed]:
+        """Renew all leases for their own lengths. Returns the number of renewed ones; nothing if idle.
 
         A renewal in the midst of a leap of the clock adds the leap, so that the lease outlasts it.
         """
         leases = self.books.leases()
         if not leases:
-            return None
+            return {}
         for lease, group in leases.items():
             length = units.as_timedelta(min(lease + self._leap, MAX_DURATION))
             try:
                 yield from settling.settle(self._keyspace, self.queue, "renew", group, length)
             except LeaseLost as lost:
                 logger.warning("%s", lost)
-        return sum(item.settled != LOST for group in leases.values() for item in group)
+        return {self.queue: sum(item.settled != LOST for group in leases.values() for item in group)}
 
-    def prepare(self, leap: int) -> Flow[int | None]:
+    def prepare(self, leap: int) -> Flow[Renewed]:
         """Keep the presence and all leases throughout a leap of the clock by `leap` ms. See `Timing.leaps`."""
         self._leap = leap
         try:
@@ -202,7 +218,7 @@ class Turns(Generic[D]):
             return renewed
         except (*TEMPORARY, RqttlError) as error:  # the loop tells it when it goes on
             self.log_failure(error)
-            return None
+            return {}
 
     def log_failure(self, error: Exception) -> None:
         """Log the failure of a turn. Later turns try again."""
@@ -212,6 +228,11 @@ class Turns(Generic[D]):
         else:
             # a listener of events failed: without a renewer all leases would end
             logger.error("queue %s: the renewer of leases goes on after an error", self.queue, exc_info=error)
+
+    def took(self, fetched: Sequence[D]) -> None:
+        """Renew messages of a fetch early enough: these are the first ones, or the queue's `lease` has changed."""
+        if not self.schedule.is_for(delivery.lease_of(fetched[0])):
+            self.follow_leases()
 
     def follow_leases(self) -> None:
         """Renew as often as the leases at hand ask for."""
@@ -265,10 +286,128 @@ class Turns(Generic[D]):
             )
 
 
-def announce_renewal(events: Events, queue: str, number: int | None) -> None:
+class SeveralTurns(Turns[D]):
+    """The turns of a consumer of several queues, which share its limit and its name."""
+
+    def __init__(
+        self, keyspace: Keyspace, weights: Weights, limit: int, stop: Interrupt, hurry: Callable[[], None]
+    ) -> None:
+        super().__init__(keyspace, ", ".join(weights), limit, stop, hurry)
+        self._of = {name: Turns[D](keyspace, name, limit, Interrupt(), hurry, self._name) for name in weights}
+        self.parts = {name: turns.books for name, turns in self._of.items()}
+        self.books = SharedPrefetch(limit, self.parts)
+        self._queues = Queues()
+        self._queues.follow(weights)
+        self._fetches = self._seen = 0
+        self._is_fetching = False
+
+    def _each(self, call: Callable[[Turns[D]], Flow[Any]]) -> Flow[Renewed]:
+        """Perform a flow for each queue. A failure ends no other one, unless Redis is away."""
+        renewed: Renewed = {}
+        failure: Exception | None = None
+        for name, turns in self._of.items():
+            try:
+                if not self._queues[name].is_missing:
+                    renewed.update((yield from call(turns)) or {})
+            except QueueNotFound:
+                self._queues.miss(name, (yield Now()), logger)
+            except (*TEMPORARY, RqttlError) as error:
+                failure = error
+                if is_away(error):
+                    break
+        if failure is not None:
+            raise failure
+        return renewed
+
+    def enter(self, lease: int | None) -> Flow[None]:
+        """See `Turns`."""
+        yield from self._each(lambda turns: turns.enter(lease))
+
+    def next_turn(self, now: float) -> float:
+        """See `Turns`."""
+        return min(turns.next_turn(now) for turns in self._of.values())
+
+    def fetch(self, count: int, lease: int | None, wait: int, room: int) -> Flow[ReceiveResult | None]:
+        """Send acks of a queue and take up to `count` of its messages. `None`: no queue has any. See `several.take`."""
+        del room  # it waits only while no queue has a message
+        self._fetches += 1
+        self._is_fetching = True
+        try:
+            self._queues.begin()
+            self._queues.hint((yield from with_wakeup(self._keyspace, self._queues.noted)))
+            return (yield from take(self._queues, partial(self._claim_of, lease), count, wait, self._stop))
+        finally:
+            self._is_fetching = False
+
+    def _claim_of(
+        self, lease: int | None, queue: str, count: int, block: int, ticket: bytes
+    ) -> Flow[ReceiveResult | None]:
+        turns, presence = self._of[queue], Presence(self._name, block, prefetch.CONSUMER_TTL_MS, ticket)
+        try:
+            claimed = yield from turns.claim(count, lease, presence)
+        except QueueNotFound:
+            return None
+        if block and not claimed.entries:
+            turns.schedule.begin_wait()
+        else:
+            turns.schedule.end_wait()
+        return claimed
+
+    def report(self, ttl: int = 0, *, leaves: bool = False) -> Flow[None]:
+        """See `Turns`."""
+        yield from self._each(lambda turns: turns.report(ttl, leaves=leaves))
+
+    def _renew_if_due(self) -> Flow[Renewed]:
+        """See `Turns`. A handler that takes longer than a turn lets the consumer wait in no queue."""
+        renewed = yield from self._each(lambda turns: turns.upkeep())
+        if not self._is_fetching and self._fetches == self._seen:
+            yield from self._withdraw()
+        self._seen = self._fetches
+        return renewed
+
+    def _withdraw(self) -> Flow[None]:
+        """Wait in no queue any more. Messages that were handed over meanwhile go back."""
+        noted = [name for name, queue in self._queues.items() if queue.is_noted]
+        for name in noted:
+            self._queues[name].until, self._queues[name].is_noted = None, False
+            yield from self._claim_of(None, name, 0, 0, b"")
+        for name in (yield from with_wakeup(self._keyspace, noted)):
+            claimed = yield from self._claim_of(None, name, 1, 0, b"")
+            if claimed is not None:
+                unseen = delivery.delivered(Delivered, Settler(lambda *_: None), claimed, None)
+                yield from settling.give_back(self._keyspace, name, unseen)
+
+    def prepare(self, leap: int) -> Flow[Renewed]:
+        """See `Turns`."""
+        renewed = yield from self._each(lambda turns: turns.prepare(leap))
+        if self.heartbeat is not None:
+            yield from self.heartbeat.write(leap)
+        return renewed
+
+    def took(self, fetched: Sequence[D]) -> None:
+        """See `Turns`."""
+        self._of[fetched[0].queue].took(fetched)
+
+    def settle(self, how: str, deliveries: Sequence[D], time: Duration | None, description: str | None) -> Flow[None]:
+        """See `Turns`. All deliveries are of one queue."""
+        return self._of[deliveries[0].queue].settle(how, deliveries, time, description)
+
+    def release_unseen(self) -> Flow[None]:
+        """See `Turns`."""
+        yield from self._each(lambda turns: turns.release_unseen())
+
+    def leave(self) -> Flow[None]:
+        """See `Turns`."""
+        yield from self._each(lambda turns: turns.leave())
+        if self.heartbeat is not None:
+            yield from self.heartbeat.leave()
+
+
+def announce_renewal(events: Events, renewed: Renewed) -> None:
     """Tell listeners of events the number of renewed leases. Not under the lock: a listener may settle."""
-    if number is not None and events.notify is not None:
-        events.notify(RenewalEvent(queue, number))
+    if events.notify is not None:
+        for queue, number in renewed.items():
+            events.notify(RenewalEvent(queue, number))
 
 
 class ConsumerBase(ABC, Generic[D, R]):
@@ -278,22 +417,26 @@ class ConsumerBase(ABC, Generic[D, R]):
     _settler: Settler[R]
 
     def __init__(
-        self, keyspace: Keyspace, queue: str, prefetch: int, lease: Duration | None, wait: Duration | None
+        self, keyspace: Keyspace, queue: str | Weights, prefetch: int, lease: Duration | None, wait: Duration | None
     ) -> None:
         prefetch = checks.whole(prefetch, "prefetch", 1, BATCH)
-        #: The name of the consumed queue.
-        self.queue = queue
-        self._keyspace = keyspace
         self._lease = receive.lease_ms(lease)
         self._wait = int(MAX_DURATION if wait is None else units.duration(wait, "wait"))
         self._idle: Callable[[], int] = lambda: 1
         self._stop = Interrupt()
-        self._turns = Turns[D](keyspace, queue, prefetch, self._stop, self._hurry)
-        self._prefetch, self._schedule = self._turns.books, self._turns.schedule
+        self._turns: Turns[D]
+        if isinstance(queue, str):
+            self._turns = Turns(keyspace, queue, prefetch, self._stop, self._hurry)
+        else:
+            self._turns = SeveralTurns(keyspace, queue, prefetch, self._stop, self._hurry)
+        #: The name of the consumed queue; of several their names, with commas.
+        self.queue = self._turns.queue
+        self._prefetch = self._turns.books
 
         def details(now: int) -> dict[str, Any]:
-            held = self._prefetch.in_flight(now)
-            return {"queues": [queue], "prefetch": prefetch, "held": {queue: held} if held else {}}
+            held = {name: books.in_flight(now) for name, books in self._turns.parts.items()}
+            out = {name: words for name, words in held.items() if words}
+            return {"queues": list(held), "prefetch": prefetch, "held": out}
 
         self._turns.heartbeat = Heartbeat(keyspace, "consumer", details, self._prefetch.is_empty)
 
@@ -342,15 +485,17 @@ class ConsumerBase(ABC, Generic[D, R]):
 
     # Fetching
 
-    def _take(self, kind: type[D], claimed: ReceiveResult, since: float) -> bool:
+    def _take(self, kind: type[D], claimed: ReceiveResult | None, since: float) -> bool:
         """Take over the messages of a fetch, which began at `since`. Returns False if there are none."""
+        if claimed is None:
+            return False
         fetched = delivery.delivered(kind, self._settler, claimed, self._lease)
         events = self._settler.events
         if events is not None:
-            hook.received(events.observer, self.queue, fetched, since)
+            hook.received(events.observer, claimed.config.name, fetched, since)
         self._prefetch.add(fetched)
-        if fetched and not self._schedule.is_for(self._lease or claimed.config.lease):
-            self._turns.follow_leases()  # these are the first messages, or the queue's `lease` has changed
+        if fetched:
+            self._turns.took(fetched)
         return bool(fetched)
 
 

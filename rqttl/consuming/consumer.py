@@ -18,8 +18,9 @@ from typing import Any, TypeVar
 from redis.exceptions import RedisError
 
 from rqttl import events as hook
-from rqttl.consuming.base import ConsumerBase, announce_renewal, patiently
+from rqttl.consuming.base import ConsumerBase, Renewed, announce_renewal, patiently
 from rqttl.consuming.handling import HandlerRun, log_unsettled
+from rqttl.consuming.several import Weights
 from rqttl.delivery import Delivery, Settler, settle_as
 from rqttl.errors import BrokerClosed, InvalidInput, RqttlError
 from rqttl.flows import reading
@@ -162,7 +163,7 @@ class Consumer(ConsumerBase[Delivery, None]):
     def __init__(
         self,
         driver: Driver,
-        queue: str,
+        queue: str | Weights,
         prefetch: int = 100,
         *,
         lease: Duration | None = None,
@@ -177,17 +178,15 @@ class Consumer(ConsumerBase[Delivery, None]):
         timing = driver.timing
         self._renewer = Renewer(
             timing,
-            f"rqttl-renewer-{queue}",
-            lambda: self._schedule.next_turn(timing.now()),
+            f"rqttl-renewer-{self.queue}",
+            lambda: self._turns.next_turn(timing.now()),
             self._take_turn,
             self._stop,
         )
         self._entered = ExitStack()
 
     def __enter__(self) -> Consumer:
-        options = self._driver.perform(reading.options(self._driver.keyspace, self.queue))
-        self._schedule.follow([self._lease or options.number("lease") or 0])
-        self._schedule.renewed(self._driver.timing.now())
+        self._driver.perform(self._turns.enter(self._lease))
         self._renewer.start()
         self._entered.enter_context(self._driver.closed.ending(self.stop))
         self._entered.enter_context(self._driver.timing.leaps(lambda leap: self._renew(self._turns.prepare(leap))))
@@ -263,11 +262,11 @@ class Consumer(ConsumerBase[Delivery, None]):
         except Exception as error:  # noqa: BLE001  # without a renewer all leases would end
             self._turns.log_failure(error)
 
-    def _renew(self, flow: Flow[int | None]) -> None:
+    def _renew(self, flow: Flow[Renewed]) -> None:
         renewed = self._sender.perform(flow)
-        if renewed is not None:
+        if renewed:
             self._settled.notify()  # leases may be lost
-        announce_renewal(self._driver.events, self.queue, renewed)
+        announce_renewal(self._driver.events, renewed)
 
     # Fetching
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, deque
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Generic, TypeVar
 
 from rqttl import events as hook
@@ -136,6 +136,37 @@ class Prefetch(Generic[D]):
         self._tried.update(map(lease_words, self._under_way))
         self._acks.extendleft(reversed(self._under_way))
         self._under_way = []
+
+
+class SharedPrefetch(Prefetch[D]):
+    """The deliveries of a consumer of several queues. `parts` has those of each queue; one limit is for all."""
+
+    def __init__(self, limit: int, parts: Mapping[str, Prefetch[D]]) -> None:
+        super().__init__(limit)
+        self._parts = parts
+        for part in parts.values():
+            part.late, part.unknown = self.late, self.unknown
+
+    def room(self) -> int:
+        """See `Prefetch`."""
+        return max(0, self._limit - sum(self._limit - part.room() for part in self._parts.values()))
+
+    def add(self, deliveries: Sequence[D]) -> None:
+        """See `Prefetch`. All deliveries are of one queue."""
+        if deliveries:
+            self._parts[deliveries[0].queue].add(deliveries)
+
+    def hand_out(self) -> D | None:
+        """See `Prefetch`. Only the queue that was fetched last has any."""
+        return next(filter(None, (part.hand_out() for part in self._parts.values() if part.fetched)), None)
+
+    def is_empty(self) -> bool:
+        """See `Prefetch`."""
+        return all(part.is_empty() for part in self._parts.values())
+
+    def finish(self, delivery: D) -> None:
+        """See `Prefetch`."""
+        self._parts[delivery.queue].finish(delivery)
 
 
 class Missed:

@@ -5,17 +5,16 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable
 from fnmatch import fnmatchcase
 from functools import partial
 
 from rqttl.checks import is_pattern, queue_names
+from rqttl.consuming.several import Queues, Weights, with_wakeup
 from rqttl.errors import PoolExhausted, QueueNotFound
 from rqttl.flows import registry
-from rqttl.flows.steps import Read, WaitForWakeup
+from rqttl.flows.steps import WaitForWakeup
 from rqttl.protocol.commands import BATCH
-from rqttl.protocol.keys import WAKEUP
 from rqttl.runtime.interrupt import Interrupt
 from rqttl.store.exchanges import TEMPORARY, is_away
 from rqttl.worker.in_flight import InFlight
@@ -23,19 +22,14 @@ from rqttl.worker.queue_source import Sources
 
 logger = logging.getLogger("rqttl.worker")
 
-#: Queues and patterns with their weights; without weights in strict order.
-Weights = Mapping[str, int | None]
-
 #: The ms after which a worker without a free slot takes its name off the waiting consumers. A ticket lasts 5 s.
 PATIENT_WHILE_FULL = 1_000
 #: The ms between two looks at the wake-up lists while other queues have messages.
 GLANCE = 50
-#: The ms between two looks for new queues that match a pattern, and for a missing queue.
-SCAN, MISSING = 15_000, 5_000
+#: The ms between two looks for new queues that match a pattern.
+SCAN = 15_000
 #: The longest wait in ms of a worker that ends when nothing is left, or has come.
 LOOK = 200
-#: The ms between two looks at a queue in which nothing is due, at most. They are spread over the second half.
-PERIOD = 240_000
 #: The ms of one wait at most. After it the fetcher shows that it lives.
 TURN = 10_000
 #: The ms within which one claim at least shows that Redis hands out messages.
@@ -104,8 +98,7 @@ class Fetcher:
         self._full_since = None
         if self._queues.noted and now >= self._glance_at and self._queues.candidates(now):
             self._glance_at = now + GLANCE
-            for name in self._with_wakeup(self._queues.noted):
-                self._queues[name].until, self._queues[name].is_hinted = None, True
+            self._queues.hint(self._with_wakeup(self._queues.noted))
         chosen = ticketed[0] if ticketed else self._queues.next(now)
         if chosen is not None:
             self._claim(chosen, max(1, min(room, BATCH)), now)
@@ -119,18 +112,14 @@ class Fetcher:
 
         After a glance that has shown a wake-up, the claim does not wait: such a claim takes tickets from the list.
         """
-        queue, longest = self._queues[name], random.randint(PERIOD // 2, PERIOD)
-        block = 0 if queue.is_hinted else longest
-        ticket, queue.ticket, queue.is_hinted = queue.ticket or b"", None, False
+        block, ticket = self._queues.ask(name)
         try:
             deliveries, due = self._sources[name].claim(count, block, ticket)
         except QueueNotFound:
-            if not queue.is_missing:
-                logger.warning("queue %s does not exist any more; the worker looks for it again", name)
-            queue.is_missing, queue.until, queue.is_noted = True, now + MISSING, False
+            self._queues.miss(name, now, logger)
             return
         except TEMPORARY:
-            queue.until, queue.ticket = None, ticket  # it may still be good when Redis is back
+            self._queues.woken(name, ticket)  # it may still be good when Redis is back
             raise
         self.answered_at = now
         self._counters.last_claim = time.time()
@@ -139,13 +128,10 @@ class Fetcher:
             self.is_away = False
             self._counters.reconnects += 1
             logger.info("Redis answers again")
-        queue.progress += len(deliveries) / (queue.weight or 1)
-        queue.until, queue.is_missing = None, False
+        self._queues.answered(name, len(deliveries), due, block, now)
         if deliveries:
             self._worked_at = now
             self._in_flight.give(self._sources[name], deliveries)
-        if due is not None and block:
-            queue.until, queue.is_noted = now + min(longest, due), True
 
     # Waiting
 
@@ -154,7 +140,7 @@ class Fetcher:
         if self.answered_at is not None and now - self.answered_at >= PROOF:
             self._queues.suspect()
             return
-        ms = self._queues.wait(now)
+        ms = self._queues.wait(now, TURN)
         if self._burst or self._idle_exit is not None:
             ms = min(ms, LOOK)
         if not noted:
@@ -196,10 +182,8 @@ class Fetcher:
                 queue.ticket = None
 
     def _with_wakeup(self, queues: list[str]) -> list[str]:
-        look = Read([("LLEN", self._driver.keyspace.key(queue, WAKEUP)) for queue in queues])
         with self._sources.lock:
-            lengths = self._driver.step(look) if queues else []
-        return [queue for queue, length in zip(queues, lengths, strict=True) if length]
+            return self._driver.perform(with_wakeup(self._driver.keyspace, queues))
 
     def _withdraw(self) -> None:
         """Wait in no queue any more. Take the messages that were handed to this worker meanwhile."""
@@ -248,84 +232,6 @@ class Fetcher:
         for queue in set(self._queues.noted) - set(weights):
             self._sources[queue].withdraw()
         self._queues.follow(weights)
-
-
-@dataclass(slots=True)
-class _Queue:
-    """A queue: its weight, and the messages that were fetched divided by it.
-
-    It may have messages, unless a claim has met none: then it waits `until` a time, and if `is_noted` as a consumer
-    that Redis wakes. `ticket` is an element of its wake-up list: a ticket, or a hint (empty), or `None`. `is_hinted`:
-    a glance has shown a wake-up.
-    """
-
-    weight: int | None = None
-    progress: float = 0.0
-    until: float | None = None
-    is_noted: bool = False
-    is_missing: bool = False
-    ticket: bytes | None = None
-    is_hinted: bool = False
-
-
-class Queues(dict[str, _Queue]):
-    """The queues of a worker: which may have messages, and which comes next. No I/O and no clock.
-
-    Without weights the first candidate is next. With weights a queue gets a share of the fetched messages in
-    proportion to its weight. A queue without messages costs the others nothing, and saves no turns.
-    """
-
-    #: The progress of the queue that came last: others begin there, however long they had no messages.
-    _least = 0.0
-
-    @property
-    def noted(self) -> list[str]:
-        """The queues in which the worker is noted as waiting."""
-        return [name for name, queue in self.items() if queue.until is not None and queue.is_noted]
-
-    @property
-    def ticketed(self) -> list[str]:
-        """The queues for which a ticket waits to be shown."""
-        return [name for name, queue in self.items() if queue.ticket]
-
-    def candidates(self, now: float) -> list[str]:
-        """Return the queues that may have messages."""
-        return [name for name, queue in self.items() if queue.until is None or queue.until <= now]
-
-    def follow(self, weights: Weights) -> None:
-        """Take these queues in the place of the former ones. Queues that stay keep their progress."""
-        queues = {name: self.get(name) or _Queue() for name in weights}
-        self.clear()
-        self.update(queues)
-        for name, weight in weights.items():
-            self[name].weight = weight
-
-    def next(self, now: float) -> str | None:
-        """Return the next queue; `None` without candidates."""
-        names = self.candidates(now)
-        if not names or self[names[0]].weight is None:
-            return names[0] if names else None
-        for name in names:
-            self[name].progress = max(self[name].progress, self._least)
-        chosen = min(names, key=lambda name: self[name].progress)
-        self._least = self[chosen].progress
-        return chosen
-
-    def woken(self, name: str, element: bytes) -> None:
-        """Record an element of the wake-up list of a queue: a hint (empty) or a ticket."""
-        if name in self:
-            self[name].until, self[name].ticket = None, element
-
-    def suspect(self) -> None:
-        """Make the queue a candidate that was asked longest ago."""
-        waiting = {name: queue.until for name, queue in self.items() if queue.until is not None}
-        if waiting:
-            self[min(waiting, key=waiting.__getitem__)].until = None
-
-    def wait(self, now: float) -> int:
-        """Return the ms to wait for a wake-up."""
-        ends = [queue.until - now for queue in self.values() if queue.until is not None]
-        return max(1, int(min([TURN, *ends])))
 
 
 def selected(weights: Weights, existing: Iterable[str]) -> dict[str, int | None]:

@@ -211,9 +211,9 @@ class QueueSource:
         """Settle, renew leases, send waiting acks, and show the presence of the worker, as far as it is due."""
         self.settle_pending()
         renewed = self._sender.perform(self._turns.upkeep())
-        if renewed is not None:
+        if renewed:
             self._sources.heartbeat.renewed()
-        announce_renewal(self._driver.events, self.queue, renewed)
+        announce_renewal(self._driver.events, renewed)
 
     def in_flight(self, now: int) -> object:
         """Return what the roster says of the messages that are out; see `Prefetch`."""

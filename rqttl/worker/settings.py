@@ -13,12 +13,13 @@ from typing import Any, TypedDict
 from rqttl import checks, units
 from rqttl.checks import check_name_or_pattern
 from rqttl.consuming.handling import RetryPolicy
+from rqttl.consuming.several import MOST_WEIGHT
 from rqttl.errors import InvalidInput
 from rqttl.text import did_you_mean, format_value, plain_number, plain_text
 from rqttl.types import Duration
 
-#: The largest number of processes, of threads and coroutines, and of a weight.
-MOST_PROCESSES, MOST_SLOTS, MOST_WEIGHT = 1024, 10_000, 1_000_000
+#: The largest number of processes, and of threads and coroutines.
+MOST_PROCESSES, MOST_SLOTS = 1024, 10_000
 _HANDLER = re.compile(r"[A-Za-z_][\w.]*:[\w.]*")
 
 

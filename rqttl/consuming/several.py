@@ -1,0 +1,293 @@
+"""Several queues as one: whose turn it is, when to look again, and one wait for all of them.
+
+Workers, `consume` and `receive` share the turns (`Queues`), and the latter two the flow `take`.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import random
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from rqttl import checks, units
+from rqttl.checks import check_queue_name
+from rqttl.errors import InvalidInput, PoolExhausted, QueueNotFound
+from rqttl.flows.receive import PERIOD, ReceiveResult, receive_once
+from rqttl.flows.steps import ABANDONED, Flow, GetConfig, Now, Read, WaitForWakeup
+from rqttl.protocol.commands import ABSENT, BATCH, Presence
+from rqttl.protocol.keys import WAKEUP, Keyspace
+from rqttl.runtime.interrupt import Interrupt
+from rqttl.text import format_value
+from rqttl.types import Duration
+
+logger = logging.getLogger("rqttl.consumer")
+
+#: Queues, and the patterns of a worker, with their weights; without weights in strict order.
+Weights = Mapping[str, int | None]
+#: Makes a claim of a queue: up to so many messages, the ms to block after it, and a ticket. `None`: there is no queue.
+Claim = Callable[[str, int, int, bytes], Flow[ReceiveResult | None]]
+
+#: The largest weight.
+MOST_WEIGHT = 1_000_000
+#: The ms between two looks for a missing queue.
+MISSING = 5_000
+
+
+def read_weights(queues: object, weights: object = None) -> dict[str, int | None]:
+    """Check the queues of a call. Returns them with their weights, in strict order without."""
+    names = [check_queue_name(name, "queues") for name in checks.items(queues, "queues", "names of queues")]
+    if not names:
+        raise InvalidInput("queues: expected at least one name")
+    if weights is None:
+        return dict.fromkeys(names)
+    if not isinstance(weights, Mapping) or set(weights) != set(names):
+        raise InvalidInput(
+            f"weights: expected a weight for each of the queues and no others, got {format_value(weights)}"
+        )
+    return {name: checks.whole(weights[name], f"weights: {name}", 1, MOST_WEIGHT) for name in names}
+
+
+@dataclass(slots=True)
+class _Queue:
+    """A queue: its weight, and the messages that were fetched divided by it.
+
+    It may have messages, unless a claim has met none: then it waits `until` a time, and if `is_noted` as a consumer
+    that Redis wakes. `ticket` is an element of its wake-up list: a ticket, or a hint (empty), or `None`. `is_hinted`:
+    a glance has shown a wake-up. `due`: the time of the next due work there, as far as it waits for that.
+    """
+
+    weight: int | None = None
+    progress: float = 0.0
+    until: float | None = None
+    is_noted: bool = False
+    is_missing: bool = False
+    ticket: bytes | None = None
+    is_hinted: bool = False
+    due: float = math.inf
+
+
+class Queues(dict[str, _Queue]):
+    """The queues of a consumer: which may have messages, and which comes next. No I/O and no clock.
+
+    Without weights the first candidate is next. With weights a queue gets a share of the fetched messages in
+    proportion to its weight. A queue without messages costs the others nothing, and saves no turns.
+    """
+
+    #: The progress of the queue that came last: others begin there, however long they had no messages.
+    _least = 0.0
+
+    @property
+    def noted(self) -> list[str]:
+        """The queues in which the consumer waits for a wake-up."""
+        return [name for name, queue in self.items() if queue.until is not None and queue.is_noted]
+
+    @property
+    def ticketed(self) -> list[str]:
+        """The queues for which a ticket waits to be shown."""
+        return [name for name, queue in self.items() if queue.ticket]
+
+    def candidates(self, now: float) -> list[str]:
+        """Return the queues that may have messages."""
+        return [name for name, queue in self.items() if queue.until is None or queue.until <= now]
+
+    def follow(self, weights: Weights) -> None:
+        """Take these queues in the place of the former ones. Queues that stay keep their progress."""
+        queues = {name: self.get(name) or _Queue() for name in weights}
+        self.clear()
+        self.update(queues)
+        for name, weight in weights.items():
+            self[name].weight = weight
+
+    def next(self, now: float) -> str | None:
+        """Return the next queue; `None` without candidates."""
+        names = self.candidates(now)
+        if not names or self[names[0]].weight is None:
+            return names[0] if names else None
+        for name in names:
+            self[name].progress = max(self[name].progress, self._least)
+        chosen = min(names, key=lambda name: self[name].progress)
+        self._least = self[chosen].progress
+        return chosen
+
+    def woken(self, name: str, element: bytes) -> None:
+        """Record an element of the wake-up list of a queue: a hint (empty) or a ticket."""
+        if name in self:
+            self[name].until, self[name].ticket = None, element
+
+    def suspect(self) -> None:
+        """Make the queue a candidate that was asked longest ago."""
+        waiting = {name: queue.until for name, queue in self.items() if queue.until is not None}
+        if waiting:
+            self[min(waiting, key=waiting.__getitem__)].until = None
+
+    def wait(self, now: float, longest: float) -> int:
+        """Return the ms to wait for a wake-up."""
+        ends = [queue.until - now for queue in self.values() if queue.until is not None]
+        return max(1, int(min([longest, *ends])))
+
+    # Claims
+
+    def ask(self, name: str, longest: int = PERIOD) -> tuple[int, bytes]:
+        """Begin a claim. Returns the ms to block after it, spread so that consumers do not look together, and a ticket.
+
+        After a glance that has shown a wake-up, the claim does not wait: such a claim takes tickets from the list.
+        """
+        queue = self[name]
+        block = 0 if queue.is_hinted else min(longest, random.randint(PERIOD // 2, PERIOD))
+        ticket, queue.ticket, queue.is_hinted = queue.ticket or b"", None, False
+        return block, ticket
+
+    def answered(self, name: str, number: int, due: float | None, block: int, now: float) -> None:
+        """Record a claim that brought `number` messages. `due` are the ms until the next work if none are left."""
+        queue = self[name]
+        queue.progress += number / (queue.weight or 1)
+        queue.until, queue.due, queue.is_missing = None, math.inf, False
+        queue.is_noted = due is not None and block > 0
+        if due is not None and block:
+            queue.until, queue.due = now + min(block, due), now + due
+
+    def miss(self, name: str, now: float, logger: logging.Logger) -> None:
+        """Record that a queue does not exist. It is looked for later."""
+        queue = self[name]
+        if not queue.is_missing:
+            logger.warning("queue %s does not exist; it is looked for every %d s", name, MISSING // 1000)
+        queue.is_missing, queue.is_noted = True, False
+        queue.until = queue.due = now + MISSING
+
+    def hint(self, names: Sequence[str]) -> None:
+        """Make queues candidates because a glance has shown their wake-ups."""
+        for name in names:
+            self[name].until, self[name].is_hinted = None, True
+
+    def begin(self) -> None:
+        """Make queues candidates of which nobody tells when they get messages."""
+        for queue in self.values():
+            if queue.until == math.inf:
+                queue.until = None
+
+    def look_again(self) -> None:
+        """Make the queues candidates in which the consumer waits."""
+        for queue in self.values():
+            if queue.is_noted:
+                queue.until = None
+
+    def share(self, name: str, count: int, now: float) -> int:
+        """Return how many of `count` messages to take of a queue: with weights its part, so that the queues mix."""
+        weight = self[name].weight
+        if weight is None:
+            return count
+        return min(count, max(1, count * weight // sum(self[each].weight or 0 for each in self.candidates(now))))
+
+
+def with_wakeup(keyspace: Keyspace, queues: Sequence[str]) -> Flow[list[str]]:
+    """Return the queues that have something in their wake-up lists."""
+    if not queues:
+        return []
+    lengths: list[int] = yield Read([("LLEN", keyspace.key(queue, WAKEUP)) for queue in queues])
+    return [queue for queue, length in zip(queues, lengths, strict=True) if length]
+
+
+def take(
+    queues: Queues, claim: Claim, count: int, wait: int, stop: Interrupt | None = None
+) -> Flow[ReceiveResult | None]:
+    """Take up to `count` messages of the queue whose turn it is. Wait up to `wait` ms for messages of any queue.
+
+    Each queue is asked once; the call that finds nothing notes the consumer as waiting there. `None` if no queue has a
+    message: then the consumer waits in none.
+    """
+    now: int = yield Now()
+    ends, exhausted = now + wait, None
+    while True:
+        if wait > 0 and now >= ends:  # one last look: it ends the waits, and takes what was handed over meanwhile
+            wait = 0
+            queues.look_again()
+        name = queues.next(now)
+        if name is not None:
+            claimed = yield from _take_turn(queues, name, claim, count, ends - now if wait > 0 else 0, now)
+            if claimed is None:
+                queues.miss(name, now, logger)
+            elif claimed.entries:
+                return claimed
+        elif wait <= 0:
+            if exhausted:
+                raise exhausted
+            return None
+        else:
+            ended = yield from _wait(queues, now, ends - now, stop)
+            now = yield Now()
+            if ended:
+                exhausted = ended if isinstance(ended, PoolExhausted) else None
+                ends, count = now, 0 if ended == ABANDONED else count
+            continue
+        now = yield Now()
+
+
+def _wait(queues: Queues, now: int, left: int, stop: Interrupt | None) -> Flow[bytes | PoolExhausted | None]:
+    """Wait for a wake-up of any queue. Returns what has ended the waits for good; `None` if it is time to look."""
+    ms, due = queues.wait(now, left), min(queue.due for queue in queues.values()) - now
+    woken: tuple[str, bytes] | bytes | PoolExhausted | None
+    woken = yield WaitForWakeup(list(queues), ms, left, None if due == math.inf else max(1, int(due)), stop)
+    if isinstance(woken, tuple):
+        queues.woken(*woken)
+    elif woken is not None:
+        return woken
+    elif (yield Now()) - now < ms // 2:
+        queues.look_again()  # the connection was lost, and Redis may have forgotten who waits
+    return None
+
+
+def _take_turn(
+    queues: Queues, name: str, claim: Claim, count: int, longest: int, now: int
+) -> Flow[ReceiveResult | None]:
+    """Claim messages of one queue. If it has none, the consumer waits there for `longest` ms at most."""
+    count = queues.share(name, count, now)
+    block, ticket = queues.ask(name, longest)
+    try:
+        claimed = yield from claim(name, count, block, ticket)
+    except BaseException:
+        queues.woken(name, ticket)  # it may still be good
+        raise
+    if claimed is None:
+        return None
+    number, due = len(claimed.entries), None
+    if not count or (number < count and not claimed.more):
+        due = math.inf if claimed.due is None else max(1, claimed.due - claimed.now)
+    queues.answered(name, number, None if number else due, block, now)
+    if due is not None and (number or not longest):
+        queues[name].until = math.inf  # not again in this call
+    return claimed
+
+
+def receive(
+    names: Sequence[str], count: int, wait: Duration | None, lease: int | None, *, auto_ack: bool
+) -> Flow[list[ReceiveResult]]:
+    """Take up to `count` messages, of the first queue with messages first. Wait up to `wait` for the first message."""
+    count, patience = checks.whole(count, "max"), 0 if wait is None else int(units.duration(wait, "wait"))
+    queues, consumer = Queues(), secrets.token_hex(8) if patience else ""
+    queues.follow(dict.fromkeys(names))
+    for name in names:
+        yield GetConfig(name)  # a missing queue is told before a message is taken
+
+    def claim(name: str, count: int, block: int, ticket: bytes) -> Flow[ReceiveResult]:
+        own = Presence(consumer, block, 0, ticket) if consumer else ABSENT
+        return receive_once(name, count, lease, auto_ack=auto_ack, presence=own)
+
+    batches: list[ReceiveResult] = []
+    failure: QueueNotFound | None = None
+    try:
+        while count and (batch := (yield from take(queues, claim, min(count, BATCH), patience))):
+            batches.append(batch)
+            count, patience = count - len(batch.entries), 0
+            queues.look_again()
+    except QueueNotFound as error:
+        failure = error
+    for name in [name for name, queue in queues.items() if queue.is_noted]:
+        with suppress(QueueNotFound):
+            yield from claim(name, 0, 0, b"")
+    if failure and not batches:
+        raise failure
+    return batches
