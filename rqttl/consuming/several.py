@@ -23,6 +23,7 @@ from rqttl.protocol.keys import WAKEUP, Keyspace
 from rqttl.runtime.interrupt import Interrupt
 from rqttl.text import format_value
 from rqttl.types import Duration
+from rqttl.units import MAX_DURATION
 
 logger = logging.getLogger("rqttl.consumer")
 
@@ -131,7 +132,7 @@ class Queues(dict[str, _Queue]):
 
     # Claims
 
-    def ask(self, name: str, longest: int = PERIOD) -> tuple[int, bytes]:
+    def ask(self, name: str, longest: int = MAX_DURATION) -> tuple[int, bytes]:
         """Begin a claim. Returns the ms to block after it, spread so that consumers do not look together, and a ticket.
 
         After a glance that has shown a wake-up, the claim does not wait: such a claim takes tickets from the list.

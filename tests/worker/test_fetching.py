@@ -11,8 +11,9 @@ import pytest
 import redis
 
 from rqttl import Broker, CommandEvent, Queue, QueueNotFound, Release, WaitEvent, Worker
+from rqttl.consuming.several import Queues
 from rqttl.testing.fake import ClockedBroker
-from rqttl.worker.fetcher import Fetcher, Queues
+from rqttl.worker.fetcher import Fetcher
 from rqttl.worker.queue_source import QueueSource
 from tests.servers import Server
 from tests.waiting import PATIENCE, until
@@ -126,8 +127,8 @@ def test_an_idle_worker_wakes_up_when_a_scheduled_message_is_due(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There is no reaper, and no look comes by itself within an hour here."""
-    for name in ("PERIOD", "PROOF", "TURN"):
-        monkeypatch.setattr(f"rqttl.worker.fetcher.{name}", 3_600_000)
+    for name in ("consuming.several.PERIOD", "worker.fetcher.PROOF", "worker.fetcher.TURN"):
+        monkeypatch.setattr(f"rqttl.{name}", 3_600_000)
     first, second = broker.declare_queue("a"), broker.declare_queue("b")
     first.enqueue("known before", delay="300ms")
     waiting, order = threading.Event(), list[str]()
@@ -148,8 +149,8 @@ def test_the_last_ack_waits_for_no_further_message(
     broker: Broker, client: redis.Redis, monkeypatch: pytest.MonkeyPatch, waits: bool
 ) -> None:
     """No claim and no turn of the renewer comes by itself within an hour here."""
-    for name in ("queue_source.LONGEST_REST", "fetcher.PERIOD", "fetcher.PROOF"):
-        monkeypatch.setattr(f"rqttl.worker.{name}", 3_600_000)
+    for name in ("worker.queue_source.LONGEST_REST", "consuming.several.PERIOD", "worker.fetcher.PROOF"):
+        monkeypatch.setattr(f"rqttl.{name}", 3_600_000)
     monkeypatch.setattr("rqttl.consuming.prefetch.LONGEST_REST", 3_600_000)
     monkeypatch.setattr("rqttl.consuming.heartbeat.Heartbeat.ms_left", lambda *_: 3_600_000)
     queue, wait, handed = broker.declare_queue("q", lease="10h"), Queues.wait, threading.Event()
@@ -159,10 +160,10 @@ def test_the_last_ack_waits_for_no_further_message(
         if waits:
             until(lambda: client.info("clients")["blocked_clients"] == 1)
 
-    def late(queues: Queues, now: float) -> int:
+    def late(queues: Queues, now: float, longest: float) -> int:
         if handed.is_set() and not waits:
             until(lambda: not worker._sources["q"].has_work or worker._sources["q"].has_acks)
-        return wait(queues, now)
+        return wait(queues, now, longest)
 
     monkeypatch.setattr(Queues, "wait", late)
     queue.enqueue(b"x")
@@ -234,7 +235,7 @@ def test_a_full_worker_waits_for_no_message_any_more(broker: Broker) -> None:
 def test_a_missing_queue_is_refused_at_the_start_and_awaited_later(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("rqttl.worker.fetcher.MISSING", 50)
+    monkeypatch.setattr("rqttl.consuming.several.MISSING", 50)
     order: list[str] = []
     with pytest.raises(QueueNotFound):
         Worker(broker, "q", call=order.append, processes=0).run()
@@ -260,8 +261,8 @@ def test_an_idle_worker_of_20_queues_makes_few_calls_on_2_connections(
     broker = Broker(server.client())
     calls = list[str]()
     broker.events.subscribe(lambda event: calls.append(event.name), CommandEvent)
-    for name in ("fetcher.TURN", "fetcher.PROOF", "fetcher.PERIOD"):
-        monkeypatch.setattr(f"rqttl.worker.{name}", {"TURN": 167, "PROOF": 333, "PERIOD": 4000}[name.partition(".")[2]])
+    for name, ms in {"worker.fetcher.TURN": 167, "worker.fetcher.PROOF": 333, "consuming.several.PERIOD": 4000}.items():
+        monkeypatch.setattr(f"rqttl.{name}", ms)
     monkeypatch.setattr("rqttl.consuming.heartbeat.PERIOD", 167)
     waiting = threading.Event()
     broker.events.subscribe(lambda event: waiting.set(), WaitEvent)

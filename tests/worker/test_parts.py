@@ -16,10 +16,11 @@ import pytest
 
 from rqttl import InvalidInput, Reject, Release, Retry, Worker
 from rqttl.consuming.handling import ACK, Outcome, RetryPolicy, of_error, settlement
+from rqttl.consuming.several import PERIOD, Queues
 from rqttl.testing import fake_broker
 from rqttl.worker import settings
 from rqttl.worker.child import Child
-from rqttl.worker.fetcher import PERIOD, TURN, Queues
+from rqttl.worker.fetcher import TURN
 from rqttl.worker.health import SIGN_EVERY, Systemd
 from rqttl.worker.pool import Frame, pack, unpacker
 from rqttl.worker.supervisor import Place
@@ -79,12 +80,12 @@ def test_an_empty_queue_is_asked_again_when_work_is_due_there() -> None:
     for queue, until in zip(queues.values(), (500, PERIOD), strict=True):
         queue.until, queue.is_noted = until, True
     assert queues.candidates(499) == []
-    assert queues.wait(0) == 500
+    assert queues.wait(0, TURN) == 500
     assert queues.candidates(500) == ["a"]
     assert queues.noted == ["a", "b"]
     queues.suspect()  # the one that was asked longest ago
     assert queues.candidates(0) == ["a"]
-    assert queues.wait(0) == TURN  # short enough to show that the worker lives
+    assert queues.wait(0, TURN) == TURN  # short enough to show that the worker lives
 
 
 def test_a_wakeup_makes_a_queue_a_candidate_and_keeps_its_ticket() -> None:

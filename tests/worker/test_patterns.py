@@ -51,8 +51,8 @@ def test_a_pattern_without_a_queue_is_a_warning(broker: Broker, caplog: pytest.L
 
 
 def test_a_worker_keeps_nothing_of_short_lived_queues(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, ms in {"fetcher.SCAN": 50, "fetcher.MISSING": 10, "fetcher.TURN": 50}.items():
-        monkeypatch.setattr(f"rqttl.worker.{name}", ms)
+    for name, ms in {"worker.fetcher.SCAN": 50, "consuming.several.MISSING": 10, "worker.fetcher.TURN": 50}.items():
+        monkeypatch.setattr(f"rqttl.{name}", ms)
     order: list[str] = []
     broker.declare_queue("named").enqueue("first")
     worker = Worker(broker, ["tenant.*", "named"], call=order.append, processes=0)
