@@ -1,4 +1,4 @@
-"""Several queues in one `receive` and one `consume`: order and shares, one wait for all, missing queues, what it costs."""
+"""Several queues in one `receive` and one `consume`: order and shares, one wait, missing queues, what it costs."""
 
 import logging
 import threading
@@ -63,7 +63,7 @@ def test_a_receive_empties_the_first_queue_first(
     for delivery in taken:
         delivery.ack()
     assert told(clocked.receive(["high", "low"], wait=wait, auto_ack=True)) == [("low", b"l2")]
-    assert told(clocked.receive(["high", "low"], 9, wait)) == [("low", b"l3"), ("low", b"l4")]
+    assert told(clocked.receive(["high", "low"], 9, wait, "1h")) == [("low", b"l3"), ("low", b"l4")]
     assert clocked.receive(["high", "low"], 9, wait) == []
     assert (high.stats().acked, low.stats().acked, low.stats().leased) == (2, 2, 2)
     assert waiting_in(client, "high", "low") == []
@@ -92,8 +92,8 @@ def test_a_wait_costs_one_call_for_each_queue_and_looks_at_one_when_work_is_due_
     queues = [f"q{n}" for n in range(10)]
     for name in queues:
         clocked.declare_queue(name)
-    clocked.queue("q7").enqueue(b"x", delay="30s")
-    clocked.receive(queues)  # the options are known from now on
+    clocked.queue("q7").enqueue(b"x")
+    clocked.receive(queues)[0].nack(delay="30s")
     calls, since = Receives(clocked), clocked.now
 
     assert told(clocked.receive(queues, wait="1m")) == [("q7", b"x")]
@@ -121,7 +121,7 @@ def test_a_missing_queue_is_told_before_a_message_is_taken(
 
 
 @pytest.mark.parametrize(
-    ("how", "arguments", "words"),
+    "how, arguments, words",
     [
         ("receive", {"queues": "high"}, "queues: expected names of queues"),
         ("receive", {"queues": []}, "queues: expected at least one"),
@@ -222,7 +222,6 @@ def test_an_idle_consumer_makes_no_call_until_it_is_woken(broker: Broker, waiter
 
     first: list[str] = []
     (waiting,) = waiters.start(broker.queue("q3"), how=consume)
-    waiters.settle(9)  # one wait is told for each queue
     broker.queue("q3").enqueue(b"x")
 
     assert waiting.result(timeout=PATIENCE) == ("q3", b"x")
@@ -315,9 +314,8 @@ def test_a_wait_for_several_queues_is_ended_from_outside(
             entered.append(deliveries)
             return list(deliveries)
 
-    act: Callable[[], None] = broker.interrupt if how == "interrupt" else lambda: entered[0].stop()
+    act: Callable[[], None] = broker.interrupt if how == "interrupt" else lambda: entered[0].stop()  # noqa: PLW0108  # there is none yet
     (waiting,) = waiters.start(queue, how=consume)
-    waiters.settle(1)
     act()
 
     assert waiting.result(timeout=PATIENCE) == []
