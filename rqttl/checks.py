@@ -14,6 +14,8 @@ from rqttl.text import format_value, plain_text, plain_whole
 
 #: The most bytes of the description of a failure or a death.
 MAX_DESCRIPTION_BYTES = 4_096
+#: The largest weight of a queue among several.
+MOST_WEIGHT = 1_000_000
 
 _PLAIN = r"[A-Za-z0-9][A-Za-z0-9._:/-]*"
 _TAGGED = r"\{[A-Za-z0-9][A-Za-z0-9._:-]*\}[A-Za-z0-9._:-][A-Za-z0-9._:/-]*"

@@ -13,14 +13,16 @@ import struct
 import sys
 import termios
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
 from datetime import timedelta
 from types import FrameType
+from typing import TYPE_CHECKING
 
 import click
 
 from rqttl import text
+from rqttl.checks import MOST_WEIGHT
 from rqttl.cli.common import errors, output, params, running
 from rqttl.cli.common.settings import Settings, connecting
 from rqttl.delivery import Delivery
@@ -29,14 +31,20 @@ from rqttl.inspector import message_view
 from rqttl.runtime.stop_signals import SAME, ignore_at_exit, watching_signals
 from rqttl.units import MAX_DURATION, as_timedelta
 
+if TYPE_CHECKING:
+    from rqttl.broker import Broker
+    from rqttl.consuming.consumer import Consumer
+
 #: Messages of one call at most.
 BATCH = 100
 #: The wait of `--follow`, also while Redis is away: a signal ends it.
 ENDLESS = as_timedelta(MAX_DURATION)
 
 
-@click.command(epilog="\b\nExample: rqttl receive orders --max 10 --wait 5s")
-@params.queue_argument
+@click.command(
+    epilog="\b\nExamples: rqttl receive orders --max 10 --wait 5s\n          rqttl receive urgent normal --follow"
+)
+@params.queues_argument
 @click.option(
     "--max",
     "limit",
@@ -49,20 +57,25 @@ ENDLESS = as_timedelta(MAX_DURATION)
 @click.option(
     "--lease", type=params.DURATION, metavar="TIME", help="Lease of each delivery, instead of the queue's own."
 )
+@click.option(
+    "--weights", metavar="N,N,...", help="Share of each queue, in their order; without it the first one comes first."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON with all facts: an object a line.")
 @connecting
 def receive(
-    queue: str,
+    queues: tuple[str, ...],
     limit: int | None,
     wait: timedelta | None,
     follow: bool,
     lease: timedelta | None,
+    weights: str | None,
     as_json: bool,
     settings: Settings,
 ) -> None:
-    """Print messages of a queue and ack them.
+    """Print messages of queues and ack them.
 
-    The oldest ready messages come first. Only written messages are acked. All
+    The oldest ready messages come first, of several queues those of the first
+    one; --weights 3,1 takes three of the first for each of the second. Only written messages are acked. All
     others go back uncounted, also after Ctrl-C and when the reader goes away.
     On a terminal bodies are escaped and cut; into a pipe or a file they go as
     they are, each with a newline after it.
@@ -76,12 +89,12 @@ def receive(
     if follow and wait is not None:
         raise click.UsageError("--follow and --wait exclude each other")
     most = (sys.maxsize if follow else 1) if limit is None else limit or sys.maxsize
-    done = 0
+    done, named = 0, ", ".join(queues)
     with running.noting(outages()), settings.using() as broker, GracefulStop() as stop:
         stop.ends.append(broker.interrupt)
         stream = Stream(stop)
         patience = ENDLESS if follow else wait or timedelta(0)
-        with broker.queue(queue).consume(min(BATCH, most), lease=lease, wait=patience) as deliveries:
+        with _consume(broker, queues, weights, most, lease, patience) as deliveries:
             stop.ends.append(deliveries.stop)
             while done < most and not stop.asked and (delivery := next(deliveries, None)):
                 written = False
@@ -95,15 +108,36 @@ def receive(
                     delivery.ack()
                     done += 1
         if deliveries.lost_count:
-            lost = f"{text.plural(deliveries.lost_count, 'lease')} of {queue} ended before the messages were written"
+            lost = f"{text.plural(deliveries.lost_count, 'lease')} of {named} ended before the messages were written"
             raise errors.Refused(f"{lost}; they come again", LeaseLost.code)
         if deliveries.unknown_count:
-            acks = f"{text.plural(deliveries.unknown_count, 'ack')} of {queue} got no reply before the leases ended"
+            acks = f"{text.plural(deliveries.unknown_count, 'ack')} of {named} got no reply before the leases ended"
             raise errors.Refused(f"{acks}; the messages may come again", OutcomeUnknown.code)
     if stop.asked and not (follow and stop.asked == signal.SIGTERM):
         raise running.SignalReceived(stop.asked)
     if not done and not stop.asked:
-        output.note(f"nothing is ready in {queue}")
+        output.note(f"nothing is ready in {named}")
+
+
+def _consume(
+    broker: Broker, queues: Sequence[str], weights: str | None, most: int, lease: timedelta | None, wait: timedelta
+) -> Consumer:
+    """Consume one queue, or several that exist now. In strict order each message is a new choice of the queue."""
+    if weights is None and len(queues) == 1:
+        return broker.queue(queues[0]).consume(min(BATCH, most), lease=lease, wait=wait)
+    shares = None
+    if weights is not None:
+        numbers = [int(word) if word.isdecimal() else 0 for word in weights.split(",")]
+        if len(set(queues)) != len(numbers) or not all(0 < number <= MOST_WEIGHT for number in numbers):
+            rule = f"expected a number from 1 to {MOST_WEIGHT} for each queue, such as 3,1"
+            raise click.BadParameter(f"{rule}, got {text.format_value(weights)}", param_hint="--weights")
+        shares = dict(zip(queues, numbers, strict=True))
+    consumer = broker.consume(
+        queues, weights=shares, prefetch=min(BATCH, most) if shares else 1, lease=lease, wait=wait
+    )
+    for name in queues:
+        broker.queue(name).options()  # raises `QueueNotFound`, which `consume` does not
+    return consumer
 
 
 def _encode(delivery: Delivery, stream: Stream, *, as_json: bool) -> bytes:

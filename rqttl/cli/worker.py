@@ -13,9 +13,9 @@ from typing import Any
 import click
 
 from rqttl import text
+from rqttl.checks import MOST_WEIGHT
 from rqttl.cli.common import output, params, running
 from rqttl.cli.common.settings import Settings, connecting
-from rqttl.consuming.several import MOST_WEIGHT
 from rqttl.types import WorkerInfo
 from rqttl.units import as_size
 from rqttl.worker.settings import MOST_PROCESSES, MOST_SLOTS

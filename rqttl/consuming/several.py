@@ -14,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from rqttl import checks, units
-from rqttl.checks import check_queue_name
+from rqttl.checks import MOST_WEIGHT, check_queue_name
 from rqttl.errors import InvalidInput, PoolExhausted, QueueNotFound
 from rqttl.flows.receive import PERIOD, ReceiveResult, receive_once
 from rqttl.flows.steps import ABANDONED, Flow, GetConfig, Now, Read, WaitForWakeup
@@ -32,8 +32,6 @@ Weights = Mapping[str, int | None]
 #: Makes a claim of a queue: up to so many messages, the ms to block after it, and a ticket. `None`: there is no queue.
 Claim = Callable[[str, int, int, bytes], Flow[ReceiveResult | None]]
 
-#: The largest weight.
-MOST_WEIGHT = 1_000_000
 #: The ms between two looks for a missing queue.
 MISSING = 5_000
 

@@ -11,9 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypedDict
 
 from rqttl import checks, units
-from rqttl.checks import check_name_or_pattern
+from rqttl.checks import MOST_WEIGHT, check_name_or_pattern
 from rqttl.consuming.handling import RetryPolicy
-from rqttl.consuming.several import MOST_WEIGHT
 from rqttl.errors import InvalidInput
 from rqttl.text import did_you_mean, format_value, plain_number, plain_text
 from rqttl.types import Duration

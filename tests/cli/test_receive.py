@@ -24,6 +24,40 @@ def test_the_oldest_message_is_printed_and_acked(run: Run, orders: Queue) -> Non
     assert (stats.ready, stats.leased, stats.acked) == (1, 0, 1)
 
 
+def test_of_several_queues_the_first_comes_first_or_each_its_share(run: Run, orders: Queue) -> None:
+    mails = broker_of(orders).declare_queue("mails")
+    for weights, expected in (((), "o o o o m m"), (("--weights", "1,2"), "o o m m m m")):
+        orders.enqueue_many([b"o"] * 4)
+        mails.enqueue_many([b"m"] * 4)
+
+        printed = run("receive", "orders", "mails", "--max", "6", *weights)
+
+        assert (printed.exit_code, " ".join(printed.stdout.split())) == (0, expected)
+        assert orders.purge() + mails.purge() == 2
+    line = run("receive", "orders", "mails", "--wait", "10ms")
+    assert line.stderr == "rqttl: nothing is ready in orders, mails\n"
+
+
+@pytest.mark.parametrize(
+    "arguments, code, words",
+    [
+        (("missing",), 3, "queue 'missing' does not exist"),
+        (("--weights", "1,1"), 2, "--weights: expected a number from 1 to 1000000 for each queue"),
+        (("mails", "--weights", "1"), 2, "for each queue, such as 3,1, got"),
+        (("mails", "--weights", "1,0"), 2, "for each queue, such as 3,1, got"),
+    ],
+)
+def test_missing_queues_and_wrong_weights_are_refused(
+    run: Run, orders: Queue, arguments: tuple[str, ...], code: int, words: str
+) -> None:
+    orders.enqueue(b"x")
+
+    result = run("receive", "orders", *arguments)
+
+    assert (result.exit_code, result.stdout, orders.stats().ready) == (code, "", 1)
+    assert words in result.stderr
+
+
 @pytest.mark.parametrize("most, left", [("3", 2), ("5", 0), ("99", 0), ("0", 0)])
 def test_up_to_max_messages_are_printed(run: Run, orders: Queue, most: str, left: int) -> None:
     orders.enqueue_many([b"%d" % i for i in range(5)])

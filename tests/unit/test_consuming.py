@@ -230,8 +230,8 @@ def test_leases_are_renewed_at_thirds_of_their_length_by_the_clock_of_the_driver
     driver.events.subscribe(lambda _: renewals.append(timing.ms), RenewalEvent)
     consumer = Consumer(driver, "orders", 1)
     consumer._prefetch.add([delivery(1, lease=30_000)])
-    consumer._schedule.follow([30_000])
-    consumer._schedule.renewed(timing.now())
+    consumer._turns.schedule.follow([30_000])
+    consumer._turns.schedule.renewed(timing.now())
     renewer = consumer._renewer
     ended = threading.Event()
 

@@ -16,7 +16,8 @@ import pytest
 
 from rqttl import InvalidInput, Reject, Release, Retry, Worker
 from rqttl.consuming.handling import ACK, Outcome, RetryPolicy, of_error, settlement
-from rqttl.consuming.several import PERIOD, Queues
+from rqttl.consuming.several import Queues
+from rqttl.flows.receive import PERIOD
 from rqttl.testing import fake_broker
 from rqttl.worker import settings
 from rqttl.worker.child import Child
