@@ -220,6 +220,8 @@ def _run(stage: Stage, **arguments: Any) -> None:
     stage.queue.run(**{"handler": str, "wait": 0, "stop": _halted(), **arguments})
 
 
+#: The queues of a call that takes several.
+_ONE: dict[str, Any] = {"queues": ["q"]}
 _NAME, _NAMESPACE, _IDS = "queue name", "namespace", ("id", "deliveries")
 #: Options that contradict another one are named instead of it.
 _OTHERS = ("dead_letter", "redelivery_delay", "min_ttl")
@@ -269,6 +271,12 @@ _TAKING = (
     _call("receive_many(wait)", lambda s, v: s.queue.receive_many(1, v)),
     _call("receive_many(lease)", lambda s, v: s.queue.receive_many(1, None, v)),
     *_calls("consume", ("prefetch", "lease", "wait"), lambda s, given: _consumed(s, **given)),
+    *_calls("Broker.receive", ("queues", "max", "wait", "lease"), lambda s, given: s.broker.receive(**_ONE | given)),
+    *_calls(
+        "Broker.consume",
+        ("queues", "weights", "prefetch", "lease", "wait"),
+        lambda s, given: s.broker.consume(**_ONE | given),
+    ),
     *_calls("run", ("handler", "threads", "prefetch", "lease", "wait", "stop"), lambda s, given: _run(s, **given)),
     _call("Consumer.release(delivery)", lambda s, v: s.queue.consume().release(v), *_IDS, "delivery"),
 )

@@ -42,7 +42,7 @@ ENDLESS = as_timedelta(MAX_DURATION)
 
 
 @click.command(
-    epilog="\b\nExamples: rqttl receive orders --max 10 --wait 5s\n          rqttl receive urgent normal --follow"
+    epilog="\b\nExample: rqttl receive urgent orders --max 10 --wait 5s"
 )
 @params.queues_argument
 @click.option(

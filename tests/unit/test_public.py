@@ -35,8 +35,8 @@ def test_imports_that_need_no_redis_do_not_wait_for_its_client(statement: str) -
 
 _NAMES = {
     rqttl.Broker: (
-        "check_policy close declare_queue delete_policy events explain interrupt observer options policies "
-        "preview_policy queue queues reaper_count reconcile server_time set_policy stats workers"
+        "check_policy close consume declare_queue delete_policy events explain interrupt observer options policies "
+        "preview_policy queue queues reaper_count receive reconcile server_time set_policy stats workers"
     ),
     rqttl.Queue: (
         "ack_many cancel consume consumers declared delete enqueue enqueue_many explain nack_many name options pause "
