@@ -271,7 +271,7 @@ _TAKING = (
     _call("receive_many(wait)", lambda s, v: s.queue.receive_many(1, v)),
     _call("receive_many(lease)", lambda s, v: s.queue.receive_many(1, None, v)),
     *_calls("consume", ("prefetch", "lease", "wait"), lambda s, given: _consumed(s, **given)),
-    *_calls("Broker.receive", ("queues", "max", "wait", "lease"), lambda s, given: s.broker.receive(**_ONE | given)),
+    *_calls("Broker.receive", ("max", "wait", "lease"), lambda s, given: s.broker.receive(**_ONE | given)),
     *_calls(
         "Broker.consume",
         ("queues", "weights", "prefetch", "lease", "wait"),
@@ -329,7 +329,18 @@ _TESTING = (
 #: Every argument of a public call.
 CALLS: tuple[Call, ...] = (*_BROKER, *_SENDING, *_SCHEDULED, *_TAKING, *_SETTLING, *_LOOKING, *_TESTING)
 #: Arguments that are iterated over: an error of the caller's own iterable passes unchanged.
-ITERATED = ("names", "messages", "headers", "sequences", "letters", "deliveries", "arguments", "changes")
+ITERATED = [
+    "names",
+    "messages",
+    "headers",
+    "sequences",
+    "letters",
+    "deliveries",
+    "arguments",
+    "changes",
+    "queues",
+    "weights",
+]
 
 
 def attempt(call: Call, stage: Stage, value: str) -> RqttlError | None:
