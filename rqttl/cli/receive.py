@@ -41,9 +41,7 @@ BATCH = 100
 ENDLESS = as_timedelta(MAX_DURATION)
 
 
-@click.command(
-    epilog="\b\nExample: rqttl receive urgent orders --max 10 --wait 5s"
-)
+@click.command(epilog="\b\nExample: rqttl receive orders mails --max 10 --wait 5s")
 @params.queues_argument
 @click.option(
     "--max",

@@ -336,6 +336,9 @@ class SeveralTurns(Turns[D]):
             self._queues.begin()
             self._queues.hint((yield from with_wakeup(self._keyspace, self._queues.noted)))
             return (yield from take(self._queues, partial(self._claim_of, lease), count, wait, self._stop))
+        except BaseException:
+            self._queues.look_again()  # perhaps Redis has forgotten who waits
+            raise
         finally:
             self._is_fetching = False
 
