@@ -329,18 +329,10 @@ _TESTING = (
 #: Every argument of a public call.
 CALLS: tuple[Call, ...] = (*_BROKER, *_SENDING, *_SCHEDULED, *_TAKING, *_SETTLING, *_LOOKING, *_TESTING)
 #: Arguments that are iterated over: an error of the caller's own iterable passes unchanged.
-ITERATED = [
-    "names",
-    "messages",
-    "headers",
-    "sequences",
-    "letters",
-    "deliveries",
-    "arguments",
-    "changes",
-    "queues",
-    "weights",
-]
+ITERATED = (
+    *("names", "messages", "headers", "sequences", "letters", "deliveries", "arguments", "changes"),
+    *("queues", "weights"),
+)
 
 
 def attempt(call: Call, stage: Stage, value: str) -> RqttlError | None:

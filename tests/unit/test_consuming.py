@@ -8,17 +8,21 @@ from typing import Any, cast
 
 import pytest
 import redis
+from redis.exceptions import ConnectionError
 
-from rqttl import Delivery, QueueOptions
+from rqttl import Delivery, PoolExhausted, QueueOptions
 from rqttl.consuming.base import Turns, patiently
 from rqttl.consuming.consumer import Consumer, Sender
 from rqttl.consuming.prefetch import CONSUMER_TTL_MS, Prefetch, RenewalSchedule, missed
+from rqttl.consuming.several import Queues, take
 from rqttl.delivery import LEFT, LOST, UNKNOWN, Settler, mark
 from rqttl.events import RenewalEvent
+from rqttl.flows.receive import ReceiveResult
+from rqttl.flows.steps import ABANDONED, ENDED, Flow, Now, WaitForWakeup
 from rqttl.protocol.commands import BATCH, Command, Options
 from rqttl.protocol.keys import Keyspace
 from rqttl.runtime.interrupt import Interrupt, Timing, Wakeup
-from tests.unit.test_flows import OK, Canned, received
+from tests.unit.test_flows import OK, Canned, Drive, known, received
 from tests.waiting import PATIENCE
 
 
@@ -248,3 +252,82 @@ def test_leases_are_renewed_at_thirds_of_their_length_by_the_clock_of_the_driver
     assert renewals == [1_010_000, 1_020_000]
     assert driver.beats == [1_001_000, *renewals]  # the roster has the leases of now
     assert driver.asked == ["receive", "renew", "renew"]
+
+
+# Several queues
+
+
+class OneByOne(Drive):
+    """A `take` of the queues `a` and `b`, driven by a test. A claim is the step `(queue, count, block, ticket)`."""
+
+    def __init__(self, wait: int) -> None:
+        self.queues = Queues()
+        self.queues.follow({"a": None, "b": None})
+        super().__init__(take(self.queues, self._claim, 9, wait))
+
+    @staticmethod
+    def _claim(*words: Any) -> Flow[ReceiveResult | None]:
+        entries: list[Any] = yield cast("Any", words)  # the test answers it
+        return ReceiveResult(known(), entries, b"", {}, [], [], 1000, None, False)
+
+    def claims(self, *expected: tuple[str, int, bool], at: int = 0) -> None:
+        """Both queues are asked for so many messages, to wait or not, and are empty."""
+        for name, count, waits in expected:
+            assert (self.step[:2], self.step[2] > 0) == ((name, count), waits)
+            assert self.answer([]) == Now()
+            self.answer(at)
+
+
+@pytest.mark.parametrize(
+    "answer, count", [(ENDED, 9), (ABANDONED, 0), (PoolExhausted(3, 2), 9)], ids=["ended", "abandoned", "no connection"]
+)
+def test_a_wait_that_is_ended_is_followed_by_one_last_look(answer: Any, count: int) -> None:
+    drive = OneByOne(5_000)
+    drive.answer(0)
+    drive.claims(("a", 9, True), ("b", 9, True))
+    assert isinstance(drive.step, WaitForWakeup)
+    assert (drive.step.queues, drive.step.ms, drive.step.left) == (["a", "b"], 5_000, 5_000)
+    assert drive.answer(answer) == Now()
+    drive.answer(100)
+    if isinstance(answer, PoolExhausted):
+        with pytest.raises(PoolExhausted):
+            drive.claims(("a", count, False), ("b", count, False), at=100)
+    else:
+        drive.claims(("a", count, False), ("b", count, False), at=100)
+        assert drive.result is None
+    assert not any(queue.is_noted for queue in drive.queues.values())
+
+
+def test_a_wait_that_ends_early_without_an_element_looks_at_all_queues_again() -> None:
+    """The connection was lost, and Redis may have forgotten who waits."""
+    drive = OneByOne(5_000)
+    drive.answer(0)
+    drive.claims(("a", 9, True), ("b", 9, True))
+    assert drive.answer(None) == Now()
+    drive.answer(10)
+    drive.answer(10)
+    drive.claims(("a", 9, True), ("b", 9, True), at=10)
+    assert isinstance(drive.step, WaitForWakeup)
+    assert drive.step.left == 4_990
+
+
+def test_a_ticket_of_a_claim_that_failed_is_shown_once_more() -> None:
+    drive = OneByOne(5_000)
+    drive.answer(0)
+    drive.claims(("a", 9, True), ("b", 9, True))
+    drive.answer(("b", b"ticket"))
+    drive.answer(1)
+    assert drive.step[0::3] == ("b", b"ticket")
+    with pytest.raises(ConnectionError):
+        drive.throw(ConnectionError())
+    assert drive.queues["b"].ticket == b"ticket"
+    assert drive.queues.candidates(1) == ["b"]
+
+
+def test_a_claim_takes_the_share_of_its_queue_among_those_that_may_have_messages() -> None:
+    queues = Queues()
+    queues.follow({"a": 3, "b": 1})
+    assert [queues.share("a", count, 0) for count in (1, 8, 100)] == [1, 6, 75]
+    assert [queues.share("b", count, 0) for count in (0, 1, 8, 100)] == [0, 1, 2, 25]
+    queues["b"].until = 10
+    assert queues.share("a", 8, 0) == 8
