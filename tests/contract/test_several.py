@@ -11,6 +11,8 @@ import pytest
 import redis
 
 from rqttl import Broker, CommandEvent, Delivery, InvalidInput, Queue, QueueNotFound, WaitEvent
+from rqttl.consuming.base import SeveralTurns
+from rqttl.flows.steps import Flow
 from tests.contract.clocked import Clocked
 from tests.contract.looks import ready
 from tests.contract.test_waking import LONG, Waiters, waiters
@@ -176,6 +178,16 @@ def test_without_weights_each_fetch_looks_at_the_first_queue_first(clocked: Cloc
     assert (high.stats().acked, low.stats().acked, low.stats().deaths["rejected"]) == (2, 2, 1)
 
 
+@pytest.mark.usefixtures("at_rest")
+def test_a_message_that_was_handed_to_a_consumer_at_work_comes_next(clocked: Clocked, high: Queue, low: Queue) -> None:
+    low.enqueue_many([b"l1", b"l2"])
+
+    with clocked.consume(["high", "low"], prefetch=1, wait="1m") as deliveries:
+        next(deliveries).ack()
+        assert not high.enqueue(b"now or never", ttl=0).expired
+        assert next(deliveries).body == b"now or never"
+
+
 @pytest.mark.parametrize("prefetch", [1, 10, 100])
 def test_weights_share_the_messages(clocked: Clocked, high: Queue, low: Queue, prefetch: int) -> None:
     for queue in (high, low):
@@ -208,7 +220,19 @@ def test_queues_without_messages_cost_the_others_no_script(clocked: Clocked) -> 
     assert Counter(calls[:59]) == {**dict.fromkeys(names, 1), "q9": 50}
 
 
-def test_an_idle_consumer_makes_no_call_until_it_is_woken(broker: Broker, waiters: Waiters) -> None:
+def test_an_idle_consumer_makes_no_call_until_it_is_woken(
+    broker: Broker, waiters: Waiters, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its renewer takes turns meanwhile, and would show the presence of a consumer that is not waiting."""
+    turns, upkeep = list[object](), SeveralTurns.upkeep
+
+    def counted(of: SeveralTurns[Any]) -> Flow[dict[str, int]]:
+        turns.append(of)
+        return upkeep(of)
+
+    monkeypatch.setattr(SeveralTurns, "upkeep", counted)
+    for name in ("LONGEST_REST", "CONSUMER_TTL_MS"):
+        monkeypatch.setattr(f"rqttl.consuming.prefetch.{name}", 3)
     names = [f"q{n}" for n in range(10)]
     for name in names:
         broker.declare_queue(name)
@@ -224,6 +248,8 @@ def test_an_idle_consumer_makes_no_call_until_it_is_woken(broker: Broker, waiter
 
     first: list[str] = []
     (waiting,) = waiters.start(broker.queue("q3"), how=consume)
+    seen = len(turns)
+    until(lambda: len(turns) >= seen + 5)
     broker.queue("q3").enqueue(b"x")
 
     assert waiting.result(timeout=PATIENCE) == ("q3", b"x")
@@ -293,13 +319,15 @@ def test_leases_of_all_queues_are_kept(clocked: Clocked) -> None:
 
 def test_what_was_not_handed_out_goes_back_to_its_queue(clocked: Clocked, high: Queue, low: Queue) -> None:
     high.enqueue(b"h")
-    low.enqueue_many([b"l1", b"l2", b"l3"])
+    low.enqueue_many([b"l1", b"l2", b"l3", b"l4", b"l5"])
 
     with clocked.consume(["high", "low"], prefetch=4, wait=0) as deliveries:
+        first = next(deliveries)
         next(deliveries).ack()
-        next(deliveries).ack()
+        assert low.stats().leased == 3  # the limit is one for all queues
+        first.ack()
 
-    assert (ready(high), ready(low)) == ([], [b"l2", b"l3"])
+    assert (ready(high), ready(low)) == ([], [b"l2", b"l3", b"l4", b"l5"])
     assert low.receive_many(9)[0].delivery_count == 1
 
 
