@@ -310,6 +310,8 @@ def test_leases_of_all_queues_are_kept(clocked: Clocked) -> None:
     with clocked.consume(["short", "long"], wait="1m") as deliveries:
         taken = [next(deliveries), next(deliveries)]
         clocked.clock.advance("1h")
+        listed = [queue.consumers()[0] for queue in queues]
+        assert [(info.in_flight, info.oldest) for info in listed] == [(1, delivery.id) for delivery in taken]
         for delivery in taken:
             delivery.ack()
 
