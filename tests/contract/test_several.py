@@ -253,7 +253,7 @@ def test_an_idle_consumer_makes_no_call_until_it_is_woken(
     broker.queue("q3").enqueue(b"x")
 
     assert waiting.result(timeout=PATIENCE) == ("q3", b"x")
-    assert first == [*names, *["wait"] * 10, "q3"]
+    assert first[-21:] == [*names, *["wait"] * 10, "q3"]  # a turn of the renewer may come before the first fetch
     assert [broker.queue(name).stats().consumers for name in names] == [0] * 10
     assert broker.queue("q3").stats().acked == 1
 
@@ -365,3 +365,28 @@ def test_threads_share_one_consumer_of_several_queues(broker: Broker) -> None:
 
     assert [broker.queue(name).stats().acked for name in names] == [40, 40, 40]
     assert deliveries.lost == []
+
+
+def test_a_paused_queue_is_one_without_messages_until_it_is_resumed(clocked: Clocked, high: Queue, low: Queue) -> None:
+    high.enqueue(b"h")
+    low.enqueue(b"l")
+    high.pause()
+    clocked.while_waiting(lambda: high.resume() if high.stats().paused else None)
+
+    assert told(clocked.receive(["high", "low"], max=2)) == [("low", b"l")]
+    with clocked.consume(["high", "low"], wait="1m") as deliveries:
+        assert next(deliveries).body == b"h"
+
+
+def test_a_queue_over_its_rate_is_asked_again_when_the_next_message_may_go(clocked: Clocked, low: Queue) -> None:
+    clocked.declare_queue("high", rate="1/10s", burst=1).enqueue_many([b"h1", b"h2"])
+    low.enqueue(b"l")
+    order: list[tuple[bytes, int]] = []
+    start = clocked.now
+
+    with clocked.consume(["high", "low"], prefetch=1, wait="15s") as deliveries:
+        for delivery in deliveries:
+            order.append((delivery.body, clocked.now - start))
+            delivery.ack()
+
+    assert order == [(b"h1", 0), (b"l", 0), (b"h2", 10_000)]
