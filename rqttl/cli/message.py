@@ -1,10 +1,10 @@
-"""`rqttl peek` and `rqttl message show`: look at messages, and leave them as they are."""
+"""`rqttl peek` and `rqttl message`: look at messages, and act on single ones."""
 
 from __future__ import annotations
 
 import sys
 from datetime import datetime
-from typing import TYPE_CHECKING, get_args
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 
@@ -13,12 +13,11 @@ from rqttl.cli.common import errors, output, params
 from rqttl.cli.common.settings import Settings, connecting
 from rqttl.inspector import message_view
 from rqttl.inspector.queues import consumer_to_json, living_consumers
-from rqttl.protocol import codec
 from rqttl.types import MessageView, State
 from rqttl.units import as_size
 
 if TYPE_CHECKING:
-    from rqttl.queue import Queue
+    from rqttl.broker import Broker
 
 #: Characters of a body in a list, and sequences that an error names.
 BODY, NAMED = 200, 5
@@ -82,7 +81,11 @@ def _print_lines(message: MessageView, now: datetime, *, utc: bool) -> None:
 
 @click.group(epilog="\b\nExample: rqttl message show orders order-17")
 def message() -> None:
-    """Look at one message."""
+    """Look at one message, or act on it.
+
+    The commands but `show` act on all messages with an id, in any state but
+    leased. If a consumer has one of them, nothing is done.
+    """
 
 
 @message.command(epilog="\b\nExample: rqttl message show orders order-17")
@@ -104,7 +107,7 @@ def show(queue: str, id: str, full: bool, raw: bool, utc: bool, as_json: bool, s
     if raw and sys.stdout.isatty():
         raise click.UsageError("--raw would let the body act on this terminal: write it into a file or a pipe")
     with settings.using() as broker:
-        message = _find(broker.queue(queue), id)
+        message = _find(broker, broker.queue(queue).name, id)
         now = broker.server_time()
         consumers = living_consumers(broker, queue) if message.state == "leased" and not raw else None
     holder = message_view.holder(message, consumers or ())
@@ -118,23 +121,28 @@ def show(queue: str, id: str, full: bool, raw: bool, utc: bool, as_json: bool, s
         _print_message(message, name, now, None if full else text.LONGEST, utc=utc)
 
 
-def _find(queue: Queue, id: str) -> MessageView:
+def _find(broker: Broker, queue: str, id: str) -> MessageView:
     """The message with this id or sequence. Raises `errors.Refused` if there is none, or if there are several."""
-    if codec.is_sequence(id):
-        page = queue.peek(1, codec.sequence_before(id))
-        if page and page[0].sequence == id:
-            return page[0]
-    # scheduled ones first: one that arrives meanwhile is not missed
-    matches = [message for message in output.read_messages(queue, "scheduled") if id in (message.id, message.sequence)]
-    matches += [message for message in output.read_messages(queue) if message.id == id]
+    from rqttl.flows import single  # slow to load; the broker has loaded them
+    from rqttl.store.driver import driver_of
+
+    driver = driver_of(broker)
+    matches, complete = driver.perform(single.search(driver.keyspace, queue, id))
+    if not complete:
+        output.note("more than 5,000 messages are leased or delayed: some of them could not be looked at")
     if not matches:
-        hint = f"`rqttl peek {queue.name}` shows those it holds"
-        raise errors.Refused(f"queue {queue.name!r} holds no message {id!r}: {hint}", "not_found")
+        raise _missing(queue, id)
     if len(matches) > 1:
         named = ", ".join(match.sequence for match in matches[:NAMED]) + ", …" * (len(matches) > NAMED)
         count = text.format_count(len(matches))
         raise errors.Refused(f"{count} messages have the id {id!r}; name one by its sequence: {named}", "ambiguous")
     return matches[0]
+
+
+def _missing(queue: str, id: str) -> errors.Refused:
+    return errors.Refused(
+        f"queue {queue!r} holds no message {id!r}: `rqttl peek {queue}` shows those it holds", "not_found"
+    )
 
 
 def _print_message(message: MessageView, held: str | None, now: datetime, longest: int | None, *, utc: bool) -> None:
@@ -184,3 +192,81 @@ def _body_lines(message: MessageView, longest: int | None) -> list[str]:
     lines = value[:longest].removesuffix(b"\n").split(b"\n")
     escaped = [text.escape(line.removesuffix(b"\r")) for line in lines]
     return escaped if longest is None or len(value) <= longest else [*escaped, f"… ({len(value):,} bytes)"]
+
+
+# Acting on a message
+
+#: Gives a command on messages with an id its arguments and options.
+_acting = params.with_options(
+    params.queue_argument,
+    click.argument("id", type=params.MESSAGE_ID),
+    params.dry_run_flag,
+    params.json_flag,
+    connecting,
+)
+
+
+def _act(
+    method: str, verb: str, done: str, *more: Any, queue: str, id: str, dry_run: bool, as_json: bool, settings: Settings
+) -> None:
+    """Call a method of the queue, and print the number of messages. `verb` and `done` are words for it in JSON."""
+    with settings.using() as broker:
+        number: int = getattr(broker.queue(queue), method)(id, *more, dry_run=dry_run)
+    if as_json:
+        output.answer_json({"queue": queue, "id": id, f"would_{verb}" if dry_run else done: number})
+    else:
+        told = f"{'would be ' if dry_run else ''}{done.replace('_', '-')}"
+        output.answer(f"{text.plural(number, 'message')} of {queue} {told}")
+    if not number:
+        raise _missing(queue, id)
+
+
+@message.command(epilog="\b\nExample: rqttl message move orders order-17 parked --dry-run")
+@_acting
+@click.argument("to", type=params.QUEUE_NAME, shell_complete=params.complete_queues)
+def move(to: str, **given: Any) -> None:
+    """Move a message to the end of the queue TO.
+
+    It keeps its id, headers, deaths and deadline: limits and TTL options of TO act.
+    A scheduled message keeps its due time.
+    """
+    _act("move", "move", "moved", to, **given)
+
+
+@message.command(epilog="\b\nExample: rqttl message delete orders order-17")
+@_acting
+def delete(**given: Any) -> None:
+    """Remove a message for good. Nothing is dead-lettered."""
+    _act("delete_message", "delete", "deleted", **given)
+
+
+@message.command(epilog="\b\nExample: rqttl message expire orders order-17")
+@_acting
+def expire(**given: Any) -> None:
+    """Let a message expire now, whatever its TTL.
+
+    It goes to the dead-letter queue for expired messages, if there is one.
+    """
+    _act("expire", "expire", "expired", **given)
+
+
+@message.command("dead-letter", epilog="\b\nExample: rqttl message dead-letter orders order-17 --description poison")
+@click.option("--description", type=params.TEXT, metavar="TEXT", help="Why; it is kept with the dead letter.")
+@_acting
+def dead_letter(description: str | None, **given: Any) -> None:
+    """Reject a message.
+
+    It goes to the dead-letter queue for rejected messages, if there is one.
+    """
+    _act("dead_letter", "dead_letter", "dead_lettered", description, **given)
+
+
+@message.command(epilog="\b\nExample: rqttl message redeliver orders order-17")
+@_acting
+def redeliver(**given: Any) -> None:
+    """Let a delayed or scheduled message wait no longer.
+
+    A delayed one is ready in its old place; a scheduled one arrives at the end of
+    the queue.
+    """
+    _act("redeliver_now", "redeliver", "redelivered", **given)

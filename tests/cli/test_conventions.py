@@ -27,6 +27,7 @@ pytestmark = pytest.mark.once
 
 #: What every argument is called, and a value for it. A new one needs a value here.
 VALUES = {"QUEUE": "orders", "ID": "x", "SHELL": "bash", "BODY": "x", "NAME": "orders", "PATTERN": "orders.#"}
+VALUES |= {"TO": "work"}
 #: The files of commands that take one.
 _UNIT = Path(__file__).parents[1] / "unit"
 FILES = {

@@ -1,11 +1,13 @@
 """`rqttl peek` and `rqttl message show`: messages with their states, page by page, or one with all about it."""
 
 import json
+import re
 from typing import Any
 
 import pytest
 
 from rqttl import Broker, Message, Queue
+from rqttl.protocol import commands
 from rqttl.store.driver import driver_of
 from tests.cli.conftest import Run, check_golden
 from tests.cli.processes import on_terminal
@@ -163,17 +165,18 @@ def test_a_message_is_read_by_its_sequence_without_a_search(
     run: Run, orders: Queue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     orders.enqueue_many([b"%d" % i for i in range(10)])
-    looked: list[Any] = []
-    peek = Queue.peek
+    looked: list[int] = []
+    peek = commands.peek
 
-    def note(queue: Queue, limit: int = 20, after: str | None = None) -> object:
-        looked.append((limit, after))
-        return peek(queue, limit, after)
+    def note(*words: Any, **how: Any) -> object:
+        looked.append(how["limit"])
+        return peek(*words, **how)
 
-    monkeypatch.setattr(Queue, "peek", note)
-    for one in peek(orders):
+    shown = orders.peek()
+    monkeypatch.setattr(commands, "peek", note)
+    for one in shown:
         assert json.loads(run("message", "show", "orders", one.sequence, "--json").stdout)["body"] == one.body.decode()
-    assert {limit for limit, _ in looked} == {1}
+    assert looked == [1] * 10
 
 
 def test_an_id_is_found_wherever_it_is_and_also_where_it_is_a_sequence_of_another_queue(
@@ -261,3 +264,76 @@ def test_a_message_fits_a_terminal_and_lines_of_its_body_are_indented(orders: Qu
     assert max(sum(1 + (c == "漢") for c in line) for line in lines) <= 80
     assert [printed.count(c) for c in "漢zq"] == [385, 301, 303]  # folded, not cut; the rest is ours
     assert [line for line in lines if line.endswith("state   ready")] == ["  state   ready"]
+
+
+# Acting on one
+
+
+#: The words of a command, its verb and its participle, and the queue that has the messages then.
+ACTIONS = {
+    "delete": ((), "delete", "deleted", None),
+    "expire": ((), "expire", "expired", "dead"),
+    "dead-letter": (("--description", "poison"), "dead_letter", "dead_lettered", "dead"),
+    "redeliver": ((), "redeliver", "redelivered", "orders"),
+    "move": (("parked",), "move", "moved", "parked"),
+}
+
+
+@pytest.fixture
+def delayed(broker: Broker) -> Queue:
+    """A queue with two delayed messages of one id and a leased one, and queues for those that die or move."""
+    orders = broker.declare_queue("orders", dead_letter="dead")
+    for name in ("dead", "parked"):
+        broker.declare_queue(name)
+    broker.declare_queue("full", max_length=0, overflow="reject-publish")
+    orders.enqueue_many([Message(b"1", id="dup"), Message(b"2", id="dup"), Message(b"3", id="held")])
+    orders.nack_many(orders.receive_many(2), "1h")
+    assert orders.receive(lease="1h") is not None
+    return orders
+
+
+@pytest.mark.spec("A-112", "A-114", "A-118", "A-120", "C-41", "WA-16")
+@pytest.mark.parametrize("action", ACTIONS)
+def test_a_command_acts_on_all_messages_with_an_id_and_a_dry_run_on_none(
+    run: Run, broker: Broker, delayed: Queue, action: str
+) -> None:
+    words, verb, done, goal = ACTIONS[action]
+    line = ("message", action, "orders", "dup", *words)
+    told = done.replace("_", "-")
+
+    assert run(*line, "--dry-run").stdout == f"2 messages of orders would be {told}\n"
+    dry = {"queue": "orders", "id": "dup", f"would_{verb}": 2}
+    assert json.loads(run(*line, "--dry-run", "--json").stdout) == dry
+    assert [one.state for one in delayed.peek()] == ["delayed", "delayed", "leased"]
+    assert run(*line).stdout == f"2 messages of orders {told}\n"
+
+    places = {name: [one.body for one in broker.queue(name).peek() if one.id == "dup"] for name in broker.queues()}
+    assert {name: found for name, found in places.items() if found} == ({goal: [b"1", b"2"]} if goal else {})
+    if action == "dead-letter":
+        assert broker.queue("dead").peek()[0].deaths[0].description == "poison"
+    if action != "redeliver":
+        gone = run(*line, "--json")
+        assert (gone.exit_code, json.loads(gone.stdout)) == (3, {"queue": "orders", "id": "dup", done: 0})
+        assert "holds no message 'dup'" in gone.stderr
+
+
+@pytest.mark.parametrize(
+    "action, id, code, line",
+    [
+        *[
+            ((action, *words), "held", 3, r"queue 'orders': .* its lease ends at [-\d]+ [:\d]+ UTC \[leased\]")
+            for action, (words, *_) in ACTIONS.items()
+        ],
+        (("move", "orders"), "dup", 2, r"to: expected another queue than 'orders' \[invalid_input\]"),
+        (("move", "none"), "dup", 3, r"queue 'none' does not exist: .* \[not_found\]"),
+        (("move", "full"), "dup", 3, r"queue 'full' is full: --max-length is 0 \[queue_full\]"),
+    ],
+)
+def test_what_cannot_be_is_refused_with_the_reason(
+    run: Run, delayed: Queue, action: tuple[str, ...], id: str, code: int, line: str
+) -> None:
+    for flags in ((), ("--dry-run",)):
+        result = run("message", action[0], "orders", id, *action[1:], *flags)
+        assert (result.exit_code, result.stdout) == (code, "")
+        assert re.fullmatch(f"rqttl: {line}\n", result.stderr)
+    assert [one.state for one in delayed.peek()] == ["delayed", "delayed", "leased"]

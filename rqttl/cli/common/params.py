@@ -93,12 +93,19 @@ def duration(least: int = 0) -> Read:
     return Read("duration", lambda text: units.as_timedelta(units.duration(text, "duration", least=least)))
 
 
+def _read_text(text: str) -> str:
+    if not text.isprintable():  # no half of a pair is printable
+        raise InvalidInput(f"text: expected printable text, got {text!r}")
+    return text
+
+
 DURATION = duration()
 #: A time such as 2026-11-21T10:00:00Z, or ms since 1970; ms since 1970 for the command.
 INSTANT = Read("time", lambda text: units.instant(text, "time"))
 PAIR = Read("pair", _read_pair)
 #: The name of a queue, and the id of a message. A search for an impossible one could find nothing.
 QUEUE_NAME, MESSAGE_ID = Read("queue", check_queue_name), Read("id", _read_id)
+TEXT = Read("text", _read_text)
 
 
 # Completion with the names of queues
