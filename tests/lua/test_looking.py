@@ -37,7 +37,7 @@ PARTS: dict[str, Any] = {
 def test_peek_shows_every_message_in_order_with_its_state(lab: Lab) -> None:
     before = lab.seed(options={"message_ttl": 60}, **PARTS)
 
-    _, _, now, retention, entries, details = peek(lab)
+    _, _, now, retention, entries, details, *_ = peek(lab)
 
     assert (now, retention) == (NOW, b"60")
     assert [(one, body) for one, (_, body) in entries] == [
@@ -117,7 +117,7 @@ def test_peek_shows_messages_that_are_out_after_they_were_moved_aside(lab: Lab, 
     out: dict[str, Any] = {part: {place(-3, 3): token(7) if part == "leases" else NOW + 7}}
     lab.seed(detached=plain(place(-3, 3)), **out)
 
-    _, _, _, _, entries, details = peek(lab)
+    _, _, _, _, entries, details, *_ = peek(lab)
 
     assert [one for one, _ in entries] == [place(-3, 3).encode()]
     assert details == [state, b"%d" % (NOW + 7), b"0"]

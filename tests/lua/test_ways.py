@@ -33,6 +33,7 @@ class Scenario:
         """Put the state into Redis and return the call."""
         if self.target:
             lab.seed("dead", options={"max_length": 1}, waiters={"w": NOW + 9}, log=plain(place(-99)))
+        lab.seed("source", **_MIXED)
         lab.seed(options=self.options, **self.parts)
         return self.call(lab)
 
@@ -61,6 +62,15 @@ def _nack(**words: Any) -> Callable[[Lab], Command]:
 def _preview(options: Mapping[str, Any]) -> Callable[[Lab], Command]:
     after = QueueOptions.read_stored("orders", options)
     return lambda lab: commands.preview(lab.known(), after, commands.Walk(), now=NOW)
+
+
+def _intervene(what: str) -> Callable[[Lab], Command]:
+    places = [place(-9), place(-8, 1), place(-6), place(-5)]
+    return lambda lab: commands.intervene(lab.known(), what, places, description=b"why", now=NOW)
+
+
+def _move(*places: str) -> Callable[[Lab], Command]:
+    return lambda lab: commands.move(lab.known(), "source", [*places], now=NOW)
 
 
 _HELD: list[Word] = [place(-9), token(50), place(-8, 1), token(50)]
@@ -108,6 +118,14 @@ _SURVIVORS = {"log": {place(-9, i): (b"", b"x" * 3500) for i in range(150)}, "me
 _UNCAPPED = {"log": plain(place(-9)), "delayed": {place(-9): NOW + 50}, "meta": {"due_at": 0}}
 _MORTAL = {"expires": 5, "auto_delete_on_idle": 9}
 _PAST = {"meta": {"last_used_at": NOW - 5, "last_active_at": NOW - 5}}
+
+#: A ready message, a delayed one that was returned before, and scheduled ones.
+_MIXED: dict[str, Any] = {
+    **_COMING,
+    "log": plain(place(-9), place(-8, 1)),
+    "delayed": {place(-8, 1): NOW + 50},
+    "failures": {place(-8, 1): "1 why"},
+}
 
 #: Ways through `enqueue`.
 PRODUCERS = {
@@ -158,6 +176,8 @@ PRODUCERS = {
     "redriven, the returned head elsewhere": Scenario(
         _CALLS["redrive"], {"max_length": 0, "dead_letter": "more"}, _RETURNED
     ),
+    "moved": Scenario(_move(place(-9), place(-8, 1), place(-6), place(-5)), parts=_WAITING),
+    "moved, the head in exchange": Scenario(_move(place(-9)), {"max_length": 1, **_DEAD}, _READY),
     "redriven in vain": Scenario(
         _CALLS["redrive"], {"max_length": 1, "overflow": "reject-publish-dlx", **_DEAD}, _READY
     ),
@@ -242,6 +262,14 @@ CONSUMERS = {
     "sweep that retires, dead-lettering the scheduled": Scenario(
         _CALLS["sweep"], {**_MORTAL, "on_expire": "dead-letter", **_DEAD}, {**_COMING, **_PAST}
     ),
+    "delete of chosen ones": Scenario(_intervene("delete"), {"duplicate_window": 9}, _MIXED),
+    "expiry of chosen ones": Scenario(_intervene("expired"), _DEAD, _MIXED, target=False),
+    "rejection of chosen ones into itself": Scenario(
+        _intervene("rejected"), {"dead_letter_rejected": "{queue}"}, {**_MIXED, **_WAITING}
+    ),
+    "redelivery": Scenario(_intervene("redeliver"), parts={**_MIXED, **_WAITING}),
+    "redelivery beyond a limit": Scenario(_intervene("redeliver"), {"max_length": 1, **_DEAD}, _MIXED, target=False),
+    "move without room": Scenario(_move(place(-9)), {"max_length": 1, "overflow": "reject-publish"}, _READY),
     "touch": Scenario(_CALLS["touch"]),
     "touch where there is a lifetime": Scenario(_CALLS["touch"], _MORTAL, {"meta": {"last_used_at": NOW - 4}}),
     "sweep that retires": Scenario(_CALLS["sweep"], _MORTAL, {**_LEASED, **_PAST}),
@@ -464,4 +492,4 @@ def test_all_keys_of_a_command_belong_to_the_queue_or_to_a_target(lab: Lab, way:
 
     keys = keys_of(command)
     assert len(set(keys)) == len(keys)
-    assert {key.split(":")[1] for key in keys} <= {f"{{{command.queue}}}", "{dead}", "{more}", "{nobody}"}
+    assert {key.split(":")[1] for key in keys} <= {f"{{{command.queue}}}", "{dead}", "{more}", "{nobody}", "{source}"}

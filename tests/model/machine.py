@@ -258,7 +258,7 @@ class Machine(RuleBasedStateMachine):
         assert +counters == +q.counters, f"{q.name}: counters"
         assert int(raw.meta[b"ready_bytes"]) == q.size, f"{q.name}: bytes"
         assert raw.meta[b"trimmed_upto"] == q.trimmed, f"{q.name}: trimmed"
-        ended = counters["acked"] + counters["purged"] + counters["redriven"] - q.refused_deaths
+        ended = counters["acked"] + counters["purged"] + counters["redriven"] - q.refused_deaths - q.never_arrived
         ended += sum(n for name, n in counters.items() if name.startswith("deaths:"))
         assert counters["enqueued"] == len(raw.entries) + ended, f"{q.name}: messages came from or went nowhere"
         next_due = q.next_due()
@@ -280,7 +280,7 @@ class Machine(RuleBasedStateMachine):
                 ids.setdefault(s.item.id.encode(), []).append(s.seq)
         assert {id: sorted(seqs.split(b" ")) for id, seqs in raw.scheduled_ids.items()} == ids, f"{q.name}: ids"
         assert (raw.meta.get(b"arrival_at") or None) == (q.arrival_at and b"%d" % q.arrival_at), f"{q.name}: arrival"
-        gone = q.counters["activated"] + q.counters["cancelled"]
+        gone = q.counters["activated"] + q.counters["cancelled"] + q.never_arrived
         assert q.ever_scheduled == len(raw.scheduled) + gone, f"{q.name}: scheduled messages came from or went nowhere"
         if q.arrival_at is not None:
             # a call that may not let messages arrive asks for a sweep, and its client may die before that

@@ -9,7 +9,7 @@ from hypothesis.stateful import precondition, rule
 from rqttl import Message, QueueFull, Receipt
 from rqttl.consuming import settling
 from rqttl.flows import messages as message_flows
-from rqttl.flows import queues, receive, steps
+from rqttl.flows import queues, receive, single, steps
 from rqttl.options import CONTROLS
 from rqttl.protocol import commands
 from rqttl.protocol.commands import ABSENT, Command, Presence
@@ -18,10 +18,11 @@ from tests.contract.clocked import ms
 from tests.model import strategies
 from tests.model.machine import Waiter, words_of
 from tests.model.policy_rules import PolicyRules
-from tests.model.queues import PICKUP, Item, Msg, Pair, Taken
+from tests.model.queues import PICKUP, Item, Msg, Pair, Scheduled, Taken
 from tests.model.strategies import MEANWHILE, Said, actions, clients, delays, items, leases, names, picks, rarely
 
 T = TypeVar("T")
+INTERVENTIONS = st.sampled_from(("delete", "expired", "rejected", "redeliver", "move", "move"))
 
 #: For how long a consumer counts as waiting after its block: it is about to look again.
 LATE = 5_000
@@ -375,6 +376,46 @@ class QueueMachine(PolicyRules):
                 assert place == (b"!" + one.encode() if isinstance(one, str) else b"~" * dead + one.seq)
         self.compare()
 
+    # Single messages
+
+    @precondition(lambda self: any(q.everything for q in self.world.queues.values()))
+    @rule(who=clients, one=st.integers(0, 99), chosen=picks, held=rarely, what=INTERVENTIONS, to=names, dies=rarely)
+    def intervene(self, who: int, one: int, chosen: list[int], held: bool, what: str, to: str, dies: bool) -> None:
+        """Somebody picks messages in any state; without `held` mostly such as no consumer has."""
+        if what == "move" and not self._exists(who, to):
+            return
+        everything = [(q, m) for q in self.world.queues.values() for m in q.everything]
+        q, first = everything[one % len(everything)] if everything else (None, None)
+        if q is None or first is None or (what, to) == ("move", q.name):
+            return
+        self.find(who, q.name, first)
+        seqs = list(dict.fromkeys([first.seq, *(q.everything[pick % len(q.everything)].seq for pick in chosen)]))
+        if not held:
+            seqs = [seq for seq in seqs if (m := q.find(seq)) is None or m.state != "leased"] or seqs
+        now, expected = self.clock.now, list[tuple[Any, ...]]()
+        if what == "move":
+            free = self.raw[to].free(now)
+            flow = steps.with_config(to, lambda at: commands.move(at, q.name, seqs))
+            apply = lambda: expected.append(self.world.move(q.name, to, now, seqs, free))  # noqa: E731  # short
+        else:
+            flow = steps.with_config(q.name, lambda at: commands.intervene(at, what, seqs, description=b"why"))
+            apply = lambda: expected.append(self.world.intervene(q.name, now, what, seqs, "why"))  # noqa: E731  # short
+        reply: Any = self.act(who, flow, "move" if what == "move" else "intervene", apply, deaf=dies)
+        told = (reply.done, reply.leased, *([reply.limit.decode()] if what == "move" else []))
+        assert [told] == expected
+        self.compare()
+
+    def find(self, who: int, name: str, one: Msg | Scheduled) -> None:
+        """Whoever looks for a message finds all that have its id."""
+        q, now, client = self.world.queues[name], self.clock.now, self.clients[who]
+        id = (one.id if isinstance(one, Msg) else one.item.id) or one.seq.decode()
+        alive = [m for m in q.messages if m.state == "leased" or not q.expired(m, now)]
+        wanted = [m.seq for m in alive if m.seq.decode() == id]
+        wanted = wanted or [*(s.seq for s in q.named(id)), *(m.seq for m in alive if (m.id or m.seq.decode()) == id)]
+        views, complete = client.perform(single.search(client.keyspace, name, id))
+        assert complete
+        assert sorted(view.sequence.encode() for view in views) == sorted(wanted)
+
     # Waiting
 
     @rule(
@@ -515,6 +556,7 @@ class QueueMachine(PolicyRules):
     leap_more = leap_to_a_due_time
     cancel_more = cancel_or_reschedule
     schedule_more = schedule
+    intervene_more = intervene
     work_more = work_even_more = work_all_day = work
 
 

@@ -101,8 +101,8 @@ class ModelQueue:
         self.scheduled: list[Scheduled] = []
         #: The time from which a sweep looks for messages that are due.
         self.arrival_at: int | None = None
-        #: How many messages were ever scheduled.
-        self.ever_scheduled = 0
+        #: How many messages were ever scheduled, and how many of them died or moved before they arrived.
+        self.ever_scheduled = self.never_arrived = 0
         self.counters: Counter[str] = Counter()
         self.last = (0, 0)
         #: The highest place of which nobody has handled the message.
@@ -150,6 +150,11 @@ class ModelQueue:
         value = self.options.get(option)
         assert value is None or isinstance(value, int)
         return value
+
+    @property
+    def everything(self) -> list[Msg | Scheduled]:
+        """All messages, those that have not arrived last."""
+        return [*self.messages, *self.scheduled]
 
     def in_state(self, state: str) -> list[Msg]:
         return [m for m in self.messages if m.state == state]

@@ -294,17 +294,97 @@ class World:
         letters = [m for seq in chosen if (m := d.find(seq)) and m.state == "ready" and not d.expired(m, now)]
         if not letters:
             return [None] * len(chosen)
-        own = q.own_ttl(Item(b""), now)
-        fresh = []
-        for m in letters:
-            same = [r for r in m.deaths if (r.queue, r.reason) == (source, "redriven")]
-            mark = DeathRecord(source, "redriven", 1, now, now, m.arrived, None, 0, None)
-            deaths = (mark, *(r for r in m.deaths if r not in same))
-            ends = None if own is None else now + own
-            fresh.append(Msg(q.next_seq(now), m.body, m.id or m.seq.decode(), m.headers, ends, deaths))
+        fresh = [self._sent_on(q, d, m, now, None) for m in letters]
         told = self._arrive(q, now, fresh, [], waiting, letters=dict(zip(fresh, letters, strict=True)), d=d)
         became = {m.seq: one for m, one in zip(letters, told, strict=True)}
         return [became.get(seq) for seq in chosen]
+
+    @staticmethod
+    def _sent_on(q: ModelQueue, d: ModelQueue, m: Msg, now: int, ends: int | None) -> Msg:
+        """A message of `d` as it arrives in another queue, with this deadline of its own."""
+        same = [r for r in m.deaths if (r.queue, r.reason) == (d.name, "redriven")]
+        mark = DeathRecord(d.name, "redriven", 1, now, now, m.arrived, None, 0, None)
+        deaths = (mark, *(r for r in m.deaths if r not in same))
+        own = q.own_ttl(Item(b"", at=ends), now)
+        ends = None if own is None else now + own
+        return Msg(q.next_seq(now), m.body, m.id or m.seq.decode(), m.headers, ends, deaths)
+
+    # Single messages
+
+    @staticmethod
+    def _chosen(q: ModelQueue, now: int, chosen: Sequence[bytes]) -> tuple[list[Msg], list[Scheduled], bytes]:
+        """Those that have arrived, ready ones first, those that have not, and the place of a leased one."""
+        arrived = [m for seq in chosen if (m := q.find(seq))]
+        found = sorted((m for m in arrived if not q.expired(m, now)), key=lambda m: m.state == "delayed")
+        leased = next((m.seq for m in arrived if m.state == "leased"), b"")
+        return found, [s for seq in chosen for s in q.scheduled if s.seq == seq], leased
+
+    def intervene(self, name: str, now: int, what: str, chosen: Sequence[bytes], description: str) -> tuple[int, bytes]:
+        """Returns the number of messages, or the place of a leased one: then nothing happens."""
+        q = self.queues[name]
+        found, waiting, leased = self._chosen(q, now, chosen)
+        if leased:
+            return 0, leased
+        if what == "redeliver":
+            later = [m for m in found if m.state == "delayed"]
+            if later and q.drops_head and (q.number("max_length"), q.number("max_length_bytes")) != (None, None):
+                self.bury(q, now, "expired", q.overdue(now))
+            self._give_back(q, now, later, failed=False, delay=0)
+            if later:
+                self._trim(q, now)
+            for s in waiting:
+                s.due = now
+                q.expect(now)
+            return len(found) + len(waiting), b""
+        q.messages = [m for m in q.messages if m not in found]
+        q.scheduled = [s for s in q.scheduled if s not in waiting]
+        if what == "delete":
+            q.counters.update(purged=len(found), cancelled=len(waiting))
+        else:
+            q.never_arrived += len(waiting)
+            early = [Msg(s.seq, s.item.body, s.item.id, s.item.headers, self._early(q, s, now)) for s in waiting]
+            self.bury(q, now, what, [*found, *early], description=description)
+        return len(found) + len(waiting), b""
+
+    def _early(self, q: ModelQueue, s: Scheduled, now: int) -> int | None:
+        """The deadline of a scheduled message that ends before it has arrived."""
+        own = q.own_ttl(s.item, s.due)
+        return self._ends(q, s.item, s.due) if s.due < now else None if own is None else s.due + own
+
+    def move(self, source: str, name: str, now: int, chosen: Sequence[bytes], waiting: int) -> tuple[int, bytes, str]:
+        """Returns the number of messages; or the place of a leased one, or the limit that leaves no room."""
+        q, d = self.queues[name], self.queues[source]
+        found, later, leased = self._chosen(d, now, chosen)
+        last = q.last
+        fresh = [] if leased else [self._sent_on(q, d, m, now, m.own) for m in found]
+        limit = self._no_room(q, now, fresh, waiting)
+        if leased or limit:
+            q.last = last
+            return 0, leased, limit
+        for s in later:
+            item = Item(s.item.body, s.item.id or s.seq.decode(), s.item.ttl, s.item.at, s.item.headers)
+            q.scheduled.append(Scheduled(q.next_seq(now), s.due, item))
+            q.expect(s.due)
+        q.ever_scheduled += len(later)
+        d.scheduled = [s for s in d.scheduled if s not in later]
+        d.never_arrived += len(later)
+        d.counters["redriven"] += len(later)
+        if fresh:
+            self._arrive(q, now, fresh, [], waiting, letters=dict(zip(fresh, found, strict=True)), d=d)
+        return len(found) + len(later), b"", ""
+
+    def _no_room(self, q: ModelQueue, now: int, fresh: list[Msg], waiting: int) -> str:
+        """The limit that leaves no room for one of the messages. What is decided is as in `_arrive`."""
+        overdue = [m for m in q.overdue(now) if m.state == "ready"]
+        mortal = [m for m in fresh if q.is_mortal(m, now)]
+        vital = [m for m in fresh if m not in mortal]
+        pressed = q.over(len(q.ready) + len(vital), q.size + sum(len(m.body) for m in vital)) is not None
+        older, handed = self._handed(q, fresh, mortal, overdue, waiting, pressed=pressed)
+        if older and overdue:  # these go first, and then it is decided anew
+            self.bury(q, now, "expired", overdue)
+            return self._no_room(q, now, fresh, waiting)
+        refused = self._refused(q, [m for m in vital if m not in handed], [*overdue, *older])
+        return next(iter(refused.values()), "")
 
     def _arrive(
         self,
