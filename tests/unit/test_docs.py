@@ -303,7 +303,8 @@ def stage(folder: Path) -> None:
 def set_stage(broker: Broker, *, empty: bool) -> None:
     """Make the queues, messages and policies that they name."""
     orders = broker.declare_queue("orders", expires="1h", dead_letter="{queue}/dead")
-    broker.declare_queue("mails")
+    for name in ("mails", "parked"):
+        broker.declare_queue(name)
     orders.enqueue_many([b"dies", rqttl.Message(b"x", id="order-17")])
     if not empty:
         orders.enqueue(b"later", id="order-18", delay="1h")
