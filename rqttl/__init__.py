@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         InvalidPolicy,
         LeaseLost,
         MalformedMessage,
+        MessageLeased,
         MessageTooLarge,
         OutcomeUnknown,
         PolicyDecides,
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
         QueueNotFound,
         RqttlError,
         ScriptsForgotten,
+        SearchIncomplete,
     )
     from rqttl.events import (
         CommandEvent,
@@ -109,6 +111,7 @@ __all__ = [
     "LeaseLost",
     "MalformedMessage",
     "Message",
+    "MessageLeased",
     "MessageTooLarge",
     "MessageView",
     "Observer",
@@ -136,6 +139,7 @@ __all__ = [
     "RqttlError",
     "RunCounts",
     "ScriptsForgotten",
+    "SearchIncomplete",
     "SweepEvent",
     "SweepResult",
     "UpdateResult",

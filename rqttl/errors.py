@@ -6,6 +6,7 @@ Errors of the connection (`redis.exceptions`) pass through as redis-py raises th
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime, timezone
 
 Differences = Mapping[str, tuple[object, object]]
 
@@ -150,6 +151,39 @@ class LeaseLost(RqttlError):
         )
         self.queue = queue
         self.ids = tuple(ids)
+
+
+class MessageLeased(RqttlError):
+    """A consumer has the message `id`, so nobody else may move, delete, expire, dead-letter or redeliver it.
+
+    Nothing was changed. Its lease ends at `until`, unless the consumer settles the message before or renews the lease.
+    """
+
+    code = "leased"
+
+    def __init__(self, queue: str, id: str, until: datetime) -> None:
+        at = until.astimezone(timezone.utc).strftime("%Y-%m-%d %H:%M:%S")
+        super().__init__(f"queue {queue!r}: a consumer has message {id!r}, its lease ends at {at} UTC")
+        self.queue = queue
+        self.id = id
+        self.until = until
+
+
+class SearchIncomplete(RqttlError):
+    """A search for a message id did not see the whole queue, so there may be messages with the id that it did not find.
+
+    Nothing was changed. `sequences` are those of the messages that it found: name one by its sequence. `message` looks
+    through more messages with `scan` (`None`: all).
+    """
+
+    code = "search_incomplete"
+
+    def __init__(self, queue: str, id: str, sequences: Sequence[str] = ()) -> None:
+        found = f"found {_list_ids(sequences)}" if sequences else "found none"
+        super().__init__(f"queue {queue!r}: the search for id {id!r} {found}, and did not see the whole queue")
+        self.queue = queue
+        self.id = id
+        self.sequences = tuple(sequences)
 
 
 class AlreadySettled(RqttlError):

@@ -14,7 +14,7 @@ from rqttl.consuming.handling import check_sizes
 from rqttl.delivery import Delivery, Settler
 from rqttl.errors import InvalidInput, QueueFull
 from rqttl.flows import messages as message_flows
-from rqttl.flows import policies, queues, reading, receive, roster, sweeping
+from rqttl.flows import policies, queues, reading, receive, roster, single, sweeping
 from rqttl.flows.receive import ReceiveResult
 from rqttl.flows.steps import Driver
 from rqttl.options import QueueOptions, UpdateResult
@@ -135,6 +135,72 @@ class Queue:
     def reschedule(self, id: str, *, delay: Duration | None = None, deliver_at: Instant | None = None) -> int:
         """Give the scheduled messages with this id or sequence another due time. Returns their number; see `cancel`."""
         return self._driver.perform(message_flows.reschedule(self._driver.keyspace, self.name, id, delay, deliver_at))
+
+    # Single messages
+
+    def message(self, id: str, *, scan: int | None = single.SCAN) -> MessageView | None:
+        """Find a message in any state by its id (`Receipt.id`) or `MessageView.sequence`. The call changes nothing.
+
+        By sequence it is one read. By id it looks at scheduled messages, and then through the first `scan` messages of
+        the queue (`None`: all). If others may have the id that it did not see, the view has `complete=False`; if it
+        found none and did not see all, it raises `SearchIncomplete` (Artemis A-121). Expired messages are not found.
+        """
+        return self._driver.perform(single.message(self._driver.keyspace, self.name, id, scan))
+
+    def move(self, id: str, to: str, *, dry_run: bool = False) -> int:
+        """Move the messages with this id or sequence to the queue `to`, in one step. Returns their number.
+
+        Ready and delayed messages go to the end of `to`. They keep ids, headers, deaths and deadlines, and arrive like
+        messages sent with `expires_at`: TTL options and limits of `to` act. Failed deliveries count from 0 again.
+        Scheduled messages keep their due times and TTLs. Moved messages count as `redriven` (Artemis A-118).
+
+        All calls on single messages have these rules (Artemis A-112 to A-120):
+
+        * They act on all messages that have the id, in any state but leased. 0: there is none. A search for an id reads
+          the whole queue. A message that leaves or arrives during the call may be left out.
+        * If one is leased, the call raises `MessageLeased`, which says until when. Nothing is changed then. Hundreds
+          of messages with one id, or large ones, take several such steps.
+        * Due work comes first, as in `sweep`. With `dry_run` nothing is changed, and the result or the error is that of
+          the call.
+
+        Raises `QueueFull` if `to` is a full `reject-publish` queue; `QueueNotFound`, also for `to`; `InvalidInput` if
+        `to` is this queue; `SearchIncomplete` if more than 5,000 messages are leased or delayed, which hides some of
+        them from the search; `OutcomeUnknown` if the reply was lost.
+        """
+        return self._driver.perform(single.move(self._driver.keyspace, self.name, id, to, dry_run=dry_run))
+
+    def delete_message(self, id: str, *, dry_run: bool = False) -> int:
+        """Remove the messages with this id or sequence for good. Returns their number. See `move`.
+
+        They count as `purged`, and scheduled ones as `cancelled`. Nothing is dead-lettered.
+        """
+        return self._intervene("delete", id, dry_run=dry_run)
+
+    def expire(self, id: str, *, dry_run: bool = False) -> int:
+        """Let the messages with this id or sequence die as `expired`, whatever their TTLs. Returns their number.
+
+        `never_expire` does not keep them (Artemis A-112). See `move`.
+        """
+        return self._intervene("expired", id, dry_run=dry_run)
+
+    def dead_letter(self, id: str, description: str | None = None, *, dry_run: bool = False) -> int:
+        """Let the messages with this id or sequence die as `rejected` (Artemis A-114). Returns their number.
+
+        `description` is kept in their history. Without a target for `rejected` they are dropped. See `move`.
+        """
+        return self._intervene("rejected", id, description, dry_run=dry_run)
+
+    def redeliver_now(self, id: str, *, dry_run: bool = False) -> int:
+        """Let the messages with this id or sequence wait no longer. Returns their number, also of ready ones.
+
+        A delayed message is ready in its old place; that is no failed delivery. A scheduled one arrives now (Artemis
+        A-124). See `move`.
+        """
+        return self._intervene("redeliver", id, dry_run=dry_run)
+
+    def _intervene(self, what: str, id: str, description: str | None = None, *, dry_run: bool) -> int:
+        flow = single.intervene(self._driver.keyspace, self.name, what, id, description, dry_run=dry_run)
+        return self._driver.perform(flow)
 
     # Receiving
 

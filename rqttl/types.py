@@ -101,6 +101,8 @@ class MessageView:
     `sequence` is its place in the order of the queue, for `peek(after=…)`; a scheduled message gets another one when it
     arrives. `until` is the end of a lease or a delay, or the due time of a scheduled message.
     `description` describes the last failed delivery from this queue (`Delivery.nack`), if there is a description.
+    `complete` is False if the search that found it (`Queue.message`) did not see the whole queue: others may have its
+    id.
     """
 
     id: str
@@ -116,6 +118,7 @@ class MessageView:
     delivery_count: int
     deaths: tuple[Death, ...]
     description: str | None = None
+    complete: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +127,7 @@ class QueueStats:
 
     `deaths` counts all deaths by reason. `dropped` counts, by reason, deaths that left no dead letter. Its `cycle`
     counts messages that would have entered a queue they already died in; their deaths also count under their own
-    reasons. `redriven` counts dead letters that went from here to another queue.
+    reasons. `redriven` counts dead letters and moved messages that went from here to another queue.
 
     `scheduled` messages have not arrived: `ready`, `ready_bytes` and the limits do not count them. `activated` counts
     those that have arrived, also in `enqueued`, and `cancelled` those that were cancelled.

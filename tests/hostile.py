@@ -264,6 +264,12 @@ _SCHEDULED = (
     _call("purge(state)", lambda s, v: s.queue.purge(v)),
 )
 
+_SINGLE = (
+    *_calls("message", ("id", "scan"), lambda s, given: s.queue.message(**{"id": "x", **given})),
+    *_calls("move", ("id", "to"), lambda s, given: s.queue.move(**{"id": "x", "to": "q", **given}), "to"),
+    *_calls("dead_letter", ("id", "description"), lambda s, given: s.queue.dead_letter(**{"id": "x", **given})),
+)
+
 _TAKING = (
     _call("receive(wait)", lambda s, v: s.queue.receive(v)),
     _call("receive(lease)", lambda s, v: s.queue.receive(None, v)),
@@ -327,7 +333,7 @@ _TESTING = (
 )
 
 #: Every argument of a public call.
-CALLS: tuple[Call, ...] = (*_BROKER, *_SENDING, *_SCHEDULED, *_TAKING, *_SETTLING, *_LOOKING, *_TESTING)
+CALLS: tuple[Call, ...] = (*_BROKER, *_SENDING, *_SCHEDULED, *_SINGLE, *_TAKING, *_SETTLING, *_LOOKING, *_TESTING)
 #: Arguments that are iterated over: an error of the caller's own iterable passes unchanged.
 ITERATED = (
     *("names", "messages", "headers", "sequences", "letters", "deliveries", "arguments", "changes"),

@@ -1,10 +1,11 @@
---- Look at messages in order without touching them, in any state.
+--- Look at messages in order without touching them, in any state. With an `id` only those that have it are shown.
 --
 -- @use    clock page queue_lifetime budget reply memory
 -- @keys   meta log detached requeued states failures
--- @args   now after limit
--- @reply  now retention entries details: details are, for each entry, state, until (ms or empty) and the value of
--- @reply  `failures`
+-- @args   now after limit id
+-- @reply  now retention entries details looked last cut: details are, for each entry, state, until (ms or empty) and
+-- @reply  the value of `failures`; then the number of the messages looked at, the sequence of the last one, and 1 if
+-- @reply  some may be missing
 -- @refuse not_found queue_expired
 
 local now = clock.now(arg.now)
@@ -21,6 +22,8 @@ if option_set == 'expiring' then
 end
 q.large_upto = budget.large_upto(large_upto)
 local entries = page.read(q, arg.after, tonumber(arg.limit))
+local looked, last = #entries, entries[#entries] and entries[#entries][1] or ''
+if arg.id ~= '' then entries = lazy(page).with_id(entries, arg.id) end
 local details = {}
 for i, entry in ipairs(entries) do
   local seq = entry[1]
@@ -32,4 +35,4 @@ for i, entry in ipairs(entries) do
   details[3 * i - 2], details[3 * i - 1] = name or 'ready', ends or ''
   details[3 * i] = redis.call('HGET', q.failures, seq) or '0'
 end
-return reply.ok(q, now, retention or '', entries, details)
+return reply.ok(q, now, retention or '', entries, details, looked, last, q.cut and 1 or 0)

@@ -26,7 +26,7 @@ from rqttl.embedded.folder import SCHEME, folder_of, locate, url_in_use
 from rqttl.errors import InvalidInput
 from rqttl.events import Events, Observer
 from rqttl.flows import messages as message_flows
-from rqttl.flows import policies, queues, reading, receive, roster, steps, sweeping
+from rqttl.flows import policies, queues, reading, receive, roster, single, steps, sweeping
 from rqttl.flows.receive import ReceiveResult
 from rqttl.flows.steps import Flow
 from rqttl.options import QueueOptions, UpdateResult
@@ -120,6 +120,30 @@ class AsyncQueue:
 
     async def reschedule(self, id: str, *, delay: Duration | None = None, deliver_at: Instant | None = None) -> int:
         flow = message_flows.reschedule(self._driver.keyspace, self.name, id, delay, deliver_at)
+        return await self._driver.perform(flow)
+
+    # Single messages
+
+    async def message(self, id: str, *, scan: int | None = single.SCAN) -> MessageView | None:
+        return await self._driver.perform(single.message(self._driver.keyspace, self.name, id, scan))
+
+    async def move(self, id: str, to: str, *, dry_run: bool = False) -> int:
+        return await self._driver.perform(single.move(self._driver.keyspace, self.name, id, to, dry_run=dry_run))
+
+    async def delete_message(self, id: str, *, dry_run: bool = False) -> int:
+        return await self._intervene("delete", id, dry_run=dry_run)
+
+    async def expire(self, id: str, *, dry_run: bool = False) -> int:
+        return await self._intervene("expired", id, dry_run=dry_run)
+
+    async def dead_letter(self, id: str, description: str | None = None, *, dry_run: bool = False) -> int:
+        return await self._intervene("rejected", id, description, dry_run=dry_run)
+
+    async def redeliver_now(self, id: str, *, dry_run: bool = False) -> int:
+        return await self._intervene("redeliver", id, dry_run=dry_run)
+
+    async def _intervene(self, what: str, id: str, description: str | None = None, *, dry_run: bool) -> int:
+        flow = single.intervene(self._driver.keyspace, self.name, what, id, description, dry_run=dry_run)
         return await self._driver.perform(flow)
 
     # Receiving

@@ -30,8 +30,8 @@ from rqttl.options import REASONS
 from rqttl.policies.explanation import resolve_ttl
 from rqttl.protocol import codec, commands
 from rqttl.protocol.codec import NO_ENVELOPE, VALUE, Envelope
-from rqttl.protocol.commands import BATCH, BATCH_BYTES, Command, QueueConfig, Refused, Reply
-from rqttl.protocol.keys import SCHEDULED, UPCOMING, Keyspace
+from rqttl.protocol.commands import BATCH, BATCH_BYTES, Command, Ok, QueueConfig, Refused, Reply
+from rqttl.protocol.keys import SCHEDULED, SCHEDULED_IDS, UPCOMING, Keyspace
 from rqttl.text import format_value, plain_text
 from rqttl.types import Duration, Header, Instant, Message, MessageView, Outcome, Purged, Receipt, RedriveResult, State
 from rqttl.units import as_datetime
@@ -366,13 +366,27 @@ def scheduled(keyspace: Keyspace, queue: str, limit: int, after: str | None) -> 
             break
         pairs = page if isinstance(page[0], list | tuple) else list(zip(page[::2], page[1::2], strict=True))
         (texts,) = yield Read([("HMGET", upcoming, *[sequence for sequence, _ in pairs])])
-        seen += [
-            _scheduled_view(config, sequence, int(float(due)), text)
-            for (sequence, due), text in zip(pairs, texts, strict=True)
-            if text is not None
-        ]
+        seen += _scheduled_views(config, [one for one, _ in pairs], [due for _, due in pairs], texts)
         start += len(pairs)
     return seen
+
+
+def scheduled_with(keyspace: Keyspace, queue: str, id: str) -> Flow[list[MessageView]]:
+    """The scheduled messages with this id, or else the one with this first sequence."""
+    config: QueueConfig = yield GetConfig(queue, fresh=True)
+    place, upcoming = keyspace.key(queue, SCHEDULED), keyspace.key(queue, UPCOMING)
+    (listed,) = yield Read([("HGET", keyspace.key(queue, SCHEDULED_IDS), id)])
+    sequences = listed.split() if listed else [id.encode()]
+    dues, texts = yield Read([("ZMSCORE", place, *sequences), ("HMGET", upcoming, *sequences)])
+    return list(_scheduled_views(config, sequences, dues, texts))
+
+
+def _scheduled_views(
+    config: QueueConfig, sequences: Sequence[bytes], dues: Sequence[Any], texts: Sequence[bytes | None]
+) -> Iterator[MessageView]:
+    for sequence, due, text in zip(sequences, dues, texts, strict=True):
+        if due is not None and text is not None:
+            yield _scheduled_view(config, sequence, int(float(due)), text)
 
 
 def _scheduled_view(config: QueueConfig, sequence: bytes, due: int, text: bytes) -> MessageView:
@@ -425,16 +439,20 @@ def peek(
         most = min(limit - len(seen), BATCH)
         command = commands.peek(keyspace, queue, after=place, limit=most)
         page = yield from existing(queue, command)
-        retention = int(page.retention) if page.retention else None
-        for i, entry in enumerate(page.entries):
-            view = _peeked(queue, retention, entry, page.details[3 * i : 3 * i + 3])
-            lives = view.state == "leased" or view.expires_at is None or view.expires_at > as_datetime(page.now)
-            if lives and state in (None, view.state):
-                seen.append(view)
+        seen += [view for view in living(queue, page) if state in (None, view.state)]
         if not page.entries:
             break
-        place = page.entries[-1][0].decode()
+        place = page.last.decode()
     return seen
+
+
+def living(queue: str, page: Ok) -> Iterator[MessageView]:
+    """The messages of the answer to a `peek` that are not expired."""
+    retention = int(page.retention) if page.retention else None
+    for i, entry in enumerate(page.entries):
+        view = _peeked(queue, retention, entry, page.details[3 * i : 3 * i + 3])
+        if view.state == "leased" or view.expires_at is None or view.expires_at > as_datetime(page.now):
+            yield view
 
 
 def _peeked(queue: str, retention: int | None, entry: Any, state_fields: Sequence[bytes]) -> MessageView:

@@ -611,9 +611,29 @@ def delete(keyspace: Keyspace, queue: str, *, if_unused: bool, if_empty: bool, n
     return unfenced(keyspace, queue, "delete", now=now, **conditions)._replace(repeatable=False)
 
 
-def peek(keyspace: Keyspace, queue: str, *, after: str, limit: int, now: Word = "") -> Command:
-    """Look at messages."""
-    return unfenced(keyspace, queue, "peek", now=now, after=after, limit=limit)
+def peek(keyspace: Keyspace, queue: str, *, after: str, limit: int, id: Word = "", now: Word = "") -> Command:
+    """Look at messages; with an `id` only at those that have it."""
+    return unfenced(keyspace, queue, "peek", now=now, after=after, limit=limit, id=id)
+
+
+def intervene(
+    config: QueueConfig,
+    what: str,
+    sequences: Sequence[Word],
+    *,
+    description: bytes = b"",
+    dry: bool = False,
+    now: Word = "",
+) -> Command:
+    """Do something to at most `BATCH` messages: `delete`, `redeliver`, or the reason of a death."""
+    words: dict[str, Word] = {"what": what, "description": description, "dry": "1" if dry else ""}
+    command = fenced(config, "intervene", sequences, now=now, **words)
+    return command._replace(repeatable=dry or what == "redeliver")
+
+
+def move(config: QueueConfig, source: str, sequences: Sequence[Word], *, dry: bool = False, now: Word = "") -> Command:
+    """Move at most `BATCH` messages in any state but leased from the queue `source` to this queue."""
+    return fenced(config, "move", sequences, source, now=now, dry="1" if dry else "")._replace(repeatable=dry)
 
 
 def sweep(config: QueueConfig, *, now: Word = "") -> Command:

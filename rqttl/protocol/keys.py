@@ -41,6 +41,7 @@ class Part:
 
 META, LOG, DETACHED, ARRIVALS, WAKEUP, TOMBSTONE = "meta", "log", "detached", "arrivals", "wakeup", "tombstone"
 EXPIRY, REQUEUED, SCHEDULED, UPCOMING = "expiry", "requeued", "scheduled", "upcoming"
+SCHEDULED_IDS = "scheduled_ids"
 _LEASED = AwayState("leased", "next_lease_end", per_ms=1000, promoted=False)
 _SCHEDULED = AwayState("scheduled", "next_scheduled", promoted=False, begun="arrival_at", inside=False)
 
@@ -59,7 +60,7 @@ PARTS: Mapping[str, Part] = {
         Part("failures", "hash"),
         Part(SCHEDULED, "zset", state=_SCHEDULED),
         Part(UPCOMING, "hash"),
-        Part("scheduled_ids", "hash"),
+        Part(SCHEDULED_IDS, "hash"),
         Part(WAKEUP, "list", in_target=True),
         Part("waiters", "zset", in_target=True),
         Part("consumers", "zset"),

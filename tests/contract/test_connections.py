@@ -162,7 +162,9 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "receive_many": (5,),
     "run": (print,),
     "purge_many": (["1700000000000-100000"],),
-    **dict.fromkeys(("cancel", "reschedule"), ("me",)),
+    **dict.fromkeys(("cancel", "reschedule", "message", "delete_message"), ("me",)),
+    **dict.fromkeys(("expire", "dead_letter", "redeliver_now"), ("me",)),
+    "move": ("me", "other"),
     "redrive_many": ([("1700000000000-100000", "other")],),
 }
 SETTLE = ("ack", "nack", "reject", "renew")

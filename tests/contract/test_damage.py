@@ -18,7 +18,7 @@ def fault_of(call: Call, error: RqttlError) -> str | None:
     """The reason why an error is no good answer to a hostile value."""
     if isinstance(error, QueueNotFound):
         # a valid name, of a queue that is not there
-        return None if call.label == "redrive(to)" else "no such queue"
+        return None if call.label in ("redrive(to)", "move(to)") else "no such queue"
     if not isinstance(error, InvalidInput):
         return "not of the family InvalidInput"
     names = tuple(f"{name}: " if name else "" for name in call.names)

@@ -9,6 +9,7 @@ from tests.contract.clocked import Clocked, at
 from tests.contract.looks import bodies, dead, dropped, letters, one, places, ready, taken
 
 
+@pytest.mark.spec("A-115")
 def test_letters_go_back_in_order_to_the_end_of_the_queue_where_they_died(clocked: Clocked) -> None:
     queue, dead_ones = letters(clocked, b"1", b"2", b"3")
     queue.enqueue(b"new")
@@ -34,6 +35,7 @@ def test_a_letter_keeps_its_id_its_headers_its_type_and_its_deaths(clocked: Cloc
     assert (delivery.delivery_count, delivery.enqueued_at) == (1, at(5))
 
 
+@pytest.mark.spec("A-117")
 @pytest.mark.parametrize(
     "options, ends",
     [

@@ -126,16 +126,32 @@ def test_messages_handed_out_for_good_may_be_lost_with_the_reply(orders: rqttl.Q
     assert orders.stats().acked == 1
 
 
-@pytest.mark.parametrize("action, words", [("purge", []), ("delete", []), ("cancel", ["me"])])
+@pytest.mark.parametrize(
+    "action, call, words",
+    [
+        *[(action, action, []) for action in ("purge", "delete")],
+        *[("intervene", call, ["me"]) for call in ("delete_message", "expire", "dead_letter")],
+        *[("cancel", "cancel", ["me"]), ("move", "move", ["me", "dead"])],
+    ],
+)
 def test_a_call_that_removes_messages_is_not_repeated(
-    orders: rqttl.Queue, proxy: Proxy, action: str, words: list[str]
+    orders: rqttl.Queue, proxy: Proxy, action: str, call: str, words: list[str]
 ) -> None:
+    orders.enqueue(b"x", id="me")
     proxy.spoil("cut", "cut", script=action)
 
     with pytest.raises(rqttl.OutcomeUnknown) as unknown:
-        getattr(orders, action)(*words)
+        getattr(orders, call)(*words)
 
     assert unknown.value.action == action
+
+
+def test_redelivering_now_and_dry_runs_are_repeated(orders: rqttl.Queue, proxy: Proxy) -> None:
+    orders.enqueue(b"x", id="me", delay="1h")
+    for call in (orders.expire, orders.redeliver_now):
+        proxy.spoil("cut", script="intervene")
+        assert call("me", dry_run=call == orders.expire) == 1
+    assert orders.stats().ready == 1
 
 
 # Calls that are repeated

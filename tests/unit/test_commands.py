@@ -67,6 +67,8 @@ def test_every_script_has_a_factory_and_every_factory_fills_its_header() -> None
         commands.schedule(here, [(b"+1", Envelope(), b"x")]),
         commands.cancel(KEYSPACE, "orders", ["x"]),
         commands.reschedule(KEYSPACE, "orders", "x", b"+1"),
+        commands.intervene(here, "delete", ["x"]),
+        commands.move(here, "dead", ["x"]),
         commands.change_policies(KEYSPACE, 1, {"policy p": "{}"}, ["operator o"]),
     ]
 

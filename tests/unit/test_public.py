@@ -39,9 +39,10 @@ _NAMES = {
         "preview_policy queue queues reaper_count receive reconcile server_time set_policy stats workers"
     ),
     rqttl.Queue: (
-        "ack_many cancel consume consumers declared delete enqueue enqueue_many explain nack_many name options pause "
-        "peek preview_update purge purge_many receive receive_many redrive redrive_many reject_many renew_many "
-        "reschedule resume run scheduled stats sweep touch update"
+        "ack_many cancel consume consumers dead_letter declared delete delete_message enqueue enqueue_many "
+        "expire explain message move nack_many name options pause peek preview_update purge purge_many "
+        "receive receive_many redeliver_now redrive redrive_many reject_many renew_many reschedule resume "
+        "run scheduled stats sweep touch update"
     ),
     rqttl.Delivery: (
         "ack body content_type deaths decode delivery_count enqueued_at expires_at headers id leased_until nack queue "

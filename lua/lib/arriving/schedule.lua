@@ -110,11 +110,16 @@ function schedule.cancel(q, id)
   local seqs = schedule.find(q, id)
   for from = 1, #seqs, BUDGET do
     local some = {unpack(seqs, from, math.min(#seqs, from + BUDGET - 1))}
-    for _, released in ipairs(schedule.take(q, some, redis.call('HMGET', q.upcoming, unpack(some)))) do
-      redis.call('ZREM', q.dedup, ';' .. #released .. ';;' .. released)
-    end
+    schedule.release(q, some, redis.call('HMGET', q.upcoming, unpack(some)))
   end
   return #seqs
+end
+
+--- Take messages out, and free their ids in the window of the queue.
+function schedule.release(q, seqs, texts)
+  for _, released in ipairs(schedule.take(q, seqs, texts)) do
+    redis.call('ZREM', q.dedup, ';' .. #released .. ';;' .. released)
+  end
 end
 
 --- Expect an arrival at `at`. A consumer that waits must know of it, if it is the next thing to happen: it is rung,
@@ -199,7 +204,11 @@ end
 
 --- Take the first messages out, at most `most`, whenever they are due: as entries, with their deadlines.
 function schedule.take_first(q, now, most)
-  local seqs, at, texts = schedule.first(q, '+inf', most)
+  return schedule.take_out(q, now, schedule.first(q, '+inf', most))
+end
+
+--- Take these messages out: as entries, with their deadlines.
+function schedule.take_out(q, now, seqs, at, texts)
   local items, entries = schedule.items(q, now, seqs, at, texts), {}
   for i, seq in ipairs(seqs) do
     entries[i] = {seq, {items.words[2 * i - 1], items.words[2 * i]}}
@@ -226,6 +235,19 @@ function schedule.items(q, now, seqs, at, texts)
     items.words[j - 1] = schedule.header(deadline, string.sub(items.envelope, items.header_at), seq)
     if not items.outcome[j] and deadline and deadline <= now then items.outcome[j] = 'late' end
     if not items.outcome[j] then items.count, items.size = items.count + 1, items.size + #parts[2] end
+  end
+  return items
+end
+
+--- These messages as a batch for `put` in another queue, with their first sequences as ids if they have none.
+function schedule.batch(seqs, at, texts)
+  local items = {n = #seqs, words = {}, at = {}, outcome = {}}
+  for i, seq in ipairs(seqs) do
+    local j, parts = 2 * i, log.unpack(texts[i])
+    local _, _, rest = envelope.read_ttl(parts[1])
+    rest = rest or 1 -- another program damaged it
+    items.words[j - 1] = string.sub(parts[1], 1, rest - 1) .. schedule.header(nil, string.sub(parts[1], rest), seq)
+    items.words[j], items.at[j] = parts[2], at[i]
   end
   return items
 end

@@ -1,7 +1,8 @@
 --- Pages of all messages in order, in any state: messages of the log, and between them messages of `detached`.
 --
--- @use log budget
+-- @use log budget history
 local page = {}
+local AWAY = 5000
 
 --- Up to `most` messages beyond `after`, as far as the budget goes. Only the last page may be empty.
 function page.read(q, after, most)
@@ -16,13 +17,15 @@ function page.read(q, after, most)
 end
 
 --- The sequences between `after` and `last` (false: no end) that may be in `detached`, in order. The hash has no order
--- of its own; its messages are in any state.
+-- of its own; its messages are in any state. `q.cut` says that some of so many may be missing.
 function page.detached_seqs(q, after, last, most)
   local from = after == '' and '-inf' or log.ms_digits(after)
   local seqs = redis.call('ZRANGEBYSCORE', q.requeued, from, '+inf', 'LIMIT', 0, most + 1000)
   local between = {}
   for state in each('states') do
-    for _, seq in ipairs(redis.call('ZRANGE', q[state.part], 0, 4999)) do
+    local away = redis.call('ZRANGE', q[state.part], 0, AWAY - 1)
+    q.cut = q.cut or #away == AWAY
+    for _, seq in ipairs(away) do
       seqs[#seqs + 1] = seq
     end
   end
@@ -49,4 +52,13 @@ function page.merge(q, entries, seqs, most)
     merged[#merged + 1], at = entries[at], at + 1
   end
   return merged
+end
+
+--- Those of the entries that have this message id.
+function page.with_id(entries, id)
+  local matching = {}
+  for _, entry in ipairs(entries) do
+    if history.parts(entry[2][1], entry[1]) == id then matching[#matching + 1] = entry end
+  end
+  return matching
 end

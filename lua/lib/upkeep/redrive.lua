@@ -1,6 +1,7 @@
---- Redriving dead letters: they leave the queue that has them (`from`) and arrive in another one (`q`).
+--- Redriving dead letters: they leave the queue that has them (`from`) and arrive in another one (`q`). Any message may
+-- move so.
 --
--- @use record purge message_ttl history log
+-- @use record purge message message_ttl history log
 local redrive = {}
 
 --- The ready letters among `seqs` that are not expired, in the same order; the last sequence looked at; and by sequence
@@ -18,14 +19,20 @@ function redrive.find(from, now, seqs)
   return #timely == #candidates and candidates or timely, last, missing
 end
 
---- The letters as arriving messages without a TTL of their own.
-function redrive.read(q, from, now, letters)
+--- The letters as arriving messages without a TTL of their own. With `keeps` those that have a deadline keep it, as far
+-- as the options of the queue allow.
+function redrive.read(q, from, now, letters, keeps)
   local items = {n = #letters, size = 0, count = 0, words = {}, deadline = {}, outcome = {}}
   local mark = {queue = from.name, reason = 'redriven', now = string.format('%d', now)}
   local ttl = message_ttl.resolve(q, now, '', '')
   local deadline, dead = ttl and now + ttl, ttl and ttl <= 0 or q.message_ttl == 0
   for i, entry in ipairs(letters) do
     local seq, parts = entry[1], entry[2]
+    if keeps then
+      local own = lazy(message).deadline(parts[1])
+      ttl = message_ttl.resolve(q, now, own and '@' or '', own or '')
+      deadline, dead = ttl and now + ttl, ttl and ttl <= 0 or q.message_ttl == 0
+    end
     mark.numbers = log.ms_digits(seq) .. ' - 0 0 '
     items.words[2 * i - 1], items.words[2 * i] = history.redrive(parts[1], seq, mark, deadline), parts[2]
     items.deadline[2 * i] = deadline
