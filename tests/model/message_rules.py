@@ -394,9 +394,8 @@ class QueueMachine(PolicyRules):
             seqs = [seq for seq in seqs if (m := q.find(seq)) is None or m.state != "leased"] or seqs
         now, expected = self.clock.now, list[tuple[Any, ...]]()
         if what == "move":
-            free = self.raw[to].free(now)
             flow = steps.with_config(to, lambda at: commands.move(at, q.name, seqs))
-            apply = lambda: expected.append(self.world.move(q.name, to, now, seqs, free))  # noqa: E731  # short
+            apply = lambda: expected.append(self.world.move(q.name, to, now, seqs, self.free(to)))  # noqa: E731  # short
         else:
             flow = steps.with_config(q.name, lambda at: commands.intervene(at, what, seqs, description=b"why"))
             apply = lambda: expected.append(self.world.intervene(q.name, now, what, seqs, "why"))  # noqa: E731  # short
