@@ -149,7 +149,7 @@ class Machine(RuleBasedStateMachine):
 
     def look_ahead(self, command: Command) -> None:
         """Read what the model of this call has to know."""
-        if command.script.name in ("sweep", "receive", "stats", "enqueue", "redrive"):
+        if command.script.name in ("sweep", "receive", "stats", "enqueue", "redrive", "move"):
             key = self.clients[0].keyspace.key
             due: Any
             due, waits = self.client.hmget(key(command.queue, "meta"), "due_at", "has_waiters")

@@ -375,6 +375,8 @@ class World:
 
     def _no_room(self, q: ModelQueue, now: int, fresh: list[Msg], waiting: int) -> str:
         """The limit that leaves no room for one of the messages. What is decided is as in `_arrive`."""
+        if q.drops_head:
+            return ""
         overdue = [m for m in q.overdue(now) if m.state == "ready"]
         mortal = [m for m in fresh if q.is_mortal(m, now)]
         vital = [m for m in fresh if m not in mortal]
