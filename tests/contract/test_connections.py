@@ -167,6 +167,7 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "move": ("me", "other"),
     "redrive_many": ([("1700000000000-100000", "other")],),
 }
+OF_BROKER = ARGUMENTS | dict.fromkeys(("receive", "consume"), (["q"],))
 SETTLE = ("ack", "nack", "reject", "renew")
 KEYWORDS = {"reschedule": {"delay": "1s"}}
 #: What asks Redis nothing.
@@ -189,11 +190,11 @@ def test_every_method_of_a_closed_broker_raises(broker: Broker, other: Broker, m
     broker.close()
 
     with pytest.raises(BrokerClosed, match="the broker is closed") as refused:
-        getattr(broker, method)(*ARGUMENTS.get(method, ()))
+        getattr(broker, method)(*OF_BROKER.get(method, ()))
 
     assert refused.value.code == "closed"
     if method != "reaper_count":
-        getattr(other, method)(*ARGUMENTS.get(method, ()))
+        getattr(other, method)(*OF_BROKER.get(method, ()))
 
 
 @pytest.mark.parametrize("method", sorted(PUBLIC[Queue] - SILENT - {f"{how}_many" for how in SETTLE}))
