@@ -13,6 +13,7 @@ import pytest
 from rqttl import Broker
 from tests.process.consuming import ROOT
 from tests.servers import Server
+from tests.waiting import until
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
@@ -40,6 +41,7 @@ def test_of_eight_consumers_that_are_killed_never_more_messages_are_out_than_may
         for _ in range(0, SENT, 250):
             queue.enqueue_many([b"x"] * 250)
         consumers = [start() for _ in range(8)]
+        until(lambda: client.zcard("rqttl:{q}:leases"))
         leased, kills, kill_at = set[int](), 0, time.monotonic() + 0.5
         ends = time.monotonic() + SECONDS
         while (now := time.monotonic()) < ends:
