@@ -92,11 +92,7 @@ def test_lines_for_now_and_for_later_may_be_mixed_and_a_field_goes_before_the_fl
         ("send orders x --at 10:00", {}, "invalid value for '--at': expected a time with its zone"),
         ("send orders --format json", {"delay": "5"}, "stdin:1: delay: expected a duration with a unit"),
         ("send orders --format json", {"deliver_at": "x"}, "stdin:1: deliver_at: expected "),
-        (
-            "send orders --format json",
-            {"delay": "5m", "deliver_at": AT},
-            "stdin:1: delay: give delay or deliver_at",
-        ),
+        ("send orders --format json", {"delay": "5m", "deliver_at": AT}, "stdin:1: delay: give delay or deliver_at"),
         ("reschedule orders a", {}, "give --delay or --at (see "),
         ("reschedule orders a --delay 1h --at 2999-12-01T10:00Z", {}, "give --delay or --at, not both (see "),
     ],
