@@ -9,9 +9,7 @@ import redis
 
 from rqttl import Broker, Message, Policy, QueueNotFound, Receipt
 from rqttl.doctor import examine, queues
-from rqttl.flows.steps import GetConfig, Register, Sleep
-from rqttl.protocol import commands
-from rqttl.protocol.codec import Envelope
+from rqttl.flows.steps import Register, Sleep
 from rqttl.protocol.keys import PARTS, Keyspace
 from rqttl.store.driver import driver_of
 from tests.contract.clocked import Clocked
@@ -233,33 +231,26 @@ def test_overdue_work_says_that_no_reaper_runs(broker: Broker, client: redis.Red
     assert "`rqttl reaper`" in advice
 
 
-def schedule(broker: Broker, ms: int) -> None:
-    """A message in `orders` is due at this instant, and nobody has swept since."""
-    driver = driver_of(broker)
-    driver.store.run(commands.schedule(driver.step(GetConfig("orders")), [(b"@%d" % ms, Envelope(), b"x")]))
-
-
 @pytest.mark.parametrize("seconds, is_told", [(10, False), (90, True)])
 def test_arrivals_that_nobody_swept_are_overdue_and_those_held_back_for_a_minute_a_finding(
-    broker: Broker, client: redis.Redis, seconds: int, is_told: bool
+    client: redis.Redis, seconds: int, is_told: bool
 ) -> None:
-    queue = broker.declare_queue("orders", max_length=1, overflow="reject-publish")
-    queue.enqueue(b"x")
-    now = int(broker.server_time().timestamp() * 1000)
-    schedule(broker, now - seconds * 1000)
-    level, overdue, _ = server(broker, "reaper")
+    clocked = Clocked(client)
+    queue = clocked.declare_queue("orders", max_length=1, overflow="reject-publish")
+    queue.enqueue_many([b"x", Message(b"late", delay="1s")])
+    clocked.advance((1 + seconds) * 1000)
+    level, overdue, _ = server(clocked, "reaper")
     assert (level, overdue.partition(" by up to ")[0], overdue[-6:]) == (
         "warning",
         "no reaper listens; overdue",
         "orders",
     )
     queue.sweep()
-    client.hset("rqttl:{orders}:meta", mapping={"arrival_at": now + 60_000, "due_at": now})  # as a later sweep would
 
-    found = [(name, level, text.partition(", the first")[0]) for name, level, text in wrong(broker)]
+    found = [(name, level, text.partition(", the first")[0]) for name, level, text in wrong(clocked)]
 
     assert found == [("orders", "warning", "full: it holds scheduled messages back")] * is_told
-    assert server(broker, "reaper") == ("ok", "no reaper listens; nothing is overdue", "")
+    assert server(clocked, "reaper") == ("ok", "no reaper listens; nothing is overdue", "")
     assert queue.stats(sweep=False).overdue == timedelta(0)
 
 
