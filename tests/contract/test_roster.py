@@ -142,7 +142,7 @@ def test_a_consumer_without_the_right_works_and_says_so_once(
     queue: Queue, user: Callable[..., Broker], caplog: pytest.LogCaptureFixture
 ) -> None:
     queue.enqueue(b"x")
-    limited = user("+@all", "~rqttl:{*", "~rqttl:queues", "%R~rqttl:policies", "&*")
+    limited = user("+@all", "~rqttl:{*", "~rqttl:queues", "~rqttl:policies", "&*")
     with caplog.at_level(logging.WARNING), limited.queue("q").consume() as deliveries:
         next(deliveries).ack()
         for _ in range(2):
