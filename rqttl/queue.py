@@ -254,8 +254,8 @@ class Queue:
         """Call `handler` with each message: ack it when the handler returns, nack it when the handler raises.
 
         The loop goes on after an exception. The exception is logged (`rqttl.run`) and kept with the message, as by
-        `with delivery:`. The message comes again after the pause of the option `redelivery_delay`. Without that option
-        the pause is 1 s, doubled by each failure up to 10 minutes, less up to a quarter at random. A handler may settle
+        `with delivery:`. The message comes again after the delay of the option `redelivery_delay`. Without that option
+        the delay is 1 s, doubled by each failure up to 10 minutes, less up to a quarter at random. A handler may settle
         the delivery itself.
 
         With one thread the handler runs in the thread that calls `run`, else in `threads` threads of its own. Up to
@@ -302,7 +302,7 @@ class Queue:
     ) -> None:
         """Give many deliveries back; see `Delivery.nack` and `ack_many`.
 
-        `counted=False` is for messages that no handler has seen: these are no failed deliveries. So the queue's pause
+        `counted=False` is for messages that no handler has seen: these are no failed deliveries. So the queue's delay
         does not act, and `description` is refused.
         """
         self._settle("nack" if counted else "release", deliveries, delay, description)

@@ -1,6 +1,6 @@
 --- Give deliveries back: ready again in their old place, or after `delay` ms; dead if their time is over.
 --
--- Without a `delay` (empty) the pause of the queue acts on a failed delivery. `counted` is 0 for messages that the
+-- Without a `delay` (empty) the delay of the queue acts on a failed delivery. `counted` is 0 for messages that the
 -- consumer never looked at: they have not failed. `description` is the error of the delivery, or empty.
 --
 -- @use     clock record lease restore limits expiry wakeup control reply

@@ -73,10 +73,10 @@ def receive(
     """Print messages of queues and ack them.
 
     The oldest ready messages come first, of several queues those of the first
-    one; --weights 3,1 takes three of the first for each of the second. Only written messages are acked. All
-    others go back uncounted, also after Ctrl-C and when the reader goes away.
-    On a terminal bodies are escaped and cut; into a pipe or a file they go as
-    they are, each with a newline after it.
+    one; --weights 3,1 takes three of the first for each of the second. Only
+    written messages are acked. All others go back uncounted, also after Ctrl-C
+    and when the reader goes away. On a terminal bodies are escaped and cut; into
+    a pipe or a file they go as they are, each with a newline after it.
 
     A pipe gets one message at a time, which is acked when the reader has taken
     it out of the pipe. Nobody can know whether the reader used it: --max 3

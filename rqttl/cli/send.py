@@ -385,10 +385,7 @@ def _lines(opened: BinaryIO | io.FileIO, longest: int, source: Source) -> Iterat
 # A message as a line of JSON
 
 #: The fields of a message that a sender sets.
-SENDER_FIELDS = (
-    *("body", "body_base64", "headers", "id", "ttl", "expires_at", "content_type"),
-    *("delay", "deliver_at"),
-)
+SENDER_FIELDS = ("body", "body_base64", "headers", "id", "ttl", "expires_at", "content_type", "delay", "deliver_at")
 #: The fields that `rqttl receive --json` and `rqttl peek --json` add. A sender cannot set them, so they are ignored.
 BROKER_FIELDS = {*MessageView.__dataclass_fields__, "leased_until", "body_bytes"}.difference(SENDER_FIELDS)
 

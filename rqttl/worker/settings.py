@@ -45,7 +45,7 @@ class WorkerOptions(TypedDict, total=False):
     health: str | None
 
 
-#: The pauses after failures where neither is given. The longest one is the first one if that is longer.
+#: The delays after failures where neither is given. The longest one is the first one if that is longer.
 RETRY_DELAY, RETRY_MAX = "1s", "10m"
 #: Options that have no effect beside another one, and the reason.
 _EXCLUDING = (
@@ -193,7 +193,7 @@ def queues(names: object) -> dict[str, int | None]:
 
 
 def retries(first: Duration | None, longest: Duration | None, jitter: object) -> RetryPolicy:
-    """Return the pauses after failures."""
+    """Return the delays after failures."""
     part = plain_number(jitter)
     if part is None or not 0 <= part <= 1:
         raise InvalidInput(f"retry_jitter: expected a number from 0 to 1, got {format_value(jitter)}")

@@ -47,7 +47,7 @@ class Worker:
     `queues` are names and patterns, in strict order, or a mapping with weights. `call` names a function, as
     `package.module:name`; it gets the decoded value, or with `delivery` the `Delivery`. `exec` is a command instead.
     A handler that returns acks its message. `rqttl.Reject`, `rqttl.Retry` and `rqttl.Release` decide otherwise; any
-    other exception is a failed delivery, with a pause that doubles. With `processes=0` the handlers run in threads.
+    other exception is a failed delivery, with a delay that doubles. With `processes=0` the handlers run in threads.
     A class is made once in each process of handlers. At the end its `close` is called, in the loop of its coroutines.
     `rqttl worker --help` explains all options. Raises `InvalidInput`.
     """
