@@ -257,17 +257,15 @@ class Batch(NamedTuple):
 
 def _calls(batches: Iterator[Batch]) -> Iterator[Batch]:
     """Batches that are one call each: the library sends scheduled messages in calls of their own."""
+    from rqttl.flows.messages import is_scheduled  # slow to load; the broker has loaded it
+
     for batch in batches:
         pairs = list(zip(batch.numbers, batch.messages, strict=True))
-        runs = [list(run) for _, run in groupby(pairs, key=lambda pair: _is_scheduled(pair[1]))]
+        runs = [list(run) for _, run in groupby(pairs, key=lambda pair: is_scheduled(pair[1]))]
         for run in runs:
             numbers, messages = [number for number, _ in run], [message for _, message in run]
             end = run is runs[-1]
             yield Batch(messages, numbers, batch.last if end else numbers[-1], batch.size if end else 0)
-
-
-def _is_scheduled(message: Message | bytes) -> bool:
-    return isinstance(message, Message) and (message.delay, message.deliver_at) != (None, None)
 
 
 @dataclass

@@ -153,7 +153,7 @@ def enqueue(queue: str, messages: Sequence[Message | object], window: int = 0) -
     config: QueueConfig = yield GetConfig(queue)
     kinds = set(map(type, messages))
     envelope, bodies = _alike(messages, kinds)
-    if not bodies and _is_scheduled(*messages):
+    if not bodies and is_scheduled(*messages):
         return (yield from _in_runs(config, messages, window))
     sizes = list(map(len, bodies))
     if 0 < len(bodies) <= BATCH and sum(sizes) <= BATCH_BYTES:
@@ -266,7 +266,7 @@ def _receipt(config: QueueConfig, result: bytes, id: str) -> Receipt | QueueFull
 # Scheduled messages
 
 
-def _is_scheduled(*messages: object) -> bool:
+def is_scheduled(*messages: object) -> bool:
     """Return True if one of them has a due time. A batch makes a call of this for all, a list costs the least."""
     return bool(
         [
@@ -280,9 +280,9 @@ def _is_scheduled(*messages: object) -> bool:
 def _in_runs(config: QueueConfig, messages: Sequence[Message | object], window: int) -> Flow[list[Receipt | QueueFull]]:
     """Store plain and scheduled messages in their order. An invalid message is refused before any is stored."""
     config = yield from _roomy(config, max(len(commands.pack(message)[1]) for message in messages))
-    schedules = {id(message): _scheduled(message) for message in messages if _is_scheduled(message)}
+    schedules = {id(message): _scheduled(message) for message in messages if is_scheduled(message)}
     results: list[Receipt | QueueFull] = []
-    for later, neighbours in groupby(messages, key=_is_scheduled):
+    for later, neighbours in groupby(messages, key=is_scheduled):
         if later:
             results += yield from _schedule(config, [schedules[id(message)] for message in neighbours], window)
         else:
