@@ -267,7 +267,7 @@ def _receipt(config: QueueConfig, result: bytes, id: str) -> Receipt | QueueFull
 
 
 def is_scheduled(*messages: object) -> bool:
-    """Return True if one of them has a due time. A batch makes a call of this for all, a list costs the least."""
+    """Return True if one of them has a due time. Each message pays for this: a list costs less than `any`."""
     return bool(
         [
             message
