@@ -13,11 +13,11 @@ from typing import get_args
 import pytest
 import redis
 
-from rqttl import errors
 from rqttl.options import OPTIONS, SCRIPT_OPTIONS
 from rqttl.protocol import keys, scripts
 from rqttl.types import QueueStats, State
 from tests.repository import ROOT, lua_files, name_of
+from tests.unit.reference import public_errors
 
 NAMES = scripts.names()
 #: Refusals that never reach a caller: the flow has an answer to them.
@@ -46,10 +46,6 @@ def refusals(name: str) -> set[str]:
     return set(scripts.load(name).refusals)
 
 
-def error_classes(root: type[errors.RqttlError] = errors.RqttlError) -> list[type[errors.RqttlError]]:
-    return [root, *[found for one in root.__subclasses__() for found in error_classes(one)]]
-
-
 @pytest.mark.parametrize("name", NAMES)
 def test_a_header_says_all_there_is_to_say(name: str) -> None:
     assert {"use", "args", "reply"} <= header(name).keys()
@@ -70,7 +66,7 @@ def test_a_command_refuses_with_the_codes_of_its_header(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_refusal_has_an_error_of_the_same_word_or_an_answer(name: str) -> None:
-    assert refusals(name) <= ANSWERED | {one.code for one in error_classes()}
+    assert refusals(name) <= ANSWERED | {one.code for one in public_errors()}
 
 
 @pytest.mark.parametrize("name", NAMES)
