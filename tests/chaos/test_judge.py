@@ -125,7 +125,7 @@ def renewed_after_another_had_it(history: History) -> None:
     history.later().handle("a", "ack", "quick", told="").settle(slow, "renew", "slow")
 
 
-LETTER = {"origin": "q", "count": 1, "died": START, "deadline": START}
+LETTER: dict[str, Any] = {"origin": "q", "count": 1, "died": START, "deadline": START}
 
 
 def late(**facts: Any) -> History:

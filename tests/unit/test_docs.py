@@ -28,6 +28,7 @@ from tests.cli import tree
 from tests.repository import ROOT, lua_files
 from tests.unit import spark_reference
 from tests.unit.reference import errors_table, option_keys, options_table, table
+from tests.unit.test_scripts import NAMES, header, refusals, source
 
 README, ARCHITECTURE, PROTOCOL, COMMANDS = (
     "README.md",
@@ -75,26 +76,10 @@ def files(name: str) -> dict[str, str]:
 # Scripts
 
 
-def header(path: Path) -> tuple[str, dict[str, str]]:
-    """Return the first sentence of a command's header, and its tags."""
-    lines = []
-    for line in path.read_text(encoding="utf-8").splitlines():
-        if not line.startswith("--"):
-            break
-        lines.append(line.lstrip("-").strip())
-    words = [line for line in lines if line and not line.startswith("@")]
-    tags: dict[str, str] = {}
-    for tag, _, value in (line[1:].partition(" ") for line in lines if line.startswith("@")):
-        tags[tag] = f"{tags.get(tag, '')} {value.strip()}".strip()
-    return re.split(r"(?<=\.)\s", " ".join(words))[0], tags
-
-
-def headers() -> dict[str, tuple[str, dict[str, str]]]:
-    return {path.stem: header(path) for path in lua_files("commands")}
-
-
-def refusals(tags: dict[str, str]) -> list[str]:
-    return tags.get("refuse", "").partition(":")[0].split()
+def first_sentence(command: str) -> str:
+    """The first sentence of a command's header."""
+    [said] = re.findall(r"\A--- (.*?\.)\s", source("commands", command), re.DOTALL)
+    return re.sub(r"\s+(-- )?", " ", said)
 
 
 def explained(said: str) -> str:
@@ -105,9 +90,9 @@ def explained(said: str) -> str:
 
 def commands_table() -> str:
     rows = []
-    for name, (what, tags) in headers().items():
-        cells = [explained(tags.get(tag, "")) for tag in ("args", "reply", "refuse", "targets")]
-        rows.append([f"`{name}`", what, *cells])
+    for name in NAMES:
+        cells = [explained(header(name).get(tag, "")) for tag in ("args", "reply", "refuse", "targets")]
+        rows.append([f"`{name}`", first_sentence(name), *cells])
     return table(["command", "what", "arguments", "reply", "refusals", "targets"], rows)
 
 
@@ -395,7 +380,7 @@ def first_cells(text: str, heading: str) -> dict[str, str]:
 
 
 def test_the_table_of_refusals_is_what_the_commands_say() -> None:
-    declared = {code for _, tags in headers().values() for code in refusals(tags)}
+    declared = set[str]().union(*(refusals(name) for name in NAMES))
 
     assert set(first_cells(read(PROTOCOL), "Refusals")) == declared
 

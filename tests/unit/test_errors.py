@@ -20,7 +20,7 @@ UNKNOWN = (
 
 
 def test_every_error_is_public_and_has_a_code_of_its_own() -> None:
-    every = [RqttlError, *public_errors()]
+    every: list[type[RqttlError]] = [RqttlError, *public_errors()]
 
     assert len({one.code for one in every}) == len(every)
     assert {one.__name__ for one in every} <= set(rqttl.__all__)

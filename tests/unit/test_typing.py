@@ -16,7 +16,6 @@ from typing import Literal, get_args
 import pytest
 
 import rqttl
-from rqttl.options import OPTIONS, OptionArguments
 from tests.repository import ROOT
 from tests.unit.test_docs import ASYNCIO, README, SPARK, TESTING, blocks, files
 from tests.unit.test_wheel import made_once
@@ -175,10 +174,6 @@ def test_the_python_examples_pass_a_strict_type_checker(document: str, said: dic
     assert program
     assert {program[line - 1]: text for line, text in errors.items()} == {}
     assert [said[name] for name in files(document) if name in said] == []
-
-
-def test_every_option_has_a_type_and_nothing_else_has() -> None:
-    assert list(OptionArguments.__annotations__) == list(OPTIONS)
 
 
 def test_no_package_is_needed_for_the_types_at_run_time() -> None:
