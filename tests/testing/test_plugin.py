@@ -1,7 +1,5 @@
 """The pytest plugin, as a project that uses rqttl meets it."""
 
-import re
-
 import pytest
 
 from tests.repository import ROOT
@@ -109,9 +107,3 @@ def test_a_failed_assertion_of_the_kit_shows_the_line_of_the_test(project: pytes
         [">       assert_depth(orders, 1)", "E       AssertionError: queue 'orders': expected 1*"]
     )
     result.stdout.no_fnmatch_line("*looks.py:*")
-
-
-def test_the_package_announces_the_plugin() -> None:
-    pyproject = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-
-    assert re.search(r'^\[project\.entry-points\.pytest11\]\nrqttl = "rqttl\.pytest_plugin"$', pyproject, re.MULTILINE)

@@ -320,14 +320,9 @@ def test_a_batch_of_which_nothing_is_stored_is_refused() -> None:
         carry_out(messages(), READONLY, READONLY, READONLY)
 
 
-def test_a_batch_that_may_be_repeated_has_the_refusal_as_a_reply() -> None:
-    assert carry_out(messages(window=5), STORED, READONLY, READONLY) == [STORED, READONLY, READONLY]
-
-
-def test_a_forgotten_script_is_no_refusal() -> None:
-    forgotten = NoScriptError("no matching script")
-
-    assert carry_out(messages(), STORED, forgotten, STORED) == [STORED, forgotten, STORED]
+@pytest.mark.parametrize("window, error", [(5, READONLY), (0, NoScriptError("no matching script"))])
+def test_what_may_be_repeated_and_what_redis_has_not_run_has_its_error_as_a_reply(window: int, error: Any) -> None:
+    assert carry_out(messages(window), STORED, error, error) == [STORED, error, error]
 
 
 WORDS = st.binary() | st.text() | st.integers() | st.floats()

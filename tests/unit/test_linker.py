@@ -37,6 +37,10 @@ def write(folder: Path, **texts: str) -> None:
         (folder / kind.replace("lib", "lib/base") / f"{stem}.lua").write_text(text, encoding="utf-8")
 
 
+HEADER = "--- Go.\n-- @keys meta\n-- @args one\n"
+USES = "--- A.\n-- @use {}\n"
+
+
 def test_a_plain_case_stands_before_all_functions_and_names_positions(lua: Path) -> None:
     write(
         lua,
@@ -54,10 +58,21 @@ def test_a_plain_case_stands_before_all_functions_and_names_positions(lua: Path)
     ]
 
 
-def test_a_plain_case_cannot_name_what_its_command_does_not_have(lua: Path) -> None:
-    write(lua, commands_go="--- Go.\n--\n-- @keys meta\n-- @args one\n\nreturn 1\n", plain_go="return key.log\n")
+@pytest.mark.parametrize(
+    "texts, told",
+    [
+        ({"commands_go": HEADER, "plain_go": "return key.log\n"}, r"plain/go: its command has no key\.log"),
+        ({"commands_go": HEADER.replace("one", "one-two")}, "lua: go: 'one-two' in its header is no name"),
+        ({"commands_go": HEADER + "-- @reply one-two\n"}, "lua: go: 'one-two' in its header is no name"),
+        ({"commands_go": HEADER.replace("one", "now version")}, "go: version must be the first arguments"),
+        ({"commands_go": HEADER + "-- @use a\n", "lib_a": USES.format("b"), "lib_b": USES.format("a")}, "a > b > a"),
+    ],
+    ids=["plain case", "argument", "value", "order", "circle"],
+)
+def test_a_script_that_cannot_be_linked_is_a_bug_and_named(lua: Path, texts: dict[str, str], told: str) -> None:
+    write(lua, **texts)
 
-    with pytest.raises(ContractError, match=r"plain/go: its command has no key\.log"):
+    with pytest.raises(ContractError, match=told):
         scripts.load("go")
 
 
@@ -79,24 +94,6 @@ def test_a_refusal_has_its_code_and_facts(lua: Path) -> None:
 
     assert script.refusals == ("no",)
     assert script.read([b"refused", b"no", 5, b"x"]) == Refused("no", (5, b"x"))
-
-
-@pytest.mark.parametrize("line", ["@reply one-two", "@args one-two"])
-def test_a_header_names_values_and_arguments_by_words_that_python_can_use(lua: Path, line: str) -> None:
-    tag, words = line.split()
-    header = {"@keys": "", "@args": "one", "@reply": "one", tag: words}
-    lines = "".join(f"-- {tag} {words}\n" for tag, words in header.items())
-    write(lua, commands_go=f"--- Go.\n{lines}\nreturn 1\n")
-
-    with pytest.raises(ContractError, match="lua: go: 'one-two' in its header is no name"):
-        scripts.load("go")
-
-
-def test_the_arguments_that_options_decide_stand_first(lua: Path) -> None:
-    write(lua, commands_go="--- Go.\n-- @keys\n-- @args now version\n\nreturn 1\n")
-
-    with pytest.raises(ContractError, match="go: version must be the first arguments"):
-        scripts.load("go")
 
 
 LOOP = "for state in each('states') do\n  n = n + redis.call('ZCARD', q[state.part]) * state.per_ms\nend\n"
@@ -136,18 +133,6 @@ def test_a_command_whose_linking_was_interrupted_is_linked_whole_the_next_time(
 
     assert dataclasses.astuple(after) == dataclasses.astuple(scripts.load("go"))
     assert (after.keys, after.args, after.has_rest) == (("meta",), ("one",), True)
-
-
-def test_fragments_that_use_each_other_in_a_circle_are_a_bug(lua: Path) -> None:
-    write(
-        lua,
-        lib_a="--- A.\n-- @use b\nlocal a = {}\n",
-        lib_b="--- B.\n-- @use a\nlocal b = {}\n",
-        commands_go="--- Go.\n-- @use a\n-- @keys\n-- @args\n\nreturn 1\n",
-    )
-
-    with pytest.raises(ContractError, match="a > b > a"):
-        scripts.load("go")
 
 
 @pytest.mark.parametrize("missing", ["command", "fragment"])

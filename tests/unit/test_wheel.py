@@ -145,10 +145,6 @@ def test_the_installed_wheel_makes_the_archive_for_a_cluster(scripts_folder: Pat
     assert {name.partition("/")[0] for name in held - bare} - {"async_timeout"} == {"redis", "msgpack"}
 
 
-def test_the_installed_wheel_brings_the_command_line(scripts_folder: Path, tmp_path: Path) -> None:
-    assert run(scripts_folder / "rqttl", "--version", cwd=tmp_path).startswith("rqttl")
-
-
 def test_the_installed_wheel_announces_the_pytest_plugin(scripts_folder: Path, tmp_path: Path) -> None:
     ask = "from importlib.metadata import entry_points; print(*[one.value for one in entry_points(group='pytest11')])"
 
