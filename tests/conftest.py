@@ -9,6 +9,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 import hypothesis
@@ -30,6 +31,9 @@ if AIO and not TYPE_CHECKING:
     rqttl.Broker = Broker
 else:
     from rqttl import Broker
+
+if TYPE_CHECKING:
+    from tests.contract.clocked import Clocked
 
 # A shell that starts a command in the background makes it ignore Ctrl-C, `nohup` makes it ignore SIGHUP, and each
 # program that it starts does so, too.
@@ -91,6 +95,30 @@ def broker(client: redis.Redis) -> Iterator[Broker]:
     broker = Broker(client)
     yield broker
     broker.close()
+
+
+@pytest.fixture
+def clocked(client: redis.Redis) -> Iterator["Clocked"]:
+    """A broker whose time stands still until the test moves it."""
+    from tests.contract.clocked import Clocked  # it asks this module about the run
+
+    broker = Clocked(client)
+    yield broker
+    broker.close()
+
+
+@pytest.fixture
+def restricted(server: Server, client: redis.Redis) -> Iterator[Callable[..., redis.Redis]]:
+    """`restricted("-scan")`: a client as a user who may do all but what these rules of Redis take away."""
+    with ExitStack() as stack:
+
+        def connect(*rules: str) -> redis.Redis:
+            client.execute_command("ACL", "SETUSER", "half", "reset", "on", "nopass", "~*", "&*", "+@all", *rules)
+            stack.callback(client.execute_command, "ACL", "DELUSER", "half")
+            half: redis.Redis = stack.enter_context(server.client(username="half"))
+            return half
+
+        yield connect
 
 
 @pytest.fixture

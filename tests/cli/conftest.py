@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import redis
 from click.testing import CliRunner, Result
 
 from rqttl import Broker, Message, Queue
@@ -72,12 +71,6 @@ def run(redis_url: str) -> Run:
         return CliRunner(env={"RQTTL_URL": redis_url}).invoke(cli, arguments, input=stdin)  # type: ignore[arg-type]  # bytes are what the system gives
 
     return call
-
-
-@pytest.fixture
-def clocked(client: redis.Redis) -> Clocked:
-    """A broker on the shared server whose clock stands still, so that output is always the same."""
-    return Clocked(client)
 
 
 @pytest.fixture

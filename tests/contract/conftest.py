@@ -16,18 +16,9 @@ from rqttl.store.driver import driver_of
 from rqttl.testing import FakeBroker, fake_broker
 from tests.conftest import AIO, FAKE
 from tests.contract.aio_cannot import AIO_CANNOT, AIO_WAITS
-from tests.contract.clocked import Clocked
 from tests.contract.fake_cannot import FAKE_CANNOT, FAKE_WAITS
 
 HERE = Path(__file__).parent
-
-
-@pytest.fixture
-def clocked(client: redis.Redis) -> Iterator[Clocked]:
-    """A broker whose time stands still until the test moves it."""
-    broker = Clocked(client)
-    yield broker
-    broker.close()
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """The doctor finds the rights of a user without using them."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,7 +16,6 @@ from tests.contract.clocked import Clocked
 from tests.doctor.looking import of, only
 from tests.drivers import broker_on
 from tests.lua.states import everything
-from tests.servers import Server
 
 #: Words in scripts that are no commands.
 WORDS = {"LIMIT", "STREAM", "MINID", "MAXLEN", "WITHSCORES", "COUNT"}
@@ -25,24 +24,20 @@ As = Callable[..., list[tuple[str, str, str]]]
 
 
 @pytest.fixture
-def as_user(server: Server, client: redis.Redis) -> Iterator[As]:
+def as_user(client: redis.Redis, restricted: Callable[..., redis.Redis]) -> As:
     """`as_user("-zadd")`: what is said of the rights of a user who may do all but what these rules take away."""
 
     def ask(
         *rules: str, names: tuple[str, ...] = (), keys: str = "~*", channels: tuple[str, ...] = ("allchannels",)
     ) -> list[tuple[str, str, str]]:
         Broker(client).declare_queue("orders")
-        client.execute_command(
-            "ACL", "SETUSER", "half", "reset", "on", "nopass", keys, "resetchannels", *channels, "+@all", *rules
-        )
+        half = Broker(restricted("resetkeys", keys, "resetchannels", *channels, *rules))
         before = everything(client)
-        with Broker(server.client(username="half")) as broker:
-            found = [one for one in examine(broker, names) if one.check == "rights"]
+        found = [one for one in examine(half, names) if one.check == "rights"]
         assert everything(client) == before
         return [(one.level, one.result, one.advice) for one in found]
 
-    yield ask
-    client.execute_command("ACL", "DELUSER", "half")
+    return ask
 
 
 #: What a user has instead of all rights: level, and words of the result and of the advice of each finding.
@@ -91,12 +86,9 @@ READER = ("+time", "+smembers", "+hmget", "+xlen", "+hlen", "+zcard", "+zcount",
 
 
 @pytest.fixture
-def reader(server: Server, client: redis.Redis) -> Iterator[Broker]:
+def reader(restricted: Callable[..., redis.Redis]) -> Broker:
     """A broker as a user who may look at queues, by the rules of deploy/README.md, and do nothing else."""
-    client.execute_command("ACL", "SETUSER", "monitor", "reset", "on", "nopass", "~rqttl:*", *READER)
-    with Broker(server.client(username="monitor")) as broker:
-        yield broker
-    client.execute_command("ACL", "DELUSER", "monitor")
+    return Broker(restricted("reset", "on", "nopass", "~rqttl:*", *READER))
 
 
 @pytest.mark.parametrize("names", [(), ("orders",)])
@@ -135,25 +127,20 @@ def test_a_user_who_may_only_read_sees_no_missing_queue(reader: Broker) -> None:
         list(examine(reader, ["never"]))
 
 
-def test_keys_that_may_not_be_asked_for_their_type_are_not_called_wrong(as_user: As, client: redis.Redis) -> None:
-    Broker(client).declare_queue("orders")
-    client.execute_command("ACL", "SETUSER", "half", "reset", "on", "nopass", "~*", "+@all", "-type")
-    kwargs = {**client.connection_pool.connection_kwargs, "username": "half"}
-    pool = redis.ConnectionPool(connection_class=client.connection_pool.connection_class, **kwargs)
+def test_keys_that_may_not_be_asked_for_their_type_are_not_called_wrong(
+    broker: Broker, restricted: Callable[..., redis.Redis]
+) -> None:
+    broker.declare_queue("orders")
 
-    with Broker(redis.Redis(connection_pool=pool)) as broker:
-        found = list(examine(broker, ["orders"]))
+    found = list(examine(Broker(restricted("-type")), ["orders"]))
 
     assert [one.result for one in found if "cannot be read" in one.result] == []
 
 
-def test_a_forbidden_command_is_a_problem_of_the_scripts_too(server: Server, client: redis.Redis) -> None:
-    client.execute_command("ACL", "SETUSER", "half", "reset", "on", "nopass", "~*", "+@all", "-evalsha", "-script")
-    with Broker(server.client(username="half")) as broker:
-        levels = [level for level, _ in of(examine(broker), "scripts")]
-    client.execute_command("ACL", "DELUSER", "half")
+def test_a_forbidden_command_is_a_problem_of_the_scripts_too(restricted: Callable[..., redis.Redis]) -> None:
+    found = examine(Broker(restricted("-evalsha", "-script")))
 
-    assert levels == ["warning", "problem"]
+    assert [level for level, _ in of(found, "scripts")] == ["warning", "problem"]
 
 
 def test_something_that_changes_scripts_on_the_way_is_found(client: redis.Redis) -> None:

@@ -1,8 +1,7 @@
 """The ACL lines of deploy/README.md: a role may make its own calls; others are refused before they change anything."""
 
 import re
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable
 from datetime import timedelta
 
 import pytest
@@ -14,7 +13,6 @@ from rqttl.metrics import collector
 from rqttl.reaper import Reaper
 from tests.lua.states import everything
 from tests.repository import ROOT
-from tests.servers import Server
 from tests.waiting import until
 
 pytestmark = pytest.mark.once  # Redis 6.2 has no rights to read a key only
@@ -28,16 +26,9 @@ RULES = dict(
 
 
 @pytest.fixture
-def role(server: Server, client: redis.Redis) -> Iterator[As]:
+def role(restricted: Callable[..., redis.Redis]) -> As:
     """`role("producer")`: a broker as the user of this name in deploy/README.md."""
-    with ExitStack() as stack:
-
-        def connect(name: str) -> Broker:
-            client.execute_command("ACL", "SETUSER", name, "reset", "on", "nopass", *RULES[name].split())
-            stack.callback(client.execute_command, "ACL", "DELUSER", name)
-            return stack.enter_context(Broker(server.client(username=name)))
-
-        yield connect
+    return lambda name: Broker(restricted("reset", "on", "nopass", *RULES[name].split()))
 
 
 def refused(client: redis.Redis, call: Callable[[], object]) -> None:

@@ -223,12 +223,9 @@ def test_a_slow_answer_is_no_wrong_clock(seconds: int, level: str) -> None:
 
 @pytest.mark.parametrize("rule", ["-config", "-info"])
 def test_what_a_managed_service_hides_is_named_and_the_rest_is_checked(
-    server: Server, client: redis.Redis, rule: str
+    restricted: Callable[..., redis.Redis], rule: str
 ) -> None:
-    client.execute_command("ACL", "SETUSER", "half", "reset", "on", "nopass", "~*", "&*", "+@all", rule)
-    with Broker(server.client(username="half")) as broker:
-        findings = list(examine(broker))
-    client.execute_command("ACL", "DELUSER", "half")
+    findings = list(examine(Broker(restricted(rule))))
 
     assert of(findings, "queues")[0][0] == of(findings, "clock")[0][0] == of(findings, "scripts")[0][0] == "ok"
     if rule == "-info":

@@ -14,10 +14,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-import redis
 
 from spark_connectors.java import java_problem
-from tests.contract.clocked import Clocked
 from tests.spark.following import Follow, planners
 from tests.spark.jvm import STARTED_TOO_LATE, Submitter, settings
 from tests.spark.reading import Load, loader
@@ -122,11 +120,3 @@ def load(redis_url: str) -> Load:
 def follow(redis_url: str) -> Follow:
     """Makes planners of streams of the shared server."""
     return planners(redis_url)
-
-
-@pytest.fixture
-def clocked(client: redis.Redis) -> Iterator[Clocked]:
-    """A broker whose time stands still until the test moves it."""
-    broker = Clocked(client)
-    yield broker
-    broker.close()

@@ -96,10 +96,14 @@ def test_two_queues_never_share_a_key(one: str, other: str, part: str, another: 
     assert keys.key(one, part) != keys.registry
 
 
-@given(st.text(st.sampled_from("{}a:/."), max_size=9))
-def test_a_key_of_another_form_belongs_to_no_queue(text: str) -> None:
+@given(st.text(st.sampled_from("{}a:/."), max_size=9).map(lambda text: f"rqttl:{text}:log".encode()))
+@example(b"rqttl:queues")
+@example(b"rqttl:orders:log")
+@example(b"other:{orders}:log")
+@example(b"rqttl:{orders}")
+@example(b"rqttl:\xff:log")
+def test_a_key_of_another_form_belongs_to_no_queue(key: bytes) -> None:
     keys = Keyspace()
-    key = f"rqttl:{text}:log".encode()
 
     belongs = keys.split(key)
     assert belongs is None or keys.key(*belongs).encode() == key
