@@ -5,8 +5,6 @@ import signal
 import socket
 import struct
 import threading
-import urllib.error
-import urllib.request
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -16,13 +14,14 @@ import pytest
 from rqttl import Broker, InvalidInput, Message, Queue, Worker, connect
 from rqttl.worker.child import Task
 from rqttl.worker.in_flight import InFlight
+from tests.metrics.scrapes import fetch
 from tests.ports import free_port
 from tests.proc import is_running
 from tests.servers import Server
 from tests.waiting import until
 from tests.worker.conftest import Spawn
 from tests.worker.kills import Campaign
-from tests.worker.processes import running
+from tests.worker.processes import events, running
 
 pytestmark = pytest.mark.slow
 
@@ -130,7 +129,7 @@ def test_a_worker_goes_on_after_an_outage_and_repeats_no_finished_work(
 
         server.kill()
         worker.open()
-        until(lambda: ACKED.format(2) in text(port, "metrics"))  # the worker knows what it has to ack
+        until(lambda: ACKED.format(2) in fetch(port)[2])  # the worker knows what it has to ack
         until(lambda: answer(port, "readyz") == 503)
         assert answer(port, "livez") == 200
         server.start()
@@ -228,13 +227,13 @@ def test_a_stopped_child_is_ended_when_its_handler_takes_too_long(
         broker, "q", call="tests.worker.handlers:first_gated", delivery=True, processes=1, timeout="1s", retry_delay=0
     )
     with running(worker):
-        until(lambda: "begun" in read(tmp_path / "journal"))
+        until(lambda: events(tmp_path, "begun"))
         [child] = worker._supervisor.children
         os.kill(child.pid, signal.SIGSTOP)
         stopped.set()
         until(lambda: queue.stats().acked == 1)
 
-    assert read(tmp_path / "journal").splitlines()[1:] == ["again 1 2"]
+    assert events(tmp_path)[1:] == [["again", "1", "2"]]
     assert "took longer than 1 s" in caplog.text
     assert "KILL" in caplog.text
 
@@ -251,11 +250,6 @@ def test_a_stopped_child_is_ended_with_its_worker(spawn: Spawn, queue: Queue) ->
     assert [item.delivery_count for item in queue.receive_many(9)] == [2]
 
 
-def read(journal: Path) -> str:
-    """The lines that handlers have written so far."""
-    return journal.read_text() if journal.exists() else ""
-
-
 @pytest.mark.parametrize("victim", ["child", "worker", "redis"])
 def test_kills_lose_nothing_and_repeat_only_running_work(
     start_server: Callable[..., Server], tmp_path: Path, victim: str
@@ -268,18 +262,9 @@ def test_kills_lose_nothing_and_repeat_only_running_work(
     assert report.handled >= report.sent > 0
 
 
-def text(port: int, path: str) -> str:
-    """The text of a path of the health server."""
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}", timeout=30) as reply:
-        return str(reply.read(), "utf-8")
-
-
 def answer(port: int, path: str) -> int:
     """The status of a health endpoint; 0 if nobody listens yet."""
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/{path}", timeout=30) as reply:
-            return int(reply.status)
-    except urllib.error.HTTPError as error:
-        return error.code
+        return fetch(port, f"/{path}")[0]
     except OSError:
         return 0

@@ -199,19 +199,6 @@ def test_the_end_of_a_long_stderr_of_any_bytes_is_the_description(
     assert (letter.deaths[0].description or "").endswith("\ufffd the cause")
 
 
-def test_the_close_of_an_async_class_runs_in_the_loop_of_its_coroutines(
-    spawn: Spawn, queue: Queue, tmp_path: Path
-) -> None:
-    queue.enqueue_many(["a", "b", "c"])
-    late.prepare(tmp_path, graces=True)
-
-    worker = spawn("q --asyncio 1 --burst", "--processes", "1", call="CountingInLoop")
-
-    assert worker.end() == 0
-    assert [event[0] for event in worker.journal()] == ["made", "done", "done", "done", "closed"]
-    assert worker.journal("closed") == [["closed", "True"]]
-
-
 @pytest.mark.parametrize("processes", ["0", "1"])
 def test_a_close_may_take_its_time(spawn: Spawn, queue: Queue, tmp_path: Path, processes: str) -> None:
     queue.enqueue("a")

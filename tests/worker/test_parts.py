@@ -57,16 +57,6 @@ def test_weights_share_the_messages_and_not_the_claims() -> None:
     assert abs(taken["a"] - taken["b"]) <= 9
 
 
-def test_without_weights_the_first_queue_with_messages_comes_first() -> None:
-    queues = follow({"a": None, "b": None})
-    queues["a"].progress = 1000
-    assert queues.next(0) == "a"
-    queues["a"].until = 10
-    assert queues.next(0) == "b"
-    queues["b"].until = 10
-    assert queues.next(0) is None
-
-
 def test_a_queue_that_was_empty_or_is_new_saves_no_turns_for_later() -> None:
     queues = follow({"a": 1, "b": 1})
     queues["a"].until = 10

@@ -30,19 +30,6 @@ def test_a_function_gets_the_value_and_its_return_acks(spawn: Spawn, queue: Queu
     assert queue.stats().acked == 3
 
 
-def test_decisions_of_handlers_settle_as_they_say(spawn: Spawn, broker: Broker) -> None:
-    queue = broker.declare_queue("q", dead_letter="dead")
-    queue.enqueue_many([Message("reject", id="r"), Message("retry", id="t"), Message("fail", id="f")])
-
-    worker = spawn("q --processes 1 --burst --retry-delay 10m", call="by_word")
-
-    assert worker.end() == 0
-    [letter] = broker.queue("dead").peek()
-    assert (letter.id, letter.deaths[0].reason, letter.deaths[0].description) == ("r", "rejected", "not mine")
-    assert {item.id for item in queue.peek() if item.state == "delayed"} == {"t", "f"}
-    assert "ValueError: broken" in worker.log()
-
-
 def test_a_released_message_counts_as_no_failure(spawn: Spawn, queue: Queue) -> None:
     queue.enqueue("x", id="1")
 
@@ -63,14 +50,18 @@ def test_a_handler_may_settle_and_renew_its_delivery_itself(spawn: Spawn, broker
     assert [letter.deaths[0].description for letter in broker.queue("dead").peek()] == ["by hand"]
 
 
-def test_a_class_is_made_once_in_each_child_and_closed(spawn: Spawn, queue: Queue, tmp_path: Path) -> None:
+@pytest.mark.parametrize("call", ["Counting", "CountingInLoop"])
+def test_a_class_is_made_once_in_each_child_and_closed_in_the_loop_of_its_coroutines(
+    spawn: Spawn, queue: Queue, tmp_path: Path, call: str
+) -> None:
     queue.enqueue_many(["a", "b", "c"])
     late.prepare(tmp_path, graces=True)
 
-    worker = spawn("q --processes 1 --burst", call="Counting")
+    worker = spawn("q --processes 1 --burst", call=call)
 
     assert worker.end() == 0
     assert [event[0] for event in worker.journal()] == ["made", "done", "done", "done", "closed"]
+    assert call == "Counting" or worker.journal("closed") == [["closed", "True"]]
 
 
 def test_a_module_with_handlers_routes_by_the_header_type(spawn: Spawn, queue: Queue) -> None:
@@ -188,33 +179,36 @@ def test_names_and_patterns_are_consumed_in_their_order(spawn: Spawn, broker: Br
     assert broker.queue("other").stats().ready == 1
 
 
-def test_a_log_as_json_has_one_line_for_each_message(spawn: Spawn, queue: Queue) -> None:
-    queue.enqueue_many([Message(word, id=word) for word in ("work", "retry", "fail")])
+def test_decisions_of_handlers_settle_as_they_say_and_a_log_as_json_has_one_line_for_each_message(
+    spawn: Spawn, broker: Broker
+) -> None:
+    queue = broker.declare_queue("q", dead_letter="dead")
+    queue.enqueue_many([Message(word, id=word) for word in ("work", "retry", "fail", "reject")])
 
     worker = spawn("q --processes 1 --burst --retry-delay 1h --log-format json -v", call="by_word")
 
     assert worker.end() == 0
+    [letter] = broker.queue("dead").peek()
+    assert (letter.id, letter.deaths[0].reason, letter.deaths[0].description) == ("reject", "rejected", "not mine")
+    assert {item.id for item in queue.peek() if item.state == "delayed"} == {"retry", "fail"}
     lines = [json.loads(line) for line in worker.log().splitlines()]
     assert all({"time", "level", "event"} <= {*line} for line in lines)
     messages = {line["id"]: line for line in lines if line["event"] == "message"}
-    assert len(messages) == sum(line["event"] == "message" for line in lines) == 3
+    assert len(messages) == sum(line["event"] == "message" for line in lines) == 4
     for line in messages.values():
         assert (line["queue"], line["delivery"]) == ("q", 1)
         assert isinstance(line["seconds"], float)
-    assert [(messages[word]["outcome"], messages[word]["level"]) for word in ("work", "retry", "fail")] == [
-        ("ack", "debug"),
-        ("nack", "debug"),
-        ("nack", "warning"),
-    ]
+    assert {word: (line["outcome"], line["level"]) for word, line in messages.items()} == {
+        "work": ("ack", "debug"),
+        "retry": ("nack", "debug"),
+        "fail": ("nack", "warning"),
+        "reject": ("reject", "warning"),
+    }
     assert messages["retry"]["description"] == "later"
     assert "ValueError: broken" in messages["fail"]["traceback"]
 
 
 # Commands
-
-
-def shell(text: str) -> list[str]:
-    return ["--exec", f"sh -c '{text}'", "--processes", "1", "--burst", "--retry-delay", "1h"]
 
 
 def test_a_command_gets_the_body_and_facts_and_its_exit_code_decides(
@@ -224,16 +218,23 @@ def test_a_command_gets_the_body_and_facts_and_its_exit_code_decides(
     queue.enqueue_many([Message(str(code).encode(), id=str(code)) for code in (0, 65, 75, 3)])
     late.prepare(tmp_path, graces=True)
 
-    worker = spawn("q", *shell("echo because >&2; exit $(cat)"))
+    words = "--processes 1 --burst -v --retry-delay 1h --retry-max 1h --retry-jitter 0.5"
+    worker = spawn(f"q {words}", "--exec", "sh -c 'echo because >&2; exit $(cat)'")
 
     assert worker.end() == 0, worker.log()
     assert queue.stats().acked == 1
     [letter] = broker.queue("dead").peek()
     assert (letter.id, letter.deaths[0].description) == ("65", "because")
-    assert {item.id for item in queue.peek() if item.state == "delayed"} == {"75", "3"}
-    assert [line.partition("(delivery 1): ")[2] for line in worker.log().splitlines() if "exit code 3" in line] == [
-        "the command ended with exit code 3: because"
-    ]
+    assert {(item.id, item.state, item.delivery_count) for item in queue.peek()} == {
+        ("75", "delayed", 1),
+        ("3", "delayed", 1),
+    }
+    end = queue.stats().next_delay_end
+    assert end is not None
+    assert timedelta(minutes=25) < end - broker.server_time() <= timedelta(hours=1)
+    assert "DEBUG queue q: message 75 failed, again in " in worker.log()
+    [line] = [line for line in worker.log().splitlines() if "WARNING queue q: message 3 failed, again in " in line]
+    assert line.endswith("(delivery 1): the command ended with exit code 3: because")
 
 
 def test_a_body_of_a_megabyte_with_nul_bytes_arrives_whole(spawn: Spawn, queue: Queue, tmp_path: Path) -> None:
@@ -260,31 +261,6 @@ def test_a_command_that_reads_nothing_succeeds(spawn: Spawn, queue: Queue) -> No
 
     assert worker.end() == 0
     assert queue.stats().acked == 1
-
-
-@pytest.mark.parametrize(
-    "code, outcome",
-    [(75, "DEBUG queue q: message 1 failed, again in "), (1, "WARNING queue q: message 1 failed, again in ")],
-)
-def test_an_exit_code_that_asks_for_another_try_pauses_the_message(
-    spawn: Spawn, broker: Broker, code: int, outcome: str
-) -> None:
-    queue = broker.declare_queue("q")
-    queue.enqueue("x", id="1")
-
-    worker = spawn(
-        "q --processes 1 --burst -v --retry-delay 1h --retry-max 1h --retry-jitter 0.5",
-        "--exec",
-        f"sh -c 'echo later >&2; exit {code}'",
-    )
-
-    assert worker.end() == 0, worker.log()
-    [item] = queue.peek()
-    assert (item.state, item.delivery_count) == ("delayed", 1)
-    end = queue.stats().next_delay_end
-    assert end is not None
-    assert timedelta(minutes=25) < end - broker.server_time() <= timedelta(hours=1)
-    assert outcome in worker.log()
 
 
 # Limits of children
