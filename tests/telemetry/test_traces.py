@@ -1,8 +1,5 @@
 import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +25,7 @@ from rqttl import (
 from rqttl.telemetry import tracing
 from tests.contract.looks import one
 from tests.telemetry.conftest import Recording, attributes, links, parent, place
+from tests.worker.processes import SITE, WorkerProcess
 
 pytestmark = pytest.mark.once
 
@@ -370,9 +368,8 @@ def test_wrong_headers_are_refused_as_without_an_observer(
     assert caplog.records == []
 
 
-ROOT = Path(__file__).parents[2]
 #: The module that Python imports at its start: `opentelemetry-instrument` brings one, too.
-SITE = """
+AT_START = """
 from tests.telemetry.handlers import configure
 from rqttl.telemetry.instrumentor import RqttlInstrumentor
 configure()
@@ -382,15 +379,15 @@ RqttlInstrumentor().instrument()
 
 def run_worker(url: str, home: Path, how: str, *arguments: str, call: str = "work") -> None:
     """Run `rqttl worker` until the queue `orders` is empty. `how` is the way in which telemetry is configured."""
-    (home / "site").mkdir()
+    (home / SITE).mkdir()
     if how == "start":
-        (home / "site" / "sitecustomize.py").write_text(SITE)
-    path = f"{home / 'site'}{os.pathsep}{ROOT}"
-    own = {"RQTTL_URL": url, "RQTTL_TEST_HOME": str(home), "RQTTL_TEST_TELEMETRY": how, "PYTHONPATH": path}
-    environment = {**os.environ, **own}
-    words = ["worker", "orders", "--burst", "--call", f"tests.telemetry.handlers:{call}", *arguments]
-    command = [sys.executable, "-m", "rqttl.cli", *words]
-    subprocess.run(command, env=environment, cwd=home, check=True, timeout=100)
+        (home / SITE / "sitecustomize.py").write_text(AT_START)
+    words = ["orders", "--burst", "--call", f"tests.telemetry.handlers:{call}", *arguments]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RQTTL_TEST_TELEMETRY", how)
+        worker = WorkerProcess(url, home, *words)
+    assert worker.end() == 0, worker.log()
+    worker.remove()
 
 
 def spans(home: Path) -> dict[str, list[tuple[str, dict[str, Any]]]]:
