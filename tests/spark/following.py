@@ -5,11 +5,12 @@ from collections.abc import Callable
 
 import redis
 
-from rqttl import Message, Queue
+from rqttl import Broker, Message, Queue
 from rqttl.protocol.keys import Keyspace
 from spark_connectors.options.options import Options
 from spark_connectors.stream.offsets import Offset
 from spark_connectors.stream.planner import StreamPlanner
+from spark_connectors.stream.reader import RqttlStreamReader
 from tests.contract.clocked import Clocked
 
 Follow = Callable[..., StreamPlanner]
@@ -20,6 +21,12 @@ def planners(url: str) -> Follow:
     return lambda **options: StreamPlanner(Options.parse("stream", {"url": url, **options}))
 
 
+def stream_reader(url: str, **options: object) -> RqttlStreamReader:
+    """The reader of a stream as a new process has it: `stream_reader(url, queues="a", numPartitions=3)`."""
+    texts = {name: str(value) for name, value in options.items()}
+    return RqttlStreamReader(Options.parse("stream", {"url": url, **texts}), ("queue", "sequence"))
+
+
 def letters(queue: Queue, count: int, body: bytes = b"x") -> list[str]:
     return [queue.enqueue(Message(body)).id for _ in range(count)]
 
@@ -27,6 +34,11 @@ def letters(queue: Queue, count: int, body: bytes = b"x") -> list[str]:
 def again(offset: Offset) -> Offset:
     """The offset as a checkpoint gives it back."""
     return Offset.parse(json.loads(offset.text))
+
+
+def held(broker: Broker, *queues: str) -> list[tuple[str, str]]:
+    """The messages of these queues, in the order of a batch."""
+    return [(name, found.sequence) for name in sorted(queues) for found in broker.queue(name).peek(100_000)]
 
 
 def read_all(follow: Follow, **options: str) -> Offset:

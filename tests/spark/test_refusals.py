@@ -29,7 +29,7 @@ from tests.process.proxy import Proxy
 from tests.servers import Server
 from tests.spark.letters import bury
 from tests.spark.reading import loader, numbers
-from tests.spark.writing import MESSAGES, Job, batch, ids, numbered
+from tests.spark.writing import MESSAGES, Job, batch, ids, in_two_batches, numbered
 from tests.waiting import until
 
 
@@ -168,13 +168,6 @@ def test_a_node_that_sends_clients_elsewhere_is_told_as_a_cluster(refusal: Respo
 IDEMPOTENCY = pytest.mark.parametrize("idempotency", ["required", "off"])
 
 
-def two_batches(between: Callable[[], object]) -> Iterator[pa.RecordBatch]:
-    """Rows of two batches. The options of the queue are known from the first, so the next call stores rows."""
-    yield batch(MESSAGES, numbered(100))
-    between()
-    yield batch(MESSAGES, numbered(100, first=100))
-
-
 # ------------------------------------------------------------------------------------------------ refusals for now
 
 
@@ -227,7 +220,7 @@ def test_rows_that_are_refused_for_now_are_stored_once(
     begin, end = REFUSALS[code]
     pauses = pausing(monkeypatch, lambda: end(client))
 
-    report = job.run(two_batches(lambda: begin(server, client)))
+    report = job.run(in_two_batches(lambda: begin(server, client), 100))
 
     assert pauses.count == 1
     assert (report.counts["stored"], report.counts["duplicates"]) == (200, 0)
@@ -248,7 +241,7 @@ def test_a_lost_reply_is_asked_for_again_only_with_idempotency(
 
     def run() -> None:
         # the attempts of the core, too
-        job.run(two_batches(lambda: proxy.spoil(*["cut"] * 5)))
+        job.run(in_two_batches(lambda: proxy.spoil(*["cut"] * 5), 100))
 
     if retries:
         run()
@@ -319,13 +312,11 @@ def test_a_server_that_is_restarted_meanwhile_gets_all_rows(start_server: Callab
         Broker(client).declare_queue("q")
     job = Job(server.url, MESSAGES, {"queue": "q"})
 
-    def batches() -> Iterator[pa.RecordBatch]:
-        yield batch(MESSAGES, numbered(500))
+    def restart() -> None:
         server.kill()
         server.start()
-        yield batch(MESSAGES, numbered(500, first=500))
 
-    report = job.run(batches())
+    report = job.run(in_two_batches(restart, 500))
 
     assert report.counts["stored"] + report.counts["duplicates"] == 1_000
     with server.client() as client:

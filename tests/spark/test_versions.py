@@ -4,6 +4,7 @@ import logging
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,10 +13,9 @@ from pyspark.sql.types import StructType
 from rqttl import Broker
 from spark_connectors import source
 from spark_connectors.errors import InvalidOption
-from spark_connectors.options.options import Options
 from spark_connectors.source import RqttlDataSource
-from spark_connectors.stream.reader import RqttlStreamReader
 from tests.servers import Server
+from tests.spark.following import stream_reader
 from tests.spark.letters import bury
 
 Make = Callable[..., Any]
@@ -24,12 +24,7 @@ Make = Callable[..., Any]
 @pytest.fixture
 def make(server: Server) -> Make:
     """Makes the reader of one run of a query, as a new process has it."""
-
-    def reader(**options: object) -> RqttlStreamReader:
-        texts = {"url": server.url, "queues": "orders/dead", **{name: str(value) for name, value in options.items()}}
-        return RqttlStreamReader(Options.parse("stream", texts), ("queue", "sequence"))
-
-    return reader
+    return partial(stream_reader, server.url, queues="orders/dead")
 
 
 def rows(reader: Any, start: Any, end: Any) -> int:

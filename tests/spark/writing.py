@@ -1,6 +1,6 @@
 """Writing in tests: batches as Spark gives them, tasks without Spark, and what was written."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -70,6 +70,13 @@ class Job:
 def numbered(count: int, first: int = 0) -> list[tuple[str, bytes]]:
     """Rows of `MESSAGES`."""
     return [(f"m-{i}", b"%d" % i) for i in range(first, first + count)]
+
+
+def in_two_batches(between: Callable[[], object], count: int = 300) -> Iterator[pa.RecordBatch]:
+    """Rows of `MESSAGES` in two batches. The options of the queue are known from the first, so the next call stores."""
+    yield batch(MESSAGES, numbered(count))
+    between()
+    yield batch(MESSAGES, numbered(count, first=count))
 
 
 def ids(queue: Queue) -> list[str]:

@@ -7,6 +7,7 @@ import json
 import logging
 import random
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -17,16 +18,14 @@ from hypothesis import strategies as st
 from rqttl import Message
 from rqttl.protocol.keys import LOG, Keyspace
 from spark_connectors.errors import MalformedEntry
-from spark_connectors.options.options import Options
 from spark_connectors.ranges import Range
 from spark_connectors.redis.connect import READ_COMMANDS
 from spark_connectors.stream.mark_plan import BatchLimit
 from spark_connectors.stream.offsets import Offset
 from spark_connectors.stream.planner import StreamPlanner
-from spark_connectors.stream.reader import RqttlStreamReader
 from tests.contract.clocked import START, Clocked
 from tests.servers import Server
-from tests.spark.following import Follow, again
+from tests.spark.following import Follow, again, stream_reader
 from tests.spark.letters import Make, bury, numbered, uneven
 from tests.spark.reading import Load
 
@@ -274,15 +273,15 @@ def test_the_progress_of_a_query_has_the_number_of_unread_letters(
     bury_slowly(clocked, 9_000)
     bury_slowly(clocked, 500, MAILS)
     clocked.queue(DEAD).ack_many(clocked.queue(DEAD).receive_many(200))
-    options = {"url": server.url, "queuePattern": "#/dead", "maxEntriesPerTrigger": "4000"}
-    reader = RqttlStreamReader(Options.parse("stream", options), ("message_id",))
+    make = partial(stream_reader, server.url, queuePattern="#/dead", maxEntriesPerTrigger=4_000)
+    reader = make()
     offset, unread = reader.initialOffset(), list[int]()
 
     for _ in range(4):
         offset = reader.latestOffset(json.loads(json.dumps(offset)), reader.getDefaultReadLimit())
         unread.append(reader.reportLatestOffset()["unread"])
         if restarted:
-            reader = RqttlStreamReader(Options.parse("stream", options), ("message_id",))
+            reader = make()
 
     # the first batch has the first 4,000 arrivals without the 200 that were acked
     assert unread == [5_500, 1_500, 0, 0]
@@ -292,8 +291,7 @@ def test_without_an_index_the_number_of_unread_letters_is_right_if_none_has_left
     clocked: Clocked, server: Server
 ) -> None:
     clocked.declare_queue("a").enqueue_many([numbered(i) for i in range(90)])
-    options = {"url": server.url, "queues": "a", "maxEntriesPerTrigger": "40", "minEntriesPerTrigger": "10"}
-    reader = RqttlStreamReader(Options.parse("stream", options), ("message_id",))
+    reader = stream_reader(server.url, queues="a", maxEntriesPerTrigger=40, minEntriesPerTrigger=10)
     offset, unread = reader.initialOffset(), [reader.reportLatestOffset().get("unread")]
 
     for _ in range(3):

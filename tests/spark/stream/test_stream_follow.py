@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -16,7 +17,6 @@ from pyspark.sql.datasource import InputPartition
 
 from rqttl import Broker, Message
 from spark_connectors.errors import InvalidOffset, NoPermission, NoSuchQueue
-from spark_connectors.options.options import Options
 from spark_connectors.ranges import sequence_text
 from spark_connectors.read.positions import QueuePosition
 from spark_connectors.redis.connect import READ_COMMANDS
@@ -26,7 +26,7 @@ from spark_connectors.stream.reader import RqttlStreamReader
 from spark_connectors.versions import ReadAllAvailable, ReadMaxBytes, ReadMaxRows, ReadMinRows
 from tests.contract.clocked import Clocked
 from tests.servers import Server
-from tests.spark.following import Follow, again, letters, rows
+from tests.spark.following import Follow, again, held, letters, rows, stream_reader
 
 
 def test_a_batch_ends_with_what_is_there_and_the_next_begins_behind_it(
@@ -220,12 +220,7 @@ Readers = Callable[..., RqttlStreamReader]
 @pytest.fixture
 def reader(server: Server) -> Readers:
     """A reader of a new process: `reader(queues="a", numPartitions=3)`."""
-
-    def make(**options: object) -> RqttlStreamReader:
-        said = {"url": server.url, **{name: str(value) for name, value in options.items()}}
-        return RqttlStreamReader(Options.parse("stream", said), ("queue", "sequence"))
-
-    return make
+    return partial(stream_reader, server.url)
 
 
 def batch(reader: RqttlStreamReader) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -245,10 +240,6 @@ def read(reader: RqttlStreamReader, start: dict[str, Any], end: dict[str, Any]) 
 
 def fill(broker: Broker, queue: str, count: int) -> None:
     broker.declare_queue(queue).enqueue_many([Message(b"x" * 50)] * count)
-
-
-def held(broker: Broker, *queues: str) -> list[tuple[str, str]]:
-    return [(name, found.sequence) for name in sorted(queues) for found in broker.queue(name).peek(100_000)]
 
 
 @pytest.mark.parametrize("parts", [1, 5, 40])

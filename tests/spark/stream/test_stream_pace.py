@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -10,12 +10,11 @@ import pytest
 import redis
 
 from rqttl import Broker
-from spark_connectors.options.options import Options
 from spark_connectors.stream.pace import BatchDelay, Pauses
 from spark_connectors.stream.reader import RqttlStreamReader
 from spark_connectors.versions import ReadAllAvailable
 from tests.servers import Server
-from tests.spark.following import letters
+from tests.spark.following import letters, stream_reader
 
 Readers = Callable[..., RqttlStreamReader]
 
@@ -43,14 +42,9 @@ def time() -> Time:
 @pytest.fixture
 def reader(server: Server, time: Time, monkeypatch: pytest.MonkeyPatch) -> Readers:
     """Makes the reader of a query in the time of this test."""
-
-    def make(**options: object) -> RqttlStreamReader:
-        texts: Mapping[str, str] = {"url": server.url, **{name: str(value) for name, value in options.items()}}
-        return RqttlStreamReader(Options.parse("stream", texts), ("queue",))
-
     monkeypatch.setattr("spark_connectors.stream.reader.Pauses", lambda: Pauses(time, time.sleep))
     monkeypatch.setattr("spark_connectors.stream.planner.BatchDelay", partial(BatchDelay, clock=time))
-    return make
+    return partial(stream_reader, server.url)
 
 
 def ask(reader: RqttlStreamReader, start: dict[str, Any]) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from rqttl import Broker, Message
 from spark_connectors.versions import TELLS_START
 from tests.contract.clocked import Clocked
 from tests.servers import Server
+from tests.spark.following import held
 from tests.spark.letters import bury
 from tests.spark.streaming import SEVERAL_BATCHES, Stream, finish_all
 
@@ -40,11 +41,6 @@ def stream(spark: SparkSession, server: Server, broker: Broker, tmp_path: Path) 
 def into(broker: Broker, queue: str, count: int) -> None:
     """Have so many letters arrive in a queue."""
     bury(broker, count, into=queue, source=f"source.of.{queue}")
-
-
-def held(broker: Broker, *queues: str) -> list[tuple[str, str]]:
-    """Return the messages of these queues, in the order of a batch."""
-    return [(name, letter.sequence) for name in sorted(queues) for letter in broker.queue(name).peek(100_000)]
 
 
 def test_each_letter_is_in_one_batch_within_the_limit_and_in_order(stream: Streams, broker: Broker) -> None:

@@ -18,7 +18,7 @@ from spark_connectors.errors import QueueIsFull
 from spark_connectors.write import task as write_task
 from spark_connectors.write.sender import Backpressure
 from tests.spark.letters import bury
-from tests.spark.writing import LETTERS, MESSAGES, Job, batch, counts, ids, numbered
+from tests.spark.writing import LETTERS, MESSAGES, Job, batch, counts, ids, in_two_batches, numbered
 from tests.waiting import until
 
 Write = Callable[..., Job]
@@ -277,21 +277,13 @@ def test_the_limit_of_a_queue_refuses_what_it_has_no_room_for_and_names_the_firs
 
 
 def test_options_that_change_while_a_task_runs_act_at_once(write: Write, broker: Broker) -> None:
-    def batches() -> Iterator[pa.RecordBatch]:
-        yield batch(MESSAGES, numbered(300))
-        broker.queue("q").update(max_length=400, overflow="reject-publish")
-        yield batch(MESSAGES, numbered(300, first=300))
+    rows = in_two_batches(lambda: broker.queue("q").update(max_length=400, overflow="reject-publish"))
 
-    assert counts(write().run(batches())) == {"stored": 400, "duplicates": 0, "refused queue_full": 200}
+    assert counts(write().run(rows)) == {"stored": 400, "duplicates": 0, "refused queue_full": 200}
 
 
 def test_a_queue_that_is_deleted_while_a_task_runs_refuses_the_rest(write: Write, broker: Broker) -> None:
-    def batches() -> Iterator[pa.RecordBatch]:
-        yield batch(MESSAGES, numbered(300))
-        broker.queue("q").delete()
-        yield batch(MESSAGES, numbered(300, first=300))
-
-    report = write().run(batches())
+    report = write().run(in_two_batches(broker.queue("q").delete))
 
     assert counts(report) == {"stored": 300, "duplicates": 0, "refused not_found": 300}
     assert not driver_of(broker).store.client.exists("rqttl:{q}:log")
@@ -352,17 +344,6 @@ def test_rows_past_their_deadline_are_counted_and_others_are_not(
     assert (ids(queue), ids(letters)) == (left, dead)
     # rows that were written before are not late
     assert idempotency == "off" or counts(job.task(ROWS)) == {"stored": 0, "duplicates": 5}
-
-
-def test_a_row_whose_ttl_has_no_unit_is_refused_with_what_it_may_mean(broker: Broker, redis_url: str) -> None:
-    queue = broker.declare_queue("q")
-    rows = [("a", b"x", "60", None), ("b", b"x", "0", None), ("c", b"x", "60s", None)]
-
-    report = Job(redis_url, TIMED, {"queue": "q"}).task(rows)
-
-    assert counts(report) == {"stored": 2, "duplicates": 0, "refused invalid_duration": 1}
-    assert "ttl: expected a duration with a unit, got '60': write '60s' or '60ms'" in report.refusal_summary()
-    assert ids(queue) == ["c"]
 
 
 @pytest.mark.parametrize("depth", [1, 7, 1_000])

@@ -322,7 +322,7 @@ def test_refused_rows_are_kept_whole_with_the_reason(broker: Broker, redis_url: 
     folder = tmp_path / "not" / "there"
     job = Job(redis_url, DDL, {"queue": "q", "rejectedPath": str(folder)})
 
-    report = job.task([("good", b"x", None, AT, None), BAD, ("late", b"x", None, None, "soon")], attempt="job-7-1")
+    report = job.task([("good", b"x", None, AT, None), BAD, ("late", b"x", None, None, "60")], attempt="job-7-1")
 
     assert report.files == [str(folder / "job-7-1.jsonl")]
     assert lines(folder) == {
@@ -340,8 +340,8 @@ def test_refused_rows_are_kept_whole_with_the_reason(broker: Broker, redis_url: 
             },
             {
                 "reason": "invalid_duration",
-                "cause": "ttl: expected a number with a unit such as '30s', '5m' or '1500ms', got 'soon'",
-                "row": {"message_id": "late", "body": "eA==", "headers": None, "died_at": None, "ttl": "soon"},
+                "cause": "ttl: expected a duration with a unit, got '60': write '60s' or '60ms'",
+                "row": {"message_id": "late", "body": "eA==", "headers": None, "died_at": None, "ttl": "60"},
             },
         ]
     }

@@ -52,34 +52,23 @@ def held(queue: Queue) -> list[int]:
     return sorted(int(id.removeprefix("m-")) for id in ids(queue))
 
 
-def test_rows_are_appended_and_a_rerun_adds_nothing(
-    rqttl: SparkSession, save: Callable[..., None], broker: Broker
-) -> None:
-    queue = broker.declare_queue("q")
-    rows = numbered(rqttl, 25_000)
-
-    for _ in range(2):
-        save(rows, queue="q")
-
-        assert queue.stats().ready == 25_000
-    assert held(queue) == list(range(25_000))
-
-
 @pytest.mark.parametrize("delay", ["'2h'", "interval '2' hour"])
-def test_columns_of_due_times_schedule_rows(
+def test_rows_are_appended_or_scheduled_by_columns_of_due_times_and_a_rerun_adds_nothing(
     delay: str, rqttl: SparkSession, save: Callable[..., None], broker: Broker
 ) -> None:
     queue = broker.declare_queue("q")
-    rows = numbered(rqttl, 3_000).selectExpr(
+    rows = numbered(rqttl, 25_000).selectExpr(
         "*",
         f"if(message_id LIKE '%1', {delay}, NULL) AS delay",
         "if(message_id LIKE '%2', timestamp '2999-01-02 03:04:05.678Z', NULL) AS deliver_at",
     )
 
-    save(rows, queue="q")
+    for _ in range(2):
+        save(rows, queue="q")
 
-    assert (queue.stats().ready, queue.stats().scheduled) == (2_400, 600)
-    first, last = queue.scheduled()[0], queue.scheduled(600)[-1]
+        assert (queue.stats().ready, queue.stats().scheduled) == (20_000, 5_000)
+    assert held(queue) == [number for number in range(25_000) if number % 10 not in (1, 2)]
+    first, last = queue.scheduled()[0], queue.scheduled(5_000)[-1]
     assert first.until is not None
     assert (first.id[-1], first.until - first.enqueued_at) == ("1", timedelta(hours=2))
     assert (last.id[-1], last.until) == ("2", datetime(2999, 1, 2, 3, 4, 5, 678_000, tzinfo=timezone.utc))
