@@ -15,12 +15,6 @@ from spark_connectors.options.table import OPTIONS, Option, Use
 CANARY = "c4n4ry-p4ss"
 
 
-def refusal(**options: str) -> str:
-    with pytest.raises(SourceError) as caught:
-        Options.parse("batch", {"queues": "a", **options})
-    return str(caught.value)
-
-
 @pytest.mark.parametrize("option", OPTIONS.values(), ids=lambda option: option.name)
 def test_every_option_has_a_reader_and_a_default_that_it_takes(option: Option) -> None:
     assert option.kind in values.PARSERS
@@ -104,10 +98,11 @@ def test_an_option_of_another_kind_of_job_is_refused(use: Use, name: str, value:
     ],
 )
 def test_a_wrong_value_is_refused_with_option_value_and_rule(name: str, value: str, rule: str) -> None:
-    told = refusal(**{name: value})
+    with pytest.raises(InvalidOption) as caught:
+        Options.parse("batch", {"queues": "a", name: value})
 
-    assert told.startswith("[RQTTL_INVALID_OPTION] ")
-    assert rule in told
+    assert str(caught.value).startswith("[RQTTL_INVALID_OPTION] ")
+    assert rule in str(caught.value)
 
 
 @pytest.mark.parametrize("text, size", [("2_048", 2_048), ("2048b", 2_048), ("512k", 2**19), (" 10 MB ", 10 * 2**20)])
@@ -115,26 +110,10 @@ def test_a_number_of_bytes_has_a_unit_or_none(text: str, size: int) -> None:
     assert Options.parse("stream", {"queues": "a", "maxBytesPerTrigger": text}).number("maxBytesPerTrigger") == size
 
 
-@pytest.mark.parametrize(
-    "options, told",
-    [
-        (
-            {"minEntriesPerTrigger": "11", "maxEntriesPerTrigger": "10"},
-            "minEntriesPerTrigger: expected at most maxEntriesPerTrigger, 10, got 11",
-        ),
-        ({"maxEntriesPerTrigger": "1", "maxBytesPerTrigger": "1"}, "not both"),
-        ({"maxTriggerDelay": "1m"}, "maxTriggerDelay: needs option minEntriesPerTrigger, too"),
-    ],
-)
-def test_options_of_a_trigger_that_contradict_each_other_are_refused(options: dict[str, str], told: str) -> None:
-    with pytest.raises(InvalidOption, match=told):
-        Options.parse("stream", {"queues": "a", **options})
-
-
-@pytest.mark.parametrize("queues", ["", "a,", "a b", "a,#.b", "a*"])
-def test_queues_that_are_no_names_are_refused(queues: str) -> None:
-    with pytest.raises(InvalidOption, match="queues: "):
-        Options.parse("batch", {"queues": queues})
+@pytest.mark.parametrize("queues", [{}, *({"queues": text} for text in ("", "a,", "a b", "a,#.b", "a*"))])
+def test_queues_that_are_no_names_or_none_are_refused(queues: dict[str, str]) -> None:
+    with pytest.raises(InvalidOption, match="queues: " if queues else "queues: required; name the queues"):
+        Options.parse("batch", queues)
 
 
 def test_queues_are_names_with_commas_each_once_and_options_of_spark_are_none_of_ours() -> None:
@@ -145,22 +124,25 @@ def test_queues_are_names_with_commas_each_once_and_options_of_spark_are_none_of
     assert Options.parse("batch", {"path": " a/dead , b,a/dead"}).queues == ("a/dead", "b")
 
 
+MIN, MAX = "minEntriesPerTrigger", "maxEntriesPerTrigger"
+
+
 @pytest.mark.parametrize(
-    "options, told",
+    "use, options, told",
     [
-        ({}, "queues: required; name the queues"),
-        ({"queues": "a", "queuePattern": "#"}, "queues: set either this or queuePattern, not both"),
-        ({"queues": "a", "path": "b"}, "queues: set twice"),
-        ({"queues": "a", "password": "x", "passwordFile": "y"}, "password: set either this or passwordFile"),
-        ({"queues": "a", "password": "x", "url": "redis://:y@h"}, "password: set twice, as an option and in url"),
-        ({"queues": "a", "url": "rediss://h", "tlsKeyFile": "k"}, "tlsKeyFile: needs option tlsCertFile"),
+        ("batch", {"queuePattern": "#"}, "queues: set either this or queuePattern, not both"),
+        ("batch", {"path": "b"}, "queues: set twice"),
+        ("batch", {"password": "x", "passwordFile": "y"}, "password: set either this or passwordFile"),
+        ("batch", {"password": "x", "url": "redis://:y@h"}, "password: set twice, as an option and in url"),
+        ("batch", {"url": "rediss://h", "tlsKeyFile": "k"}, "tlsKeyFile: needs option tlsCertFile"),
+        ("stream", {MIN: "11", MAX: "10"}, f"{MIN}: expected at most {MAX}, 10, got 11"),
+        ("stream", {MAX: "1", "maxBytesPerTrigger": "1"}, "not both"),
+        ("stream", {"maxTriggerDelay": "1m"}, f"maxTriggerDelay: needs option {MIN}, too"),
     ],
 )
-def test_options_that_contradict_each_other_are_refused(options: dict[str, str], told: str) -> None:
-    with pytest.raises(InvalidOption) as caught:
-        Options.parse("batch", options)
-
-    assert told in str(caught.value)
+def test_options_that_contradict_each_other_are_refused(use: Use, options: dict[str, str], told: str) -> None:
+    with pytest.raises(InvalidOption, match=told):
+        Options.parse(use, {"queues": "a", **options})
 
 
 @pytest.mark.parametrize(
