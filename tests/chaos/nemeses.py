@@ -214,8 +214,7 @@ def fail_over(stage: Stage, chance: random.Random) -> None:
         stage.server.kill()
         with other.client() as client:
             client.replicaof("NO", "ONE")
-        before, other = stage.move_to(other), stage.server
-        other = before
+        other = stage.move_to(other)
         if not planned:
             stage.journal.write("forget", since=since, until=now())
         stage.journal.write("note", text=f"failover, {'planned' if planned else 'unplanned'}")

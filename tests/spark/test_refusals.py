@@ -189,23 +189,18 @@ def keep_busy(server: Server, client: redis.Redis) -> None:
     until(is_busy)
 
 
-def lack_replicas(_: Server, client: redis.Redis) -> None:
-    client.config_set("min-replicas-to-write", 1)
-
-
-def follow_nobody(_: Server, client: redis.Redis) -> None:
-    make_replica(client)
-
-
 def follow_with_old_data(_: Server, client: redis.Redis) -> None:
     client.config_set("replica-serve-stale-data", "yes")
     make_replica(client)
 
 
-REFUSALS: dict[str, tuple[Callable[[Server, redis.Redis], None], Callable[[redis.Redis], object]]] = {
+REFUSALS: dict[str, tuple[Callable[[Server, redis.Redis], object], Callable[[redis.Redis], object]]] = {
     "BUSY": (keep_busy, lambda client: client.script_kill()),
-    "NOREPLICAS": (lack_replicas, lambda client: client.config_set("min-replicas-to-write", 0)),
-    "MASTERDOWN": (follow_nobody, make_primary),
+    "NOREPLICAS": (
+        lambda _, client: client.config_set("min-replicas-to-write", 1),
+        lambda client: client.config_set("min-replicas-to-write", 0),
+    ),
+    "MASTERDOWN": (lambda _, client: make_replica(client), make_primary),
     "READONLY": (follow_with_old_data, make_primary),
 }
 

@@ -1,4 +1,3 @@
-import asyncio
 import logging
 import subprocess
 import sys
@@ -19,7 +18,6 @@ from rqttl import (
     Operation,
     Receipt,
     SweepEvent,
-    connect_async,
 )
 from rqttl.reaper import Reaper
 
@@ -174,36 +172,6 @@ def test_a_consumer_and_a_block_within_a_handler_are_seen_once(broker: Broker) -
 
     queue.run(handle, wait=0)
     assert journal.calls == [("enqueue", 1), ("receive", 1), ("ack", 1), ("process", 1)]
-
-
-async def _run(url: str, journal: Journal) -> None:
-    async with connect_async(url) as broker:
-        broker.observer = journal
-        queue = await broker.declare_queue("q")
-        await queue.enqueue(b"1")
-        await queue.run(_nothing, wait=0)
-        await queue.enqueue(b"2")
-        delivery = await queue.receive()
-        assert delivery is not None
-        await delivery.nack(0)
-
-
-async def _nothing(_: object) -> None:
-    pass
-
-
-def test_asyncio_asks_the_observer_in_the_same_places(redis_url: str) -> None:
-    journal = Journal()
-    asyncio.run(_run(redis_url, journal))
-    assert journal.calls == [
-        ("enqueue", 1),
-        ("receive", 1),
-        ("process", 1),
-        ("ack", 1),
-        ("enqueue", 1),
-        ("receive", 1),
-        ("nack", 1),
-    ]
 
 
 def test_each_observer_sees_the_messages_of_the_one_before_it(broker: Broker) -> None:

@@ -1,5 +1,6 @@
 import json
 import re
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -300,7 +301,7 @@ def test_a_queue_that_matches_a_template_goes_by_it_in_names_and_metrics(broker:
 
 async def _asyncio(url: str, recording: Recording) -> None:
     async with connect_async(url) as broker:
-        recording.instrument(broker)
+        recording.instrument(broker, settle=True)
         dead = await broker.declare_queue("dead")
         queue = await broker.declare_queue("orders", dead_letter="dead")
         await queue.enqueue_many([b"a", b"b"])
@@ -330,6 +331,10 @@ def test_asyncio_makes_the_same_traces(redis_url: str, recording: Recording) -> 
     assert [attributes(span).get(tracing.ERROR_TYPE) for span in process] == ["rejected", None, None]
     assert {parent(span) for span in recording.spans("work")} == {place(span) for span in process[1:]}
     assert attributes(process[0])[tracing.SERVER_ADDRESS]
+    settled = Counter(span.name for span in recording.spans("ack orders", "reject orders", "redrive dead"))
+    assert settled == {"ack orders": 2, "reject orders": 1, "redrive dead": 1}
+    received = [link for span in recording.spans("receive orders") for link in links(span)]
+    assert Counter(received) == {place(created[0]): 2, place(created[1]): 1}
 
 
 @pytest.mark.parametrize("options", [{"parent": "child"}, {"templates": "a.*"}, {"templates": ["a*"]}])

@@ -11,7 +11,7 @@ from rqttl.doctor import guarded, server
 from rqttl.events import Events
 from rqttl.flows import messages as message_flows
 from rqttl.flows import reading, receive, registry, steps
-from rqttl.flows.steps import ENDED, Driver, Flow, GetConfig, HandleNotes, Now, Read, Recent, Step, WaitForWakeup, Write
+from rqttl.flows.steps import ENDED, Flow, GetConfig, HandleNotes, Now, Read, Recent, Step, WaitForWakeup, Write
 from rqttl.protocol.commands import Command, Options, QueueConfig
 from rqttl.protocol.keys import Keyspace
 from rqttl.runtime.interrupt import Interrupt, Timing
@@ -196,13 +196,9 @@ class Canned:
     def check_open(self) -> None: ...
 
 
-def queue_on(driver: Driver) -> Queue:
-    return Queue(driver, "orders")
-
-
 def test_a_queue_works_on_a_driver_without_redis() -> None:
     driver = Canned(enqueue=[stored(PLACE)], receive=[received(PLACE, b"", b"x")], ack=[[OK, b"", [], []]])
-    queue = queue_on(driver)
+    queue = Queue(driver, "orders")
 
     assert queue.enqueue(b"x").id == PLACE.decode()
     (delivery,) = queue.receive_many(1)

@@ -1,8 +1,6 @@
 """Patterns of queues: queues that appear, and what a worker keeps of deleted ones."""
 
-from collections import Counter
 from collections.abc import Iterable
-from pathlib import Path
 
 import pytest
 import redis
@@ -115,19 +113,3 @@ def test_a_queue_whose_acks_fail_is_not_tried_again_at_once(
     sources.take_turns()
     assert not source.has_work
     assert broker.queue("q").stats().leased == 0
-
-
-def test_children_know_the_queue_of_each_message(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setenv("RQTTL_TEST_HOME", str(tmp_path))
-    names = [f"q{n}" for n in range(10)]
-    for name in names:
-        broker.declare_queue(name).enqueue_many([name] * 20)
-    weights, call = dict.fromkeys(names, 1), "tests.worker.handlers:names_queue"
-
-    assert Worker(broker, weights, call=call, delivery=True, processes=1, burst=True).run().handled == 200
-
-    lines = [line.split() for line in (tmp_path / "journal").read_text().splitlines()]
-    assert Counter(queue for _, queue, _ in lines) == dict.fromkeys(names, 20)
-    assert all(queue == word for _, queue, word in lines)

@@ -167,16 +167,19 @@ def test_without_children_handlers_run_in_threads_of_the_worker(spawn: Spawn, qu
     assert queue.stats().acked == 20
 
 
-def test_names_and_patterns_are_consumed_in_their_order(spawn: Spawn, broker: Broker) -> None:
+def test_names_and_patterns_are_consumed_in_their_order_and_a_child_knows_the_queue_of_each_message(
+    spawn: Spawn, broker: Broker
+) -> None:
     for name in ("tenant.a", "mails", "orders", "other"):
-        broker.declare_queue(name).enqueue(name)
+        broker.declare_queue(name).enqueue_many([name] * 20)
 
-    worker = spawn("orders mails tenant.* --processes 1 --burst", call="plain")
+    worker = spawn("orders mails tenant.* --processes 1 --burst --delivery", call="names_queue")
 
     assert worker.end() == 0, worker.log()
-    assert ids(worker.journal("done")) == ["orders", "mails", "tenant.a"]
+    expected = [["queue", name, name] for name in ("orders", "mails", "tenant.a") for _ in range(20)]
+    assert worker.journal() == expected
     assert "handling messages of orders, mails, tenant.*, 1 at a time" in worker.log()
-    assert broker.queue("other").stats().ready == 1
+    assert broker.queue("other").stats().ready == 20
 
 
 def test_decisions_of_handlers_settle_as_they_say_and_a_log_as_json_has_one_line_for_each_message(

@@ -44,11 +44,6 @@ def bury_slowly(clocked: Clocked, count: int, into: str = DEAD, *, make: Make = 
         clocked.advance(7)
 
 
-def bury_uneven(clocked: Clocked, count: int, into: str = DEAD) -> None:
-    """Have letters of different sizes die over time."""
-    bury_slowly(clocked, count, into, make=uneven, each=500)
-
-
 def sizes_of(client: redis.Redis, whole: Range) -> list[tuple[str, int]]:
     anything: Any = client
     entries = anything.xrange(Keyspace().key(whole.queue, LOG), f"({whole.after}", whole.upto)
@@ -195,7 +190,7 @@ def change(clocked: Clocked, kind: str, amount: int) -> None:
     queue = clocked.declare_queue(DEAD)
     clocked.advance(1)
     if kind in ("bury", "mails"):
-        bury_uneven(clocked, 400 * amount, DEAD if kind == "bury" else MAILS)
+        bury_slowly(clocked, 400 * amount, DEAD if kind == "bury" else MAILS, make=uneven, each=500)
     elif kind == "send":
         queue.enqueue_many([uneven(i) for i in range(30 * amount)])
     elif kind == "trim":
