@@ -15,7 +15,7 @@ from rqttl.reaper import Reaper
 from rqttl.store import connections, exchanges
 from rqttl.store.driver import driver_of
 from tests.conftest import FAKE
-from tests.contract.looks import one
+from tests.contract.looks import forget, one
 from tests.contract.test_waking import LONG, Waiters, result
 from tests.servers import Server
 from tests.unit.test_public import PUBLIC
@@ -223,9 +223,12 @@ def test_a_delivery_is_not_settled_any_more_and_comes_again(
     assert (delivery.settled, other.queue("q").stats().leased) == (None, 1)
 
 
-def test_closing_ends_all_waits_with_it(broker: Broker, queue: Queue) -> None:
+@pytest.mark.parametrize(
+    "wait", [lambda queue: queue.receive(wait=LONG), lambda queue: queue.run(forget, threads=2)], ids=["receive", "run"]
+)
+def test_closing_ends_all_waits_with_it(broker: Broker, queue: Queue, wait: Callable[[Queue], object]) -> None:
     with ThreadPoolExecutor(3) as pool:
-        waiting = Waiters(broker, pool).start(queue, 3)
+        waiting = Waiters(broker, pool).start(queue, 3, lambda: wait(queue))
         broker.close()
 
         assert [type(one.exception(timeout=PATIENCE)) for one in waiting] == [BrokerClosed] * 3
@@ -282,18 +285,6 @@ def test_the_error_of_a_handler_is_not_hidden_by_a_closed_broker(broker: Broker,
 
     with pytest.raises(KeyError, match="of the handler"):
         work()
-
-
-def test_closing_ends_a_run_with_it(broker: Broker, queue: Queue) -> None:
-    waits = threading.Event()
-    broker.events.subscribe(lambda _: waits.set(), WaitEvent)
-
-    with ThreadPoolExecutor(1) as pool:
-        ended = pool.submit(lambda: queue.run(lambda _: None, threads=2))
-        assert waits.wait(PATIENCE)
-        broker.close()
-
-        assert type(ended.exception(timeout=PATIENCE)) is BrokerClosed
 
 
 @pytest.mark.skipif(FAKE, reason="a reaper runs on a server only")

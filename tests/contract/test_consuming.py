@@ -57,11 +57,6 @@ def test_iterating_without_the_context_is_refused(queue: Queue) -> None:
     assert queue.stats().ready == 1
 
 
-def test_a_missing_queue_is_told_at_the_start(broker: Broker) -> None:
-    with pytest.raises(QueueNotFound), broker.queue("missing").consume():
-        pass
-
-
 def test_an_ack_for_a_deleted_queue_is_given_up_and_listed_by_its_id(
     broker: Broker, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -137,22 +137,3 @@ def test_an_unreadable_entry_among_the_workers_goes_with_the_next_worker_that_en
 
     assert not client.exists("rqttl:workers")
     assert caplog.messages == ["workers: the entry strange\\xff cannot be read, removed"]
-
-
-@pytest.mark.parametrize(
-    "part, call",
-    [("meta", "enqueue"), ("log", "enqueue"), ("meta", "receive"), ("log", "receive"), ("leases", "receive")],
-)
-def test_a_key_of_another_type_is_named_with_the_remedy_by_the_call_that_meets_it(
-    broker: Broker, client: redis.Redis, part: str, call: str
-) -> None:
-    queue = broker.declare_queue("orders", max_length=1_000)
-    queue.enqueue(b"x")
-    key = f"rqttl:{{orders}}:{part}"
-    client.delete(key)
-    client.set(key, "ours")
-
-    with pytest.raises(
-        DataDamaged, match=f"^queue 'orders' cannot be read: the key {key} has another type.*delete it$"
-    ):
-        queue.enqueue(b"x") if call == "enqueue" else queue.receive()

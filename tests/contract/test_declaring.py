@@ -6,7 +6,6 @@ from typing import Any
 import pytest
 import redis
 
-import rqttl
 from rqttl import (
     Broker,
     CommandEvent,
@@ -25,7 +24,7 @@ from rqttl.deployments import Deployment, Plan, make_plan
 from rqttl.flows.steps import Register
 from rqttl.store.driver import driver_of
 from tests.contract.clocked import Clocked, ms
-from tests.contract.looks import bodies, dead, one, take, taken
+from tests.contract.looks import bodies, dead, forget, one, take, taken
 from tests.drivers import before_step
 from tests.lua.states import everything
 
@@ -136,34 +135,34 @@ def test_a_wrong_option_is_refused_by_name_and_makes_no_queue(
     assert client.keys() == []
 
 
-def test_a_missing_queue_is_told_with_the_namespace_that_was_looked_at(client: redis.Redis) -> None:
-    other = rqttl.Broker(client, namespace="other")
-
-    for call in (lambda: other.queue("q").stats(), lambda: other.queue("q").enqueue(b"x")):
-        with pytest.raises(QueueNotFound, match=r"^queue 'q' does not exist in namespace 'other': declare it first$"):
-            call()
-
-
 @pytest.mark.spec("DEC-10")
-def test_every_operation_on_a_missing_queue_says_so(broker: Broker, client: redis.Redis) -> None:
-    queue = broker.queue("missing")
+def test_every_operation_on_a_missing_queue_says_so_with_the_namespace(client: redis.Redis) -> None:
+    queue = Broker(client, namespace="other").queue("missing")
 
     for operation in (
         lambda: queue.enqueue(b"x"),
         lambda: queue.enqueue_many([b"x"]),
         queue.receive,
         lambda: queue.receive(wait="5s"),
+        lambda: queue.consume().__enter__(),
+        lambda: queue.run(forget),
+        queue.consumers,
         queue.peek,
         queue.stats,
+        lambda: queue.stats(sweep=False),
         queue.options,
         lambda: queue.update(max_length=1),
         queue.sweep,
         lambda: queue.purge_many([]),
         lambda: queue.preview_update(max_length=1),
         queue.purge,
+        queue.redrive,
+        lambda: queue.redrive_many([("1600000000000-100000", "q")]),
         queue.delete,
     ):
-        with pytest.raises(QueueNotFound) as caught:
+        with pytest.raises(
+            QueueNotFound, match=r"^queue 'missing' does not exist in namespace 'other': declare"
+        ) as caught:
             operation()
         assert caught.value.queue == "missing"
     assert client.keys() == []

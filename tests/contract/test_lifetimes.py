@@ -37,12 +37,16 @@ def is_there(clocked: Clocked, name: str = "q") -> bool:
     return name in clocked.queues()
 
 
-@pytest.mark.spec("QTL-02", "QTL-03")
-def test_a_queue_that_nobody_uses_is_gone_from_that_millisecond_on(clocked: Clocked, client: redis.Redis) -> None:
-    clocked.declare_queue("q", expires=ms(LIFE))
+@pytest.mark.spec("QTL-02", "QTL-03", "S-072")
+@pytest.mark.parametrize("life", [1, 299_999, 315_360_000_000])
+@pytest.mark.parametrize("option", ["expires", "auto_delete_on_idle"])
+def test_a_queue_that_nobody_uses_is_gone_from_that_millisecond_on(
+    clocked: Clocked, client: redis.Redis, option: str, life: int
+) -> None:
+    clocked.declare_queue("q", **dict[str, Any]({option: ms(life)}))
     clocked.declare_queue("stays")
 
-    clocked.advance(LIFE - 1)
+    clocked.advance(life - 1)
     assert clocked.queues() == ["q", "stays"]
     clocked.advance(1)
     assert clocked.queues() == ["stays"]
@@ -125,17 +129,6 @@ def test_the_dead_letter_queue_of_an_idle_queue_stays(clocked: Clocked) -> None:
 
     assert clocked.queues() == ["q/dead"]
     assert clocked.queue("q/dead").stats().ready == 1
-
-
-@pytest.mark.spec("S-072")
-@pytest.mark.parametrize("life", [1, 299_999, 315_360_000_000])
-def test_a_queue_may_be_idle_for_any_time_from_a_millisecond_to_ten_years(clocked: Clocked, life: int) -> None:
-    clocked.declare_queue("q", auto_delete_on_idle=ms(life))
-
-    clocked.advance(life - 1)
-    assert is_there(clocked)
-    clocked.advance(1)
-    assert not is_there(clocked)
 
 
 @pytest.mark.spec("QTL-16", "S-076")

@@ -258,10 +258,6 @@ def test_the_outcome_of_each_chosen_letter_is_told_in_their_order(clocked: Clock
 
 
 def test_a_queue_that_is_not_there_is_told(clocked: Clocked) -> None:
-    with pytest.raises(QueueNotFound, match="nobody"):
-        clocked.queue("nobody").redrive()
-    with pytest.raises(QueueNotFound, match="nobody"):
-        clocked.queue("nobody").redrive_many([("1600000000000-100000", "q")])
     with pytest.raises(QueueNotFound, match="elsewhere"):
         clocked.declare_queue("d").redrive(to="elsewhere")
     with pytest.raises(InvalidInput, match=r"^to: expected another queue than 'd'"):

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import redis
 
-from rqttl import Broker, Queue, QueueNotFound
+from rqttl import Broker, Queue
 from rqttl.consuming.heartbeat import Heartbeat, program
 from rqttl.flows import roster
 from rqttl.inspector.message_view import holder
@@ -131,11 +131,6 @@ def test_a_worker_is_listed_at_the_queues_that_it_names_or_matches(
         client.hset(WORKERS, name, text)
 
     assert [(one.in_flight, one.oldest, one.leases) for one in queue.consumers()] == [(1, "m", {"s": at(0)})] * found
-
-
-def test_the_consumers_of_a_missing_queue_are_an_error(broker: Broker) -> None:
-    with pytest.raises(QueueNotFound):
-        broker.queue("none").consumers()
 
 
 def test_a_consumer_without_the_right_works_and_says_so_once(

@@ -280,11 +280,6 @@ def test_a_queue_that_is_deleted_ends_the_run_with_its_error_after_the_handlers(
     assert sorted(done) == [b"1", b"2"]
 
 
-def test_a_missing_queue_is_told_at_once(broker: Broker) -> None:
-    with pytest.raises(QueueNotFound):
-        broker.queue("missing").run(fail)
-
-
 async def coroutine(_: Delivery) -> None:
     """Do nothing."""
 

@@ -67,13 +67,6 @@ def test_long_ttls_are_taken_exactly(clocked: Clocked, queue: Queue, ttl: int) -
     assert ready(queue) == [b"x"]
 
 
-@pytest.mark.spec("A-002", "S-001")
-def test_a_relative_ttl_counts_on_the_servers_clock(clocked: Clocked, queue: Queue) -> None:
-    clocked.advance(-HOUR)  # the server is an hour behind the clock of this process
-
-    assert queue.enqueue(b"x", ttl="1m").expires_at == at(60_000 - HOUR)
-
-
 @pytest.mark.spec("A-003", "TTL-22", "TTL-21")
 def test_a_deadline_in_the_past_is_accepted_and_dies_at_once_through_the_normal_path(clocked: Clocked) -> None:
     queue = clocked.declare_queue("q", dead_letter="d")
