@@ -106,7 +106,12 @@ def test_a_raised_limit_lets_publishers_in_again(broker: Broker) -> None:
 def test_a_deleted_policy_leaves_no_trace(broker: Broker, client: redis.Redis, operator: bool) -> None:
     broker.declare_queue("orders", max_length=50)
     before = record(client)
-    definition = {"message_ttl": "5m", "max_length": 5, "overflow": "reject-publish", "redelivery_delay": "1s"}
+    definition = {
+        **dict.fromkeys(("message_ttl", "default_ttl", "min_ttl", "max_ttl", "redelivery_delay"), "5m"),
+        **dict.fromkeys(("max_length", "max_length_bytes", "max_deliveries"), 5),
+        "never_expire": True,
+        "overflow": "reject-publish-dlx",
+    }
 
     broker.set_policy("p", "orders", definition, operator=operator)
     with_policy = record(client)

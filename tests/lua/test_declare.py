@@ -9,7 +9,7 @@ from rqttl.protocol import commands
 from rqttl.protocol.codec import NO_ENVELOPE
 from rqttl.protocol.commands import Command, Options
 from tests.encoded import enqueue_encoded
-from tests.lua.states import NOW, VERSION, Lab, changed, place, plain, plain_options, token
+from tests.lua.states import NOW, Lab, changed, place, plain, plain_options, token
 
 OPTIONS = {"message_ttl": "60s", "max_length": 5, "overflow": "reject-publish", "never_expire": True}
 
@@ -101,45 +101,6 @@ def test_an_adoption_with_policies_that_are_older_than_those_in_force_is_refused
     assert lab.run(adopt(*new))[:3] == [b"ok", b"", 2]
 
 
-def test_lookup_gives_version_and_options(lab: Lab) -> None:
-    before = lab.seed(options={"max_length": 3})
-
-    assert lab.run(commands.lookup(lab.keyspace, "orders")) == [b"ok", b"", b"v1", *[b'{"max_length":3}'] * 2, b"0"]
-    assert lab.snapshot() == before
-
-
-def test_update_replaces_every_option_that_scripts_read(lab: Lab) -> None:
-    everything = {
-        "message_ttl": 1,
-        "default_ttl": 2,
-        "min_ttl": 3,
-        "max_ttl": 4,
-        "never_expire": True,
-        "max_length": 5,
-        "max_length_bytes": 6,
-        "max_deliveries": 7,
-        "overflow": "reject-publish-dlx",
-    }
-    before = lab.seed(options=everything, log=plain(place()))
-    gone: dict[str, object] = dict.fromkeys(everything)
-
-    assert lab.run(commands.update(lab.known(), plain_options())) == [b"ok", b"", 1]
-
-    after = lab.snapshot()
-    version = after["orders"]["meta"]["version"]
-    assert version != VERSION
-    expected = {
-        **gone,
-        "overflow": "drop-head",
-        "declared": "{}",
-        "options": "{}",
-        "version": version,
-        "due_at": 0,
-        "option_set": "default",
-    }
-    assert after == changed(before, meta=expected)
-
-
 def test_an_update_tells_reapers_that_the_queue_is_due(lab: Lab) -> None:
     lab.seed()
     with lab.client.pubsub() as listener:
@@ -161,6 +122,7 @@ FENCED = {
     "receive": lambda known: commands.receive(known, 5, 1000, now=NOW, finished=[place(), 1]),
     "nack": lambda known: commands.nack(known, [place(), 1], now=NOW),
     "reject": lambda known: commands.reject(known, [place(), 1], now=NOW),
+    "redrive": lambda known: commands.redrive(known, "dead", [place()], now=NOW),
     "update": lambda known: commands.update(known, plain_options(max_length=1)),
     "preview": lambda known: commands.preview(known, known.options, commands.Walk(), now=NOW),
 }
@@ -201,14 +163,7 @@ def touch(lab: Lab, now: int = NOW) -> Command:
     return commands.touch(lab.keyspace, "orders", now=now)
 
 
-def test_a_touch_begins_both_lifetimes_anew(lab: Lab) -> None:
-    before = lab.seed(options={"expires": LIFE, "auto_delete_on_idle": 2 * LIFE}, meta={"due_at": NOW + LIFE})
-
-    assert lab.run(touch(lab, NOW + 7)) == [b"ok", b"", 1]
-    assert lab.snapshot() == changed(before, meta={"last_used_at": NOW + 7, "last_active_at": NOW + 7})
-
-
-def test_nobody_can_touch_what_is_not_there_or_over_nor_schedule_in_it(lab: Lab) -> None:
+def test_nobody_can_touch_what_is_not_there_or_over_nor_put_anything_into_it(lab: Lab) -> None:
     assert lab.refusal(touch(lab)) == [b"not_found"]
     lab.seed(options={"expires": LIFE})
     for command in (
@@ -216,6 +171,7 @@ def test_nobody_can_touch_what_is_not_there_or_over_nor_schedule_in_it(lab: Lab)
         commands.schedule(lab.known(), [(b"+5", NO_ENVELOPE, b"x")], now=NOW + LIFE),
         commands.cancel(lab.keyspace, "orders", ["id"], now=NOW + LIFE),
         commands.reschedule(lab.keyspace, "orders", "id", b"+5", now=NOW + LIFE),
+        commands.redrive(lab.known(), "dead", [place()], now=NOW + LIFE),
     ):
         assert lab.refusal(command) == [b"queue_expired"]
     assert lab.run(touch(lab, NOW + LIFE - 1))[0] == b"ok"
@@ -264,12 +220,3 @@ def test_dead_lettering_what_is_over_goes_in_bounded_steps_and_nobody_gets_in_be
     assert set(state) == {"dead", "orders"}
     tombstone = {"created_at": NOW, "last_id": "0-0", "trimmed_upto": place(-1), "deleted": NOW}
     assert state["orders"] == {"tombstone": tombstone}
-
-
-def test_a_consumer_that_leaves_no_longer_keeps_the_queue(lab: Lab) -> None:
-    lab.seed(options={"expires": LIFE}, consumers={"me": NOW + 30})
-
-    lab.run(commands.receive(lab.known(), 1, 1000, presence=commands.Presence("me", 0, 30), now=NOW))
-    assert lab.snapshot()["orders"]["meta"]["last_used_at"] == NOW + 30
-    lab.run(commands.receive(lab.known(), 0, 1000, presence=commands.Presence("me", 0, 0), now=NOW + 1))
-    assert lab.snapshot()["orders"]["meta"]["last_used_at"] == NOW + 1

@@ -79,15 +79,6 @@ def test_a_message_whose_time_is_over_dies_on_arrival(
     assert after == changed(changed(before, meta=meta), "dead", meta=letters, log={place(): (header, body)})
 
 
-def test_a_waiting_consumer_is_rung_once(lab: Lab) -> None:
-    lab.seed(waiters={"c1": NOW + 1000, "c2": NOW + 1000})
-
-    lab.run(enqueue(lab, b"a"))
-    lab.run(enqueue(lab, b"b"))
-
-    assert lab.snapshot()["orders"]["wakeup"] == [""]
-
-
 def test_an_earlier_deadline_is_told_to_reapers_a_later_one_is_not(lab: Lab) -> None:
     lab.seed()
     with lab.client.pubsub() as listener:
@@ -227,13 +218,15 @@ def test_a_consumer_that_stops_waiting_takes_a_ticket_behind_a_hint_and_behind_e
         log=plain(place(-1), place()),
         leases=dict.fromkeys([place(-1), place()], token(PICKUP)),
         wakeup=wakeup,
-        waiters={"other": NOW + 9},
+        waiters={"me": NOW + 300, "other": NOW + 9},
     )
 
     reply = lab.run(commands.receive(lab.known(), 9, 9, presence=commands.Presence("me", 0), now=NOW))
 
+    state = lab.snapshot()["orders"]
     assert reply[7][::3] == [place(-1).encode()]
-    assert lab.snapshot()["orders"]["wakeup"] == wakeup[3:]
+    assert (state["wakeup"], state["waiters"]) == (wakeup[3:], {"other": NOW + 9})
+    assert state["leases"] == {place(-1): token(9), place(): token(PICKUP)}
 
 
 WINDOW = 9

@@ -34,8 +34,13 @@ PARTS: dict[str, Any] = {
 }
 
 
-def test_peek_shows_every_message_in_order_with_its_state(lab: Lab) -> None:
-    before = lab.seed(options={"message_ttl": 60}, **PARTS)
+@pytest.mark.parametrize("aside", [[], [place(-4)], [place(-3, 1)]], ids=["in the log", "leased", "delayed"])
+def test_peek_shows_every_message_in_order_with_its_state_also_if_it_was_moved_aside(
+    lab: Lab, aside: list[str]
+) -> None:
+    log = {one: entry for one, entry in PARTS["log"].items() if one not in aside}
+    detached = {**PARTS["detached"], **plain(*aside)}
+    before = lab.seed(options={"message_ttl": 60}, **{**PARTS, "log": log, "detached": detached})
 
     _, _, now, retention, entries, details, *_ = peek(lab)
 
@@ -110,17 +115,6 @@ def test_stats_rings_for_what_came_back(lab: Lab) -> None:
 
     assert stats(lab)["ready"] == 1
     assert lab.snapshot()["orders"]["wakeup"] == [""]
-
-
-@pytest.mark.parametrize("part,state", [("leases", b"leased"), ("delayed", b"delayed")])
-def test_peek_shows_messages_that_are_out_after_they_were_moved_aside(lab: Lab, part: str, state: bytes) -> None:
-    out: dict[str, Any] = {part: {place(-3, 3): token(7) if part == "leases" else NOW + 7}}
-    lab.seed(detached=plain(place(-3, 3)), **out)
-
-    _, _, _, _, entries, details, *_ = peek(lab)
-
-    assert [one for one, _ in entries] == [place(-3, 3).encode()]
-    assert details == [state, b"%d" % (NOW + 7), b"0"]
 
 
 READY: dict[str, Any] = {

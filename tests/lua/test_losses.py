@@ -79,19 +79,6 @@ def test_the_end_of_a_lifetime_trims_every_message_that_it_takes(lab: Lab, away:
     assert trimmed(lab) == places[249]
 
 
-def test_a_queue_that_is_declared_again_was_born_when_it_was_made(lab: Lab) -> None:
-    def declare(now: int) -> None:
-        lab.run(commands.declare(lab.keyspace, plain_options(), now=now))
-
-    declare(NOW)
-    declare(NOW + 5)
-    assert lab.snapshot()["orders"]["meta"]["created_at"] == NOW
-
-    lab.run(commands.delete(lab.keyspace, "orders", if_unused=False, if_empty=False))
-    declare(NOW + 7)
-    assert lab.snapshot()["orders"]["meta"]["created_at"] == NOW + 7
-
-
 def test_a_queue_that_a_dead_letter_made_keeps_its_birth_when_it_is_adopted(lab: Lab) -> None:
     lab.seed(options={"dead_letter": "dead"}, log=plain(place(-9)), leases={place(-9): token(50)})
     lab.run(commands.reject(lab.known(), [place(-9), token(50)], now=NOW))

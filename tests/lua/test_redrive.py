@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import pytest
-
 from rqttl.protocol import commands
 from rqttl.protocol.codec import unpack_header
 from tests.lua.states import NOW, Entry, Lab, at, changed, place, plain, token
@@ -142,21 +140,3 @@ def test_messages_that_must_go_first_go_step_by_step_and_no_letter_before_them(l
     assert list(state["orders"]["log"]) == [place()]
     assert state["orders"]["meta"]["deaths:maxlen"] == 600
     assert "log" not in state["dead"]
-
-
-@pytest.mark.parametrize("queue, code", [("orders", b"not_found"), ("stale", b"stale")])
-def test_the_queue_is_fenced_as_for_any_message(lab: Lab, queue: str, code: bytes) -> None:
-    lab.seed("dead", log={place(-9): letter()})
-    lab.seed()
-    if code == b"not_found":
-        lab.client.delete("rqttl:{orders}:meta")
-
-    known = lab.known(version="v1" if code == b"not_found" else "v0")
-    assert lab.refusal(commands.redrive(known, "dead", [place(-9)], now=NOW)) == [code]
-
-
-def test_a_queue_whose_lifetime_is_over_takes_nothing(lab: Lab) -> None:
-    lab.seed("dead", log={place(-9): letter()})
-    lab.seed(options={"expires": 5}, meta={"last_used_at": NOW - 5, "last_active_at": NOW - 5})
-
-    assert lab.refusal(commands.redrive(lab.known(), "dead", [place(-9)], now=NOW)) == [b"queue_expired"]

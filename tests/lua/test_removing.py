@@ -78,48 +78,30 @@ def test_many_go_step_by_step_up_to_where_the_purge_began(lab: Lab) -> None:
 # Purging chosen messages
 
 
-def test_of_the_chosen_ones_only_those_that_are_ready_go(lab: Lab) -> None:
+def test_of_the_chosen_ones_only_those_that_are_ready_go_also_if_they_were_moved_aside(lab: Lab) -> None:
     before = lab.seed(
         log={
             **plain(place(-7), place(-6), place(-5), place(-3), place(-2), place(-1)),
             place(-4): (at(9), b"with a deadline"),
         },
-        leases={place(-7): token(9)},
+        detached={**plain(place(-13), place(-11)), place(-12): (at(9), b"xyz")},
+        leases={place(-11): token(9), place(-7): token(9)},
         delayed={place(-6): NOW + 9},
-        requeued={place(-5): NOW - 5},
-        expiry={place(-4): NOW + 9},
+        requeued={place(-13): NOW - 13, place(-12): NOW - 12, place(-5): NOW - 5},
+        expiry={place(-12): NOW + 9, place(-4): NOW + 9},
         failures={place(-7): 1, place(-5): 2},
     )
 
-    chosen = [place(-9), place(-7), place(-6), place(-5), place(-4), place(-2), place(0)]
-    assert purge(lab, "", *chosen) == [b"ok", b"", 3, 0, place(0).encode()]
+    chosen = [place(-ms) for ms in (12, 11, 9, 7, 6, 5, 4, 2, 0)]
+    assert purge(lab, "", *chosen) == [b"ok", b"", 4, 0, place(0).encode()]
     assert lab.snapshot() == changed(
         before,
-        meta={"ready_bytes": 2, "purged": 3},
+        meta={"ready_bytes": 3, "purged": 4},
         log={place(-5): None, place(-4): None, place(-2): None},
-        requeued={place(-5): None},
-        expiry={place(-4): None},
+        detached={place(-12): None},
+        requeued={place(-12): None, place(-5): None},
+        expiry={place(-12): None, place(-4): None},
         failures={place(-5): None},
-    )
-
-
-def test_chosen_ones_that_were_moved_aside_go_too(lab: Lab) -> None:
-    before = lab.seed(
-        log=plain(place(-2), place(-1)),
-        detached={**plain(place(-5), place(-3)), place(-4): (at(9), b"xyz")},
-        leases={place(-3): token(9)},
-        requeued={place(-5): NOW - 5, place(-4): NOW - 4},
-        expiry={place(-4): NOW + 9},
-    )
-
-    assert purge(lab, "", place(-4), place(-3), place(-1))[2:4] == [2, 0]
-    assert lab.snapshot() == changed(
-        before,
-        meta={"ready_bytes": 2, "purged": 2},
-        log={place(-1): None},
-        detached={place(-4): None},
-        requeued={place(-4): None},
-        expiry={place(-4): None},
     )
 
 

@@ -165,17 +165,6 @@ def test_the_last_allowed_delivery_that_fails_is_a_death(lab: Lab) -> None:
     assert header.decode().endswith(f"orders delivery_limit 1 {NOW} {NOW} {NOW - 2} - 3 0 ")
 
 
-@pytest.mark.parametrize("delay", [0, 30])
-def test_repeated_after_a_lost_reply_our_own_success_is_not_lost_and_counts_once(lab: Lab, delay: int) -> None:
-    lab.seed(log=plain(place(-1)), leases={place(-1): token(5)})
-    command = nack(lab, place(-1), token(5), delay=delay)
-
-    assert lab.run(command)[-1] == []
-    after = lab.snapshot()
-    assert lab.run(command.as_replay())[-1] == []
-    assert lab.snapshot() == after
-
-
 def test_a_rejected_message_is_dead_with_its_whole_story(lab: Lab) -> None:
     lab.seed("dead")
     before = lab.seed(

@@ -348,6 +348,7 @@ MAKERS = {
         lambda lab: commands.declare(lab.keyspace, plain_options(max_length=5)), parts={"meta": {"explicit": 0}}
     ),
 }
+WAYS: dict[str, Scenario] = {**PRODUCERS, **CONSUMERS, **MAKERS}
 
 
 @pytest.fixture
@@ -369,9 +370,11 @@ def full_memory(client: redis.Redis) -> Iterator[Callable[[], AbstractContextMan
 Full = Callable[[], AbstractContextManager[None]]
 
 
-@pytest.mark.parametrize("way", PRODUCERS)
-def test_an_enqueue_is_refused_and_leaves_no_trace(lab: Lab, full_memory: Full, way: str) -> None:
-    command = PRODUCERS[way].prepare(lab)
+@pytest.mark.parametrize("way", [*PRODUCERS, "declare"])
+def test_what_stores_a_message_or_makes_a_queue_is_refused_and_leaves_no_trace(
+    lab: Lab, full_memory: Full, way: str
+) -> None:
+    command = WAYS[way].prepare(lab)
     before = lab.dump()
 
     with full_memory(), pytest.raises(redis.ResponseError) as refusal:
@@ -409,16 +412,6 @@ def test_settles_looks_sweeps_and_removals_go_on_as_ever(lab: Lab, full_memory: 
     assert reply == expected
 
 
-def test_the_declaration_of_a_new_queue_is_refused_and_leaves_no_trace(lab: Lab, full_memory: Full) -> None:
-    command = MAKERS["declare"].prepare(lab)
-    before = lab.dump()
-
-    with full_memory(), pytest.raises(redis.ResponseError):
-        lab.run(command)
-
-    assert lab.dump() == before
-
-
 @pytest.mark.parametrize("way", ["declare again", "declare again, mortal", "adopt"])
 def test_a_queue_that_is_there_is_declared_all_the_same(lab: Lab, full_memory: Full, way: str) -> None:
     expected, reply = run_with_and_without_memory(lab, full_memory, MAKERS[way])
@@ -449,9 +442,6 @@ def test_a_new_queue_is_in_no_list_after_its_declaration_was_refused(client: red
         broker.declare_queue("q")
 
     assert (broker.queues(), client.keys("*")) == ([], [])
-
-
-WAYS: dict[str, Scenario] = {**PRODUCERS, **CONSUMERS, **MAKERS}
 
 
 @pytest.fixture
