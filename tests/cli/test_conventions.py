@@ -157,8 +157,7 @@ def facts_of(value: object, name: str = "") -> Iterator[tuple[str, object]]:
         yield name, value
 
 
-@pytest.fixture
-def letter(broker: Broker, path: CommandPath) -> None:
+def set_up(broker: Broker, path: CommandPath = ()) -> None:
     """A message `x` in the queue `orders`: dead, or scheduled; policies of that name, and a reaper that lives."""
     beat = Heartbeat(driver_of(broker).keyspace, "reaper", lambda _: reaper_details(Totals())).beat()
     driver_of(broker).perform(beat)
@@ -171,8 +170,9 @@ def letter(broker: Broker, path: CommandPath) -> None:
 
 
 @answering
-@pytest.mark.usefixtures("letter")
-def test_json_is_one_document_with_exact_times(run: Run, path: CommandPath) -> None:
+def test_json_is_one_document_with_exact_times(run: Run, broker: Broker, path: CommandPath) -> None:
+    set_up(broker, path)
+
     result = run(*argv(path, optional=True), "--json")
 
     assert result.exit_code == (3 if path in REPORTS else 0), result.stderr  # the tests' server keeps nothing
@@ -188,8 +188,9 @@ def test_json_is_one_document_with_exact_times(run: Run, path: CommandPath) -> N
 
 
 @answering
-@pytest.mark.usefixtures("letter")
-def test_an_answer_is_lines_of_plain_text(run: Run, path: CommandPath) -> None:
+def test_an_answer_is_lines_of_plain_text(run: Run, broker: Broker, path: CommandPath) -> None:
+    set_up(broker, path)
+
     result = run(*argv(path, optional=True))
 
     assert result.exit_code == (3 if path in REPORTS else 0), result.stderr

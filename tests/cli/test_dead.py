@@ -310,15 +310,6 @@ def test_a_lost_reply_has_the_known_counts(run: Run, many: Queue, at_second_step
     assert result.stderr.endswith("[outcome_unknown]\n")
 
 
-def test_a_letter_that_is_no_longer_ready_stays_and_has_a_note(run: Run, many: Queue, at_second_step: Arrange) -> None:
-    at_second_step(lambda queue: queue.ack_many(queue.receive_many(7)))
-
-    result = run("dead", "purge", "dead", "--yes")
-
-    assert (result.exit_code, result.stdout) == (0, "2,493 dead letters of dead removed\n")
-    assert result.stderr == "rqttl: 7 dead letters gone or no longer ready meanwhile: left alone\n"
-
-
 @pytest.fixture
 def dead(broker: Broker) -> Queue:
     for name, n in (("orders", 3), ("mails", 2), ("jobs", 2), ("logs", 1), ("news", 1)):

@@ -68,29 +68,36 @@ def test_a_message_that_failed_says_why_below_its_body(run_clocked: Run, clocked
     assert (first["description"][:15], second["description"]) == ("ValueError: no\x1b", None)
 
 
-def test_pages_follow_each_other_and_a_note_says_how(run: Run, broker: Broker) -> None:
-    broker.declare_queue("orders").enqueue_many([b"%d" % i for i in range(5)])
+@pytest.mark.parametrize(
+    "delay, state, noun", [(None, (), "messages"), ("1h", ("--state", "scheduled"), "scheduled messages")]
+)
+def test_pages_follow_each_other_and_a_note_says_how(
+    run: Run, orders: Queue, delay: str | None, state: tuple[str, ...], noun: str
+) -> None:
+    orders.enqueue_many([Message(b"%d" % i, delay=delay) for i in range(5)])
     results: list[str] = []
-    flags: list[str] = []
+    flags = [*state]
 
     for left in (3, 1, 0):
         result = run("peek", "orders", "--limit", "2", "--json", *flags)
         page = json.loads(result.stdout)
         results += [one["body"] for one in page]
-        flags = ["--after", page[-1]["sequence"]]
-        assert result.stderr == (f"rqttl: there are more: --after {flags[1]}\n" if left else "")
+        flags = [*state, "--after", page[-1]["sequence"]]
+        assert result.stderr == (f"rqttl: there are more: --after {flags[-1]}\n" if left else "")
 
     assert results == ["0", "1", "2", "3", "4"]
     result = run("peek", "orders", *flags)
-    assert (result.exit_code, result.stdout, result.stderr) == (0, "", "rqttl: no more messages in orders\n")
+    assert (result.exit_code, result.stdout, result.stderr) == (0, "", f"rqttl: no more {noun} in orders\n")
 
 
-def test_an_empty_queue_is_an_empty_answer_and_a_note(run: Run, broker: Broker) -> None:
-    broker.declare_queue("orders")
-
+def test_an_empty_queue_is_an_empty_answer_and_a_note(run: Run, orders: Queue) -> None:
     for flags, stdout in (((), ""), (("--json",), "[]\n")):
         result = run("peek", "orders", *flags)
         assert (result.exit_code, result.stdout, result.stderr) == (0, stdout, "rqttl: orders is empty\n")
+
+    orders.enqueue(b"later", delay="1h")
+    assert run("peek", "orders").stderr == "rqttl: orders has only 1 scheduled message: --state scheduled lists them\n"
+    assert run("peek", "orders", "--state", "leased").stderr == "rqttl: no leased messages in orders\n"
 
 
 @pytest.mark.slow

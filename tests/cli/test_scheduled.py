@@ -174,22 +174,6 @@ def test_scheduled_messages_are_seen_where_a_user_looks(run: Run, mixed: Queue, 
     assert shown in result.stdout
 
 
-def test_pages_of_scheduled_messages_follow_each_other(run: Run, orders: Queue) -> None:
-    orders.enqueue_many([Message(b"%d" % i, delay=f"{i}h") for i in (3, 1, 2)])
-    peek = ("peek", "orders", "--state", "scheduled", "--json")
-
-    first = run(*peek, "--limit", "2")
-    page = json.loads(first.stdout)
-    rest = json.loads(run(*peek, "--after", page[-1]["sequence"]).stdout)
-
-    assert first.stderr == f"rqttl: there are more: --after {page[-1]['sequence']}\n"
-    assert [one["body"] for one in page + rest] == ["1", "2", "3"]
-    end = run(*peek[:-1], "--after", rest[-1]["sequence"]).stderr
-    assert end == "rqttl: no more scheduled messages in orders\n"
-    assert run("peek", "orders").stderr == "rqttl: orders has only 3 scheduled messages: --state scheduled lists them\n"
-    assert run("peek", "orders", "--state", "leased").stderr == "rqttl: no leased messages in orders\n"
-
-
 # Removing
 
 

@@ -7,13 +7,10 @@ import pytest
 import redis
 from click.testing import CliRunner
 
-from rqttl import Broker, Queue
+from rqttl import Broker
 from rqttl.cli import cli
-from rqttl.consuming.heartbeat import Heartbeat
-from rqttl.reaper.report import Totals, reaper_details
-from rqttl.store.driver import driver_of
 from tests.cli.processes import STYLE, Terminal, command, environment, on_terminal
-from tests.cli.test_conventions import ANSWERING, REPORTS, argv, named
+from tests.cli.test_conventions import ANSWERING, REPORTS, argv, named, set_up
 from tests.cli.tree import CommandPath
 from tests.waiting import PATIENCE
 
@@ -102,21 +99,6 @@ def test_an_error_is_folded_between_words_and_no_example_in_it_is_broken(columns
 BUFFERING = pytest.mark.parametrize("buffering", [{}, {"PYTHONUNBUFFERED": "1"}], ids=["buffered", "unbuffered"])
 
 
-def set_up(broker: Broker) -> Queue:
-    """The queue `orders` with a dead letter `x`, policies of that name, and the entry of a reaper."""
-    beat = Heartbeat(driver_of(broker).keyspace, "reaper", lambda _: reaper_details(Totals())).beat()
-    driver_of(broker).perform(beat)
-    broker.set_policy("orders", "other", {"lease": "1m"})
-    broker.set_policy("orders", "other", {"lease": "1m"}, operator=True)
-    broker.declare_queue("work", dead_letter="orders").enqueue(b"x", id="x", ttl=0)
-    return broker.declare_queue("orders")
-
-
-@pytest.fixture
-def orders(broker: Broker) -> Queue:
-    return set_up(broker)
-
-
 def start(line: str, *arguments: str, **changed: str) -> subprocess.Popen[str]:
     """Run a command with the redirections of a shell."""
     words = " ".join(map(shlex.quote, command(*arguments)))
@@ -142,9 +124,7 @@ def test_every_command_has_its_exit_code_where_nobody_can_read_what_it_says(
     lines = ("2>/dev/full", ">/dev/full")
     processes = []
     for number, line in enumerate(lines):
-        orders = set_up(Broker(client, f"space{number}"))
-        if path in (("cancel",), ("reschedule",)):
-            orders.enqueue(b"x", id="x", delay="1h")
+        set_up(Broker(client, f"space{number}"), path)
         where = ("--url", redis_url, "--namespace", f"space{number}") if path in ANSWERING else ()
         processes.append(start(line, *argv(path, optional=True), *where))
 
@@ -180,10 +160,11 @@ def test_a_note_that_cannot_be_printed_is_no_failure(
 @BUFFERING
 @pytest.mark.parametrize("line, reason", [(">/dev/full", "No space left on device"), (">&-", "Bad file descriptor")])
 def test_an_answer_that_cannot_be_written_is_an_error(
-    redis_url: str, orders: Queue, line: str, reason: str, buffering: dict[str, str]
+    redis_url: str, broker: Broker, line: str, reason: str, buffering: dict[str, str]
 ) -> None:
+    set_up(broker)
     words = (("queue", "ls"), ("send", "orders", "y"), ("--help",), ("--version",))
     done = [ended(start(line, *one, RQTTL_URL=redis_url, **buffering)) for one in words]
 
     assert done == [(3, "", f"rqttl: cannot go on: {reason}\n")] * len(words)
-    assert orders.stats().ready == 2, "what was done before stays done"
+    assert broker.queue("orders").stats().ready == 2, "what was done before stays done"
