@@ -1,7 +1,7 @@
 """The command line within this process, against the shared server; dead letters of several kinds; golden output."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -83,6 +83,18 @@ def run_clocked(clocked: Clocked, monkeypatch: pytest.MonkeyPatch) -> Run:
         return CliRunner().invoke(cli, arguments, input=stdin)  # type: ignore[arg-type]  # bytes are what the system gives
 
     return call
+
+
+@pytest.fixture
+def url_of_user(client: redis.Redis, redis_url: str) -> Iterator[Callable[..., str]]:
+    """`url_of_user(*rules)`: the URL of a user with these rules."""
+
+    def make(*rules: str) -> str:
+        client.execute_command("ACL", "SETUSER", "guest", "reset", "on", ">S3CR3T", *rules)
+        return redis_url.replace("://", "://guest:S3CR3T@")
+
+    yield make
+    client.execute_command("ACL", "DELUSER", "guest")
 
 
 @pytest.fixture

@@ -2,20 +2,18 @@
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import redis
-from click.testing import CliRunner
 
 from rqttl import Broker, Message
-from rqttl.cli import cli
 from rqttl.cli.common.params import flag, to_json
 from rqttl.options import OPTIONS
 from tests.cli.conftest import Run, check_golden
 from tests.contract.clocked import Clocked
 from tests.lua.states import everything
-from tests.servers import Server
 
 NO_QUEUE = "rqttl: no queue yet: `rqttl queue declare QUEUE` creates one\n"
 
@@ -85,15 +83,12 @@ LOOKS = (
 
 @pytest.mark.parametrize("words", LOOKS, ids=" ".join)
 def test_a_user_who_may_only_read_can_look(
-    broker: Broker, client: redis.Redis, server: Server, words: tuple[str, ...]
+    run: Run, broker: Broker, client: redis.Redis, url_of_user: Callable[..., str], words: tuple[str, ...]
 ) -> None:
     broker.declare_queue("orders").enqueue(b"x")
-    client.execute_command("ACL", "SETUSER", "monitor", "reset", "on", ">s", "~rqttl:*", *reading_rules())
     before = everything(client)
-    try:
-        result = CliRunner().invoke(cli, ["--url", f"unix://monitor:s@{server.socket}", *words])
-    finally:
-        client.execute_command("ACL", "DELUSER", "monitor")
+
+    result = run("--url", url_of_user("~rqttl:*", *reading_rules()), *words)
 
     assert result.exit_code == 0, result.output
     assert ("1 sound queue" if "doctor" in words else "orders") in result.stdout

@@ -4,9 +4,9 @@ import json
 import os
 import re
 import socket
+from collections.abc import Callable
 
 import pytest
-import redis
 
 from rqttl import Message, Queue
 from rqttl.consuming.heartbeat import program
@@ -46,14 +46,11 @@ def test_show_names_the_consumers_and_the_holder_of_a_leased_message(
 
 
 def test_queue_show_works_for_a_user_who_may_not_see_the_roster(
-    run: Run, orders: Queue, client: redis.Redis, redis_url: str
+    run: Run, orders: Queue, url_of_user: Callable[..., str]
 ) -> None:
-    rules = ("+@all", "~rqttl:{*", "~rqttl:queues", "~rqttl:policies")
-    client.execute_command("ACL", "SETUSER", "limited", "reset", "on", ">secret", *rules)
-    url = redis_url.replace("://", "://limited:secret@")
+    url = url_of_user("+@all", "~rqttl:{*", "~rqttl:queues", "~rqttl:policies")
 
     shown, document = (run("queue", "show", "orders", "--url", url, *flags).stdout for flags in ([], ["--json"]))
-    client.execute_command("ACL", "DELUSER", "limited")
 
     assert "program" not in shown
     assert json.loads(document)["living_consumers"] is None

@@ -117,7 +117,7 @@ def test_a_wrong_option_is_refused(run: Run, wrong: tuple[str, ...], line: str) 
 
 
 def test_reapers_are_counted_if_the_user_may_ask_for_them(
-    run: Run, broker: Broker, client: redis.Redis, redis_url: str
+    run: Run, broker: Broker, client: redis.Redis, url_of_user: Callable[..., str]
 ) -> None:
     broker.declare_queue("orders")
     assert json.loads(run("stats", "--json").stdout)["reapers"] == 0
@@ -126,11 +126,7 @@ def test_reapers_are_counted_if_the_user_may_ask_for_them(
         assert listener.get_message(timeout=60)
         assert json.loads(run("stats", "--json").stdout)["reapers"] == broker.reaper_count() == 1
 
-    client.execute_command("ACL", "SETUSER", "watcher", "on", "nopass", "~*", "&*", "+@all", "-pubsub")
-    try:
-        result = run("stats", "--json", "--url", f"{redis_url.replace('://', '://watcher:x@', 1)}")
-    finally:
-        client.execute_command("ACL", "DELUSER", "watcher")
+    result = run("stats", "--json", "--url", url_of_user("~*", "&*", "+@all", "-pubsub"))
     assert (json.loads(result.stdout)["reapers"], result.stderr) == (None, "")
 
 

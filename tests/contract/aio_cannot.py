@@ -5,6 +5,8 @@ All others pass there too: `make test-aio`. See `fake_cannot.py`.
 
 from __future__ import annotations
 
+from tests.contract.fake_cannot import OF_POOLS, OF_RIGHTS
+
 SYNC = "takes the place of a part of the sync interface"
 THREAD = "looks at the thread in which something happens; the portal has one thread for all"
 RUN = "names an argument of Queue.run that AsyncQueue.run does not have"
@@ -22,8 +24,6 @@ AIO_CANNOT: dict[str, str] = {
     "test_consuming.py::test_acks_go_with_the_next_fetch_in_one_call": THREAD,
     "test_events.py::test_a_failure_is_told_by_the_class_of_its_exception": SYNC,
     "test_declaring.py::test_all_policies_of_a_plan_change_in_one_call": SYNC,
-    "test_looking.py::test_a_missing_right_is_no_damage": RIGHTS,
-    "test_looking.py::test_a_user_who_may_only_read_can_look": RIGHTS,
     **{
         f"test_events.py::test_a_lost_reply_and_other_options_after_it_make_no_success_a_failure[{how}]": SYNC
         for how in ("ack", "reject", "redrive")
@@ -33,10 +33,7 @@ AIO_CANNOT: dict[str, str] = {
     f"{RACES}::test_a_queue_that_returns_to_the_registry_gets_the_policies_that_missed_it": SYNC,
     f"{RACES}::test_a_slow_client_puts_no_older_policies_in_force_again": SYNC,
     f"{RACES}::test_an_adoption_puts_no_older_policies_in_force_for_a_moment": SYNC,
-    "test_policies_explained.py::test_a_user_who_may_only_read_lists_and_explains_policies": RIGHTS,
-    "test_policies_explained.py::test_a_user_without_the_right_to_write_policies_changes_none": RIGHTS,
-    "test_policies_explained.py::test_policies_of_a_user_who_may_change_no_queue_are_put_in_force_by_a_reaper": RIGHTS,
-    "test_roster.py::test_a_consumer_without_the_right_works_and_says_so_once": RIGHTS,
+    **dict.fromkeys(OF_RIGHTS, RIGHTS),
     "test_running.py::test_one_thread_is_the_one_that_calls_and_keeps_the_order": THREAD,
     "test_damage.py::test_a_hostile_value_is_taken_or_refused_by_name[run(handler)]": RUN,
     "test_damage.py::test_a_hostile_value_is_taken_or_refused_by_name[run(threads)]": RUN,
@@ -50,11 +47,7 @@ AIO_WAITS: dict[str, str] = {
     "test_running.py::test_a_handler_whose_work_would_not_be_done_is_refused[object]": RUN,
     "test_running.py::test_a_handler_whose_work_would_not_be_done_is_refused[coroutine]": RUN,
     "test_running.py::test_a_handler_whose_work_would_not_be_done_is_refused[partial]": RUN,
-    "test_connections.py::test_a_pool_of_one_connection_is_enough": POOL,
-    "test_connections.py::test_a_wait_without_a_free_connection_in_a_small_pool_ends_with_the_limit_of_the_pool": POOL,
-    "test_connections.py::test_a_command_that_gets_no_connection_tells_the_limit": POOL,
-    "test_connections.py::test_a_client_that_decodes_is_refused": POOL,
-    "test_connections.py::test_in_a_pool_that_blocks_a_wait_takes_the_place_that_becomes_free": POOL,
+    **dict.fromkeys(OF_POOLS, POOL),
     "test_waking.py::test_a_signal_handler_may_end_the_wait_that_it_breaks_into": SIGNAL,
     "test_running.py::test_a_base_exception_gives_the_message_back_and_ends_the_run": BASE,
     "test_consuming.py::test_a_signal_handler_may_stop_the_consumer_that_it_breaks_into": SIGNAL,
