@@ -2,10 +2,12 @@
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rqttl.embedded import server as embedded
+from tests.process.consuming import Process
 from tests.process.embedded_users import Users, choose_binary, data_folder, user_processes
 from tests.process.proxy import Proxy
 from tests.servers import Server
@@ -24,6 +26,20 @@ def proxy(server: Server, redis_url: str) -> Iterator[Proxy]:
     proxy = Proxy(server.socket)
     yield proxy
     proxy.stop_listening()
+
+
+@pytest.fixture
+def spawn(redis_url: str) -> Iterator[Callable[..., Process]]:
+    """`spawn(role, …)`: a consumer of the queue `q` in a process of its own."""
+    processes: list[Process] = []
+
+    def start(role: str, **options: Any) -> Process:
+        processes.append(Process(redis_url, role, **options))
+        return processes[-1]
+
+    yield start
+    for process in processes:
+        process.kill()
 
 
 @pytest.fixture(autouse=True)

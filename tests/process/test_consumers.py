@@ -20,20 +20,6 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture
-def spawn(redis_url: str) -> Iterator[Callable[..., Process]]:
-    """Starts consumers in processes of their own on the queue `q`."""
-    processes: list[Process] = []
-
-    def start(role: str, lease: str = "30s") -> Process:
-        processes.append(Process(redis_url, role, lease))
-        return processes[-1]
-
-    yield start
-    for process in processes:
-        process.kill()
-
-
-@pytest.fixture
 def thief(server: Server, redis_url: str) -> Iterator[redis.Redis]:
     """A client whose calls may last until another process has begun."""
     with server.client(socket_timeout=PATIENCE) as thief:

@@ -386,29 +386,23 @@ def test_a_call_whose_reply_was_lost_before_its_script_was_forgotten_is_not_told
         assert isinstance(unknown.value.__cause__, rqttl.ScriptsForgotten)
 
 
-@pytest.fixture
-def plain_orders(broker: rqttl.Broker) -> rqttl.Queue:
-    """A queue."""
-    return broker.declare_queue("plain_orders")
-
-
 def test_batches_that_went_out_together_keep_their_order_where_the_script_is_gone(
-    plain_orders: rqttl.Queue, client: redis.Redis
+    orders: rqttl.Queue, client: redis.Redis
 ) -> None:
     bodies = [b"%d" % i for i in range(1500)]
-    plain_orders.enqueue_many(bodies)
-    plain_orders.purge()
+    orders.enqueue_many(bodies)
+    orders.purge()
     client.script_flush()
 
-    receipts = plain_orders.enqueue_many(bodies)
+    receipts = orders.enqueue_many(bodies)
 
-    assert [one.body for one in plain_orders.peek(2000)] == bodies
-    assert [one.id for one in receipts if isinstance(one, rqttl.Receipt)] == [one.id for one in plain_orders.peek(2000)]
+    assert [one.body for one in orders.peek(2000)] == bodies
+    assert [one.id for one in receipts if isinstance(one, rqttl.Receipt)] == [one.id for one in orders.peek(2000)]
 
 
 def test_a_script_that_is_gone_after_each_loading_is_a_typed_error(proxy: Proxy) -> None:
     with redis.Redis("127.0.0.1", proxy.port, socket_timeout=PATIENCE) as client, rqttl.Broker(client) as broker:
-        queue = broker.declare_queue("plain_orders")
+        queue = broker.declare_queue("orders")
         gone = b"-NOSCRIPT No matching script. Please use EVAL.\r\n"
         proxy.spoil(gone, *[b"$40\r\n" + b"0" * 40 + b"\r\n" + gone] * 5, script="touch")
 
@@ -419,16 +413,16 @@ def test_a_script_that_is_gone_after_each_loading_is_a_typed_error(proxy: Proxy)
 
 
 def test_a_user_who_may_make_no_transaction_sends_batches_all_the_same(
-    plain_orders: rqttl.Queue, client: redis.Redis, server: Server
+    orders: rqttl.Queue, client: redis.Redis, server: Server
 ) -> None:
     client.execute_command("ACL", "SETUSER", "half", "reset", "on", "nopass", "~*", "&*", "+@all", "-multi", "-exec")
     bodies = [b"%d" % i for i in range(1000)]
     with rqttl.Broker(server.client(username="half")) as broker:
-        broker.queue("plain_orders").enqueue_many(bodies)
+        broker.queue("orders").enqueue_many(bodies)
         driver_of(broker).store.client.close()
     client.execute_command("ACL", "DELUSER", "half")
 
-    assert [one.body for one in plain_orders.peek(2000)] == bodies
+    assert [one.body for one in orders.peek(2000)] == bodies
 
 
 def test_a_message_can_be_acked_under_full_memory_although_its_script_is_forgotten(
@@ -436,7 +430,7 @@ def test_a_message_can_be_acked_under_full_memory_although_its_script_is_forgott
 ) -> None:
     server = start_server()
     with server.client() as client, rqttl.Broker(client) as broker:
-        queue = broker.declare_queue("plain_orders")
+        queue = broker.declare_queue("orders")
         queue.enqueue(b"x")
         delivery = queue.receive()
         assert delivery is not None

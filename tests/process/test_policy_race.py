@@ -14,7 +14,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,8 +21,8 @@ import pytest
 import rqttl
 from rqttl.store.driver import driver_of
 from tests.in_force import problems
+from tests.process.consuming import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 #: Calls that each process makes at least, however busy the machine is.
 FEWEST = 40
 #: `make test-policies` races for longer.

@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -36,7 +36,7 @@ def stack() -> Iterator[ExitStack]:
         yield stack
 
 
-def spawn(stack: ExitStack, *command: str) -> int:
+def program(stack: ExitStack, *command: str) -> int:
     """Start a Python program, and return its pid."""
     process = subprocess.Popen([sys.executable, *command], cwd=ROOT, stdout=subprocess.DEVNULL)
     stack.callback(process.wait)
@@ -45,7 +45,7 @@ def spawn(stack: ExitStack, *command: str) -> int:
 
 
 def test_consumers_of_every_kind_are_named_with_their_numbers(
-    broker: Broker, redis_url: str, stack: ExitStack, tmp_path: Path
+    broker: Broker, redis_url: str, spawn: Callable[..., Process], stack: ExitStack, tmp_path: Path
 ) -> None:
     queue = broker.declare_queue("q", lease="1h")
     service = tmp_path / "service.py"
@@ -61,16 +61,15 @@ def test_consumers_of_every_kind_are_named_with_their_numbers(
 
     runs = []
     for _ in range(2):
-        runs.append(Process(redis_url, "run"))
-        stack.callback(runs[-1].kill)
+        runs.append(spawn("run"))
         give(4)  # that is all it takes
-    asyncio = spawn(stack, str(service), redis_url)
+    asyncio = program(stack, str(service), redis_url)
     give(3)
     handler = ("--call", "time:sleep", "--processes", "0")
-    worker = spawn(stack, "-m", "rqttl", "worker", "q", *handler, "--url", redis_url)
+    worker = program(stack, "-m", "rqttl", "worker", "q", *handler, "--url", redis_url)
     until(lambda: numbers().get(worker) == ("worker", "rqttl worker", 1, 0))
     give(1)
-    follower = spawn(stack, "-m", "rqttl", "receive", "q", "--follow", "--url", redis_url)
+    follower = program(stack, "-m", "rqttl", "receive", "q", "--follow", "--url", redis_url)
     dead, living = (process._process.pid for process in runs)
     expected = {
         **dict.fromkeys((dead, living), ("consumer", "tests.process.consuming", 4, 4)),

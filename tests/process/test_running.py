@@ -27,20 +27,6 @@ def queue(broker: Broker) -> Queue:
     return queue
 
 
-@pytest.fixture
-def spawn(queue: Queue, redis_url: str) -> Iterator[Callable[..., Process]]:
-    """Starts workers on the queue `q`."""
-    workers: list[Process] = []
-
-    def start(threads: int = 1, **options: Any) -> Process:
-        workers.append(Process(redis_url, "run", threads=threads, **options))
-        return workers[-1]
-
-    yield start
-    for worker in workers:
-        worker.kill()
-
-
 def found(queue: Queue) -> list[tuple[str, int]]:
     """Take all that is ready: ids and delivery counts."""
     return [(delivery.id, delivery.delivery_count) for delivery in queue.receive_many(10)]
@@ -54,7 +40,7 @@ def found(queue: Queue) -> list[tuple[str, int]]:
 def test_a_signal_lets_the_handlers_finish_and_frees_the_rest_at_once(
     queue: Queue, spawn: Callable[..., Process], threads: int, number: signal.Signals
 ) -> None:
-    worker = spawn(threads)
+    worker = spawn("run", threads=threads)
     begun = sorted(worker.hear() for _ in range(threads))
     assert begun == [["begun", str(i)] for i in range(1, threads + 1)]
 
@@ -75,7 +61,7 @@ def test_a_signal_lets_the_handlers_finish_and_frees_the_rest_at_once(
 @BOTH
 def test_a_signal_ends_a_worker_that_waits(queue: Queue, spawn: Callable[..., Process], number: signal.Signals) -> None:
     queue.purge()
-    worker = spawn()
+    worker = spawn("run")
     worker.hear_waiting()
 
     worker.send(number)
@@ -86,7 +72,7 @@ def test_a_signal_ends_a_worker_that_waits(queue: Queue, spawn: Callable[..., Pr
 
 
 def test_a_signal_that_comes_twice_at_once_is_one(queue: Queue, spawn: Callable[..., Process]) -> None:
-    worker = spawn(same=3600)
+    worker = spawn("run", same=3600)
     worker.hear()
 
     worker.send(signal.SIGTERM)
@@ -104,7 +90,7 @@ def test_a_second_signal_ends_the_worker_as_ever(
     queue: Queue, client: redis.Redis, spawn: Callable[..., Process], threads: int, number: signal.Signals
 ) -> None:
     queue.update(lease=LONG)
-    worker = spawn(threads, same=0)
+    worker = spawn("run", threads=threads, same=0)
     for _ in range(threads):
         worker.hear()
 
@@ -235,24 +221,3 @@ def test_a_failure_that_cannot_be_given_back_comes_again_when_its_lease_ends(run
     assert counts.result(timeout=PATIENCE) == RunCounts(1, 1, 0)
     assert deliveries == [1, 2]
     assert (running.queue.stats().acked, running.queue.stats().leased) == (1, 0)
-
-
-# A consumer that stops
-
-
-def test_stop_ends_a_wait_that_nothing_else_would_end(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The wait is one call that would last for longer than the test may."""
-    monkeypatch.setattr("rqttl.flows.receive.PERIOD", 3_600_000)
-    with redis.Redis.from_url(redis_url) as patient, Broker(patient) as broker:
-        queue = broker.declare_queue("q")
-        deliveries = queue.consume()
-
-        def work() -> list[Delivery]:
-            with deliveries:
-                return list(deliveries)
-
-        with ThreadPoolExecutor(1) as pool:
-            waiting = pool.submit(work)
-            until(lambda: bool(patient.info("clients")["blocked_clients"]))
-            deliveries.stop()
-            assert waiting.result(timeout=PATIENCE) == []
