@@ -413,14 +413,12 @@ def test_a_script_that_is_gone_after_each_loading_is_a_typed_error(proxy: Proxy)
 
 
 def test_a_user_who_may_make_no_transaction_sends_batches_all_the_same(
-    orders: rqttl.Queue, client: redis.Redis, server: Server
+    orders: rqttl.Queue, restricted: Callable[..., redis.Redis]
 ) -> None:
-    client.execute_command("ACL", "SETUSER", "half", "reset", "on", "nopass", "~*", "&*", "+@all", "-multi", "-exec")
     bodies = [b"%d" % i for i in range(1000)]
-    with rqttl.Broker(server.client(username="half")) as broker:
+
+    with rqttl.Broker(restricted("-multi", "-exec")) as broker:
         broker.queue("orders").enqueue_many(bodies)
-        driver_of(broker).store.client.close()
-    client.execute_command("ACL", "DELUSER", "half")
 
     assert [one.body for one in orders.peek(2000)] == bodies
 
