@@ -49,27 +49,22 @@ def per_message(found: Cost, n: int) -> str:
     return f"{found.calls / n:.3f} calls, {found.server_us / n:.2f} us"
 
 
+def sent(broker: rqttl.Broker, message: object, n: int, batch: int) -> Callable[[], object]:
+    """The work of sending a message so many times, in batches, to a queue that has it once."""
+    queue = broker.declare_queue("q")
+    queue.enqueue(message)
+    if batch == 1:
+        return lambda: [queue.enqueue(message) for _ in range(n)]
+    return lambda: [queue.enqueue_many([message] * batch) for _ in range(n // batch)]
+
+
 def sending(client: redis.Redis, broker: rqttl.Broker, table: Table) -> None:
     """Enqueue against XADD."""
-
-    def ours() -> rqttl.Queue:
-        queue = broker.declare_queue("q")
-        queue.enqueue(BODY)
-        return queue
-
-    def our_single() -> Callable[[], object]:
-        queue = ours()
-        return lambda: [queue.enqueue(BODY) for _ in range(N)]
-
-    def our_batch() -> Callable[[], object]:
-        queue = ours()
-        return lambda: [queue.enqueue_many([BODY] * 100) for _ in range(N // 100)]
-
     runs: dict[str, Callable[[], Callable[[], object]]] = {
         "raw": lambda: lambda: [client.xadd("raw", {"b": BODY}) for _ in range(N)],
-        "ours": our_single,
+        "ours": partial(sent, broker, BODY, N, 1),
         "raw batch": lambda: lambda: xadd(client, N, 100),
-        "our batch": our_batch,
+        "our batch": partial(sent, broker, BODY, N, 100),
     }
     found = interleaved(client, ROUNDS, runs)
     single, raw = middle(found["ours"]), middle(found["raw"])
@@ -267,18 +262,8 @@ def burying(client: redis.Redis, broker: rqttl.Broker, table: Table) -> None:
 def scheduling(client: redis.Redis, broker: rqttl.Broker, table: Table) -> None:
     """Scheduled messages: their way in, beside that of messages with a TTL, and their arrival."""
     n = 2_000
-
-    def sending(message: Message, batch: int) -> Callable[[], Callable[[], object]]:
-        def prepare() -> Callable[[], object]:
-            q = broker.declare_queue("q")
-            q.enqueue(message)
-            send = (lambda: q.enqueue(message)) if batch == 1 else (lambda: q.enqueue_many([message] * batch))
-            return lambda: [send() for _ in range(n // batch)]
-
-        return prepare
-
     kinds = {"ttl": Message(BODY, ttl="1h"), "delay": Message(BODY, delay="1h")}
-    runs = {f"{kind} {batch}": sending(kinds[kind], batch) for kind in kinds for batch in (1, 100)}
+    runs = {f"{kind} {batch}": partial(sent, broker, kinds[kind], n, batch) for kind in kinds for batch in (1, 100)}
     found = interleaved(client, ROUNDS, runs)
     for batch, name in ((1, "schedule one by one"), (100, "schedule by 100")):
         ours, others = found[f"delay {batch}"], found[f"ttl {batch}"]
