@@ -1,7 +1,7 @@
 """The whole state of all queues, raw from Redis in one transaction, and the invariants that must always hold in it."""
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -11,24 +11,6 @@ import redis
 from rqttl.protocol import codec
 from rqttl.protocol.keys import Keyspace
 
-#: The commands that read one queue, in the order of the fields that they fill.
-READS = (
-    ("HGETALL", "meta"),
-    ("XRANGE", "log", "-", "+"),
-    ("HGETALL", "detached"),
-    ("ZRANGE", "expiry", 0, -1, "WITHSCORES"),
-    ("ZRANGE", "leases", 0, -1, "WITHSCORES"),
-    ("ZRANGE", "requeued", 0, -1, "WITHSCORES"),
-    ("ZRANGE", "delayed", 0, -1, "WITHSCORES"),
-    ("HGETALL", "failures"),
-    ("LRANGE", "wakeup", 0, -1),
-    ("ZRANGE", "waiters", 0, -1, "WITHSCORES"),
-    ("ZRANGE", "arrivals", 0, -1, "WITHSCORES"),
-    ("ZRANGE", "scheduled", 0, -1, "WITHSCORES"),
-    ("HGETALL", "upcoming"),
-    ("HGETALL", "scheduled_ids"),
-)
-WAKEUP = [part for _, part, *_ in READS].index("wakeup")
 COUNTERS = ("enqueued", "delivered", "redelivered", "acked", "refused", "purged", "redriven", "activated", "cancelled")
 
 
@@ -39,6 +21,40 @@ def unpack_header(header: bytes) -> codec.ParsedHeader:
 
 def mapping(flat: list[bytes]) -> dict[bytes, bytes]:
     return dict(zip(flat[::2], flat[1::2], strict=True))
+
+
+def numbers(flat: list[bytes]) -> dict[bytes, int]:
+    return {member: int(score) for member, score in mapping(flat).items()}
+
+
+def unpacked(flat: list[bytes]) -> dict[bytes, tuple[bytes, bytes]]:
+    """The two parts of each value `<length of the first>:<first><second>`."""
+    parts = {name: value.partition(b":") for name, value in mapping(flat).items()}
+    return {name: (rest[: int(length)], rest[int(length) :]) for name, (length, _, rest) in parts.items()}
+
+
+def log_entries(found: list[Any]) -> dict[bytes, tuple[bytes, bytes]]:
+    return {seq: (header, body) for seq, (header, body) in found}
+
+
+#: The commands that read one queue, in the order of the fields that they fill, and what makes a field of a reply.
+READS: tuple[tuple[Callable[[list[Any]], Any], tuple[Any, ...]], ...] = (
+    (mapping, ("HGETALL", "meta")),
+    (log_entries, ("XRANGE", "log", "-", "+")),
+    (unpacked, ("HGETALL", "detached")),
+    (numbers, ("ZRANGE", "expiry", 0, -1, "WITHSCORES")),
+    (mapping, ("ZRANGE", "leases", 0, -1, "WITHSCORES")),
+    (numbers, ("ZRANGE", "requeued", 0, -1, "WITHSCORES")),
+    (numbers, ("ZRANGE", "delayed", 0, -1, "WITHSCORES")),
+    (mapping, ("HGETALL", "failures")),
+    (list, ("LRANGE", "wakeup", 0, -1)),
+    (numbers, ("ZRANGE", "waiters", 0, -1, "WITHSCORES")),
+    (numbers, ("ZRANGE", "arrivals", 0, -1, "WITHSCORES")),
+    (numbers, ("ZRANGE", "scheduled", 0, -1, "WITHSCORES")),
+    (unpacked, ("HGETALL", "upcoming")),
+    (mapping, ("HGETALL", "scheduled_ids")),
+)
+WAKEUP = [part for _, (_, part, *_) in READS].index("wakeup")
 
 
 @dataclass
@@ -92,37 +108,10 @@ def free(ends: Collection[int], now: int) -> int:
     return max(0, sum(until > now for until in ends) - sum(-until > now for until in ends))
 
 
-def numbers(flat: list[bytes]) -> dict[bytes, int]:
-    return {member: int(score) for member, score in mapping(flat).items()}
-
-
-def unpacked(flat: list[bytes]) -> dict[bytes, tuple[bytes, bytes]]:
-    """The two parts of each value `<length of the first>:<first><second>`."""
-    parts = {name: value.partition(b":") for name, value in mapping(flat).items()}
-    return {name: (rest[: int(length)], rest[int(length) :]) for name, (length, _, rest) in parts.items()}
-
-
 def raw_queue(found: list[Any]) -> RawQueue:
-    meta, log, detached, expiry, leases, requeued, delayed, failures, wakeup, waiters, arrivals, *later = found
-    entries = {seq: (header, body) for seq, (header, body) in log}
-    for seq, pair in unpacked(detached).items():
-        assert seq not in entries, f"{seq!r} is in the log and in detached"
-        entries[seq] = pair
-    return RawQueue(
-        mapping(meta),
-        dict(sorted(entries.items())),
-        numbers(expiry),
-        mapping(leases),
-        numbers(requeued),
-        numbers(delayed),
-        mapping(failures),
-        wakeup,
-        numbers(waiters),
-        numbers(arrivals),
-        numbers(later[0]),
-        unpacked(later[1]),
-        mapping(later[2]),
-    )
+    meta, log, detached, *others = (read(one) for (read, _), one in zip(READS, found, strict=True))
+    assert not log.keys() & detached.keys(), "a message is in the log and in detached"
+    return RawQueue(meta, dict(sorted((log | detached).items())), *others)
 
 
 class Reader:
@@ -136,7 +125,7 @@ class Reader:
         self._connection = pool.connection_class(**{**pool.connection_kwargs, "protocol": 2})
         words: list[tuple[Any, ...]] = [("MULTI",)]
         for name in names:
-            words += [(command, self._keyspace.key(name, part), *rest) for command, part, *rest in READS]
+            words += [(command, self._keyspace.key(name, part), *rest) for _, (command, part, *rest) in READS]
         words += [("HGETALL", self._trace(name)) for name in names]
         words += [("HGETALL", self._keyspace.policies), ("SMEMBERS", self._keyspace.registry), ("KEYS", "*"), ("EXEC",)]
         self._packed = self._connection.pack_commands(words)

@@ -195,26 +195,16 @@ def receive(clocked: Clocked, model: Model, what: str) -> None:
         delivery.nack(delay="1d")
 
 
-@pytest.fixture
-def shared(client: redis.Redis) -> Clocked:
-    """One broker for all runs, because each keeps a connection."""
-    return Clocked(client)
-
-
-def begin(clocked: Clocked) -> Clocked:
-    clocked.go_to(0)
-    driver_of(clocked).configs.clear()
-    driver_of(clocked).memory.policies = PolicySet()
-    return clocked
-
-
 @settings(max_examples=RUNS, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(options=OPTIONS, steps=st.lists(STEP, max_size=25))
 def test_lifetimes_and_duplicates_are_those_of_the_model(
-    client: redis.Redis, shared: Clocked, options: dict[str, Any], steps: list[tuple[str, object]]
+    client: redis.Redis, clocked: Clocked, options: dict[str, Any], steps: list[tuple[str, object]]
 ) -> None:
+    """One broker for all runs, because each keeps a connection; it forgets what it knows."""
     client.flushall()
-    clocked = begin(shared)
+    clocked.go_to(0)
+    driver_of(clocked).configs.clear()
+    driver_of(clocked).memory.policies = PolicySet()
     clocked.declare_queue("q", **as_written(options))
     model = Model(options, START, START)
 
