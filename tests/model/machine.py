@@ -175,10 +175,6 @@ class Machine(RuleBasedStateMachine):
         before, now = self.before[name], self.clock.now
         return 0 if before.is_closed else min(free(before.ends, now), self.world.queues[name].room(now))
 
-    def due(self, name: str) -> int | None:
-        """When the queue believes to be due: it decides whether a call that comes by sweeps first."""
-        return self.raw[name].due
-
     def body(self, size: int) -> bytes:
         """Bodies differ, except for empty ones."""
         self.bodies += 1

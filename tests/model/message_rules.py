@@ -237,7 +237,7 @@ class QueueMachine(PolicyRules):
         followed = len(broker.log) > 1
         self.compare()
         if not self.world.queues[name].options.keys() & set(CONTROLS):
-            assert followed or claimed.due == self.due(name)
+            assert followed or claimed.due == self.raw[name].due
         return bool(taken.messages)
 
     @rule(

@@ -5,6 +5,7 @@ everything that is due; an arrival or a return that meets a limit takes what is 
 """
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 from rqttl import Policy
 from rqttl.options import CONTROLS
@@ -200,6 +201,14 @@ class World:
         self.bury(q, now, "expired", dead, cause=int(failed))
         return len(dead)
 
+    def _return(self, q: ModelQueue, now: int, messages: list[Msg], **how: Any) -> None:
+        """Messages return by a call. Under a limit those that are overdue go before, and the oldest afterwards."""
+        if messages and q.drops_head and (q.number("max_length"), q.number("max_length_bytes")) != (None, None):
+            self.bury(q, now, "expired", q.overdue(now))
+        self._give_back(q, now, messages, **how)
+        if messages:
+            self._trim(q, now)
+
     def sweep(self, name: str, now: int) -> tuple[int, int]:
         """Overdue messages go first, then those over a limit. Then others return, and make room for themselves.
 
@@ -274,7 +283,7 @@ class World:
         retention = q.number("message_ttl")
         for s in due:
             own = q.own_ttl(s.item, s.due)
-            ends = self._ends(q, s.item, s.due) if s.due < now else None if own is None else s.due + own
+            ends = self._early(q, s, now)
             m = Msg(b"", s.item.body, s.item.id or s.seq.decode(), s.item.headers, ends)
             fresh.append(m)
             at_once = retention == 0 or (own is not None and own <= 0)
@@ -326,12 +335,7 @@ class World:
         if leased:
             return 0, leased
         if what == "redeliver":
-            later = [m for m in found if m.state == "delayed"]
-            if later and q.drops_head and (q.number("max_length"), q.number("max_length_bytes")) != (None, None):
-                self.bury(q, now, "expired", q.overdue(now))
-            self._give_back(q, now, later, failed=False, delay=0)
-            if later:
-                self._trim(q, now)
+            self._return(q, now, [m for m in found if m.state == "delayed"], failed=False, delay=0)
             for s in waiting:
                 s.due = now
                 q.expect(now)
@@ -560,11 +564,7 @@ class World:
     ) -> list[bytes]:
         q = self.queues[name]
         held, lost = self._split(q, now, pairs, again=again, gives_back=True)
-        if held and q.drops_head and (q.number("max_length"), q.number("max_length_bytes")) != (None, None):
-            self.bury(q, now, "expired", q.overdue(now))
-        self._give_back(q, now, held, failed=counted, delay=delay, description=description if counted else None)
-        if held:
-            self._trim(q, now)
+        self._return(q, now, held, failed=counted, delay=delay, description=description if counted else None)
         return lost
 
     def reject(

@@ -12,9 +12,9 @@ import pytest
 import redis
 from pyspark.sql.datasource import InputPartition
 
-from rqttl import Broker, Message
+from rqttl import Broker, Message, Queue
 from rqttl.units import as_datetime
-from spark_connectors.errors import DataLoss, MalformedEntry, NoPermission, NoSuchQueue, Unreachable
+from spark_connectors.errors import DataLoss, MalformedEntry, NoPermission, NoSuchQueue
 from spark_connectors.read import plan
 from spark_connectors.read.batch import BatchPartition
 from spark_connectors.redis.bulk_reader import BulkReader
@@ -23,7 +23,7 @@ from tests.contract.clocked import START, Clocked
 from tests.servers import Server
 from tests.spark.following import TRIMS, letters
 from tests.spark.letters import bury
-from tests.spark.reading import Load, hourly, loader, numbers
+from tests.spark.reading import Load, hourly, numbers
 
 
 @pytest.mark.parametrize("partitions", [1, 2, 3, 16])
@@ -124,16 +124,27 @@ def test_a_namespace_has_its_own_queues_and_a_hash_tag_in_a_name_is_kept(client:
 # Detached messages
 
 
-@pytest.fixture
-def compacted(clocked: Clocked) -> list[str]:
-    """The ids of the messages in queue `plain`: the long-lived ones of 8,000, most of them moved to `detached`."""
+def mixed(clocked: Clocked) -> Queue:
+    """The queue `plain` with 8,000 messages, of which one in twenty lives long."""
     queue = clocked.declare_queue("plain")
     queue.enqueue_many(
         [Message(b"%d" % i, id=f"m-{i}", ttl="10d" if i % 20 == 0 else "1s", headers={"n": i}) for i in range(8_000)]
     )
+    return queue
+
+
+def compact(clocked: Clocked, queue: Queue) -> None:
+    """Let the others expire, and most of those that stay move aside."""
     clocked.advance(2_000)
     queue.sweep()
     queue.sweep()  # the first call has buried messages, and leaves the compaction to the next one
+
+
+@pytest.fixture
+def compacted(clocked: Clocked) -> list[str]:
+    """The ids of the messages in queue `plain`: the long-lived ones of 8,000, most of them moved to `detached`."""
+    queue = mixed(clocked)
+    compact(clocked, queue)
     queue.enqueue_many([Message(b"late", id=f"late-{i}") for i in range(10)])
     return sorted([f"m-{i}" for i in range(0, 8_000, 20)] + [f"late-{i}" for i in range(10)])
 
@@ -153,8 +164,7 @@ def test_messages_that_compaction_detached_are_read_too(
 def test_messages_that_are_detached_during_the_read_are_read_once(
     clocked: Clocked, client: redis.Redis, load: Load
 ) -> None:
-    queue = clocked.declare_queue("plain")
-    queue.enqueue_many([Message(b"x", id=f"m-{i}", ttl="10d" if i % 20 == 0 else "1s") for i in range(8_000)])
+    queue = mixed(clocked)
     job = load(queues="plain", fetchEntries=100, numPartitions=1, failOnDataLoss="false")
     partition = job.partitions[0]
     assert isinstance(partition, BatchPartition)
@@ -164,9 +174,7 @@ def test_messages_that_are_detached_during_the_read_are_read_once(
     for i, batch in enumerate(batches):
         found += batch.column("message_id").to_pylist()
         if i == 2:
-            clocked.advance(2_000)
-            queue.sweep()
-            queue.sweep()  # the first call has buried messages, and leaves the compaction to the next one
+            compact(clocked, queue)
             assert client.hlen("rqttl:{plain}:detached") > 0
 
     assert len(found) == len(set(found))
@@ -392,11 +400,6 @@ def test_a_queue_for_letters_that_has_none_yet_is_told_how_it_is_made(client: re
         load(queues="x/dead,y/dead")
 
 
-def test_an_unreachable_server_is_told_when_the_job_is_planned(tmp_path: Any) -> None:
-    with pytest.raises(Unreachable, match=r"^\[RQTTL_UNREACHABLE\] url: "):
-        loader(f"unix://{tmp_path}/s")(queues="a")
-
-
 @pytest.fixture
 def user(client: redis.Redis) -> Any:
     """Gives a user these rights; `load(**user("+xlen"))`."""
@@ -505,15 +508,12 @@ def test_a_batch_that_was_read_to_its_end_before_the_queue_went_is_whole(broker:
 def test_detached_messages_that_went_before_the_read_fail_the_batch(
     clocked: Clocked, client: redis.Redis, load: Load, handled: bool
 ) -> None:
-    queue = clocked.declare_queue("a")
-    queue.enqueue_many([Message(b"x" * 30, ttl=None if i % 20 == 0 else "5ms") for i in range(8_000)])
-    clocked.advance(10)
-    queue.sweep()
-    queue.sweep()  # the first call has buried messages, and leaves the compaction to the next one
+    queue = mixed(clocked)
+    compact(clocked, queue)
     queue.enqueue_many([b"x"] * 50)
-    beside = client.hlen("rqttl:{a}:detached")
+    beside = client.hlen("rqttl:{plain}:detached")
     assert beside >= 100
-    batches = load(queues="a").batches(0, rows=1)
+    batches = load(queues="plain").batches(0, rows=1)
     logged = 0
     while logged < 450 - beside:
         logged += next(batches).num_rows
@@ -526,7 +526,7 @@ def test_detached_messages_that_went_before_the_read_fail_the_batch(
         assert list(batches) == []
     else:
         with pytest.raises(
-            DataLoss, match="queue 'a' was deleted, and unread messages after 0000000000000-000000 were"
+            DataLoss, match="queue 'plain' was deleted, and unread messages after 0000000000000-000000 were"
         ):
             list(batches)
 

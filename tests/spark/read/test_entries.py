@@ -338,14 +338,6 @@ def of(*names: str) -> StructType:
     return StructType([StructField(name, TYPES[name]) for name in names])
 
 
-def test_the_columns_are_those_that_are_promised() -> None:
-    assert list(schema.available_columns("none")) == list(TYPES)
-    assert list(schema.available_columns("json")) == [*TYPES, "body_json"]
-    assert {name: column.ddl for name, column in schema.COLUMNS.items()} == {
-        name: kind.simpleString() for name, kind in TYPES.items()
-    }
-
-
 def test_arrow_types_are_what_spark_makes_of_its_own() -> None:
     expected = to_arrow_schema(StructType([*of(*TYPES).fields, JSON]), timezone="UTC")
 
