@@ -260,7 +260,6 @@ _SCHEDULED = (
     _call("reschedule(id)", lambda s, v: s.queue.reschedule(v, delay="1s")),
     *_calls("reschedule", ("delay", "deliver_at"), lambda s, given: s.queue.reschedule("x", **given), "delay"),
     *_calls("scheduled", ("limit", "after"), lambda s, given: s.queue.scheduled(**given)),
-    _call("peek(state)", lambda s, v: s.queue.peek(state=v)),
     _call("purge(state)", lambda s, v: s.queue.purge(v)),
 )
 
@@ -271,11 +270,8 @@ _SINGLE = (
 )
 
 _TAKING = (
-    _call("receive(wait)", lambda s, v: s.queue.receive(v)),
-    _call("receive(lease)", lambda s, v: s.queue.receive(None, v)),
-    _call("receive_many(count)", lambda s, v: s.queue.receive_many(v)),
-    _call("receive_many(wait)", lambda s, v: s.queue.receive_many(1, v)),
-    _call("receive_many(lease)", lambda s, v: s.queue.receive_many(1, None, v)),
+    *_calls("receive", ("wait", "lease"), lambda s, given: s.queue.receive(**given)),
+    *_calls("receive_many", ("count", "wait", "lease"), lambda s, given: s.queue.receive_many(**{"count": 1, **given})),
     *_calls("consume", ("prefetch", "lease", "wait"), lambda s, given: _consumed(s, **given)),
     *_calls("Broker.receive", ("max", "wait", "lease"), lambda s, given: s.broker.receive(**_ONE | given)),
     *_calls(
@@ -288,8 +284,7 @@ _TAKING = (
 )
 
 _SETTLING = (
-    _call("nack(delay)", lambda s, v: s.delivery.nack(v)),
-    _call("nack(description)", lambda s, v: s.delivery.nack(None, v)),
+    *_calls("nack", ("delay", "description"), lambda s, given: s.delivery.nack(**given)),
     _call("reject(description)", lambda s, v: s.delivery.reject(v)),
     _call("renew(lease)", lambda s, v: s.delivery.renew(v)),
     _call("ack_many(deliveries)", lambda s, v: s.queue.ack_many(v)),
@@ -303,33 +298,29 @@ _SETTLING = (
 )
 
 _LOOKING = (
-    _call("peek(limit)", lambda s, v: s.queue.peek(v)),
-    _call("peek(after)", lambda s, v: s.queue.peek(1, v)),
+    *_calls("peek", ("limit", "after", "state"), lambda s, given: s.queue.peek(**given)),
     _call("purge_many(sequences)", lambda s, v: s.queue.purge_many(v)),
     *_calls("redrive", ("limit", "reason", "source", "to"), lambda s, given: s.queue.redrive(**given)),
     _call("redrive_many(letters)", lambda s, v: s.queue.redrive_many(v), "letters"),
     _call("Reaper(broker)", lambda s, v: Reaper(v), "broker"),
     _call("Reaper(scan_period)", lambda s, v: Reaper(s.broker, scan_period=v)),
-    _call("events.subscribe(listener)", lambda _, v: Events().subscribe(v)),
-    _call("events.subscribe(kind)", lambda _, v: Events().subscribe(print, v)),
+    *_calls("subscribe", ("listener", "kind"), lambda _, given: Events().subscribe(**{"listener": print, **given})),
     _call("units.duration(value)", lambda _, v: units.duration(v, "value")),
     _call("units.instant(value)", lambda _, v: units.instant(v, "value")),
     _call("units.milliseconds(value)", lambda _, v: units.milliseconds(v, "value")),
 )
 
 _TESTING = (
-    _call("fake_broker(namespace)", lambda _, v: fake_broker(v).close()),
-    _call("fake_broker(start)", lambda _, v: fake_broker(start=v).close()),
+    *_calls("fake_broker", ("namespace", "start"), lambda _, given: fake_broker(**given).close()),
     _call("FakeBroker.connect(namespace)", lambda _, v: FakeBroker().connect(namespace=v).close()),
     _call("Clock(start)", lambda _, v: Clock(v)),
     _call("Clock.advance(duration)", lambda _, v: Clock(1_700_000_000_000).advance(v)),
     _call("Clock.set(now)", lambda _, v: Clock().set(v)),
-    _call("messages(queue)", lambda _, v: messages(v)),
-    _call("messages(state)", lambda s, v: messages(s.queue, v)),
-    _call("dead_letters(queue)", lambda _, v: dead_letters(v)),
-    _call("dead_letters(reason)", lambda s, v: dead_letters(s.queue, v)),
-    _call("assert_depth(queue)", lambda _, v: assert_depth(v, 0)),
-    _call("assert_depth(state)", lambda s, v: assert_depth(s.queue, 1, v)),
+    *_calls("messages", ("queue", "state"), lambda s, given: messages(**{"queue": s.queue, **given})),
+    *_calls("dead_letters", ("queue", "reason"), lambda s, given: dead_letters(**{"queue": s.queue, **given})),
+    *_calls(
+        "assert_depth", ("queue", "state"), lambda s, given: assert_depth(**{"queue": s.queue, "depth": 1, **given})
+    ),
 )
 
 #: Every argument of a public call.
