@@ -13,6 +13,7 @@ from tests.cli.conftest import LETTERS, Run, check_golden, ids
 from tests.cli.processes import Terminal
 from tests.cli.test_errors import failed
 from tests.contract.clocked import Clocked
+from tests.contract.looks import one
 from tests.lua.states import everything
 
 
@@ -329,8 +330,7 @@ def test_only_the_letters_of_the_question_go(redis_url: str, broker: Broker, dea
         orders = broker.queue("orders")
         orders.enqueue(Message(b"x", id="later"))
         orders.reject_many(orders.receive_many(1))
-        held = dead.receive()
-        assert held is not None
+        held = one(dead)
         terminal.type(b"y\r")
         assert terminal.end() == 0
 

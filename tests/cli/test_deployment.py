@@ -90,17 +90,6 @@ def test_a_file_from_another_namespace_is_asked_for(
     assert Broker(client, "shop").queues() == ["orders"]
 
 
-def test_an_update_sets_exactly_the_options_of_the_file(run: Run, broker: Broker, file: str) -> None:
-    broker.declare_queue("orders", max_length=50, lease="1h", max_message_bytes=7)
-
-    run("apply", file, "--yes")
-
-    assert broker.queue("orders").options(declared=True).as_arguments() == {
-        "max_length": 5,
-        "dead_letter": "orders/dead",
-    }
-
-
 def test_steps_that_end_messages_are_counted_and_asked_for(
     run: Run, broker: Broker, client: redis.Redis, file: str
 ) -> None:

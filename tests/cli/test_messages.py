@@ -12,6 +12,7 @@ from rqttl.store.driver import driver_of
 from tests.cli.conftest import Run, check_golden
 from tests.cli.processes import on_terminal
 from tests.contract.clocked import Clocked
+from tests.contract.looks import one
 
 
 @pytest.fixture
@@ -33,9 +34,7 @@ def mixed(clocked: Clocked) -> Queue:
         elif delivery.body.startswith(b"back"):
             delivery.nack()
     other.enqueue(b"x" * 250)
-    letter = other.receive()
-    assert letter is not None
-    letter.reject("no good")
+    one(other).reject("no good")
     clocked.advance(184_000)
     return orders
 
@@ -54,9 +53,7 @@ def test_each_message_has_its_state(run_clocked: Run, mixed: Queue, name: str, f
 def test_a_message_that_failed_says_why_below_its_body(run_clocked: Run, clocked: Clocked) -> None:
     orders = clocked.declare_queue("orders", redelivery_delay="10s")
     orders.enqueue_many([b"first", b"second"])
-    delivery = orders.receive()
-    assert delivery is not None
-    delivery.nack(description="ValueError: no\x1b[31m such " + "y" * 500)
+    one(orders).nack(description="ValueError: no\x1b[31m such " + "y" * 500)
 
     lines = run_clocked("peek", "orders").stdout.splitlines()
 
@@ -132,13 +129,12 @@ def dead(clocked: Clocked) -> Queue:
         headers={"region": "eu", "trace": b"\xff", "n\n": 1.5, "none": None},
         content_type="text/plain",
     )
-    delivery = orders.receive()
-    assert delivery is not None
+    delivery = one(orders)
     clocked.advance(5_000)
     delivery.reject("no good\x1b[31m: the customer is unknown, and so is the article; [bold]see the log[/bold]")
     clocked.advance(60_000)
     clocked.queue("late").sweep()
-    assert dead.receive(lease="1h") is not None
+    one(dead, lease="1h")
     clocked.advance(184_000)
     return dead
 
@@ -153,8 +149,7 @@ def test_all_about_a_message(run_clocked: Run, dead: Queue, name: str, flags: tu
 
 def test_the_last_failure_of_a_message_is_escaped_and_cut(run: Run, orders: Queue) -> None:
     orders.enqueue(b"x", id="one")
-    delivery = orders.receive()
-    assert delivery is not None
+    delivery = one(orders)
     assert "last failure" not in run("message", "show", "orders", "one").stdout
     delivery.nack("1h", "ValueError: \x1b[31mno\n" + "y" * 3_000)
 
@@ -181,8 +176,9 @@ def test_a_message_is_read_by_its_sequence_without_a_search(
 
     shown = orders.peek()
     monkeypatch.setattr(commands, "peek", note)
-    for one in shown:
-        assert json.loads(run("message", "show", "orders", one.sequence, "--json").stdout)["body"] == one.body.decode()
+    for view in shown:
+        document = json.loads(run("message", "show", "orders", view.sequence, "--json").stdout)
+        assert document["body"] == view.body.decode()
     assert looked == [1] * 10
 
 
@@ -193,9 +189,7 @@ def test_an_id_is_found_wherever_it_is_and_also_where_it_is_a_sequence_of_anothe
     orders = broker.declare_queue("orders", dead_letter="dead")
     dead.enqueue_many([b"x"] * 1_500)
     id = orders.enqueue(b"the one").id
-    delivery = orders.receive()
-    assert delivery is not None
-    delivery.reject()
+    one(orders).reject()
     dead.enqueue_many([b"x"] * 10)
 
     assert json.loads(run("message", "show", "dead", id, "--json").stdout)["body"] == "the one"
@@ -295,7 +289,7 @@ def delayed(broker: Broker) -> Queue:
     broker.declare_queue("full", max_length=0, overflow="reject-publish")
     orders.enqueue_many([Message(b"1", id="dup"), Message(b"2", id="dup"), Message(b"3", id="held")])
     orders.nack_many(orders.receive_many(2), "1h")
-    assert orders.receive(lease="1h") is not None
+    one(orders, lease="1h")
     return orders
 
 

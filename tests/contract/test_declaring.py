@@ -380,7 +380,7 @@ DESIRED = Deployment.of(
 @pytest.fixture
 def older(broker: Broker) -> Broker:
     """A broker with other queues and policies."""
-    broker.declare_queue("a", max_length=50).enqueue_many([b"x"] * 9)
+    broker.declare_queue("a", max_length=50, lease="1h", max_message_bytes=7).enqueue_many([b"x"] * 9)
     broker.declare_queue("old").enqueue_many([b"x"] * 2)
     broker.set_policy("old", "#", {"lease": "5m"})
     broker.set_policy("old", "#", {"max_message_bytes": 9}, operator=True)

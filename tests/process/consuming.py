@@ -37,12 +37,6 @@ def consume(queue: rqttl.Queue, lease: str) -> None:
             delivery.ack()
 
 
-def receive(queue: rqttl.Queue, lease: str) -> None:
-    """Take all there is and keep it."""
-    say("holding", *[delivery.id for delivery in queue.receive_many(100, lease=lease)])
-    sys.stdin.readline()
-
-
 def wait(queue: rqttl.Queue, lease: str) -> None:
     """Wait for one message."""
     delivery = queue.receive(wait="1h", lease=lease)
@@ -120,7 +114,7 @@ class Process:
 
 
 if __name__ == "__main__":
-    roles = {"consume": consume, "receive": receive, "wait": wait, "run": run}
+    roles = {"consume": consume, "wait": wait, "run": run}
     with rqttl.connect(sys.argv[1]) as broker:
         broker.events.subscribe(lambda _: say("waiting"), rqttl.WaitEvent)
         roles[sys.argv[2]](broker.queue("q"), sys.argv[3])

@@ -64,24 +64,6 @@ def test_the_messages_of_a_killed_consumer_come_back_after_the_lease(
     assert (queue.stats().enqueued, queue.stats().ready, queue.stats().leased) == (20, 0, 0)
 
 
-@pytest.mark.spec("S-050", "S-042")
-def test_a_message_whose_consumer_always_dies_ends_as_a_dead_letter(
-    broker: Broker, queue: Queue, spawn: Callable[..., Process]
-) -> None:
-    queue.update(max_deliveries=2, dead_letter="d")
-    queue.enqueue(b"poison", id="poison")
-
-    for _ in range(2):
-        consumer = spawn("receive", lease="300ms")
-        assert consumer.hear() == ["holding", "poison"]
-        consumer.kill()
-        until(lambda: queue.stats().leased == 0)
-
-    letter = broker.queue("d").receive()
-    assert letter is not None
-    assert (letter.id, letter.deaths[0].reason, letter.deaths[0].delivery_count) == ("poison", "delivery_limit", 2)
-
-
 def test_a_killed_consumer_that_waited_takes_no_wake_up_with_it(
     queue: Queue, client: redis.Redis, spawn: Callable[..., Process]
 ) -> None:

@@ -6,7 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from rqttl.demo.flights import DAY, DemoUnavailable, Flight, boarding_call, plan
 from rqttl.demo.stage import NAMESPACE, Counts, disagreements
 from spark_connectors import demo_report
 from tests.process.demo_runs import check_document, family, start
-from tests.process.embedded_users import data_folder, running
+from tests.process.embedded_users import running
 from tests.waiting import until
 
 pytestmark = pytest.mark.once
@@ -111,11 +111,6 @@ def test_a_missing_package_of_spark_is_named() -> None:
     assert demo_report.missing_requirements(["click", "no_such_one"]) == (
         "no no_such_one is installed; `pip install '.[spark]'` in a checkout of rqttl"
     )
-
-
-@pytest.fixture
-def folder() -> Iterator[Path]:
-    yield from data_folder()
 
 
 def lasting(client: redis.Redis) -> list[Any]:

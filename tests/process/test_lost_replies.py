@@ -14,6 +14,7 @@ from rqttl.delivery import lease_words
 from rqttl.protocol import scripts
 from rqttl.store import exchanges
 from rqttl.store.driver import driver_of
+from tests.contract.looks import one
 from tests.drivers import broker_of, drop_connections
 from tests.process.proxy import Proxy, client_of
 from tests.repository import lua_files
@@ -57,9 +58,7 @@ def stored(client: Any) -> list[tuple[bytes, bytes]]:
 
 def leased(orders: rqttl.Queue) -> rqttl.Delivery:
     orders.enqueue(b"x")
-    delivery = orders.receive()
-    assert delivery
-    return delivery
+    return one(orders)
 
 
 # Calls that must not be repeated
@@ -210,10 +209,7 @@ def test_a_receive_is_repeated_and_what_the_first_one_took_comes_back(
     orders.enqueue_many([b"1", b"2", b"3"])
     proxy.spoil(fault)
 
-    delivery = orders.receive()
-
-    assert delivery
-    assert delivery.body == b"2"
+    assert one(orders).body == b"2"
     assert [(one.body, one.state) for one in orders.peek()] == [(b"1", "leased"), (b"2", "leased"), (b"3", "ready")]
 
 
@@ -319,15 +315,12 @@ def behind_proxy(proxy: Proxy) -> Iterator[rqttl.Queue]:
 def late(behind_proxy: rqttl.Queue, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[rqttl.Delivery]:
     """A delivery whose lease is over; before a call is repeated, another consumer handles the message."""
     behind_proxy.enqueue(b"x")
-    delivery = behind_proxy.receive(lease="1ms")
-    assert delivery
+    delivery = one(behind_proxy, lease="1ms")
     assert any(swept.reclaimed for _ in range(100_000) for swept in behind_proxy.sweep())
     with rqttl.connect(redis_url) as other:
 
         def handle(pause: float) -> None:
-            taken = other.queue("orders").receive()
-            assert taken
-            taken.ack()
+            one(other.queue("orders")).ack()
 
         monkeypatch.setattr(time, "sleep", handle)
         yield delivery
@@ -430,8 +423,7 @@ def test_a_message_can_be_acked_under_full_memory_although_its_script_is_forgott
     with server.client() as client, rqttl.Broker(client) as broker:
         queue = broker.declare_queue("orders")
         queue.enqueue(b"x")
-        delivery = queue.receive()
-        assert delivery is not None
+        delivery = one(queue)
         client.config_set("maxmemory", 1)
         client.script_flush()
 

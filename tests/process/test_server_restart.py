@@ -15,6 +15,7 @@ from rqttl import Broker, CommandEvent, LeaseLost, Message, MessageView, Queue, 
 from rqttl.reaper import Reaper
 from rqttl.testing.fake import Clock, ClockedBroker
 from tests.chaos.nemeses import REFUSALS
+from tests.contract.looks import one
 from tests.process.leases import hasty_broker
 from tests.process.reapers import reaping
 from tests.servers import Server
@@ -70,8 +71,7 @@ def test_messages_deadlines_leases_and_counters_survive(broker: Broker, restart:
     assert replace(queue.stats(), oldest_ready_age=counted.oldest_ready_age) == counted
     assert queue.options().message_ttl == 7_200_000
     held.ack()
-    redelivered = queue.receive()
-    assert redelivered is not None
+    redelivered = one(queue)
     assert (redelivered.id, redelivered.delivery_count) == (returned.id, 2)
 
 
@@ -116,14 +116,11 @@ def test_policies_survive_with_the_options_that_they_gave(broker: Broker, restar
 def test_a_lease_runs_on_while_the_server_is_down(broker: Broker, durable: Server, restart: Callable[[], None]) -> None:
     queue = broker.declare_queue("q", lease="400ms")
     queue.enqueue(b"x")
-    first = queue.receive()
-    assert first is not None
+    first = one(queue)
     assert first.leased_until is not None
 
     restart()
-    second = queue.receive(wait="1m")
-
-    assert second is not None
+    second = one(queue, wait="1m")
     assert second.delivery_count == 2
     assert servers_time(durable) >= first.leased_until.timestamp() * 1000
     with pytest.raises(LeaseLost):
@@ -284,9 +281,7 @@ def test_a_reaper_goes_on_where_full_memory_refuses_its_upkeep(
 ) -> None:
     queue = two_queues.queue("orders")
     queue.enqueue(b"x")
-    delivery = queue.receive()
-    assert delivery is not None
-    delivery.reject()
+    one(queue).reject()
     with saving.client() as client, caplog.at_level(logging.INFO, "rqttl.reaper"):
         client.srem(REGISTRY, "dead")
         client.config_set("maxmemory", 1)
