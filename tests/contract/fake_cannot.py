@@ -21,7 +21,6 @@ OF_POOLS = (
 #: Tests of users with few rights.
 OF_RIGHTS = (
     "test_roster.py::test_a_consumer_without_the_right_works_and_says_so_once",
-    "test_looking.py::test_a_user_who_may_only_read_can_look",
     "test_looking.py::test_a_missing_right_is_no_damage",
     "test_policies_explained.py::test_policies_of_a_user_who_may_change_no_queue_are_put_in_force_by_a_reaper",
     "test_policies_explained.py::test_a_user_without_the_right_to_write_policies_changes_none",

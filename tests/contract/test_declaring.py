@@ -303,11 +303,7 @@ def test_update_tells_what_a_preview_has_counted(clocked: Clocked, changes: dict
     assert after.ready == 570 - result.expired - result.trimmed
     assert after.deaths.get("expired", 0) == 30 + result.expired
     assert after.deaths.get("maxlen", 0) == result.trimmed
-    assert (result.before, result.after) == (before_options(queue, changes), queue.options())
-
-
-def before_options(queue: Any, changes: dict[str, Any]) -> Any:
-    return queue.options().changed(dict.fromkeys(changes))
+    assert (result.before, result.after) == (queue.options().changed(dict.fromkeys(changes)), queue.options())
 
 
 def test_a_preview_changes_nothing_but_what_is_due(clocked: Clocked, client: redis.Redis) -> None:

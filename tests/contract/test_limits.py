@@ -14,9 +14,10 @@ from tests.contract.clocked import Clocked
 from tests.contract.looks import bodies, dead, one, ready, take, taken
 
 
-def fill(clocked: Clocked, count: int, **options: Any) -> None:
-    clocked.declare_queue("q", dead_letter="d", **options)
-    clocked.queue("q").enqueue_many([b"%d" % i for i in range(1, count + 1)])
+def filled(clocked: Clocked, count: int, **options: Any) -> Queue:
+    queue = clocked.declare_queue("q", dead_letter="d", **options)
+    queue.enqueue_many([b"%d" % i for i in range(1, count + 1)])
+    return queue
 
 
 @pytest.mark.spec("LEN-03", "LEN-11", "DLX-10")
@@ -75,8 +76,7 @@ def test_with_both_limits_the_head_goes_until_both_hold(clocked: Clocked) -> Non
 @pytest.mark.spec("LEN-07")
 @pytest.mark.parametrize("overflow", ["drop-head", "reject-publish"])
 def test_leased_and_delayed_messages_take_no_room(clocked: Clocked, overflow: str) -> None:
-    fill(clocked, 4, max_length=4, overflow=overflow)
-    queue = clocked.queue("q")
+    queue = filled(clocked, 4, max_length=4, overflow=overflow)
     held = queue.receive_many(4)
     queue.nack_many(held[:2], "1h")
 
@@ -88,8 +88,7 @@ def test_leased_and_delayed_messages_take_no_room(clocked: Clocked, overflow: st
 
 @pytest.mark.spec("LEN-29")
 def test_a_delayed_message_that_comes_back_counts_again(clocked: Clocked) -> None:
-    fill(clocked, 2, max_length=1, overflow="drop-head")
-    queue = clocked.queue("q")
+    queue = filled(clocked, 2, max_length=1, overflow="drop-head")
     one(queue).nack("1s")
     queue.enqueue(b"3")
     assert queue.stats().delayed == 1
@@ -128,8 +127,7 @@ def test_a_message_larger_than_the_limit_drops_everything_and_itself(clocked: Cl
 
 @pytest.mark.spec("LEN-12", "LEN-13", "LEN-22")
 def test_a_full_queue_refuses_and_takes_again_as_soon_as_one_place_is_free(clocked: Clocked) -> None:
-    fill(clocked, 10, max_length=10, overflow="reject-publish")
-    queue = clocked.queue("q")
+    queue = filled(clocked, 10, max_length=10, overflow="reject-publish")
     with pytest.raises(QueueFull):
         queue.enqueue(b"11")
 
@@ -157,8 +155,7 @@ def test_reject_publish_dlx_refuses_and_keeps_a_dead_letter(clocked: Clocked) ->
 
 @pytest.mark.spec("LEN-19")
 def test_messages_given_back_to_a_full_queue_are_the_first_to_be_dropped(clocked: Clocked) -> None:
-    fill(clocked, 3, max_length=3)
-    queue = clocked.queue("q")
+    queue = filled(clocked, 3, max_length=3)
     held = queue.receive_many(3)
     queue.enqueue_many([b"4", b"5", b"6"])
 
@@ -169,8 +166,7 @@ def test_messages_given_back_to_a_full_queue_are_the_first_to_be_dropped(clocked
 
 @pytest.mark.spec("LEN-20")
 def test_a_queue_that_refuses_takes_back_what_it_had_accepted_beyond_its_limit(clocked: Clocked) -> None:
-    fill(clocked, 1, max_length=1, overflow="reject-publish")
-    queue = clocked.queue("q")
+    queue = filled(clocked, 1, max_length=1, overflow="reject-publish")
     held = one(queue)
     queue.enqueue(b"2")
 
@@ -183,8 +179,7 @@ def test_a_queue_that_refuses_takes_back_what_it_had_accepted_beyond_its_limit(c
 
 @pytest.mark.spec("LEN-23")
 def test_a_purge_or_another_limit_opens_a_full_queue(clocked: Clocked) -> None:
-    fill(clocked, 1, max_length=1, overflow="reject-publish")
-    queue = clocked.queue("q")
+    queue = filled(clocked, 1, max_length=1, overflow="reject-publish")
 
     queue.purge()
     queue.enqueue(b"2")
@@ -199,8 +194,7 @@ def test_a_purge_or_another_limit_opens_a_full_queue(clocked: Clocked) -> None:
 def test_a_queue_that_refuses_trims_nothing_when_its_limit_is_lowered(
     clocked: Clocked, before: str, update: dict[str, Any]
 ) -> None:
-    fill(clocked, 5, overflow=before)
-    queue = clocked.queue("q")
+    queue = filled(clocked, 5, overflow=before)
 
     queue.update(max_length=2, **update)
 

@@ -52,16 +52,7 @@ def test_one_thread_is_the_one_that_calls_and_keeps_the_order(queue: Queue) -> N
     assert handled == [(b"1", True), (b"2", True), (b"3", True)]
 
 
-def test_as_many_handlers_work_at_once_as_there_are_threads(queue: Queue) -> None:
-    queue.enqueue_many([b"x"] * 8)
-    together = threading.Barrier(4)
-
-    counts = queue.run(lambda _: together.wait(PATIENCE), 4, wait="0s")
-
-    assert counts.handled == 8
-
-
-def test_no_more_messages_are_begun_than_there_are_threads(queue: Queue, pool: ThreadPoolExecutor) -> None:
+def test_as_many_handlers_work_at_once_as_there_are_threads_and_no_more(queue: Queue, pool: ThreadPoolExecutor) -> None:
     queue.enqueue_many([b"x"] * 8)
     begun, go_on, stop = threading.Semaphore(0), threading.Event(), threading.Event()
 
