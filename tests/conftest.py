@@ -9,7 +9,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
 
 import hypothesis
@@ -119,6 +119,21 @@ def restricted(server: Server, client: redis.Redis) -> Iterator[Callable[..., re
             return half
 
         yield connect
+
+
+@pytest.fixture
+def full_memory(client: redis.Redis) -> Callable[[], AbstractContextManager[None]]:
+    """Redis refuses all calls that need memory, within `with full_memory():`."""
+
+    @contextmanager
+    def full() -> Iterator[None]:
+        client.config_set("maxmemory", 1)
+        try:
+            yield
+        finally:
+            client.config_set("maxmemory", 0)
+
+    return full
 
 
 @pytest.fixture

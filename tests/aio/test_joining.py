@@ -1,6 +1,7 @@
 """Enqueue calls of one pass of the loop go out as one call, and each has the outcome that it would have alone."""
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -101,13 +102,10 @@ async def test_a_refusal_because_of_other_options_repeats_all_calls(
 
 @looped()
 async def test_full_memory_refuses_each_call_with_an_error_of_its_own(
-    broker: rqttl.AsyncBroker, queue: rqttl.AsyncQueue, client: redis.Redis
+    broker: rqttl.AsyncBroker, queue: rqttl.AsyncQueue, full_memory: Callable[..., Any]
 ) -> None:
-    client.config_set("maxmemory", 1)
-    try:
+    with full_memory():
         sent = await asyncio.gather(*[queue.enqueue(b"x") for _ in range(5)], return_exceptions=True)
-    finally:
-        client.config_set("maxmemory", 0)
     assert all(isinstance(one, redis.ResponseError) and "memory" in str(one) for one in sent), sent
     assert len({id(one) for one in sent}) == 5
     assert (await queue.stats()).ready == 0

@@ -157,13 +157,17 @@ def test_the_redis_and_the_namespace_of_the_line_are_asked(redis_url: str, broke
     assert asked("rqttl --namespace shop receive ", RQTTL_URL=redis_url) == ["carts"]
 
 
-def test_nothing_is_completed_without_a_redis(start_server: Callable[..., Server]) -> None:
+def test_nothing_is_completed_without_a_redis_and_none_is_started(
+    start_server: Callable[..., Server], tmp_path: Path
+) -> None:
     server = start_server()
     server.kill()
 
     assert asked("rqttl receive ", RQTTL_URL=server.url) == []
     assert asked("rqttl receive ", RQTTL_URL="http://nonsense") == []
     assert asked("rqttl --namespace 'a b' receive ", RQTTL_URL=server.url) == []
+    assert asked("rqttl receive ", RQTTL_HOME=str(tmp_path / "home"), RQTTL_URL="") == []
+    assert not (tmp_path / "home").exists()
 
 
 def test_nobody_waits_for_a_redis_that_hangs(
@@ -175,13 +179,6 @@ def test_nobody_waits_for_a_redis_that_hangs(
         client.execute_command("CLIENT", "PAUSE", "600000")
 
     assert asked("rqttl receive ", RQTTL_URL=server.url) == []
-
-
-def test_no_embedded_server_is_started_nor_a_folder_made(tmp_path: Path) -> None:
-    home = tmp_path / "home"
-
-    assert asked("rqttl receive ", RQTTL_HOME=str(home), RQTTL_URL="") == []
-    assert not home.exists()
 
 
 @pytest.mark.slow

@@ -203,15 +203,8 @@ def test_senders_and_consumers_in_full_swing_lose_no_wake_up(queue: Queue, waite
     assert sorted(map(int, found)) == list(range(rounds * consumers))
 
 
-@pytest.fixture
-def interrupted(broker: Broker) -> Iterator[Waiters]:
-    with ThreadPoolExecutor(4) as pool:
-        yield Waiters(broker, pool)
-        broker.interrupt()
-
-
-def test_all_waits_of_a_broker_end(broker: Broker, queue: Queue, client: redis.Redis, interrupted: Waiters) -> None:
-    waiting = interrupted.start(queue, 3)
+def test_all_waits_of_a_broker_end(broker: Broker, queue: Queue, client: redis.Redis, waiters: Waiters) -> None:
+    waiting = waiters.start(queue, 3)
 
     broker.interrupt()
 

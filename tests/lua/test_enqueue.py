@@ -317,15 +317,12 @@ def test_names_whose_time_is_over_go_before_one_of_them_is_taken_for_known(lab: 
     assert (state["dedup_ids"], state["dedup_windows"]) == ([";3;;new", ";3;;old"], {";3;;old\n;3;;new": NOW + WINDOW})
 
 
-def test_forgetting_beforehand_is_refused_too_while_memory_is_full(lab: Lab) -> None:
+def test_forgetting_beforehand_is_refused_too_while_memory_is_full(lab: Lab, full_memory: Callable[..., Any]) -> None:
     lab.seed(dedup_ids=[";3;;old"], dedup_windows={";3;;old": NOW})
     command = enqueue_encoded(lab.known(), [(b";3;;old", b"x")], window=WINDOW, now=NOW)
     before = lab.dump()
-    lab.client.config_set("maxmemory", 1)
-    try:
-        with pytest.raises(redis.ResponseError):
-            lab.run(command)
-    finally:
-        lab.client.config_set("maxmemory", 0)
+
+    with full_memory(), pytest.raises(redis.ResponseError):
+        lab.run(command)
 
     assert lab.dump() == before

@@ -5,7 +5,7 @@ write of a script. And every key that a script touches is among its KEYS, shown 
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -349,22 +349,6 @@ MAKERS = {
     ),
 }
 WAYS: dict[str, Scenario] = {**PRODUCERS, **CONSUMERS, **MAKERS}
-
-
-@pytest.fixture
-def full_memory(client: redis.Redis) -> Iterator[Callable[[], AbstractContextManager[None]]]:
-    """Redis refuses all calls that need memory, within the context."""
-
-    @contextmanager
-    def full() -> Iterator[None]:
-        client.config_set("maxmemory", 1)
-        try:
-            yield
-        finally:
-            client.config_set("maxmemory", 0)
-
-    yield full
-    client.config_set("maxmemory", 0)
 
 
 Full = Callable[[], AbstractContextManager[None]]

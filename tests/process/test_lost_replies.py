@@ -290,17 +290,14 @@ def test_a_server_that_cannot_serve_now_is_asked_again(
 
 
 def test_an_error_among_replies_that_come_together_leaves_no_reply_behind(
-    orders: rqttl.Queue, client: redis.Redis
+    orders: rqttl.Queue, full_memory: Callable[..., Any]
 ) -> None:
     bodies = [b"x"] * 1000
     orders.enqueue_many(bodies)
-    client.config_set("maxmemory", 1)
-    try:
+    with full_memory():
         with pytest.raises(redis.ResponseError):
             orders.enqueue_many(bodies)
         assert orders.options().dead_letter == "dead"
-    finally:
-        client.config_set("maxmemory", 0)
     assert orders.stats().ready == 1000
 
 
