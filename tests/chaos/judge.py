@@ -60,7 +60,7 @@ def judge(events: Iterable[Event]) -> Verdict:
 
 
 def _target_of(facts: Facts, queue: str) -> str | None:
-    target: str | None = facts.queues[queue].get("dead")
+    target: str | None = facts.queues.get(queue, {}).get("dead")
     return target
 
 
@@ -85,14 +85,10 @@ def _ends(facts: Facts, claims: list[Claim]) -> tuple[int, int]:
     for claim in claims:
         final = claim.final
         # a rejected message lives on as a letter where there is a target
-        leaves = final is not None and (final.how == "ack" or not _target_of_claim(facts, claim))
+        leaves = final is not None and (final.how == "ack" or not _target_of(facts, claim.queue))
         told += leaves
         unknown += not leaves and claim.unknown
     return told, unknown
-
-
-def _target_of_claim(facts: Facts, claim: Claim) -> str | None:
-    return _target_of(facts, claim.queue) if claim.queue in facts.queues else None
 
 
 def accounts(facts: Facts, figures: Counter[str]) -> Iterator[Violation]:

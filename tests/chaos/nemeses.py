@@ -209,8 +209,7 @@ def fail_over(stage: Stage, chance: random.Random) -> None:
         with stage.admin() as admin:
             if planned:
                 admin.client_pause(20_000, all=False)
-                offset: Any = admin.info("replication")
-                _await_offset(other, int(offset["master_repl_offset"]))
+                _await_offset(other, admin)
         stage.server.kill()
         with other.client() as client:
             client.replicaof("NO", "ONE")
@@ -229,24 +228,21 @@ def _replicate(stage: Stage, other: Any) -> int:
     with other.client() as client:
         client.replicaof("127.0.0.1", port)
         # a replica rewrites its append-only file after it has got everything; until then a crash would lose all
-        until(lambda: _info(client)["master_link_status"] == "up" and not _rewrites(client))
+        rewrites = ("aof_rewrite_in_progress", "aof_rewrite_scheduled")
+        until(lambda: (told := _info(client))["master_link_status"] == "up" and not any(map(told.get, rewrites)))
     with stage.admin() as admin:
         since = now()
-        offset: Any = admin.info("replication")
-    _await_offset(other, int(offset["master_repl_offset"]))
+        _await_offset(other, admin)
     return since
 
 
-def _rewrites(client: redis.Redis) -> bool:
-    info: Any = client.info("persistence")
-    return bool(info["aof_rewrite_in_progress"] or info["aof_rewrite_scheduled"])
-
-
 def _info(client: redis.Redis) -> Any:
-    return client.info("replication")
+    return {**client.info("replication"), **client.info("persistence")}
 
 
-def _await_offset(other: Any, offset: int) -> None:
+def _await_offset(other: Any, admin: redis.Redis) -> None:
+    """Wait until a replica has all that its primary has now."""
+    offset = int(_info(admin)["master_repl_offset"])
     with other.client() as client:
         until(lambda: int(_info(client).get("slave_repl_offset", 0)) >= offset)
 

@@ -352,7 +352,6 @@ def _drain(me: Actor, queue: rqttl.Queue) -> int:
     for one in batch:
         death = one.deaths[0] if one.deaths else None
         if death is not None and queue.name.endswith("/dead"):
-            deadline = None if death.expires_at is None else milliseconds(death.expires_at)
             me.journal.write(
                 "letter",
                 q=queue.name,
@@ -361,7 +360,7 @@ def _drain(me: Actor, queue: rqttl.Queue) -> int:
                 origin=death.queue,
                 count=death.delivery_count,
                 died=milliseconds(death.last_at),
-                deadline=deadline,
+                deadline=milliseconds(death.expires_at),
             )
     queue.ack_many(batch)
     stats = queue.stats()

@@ -82,8 +82,7 @@ class Witness:
             self.journal.write("wrong", id=message.id, text=f"the receipt names {told.id}")
         if told.duplicate:
             return ["duplicate"]
-        deadline = None if told.expires_at is None else milliseconds(told.expires_at)
-        return ["expired" if told.expired else "stored", deadline]
+        return ["expired" if told.expired else "stored", milliseconds(told.expires_at)]
 
     # Handing out and settling
 
@@ -94,8 +93,7 @@ class Witness:
         for one in found:
             if not is_body_of(one.id, one.body):
                 self.journal.write("wrong", id=one.id, text=f"{one.queue}: the body is another one: {one.body[:60]!r}")
-            deadline = None if one.expires_at is None else milliseconds(one.expires_at)
-            got.append([one.sequence, one.id, deadline, one.delivery_count, len(one.deaths)])
+            got.append([one.sequence, one.id, milliseconds(one.expires_at), one.delivery_count, len(one.deaths)])
         if got:
             name, token = claimed.config.name, claimed.token.decode()
             since = self._call.since
@@ -181,6 +179,6 @@ def _pair(one: Delivery) -> tuple[str, str]:
     return sequence.decode(), token.decode()
 
 
-def milliseconds(instant: datetime) -> int:
-    """Return an aware datetime as milliseconds since 1970."""
-    return round(instant.timestamp() * 1000)
+def milliseconds(instant: datetime | None) -> int | None:
+    """Return an aware datetime, if there is one, as milliseconds since 1970."""
+    return None if instant is None else round(instant.timestamp() * 1000)

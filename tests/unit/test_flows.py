@@ -236,28 +236,18 @@ def test_a_question_to_the_server_is_one_plain_command(
 DENIED = NoPermissionError("this user has no permissions")
 
 
-def perform_with(flow: Flow[T], answer: Callable[[Step], Any]) -> T:
-    """Perform a flow with these answers. An answer that is an error is thrown into the flow."""
-    try:
-        step = next(flow)
-        while True:
-            reply = answer(step)
-            step = flow.throw(reply) if isinstance(reply, Exception) else flow.send(reply)
-    except StopIteration as done:
-        result: T = done.value
-        return result
-
-
 @pytest.mark.parametrize("error, level", [(DENIED, "warning"), (ResponseError("ERR broken"), "problem")])
 def test_a_check_that_redis_refuses_is_a_finding(error: Exception, level: str) -> None:
-    findings = perform_with(guarded("clock", server.clock()), lambda _: error)
+    drive = Drive(guarded("clock", server.clock()))
+    drive.throw(error)
 
-    assert [(one.check, one.level, one.result) for one in findings] == [("clock", level, f"cannot be checked: {error}")]
+    [found] = drive.result
+    assert (found.check, found.level, found.result) == ("clock", level, f"cannot be checked: {error}")
 
 
 def test_an_outage_is_no_finding() -> None:
     with pytest.raises(ConnectionError):
-        perform_with(guarded("clock", server.clock()), lambda _: ConnectionError("gone"))
+        Drive(guarded("clock", server.clock())).throw(ConnectionError("gone"))
 
 
 def facts(step: Step) -> Any:
@@ -268,7 +258,7 @@ def facts(step: Step) -> Any:
 
 
 def test_the_server_is_asked_once_and_hidden_settings_are_told_when_they_are_needed() -> None:
-    info = perform_with(server.read(), facts)
+    info = steps.drive(server.read(), facts)
 
     assert (info.text("role"), info.now, info.setting("save"), info.hidden) == ("master", 7.5, "900 1", [])
     assert info.setting("timeout") is None

@@ -10,7 +10,7 @@ import pytest
 from redis.exceptions import ConnectionError, NoPermissionError, ReadOnlyError, ResponseError
 
 from rqttl import SweepResult
-from rqttl.flows.steps import Flow, GetConfig, GetPolicies, Read, Register, Write
+from rqttl.flows.steps import Flow, GetConfig, GetPolicies, Read, Register, Write, drive
 from rqttl.policies import PolicySet
 from rqttl.reaper import report as reaper_report
 from rqttl.reaper.loop import read_hint
@@ -45,16 +45,11 @@ class Namespace:
         self.away = False
 
     def perform(self, flow: Flow[T]) -> T:
-        self.steps, answer = [], None
-        try:
-            while True:
-                self.steps.append(flow.send(answer))
-                answer = self._answer(self.steps[-1])
-        except StopIteration as done:
-            result: T = done.value
-            return result
+        self.steps = []
+        return drive(flow, self._answer)
 
     def _answer(self, step: Any) -> Any:
+        self.steps.append(step)
         if isinstance(step, GetPolicies):
             return PolicySet()
         if isinstance(step, Register):
