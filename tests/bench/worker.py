@@ -12,7 +12,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import rqttl
@@ -32,30 +31,15 @@ class Cost(NamedTuple):
     slots: float = 0.0
 
 
-@dataclass
-class Meter:
-    """Measures from `start` to `end`. `pids` are the children."""
+def now(pids: Sequence[int] = ()) -> Cost:
+    """The clocks, with those of these children."""
+    # the clock of the CPU time of another process: see clock_getcpuclockid(3)
+    children = sum(time.clock_gettime((~pid << 3) | 2) for pid in pids)
+    return Cost(time.perf_counter(), time.process_time(), children)
 
-    pids: Sequence[int] = ()
-    began: Cost | None = None
-    ended: Cost | None = None
 
-    def now(self) -> Cost:
-        # the clock of the CPU time of another process: see clock_getcpuclockid(3)
-        children = sum(time.clock_gettime((~pid << 3) | 2) for pid in self.pids)
-        return Cost(time.perf_counter(), time.process_time(), children)
-
-    def start(self, pids: Sequence[int] = ()) -> None:
-        self.pids = pids
-        self.began = self.now()
-
-    def end(self) -> None:
-        self.ended = self.now()
-
-    def cost(self) -> Cost:
-        assert self.began is not None
-        assert self.ended is not None
-        return Cost(*(end - begin for begin, end in zip(self.began, self.ended, strict=True)))
+def between(began: Cost, ended: Cost) -> Cost:
+    return Cost(*(end - begin for begin, end in zip(began, ended, strict=True)))
 
 
 def empty(_: object) -> None:
@@ -74,15 +58,13 @@ async def yielding(_: object) -> None:
 
 def by_hand(broker: rqttl.Broker) -> Cost:
     """The cost of a `consume` loop with an ack for each message."""
-    meter = Meter()
-    meter.start()
+    began = now()
     with broker.queue("q").consume() as deliveries:
         for number, delivery in enumerate(deliveries, 1):
             delivery.ack()
             if number == N:
                 break
-    meter.end()
-    return meter.cost()
+    return between(began, now())
 
 
 def worker(
@@ -96,24 +78,25 @@ def worker(
     name = f"tests.bench.worker:{call.__name__}"
     running = rqttl.Worker(broker, "q", call=name, processes=processes, asyncio=coroutines, threads=threads, burst=True)
     in_flight, supervisor = running._in_flight, running._supervisor  # a stop watch inside
-    room, settled, meter = in_flight.room, running.counters.settled, Meter()
+    room, settled, pids, looks = in_flight.room, running.counters.settled, list[int](), list[Cost]()
 
     def room_when_ready() -> int:
         if supervisor.ready < processes:
             return 0
-        if meter.began is None:
-            meter.start([child.pid for child in supervisor.children])
+        if not looks:
+            pids.extend(child.pid for child in supervisor.children)
+            looks.append(now(pids))
         return room()
 
     def note(queue: str, outcome: str, number: int = 1) -> None:
         settled(queue, outcome, number)
         if running.counters.totals().handled == N:
-            meter.end()
+            looks.append(now(pids))
 
     in_flight.room = room_when_ready  # type: ignore[method-assign]  # as above
     running.counters.settled = note  # type: ignore[method-assign]  # as above
     running.run()
-    cost, slots = meter.cost(), max(1, processes) * (threads or coroutines or 1)
+    cost, slots = between(*looks), max(1, processes) * (threads or coroutines or 1)
     return cost._replace(slots=running.counters.queues["q"].handling.total / cost.wall / slots)
 
 
