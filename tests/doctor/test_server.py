@@ -99,6 +99,9 @@ VALKEY = {"redis_version": "7.2.4", **STANDALONE}
 PRIVATE = {"port": "0", "tls-port": "0", "unixsocket": "/run/private.sock", "unixsocketperm": "700"}
 OLD = {"redis_version": "6.2.14", **STANDALONE}
 LIMITED = {"maxmemory": 100, "evicted_keys": 0}
+SOUND = {**LIMITED, "maxmemory_policy": "noeviction"}
+UNLIMITED = {"maxmemory": 0, "total_system_memory": 100}
+AOF, EVERYSEC, UNSAVED = {"aof_enabled": 1}, {"appendfsync": "everysec"}, {"rdb_last_bgsave_status": "err"}
 UNUSED = {"connected_slaves": 2, "role": "master", "min_slaves_good_slaves": 2}
 
 Case = tuple[Callable[[ServerInfo], Iterator[Finding]], dict[str, Any], dict[str, str], str, str]
@@ -125,60 +128,36 @@ CASES: list[Case] = [
     (checks.replicas, UNUSED, {"min-replicas-to-write": "1"}, "ok", "2 replicas, 1 needed"),
     (checks.replicas, UNUSED, {"min-replicas-to-write": "3"}, "problem", "2 in step, 3 needed: every write is refused"),
     (checks.connections, {}, {"timeout": "600", "tcp-keepalive": "300"}, "ok", "timeout is 600 s, tcp-keepalive 300 s"),
-    (checks.eviction, {**LIMITED, "maxmemory_policy": "noeviction"}, {}, "ok", "noeviction"),
-    (
-        checks.eviction,
-        {**LIMITED, "maxmemory_policy": "noeviction", "evicted_keys": 2},
-        {},
-        "warning",
-        "2 keys evicted",
-    ),
+    (checks.eviction, SOUND, {}, "ok", "noeviction"),
+    (checks.eviction, {**SOUND, "evicted_keys": 2}, {}, "warning", "2 keys evicted"),
     (checks.eviction, {**LIMITED, "maxmemory_policy": "allkeys-lru"}, {}, "problem", "evicts keys of queues"),
     (checks.eviction, {**LIMITED, "maxmemory_policy": "volatile-ttl"}, {}, "warning", "queues are safe"),
-    (
-        checks.eviction,
-        {"maxmemory": 0, "maxmemory_policy": "allkeys-random"},
-        {},
-        "warning",
-        "as long as maxmemory is 0",
-    ),
+    (checks.eviction, {**UNLIMITED, "maxmemory_policy": "allkeys-random"}, {}, "warning", "as long as maxmemory is 0"),
     (checks.memory, {"used_memory": 10, "maxmemory": 100}, {}, "ok", " used"),
     (checks.memory, {"used_memory": 95, "maxmemory": 100}, {}, "warning", "refused soon"),
     (checks.memory, {"used_memory": 200, "maxmemory": 100}, {}, "problem", "refused now"),
-    (checks.memory, {"used_memory": 59, "maxmemory": 0, "total_system_memory": 100}, {}, "ok", "no limit"),
-    (
-        checks.memory,
-        {"used_memory": 60, "maxmemory": 0, "total_system_memory": 100},
-        {},
-        "warning",
-        "on a machine with",
-    ),
-    (checks.persistence, {"aof_enabled": 1}, {"appendfsync": "always"}, "ok", "loses nothing that was confirmed"),
-    (checks.persistence, {"aof_enabled": 1}, {"appendfsync": "everysec"}, "ok", "kill -9 of redis-server alone"),
-    (checks.persistence, {"aof_enabled": 1}, {"appendfsync": "no"}, "warning", "half a minute"),
-    (checks.persistence, {"aof_enabled": 1}, {}, "warning", "appendfsync cannot be read"),
-    (
-        checks.persistence,
-        {"aof_enabled": 1, "aof_delayed_fsync": 3},
-        {"appendfsync": "everysec"},
-        "ok",
-        "the disk was too slow for it 3 times",
-    ),
+    (checks.memory, {**UNLIMITED, "used_memory": 59}, {}, "ok", "no limit"),
+    (checks.memory, {**UNLIMITED, "used_memory": 60}, {}, "warning", "on a machine with"),
+    (checks.persistence, AOF, {"appendfsync": "always"}, "ok", "loses nothing that was confirmed"),
+    (checks.persistence, AOF, EVERYSEC, "ok", "kill -9 of redis-server alone"),
+    (checks.persistence, AOF, {"appendfsync": "no"}, "warning", "half a minute"),
+    (checks.persistence, AOF, {}, "warning", "appendfsync cannot be read"),
+    (checks.persistence, {**AOF, "aof_delayed_fsync": 3}, EVERYSEC, "ok", "the disk was too slow for it 3 times"),
     (checks.persistence, {"aof_enabled": 0}, {"save": "900 1"}, "warning", "a crash loses all since the last one, "),
     (checks.persistence, {"aof_enabled": 0}, {"save": ""}, "problem", "loses every message"),
     (checks.persistence, {"aof_enabled": 0}, {}, "warning", "if any are made"),
     (checks.disk, {"rdb_last_bgsave_status": "ok"}, {}, "ok", "the last writes went well"),
-    (checks.disk, {"rdb_last_bgsave_status": "err"}, {"save": "900 1"}, "problem", "every write is refused"),
-    (checks.disk, {"rdb_last_bgsave_status": "err"}, {"save": ""}, "warning", "the last snapshot failed"),
+    (checks.disk, UNSAVED, {"save": "900 1"}, "problem", "every write is refused"),
+    (checks.disk, UNSAVED, {"save": ""}, "warning", "the last snapshot failed"),
     (
         checks.disk,
-        {"rdb_last_bgsave_status": "err"},
+        UNSAVED,
         {"save": "900 1", "stop-writes-on-bgsave-error": "no"},
         "warning",
         "the last snapshot failed",
     ),
-    (checks.disk, {"aof_enabled": 1, "aof_last_write_status": "err"}, {}, "problem", "every write is refused"),
-    (checks.disk, {"aof_enabled": 1, "aof_last_bgrewrite_status": "err"}, {}, "warning", "it grows on"),
+    (checks.disk, {**AOF, "aof_last_write_status": "err"}, {}, "problem", "every write is refused"),
+    (checks.disk, {**AOF, "aof_last_bgrewrite_status": "err"}, {}, "warning", "it grows on"),
 ]
 
 
