@@ -141,38 +141,32 @@ def test_a_wrong_type_at_any_place_is_an_import_or_a_typed_refusal(
 
 
 QUEUE = "Microsoft.ServiceBus/namespaces/queues"
-PLACES = [
-    (
-        read_definitions,
-        {"queues": [{"name": "q", "arguments": {"x-message-ttl": "1"}}]},
-        "$.queues[0].arguments.x-message-ttl",
-    ),
-    (read_definitions, {"queues": [{"name": "q"}, {"name": "q"}]}, "$.queues[1]"),
-    (read_definitions, {"queues": [{"name": 7}]}, "$.queues[0].name"),
-    (read_definitions, {"queues": {}}, "$.queues"),
-    (read_definitions, {"policies": [{"name": "p", "pattern": "a"}]}, "$.policies[0]"),
-    (
-        read_definitions,
-        {"policies": [{"name": "p", "pattern": "a", "definition": {"max-length": 1.5}}]},
-        "$.policies[0].definition.max-length",
-    ),
-    (
-        read_definitions,
-        {"bindings": [{"source": "a", "destination": "b", "destination_type": "c"}]},
-        "$.bindings[0].destination_type",
-    ),
-    (read_definitions, {"vhosts": [{"name": "a"}, {"name": "a"}]}, "$.vhosts[1]"),
-    (read_resources, {"resources": [{"type": QUEUE}]}, "$.resources[0]"),
-    (read_resources, {"resources": {"q": {"type": 1}}}, "$.resources.q.type"),
-    (
-        read_resources,
-        {"resources": [{"type": QUEUE, "name": "a/q"}, {"type": QUEUE, "name": "A/Q"}]},
-        "$.resources[1].name",
-    ),
-]
+PLACES: dict[Read, list[tuple[dict[str, object], str]]] = {
+    read_definitions: [
+        ({"queues": [{"name": "q", "arguments": {"x-message-ttl": "1"}}]}, "$.queues[0].arguments.x-message-ttl"),
+        ({"queues": [{"name": "q"}, {"name": "q"}]}, "$.queues[1]"),
+        ({"queues": [{"name": 7}]}, "$.queues[0].name"),
+        ({"queues": {}}, "$.queues"),
+        ({"policies": [{"name": "p", "pattern": "a"}]}, "$.policies[0]"),
+        (
+            {"policies": [{"name": "p", "pattern": "a", "definition": {"max-length": 1.5}}]},
+            "$.policies[0].definition.max-length",
+        ),
+        (
+            {"bindings": [{"source": "a", "destination": "b", "destination_type": "c"}]},
+            "$.bindings[0].destination_type",
+        ),
+        ({"vhosts": [{"name": "a"}, {"name": "a"}]}, "$.vhosts[1]"),
+    ],
+    read_resources: [
+        ({"resources": [{"type": QUEUE}]}, "$.resources[0]"),
+        ({"resources": {"q": {"type": 1}}}, "$.resources.q.type"),
+        ({"resources": [{"type": QUEUE, "name": "a/q"}, {"type": QUEUE, "name": "A/Q"}]}, "$.resources[1].name"),
+    ],
+}
 
 
-@pytest.mark.parametrize("read,table,place", PLACES)
+@pytest.mark.parametrize("read, table, place", [(read, *row) for read, rows in PLACES.items() for row in rows])
 def test_a_refusal_names_the_place(read: Read, table: dict[str, object], place: str) -> None:
     with pytest.raises(InvalidImport) as refused:
         read(json.dumps(table))
