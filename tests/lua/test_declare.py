@@ -159,7 +159,7 @@ def touch(lab: Lab, now: int = NOW) -> Command:
     return commands.touch(lab.keyspace, "orders", now=now)
 
 
-def test_nobody_can_touch_what_is_not_there_or_over_nor_put_anything_into_it(lab: Lab) -> None:
+def test_nobody_can_touch_or_change_what_is_not_there_or_over_nor_put_anything_into_it(lab: Lab) -> None:
     assert lab.refusal(touch(lab)) == [b"not_found"]
     lab.seed(options={"expires": LIFE})
     for command in (
@@ -168,6 +168,7 @@ def test_nobody_can_touch_what_is_not_there_or_over_nor_put_anything_into_it(lab
         commands.cancel(lab.keyspace, "orders", ["id"], now=NOW + LIFE),
         commands.reschedule(lab.keyspace, "orders", "id", b"+5", now=NOW + LIFE),
         commands.redrive(lab.known(), "dead", [place()], now=NOW + LIFE),
+        commands.update(lab.known(), plain_options(), now=NOW + LIFE),
     ):
         assert lab.refusal(command) == [b"queue_expired"]
     assert lab.run(touch(lab, NOW + LIFE - 1))[0] == b"ok"
@@ -183,12 +184,6 @@ def test_an_ended_queue_is_refused_with_its_version_and_options(lab: Lab, what: 
     }[what]
 
     assert lab.refusal(command) == [b"queue_expired", b"v1", b'{"auto_delete_on_idle":50}']
-
-
-def test_an_update_of_what_is_over_is_refused(lab: Lab) -> None:
-    lab.seed(options={"expires": LIFE})
-
-    assert lab.refusal(commands.update(lab.known(), plain_options(), now=NOW + LIFE)) == [b"queue_expired"]
 
 
 def test_an_ended_queue_goes_with_every_key_in_one_step(lab: Lab) -> None:

@@ -1,6 +1,7 @@
 """Headers that no client packs: scripts refuse them from senders, and do not fail over those that stand in Redis."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
@@ -170,8 +171,9 @@ def take_all(lab: Lab) -> None:
         assert lab.run(commands.reject(lab.known(), held, now=NOW))[2] == []
 
 
-def leased(lab: Lab, call: Callable[[list[commands.Word]], Command]) -> Reply:
-    return lab.run(call([place(-9), token(50), place(-8), token(50)]))
+def nack(lab: Lab, delay: int | None = None) -> Reply:
+    held: list[commands.Word] = [place(-9), token(50), place(-8), token(50)]
+    return lab.run(commands.nack(lab.known(), held, delay=delay, now=NOW))
 
 
 FATES: dict[str, Callable[[Lab], object]] = {
@@ -181,43 +183,29 @@ FATES: dict[str, Callable[[Lab], object]] = {
     "preview": lambda lab: lab.run(commands.preview(lab.known(), lab.known().options, commands.Walk(), now=NOW)),
     "redrive": lambda lab: lab.run(commands.redrive(lab.known("dead"), "orders", [place(-9), place(-8)], now=NOW)),
 }
+#: Ways back of messages that are leased.
+WAYS_BACK: dict[str, Callable[[Lab], object]] = {
+    "nack": nack,
+    "nack with a delay": lambda lab: nack(lab, 5),
+    "the end of the lease": lambda lab: lab.run(commands.sweep(lab.known(), now=NOW + 60)),
+}
 
 
-@pytest.mark.parametrize("fate", FATES)
+@pytest.mark.parametrize("fate", [*FATES, *WAYS_BACK])
 @examples
 @given(header=anything)
 def test_no_header_that_stands_in_redis_makes_a_script_fail_or_lose_a_message(
     lab: Lab, fate: str, header: bytes
 ) -> None:
+    leases: dict[str, Any] = {"leases": {place(-9): token(50), place(-8): token(50)}} if fate in WAYS_BACK else {}
+    options = {"max_deliveries": 9} if leases else {"message_ttl": 1000}
     lab.client.flushall()
     lab.seed("dead", log=plain(place(-99)))
     lab.seed(
-        options={"dead_letter": "dead", "message_ttl": 1000}, log={place(-9): (header, b"x"), place(-8): (b"", b"y")}
+        options={"dead_letter": "dead", **options}, log={place(-9): (header, b"x"), place(-8): (at(9), b"y")}, **leases
     )
 
-    FATES[fate](lab)
-
-    assert holds(lab, b"x")
-    assert holds(lab, b"y")
-
-
-@pytest.mark.parametrize("back", ["nack", "nack with a delay", "the end of the lease"])
-@examples
-@given(header=anything)
-def test_no_header_makes_a_message_vanish_that_comes_back(lab: Lab, back: str, header: bytes) -> None:
-    lab.client.flushall()
-    lab.seed("dead", log=plain(place(-99)))
-    lab.seed(
-        options={"dead_letter": "dead", "max_deliveries": 9},
-        log={place(-9): (header, b"x"), place(-8): (at(9), b"y")},
-        leases={place(-9): token(50), place(-8): token(50)},
-    )
-
-    if back == "the end of the lease":
-        lab.run(commands.sweep(lab.known(), now=NOW + 60))
-    else:
-        delay = 5 if back == "nack with a delay" else None
-        leased(lab, lambda held: commands.nack(lab.known(), held, delay=delay, now=NOW))
+    (FATES | WAYS_BACK)[fate](lab)
     lab.run(commands.sweep(lab.known(), now=NOW + 90))
 
     assert holds(lab, b"x")
