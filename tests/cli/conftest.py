@@ -91,7 +91,7 @@ def url_of_user(client: redis.Redis, redis_url: str) -> Iterator[Callable[..., s
     """`url_of_user(*rules)`: the URL of a user with these rules."""
 
     def make(*rules: str) -> str:
-        client.execute_command("ACL", "SETUSER", "guest", "reset", "on", ">S3CR3T", *rules)
+        client.execute_command("ACL", "SETUSER", "guest", "reset", "resetchannels", "on", ">S3CR3T", *rules)
         return redis_url.replace("://", "://guest:S3CR3T@")
 
     yield make
