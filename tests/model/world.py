@@ -495,9 +495,7 @@ class World:
         lost = self.ack(name, now, finished, again=again)
         if due is not None and due <= now:
             self.sweep(name, now)
-        taken = self._ticket(q, now, ticket) if count else []
-        if not taken and count:
-            taken = next((found for one in late if (found := self._ticket(q, now, one))), [])
+        taken = self._shown(q, now, [ticket, *late]) if count else []
         handed = len(taken)
         taken += [m for m in q.ready if not q.expired(m, now)][: min(count - handed, q.room(now))]
         q.charge(now, len(taken) - handed)
@@ -510,18 +508,26 @@ class World:
                 q.counters["acked"] += 1
         return Taken(taken, lost)
 
-    def _ticket(self, q: ModelQueue, now: int, ticket: bytes) -> list[Msg]:
-        """The message of a ticket. One whose time has ended on the way dies; a TTL of 0 had ended before."""
-        seq, _, token = ticket.partition(b" ")
-        m = q.find(seq)
-        if m is not None and m.state == "leased" and m.token is None:
-            m.token = token  # it was handed over in this operation
-        if m is None or not q.held(m, token, now):
-            return []
-        if q.expired(m, now) and not q.expired(m, int(seq[:13])):
-            self._give_back(q, now, [m], failed=False)
-            return []
-        return [m]
+    def _shown(self, q: ModelQueue, now: int, tickets: Sequence[bytes]) -> list[Msg]:
+        """The message of the first ticket that holds.
+
+        Those before it whose time has ended on the way die, in deadline order; a TTL of 0 had ended before.
+        """
+        taken: list[Msg] = []
+        overdue: list[Msg] = []
+        for ticket in tickets:
+            seq, _, token = ticket.partition(b" ")
+            m = q.find(seq)
+            if m is not None and m.state == "leased" and m.token is None:
+                m.token = token  # it was handed over in this operation
+            if m is None or not q.held(m, token, now):
+                continue
+            if not q.expired(m, now) or q.expired(m, int(seq[:13])):
+                taken = [m]
+                break
+            overdue.append(m)
+        self._give_back(q, now, overdue, failed=False)
+        return taken
 
     def _split(
         self, q: ModelQueue, now: int, pairs: Sequence[Pair], *, again: bool, gives_back: bool = False
