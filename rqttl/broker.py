@@ -24,7 +24,7 @@ from rqttl.options import QueueOptions
 from rqttl.policies import Explanation, Policy
 from rqttl.policies.patterns import Syntax
 from rqttl.queue import Queue
-from rqttl.store.connections import address, open_client
+from rqttl.store.connections import open_client
 from rqttl.store.driver import RedisDriver
 from rqttl.types import Duration, PolicyResult, QueueStats, WorkerInfo
 
@@ -92,8 +92,7 @@ class Broker:
         self._driver.events.observer = observer
 
     def __repr__(self) -> str:
-        at = address(self._driver.store.client.connection_pool)
-        return f"<Broker {at} namespace {self._driver.keyspace.namespace!r}>"
+        return f"<Broker {self._driver.store.address} namespace {self._driver.keyspace.namespace!r}>"
 
     def declare_queue(self, name: str, **options: Unpack[OptionArguments]) -> Queue:
         """Create a queue, or find it with the same options.

@@ -2,14 +2,22 @@
 
 from collections.abc import Callable
 
+import redis
+
 from rqttl import Broker, Queue
 from rqttl.flows.steps import Step
 from rqttl.store.driver import RedisDriver, driver_of
 
 
+def redis_of(owner: object) -> redis.Redis:
+    """The client of redis-py of a broker, a queue or a driver."""
+    driver = owner if isinstance(owner, RedisDriver) else driver_of(owner)
+    return driver.store.topology.nodes[0]._client
+
+
 def broker_on(driver: RedisDriver) -> Broker:
     """A broker that performs everything with this driver."""
-    return Broker(driver.store.client, driver=lambda *_: driver)
+    return Broker(redis_of(driver), driver=lambda *_: driver)
 
 
 def broker_of(queue: Queue) -> Broker:
@@ -35,5 +43,5 @@ def before_step(driver: RedisDriver, kind: object, action: Callable[[], object])
 
 def drop_connections(driver: RedisDriver) -> None:
     """Close the connections that a driver keeps, so that its next call makes a new one."""
-    driver.store.connections.release_idle()
-    driver.store.client.connection_pool.disconnect()
+    driver.store.topology.nodes[0].connections.release_idle()
+    redis_of(driver).connection_pool.disconnect()

@@ -10,6 +10,7 @@ from rqttl import Broker, Policy
 from rqttl.options import OPTIONS, SCRIPT_OPTIONS
 from rqttl.protocol.keys import PARTS, Keyspace
 from rqttl.store.driver import driver_of
+from tests.drivers import redis_of
 from tests.unit.policies import reference
 
 #: Options that scripts read from each record, also if they have their defaults.
@@ -19,7 +20,7 @@ ALWAYS = ("overflow", "on_expire")
 def problems(broker: Broker) -> list[str]:
     """All that is not as declared options and policies want it, and all keys that belong to no queue."""
     driver = driver_of(broker)
-    return sorted(_problems(driver.store.client, driver.keyspace))
+    return sorted(_problems(redis_of(driver), driver.keyspace))
 
 
 def _problems(client: redis.Redis, keyspace: Keyspace) -> Iterator[str]:

@@ -32,7 +32,7 @@ from rqttl.flows.steps import Flow
 from rqttl.options import QueueOptions, UpdateResult
 from rqttl.policies import Explanation, Policy
 from rqttl.policies.patterns import Syntax
-from rqttl.store.connections import TIME_OUTS, UNLIMITED, address, checked_client, pool_for
+from rqttl.store.connections import TIME_OUTS, UNLIMITED, Address, checked_client, pool_for
 from rqttl.text import format_value
 from rqttl.types import (
     ConsumerInfo,
@@ -338,7 +338,7 @@ class AsyncBroker:
         return self._client
 
     def __repr__(self) -> str:
-        at = f"embedded://{self._folder}" if self._client is None else address(self._client.connection_pool)
+        at = f"embedded://{self._folder}" if self._client is None else Address.of(self._client.connection_pool)
         return f"<AsyncBroker {at} namespace {self._driver.keyspace.namespace!r}>"
 
     @property

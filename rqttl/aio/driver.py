@@ -5,22 +5,35 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Hashable
 from contextlib import AbstractContextManager, nullcontext
 from types import CoroutineType, GeneratorType
 from typing import Any, Generic, TypeVar
 
 from redis.asyncio import Redis
 
-from rqttl.aio.store import AsyncStore, Call, is_usual
+from rqttl.aio.store import AsyncStore, Call, is_usual, made_together
 from rqttl.checks import check_namespace
 from rqttl.errors import BrokerClosed, ContractError, InvalidInput, QueueNotFound
 from rqttl.events import Events, WaitEvent
 from rqttl.flows.queues import Memory
-from rqttl.flows.steps import ABANDONED, ENDED, Flow, Now, Pipeline, Read, Sleep, Step, WaitForWakeup, Write
+from rqttl.flows.steps import (
+    ABANDONED,
+    ENDED,
+    Flow,
+    Now,
+    Pipeline,
+    Read,
+    ReadEachNode,
+    Sleep,
+    Step,
+    WaitForWakeup,
+    Write,
+)
 from rqttl.protocol.commands import Command
-from rqttl.protocol.keys import Keyspace
+from rqttl.protocol.keys import META, Keyspace
 from rqttl.runtime.interrupt import Interrupt, Timing
+from rqttl.store.topology import Trip
 
 T = TypeVar("T")
 
@@ -28,7 +41,7 @@ logger = logging.getLogger("rqttl.aio")
 
 
 class AsyncDriver:
-    """Performs flows for one namespace of one Redis server. It belongs to the event loop that uses it first.
+    """Performs flows for one namespace. It belongs to the event loop that uses it first.
 
     A flow that has begun is carried out to its end. When its caller is cancelled, a task of the driver goes on, and
     gives back messages that nobody waits for any more.
@@ -59,12 +72,12 @@ class AsyncDriver:
         self._begin: dict[type, Callable[[Any], Any]] = {
             **self.memory.answers,
             Pipeline: lambda step: self.store.exchanges.run_together(step.commands),
-            **dict.fromkeys(
-                (Read, Write), lambda step: self.store.exchanges.execute(step.calls, keep_errors=step.keep_errors)
-            ),
+            **dict.fromkeys((Read, Write), self.store.exchanges.read),
+            ReadEachNode: self.store.exchanges.read_each_node,
             Now: lambda _: self.timing.now(),
             Sleep: lambda step: asyncio.sleep(step.ms / 1000),
-            list: self.store.round_trip,
+            Trip: lambda trip: trip.node.round_trip(trip.calls),
+            list: made_together,
             float: asyncio.sleep,
         }
 
@@ -83,7 +96,7 @@ class AsyncDriver:
             error.namespace = self.keyspace.namespace
             raise
         except ContractError:
-            self.store.leave()  # the reply may have been one to another call
+            self.store.renew()  # the reply may have been one to another call
             raise
         finally:
             self._under_way -= 1
@@ -183,6 +196,10 @@ class AsyncDriver:
                 raise InvalidInput("broker: belongs to another event loop; make a broker in each loop")
             self._loop = loop
         self.check_open()
+
+    def node_of(self, queue: str) -> Hashable:
+        """See `Driver`."""
+        return self.store.topology.node_of(self.keyspace.key(queue, META))
 
     def check_open(self) -> None:
         """Raise `BrokerClosed` after `aclose`."""

@@ -27,7 +27,8 @@ from rqttl.protocol.keys import Keyspace
 from rqttl.runtime.interrupt import Interrupt
 from rqttl.store.blocking import PAUSE, REPLY, SLACK, keep_alive
 from rqttl.store.connections import is_exhausted, pool_of_waits
-from rqttl.store.exchanges import SOCKET_TIMEOUT, Calls, Exchanges, NotSent, wait_outcome
+from rqttl.store.exchanges import SOCKET_TIMEOUT, Exchanges, NotSent, wait_outcome
+from rqttl.store.topology import Calls, OneServer, Topology, Trip
 
 Keep = Callable[[Coroutine[Any, Any, Any]], "asyncio.Task[Any]"]
 
@@ -292,31 +293,26 @@ def is_usual(command: Command, reply: Any) -> bool:
     return reply[0] == b"ok" or (reply[0] == b"refused" and not command.is_replay)
 
 
-class AsyncStore:
-    """Runs commands on one Redis server, all of them on one connection. `keep` makes a task that nobody cancels.
+class AsyncNode:
+    """One server: the connection that all calls share, and those of waits. `keep` makes a task that nobody cancels.
 
     `open_client` is awaited once, before the first call.
     """
 
-    def __init__(
-        self, open_client: Callable[[], Awaitable[Redis]], keyspace: Keyspace, events: Events, keep: Keep
-    ) -> None:
+    def __init__(self, open_client: Callable[[], Awaitable[Redis]], keep: Keep) -> None:
+        self.loaded: set[str] = set()
         self._open_client = open_client
-        self._events = events
         self._keep = keep
         self._shared: SharedConnection | None = None
         self._opening: asyncio.Task[SharedConnection] | None = None
         self._client: Redis | None = None
         self._waits: Waits | None = None
         self._closed = False
-        self.exchanges = Exchanges(keyspace, events, self.leave, lambda: asyncio.get_running_loop().time())
 
     def send_now(self, command: Command) -> Call | None:
-        """Send a script at once, if the connection is open and nobody listens to events. See `is_usual`."""
+        """Send a script at once, if the connection is open. See `is_usual`."""
         shared = self._shared
-        if shared is None or not shared.usable or shared.full or self._events.notify is not None:
-            return None
-        return shared.send(command)
+        return None if shared is None or not shared.usable or shared.full else shared.send(command)
 
     async def round_trip(self, calls: Calls) -> list[Any]:
         """Send calls together, and read their replies; errors of Redis are among them."""
@@ -326,19 +322,14 @@ class AsyncStore:
             raise answer
         return answer if len(calls) > 1 else [answer]
 
-    async def listen(self, queue: str | None, keys: Sequence[str], ms: int, interrupts: Sequence[Interrupt]) -> Any:
+    async def listen(self, keys: Sequence[str], ms: int, interrupts: Sequence[Interrupt]) -> Any:
         """Wait for an element of one of the lists on a connection of its own; see `Waits.listen`."""
         await self._ready()
         assert self._waits is not None  # noqa: S101  # the connection is open
-        if self._events.notify is None:
-            return await self._waits.listen(keys, ms, interrupts)
-        with timed(self._events.notify, [("BLPOP", queue)]) as outcomes:
-            answer = await self._waits.listen(keys, ms, interrupts)
-            outcomes.append(wait_outcome(answer))
-        return answer
+        return await self._waits.listen(keys, ms, interrupts)
 
     def leave(self) -> None:
-        """Use the connection for no further call. The next call opens another one, perhaps to another server."""
+        """See `Node`."""
         shared, self._shared = self._shared, None
         if shared is not None:
             self._keep(shared.close())
@@ -389,6 +380,48 @@ class AsyncStore:
             return self._shared
         finally:
             self._opening = None
+
+
+class AsyncStore:
+    """Runs commands on Redis, each at the node of its key. See `AsyncNode`."""
+
+    def __init__(
+        self, open_client: Callable[[], Awaitable[Redis]], keyspace: Keyspace, events: Events, keep: Keep
+    ) -> None:
+        self.topology: Topology[AsyncNode] = OneServer(AsyncNode(open_client, keep))
+        self._events = events
+        self.exchanges = Exchanges(self.topology, keyspace, events, lambda: asyncio.get_running_loop().time())
+
+    def send_now(self, command: Command) -> Call | None:
+        """Send a script at once, if the connection is open and nobody listens to events. See `is_usual`."""
+        if self._events.notify is not None:
+            return None
+        return self.topology.node_of(command.words[1]).send_now(command)
+
+    async def listen(self, queue: str | None, keys: Sequence[str], ms: int, interrupts: Sequence[Interrupt]) -> Any:
+        """Wait for an element of one of the lists; see `Waits.listen`."""
+        node = self.topology.node_of(keys[0])
+        if self._events.notify is None:
+            return await node.listen(keys, ms, interrupts)
+        with timed(self._events.notify, [("BLPOP", queue)]) as outcomes:
+            answer = await node.listen(keys, ms, interrupts)
+            outcomes.append(wait_outcome(answer))
+        return answer
+
+    def renew(self) -> None:
+        """Make no further call on the present connections: one of them may have an unread reply."""
+        for node in self.topology.nodes:
+            node.leave()
+
+    async def close(self) -> None:
+        """Close all connections. Later calls raise `BrokerClosed`."""
+        for node in self.topology.nodes:
+            await node.close()
+
+
+async def made_together(trips: Sequence[Trip]) -> list[Any]:
+    """Make trips to several nodes at once. Returns the replies, or the error, of each."""
+    return await asyncio.gather(*[trip.node.round_trip(trip.calls) for trip in trips], return_exceptions=True)
 
 
 class Waits:

@@ -22,6 +22,8 @@ from rqttl.embedded.folder import SCHEME, folder_of
 from rqttl.embedded.guard import end_with_parent
 from rqttl.embedded.server import find
 from rqttl.errors import QueueNotFound
+from rqttl.flows import registry, steps
+from rqttl.protocol import replies
 from rqttl.store.driver import driver_of
 
 #: The namespace of the demo. The demo deletes everything in it.
@@ -97,8 +99,10 @@ def clean(broker: rqttl.Broker) -> Iterator[None]:
     driver = driver_of(broker)
 
     def delete_keys() -> None:
-        for key in driver.store.client.scan_iter(driver.keyspace.everything, count=500):
-            driver.store.client.unlink(key)
+        keys: set[bytes] = set()
+        driver.perform(registry.scan(driver.keyspace, keys.update))
+        for key in keys:
+            driver.perform(steps.execute(replies.number, "UNLINK", key))
 
     delete_keys()
     try:

@@ -11,11 +11,10 @@ from redis.exceptions import NoPermissionError, ResponseError
 from rqttl.checks import is_queue_name, queue_name
 from rqttl.doctor.findings import Finding, first_few, ok, problem, warning
 from rqttl.errors import DataDamaged, QueueNotFound, RqttlError
-from rqttl.flows import policies, reading, steps
+from rqttl.flows import policies, reading, registry, steps
 from rqttl.flows.policies import Change
 from rqttl.flows.steps import Flow
 from rqttl.options import OPTIONS, QueueOptions, written
-from rqttl.protocol import replies
 from rqttl.protocol.keys import PARTS, SCHEDULED, UPCOMING, WAKEUP, Keyspace
 from rqttl.text import plural
 from rqttl.types import QueueStats
@@ -104,12 +103,12 @@ def _registry(keyspace: Keyspace) -> Flow[tuple[list[Finding], set[str]]]:
 def _with_keys(keyspace: Keyspace) -> Flow[set[str]]:
     """The queues that have keys, without deleted ones."""
     names: set[str] = set()
-    cursor: int | None = None
-    while cursor != 0:
-        scan = steps.execute(replies.page, "SCAN", cursor or 0, "MATCH", keyspace.everything, "COUNT", PAGE)
-        cursor, keys = yield from scan
+
+    def see(keys: list[bytes]) -> None:
         parts = filter(None, map(keyspace.split, keys))
         names.update(name for name, part in parts if part in PARTS and part not in _LEFT and is_queue_name(name))
+
+    yield from registry.scan(keyspace, see)
     return names
 
 

@@ -267,7 +267,7 @@ def records(keyspace: Keyspace, queues: Sequence[str]) -> Flow[tuple[dict[str, Q
     Redis may serve other clients between two commands of one round trip, so the version is read last.
     """
     calls = [("HMGET", keyspace.key(queue, "meta"), *_FIELDS) for queue in queues]
-    *stored, version = yield Read([*calls, version_call(keyspace)])
+    *stored, version = yield Read(calls, then=[version_call(keyspace)])
     policies = yield GetPolicies(version)
     fields = {queue: reply for queue, reply in zip(queues, stored, strict=True) if reply[0] is not None}
     return {queue: QueueConfig.read(keyspace, queue, *reply) for queue, reply in fields.items()}, policies

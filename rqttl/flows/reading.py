@@ -241,14 +241,14 @@ def look_closely(
     """Statistics of each queue as in `look`, and its record with further `fields`. They cost no further command."""
     looks: dict[str, StatsAndRecord] = {}
     for page in _pages(queues):
-        now, records = yield from _existing(keyspace, page, (*STATISTICS, *fields))
-        numbers = [Numbers(keyspace, record, now) for record in records.values()]
+        records = yield from _existing(keyspace, page, (*STATISTICS, *fields))
+        numbers = [Numbers(keyspace, record, now) for record, now in records.values()]
         for tally, counts in zip(numbers, (yield from _ask([tally.ask_counts() for tally in numbers])), strict=True):
             tally.count(counts)
         for group in _groups(numbers):
             heads = yield from _ask([tally.ask_heads(ends=ends) for tally in group])
             for tally, tally.heads in zip(group, heads, strict=True):
-                looks[tally.queue] = StatsAndRecord(tally.statistics(ends=ends), records[tally.queue])
+                looks[tally.queue] = StatsAndRecord(tally.statistics(ends=ends), records[tally.queue][0])
     return looks
 
 
@@ -279,23 +279,24 @@ def _groups(numbers: Sequence[Numbers]) -> Iterator[list[Numbers]]:
         yield group
 
 
-def _existing(keyspace: Keyspace, queues: Sequence[str], fields: Sequence[str]) -> Flow[tuple[int, dict[str, Record]]]:
-    """The time of Redis in ms, and the records of the existing queues: those whose lifetime is not over."""
-    time, *replies = yield Read([("TIME",), *[("HMGET", keyspace.key(queue, "meta"), *fields) for queue in queues]])
-    now = int(time[0]) * 1000 + int(time[1]) // 1000
+def _existing(keyspace: Keyspace, queues: Sequence[str], fields: Sequence[str]) -> Flow[dict[str, tuple[Record, int]]]:
+    """The records of the existing queues, those whose lifetime is not over, and the time of each one's node in ms."""
+    calls = [("HMGET", keyspace.key(queue, "meta"), *fields) for queue in queues]
+    replies, times = yield Read(calls, timed=True)
     records = {}
-    for queue, reply in zip(queues, replies, strict=True):
+    for queue, reply, now in zip(queues, replies, times, strict=True):
         record = Record(queue, {name: value for name, value in zip(fields, reply, strict=True) if value is not None})
         if "version" in record.fields and record.lives(now):
-            records[queue] = record
-    return now, records
+            records[queue] = record, now
+    return records
 
 
 def _all_existing(keyspace: Keyspace, queues: Sequence[str], *fields: str) -> Flow[dict[str, Record]]:
     """The records of the existing queues, in pages."""
     found: dict[str, Record] = {}
     for page in _pages(queues):
-        found |= (yield from _existing(keyspace, page, (*LIFETIME, *fields)))[1]
+        records = yield from _existing(keyspace, page, (*LIFETIME, *fields))
+        found.update((queue, record) for queue, (record, _) in records.items())
     return found
 
 

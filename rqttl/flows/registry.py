@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rqttl.checks import queue_names
-from rqttl.flows.steps import Flow, HandleNotes, Read, Write, execute
+from rqttl.flows.steps import Flow, HandleNotes, Read, ReadEachNode, Write, execute
 from rqttl.protocol import replies
 from rqttl.protocol.keys import Keyspace
 
@@ -64,6 +64,19 @@ def records(keyspace: Keyspace, queues: Sequence[str], fields: Sequence[str]) ->
         calls = [("HMGET", keyspace.key(queue, "meta"), *fields) for queue in page]
         found.update(zip(page, (yield Read(calls, keep_errors=True)), strict=True))
     return found
+
+
+def scan(keyspace: Keyspace, see: Callable[[list[bytes]], object]) -> Flow[None]:
+    """Let `see` have all keys of the namespace, of every node, in pages."""
+    options = ("MATCH", keyspace.everything, "COUNT", PAGE)
+    answers = yield ReadEachNode([("SCAN", 0, *options)])
+    for node, answer in answers.items():
+        cursor, keys = replies.shaped("SCAN", replies.page, answer[0])
+        see(keys)
+        while cursor:
+            (reply,) = yield Read([("SCAN", cursor, *options)], node=node)
+            cursor, keys = replies.shaped("SCAN", replies.page, reply)
+            see(keys)
 
 
 def remove(keyspace: Keyspace, members: Sequence[str | bytes]) -> Flow[int]:

@@ -5,7 +5,7 @@ A flow is a generator: it yields a step and receives the answer to it, from a dr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Generator, Sequence
+from collections.abc import Callable, Container, Generator, Hashable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any, NamedTuple, Protocol, TypeVar, cast
@@ -54,16 +54,33 @@ class Pipeline:
 class Read:
     """Step: run plain commands of Redis that change nothing, in one round trip. The answer is the list of replies.
 
-    With `keep_errors` the error of a command takes the place of its reply.
+    A call goes to the node of its key, one without a key to `node`, or to the node of the shared keys. All nodes get
+    their calls before one of them is waited for. Redis carries out `then` after all `calls`; its replies come last.
+    With `keep_errors` an error takes the place of a reply, also that of a node that is away while others answer. With
+    `timed` the answer is the replies, and for each of `calls` the time of its node in ms (`None` for one that is away).
     """
 
     calls: Sequence[tuple[Word, ...]]
     keep_errors: bool = False
+    then: Sequence[tuple[Word, ...]] = ()
+    timed: bool = False
+    node: Hashable = None
 
 
 @dataclass(frozen=True, slots=True)
 class Write(Read):
-    """Step: run plain, repeatable commands of Redis in one round trip. See `Read`."""
+    """Step: run plain, repeatable commands of Redis in one round trip, all at one node. See `Read`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReadEachNode:
+    """Step: run plain commands of Redis that change nothing, at every node. The answer is the replies of each node.
+
+    With `keep_errors` an error takes the place of a reply, as in `Read`.
+    """
+
+    calls: Sequence[tuple[Word, ...]]
+    keep_errors: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +174,7 @@ Step = (
     | GetPolicies
     | Pipeline
     | Read
+    | ReadEachNode
     | Rehearse
     | Register
     | Unregister
@@ -200,7 +218,7 @@ class Sender(Protocol):
 
 
 class Driver(Sender, Protocol):
-    """Performs flows for queues and consumers, for one namespace of one server."""
+    """Performs flows for queues and consumers, for one namespace."""
 
     keyspace: Keyspace
     #: The interrupt that ends each wait outside of Redis when the driver is closed.
@@ -215,6 +233,9 @@ class Driver(Sender, Protocol):
 
     def step(self, step: Step) -> Any:
         """Perform one step of a flow. Returns its answer."""
+
+    def node_of(self, queue: str) -> Hashable:
+        """The node that has a queue. Each node has a clock of its own, and may be away while others answer."""
 
     def check_open(self) -> None:
         """Raise `BrokerClosed` if the driver is closed."""
@@ -342,7 +363,8 @@ def server_time() -> Flow[Ms]:
 
 
 def reaper_count(keyspace: Keyspace) -> Flow[int]:
-    """The number of reapers that listen for due work."""
-    channel = keyspace.due_channel
-    counts = yield from execute(replies.pairs, "PUBSUB", "NUMSUB", channel)
-    return int(counts[channel.encode()])
+    """The number of reapers that listen for due work. A reaper listens at one node."""
+    call = ("PUBSUB", "NUMSUB", keyspace.due_channel)
+    answers = yield ReadEachNode([call])
+    counts = [replies.shaped("PUBSUB NUMSUB", replies.pairs, reply) for (reply,) in answers.values()]
+    return sum(int(count) for each in counts for count in each.values())

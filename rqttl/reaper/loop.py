@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Literal, cast
@@ -30,7 +30,6 @@ from rqttl.text import plain_text, plain_whole, plural
 from rqttl.types import Duration, SweepResult
 
 if TYPE_CHECKING:
-    import redis
     from redis.client import PubSub
 
     from rqttl.broker import Broker
@@ -69,7 +68,7 @@ class Reaper:
     def _reset(self) -> None:
         #: The numbers of this run, for metrics and health.
         self.report = Report()
-        self._hints = Hints(self._driver.store.client, self._driver.keyspace.due_channel)
+        self._hints = Hints(self._driver.store.subscription, self._driver.keyspace.due_channel)
         self._registry = Registry(self._driver.keyspace)
         self._timetable = Timetable()
         self._failed: set[str] = set()  # left alone until the next pass
@@ -280,10 +279,10 @@ class Hints:
     hints may have been lost, and `hearing` while none is.
     """
 
-    def __init__(self, client: redis.Redis, channel: str) -> None:
+    def __init__(self, subscription: Callable[[], PubSub], channel: str) -> None:
         self.inbox: SimpleQueue[tuple[str, int] | None] = SimpleQueue()
         self.missed = self.hearing = False
-        self._client, self._channel = client, channel
+        self._new_subscription, self._channel = subscription, channel
         self._closed = threading.Event()
         self._subscription: PubSub | None = None
         self._delay = FIRST_DELAY
@@ -291,7 +290,7 @@ class Hints:
     @contextmanager
     def listening(self) -> Iterator[None]:
         """Listen within this block. Raises at once on a fake broker, which has no subscriptions."""
-        self._client.pubsub()  # it connects nowhere
+        self._new_subscription()  # it connects nowhere
         thread = threading.Thread(target=self._run, name="rqttl-reaper-hints", daemon=True)
         thread.start()
         try:
@@ -329,7 +328,7 @@ class Hints:
         )
 
     def _listen(self) -> None:
-        subscription = self._client.pubsub()
+        subscription = self._new_subscription()
         try:
             subscription.subscribe(self._channel)
             self._subscription = subscription

@@ -1,4 +1,4 @@
-"""The connections of one client: the pool that a URL makes, and who holds a connection.
+"""The connections to one server: the pool that a URL makes, who holds a connection, and round trips.
 
 A call takes one connection; after it the connection waits for the next call or is given back. Threads that wait for
 messages hold one each: `Places` limits them.
@@ -12,10 +12,10 @@ import re
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from itertools import islice
 from types import TracebackType
-from typing import Any, Literal, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, cast
 from urllib.parse import SplitResult, unquote_to_bytes, urlsplit
 from weakref import WeakKeyDictionary, WeakSet
 
@@ -23,13 +23,18 @@ import redis
 import redis.asyncio
 from redis.backoff import NoBackoff
 from redis.connection import BlockingConnectionPool, Connection, ConnectionPool
-from redis.exceptions import ConnectionError, RedisError, TimeoutError
+from redis.exceptions import ConnectionError, RedisError, ResponseError, TimeoutError
 from redis.retry import Retry
 
 from rqttl.errors import BrokerClosed, InvalidInput, PoolExhausted
-from rqttl.protocol.contract import Packer
+from rqttl.protocol.commands import Command, Reply, Word
+from rqttl.protocol.contract import Packer, Repeated, fits, pack_command
 from rqttl.store.exchanges import SOCKET_TIMEOUT, NotSent
+from rqttl.store.topology import Calls, Trip
 from rqttl.text import format_value, type_name
+
+if TYPE_CHECKING:
+    from redis.client import PubSub
 
 T = TypeVar("T")
 
@@ -289,6 +294,131 @@ class Connections:
         self.renew()
 
 
+class RedisNode:
+    """One server, by a client of redis-py. Safe to share between threads.
+
+    No call goes through the client: after an exception its pool would keep a connection with an unread reply, and that
+    reply would answer the next call.
+    """
+
+    def __init__(self, client: redis.Redis) -> None:
+        self._client = checked_client(client, redis.Redis)
+        self.connections = Connections(client.connection_pool)
+        self.loaded: set[str] = set()
+
+    @property
+    def address(self) -> Address:
+        """Where the server is."""
+        return Address.of(self._client.connection_pool)
+
+    def subscription(self) -> PubSub:
+        """A subscription of redis-py to channels of this server. It connects nowhere yet."""
+        subscription: PubSub = self._client.pubsub()
+        return subscription
+
+    def leave(self) -> None:
+        """See `Node`."""
+        self.connections.renew()
+
+    def send_one(self, command: Command) -> Reply:
+        """Make the first attempt to run a script. Most calls need no other."""
+        with Held(self.connections) as held:
+            connection = held.connection
+            packed = pack_command(("EVALSHA", command.script.sha, *command.words))
+            try:
+                connection.send_packed_command([packed])
+            except (ConnectionError, TimeoutError) as error:
+                raise NotSent from error  # Redis runs only calls that it has received whole
+            try:
+                reply: Reply = connection.read_response()
+            except ResponseError:
+                held.clean = True
+                raise
+            command.script.check(reply)
+            held.clean = True
+        return Repeated(reply) if reply[0] == b"refused" and command.is_replay else reply
+
+    def round_trip(self, calls: Calls) -> list[Any]:
+        """Send calls together, and read their replies; errors of Redis are among them."""
+        with Held(self.connections) as held:
+            _send(held.connection, calls)
+            return _replies(held, calls)
+
+    def trip(self, calls: Calls) -> Generator[None, None, list[Any]]:
+        """A round trip that yields between the calls and their replies."""
+        with Held(self.connections) as held:
+            _send(held.connection, calls)
+            yield
+            return _replies(held, calls)
+
+    def rehearse(self, calls: Sequence[Sequence[Word]]) -> list[ResponseError | None]:
+        """Return the refusal of each call, or `None`. Raises `ResponseError` if Redis makes no transaction."""
+        refusals: list[ResponseError | None] = []
+        # never `clean`, so the connection is closed at the end, which discards the transaction
+        with Held(self.connections) as held:
+            connection = held.connection
+            connection.connect()
+            connection.send_packed_command(connection.pack_command("MULTI"), check_health=False)
+            connection.read_response()  # raises where MULTI itself is denied: what follows would be carried out
+            connection.send_packed_command(connection.pack_commands(calls), check_health=False)
+            for _ in calls:
+                try:
+                    connection.read_response()
+                    refusals.append(None)
+                except ResponseError as error:
+                    refusals.append(error)
+        return refusals
+
+
+def made_together(trips: Sequence[Trip]) -> list[Any]:
+    """Make trips to several nodes: send all calls, and then read the replies. Returns them, or the error, of each."""
+    answers: list[Any] = []
+    begun: dict[int, Generator[None, None, list[Any]]] = {}
+    for place, trip in enumerate(trips):
+        answers.append(None)
+        under_way = trip.node.trip(trip.calls)
+        try:
+            next(under_way)
+            begun[place] = under_way
+        except (NotSent, ConnectionError, TimeoutError) as error:
+            answers[place] = error
+    for place, under_way in begun.items():
+        try:
+            next(under_way)
+        except StopIteration as done:
+            answers[place] = done.value
+        except (ConnectionError, TimeoutError) as error:
+            answers[place] = error
+    return answers
+
+
+def _send(connection: Connection, calls: Calls) -> None:
+    try:
+        connection.connect()
+    except (ConnectionError, TimeoutError) as error:
+        raise NotSent from error
+    try:
+        connection.send_packed_command([b"".join([pack_command(call) for call in calls])])
+    except (ConnectionError, TimeoutError) as error:
+        if len(calls) > 1:
+            raise  # the first of the calls may have arrived whole
+        raise NotSent from error
+
+
+def _replies(held: Held, calls: Calls) -> list[Any]:
+    replies = [_reply(held.connection) for _ in calls]
+    # a reply that no script gives may be one to another call: then the connection is closed
+    held.clean = all(fits(reply) for call, reply in zip(calls, replies, strict=True) if call[0] == "EVALSHA")
+    return replies
+
+
+def _reply(connection: Connection) -> Any:
+    try:
+        return connection.read_response()
+    except ResponseError as error:
+        return error
+
+
 # URLs of Redis: their check, and the pools that they make.
 
 #: The time-outs of a connection in seconds.
@@ -327,13 +457,29 @@ def pool_for(url: str, from_url: Callable[[str], T]) -> T:
         ) from None
 
 
-def address(pool: Any) -> str:
-    """The URL of the server of a pool, without a password."""
-    settings: Mapping[str, Any] = pool.connection_kwargs
-    if "path" in settings:
-        return f"unix://{settings['path']}"
-    scheme = "rediss" if issubclass(pool.connection_class, SSL) else "redis"
-    return f"{scheme}://{settings.get('host', 'localhost')}:{settings.get('port', 6379)}/{settings.get('db', 0)}"
+class Address(NamedTuple):
+    """Where the server of a pool is, and who the client is there."""
+
+    host: str | None
+    port: int
+    database: int
+    path: str | None
+    has_tls: bool
+    user: str | None
+
+    @classmethod
+    def of(cls, pool: Any) -> Address:
+        """The address of the connections of a pool."""
+        settings: Mapping[str, Any] = pool.connection_kwargs
+        port, database = int(settings.get("port") or 6379), int(settings.get("db") or 0)
+        has_tls = issubclass(pool.connection_class, SSL)
+        return cls(settings.get("host"), port, database, settings.get("path"), has_tls, settings.get("username"))
+
+    def __str__(self) -> str:
+        """Return it as a URL, without a password."""
+        if self.path is not None:
+            return f"unix://{self.path}"
+        return f"{'rediss' if self.has_tls else 'redis'}://{self.host or 'localhost'}:{self.port}/{self.database}"
 
 
 def _check_encoding(parts: SplitResult) -> None:

@@ -1,34 +1,47 @@
-"""The driver: it performs the steps of flows on one Redis server, for threads. It is not for users; see `driver_of`.
+"""The driver: it performs the steps of flows on Redis, for threads. It is not for users; see `driver_of`.
 
 Scripts never use redis-py's own retries: Redis may have carried out a call whose reply was lost, and only the command
-knows whether it may run again. No call goes through a client of redis-py: after an exception the client's pool would
-keep a connection with an unread reply, and that reply would answer the next call.
+knows whether it may run again.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from types import GeneratorType
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import redis
-from redis.connection import Connection
-from redis.exceptions import ConnectionError, ResponseError, TimeoutError
+from redis.exceptions import ResponseError
 
 from rqttl.checks import check_namespace
-from rqttl.errors import ContractError, InvalidInput, PoolExhausted, QueueNotFound
+from rqttl.errors import BrokerClosed, ContractError, InvalidInput, PoolExhausted, QueueNotFound
 from rqttl.events import Events, WaitEvent, timed
 from rqttl.flows.queues import Memory
-from rqttl.flows.steps import Flow, Now, Pipeline, Read, Rehearse, Sleep, Step, WaitForWakeup, Write, drive
+from rqttl.flows.steps import (
+    Flow,
+    Now,
+    Pipeline,
+    Read,
+    ReadEachNode,
+    Rehearse,
+    Sleep,
+    Step,
+    WaitForWakeup,
+    Write,
+    drive,
+)
 from rqttl.protocol.commands import Command, Reply, Word
-from rqttl.protocol.contract import Repeated, fits, pack_command
-from rqttl.protocol.keys import Keyspace
+from rqttl.protocol.keys import META, Keyspace
 from rqttl.runtime.interrupt import Interrupt, Timing
 from rqttl.store.blocking import Listener
-from rqttl.store.connections import Connections, Held, checked_client
-from rqttl.store.exchanges import FAILURES, Calls, Exchanges, NotSent, wait_outcome
+from rqttl.store.connections import Address, RedisNode, made_together
+from rqttl.store.exchanges import FAILURES, Exchanges, wait_outcome
+from rqttl.store.topology import OneServer, Topology, Trip
 from rqttl.text import format_value
+
+if TYPE_CHECKING:
+    from redis.client import PubSub
 
 T = TypeVar("T")
 #: The answer to a wait: the list with its element, or why it has ended; see `Listener.listen`.
@@ -36,16 +49,21 @@ Woken = tuple[str, bytes] | bytes | PoolExhausted | None
 
 
 class Store:
-    """Runs commands on one Redis server. Safe to share between threads."""
+    """Runs commands on Redis, each at the node of its key. Safe to share between threads."""
 
-    def __init__(self, client: redis.Redis, keyspace: Keyspace, events: Events) -> None:
-        self.client = checked_client(client, redis.Redis)
-        self.connections = Connections(client.connection_pool)
-        self._events = events
-        self.exchanges = Exchanges(keyspace, events, self.connections.renew, time.monotonic)
+    def __init__(self, topology: Topology[RedisNode], keyspace: Keyspace, events: Events) -> None:
         #: Ends every `listen` from the moment at which it is asked.
         self.interrupted = Interrupt()
-        self._listener = Listener(self.connections, self.interrupted)
+        self.topology = topology
+        self._only = topology.nodes[0] if isinstance(topology, OneServer) else None  # it need not be looked up
+        self._listeners = {node: Listener(node.connections, self.interrupted) for node in topology.nodes}
+        self._events = events
+        self.exchanges = Exchanges(topology, keyspace, events, time.monotonic)
+
+    @property
+    def address(self) -> Address:
+        """Where the server is."""
+        return self.topology.nodes[0].address
 
     def run(self, command: Command) -> Reply:
         """See `Exchanges.run`."""
@@ -53,7 +71,7 @@ class Store:
             return drive(self.exchanges.run(command), self._perform)
         since = time.monotonic()
         try:
-            return self._send_one(command)
+            return (self._only or self.topology.node_of(command.words[1])).send_one(command)
         except FAILURES as error:
             again = self.exchanges.run(command, error, since)
         return drive(again, self._perform)  # outside of the handler: a later error has no part in this one
@@ -62,94 +80,51 @@ class Store:
         """Run commands in one round trip; see `Exchanges.run_together`."""
         return drive(self.exchanges.run_together(commands), self._perform)
 
-    def execute(self, calls: Calls, *, keep_errors: bool = False) -> list[Any]:
-        """Run plain, repeatable commands of Redis in one round trip; see `Exchanges.execute`."""
-        return drive(self.exchanges.execute(calls, keep_errors=keep_errors), self._perform)
+    def read(self, step: Read) -> Any:
+        """See `Exchanges.read`."""
+        return drive(self.exchanges.read(step), self._perform)
+
+    def read_each_node(self, step: ReadEachNode) -> Mapping[Any, list[Any]]:
+        """See `Exchanges.read_each_node`."""
+        return drive(self.exchanges.read_each_node(step), self._perform)
 
     def listen(
         self, queues: Sequence[str], keys: Sequence[str], ms: int, interrupt: Interrupt | None = None
     ) -> tuple[str, bytes] | bytes | PoolExhausted | None:
         """Wait for an element of one of the lists `keys` of queues; see `Listener`."""
+        listener = self._listeners[self.topology.node_of(keys[0])]
         if self._events.notify is None:
-            return self._listener.listen(keys, ms, interrupt)
+            return listener.listen(keys, ms, interrupt)
         with timed(self._events.notify, [("BLPOP", queues[0] if len(queues) == 1 else None)]) as outcomes:
-            answer = self._listener.listen(keys, ms, interrupt)
+            answer = listener.listen(keys, ms, interrupt)
             outcomes.append(wait_outcome(answer))
         return answer
 
     def rehearse(self, calls: Sequence[Sequence[Word]]) -> list[ResponseError | None]:
-        """Return the refusal of each call, or `None`. Raises `ResponseError` if Redis makes no transaction."""
-        refusals: list[ResponseError | None] = []
-        # never `clean`, so the connection is closed at the end, which discards the transaction
-        with Held(self.connections) as held:
-            connection = held.connection
-            connection.connect()
-            connection.send_packed_command(connection.pack_command("MULTI"), check_health=False)
-            connection.read_response()  # raises where MULTI itself is denied: what follows would be carried out
-            connection.send_packed_command(connection.pack_commands(calls), check_health=False)
-            for _ in calls:
-                try:
-                    connection.read_response()
-                    refusals.append(None)
-                except ResponseError as error:
-                    refusals.append(error)
-        return refusals
+        """See `RedisNode.rehearse`."""
+        return self.topology.nodes[0].rehearse(calls)
+
+    def subscription(self) -> PubSub:
+        """A subscription of redis-py to channels, on any node."""
+        return self.topology.nodes[0].subscription()
+
+    def renew(self) -> None:
+        """Close all free connections: one of them may have an unread reply."""
+        for node in self.topology.nodes:
+            node.leave()
 
     def close(self) -> None:
         """Close all free connections now, and each connection in use after its call."""
-        self.connections.close()
+        for node in self.topology.nodes:
+            node.connections.close()
         self.interrupted.ask()
-        self._listener.close()
+        for listener in self._listeners.values():
+            listener.close()
 
-    def _send_one(self, command: Command) -> Reply:
-        """Make the first attempt to run a script. Most calls need no other."""
-        with Held(self.connections) as held:
-            connection = held.connection
-            packed = pack_command(("EVALSHA", command.script.sha, *command.words))
-            try:
-                connection.send_packed_command([packed])
-            except (ConnectionError, TimeoutError) as error:
-                raise NotSent from error  # Redis runs only calls that it has received whole
-            try:
-                reply: Reply = connection.read_response()
-            except ResponseError:
-                held.clean = True
-                raise
-            command.script.check(reply)
-            held.clean = True
-        return Repeated(reply) if reply[0] == b"refused" and command.is_replay else reply
-
-    def _perform(self, step: Calls | float) -> Any:
-        if isinstance(step, float):
-            time.sleep(step)
-            return None
-        return self._round_trip(step)
-
-    def _round_trip(self, calls: Calls) -> list[Any]:
-        """Send calls together, and read their replies; errors of Redis are among them."""
-        with Held(self.connections) as held:
-            connection = held.connection
-            try:
-                connection.connect()
-            except (ConnectionError, TimeoutError) as error:
-                raise NotSent from error
-            try:
-                connection.send_packed_command([b"".join([pack_command(call) for call in calls])])
-            except (ConnectionError, TimeoutError) as error:
-                if len(calls) > 1:
-                    raise  # the first of the calls may have arrived whole
-                raise NotSent from error
-            replies = [_reply(connection) for _ in calls]
-            # a reply that no script gives may be one to another call: then the connection is closed
-            held.clean = all(fits(reply) for call, reply in zip(calls, replies, strict=True) if call[0] == "EVALSHA")
-        return replies
-
-
-def _reply(connection: Connection) -> Any:
-    try:
-        return connection.read_response()
-    except ResponseError as error:
-        return error
+    def _perform(self, step: Trip | list[Trip] | float) -> Any:
+        if isinstance(step, Trip):
+            return step.node.round_trip(step.calls)
+        return made_together(step) if isinstance(step, list) else time.sleep(step)
 
 
 class Waiter(Timing):
@@ -175,12 +150,18 @@ def driver_of(owner: object) -> RedisDriver:
 
 
 class RedisDriver:
-    """Performs flows for one namespace of one Redis server. Safe to share between threads."""
+    """Performs flows for one namespace. Safe to share between threads."""
 
-    def __init__(self, client: redis.Redis, namespace: str, timing: Waiter | None = None) -> None:
+    def __init__(
+        self,
+        client: redis.Redis,
+        namespace: str,
+        timing: Waiter | None = None,
+        topology: Topology[RedisNode] | None = None,
+    ) -> None:
         self.keyspace = Keyspace(check_namespace(namespace))
         self.events = Events()
-        self.store = Store(client, self.keyspace, self.events)
+        self.store = Store(topology or OneServer(RedisNode(client)), self.keyspace, self.events)
         #: The clock and the waiter of this driver.
         self.timing = timing or Waiter()
         #: The interrupt that ends each wait outside of Redis when the driver is closed.
@@ -190,8 +171,9 @@ class RedisDriver:
         self._answers: dict[type, Callable[[Any], Any]] = {
             **self.memory.answers,
             Pipeline: self._pipeline,
-            Read: self._plain,
-            Write: self._plain,
+            Read: self.store.read,
+            Write: self.store.read,
+            ReadEachNode: self.store.read_each_node,
             Rehearse: self._rehearse,
             Now: self._now,
             Sleep: self._sleep,
@@ -206,7 +188,7 @@ class RedisDriver:
             error.namespace = self.keyspace.namespace
             raise
         except ContractError:
-            self.store.connections.renew()  # the reply may have been one to another call
+            self.store.renew()  # the reply may have been one to another call
             raise
 
     def step(self, step: Step) -> Any:
@@ -222,9 +204,6 @@ class RedisDriver:
 
     def _pipeline(self, step: Pipeline) -> list[Reply]:
         return self.store.run_together(step.commands)
-
-    def _plain(self, step: Read | Write) -> list[Any]:
-        return self.store.execute(step.calls, keep_errors=step.keep_errors)
 
     def _rehearse(self, step: Rehearse) -> list[ResponseError | None]:
         return self.store.rehearse(step.calls)
@@ -243,13 +222,18 @@ class RedisDriver:
         woken = self.timing.wait(self.store, list(keys), step)
         return (keys[woken[0]], woken[1]) if isinstance(woken, tuple) else woken
 
+    def node_of(self, queue: str) -> Hashable:
+        """See `Driver`."""
+        return self.store.topology.node_of(self.keyspace.key(queue, META))
+
     def interrupt(self) -> None:
         """End every wait, in all threads and from now on. It takes no lock, so a signal handler may call it."""
         self.store.interrupted.ask()
 
     def check_open(self) -> None:
         """Raise `BrokerClosed` after `close`."""
-        self.store.connections.check_open()
+        if self.closed.asked():
+            raise BrokerClosed
 
     def close(self) -> None:
         """Close the connections. Waiting calls and all later calls raise `BrokerClosed`."""

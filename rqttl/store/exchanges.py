@@ -1,13 +1,10 @@
-"""Calls to Redis as flows of round trips, and when a call is made again. Threads and event loops share them. No I/O.
-
-An exchange yields the calls of one round trip and receives their replies; a refusal of Redis is among them as a value.
-The error of a lost round trip is thrown into the exchange. A number that it yields is a pause in seconds.
-"""
+"""Calls to Redis as exchanges, and when a call is made again. Threads and event loops share them. No I/O."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, TypeVar, cast
 
 from redis.exceptions import (
@@ -27,15 +24,15 @@ from redis.exceptions import (
 
 from rqttl.errors import DataDamaged, OutcomeUnknown, ScriptsForgotten
 from rqttl.events import Events, Place, timed
-from rqttl.flows.steps import ENDED
+from rqttl.flows.steps import ENDED, Read, ReadEachNode
 from rqttl.protocol.commands import Command, Reply
 from rqttl.protocol.contract import Repeated
 from rqttl.protocol.keys import PARTS, Keyspace
-from rqttl.protocol.replies import command_name
+from rqttl.protocol.replies import command_name, moment, shaped
+from rqttl.store.topology import Calls, Exchange, Node, Topology, Trip, side_by_side
 
+Item = TypeVar("Item")
 T = TypeVar("T")
-Calls = Sequence[tuple[Any, ...]]
-Exchange = Generator[Calls | float, Any, T]
 
 #: Seconds between the attempts of a call that is repeatable, or that was never sent.
 PAUSES = (0.02, 0.1, 0.3, 1.0)
@@ -49,6 +46,8 @@ PATIENCE = SOCKET_TIMEOUT + 1
 DECISIVE = frozenset(("enqueue", "ack", "nack", "reject", "redrive"))
 #: The number of times that one call loads its scripts again.
 FORGOTTEN = 5
+#: Plain commands without a key.
+_KEYLESS = frozenset(("ACL", "CONFIG", "INFO", "PUBSUB", "SCAN", "SCRIPT", "TIME"))
 
 
 class NotSent(Exception):
@@ -62,16 +61,13 @@ FAILURES = (*_PASSING, ResponseError, ScriptsForgotten)
 
 
 class Exchanges:
-    """The exchanges of one client. `leave` is called when the server is a replica; `now` is a clock in seconds."""
+    """The exchanges of one client. `now` is a clock in seconds."""
 
-    def __init__(
-        self, keyspace: Keyspace, events: Events, leave: Callable[[], object], now: Callable[[], float]
-    ) -> None:
+    def __init__(self, topology: Topology[Node], keyspace: Keyspace, events: Events, now: Callable[[], float]) -> None:
+        self._topology = topology
         self._keyspace = keyspace
         self._events = events
-        self._leave = leave
         self._now = now
-        self._loaded: set[str] = set()
 
     def run(self, command: Command, first: Any = None, since: float | None = None) -> Exchange[Reply]:
         """Run a script. `first` is the reply to a first attempt at the time `since`, or its error.
@@ -89,14 +85,17 @@ class Exchanges:
         raise (yield from self._explained(command, damage)) from damage
 
     def run_together(self, commands: Sequence[Command]) -> Exchange[list[Reply]]:
-        """Run commands in one round trip, in order. Returns their replies.
+        """Run commands in one round trip, those of each node in order. Returns their replies.
 
-        After a lost reply all commands run again if all are repeatable, else none does. Several commands that store
-        messages are one transaction: Redis carries out all of them, with nothing in between, or none.
+        After a lost reply all commands of a node run again if all are repeatable, else none does. Several commands that
+        store messages are one transaction: Redis carries out all of them, with nothing in between, or none.
         """
+        return (yield from self._spread(commands, [self._node(command) for command in commands], self._run_at))
+
+    def _run_at(self, node: Node, commands: Sequence[Command]) -> Exchange[list[Reply]]:
         is_ordered = len(commands) > 1 and all(command.script.name == "enqueue" for command in commands)
         attempt = self._ordered if is_ordered else self._scripts
-        attempts = self._insist(lambda *_: attempt(commands), strictest(commands))
+        attempts = self._insist(lambda *_: attempt(node, commands), strictest(commands))
         replies = yield from self._observed([(one.script.name, one.queue) for one in commands], attempts, _outcomes)
         for place, command in enumerate(commands):
             if isinstance(replies[place], NoScriptError):
@@ -106,21 +105,72 @@ class Exchanges:
                 raise (yield from self._explained(command, reply))
         return replies
 
-    def execute(self, calls: Calls, *, keep_errors: bool = False) -> Exchange[list[Any]]:
-        """Run plain, repeatable commands of Redis in one round trip, in order. Returns their replies.
+    def read(self, step: Read) -> Exchange[Any]:
+        """Run plain, repeatable commands of Redis. Returns the answer to the step."""
+        shared: Any = self._topology.node_of(self._keyspace.registry) if step.node is None else step.node
+        calls = [*step.calls, *step.then]
+        nodes = [shared if call[0] in _KEYLESS else self._topology.node_of(call[1]) for call in calls]
+        run = partial(self._execute, keep_errors=step.keep_errors, timed=step.timed)
+        first = len(calls) if len(set(nodes)) == 1 else len(step.calls)  # one node carries out calls in order
+        answers = yield from self._spread(calls[:first], nodes[:first], run)
+        answers += yield from self._spread(calls[first:], nodes[first:], run)
+        replies = [reply for reply, _ in answers]
+        return (replies, [time for _, time in answers[: len(step.calls)]]) if step.timed else replies
 
-        With `keep_errors` the error of a command takes the place of its reply.
-        """
-        attempts = self._insist(lambda *_: self._plain(calls, keep_errors=keep_errors), None)
-        places = [(command_name(call), None) for call in calls]
-        replies: list[Any] = yield from self._observed(places, attempts, _outcomes)
-        for call, reply in zip(calls, replies, strict=True):
-            if isinstance(reply, Exception) and not keep_errors:
+    def read_each_node(self, step: ReadEachNode) -> Exchange[dict[Node, list[Any]]]:
+        """Run plain, repeatable commands of Redis at every node. Returns the replies of each."""
+        calls = [call for _ in self._topology.nodes for call in step.calls]
+        nodes = [node for node in self._topology.nodes for _ in step.calls]
+        answers = yield from self._spread(calls, nodes, partial(self._execute, keep_errors=step.keep_errors))
+        found: dict[Node, list[Any]] = {node: [] for node in nodes}
+        for node, (reply, _) in zip(nodes, answers, strict=True):
+            found[node].append(reply)
+        return found
+
+    def _execute(
+        self, node: Node, calls: Calls, *, keep_errors: bool, timed: bool = False
+    ) -> Exchange[list[tuple[Any, int | None]]]:
+        """Run plain commands at one node. Returns the reply to each, and with `timed` the time of the node in ms."""
+        words = [("TIME",), *calls] if timed else calls
+        attempts = self._insist(lambda *_: self._plain(node, words, keep_errors=keep_errors), None)
+        places = [(command_name(call), None) for call in words]
+        try:
+            replies: list[Any] = yield from self._observed(places, attempts, _outcomes)
+        except RedisError as error:
+            if keep_errors and is_away(error) and len(self._topology.nodes) > 1:
+                return [(error, None)] * len(calls)
+            raise
+        time = None
+        for call, reply in zip(words, replies, strict=True):
+            if isinstance(reply, Exception) and not (keep_errors and call[0] != "TIME"):
                 if not _is_damage(reply):
                     raise reply
                 known = self._keyspace.split(str(call[1]).encode())
                 raise DataDamaged.of_key(known and known[0], call[1])
-        return replies
+        if timed:
+            seconds, micros = shaped("TIME", moment, replies.pop(0))
+            time = seconds * 1000 + micros // 1000
+        return [(reply, time) for reply in replies]
+
+    def _spread(
+        self, items: Sequence[Item], nodes: Sequence[Node], run: Callable[[Node, Sequence[Item]], Exchange[list[T]]]
+    ) -> Exchange[list[T]]:
+        """Run the items of each node side by side. Returns the results in the order of the items."""
+        places: dict[Node, list[int]] = {}
+        for place, node in enumerate(nodes):
+            places.setdefault(node, []).append(place)
+        if len(places) < 2:
+            return (yield from run(nodes[0], items)) if items else []
+        parts = [run(node, [items[place] for place in chosen]) for node, chosen in places.items()]
+        results: dict[int, T] = {}
+        for chosen, part in zip(places.values(), (yield from side_by_side(parts)), strict=True):
+            if isinstance(part, Exception):
+                raise part
+            results.update(zip(chosen, part, strict=True))
+        return [results[place] for place in range(len(items))]
+
+    def _node(self, command: Command) -> Node:
+        return self._topology.node_of(command.words[1])
 
     def _observed(
         self, places: Sequence[Place], exchange: Exchange[T], outcomes: Callable[[T], Sequence[str]]
@@ -168,28 +218,29 @@ class Exchanges:
             yield pause
 
     def _script(self, command: Command, reply: Any) -> Exchange[Reply]:
+        node = self._node(command)
         if reply is None:
             try:
-                (reply,) = yield _calls([command])
+                (reply,) = yield Trip(node, _calls([command]))
             except BusyLoadingError as loading:
                 reply = loading
         if isinstance(reply, NoScriptError):
-            reply = yield from self._observed([("SCRIPT LOAD", None)], self._with_text(command), lambda _: ["ok"])
+            reply = yield from self._observed([("SCRIPT LOAD", None)], self._with_text(node, command), lambda _: ["ok"])
         if isinstance(reply, BusyLoadingError):
             raise NotSent from reply
         if isinstance(reply, Exception):
-            self._raise_if_refused(reply)
+            _raise_if_refused(node, reply)
             raise reply
         command.script.check(reply)
         return Repeated(reply) if reply[0] == b"refused" and command.is_replay else cast("Reply", reply)
 
-    def _with_text(self, command: Command) -> Exchange[Reply]:
+    def _with_text(self, node: Node, command: Command) -> Exchange[Reply]:
         """Load the script and run it. Not as a transaction: with full memory Redis would refuse the whole of it."""
         text = ("SCRIPT", "LOAD", command.script.text)
         for _ in range(FORGOTTEN):
-            loaded, reply = yield [text, *_calls([command])]
+            loaded, reply = yield Trip(node, [text, *_calls([command])])
             if not isinstance(reply, NoScriptError):
-                self._judge([command], [reply])
+                _judge(node, [command], [reply])
                 if isinstance(reply, Exception):
                     raise reply
                 return cast("Reply", reply)
@@ -197,34 +248,36 @@ class Exchanges:
                 raise loaded
         raise ScriptsForgotten(command.script.name) from reply
 
-    def _plain(self, calls: Calls, *, keep_errors: bool) -> Exchange[list[Any]]:
-        replies: list[Any] = yield list(calls)
+    def _plain(self, node: Node, calls: Calls, *, keep_errors: bool) -> Exchange[list[Any]]:
+        replies: list[Any] = yield Trip(node, calls)
         for reply in () if keep_errors else replies:
-            self._raise_if_refused(reply)
+            _raise_if_refused(node, reply)
         return replies
 
-    def _scripts(self, commands: Sequence[Command]) -> Exchange[list[Any]]:
+    def _scripts(self, node: Node, commands: Sequence[Command]) -> Exchange[list[Any]]:
         """Run commands. Each command whose script Redis lacks has a `NoScriptError` as its reply."""
-        loads = self._texts(commands)
-        replies = yield [*loads, *_calls(commands)]
-        return self._judge(commands, replies[len(loads) :])
+        loads = _texts(node, commands)
+        replies = yield Trip(node, [*loads, *_calls(commands)])
+        return _judge(node, commands, replies[len(loads) :])
 
-    def _ordered(self, commands: Sequence[Command]) -> Exchange[list[Any]]:
+    def _ordered(self, node: Node, commands: Sequence[Command]) -> Exchange[list[Any]]:
         """Run commands as one transaction, so that Redis forgets no script between two of them.
 
         If Redis lacks a script even so, it has carried out none of them. The next try loads it within the transaction.
         """
-        results = yield from self._transact(self._texts(commands), [], commands)
+        results = yield from self._transact(node, _texts(node, commands), [], commands)
         for _ in range(FORGOTTEN):
             if not all(isinstance(reply, NoScriptError) for reply in results):
                 break
-            self._loaded -= {command.script.sha for command in commands}
-            results = yield from self._transact([], self._texts(commands), commands)
+            node.loaded -= {command.script.sha for command in commands}
+            results = yield from self._transact(node, [], _texts(node, commands), commands)
         return results
 
-    def _transact(self, before: list[Any], within: list[Any], commands: Sequence[Command]) -> Exchange[list[Any]]:
+    def _transact(
+        self, node: Node, before: list[Any], within: list[Any], commands: Sequence[Command]
+    ) -> Exchange[list[Any]]:
         try:
-            replies = yield [*before, ("MULTI",), *within, *_calls(commands), ("EXEC",)]
+            replies = yield Trip(node, [*before, ("MULTI",), *within, *_calls(commands), ("EXEC",)])
         except BusyLoadingError as loading:
             raise NotSent from loading
         opened, *queued, done = replies[len(before) :]
@@ -233,45 +286,48 @@ class Exchanges:
             _raise_if_divided(commands, answers[len(within) :])
         elif isinstance(done, Exception):
             error = next((reply for reply in queued if isinstance(reply, Exception)), done)
-            self._raise_if_refused(error)  # Redis has carried out none of them
+            _raise_if_refused(node, error)  # Redis has carried out none of them
             raise error
         else:
             answers = done
-        return self._judge(commands, answers[len(within) :])
-
-    def _texts(self, commands: Sequence[Command]) -> list[tuple[str, str, str]]:
-        """The calls that load the scripts that this client has not loaded yet."""
-        missing = {command.script.sha: command.script.text for command in commands}
-        return [("SCRIPT", "LOAD", text) for sha, text in missing.items() if sha not in self._loaded]
-
-    def _judge(self, commands: Sequence[Command], replies: list[Any]) -> list[Any]:
-        """Check the replies to commands. Raises `NotSent` if Redis refuses all of them for now, and `ContractError`."""
-        if replies and all(refuses_for_now(reply) for reply in replies):
-            self._raise_if_refused(replies[0])
-        for command, reply in zip(commands, replies, strict=True):
-            if not isinstance(reply, Exception):
-                command.script.check(reply)
-        self._loaded |= {command.script.sha for command in commands}
-        return replies
-
-    def _raise_if_refused(self, reply: object) -> None:
-        """Raise `NotSent` if Redis refuses for now. It refuses a script at its first write at the latest."""
-        if isinstance(reply, Exception) and refuses_for_now(reply):
-            if is_read_only(reply):  # the next call must reach another server; other callers get the same refusal
-                self._leave()
-            raise NotSent from reply
+        return _judge(node, commands, answers[len(within) :])
 
     def _explained(self, command: Command, error: Exception) -> Exchange[Exception]:
         """The error of a script; for that of a damaged queue, one that names the key or the missing field."""
         if not _is_damage(error):
             return error
         keys = [str(key) for key in command.words[1 : 1 + int(command.words[0])]]
-        kinds: list[Any] = yield from self.execute([("TYPE", key) for key in keys], keep_errors=True)
+        kinds: list[Any] = yield from self.read(Read([("TYPE", key) for key in keys], keep_errors=True))
         for key, kind in zip(keys, kinds, strict=True):
             part = PARTS.get(key.rpartition(":")[2])
             if part and isinstance(kind, bytes) and kind.decode() not in ("none", part.type):
                 return DataDamaged.of_key(command.queue, key)
         return DataDamaged(command.queue, f"a script met a record that lacks a field ({error})")
+
+
+def _texts(node: Node, commands: Sequence[Command]) -> list[tuple[str, str, str]]:
+    """The calls that load the scripts that this client has not loaded yet."""
+    missing = {command.script.sha: command.script.text for command in commands}
+    return [("SCRIPT", "LOAD", text) for sha, text in missing.items() if sha not in node.loaded]
+
+
+def _judge(node: Node, commands: Sequence[Command], replies: list[Any]) -> list[Any]:
+    """Check the replies to commands. Raises `NotSent` if Redis refuses all of them for now, and `ContractError`."""
+    if replies and all(refuses_for_now(reply) for reply in replies):
+        _raise_if_refused(node, replies[0])
+    for command, reply in zip(commands, replies, strict=True):
+        if not isinstance(reply, Exception):
+            command.script.check(reply)
+    node.loaded |= {command.script.sha for command in commands}
+    return replies
+
+
+def _raise_if_refused(node: Node, reply: object) -> None:
+    """Raise `NotSent` if Redis refuses for now. It refuses a script at its first write at the latest."""
+    if isinstance(reply, Exception) and refuses_for_now(reply):
+        if is_read_only(reply):  # the next call must reach another server; other callers get the same refusal
+            node.leave()
+        raise NotSent from reply
 
 
 def _cause(error: Exception) -> BaseException:

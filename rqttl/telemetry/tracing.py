@@ -22,6 +22,7 @@ from rqttl.errors import QueueFull, RqttlError
 from rqttl.events import Observer, Operation
 from rqttl.policies.patterns import compile_pattern
 from rqttl.protocol.codec import pack_extras
+from rqttl.store.connections import Address
 from rqttl.store.driver import RedisDriver
 from rqttl.types import Header, Message, Receipt
 
@@ -115,15 +116,14 @@ def server_of(broker: object) -> Attributes:
     """Return the address of the server of a broker; empty while it is unknown: an embedded server may start later."""
     driver = getattr(broker, "_driver", None)
     if isinstance(driver, RedisDriver):
-        pool: Any = driver.store.connections.pool
+        server = driver.store.address
+    elif (pool := getattr(getattr(broker, "_client", None), "connection_pool", None)) is not None:
+        server = Address.of(pool)
     else:
-        pool = getattr(getattr(broker, "_client", None), "connection_pool", None)
-    settings: dict[str, Any] = getattr(pool, "connection_kwargs", {})
-    if settings.get("path"):
-        return {SERVER_ADDRESS: str(settings["path"])}
-    if settings.get("host"):
-        return {SERVER_ADDRESS: str(settings["host"]), SERVER_PORT: int(settings.get("port") or 6379)}
-    return {}
+        return {}
+    if server.path:
+        return {SERVER_ADDRESS: server.path}
+    return {SERVER_ADDRESS: server.host, SERVER_PORT: server.port} if server.host else {}
 
 
 class Instruments:

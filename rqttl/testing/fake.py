@@ -22,7 +22,7 @@ from rqttl.aio.broker import AsyncBroker
 from rqttl.aio.driver import AsyncDriver, Run, pause_for
 from rqttl.broker import Broker
 from rqttl.errors import InvalidInput, RqttlError
-from rqttl.flows.steps import ENDED, Pipeline, Read, Step, WaitForWakeup, Write
+from rqttl.flows.steps import ENDED, Pipeline, Read, ReadEachNode, Step, WaitForWakeup, Write
 from rqttl.protocol import replies
 from rqttl.protocol.commands import Command
 from rqttl.runtime.interrupt import Interrupt, Wakeup
@@ -232,7 +232,7 @@ class ClockedTiming(Waiter):
 def take(store: Store, keys: Sequence[str], interrupts: Sequence[Interrupt]) -> Woken:
     """Take an element of one of the lists without waiting. Returns `ENDED` after an interrupt."""
     for key in keys:
-        (reply,) = store.execute([("LPOP", key)])
+        (reply,) = store.read(Write([("LPOP", key)]))
         element = None if reply is None else replies.data(reply)
         if element is not None:
             return key, element
@@ -254,12 +254,19 @@ class ClockedDriver(RedisDriver):
             return super().step(self.timed(step))
         if isinstance(step, Pipeline):
             return super().step(replace(step, commands=[self.timed(command) for command in step.commands]))
-        if isinstance(step, Read | Write):
-            now = list(divmod(self.clock.ms * 1000, 1_000_000))
-            return [
-                now if call[0] == "TIME" else reply for call, reply in zip(step.calls, super().step(step), strict=True)
-            ]
-        return super().step(step)
+        answer = super().step(step)
+        if isinstance(step, ReadEachNode):
+            return {node: self._told(step.calls, replies) for node, replies in answer.items()}
+        if not isinstance(step, Read):
+            return answer
+        if step.timed:
+            return answer[0], [self.clock.ms for _ in step.calls]
+        return self._told([*step.calls, *step.then], answer)
+
+    def _told(self, calls: Sequence[tuple[Any, ...]], replies: Sequence[Any]) -> list[Any]:
+        """Return the replies, with the time of the clock as that of Redis."""
+        now = list(divmod(self.clock.ms * 1000, 1_000_000))
+        return [now if call[0] == "TIME" else reply for call, reply in zip(calls, replies, strict=True)]
 
     def timed(self, command: Command) -> Command:
         """Return the command with the time of the clock."""
@@ -287,13 +294,13 @@ class ClockedBroker(Broker):
 class FakeClient(redis.Redis):
     """A redis-py client of a Redis within this process: of a new one, or of the one that `beside` uses."""
 
-    def __init__(self, beside: redis.Redis | None = None) -> None:
+    def __init__(self, beside: FakeClient | None = None) -> None:
         try:
             import fakeredis
             import lupa  # noqa: F401  # what runs the scripts; without it fakeredis would call EVALSHA unknown
         except ImportError as error:
             raise FakeUnavailable(f"fake broker: {error}; install what it needs: {install('testing')}") from error
-        if isinstance(beside, FakeClient):
+        if beside is not None:
             self.fake_server: FakeServer = beside.fake_server
         else:
             self.fake_server = fakeredis.FakeServer()
@@ -347,8 +354,8 @@ class FakeBroker(ClockedBroker):
     def __init__(
         self, namespace: str = "rqttl", *, start: Instant | None = None, beside: FakeBroker | None = None
     ) -> None:
-        client = FakeClient(driver_of(beside).store.client if beside else None)
-        super().__init__(client, namespace, start=start, clock=beside.clock if beside else None)
+        self._fake: FakeClient = FakeClient(beside._fake if beside else None)  # noqa: SLF001  # of the same class
+        super().__init__(self._fake, namespace, start=start, clock=beside.clock if beside else None)
 
     def __repr__(self) -> str:
         return f"<FakeBroker namespace {driver_of(self).keyspace.namespace!r}>"

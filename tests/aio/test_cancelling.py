@@ -122,7 +122,7 @@ async def _until(condition: Callable[[], object]) -> None:
 
 
 def _shared(broker: rqttl.AsyncBroker) -> Any:
-    return broker._driver.store._shared
+    return broker._driver.store.topology.nodes[0]._shared
 
 
 async def _state(url: str) -> tuple[int, int, int]:

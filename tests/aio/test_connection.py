@@ -29,7 +29,7 @@ CALLERS = 20
 async def test_a_call_that_was_never_sent_is_made_again(
     broker: rqttl.AsyncBroker, queue: rqttl.AsyncQueue, proxy: Proxy
 ) -> None:
-    broker._driver.store._shared.abandon(OSError("cut"))  # type: ignore[union-attr]  # it is open
+    broker._driver.store.topology.nodes[0]._shared.abandon(OSError("cut"))  # type: ignore[union-attr]  # it is open
     proxy.spoil("refuse")
     await queue.enqueue(b"x")
     assert (await queue.stats()).ready == 1
@@ -41,7 +41,7 @@ async def test_a_server_that_never_answers_ends_a_call_with_a_time_out(
 ) -> None:
     await queue.enqueue(b"first")
     # the calls so far may take their time; the next one goes over a new one
-    broker._driver.store._shared.abandon(OSError("cut"))  # type: ignore[union-attr]  # it is open
+    broker._driver.store.topology.nodes[0]._shared.abandon(OSError("cut"))  # type: ignore[union-attr]  # it is open
     monkeypatch.setattr(store, "SOCKET_TIMEOUT", 0.05)
     monkeypatch.setattr(store, "GRACE", 0.05)
     proxy.spoil("swallow", script="enqueue")
@@ -57,20 +57,20 @@ async def test_bytes_that_are_no_reply_end_the_line_and_its_calls(
     await queue.enqueue(b"first")
     sent = asyncio.ensure_future(queue.enqueue(b"x"))
     await asyncio.sleep(0)
-    own: Any = broker._driver.store._shared
+    own: Any = broker._driver.store.topology.nodes[0]._shared
     own._connection._reader.feed_data(b"what?\r\n")
     with pytest.raises(rqttl.OutcomeUnknown):
         await sent
     await queue.enqueue(b"y")
-    assert broker._driver.store._shared is not own
+    assert broker._driver.store.topology.nodes[0]._shared is not own
 
 
 @looped()
 async def test_a_connection_that_was_lost_before_its_first_call_is_replaced(
     broker: rqttl.AsyncBroker, queue: rqttl.AsyncQueue
 ) -> None:
-    store: Any = broker._driver.store
-    pool, get = store._client.connection_pool, store._client.connection_pool.get_connection
+    node: Any = broker._driver.store.topology.nodes[0]
+    pool, get = node._client.connection_pool, node._client.connection_pool.get_connection
     lost: list[Any] = []
 
     async def get_and_lose() -> Any:
@@ -82,7 +82,7 @@ async def test_a_connection_that_was_lost_before_its_first_call_is_replaced(
         return connection
 
     pool.get_connection = get_and_lose
-    store._shared.abandon(OSError("cut"))
+    node._shared.abandon(OSError("cut"))
     await queue.enqueue(b"x")
     assert lost
     assert (await queue.stats()).ready == 1
@@ -93,7 +93,7 @@ async def test_calls_of_one_pass_of_the_loop_go_out_in_one_write(
     broker: rqttl.AsyncBroker, queue: rqttl.AsyncQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await queue.enqueue(b"first")
-    own: Any = broker._driver.store._shared
+    own: Any = broker._driver.store.topology.nodes[0]._shared
     writes: list[object] = []
     write = own._writer.write
 
@@ -118,7 +118,7 @@ def test_callers_wait_while_redis_takes_nothing(run: Run, redis_url: str, monkey
             async def send(number: int) -> None:
                 for _ in range(20):
                     await queue.enqueue(b"%04d" % number + b"x" * 50_000)
-                    own: Any = broker._driver.store._shared
+                    own: Any = broker._driver.store.topology.nodes[0]._shared
                     most.append(own._size + own._writer.transport.get_write_buffer_size())
 
             await asyncio.gather(*map(send, range(20)))
@@ -191,7 +191,7 @@ def test_calls_go_over_an_encrypted_line_and_over_the_next_one(
         async with rqttl.connect_async(f"{url}?{options}") as broker:
             queue = await broker.declare_queue("q")
             await queue.enqueue(b"x")
-            first: Any = broker._driver.store._shared
+            first: Any = broker._driver.store.topology.nodes[0]._shared
             server.process.send_signal(signal.SIGSTOP)  # so that no bytes of the calls can leave
             try:
                 calls = asyncio.gather(*[queue.enqueue(b"x" * 50_000) for _ in range(400)])
@@ -205,7 +205,7 @@ def test_calls_go_over_an_encrypted_line_and_over_the_next_one(
             while first.usable:
                 await asyncio.sleep(0)
             await queue.enqueue(b"x")
-            assert broker._driver.store._shared is not first
+            assert broker._driver.store.topology.nodes[0]._shared is not first
             assert (await queue.stats()).ready == 402
 
     run(work())

@@ -13,6 +13,7 @@ from rqttl.store.driver import driver_of
 from tests.chaos.actor import Actor, may_happen
 from tests.chaos.cast import LEASED, QUEUES, body_of
 from tests.chaos.witness import milliseconds
+from tests.drivers import redis_of
 
 #: Queues that receivers, consumers and runners work on; others have a role of their own.
 WORKED = ("plain", "aging", "window", "head", "full", "dlx", "drop")
@@ -282,7 +283,7 @@ def operator(me: Actor) -> None:
 
 def observer(me: Actor) -> None:
     """Look at depths and numbers all the time, and write down those that must keep a rule."""
-    client = driver_of(me.broker).store.client
+    client = redis_of(me.broker)
     while not me.stopping.is_set():
         for queue in QUEUES:
             me.attempt(lambda queue=queue: look(me, queue.name))  # type: ignore[misc]  # bound at once

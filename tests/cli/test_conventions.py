@@ -21,6 +21,7 @@ from rqttl.types import QueueStats
 from tests.cli.conftest import Run
 from tests.cli.test_errors import failed
 from tests.cli.tree import ALL, LEAVES, CommandPath, arguments, flags, options
+from tests.drivers import redis_of
 from tests.servers import Server
 
 pytestmark = pytest.mark.once
@@ -326,8 +327,8 @@ def test_a_missing_right_is_a_refusal(path: CommandPath, without_rights: str) ->
 
 @with_queue
 def test_a_key_of_another_program_is_refused(run: Run, broker: Broker, path: CommandPath) -> None:
-    driver_of(broker).store.client.set("rqttl:{orders}:meta", "not a hash")
-    driver_of(broker).store.client.sadd("rqttl:queues", "orders")
+    redis_of(broker).set("rqttl:{orders}:meta", "not a hash")
+    redis_of(broker).sadd("rqttl:queues", "orders")
 
     result = run(*argv(path, optional=True))
     script = path not in REPORTS and "WRONGTYPE" in result.stderr

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from rqttl import Broker, Message, OutcomeUnknown, Queue
-from rqttl.store.driver import driver_of
 from tests.cli.conftest import LETTERS, Run, check_golden, ids
 from tests.cli.processes import Terminal
 from tests.cli.test_errors import failed
 from tests.contract.clocked import Clocked
 from tests.contract.looks import one
+from tests.drivers import redis_of
 from tests.lua.states import everything
 
 
@@ -87,11 +87,11 @@ def test_a_queue_with_another_target_has_a_note(
 @pytest.mark.parametrize("words", [("ls",), ("show",), ("show", "order-1"), ("purge", "--dry-run")], ids=" ".join)
 def test_looking_changes_nothing(run_clocked: Run, clocked: Clocked, letters: Queue, words: tuple[str, ...]) -> None:
     letters.receive_many(2)
-    before = everything(driver_of(clocked).store.client)
+    before = everything(redis_of(clocked))
 
     assert run_clocked("dead", words[0], "orders/dead", *words[1:]).exit_code == 0
 
-    assert everything(driver_of(clocked).store.client) == before
+    assert everything(redis_of(clocked)) == before
 
 
 def test_show_tells_the_history_of_each_letter_the_last_to_die_first(run_clocked: Run, letters: Queue) -> None:
@@ -207,7 +207,7 @@ def busy(letters: Queue) -> Queue:
 def test_a_dry_run_says_what_would_go_and_changes_nothing(
     command: str, run_clocked: Run, clocked: Clocked, busy: Queue
 ) -> None:
-    before = everything(driver_of(clocked).store.client)
+    before = everything(redis_of(clocked))
 
     result = run_clocked("dead", command, "orders/dead", "--dry-run")
 
@@ -219,7 +219,7 @@ def test_a_dry_run_says_what_would_go_and_changes_nothing(
         0,
         NOTES.format(" (`rqttl queue purge` removes all)" if command == "purge" else ""),
     )
-    assert everything(driver_of(clocked).store.client) == before
+    assert everything(redis_of(clocked)) == before
 
 
 @pytest.mark.parametrize(

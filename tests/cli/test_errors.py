@@ -21,7 +21,9 @@ from rqttl.cli.common import errors
 from rqttl.cli.common.errors import explain_redis
 from rqttl.events import Events
 from rqttl.protocol.keys import Keyspace
+from rqttl.store.connections import RedisNode
 from rqttl.store.driver import Store
+from rqttl.store.topology import OneServer
 from tests.cli.conftest import Run
 from tests.cli.tree import ALL, LEAVES, arguments, options
 from tests.servers import Server
@@ -252,7 +254,7 @@ def test_a_bug_is_one_line_and_a_traceback_only_when_asked_for(run: Run, monkeyp
 
 
 def test_a_server_that_hangs_up_may_want_tls() -> None:
-    store = Store(redis.Redis(port=1), Keyspace(), Events())
+    store = Store(OneServer(RedisNode(redis.Redis(port=1))), Keyspace(), Events())
 
     explained = explain_redis(
         redis.ConnectionError("Error while reading from localhost:1 : (104, 'Connection reset by peer')"), store

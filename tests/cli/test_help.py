@@ -16,9 +16,9 @@ from rqttl import Broker
 from rqttl.cli import cli
 from rqttl.cli.common import params
 from rqttl.options import OPTIONS
-from rqttl.store.driver import driver_of
 from tests.cli.conftest import Run
 from tests.cli.tree import ALL, CommandPath, example, flags, found, options, parse, stages
+from tests.drivers import redis_of
 from tests.servers import Server
 from tests.waiting import PATIENCE
 
@@ -150,7 +150,7 @@ def test_reasons_of_deaths_are_offered(offered: Complete, command: str) -> None:
 
 
 def test_the_redis_and_the_namespace_of_the_line_are_asked(redis_url: str, broker: Broker) -> None:
-    Broker(driver_of(broker).store.client, "shop").declare_queue("carts")
+    Broker(redis_of(broker), "shop").declare_queue("carts")
 
     assert asked(f"rqttl --url {redis_url} --namespace shop receive ") == ["carts"]
     assert asked(f"rqttl receive --url {redis_url} --namespace=shop ") == ["carts"]

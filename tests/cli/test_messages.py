@@ -8,11 +8,14 @@ import pytest
 
 from rqttl import Broker, Message, Queue
 from rqttl.protocol import commands
-from rqttl.store.driver import driver_of
 from tests.cli.conftest import Run, check_golden
 from tests.cli.processes import on_terminal
 from tests.contract.clocked import Clocked
+<<<<<<< HEAD
 from tests.contract.looks import one
+=======
+from tests.drivers import redis_of
+>>>>>>> 65ffbf26 (tests: the client of a broker by one function)
 
 
 @pytest.fixture
@@ -41,13 +44,13 @@ def mixed(clocked: Clocked) -> Queue:
 
 @pytest.mark.parametrize("name, flags", [("peek.txt", ()), ("peek.json", ("--json",))])
 def test_each_message_has_its_state(run_clocked: Run, mixed: Queue, name: str, flags: tuple[str, ...]) -> None:
-    before = driver_of(mixed).store.client.hgetall("rqttl:{orders}:meta")
+    before = redis_of(mixed).hgetall("rqttl:{orders}:meta")
 
     result = run_clocked("peek", "orders", *flags)
 
     assert (result.exit_code, result.stderr) == (0, "")
     check_golden(name, result.stdout)
-    assert driver_of(mixed).store.client.hgetall("rqttl:{orders}:meta") == before
+    assert redis_of(mixed).hgetall("rqttl:{orders}:meta") == before
 
 
 def test_a_message_that_failed_says_why_below_its_body(run_clocked: Run, clocked: Clocked) -> None:

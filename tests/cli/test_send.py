@@ -19,10 +19,10 @@ from rqttl.cli import send as module
 from rqttl.cli.send import BROKER_FIELDS, SENDER_FIELDS
 from rqttl.inspector.message_view import Viewed, to_json
 from rqttl.protocol.commands import BATCH, BATCH_BYTES
-from rqttl.store.driver import driver_of
 from rqttl.types import MessageView
 from tests.cli.conftest import Run, check_golden
 from tests.contract.clocked import Clocked
+from tests.drivers import redis_of
 
 pytestmark = pytest.mark.once
 
@@ -187,7 +187,7 @@ def test_no_batch_takes_more_than_one_call_so_that_counts_can_be_exact(
         return enqueue_many(queue, messages)
 
     def connect(_: object) -> Broker:
-        made = Broker(driver_of(broker).store.client)
+        made = Broker(redis_of(broker))
         made.events.subscribe(lambda event: calls.append(event.name), CommandEvent)
         return made
 

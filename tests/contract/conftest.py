@@ -12,11 +12,11 @@ import pytest
 import redis
 
 from rqttl import Broker, Queue
-from rqttl.store.driver import driver_of
 from rqttl.testing import FakeBroker, fake_broker
 from tests.conftest import AIO, FAKE
 from tests.contract.aio_cannot import AIO_CANNOT, AIO_WAITS
 from tests.contract.fake_cannot import FAKE_CANNOT, FAKE_WAITS
+from tests.drivers import redis_of
 
 HERE = Path(__file__).parent
 
@@ -82,7 +82,7 @@ if FAKE:
 
         from rqttl.testing.fake import FakeClient
 
-        own = driver_of(broker).store.client
+        own = redis_of(broker)
         assert isinstance(own, FakeClient)
         return FakeRedis(server=own.fake_server)
 

@@ -27,8 +27,10 @@ from rqttl.broker import Broker
 from rqttl.flows.steps import Step
 from rqttl.protocol.commands import Command
 from rqttl.store.driver import RedisDriver
+from rqttl.store.topology import Trip
 from rqttl.testing.fake import AsyncClockedDriver, Clock, ClockedDriver
 from rqttl.types import Instant
+from tests.drivers import redis_of
 from tests.waiting import PATIENCE
 
 #: The asyncio classes and their sync twins.
@@ -106,7 +108,7 @@ class Face:
             return [self._shown(item) for item in value]
         if type(value) in TWINS:
             driver, queue = vars(self)["_driver"], getattr(value, "name", None)
-            beside = Broker(driver.store.client, driver=lambda *_: driver)
+            beside = Broker(redis_of(driver), driver=lambda *_: driver)
             return Face(value, lambda: beside.queue(queue) if queue else value, _driver=driver, _parent=self)
         return value
 
@@ -206,7 +208,7 @@ class _OnConnection(AsyncClockedDriver):
 
     def __init__(self, client: redis.Redis, sync: ClockedDriver) -> None:
         super().__init__(sync)
-        self.store._open_client = partial(_opened, client)
+        self.store.topology.nodes[0]._open_client = partial(_opened, client)
         self._leaping = False
 
     def leaps(self, prepare: Callable[[int], Any]) -> Any:
@@ -222,11 +224,12 @@ class _OnConnection(AsyncClockedDriver):
         return super().leaps(at_once)
 
     def begin(self, step: Step, run: Any) -> Any:
-        taken = {"step"} & vars(self.sync).keys() or {"run", "execute"} & vars(self.sync.store).keys()
+        store = self.sync.store
+        taken = "step" in vars(self.sync) or "run" in vars(store) or "read" in vars(store.exchanges)
         if type(step) is Command and not taken and not self._leaping:
             return AsyncDriver.begin(self, self.sync.timed(step), run)
         kind: type = type(step)
-        if kind in (list, float):  # a round trip on the shared connection, or the pause before it
+        if kind in (Trip, float):  # a round trip on the shared connection, or the pause before it
             return AsyncDriver.begin(self, step, run)
         return super().begin(step, run)
 

@@ -17,6 +17,7 @@ from rqttl.store.driver import driver_of
 from tests.conftest import FAKE
 from tests.contract.looks import forget, one
 from tests.contract.test_waking import LONG, Waiters, result
+from tests.drivers import redis_of
 from tests.servers import Server
 from tests.unit.test_public import PUBLIC
 from tests.waiting import PATIENCE
@@ -140,7 +141,10 @@ def test_a_command_waits_for_a_connection_that_another_thread_has(
     with client_of(redis_url, max_connections=2) as client:
         broker = broker_of(client)
         queue = broker.declare_queue("q")
-        held = [client.connection_pool.get_connection() for _ in range(2 - len(driver_of(broker).store.connections))]
+        held = [
+            client.connection_pool.get_connection()
+            for _ in range(2 - len(driver_of(broker).store.topology.nodes[0].connections))
+        ]
         sent = [pool.submit(queue.enqueue, b"%d" % i) for i in range(4)]
         for connection in held:
             client.connection_pool.release(connection)
@@ -177,7 +181,7 @@ SILENT = {"close", "events", "interrupt", "observer", "broker", "declared", "nam
 @pytest.fixture
 def other(broker: Broker) -> Iterator[Broker]:
     """A second broker on the same server, which stays open."""
-    other = broker.connect() if FAKE else Broker(driver_of(broker).store.client)  # type: ignore[attr-defined]  # a fake one
+    other = broker.connect() if FAKE else Broker(redis_of(broker))  # type: ignore[attr-defined]  # a fake one
     yield other
     other.close()
 

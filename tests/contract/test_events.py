@@ -25,6 +25,7 @@ from rqttl.protocol.commands import Command
 from rqttl.reaper import Reaper
 from rqttl.store.driver import driver_of
 from tests.contract.clocked import Clocked
+from tests.drivers import redis_of
 
 
 def listened(broker: Broker) -> list[CommandEvent]:
@@ -110,8 +111,8 @@ def test_a_failure_is_told_by_the_class_of_its_exception(
     def lose(*_: object) -> object:
         raise redis.ConnectionError("gone")
 
-    for attempt in ("_send_one", "_round_trip"):
-        monkeypatch.setattr(store, attempt, lose)
+    for attempt in ("send_one", "round_trip"):
+        monkeypatch.setattr(store.topology.nodes[0], attempt, lose)
     monkeypatch.setattr("rqttl.store.exchanges.PAUSES", ())
     for ask in (queue.touch, lambda: broker.stats(["q"], sweep=False), broker.reaper_count):
         with pytest.raises(redis.ConnectionError):
@@ -295,7 +296,7 @@ def test_a_lost_reply_and_other_options_after_it_make_no_success_a_failure(
         reply = yield from send(command, first)
         if command.script.name in ("receive", "reject", "redrive") and not lost:
             lost.append(command.script.name)
-            other = Broker(store.client)
+            other = Broker(redis_of(broker))
             other.set_policy("p", "q", {"lease": "1m"})
             raise redis.ConnectionError("the reply was lost")
         return reply
@@ -330,7 +331,7 @@ def test_a_message_that_was_stored_is_reported_as_stored_although_redis_went_awa
         raise redis.ConnectionError("gone")
 
     with monkeypatch.context() as outage, caplog.at_level(logging.WARNING, "rqttl"):
-        outage.setattr(driver_of(clocked).store, "execute", away)
+        outage.setattr(driver_of(clocked).store.exchanges, "read", away)
         receipt = queue.enqueue(b"2")
 
     assert [one.id for one in queue.peek()] == [receipt.id]

@@ -13,7 +13,12 @@ from rqttl.flows.steps import Pipeline, Step
 from rqttl.store.driver import driver_of
 from rqttl.testing.fake import ClockedBroker
 from tests.contract.clocked import START, Clocked, at, ms
+<<<<<<< HEAD
 from tests.contract.looks import bodies, dead, one
+=======
+from tests.contract.looks import bodies, dead, one, taken
+from tests.drivers import redis_of
+>>>>>>> 65ffbf26 (tests: the client of a broker by one function)
 from tests.lua.states import everything
 
 
@@ -227,7 +232,7 @@ def test_a_look_at_compacted_queues_counts_messages_that_were_moved(clocked: Clo
     queue.enqueue_many([Message(b"x" * 200, ttl=None if i % 20 == 0 else "1s") for i in range(4_000)])
     clocked.advance(1_000)
     queue.sweep()
-    assert driver_of(clocked).store.client.hlen("rqttl:{q}:detached") > 0
+    assert redis_of(clocked).hlen("rqttl:{q}:detached") > 0
 
     assert queue.stats(sweep=False) == queue.stats()
     assert queue.stats().ready == 200

@@ -13,7 +13,7 @@ from rqttl.flows.steps import Step, drive
 from rqttl.protocol.commands import Command
 from rqttl.store.driver import RedisDriver, driver_of
 from tests.contract.clocked import Clocked
-from tests.drivers import before_step
+from tests.drivers import before_step, redis_of
 from tests.half_done import store_policy
 from tests.lua.states import everything
 
@@ -390,7 +390,7 @@ def test_an_expiry_queue_gets_no_expiry_queue_of_its_own(expiring: Clocked) -> N
 @pytest.fixture
 def other(broker: Broker) -> Broker:
     """A broker with caches of its own, on the same server."""
-    return Broker(driver_of(broker).store.client)
+    return Broker(redis_of(broker))
 
 
 @contextmanager
@@ -399,11 +399,11 @@ def within_a_read(driver: RedisDriver, action: Callable[[], object]) -> Iterator
     step, actions = driver.step, [action]
 
     def carry_out(one: steps.Step) -> object:
-        if not isinstance(one, steps.Read) or len(one.calls) < 2 or not actions:
+        if not isinstance(one, steps.Read) or not one.then or not actions:
             return step(one)
-        replies = step(steps.Read(one.calls[:1]))
+        replies = step(steps.Read(one.calls))
         actions.pop()()
-        return [*replies, *step(steps.Read(one.calls[1:]))]
+        return [*replies, *step(steps.Read(one.then))]
 
     driver.step = carry_out  # type: ignore[method-assign, assignment]
     yield

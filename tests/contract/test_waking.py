@@ -9,9 +9,9 @@ import pytest
 import redis
 
 from rqttl import AlreadySettled, Broker, CommandEvent, Delivery, Message, Queue, QueueNotFound, Receipt, WaitEvent
-from rqttl.store.driver import driver_of
 from tests.conftest import FAKE
 from tests.contract.looks import bodies, one
+from tests.drivers import redis_of
 from tests.waiting import PATIENCE, until
 
 LONG = "10m"  # much longer than a test may take: a consumer that gets a message was woken
@@ -36,7 +36,7 @@ class Waiters:
         """Return when `count` more consumers block in Redis."""
         for _ in range(count):
             assert self._blocking.acquire(timeout=PATIENCE)
-        assert blocked(driver_of(self.broker).store.client, count)
+        assert blocked(redis_of(self.broker), count)
 
 
 def blocked(client: redis.Redis, count: int) -> bool:

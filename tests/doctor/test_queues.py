@@ -14,7 +14,7 @@ from rqttl.protocol.keys import PARTS
 from rqttl.store.driver import driver_of
 from tests.contract.clocked import Clocked
 from tests.doctor.looking import of, only, server, wrong
-from tests.drivers import before_step
+from tests.drivers import before_step, redis_of
 from tests.half_done import store_policy
 from tests.lua.states import everything
 
@@ -30,9 +30,9 @@ def test_many_sound_queues_are_one_line(broker: Broker) -> None:
     for name in ("orders", "{billing}.orders", "a:b/c", "x"):
         broker.declare_queue(name).enqueue(b"x")
     broker.queue("x").receive()
-    Broker(driver_of(broker).store.client, "other").declare_queue("foreign")
+    Broker(redis_of(broker), "other").declare_queue("foreign")
     for key in ("rqttlx:{orders}:log", "rqttl:{or ders}:log"):
-        driver_of(broker).store.client.set(key, "not ours")
+        redis_of(broker).set(key, "not ours")
 
     assert of(examine(broker), "queues") == [("ok", "4 sound queues, 4 messages, 3 ready (3 B)")]
     assert of(examine(broker, ["x"]), "queues") == [("ok", "1 sound queue, 1 message, 0 ready (0 B)")]
@@ -307,14 +307,14 @@ def test_a_queue_with_the_options_of_older_policies_is_a_problem(broker: Broker)
     )
     assert wrong(broker) == [("orders", "problem", text)]
     assert wrong(broker, "other") == []
-    Broker(driver_of(broker).store.client).reconcile()
+    Broker(redis_of(broker)).reconcile()
     assert wrong(broker) == []
 
 
 def test_a_change_that_ends_meanwhile_is_no_finding(broker: Broker) -> None:
     broker.declare_queue("orders")
     store_policy(broker, SHORT)
-    other = Broker(driver_of(broker).store.client)
+    other = Broker(redis_of(broker))
     before_step(driver_of(broker), Sleep, other.reconcile)
 
     assert wrong(broker) == []

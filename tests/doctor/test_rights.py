@@ -14,7 +14,7 @@ from rqttl.protocol import scripts
 from rqttl.store.driver import RedisDriver, driver_of
 from tests.contract.clocked import Clocked
 from tests.doctor.looking import of, only
-from tests.drivers import broker_on
+from tests.drivers import broker_on, redis_of
 from tests.lua.states import everything
 
 #: Words in scripts that are no commands.
@@ -165,7 +165,7 @@ def test_every_command_of_a_script_is_asked_for(name: str) -> None:
 def test_every_question_is_one_that_redis_takes(broker: Broker) -> None:
     questions = [rights.words(driver_of(broker).keyspace, "orders", command) for command in rights.ARGUMENTS]
 
-    with driver_of(broker).store.client.pipeline(transaction=True) as pipeline:
+    with redis_of(broker).pipeline(transaction=True) as pipeline:
         for words in questions:
             pipeline.execute_command(*words)
         answers = pipeline.execute(raise_on_error=False)

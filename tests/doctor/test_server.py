@@ -16,7 +16,7 @@ from rqttl.doctor.server import SETTINGS, ServerInfo
 from rqttl.flows.steps import Step, Write
 from rqttl.store.driver import RedisDriver, driver_of
 from tests.doctor.looking import of, only, server
-from tests.drivers import broker_on
+from tests.drivers import broker_on, redis_of
 from tests.servers import Server
 from tests.unit.test_flows import Drive
 from tests.waiting import until
@@ -24,7 +24,7 @@ from tests.waiting import until
 
 def test_a_well_kept_server_has_no_problem(start_server: Callable[..., Server]) -> None:
     with Broker(start_server(appendonly="yes", maxmemory="1gb").client()) as broker:
-        driver_of(broker).store.client.config_set("save", "")
+        redis_of(broker).config_set("save", "")
         broker.declare_queue("orders").enqueue(b"x")
 
         levels = {one.check: one.level for one in examine(broker)}
@@ -51,7 +51,7 @@ def test_a_badly_kept_server_has_a_finding_for_each_fault(start_server: Callable
     config = {"maxmemory_policy": "allkeys-lru", "timeout": 5, "tcp_keepalive": 0}
     place = start_server(**config)
     with Broker(place.client()) as broker:
-        client = driver_of(broker).store.client
+        client = redis_of(broker)
         client.config_set("save", "900 100000")
         client.save()
         for _ in range(7):
@@ -87,7 +87,7 @@ def test_a_replica_is_not_the_server_to_write_to(start_server: Callable[..., Ser
     with Broker(start_server().client()) as broker:
         assert server(broker, "role") == ("ok", "primary", "")
 
-        driver_of(broker).store.client.replicaof("127.0.0.1", "1")
+        redis_of(broker).replicaof("127.0.0.1", "1")
 
         level, found, advice = server(broker, "role")
     assert (level, advice) == ("problem", "connect to its primary")
@@ -232,7 +232,7 @@ def test_a_server_without_lua_is_a_problem(text: str, broker: Broker) -> None:
                 raise redis.ResponseError(text)
             return super().step(step)
 
-    level, found, advice = only(examine(broker_on(NoLua(driver_of(broker).store.client, "rqttl"))), "scripts")
+    level, found, advice = only(examine(broker_on(NoLua(redis_of(broker), "rqttl"))), "scripts")
 
     assert (level, found) == ("problem", f"this server has no Lua: {text}")
     assert "Valkey" in advice

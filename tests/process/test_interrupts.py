@@ -16,6 +16,7 @@ import rqttl
 from rqttl.errors import ContractError
 from rqttl.store import connections
 from rqttl.store.driver import driver_of
+from tests.drivers import redis_of
 from tests.servers import Server
 from tests.waiting import PATIENCE
 
@@ -38,7 +39,7 @@ def broker(redis_url: str) -> Iterator[rqttl.Broker]:
 def test_the_reply_to_an_interrupted_call_answers_no_other_call(
     broker: rqttl.Broker, server: Server, monkeypatch: pytest.MonkeyPatch, how: str, when: str
 ) -> None:
-    queue, pool = broker.queue("orders"), driver_of(broker).store.client.connection_pool
+    queue, pool = broker.queue("orders"), redis_of(broker).connection_pool
     calls: dict[str, Callable[[], object]] = {
         "plain": broker.server_time,
         "script": queue.touch,
@@ -80,7 +81,7 @@ def forget_without_a_trace(things: Any) -> None:
 @pytest.mark.parametrize("traceless", [False, True])
 def test_a_connection_that_nobody_holds_any_more_takes_no_place_in_its_pool(redis_url: str, traceless: bool) -> None:
     with rqttl.connect(f"{redis_url}?max_connections=1") as broker:
-        pool = driver_of(broker).store.client.connection_pool
+        pool = redis_of(broker).connection_pool
         for _ in range(1 if traceless else 5):
             lost = pool.get_connection()  # as if a signal handler had raised before anybody had it
             if traceless:
@@ -92,7 +93,7 @@ def test_a_connection_that_nobody_holds_any_more_takes_no_place_in_its_pool(redi
 @pytest.mark.parametrize("traceless", [False, True])
 def test_a_place_to_wait_that_nobody_holds_any_more_is_free(redis_url: str, traceless: bool) -> None:
     with rqttl.connect(f"{redis_url}?max_connections=2") as broker:
-        places = connections.places_of(driver_of(broker).store.client.connection_pool)
+        places = connections.places_of(redis_of(broker).connection_pool)
         for _ in range(1 if traceless else 3):
             lost = places.take(0, lambda: False)
             assert lost
@@ -129,14 +130,14 @@ def test_a_reply_that_redis_cannot_give_is_a_bug_and_its_connection_is_closed(
 ) -> None:
     call, store = broker.queue("orders").touch if how == "script" else broker.server_time, driver_of(broker).store
     call()
-    kept = store.connections.checkout()
-    store.connections.keep(kept)
+    kept = store.topology.nodes[0].connections.checkout()
+    store.topology.nodes[0].connections.keep(kept)
     with monkeypatch.context() as patched:
         patched.setattr(type(kept), "read_response", lambda *_, **__: reply)
         with pytest.raises(ContractError, match="unexpected reply"):
             call()
 
-    assert len(store.connections) == 0
+    assert len(store.topology.nodes[0].connections) == 0
     call()
 
 

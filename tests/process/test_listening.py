@@ -51,10 +51,10 @@ class Late:
 def test_the_call_after_a_wait_uses_the_connection_of_the_wait(start_server: Callable[..., Server]) -> None:
     with rqttl.connect(start_server().url) as broker:
         store = driver_of(broker).store
-        store.connections.release_idle()
+        store.topology.nodes[0].connections.release_idle()
 
         assert store.listen(["q"], [WAKEUP], 10) is None
-        assert len(store.connections) == 1
+        assert len(store.topology.nodes[0].connections) == 1
 
 
 def test_a_wait_ends_by_the_clock_of_the_client(redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:

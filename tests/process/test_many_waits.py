@@ -19,7 +19,7 @@ import pytest
 import redis
 
 import rqttl
-from rqttl.store.driver import driver_of
+from tests.drivers import redis_of
 from tests.process.consuming import ROOT
 from tests.waiting import PATIENCE, until
 
@@ -56,7 +56,7 @@ def main(url: str, kind: str, threads: int) -> dict[str, Any]:
 
 def blocked(broker: rqttl.Broker) -> int:
     """The number of clients that block in Redis."""
-    info: Any = driver_of(broker).store.client.info("clients")
+    info: Any = redis_of(broker).info("clients")
     return int(info["blocked_clients"])
 
 

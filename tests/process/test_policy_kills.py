@@ -24,6 +24,7 @@ from rqttl.flows.policies import PAGE
 from rqttl.reaper import Reaper
 from rqttl.store.driver import driver_of
 from tests.chaos.stage import MEMORY
+from tests.drivers import redis_of
 from tests.in_force import problems
 from tests.servers import Server
 from tests.waiting import PATIENCE, until
@@ -86,8 +87,8 @@ def set_up(broker: rqttl.Broker) -> None:
     for number in range(3):
         broker.declare_queue(f"orders.{number}").enqueue_many([b"x"] * 4)
     broker.declare_queue("brief", expires="1ms")
-    over = driver_of(broker).store.client.time()
-    until(lambda: driver_of(broker).store.client.time()[1] // 1000 != over[1] // 1000)
+    over = redis_of(broker).time()
+    until(lambda: redis_of(broker).time()[1] // 1000 != over[1] // 1000)
 
 
 def random_blow(chance: random.Random, sends: dict[str, int]) -> Blow:
@@ -105,7 +106,7 @@ def strike(broker: rqttl.Broker, url: str, blow: Blow) -> bool:
     process: Any = _nursery().Process(target=_suffer, args=(url, blow), daemon=True)
     process.start()
     process.join(PATIENCE)
-    client = driver_of(broker).store.client
+    client = redis_of(broker)
     # Redis carries out all that was sent before it notices the end of a connection
     until(lambda: NAME not in [one["name"] for one in client.client_list()])
     assert process.exitcode in (0, -signal.SIGKILL)
@@ -208,7 +209,7 @@ def check_after_a_pass(url: str) -> None:
         assert problems(broker) == []
         result = broker.reconcile()
         assert result.changed == {}
-        keyspace, client = driver_of(broker).keyspace, driver_of(broker).store.client
+        keyspace, client = driver_of(broker).keyspace, redis_of(broker)
         assert [name for name in broker.queues() if not client.exists(keyspace.key(name, "meta"))] == []
 
 

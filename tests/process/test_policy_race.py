@@ -20,6 +20,7 @@ import pytest
 
 import rqttl
 from rqttl.store.driver import driver_of
+from tests.drivers import redis_of
 from tests.in_force import problems
 from tests.process.consuming import ROOT
 
@@ -167,7 +168,7 @@ def test_after_a_race_of_policies_with_declarations_and_deaths_nothing_is_left_t
     assert problems(broker) == []
     # every name leads to a queue, too: each call returned
     keyspace = driver_of(broker).keyspace
-    assert all(driver_of(broker).store.client.exists(keyspace.key(name, "meta")) for name in broker.queues())
+    assert all(redis_of(broker).exists(keyspace.key(name, "meta")) for name in broker.queues())
 
 
 def main(url: str, role: str, seed: str, seconds: str) -> None:

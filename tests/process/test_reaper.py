@@ -279,7 +279,7 @@ def test_a_silent_connection_is_asked_whether_it_lives_and_replaced_when_it_does
     monkeypatch.setattr(loop, "SILENCE", 0.05)
     server = start_server()
     with server.client() as client:
-        heard = loop.Hints(client, "rqttl:due")
+        heard = loop.Hints(client.pubsub, "rqttl:due")
         with heard.listening():
             until(lambda: heard.hearing)
             # an answer that takes longer than this silence counts as a loss already
@@ -295,7 +295,7 @@ def test_more_hints_than_can_wait_are_made_up_for_by_a_pass(
     broker: Broker, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(loop, "MOST_WAITING", 1)
-    heard = loop.Hints(client, "rqttl:due")
+    heard = loop.Hints(client.pubsub, "rqttl:due")
     with heard.listening():
         until(lambda: heard.hearing)
         heard.missed = False

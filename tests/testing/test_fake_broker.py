@@ -13,11 +13,11 @@ import rqttl
 from rqttl import Broker, InvalidDuration, InvalidInput, Queue
 from rqttl.protocol import scripts
 from rqttl.reaper import Reaper
-from rqttl.store.driver import driver_of
 from rqttl.testing import Clock, FakeBroker, FakeUnavailable, NotSupportedByFake, fake_broker
 from tests.contract.clocked import START, at
 from tests.contract.fake_cannot import FAKE_CANNOT, FAKE_WAITS
 from tests.contract.looks import bodies, one
+from tests.drivers import redis_of
 from tests.repository import ROOT
 
 
@@ -46,7 +46,7 @@ def test_every_fake_broker_is_alone() -> None:
 def test_a_script_is_compiled_once_and_again_after_redis_has_forgotten_it(fake: FakeBroker) -> None:
     """fakeredis compiles the text of a script at each call: several times the time of its run."""
     queue, sha = fake.declare_queue("q"), scripts.load("enqueue").sha.encode()
-    client: Any = driver_of(fake).store.client
+    client: Any = redis_of(fake)
     texts = client.fake_server.script_cache
     queue.enqueue(b"1")
     assert len(texts[sha]) < 100

@@ -14,11 +14,13 @@ from redis.exceptions import ConnectionError, NoPermissionError, NoScriptError, 
 from rqttl import Message, QueueOptions
 from rqttl.errors import ContractError, OutcomeUnknown
 from rqttl.events import Events
+from rqttl.flows.steps import Read
 from rqttl.protocol import commands, contract, scripts
 from rqttl.protocol.codec import Envelope
 from rqttl.protocol.commands import BATCH, Command, Joined, Options, QueueConfig
 from rqttl.protocol.keys import TARGET_PARTS, Keyspace
 from rqttl.store.exchanges import Exchanges, NotSent
+from rqttl.store.topology import OneServer
 from tests.encoded import enqueue_encoded
 
 KEYSPACE = Keyspace("ns")
@@ -294,11 +296,22 @@ def messages(window: int = 0) -> list[Command]:
     return [commands.enqueue(known(), packed, window=window) for _ in range(3)]
 
 
+class FakeNode:
+    def __init__(self) -> None:
+        self.loaded: set[str] = set()
+
+    def leave(self) -> None: ...
+
+
+def exchanges_of(*nodes: FakeNode) -> Exchanges:
+    return Exchanges(OneServer(nodes[0]), Keyspace(), Events(), lambda: 0.0)
+
+
 def carry_out(batch: Sequence[Command], *replies: Any) -> list[Any]:
     """Run a batch whose MULTI is refused, so that each command has a reply of its own."""
-    exchange = Exchanges(Keyspace(), Events(), lambda: None, lambda: 0.0)._ordered(batch)
-    calls: Any = next(exchange)
-    loads = sum(call[0] == "SCRIPT" for call in calls)
+    exchange = exchanges_of(node := FakeNode())._ordered(node, batch)
+    trip: Any = next(exchange)
+    loads = sum(call[0] == "SCRIPT" for call in trip.calls)
     try:
         exchange.send([b"sha"] * loads + [DENIED, *replies, DENIED])
     except StopIteration as done:
@@ -352,7 +365,7 @@ def test_hiredis_packs_where_it_is_and_python_where_it_is_not() -> None:
     ],
 )
 def test_a_failed_tls_handshake_is_final(error: Exception, cause: Exception) -> None:
-    exchange = Exchanges(Keyspace(), Events(), lambda: None, lambda: 0.0).execute([("PING",)])
+    exchange = exchanges_of(FakeNode()).read(Read([("TIME",)]))
     next(exchange)
     unsent = NotSent()
     unsent.__cause__, error.__context__ = error, cause

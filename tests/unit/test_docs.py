@@ -23,8 +23,8 @@ from rqttl.metrics import SOURCES
 from rqttl.options import SCRIPT_OPTIONS
 from rqttl.protocol import codec
 from rqttl.protocol.keys import PARTS, STATES
-from rqttl.store.driver import driver_of
 from tests.cli import tree
+from tests.drivers import redis_of
 from tests.repository import ROOT, lua_files
 from tests.unit import spark_reference
 from tests.unit.reference import errors_table, option_keys, options_table, table
@@ -309,7 +309,7 @@ def test_the_example_of_each_command_runs(shell: Shell, tmp_path: Path) -> None:
     stage(tmp_path)
     for line in map(tree.example, tree.LEAVES):
         with rqttl.connect(f"embedded://{tmp_path}/home") as broker:
-            driver_of(broker).store.client.flushall()
+            redis_of(broker).flushall()
             set_stage(broker, empty="--if-empty" in line)
         if line.removeprefix("rqttl ").startswith(ENDLESS):
             done = shell(f"timeout -s INT 3 {line}")
@@ -396,7 +396,7 @@ def test_keys_and_fields_are_documented_with_their_types(broker: Broker) -> None
     queue.enqueue(b"x", ttl=0)
     parts, fields = first_cells(read(PROTOCOL), "Keys"), first_cells(read(PROTOCOL), "Fields of `meta`")
 
-    client = driver_of(broker).store.client
+    client = redis_of(broker)
     found = {key.decode().rpartition(":")[2]: client.type(key).decode() for key in client.keys("rqttl:{*")}  # type: ignore[union-attr]  # redis-py's types cover its asyncio twin too
     assert {part: parts[part] for part in found} == found
     written: Any = [*client.hgetall("rqttl:{q}:meta"), *client.hgetall("rqttl:{dead}:meta")]

@@ -193,6 +193,8 @@ class Canned:
         self.asked.append(step.script.name)
         return self._replies[step.script.name].pop(0)
 
+    def node_of(self, queue: str) -> None: ...
+
     def check_open(self) -> None: ...
 
 
@@ -215,22 +217,28 @@ def test_a_registry_that_gives_no_page_is_an_error(reply: object) -> None:
 
 
 @pytest.mark.parametrize(
-    "flow,call,reply,result",
+    "flow,call,answer,wrong,result",
     [
-        (steps.server_time, ("TIME",), [b"7", b"9999"], 7009),
-        (lambda: steps.reaper_count(KEYSPACE), ("PUBSUB", "NUMSUB", "rqttl:due"), [b"rqttl:due", 2], 2),
+        (steps.server_time, ("TIME",), [[b"7", b"9999"]], [7], 7009),
+        (
+            lambda: steps.reaper_count(KEYSPACE),
+            ("PUBSUB", "NUMSUB", "rqttl:due"),
+            {"a": [[b"rqttl:due", 2]], "b": [[b"rqttl:due", 1]]},
+            {"a": [7]},
+            3,
+        ),
     ],
 )
-def test_a_question_to_the_server_is_one_plain_command(
-    flow: Callable[[], Flow[int]], call: tuple[str, ...], reply: Any, result: int
+def test_a_question_to_servers_is_one_plain_command(
+    flow: Callable[[], Flow[int]], call: tuple[str, ...], answer: Any, wrong: Any, result: int
 ) -> None:
     drive = Drive(flow())
     assert drive.step.calls == [call]
-    drive.answer([reply])
+    drive.answer(answer)
     assert drive.result == result
 
     with pytest.raises(ContractError, match="unexpected reply"):
-        Drive(flow()).answer([7])
+        Drive(flow()).answer(wrong)
 
 
 DENIED = NoPermissionError("this user has no permissions")

@@ -7,8 +7,8 @@ import sys
 import pytest
 
 import rqttl
-from rqttl.store.driver import driver_of
 from rqttl.testing import fake_broker
+from tests.drivers import redis_of
 
 
 def test_every_public_name_is_there_and_listed() -> None:
@@ -65,8 +65,8 @@ def test_a_user_reaches_these_names_and_no_others() -> None:
     assert delivery is not None
 
     reached = {
-        rqttl.Broker: names(rqttl.Broker(driver_of(broker).store.client)),
-        rqttl.Queue: names(rqttl.Broker(driver_of(broker).store.client).queue("orders")),
+        rqttl.Broker: names(rqttl.Broker(redis_of(broker))),
+        rqttl.Queue: names(rqttl.Broker(redis_of(broker)).queue("orders")),
         rqttl.Delivery: names(delivery),
         rqttl.Consumer: names(queue.consume()),
     }

@@ -160,7 +160,7 @@ def explain_redis(error: Exception, store: Store | None = None) -> tuple[int, st
     if missing := _known(_RIGHTS, message):
         command = re.search(r"no permissions to run the '([^']+)' command", message, re.IGNORECASE)
         right = f"the right for {command[1].upper()}" if command else missing
-        name = store.connections.pool.connection_kwargs.get("username") if store is not None else None
+        name = store.address.user if store is not None else None
         user = f"user {name!r}" if name else "this user"
         return REFUSED, f"Redis refuses {user}: {right} is missing; `rqttl doctor` says which rights this user needs"
     if refusal := _known(_REFUSALS, message):
@@ -180,9 +180,7 @@ def _known(patterns: Mapping[str, str], message: str) -> str | None:
 
 def _tls_hint(store: Store | None, message: str) -> str:
     """A likely reason why a server does not answer: it speaks TLS and the client does not, or the other way round."""
-    from redis.connection import SSLConnection
-
-    if store is not None and issubclass(store.connections.pool.connection_class, SSLConnection):
+    if store is not None and store.address.has_tls:
         return " (a port without TLS wants redis://)"
     hung_up = re.search("while writing|closed by server|reset by peer", message, re.IGNORECASE)
     return " (a port with TLS wants rediss://; or all its maxclients connections are taken)" if hung_up else ""

@@ -13,10 +13,10 @@ import pyarrow as pa
 import pytest
 
 from rqttl import Broker
-from rqttl.store.driver import driver_of
 from spark_connectors.errors import QueueIsFull
 from spark_connectors.write import task as write_task
 from spark_connectors.write.sender import Backpressure
+from tests.drivers import redis_of
 from tests.spark.letters import bury
 from tests.spark.writing import LETTERS, MESSAGES, Job, batch, counts, ids, in_two_batches, numbered
 from tests.waiting import until
@@ -286,7 +286,7 @@ def test_a_queue_that_is_deleted_while_a_task_runs_refuses_the_rest(write: Write
     report = write().run(in_two_batches(broker.queue("q").delete))
 
     assert counts(report) == {"stored": 300, "duplicates": 0, "refused not_found": 300}
-    assert not driver_of(broker).store.client.exists("rqttl:{q}:log")
+    assert not redis_of(broker).exists("rqttl:{q}:log")
 
 
 def test_a_batch_without_rows_writes_nothing(write: Write, broker: Broker) -> None:
@@ -295,7 +295,7 @@ def test_a_batch_without_rows_writes_nothing(write: Write, broker: Broker) -> No
 
 
 def test_no_connection_stays_open(write: Write, broker: Broker) -> None:
-    client = driver_of(broker).store.client
+    client = redis_of(broker)
     before = len(client.client_list())
 
     write().task(numbered(10))

@@ -3,11 +3,11 @@
 import pytest
 
 from rqttl import Broker
-from rqttl.store.driver import driver_of
 from spark_connectors.errors import InvalidOption, InvalidSchema, NoSuchQueue, SourceError, Unreachable
 from spark_connectors.options.options import Options
 from spark_connectors.write import plan
 from spark_connectors.write.writer import RqttlBatchWriter, RqttlStreamWriter
+from tests.drivers import redis_of
 from tests.spark.writing import LETTERS, MESSAGES, columns
 
 NO_UNIT = (
@@ -119,13 +119,13 @@ def test_a_writer_is_not_made_where_its_queue_or_redis_is_not(
 
 
 def test_a_user_without_rights_is_told_which(broker: Broker, redis_url: str) -> None:
-    driver_of(broker).store.client.execute_command("ACL", "SETUSER", "poor", "on", ">canary", "~*", "+@connection")
+    redis_of(broker).execute_command("ACL", "SETUSER", "poor", "on", ">canary", "~*", "+@connection")
     said = {"url": redis_url, "username": "poor", "password": "canary", "queue": "q"}
 
     with pytest.raises(SourceError) as caught:
         RqttlBatchWriter(columns(MESSAGES), Options.parse("write", said), overwrite=False)
 
-    driver_of(broker).store.client.execute_command("ACL", "DELUSER", "poor")
+    redis_of(broker).execute_command("ACL", "DELUSER", "poor")
     assert str(caught.value).startswith("[RQTTL_NO_PERMISSION] username: user 'poor' may not")
     assert str(caught.value).endswith(
         "Writing needs the keys rqttl:*; `rqttl doctor`, run as this user, names the missing rights"

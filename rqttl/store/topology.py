@@ -1,0 +1,92 @@
+"""The nodes that hold the keys of a namespace, and exchanges with them. No I/O.
+
+An exchange yields a `Trip`, the calls of one round trip to one node, and receives their replies; a refusal of Redis is
+among them as a value. The error of a lost round trip is thrown into the exchange. A list of trips is made at once: the
+answer has the replies of each, or its error. A number that an exchange yields is a pause in seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+T = TypeVar("T")
+N = TypeVar("N")
+N_co = TypeVar("N_co", covariant=True)
+Calls = Sequence[tuple[Any, ...]]
+
+
+class Node(Protocol):
+    """One server, as exchanges know it."""
+
+    #: The hashes of the scripts that this client has loaded there.
+    loaded: set[str]
+
+    def leave(self) -> object:
+        """Make no further call on the present connections: the server is a replica, or out of step."""
+
+
+class Topology(Protocol[N_co]):
+    """Which node has which keys."""
+
+    @property
+    def nodes(self) -> Sequence[N_co]:
+        """All nodes."""
+
+    def node_of(self, key: Any) -> N_co:
+        """The node that has a key."""
+
+
+class OneServer(Generic[N]):
+    """The `Topology` of one server."""
+
+    def __init__(self, node: N) -> None:
+        self.node = node
+        self.nodes = (node,)
+
+    def node_of(self, _: Any) -> N:
+        """See `Topology`."""
+        return self.node
+
+
+class Trip(NamedTuple):
+    """The calls of one round trip, and their node."""
+
+    node: Any
+    calls: Calls
+
+
+Exchange = Generator[Trip | list[Trip] | float, Any, T]
+
+
+def side_by_side(exchanges: Sequence[Exchange[T]]) -> Exchange[list[T | Exception]]:
+    """Carry out exchanges with different nodes: their round trips are made together, so a slow node delays no other.
+
+    Returns the result of each; an error takes its place.
+    """
+    results: list[Any] = [None] * len(exchanges)
+    steps: dict[int, Any] = {}
+
+    def go_on(place: int, answer: Any) -> None:
+        exchange = exchanges[place]
+        try:
+            steps[place] = exchange.throw(answer) if isinstance(answer, Exception) else exchange.send(answer)
+        except StopIteration as done:
+            results[place] = done.value
+        except Exception as error:  # noqa: BLE001  # the caller has it
+            results[place] = error
+
+    for place in range(len(exchanges)):
+        go_on(place, None)
+    while steps:
+        trips = {place: step for place, step in steps.items() if isinstance(step, Trip)}
+        if trips:
+            answers = yield list(trips.values())
+        else:
+            trips = dict(steps)
+            yield min(steps.values())
+            answers = [None] * len(trips)
+        for place, answer in zip(trips, answers, strict=True):
+            del steps[place]
+            go_on(place, answer)
+    return results
