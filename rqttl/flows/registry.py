@@ -18,8 +18,11 @@ PAGE = 1000
 def register(keyspace: Keyspace, queue: str) -> Flow[int]:
     """Add a queue. Returns 1 if it was missing. The first queue of a namespace gives the data its random name.
 
-    A server that has lost its data gets another name, so a reader that knows the name learns of the loss.
+    A server that has lost its data gets another name, so a reader that knows the name learns of the loss. Both keys lie
+    in one slot, so this is one round trip to one server. If only its first half is carried out, there is a name without
+    an entry, and the next call keeps it.
     """
+    # no transaction: in this order a lost connection or a failover leaves no entry without a name
     name = ("HSETNX", keyspace.dataset, "name", secrets.token_hex(8))
     entry = ("SADD", keyspace.registry, queue)
     *_, added = yield Write([name, entry])

@@ -112,6 +112,10 @@ class Keyspace:
         name = tagged if suffix and not suffix.startswith("/") else tag + suffix
         return (name, part) if name and self.key(name, part).encode() == key else None
 
+    def _shared(self, name: str) -> str:
+        """A key of the whole namespace. All of them have one hash tag, so they lie in one slot."""
+        return f"{self.namespace}:{name}{{{self.namespace}}}"
+
     @property
     def everything(self) -> str:
         """The pattern that all keys of the namespace match."""
@@ -120,22 +124,22 @@ class Keyspace:
     @property
     def registry(self) -> str:
         """The set of all queue names."""
-        return f"{self.namespace}:queues"
+        return self._shared("queues")
 
     @property
     def policies(self) -> str:
         """The hash of all policies and operator policies, and their version."""
-        return f"{self.namespace}:policies"
+        return self._shared("policies")
 
     @property
     def workers(self) -> str:
         """The hash of all consumers, workers and reapers: a name, and the facts of the last beat as JSON."""
-        return f"{self.namespace}:workers"
+        return self._shared("workers")
 
     @property
     def dataset(self) -> str:
         """The hash with the random name of the data, made before the first queue."""
-        return f"{self.namespace}:dataset"
+        return self._shared("dataset")
 
     @property
     def due_channel(self) -> str:

@@ -328,7 +328,7 @@ def test_a_missing_right_is_a_refusal(path: CommandPath, without_rights: str) ->
 @with_queue
 def test_a_key_of_another_program_is_refused(run: Run, broker: Broker, path: CommandPath) -> None:
     redis_of(broker).set("rqttl:{orders}:meta", "not a hash")
-    redis_of(broker).sadd("rqttl:queues", "orders")
+    redis_of(broker).sadd("rqttl:queues{rqttl}", "orders")
 
     result = run(*argv(path, optional=True))
     script = path not in REPORTS and "WRONGTYPE" in result.stderr

@@ -38,8 +38,8 @@ def damage(broker: Broker, client: redis.Redis) -> None:
     """Faults of several kinds, and a queue without one."""
     broker.declare_queue("orders").enqueue(b"x")
     broker.declare_queue("sound").enqueue_many([b"x"] * 1234)
-    client.srem("rqttl:queues", "orders")
-    client.sadd("rqttl:queues", "ghost")
+    client.srem("rqttl:queues{rqttl}", "orders")
+    client.sadd("rqttl:queues{rqttl}", "ghost")
     client.xadd("rqttl:{torn}:log", {"": "x"})
     client.set("rqttl:{wrong}:meta", "x")
 

@@ -151,7 +151,7 @@ def test_a_user_who_may_change_no_queue_reads_that_a_reaper_does_it(
         pytest.skip("Redis 6.2 has no keys that a user may only read, and the command looks at queues")
     broker.declare_queue("orders")
     reads = ["+@connection", "+time", "+smembers", "+sscan", "+hget", "+hgetall", "+hmget"]
-    rules = ["~rqttl:policies", "%R~rqttl:*", *reads, "+evalsha", "+script|load", "+hset", "+hdel"]
+    rules = ["~rqttl:policies{rqttl}", "%R~rqttl:*", *reads, "+evalsha", "+script|load", "+hset", "+hdel"]
 
     result = run("policy", "set", "p", "#", "--lease", "1m", "--url", url_of_user(*rules))
 
@@ -162,7 +162,7 @@ def test_a_user_who_may_change_no_queue_reads_that_a_reaper_does_it(
 
 
 def test_a_policy_that_cannot_be_read_is_named_with_the_remedy(run: Run, broker: Broker, client: redis.Redis) -> None:
-    client.hset("rqttl:policies", mapping={"version": 3, "policy broken": "{"})
+    client.hset("rqttl:policies{rqttl}", mapping={"version": 3, "policy broken": "{"})
 
     listed = run("policy", "ls")
     damage = "the field 'policy broken' of the stored policies cannot be read: policy 'broken': expected JSON, got '{'"
@@ -171,7 +171,7 @@ def test_a_policy_that_cannot_be_read_is_named_with_the_remedy(run: Run, broker:
     for words in (["policy", "set", "other", "#", "--max-length", "3", "--yes"], ["export"]):
         assert (run(*words).exit_code, "'policy broken'" in run(*words).stderr) == (3, True)
 
-    client.hdel("rqttl:policies", "policy broken")
+    client.hdel("rqttl:policies{rqttl}", "policy broken")
     assert run("policy", "set", "other", "#", "--max-length", "3", "--yes").exit_code == 0
 
 

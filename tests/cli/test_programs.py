@@ -54,7 +54,7 @@ def test_json_without_once_is_refused(run: Run) -> None:
 
 
 def test_once_fails_when_a_queue_could_not_be_swept(run: Run, client: redis.Redis) -> None:
-    client.sadd("rqttl:queues", "bad")
+    client.sadd("rqttl:queues{rqttl}", "bad")
     client.set("rqttl:{bad}:meta", "not a hash")
 
     result = run("reaper", "--once")

@@ -48,7 +48,7 @@ def test_show_names_the_consumers_and_the_holder_of_a_leased_message(
 def test_queue_show_works_for_a_user_who_may_not_see_the_roster(
     run: Run, orders: Queue, url_of_user: Callable[..., str]
 ) -> None:
-    url = url_of_user("+@all", "~rqttl:{*", "~rqttl:queues", "~rqttl:policies")
+    url = url_of_user("+@all", "~rqttl:{*", "~rqttl:queues{rqttl}", "~rqttl:policies{rqttl}")
 
     shown, document = (run("queue", "show", "orders", "--url", url, *flags).stdout for flags in ([], ["--json"]))
 

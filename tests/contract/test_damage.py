@@ -61,14 +61,14 @@ def strange(broker: Broker, client: redis.Redis) -> Broker:
     """A broker with two queues, in a registry with strangers."""
     broker.declare_queue("a", message_ttl="1h").enqueue(b"x", ttl="1ms")
     broker.declare_queue("b")
-    client.sadd("rqttl:queues", *STRANGERS)
+    client.sadd("rqttl:queues{rqttl}", *STRANGERS)
     return broker
 
 
 def test_strangers_in_the_registry_are_skipped_by_all_who_read_it(strange: Broker, client: redis.Redis) -> None:
     assert strange.queues() == ["a", "b"]
     assert sorted(strange.stats()) == sorted(strange.stats(sweep=False)) == sorted(strange.options()) == ["a", "b"]
-    assert client.scard("rqttl:queues") == 2 + len(STRANGERS)
+    assert client.scard("rqttl:queues{rqttl}") == 2 + len(STRANGERS)
 
 
 def test_a_reaper_takes_strangers_out_with_a_warning_and_goes_on(
@@ -77,7 +77,7 @@ def test_a_reaper_takes_strangers_out_with_a_warning_and_goes_on(
     with caplog.at_level(logging.WARNING, logger="rqttl.reaper"):
         Reaper(strange).run_once()
 
-    assert client.smembers("rqttl:queues") == {b"a", b"b"}
+    assert client.smembers("rqttl:queues{rqttl}") == {b"a", b"b"}
     told = [record.getMessage() for record in caplog.records]
     assert len(told) == len(STRANGERS)
     assert r"registry: b'\xff\xfe' is no name of a queue, removed" in told
@@ -85,16 +85,16 @@ def test_a_reaper_takes_strangers_out_with_a_warning_and_goes_on(
 
 def test_a_registry_of_another_type_is_a_typed_error(broker: Broker, client: redis.Redis) -> None:
     queue = broker.declare_queue("a")
-    client.delete("rqttl:queues")
-    client.set("rqttl:queues", "not a set")
+    client.delete("rqttl:queues{rqttl}")
+    client.set("rqttl:queues{rqttl}", "not a set")
 
     for call in (broker.queues, broker.stats, lambda: broker.declare_queue("b"), Reaper(broker).run_once):
-        with pytest.raises(DataDamaged, match=r"^the key rqttl:queues has another type"):
+        with pytest.raises(DataDamaged, match=r"^the key rqttl:queues{rqttl} has another type"):
             call()
 
     queue.enqueue(b"x")  # who knows a queue goes on
     assert queue.receive() is not None
-    assert client.get("rqttl:queues") == b"not a set"
+    assert client.get("rqttl:queues{rqttl}") == b"not a set"
     assert not client.exists("rqttl:{b}:meta")
 
 
@@ -130,10 +130,10 @@ def test_an_unreadable_entry_among_the_workers_goes_with_the_next_worker_that_en
     broker: Broker, client: redis.Redis, caplog: pytest.LogCaptureFixture, text: bytes
 ) -> None:
     driver = driver_of(broker)
-    client.hset("rqttl:workers", b"strange\xff", text)
+    client.hset("rqttl:workers{rqttl}", b"strange\xff", text)
     assert driver.perform(roster.workers(driver.keyspace)) == []
 
     driver.perform(roster.leave(driver.keyspace, "me"))
 
-    assert not client.exists("rqttl:workers")
+    assert not client.exists("rqttl:workers{rqttl}")
     assert caplog.messages == ["workers: the entry strange\\xff cannot be read, removed"]

@@ -178,7 +178,7 @@ def test_a_deleted_queue_is_gone_for_clients_that_knew_it(broker: Broker, client
     with pytest.raises(QueueNotFound):
         other.enqueue(b"x")
     assert broker.queues() == []
-    assert sorted(client.keys()) == [b"rqttl:dataset", b"rqttl:{q}:tombstone"]  # for readers that follow the queue
+    assert sorted(client.keys()) == [b"rqttl:dataset{rqttl}", b"rqttl:{q}:tombstone"]  # for those who follow it
 
 
 @pytest.mark.spec("DLX-22", "QTL-23")

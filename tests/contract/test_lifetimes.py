@@ -74,7 +74,7 @@ def test_without_a_reaper_the_first_call_after_that_finds_no_queue(
 
     with pytest.raises(QueueNotFound):
         use(clocked, queue)
-    assert sorted(client.keys()) == [b"rqttl:dataset", b"rqttl:{q}:tombstone"]
+    assert sorted(client.keys()) == [b"rqttl:dataset{rqttl}", b"rqttl:{q}:tombstone"]
 
 
 @pytest.mark.spec("QTL-04", "QTL-05", "QTL-07", "QTL-08", "C-27", "C-29", "S-073", "W11")

@@ -292,7 +292,7 @@ def test_a_look_changes_nothing(clocked: Clocked, client: redis.Redis) -> None:
     clocked.declare_queue("idle", auto_delete_on_idle="10s").enqueue(b"x")
     clocked.declare_queue("over", expires="1s", dead_letter="d").enqueue(b"x")
     clocked.declare_queue("kept", expires="1s", on_expire="keep").enqueue(b"x")
-    client.sadd("rqttl:queues", "missing")
+    client.sadd("rqttl:queues{rqttl}", "missing")
     clocked.advance(5_000)
     before = everything(client)
 

@@ -445,7 +445,7 @@ def test_a_declaration_that_lists_an_existing_queue_gives_it_the_policies_that_m
 ) -> None:
     driver = driver_of(broker)
     broker.declare_queue("orders")
-    client.srem("rqttl:queues", "orders")
+    client.srem("rqttl:queues{rqttl}", "orders")
 
     before_step(driver, steps.Register("orders"), lambda: other.set_policy("p", "#", {"max_length": 7}))
     broker.declare_queue("orders")

@@ -236,8 +236,8 @@ READS = ["+@connection", "+time", "+smembers", "+sscan", "+sismember", "+hget", 
 @pytest.fixture
 def may_set_policies(client: redis.Redis) -> list[str]:
     """The rules in deploy/README.md: this user writes the policies and no queue."""
-    reading = "~rqttl:queues" if client.info("server")["redis_version"].startswith("6.") else "%R~rqttl:*"
-    return ["~rqttl:policies", reading, *READS, "+evalsha", "+script|load", "+hset", "+hdel"]
+    reading = "~rqttl:queues{rqttl}" if client.info("server")["redis_version"].startswith("6.") else "%R~rqttl:*"
+    return ["~rqttl:policies{rqttl}", reading, *READS, "+evalsha", "+script|load", "+hset", "+hdel"]
 
 
 @pytest.mark.spec("POL-19")
@@ -269,7 +269,7 @@ def test_a_user_without_the_right_to_write_policies_changes_none(
     broker.declare_queue("orders")
     broker.set_policy("p", "#", {"lease": "1m"}, operator=operator)
     before = everything(client)
-    worker = user("~rqttl:{*", "~rqttl:queues", "&*", "+@all", "-@dangerous")
+    worker = user("~rqttl:{*", "~rqttl:queues{rqttl}", "&*", "+@all", "-@dangerous")
 
     with pytest.raises(redis.exceptions.NoPermissionError):
         worker.set_policy("p", "#", {"lease": "2m"}, operator=operator)
@@ -292,7 +292,7 @@ def test_a_user_who_may_only_read_lists_and_explains_policies(broker: Broker, us
         reader.set_policy("q", "#", {"lease": "2m"})
 
 
-KEY = "rqttl:policies"
+KEY = "rqttl:policies{rqttl}"
 
 
 #: A policy of a newer rqttl: it has an option that this one does not know.

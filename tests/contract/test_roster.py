@@ -18,7 +18,7 @@ from rqttl.inspector.message_view import holder
 from rqttl.store.driver import driver_of
 from tests.contract.clocked import START, Clocked, at
 
-WORKERS = "rqttl:workers"
+WORKERS = "rqttl:workers{rqttl}"
 
 
 def test_a_consumer_is_listed_with_its_numbers_until_it_leaves(clocked: Clocked, queue: Queue, at_rest: None) -> None:
@@ -137,7 +137,7 @@ def test_a_consumer_without_the_right_works_and_says_so_once(
     queue: Queue, user: Callable[..., Broker], caplog: pytest.LogCaptureFixture
 ) -> None:
     queue.enqueue(b"x")
-    limited = user("+@all", "~rqttl:{*", "~rqttl:queues", "~rqttl:policies", "&*")
+    limited = user("+@all", "~rqttl:{*", "~rqttl:queues{rqttl}", "~rqttl:policies{rqttl}", "&*")
     with caplog.at_level(logging.WARNING), limited.queue("q").consume() as deliveries:
         next(deliveries).ack()
         for _ in range(2):

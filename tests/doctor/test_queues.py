@@ -42,7 +42,7 @@ def test_many_sound_queues_are_one_line(broker: Broker) -> None:
 def test_looking_changes_nothing(broker: Broker, client: redis.Redis) -> None:
     broker.declare_queue("orders").enqueue(b"x", ttl=0)
     store_policy(broker, SHORT)
-    client.sadd("rqttl:queues", "ghost")
+    client.sadd("rqttl:queues{rqttl}", "ghost")
     before = everything(client)
 
     assert len(wrong(broker)) == 2
@@ -67,10 +67,10 @@ FAULTS: dict[str, tuple[Callable[[redis.Redis], Any], str, str, str]] = {
         "`rqttl queue declare orders`",
     ),
     "not listed": (
-        lambda c: c.srem("rqttl:queues", "orders"),
+        lambda c: c.srem("rqttl:queues{rqttl}", "orders"),
         "problem",
         "not in the registry: no reaper sweeps it, nothing lists it",
-        "SADD rqttl:queues orders",
+        "SADD rqttl:queues{rqttl} orders",
     ),
     "only listed": (
         lambda c: c.delete(*c.keys("rqttl:{orders}*")),
@@ -139,8 +139,8 @@ def test_the_trace_of_a_deleted_queue_is_no_finding(broker: Broker, client: redi
 
 def test_the_unfinished_work_of_a_client_is_no_finding(broker: Broker, client: redis.Redis) -> None:
     broker.declare_queue("orders")
-    client.srem("rqttl:queues", "orders")  # a dead letter made it, and its client enters it next
-    client.sadd("rqttl:queues", "new")  # its client makes it next
+    client.srem("rqttl:queues{rqttl}", "orders")  # a dead letter made it, and its client enters it next
+    client.sadd("rqttl:queues{rqttl}", "new")  # its client makes it next
 
     def finish() -> None:
         driver_of(broker).step(Register("orders"))
@@ -157,7 +157,7 @@ def test_many_queues_are_looked_at_in_pages(
     monkeypatch.setattr(queues, "PAGE", 7)
     for i in range(50):
         broker.declare_queue(f"q{i}")
-    client.srem("rqttl:queues", "q7")
+    client.srem("rqttl:queues{rqttl}", "q7")
     client.delete("rqttl:{q9}:meta")
 
     assert [(queue, level) for queue, level, _ in wrong(broker)] == [("q7", "problem"), ("q9", "warning")]
@@ -176,12 +176,12 @@ def test_a_user_without_the_right_to_list_keys_is_told_so(
 
 def test_a_registry_of_another_type_is_named_with_the_way_out(broker: Broker, client: redis.Redis) -> None:
     broker.declare_queue("orders").enqueue(b"x")
-    client.delete("rqttl:queues")
-    client.set("rqttl:queues", "not a set")
+    client.delete("rqttl:queues{rqttl}")
+    client.set("rqttl:queues{rqttl}", "not a set")
 
     assert [(queue, level) for queue, level, _ in wrong(broker)] == [(None, "problem"), ("orders", "problem")]
     finding = next(one for one in examine(broker) if one.check == "registry")
-    assert "DEL rqttl:queues" in finding.advice
+    assert "DEL rqttl:queues{rqttl}" in finding.advice
 
 
 def make_late(broker: Broker, client: redis.Redis, ms: int) -> None:
@@ -324,11 +324,11 @@ def test_a_change_that_ends_meanwhile_is_no_finding(broker: Broker) -> None:
 def test_a_policy_that_cannot_be_read_is_a_problem(broker: Broker, client: redis.Redis, value: str) -> None:
     broker.declare_queue("orders")
     broker.set_policy("sound", "orders", {"max_deliveries": 3})
-    client.hset("rqttl:policies", "policy short", value)
+    client.hset("rqttl:policies{rqttl}", "policy short", value)
 
     level, result, advice = only(examine(broker), "policies")
-    assert (level, "policy short" in result, "HGETALL rqttl:policies" in advice) == ("problem", True, True)
-    client.delete("rqttl:policies")
-    client.set("rqttl:policies", "of another type")
+    assert (level, "policy short" in result, "HGETALL rqttl:policies{rqttl}" in advice) == ("problem", True, True)
+    client.delete("rqttl:policies{rqttl}")
+    client.set("rqttl:policies{rqttl}", "of another type")
     level, result, _ = server(broker, "policies")
-    assert (level, "rqttl:policies" in result) == ("problem", True)
+    assert (level, "rqttl:policies{rqttl}" in result) == ("problem", True)

@@ -156,7 +156,7 @@ def test_the_reaper_of_a_namespace_leaves_others_alone(broker: Broker, client: r
     assert client.xlen("rqttl:{orders}:log") == 1
 
 
-REGISTRY = "rqttl:queues"
+REGISTRY = "rqttl:queues{rqttl}"
 
 
 @pytest.fixture(autouse=True)
@@ -388,7 +388,7 @@ def test_damaged_policies_stop_no_duty(
 ) -> None:
     queue = broker.declare_queue("orders")
     queue.enqueue(b"x", ttl="1ms")
-    client.hset("rqttl:policies", mapping={"version": 3, field: "damage"})
+    client.hset("rqttl:policies{rqttl}", mapping={"version": 3, field: "damage"})
 
     assert Reaper(broker).run_once().failed == 0
 

@@ -180,7 +180,7 @@ def test_a_slow_handler_keeps_its_message_over_a_restart(durable: Server, caplog
         assert "could not renew leases" in caplog.text
 
 
-REGISTRY = "rqttl:queues"
+REGISTRY = "rqttl:queues{rqttl}"
 
 
 class Refusing:

@@ -46,7 +46,7 @@ def test_a_namespace_is_a_short_plain_word(name: str) -> None:
     assert check_namespace(name) == name
 
 
-@pytest.mark.parametrize("name", ["", "x" * 65, "a:b", "{a}", "a b", "é", None, 5])
+@pytest.mark.parametrize("name", ["", "x" * 65, "a:b", "{a}", "a{", "a}", "a b", "é", None, 5])
 def test_any_other_namespace_is_refused(name: object) -> None:
     with pytest.raises(InvalidName, match=r"^namespace: expected 1 to 64 of "):
         check_namespace(name)
@@ -85,6 +85,19 @@ def test_a_queue_and_its_dead_letters_share_a_slot(name: str, part: str, another
     assert slot == key_slot(keys.key(target, another).encode()) == key_slot(keys.key(f"{target}/dead", part).encode())
 
 
+@given(st.sampled_from(["rqttl", "a.b-c_d"]), NAMES, ANY_PART)
+@example("rqttl", "queues", "meta")
+def test_the_shared_keys_of_a_namespace_share_a_slot_and_belong_to_no_queue(
+    namespace: str, name: str, part: str
+) -> None:
+    keys = Keyspace(check_namespace(namespace))
+    shared = [key.encode() for key in (keys.registry, keys.policies, keys.workers, keys.dataset)]
+
+    assert {key_slot(key) for key in shared} == {key_slot(namespace.encode())}
+    assert keys.key(name, part).encode() not in shared
+    assert [keys.split(key) for key in shared] == [None] * 4
+
+
 @given(NAMES, NAMES, ANY_PART, ANY_PART)
 @example("a", "a/", "meta", "meta")
 @example("{a}:log", "a", "meta", "log")
@@ -93,11 +106,10 @@ def test_two_queues_never_share_a_key(one: str, other: str, part: str, another: 
 
     same = keys.key(one, part) == keys.key(other, another)
     assert same == ((one, part) == (other, another))
-    assert keys.key(one, part) != keys.registry
 
 
 @given(st.text(st.sampled_from("{}a:/."), max_size=9).map(lambda text: f"rqttl:{text}:log".encode()))
-@example(b"rqttl:queues")
+@example(b"rqttl:queues{rqttl}")
 @example(b"rqttl:orders:log")
 @example(b"other:{orders}:log")
 @example(b"rqttl:{orders}")

@@ -323,8 +323,8 @@ def test_stale_and_strange_entries_are_no_workers(broker: Broker, client: redis.
     facts: dict[str, Any] = {"role": "worker", "host": "h", "pid": 1, "queues": ["q"], "slots": 1, "version": "1"}
     facts |= {"running": [["q", "1", now]], "started": now, "last_claim": now, "handled": 0, "failed": 0, "rss": 1}
     for name, entry in {"alive": facts, "stale": {**facts, "beat": now - 31_000}, "new": {"role": "x"}}.items():
-        client.hset("rqttl:workers", name, json.dumps({"beat": now, **entry}))
-    client.hset("rqttl:workers", "strange", b"\xff")
+        client.hset("rqttl:workers{rqttl}", name, json.dumps({"beat": now, **entry}))
+    client.hset("rqttl:workers{rqttl}", "strange", b"\xff")
 
     [info] = broker.workers()
 

@@ -102,7 +102,7 @@ def test_what_holds_nothing_has_no_rows(client: redis.Redis, broker: Broker, loa
     bury(broker, 5)
     broker.declare_queue("empty")
     # a name in the registry without a queue
-    client.sadd("rqttl:queues", "gone/dead")
+    client.sadd("rqttl:queues{rqttl}", "gone/dead")
     empty, of_spark = load(queues="empty"), load(queues="orders/dead")
     # what Spark makes of no partition
     of_spark.partitions = [InputPartition(None)]
@@ -285,7 +285,7 @@ def stored(client: redis.Redis, times: list[int]) -> None:
         "rqttl:{q}:meta",
         mapping={"version": "1", "created_at": 1, "last_id": sequence, "trimmed_upto": "0-0", "holds_dead_letters": 1},
     )
-    pipeline.sadd("rqttl:queues", "q")
+    pipeline.sadd("rqttl:queues{rqttl}", "q")
     pipeline.execute()
 
 

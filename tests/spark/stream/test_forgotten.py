@@ -34,7 +34,7 @@ def test_offsets_have_the_name_of_the_data_also_of_a_query_that_began_before_the
     end = follow(queuePattern="#").latest(again(start), None)
 
     with own.client() as client:
-        assert end.dataset.encode() == client.hget("rqttl:dataset", "name")
+        assert end.dataset.encode() == client.hget("rqttl:dataset{rqttl}", "name")
     assert again(end).dataset == end.dataset
 
 
