@@ -26,7 +26,7 @@ from rqttl.protocol.contract import pack_command
 from rqttl.protocol.keys import Keyspace
 from rqttl.runtime.interrupt import Interrupt
 from rqttl.store.blocking import PAUSE, REPLY, SLACK, keep_alive
-from rqttl.store.connections import is_exhausted, pool_of_waits
+from rqttl.store.connections import is_exhausted, pool_of_waits, reader_of
 from rqttl.store.exchanges import SOCKET_TIMEOUT, Exchanges, NotSent, wait_outcome
 from rqttl.store.topology import Calls, OneServer, Topology, Trip
 
@@ -220,10 +220,11 @@ class SharedConnection:
 
     async def _read(self) -> None:
         """Give replies to their calls until the connection is lost or abandoned; then give it back to its pool."""
+        read = reader_of(self._pool) or type(self._connection).read_response
         try:
             while True:
                 try:
-                    reply = await self._connection.read_response(disable_decoding=True)
+                    reply = await read(self._connection, disable_decoding=True)
                 except ResponseError as error:
                     reply = error
                 self._take(reply)

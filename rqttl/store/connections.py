@@ -20,7 +20,8 @@ from urllib.parse import SplitResult, unquote_to_bytes, urlsplit
 from weakref import WeakKeyDictionary, WeakSet
 
 import redis
-import redis.asyncio
+import redis.asyncio.sentinel
+import redis.sentinel
 from redis.backoff import NoBackoff
 from redis.connection import BlockingConnectionPool, Connection, ConnectionPool
 from redis.exceptions import ConnectionError, RedisError, ResponseError, TimeoutError
@@ -98,6 +99,25 @@ def pool_of_waits(pool: Any) -> Any:
     if is_usual and pool.max_connections == kind().max_connections < UNLIMITED:
         return kind(pool.connection_class, UNLIMITED, **pool.connection_kwargs)
     return pool
+
+
+#: The connections of redis-py that ask Sentinel, and what they are without it.
+_OF_SENTINEL: Mapping[type, Any] = {
+    redis.sentinel.SentinelManagedConnection: redis.Connection,
+    redis.asyncio.sentinel.SentinelManagedConnection: redis.asyncio.Connection,
+}
+
+
+def reader_of(pool: Any) -> Any:
+    """The function that reads a reply from the connections of a pool; `None` if their own method does.
+
+    A connection that asks Sentinel is read like any other. Its own method closes it at READONLY, as if the reply were
+    lost, and those to the calls behind it are lost indeed.
+    """
+    for kind, plain in _OF_SENTINEL.items():
+        if issubclass(pool.connection_class, kind):
+            return plain.read_response
+    return None
 
 
 def checked_client(client: object, kind: type[T]) -> T:
@@ -303,6 +323,7 @@ class RedisNode:
 
     def __init__(self, client: redis.Redis) -> None:
         self._client = checked_client(client, redis.Redis)
+        self._read = reader_of(client.connection_pool)
         self.connections = Connections(client.connection_pool)
         self.loaded: set[str] = set()
 
@@ -330,7 +351,7 @@ class RedisNode:
             except (ConnectionError, TimeoutError) as error:
                 raise NotSent from error  # Redis runs only calls that it has received whole
             try:
-                reply: Reply = connection.read_response()
+                reply: Reply = connection.read_response() if self._read is None else self._read(connection)
             except ResponseError:
                 held.clean = True
                 raise
@@ -342,14 +363,14 @@ class RedisNode:
         """Send calls together, and read their replies; errors of Redis are among them."""
         with Held(self.connections) as held:
             _send(held.connection, calls)
-            return _replies(held, calls)
+            return _replies(held, self._read, calls)
 
     def trip(self, calls: Calls) -> Generator[None, None, list[Any]]:
         """A round trip that yields between the calls and their replies."""
         with Held(self.connections) as held:
             _send(held.connection, calls)
             yield
-            return _replies(held, calls)
+            return _replies(held, self._read, calls)
 
     def rehearse(self, calls: Sequence[Sequence[Word]]) -> list[ResponseError | None]:
         """Return the refusal of each call, or `None`. Raises `ResponseError` if Redis makes no transaction."""
@@ -405,16 +426,16 @@ def _send(connection: Connection, calls: Calls) -> None:
         raise NotSent from error
 
 
-def _replies(held: Held, calls: Calls) -> list[Any]:
-    replies = [_reply(held.connection) for _ in calls]
+def _replies(held: Held, read: Any, calls: Calls) -> list[Any]:
+    replies = [_reply(read, held.connection) for _ in calls]
     # a reply that no script gives may be one to another call: then the connection is closed
     held.clean = all(fits(reply) for call, reply in zip(calls, replies, strict=True) if call[0] == "EVALSHA")
     return replies
 
 
-def _reply(connection: Connection) -> Any:
+def _reply(read: Any, connection: Connection) -> Any:
     try:
-        return connection.read_response()
+        return connection.read_response() if read is None else read(connection)
     except ResponseError as error:
         return error
 

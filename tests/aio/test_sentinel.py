@@ -1,0 +1,100 @@
+"""The connections of redis-py that ask Sentinel, for threads and for asyncio: what a replica refuses goes out again."""
+
+import asyncio
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import redis
+import redis.asyncio.sentinel
+import redis.sentinel
+
+import rqttl
+from rqttl.protocol.contract import pack_command
+from tests.aio.conftest import Run
+from tests.ports import free_port
+from tests.servers import Server
+
+REPLICA = ("REPLICAOF", "127.0.0.1", "1")  # of a primary that is away
+
+
+class Primary:
+    """A server that Sentinel names. It is the primary again as soon as Sentinel is asked."""
+
+    def __init__(self, start_server: Callable[..., Server]) -> None:
+        self.port = free_port()
+        self.server = start_server(port=self.port, bind="127.0.0.1")
+        self.asked = 0
+
+    def demote(self) -> None:
+        with self.server.client() as client:
+            client.execute_command(*REPLICA)
+
+    def promote(self, service: str) -> tuple[str, int]:
+        with self.server.client() as client:
+            client.replicaof("NO", "ONE")
+        self.asked += 1
+        return "127.0.0.1", self.port
+
+    def broker(self) -> rqttl.Broker:
+        sentinel = SimpleNamespace(discover_master=self.promote)
+        return rqttl.Broker(redis.Redis(connection_pool=redis.sentinel.SentinelConnectionPool("main", sentinel)))
+
+    def async_broker(self) -> rqttl.AsyncBroker:
+        async def promote(service: str) -> tuple[str, int]:
+            return self.promote(service)
+
+        sentinel: Any = SimpleNamespace(discover_master=promote)
+        pool = redis.asyncio.sentinel.SentinelConnectionPool("main", sentinel)
+        return rqttl.AsyncBroker(redis.asyncio.Redis(connection_pool=pool))
+
+    def bodies(self) -> list[bytes]:
+        with rqttl.connect(self.server.url) as broker:
+            return [one.body for name in broker.queues() for one in broker.queue(name).peek(10_000)]
+
+
+@pytest.fixture
+def primary(start_server: Callable[..., Server]) -> Primary:
+    return Primary(start_server)
+
+
+MANY = [b"%d" % i for i in range(1000)]
+
+
+@pytest.mark.parametrize("bodies", [[b"x"], MANY], ids=["one call", "a transaction"])
+def test_messages_that_a_replica_refuses_are_stored_once_by_the_server_that_sentinel_names(
+    primary: Primary, bodies: list[bytes]
+) -> None:
+    with primary.broker() as broker:
+        queue = broker.declare_queue("q")
+        queue.enqueue_many(bodies)
+        queue.purge()
+        before = primary.asked
+        primary.demote()
+
+        queue.enqueue_many(bodies) if len(bodies) > 1 else queue.enqueue(bodies[0])
+
+        assert primary.asked > before
+    assert primary.bodies() == bodies
+
+
+def test_of_calls_in_one_write_those_behind_the_refused_one_are_stored_once_too(run: Run, primary: Primary) -> None:
+    async def work() -> None:
+        async with primary.async_broker() as broker:
+            a, b = await broker.declare_queue("a"), await broker.declare_queue("b")
+            await asyncio.gather(a.enqueue_many(MANY), b.enqueue(b"y"))
+            await asyncio.gather(a.purge(), b.purge())
+            before = primary.asked
+            shared: Any = broker._driver.store.topology.nodes[0]._shared
+
+            async def demote() -> None:
+                await shared.call(pack_command(REPLICA))
+
+            refused = [a.enqueue(b"2"), b.enqueue(b"3"), b.enqueue_many(MANY), a.enqueue(b"4")]
+            await asyncio.gather(a.enqueue(b"1"), demote(), *refused)
+
+            assert primary.asked == before + 1
+
+    run(work())
+    assert sorted(primary.bodies()) == sorted([b"1", b"2", b"3", b"4", *MANY])
