@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from types import TracebackType
 from typing import Any, Generic, TypeVar
+from zlib import crc32
 
 from rqttl import events as hook
 from rqttl import units
@@ -340,6 +341,11 @@ def config_of(delivery: Delivered) -> QueueConfig:
 def lease_words(delivery: Delivered) -> tuple[bytes, bytes]:
     """Return the sequence and the token. Scripts check them before they settle."""
     return delivery._sequence, delivery._token  # noqa: SLF001  # of this module
+
+
+def checksum(delivery: Delivered) -> int:
+    """Return a checksum of header and body, which are the same in each delivery of a message in its queue."""
+    return crc32(delivery.body, crc32(delivery._header))  # noqa: SLF001  # of this module
 
 
 def mark(delivery: Delivered, how: str) -> None:

@@ -46,7 +46,7 @@ class _Late(Missed):
     def add(self, item: Delivered) -> None:
         """See `Missed`."""
         super().add(item)
-        self._source.finished.put(item.sequence, True)  # a set with a bound
+        self._source.finished.put(item.sequence, delivery.checksum(item))
         self._source.count_lost()
 
 
@@ -60,8 +60,9 @@ class QueueSource:
             self._driver.keyspace, queue, BATCH, Interrupt(), sources.renewer.notify, sources.name
         )
         self._books, self.schedule = self._turns.books, self._turns.schedule
-        #: The newest finished messages whose acks came too late.
-        self.finished = Recent[bool](REMEMBERED)
+        #: The checksums of the newest finished messages whose acks came too late, by sequence. After a failover that
+        #: loses writes, another message may get a sequence again.
+        self.finished = Recent[int](REMEMBERED)
         self._books.late, self._books.unknown = _Late(LOST, self), _Late(UNKNOWN, self)
         self._sender = Sender(self._driver, sources.lock)
         self._settler: Settler[None] = Settler(lambda *_: None, self._driver.events)  # children settle
@@ -106,7 +107,7 @@ class QueueSource:
             due = math.inf if claimed.due is None else max(1, claimed.due - claimed.now)
         if self.finished:
             for item in fetched:
-                if item.delivery_count > 1 and self.finished.get(item.sequence):
+                if item.delivery_count > 1 and self.finished.get(item.sequence) == delivery.checksum(item):
                     self.finish(item)
             fetched = [item for item in fetched if item.settled is None]
         return fetched, due

@@ -3,7 +3,7 @@
 import json
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -90,6 +90,54 @@ def test_a_message_that_comes_back_late_is_taken(broker: Broker, monkeypatch: py
 
     assert seen == ["x", "x"]
     assert queue.stats().ready == 0
+
+
+LATE: dict[str, Any] = {"body": b"x", "id": "late", "headers": {"n": 1}, "ttl": "1h"}
+
+
+@pytest.fixture
+def late(client: redis.Redis) -> Iterator[tuple[ClockedBroker, QueueSource, str]]:
+    """A queue of a worker that has finished `LATE`, and whose ack came late; with the sequence of the message."""
+    with ClockedBroker(client) as broker:
+        queue = broker.declare_queue("q", lease="1s")
+        source = Worker(broker, "q", call=print, processes=0)._sources["q"]
+        queue.enqueue(**LATE)
+        [[delivery], _] = source.claim(1, 0)
+        broker.clock.advance("2s")
+        queue.sweep()
+        source.finish(delivery)
+        source.withdraw()  # with the ack
+        assert delivery.settled == "lease lost"
+        yield broker, source, delivery.sequence
+
+
+def test_a_finished_message_whose_ack_came_late_is_acked_unseen(
+    late: tuple[ClockedBroker, QueueSource, str],
+) -> None:
+    broker, source, _ = late
+
+    assert source.claim(1, 0)[0] == []
+    source.withdraw()
+    assert broker.queue("q").stats().acked == 1
+
+
+@pytest.mark.parametrize("other", [{"body": b"y"}, {"id": "other"}, {"headers": {"n": 2}}])
+def test_another_message_with_the_sequence_of_a_finished_one_is_handled(
+    late: tuple[ClockedBroker, QueueSource, str], client: redis.Redis, other: dict[str, Any]
+) -> None:
+    """As after a failover that has lost writes, to a server with a slower clock."""
+    broker, source, sequence = late
+    client.flushdb()
+    broker.clock.set(broker.clock.ms - 2_000)
+    queue = broker.declare_queue("q", lease="1s")
+    queue.enqueue(**LATE | other)
+    once = queue.receive()
+    assert once is not None
+    once.nack(0)
+
+    [[delivery], _] = source.claim(1, 0)
+
+    assert (delivery.sequence, delivery.delivery_count, delivery.settled) == (sequence, 2, None)
 
 
 def test_a_message_for_the_first_queue_overtakes_the_second_one_at_work(broker: Broker) -> None:
