@@ -11,11 +11,8 @@ from rqttl.protocol import commands
 from tests.cli.conftest import Run, check_golden
 from tests.cli.processes import on_terminal
 from tests.contract.clocked import Clocked
-<<<<<<< HEAD
 from tests.contract.looks import one
-=======
 from tests.drivers import redis_of
->>>>>>> 65ffbf26 (tests: the client of a broker by one function)
 
 
 @pytest.fixture

@@ -13,12 +13,8 @@ from rqttl.flows.steps import Pipeline, Step
 from rqttl.store.driver import driver_of
 from rqttl.testing.fake import ClockedBroker
 from tests.contract.clocked import START, Clocked, at, ms
-<<<<<<< HEAD
 from tests.contract.looks import bodies, dead, one
-=======
-from tests.contract.looks import bodies, dead, one, taken
 from tests.drivers import redis_of
->>>>>>> 65ffbf26 (tests: the client of a broker by one function)
 from tests.lua.states import everything
 
 

@@ -15,7 +15,7 @@ from rqttl.protocol.codec import Envelope
 from rqttl.protocol.keys import Keyspace
 from rqttl.store.exchanges import PAUSES, Exchanges, NotSent
 from rqttl.store.topology import OneServer, Topology, Trip
-from tests.unit.test_flows import known, perform_with
+from tests.unit.test_flows import known
 
 KEYSPACE = Keyspace()
 GONE = ConnectionError("gone")
@@ -170,7 +170,7 @@ def test_queues_live_by_the_clocks_of_their_nodes() -> None:
     record = {"version": b"1", "expires": b"10000", "last_used_at": b"0", "options": b"{}"}
     nodes = TwoNodes(*[FakeNode(name, ms, answers=lambda call: list(map(record.get, call[2:]))) for name, ms in CLOCKS])
 
-    answers = perform_with(reading.read_options(KEYSPACE, ["a", "b"]), lambda step: perform(nodes, step))
+    answers = steps.drive(reading.read_options(KEYSPACE, ["a", "b"]), lambda step: perform(nodes, step))
     assert list(answers) == ["a"]
 
 
@@ -187,7 +187,7 @@ def test_the_keys_of_all_nodes_are_scanned_page_by_page() -> None:
     nodes = TwoNodes(*[FakeNode(name, answers=lambda _, name=name: pages[name].pop(0)) for name in "AB"])  # type: ignore[misc]
     seen: list[bytes] = []
 
-    perform_with(registry.scan(KEYSPACE, seen.extend), lambda step: perform(nodes, step))
+    steps.drive(registry.scan(KEYSPACE, seen.extend), lambda step: perform(nodes, step))
     assert seen == [b"a", b"b", b"c"]
 
 
