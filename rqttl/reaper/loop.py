@@ -8,10 +8,11 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from redis.exceptions import ConnectionError, RedisError, ResponseError
 
@@ -21,7 +22,9 @@ from rqttl.consuming.heartbeat import Heartbeat
 from rqttl.errors import BrokerClosed, InvalidName, QueueNotFound
 from rqttl.events import SweepEvent
 from rqttl.flows import queues as queue_flows
-from rqttl.flows import steps, sweeping
+from rqttl.flows import sweeping
+from rqttl.flows.steps import Read, ReadEachNode
+from rqttl.protocol.replies import moment, shaped
 from rqttl.reaper.queues import Registry, Timetable
 from rqttl.reaper.report import DUTIES, Report, Totals, log_event, reaper_details
 from rqttl.store.driver import driver_of
@@ -47,6 +50,21 @@ FIRST_DELAY, LONGEST_DELAY = 0.1, 5.0
 MOST_WAITING = 10_000
 
 
+class _Node:
+    """A node: its queues, and its clock minus ours in ms. While it is away it has an `error`, and rests after a try."""
+
+    def __init__(self) -> None:
+        self.timetable = Timetable()
+        self.error: Exception | None = None
+        self.ahead = self.pause = self.next_try = self.swept_at = 0.0
+
+    def rests(self) -> bool:
+        return time.monotonic() < self.next_try
+
+    def now(self) -> float:
+        return time.monotonic() * 1000 + self.ahead
+
+
 class Reaper:
     """Does the due work of all queues of a namespace: expire, reclaim, promote, activate, trim, compact.
 
@@ -69,14 +87,31 @@ class Reaper:
         #: The numbers of this run, for metrics and health.
         self.report = Report()
         self._hints = Hints(self._driver.store.subscription, self._driver.keyspace.due_channel)
-        self._registry = Registry(self._driver.keyspace)
-        self._timetable = Timetable()
+        self._nodes: defaultdict[Any, _Node] = defaultdict(_Node)
+        self._registry = Registry(
+            self._driver.keyspace,
+            rests=lambda queue: self._node(queue).rests(),
+            note_outage=lambda queue, error: self._note_outage(self._node(queue), error),
+        )
         self._failed: set[str] = set()  # left alone until the next pass
         self._hinted: set[str] = set()  # since the last pass, which does not find a queue that is newer
         self._next_look = time.monotonic()
         self._urgent = False  # a thorough pass must begin now
         self._passing = self._thorough = False  # a pass goes on; it is a thorough one
-        self._server_ahead = 0.0  # the server's clock minus ours, in ms
+
+    @property
+    def _shared(self) -> _Node:
+        """The node of the registry, the policies and the roster."""
+        return self._nodes[self._driver.store.topology.node_of(self._driver.keyspace.registry)]
+
+    def _node(self, queue: str) -> _Node:
+        return self._nodes[self._driver.node_of(queue)]
+
+    def _awake(self) -> list[_Node]:
+        return [node for node in self._nodes.values() if not node.rests()]
+
+    def _is_passing(self) -> bool:
+        return any(node.timetable.passing for node in self._awake())
 
     def run(self) -> Totals:
         """Work until `stop`. Returns the totals.
@@ -110,12 +145,15 @@ class Reaper:
         for _ in range(PASSES):
             before, totals.failed = totals.messages + totals.retired, 0
             self._begin_pass(thorough=True)
-            while self._timetable.busy and not self._stopped:
+            while any(node.timetable.busy for node in self._awake()) and not self._stopped:
                 self._sweep_next()
             self._end_pass()
             if totals.messages + totals.retired == before or self._stopped:
                 break
         self.report.tell(at_once=True)
+        for node in self._nodes.values():
+            if node.error:
+                raise node.error
         return totals
 
     def stop(self) -> None:
@@ -138,68 +176,82 @@ class Reaper:
             patience = 0.0
             if hint is not None and hint[0] not in self._failed:
                 self._hinted.add(hint[0])
-                self._timetable.hint(*hint)
+                self._node(hint[0]).timetable.hint(*hint)
 
     def _work(self) -> None:
-        delay = 0.0
         while not self._stopped:
             self.report.turned()
+            self._asked = self._shared
             try:
                 self._turn()
             except TEMPORARY as error:
                 if not is_away(error):
                     raise
-                self._note_outage(error)
-                delay = min(max(FIRST_DELAY, delay * 2), LONGEST_DELAY)
-                self._read_inbox(delay)
-                self._urgent = True  # so the next turn asks Redis
-            else:
-                delay = 0.0
-                if self.report.is_away:
-                    self.report.is_away = False
-                    log_event(logging.INFO, "redis_recovered", "Redis answers again")
+                self._note_outage(self._asked, error)
 
-    def _note_outage(self, error: Exception) -> None:
-        if not self.report.is_away:
-            self.report.is_away = True
+    def _note_outage(self, node: _Node, error: Exception) -> None:
+        if node.rests():
+            return
+        if node.error is None:
             state = "Redis refuses for now" if refuses_for_now(error) else "Redis does not answer"
             text = f"{state}: {error}; trying again until it does"
             log_event(logging.WARNING, "redis_unavailable", text, error=type(error).__name__, message=str(error))
+        node.error, node.pause = error, min(max(FIRST_DELAY, node.pause * 2), LONGEST_DELAY)
+        node.next_try = time.monotonic() + node.pause
+        self.report.is_away = all(each.error for each in self._nodes.values())
+        self._urgent = self._urgent or node is self._shared  # so the next try is a pass
+
+    def _note_answer(self, node: _Node) -> None:
+        if node.error and not node.rests():
+            node.error, node.pause, node.next_try, self.report.is_away = None, 0.0, 0.0, False
+            log_event(logging.INFO, "redis_recovered", "Redis answers again")
 
     def _turn(self) -> None:
-        self._driver.perform(self._heartbeat.beat())
+        shared = self._shared
+        if not shared.rests():
+            self._driver.perform(self._heartbeat.beat())
         self._read_inbox(self._patience())
         if self._stopped:
             return
+        self._driver.check_open()
         if self._hints.missed:
             self._urgent, self._hints.missed = True, False
-        if self._urgent and not self._timetable.passing:
+        for key, node in self._nodes.items():
+            if node.next_try and not node.rests() and node is not shared:
+                self._asked = node
+                self._driver.step(Read([("TIME",)], node=key))
+                self._asked, node.next_try, self._urgent = shared, 0.0, True
+        if self._urgent and not shared.rests() and not self._is_passing():
             self._begin_pass(thorough=True)
-        elif time.monotonic() >= self._next_look:
+        elif time.monotonic() >= self._next_look and not shared.rests():
             if not self._registry.running:
                 self._begin_pass(thorough=False)
             self._look()
             self._next_look = time.monotonic() + self._registry.gap(self._period())
         self._sweep_next()
-        if self._passing and not self._registry.running and not self._timetable.passing:
+        if self._passing and not self._registry.running and not self._is_passing() and not shared.rests():
             self._end_pass()
         self.report.tell()
 
     def _patience(self) -> float:
         """Return the seconds until the next work."""
-        if self._timetable.busy or self._urgent:
+        shared, now = self._shared, time.monotonic()
+        if any(node.timetable.busy for node in self._awake()) or (self._urgent and not shared.rests()):
             return 0.0
-        look, heartbeat = self._next_look - time.monotonic(), self._heartbeat.ms_left(self._driver.timing.now()) / 1000
-        due = self._timetable.earliest()
-        sweep = look if due is None else (due - self._server_now()) / 1000
-        return max(0.0, min(look, heartbeat, sweep, self.report.seconds_left()))
-
-    def _server_now(self) -> float:
-        return time.monotonic() * 1000 + self._server_ahead
+        ends = [self.report.seconds_left(), *(node.next_try - now for node in self._nodes.values() if node.next_try)]
+        if not shared.rests():
+            ends += [self._next_look - now, self._heartbeat.ms_left(self._driver.timing.now()) / 1000]
+        ends += [(due - node.now()) / 1000 for node in self._awake() if (due := node.timetable.earliest()) is not None]
+        return max(0.0, min(ends))
 
     def _begin_pass(self, *, thorough: bool) -> None:
         """Begin a scan of all queues. A `thorough` one reads all records at once, and sweeps all queues."""
-        self._server_ahead = self._driver.perform(steps.server_time()) - time.monotonic() * 1000
+        for key, (reply,) in self._driver.step(ReadEachNode([("TIME",)], keep_errors=True)).items():
+            if isinstance(reply, Exception):
+                self._note_outage(self._nodes[key], reply)
+            else:
+                seconds, micros = shaped("TIME", moment, reply)
+                self._nodes[key].ahead = seconds * 1000 + micros // 1000 - time.monotonic() * 1000
         self._driver.perform(self._registry.begin(thorough=thorough))
         # a scan may begin before all queues of a thorough pass are swept: its end is the end of both
         self._passing, self._thorough = True, thorough or (self._passing and self._thorough)
@@ -214,8 +266,9 @@ class Reaper:
         dues, sweep = self._driver.perform(self._registry.look())
         for queue, due in dues.items():
             if due is not None:
-                self._timetable.hint(queue, due)
-        self._timetable.begin_pass(sweep)
+                self._node(queue).timetable.hint(queue, due)
+        for queue in sweep:
+            self._node(queue).timetable.begin_pass([queue])
 
     def _period(self) -> float:
         """Return the seconds of one scan of all queues."""
@@ -227,45 +280,56 @@ class Reaper:
         self._passing = False
         queues = self._registry.queues
         self.report.last_pass, self.report.queues = time.time(), len(queues)
-        self._timetable.keep(queues | self._hinted)
+        for node in self._nodes.values():
+            node.timetable.keep(queues | self._hinted)
         self._hinted.clear()
         self._driver.configs.make_room(max(queue_flows.KNOWN, 3 * len(queues)))
-        entered = self._driver.perform(self._registry.register_targets(queues - self._failed))
-        self._timetable.begin_pass(entered)
+        readable = {queue for queue in queues - self._failed if not self._node(queue).rests()}
+        entered = self._driver.perform(self._registry.register_targets(readable))
+        for queue in entered:
+            self._node(queue).timetable.begin_pass([queue])
         if self._thorough and self._hints.hearing and not self._hints.missed and not self._urgent:
             # from now on the reaper misses no hint
             count = len(queues) + len(entered)
             log_event(logging.INFO, "pass_completed", f"watching {plural(count, 'queue')}", queues=count)
+        for node in self._nodes.values():
+            self._note_answer(node)
 
     def _sweep_next(self) -> None:
-        turn = self._timetable.next(int(self._server_now()))
-        if turn is None:
+        """Sweep the next queue: of a node that may be back, else of the nodes in turn."""
+        for node in sorted(self._awake(), key=lambda node: (node.error is None, node.swept_at)):
+            if turn := node.timetable.next(int(node.now())):
+                break
+        else:
             return
+        node.swept_at = time.monotonic()
         queue, due = turn
         try:
             swept = self._driver.perform(sweeping.sweep(queue, rounds=1))[0]
         except BrokerClosed:
             raise
         except QueueNotFound:
-            self._timetable.schedule(queue, None)
+            node.timetable.schedule(queue, None)
         except Exception as error:
             if is_away(error):
+                self._asked = node
                 raise
             # one bad queue must not keep the others waiting
-            self._timetable.schedule(queue, None)
+            node.timetable.schedule(queue, None)
             self._failed.add(queue)
             self.report.failed(queue, error)
         else:
-            self._note(queue, swept, due)
+            self._note(node, queue, swept, due)
 
-    def _note(self, queue: str, swept: SweepResult, due: int | None) -> None:
-        self._server_ahead = swept.now - time.monotonic() * 1000
+    def _note(self, node: _Node, queue: str, swept: SweepResult, due: int | None) -> None:
+        node.ahead = swept.now - time.monotonic() * 1000
+        self._note_answer(node)
         if not (swept.more or (swept.due is not None and swept.due <= swept.now)):
-            self._timetable.schedule(queue, swept.due)
+            node.timetable.schedule(queue, swept.due)
         elif any(getattr(swept, duty) for duty in DUTIES):
-            self._timetable.enqueue(queue, swept.due if swept.due is not None else swept.now)
+            node.timetable.enqueue(queue, swept.due if swept.due is not None else swept.now)
         else:
-            self._timetable.schedule(queue, swept.now + IDLE_BACKOFF_MS)
+            node.timetable.schedule(queue, swept.now + IDLE_BACKOFF_MS)
         self.report.swept(queue, swept, due)
         notify = self._driver.events.notify
         if notify is not None:

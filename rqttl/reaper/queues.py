@@ -53,11 +53,20 @@ class Registry:
     """The names of all queues and their records, read in scans. `queues` are the existing ones of the present scan.
 
     Its flows are performed one after the other. Refusals of Redis and damaged policies are logged: a later scan tries
-    again. Errors of a Redis that is away are raised.
+    again. Errors of a Redis that is away are raised. A queue whose node `rests`, or is away by its answer and
+    `note_outage`, is `unread`: neither there nor missing.
     """
 
-    def __init__(self, keyspace: Keyspace, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        keyspace: Keyspace,
+        clock: Callable[[], float] = time.monotonic,
+        rests: Callable[[str], bool] = lambda _: False,
+        note_outage: Callable[[str, Exception], None] | None = None,
+    ) -> None:
         self.queues: set[str] = set()
+        self.unread: set[str] = set()
+        self._rests, self._note_outage = rests, note_outage
         self.running = False
         self._keyspace, self._clock = keyspace, clock
         self._noted: dict[tuple[str, str], float] = {}  # the times of warnings
@@ -81,7 +90,7 @@ class Registry:
         self._size = len(self._parts)
         self._records = {queue: record for queue, record in self._records.items() if queue in self.queues}
         self._number += 1
-        self._thorough, self.running, self.queues = thorough, True, set()
+        self._thorough, self.running, self.queues, self.unread = thorough, True, set(), set()
 
     def gap(self, period: float) -> float:
         """Return the seconds between two parts, so that a scan takes `period` seconds."""
@@ -105,7 +114,7 @@ class Registry:
             self._parts.popleft()
         if not self._parts:
             yield from self._register(self._left & self.queues)
-            self._left.clear()
+            self._left &= self.unread
             yield from self._unregister()
             self.running = False
         return {queue: due_of(record) for queue, record in records.items()}, sweep
@@ -128,11 +137,17 @@ class Registry:
 
     def _read(self, names: Sequence[str], fields: Sequence[str] = FIELDS) -> Flow[dict[str, Record]]:
         """Return these fields of the queues that exist."""
-        records: dict[str, Any] = dict((yield from registry.records(self._keyspace, names, fields)))
+        self.unread |= {name for name in names if self._rests(name)}
+        asked = [name for name in names if name not in self.unread]
+        records: dict[str, Any] = dict((yield from registry.records(self._keyspace, asked, fields)))
         for name, answer in records.items():
             if isinstance(answer, RedisError) and is_away(answer):
-                raise answer
-            if isinstance(answer, Exception):  # a key of another type: the sweep of the queue fails and says so
+                if self._note_outage is None:
+                    raise answer
+                self._note_outage(name, answer)
+                self.unread.add(name)
+                records[name] = [None]
+            elif isinstance(answer, Exception):  # a key of another type: the sweep of the queue fails and says so
                 records[name] = [b"?"] * len(fields)
         return {name: record for name, record in records.items() if record[0] is not None}
 
@@ -170,7 +185,7 @@ class Registry:
         stale = [name for name, since in self._missing.items() if now - since >= STALE]
         # a scan may take minutes, and in the meantime somebody may have made the queue
         made = yield from self._read(stale, ("version",))
-        gone = [name for name in stale if name not in made]
+        gone = [name for name in stale if name not in made and name not in self.unread]
         if gone:
             with self._refusals_noted("names without a queue stay in the registry"):
                 yield from registry.remove(self._keyspace, gone)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from fnmatch import fnmatchcase
 from functools import partial
 
@@ -56,9 +56,9 @@ class Fetcher:
         #: The time of the last turn, and of the last answer to a claim, in ms of the clock of this process.
         self.turned_at = self._driver.timing.now()
         self.answered_at: int | None = None
-        #: True while Redis does not answer.
+        #: True while no node answers.
         self.is_away = False
-        self._pause = FIRST_PAUSE
+        self._pauses: dict[Hashable, float] = {}  # the longest pause of each node that is away, in seconds
         self._worked_at = self.turned_at
         self._full_since: int | None = None
         self._glance_at = self._scan_at = 0
@@ -75,18 +75,33 @@ class Fetcher:
             except TEMPORARY as error:
                 if not is_away(error):
                     raise
-                if not self.is_away:
-                    logger.warning("Redis is away (%s); the worker tries again", type(error).__name__)
-                self.is_away = True
-                longest, self._pause = self._pause * 1000, min(2 * self._pause, LONGEST_PAUSE)
-                # no secret: workers must not come back together
-                self._driver.timing.pause(self.stop, partial(random.uniform, 0, longest))
+                self._pause(error)
         self._sources.takes_acks = False
         try:
             self._pass_on()
             self._withdraw()
         except TEMPORARY as error:
             logger.info("the worker left its queues while Redis was away: %s", error)
+
+    def _nodes(self) -> set[Hashable]:
+        return {self._driver.node_of(name) for name in self._queues}
+
+    def _pause(self, error: Exception) -> None:
+        """Leave the queues of a node that is away alone for a while. Without others the worker waits."""
+        node, others = self._sources.asked, self._nodes() - {self._sources.asked}
+        if node not in self._pauses:
+            logger.warning("Redis is away (%s); the worker tries again", type(error).__name__)
+        longest = self._pauses[node] = min(2 * self._pauses.get(node, FIRST_PAUSE / 2), LONGEST_PAUSE)
+        pause = partial(random.uniform, 0, longest * 1000)  # no secret: workers must not come back together
+        self.is_away = self._pauses.keys() >= others
+        if not others:
+            self._driver.timing.pause(self.stop, pause)
+            return
+        until = self._driver.timing.now() + int(pause())
+        if node == self._sources.shared:
+            self._scan_at = max(self._scan_at, until)
+        for queue in [queue for name, queue in self._queues.items() if self._driver.node_of(name) == node]:
+            queue.until, queue.ticket, queue.is_noted = until, None, False
 
     def _turn(self, now: int) -> None:
         if self._patterns and now >= self._scan_at:
@@ -123,8 +138,7 @@ class Fetcher:
             raise
         self.answered_at = now
         self._counters.last_claim = time.time()
-        self._pause = FIRST_PAUSE
-        if self.is_away:
+        if self._pauses.pop(self._sources.asked, None):
             self.is_away = False
             self._counters.reconnects += 1
             logger.info("Redis answers again")
@@ -182,8 +196,13 @@ class Fetcher:
                 queue.ticket = None
 
     def _with_wakeup(self, queues: list[str]) -> list[str]:
-        with self._sources.lock:
-            return self._driver.perform(with_wakeup(self._driver.keyspace, queues))
+        found: list[str] = []
+        for node in dict.fromkeys(map(self._driver.node_of, queues)):
+            here = [queue for queue in queues if self._driver.node_of(queue) == node]
+            self._sources.asked = node
+            with self._sources.locks[node]:
+                found += self._driver.perform(with_wakeup(self._driver.keyspace, here))
+        return found
 
     def _withdraw(self) -> None:
         """Wait in no queue any more. Take the messages that were handed to this worker meanwhile."""
@@ -203,7 +222,7 @@ class Fetcher:
     # The end, and new queues
 
     def _is_over(self, now: int) -> bool:
-        if not self._in_flight.is_idle:
+        if not self._in_flight.is_idle or self._pauses.keys() & self._nodes():
             self._worked_at = now
             return False
         returned = [queue for queue in self._queues if self._sources[queue].has_returned()]
@@ -216,8 +235,11 @@ class Fetcher:
         """Take the queues of this moment. Forget the sources and counters of others, unless messages are at work."""
         weights = dict(self._weights)
         if self._patterns:
-            with self._sources.lock:
+            self._sources.asked = shared = self._sources.shared
+            with self._sources.locks[shared]:
                 existing = queue_names(self._driver.perform(registry.members(self._driver.keyspace)))
+            if shared not in self._nodes():
+                self._pauses.pop(shared, None)
             for name in self._patterns:
                 if name not in self._unmatched and not any(matches(name, queue) for queue in existing):
                     self._unmatched.add(name)

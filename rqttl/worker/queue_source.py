@@ -1,4 +1,4 @@
-"""The queues of a worker: claims, leases, acks and settlements. All calls of a worker to Redis share one lock."""
+"""The queues of a worker: claims, leases, acks and settlements. All calls of a worker to a node share one lock."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import logging
 import math
 import secrets
 import threading
-from collections import deque
+from collections import defaultdict, deque
+from collections.abc import Hashable
 from contextlib import suppress
+from functools import partial
 from time import perf_counter
 
 from redis.exceptions import RedisError
@@ -21,10 +23,11 @@ from rqttl.consuming.heartbeat import Heartbeat
 from rqttl.consuming.prefetch import CONSUMER_TTL_MS, LONGEST_REST, Missed
 from rqttl.delivery import LEFT, LOST, UNKNOWN, Delivered, Delivery, Settlement, Settler
 from rqttl.errors import BrokerClosed, LeaseLost, OutcomeUnknown, QueueNotFound, RqttlError
-from rqttl.flows.steps import Driver, Recent
+from rqttl.flows.steps import Recent
 from rqttl.protocol import codec
 from rqttl.protocol.commands import BATCH, Presence
 from rqttl.runtime.interrupt import Interrupt
+from rqttl.store.driver import RedisDriver
 from rqttl.store.exchanges import TEMPORARY, is_away
 from rqttl.worker.health import Counters
 
@@ -56,15 +59,15 @@ class QueueSource:
     def __init__(self, sources: Sources, queue: str) -> None:
         self.queue = queue
         self._sources, self._driver = sources, sources.driver
-        self._turns = Turns[Delivery](
-            self._driver.keyspace, queue, BATCH, Interrupt(), sources.renewer.notify, sources.name
-        )
+        self.node = self._driver.node_of(queue)
+        self._hurry = hurry = sources.renewer_of(self.node).notify
+        self._turns = Turns[Delivery](self._driver.keyspace, queue, BATCH, Interrupt(), hurry, sources.name)
         self._books, self.schedule = self._turns.books, self._turns.schedule
         #: The checksums of the newest finished messages whose acks came too late, by sequence. After a failover that
         #: loses writes, another message may get a sequence again.
         self.finished = Recent[int](REMEMBERED)
         self._books.late, self._books.unknown = _Late(LOST, self), _Late(UNKNOWN, self)
-        self._sender = Sender(self._driver, sources.lock)
+        self._sender = Sender(self._driver, sources.locks[self.node])
         self._settler: Settler[None] = Settler(lambda *_: None, self._driver.events)  # children settle
         self._server_ahead = 0
         self._pending: deque[tuple[Delivery, Settlement]] = deque()
@@ -87,7 +90,7 @@ class QueueSource:
         Messages that handlers of this worker have finished are acked once more, and not handed out. Returns also the ms
         until the next due work, which may never come; `None` if the queue may have more messages.
         """
-        lease, since = self._sources.lease, perf_counter()
+        self._sources.asked, lease, since = self.node, self._sources.lease, perf_counter()
         presence = Presence(self._sources.name, block, CONSUMER_TTL_MS, ticket, count)
         claimed = self._sender.perform(self._turns.claim(count, lease, presence))
         fetched = delivery.delivered(Delivery, self._settler, claimed, lease)
@@ -114,6 +117,7 @@ class QueueSource:
 
     def withdraw(self) -> None:
         """Wait no more. Take no message."""
+        self._sources.asked = self.node
         with suppress(QueueNotFound):
             self._sender.perform(self._turns.claim(0, 1, Presence(self._sources.name, 0, CONSUMER_TTL_MS)))
         self.schedule.end_wait()
@@ -132,12 +136,12 @@ class QueueSource:
             return
         self._books.finish(item)
         if not self._sources.takes_acks:
-            self._sources.renewer.notify()
+            self._hurry()
 
     def settle(self, item: Delivery, settlement: Settlement) -> None:
         """Collect a settlement other than an ack. The renewer carries it out at once."""
         self._pending.append((item, settlement))
-        self._sources.renewer.notify()
+        self._hurry()
 
     def has_returned(self) -> bool:
         """Return True while settlements wait, and once after they were carried out: messages may be ready again."""
@@ -150,7 +154,7 @@ class QueueSource:
         delivery.lend(item, lease)
         self._turns.follow_leases()
         self.schedule.renewed(float("-inf"))
-        self._sources.renewer.notify()
+        self._hurry()
 
     @property
     def is_urgent(self) -> bool:
@@ -229,31 +233,50 @@ class QueueSource:
 class Sources(dict[str, QueueSource]):
     """The sources of all queues of a worker, which are made when they are asked for.
 
-    A thread takes turns for all of them, at a third of the shortest lease and once in a second at least, until `close`.
-    It shows that the worker lives, too.
+    A thread takes turns for those of a node, at a third of the shortest lease and once in a second at least, until
+    `close`. That of the node with the roster shows that the worker lives, too.
     """
 
-    def __init__(self, driver: Driver, lease: int | None, counters: Counters, heartbeat: Heartbeat) -> None:
+    def __init__(self, driver: RedisDriver, lease: int | None, counters: Counters, heartbeat: Heartbeat) -> None:
         super().__init__()
         self.driver, self.lease, self.counters = driver, lease, counters
         #: The name of the worker among the consumers of each queue.
         self.name = secrets.token_hex(8)
-        #: Held by each call to Redis.
-        self.lock = threading.Lock()
+        #: Held by each call to a node.
+        self.locks: defaultdict[Hashable, threading.Lock] = defaultdict(threading.Lock)
         #: False while no claim is to come soon that takes acks along.
         self.takes_acks = True
-        #: True while Redis does not answer.
-        self.is_away = False
+        #: The nodes that do not answer.
+        self.away = set[Hashable]()
         self.heartbeat = heartbeat
-        self.renewer = Renewer(driver.timing, "rqttl-renewer", self.pause, self.take_turns)
+        #: The node of registry and roster, and that of the last call of the fetcher.
+        self.shared: Hashable = driver.store.topology.node_of(driver.keyspace.registry)
+        self.asked: Hashable = self.shared
+        self.renewers: dict[Hashable, Renewer] = {}
+        self.renewer = self.renewer_of(self.shared)
 
     def __missing__(self, queue: str) -> QueueSource:
         self[queue] = source = QueueSource(self, queue)
         return source
 
+    def renewer_of(self, node: Hashable) -> Renewer:
+        """Return the thread of a node. It begins with the first one."""
+        if node not in self.renewers:
+            turn, timing = partial(self.take_turns, node), self.driver.timing
+            self.renewers[node] = renewer = Renewer(timing, "rqttl-renewer", partial(self.pause, node), turn)
+            if self.renewers[self.shared].is_alive():
+                renewer.start()
+        return self.renewers[node]
+
+    @property
+    def is_away(self) -> bool:
+        """True while no node answers."""
+        return bool(self.away) and self.away >= {source.node for source in list(self.values())}
+
     def close(self) -> None:
         """Take no further turn, and leave all queues."""
-        self.renewer.close()
+        for renewer in self.renewers.values():
+            renewer.close()
         for source in list(self.values()):
             try:
                 source.close()
@@ -262,19 +285,18 @@ class Sources(dict[str, QueueSource]):
             except (RedisError, RqttlError) as error:
                 logger.warning("queue %s: acks could not be sent, or messages not given back: %s", source.queue, error)
 
-    def pause(self) -> float:
-        """Return the ms until the next turn."""
-        if self.is_away:
+    def pause(self, node: Hashable) -> float:
+        """Return the ms until the next turn at a node."""
+        if node in self.away:
             return AWAY
         now, pause = self.driver.timing.now(), float(LONGEST_REST)
-        for source in list(self.values()):
+        for source in [source for source in list(self.values()) if source.node == node]:
             pause = min(pause, 0.0 if source.is_urgent else source.schedule.next_turn(now))
-        return max(0.0, min(pause, self.heartbeat.ms_left(now)))
+        return max(0.0, min(pause, self.heartbeat.ms_left(now)) if node == self.shared else pause)
 
-    def take_turns(self) -> None:
-        """Take a turn for each queue."""
-        away = False
-        for source in list(self.values()):
+    def take_turns(self, node: Hashable) -> None:
+        """Take a turn for each queue of a node."""
+        for source in [source for source in list(self.values()) if source.node == node]:
             source.has_failed = False
             try:
                 source.take_turn()
@@ -282,17 +304,17 @@ class Sources(dict[str, QueueSource]):
                 raise
             except (RedisError, RqttlError) as error:
                 # the next turn tries again: queue and server may come back; a later settle reports lost leases
-                if not isinstance(error, QueueNotFound) and not self.is_away:
+                if not isinstance(error, QueueNotFound) and node not in self.away:
                     words = "queue %s: could not renew leases or settle: %s"
                     logger.warning(words, source.queue, type(error).__name__)
                 source.has_failed = True
                 if is_away(error):
-                    away = True
-                    break  # all queues are on this server
-        self.is_away = away
-        if not away:
+                    self.away.add(node)
+                    return  # all these queues are on this node
+        self.away.discard(node)
+        if node == self.shared:
             try:
-                with self.lock:  # so a second connection is not needed
+                with self.locks[node]:  # so a second connection is not needed
                     self.driver.perform(self.heartbeat.beat())
             except (RedisError, RqttlError) as error:
                 logger.info("worker heartbeat is late: %s", error)

@@ -286,11 +286,12 @@ class Worker:
         Each loop has to turn, the supervision also while the others may wait for Redis.
         """
         clock = self._driver.timing.now()
-        limit = health.TURNS_WHILE_AWAY if self._sources.lock.locked() else health.TURNS
+        waits = any(lock.locked() for lock in list(self._sources.locks.values()))
+        limit, renewers = health.TURNS_WHILE_AWAY if waits else health.TURNS, list(self._sources.renewers.values())
         for name, seconds, most in (
             ("supervision", time.monotonic() - self._turned_at, health.TURNS),
             ("fetcher", 0.0 if self._fetcher.stop.asked() else (clock - self._fetcher.turned_at) / 1000, limit),
-            ("renewer", (clock - self._sources.renewer.turned_at) / 1000, limit),
+            ("renewer", (clock - min(renewer.turned_at for renewer in renewers)) / 1000, limit),
         ):
             if seconds > most:
                 return f"the loop of the {name} has not turned for {seconds:.0f} s"

@@ -310,11 +310,12 @@ def test_a_pass_forgets_no_queue_that_a_hint_has_named_meanwhile(broker: Broker)
     reaper._read_inbox(0.0)
 
     reaper._end_pass()
-    assert reaper._timetable.earliest() == 7
+    [node] = reaper._nodes.values()
+    assert node.timetable.earliest() == 7
 
     reaper._begin_pass(thorough=True)
     reaper._end_pass()
-    assert reaper._timetable.earliest() is None
+    assert node.timetable.earliest() is None
 
 
 def test_a_broker_counts_the_reapers_that_run(broker: Broker) -> None:
@@ -361,7 +362,7 @@ def test_hints_of_queues_that_are_not_there_are_ignored_and_those_of_new_queues_
         thread.join(PATIENCE)
 
     assert reaper.report.totals.failed == 0
-    assert len(reaper._timetable) <= 2
+    assert sum(len(node.timetable) for node in reaper._nodes.values()) <= 2
 
 
 SHORT = Policy.read("short", "orders.#", {"message_ttl": 0, "max_length": 5})

@@ -205,7 +205,7 @@ def test_a_worker_whose_loops_turn_is_alive_also_without_redis(worker: Worker) -
     worker._fetcher.is_away, worker._fetcher.answered_at = True, None
     worker._fetcher.turned_at -= 60_000
     assert "fetcher" in worker.trouble()
-    with worker._sources.lock:  # a loop may wait for Redis
+    with worker._sources.locks[worker._sources.shared]:  # a loop may wait for Redis
         assert worker.trouble() == ""
         worker._turned_at -= 31.0
         assert "supervision" in worker.trouble()
@@ -227,7 +227,7 @@ def test_a_worker_is_ready_only_if_it_can_handle_messages_now(worker: Worker, is
     assert ("no claim for 41 s" in worker.obstacle()) != is_full
     worker._fetcher.answered_at = None
     assert "has not answered a claim" in worker.obstacle()
-    worker._sources.is_away = True
+    worker._sources.away.add(worker._sources.shared)
     assert "does not answer" in worker.obstacle()
     worker._supervisor._places[0].child = None
     assert "1 of 2 child" in worker.obstacle()

@@ -104,12 +104,12 @@ def test_a_queue_whose_acks_fail_is_not_tried_again_at_once(
     client.rename(leases, "aside")
     client.set(leases, "of another type")
 
-    pauses = [sources.pause()]
-    sources.take_turns()
-    pauses.append(sources.pause())
+    pauses = [sources.pause(source.node)]
+    sources.take_turns(source.node)
+    pauses.append(sources.pause(source.node))
     assert [pause > 0 for pause in pauses] == [False, True]
 
     client.rename("aside", leases)
-    sources.take_turns()
+    sources.take_turns(source.node)
     assert not source.has_work
     assert broker.queue("q").stats().leased == 0
