@@ -102,7 +102,7 @@ class Reaper:
     @property
     def _shared(self) -> _Node:
         """The node of the registry, the policies and the roster."""
-        return self._nodes[self._driver.store.topology.node_of(self._driver.keyspace.registry)]
+        return self._nodes[self._driver.shared_node]
 
     def _node(self, queue: str) -> _Node:
         return self._nodes[self._driver.node_of(queue)]

@@ -226,6 +226,11 @@ class RedisDriver:
         """See `Driver`."""
         return self.store.topology.node_of(self.keyspace.key(queue, META))
 
+    @property
+    def shared_node(self) -> Hashable:
+        """The node of registry, policies and roster."""
+        return self.store.topology.node_of(self.keyspace.registry)
+
     def interrupt(self) -> None:
         """End every wait, in all threads and from now on. It takes no lock, so a signal handler may call it."""
         self.store.interrupted.ask()

@@ -250,7 +250,7 @@ class Sources(dict[str, QueueSource]):
         self.away = set[Hashable]()
         self.heartbeat = heartbeat
         #: The node of registry and roster, and that of the last call of the fetcher.
-        self.shared: Hashable = driver.store.topology.node_of(driver.keyspace.registry)
+        self.shared: Hashable = driver.shared_node
         self.asked: Hashable = self.shared
         self.renewers: dict[Hashable, Renewer] = {}
         self.renewer = self.renewer_of(self.shared)

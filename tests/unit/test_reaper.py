@@ -120,7 +120,7 @@ def test_targets_that_exist_and_are_not_listed_are_registered_in_order() -> None
     assert drive.answer(known(dead_letter="b")) == GetConfig("orders")
     assert drive.answer(known(dead_letter="x", dead_letter_expired="y")) == questions("x", "y", fields=("version",))
     assert drive.answer([[b"v1"], [None]]) == Register("x")
-    assert drive.answer(1) == Read([stored_options("x"), *VERSION.calls])
+    assert drive.answer(1) == Read([stored_options("x")], then=VERSION.calls)
     assert drive.answer([[b"v1", b"{}", b"{}", b"0"], None]) == GetPolicies(None)
     drive.answer(PolicySet())
     assert drive.result == ["x"]
