@@ -140,16 +140,13 @@ class Exchanges:
             if keep_errors and is_away(error) and len(self._topology.nodes) > 1:
                 return [(error, None)] * len(calls)
             raise
-        time = None
-        for call, reply in zip(words, replies, strict=True):
-            if isinstance(reply, Exception) and not (keep_errors and call[0] != "TIME"):
+        time = _milliseconds(replies.pop(0)) if timed else None
+        for call, reply in zip(calls, replies, strict=True):
+            if isinstance(reply, Exception) and not keep_errors:
                 if not _is_damage(reply):
                     raise reply
                 known = self._keyspace.split(str(call[1]).encode())
                 raise DataDamaged.of_key(known and known[0], call[1])
-        if timed:
-            seconds, micros = shaped("TIME", moment, replies.pop(0))
-            time = seconds * 1000 + micros // 1000
         return [(reply, time) for reply in replies]
 
     def _spread(
@@ -328,6 +325,14 @@ def _raise_if_refused(node: Node, reply: object) -> None:
         if is_read_only(reply):  # the next call must reach another server; other callers get the same refusal
             node.leave()
         raise NotSent from reply
+
+
+def _milliseconds(reply: Any) -> int:
+    """The time in a reply to `TIME`, in ms. Raises an error that came in its place."""
+    if isinstance(reply, Exception):
+        raise reply
+    seconds, micros = shaped("TIME", moment, reply)
+    return seconds * 1000 + micros // 1000
 
 
 def _cause(error: Exception) -> BaseException:
