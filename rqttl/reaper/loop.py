@@ -248,6 +248,8 @@ class Reaper:
         """Begin a scan of all queues. A `thorough` one reads all records at once, and sweeps all queues."""
         for key, (reply,) in self._driver.step(ReadEachNode([("TIME",)], keep_errors=True)).items():
             if isinstance(reply, Exception):
+                if not is_away(reply):
+                    raise reply
                 self._note_outage(self._nodes[key], reply)
             else:
                 seconds, micros = shaped("TIME", moment, reply)

@@ -114,10 +114,9 @@ def reader_of(pool: Any) -> Any:
     A connection that asks Sentinel is read like any other. Its own method closes it at READONLY, as if the reply were
     lost, and those to the calls behind it are lost indeed.
     """
-    for kind, plain in _OF_SENTINEL.items():
-        if issubclass(pool.connection_class, kind):
-            return plain.read_response
-    return None
+    made = pool.connection_class
+    kinds = made.mro() if isinstance(made, type) else ()  # redis-py takes any function that makes a connection
+    return next((plain.read_response for kind, plain in _OF_SENTINEL.items() if kind in kinds), None)
 
 
 def checked_client(client: object, kind: type[T]) -> T:
@@ -493,7 +492,7 @@ class Address(NamedTuple):
         """The address of the connections of a pool."""
         settings: Mapping[str, Any] = pool.connection_kwargs
         port, database = int(settings.get("port") or 6379), int(settings.get("db") or 0)
-        has_tls = issubclass(pool.connection_class, SSL)
+        has_tls = isinstance(pool.connection_class, type) and issubclass(pool.connection_class, SSL)
         return cls(settings.get("host"), port, database, settings.get("path"), has_tls, settings.get("username"))
 
     def __str__(self) -> str:
