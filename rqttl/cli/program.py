@@ -26,7 +26,7 @@ SECTIONS = {
     "Messages": ("send", "receive", "peek", "message", "cancel", "reschedule"),
     "Queues": ("queue", "dead", "policy", "operator-policy", "explain"),
     "Deployments": ("apply", "export", "import"),
-    "Operation": ("worker", "stats", "metrics", "doctor", "reaper", "server"),
+    "Operation": ("worker", "stats", "metrics", "doctor", "acl", "reaper", "server"),
     "More": ("demo", "completion"),
 }
 

@@ -13,6 +13,7 @@ from rqttl.protocol import scripts as linker
 from rqttl.protocol.commands import Word
 from rqttl.protocol.contract import Script
 from rqttl.protocol.keys import Keyspace
+from rqttl.protocol.roles import inner, plain_calls
 from rqttl.text import plural
 
 CHECK = "rights"
@@ -38,27 +39,13 @@ ARGUMENTS: dict[str, tuple[Word, ...]] = {
     )
     for command in commands.split()
 }
-#: Commands that clients call beside scripts, by part: on the wake-up list, the record, scheduled messages, the
-#: policies, the name of the data and the registry.
-PLAIN = {
-    "wakeup": ("BLPOP",),
-    "meta": ("EXISTS", "HMGET"),
-    "scheduled": ("ZRANK",),
-    "policies": ("HGET", "HGETALL"),
-    "dataset": ("HSETNX",),
-    "": ("SADD", "SREM", "SISMEMBER", "SMEMBERS", "SSCAN"),
-}
-_INNER = re.compile(r"'([A-Z]{3,})'")
-
-
-def inner(script: Script) -> list[str]:
-    """The commands that a script calls."""
-    return sorted(set(_INNER.findall(script.text)) & {*ARGUMENTS, "PUBLISH", "TIME", "XINFO"})
+#: The roles whose plain commands are asked for.
+PROGRAMS = ("producer", "consumer", "reaper")
 
 
 def words(keyspace: Keyspace, queue: str, command: str, part: str = "meta") -> tuple[Word, ...]:
-    """A call of a command on a part of a queue, or on the registry if `part` is empty."""
-    key = _key(keyspace, queue, part) if part else keyspace.registry
+    """A call of a command on a part of a queue, or on a shared key."""
+    key = keyspace.place(queue, part)
     special: dict[str, tuple[Word, ...]] = {
         "TIME": ("TIME",),
         "PUBLISH": ("PUBLISH", keyspace.due_channel, ""),
@@ -66,12 +53,6 @@ def words(keyspace: Keyspace, queue: str, command: str, part: str = "meta") -> t
         "SCRIPT LOAD": ("SCRIPT", "LOAD", "return 1"),
     }
     return special.get(command) or (command, key, *ARGUMENTS[command])
-
-
-def _key(keyspace: Keyspace, queue: str, part: str) -> str:
-    """The key of a part of a queue, of all policies, or of the name of the data."""
-    shared = {"policies": keyspace.policies, "dataset": keyspace.dataset}
-    return shared.get(part) or keyspace.key(queue, part)
 
 
 def ask(calls: Sequence[Sequence[Word]]) -> Flow[list[str]]:
@@ -96,11 +77,11 @@ def rights(keyspace: Keyspace, queue: str) -> Flow[list[Finding]]:
     scripts = [linker.load(name) for name in linker.names()]
     commands = sorted({command for script in scripts for command in inner(script)})
     calls: list[tuple[Word, ...]] = [
-        ("EVALSHA", s.sha, len(s.keys), *[_key(keyspace, queue, part) for part in s.keys]) for s in scripts
+        ("EVALSHA", s.sha, len(s.keys), *[keyspace.place(queue, part) for part in s.keys]) for s in scripts
     ]
     calls += [words(keyspace, queue, command) for command in commands]
-    others = [(command, part) for part, names in PLAIN.items() for command in names]
-    others.append(("SCRIPT LOAD", ""))
+    others = [(command, part) for part, command in plain_calls(PROGRAMS) if part]
+    others.append(("SCRIPT LOAD", "meta"))
     calls += [words(keyspace, queue, command, part) for command, part in others]
     calls.append(("SUBSCRIBE", keyspace.due_channel))
     try:
@@ -111,7 +92,7 @@ def rights(keyspace: Keyspace, queue: str) -> Flow[list[Finding]]:
     answers = iter(denied)
     outer = {script.name: next(answers) for script in scripts}
     within = {command for command in commands if next(answers)}
-    around = [command for command, _ in others if next(answers)]
+    around = sorted({command for command, _ in others if next(answers)} - within)
     findings = list(_denied(user, scripts, outer, within, around, next(answers), keyspace))
     return findings or [ok(CHECK, f"{user} has all rights that rqttl needs")]
 

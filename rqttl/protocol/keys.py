@@ -86,6 +86,8 @@ LISTS: Mapping[str, tuple[str, ...]] = {
     "sets": (*INSIDE, REQUEUED, EXPIRY),
     "deleted": tuple(part.name for part in PARTS.values() if not part.outlives),
 }
+#: The keys of a whole namespace.
+SHARED = ("queues", "dataset", "policies", "workers")
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +117,16 @@ class Keyspace:
     def _shared(self, name: str) -> str:
         """A key of the whole namespace. All of them have one hash tag, so they lie in one slot."""
         return f"{self.namespace}:{name}{{{self.namespace}}}"
+
+    def place(self, queue: str, name: str) -> str:
+        """The key of a part of a queue, or the shared key of this name."""
+        return self._shared(name) if name in SHARED else self.key(queue, name)
+
+    def pattern(self, name: str) -> str:
+        """The pattern of a part of all queues, of all their parts (`{*`), or of everything (`*`); or a shared key."""
+        if name in SHARED:
+            return self._shared(name)
+        return f"{self.namespace}:{name if name.endswith('*') else f'{{*:{name}'}"
 
     @property
     def everything(self) -> str:

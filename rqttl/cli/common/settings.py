@@ -21,9 +21,10 @@ from rqttl.errors import QueueNotFound
 if TYPE_CHECKING:
     from rqttl.broker import Broker
 
+namespace_option = click.option("--namespace", metavar="NAME", help="Prefix of all keys in Redis.  [default: rqttl]")
 _OPTIONS = (
     click.option("--url", metavar="URL", help="Redis to use: redis://, rediss://, unix://, embedded:///folder."),
-    click.option("--namespace", metavar="NAME", help="Prefix of all keys in Redis.  [default: rqttl]"),
+    namespace_option,
     debug_flag,
     click.pass_context,
 )
