@@ -48,7 +48,7 @@ def check(keyspace: Keyspace, names: Sequence[str], seen: Queues) -> Flow[list[F
     try:
         return (yield from _check(keyspace, names, seen))
     except NoPermissionError as denied:
-        advice = "give this user the rights of a reader: deploy/README.md has them"
+        advice = "give this user the rights of a reader: `rqttl acl generate --role reader` prints them"
         return [problem("queues", f"cannot be read: {denied}", advice)]
 
 

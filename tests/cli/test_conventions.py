@@ -40,6 +40,7 @@ FILES = {
 #: What is given beside the arguments, so that a command ends, asks nothing and has something to do.
 BESIDE = {
     "--repair": ("--repair",),
+    "--role": ("--role", "reader"),
     "--yes": ("--yes",),
     "--once": ("--once",),
     "--unset": ("--lease", "1m"),
@@ -52,6 +53,7 @@ APART: dict[CommandPath, set[str]] = {
     ("server",): {"--namespace"},
     ("demo",): {"--namespace"},
     ("completion",): {"--url", "--namespace"},
+    ("acl", "generate"): {"--url"},
 }
 #: Commands that print no answer which a program would read.
 NO_JSON: set[CommandPath] = {("completion",), ("worker",)}

@@ -1,9 +1,7 @@
 """`rqttl queue ls` and `show`: which queues, in which order, their totals; and all that is known of one."""
 
 import json
-import re
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import redis
@@ -11,6 +9,8 @@ import redis
 from rqttl import Broker, Message
 from rqttl.cli.common.params import flag, to_json
 from rqttl.options import OPTIONS
+from rqttl.protocol.keys import Keyspace
+from rqttl.protocol.roles import rules
 from tests.cli.conftest import Run, check_golden
 from tests.contract.clocked import Clocked
 from tests.lua.states import everything
@@ -88,19 +88,11 @@ def test_a_user_who_may_only_read_can_look(
     broker.declare_queue("orders").enqueue(b"x")
     before = everything(client)
 
-    result = run("--url", url_of_user("~rqttl:*", *reading_rules()), *words)
+    result = run("--url", url_of_user(*rules(["reader"], Keyspace(), redis="6.2")[0]), *words)
 
     assert result.exit_code == 0, result.output
     assert ("1 sound queue" if "doctor" in words else "orders") in result.stdout
     assert everything(client) == before
-
-
-def reading_rules() -> list[str]:
-    """The commands that deploy/README.md gives to a user who may only look."""
-    text = (Path(__file__).parents[2] / "deploy" / "README.md").read_text(encoding="utf-8")
-    found = re.search(r"ACL SETUSER monitor (.*)", text)
-    assert found is not None
-    return [word for word in found[1].split() if word.startswith("+")]
 
 
 @pytest.fixture

@@ -229,13 +229,13 @@ def test_a_bad_policy_changes_nothing(
     assert everything(client) == before
 
 
-#: The commands of a user who may only read, as in deploy/README.md.
+#: The commands of a user who may only read.
 READS = ["+@connection", "+time", "+smembers", "+sscan", "+sismember", "+hget", "+hgetall", "+hmget"]
 
 
 @pytest.fixture
 def may_set_policies(client: redis.Redis) -> list[str]:
-    """The rules in deploy/README.md: this user writes the policies and no queue."""
+    """The rules of a user who writes the policies and no queue."""
     reading = "~rqttl:queues{rqttl}" if client.info("server")["redis_version"].startswith("6.") else "%R~rqttl:*"
     return ["~rqttl:policies{rqttl}", reading, *READS, "+evalsha", "+script|load", "+hset", "+hdel"]
 

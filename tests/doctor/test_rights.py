@@ -89,7 +89,7 @@ READER = ("+time", "+smembers", "+hmget", "+xlen", "+hlen", "+zcard", "+zcount",
 
 @pytest.fixture
 def reader(restricted: Callable[..., redis.Redis]) -> Broker:
-    """A broker as a user who may look at queues, by the rules of deploy/README.md, and do nothing else."""
+    """A broker as a user who may look at queues and do nothing else."""
     return Broker(restricted("reset", "on", "nopass", "~rqttl:*", *READER))
 
 

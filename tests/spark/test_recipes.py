@@ -15,6 +15,8 @@ from pyspark.sql import SparkSession
 
 import spark_connectors
 from rqttl import Broker, Message, Queue
+from rqttl.protocol.keys import Keyspace
+from rqttl.protocol.roles import plain_calls, rules
 from spark_connectors.redis.connect import READ_COMMANDS
 from tests.contract.clocked import Clocked
 from tests.servers import Server
@@ -225,19 +227,18 @@ def test_a_table_gets_each_letter_once_and_those_to_come(
 def test_the_rights_that_are_named_suffice_for_reading_and_are_the_fewest(
     spark: SparkSession, start_server: Callable[..., Server]
 ) -> None:
-    [line] = re.findall(r"^ACL SETUSER .*$", read(SPARK), re.MULTILINE)
-    words = line.split()
+    rights, _ = rules(["spark"], Keyspace())
     server = start_server()
     with server.client() as client:
-        client.execute_command(*words)
+        client.execute_command("ACL", "SETUSER", "analyst", "on", ">secret", *rights)
         bad_evening(Clocked(client))
     spark_connectors.register(spark)
-    reader = spark.read.format("rqttl").options(url=server.url, username=words[2], password="secret")
+    reader = spark.read.format("rqttl").options(url=server.url, username="analyst", password="secret")
 
     assert reader.options(queuePattern="#/dead").load().count() > MAILS
-    assert {word[1:] for word in words if word.startswith("+")} == {"@connection", *READ_COMMANDS}
+    assert {name.lower() for _, name in plain_calls(["spark"])} == {*READ_COMMANDS}
     with (
-        redis.Redis.from_url(server.url, username=words[2], password="secret") as poor,
+        redis.Redis.from_url(server.url, username="analyst", password="secret") as poor,
         pytest.raises(redis.exceptions.NoPermissionError),
     ):
         poor.xtrim("rqttl:{orders}/dead:log", maxlen=0)

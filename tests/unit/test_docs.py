@@ -16,13 +16,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
 import rqttl
 from rqttl import Broker
+from rqttl.cli import cli
 from rqttl.metrics import SOURCES
 from rqttl.options import SCRIPT_OPTIONS
 from rqttl.protocol import codec
 from rqttl.protocol.keys import PARTS, STATES
+from rqttl.protocol.roles import ROLES
 from tests.cli import tree
 from tests.drivers import redis_of
 from tests.repository import ROOT, lua_files
@@ -132,6 +135,14 @@ def metrics_table() -> str:
     return table(["source", "name", "type", "labels", "meaning"], rows)
 
 
+def roles_table() -> str:
+    return table(["role", "may"], [[f"`{name}`", role.may] for name, role in ROLES.items()])
+
+
+def reader_rules() -> str:
+    return f"```text\n{CliRunner().invoke(cli, ['acl', 'generate', '--role', 'reader']).stdout}```"
+
+
 TABLES: dict[tuple[str, str], Callable[[], str]] = {
     (README, "options"): options_table,
     (OPTION_TYPES, "options"): option_keys,
@@ -140,6 +151,8 @@ TABLES: dict[tuple[str, str], Callable[[], str]] = {
     (PROTOCOL, "states"): states_table,
     (PROTOCOL, "commands"): commands_table,
     (METRICS, "metrics"): metrics_table,
+    (DEPLOY, "reader"): reader_rules,
+    (DEPLOY, "roles"): roles_table,
     (SPARK, "columns"): spark_reference.columns_table,
     (SPARK, "options"): spark_reference.options_table,
     (SPARK, "written"): spark_reference.written_table,
