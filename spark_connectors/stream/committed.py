@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from rqttl import Broker
 from rqttl.doctor import rights
 from rqttl.flows.steps import NOT_THERE, pipeline
-from rqttl.protocol import commands, scripts
+from rqttl.protocol import commands, roles, scripts
 from rqttl.protocol.commands import Command, Ok, Refused, Word
 from rqttl.protocol.keys import Keyspace
 from rqttl.store.driver import RedisDriver, driver_of
@@ -52,7 +52,7 @@ class CommittedPurge:
         if not self._enabled or self._may_write:
             return
         script = scripts.load("discard")
-        inner = rights.inner(script)
+        inner = roles.inner(script)
         keys = [self._keys.key(queue, part) for part in script.keys]
         calls: list[tuple[Word, ...]] = [("EVALSHA", script.sha, len(keys), *keys), ("SCRIPT", "LOAD", "return 1")]
         calls += [rights.words(self._keys, queue, command) for command in inner]

@@ -3,6 +3,7 @@
 import os
 from collections.abc import Callable
 from datetime import timedelta
+from functools import partial
 
 import pytest
 import redis
@@ -231,8 +232,8 @@ def test_what_is_not_a_roles_own_is_refused_before_it_writes(
     foreign = [[WORDS.get(word, word) for word in one.split()] for one in FOREIGN.strip().replace("\n", ";").split(";")]
 
     for words in foreign:
-        refused(client, lambda words=words: redis_of(owned).execute_command(*words))
+        refused(client, partial(redis_of(owned).execute_command, *words))
     for call in NOT_OWN[name]:
-        refused(client, lambda call=call: CALLS[call](owned))
+        refused(client, partial(CALLS[call], owned))
 
     assert len(foreign) + len(NOT_OWN[name]) >= 60

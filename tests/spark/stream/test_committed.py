@@ -6,6 +6,8 @@ import pytest
 import redis
 
 from rqttl import Broker, Queue
+from rqttl.protocol.keys import Keyspace
+from rqttl.protocol.roles import rules
 from spark_connectors.errors import NoPermission
 from spark_connectors.options.options import Options
 from spark_connectors.stream.mark_plan import BatchLimit
@@ -108,6 +110,20 @@ def test_many_queues_are_emptied(broker: Broker, follow: Follow) -> None:
     follow(queuePattern="q.#").latest(again(end), None)
 
     assert sum(stats.ready for stats in broker.stats(names).values()) == 0
+
+
+def test_a_user_who_reads_with_spark_and_consumes_may_purge(
+    client: redis.Redis, broker: Broker, follow: Follow
+) -> None:
+    queue = broker.declare_queue("a")
+    letters(queue, 4)
+    client.execute_command("ACL", "SETUSER", "both", "on", ">pw", *rules(["spark", "consumer"], Keyspace())[0])
+    query = follow(queues="a", username="both", password="pw")
+
+    query.latest(again(query.latest(query.initial(), None)), None)
+
+    client.acl_deluser("both")
+    assert places(queue) == []
 
 
 READ = "+@connection +hmget +hlen +hscan +smembers +xlen +xrange +xrevrange"
