@@ -13,6 +13,8 @@ import pyarrow as pa
 import pytest
 
 from rqttl import Broker
+from rqttl.protocol.keys import Keyspace
+from rqttl.protocol.roles import rules
 from spark_connectors.errors import QueueIsFull
 from spark_connectors.write import task as write_task
 from spark_connectors.write.sender import Backpressure
@@ -36,6 +38,15 @@ def test_rows_become_messages_in_their_order(write: Write, broker: Broker) -> No
 
     assert counts(report) == {"stored": 2_345, "duplicates": 0}
     assert [(one.id, one.body) for one in broker.queue("q").peek(5_000)] == numbered(2_345)
+
+
+def test_a_producer_may_write(write: Write, broker: Broker) -> None:
+    redis_of(broker).execute_command("ACL", "SETUSER", "sender", "on", ">pw", *rules(["producer"], Keyspace())[0])
+
+    report = write(username="sender", password="pw").task(numbered(9))
+
+    redis_of(broker).acl_deluser("sender")
+    assert counts(report) == {"stored": 9, "duplicates": 0}
 
 
 def test_every_column_of_a_row_is_in_the_message(write: Write, broker: Broker) -> None:
