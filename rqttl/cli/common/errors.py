@@ -237,6 +237,7 @@ _WORDS = {
     "stats --watch": "watch",
     "metrics": "prometheus exporter scrape",
     "doctor": "check health verify diagnose fsck repair ping",
+    "acl generate": "users permissions set_permissions rights grant",
     "worker": "work consumer celery rq",
     "worker ls": "workers list ps",
     "reaper": "sweep sweeper janitor scheduler expire",
