@@ -76,7 +76,7 @@ function admission.plan(q, now, items)
     end
   end
   local surplus, surplus_bytes = limits.excess(q, count, bytes)
-  if q.has_waiters == '1' and q.drops_head and (surplus > 0 or surplus_bytes > 0) then
+  if q.drops_head and (surplus > 0 or surplus_bytes > 0) and wakeup.unwoken(q, now) > 0 then
     -- the limit has become lower: what it pushes out goes to no consumer
     admission.make_room(q, plan, items, count, bytes, surplus, surplus_bytes)
     plan.retry = plan.retry or #plan.victims > 0
