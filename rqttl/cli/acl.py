@@ -21,7 +21,12 @@ def acl() -> None:
     epilog="\b\nExample: rqttl acl generate --role producer --role consumer --user shop",
 )
 @click.option(
-    "--role", "roles", multiple=True, required=True, type=click.Choice([*ROLES]), help="What the user may do."
+    "--role",
+    "roles",
+    multiple=True,
+    required=True,
+    type=click.Choice([*ROLES]),
+    help="What the user may do. May be repeated.",
 )
 @click.option(
     "--redis", type=click.Choice(["6.2", "7.0"]), default="7.0", show_default=True, help="From this version on."

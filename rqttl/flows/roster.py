@@ -68,9 +68,8 @@ def _living(keyspace: Keyspace) -> Flow[list[tuple[str, dict[str, Any]]]]:
 
 
 def _read(keyspace: Keyspace) -> Flow[tuple[dict[bytes, _Facts], datetime]]:
-    entries, moment = yield Read([("HGETALL", keyspace.workers), ("TIME",)])
-    seconds, micros = replies.moment(moment)
-    now = as_datetime(seconds * 1000 + micros // 1000)
+    entries, time = yield Read([("HGETALL", keyspace.workers), ("TIME",)])
+    now = as_datetime(replies.milliseconds(time))
     return {field: _facts(text) for field, text in replies.pairs(entries).items()}, now
 
 

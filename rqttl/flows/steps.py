@@ -358,8 +358,7 @@ def with_config(
 
 def server_time() -> Flow[Ms]:
     """The time by the clock of Redis."""
-    seconds, micros = yield from execute(replies.moment, "TIME")
-    return Ms(seconds * 1000 + micros // 1000)
+    return Ms((yield from execute(replies.milliseconds, "TIME")))
 
 
 def reaper_count(keyspace: Keyspace) -> Flow[int]:

@@ -54,6 +54,12 @@ def moment(reply: Any) -> tuple[int, int]:
     return int(seconds), int(micros)
 
 
+def milliseconds(reply: Any) -> int:
+    """Read the reply to `TIME` in whole milliseconds."""
+    seconds, micros = moment(reply)
+    return seconds * 1000 + micros // 1000
+
+
 def page(reply: Any) -> tuple[int, list[bytes]]:
     """Read one page of a scan: the cursor and the names."""
     cursor, names = sequence(reply)

@@ -24,7 +24,7 @@ from rqttl.events import SweepEvent
 from rqttl.flows import queues as queue_flows
 from rqttl.flows import sweeping
 from rqttl.flows.steps import Read, ReadEachNode
-from rqttl.protocol.replies import moment, shaped
+from rqttl.protocol.replies import milliseconds, shaped
 from rqttl.reaper.queues import Registry, Timetable
 from rqttl.reaper.report import DUTIES, Report, Totals, log_event, reaper_details
 from rqttl.store.driver import driver_of
@@ -93,6 +93,7 @@ class Reaper:
             rests=lambda queue: self._node(queue).rests(),
             note_outage=lambda queue, error: self._note_outage(self._node(queue), error),
         )
+        self._asked = self._shared  # the node of the present call
         self._failed: set[str] = set()  # left alone until the next pass
         self._hinted: set[str] = set()  # since the last pass, which does not find a queue that is newer
         self._next_look = time.monotonic()
@@ -252,8 +253,7 @@ class Reaper:
                     raise reply
                 self._note_outage(self._nodes[key], reply)
             else:
-                seconds, micros = shaped("TIME", moment, reply)
-                self._nodes[key].ahead = seconds * 1000 + micros // 1000 - time.monotonic() * 1000
+                self._nodes[key].ahead = shaped("TIME", milliseconds, reply) - time.monotonic() * 1000
         self._driver.perform(self._registry.begin(thorough=thorough))
         # a scan may begin before all queues of a thorough pass are swept: its end is the end of both
         self._passing, self._thorough = True, thorough or (self._passing and self._thorough)

@@ -28,7 +28,7 @@ from rqttl.flows.steps import ENDED, Read, ReadEachNode
 from rqttl.protocol.commands import Command, Reply
 from rqttl.protocol.contract import Repeated
 from rqttl.protocol.keys import PARTS, Keyspace
-from rqttl.protocol.replies import command_name, moment, shaped
+from rqttl.protocol.replies import command_name, milliseconds, shaped
 from rqttl.store.topology import Calls, Exchange, Node, Topology, Trip, side_by_side
 
 Item = TypeVar("Item")
@@ -140,7 +140,12 @@ class Exchanges:
             if keep_errors and is_away(error) and len(self._topology.nodes) > 1:
                 return [(error, None)] * len(calls)
             raise
-        time = _milliseconds(replies.pop(0)) if timed else None
+        time = None
+        if timed:
+            clock = replies.pop(0)
+            if isinstance(clock, Exception):
+                raise clock
+            time = shaped("TIME", milliseconds, clock)
         for call, reply in zip(calls, replies, strict=True):
             if isinstance(reply, Exception) and not keep_errors:
                 if not _is_damage(reply):
@@ -325,14 +330,6 @@ def _raise_if_refused(node: Node, reply: object) -> None:
         if is_read_only(reply):  # the next call must reach another server; other callers get the same refusal
             node.leave()
         raise NotSent from reply
-
-
-def _milliseconds(reply: Any) -> int:
-    """The time in a reply to `TIME`, in ms. Raises an error that came in its place."""
-    if isinstance(reply, Exception):
-        raise reply
-    seconds, micros = shaped("TIME", moment, reply)
-    return seconds * 1000 + micros // 1000
 
 
 def _cause(error: Exception) -> BaseException:
