@@ -12,7 +12,7 @@ PARALLEL := -n 3 --dist worksteal -m 'not spark and not quick'
 ON_EACH  := -n 3 --dist worksteal -m 'not spark and not once'
 
 
-.PHONY: help demo lint quick test test-7.0 test-valkey test-servers test-pythons test-fake test-aio test-spark test-spark-versions check setup bench bench-spark bench-worker bench-instructions compare chaos chaos-worker cancellations coverage coverage-of-spec test-policies test-scheduled test-worker
+.PHONY: help demo lint quick test test-7.0 test-valkey test-servers test-pythons test-fake test-aio test-spark test-spark-versions check setup bench bench-spark bench-worker bench-instructions compare chaos chaos-worker cancellations coverage coverage-of-spec test-policies test-scheduled test-sentinel test-worker
 
 help:
 	@echo 'make demo              rqttl at work, from sending to a report of Spark, on real data'
@@ -32,6 +32,7 @@ help:
 	@echo 'make cancellations     100,000 cancelled calls of the asyncio interface on each loop; CANCELS=1000 for fewer'
 	@echo 'make test-policies     races and kills in the middle of changes of policies, more and longer than in make test'
 	@echo 'make test-scheduled    200 kills of reapers and of Redis while scheduled messages arrive; KILLS=1000 for more'
+	@echo 'make test-sentinel     failovers behind Sentinel; make test has them, too'
 	@echo 'make test-worker       stops, starved processes and outages of workers, more and longer than in make test'
 	@echo 'make coverage          the part of rqttl that the tests of the core and of the command line run'
 	@echo 'make coverage-of-spec  rows of the behaviour specification, with the tests that show them'
@@ -146,6 +147,10 @@ test-policies: setup
 # Prints its figures. The suite has the same test with 5 kills of each.
 test-scheduled: setup
 	RQTTL_TEST_KILLS=$(or $(KILLS),200) $(PYTEST) -s tests/process/test_scheduled_kills.py
+
+# One primary, two replicas and three Sentinels for each test.
+test-sentinel: setup
+	RQTTL_TEST_REDIS=7.0 $(PYTEST) -n 2 tests/sentinel
 
 # The suite has the same tests with 3 stops, 1 run of each starved process, and 2 short outages of each kind.
 test-worker: setup

@@ -24,8 +24,8 @@ from rqttl.options import QueueOptions
 from rqttl.policies import Explanation, Policy
 from rqttl.policies.patterns import Syntax
 from rqttl.queue import Queue
-from rqttl.store.connections import open_client
 from rqttl.store.driver import RedisDriver
+from rqttl.store.sentinel import adopted, open_client, patience_of
 from rqttl.types import Duration, PolicyResult, QueueStats, WorkerInfo
 
 if TYPE_CHECKING:
@@ -35,23 +35,27 @@ if TYPE_CHECKING:
     from rqttl.options import OptionArguments
 
 
-def connect(url: str | None = None, *, namespace: str = "rqttl") -> Broker:
+def connect(url: str | None = None, *, namespace: str = "rqttl", patience: Duration | None = None) -> Broker:
     """Connect to Redis: the given URL, else `$RQTTL_URL`, else an embedded server that all processes of the user share.
 
-    URLs: `redis://`, `rediss://`, `unix://`, and `embedded:///folder` for an embedded server with data of its own: an
-    absolute path, %-encoded, of a folder that is new, empty or marked by rqttl. The next `connect` starts it again if
-    it was killed. A warning (`rqttl`) names, once, an embedded server that nobody has asked for;
-    `embedded://` asks for it. Connections are opened when they are needed. Raises `InvalidInput`, and
+    URLs: `redis://`, `rediss://`, `unix://`, `redis+sentinel://host:port,host:port/service/0` with the addresses of
+    Sentinels (`rediss+sentinel://` with TLS; `?sentinel_username=…&sentinel_password=…` for the Sentinels), and
+    `embedded:///folder` for an embedded server with data of its own: an absolute path, %-encoded, of a folder that is
+    new, empty or marked by rqttl. The next `connect` starts it again if it was killed. A warning (`rqttl`) names, once,
+    an embedded server that nobody has asked for; `embedded://` asks for it. Connections are opened when needed.
+
+    `patience`: for how long a call that Redis has certainly not carried out is made again before it raises; `30s` with
+    Sentinel, else four attempts within 1.5 s. Raises `InvalidInput`, and
     `EmbeddedUnavailable` if no redis-server can be started.
     """
     used = url_in_use(url)
     if not isinstance(used, str) or not used.startswith(SCHEME):
-        return Broker(open_client(used), namespace)
+        return Broker(open_client(used), namespace, patience=patience)
     from rqttl.embedded import server as embedded
 
     server = embedded.acquire(folder_of(used))
     try:
-        return Broker(open_client(server.url), namespace, server=server)
+        return Broker(open_client(server.url), namespace, server=server, patience=patience)
     except BaseException:
         server.close()
         raise
@@ -61,8 +65,9 @@ class Broker:
     """All queues of one namespace of one Redis server. Safe to share between threads.
 
     `client` is an existing `redis.Redis` (with `decode_responses=False`); its connection pool is used, its retries
-    are not. `server` and `driver` are for `connect` and `rqttl.testing`: an embedded server to leave at the end, and
-    the function that makes the driver.
+    are not. A client of `sentinel.master_for` lends its Sentinels, service and settings. `patience`: see `connect`.
+    `server` and `driver` are for `connect` and `rqttl.testing`: an embedded server to leave at the end, and the
+    function that makes the driver.
     """
 
     def __init__(
@@ -72,8 +77,12 @@ class Broker:
         *,
         server: EmbeddedServer | None = None,
         driver: Callable[[redis.Redis, str], RedisDriver] = RedisDriver,
+        patience: Duration | None = None,
     ) -> None:
-        self._driver = driver(client, namespace)
+        used = adopted(client)
+        seconds = patience_of(used, patience)
+        self._driver = driver(used, namespace)
+        self._driver.store.exchanges.patience = seconds
         self._server = server
         self.observer = hook.observer_of_new(self)
 

@@ -7,6 +7,7 @@ import importlib.util
 import os
 import re
 import shutil
+import signal
 import subprocess
 import tempfile
 import time
@@ -18,7 +19,8 @@ import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from tests.waiting import PATIENCE
+from tests.ports import free_port
+from tests.waiting import PATIENCE, until
 
 _LONGEST_SOCKET_PATH = 100  # the kernel takes 107 bytes on Linux, 103 on macOS
 _ANSWER = 60.0  # seconds: a server under valgrind takes long for its first answer
@@ -110,11 +112,15 @@ class Server:
         self.kill()
         shutil.rmtree(self.path, ignore_errors=True)
 
-    def _launch(self) -> subprocess.Popen[bytes]:
+    def _command(self) -> list[str]:
         settings = {"port": 0, "unixsocket": self.socket, "dir": self.path, **self._config}
         command: list[str] = [str(self.binary)]
         for name, value in settings.items():
             command += [f"--{name.replace('_', '-')}", str(value)]
+        return command
+
+    def _launch(self) -> subprocess.Popen[bytes]:
+        command = self._command()
         if helper := shutil.which("setpriv"):
             # A test run that is killed takes its servers with it.
             command = [helper, "--pdeathsig", "KILL", *command]
@@ -143,3 +149,79 @@ class Server:
                 except redis.ConnectionError:  # not listening yet, or still loading
                     time.sleep(_READY_PAUSE)
         return False
+
+
+class SentinelServer(Server):
+    """A Sentinel of our own. It keeps what it learns in a file of its folder."""
+
+    def __init__(self, binary: Path, primary: int, service: str, down_after: int) -> None:
+        self.port = free_port()
+        self._lines = [
+            *(f"port {self.port}", "bind 127.0.0.1"),
+            f"sentinel monitor {service} 127.0.0.1 {primary} 2",
+            f"sentinel down-after-milliseconds {service} {down_after}",
+            f"sentinel failover-timeout {service} 3000",
+            f"sentinel parallel-syncs {service} 2",
+        ]
+        super().__init__(binary)
+
+    def _command(self) -> list[str]:
+        file = self.path / "sentinel.conf"
+        if not file.exists():
+            lines = [*self._lines, f"unixsocket {self.socket}", f"dir {self.path}"]
+            file.write_text("\n".join(lines) + "\n", encoding="utf-8")
+        return [str(self.binary), str(file), "--sentinel"]
+
+
+class SentinelSet:
+    """A primary with two replicas, and three Sentinels that watch them, on ports of 127.0.0.1."""
+
+    def __init__(self, binary: Path, service: str = "main", down_after: int = 500, **config: Any) -> None:
+        self.service = service
+        self.servers: list[Server] = []
+        self.sentinels: list[SentinelServer] = []
+        self._ports: list[int] = []
+        try:
+            for _ in range(3):
+                self._ports.append(free_port())
+                here = {"port": self._ports[-1], "bind": "127.0.0.1", "repl_diskless_sync_delay": 0, **config}
+                self.servers.append(Server(binary, **here))
+            for replica in self.servers[1:]:
+                with replica.client() as client:
+                    client.replicaof("127.0.0.1", self._ports[0])
+            until(lambda: len(self._replicas()) == 2)  # Sentinels ask for them once in 10 s
+            self.sentinels += [SentinelServer(binary, self._ports[0], service, down_after) for _ in range(3)]
+            until(lambda: all(map(self._is_ready, self.sentinels)))
+        except BaseException:
+            self.remove()
+            raise
+
+    def url(self, scheme: str = "redis+sentinel") -> str:
+        places = ",".join(f"127.0.0.1:{one.port}" for one in self.sentinels)
+        return f"{scheme}://{places}/{self.service}"
+
+    def primary(self) -> Server:
+        """The server that a Sentinel names."""
+        for sentinel in self.sentinels:
+            if sentinel.process.poll() is None:
+                with sentinel.client() as client:
+                    _, port = client.execute_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self.service)
+                return self.servers[self._ports.index(int(port))]
+        raise AssertionError("no Sentinel runs")
+
+    def remove(self) -> None:
+        """End all processes, also those that are paused, and delete their folders."""
+        for server in (*self.sentinels, *self.servers):
+            server.process.send_signal(signal.SIGCONT)
+            server.remove()
+
+    def _replicas(self) -> list[object]:
+        with self.servers[0].client() as client:
+            info = client.info("replication")
+        found = [info.get(f"slave{n}") for n in range(2)]
+        return [one for one in found if isinstance(one, dict) and one["state"] == "online"]
+
+    def _is_ready(self, sentinel: Server) -> bool:
+        with sentinel.client() as client:
+            state = client.sentinel_master(self.service)
+        return bool(state["num-slaves"] == 2 and state["num-other-sentinels"] == 2)

@@ -18,6 +18,7 @@ from rqttl import events as hook
 from rqttl import units
 from rqttl.aio.consumer import AsyncConsumer, AsyncDelivery, AsyncRunner, Handler
 from rqttl.aio.driver import AsyncDriver
+from rqttl.aio.sentinel import KINDS, adopted
 from rqttl.checks import check_queue_name
 from rqttl.consuming import settling, several
 from rqttl.consuming.handling import check_sizes
@@ -33,6 +34,7 @@ from rqttl.options import QueueOptions, UpdateResult
 from rqttl.policies import Explanation, Policy
 from rqttl.policies.patterns import Syntax
 from rqttl.store.connections import TIME_OUTS, UNLIMITED, Address, checked_client, pool_for
+from rqttl.store.sentinel import is_sentinel_url, patience_of, pool_of_service
 from rqttl.text import format_value
 from rqttl.types import (
     ConsumerInfo,
@@ -291,24 +293,29 @@ class AsyncQueue:
         return await self._driver.perform(flow)
 
 
-def connect_async(url: str | None = None, *, namespace: str = "rqttl") -> AsyncBroker:
+def connect_async(url: str | None = None, *, namespace: str = "rqttl", patience: Duration | None = None) -> AsyncBroker:
     used = url_in_use(url)
     if not isinstance(used, str) or not used.startswith(SCHEME):
-        return AsyncBroker(open_client(used), namespace)
-    return AsyncBroker(None, namespace, folder=locate(folder_of(used)))
+        return AsyncBroker(open_client(used), namespace, patience=patience)
+    return AsyncBroker(None, namespace, folder=locate(folder_of(used)), patience=patience)
 
 
 def open_client(url: str) -> Redis:
     """A client for a URL, with time-outs, without hidden retries. Raises `InvalidInput`, which never shows the URL."""
     settings = {"retry": Retry(NoBackoff(), 0), "max_connections": UNLIMITED, **TIME_OUTS}
-    return Redis(connection_pool=pool_for(url, lambda url: ConnectionPool.from_url(url, **settings)))
+
+    def make(url: str) -> ConnectionPool:
+        return pool_for(url, lambda url: ConnectionPool.from_url(url, **settings))
+
+    return Redis(connection_pool=pool_of_service(url, make, KINDS) if is_sentinel_url(url) else make(url))
 
 
 class AsyncBroker:
     """All queues of one namespace of one Redis server, for one event loop: the one that uses the broker first.
 
     `client` is an existing `redis.asyncio.Redis` (with `decode_responses=False`); its connection pool is used, its
-    retries are not. All calls share one connection, and each wait has one of its own. A call that has begun is carried
+    retries are not. A client of `sentinel.master_for` lends its Sentinels, service and settings. `patience`: see
+    `connect_async`. All calls share one connection, and each wait has one of its own. A call that has begun is carried
     out to its end, also if its caller is cancelled: messages that nobody waits for any more go back at once,
     uncounted. `folder` and `driver` are for `connect_async` and `rqttl.testing`: the folder of an embedded server, and
     the function that makes the driver.
@@ -321,11 +328,14 @@ class AsyncBroker:
         *,
         folder: Path | None = None,
         driver: Callable[[Callable[[], Awaitable[Redis]], str], AsyncDriver] = AsyncDriver,
+        patience: Duration | None = None,
     ) -> None:
-        self._client = client if client is None and folder is not None else checked_client(client, Redis)
+        self._client = client if client is None and folder is not None else checked_client(adopted(client), Redis)
+        seconds = patience_of(self._client, patience)
         self._folder = folder
         self._server: EmbeddedServer | None = None
         self._driver = driver(self._open, namespace)
+        self._driver.store.exchanges.patience = seconds
         self.observer = hook.observer_of_new(self)
 
     async def _open(self) -> Redis:

@@ -11,6 +11,7 @@ from types import CoroutineType, GeneratorType
 from typing import Any, Generic, TypeVar
 
 from redis.asyncio import Redis
+from redis.exceptions import ResponseError
 
 from rqttl.aio.store import AsyncStore, Call, is_usual, made_together
 from rqttl.checks import check_namespace
@@ -98,6 +99,9 @@ class AsyncDriver:
         except ContractError:
             self.store.renew()  # the reply may have been one to another call
             raise
+        except ResponseError as error:
+            explained: Any = self.store.exchanges.explained(error)  # the driver performs its steps, too
+            raise await self.finish(explained) from error.__cause__
         finally:
             self._under_way -= 1
             if not self._under_way and self.closed.asked():

@@ -18,7 +18,7 @@ from typing import Any, final
 from redis.asyncio import Redis
 from redis.exceptions import BusyLoadingError, ConnectionError, ResponseError, TimeoutError
 
-from rqttl.errors import BrokerClosed, ContractError, PoolExhausted
+from rqttl.errors import BrokerClosed, ContractError, InvalidInput, PoolExhausted
 from rqttl.events import Events, timed
 from rqttl.flows.steps import ENDED
 from rqttl.protocol.commands import Command, Joined
@@ -26,7 +26,7 @@ from rqttl.protocol.contract import pack_command
 from rqttl.protocol.keys import Keyspace
 from rqttl.runtime.interrupt import Interrupt
 from rqttl.store.blocking import PAUSE, REPLY, SLACK, keep_alive
-from rqttl.store.connections import is_exhausted, pool_of_waits, reader_of
+from rqttl.store.connections import is_exhausted, pool_of_waits
 from rqttl.store.exchanges import SOCKET_TIMEOUT, Exchanges, NotSent, wait_outcome
 from rqttl.store.topology import Calls, OneServer, Topology, Trip
 
@@ -220,11 +220,10 @@ class SharedConnection:
 
     async def _read(self) -> None:
         """Give replies to their calls until the connection is lost or abandoned; then give it back to its pool."""
-        read = reader_of(self._pool) or type(self._connection).read_response
         try:
             while True:
                 try:
-                    reply = await read(self._connection, disable_decoding=True)
+                    reply = await self._connection.read_response(disable_decoding=True)
                 except ResponseError as error:
                     reply = error
                 self._take(reply)
@@ -344,6 +343,9 @@ class AsyncNode:
         if self._client is not None and self._waits is not None:
             for pool in {self._waits.pool, self._client.connection_pool}:
                 await pool.disconnect(inuse_connections=False)
+            service = self._client.connection_pool.connection_kwargs.get("service")
+            if service is not None:
+                await service.close()
 
     async def _ready(self) -> SharedConnection:
         """The connection, when it has room."""
@@ -374,6 +376,8 @@ class AsyncNode:
             except ConnectionError as error:
                 if is_exhausted(error):
                     raise PoolExhausted(int(pool.max_connections)) from error
+                if isinstance(error.__cause__, InvalidInput):  # redis-py has made it a failure of the line
+                    raise error.__cause__ from None
                 raise
             self._shared = SharedConnection(connection, pool)
             if not self._shared.usable:

@@ -20,8 +20,6 @@ from urllib.parse import SplitResult, unquote_to_bytes, urlsplit
 from weakref import WeakKeyDictionary, WeakSet
 
 import redis
-import redis.asyncio.sentinel
-import redis.sentinel
 from redis.backoff import NoBackoff
 from redis.connection import BlockingConnectionPool, Connection, ConnectionPool
 from redis.exceptions import ConnectionError, RedisError, ResponseError, TimeoutError
@@ -99,24 +97,6 @@ def pool_of_waits(pool: Any) -> Any:
     if is_usual and pool.max_connections == kind().max_connections < UNLIMITED:
         return kind(pool.connection_class, UNLIMITED, **pool.connection_kwargs)
     return pool
-
-
-#: The connections of redis-py that ask Sentinel, and what they are without it.
-_OF_SENTINEL: Mapping[type, Any] = {
-    redis.sentinel.SentinelManagedConnection: redis.Connection,
-    redis.asyncio.sentinel.SentinelManagedConnection: redis.asyncio.Connection,
-}
-
-
-def reader_of(pool: Any) -> Any:
-    """The function that reads a reply from the connections of a pool; `None` if their own method does.
-
-    A connection that asks Sentinel is read like any other. Its own method closes it at READONLY, as if the reply were
-    lost, and those to the calls behind it are lost indeed.
-    """
-    made = pool.connection_class
-    kinds = made.mro() if isinstance(made, type) else ()  # redis-py takes any function that makes a connection
-    return next((plain.read_response for kind, plain in _OF_SENTINEL.items() if kind in kinds), None)
 
 
 def checked_client(client: object, kind: type[T]) -> T:
@@ -322,7 +302,6 @@ class RedisNode:
 
     def __init__(self, client: redis.Redis) -> None:
         self._client = checked_client(client, redis.Redis)
-        self._read = reader_of(client.connection_pool)
         self.connections = Connections(client.connection_pool)
         self.loaded: set[str] = set()
 
@@ -330,6 +309,13 @@ class RedisNode:
     def address(self) -> Address:
         """Where the server is."""
         return Address.of(self._client.connection_pool)
+
+    def close(self) -> None:
+        """Close all free connections now, and each connection in use after its call."""
+        self.connections.close()
+        service = self._client.connection_pool.connection_kwargs.get("service")
+        if service is not None:
+            service.close()
 
     def subscription(self) -> PubSub:
         """A subscription of redis-py to channels of this server. It connects nowhere yet."""
@@ -350,7 +336,7 @@ class RedisNode:
             except (ConnectionError, TimeoutError) as error:
                 raise NotSent from error  # Redis runs only calls that it has received whole
             try:
-                reply: Reply = connection.read_response() if self._read is None else self._read(connection)
+                reply: Reply = connection.read_response()
             except ResponseError:
                 held.clean = True
                 raise
@@ -362,14 +348,14 @@ class RedisNode:
         """Send calls together, and read their replies; errors of Redis are among them."""
         with Held(self.connections) as held:
             _send(held.connection, calls)
-            return _replies(held, self._read, calls)
+            return _replies(held, calls)
 
     def trip(self, calls: Calls) -> Generator[None, None, list[Any]]:
         """A round trip that yields between the calls and their replies."""
         with Held(self.connections) as held:
             _send(held.connection, calls)
             yield
-            return _replies(held, self._read, calls)
+            return _replies(held, calls)
 
     def rehearse(self, calls: Sequence[Sequence[Word]]) -> list[ResponseError | None]:
         """Return the refusal of each call, or `None`. Raises `ResponseError` if Redis makes no transaction."""
@@ -425,16 +411,16 @@ def _send(connection: Connection, calls: Calls) -> None:
         raise NotSent from error
 
 
-def _replies(held: Held, read: Any, calls: Calls) -> list[Any]:
-    replies = [_reply(read, held.connection) for _ in calls]
+def _replies(held: Held, calls: Calls) -> list[Any]:
+    replies = [_reply(held.connection) for _ in calls]
     # a reply that no script gives may be one to another call: then the connection is closed
     held.clean = all(fits(reply) for call, reply in zip(calls, replies, strict=True) if call[0] == "EVALSHA")
     return replies
 
 
-def _reply(read: Any, connection: Connection) -> Any:
+def _reply(connection: Connection) -> Any:
     try:
-        return connection.read_response() if read is None else read(connection)
+        return connection.read_response()
     except ResponseError as error:
         return error
 
@@ -453,7 +439,7 @@ def pool_for(url: str, from_url: Callable[[str], T]) -> T:
     if scheme not in _SCHEMES or not separator:
         got = f"{scheme[:20]!r} as scheme" if separator and scheme.isalnum() else "none of them"
         got = got if isinstance(url, str) else format_value(url)
-        raise InvalidInput(f"url: expected redis://, rediss://, unix:// or embedded://, got {got}")
+        raise InvalidInput(f"url: expected redis://, rediss://, redis+sentinel://, unix:// or embedded://, got {got}")
     try:
         parts = urlsplit(url)
         parts.port  # noqa: B018  # reading it is the check
@@ -478,7 +464,7 @@ def pool_for(url: str, from_url: Callable[[str], T]) -> T:
 
 
 class Address(NamedTuple):
-    """Where the server of a pool is, and who the client is there."""
+    """Where the server of a pool is, or the first Sentinel of its service, and who the client is there."""
 
     host: str | None
     port: int
@@ -486,20 +472,27 @@ class Address(NamedTuple):
     path: str | None
     has_tls: bool
     user: str | None
+    service: str | None = None
 
     @classmethod
     def of(cls, pool: Any) -> Address:
         """The address of the connections of a pool."""
         settings: Mapping[str, Any] = pool.connection_kwargs
-        port, database = int(settings.get("port") or 6379), int(settings.get("db") or 0)
+        service = settings.get("service")
+        place = settings if service is None else service.sentinels[0]
+        port, database = int(place.get("port") or 6379), int(settings.get("db") or 0)
+        user = settings.get("username")
         has_tls = isinstance(pool.connection_class, type) and issubclass(pool.connection_class, SSL)
-        return cls(settings.get("host"), port, database, settings.get("path"), has_tls, settings.get("username"))
+        name = None if service is None else service.name
+        return cls(place.get("host"), port, database, settings.get("path"), has_tls, user, name)
 
     def __str__(self) -> str:
         """Return it as a URL, without a password."""
         if self.path is not None:
             return f"unix://{self.path}"
-        return f"{'rediss' if self.has_tls else 'redis'}://{self.host or 'localhost'}:{self.port}/{self.database}"
+        scheme, name = ("redis", "") if self.service is None else ("redis+sentinel", f"{self.service}/")
+        scheme = scheme.replace("redis", "rediss") if self.has_tls else scheme
+        return f"{scheme}://{self.host or 'localhost'}:{self.port}/{name}{self.database}"
 
 
 def _check_encoding(parts: SplitResult) -> None:

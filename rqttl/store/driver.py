@@ -88,6 +88,10 @@ class Store:
         """See `Exchanges.read_each_node`."""
         return drive(self.exchanges.read_each_node(step), self._perform)
 
+    def explained(self, error: ResponseError) -> Exception:
+        """See `Exchanges.explained`."""
+        return drive(self.exchanges.explained(error), self._perform)
+
     def listen(
         self, queues: Sequence[str], keys: Sequence[str], ms: int, interrupt: Interrupt | None = None
     ) -> tuple[str, bytes] | bytes | PoolExhausted | None:
@@ -116,7 +120,7 @@ class Store:
     def close(self) -> None:
         """Close all free connections now, and each connection in use after its call."""
         for node in self.topology.nodes:
-            node.connections.close()
+            node.close()
         self.interrupted.ask()
         for listener in self._listeners.values():
             listener.close()
@@ -190,6 +194,8 @@ class RedisDriver:
         except ContractError:
             self.store.renew()  # the reply may have been one to another call
             raise
+        except ResponseError as error:
+            raise self.store.explained(error) from error.__cause__
 
     def step(self, step: Step) -> Any:
         """Perform one step of a flow. Returns its answer."""

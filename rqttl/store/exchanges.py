@@ -22,7 +22,7 @@ from redis.exceptions import (
     TryAgainError,
 )
 
-from rqttl.errors import DataDamaged, OutcomeUnknown, ScriptsForgotten
+from rqttl.errors import DataDamaged, InvalidInput, OutcomeUnknown, ScriptsForgotten
 from rqttl.events import Events, Place, timed
 from rqttl.flows.steps import ENDED, Read, ReadEachNode
 from rqttl.protocol.commands import Command, Reply
@@ -68,6 +68,8 @@ class Exchanges:
         self._keyspace = keyspace
         self._events = events
         self._now = now
+        #: Seconds for which attempts are made; `None`: as many as there are `PAUSES`.
+        self.patience: float | None = None
 
     def run(self, command: Command, first: Any = None, since: float | None = None) -> Exchange[Reply]:
         """Run a script. `first` is the reply to a first attempt at the time `since`, or its error.
@@ -154,6 +156,19 @@ class Exchanges:
                 raise DataDamaged.of_key(known and known[0], call[1])
         return [(reply, time) for reply in replies]
 
+    def explained(self, error: ResponseError) -> Exchange[Exception]:
+        """The error of a server; for that of a Sentinel, which knows other commands, one that says what it is."""
+        if "unknown command" not in str(error):
+            return error
+        try:
+            (hello,) = yield Trip(self._topology.nodes[0], [("HELLO",)])
+        except ResponseError as again:  # only a Sentinel has no databases
+            hello = [b"sentinel"] if "SELECT" in str(again) else []
+        said = list(hello.values() if isinstance(hello, dict) else hello if isinstance(hello, list) else [])
+        if b"sentinel" not in said and "sentinel" not in said:
+            return error
+        return InvalidInput("url: this is the address of a Sentinel: use redis+sentinel://host:port/service")
+
     def _spread(
         self, items: Sequence[Item], nodes: Sequence[Node], run: Callable[[Node, Sequence[Item]], Exchange[list[T]]]
     ) -> Exchange[list[T]]:
@@ -209,15 +224,26 @@ class Exchanges:
                         if not command.repeatable:
                             raise OutcomeUnknown(command.queue, command.script.name) from error
                         command = command.as_replay()
-                hangs = isinstance(_cause(error), TimeoutError) and self._now() - started > PATIENCE
+                hangs = isinstance(_cause(error), TimeoutError) and self._now() - started > max(
+                    PATIENCE, self.patience or 0
+                )
                 is_final = hangs or is_tls_failure(_cause(error)) or not isinstance(error, _PASSING)
                 pause = None if is_final else next(pauses, None)
+                if self.patience is not None and not is_final:
+                    pause = self._pause(pause, error, started)
                 if pause is None and lost and command is not None and command.script.name in DECISIVE:
                     raise OutcomeUnknown(command.queue, command.script.name) from _cause(error)
                 if pause is None:
                     raise _cause(error) from None
             first = None
             yield pause
+
+    def _pause(self, usual: float | None, error: Exception, started: float) -> float | None:
+        """The pause before the next attempt within the patience; `None` at its end."""
+        if usual is None and not is_away(_cause(error)):
+            return None
+        pause = usual or PAUSES[-1]
+        return pause if self._now() + pause - started < (self.patience or 0) else None
 
     def _script(self, command: Command, reply: Any) -> Exchange[Reply]:
         node = self._node(command)

@@ -123,6 +123,8 @@ def server_of(broker: object) -> Attributes:
         return {}
     if server.path:
         return {SERVER_ADDRESS: server.path}
+    if server.service:
+        return {SERVER_ADDRESS: f"{server.service}@{server.host}", SERVER_PORT: server.port}
     return {SERVER_ADDRESS: server.host, SERVER_PORT: server.port} if server.host else {}
 
 

@@ -23,7 +23,11 @@ if TYPE_CHECKING:
 
 namespace_option = click.option("--namespace", metavar="NAME", help="Prefix of all keys in Redis.  [default: rqttl]")
 _OPTIONS = (
-    click.option("--url", metavar="URL", help="Redis to use: redis://, rediss://, unix://, embedded:///folder."),
+    click.option(
+        "--url",
+        metavar="URL",
+        help="Redis to use: redis://, rediss://, unix://, redis+sentinel://HOST,HOST/SERVICE, embedded:///folder.",
+    ),
     namespace_option,
     debug_flag,
     click.pass_context,

@@ -1,20 +1,19 @@
-"""The connections of redis-py that ask Sentinel, for threads and for asyncio: what a replica refuses goes out again."""
+"""What a replica refuses goes out again, to the server that Sentinel names: for threads and for asyncio."""
 
 import asyncio
-from collections.abc import Callable
-from types import SimpleNamespace
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-import redis
-import redis.asyncio.sentinel
-import redis.sentinel
 
 import rqttl
 from rqttl.protocol.contract import pack_command
 from tests.aio.conftest import Run
 from tests.ports import free_port
+from tests.sentinel.stub import StubSentinel
 from tests.servers import Server
+
+pytestmark = pytest.mark.once
 
 REPLICA = ("REPLICAOF", "127.0.0.1", "1")  # of a primary that is away
 
@@ -25,29 +24,27 @@ class Primary:
     def __init__(self, start_server: Callable[..., Server]) -> None:
         self.port = free_port()
         self.server = start_server(port=self.port, bind="127.0.0.1")
-        self.asked = 0
+        self.sentinel = StubSentinel(self.promote)
+        self.url = f"redis+sentinel://127.0.0.1:{self.sentinel.port}/main"
+
+    @property
+    def asked(self) -> int:
+        return len(self.sentinel.asked)
 
     def demote(self) -> None:
         with self.server.client() as client:
             client.execute_command(*REPLICA)
 
-    def promote(self, service: str) -> tuple[str, int]:
+    def promote(self, service: str) -> int:
         with self.server.client() as client:
             client.replicaof("NO", "ONE")
-        self.asked += 1
-        return "127.0.0.1", self.port
+        return self.port
 
     def broker(self) -> rqttl.Broker:
-        sentinel = SimpleNamespace(discover_master=self.promote)
-        return rqttl.Broker(redis.Redis(connection_pool=redis.sentinel.SentinelConnectionPool("main", sentinel)))
+        return rqttl.connect(self.url)
 
     def async_broker(self) -> rqttl.AsyncBroker:
-        async def promote(service: str) -> tuple[str, int]:
-            return self.promote(service)
-
-        sentinel: Any = SimpleNamespace(discover_master=promote)
-        pool = redis.asyncio.sentinel.SentinelConnectionPool("main", sentinel)
-        return rqttl.AsyncBroker(redis.asyncio.Redis(connection_pool=pool))
+        return rqttl.connect_async(self.url)
 
     def bodies(self) -> list[bytes]:
         with rqttl.connect(self.server.url) as broker:
@@ -55,8 +52,10 @@ class Primary:
 
 
 @pytest.fixture
-def primary(start_server: Callable[..., Server]) -> Primary:
-    return Primary(start_server)
+def primary(start_server: Callable[..., Server]) -> Iterator[Primary]:
+    primary = Primary(start_server)
+    yield primary
+    primary.sentinel.end()
 
 
 MANY = [b"%d" % i for i in range(1000)]

@@ -1,0 +1,131 @@
+"""Sentinel for an event loop: connections that ask for the primary on every connect, and the tasks that watch it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Any, TypeVar
+
+from redis.asyncio import Connection, ConnectionPool, SSLConnection
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import RedisError, ResponseError
+
+from rqttl.store import sentinel
+from rqttl.store.blocking import keep_alive
+from rqttl.store.sentinel import Address, Service, check_role, check_switches
+from rqttl.store.watcher import AGAIN, CHANNELS
+
+T = TypeVar("T")
+
+
+class AsyncService(Service):
+    """A service for one event loop."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._watchers: list[asyncio.Task[None]] = []
+        self._closed = False
+
+    async def primary(self) -> Address:
+        """The address of the primary. The first call starts the watchers, a task for each Sentinel."""
+        if not self._watchers and not self._closed:
+            loop = asyncio.get_running_loop()
+            self._watchers = [loop.create_task(self._watch(one)) for one in self.sentinels]
+        asking, reply = self.ask(), None
+        error: Exception | None = None
+        while True:
+            try:
+                one = asking.send(reply) if error is None else asking.throw(error)
+            except StopIteration as done:
+                found: Address = done.value
+                return found
+            reply = error = None
+            try:
+                reply = await self._query(one)
+            except (RedisError, OSError) as failure:
+                error = failure
+
+    async def close(self) -> None:
+        """End the watchers."""
+        self._closed = True
+        watchers, self._watchers = self._watchers, []
+        for watcher in watchers:
+            watcher.cancel()
+        await asyncio.gather(*watchers, return_exceptions=True)
+
+    async def _query(self, one: Mapping[str, Any]) -> Any:
+        connection = _plain(one)
+        try:
+            await connection.connect()
+            await connection.send_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self.name)
+            return await connection.read_response()
+        finally:
+            await connection.disconnect(nowait=True)
+
+    async def _watch(self, one: Mapping[str, Any]) -> None:
+        while True:
+            connection = _plain(one)
+            try:
+                await connection.connect()
+                await connection.send_command("SUBSCRIBE", *CHANNELS)
+                connection.socket_timeout = None
+                keep_alive(connection._writer.get_extra_info("socket"))  # noqa: SLF001  # redis-py has no other way
+                while True:
+                    for old in self.hear(one, await connection.read_response()):
+                        old.cut()
+            except (RedisError, OSError):
+                await asyncio.sleep(AGAIN)
+            finally:
+                await connection.disconnect(nowait=True)
+
+
+def _plain(one: Mapping[str, Any]) -> Any:
+    settings: dict[str, Any] = {"retry": Retry(NoBackoff(), 0), **one}
+    return (SSLConnection if settings.pop("has_tls") else Connection)(**settings)
+
+
+class AsyncPrimaryConnection(Connection):
+    """See `PrimaryConnection`."""
+
+    def __init__(self, *, service: AsyncService, **settings: Any) -> None:
+        super().__init__(**settings)
+        self._service = service
+        own: Any = self.redis_connect_func
+        self._greet, self.redis_connect_func = own or type(self).on_connect, _greet
+
+    def cut(self) -> None:
+        """Close the connection at once: a call that waits for its reply has lost it."""
+        writer: Any = self._writer
+        if writer is not None:
+            writer.transport.abort()
+
+    async def _connect(self) -> None:
+        service = self._service
+        self.host, self.port = await service.primary()
+        service.connections[id(self)] = self
+        switches = service.switches
+        await super()._connect()  # type: ignore[no-untyped-call]  # of redis-py
+        check_switches(service, switches)
+
+
+class AsyncTLSPrimaryConnection(AsyncPrimaryConnection, SSLConnection):
+    """The same with TLS."""
+
+
+async def _greet(connection: Any) -> None:
+    greeted = connection._greet(connection)  # noqa: SLF001  # of this module
+    if asyncio.iscoroutine(greeted):
+        await greeted
+    with suppress(ResponseError):
+        await connection.send_command("HELLO")
+        check_role(await connection.read_response(), connection)
+
+
+KINDS: sentinel.Kinds = (AsyncService, AsyncPrimaryConnection, AsyncTLSPrimaryConnection)
+
+
+def adopted(client: T) -> T:
+    """See `rqttl.store.sentinel.adopted`."""
+    return sentinel.adopted(client, KINDS, Retry(NoBackoff(), 0), ConnectionPool)

@@ -1,0 +1,297 @@
+"""Sentinel: connections that ask on every connect which server is the primary of a service, and what a URL says of it.
+
+A connection asks within `_connect`, which no way to a new socket leaves out. `rqttl.store.watcher` cuts connections to
+a server that is the primary no longer.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, TypeVar, cast
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
+from weakref import WeakValueDictionary
+
+import redis
+import redis.asyncio.sentinel
+import redis.sentinel
+from redis.backoff import NoBackoff
+from redis.connection import Connection, SSLConnection
+from redis.exceptions import AuthenticationError, ConnectionError, RedisError, ResponseError
+from redis.retry import Retry
+
+from rqttl import units
+from rqttl.errors import InvalidInput
+from rqttl.flows.steps import drive
+from rqttl.store import connections
+from rqttl.store.connections import SSL, UNLIMITED, Pool
+from rqttl.store.watcher import Watchers
+from rqttl.types import Duration
+
+T = TypeVar("T")
+Address = tuple[str, int]
+
+#: Seconds for which a call that was certainly not carried out is made again. A failover takes less.
+PATIENCE = 30.0
+#: Seconds that a Sentinel may take to answer, before the next one is asked.
+_ANSWER = 2.0
+_PORT = 26379
+_LENT = (redis.sentinel.SentinelConnectionPool, redis.asyncio.sentinel.SentinelConnectionPool)
+_FORM = "redis+sentinel://[user:password@]host:port,host:port/service[/database]"
+
+
+class Service:
+    """A service of Sentinel, as the connections of one client share it. It does no I/O itself."""
+
+    def __init__(self, name: str, sentinels: Sequence[Mapping[str, Any]], host: str | None = None) -> None:
+        self.name = name
+        #: The settings of the connections to the Sentinels.
+        self.sentinels = tuple(sentinels)
+        #: The number of times that a Sentinel told of a new primary.
+        self.switches = 0
+        #: The connections that may be open.
+        self.connections: WeakValueDictionary[int, Any] = WeakValueDictionary()
+        self._order = list(self.sentinels)  # the one that spoke last is the first
+        self._host = host  # in the place of what Sentinels say, if the user wants so
+        self._is_known = False
+
+    def ask(self) -> Generator[Mapping[str, Any], Any, Address]:
+        """Ask the Sentinels in turn for the primary: yields the settings of one, and receives its reply.
+
+        Raises `ConnectionError`; and `InvalidInput` if all answer, and none has ever known the service.
+        """
+        faults, refusals = [], 0
+        for sentinel in self._order:
+            try:
+                reply = yield sentinel
+            except ResponseError as error:
+                refusals += 1
+                is_server = "unknown command" in str(error)
+                fault = "is a Redis server, no Sentinel: use redis:// for it" if is_server else f"refuses: {error}"
+            except AuthenticationError as error:
+                refusals += 1
+                fault = f"refuses: {error}"
+            except (RedisError, OSError) as error:
+                fault = f"does not answer: {error}"
+            else:
+                if reply is not None:
+                    self._heard(sentinel)
+                    self._is_known = True
+                    return self._address(*reply)
+                refusals += 1
+                fault = "does not know it"
+            faults.append(f"{place_of(sentinel)} {fault}")
+        line = f"service {self.name!r}: no Sentinel names its primary: {'; '.join(faults)}"
+        if refusals == len(faults) and not self._is_known:
+            raise InvalidInput(line)
+        raise ConnectionError(line)
+
+    def hear(self, sentinel: Mapping[str, Any], message: Any) -> list[Any]:
+        """Take a message of a Sentinel. Returns the connections to cut."""
+        if not isinstance(message, list) or message[0] != b"message":
+            return []
+        words = message[2].decode(errors="replace").split()
+        if message[1] == b"+switch-master" and words[:1] == [self.name]:
+            primary = self._address(*words[3:5])
+        elif message[1] == b"+promoted-slave" and words[5:6] == [self.name]:
+            primary = self._address(*words[2:4])
+        else:
+            return []
+        self._heard(sentinel)
+        self.switches += 1
+        open_ones = [reference() for reference in self.connections.valuerefs()]
+        return [one for one in open_ones if one is not None and (one.host, one.port) != primary]
+
+    def _heard(self, sentinel: Mapping[str, Any]) -> None:
+        self._order = [sentinel, *(other for other in self.sentinels if other is not sentinel)]
+
+    def _address(self, host: bytes | str, port: bytes | str) -> Address:
+        return self._host or (host.decode() if isinstance(host, bytes) else host), int(port)
+
+
+def place_of(settings: Mapping[str, Any]) -> str:
+    """Host and port for people."""
+    return f"{settings['host']}:{settings['port']}"
+
+
+def check_switches(service: Service, switches: int) -> None:
+    """Raise `ConnectionError` if the primary has changed since: the watcher has not seen the new socket."""
+    if service.switches != switches:
+        raise ConnectionError(f"service {service.name!r}: the primary has changed")
+
+
+def check_role(hello: Any, connection: Any) -> None:
+    """Raise `ConnectionError` if the reply to a HELLO is that of a replica. Every user may send HELLO."""
+    said = list(hello.values() if isinstance(hello, dict) else hello)
+    if b"replica" in said or "replica" in said:
+        raise ConnectionError(f"{connection.host}:{connection.port} is not the primary yet, or no longer")
+
+
+class ThreadService(Service):
+    """A service for threads."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.watchers = Watchers(self)
+
+    def open(self, sentinel: Mapping[str, Any]) -> Any:
+        """A connection to a Sentinel."""
+        settings = {"retry": Retry(NoBackoff(), 0), **sentinel}
+        connection: Any = (SSLConnection if settings.pop("has_tls") else Connection)(**settings)
+        connection.connect()
+        return connection
+
+    def query(self, sentinel: Mapping[str, Any]) -> Any:
+        """Ask one Sentinel for the primary."""
+        connection = self.open(sentinel)
+        try:
+            connection.send_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self.name)
+            return connection.read_response()
+        finally:
+            connection.disconnect()
+
+    def close(self) -> None:
+        """End the watcher."""
+        self.watchers.close()
+
+
+class PrimaryConnection(Connection):
+    """A connection to the primary of a service."""
+
+    def __init__(self, *, service: ThreadService, **settings: Any) -> None:
+        super().__init__(**settings)  # type: ignore[no-untyped-call]  # of redis-py
+        self._service = service
+        self._socket: socket.socket | None = None
+        # redis-py has no other place, in all its versions, whose error closes the connection
+        own: Any = self.redis_connect_func
+        greet: Any = _greet
+        self._greet, self.redis_connect_func = own or type(self).on_connect, greet
+
+    def cut(self) -> None:
+        """Shut the socket down. Any thread may call this; a call that waits for its reply has lost it."""
+        if self._socket is not None:
+            with suppress(OSError):  # it is closed already
+                socket.socket.shutdown(self._socket, socket.SHUT_RDWR)  # below TLS
+
+    def _connect(self) -> Any:
+        service = self._service
+        service.watchers.start()
+        switches = service.switches
+        self.host, self.port = drive(service.ask(), service.query)
+        service.connections[id(self)] = self
+        self._socket = sock = super()._connect()  # type: ignore[no-untyped-call]  # of redis-py
+        try:
+            check_switches(service, switches)  # after `_socket` is set, so either side sees the other
+        except ConnectionError:
+            sock.close()
+            raise
+        return sock
+
+
+class TLSPrimaryConnection(PrimaryConnection, SSLConnection):
+    """The same with TLS."""
+
+
+def _greet(connection: Any) -> None:
+    connection._greet(connection)  # noqa: SLF001  # of this module
+    with suppress(ResponseError):
+        connection.send_command("HELLO")
+        check_role(connection.read_response(), connection)
+
+
+# Pools: from URLs, and from clients of redis-py
+
+#: The service, and the two classes of connections, of threads and of asyncio.
+Kinds = tuple[type[Service], Any, Any]
+_THREADS: Kinds = (ThreadService, PrimaryConnection, TLSPrimaryConnection)
+
+
+def open_client(url: str) -> redis.Redis:
+    """See `connections.open_client`. The URL may also name Sentinels."""
+    if not is_sentinel_url(url):
+        return connections.open_client(url)
+    return redis.Redis(connection_pool=pool_of_service(url, lambda url: connections.open_client(url).connection_pool))
+
+
+def is_sentinel_url(url: object) -> bool:
+    """Return True for a URL that names Sentinels."""
+    return isinstance(url, str) and url.startswith(("redis+sentinel://", "rediss+sentinel://"))
+
+
+def pool_of_service(url: str, make_pool: Any, kinds: Kinds = _THREADS) -> Any:
+    """A pool for a URL with Sentinels. `make_pool` makes one for a URL of one server. Raises `InvalidInput`."""
+    try:
+        parts = urlsplit(url)
+        user, at, hosts = parts.netloc.rpartition("@")
+        places = [urlsplit(f"//{place}") for place in hosts.split(",")]
+        sentinels = [(place.hostname or "", place.port or _PORT) for place in places]
+        service, *database = parts.path.removeprefix("/").rstrip("/").split("/")
+        options = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
+        is_whole = all(host for host, _ in sentinels) and "@" not in parts.path + parts.query + parts.fragment
+        if not service or len(database) > 1 or not is_whole:
+            raise ValueError
+    except ValueError:
+        raise InvalidInput(f"url: expected {_FORM}, with special characters %-encoded") from None
+    own = {name.removeprefix("sentinel_"): value for name, value in options if name.startswith("sentinel_")}
+    if unknown := set(own) - {"username", "password"}:
+        raise InvalidInput(f"url: unknown option sentinel_{min(unknown)}")
+    rest = urlencode([pair for pair in options if not pair[0].startswith("sentinel_")], quote_via=quote)
+    scheme, path = parts.scheme.partition("+")[0], "".join(database) + "?" * bool(rest) + rest
+    pool = make_pool(f"{scheme}://{user}{at}{places[0].netloc}/{path}")
+    settings = pool.connection_kwargs
+    shared = {name: value for name, value in settings.items() if name.startswith("ssl_")}
+    is_secure = issubclass(pool.connection_class, SSL)
+    given = [_sentinel(host, port, is_secure, {**shared, **own}) for host, port in sentinels]
+    for name in ("host", "port"):
+        settings.pop(name, None)
+    settings["service"] = kinds[0](unquote(service), given)
+    pool.connection_class = kinds[2 if is_secure else 1]
+    return pool
+
+
+def adopted(client: T, kinds: Kinds = _THREADS, retry: Any = None, pool_class: Any = Pool) -> T:
+    """The client itself; for one that asks Sentinel in redis-py's way, another one with its Sentinels and settings."""
+    pool: Any = getattr(client, "connection_pool", None)
+    if not isinstance(pool, _LENT):
+        return client
+    if not pool.is_master:
+        raise InvalidInput("client: slave_for() names replicas, which take no calls: use master_for()")
+    manager = pool.sentinel_manager
+    given = []
+    for sentinel in manager.sentinels:
+        theirs = sentinel.connection_pool
+        own = {name: theirs.connection_kwargs[name] for name in _KEPT & theirs.connection_kwargs.keys()}
+        own |= {name: value for name, value in theirs.connection_kwargs.items() if name.startswith("ssl_")}
+        host, port = theirs.connection_kwargs["host"], int(theirs.connection_kwargs["port"])
+        given.append(_sentinel(host, port, issubclass(theirs.connection_class, SSL), own))
+    settings = {name: value for name, value in pool.connection_kwargs.items() if name not in _DROPPED}
+    settings |= {"retry": retry or Retry(NoBackoff(), 0)}
+    settings["service"] = kinds[0](pool.service_name, given, getattr(manager, "_force_master_ip", None))
+    kind = kinds[2 if issubclass(pool.connection_class, SSL) else 1]
+    # redis-py's own limit is none that the user has set
+    limit = UNLIMITED if pool.max_connections == pool_class().max_connections else pool.max_connections
+    made = pool_class(connection_class=kind, max_connections=limit, **settings)
+    return cast("T", cast("Any", type(client))(connection_pool=made))
+
+
+#: Settings of a client of a Sentinel that count, and those of a client for the primary that do not.
+_KEPT = {"username", "password", "credential_provider", "socket_timeout", "socket_connect_timeout", "client_name"}
+_DROPPED = {"connection_pool", "host", "port", "retry", "retry_on_error", "retry_on_timeout"}
+
+
+def _sentinel(host: str, port: int, has_tls: bool, settings: Mapping[str, Any]) -> dict[str, Any]:
+    times = {
+        name: _ANSWER if settings.get(name) is None else settings[name]
+        for name in ("socket_timeout", "socket_connect_timeout")
+    }
+    # RESP2 has no push messages beside those that the watcher waits for
+    return {**settings, **times, "host": host, "port": port, "protocol": 2, "has_tls": has_tls}
+
+
+def patience_of(client: Any, patience: Duration | None) -> float | None:
+    """Seconds for which calls are made again, if the user or Sentinel has a say in it. Raises `InvalidDuration`."""
+    if patience is not None:
+        return units.duration(patience, "patience") / 1000
+    pool = getattr(client, "connection_pool", None)
+    return PATIENCE if pool is not None and "service" in getattr(pool, "connection_kwargs", {}) else None
