@@ -1,15 +1,21 @@
-"""Failovers: no confirmed message is lost, and everybody goes on."""
+"""Failovers: everybody goes on, and nothing is lost but what replicas had not got.
+
+Redis may answer a client a moment before it sends the call to its replicas. A primary that dies or stops in that moment
+loses it: the last message of a producer, which has one call under way.
+"""
 
 import asyncio
 import itertools
 import signal
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 import redis.sentinel
 
 import rqttl
@@ -32,10 +38,14 @@ def kill(service: SentinelSet, primary: Server) -> None:
 
 
 def pause(service: SentinelSet, primary: Server) -> None:
-    """The primary hangs, and comes back after its failover as the primary that it takes itself for."""
+    """The primary hangs, and comes back after its failover as the primary that it takes itself for.
+
+    What it then confirms is gone when it becomes a replica, which takes Sentinel 10 s.
+    """
     primary.process.send_signal(signal.SIGSTOP)
     _await_failover(service, primary)
     primary.process.send_signal(signal.SIGCONT)
+    until(lambda: is_replica(primary))
 
 
 def kill_with_the_first_sentinel(service: SentinelSet, primary: Server) -> None:
@@ -59,8 +69,11 @@ HOWS = [kill, pause, kill_with_the_first_sentinel, pause_after_a_restart_of_all_
 
 
 def is_replica(server: Server) -> bool:
-    with server.client() as client:
-        return bool(client.info("replication")["role"] == "slave")
+    try:
+        with server.client() as client:
+            return bool(client.info("replication")["role"] == "slave")
+    except redis.ConnectionError:  # Sentinel closes the connections of a server that it makes a replica
+        return False
 
 
 class Actor:
@@ -91,6 +104,7 @@ class Producer(Actor):
 
     def __init__(self, queue: rqttl.Queue, name: str, *, has_ids: bool) -> None:
         self._queue, self._name, self._has_ids = queue, name, has_ids
+        self._at: list[float] = []
         super().__init__()
 
     def work(self) -> None:
@@ -99,8 +113,19 @@ class Producer(Actor):
             try:
                 self._queue.enqueue(body.encode(), id=body if self._has_ids else None)
                 self.done.append(body)
+                self._at.append(time.monotonic())
             except Exception as error:  # noqa: BLE001  # the test looks at it
                 self.errors.append(error)
+
+    def kept(self) -> set[str]:
+        """What was confirmed, without the last message before the failover."""
+        return kept(self.done, self._at)
+
+
+def kept(done: list[str], at: list[float]) -> set[str]:
+    """What was confirmed `at` these times, without the last one before the longest pause."""
+    last = max(range(len(at) - 1), key=lambda n: at[n + 1] - at[n])
+    return {*done[:last], *done[last + 1 :]}
 
 
 class Consumer(Actor):
@@ -119,7 +144,7 @@ class Consumer(Actor):
 
 
 @pytest.mark.parametrize("how", HOWS)
-def test_no_confirmed_message_is_lost_and_producers_and_consumers_go_on(
+def test_only_what_was_under_way_is_lost_and_producers_and_consumers_go_on(
     service: SentinelSet, how: Callable[[SentinelSet, Server], None]
 ) -> None:
     with rqttl.connect(service.url()) as broker, rqttl.connect(service.url()) as other:
@@ -137,10 +162,9 @@ def test_no_confirmed_message_is_lost_and_producers_and_consumers_go_on(
             producer.goes_on()
         idle.enqueue(b"wake up", id="1")
         until(lambda: waiter.done)
-        until(lambda: is_replica(primary))  # what it took since the failover is gone now
         for producer in producers:
             producer.stop()
-        confirmed = {body for producer in producers for body in producer.done}
+        confirmed = set[str]().union(*[producer.kept() for producer in producers])
         until(lambda: confirmed <= set(consumer.done))
         other.interrupt()
         consumer.stop()
@@ -155,6 +179,7 @@ class Tasks:
     def __init__(self, queue: rqttl.AsyncQueue) -> None:
         self._queue = queue
         self.confirmed: list[list[str]] = [[], []]
+        self._at: list[list[float]] = [[], []]
         self.errors: list[list[BaseException]] = [[], []]
         self.consumed: set[str] = set()
         self._stopped = False
@@ -167,6 +192,7 @@ class Tasks:
             try:
                 await self._queue.enqueue(body.encode(), id=None if which else body)
                 self.confirmed[which].append(body)
+                self._at[which].append(time.monotonic())
             except Exception as error:  # noqa: BLE001  # the test looks at it
                 self.errors[which].append(error)
 
@@ -186,14 +212,14 @@ class Tasks:
         """End when all that was confirmed is consumed."""
         self._stopped = True
         await asyncio.gather(*self._producers)
-        while not {*self.confirmed[0], *self.confirmed[1]} <= self.consumed:
+        while not kept(self.confirmed[0], self._at[0]) | kept(self.confirmed[1], self._at[1]) <= self.consumed:
             await asyncio.sleep(0.01)
         self._consumer.cancel()
         await asyncio.gather(self._consumer, return_exceptions=True)
 
 
 @pytest.mark.parametrize("how", [kill, pause])
-def test_asyncio_loses_no_confirmed_message_and_goes_on(
+def test_asyncio_loses_only_what_was_under_way_and_goes_on(
     service: SentinelSet, run: Run, how: Callable[[SentinelSet, Server], None]
 ) -> None:
     async def work() -> None:
@@ -203,7 +229,6 @@ def test_asyncio_loses_no_confirmed_message_and_goes_on(
             primary, in_thread = service.primary(), asyncio.get_running_loop().run_in_executor
             await in_thread(None, how, service, primary)
             await tasks.go_on()
-            await in_thread(None, until, lambda: is_replica(primary))
             await tasks.end()
         assert tasks.errors[0] == []
         assert {type(error) for error in tasks.errors[1]} <= {rqttl.OutcomeUnknown}

@@ -40,7 +40,8 @@ def names(connect: Any, url: str, **options: Any) -> list[str]:
     """The queues, by either interface."""
     if connect is rqttl.connect:
         with rqttl.connect(url, **options) as broker:
-            return broker.queues()
+            names: list[str] = broker.queues()
+            return names
 
     async def work() -> list[str]:
         async with rqttl.connect_async(url, **options) as broker:
