@@ -24,8 +24,8 @@ from rqttl.options import QueueOptions
 from rqttl.policies import Explanation, Policy
 from rqttl.policies.patterns import Syntax
 from rqttl.queue import Queue
+from rqttl.store.cluster import Seeds, open_client
 from rqttl.store.driver import RedisDriver
-from rqttl.store.sentinel import adopted, open_client, patience_of
 from rqttl.types import Duration, PolicyResult, QueueStats, WorkerInfo
 
 if TYPE_CHECKING:
@@ -35,54 +35,60 @@ if TYPE_CHECKING:
     from rqttl.options import OptionArguments
 
 
-def connect(url: str | None = None, *, namespace: str = "rqttl", patience: Duration | None = None) -> Broker:
+def connect(
+    url: str | None = None, *, namespace: str = "rqttl", patience: Duration | None = None, slotted: bool = False
+) -> Broker:
     """Connect to Redis: the given URL, else `$RQTTL_URL`, else an embedded server that all processes of the user share.
 
     URLs: `redis://`, `rediss://`, `unix://`, `redis+sentinel://host:port,host:port/service/0` with the addresses of
-    Sentinels (`rediss+sentinel://` with TLS; `?sentinel_username=…&sentinel_password=…` for the Sentinels), and
+    Sentinels (`rediss+sentinel://` with TLS; `?sentinel_username=…&sentinel_password=…` for the Sentinels),
+    `redis+cluster://host:port,host:port` with some nodes of a cluster (`rediss+cluster://` with TLS), and
     `embedded:///folder` for an embedded server with data of its own: an absolute path, %-encoded, of a folder that is
     new, empty or marked by rqttl. The next `connect` starts it again if it was killed. A warning (`rqttl`) names, once,
     an embedded server that nobody has asked for; `embedded://` asks for it. Connections are opened when needed.
 
     `patience`: for how long a call that Redis has certainly not carried out is made again before it raises; `30s` with
-    Sentinel, else four attempts within 1.5 s. Raises `InvalidInput`, and
-    `EmbeddedUnavailable` if no redis-server can be started.
+    Sentinel and on a cluster, else four attempts within 1.5 s. `slotted` is for a proxy that refuses scripts with keys
+    of several slots: then dead-letter targets must be in the slot of their queue, as on a cluster. Raises
+    `InvalidInput`, and `EmbeddedUnavailable` if no redis-server can be started.
     """
     used = url_in_use(url)
     if not isinstance(used, str) or not used.startswith(SCHEME):
-        return Broker(open_client(used), namespace, patience=patience)
+        return Broker(open_client(used), namespace, patience=patience, slotted=slotted)
     from rqttl.embedded import server as embedded
 
     server = embedded.acquire(folder_of(used))
     try:
-        return Broker(open_client(server.url), namespace, server=server, patience=patience)
+        return Broker(open_client(server.url), namespace, server=server, patience=patience, slotted=slotted)
     except BaseException:
         server.close()
         raise
 
 
 class Broker:
-    """All queues of one namespace of one Redis server. Safe to share between threads.
+    """All queues of one namespace of one Redis server or cluster. Safe to share between threads.
 
     `client` is an existing `redis.Redis` (with `decode_responses=False`); its connection pool is used, its retries
-    are not. A client of `sentinel.master_for` lends its Sentinels, service and settings. `patience`: see `connect`.
+    are not. A client of `sentinel.master_for` lends its Sentinels, service and settings, a `redis.RedisCluster` its
+    nodes and settings. `patience`, `slotted`: see `connect`.
     `server` and `driver` are for `connect` and `rqttl.testing`: an embedded server to leave at the end, and the
     function that makes the driver.
     """
 
     def __init__(
         self,
-        client: redis.Redis,
+        client: redis.Redis | redis.RedisCluster | Seeds,
         namespace: str = "rqttl",
         *,
         server: EmbeddedServer | None = None,
-        driver: Callable[[redis.Redis, str], RedisDriver] = RedisDriver,
+        driver: Callable[..., RedisDriver] = RedisDriver,
         patience: Duration | None = None,
+        slotted: bool = False,
     ) -> None:
-        used = adopted(client)
-        seconds = patience_of(used, patience)
-        self._driver = driver(used, namespace)
-        self._driver.store.exchanges.patience = seconds
+        seconds = None if patience is None else units.duration(patience, "patience") / 1000
+        self._driver = driver(client, namespace, slotted=True) if slotted else driver(client, namespace)
+        if seconds is not None:
+            self._driver.store.exchanges.patience = seconds
         self._server = server
         self.observer = hook.observer_of_new(self)
 

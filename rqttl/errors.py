@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
+from typing import Any
 
 Differences = Mapping[str, tuple[object, object]]
 
@@ -58,6 +59,22 @@ class DataDamaged(RqttlError):
     def of_key(cls, queue: str | None, key: object) -> DataDamaged:
         """The error for Redis's answer WRONGTYPE."""
         return cls(queue, f"the key {key!s} has another type than rqttl gave it: look at it, then rename or delete it")
+
+
+class QueuesAway(RqttlError):
+    """Some of many queues could not be read: their node of the cluster does not answer.
+
+    `found` has the answers of all others, `queues` the names of these. Read again later; `rqttl doctor` names the node.
+    """
+
+    code = "away"
+
+    def __init__(self, found: Mapping[str, Any], away: Mapping[str, Exception]) -> None:
+        first, others = next(iter(away)), len(away) - 1
+        more = f" and {others:,} other{'s' * (others > 1)}" if others else ""
+        super().__init__(f"queue {first!r}{more} cannot be read now: {away[first]}")
+        self.found = found
+        self.queues = tuple(away)
 
 
 class PolicyNotFound(RqttlError):

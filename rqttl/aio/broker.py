@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from time import perf_counter
 from types import TracebackType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from redis.asyncio import ConnectionPool, Redis
+from redis.asyncio import ConnectionPool, Redis, RedisCluster
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
@@ -33,8 +33,9 @@ from rqttl.flows.steps import Flow
 from rqttl.options import QueueOptions, UpdateResult
 from rqttl.policies import Explanation, Policy
 from rqttl.policies.patterns import Syntax
+from rqttl.store.cluster import Seeds, is_cluster_url, lent, patience_of, seeds_of_url
 from rqttl.store.connections import TIME_OUTS, UNLIMITED, Address, checked_client, pool_for
-from rqttl.store.sentinel import is_sentinel_url, patience_of, pool_of_service
+from rqttl.store.sentinel import is_sentinel_url, pool_of_service
 from rqttl.text import format_value
 from rqttl.types import (
     ConsumerInfo,
@@ -293,20 +294,24 @@ class AsyncQueue:
         return await self._driver.perform(flow)
 
 
-def connect_async(url: str | None = None, *, namespace: str = "rqttl", patience: Duration | None = None) -> AsyncBroker:
+def connect_async(
+    url: str | None = None, *, namespace: str = "rqttl", patience: Duration | None = None, slotted: bool = False
+) -> AsyncBroker:
     used = url_in_use(url)
     if not isinstance(used, str) or not used.startswith(SCHEME):
-        return AsyncBroker(open_client(used), namespace, patience=patience)
-    return AsyncBroker(None, namespace, folder=locate(folder_of(used)), patience=patience)
+        return AsyncBroker(open_client(used), namespace, patience=patience, slotted=slotted)
+    return AsyncBroker(None, namespace, folder=locate(folder_of(used)), patience=patience, slotted=slotted)
 
 
-def open_client(url: str) -> Redis:
+def open_client(url: str) -> Redis | Seeds:
     """A client for a URL, with time-outs, without hidden retries. Raises `InvalidInput`, which never shows the URL."""
     settings = {"retry": Retry(NoBackoff(), 0), "max_connections": UNLIMITED, **TIME_OUTS}
 
     def make(url: str) -> ConnectionPool:
         return pool_for(url, lambda url: ConnectionPool.from_url(url, **settings))
 
+    if is_cluster_url(url):
+        return seeds_of_url(url, make)
     return Redis(connection_pool=pool_of_service(url, make, KINDS) if is_sentinel_url(url) else make(url))
 
 
@@ -314,31 +319,36 @@ class AsyncBroker:
     """All queues of one namespace of one Redis server, for one event loop: the one that uses the broker first.
 
     `client` is an existing `redis.asyncio.Redis` (with `decode_responses=False`); its connection pool is used, its
-    retries are not. A client of `sentinel.master_for` lends its Sentinels, service and settings. `patience`: see
-    `connect_async`. All calls share one connection, and each wait has one of its own. A call that has begun is carried
-    out to its end, also if its caller is cancelled: messages that nobody waits for any more go back at once,
-    uncounted. `folder` and `driver` are for `connect_async` and `rqttl.testing`: the folder of an embedded server, and
-    the function that makes the driver.
+    retries are not. A client of `sentinel.master_for` lends its Sentinels, service and settings, a
+    `redis.asyncio.RedisCluster` its nodes and settings. `patience`, `slotted`: see `connect`. All calls share one
+    connection, and each wait has one of its own. A call that has begun is carried out to its end, also if its caller is
+    cancelled: messages that nobody waits for any more go back at once, uncounted. `folder` and `driver` are for
+    `connect_async` and `rqttl.testing`: the folder of an embedded server, and the function that makes the driver.
     """
 
     def __init__(
         self,
-        client: Redis | None,
+        client: Redis | RedisCluster | Seeds | None,
         namespace: str = "rqttl",
         *,
         folder: Path | None = None,
-        driver: Callable[[Callable[[], Awaitable[Redis]], str], AsyncDriver] = AsyncDriver,
+        driver: Callable[..., AsyncDriver] = AsyncDriver,
         patience: Duration | None = None,
+        slotted: bool = False,
     ) -> None:
-        self._client = client if client is None and folder is not None else checked_client(adopted(client), Redis)
-        seconds = patience_of(self._client, patience)
+        if isinstance(client, RedisCluster):
+            client = lent(client)
+        given = isinstance(client, Seeds) or (client is None and folder is not None)
+        self._client: Any = client if given else checked_client(adopted(client), Redis)
+        seconds = patience_of(self._client) if patience is None else units.duration(patience, "patience") / 1000
         self._folder = folder
         self._server: EmbeddedServer | None = None
-        self._driver = driver(self._open, namespace)
+        source = client if isinstance(client, Seeds) else self._open
+        self._driver = driver(source, namespace, slotted=True) if slotted else driver(source, namespace)
         self._driver.store.exchanges.patience = seconds
         self.observer = hook.observer_of_new(self)
 
-    async def _open(self) -> Redis:
+    async def _open(self) -> Any:
         """The client, for the first call. The embedded server starts in a thread."""
         if self._client is None:
             from rqttl.embedded import server as embedded
@@ -348,7 +358,9 @@ class AsyncBroker:
         return self._client
 
     def __repr__(self) -> str:
-        at = f"embedded://{self._folder}" if self._client is None else Address.of(self._client.connection_pool)
+        client = self._client
+        at = client.address if isinstance(client, Seeds) else client and Address.of(client.connection_pool)
+        at = at or f"embedded://{self._folder}"
         return f"<AsyncBroker {at} namespace {self._driver.keyspace.namespace!r}>"
 
     @property

@@ -34,6 +34,7 @@ from rqttl.flows.steps import (
 from rqttl.protocol.commands import Command
 from rqttl.protocol.keys import META, Keyspace
 from rqttl.runtime.interrupt import Interrupt, Timing
+from rqttl.store.cluster import Seeds
 from rqttl.store.topology import Trip
 
 T = TypeVar("T")
@@ -50,15 +51,16 @@ class AsyncDriver:
 
     def __init__(
         self,
-        open_client: Callable[[], Awaitable[Redis]],
+        source: Callable[[], Awaitable[Redis]] | Seeds,
         namespace: str,
         *,
         events: Events | None = None,
         timing: Timing | None = None,
+        slotted: bool = False,
     ) -> None:
-        self.keyspace = Keyspace(check_namespace(namespace))
+        self.keyspace = Keyspace(check_namespace(namespace), slotted or isinstance(source, Seeds))
         self.events = events or Events()
-        self.store = AsyncStore(open_client, self.keyspace, self.events, self.keep)
+        self.store = AsyncStore(source, self.keyspace, self.events, self.keep)
         self.timing = timing or Timing()
         self.memory = Memory(self.keyspace)
         self.configs = self.memory.configs
@@ -72,7 +74,7 @@ class AsyncDriver:
         self._idle = asyncio.Event()
         self._begin: dict[type, Callable[[Any], Any]] = {
             **self.memory.answers,
-            Pipeline: lambda step: self.store.exchanges.run_together(step.commands),
+            Pipeline: self.store.exchanges.run_together,
             **dict.fromkeys((Read, Write), self.store.exchanges.read),
             ReadEachNode: self.store.exchanges.read_each_node,
             Now: lambda _: self.timing.now(),
@@ -166,6 +168,8 @@ class AsyncDriver:
         )
         if woken is None and step.exact:
             await asyncio.sleep(max(0.0, ends - time.monotonic()))
+        if isinstance(woken, list):
+            return self.keyspace.woken(woken)
         return (keys[woken[0]], woken[1]) if isinstance(woken, tuple) else woken
 
     async def pause(self, sooner: asyncio.Event, ms: float) -> None:

@@ -25,9 +25,11 @@ from rqttl.protocol.commands import Command, Joined
 from rqttl.protocol.contract import pack_command
 from rqttl.protocol.keys import Keyspace
 from rqttl.runtime.interrupt import Interrupt
-from rqttl.store.blocking import PAUSE, REPLY, SLACK, keep_alive
+from rqttl.store.bells import LOOK, MOST, by_slot
+from rqttl.store.blocking import PAUSE, REPLY, SLACK, asked, keep_alive
+from rqttl.store.cluster import STALL, Cluster, Seeds
 from rqttl.store.connections import is_exhausted, pool_of_waits
-from rqttl.store.exchanges import SOCKET_TIMEOUT, Exchanges, NotSent, wait_outcome
+from rqttl.store.exchanges import FAILURES, SOCKET_TIMEOUT, Exchanges, NotSent, refuses_for_now, wait_outcome
 from rqttl.store.topology import Calls, OneServer, Topology, Trip
 
 Keep = Callable[[Coroutine[Any, Any, Any]], "asyncio.Task[Any]"]
@@ -130,7 +132,7 @@ class SharedConnection:
     The calls of one pass of the loop go out in one write. A task reads the replies, by the method of redis-py.
     """
 
-    def __init__(self, connection: Any, pool: Any) -> None:
+    def __init__(self, connection: Any, pool: Any, stalled: Callable[[], object] | None = None) -> None:
         self._loop = asyncio.get_running_loop()
         self._connection = connection
         self._pool = pool
@@ -140,6 +142,7 @@ class SharedConnection:
         self._sent: deque[Call | JoinedCall] = deque()
         self._suspect: Call | JoinedCall | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._stalled = stalled  # called after each `STALL` seconds without a reply
         self._is_lone = False  # the last calls went out one by one
         # redis-py shows no other way to write at once
         self._writer: asyncio.StreamWriter = connection._writer  # noqa: SLF001
@@ -206,7 +209,7 @@ class SharedConnection:
         elif not waits:
             self._loop.call_soon(self._flush)
         if self._timer is None:
-            self._timer = self._loop.call_later(SOCKET_TIMEOUT, self._look)
+            self._timer = self._loop.call_later(SOCKET_TIMEOUT if self._stalled is None else STALL, self._look)
         return call
 
     def _flush(self) -> None:
@@ -271,7 +274,10 @@ class SharedConnection:
             self.abandon(TimeoutError("Timeout reading from socket"))
             return
         self._suspect = oldest if left <= 0 else None
-        self._timer = self._loop.call_later(left if left > 0 else GRACE, self._look)
+        if self._stalled is not None and left <= SOCKET_TIMEOUT - STALL:
+            self._stalled()
+        longest = left if self._stalled is None else min(left, STALL)
+        self._timer = self._loop.call_later(longest if left > 0 else GRACE, self._look)
 
     async def close(self) -> None:
         """Wait for the replies to all calls, and close the connection."""
@@ -299,8 +305,14 @@ class AsyncNode:
     `open_client` is awaited once, before the first call.
     """
 
-    def __init__(self, open_client: Callable[[], Awaitable[Redis]], keep: Keep) -> None:
+    def __init__(
+        self,
+        open_client: Callable[[], Awaitable[Redis]],
+        keep: Keep,
+        is_in_use: Callable[[], Coroutine[Any, Any, bool]] | None = None,
+    ) -> None:
         self.loaded: set[str] = set()
+        self._is_in_use = is_in_use
         self._open_client = open_client
         self._keep = keep
         self._shared: SharedConnection | None = None
@@ -365,6 +377,15 @@ class AsyncNode:
             except (ConnectionError, TimeoutError, OSError) as error:
                 raise NotSent from error
 
+    def _stalled(self) -> None:
+        self._keep(self._give_up())
+
+    async def _give_up(self) -> None:
+        """End the calls if the node that owes their replies is in use no longer."""
+        shared = self._shared
+        if self._is_in_use is not None and not await self._is_in_use() and shared is not None:
+            shared.abandon(TimeoutError("the node has left the cluster"))
+
     async def _open(self) -> SharedConnection:
         try:
             if self._client is None:
@@ -379,7 +400,7 @@ class AsyncNode:
                 if isinstance(error.__cause__, InvalidInput):  # redis-py has made it a failure of the line
                     raise error.__cause__ from None
                 raise
-            self._shared = SharedConnection(connection, pool)
+            self._shared = SharedConnection(connection, pool, None if self._is_in_use is None else self._stalled)
             if not self._shared.usable:
                 raise ConnectionError("the connection was lost before its first call")
             return self._shared
@@ -391,37 +412,99 @@ class AsyncStore:
     """Runs commands on Redis, each at the node of its key. See `AsyncNode`."""
 
     def __init__(
-        self, open_client: Callable[[], Awaitable[Redis]], keyspace: Keyspace, events: Events, keep: Keep
+        self, source: Callable[[], Awaitable[Redis]] | Seeds, keyspace: Keyspace, events: Events, keep: Keep
     ) -> None:
-        self.topology: Topology[AsyncNode] = OneServer(AsyncNode(open_client, keep))
-        self._events = events
+        self.topology = _topology(source, keep)
+        self._events, self._keep = events, keep
         self.exchanges = Exchanges(self.topology, keyspace, events, lambda: asyncio.get_running_loop().time())
 
     def send_now(self, command: Command) -> Call | None:
         """Send a script at once, if the connection is open and nobody listens to events. See `is_usual`."""
-        if self._events.notify is not None:
+        if self._events.notify is not None or not self.topology.is_known:
             return None
         return self.topology.node_of(command.words[1]).send_now(command)
 
     async def listen(self, queue: str | None, keys: Sequence[str], ms: int, interrupts: Sequence[Interrupt]) -> Any:
-        """Wait for an element of one of the lists; see `Waits.listen`."""
-        node = self.topology.node_of(keys[0])
+        """Wait for an element of one of the lists; see `Waits.listen`. For several slots a list has what came."""
         if self._events.notify is None:
-            return await node.listen(keys, ms, interrupts)
+            return await self._listen(keys, ms, interrupts)
         with timed(self._events.notify, [("BLPOP", queue)]) as outcomes:
-            answer = await node.listen(keys, ms, interrupts)
+            answer = await self._listen(keys, ms, interrupts)
             outcomes.append(wait_outcome(answer))
         return answer
 
+    async def _listen(self, keys: Sequence[str], ms: int, interrupts: Sequence[Interrupt]) -> Any:
+        node_of = self.topology.node_of
+        slots = list(by_slot(self.topology, keys).values()) if len(keys) > 1 else [keys]
+        if len(slots) == 1:
+            return await node_of(keys[0]).listen(keys, ms, interrupts)
+        over, further = Interrupt(), [key for keys in slots[MOST:] for key in keys]
+        waits = [self._keep(node_of(keys[0]).listen(keys, ms, [*interrupts, over])) for keys in slots[:MOST]]
+        done: set[asyncio.Task[Any]] = set()
+        filled: list[str] = []
+        while not done and not filled:
+            timeout = LOOK if further else None
+            done, _ = await asyncio.wait(waits, timeout=timeout, return_when=asyncio.FIRST_COMPLETED)
+            filled = await self._filled(further) if not done else []
+        over.ask()
+        waits += [self._keep(node_of(key).listen([key], 0, interrupts)) for key in filled]
+        answers = await asyncio.gather(*waits, return_exceptions=True)
+        found = [answer for answer in answers if isinstance(answer, tuple)]
+        answer = done.pop().result() if done and not found else None
+        if answer is not None:
+            return answer
+        # Redis loses an element that it takes for a call at the moment at which it learns of its end
+        ended = [keys for keys, answer in zip(slots, answers, strict=False) if not isinstance(answer, tuple)]
+        return found + [(key, None) for keys in ended for key in keys]
+
+    async def _filled(self, keys: Sequence[str]) -> list[str]:
+        """Return the lists that have elements."""
+        replies = await made_together([Trip(self.topology.node_of(key), [("LLEN", key)]) for key in keys])
+        return [
+            key
+            for key, reply in zip(keys, replies, strict=True)
+            if type(reply) is list and type(reply[0]) is int and reply[0]
+        ]
+
     def renew(self) -> None:
         """Make no further call on the present connections: one of them may have an unread reply."""
-        for node in self.topology.nodes:
+        for node in self.topology.made:
             node.leave()
 
     async def close(self) -> None:
         """Close all connections. Later calls raise `BrokerClosed`."""
-        for node in self.topology.nodes:
+        for node in self.topology.made:
             await node.close()
+
+
+def _topology(source: Callable[[], Awaitable[Redis]] | Seeds, keep: Keep) -> Topology[AsyncNode]:
+    if not isinstance(source, Seeds):
+        return OneServer(AsyncNode(source, keep))
+    seeds = source
+    cluster: Cluster[AsyncNode]
+
+    def make(host: str, port: int) -> AsyncNode:
+        async def client() -> Redis:
+            return Redis(connection_pool=seeds.pool_at(host, port))
+
+        node = AsyncNode(client, keep, lambda: is_in_use(node))
+        return node
+
+    async def is_in_use(node: AsyncNode) -> bool:
+        learning = cluster.learn(node)
+        with suppress(StopIteration, *FAILURES):  # without an answer nobody says otherwise
+            trip: Any = next(learning)
+            while True:
+                try:
+                    answer = await asyncio.wait_for(trip.node.round_trip(trip.calls), STALL)
+                except (asyncio.TimeoutError, *FAILURES) as error:
+                    trip = learning.throw(TimeoutError(str(error)))
+                else:
+                    trip = learning.send(answer)
+        return node in cluster.nodes
+
+    cluster = Cluster(make, seeds)
+    return cluster
 
 
 async def made_together(trips: Sequence[Trip]) -> list[Any]:
@@ -450,16 +533,19 @@ class Waits:
         except (ConnectionError, TimeoutError, OSError) as error:
             if is_exhausted(error):
                 return PoolExhausted(self.pool.max_connections, max(1, self.pool.max_connections - 1))
-            if not _asked(interrupts):
+            if not asked(interrupts):
                 await asyncio.sleep(PAUSE)
                 return None
             reply = None
         except ResponseError as error:
-            if "UNBLOCKED" not in str(error):
+            if "UNBLOCKED" in str(error):
+                return b""
+            if not refuses_for_now(error):
                 raise
-            return b""
+            await asyncio.sleep(PAUSE)
+            return None
         if reply is None:
-            return ENDED if _asked(interrupts) else None
+            return ENDED if asked(interrupts) else None
         key, element = reply
         return key.decode(), element
 
@@ -489,7 +575,7 @@ class Waits:
         try:
             # redis-py shows no other way to the socket
             with hang_up.on(connection._writer, ms / 1000 + SLACK):  # noqa: SLF001
-                if _asked(interrupts):
+                if asked(interrupts):
                     clean = not hang_up.shut
                     return None
                 words = "BLPOP", *keys, f"{max(10, ms) / 1000:.3f}"
@@ -544,7 +630,3 @@ class _HangUp:
                 self._sock = None
                 for timer in timers:
                     timer.cancel()
-
-
-def _asked(interrupts: Sequence[Interrupt]) -> bool:
-    return any(interrupt.asked() for interrupt in interrupts)

@@ -10,7 +10,6 @@ import logging
 import secrets
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any, Generic, TypeVar
 
@@ -153,7 +152,9 @@ class Turns(Generic[D]):
     def _wait(self, step: WaitForWakeup) -> Flow[Any]:
         self.schedule.begin_wait()
         try:
-            return ENDED if self._stop.asked() else (yield replace(step, interrupt=self._stop))
+            if self._stop.asked():
+                return ENDED
+            return (yield WaitForWakeup(step.queues, step.longest, step.left, step.due, self._stop, step.exact))
         finally:
             self.schedule.end_wait()
 

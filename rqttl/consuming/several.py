@@ -112,8 +112,8 @@ class Queues(dict[str, _Queue]):
         self._least = self[chosen].progress
         return chosen
 
-    def woken(self, name: str, element: bytes) -> None:
-        """Record an element of the wake-up list of a queue: a hint (empty) or a ticket."""
+    def woken(self, name: str, element: bytes | None) -> None:
+        """Record an element of the wake-up list of a queue: a hint (empty) or a ticket; `None` if it may be lost."""
         if name in self:
             self[name].until, self[name].ticket = None, element
 
@@ -216,7 +216,7 @@ def take(
                 raise exhausted
             return None
         else:
-            ended = yield from _wait(queues, now, ends - now, stop)
+            ended = yield from _wait(queues, claim, now, ends - now, stop)
             now = yield Now()
             if ended:
                 exhausted = ended if isinstance(ended, PoolExhausted) else None
@@ -225,13 +225,20 @@ def take(
         now = yield Now()
 
 
-def _wait(queues: Queues, now: int, left: int, stop: Interrupt | None) -> Flow[bytes | PoolExhausted | None]:
+def _wait(
+    queues: Queues, claim: Claim, now: int, left: int, stop: Interrupt | None
+) -> Flow[bytes | PoolExhausted | None]:
     """Wait for a wake-up of any queue. Returns what has ended the waits for good; `None` if it is time to look."""
     ms, due = queues.wait(now, left), min(queue.due for queue in queues.values()) - now
-    woken: tuple[str, bytes] | bytes | PoolExhausted | None
+    woken: tuple[str, bytes] | list[tuple[str, bytes | None]] | bytes | PoolExhausted | None
     woken = yield WaitForWakeup(list(queues), ms, left, None if due == math.inf else max(1, int(due)), stop)
     if isinstance(woken, tuple):
         queues.woken(*woken)
+    elif isinstance(woken, list):
+        for place, (name, element) in enumerate(woken):
+            queues.woken(name, element)
+            if place and element == b"":  # this consumer may not come to that queue soon: the next one gets the hint
+                yield from claim(name, 0, 0, b"")
     elif woken is not None:
         return woken
     elif (yield Now()) - now < ms // 2:

@@ -521,6 +521,8 @@ def redrive_many(keyspace: Keyspace, queue: str, letters: Iterable[tuple[str, st
         if isinstance(pair, str | bytes) or not isinstance(pair, Sequence) or len(pair) != 2:
             raise InvalidInput(f"letters: expected a pair of a sequence and a queue, got {format_value(pair)}")
         pairs.append((codec.check_sequence(pair[0], "letters"), check_queue_name(pair[1], "letters")))
+    for _, origin in pairs:
+        check_near(keyspace, queue, origin)
     yield from sweep(queue)
     results: dict[tuple[str, str], RedriveResult] = {}
     for origin, sequences in _by_origin(sorted(set(pairs))).items():
@@ -536,10 +538,17 @@ def _by_origin(letters: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
     return origins
 
 
+def check_near(keyspace: Keyspace, queue: str, to: str) -> None:
+    """Raise `InvalidInput` if messages of a queue cannot move to another one."""
+    if keyspace.far(queue, to):
+        raise InvalidInput(f"to: {to!r} is in another slot than {queue!r}; messages move within one slot only")
+
+
 def _send(keyspace: Keyspace, queue: str, origin: str, sequences: Sequence[str]) -> Flow[list[RedriveResult]]:
     """Move letters to one queue, in order. Returns their results, also if the queue is deleted meanwhile."""
     if origin == queue:
         return [RedriveResult(sequence, origin, "same_queue") for sequence in sequences]
+    check_near(keyspace, queue, origin)
     done: list[RedriveResult] = []
     config = yield from config_if_exists(keyspace, origin)
     repeated = False  # see `with_config`
@@ -577,6 +586,8 @@ def redrive(
     to = None if to is None else check_queue_name(to, "to")
     if to == queue:
         raise InvalidInput(f"to: expected another queue than {queue!r}")
+    if to is not None:
+        check_near(keyspace, queue, to)
     yield from sweep(queue)
     if to is not None:
         yield GetConfig(to)

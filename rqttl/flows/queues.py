@@ -7,7 +7,15 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from rqttl.errors import DataDamaged, PolicyDecides, QueueInUse, QueueMismatch, QueueNotFound, ScriptsForgotten
+from rqttl.errors import (
+    DataDamaged,
+    InvalidOption,
+    PolicyDecides,
+    QueueInUse,
+    QueueMismatch,
+    QueueNotFound,
+    ScriptsForgotten,
+)
 from rqttl.flows import policies, registry, sweeping
 from rqttl.flows.policies import following, reconcile, record, records, version_call
 from rqttl.flows.steps import (
@@ -25,8 +33,9 @@ from rqttl.flows.steps import (
     existing,
 )
 from rqttl.flows.sweeping import SWEEPS, config_if_exists, count_deaths, retire, sweep
-from rqttl.options import SWITCHES, QueueOptions, UpdateResult, written
+from rqttl.options import REASONS, SWITCHES, QueueOptions, UpdateResult, written
 from rqttl.policies import PolicySet
+from rqttl.policies.policy import far_target
 from rqttl.protocol import commands
 from rqttl.protocol.commands import Options, QueueConfig, Refused
 from rqttl.protocol.keys import Keyspace
@@ -45,6 +54,7 @@ def declare(keyspace: Keyspace, declared: QueueOptions) -> Flow[Declared]:
     that was declared before stay as they are: an operator who pauses stops no worker from starting.
     """
     queue = declared.queue
+    _check_targets(keyspace, declared)
     listed, policies = yield from _enter(keyspace, queue)
     config: QueueConfig | None = None
     while True:
@@ -107,9 +117,10 @@ def touch(keyspace: Keyspace, queue: str) -> Flow[None]:
 
 def update(keyspace: Keyspace, queue: str, changes: Mapping[str, object]) -> Flow[UpdateResult]:
     """Change declared options. They act on the present messages; the result counts the messages that die by it."""
-    yield from _look(keyspace, queue, changes)  # raises before anything is swept
+    config, _ = yield from _look(keyspace, queue, changes)  # raises before anything is swept
     # Messages that are due under the old options die before the change, so the result does not count them.
-    yield from sweep(queue)
+    if not any(keyspace.far(queue, target) for target in config.options.targets()):  # else the update is the remedy
+        yield from sweep(queue)
     while True:
         config, options = yield from _look(keyspace, queue, changes)
         command = commands.update(config, options)
@@ -137,7 +148,17 @@ def preview(keyspace: Keyspace, queue: str, changes: Mapping[str, object]) -> Fl
 def _look(keyspace: Keyspace, queue: str, changes: Mapping[str, object]) -> Flow[tuple[QueueConfig, Options]]:
     """The record of a queue now, and its options after the changes. Raises where the changes do not fit to them."""
     config, policies = yield from record(keyspace, queue)
-    return config, following(policies, config.declared.changed(changes))
+    declared = config.declared.changed(changes)
+    _check_targets(keyspace, declared)
+    return config, following(policies, declared)
+
+
+def _check_targets(keyspace: Keyspace, declared: QueueOptions) -> None:
+    """Raise `InvalidOption` for a target that the queue cannot have on a cluster."""
+    for reason in REASONS if keyspace.slotted else ():
+        if fault := far_target(declared.target(reason), declared.queue, keyspace.far):
+            option = f"dead_letter_{reason}" if f"dead_letter_{reason}" in declared.non_default else "dead_letter"
+            raise InvalidOption(f"{option}: {fault}")
 
 
 def delete(keyspace: Keyspace, queue: str, *, if_unused: bool, if_empty: bool) -> Flow[int]:
@@ -195,7 +216,7 @@ class Memory:
     def __init__(self, keyspace: Keyspace) -> None:
         self._keyspace = keyspace
         self.configs: Recent[QueueConfig] = Recent(KNOWN)
-        self.policies = PolicySet()
+        self.policies = PolicySet(far=keyspace.far)
         #: For each kind of step a function that returns its answer, or the flow that finds it.
         self.answers: Mapping[type, Callable[[Any], Any]] = {
             GetConfig: self._config,

@@ -10,9 +10,9 @@ from typing import Any, NamedTuple, TypeVar
 
 from rqttl import checks
 from rqttl.checks import check_queue_name
-from rqttl.errors import DataDamaged, QueueNotFound
+from rqttl.errors import DataDamaged, QueueNotFound, QueuesAway
 from rqttl.flows.registry import registered
-from rqttl.flows.steps import NOT_THERE, OUTDATED, Flow, Read, pipeline, with_config
+from rqttl.flows.steps import NOT_THERE, OUTDATED, Flow, Read, partly, with_config
 from rqttl.flows.sweeping import SWEEPS, config_if_exists
 from rqttl.options import REASONS, QueueOptions
 from rqttl.protocol import commands
@@ -205,16 +205,31 @@ PAGE = 500
 BODIES = 2**22
 
 
+#: Queues whose node does not answer, with its error.
+Away = dict[str, Exception]
+
+
 def names(keyspace: Keyspace) -> Flow[list[str]]:
-    """The names of all existing queues, sorted."""
-    return [*(yield from _all_existing(keyspace, (yield from registered(keyspace))))]
+    """The names of all existing queues, sorted. A queue whose node is away counts as existing."""
+    queues = yield from registered(keyspace)
+    away: Away = {}
+    found = yield from _all_existing(keyspace, queues, away=away)
+    return [queue for queue in queues if queue in found or queue in away]
+
+
+def _found(found: dict[str, T], away: Away) -> dict[str, T]:
+    if away:
+        raise QueuesAway(found, away)
+    return found
 
 
 def read_options(keyspace: Keyspace, queues: Sequence[str], *, declared: bool = False) -> Flow[dict[str, QueueOptions]]:
     """The options in force of each queue, or those that were `declared`."""
     field = "declared" if declared else "options"
-    records = yield from _all_existing(keyspace, queues, field)
-    return {name: QueueOptions.from_json(name, record.text(field)) for name, record in records.items()}
+    away: Away = {}
+    records = yield from _all_existing(keyspace, queues, field, away=away)
+    found = {name: QueueOptions.from_json(name, record.text(field)) for name, record in records.items()}
+    return _found(found, away)
 
 
 def options(keyspace: Keyspace, queue: str, *, declared: bool = False) -> Flow[QueueOptions]:
@@ -231,24 +246,32 @@ class StatsAndRecord(NamedTuple):
 
 def look(keyspace: Keyspace, queues: Sequence[str], *, ends: bool = False) -> Flow[dict[str, QueueStats]]:
     """Statistics of each queue, without a sweep. `ends` adds the ends of the next lease and of the next delay."""
-    looks = yield from look_closely(keyspace, queues, (), ends=ends)
-    return {name: look.stats for name, look in looks.items()}
+    away: Away = {}
+    looks = yield from look_closely(keyspace, queues, (), away, ends=ends)
+    return _found({name: look.stats for name, look in looks.items()}, away)
 
 
 def look_closely(
-    keyspace: Keyspace, queues: Sequence[str], fields: Sequence[str], *, ends: bool = False
+    keyspace: Keyspace, queues: Sequence[str], fields: Sequence[str], away: Away, *, ends: bool = False
 ) -> Flow[dict[str, StatsAndRecord]]:
-    """Statistics of each queue as in `look`, and its record with further `fields`. They cost no further command."""
+    """Statistics of each queue as in `look`, and its record with further `fields`. They cost no further command.
+
+    The queues of a node that does not answer go to `away`.
+    """
     looks: dict[str, StatsAndRecord] = {}
     for page in _pages(queues):
-        records = yield from _existing(keyspace, page, (*STATISTICS, *fields))
+        records = yield from _existing(keyspace, page, (*STATISTICS, *fields), away)
         numbers = [Numbers(keyspace, record, now) for record, now in records.values()]
-        for tally, counts in zip(numbers, (yield from _ask([tally.ask_counts() for tally in numbers])), strict=True):
-            tally.count(counts)
+        counted = yield from _ask({tally.queue: tally.ask_counts() for tally in numbers}, away)
+        numbers = [tally for tally in numbers if tally.queue in counted]
+        for tally in numbers:
+            tally.count(counted[tally.queue])
         for group in _groups(numbers):
-            heads = yield from _ask([tally.ask_heads(ends=ends) for tally in group])
-            for tally, tally.heads in zip(group, heads, strict=True):
-                looks[tally.queue] = StatsAndRecord(tally.statistics(ends=ends), records[tally.queue][0])
+            heads = yield from _ask({tally.queue: tally.ask_heads(ends=ends) for tally in group}, away)
+            for tally in group:
+                if tally.queue in heads:
+                    tally.heads = heads[tally.queue]
+                    looks[tally.queue] = StatsAndRecord(tally.statistics(ends=ends), records[tally.queue][0])
     return looks
 
 
@@ -279,32 +302,40 @@ def _groups(numbers: Sequence[Numbers]) -> Iterator[list[Numbers]]:
         yield group
 
 
-def _existing(keyspace: Keyspace, queues: Sequence[str], fields: Sequence[str]) -> Flow[dict[str, tuple[Record, int]]]:
+def _existing(
+    keyspace: Keyspace, queues: Sequence[str], fields: Sequence[str], away: Away
+) -> Flow[dict[str, tuple[Record, int]]]:
     """The records of the existing queues, those whose lifetime is not over, and the time of each one's node in ms."""
     calls = [("HMGET", keyspace.key(queue, "meta"), *fields) for queue in queues]
-    replies, times = yield Read(calls, timed=True)
+    replies, times = yield Read(calls, timed=True, partial=True)
     records = {}
     for queue, reply, now in zip(queues, replies, times, strict=True):
+        if isinstance(reply, Exception):
+            away[queue] = reply
+            continue
         record = Record(queue, {name: value for name, value in zip(fields, reply, strict=True) if value is not None})
         if "version" in record.fields and record.lives(now):
             records[queue] = record, now
     return records
 
 
-def _all_existing(keyspace: Keyspace, queues: Sequence[str], *fields: str) -> Flow[dict[str, Record]]:
+def _all_existing(keyspace: Keyspace, queues: Sequence[str], *fields: str, away: Away) -> Flow[dict[str, Record]]:
     """The records of the existing queues, in pages."""
     found: dict[str, Record] = {}
     for page in _pages(queues):
-        records = yield from _existing(keyspace, page, (*LIFETIME, *fields))
+        records = yield from _existing(keyspace, page, (*LIFETIME, *fields), away)
         found.update((queue, record) for queue, (record, _) in records.items())
     return found
 
 
-def _ask(asked: Sequence[Mapping[str, Call]]) -> Flow[list[dict[str, Any]]]:
+def _ask(asked: Mapping[str, Mapping[str, Call]], away: Away) -> Flow[dict[str, dict[str, Any]]]:
     """Run the calls of all queues in one round trip. An answer has the name of its call."""
-    calls = [call for questions in asked for call in questions.values()]
-    replies = iter((yield Read(calls)) if calls else ())
-    return [{name: next(replies) for name in questions} for questions in asked]
+    calls = [call for questions in asked.values() for call in questions.values()]
+    replies = iter((yield Read(calls, partial=True)) if calls else ())
+    answers = {queue: {name: next(replies) for name in questions} for queue, questions in asked.items()}
+    for queue, answer in answers.items():
+        away.update((queue, reply) for reply in answer.values() if isinstance(reply, Exception))
+    return {queue: answer for queue, answer in answers.items() if queue not in away}
 
 
 #: The number of queues whose statistics one round trip reads.
@@ -323,33 +354,40 @@ def swept_stats(queue: str) -> Flow[QueueStats]:
 def swept_stats_of(keyspace: Keyspace, queues: Sequence[str]) -> Flow[dict[str, QueueStats]]:
     """Statistics of each queue, after a sweep, in few round trips."""
     statistics: dict[str, QueueStats] = {}
+    away: Away = {}
     for page in _pages(queues, TOGETHER):
         firsts: dict[str, Ok] = {}
         lasts: dict[str, Ok] = {}
         left = page
         for _ in range(SWEEPS):
-            left = yield from _sweep_once(keyspace, left, firsts, lasts)
+            left = yield from _sweep_once(keyspace, left, firsts, lasts, away)
             if not left:
                 break
         statistics |= {name: _statistics(name, lasts[name], firsts[name].overdue) for name in page if name in lasts}
-    return statistics
+    return _found(statistics, away)
 
 
 def _sweep_once(
-    keyspace: Keyspace, queues: Sequence[str], firsts: dict[str, Ok], lasts: dict[str, Ok]
+    keyspace: Keyspace, queues: Sequence[str], firsts: dict[str, Ok], lasts: dict[str, Ok], away: Away
 ) -> Flow[list[str]]:
     """Sweep each queue by one bounded step, and note its first and its last answer. Returns those that need another."""
-    looks = yield from pipeline([commands.lookup(keyspace, name) for name in queues], NOT_THERE)
+    looks = yield from partly([commands.lookup(keyspace, name) for name in queues], NOT_THERE)
     configs: list[QueueConfig] = []
     for name, look in zip(queues, looks, strict=True):
         lasts.pop(name, None)  # an earlier answer does not count if the queue was deleted since
-        if type(look) is not Refused:
+        if isinstance(look, Exception):
+            away[name] = look
+        elif type(look) is not Refused:
             configs.append(QueueConfig.read(keyspace, name, look.version, look.options, look.declared, look.policies))
         elif look.code == "queue_expired" and (config := (yield from config_if_exists(keyspace, name))):
             configs.append(config)  # it lives on, because it keeps messages
-    answers = yield from pipeline([commands.stats(config) for config in configs], OUTDATED)
+    answers = yield from partly([commands.stats(config) for config in configs], OUTDATED)
     left = []
     for config, answer in zip(configs, answers, strict=True):
+        if isinstance(answer, Exception):
+            away[config.name] = answer
+            lasts.pop(config.name, None)
+            continue
         if type(answer) is not Refused:
             firsts.setdefault(config.name, answer)
             lasts[config.name] = answer

@@ -70,10 +70,12 @@ def records(keyspace: Keyspace, queues: Sequence[str], fields: Sequence[str]) ->
 
 
 def scan(keyspace: Keyspace, see: Callable[[list[bytes]], object]) -> Flow[None]:
-    """Let `see` have all keys of the namespace, of every node, in pages."""
+    """Let `see` have all keys of the namespace, of every node, in pages. A node that is away is left out."""
     options = ("MATCH", keyspace.everything, "COUNT", PAGE)
-    answers = yield ReadEachNode([("SCAN", 0, *options)])
+    answers = yield ReadEachNode([("SCAN", 0, *options)], partial=True)
     for node, answer in answers.items():
+        if isinstance(answer[0], Exception):
+            continue
         cursor, keys = replies.shaped("SCAN", replies.page, answer[0])
         see(keys)
         while cursor:

@@ -8,7 +8,7 @@ from functools import partial
 
 from rqttl import checks
 from rqttl.errors import InvalidInput, MessageLeased, QueueFull, SearchIncomplete
-from rqttl.flows.messages import living, scheduled_with
+from rqttl.flows.messages import check_near, living, scheduled_with
 from rqttl.flows.steps import Flow, GetConfig, existing, with_config
 from rqttl.flows.sweeping import sweep
 from rqttl.protocol import codec, commands
@@ -68,6 +68,7 @@ def move(keyspace: Keyspace, queue: str, id: str, to: str, *, dry_run: bool = Fa
     to = checks.check_queue_name(to, "to")
     if to == queue:
         raise InvalidInput(f"to: expected another queue than {queue!r}")
+    check_near(keyspace, queue, to)
     return _act(keyspace, queue, id, to, partial(commands.move, source=queue, dry=dry_run), dry_run=dry_run)
 
 

@@ -45,9 +45,13 @@ class GetPolicies:
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
-    """Step: run several commands in one round trip. The answer is the list of replies."""
+    """Step: run several commands in one round trip. The answer is the list of replies.
+
+    With `partial` the error of a node that is away takes the place of its replies while other nodes answer.
+    """
 
     commands: Sequence[Command]
+    partial: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +60,9 @@ class Read:
 
     A call goes to the node of its key, one without a key to `node`, or to the node of the shared keys. All nodes get
     their calls before one of them is waited for. Redis carries out `then` after all `calls`; its replies come last.
-    With `keep_errors` an error takes the place of a reply, also that of a node that is away while others answer. With
-    `timed` the answer is the replies, and for each of `calls` the time of its node in ms (`None` for one that is away).
+    With `keep_errors` an error takes the place of a reply; with it or with `partial` that of a node that is away while
+    others answer takes the place of its replies. With `timed` the answer is the replies, and for each of `calls` the
+    time of its node in ms (`None` for one that is away).
     """
 
     calls: Sequence[tuple[Word, ...]]
@@ -65,6 +70,7 @@ class Read:
     then: Sequence[tuple[Word, ...]] = ()
     timed: bool = False
     node: Hashable = None
+    partial: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +82,12 @@ class Write(Read):
 class ReadEachNode:
     """Step: run plain commands of Redis that change nothing, at every node. The answer is the replies of each node.
 
-    With `keep_errors` an error takes the place of a reply, as in `Read`.
+    With `keep_errors` or `partial` an error takes the place of a reply, as in `Read`.
     """
 
     calls: Sequence[tuple[Word, ...]]
     keep_errors: bool = False
+    partial: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,10 +135,11 @@ LATENESS = 120
 class WaitForWakeup:
     """Step: wait for an element of the wake-up list of one of several queues. The answer is the queue and the element.
 
-    It is `None` when the time is over, and `ENDED` after `interrupt`. A ticket has to be shown with the next receive of
-    its queue. The whole wait ends in `left` ms. One step blocks for `longest` ms at most, and not beyond the next due
-    work in `due` ms: then the flow looks at the queue and waits again. Redis ends a wait up to 0.1 s late, so this
-    process waits for the end of an `exact` one.
+    It is a list of such pairs if the queues are in several slots of a cluster; then calls to Redis may stay pending
+    between the waits of one caller: these are its `bells`. It is `None` when the time is over, and `ENDED` after
+    `interrupt`. A ticket has to be shown with the next receive of its queue. The whole wait ends in `left` ms. One step
+    blocks for `longest` ms at most, and not beyond the next due work in `due` ms: then the flow looks at the queue and
+    waits again. Redis ends a wait up to 0.1 s late, so this process waits for the end of an `exact` one.
     """
 
     queues: Sequence[str]
@@ -140,6 +148,7 @@ class WaitForWakeup:
     due: int | None = None
     interrupt: Interrupt | None = field(default=None, compare=False)
     exact: bool = False
+    bells: Any = field(default=None, compare=False)
 
     @property
     def in_redis(self) -> int:
@@ -307,6 +316,15 @@ def pipeline(calls: Sequence[Command], answered: Container[str]) -> Flow[list[Ok
     return answers
 
 
+def partly(calls: Sequence[Command], answered: Container[str]) -> Flow[list[Ok | Refused | Exception]]:
+    """The same for several nodes: the error of one that is away takes the place of its answers."""
+    replies: list[Any] = (yield Pipeline(calls, partial=True)) if calls else []
+    answers: list[Ok | Refused | Exception] = []
+    for command, reply in zip(calls, replies, strict=True):
+        answers.append(reply if isinstance(reply, Exception) else (yield from dispatch(command, answered, reply)))
+    return answers
+
+
 def execute(read: Callable[[Any], T], *words: Word) -> Flow[T]:
     """Run one plain, repeatable command. `read` reads its reply, and raises for a reply of another shape."""
     (reply,) = yield Write([words])
@@ -364,6 +382,7 @@ def server_time() -> Flow[Ms]:
 def reaper_count(keyspace: Keyspace) -> Flow[int]:
     """The number of reapers that listen for due work. A reaper listens at one node."""
     call = ("PUBSUB", "NUMSUB", keyspace.due_channel)
-    answers = yield ReadEachNode([call])
-    counts = [replies.shaped("PUBSUB NUMSUB", replies.pairs, reply) for (reply,) in answers.values()]
+    answers = yield ReadEachNode([call], partial=True)
+    present = [reply for (reply,) in answers.values() if not isinstance(reply, Exception)]
+    counts = [replies.shaped("PUBSUB NUMSUB", replies.pairs, reply) for reply in present]
     return sum(int(count) for each in counts for count in each.values())

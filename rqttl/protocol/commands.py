@@ -127,6 +127,9 @@ class QueueConfig:
             queues |= {reason: self.options.target(reason) for reason in script.targets}
             targets = {reason: target for reason, target in queues.items() if target}
             mapping = " ".join(f"{reason}={'.' if name == self.name else name}" for reason, name in targets.items())
+            for target in targets.values():
+                if self.keyspace.far(self.name, target):
+                    raise DataDamaged(self.name, f"its dead-letter queue {target!r} is in another slot of the cluster")
             keys = keys_of(self.keyspace, self.name, script, tuple(targets.values()))
             words = self._prefixes[place] = (*keys, *(self.version, mapping)[: len(script.fence)])
         return words

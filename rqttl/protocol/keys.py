@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from binascii import crc_hqx
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 
@@ -90,11 +91,22 @@ LISTS: Mapping[str, tuple[str, ...]] = {
 SHARED = ("queues", "dataset", "policies", "workers")
 
 
+#: The number of hash slots of a Redis Cluster.
+SLOTS = 16384
+
+
+def slot_of(key: str) -> int:
+    """The hash slot of a key of rqttl. Each has a hash tag."""
+    start = key.index("{") + 1
+    return crc_hqx(key[start : key.index("}", start)].encode(), 0) % SLOTS
+
+
 @dataclass(frozen=True, slots=True)
 class Keyspace:
-    """All keys of one namespace."""
+    """All keys of one namespace. On a cluster it is `slotted`: no script may touch keys of two slots."""
 
     namespace: str = "rqttl"
+    slotted: bool = False
 
     def key(self, queue: str, part: str) -> str:
         """One key of one queue.
@@ -107,12 +119,20 @@ class Keyspace:
         tag, slash, remainder = queue.partition("/")
         return f"{self.namespace}:{{{tag}}}{slash}{remainder}:{part}"
 
+    def far(self, queue: str, other: str) -> bool:
+        """Return True if no script may touch both queues."""
+        return self.slotted and slot_of(self.key(queue, META)) != slot_of(self.key(other, META))
+
     def split(self, key: bytes) -> tuple[str, str] | None:
         """The queue and the part of a key of this namespace; `None` for a key of another form."""
         tagged, _, part = key.decode("utf-8", "replace").removeprefix(f"{self.namespace}:").rpartition(":")
         tag, _, suffix = tagged.removeprefix("{").partition("}")
         name = tagged if suffix and not suffix.startswith("/") else tag + suffix
         return (name, part) if name and self.key(name, part).encode() == key else None
+
+    def woken(self, pairs: Iterable[tuple[str, bytes | None]]) -> list[tuple[str, bytes | None]]:
+        """The queues of wake-up lists with their elements."""
+        return [(split[0], element) for key, element in pairs if (split := self.split(key.encode()))]
 
     def _shared(self, name: str) -> str:
         """A key of the whole namespace. All of them have one hash tag, so they lie in one slot."""

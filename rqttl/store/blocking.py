@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
@@ -39,8 +39,8 @@ class Listener:
 
     def __init__(self, connections: Connections, interrupt: Interrupt) -> None:
         pool = pool_of_waits(connections.pool)
-        self._connections = connections if pool is connections.pool else Connections(pool)
-        self._places = places_of(pool)
+        self.connections = connections if pool is connections.pool else Connections(pool)
+        self.places = places_of(pool)
         self._interrupt = interrupt
 
     def listen(
@@ -52,10 +52,10 @@ class Listener:
         free. A lost connection, and a refusal that may pass, give `None`, too: the caller's next call shows more.
         """
         interrupts = (self._interrupt, interrupt or self._interrupt)
-        place = self._places.take(ms / 1000, partial(_asked, interrupts))
+        place = self.places.take(ms / 1000, partial(asked, interrupts))
         if not place:
-            exhausted = PoolExhausted(self._places.limit, self._places.held)
-            return exhausted if place is False else ENDED if _asked(interrupts) else None
+            exhausted = PoolExhausted(self.places.limit, self.places.held)
+            return exhausted if place is False else ENDED if asked(interrupts) else None
         try:
             reply = self._block(keys, ms, interrupts)
         except PoolExhausted as error:
@@ -65,30 +65,30 @@ class Listener:
                 return b""
             if isinstance(error, ResponseError) and not refuses_for_now(error):
                 raise
-            if _asked(interrupts):
+            if asked(interrupts):
                 return ENDED
             time.sleep(PAUSE)
             return None
         finally:
-            self._places.give_back(place)
+            self.places.give_back(place)
         if reply is None:
-            return ENDED if _asked(interrupts) else None
+            return ENDED if asked(interrupts) else None
         key, element = reply
         return key.decode(), element
 
     def _block(self, keys: Sequence[str], ms: int, interrupts: tuple[Interrupt, Interrupt]) -> Any:
         """Make one blocking call. Each of the two interrupts ends it."""
-        with Held(self._connections) as held:
+        with Held(self.connections) as held:
             connection = held.connection
             # an interrupt shuts down this socket, not the connection: another thread may use the connection later
             sock = getattr(connection, "_sock", None)
-            hang_up = partial(_hang_up, sock)
+            hang_up = partial(shut_down, sock)
             of_all, of_this = interrupts
             is_late = False
             try:
                 with patiently(connection, ms) as longest, of_all.ending(hang_up), of_this.ending(hang_up):
                     # this check comes after the registration of `hang_up`: a later interrupt shuts the socket down
-                    if _asked(interrupts):
+                    if asked(interrupts):
                         return None
                     connection.send_packed_command([pack_command(("BLPOP", *keys, f"{longest / 1000:.3f}"))])
                     # measured by a clock of this process, which never steps
@@ -99,21 +99,22 @@ class Listener:
                     reply = connection.read_response()
             except ResponseError as error:
                 # Redis closes the connection after UNBLOCKED, perhaps after the client sent its next call
-                held.clean = not (_asked(interrupts) or is_late or "UNBLOCKED" in str(error))
+                held.clean = not (asked(interrupts) or is_late or "UNBLOCKED" in str(error))
                 raise
-            held.clean = not (_asked(interrupts) or is_late)
+            held.clean = not (asked(interrupts) or is_late)
             return reply
 
     def close(self) -> None:
         """Close the free connections. The end of a wait closes the connection of that wait."""
-        self._connections.close()
+        self.connections.close()
 
 
-def _asked(interrupts: Sequence[Interrupt]) -> bool:
+def asked(interrupts: Iterable[Interrupt]) -> bool:
+    """Return True after an `ask` of one of some interrupts."""
     return any(map(Interrupt.asked, interrupts))
 
 
-def _hang_up(sock: Any) -> None:
+def shut_down(sock: Any) -> None:
     """End the read of another thread. A reply that Redis has sent or is about to send still arrives."""
     if isinstance(sock, socket.socket):
         with suppress(OSError):  # the socket is closed already

@@ -202,12 +202,16 @@ class Held:
         else:
             self.connection.disconnect()
             self._connections.pool.release(self.connection)
+            # the other ones may be lost, too: the pool looks at each before it is used
+            self._connections.release_idle()
 
 
 #: Seconds for which a used connection is kept for the next call. The pool would poll its socket first.
 FRESH = 1.0
 #: The divisor of the pool's limit that gives the number of kept connections.
 SHARE = 4
+#: Bytes that a socket may not take at once.
+LARGE = 1 << 16
 
 
 class Connections:
@@ -300,10 +304,12 @@ class RedisNode:
     reply would answer the next call.
     """
 
-    def __init__(self, client: redis.Redis) -> None:
+    def __init__(self, client: redis.Redis, is_in_use: Callable[[], bool] | None = None) -> None:
         self._client = checked_client(client, redis.Redis)
         self.connections = Connections(client.connection_pool)
         self.loaded: set[str] = set()
+        #: Asked after each time-out of a reply in a cluster: only a node that is in use may still answer.
+        self._is_in_use = is_in_use
 
     @property
     def address(self) -> Address:
@@ -326,8 +332,8 @@ class RedisNode:
         """See `Node`."""
         self.connections.renew()
 
-    def send_one(self, command: Command) -> Reply:
-        """Make the first attempt to run a script. Most calls need no other."""
+    def send_one(self, command: Command, *, waits: bool = True) -> Reply:
+        """Make the first attempt to run a script. Most calls need no other. For `waits` see `round_trip`."""
         with Held(self.connections) as held:
             connection = held.connection
             packed = pack_command(("EVALSHA", command.script.sha, *command.words))
@@ -336,7 +342,8 @@ class RedisNode:
             except (ConnectionError, TimeoutError) as error:
                 raise NotSent from error  # Redis runs only calls that it has received whole
             try:
-                reply: Reply = connection.read_response()
+                in_use = self._is_in_use if waits else None
+                reply: Reply = connection.read_response() if in_use is None else _read(connection, in_use)
             except ResponseError:
                 held.clean = True
                 raise
@@ -344,18 +351,21 @@ class RedisNode:
             held.clean = True
         return Repeated(reply) if reply[0] == b"refused" and command.is_replay else reply
 
-    def round_trip(self, calls: Calls) -> list[Any]:
-        """Send calls together, and read their replies; errors of Redis are among them."""
-        with Held(self.connections) as held:
-            _send(held.connection, calls)
-            return _replies(held, calls)
+    def round_trip(self, calls: Calls, *, waits: bool = True) -> list[Any]:
+        """Send calls together, and read their replies; errors of Redis are among them.
 
-    def trip(self, calls: Calls) -> Generator[None, None, list[Any]]:
+        A call that does not wait is over after one time-out.
+        """
+        with Held(self.connections) as held:
+            self._send(held.connection, calls)
+            return self._replies(held, calls, self._is_in_use if waits else None)
+
+    def trip(self, calls: Calls, *, waits: bool) -> Generator[None, None, list[Any]]:
         """A round trip that yields between the calls and their replies."""
         with Held(self.connections) as held:
-            _send(held.connection, calls)
+            self._send(held.connection, calls)
             yield
-            return _replies(held, calls)
+            return self._replies(held, calls, self._is_in_use if waits else None)
 
     def rehearse(self, calls: Sequence[Sequence[Word]]) -> list[ResponseError | None]:
         """Return the refusal of each call, or `None`. Raises `ResponseError` if Redis makes no transaction."""
@@ -375,54 +385,77 @@ class RedisNode:
                     refusals.append(error)
         return refusals
 
+    def _send(self, connection: Connection, calls: Calls) -> None:
+        try:
+            connection.connect()
+        except (ConnectionError, TimeoutError) as error:
+            raise NotSent from error
+        try:
+            self._write(connection, b"".join([pack_command(call) for call in calls]))
+        except (ConnectionError, TimeoutError) as error:
+            if len(calls) > 1:
+                raise  # the first of the calls may have arrived whole
+            raise NotSent from error
 
-def made_together(trips: Sequence[Trip]) -> list[Any]:
+    def _write(self, connection: Connection, packed: bytes) -> None:
+        sock: Any = getattr(connection, "_sock", None) if self._is_in_use and len(packed) >= LARGE else None
+        before = sock and sock.gettimeout()
+        if sock:
+            sock.settimeout(SOCKET_TIMEOUT)
+        connection.send_packed_command([packed])
+        if sock:
+            sock.settimeout(before)
+
+    def _replies(self, held: Held, calls: Calls, is_in_use: Callable[[], bool] | None) -> list[Any]:
+        replies: list[Any] = []
+        for _ in calls:
+            try:
+                replies.append(_read(held.connection, is_in_use))
+            except ResponseError as error:
+                replies.append(error)
+        # a reply that no script gives may be one to another call: then the connection is closed
+        held.clean = all(fits(reply) for call, reply in zip(calls, replies, strict=True) if call[0] == "EVALSHA")
+        return replies
+
+
+def _read(connection: Connection, is_in_use: Callable[[], bool] | None) -> Any:
+    if is_in_use is None:
+        return connection.read_response()
+    ends = time.monotonic() + SOCKET_TIMEOUT
+    while True:
+        try:
+            return connection.read_response(disconnect_on_error=False)
+        except TimeoutError:
+            if time.monotonic() >= ends or not is_in_use():
+                raise
+
+
+def made_together(trips: Sequence[Trip], *, waits: bool = True) -> list[Any]:
     """Make trips to several nodes: send all calls, and then read the replies. Returns them, or the error, of each."""
-    answers: list[Any] = []
-    begun: dict[int, Generator[None, None, list[Any]]] = {}
-    for place, trip in enumerate(trips):
-        answers.append(None)
-        under_way = trip.node.trip(trip.calls)
+    calls: dict[Any, list[tuple[Any, ...]]] = {}
+    for trip in trips:
+        calls.setdefault(trip.node, []).extend(trip.calls)
+    answers: dict[Any, Any] = {}
+    begun: dict[Any, Generator[None, None, list[Any]]] = {}
+    for node, theirs in calls.items():
+        under_way = node.trip(theirs, waits=waits)
         try:
             next(under_way)
-            begun[place] = under_way
+            begun[node] = under_way
         except (NotSent, ConnectionError, TimeoutError) as error:
-            answers[place] = error
-    for place, under_way in begun.items():
+            answers[node] = error
+    for node, under_way in begun.items():
         try:
             next(under_way)
         except StopIteration as done:
-            answers[place] = done.value
+            answers[node] = iter(done.value)
         except (ConnectionError, TimeoutError) as error:
-            answers[place] = error
-    return answers
-
-
-def _send(connection: Connection, calls: Calls) -> None:
-    try:
-        connection.connect()
-    except (ConnectionError, TimeoutError) as error:
-        raise NotSent from error
-    try:
-        connection.send_packed_command([b"".join([pack_command(call) for call in calls])])
-    except (ConnectionError, TimeoutError) as error:
-        if len(calls) > 1:
-            raise  # the first of the calls may have arrived whole
-        raise NotSent from error
-
-
-def _replies(held: Held, calls: Calls) -> list[Any]:
-    replies = [_reply(held.connection) for _ in calls]
-    # a reply that no script gives may be one to another call: then the connection is closed
-    held.clean = all(fits(reply) for call, reply in zip(calls, replies, strict=True) if call[0] == "EVALSHA")
-    return replies
-
-
-def _reply(connection: Connection) -> Any:
-    try:
-        return connection.read_response()
-    except ResponseError as error:
-        return error
+            answers[node] = error
+    ends = [answers[trip.node] for trip in trips]
+    return [
+        end if isinstance(end, Exception) else list(islice(end, len(trip.calls)))
+        for end, trip in zip(ends, trips, strict=True)
+    ]
 
 
 # URLs of Redis: their check, and the pools that they make.
@@ -439,7 +472,9 @@ def pool_for(url: str, from_url: Callable[[str], T]) -> T:
     if scheme not in _SCHEMES or not separator:
         got = f"{scheme[:20]!r} as scheme" if separator and scheme.isalnum() else "none of them"
         got = got if isinstance(url, str) else format_value(url)
-        raise InvalidInput(f"url: expected redis://, rediss://, redis+sentinel://, unix:// or embedded://, got {got}")
+        raise InvalidInput(
+            f"url: expected redis://, rediss://, redis+sentinel://, redis+cluster://, unix:// or embedded://, got {got}"
+        )
     try:
         parts = urlsplit(url)
         parts.port  # noqa: B018  # reading it is the check
@@ -464,7 +499,7 @@ def pool_for(url: str, from_url: Callable[[str], T]) -> T:
 
 
 class Address(NamedTuple):
-    """Where the server of a pool is, or the first Sentinel of its service, and who the client is there."""
+    """Where a server, the first Sentinel of a service or the first node of a cluster is, and who the client is."""
 
     host: str | None
     port: int
@@ -473,6 +508,7 @@ class Address(NamedTuple):
     has_tls: bool
     user: str | None
     service: str | None = None
+    is_cluster: bool = False
 
     @classmethod
     def of(cls, pool: Any) -> Address:
@@ -491,6 +527,7 @@ class Address(NamedTuple):
         if self.path is not None:
             return f"unix://{self.path}"
         scheme, name = ("redis", "") if self.service is None else ("redis+sentinel", f"{self.service}/")
+        scheme = "redis+cluster" if self.is_cluster else scheme
         scheme = scheme.replace("redis", "rediss") if self.has_tls else scheme
         return f"{scheme}://{self.host or 'localhost'}:{self.port}/{name}{self.database}"
 

@@ -6,8 +6,11 @@ knows whether it may run again.
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from copy import copy
+from functools import partial
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -34,7 +37,9 @@ from rqttl.flows.steps import (
 from rqttl.protocol.commands import Command, Reply, Word
 from rqttl.protocol.keys import META, Keyspace
 from rqttl.runtime.interrupt import Interrupt, Timing
+from rqttl.store.bells import Bells, Pair, by_slot
 from rqttl.store.blocking import Listener
+from rqttl.store.cluster import Cluster, Seeds, adopted, cluster_for_threads, patience_of
 from rqttl.store.connections import Address, RedisNode, made_together
 from rqttl.store.exchanges import FAILURES, Exchanges, wait_outcome
 from rqttl.store.topology import OneServer, Topology, Trip
@@ -44,8 +49,10 @@ if TYPE_CHECKING:
     from redis.client import PubSub
 
 T = TypeVar("T")
-#: The answer to a wait: the list with its element, or why it has ended; see `Listener.listen`.
-Woken = tuple[str, bytes] | bytes | PoolExhausted | None
+#: Seconds for which a hasty caller makes a call again that was certainly not carried out.
+HASTE = 0.3
+#: The answer to a wait: lists with their elements, or why it has ended; see `Listener.listen` and `Bells.wait`.
+Woken = tuple[str, bytes] | list[Pair] | bytes | PoolExhausted | None
 
 
 class Store:
@@ -55,30 +62,41 @@ class Store:
         #: Ends every `listen` from the moment at which it is asked.
         self.interrupted = Interrupt()
         self.topology = topology
-        self._only = topology.nodes[0] if isinstance(topology, OneServer) else None  # it need not be looked up
-        self._listeners = {node: Listener(node.connections, self.interrupted) for node in topology.nodes}
+        is_single = isinstance(topology, OneServer) and len(topology.nodes) == 1
+        self._only = topology.nodes[0] if is_single else None  # it need not be looked up
+        self._listeners: dict[RedisNode, Listener] = {}
         self._events = events
         self.exchanges = Exchanges(topology, keyspace, events, time.monotonic)
+        #: False if a missing reply ends a call after one time-out of a node of a cluster.
+        self.waits = True
+
+    def hasty(self, keyspace: Keyspace) -> Store:
+        """The same store for a caller that leaves a node alone that does not answer at once."""
+        hasty = copy(self)
+        hasty.exchanges = Exchanges(self.topology, keyspace, self._events, time.monotonic)
+        hasty.exchanges.patience, hasty.waits = HASTE, False
+        return hasty
 
     @property
     def address(self) -> Address:
-        """Where the server is."""
-        return self.topology.nodes[0].address
+        """Where the server is, or the first node that a cluster was asked at."""
+        return self.topology.address if isinstance(self.topology, Cluster) else self.topology.nodes[0].address
 
     def run(self, command: Command) -> Reply:
         """See `Exchanges.run`."""
-        if self._events.notify is not None:
+        if self._events.notify is not None or not self.topology.is_known:
             return drive(self.exchanges.run(command), self._perform)
         since = time.monotonic()
         try:
-            return (self._only or self.topology.node_of(command.words[1])).send_one(command)
+            node = self._only or self.topology.node_of(command.words[1])
+            return node.send_one(command, waits=self.waits)
         except FAILURES as error:
             again = self.exchanges.run(command, error, since)
         return drive(again, self._perform)  # outside of the handler: a later error has no part in this one
 
-    def run_together(self, commands: Sequence[Command]) -> list[Reply]:
-        """Run commands in one round trip; see `Exchanges.run_together`."""
-        return drive(self.exchanges.run_together(commands), self._perform)
+    def run_together(self, step: Pipeline) -> list[Any]:
+        """See `Exchanges.run_together`."""
+        return drive(self.exchanges.run_together(step), self._perform)
 
     def read(self, step: Read) -> Any:
         """See `Exchanges.read`."""
@@ -93,16 +111,54 @@ class Store:
         return drive(self.exchanges.explained(error), self._perform)
 
     def listen(
-        self, queues: Sequence[str], keys: Sequence[str], ms: int, interrupt: Interrupt | None = None
-    ) -> tuple[str, bytes] | bytes | PoolExhausted | None:
-        """Wait for an element of one of the lists `keys` of queues; see `Listener`."""
-        listener = self._listeners[self.topology.node_of(keys[0])]
+        self,
+        queues: Sequence[str],
+        keys: Sequence[str],
+        ms: int,
+        interrupt: Interrupt | None = None,
+        bells: Bells | None = None,
+    ) -> Woken:
+        """Wait for an element of one of the lists `keys` of queues; see `Listener`, and `Bells` for several slots.
+
+        Without `bells`, which are kept for the next wait, the calls for several slots end with this one.
+        """
+        wait: Callable[[], Woken]
+        if bells or (len(keys) > 1 and not self._only and len(by_slot(self.topology, keys)) > 1):
+            wait = partial(self._listen_at_slots, keys, ms, interrupt, bells)
+        else:
+            node = self.topology.node_of(keys[0])
+            listener = self._listeners.get(node) or self.listener_of(node)
+            if self._events.notify is None:
+                return listener.listen(keys, ms, interrupt)
+            wait = partial(listener.listen, keys, ms, interrupt)
         if self._events.notify is None:
-            return listener.listen(keys, ms, interrupt)
+            return wait()
         with timed(self._events.notify, [("BLPOP", queues[0] if len(queues) == 1 else None)]) as outcomes:
-            answer = listener.listen(keys, ms, interrupt)
+            answer = wait()
             outcomes.append(wait_outcome(answer))
         return answer
+
+    def _listen_at_slots(self, keys: Sequence[str], ms: int, interrupt: Interrupt | None, kept: Bells | None) -> Woken:
+        bells, last = self.bells() if kept is None else kept, list[Pair]()
+        woken: Woken
+        try:
+            woken = bells.wait(keys, ms, (self.interrupted, interrupt or self.interrupted))
+        except PoolExhausted as error:
+            woken = error
+        finally:
+            if bells is not kept:
+                last = bells.end()
+        if woken is None or isinstance(woken, list):
+            return [*(woken or ()), *last]
+        return [pair for pair in last if pair[1]] or woken  # the last look of the caller makes up for hints
+
+    def bells(self) -> Bells:
+        """Waits of one thread whose calls for several slots stay pending between them."""
+        return Bells(self.topology, self.listener_of, self.read)
+
+    def listener_of(self, node: RedisNode) -> Listener:
+        """The waits at one node."""
+        return self._listeners.setdefault(node, Listener(node.connections, self.interrupted))
 
     def rehearse(self, calls: Sequence[Sequence[Word]]) -> list[ResponseError | None]:
         """See `RedisNode.rehearse`."""
@@ -110,25 +166,25 @@ class Store:
 
     def subscription(self) -> PubSub:
         """A subscription of redis-py to channels, on any node."""
-        return self.topology.nodes[0].subscription()
+        return random.choice(self.topology.nodes).subscription()  # each has all messages, and one may be away
 
     def renew(self) -> None:
         """Close all free connections: one of them may have an unread reply."""
-        for node in self.topology.nodes:
+        for node in self.topology.made:
             node.leave()
 
     def close(self) -> None:
         """Close all free connections now, and each connection in use after its call."""
-        for node in self.topology.nodes:
+        for node in self.topology.made:
             node.close()
         self.interrupted.ask()
-        for listener in self._listeners.values():
+        for listener in list(self._listeners.values()):
             listener.close()
 
     def _perform(self, step: Trip | list[Trip] | float) -> Any:
         if isinstance(step, Trip):
-            return step.node.round_trip(step.calls)
-        return made_together(step) if isinstance(step, list) else time.sleep(step)
+            return step.node.round_trip(step.calls, waits=self.waits)
+        return made_together(step, waits=self.waits) if isinstance(step, list) else time.sleep(step)
 
 
 class Waiter(Timing):
@@ -137,11 +193,12 @@ class Waiter(Timing):
     def wait(self, store: Store, keys: Sequence[str], step: WaitForWakeup) -> Woken:
         """Wait for an element of one of the lists `keys`, as `step` says. See `Store.listen`."""
         if not step.exact:
-            return store.listen(step.queues, keys, step.ms, step.interrupt)
+            return store.listen(step.queues, keys, step.ms, step.interrupt, step.bells)
         ends = self.now() + step.ms
-        woken = store.listen(step.queues, keys, step.in_redis, step.interrupt) if step.in_redis else None
+        ms, interrupt = step.in_redis, step.interrupt
+        woken = store.listen(step.queues, keys, ms, interrupt, step.bells) if ms else None
         if woken is None:
-            self.pause(step.interrupt or store.interrupted, lambda: ends - self.now())
+            self.pause(interrupt or store.interrupted, lambda: ends - self.now())
         return woken
 
 
@@ -158,23 +215,34 @@ class RedisDriver:
 
     def __init__(
         self,
-        client: redis.Redis,
+        client: redis.Redis | redis.RedisCluster | Seeds,
         namespace: str,
         timing: Waiter | None = None,
         topology: Topology[RedisNode] | None = None,
+        *,
+        slotted: bool = False,
     ) -> None:
-        self.keyspace = Keyspace(check_namespace(namespace))
+        used = adopted(client)
+        self.keyspace = Keyspace(check_namespace(namespace), slotted or isinstance(used, Seeds))
         self.events = Events()
-        self.store = Store(topology or OneServer(RedisNode(client)), self.keyspace, self.events)
+        if topology is None:
+            topology = cluster_for_threads(used) if isinstance(used, Seeds) else OneServer(RedisNode(used))
+        self.store = Store(topology, self.keyspace, self.events)
+        self.store.exchanges.patience = patience_of(used)
         #: The clock and the waiter of this driver.
         self.timing = timing or Waiter()
         #: The interrupt that ends each wait outside of Redis when the driver is closed.
         self.closed = Interrupt()
         self.memory = Memory(self.keyspace)
         self.configs = self.memory.configs
+        self.use(self.store)
+
+    def use(self, store: Store) -> None:
+        """Perform steps on this store from now on."""
+        self.store = store
         self._answers: dict[type, Callable[[Any], Any]] = {
             **self.memory.answers,
-            Pipeline: self._pipeline,
+            Pipeline: self.store.run_together,
             Read: self.store.read,
             Write: self.store.read,
             ReadEachNode: self.store.read_each_node,
@@ -183,6 +251,14 @@ class RedisDriver:
             Sleep: self._sleep,
             WaitForWakeup: self._wait,
         }
+
+    def hasty(self) -> RedisDriver:
+        """The same driver for a loop that serves the queues of several nodes: one that is away must not hold it up."""
+        if isinstance(self.store.topology, OneServer):
+            return self
+        hasty = copy(self)
+        hasty.use(self.store.hasty(self.keyspace))
+        return hasty
 
     def perform(self, flow: Flow[T]) -> T:
         """See `Driver`."""
@@ -208,9 +284,6 @@ class RedisDriver:
         result = answer(step)
         return self.perform(result) if type(result) is GeneratorType else result
 
-    def _pipeline(self, step: Pipeline) -> list[Reply]:
-        return self.store.run_together(step.commands)
-
     def _rehearse(self, step: Rehearse) -> list[ResponseError | None]:
         return self.store.rehearse(step.calls)
 
@@ -226,7 +299,9 @@ class RedisDriver:
                 self.events.notify(WaitEvent(queue))
         keys = step.keys(self.keyspace)
         woken = self.timing.wait(self.store, list(keys), step)
-        return (keys[woken[0]], woken[1]) if isinstance(woken, tuple) else woken
+        if isinstance(woken, tuple):
+            return keys[woken[0]], woken[1]
+        return self.keyspace.woken(woken) if isinstance(woken, list) else woken
 
     def node_of(self, queue: str) -> Hashable:
         """See `Driver`."""

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from redis.exceptions import (
+    AskError,
     AuthenticationError,
     AuthorizationError,
     BusyLoadingError,
     ClusterDownError,
     ConnectionError,
     MasterDownError,
+    MovedError,
     NoScriptError,
     ReadOnlyError,
     RedisError,
@@ -24,13 +27,17 @@ from redis.exceptions import (
 
 from rqttl.errors import DataDamaged, InvalidInput, OutcomeUnknown, ScriptsForgotten
 from rqttl.events import Events, Place, timed
-from rqttl.flows.steps import ENDED, Read, ReadEachNode
+from rqttl.flows.steps import ENDED, Pipeline, Read, ReadEachNode
 from rqttl.protocol.commands import Command, Reply
 from rqttl.protocol.contract import Repeated
 from rqttl.protocol.keys import PARTS, Keyspace
 from rqttl.protocol.replies import command_name, milliseconds, shaped
 from rqttl.store.topology import Calls, Exchange, Node, Topology, Trip, side_by_side
 
+if TYPE_CHECKING:
+    from typing import TypeGuard
+
+At = TypeVar("At")
 Item = TypeVar("Item")
 T = TypeVar("T")
 
@@ -46,6 +53,10 @@ PATIENCE = SOCKET_TIMEOUT + 1
 DECISIVE = frozenset(("enqueue", "ack", "nack", "reject", "redrive"))
 #: The number of times that one call loads its scripts again.
 FORGOTTEN = 5
+#: Seconds between the attempts of a call whose keys are between two nodes of a cluster.
+IN_BETWEEN = 0.05
+#: The call that lets the next one, or the next transaction, use a slot that still moves to the node.
+ASKING = ("ASKING",)
 #: Plain commands without a key.
 _KEYLESS = frozenset(("ACL", "CONFIG", "INFO", "PUBSUB", "SCAN", "SCRIPT", "TIME"))
 
@@ -76,7 +87,8 @@ class Exchanges:
 
         After a lost reply a repeatable script runs again; any other raises `OutcomeUnknown`.
         """
-        attempts = self._insist(self._script, command, first, since)
+        yield from self._located()
+        attempts = self._insist(self._script, partial(self._node, command), command, first, since)
         place = command.script.name, command.queue
         try:
             return (yield from self._observed([place], attempts, lambda reply: [_outcome(reply)]))
@@ -86,21 +98,27 @@ class Exchanges:
             damage = error
         raise (yield from self._explained(command, damage)) from damage
 
-    def run_together(self, commands: Sequence[Command]) -> Exchange[list[Reply]]:
-        """Run commands in one round trip, those of each node in order. Returns their replies.
+    def run_together(self, step: Pipeline) -> Exchange[list[Any]]:
+        """Run commands in one round trip, those of each node in order. Returns the answer to the step.
 
         After a lost reply all commands of a node run again if all are repeatable, else none does. Several commands that
         store messages are one transaction: Redis carries out all of them, with nothing in between, or none.
         """
-        return (yield from self._spread(commands, [self._node(command) for command in commands], self._run_at))
+        yield from self._located()
+        commands = step.commands
+        is_ordered = all(command.script.name == "enqueue" for command in commands)
+        place_of = self._topology.slot_of if is_ordered else self._topology.node_of
+        places = [place_of(command.words[1]) for command in commands]
+        return (yield from self._spread(commands, places, self._run_at, is_partial=step.partial))
 
-    def _run_at(self, node: Node, commands: Sequence[Command]) -> Exchange[list[Reply]]:
+    def _run_at(self, _: object, commands: Sequence[Command]) -> Exchange[list[Reply]]:
         is_ordered = len(commands) > 1 and all(command.script.name == "enqueue" for command in commands)
         attempt = self._ordered if is_ordered else self._scripts
-        attempts = self._insist(lambda *_: attempt(node, commands), strictest(commands))
+        where = partial(self._node, commands[0])
+        attempts = self._insist(lambda node, *_: attempt(node, commands), where, strictest(commands))
         replies = yield from self._observed([(one.script.name, one.queue) for one in commands], attempts, _outcomes)
         for place, command in enumerate(commands):
-            if isinstance(replies[place], NoScriptError):
+            if isinstance(replies[place], NoScriptError) or is_elsewhere(replies[place]):
                 replies[place] = yield from self.run(command)
         for command, reply in zip(commands, replies, strict=True):
             if isinstance(reply, Exception):
@@ -109,46 +127,59 @@ class Exchanges:
 
     def read(self, step: Read) -> Exchange[Any]:
         """Run plain, repeatable commands of Redis. Returns the answer to the step."""
+        yield from self._located()
         shared: Any = self._topology.node_of(self._keyspace.registry) if step.node is None else step.node
         calls = [*step.calls, *step.then]
         nodes = [shared if call[0] in _KEYLESS else self._topology.node_of(call[1]) for call in calls]
-        run = partial(self._execute, keep_errors=step.keep_errors, timed=step.timed)
+        usual = self._keyspace.registry if step.node is None else None
+        run = partial(self._execute, keep_errors=step.keep_errors, timed=step.timed, usual=usual)
+        spread = partial(self._spread, run=run, is_partial=step.partial or step.keep_errors)
         first = len(calls) if len(set(nodes)) == 1 else len(step.calls)  # one node carries out calls in order
-        answers = yield from self._spread(calls[:first], nodes[:first], run)
-        answers += yield from self._spread(calls[first:], nodes[first:], run)
-        replies = [reply for reply, _ in answers]
-        return (replies, [time for _, time in answers[: len(step.calls)]]) if step.timed else replies
+        answers = yield from spread(calls[:first], nodes[:first])
+        answers += yield from spread(calls[first:], nodes[first:])
+        pairs = [(answer, None) if isinstance(answer, Exception) else answer for answer in answers]
+        replies = [reply for reply, _ in pairs]
+        return (replies, [time for _, time in pairs[: len(step.calls)]]) if step.timed else replies
 
     def read_each_node(self, step: ReadEachNode) -> Exchange[dict[Node, list[Any]]]:
         """Run plain, repeatable commands of Redis at every node. Returns the replies of each."""
+        yield from self._located()
         calls = [call for _ in self._topology.nodes for call in step.calls]
         nodes = [node for node in self._topology.nodes for _ in step.calls]
-        answers = yield from self._spread(calls, nodes, partial(self._execute, keep_errors=step.keep_errors))
+        run = partial(self._execute, keep_errors=step.keep_errors)
+        answers = yield from self._spread(calls, nodes, run, is_partial=step.keep_errors or step.partial)
         found: dict[Node, list[Any]] = {node: [] for node in nodes}
-        for node, (reply, _) in zip(nodes, answers, strict=True):
-            found[node].append(reply)
+        for node, answer in zip(nodes, answers, strict=True):
+            found[node].append(answer if isinstance(answer, Exception) else answer[0])
         return found
 
     def _execute(
-        self, node: Node, calls: Calls, *, keep_errors: bool, timed: bool = False
+        self, node: Node, calls: Calls, *, keep_errors: bool, timed: bool = False, usual: str | None = None
     ) -> Exchange[list[tuple[Any, int | None]]]:
-        """Run plain commands at one node. Returns the reply to each, and with `timed` the time of the node in ms."""
+        """Run plain commands at one node. Returns the reply to each, and with `timed` the time of the node in ms.
+
+        Later attempts go to the node that has the key of the calls by then, or the `usual` one if they have none.
+        """
         words = [("TIME",), *calls] if timed else calls
-        attempts = self._insist(lambda *_: self._plain(node, words, keep_errors=keep_errors), None)
+        key = next((call[1] for call in calls if call[0] not in _KEYLESS), usual)
+
+        def where() -> Node:
+            return node if key is None else self._topology.node_of(key)
+
+        attempts = self._insist(lambda at, *_: self._plain(at, words, keep_errors=keep_errors), where, None)
         places = [(command_name(call), None) for call in words]
-        try:
-            replies: list[Any] = yield from self._observed(places, attempts, _outcomes)
-        except RedisError as error:
-            if keep_errors and is_away(error) and len(self._topology.nodes) > 1:
-                return [(error, None)] * len(calls)
-            raise
+        replies: list[Any] = yield from self._observed(places, attempts, _outcomes)
         time = None
         if timed:
             clock = replies.pop(0)
             if isinstance(clock, Exception):
                 raise clock
             time = shaped("TIME", milliseconds, clock)
-        for call, reply in zip(calls, replies, strict=True):
+        for place, call in enumerate(calls):
+            reply = replies[place]
+            if is_elsewhere(reply):
+                owner = partial(self._topology.node_of, call[1])
+                reply = replies[place] = yield from self._insist(partial(self._redirected, call), owner, None)
             if isinstance(reply, Exception) and not keep_errors:
                 if not _is_damage(reply):
                     raise reply
@@ -170,20 +201,37 @@ class Exchanges:
         return InvalidInput("url: this is the address of a Sentinel: use redis+sentinel://host:port/service")
 
     def _spread(
-        self, items: Sequence[Item], nodes: Sequence[Node], run: Callable[[Node, Sequence[Item]], Exchange[list[T]]]
-    ) -> Exchange[list[T]]:
-        """Run the items of each node side by side. Returns the results in the order of the items."""
-        places: dict[Node, list[int]] = {}
+        self,
+        items: Sequence[Item],
+        nodes: Sequence[At],
+        run: Callable[[At, Sequence[Item]], Exchange[list[T]]],
+        *,
+        is_partial: bool,
+    ) -> Exchange[list[Any]]:
+        """Run the items of each node side by side. Returns the results in the order of the items.
+
+        A partial answer has the error of a node that is away in the place of its results, if there are other nodes.
+        """
+        places: dict[At, list[int]] = {}
         for place, node in enumerate(nodes):
             places.setdefault(node, []).append(place)
+        is_partial = is_partial and len(self._topology.nodes) > 1
         if len(places) < 2:
-            return (yield from run(nodes[0], items)) if items else []
+            try:
+                return (yield from run(nodes[0], items)) if items else []
+            except RedisError as error:
+                if not (is_partial and is_away(error)):
+                    raise
+                return [error] * len(items)
         parts = [run(node, [items[place] for place in chosen]) for node, chosen in places.items()]
-        results: dict[int, T] = {}
-        for chosen, part in zip(places.values(), (yield from side_by_side(parts)), strict=True):
-            if isinstance(part, Exception):
+        answers = yield from side_by_side(parts)
+        is_partial = is_partial and not all(isinstance(answer, Exception) for answer in answers)
+        results: dict[int, T | Exception] = {}
+        for chosen, part in zip(places.values(), answers, strict=True):
+            if isinstance(part, Exception) and not (is_partial and is_away(part)):
                 raise part
-            results.update(zip(chosen, part, strict=True))
+            own = [part] * len(chosen) if isinstance(part, Exception) else part
+            results.update(zip(chosen, own, strict=True))
         return [results[place] for place in range(len(items))]
 
     def _node(self, command: Command) -> Node:
@@ -200,14 +248,20 @@ class Exchanges:
             told.extend(outcomes(answer))
         return answer
 
+    def _located(self) -> Exchange[None]:
+        """Learn which node has which key, if that is not known."""
+        if not self._topology.is_known:
+            yield from self._insist(lambda *_: self._topology.learn(), lambda: self._topology.nodes[0], None)
+
     def _insist(
         self,
-        attempt: Callable[[Any, Any], Exchange[T]],
+        attempt: Callable[[Node, Any, Any], Exchange[T]],
+        where: Callable[[], Node],
         command: Command | None,
         first: Any = None,
         since: float | None = None,
     ) -> Exchange[T]:
-        """Make attempts until one succeeds, with pauses. `None` stands for calls that are all repeatable.
+        """Make attempts at the node `where` until one succeeds. No `command` stands for calls that may all be repeated.
 
         A repeated script of `DECISIVE` raises `OutcomeUnknown`, too, if its last attempt fails with any error.
         """
@@ -215,60 +269,77 @@ class Exchanges:
         pauses = iter(PAUSES)
         lost = False
         while True:
+            node = where()
             try:
-                return (yield from attempt(command, first))
+                return (yield from attempt(node, command, first))
             except FAILURES as error:
+                cause = _cause(error)
+                if isinstance(cause, TimeoutError):  # also a hasty caller has to learn who has the keys now
+                    yield from self._learn(node)
                 if isinstance(error, ConnectionError | TimeoutError):
                     lost = True
                     if command is not None:
                         if not command.repeatable:
                             raise OutcomeUnknown(command.queue, command.script.name) from error
                         command = command.as_replay()
-                hangs = isinstance(_cause(error), TimeoutError) and self._now() - started > max(
-                    PATIENCE, self.patience or 0
-                )
-                is_final = hangs or is_tls_failure(_cause(error)) or not isinstance(error, _PASSING)
-                pause = None if is_final else next(pauses, None)
-                if self.patience is not None and not is_final:
-                    pause = self._pause(pause, error, started)
+                passed = self._now() - started
+                hangs = isinstance(cause, TimeoutError) and passed > max(PATIENCE, self.patience or 0)
+                is_final = hangs or is_tls_failure(cause) or not isinstance(error, _PASSING)
+                pause = None if is_final else self._pause(next(pauses, None), cause, passed)
                 if pause is None and lost and command is not None and command.script.name in DECISIVE:
-                    raise OutcomeUnknown(command.queue, command.script.name) from _cause(error)
+                    raise OutcomeUnknown(command.queue, command.script.name) from cause
                 if pause is None:
-                    raise _cause(error) from None
+                    raise cause from None
             first = None
             yield pause
+            if isinstance(cause, ConnectionError | ClusterDownError):
+                yield from self._learn(node)
 
-    def _pause(self, usual: float | None, error: Exception, started: float) -> float | None:
-        """The pause before the next attempt within the patience; `None` at its end."""
-        if usual is None and not is_away(_cause(error)):
-            return None
+    def _learn(self, doubted: Node) -> Exchange[None]:
+        with suppress(*FAILURES):  # the next attempt tells it
+            yield from self._topology.learn(doubted)
+
+    def _pause(self, usual: float | None, cause: BaseException, passed: float) -> float | None:
+        """The pause before the next attempt; `None` if this was the last one."""
+        if self.patience is None or (usual is None and not is_away(cause)):
+            return usual
         pause = usual or PAUSES[-1]
-        return pause if self._now() + pause - started < (self.patience or 0) else None
+        if is_elsewhere(cause):  # a slot moves within milliseconds; but two nodes may send a call to and fro
+            pause = 0.0 if isinstance(cause, MovedError) and usual else IN_BETWEEN
+        return pause if passed + pause < self.patience else None
 
-    def _script(self, command: Command, reply: Any) -> Exchange[Reply]:
-        node = self._node(command)
+    def _script(self, node: Node, command: Command, reply: Any) -> Exchange[Reply]:
+        (call,) = _calls([command])
         if reply is None:
             try:
-                (reply,) = yield Trip(node, _calls([command]))
+                (reply,) = yield Trip(node, [call])
             except BusyLoadingError as loading:
                 reply = loading
+        before: Calls = []
+        if is_ask(reply):
+            node, before = self._topology.redirect(node, reply), [ASKING]
+            _, reply = yield Trip(node, [*before, call])
         if isinstance(reply, NoScriptError):
-            reply = yield from self._observed([("SCRIPT LOAD", None)], self._with_text(node, command), lambda _: ["ok"])
+            loading_it = self._with_text(node, command, before)
+            reply = yield from self._observed([("SCRIPT LOAD", None)], loading_it, lambda _: ["ok"])
         if isinstance(reply, BusyLoadingError):
             raise NotSent from reply
         if isinstance(reply, Exception):
-            _raise_if_refused(node, reply)
+            self._raise_if_refused(node, reply)
             raise reply
         command.script.check(reply)
         return Repeated(reply) if reply[0] == b"refused" and command.is_replay else cast("Reply", reply)
 
-    def _with_text(self, node: Node, command: Command) -> Exchange[Reply]:
-        """Load the script and run it. Not as a transaction: with full memory Redis would refuse the whole of it."""
+    def _with_text(self, node: Node, command: Command, before: Calls) -> Exchange[Reply]:
+        """Load the script and run it, behind the calls `before`.
+
+        Not as a transaction: with full memory Redis would refuse the whole of it.
+        """
         text = ("SCRIPT", "LOAD", command.script.text)
         for _ in range(FORGOTTEN):
-            loaded, reply = yield Trip(node, [text, *_calls([command])])
+            loaded, *_, reply = yield Trip(node, [text, *before, *_calls([command])])
             if not isinstance(reply, NoScriptError):
-                _judge(node, [command], [reply])
+                self._judge(node, [command], [reply])
                 if isinstance(reply, Exception):
                     raise reply
                 return cast("Reply", reply)
@@ -279,14 +350,24 @@ class Exchanges:
     def _plain(self, node: Node, calls: Calls, *, keep_errors: bool) -> Exchange[list[Any]]:
         replies: list[Any] = yield Trip(node, calls)
         for reply in () if keep_errors else replies:
-            _raise_if_refused(node, reply)
+            if not is_elsewhere(reply):
+                self._raise_if_refused(node, reply)
         return replies
+
+    def _redirected(self, call: tuple[Any, ...], node: Node, *_: object) -> Exchange[Any]:
+        """Make a plain call by itself, at the node of its key or where that node sends it."""
+        (reply,) = yield Trip(node, [call])
+        if is_ask(reply):
+            _, reply = yield Trip(self._topology.redirect(node, reply), [ASKING, call])
+        if is_elsewhere(reply):
+            self._raise_if_refused(node, reply)
+        return reply
 
     def _scripts(self, node: Node, commands: Sequence[Command]) -> Exchange[list[Any]]:
         """Run commands. Each command whose script Redis lacks has a `NoScriptError` as its reply."""
         loads = _texts(node, commands)
         replies = yield Trip(node, [*loads, *_calls(commands)])
-        return _judge(node, commands, replies[len(loads) :])
+        return self._judge(node, commands, replies[len(loads) :])
 
     def _ordered(self, node: Node, commands: Sequence[Command]) -> Exchange[list[Any]]:
         """Run commands as one transaction, so that Redis forgets no script between two of them.
@@ -314,11 +395,33 @@ class Exchanges:
             _raise_if_divided(commands, answers[len(within) :])
         elif isinstance(done, Exception):
             error = next((reply for reply in queued if isinstance(reply, Exception)), done)
-            _raise_if_refused(node, error)  # Redis has carried out none of them
+            if is_ask(error):  # the slot still moves: the new node takes the transaction as a whole
+                target = self._topology.redirect(node, error)
+                return (yield from self._transact(target, [*_texts(target, commands), ASKING], within, commands))
+            self._raise_if_refused(node, error)  # Redis has carried out none of them
             raise error
         else:
             answers = done
-        return _judge(node, commands, answers[len(within) :])
+        return self._judge(node, commands, answers[len(within) :])
+
+    def _judge(self, node: Node, commands: Sequence[Command], replies: list[Any]) -> list[Any]:
+        """Check the replies to commands. Raises `NotSent` if Redis refuses all for now, and `ContractError`."""
+        if replies and all(refuses_for_now(reply) for reply in replies):
+            self._raise_if_refused(node, replies[0])
+        for command, reply in zip(commands, replies, strict=True):
+            if not isinstance(reply, Exception):
+                command.script.check(reply)
+        node.loaded |= {command.script.sha for command in commands}
+        return replies
+
+    def _raise_if_refused(self, node: Node, reply: object) -> None:
+        """Raise `NotSent` if Redis refuses for now. It refuses a script at its first write at the latest."""
+        if isinstance(reply, Exception) and refuses_for_now(reply):
+            if isinstance(reply, AskError):
+                self._topology.redirect(node, reply)
+            if is_read_only(reply):  # the next call must reach another server; other callers get the same refusal
+                node.leave()
+            raise NotSent from reply
 
     def _explained(self, command: Command, error: Exception) -> Exchange[Exception]:
         """The error of a script; for that of a damaged queue, one that names the key or the missing field."""
@@ -337,25 +440,6 @@ def _texts(node: Node, commands: Sequence[Command]) -> list[tuple[str, str, str]
     """The calls that load the scripts that this client has not loaded yet."""
     missing = {command.script.sha: command.script.text for command in commands}
     return [("SCRIPT", "LOAD", text) for sha, text in missing.items() if sha not in node.loaded]
-
-
-def _judge(node: Node, commands: Sequence[Command], replies: list[Any]) -> list[Any]:
-    """Check the replies to commands. Raises `NotSent` if Redis refuses all of them for now, and `ContractError`."""
-    if replies and all(refuses_for_now(reply) for reply in replies):
-        _raise_if_refused(node, replies[0])
-    for command, reply in zip(commands, replies, strict=True):
-        if not isinstance(reply, Exception):
-            command.script.check(reply)
-    node.loaded |= {command.script.sha for command in commands}
-    return replies
-
-
-def _raise_if_refused(node: Node, reply: object) -> None:
-    """Raise `NotSent` if Redis refuses for now. It refuses a script at its first write at the latest."""
-    if isinstance(reply, Exception) and refuses_for_now(reply):
-        if is_read_only(reply):  # the next call must reach another server; other callers get the same refusal
-            node.leave()
-        raise NotSent from reply
 
 
 def _cause(error: Exception) -> BaseException:
@@ -396,7 +480,7 @@ def _raise_if_divided(commands: Sequence[Command], replies: Sequence[Any]) -> No
         raise OutcomeUnknown(command.queue, command.script.name) from refused[0]
 
 
-def wait_outcome(answer: tuple[str, bytes] | bytes | Exception | None) -> str:
+def wait_outcome(answer: object) -> str:
     """The outcome of a wait for listeners of events."""
     if isinstance(answer, Exception):
         return type(answer).__name__
@@ -413,7 +497,7 @@ def _calls(commands: Sequence[Command]) -> list[tuple[Any, ...]]:
 TEMPORARY = (RedisError, ScriptsForgotten)
 
 #: Refusals with a class in redis-py. Their texts lack the code.
-_CLASSES = (BusyLoadingError, ClusterDownError, MasterDownError, ReadOnlyError, TryAgainError)
+_CLASSES = (AskError, BusyLoadingError, ClusterDownError, MasterDownError, ReadOnlyError, TryAgainError)
 #: Codes of all others. Redis 6.2 wraps the error of a script, so a code may stand anywhere in the text.
 _CODES = re.compile(r"(?:^|[\s-])(?:BUSY|CLUSTERDOWN|LOADING|MASTERDOWN|MISCONF|NOREPLICAS|READONLY|TRYAGAIN)\s")
 
@@ -435,6 +519,16 @@ def refuses_for_now(error: BaseException | None) -> bool:
     if isinstance(error, (*_CLASSES, ScriptsForgotten)):
         return True
     return isinstance(error, RedisError) and _CODES.search(str(error)) is not None
+
+
+def is_elsewhere(reply: object) -> bool:
+    """Return True if a node of a cluster sends a call to another one, or cannot say to which."""
+    return isinstance(reply, AskError | ClusterDownError | TryAgainError)
+
+
+def is_ask(reply: object) -> TypeGuard[AskError]:
+    """Return True if another node has the keys of one call, because their slot still moves."""
+    return isinstance(reply, AskError) and not isinstance(reply, MovedError)
 
 
 def is_read_only(error: BaseException | None) -> bool:

@@ -21,13 +21,11 @@ from redis.connection import Connection, SSLConnection
 from redis.exceptions import AuthenticationError, ConnectionError, RedisError, ResponseError
 from redis.retry import Retry
 
-from rqttl import units
 from rqttl.errors import InvalidInput
 from rqttl.flows.steps import drive
 from rqttl.store import connections
 from rqttl.store.connections import SSL, UNLIMITED, Pool
 from rqttl.store.watcher import Watchers
-from rqttl.types import Duration
 
 T = TypeVar("T")
 Address = tuple[str, int]
@@ -289,9 +287,6 @@ def _sentinel(host: str, port: int, has_tls: bool, settings: Mapping[str, Any]) 
     return {**settings, **times, "host": host, "port": port, "protocol": 2, "has_tls": has_tls}
 
 
-def patience_of(client: Any, patience: Duration | None) -> float | None:
-    """Seconds for which calls are made again, if the user or Sentinel has a say in it. Raises `InvalidDuration`."""
-    if patience is not None:
-        return units.duration(patience, "patience") / 1000
-    pool = getattr(client, "connection_pool", None)
-    return PATIENCE if pool is not None and "service" in getattr(pool, "connection_kwargs", {}) else None
+def is_service(client: Any) -> bool:
+    """Return True for a client that asks Sentinels."""
+    return "service" in getattr(getattr(client, "connection_pool", None), "connection_kwargs", ())

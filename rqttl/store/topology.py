@@ -7,8 +7,12 @@ answer has the replies of each, or its error. A number that an exchange yields i
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Hashable, Sequence
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+
+from redis.exceptions import AskError
+
+from rqttl.errors import InvalidInput
 
 T = TypeVar("T")
 N = TypeVar("N")
@@ -31,10 +35,27 @@ class Topology(Protocol[N_co]):
 
     @property
     def nodes(self) -> Sequence[N_co]:
-        """All nodes."""
+        """All nodes that have keys."""
+
+    @property
+    def made(self) -> Sequence[N_co]:
+        """All nodes that may have connections."""
+
+    @property
+    def is_known(self) -> bool:
+        """False while `nodes` and `node_of` only guess: see `learn`."""
 
     def node_of(self, key: Any) -> N_co:
         """The node that has a key."""
+
+    def slot_of(self, key: Any) -> Hashable:
+        """What the keys of one transaction have in common."""
+
+    def learn(self, doubted: Any = None, /) -> Exchange[None]:
+        """Ask which node has which key, a `doubted` node last. Raises the error of the last one if none answers."""
+
+    def redirect(self, node: Any, error: AskError, /) -> N_co:
+        """The node to which another one sends a call. Raises `InvalidInput` where that is the wrong topology."""
 
 
 class OneServer(Generic[N]):
@@ -42,11 +63,27 @@ class OneServer(Generic[N]):
 
     def __init__(self, node: N) -> None:
         self.node = node
-        self.nodes = (node,)
+        self.nodes: tuple[N, ...] = (node,)
+        self.made: tuple[N, ...] = (node,)
+        self.is_known = True
 
     def node_of(self, _: Any) -> N:
         """See `Topology`."""
         return self.node
+
+    def slot_of(self, _: Any) -> Hashable:
+        """See `Topology`."""
+        return None
+
+    def learn(self, _: object = None) -> Exchange[None]:
+        """See `Topology`: there is nothing to learn."""
+        yield from ()
+
+    def redirect(self, _: object, error: AskError) -> N:
+        """See `Topology`."""
+        raise InvalidInput(
+            "url: this server is a node of a Redis Cluster, and sends calls to other nodes: use redis+cluster://"
+        ) from error
 
 
 class Trip(NamedTuple):

@@ -49,22 +49,24 @@ PASSES = 50
 _FIRST, _LAST = 10**12, 10**13 - 1
 
 
-def fake_broker(namespace: str = "rqttl", *, start: Instant | None = None) -> FakeBroker:
+def fake_broker(namespace: str = "rqttl", *, start: Instant | None = None, slotted: bool = False) -> FakeBroker:
     """A new broker on an empty Redis of its own, within this process; no server is needed.
 
     Its clock begins at `start` (an aware datetime, ISO 8601 text with a zone, or milliseconds since 1970), or at the
-    time of this machine, and stands still. Raises `FakeUnavailable` where fakeredis is not installed, `InvalidName`,
-    `InvalidInput`.
+    time of this machine, and stands still. `slotted` is as for `rqttl.connect`.
+    Raises `FakeUnavailable` where fakeredis is not installed, `InvalidName`, `InvalidInput`.
     """
-    return FakeBroker(namespace, start=start)
+    return FakeBroker(namespace, start=start, slotted=slotted)
 
 
-def async_fake_broker(namespace: str = "rqttl", *, start: Instant | None = None) -> AsyncFakeBroker:
+def async_fake_broker(
+    namespace: str = "rqttl", *, start: Instant | None = None, slotted: bool = False
+) -> AsyncFakeBroker:
     """A new asyncio broker on an empty Redis of its own, within this process. See `fake_broker`.
 
     A wait lets other tasks run first, and then moves the clock.
     """
-    return AsyncFakeBroker(namespace, start=start)
+    return AsyncFakeBroker(namespace, start=start, slotted=slotted)
 
 
 class NotSupportedByFake(RqttlError):
@@ -244,8 +246,8 @@ class ClockedDriver(RedisDriver):
 
     timing: ClockedTiming
 
-    def __init__(self, client: redis.Redis, namespace: str, clock: Clock) -> None:
-        super().__init__(client, namespace, ClockedTiming(clock))
+    def __init__(self, client: redis.Redis, namespace: str, clock: Clock, *, slotted: bool = False) -> None:
+        super().__init__(client, namespace, ClockedTiming(clock), slotted=slotted)
         self.clock = clock
 
     def step(self, step: Step) -> Any:
@@ -283,11 +285,14 @@ class ClockedBroker(Broker):
         *,
         start: Instant | None = None,
         clock: Clock | None = None,
+        slotted: bool = False,
     ) -> None:
         #: The time of this broker.
         self.clock = clock or Clock(start)
         super().__init__(
-            client, namespace, driver=lambda client, namespace: ClockedDriver(client, namespace, self.clock)
+            client,
+            namespace,
+            driver=lambda client, namespace: ClockedDriver(client, namespace, self.clock, slotted=slotted),
         )
 
 
@@ -352,10 +357,15 @@ class FakeBroker(ClockedBroker):
     """
 
     def __init__(
-        self, namespace: str = "rqttl", *, start: Instant | None = None, beside: FakeBroker | None = None
+        self,
+        namespace: str = "rqttl",
+        *,
+        start: Instant | None = None,
+        beside: FakeBroker | None = None,
+        slotted: bool = False,
     ) -> None:
         self._fake: FakeClient = FakeClient(beside._fake if beside else None)  # noqa: SLF001  # of the same class
-        super().__init__(self._fake, namespace, start=start, clock=beside.clock if beside else None)
+        super().__init__(self._fake, namespace, start=start, clock=beside.clock if beside else None, slotted=slotted)
 
     def __repr__(self) -> str:
         return f"<FakeBroker namespace {driver_of(self).keyspace.namespace!r}>"
@@ -366,7 +376,9 @@ class FakeBroker(ClockedBroker):
         It ignores `url`. When it is closed, this broker stays open.
         """
         del url
-        return FakeBroker(driver_of(self).keyspace.namespace if namespace is None else namespace, beside=self)
+        keyspace = driver_of(self).keyspace
+        name = keyspace.namespace if namespace is None else namespace
+        return FakeBroker(name, beside=self, slotted=keyspace.slotted)
 
     def run_reaper(self) -> Totals:
         """Do all due work of all queues once, as a reaper would have done. Returns its totals."""
@@ -379,7 +391,9 @@ class AsyncClockedDriver(AsyncDriver):
     """An asyncio driver at the time of a clock. `sync` performs all steps but waits, each of them at once."""
 
     def __init__(self, sync: ClockedDriver) -> None:
-        super().__init__(_no_client, sync.keyspace.namespace, events=sync.events, timing=sync.timing)
+        super().__init__(
+            _no_client, sync.keyspace.namespace, events=sync.events, timing=sync.timing, slotted=sync.keyspace.slotted
+        )
         self.sync = sync
 
     def begin(self, step: Step, run: Run[Any]) -> Any:
@@ -435,10 +449,17 @@ class AsyncFakeBroker(AsyncBroker):
     """
 
     def __init__(
-        self, namespace: str = "rqttl", *, start: Instant | None = None, beside: AsyncFakeBroker | None = None
+        self,
+        namespace: str = "rqttl",
+        *,
+        start: Instant | None = None,
+        beside: AsyncFakeBroker | None = None,
+        slotted: bool = False,
     ) -> None:
         #: The sync broker on the same messages and the same clock.
-        self.sync: FakeBroker = FakeBroker(namespace, start=start, beside=beside.sync if beside else None)
+        self.sync: FakeBroker = FakeBroker(
+            namespace, start=start, beside=beside.sync if beside else None, slotted=slotted
+        )
         sync = driver_of(self.sync)
         assert isinstance(sync, ClockedDriver)  # noqa: S101  # the driver of a fake broker
         super().__init__(None, namespace, folder=Path(), driver=lambda *_: AsyncClockedDriver(sync))
@@ -457,7 +478,9 @@ class AsyncFakeBroker(AsyncBroker):
         It ignores `url`. When it is closed, this broker stays open.
         """
         del url
-        return AsyncFakeBroker(self._driver.keyspace.namespace if namespace is None else namespace, beside=self)
+        keyspace = self._driver.keyspace
+        name = keyspace.namespace if namespace is None else namespace
+        return AsyncFakeBroker(name, beside=self, slotted=keyspace.slotted)
 
     def run_reaper(self) -> Totals:
         """Do all due work of all queues once, as a reaper would have done. Returns its totals."""

@@ -1,0 +1,237 @@
+"""Redis Cluster: which node has which slot, and what URLs and clients of redis-py say of a cluster.
+
+The nodes themselves tell: `CLUSTER SLOTS` has all slots, a redirect has one. redis-py's own client for clusters makes
+no call: after a lost reply it runs a script again, whatever the script does.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import lru_cache
+from typing import Any, Generic, NamedTuple, TypeVar, cast
+from urllib.parse import urlsplit
+
+import redis
+import redis.asyncio.retry
+from redis.backoff import NoBackoff
+from redis.exceptions import AskError, ConnectionError, MovedError, RedisError, TimeoutError
+from redis.retry import Retry
+
+from rqttl.errors import InvalidInput
+from rqttl.flows.steps import drive
+from rqttl.protocol.keys import SLOTS, slot_of
+from rqttl.store import connections, sentinel
+from rqttl.store.connections import SSL, TIME_OUTS, UNLIMITED, Address, Pool, RedisNode
+from rqttl.store.exchanges import FAILURES, NotSent
+from rqttl.store.sentinel import PATIENCE, is_service
+from rqttl.store.topology import Exchange, Trip
+
+N = TypeVar("N")
+Place = tuple[str, int]
+
+#: Seconds without a reply after which another node is asked if the one that owes it is still in use.
+STALL = 1.0
+_PORT = 6379
+_FORM = "redis+cluster://[user:password@]host:port,host:port"
+
+
+_slot_of = lru_cache(1 << 14)(slot_of)
+
+
+class Cluster(Generic[N]):
+    """The `Topology` of a Redis Cluster. `make` makes the node at a place.
+
+    A node is made once: it stays the same one when it leaves the cluster and comes back.
+    """
+
+    def __init__(self, make: Callable[[str, int], N], seeds: Seeds) -> None:
+        self._make = make
+        self._remap = seeds.remap
+        self._made: dict[Place, N] = {}
+        self._places: dict[N, Place] = {}
+        self._seeds = [self._at(place) for place in seeds.places]
+        #: Where it was asked first.
+        self.address = seeds.address
+        self._owners = self._seeds[:1] * SLOTS
+        self.nodes: tuple[N, ...] = tuple(self._seeds)
+        self.is_known = False
+
+    @property
+    def made(self) -> Sequence[N]:
+        """See `Topology`."""
+        return list(self._made.values())
+
+    def node_of(self, key: str) -> N:
+        """See `Topology`."""
+        return self._owners[_slot_of(key)]
+
+    def slot_of(self, key: str) -> int:
+        """See `Topology`."""
+        return _slot_of(key)
+
+    def learn(self, doubted: N | None = None) -> Exchange[None]:
+        """See `Topology`."""
+        others = list(dict.fromkeys([*self.nodes, *self._seeds]))
+        random.shuffle(others)  # no secret: clients must not ask the same one all at once
+        others.sort(key=lambda node: node is doubted)
+        failure: Exception = ConnectionError("no node of the cluster is known")
+        for node in others:
+            try:
+                (reply,) = yield Trip(node, [("CLUSTER", "SLOTS")])
+            except (NotSent, ConnectionError, TimeoutError) as error:
+                failure = error
+                continue
+            if isinstance(reply, list) and reply:
+                self._replace(reply, node)
+                return
+            if "cluster support disabled" in str(reply):
+                raise InvalidInput("url: this server is no node of a Redis Cluster: use redis:// for it")
+            failure = reply if isinstance(reply, RedisError) else ConnectionError("no node has slots yet")
+        raise failure
+
+    def _replace(self, ranges: Sequence[Any], asked: N) -> None:
+        owners, before = list(self._owners), set(self.nodes)
+        for first, last, primary, *_ in ranges:
+            owners[first : last + 1] = [self._announced(primary[0], primary[1], asked)] * (last + 1 - first)
+        self._owners = owners
+        self.nodes = tuple(dict.fromkeys(owners))
+        self.is_known = True
+        for gone in before.difference(self.nodes):
+            cast("Any", gone).leave()
+
+    def redirect(self, node: N, error: AskError) -> N:
+        """See `Topology`. The next calls to a slot that has moved go to its new node."""
+        target = self._announced(error.host, error.port, node)
+        if isinstance(error, MovedError):
+            self.is_known = self.is_known and target in self.nodes
+            self._owners[error.slot_id] = target
+        return target
+
+    def _announced(self, host: bytes | str | None, port: int, asked: N) -> N:
+        """The node at an address that the node `asked` has told. Without a host it is on the same machine."""
+        name = host.decode() if isinstance(host, bytes) else host
+        place = name or self._places[asked][0], port
+        return self._at(self._remap(place) if self._remap and name else place)
+
+    def _at(self, place: Place) -> N:
+        node = self._made.get(place)
+        if node is None:
+            node = self._made.setdefault(place, self._make(*place))
+            self._places[node] = place
+        return node
+
+
+class Seeds(NamedTuple):
+    """What a client of a cluster knows at first: nodes to ask, and a pool whose class and settings all nodes have.
+
+    `remap` maps the address that a node announces to the one at which this client reaches it.
+    """
+
+    pool: Any
+    places: Sequence[Place]
+    remap: Callable[[Place], Place] | None = None
+
+    @property
+    def address(self) -> Address:
+        """The address of the first node."""
+        return Address.of(self.pool)._replace(is_cluster=True)
+
+    def pool_at(self, host: str, port: int) -> Any:
+        """The pool of one node."""
+        settings = {**self.pool.connection_kwargs, "host": host, "port": port}
+        return type(self.pool)(self.pool.connection_class, max_connections=self.pool.max_connections, **settings)
+
+
+def cluster_for_threads(seeds: Seeds) -> Cluster[RedisNode]:
+    """The cluster, for threads. Its connections time out after `STALL` seconds, and see if their node is in use."""
+    cluster: Cluster[RedisNode]
+
+    def make(host: str, port: int) -> RedisNode:
+        pool = seeds.pool_at(host, port)
+        pool.connection_kwargs["socket_timeout"] = min(STALL, pool.connection_kwargs["socket_timeout"] or STALL)
+        node = RedisNode(redis.Redis(connection_pool=pool), lambda: is_in_use(node))
+        return node
+
+    def is_in_use(node: RedisNode) -> bool:
+        def perform(trip: Any) -> Any:
+            return trip.node.round_trip(trip.calls, waits=False)
+
+        with suppress(*FAILURES):  # nobody says otherwise
+            drive(cluster.learn(node), perform)
+        return node in cluster.nodes
+
+    cluster = Cluster(make, seeds)
+    return cluster
+
+
+def open_client(url: str) -> redis.Redis | Seeds:
+    """See `connections.open_client`. The URL may also name Sentinels or a cluster."""
+    if is_cluster_url(url):
+        return seeds_of_url(url, lambda url: connections.open_client(url).connection_pool)
+    return sentinel.open_client(url)
+
+
+def adopted(client: redis.Redis | redis.RedisCluster | Seeds) -> redis.Redis | Seeds:
+    """What a client of redis-py lends: itself, a client that asks its Sentinels, or what it knows of a cluster."""
+    if isinstance(client, Seeds):
+        return client
+    return lent(client) if isinstance(client, redis.RedisCluster) else sentinel.adopted(client)
+
+
+def patience_of(client: object) -> float | None:
+    """Seconds for which calls are made again, because a failover takes less; `None` for one server."""
+    return PATIENCE if isinstance(client, Seeds) or is_service(client) else None
+
+
+def is_cluster_url(url: object) -> bool:
+    """Return True for a URL that names nodes of a cluster."""
+    return isinstance(url, str) and url.startswith(("redis+cluster://", "rediss+cluster://"))
+
+
+def seeds_of_url(url: str, make_pool: Callable[[str], Any]) -> Seeds:
+    """Read a URL. `make_pool` makes a pool for a URL of one server. Raises `InvalidInput`, without the URL."""
+    try:
+        parts = urlsplit(url)
+        user, at, hosts = parts.netloc.rpartition("@")
+        nodes = [urlsplit(f"//{place}") for place in hosts.split(",")]
+        places = [(node.hostname or "", node.port or _PORT) for node in nodes]
+        if not all(host for host, _ in places) or "@" in parts.path + parts.query + parts.fragment:
+            raise ValueError
+    except ValueError:
+        raise InvalidInput(f"url: expected {_FORM}, with special characters %-encoded") from None
+    query = "?" * bool(parts.query) + parts.query
+    pool = make_pool(f"{parts.scheme.partition('+')[0]}://{user}{at}{nodes[0].netloc}{parts.path}{query}")
+    if int(pool.connection_kwargs.get("db") or 0):
+        raise InvalidInput("url: a Redis Cluster has only database 0")
+    return Seeds(pool, places)
+
+
+def lent(client: Any) -> Seeds:
+    """What a client of redis-py for clusters lends: its nodes and its settings. Raises `InvalidInput`."""
+    theirs: Mapping[str, Any] = client.get_connection_kwargs()
+    if theirs.get("decode_responses"):
+        raise InvalidInput("client: decode_responses=True is not supported, bodies are bytes")
+    manager = client.nodes_manager
+    nodes = [*manager.startup_nodes.values(), *manager.nodes_cache.values()]
+    places = list(dict.fromkeys((node.host, int(node.port)) for node in nodes))
+    has_tls = bool(theirs.get("ssl")) or issubclass(theirs.get("connection_class", object), SSL)
+    kept = {name: value for name, value in theirs.items() if name in _LENT or name.startswith("ssl_")}
+    if isinstance(client, redis.RedisCluster):
+        retry: Any = Retry(NoBackoff(), 0)
+        pool: Any = Pool
+        kinds: Any = redis.Connection, redis.SSLConnection
+    else:
+        retry = redis.asyncio.retry.Retry(NoBackoff(), 0)
+        pool, kinds = redis.asyncio.ConnectionPool, (redis.asyncio.Connection, redis.asyncio.SSLConnection)
+    host, port = places[0]
+    settings = {"max_connections": UNLIMITED, **TIME_OUTS, **kept, "retry": retry, "host": host, "port": port}
+    return Seeds(pool(kinds[has_tls], **settings), places, manager.address_remap)
+
+
+#: The settings of redis-py's client for clusters that are those of its connections.
+_LENT = {
+    *("client_name", "credential_provider", "max_connections", "password", "protocol", "username"),
+    *("socket_connect_timeout", "socket_keepalive", "socket_keepalive_options", "socket_timeout"),
+}
