@@ -76,7 +76,7 @@ class Reaper:
     """
 
     def __init__(self, broker: Broker, *, scan_period: Duration | Literal[-1] | None = "5m") -> None:
-        self._driver = driver_of(broker)
+        self._driver = driver_of(broker).hasty()
         none = scan_period is None or plain_whole(scan_period) == -1 or plain_text(scan_period) == "-1"
         self.scan_period = None if none else units.duration(cast("Duration", scan_period), "scan_period", least=1)
         self._stopped = False
@@ -207,6 +207,14 @@ class Reaper:
             node.error, node.pause, node.next_try, self.report.is_away = None, 0.0, 0.0, False
             log_event(logging.INFO, "redis_recovered", "Redis answers again")
 
+    def _try_again(self) -> None:
+        """Ask the nodes that were away, when it is time to."""
+        for key, node in self._nodes.items():
+            if node.next_try and not node.rests() and node is not self._shared:
+                self._asked = node
+                self._driver.step(Read([("TIME",)], node=key))
+                self._asked, node.next_try, self._urgent = self._shared, 0.0, True
+
     def _turn(self) -> None:
         shared = self._shared
         if not shared.rests():
@@ -217,11 +225,9 @@ class Reaper:
         self._driver.check_open()
         if self._hints.missed:
             self._urgent, self._hints.missed = True, False
-        for key, node in self._nodes.items():
-            if node.next_try and not node.rests() and node is not shared:
-                self._asked = node
-                self._driver.step(Read([("TIME",)], node=key))
-                self._asked, node.next_try, self._urgent = shared, 0.0, True
+            for queue in self._registry.queues if shared.error else ():  # no pass can begin now
+                self._node(queue).timetable.begin_pass([queue])
+        self._try_again()
         if self._urgent and not shared.rests() and not self._is_passing():
             self._begin_pass(thorough=True)
         elif time.monotonic() >= self._next_look and not shared.rests():

@@ -52,6 +52,7 @@ class Fetcher:
         self._patterns = [name for name in weights if is_pattern(name)]
         self._unmatched = set[str]()
         self._queues = Queues()
+        self._bells = self._driver.store.bells()
         self.stop = Interrupt()
         #: The time of the last turn, and of the last answer to a claim, in ms of the clock of this process.
         self.turned_at = self._driver.timing.now()
@@ -78,8 +79,8 @@ class Fetcher:
                 self._pause(error)
         self._sources.takes_acks = False
         try:
-            self._pass_on()
             self._withdraw()
+            self._pass_on()
         except TEMPORARY as error:
             logger.info("the worker left its queues while Redis was away: %s", error)
 
@@ -113,6 +114,7 @@ class Fetcher:
         self._full_since = None
         if self._queues.noted and now >= self._glance_at and self._queues.candidates(now):
             self._glance_at = now + GLANCE
+            self._wake(self._driver.keyspace.woken(self._bells.collect()))
             self._queues.hint(self._with_wakeup(self._queues.noted))
         chosen = ticketed[0] if ticketed else self._queues.next(now)
         if chosen is not None:
@@ -138,7 +140,7 @@ class Fetcher:
             raise
         self.answered_at = now
         self._counters.last_claim = time.time()
-        if self._pauses.pop(self._sources.asked, None):
+        if self._pauses.pop(self._sources.asked, None) or self.is_away:
             self.is_away = False
             self._counters.reconnects += 1
             logger.info("Redis answers again")
@@ -163,7 +165,7 @@ class Fetcher:
         self._sources.takes_acks = False  # before the look, so no ack is left that nobody sends
         acking = [queue for queue in noted if self._sources[queue].has_acks]
         exact = any(self._sources[queue].is_paced for queue in noted)
-        step = WaitForWakeup(noted, ms, ms, interrupt=self.stop, exact=exact)
+        step = WaitForWakeup(noted, ms, ms, interrupt=self.stop, exact=exact, bells=self._bells)
         reply = None if acking else self._driver.step(step)
         self._sources.takes_acks = True
         for name in acking:
@@ -173,8 +175,8 @@ class Fetcher:
         self._glance_at = self._driver.timing.now() + GLANCE  # the wait has looked at all lists
         if isinstance(reply, PoolExhausted):
             raise reply
-        if isinstance(reply, tuple):
-            self._queues.woken(*reply)
+        if isinstance(reply, tuple | list):
+            self._wake([reply] if isinstance(reply, tuple) else reply)
         elif self._driver.timing.now() - now < ms // 2 and not self.stop.asked():
             self._queues.suspect()  # the connection was lost: a claim shows if Redis answers
 
@@ -184,9 +186,14 @@ class Fetcher:
             self._full_since = now
         if now - self._full_since >= PATIENT_WHILE_FULL and self._queues.noted:
             self._withdraw()
+        self._wake(self._driver.keyspace.woken(self._bells.collect()))
         self._pass_on()
-        flight, seconds = self._in_flight, PATIENT_WHILE_FULL / 1000
+        flight, seconds = self._in_flight, (GLANCE if self._bells else PATIENT_WHILE_FULL) / 1000
         flight.freed.wait(self.stop, lambda: 0.0 if flight.room() > 0 else seconds)
+
+    def _wake(self, elements: Iterable[tuple[str, bytes | None]]) -> None:
+        for name, element in elements:
+            self._queues.woken(name, element or b"")
 
     def _pass_on(self) -> None:
         """Leave the queues whose hints this worker has and cannot use. That wakes the next consumer of each."""
@@ -207,6 +214,7 @@ class Fetcher:
     def _withdraw(self) -> None:
         """Wait in no queue any more. Take the messages that were handed to this worker meanwhile."""
         noted = self._queues.noted
+        self._wake(self._driver.keyspace.woken(self._bells.end()))
         for name in noted:
             self._sources[name].withdraw()
             self._queues[name].until = None

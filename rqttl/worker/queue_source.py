@@ -11,6 +11,7 @@ from collections.abc import Hashable
 from contextlib import suppress
 from functools import partial
 from time import perf_counter
+from typing import TypeVar
 
 from redis.exceptions import RedisError
 
@@ -23,13 +24,15 @@ from rqttl.consuming.heartbeat import Heartbeat
 from rqttl.consuming.prefetch import CONSUMER_TTL_MS, LONGEST_REST, Missed
 from rqttl.delivery import LEFT, LOST, UNKNOWN, Delivered, Delivery, Settlement, Settler
 from rqttl.errors import BrokerClosed, LeaseLost, OutcomeUnknown, QueueNotFound, RqttlError
-from rqttl.flows.steps import Recent
+from rqttl.flows.steps import Flow, Recent
 from rqttl.protocol import codec
 from rqttl.protocol.commands import BATCH, Presence
 from rqttl.runtime.interrupt import Interrupt
 from rqttl.store.driver import RedisDriver
 from rqttl.store.exchanges import TEMPORARY, is_away
 from rqttl.worker.health import Counters
+
+T = TypeVar("T")
 
 logger = logging.getLogger("rqttl.worker")
 
@@ -59,15 +62,13 @@ class QueueSource:
     def __init__(self, sources: Sources, queue: str) -> None:
         self.queue = queue
         self._sources, self._driver = sources, sources.driver
-        self.node = self._driver.node_of(queue)
-        self._hurry = hurry = sources.renewer_of(self.node).notify
-        self._turns = Turns[Delivery](self._driver.keyspace, queue, BATCH, Interrupt(), hurry, sources.name)
+        self._lock = threading.Lock()
+        self._turns = Turns[Delivery](self._driver.keyspace, queue, BATCH, Interrupt(), self._hurry, sources.name)
         self._books, self.schedule = self._turns.books, self._turns.schedule
         #: The checksums of the newest finished messages whose acks came too late, by sequence. After a failover that
         #: loses writes, another message may get a sequence again.
         self.finished = Recent[int](REMEMBERED)
         self._books.late, self._books.unknown = _Late(LOST, self), _Late(UNKNOWN, self)
-        self._sender = Sender(self._driver, sources.locks[self.node])
         self._settler: Settler[None] = Settler(lambda *_: None, self._driver.events)  # children settle
         self._server_ahead = 0
         self._pending: deque[tuple[Delivery, Settlement]] = deque()
@@ -77,6 +78,18 @@ class QueueSource:
         #: True if the last turn failed.
         self.has_failed = False
         self.schedule.renewed(self._driver.timing.now())
+
+    @property
+    def node(self) -> Hashable:
+        """The node of the queue. It changes when the slot of the queue moves in a cluster."""
+        return self._driver.node_of(self.queue)
+
+    def _hurry(self) -> None:
+        self._sources.renewer_of(self.node).notify()
+
+    def _perform(self, flow: Flow[T]) -> T:
+        with self._lock:  # the queue may change its node meanwhile
+            return Sender(self._driver, self._sources.locks[self.node]).perform(flow)
 
     def count_lost(self, number: int = 1) -> None:
         """Count messages whose lease had ended before their outcome was stored."""
@@ -92,7 +105,7 @@ class QueueSource:
         """
         self._sources.asked, lease, since = self.node, self._sources.lease, perf_counter()
         presence = Presence(self._sources.name, block, CONSUMER_TTL_MS, ticket, count)
-        claimed = self._sender.perform(self._turns.claim(count, lease, presence))
+        claimed = self._perform(self._turns.claim(count, lease, presence))
         fetched = delivery.delivered(Delivery, self._settler, claimed, lease)
         hook.received(self._driver.events.observer, self.queue, fetched, since)
         self._books.room()  # this forgets the settled deliveries
@@ -119,7 +132,7 @@ class QueueSource:
         """Wait no more. Take no message."""
         self._sources.asked = self.node
         with suppress(QueueNotFound):
-            self._sender.perform(self._turns.claim(0, 1, Presence(self._sources.name, 0, CONSUMER_TTL_MS)))
+            self._perform(self._turns.claim(0, 1, Presence(self._sources.name, 0, CONSUMER_TTL_MS)))
         self.schedule.end_wait()
 
     def age(self, item: Delivery) -> float:
@@ -198,7 +211,7 @@ class QueueSource:
         time = None if delay is None else units.as_timedelta(delay)
         flow = settling.settle(self._driver.keyspace, self.queue, how, items, time, description)
         try:
-            self._sender.perform(flow)
+            self._perform(flow)
         except (LeaseLost, OutcomeUnknown) as error:
             logger.warning("%s", error)
             self.count_lost(sum(item.settled in (LOST, UNKNOWN) for item in items))
@@ -215,7 +228,7 @@ class QueueSource:
     def take_turn(self) -> None:
         """Settle, renew leases, send waiting acks, and show the presence of the worker, as far as it is due."""
         self.settle_pending()
-        renewed = self._sender.perform(self._turns.upkeep())
+        renewed = self._perform(self._turns.upkeep())
         if renewed:
             self._sources.heartbeat.renewed()
         announce_renewal(self._driver.events, renewed)
@@ -227,7 +240,7 @@ class QueueSource:
     def close(self) -> None:
         """Settle what is left, send all acks, and leave the queue."""
         self.settle_pending()
-        self._sender.perform(self._turns.report(leaves=True))
+        self._perform(self._turns.report(leaves=True))
 
 
 class Sources(dict[str, QueueSource]):
@@ -249,24 +262,31 @@ class Sources(dict[str, QueueSource]):
         #: The nodes that do not answer.
         self.away = set[Hashable]()
         self.heartbeat = heartbeat
-        #: The node of registry and roster, and that of the last call of the fetcher.
-        self.shared: Hashable = driver.shared_node
+        #: The node of the last call of the fetcher.
         self.asked: Hashable = self.shared
         self.renewers: dict[Hashable, Renewer] = {}
+        self._lock = threading.Lock()
         self.renewer = self.renewer_of(self.shared)
 
     def __missing__(self, queue: str) -> QueueSource:
         self[queue] = source = QueueSource(self, queue)
         return source
 
+    @property
+    def shared(self) -> Hashable:
+        """The node of registry and roster."""
+        return self.driver.shared_node
+
     def renewer_of(self, node: Hashable) -> Renewer:
         """Return the thread of a node. It begins with the first one."""
-        if node not in self.renewers:
-            turn, timing = partial(self.take_turns, node), self.driver.timing
-            self.renewers[node] = renewer = Renewer(timing, "rqttl-renewer", partial(self.pause, node), turn)
-            if self.renewers[self.shared].is_alive():
-                renewer.start()
-        return self.renewers[node]
+        with self._lock:
+            if node not in self.renewers:
+                turn, timing = partial(self.take_turns, node), self.driver.timing
+                renewer = Renewer(timing, "rqttl-renewer", partial(self.pause, node), turn)
+                if any(other.is_alive() for other in self.renewers.values()):
+                    renewer.start()
+                self.renewers[node] = renewer
+            return self.renewers[node]
 
     @property
     def is_away(self) -> bool:
@@ -275,7 +295,7 @@ class Sources(dict[str, QueueSource]):
 
     def close(self) -> None:
         """Take no further turn, and leave all queues."""
-        for renewer in self.renewers.values():
+        for renewer in list(self.renewers.values()):
             renewer.close()
         for source in list(self.values()):
             try:
@@ -296,6 +316,8 @@ class Sources(dict[str, QueueSource]):
 
     def take_turns(self, node: Hashable) -> None:
         """Take a turn for each queue of a node."""
+        for source in list(self.values()):
+            self.renewer_of(source.node)  # its slot may have moved to a new node
         for source in [source for source in list(self.values()) if source.node == node]:
             source.has_failed = False
             try:
