@@ -13,8 +13,8 @@ from rqttl import text
 from rqttl.cli.common import output, params
 from rqttl.cli.common.errors import Refused, explain
 from rqttl.cli.common.params import flag, format_value, json_flag, queues_argument
-from rqttl.cli.common.settings import Settings, connecting
-from rqttl.errors import PolicyDecides, QueueInUse, QueueNotFound, RqttlError
+from rqttl.cli.common.settings import GLANCE, Settings, connecting
+from rqttl.errors import PolicyDecides, QueueInUse, QueueNotFound, QueuesAway, RqttlError
 from rqttl.inspector.queues import (
     LATE,
     LateWork,
@@ -23,6 +23,7 @@ from rqttl.inspector.queues import (
     deaths,
     existing_names,
     living_consumers,
+    read_stats,
     running_reapers,
     to_json,
 )
@@ -100,11 +101,12 @@ def list_queues(queues: tuple[str, ...], quiet: bool, as_json: bool, settings: S
     and [...]). Bytes and oldest are of the ready messages. The command only
     reads: expired messages count until a reaper or a consumer has swept them.
     """
-    with settings.using() as broker:
+    with settings.using(GLANCE) as broker:
         names = existing_names(broker, queues)
-        stats: dict[str, QueueStats] = {}
+        stats: Mapping[str, QueueStats] = {}
+        away: QueuesAway | None = None
         if not quiet:
-            stats = broker.stats(names, sweep=False)
+            stats, away = read_stats(broker, names)
             names = sorted(stats)
         overdue = max((queue.overdue for queue in stats.values()), default=timedelta(0))
         reapers = running_reapers(broker) if overdue >= LATE else None
@@ -124,6 +126,8 @@ def list_queues(queues: tuple[str, ...], quiet: bool, as_json: bool, settings: S
         output.print_table(columns, rows, total)
     if overdue >= LATE:
         output.note(LateWork(overdue, reapers).advice)
+    if away:
+        raise away
 
 
 def _cells(stats: QueueStats, *, later: bool) -> list[str]:

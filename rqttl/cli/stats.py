@@ -14,7 +14,7 @@ import click
 
 from rqttl import text
 from rqttl.cli.common import errors, output, params, running
-from rqttl.cli.common.settings import Settings, connecting
+from rqttl.cli.common.settings import GLANCE, Settings, connecting
 from rqttl.errors import QueueNotFound
 from rqttl.inspector import queues as views
 from rqttl.units import as_text
@@ -76,11 +76,11 @@ def stats(
     interval = INTERVAL if interval is None else interval
     if interval < SHORTEST:
         raise click.BadParameter(f"at least {as_text(views.milliseconds(SHORTEST))}", param_hint="'--interval' / '-n'")
-    with settings.using() as broker:
+    with settings.using(GLANCE) as broker:
         snapshot = views.take_snapshot(broker, queues)
-        for name in views.plain_names(queues):
-            if name not in snapshot.queues:
-                raise QueueNotFound(name)
+        away = snapshot.away.queues if snapshot.away else ()
+        for name in sorted({*views.plain_names(queues)} - {*snapshot.queues, *away}):
+            raise QueueNotFound(name)
         trend = views.Trend(snapshot)
         if watch:
             from rqttl.store.driver import driver_of  # slow to load: it needs redis-py
@@ -100,6 +100,8 @@ def stats(
             output.note(f"no room for {', '.join(left_out)}: a wider terminal or --json shows them")
         if late := trend.late_work():
             output.note(late.advice)
+    if snapshot.away:
+        raise snapshot.away
 
 
 def sort_rows(trend: views.Trend, sort: str) -> list[views.Row]:

@@ -4,7 +4,9 @@ The checks are flows that return findings, or functions of values that a flow ha
 after the other. A check that Redis refuses is a finding, not an error.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 from redis.exceptions import ConnectionError, ResponseError, TimeoutError
 
@@ -14,7 +16,7 @@ from rqttl.doctor import queues, rights, server
 from rqttl.doctor.findings import Finding, Level, problem, warning
 from rqttl.doctor.server import ServerInfo
 from rqttl.errors import DataDamaged
-from rqttl.flows.steps import Flow
+from rqttl.flows.steps import Flow, ReadEachNode
 from rqttl.store.driver import driver_of
 
 __all__ = ["Finding", "Level", "examine"]
@@ -22,6 +24,7 @@ __all__ = ["Finding", "Level", "examine"]
 #: Checks of the server by its own answers, in the order of the report.
 SERVER: tuple[Callable[[ServerInfo], Iterator[Finding]], ...] = (
     server.kind,
+    server.coverage,
     server.role,
     server.eviction,
     server.memory,
@@ -43,23 +46,27 @@ def examine(broker: Broker, names: Sequence[str] = ()) -> Iterator[Finding]:
     """
     for name in names:
         check_queue_name(name)
-    driver = driver_of(broker)
+    driver = driver_of(broker).hasty()
     keyspace = driver.keyspace
     seen = queues.Queues()
     # first of all, since it raises for a name without a queue
     of_queues = driver.perform(queues.check(keyspace, names, seen)) if names else None
-    info = driver.perform(server.read())
-    for check in SERVER:
-        yield from check(info)
-    yield from driver.perform(guarded("clock", server.clock()))
-    if info.hidden:
-        yield warning(
-            "settings",
-            f"cannot be read: {info.why_hidden}",
-            f"not checked: {', '.join(dict.fromkeys(info.hidden))}; see them where the server is managed",
-        )
-    if info.mode == "sentinel":
-        return
+    nodes: dict[Any, list[Finding]] = {}
+    for node, (reply,) in driver.step(ReadEachNode([("TIME",)], keep_errors=True)).items():
+        if isinstance(reply, Exception) and not isinstance(reply, ResponseError):
+            nodes[node] = [problem("node", f"does not answer: {reply}", "start it again; until then its queues wait")]
+            continue
+        info = driver.perform(server.read(node))
+        nodes[node] = [finding for check in SERVER for finding in check(info)]
+        nodes[node] += driver.perform(guarded("clock", server.clock(node=node)))
+        if info.hidden:
+            hidden = ", ".join(dict.fromkeys(info.hidden))
+            advice = f"not checked: {hidden}; see them where the server is managed"
+            nodes[node].append(warning("settings", f"cannot be read: {info.why_hidden}", advice))
+        if info.mode == "sentinel":
+            yield from nodes[node]
+            return
+    yield from of_nodes({f"{node.address.host}:{node.address.port}": found for node, found in nodes.items()})
     if of_queues is None:
         of_queues = driver.perform(queues.check(keyspace, names, seen))
     queue = min(seen.dues, default=min(names, default=NO_QUEUE))
@@ -70,6 +77,23 @@ def examine(broker: Broker, names: Sequence[str] = ()) -> Iterator[Finding]:
     yield from driver.perform(guarded("queues", queues.check_schedules(seen)))
     yield from driver.perform(guarded("queues", queues.check_controls(seen)))
     yield from driver.perform(guarded("policies", queues.check_policies(keyspace, sorted(seen.looks))))
+
+
+def of_nodes(findings: Mapping[str, Sequence[Finding]]) -> Iterator[Finding]:
+    """The findings of nodes, check by check. One that is not the same at all nodes names its node."""
+    if len(findings) == 1:
+        yield from next(iter(findings.values()))
+        return
+    told = [(place, finding) for place, found in findings.items() for finding in found]
+    order = dict.fromkeys(finding.check for _, finding in told)
+    for check in order:
+        places: dict[Finding, list[str]] = {}
+        for place, finding in told:
+            if finding.check == check:
+                places.setdefault(finding, []).append(place)
+        for finding, where in places.items():
+            is_same = len(where) == len(findings)
+            yield finding if is_same else replace(finding, result=f"{', '.join(where)}: {finding.result}")
 
 
 def guarded(check: str, flow: Flow[list[Finding]]) -> Flow[list[Finding]]:

@@ -10,7 +10,7 @@ from redis.exceptions import NoPermissionError, ResponseError
 
 from rqttl.checks import is_queue_name, queue_name
 from rqttl.doctor.findings import Finding, first_few, ok, problem, warning
-from rqttl.errors import DataDamaged, QueueNotFound, RqttlError
+from rqttl.errors import DataDamaged, QueueNotFound, QueuesAway, RqttlError
 from rqttl.flows import policies, reading, registry, steps
 from rqttl.flows.policies import Change
 from rqttl.flows.steps import Flow
@@ -37,9 +37,10 @@ _LEFT = {WAKEUP, *(part.name for part in PARTS.values() if part.outlives)}
 
 @dataclass
 class Queues:
-    """The existing queues with their next due times, and the statistics of the readable ones."""
+    """The existing queues with their next due times, those whose node is away, and statistics of the readable ones."""
 
     dues: dict[str, int | None] = field(default_factory=dict)
+    away: list[str] = field(default_factory=list)
     looks: Mapping[str, QueueStats] = field(default_factory=dict)
 
 
@@ -72,7 +73,7 @@ def _check(keyspace: Keyspace, names: Sequence[str], seen: Queues) -> Flow[list[
         for start in range(0, len(suspects), PAGE):
             faults |= yield from _look(keyspace, suspects[start : start + PAGE], listed, seen)
     for name in names:
-        if name not in seen.dues and not faults[name]:
+        if name not in seen.dues and not faults[name] and name not in seen.away:
             raise QueueNotFound(name)
     sound = [name for name in wanted if name in seen.dues and not faults[name]]
     findings += [finding for name in wanted for finding in faults[name]]
@@ -80,12 +81,21 @@ def _check(keyspace: Keyspace, names: Sequence[str], seen: Queues) -> Flow[list[
         seen.looks = yield from reading.look(keyspace, sound, ends=True)
     except DataDamaged as error:
         findings.append(problem("queue", str(error), "look at the key, then DEL it", queue=error.queue))
+    except QueuesAway as error:
+        seen.looks = error.found
+    findings += _summary(seen)
+    return findings or [ok("queues", "none yet")]
+
+
+def _summary(seen: Queues) -> Iterator[Finding]:
+    if seen.away:
+        text = f"{plural(len(seen.away), 'queue')} cannot be read, their node does not answer: {first_few(seen.away)}"
+        yield problem("queues", text, "start the node again, or let a replica take over")
     if seen.looks:
         stats = seen.looks.values()
         ready, size = sum(one.ready for one in stats), as_size(sum(one.ready_bytes for one in stats))
         messages = plural(sum(one.depth for one in stats), "message")
-        findings.append(ok("queues", f"{plural(len(stats), 'sound queue')}, {messages}, {ready:,} ready ({size})"))
-    return findings or [ok("queues", "none yet")]
+        yield ok("queues", f"{plural(len(stats), 'sound queue')}, {messages}, {ready:,} ready ({size})")
 
 
 def _registry(keyspace: Keyspace) -> Flow[tuple[list[Finding], set[str]]]:
@@ -120,7 +130,7 @@ def _look(keyspace: Keyspace, names: Sequence[str], listed: set[str], seen: Queu
         calls += [("ZCARD", keyspace.key(name, SCHEDULED)), ("HLEN", keyspace.key(name, UPCOMING))]
         calls += [("TYPE", keyspace.key(name, part)) for part in PARTS]
     answers = yield steps.Read(calls, keep_errors=True)
-    faults = {}
+    faults: dict[str, list[Finding]] = {}
     size = 3 + len(PARTS)
     for start, name in zip(range(0, len(answers), size), names, strict=True):
         record, *halves = answers[start : start + 3]
@@ -128,6 +138,11 @@ def _look(keyspace: Keyspace, names: Sequence[str], listed: set[str], seen: Queu
         if isinstance(record, NoPermissionError):
             raise record
         seen.dues.pop(name, None)
+        faults[name] = []
+        if isinstance(record, Exception) and not isinstance(record, ResponseError):
+            if name not in seen.away:
+                seen.away.append(name)
+            continue
         if isinstance(record, ResponseError) or record[0] is not None:
             due = b"" if isinstance(record, ResponseError) else record[1] or b""
             seen.dues[name] = int(due) if due.isdigit() else None

@@ -4,7 +4,7 @@ A refusal is recorded and never an error: managed services hide a lot.
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -42,6 +42,7 @@ NEARLY, OF_MACHINE = 0.9, 0.6
 #: The settings that checks read.
 SETTINGS = (
     "appendfsync",
+    "cluster-require-full-coverage",
     "dir",
     "min-replicas-to-write",
     "port",
@@ -99,24 +100,26 @@ class ServerInfo:
         return int(value) if value is not None and value.lstrip("-").isdigit() else None
 
 
-def read() -> Flow[ServerInfo]:
+def read(node: Hashable = None) -> Flow[ServerInfo]:
     """Read all that checks of the server need, in three round trips."""
     fields: Mapping[str, int | float | str] = {}
     now, why_no_info = None, ""
     try:
-        fields = yield from steps.execute(replies.info_fields, "INFO")
+        (reply,) = yield steps.Read([("INFO",)], node=node)
+        fields = replies.shaped("INFO", replies.info_fields, reply)
     except ResponseError as error:
         why_no_info = str(error)
     with suppress(ResponseError):  # the check of clocks tells it
-        now = yield from moment()
-    answers = yield steps.Read([("CONFIG", "GET", name) for name in SETTINGS], keep_errors=True)
+        now = yield from moment(node)
+    answers = yield steps.Read([("CONFIG", "GET", name) for name in SETTINGS], keep_errors=True, node=node)
     settings = {name: _setting(name, answer) for name, answer in zip(SETTINGS, answers, strict=True)}
     return ServerInfo(fields, settings, now=now, why_no_info=why_no_info)
 
 
-def moment() -> Flow[float]:
+def moment(node: Hashable = None) -> Flow[float]:
     """The clock of the server, in seconds."""
-    seconds, micros = yield from steps.execute(replies.moment, "TIME")
+    (reply,) = yield steps.Read([("TIME",)], node=node)
+    seconds, micros = replies.shaped("TIME", replies.moment, reply)
     return seconds + micros / 1e6
 
 
@@ -140,9 +143,7 @@ def kind(info: ServerInfo) -> Iterator[Finding]:
     valkey = info.text("valkey_version")
     version, name = (valkey, "Valkey") if valkey else (info.text("redis_version"), "Redis")
     release = f"{name} {version}, {info.mode or 'unknown mode'}"
-    if info.mode == "cluster":
-        yield problem("server", release, "Redis Cluster is not supported: use one server, or one primary with replicas")
-    elif info.mode == "sentinel":
+    if info.mode == "sentinel":
         yield problem("server", release, "this is a Sentinel, it keeps no queues: connect to the primary it watches")
     elif not valkey and _version(version) < LEAST:
         yield problem("server", release, "Redis 6.2 or later is needed")
@@ -160,6 +161,13 @@ def kind(info: ServerInfo) -> Iterator[Finding]:
         text = f"{release}; before {safe} scripts of strangers could take over the server ({HOLES})"
         advice = f"update to {safe} or later, unless your distribution has closed them; let no stranger run scripts"
         yield warning("server", text, advice)
+
+
+def coverage(info: ServerInfo) -> Iterator[Finding]:
+    """Check that a cluster goes on while some of its slots have no node."""
+    if info.mode == "cluster" and info.setting("cluster-require-full-coverage") == "yes":
+        text = "while one slot has no node, all nodes refuse all calls"
+        yield warning("cluster", text, "CONFIG SET cluster-require-full-coverage no, and the same in redis.conf")
 
 
 def _is_private(info: ServerInfo) -> bool:
@@ -211,21 +219,23 @@ def connections(info: ServerInfo) -> Iterator[Finding]:
         yield ok("connections", f"timeout is {idle} s, tcp-keepalive {alive} s")
 
 
-def clock(wall: Callable[[], float] = time.time, timer: Callable[[], float] = time.perf_counter) -> Flow[list[Finding]]:
+def clock(
+    wall: Callable[[], float] = time.time, timer: Callable[[], float] = time.perf_counter, node: Hashable = None
+) -> Flow[list[Finding]]:
     """Compare the clock of Redis, which decides, with the clock of this machine, which may give `expires_at`."""
-    trip, ahead = yield from _compare(wall, timer)
+    trip, ahead = yield from _compare(node, wall, timer)
     for _ in range(2):
-        trip, ahead = min((trip, ahead), (yield from _compare(wall, timer)))
+        trip, ahead = min((trip, ahead), (yield from _compare(node, wall, timer)))
     if abs(ahead) - trip / 2 > CLOCKS:
         text = f"Redis is {abs(ahead):,.1f} s {'ahead of' if ahead > 0 else 'behind'} this machine"
         return [warning("clock", text, "an `expires_at` of a client here is off by as much: let NTP keep both clocks")]
     return [ok("clock", f"within {max(abs(ahead), trip, 0.001):.3f} s of this machine")]
 
 
-def _compare(wall: Callable[[], float], timer: Callable[[], float]) -> Flow[tuple[float, float]]:
+def _compare(node: Hashable, wall: Callable[[], float], timer: Callable[[], float]) -> Flow[tuple[float, float]]:
     """Seconds of a round trip, and seconds by which Redis is ahead if it read its clock in the middle of the trip."""
     asked, started = wall(), timer()
-    remote = yield from moment()
+    remote = yield from moment(node)
     trip = timer() - started
     return trip, remote - (asked + trip / 2)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rqttl import text
 from rqttl.checks import is_pattern
-from rqttl.errors import QueueNotFound
+from rqttl.errors import QueueNotFound, QueuesAway
 from rqttl.types import ConsumerInfo, QueueStats
 
 if TYPE_CHECKING:
@@ -48,17 +48,30 @@ def existing_names(broker: Broker, patterns: Sequence[str]) -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The queues at one time. `reapers` is the number that runs, `None` if the user may not ask for it."""
+    """The queues at one time. `reapers` is the number that runs, `None` if the user may not ask for it.
+
+    `away` is the error for queues whose node does not answer.
+    """
 
     at: datetime
     queues: Mapping[str, QueueStats]
     reapers: int | None = None
+    away: QueuesAway | None = None
 
 
 def take_snapshot(broker: Broker, patterns: Sequence[str]) -> Snapshot:
     """The queues that match, as they are now. A name without a queue is left out. The queues are not swept."""
-    at, stats = broker.server_time(), broker.stats(select_names(broker, patterns), sweep=False)
-    return Snapshot(at, stats, running_reapers(broker))
+    at = broker.server_time()
+    stats, away = read_stats(broker, select_names(broker, patterns))
+    return Snapshot(at, stats, running_reapers(broker), away)
+
+
+def read_stats(broker: Broker, names: Sequence[str]) -> tuple[Mapping[str, QueueStats], QueuesAway | None]:
+    """Statistics of queues without a sweep, and the error for those whose node does not answer."""
+    try:
+        return broker.stats(names, sweep=False), None
+    except QueuesAway as error:
+        return error.found, error
 
 
 def running_reapers(broker: Broker) -> int | None:

@@ -23,10 +23,11 @@ from rqttl.errors import RqttlError
 from rqttl.flows import reading as reading_flows
 from rqttl.flows import registry
 from rqttl.flows.reading import COUNTERS, StatsAndRecord
-from rqttl.flows.steps import Flow, Read
+from rqttl.flows.steps import Flow, Read, ReadEachNode
 from rqttl.metrics import BOUNDS, QUEUES, Histogram, Kind, Metric
 from rqttl.protocol.keys import Keyspace
 from rqttl.store.driver import driver_of
+from rqttl.store.exchanges import is_away
 from rqttl.types import State
 
 if TYPE_CHECKING:
@@ -98,7 +99,7 @@ class QueueCollector(Collector):
     """Reads the metrics of queues at each scrape. It changes nothing, and needs no right to write."""
 
     def __init__(self, broker: Broker, patterns: Sequence[str], limit: int, patience: float = PATIENCE) -> None:
-        self._broker, self._driver = broker, driver_of(broker)
+        self._broker, self._driver = broker, driver_of(broker).hasty()
         self._patterns, self._limit, self._patience = patterns, limit, patience
         self._joining = threading.Lock()
         self._reading: Future[Families] | None = None
@@ -129,10 +130,14 @@ class QueueCollector(Collector):
     def read(self) -> Families:
         """Read the metrics. Raises the errors of Redis and of rqttl."""
         started, families = time.perf_counter(), Families(QUEUES)
-        looks, left_out = self._driver.perform(read_queues(self._driver.keyspace, self._patterns, self._limit))
+        away: reading_flows.Away = {}
+        looks, left_out = self._driver.perform(read_queues(self._driver.keyspace, self._patterns, self._limit, away))
         for queue, look in looks.items():
             _add_queue(families, queue, look)
         families.add("rqttl_queues_left_out", left_out)
+        families.add("rqttl_queues_unreadable", len(away))
+        for node, (reply,) in self._driver.step(ReadEachNode([("TIME",)], keep_errors=True)).items():
+            families.add("rqttl_node_up", not is_away(reply), str(node.address))
         numbers: dict[str, tuple[str, Callable[[], int]]] = {
             "rqttl_reapers": ("PUBSUB NUMSUB", self._broker.reaper_count),
             "rqttl_workers": ("HGETALL", lambda: sum(one.role == "worker" for one in self._broker.workers())),
@@ -170,7 +175,9 @@ class QueueCollector(Collector):
             logger.warning("%s", text)
 
 
-def read_queues(keyspace: Keyspace, patterns: Sequence[str], limit: int) -> Flow[tuple[dict[str, StatsAndRecord], int]]:
+def read_queues(
+    keyspace: Keyspace, patterns: Sequence[str], limit: int, away: reading_flows.Away
+) -> Flow[tuple[dict[str, StatsAndRecord], int]]:
     """Read the queues that match: those with the most traffic, if there are more than `limit`, and count the others."""
     registered = yield from registry.registered(keyspace)
     names = [name for name in registered if not patterns or any(fnmatchcase(name, text) for text in patterns)]
@@ -184,7 +191,7 @@ def read_queues(keyspace: Keyspace, patterns: Sequence[str], limit: int) -> Flow
                 traffic[name] = sum(int(field) for field in fields[1:] if field and field.isdigit())
         left_out = max(0, len(traffic) - limit)
         names = sorted(sorted(traffic, key=lambda name: (-traffic[name], name))[:limit])
-    return (yield from reading_flows.look_closely(keyspace, names, tuple(_LIMITS))), left_out
+    return (yield from reading_flows.look_closely(keyspace, names, tuple(_LIMITS), away)), left_out
 
 
 def _add_queue(families: Families, queue: str, look: StatsAndRecord) -> None:

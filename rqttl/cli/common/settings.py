@@ -26,12 +26,17 @@ _OPTIONS = (
     click.option(
         "--url",
         metavar="URL",
-        help="Redis to use: redis://, rediss://, unix://, redis+sentinel://HOST,HOST/SERVICE, embedded:///folder.",
+        help="Redis to use: redis://, rediss://, unix://, redis+sentinel://HOST,HOST/SERVICE, "
+        "redis+cluster://HOST,HOST, embedded:///folder.",
     ),
     namespace_option,
     debug_flag,
     click.pass_context,
 )
+
+
+#: The patience of a command that shows many queues, and can do without those of a node that is away.
+GLANCE = "1500ms"
 
 
 @dataclass(frozen=True)
@@ -41,14 +46,14 @@ class Settings:
     url: str | None = None
     namespace: str = "rqttl"
 
-    def connect(self) -> Broker:
+    def connect(self, patience: str | None = None) -> Broker:
         """A broker, which its user closes. A note names the server if the user named none."""
-        return rqttl.connect(named_server(self.url), namespace=self.namespace)
+        return rqttl.connect(named_server(self.url), namespace=self.namespace, patience=patience)
 
     @contextmanager
-    def using(self) -> Iterator[Broker]:
+    def using(self, patience: str | None = None) -> Iterator[Broker]:
         """A broker, closed at the end. An error for a missing queue names an existing one with nearly the same name."""
-        with self.connect() as broker:
+        with self.connect(patience) as broker:
             try:
                 yield broker
             except QueueNotFound as error:
