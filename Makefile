@@ -12,7 +12,7 @@ PARALLEL := -n 3 --dist worksteal -m 'not spark and not quick'
 ON_EACH  := -n 3 --dist worksteal -m 'not spark and not once'
 
 
-.PHONY: help demo lint quick test test-7.0 test-valkey test-servers test-pythons test-fake test-aio test-spark test-spark-versions check setup bench bench-spark bench-worker bench-instructions compare chaos chaos-worker cancellations coverage coverage-of-spec test-policies test-scheduled test-sentinel test-worker
+.PHONY: help demo lint quick test test-7.0 test-valkey test-servers test-pythons test-fake test-aio test-cluster test-spark test-spark-versions check setup bench bench-spark bench-worker bench-instructions compare chaos chaos-worker cancellations coverage coverage-of-spec test-policies test-scheduled test-sentinel test-worker
 
 help:
 	@echo 'make demo              rqttl at work, from sending to a report of Spark, on real data'
@@ -51,7 +51,7 @@ demo: $(READY)
 	@bash .ci/setup java
 	@$(BIN)/rqttl demo --picture build/dead-letters.png
 
-test: quick test-7.0 test-valkey test-fake test-aio test-spark
+test: quick test-7.0 test-valkey test-fake test-aio test-cluster test-spark
 
 test-7.0: setup
 	RQTTL_TEST_REDIS=7.0 $(PYTEST) $(PARALLEL) tests
@@ -79,6 +79,11 @@ test-fake: $(READY)
 # The asyncio interface keeps the same promises.
 test-aio: setup
 	RQTTL_TEST_REDIS=aio $(PYTEST) $(PARALLEL) tests/contract
+
+# So does a Redis Cluster of three nodes.
+test-cluster: setup
+	RQTTL_TEST_REDIS=cluster $(PYTEST) $(PARALLEL) tests/contract
+	RQTTL_TEST_REDIS=cluster-aio $(PYTEST) $(PARALLEL) tests/contract
 
 test-spark: setup
 	RQTTL_TEST_REDIS=7.0 $(PYTEST) -n 2 --dist worksteal -m spark tests/spark

@@ -2,7 +2,8 @@
 
 `RQTTL_TEST_REDIS` chooses the server: `7.0` (the system's, the default), or one in a wheel: `valkey` (9), `6.2`, `8`.
 When it is missing, the tests that need it are skipped on a developer's machine and fail in CI. `fake` is for the
-contract tests only: they run on the fake broker of `rqttl.testing` then. `aio` runs them on the asyncio interface.
+contract tests only: they run on the fake broker of `rqttl.testing` then. `aio` runs them on the asyncio interface,
+`cluster` on a Redis Cluster of three nodes, `cluster-aio` on both; `aio-valkey` is another server.
 """
 
 import os
@@ -17,12 +18,16 @@ import pytest
 import redis
 
 from rqttl import Queue
+from tests.cluster_servers import ClusterServers, shared_client
 from tests.servers import Server, find_binary
 
 #: Whether this run is that of the contract tests on the fake broker.
 FAKE = os.environ.get("RQTTL_TEST_REDIS") == "fake"
-#: Whether this run is that of the contract tests on the asyncio interface: `aio`, or `aio-valkey` for another server.
-AIO = os.environ.get("RQTTL_TEST_REDIS", "").startswith("aio")
+_LEG = os.environ.get("RQTTL_TEST_REDIS", "7.0").split("-")
+#: Whether this run is that of the contract tests on the asyncio interface.
+AIO = "aio" in _LEG
+#: Whether this run is that of the contract tests on a Redis Cluster.
+CLUSTER = "cluster" in _LEG
 
 if AIO and not TYPE_CHECKING:
     import rqttl
@@ -52,8 +57,7 @@ def launch() -> Callable[..., Server]:
     """Starts the chosen redis-server; the caller removes it."""
     if FAKE:
         pytest.fail("RQTTL_TEST_REDIS=fake: there is no server for what is not the fake broker", pytrace=False)
-    series = os.environ.get("RQTTL_TEST_REDIS", "7.0")
-    series = (series.removeprefix("aio").removeprefix("-") or "7.0") if AIO else series
+    series = "-".join(word for word in _LEG if word not in ("aio", "cluster")) or "7.0"
     binary = find_binary(series)
 
     def start(**config: Any) -> Server:
@@ -67,24 +71,30 @@ def launch() -> Callable[..., Server]:
 
 
 @pytest.fixture(scope="session")
-def server(launch: Callable[..., Server]) -> Iterator[Server]:
+def server(launch: Callable[..., Server]) -> Iterator[Any]:
     """The server that the tests of this process share. To stop, kill or configure one, use `start_server`."""
-    server = launch()
+    server = ClusterServers(launch) if CLUSTER else launch()
     yield server
     server.remove()
 
 
 @pytest.fixture
-def redis_url(server: Server) -> str:
+def redis_url(server: Any) -> str:
     """The URL of the shared server, its database empty."""
+    if isinstance(server, ClusterServers):
+        shared_client(server.ports[0]).flushall()
+        return str(server.url())
     with server.client() as client:
         client.flushall()
-    return server.url
+    return str(server.url)
 
 
 @pytest.fixture
-def client(server: Server, redis_url: str) -> Iterator[redis.Redis]:
+def client(server: Any, redis_url: str) -> Iterator[Any]:
     """A plain redis-py client of the shared server, its database empty."""
+    if isinstance(server, ClusterServers):
+        yield shared_client(server.ports[0])
+        return
     with server.client() as client:
         yield client
 

@@ -1,18 +1,24 @@
 """Drivers of the test's own, and drivers between whose steps something happens."""
 
 from collections.abc import Callable
+from typing import Any, cast
 
 import redis
 
 from rqttl import Broker, Queue
 from rqttl.flows.steps import Step
+from rqttl.store.cluster import Cluster
 from rqttl.store.driver import RedisDriver, driver_of
+from tests.cluster_servers import shared_client
 
 
 def redis_of(owner: object) -> redis.Redis:
-    """The client of redis-py of a broker, a queue or a driver."""
+    """The client of redis-py of a broker, a queue or a driver; on a cluster another one."""
     driver = owner if isinstance(owner, RedisDriver) else driver_of(owner)
-    return driver.store.topology.nodes[0]._client
+    topology: Any = driver.store.topology
+    on_cluster = isinstance(topology, Cluster)
+    client: Any = shared_client(topology.address.port) if on_cluster else topology.nodes[0]._client
+    return cast("redis.Redis", client)
 
 
 def broker_on(driver: RedisDriver) -> Broker:
@@ -43,5 +49,6 @@ def before_step(driver: RedisDriver, kind: object, action: Callable[[], object])
 
 def drop_connections(driver: RedisDriver) -> None:
     """Close the connections that a driver keeps, so that its next call makes a new one."""
-    driver.store.topology.nodes[0].connections.release_idle()
-    redis_of(driver).connection_pool.disconnect()
+    for node in driver.store.topology.nodes:
+        node.connections.release_idle()
+        node._client.connection_pool.disconnect()

@@ -6,15 +6,20 @@ on that. The few tests that cannot pass then are listed in `fake_cannot.py`, and
 
 import signal
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
 
 from rqttl import Broker, Queue
+from rqttl.store.cluster import Cluster, Seeds, cluster_for_threads, open_client
+from rqttl.store.connections import RedisNode
 from rqttl.testing import FakeBroker, fake_broker
-from tests.conftest import AIO, FAKE
+from tests.conftest import AIO, CLUSTER, FAKE
 from tests.contract.aio_cannot import AIO_CANNOT, AIO_WAITS
+from tests.contract.cluster_cannot import CLUSTER_CANNOT, CLUSTER_WAITS, one_slot, tag_of
 from tests.contract.fake_cannot import FAKE_CANNOT, FAKE_WAITS
 from tests.drivers import redis_of
 
@@ -35,12 +40,17 @@ def at_rest(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def user(client: redis.Redis) -> Iterator[Callable[..., Broker]]:
+def user(client: Any) -> Iterator[Callable[..., Broker]]:
     """`user(*rules)`: a broker as a user with these rules."""
     brokers: list[Broker] = []
 
     def connect(*rules: str) -> Broker:
-        client.execute_command("ACL", "SETUSER", "limited", "reset", "on", ">secret", *rules)
+        own = ("+cluster|slots",) if CLUSTER else ()
+        client.execute_command("ACL", "SETUSER", "limited", "reset", "on", ">secret", *rules, *own)
+        if CLUSTER:
+            node = client.get_default_node()
+            brokers.append(Broker(open_client(f"redis+cluster://limited:secret@{node.host}:{node.port}")))
+            return brokers[-1]
         kwargs = {**client.connection_pool.connection_kwargs, "username": "limited", "password": "secret"}
         pool = redis.ConnectionPool(connection_class=client.connection_pool.connection_class, **kwargs)
         brokers.append(Broker(redis.Redis(connection_pool=pool)))
@@ -87,13 +97,35 @@ if FAKE:
         return FakeRedis(server=own.fake_server)
 
 
+if CLUSTER:
+
+    @pytest.fixture(autouse=True)
+    def slots(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+        """The queues of a test that is listed lie in one slot. Brokers that it leaves open are closed."""
+        clusters: list[Cluster[RedisNode]] = []  # unlike on one server, each broker has pools of its own
+
+        def make(seeds: Seeds) -> Cluster[RedisNode]:
+            clusters.append(cluster_for_threads(seeds))
+            return clusters[-1]
+
+        monkeypatch.setattr("rqttl.store.driver.cluster_for_threads", make)
+        tag = tag_of(request.node)
+        with one_slot(tag) if tag else nullcontext():
+            yield
+        for cluster in clusters:
+            for node in cluster.made:
+                node.close()
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """On the fake and on asyncio, expect those to fail that cannot pass. They run: who passes has to leave the list."""
+    """On some legs, expect those to fail that cannot pass. They run: who passes has to leave the list."""
     cannot, waits = (FAKE_CANNOT, FAKE_WAITS) if FAKE else (AIO_CANNOT, AIO_WAITS) if AIO else ({}, {})
+    if CLUSTER:
+        cannot, waits = cannot | CLUSTER_CANNOT, waits | CLUSTER_WAITS
     for item in items if cannot else []:
         names = f"{item.path.name}::{getattr(item, 'originalname', item.name)}", f"{item.path.name}::{item.name}"
         for name in names if item.path.parent == HERE else ():
             if name in cannot or name in waits:
                 why = (cannot | waits)[name]
-                item.add_marker(pytest.mark.xfail(reason=why, strict=True, run=name in cannot))
+                item.add_marker(pytest.mark.xfail(reason=why, strict=True, run=name not in waits))
                 break

@@ -26,6 +26,7 @@ from rqttl.aio.driver import AsyncDriver
 from rqttl.broker import Broker
 from rqttl.flows.steps import Step
 from rqttl.protocol.commands import Command
+from rqttl.store.cluster import lent
 from rqttl.store.driver import RedisDriver
 from rqttl.store.topology import Trip
 from rqttl.testing.fake import AsyncClockedDriver, Clock, ClockedDriver
@@ -171,8 +172,11 @@ class _Stop:
             await asyncio.sleep(0.01)
 
 
-def _async_client(client: redis.Redis) -> redis.asyncio.Redis:
+def _async_client(client: redis.Redis | redis.RedisCluster) -> Any:
     """An asyncio client of the same server. It waits for replies as long as a test waits."""
+    if isinstance(client, redis.RedisCluster):
+        node = client.get_default_node()
+        return redis.asyncio.RedisCluster(host=node.host, port=node.port, socket_timeout=PATIENCE)
     settings = client.connection_pool.connection_kwargs
     path, db = settings.get("path"), settings.get("db", 0)
     return redis.asyncio.Redis(unix_socket_path=path, db=db, socket_timeout=PATIENCE)
@@ -181,11 +185,15 @@ def _async_client(client: redis.Redis) -> redis.asyncio.Redis:
 class PortalBroker(Face):
     """The sync face of an `AsyncBroker`. `driver_of` gives a sync driver on the same server."""
 
-    def __init__(self, client: Any, namespace: str = "rqttl", *, inner: Any = None, driver: Any = None) -> None:
-        if not isinstance(client, redis.Redis) or client.connection_pool.connection_kwargs.get("decode_responses"):
+    def __init__(
+        self, client: Any, namespace: str = "rqttl", *, inner: Any = None, driver: Any = None, slotted: bool = False
+    ) -> None:
+        if not isinstance(client, redis.RedisCluster) and (
+            not isinstance(client, redis.Redis) or client.connection_pool.connection_kwargs.get("decode_responses")
+        ):
             AsyncBroker(client)
-        driver = driver or RedisDriver(client, namespace)
-        inner = inner or _loop().call(lambda: AsyncBroker(_async_client(client), namespace))
+        driver = driver or RedisDriver(client, namespace, slotted=slotted)
+        inner = inner or _loop().call(lambda: AsyncBroker(_async_client(client), namespace, slotted=slotted))
         super().__init__(inner, lambda: Broker(client, namespace, driver=lambda *_: driver), _driver=driver)
         driver.events = inner.events
         # a broker that a test leaves open is closed when nothing refers to it any more
@@ -206,9 +214,12 @@ class _PortalClock(Clock):
 class _OnConnection(AsyncClockedDriver):
     """A clocked driver that sends scripts itself, unless the test has taken over the steps of its sync driver."""
 
-    def __init__(self, client: redis.Redis, sync: ClockedDriver) -> None:
-        super().__init__(sync)
-        self.store.topology.nodes[0]._open_client = partial(_opened, client)
+    def __init__(self, client: Any, sync: ClockedDriver) -> None:
+        source: Any = (
+            lent(_async_client(client)) if isinstance(client, redis.RedisCluster) else partial(_opened, client)
+        )
+        AsyncDriver.__init__(self, source, sync.keyspace.namespace, events=sync.events, timing=sync.timing)
+        self.sync = sync
         self._leaping = False
 
     def leaps(self, prepare: Callable[[int], Any]) -> Any:
@@ -234,7 +245,7 @@ class _OnConnection(AsyncClockedDriver):
         return super().begin(step, run)
 
 
-async def _opened(client: redis.Redis) -> redis.asyncio.Redis:
+async def _opened(client: redis.Redis) -> Any:
     return _async_client(client)
 
 

@@ -12,6 +12,7 @@ from rqttl.protocol import codec
 from rqttl.store.driver import driver_of
 from tests.contract.clocked import START, Clocked, at
 from tests.contract.looks import Renewals, bodies, dead, description, one, ready, taken
+from tests.drivers import drop_connections
 from tests.waiting import until
 
 
@@ -311,11 +312,11 @@ def test_a_context_acks_and_an_exception_gives_back_and_goes_on(
 
 
 @pytest.mark.spec("S-060")
-def test_settling_works_on_a_new_connection(queue: Queue, client: redis.Redis) -> None:
+def test_settling_works_on_a_new_connection(queue: Queue) -> None:
     queue.enqueue(b"x")
     delivery = one(queue)
 
-    client.connection_pool.disconnect()
+    drop_connections(driver_of(queue))
 
     delivery.ack()
     assert bodies(queue) == []
