@@ -9,17 +9,22 @@ from rqttl.flows.steps import Pipeline, Read, ReadEachNode, Step
 from rqttl.protocol.commands import Command
 from rqttl.store.connections import RedisNode
 from rqttl.store.driver import RedisDriver
+from rqttl.store.topology import OneServer
 from tests.servers import Server
 
 
-class Halves:
+class Halves(OneServer[RedisNode]):
     """A topology: queues whose names begin with b are on the second node, all other keys on the first."""
 
     def __init__(self, first: RedisNode, second: RedisNode) -> None:
-        self.nodes = (first, second)
+        super().__init__(first)
+        self.nodes = self.made = (first, second)
 
     def node_of(self, key: object) -> RedisNode:
         return self.nodes[str(key).startswith("rqttl:{b")]
+
+    def slot_of(self, key: object) -> RedisNode:
+        return self.node_of(key)
 
 
 class TwoNodeDriver(RedisDriver):

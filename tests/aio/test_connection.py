@@ -15,6 +15,7 @@ import redis
 import rqttl
 from rqttl.aio import store
 from rqttl.protocol.commands import Command
+from rqttl.store.topology import Node
 from tests import tls
 from tests.aio.conftest import LOOPS, Run, looped
 from tests.process.proxy import Proxy
@@ -128,6 +129,19 @@ def test_callers_wait_while_redis_takes_nothing(run: Run, redis_url: str, monkey
     assert max(most) < 20 * 51_000
 
 
+def test_a_replica_ends_a_wait_and_what_looks_next_finds_out(run: Run, start_server: Callable[..., Server]) -> None:
+    server = start_server()
+
+    async def work() -> None:
+        async with rqttl.connect_async(server.url) as broker:
+            await broker.declare_queue("q")
+            with server.client() as client:
+                client.replicaof("127.0.0.1", 1)
+            assert await broker._driver.store.listen("q", ["rqttl:{q}:wakeup"], 600_000, []) is None
+
+    run(work())
+
+
 @pytest.mark.parametrize("how", ["ack", "reject"])
 def test_a_lost_reply_and_other_options_after_it_make_no_success_a_failure(
     run: Run, redis_url: str, broker: rqttl.Broker, how: str
@@ -143,8 +157,8 @@ def test_a_lost_reply_and_other_options_after_it_make_no_success_a_failure(
             exchanges = own._driver.store.exchanges
             send = exchanges._script
 
-            def lose_one_reply(command: Command, reply: Any) -> Generator[Any, Any, Any]:
-                answer = yield from send(command, reply)
+            def lose_one_reply(node: Node, command: Command, reply: Any) -> Generator[Any, Any, Any]:
+                answer = yield from send(node, command, reply)
                 if command.script.name == {"ack": "receive", "reject": "reject"}[how] and not lost:
                     lost.append(command.script.name)
                     broker.set_policy("p", "q", {"lease": "1m"})

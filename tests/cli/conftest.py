@@ -77,7 +77,7 @@ def run(redis_url: str) -> Run:
 @pytest.fixture
 def run_clocked(clocked: Clocked, monkeypatch: pytest.MonkeyPatch) -> Run:
     """`run`, at the time of `clocked`."""
-    monkeypatch.setattr(Settings, "connect", lambda _: clocked)
+    monkeypatch.setattr(Settings, "connect", lambda *_: clocked)
     monkeypatch.setattr(clocked, "close", lambda: None)  # the test goes on with it
 
     def call(*arguments: str | bytes, stdin: bytes | None = None) -> Result:

@@ -186,7 +186,7 @@ def test_no_batch_takes_more_than_one_call_so_that_counts_can_be_exact(
         asked.append(len(messages))
         return enqueue_many(queue, messages)
 
-    def connect(_: object) -> Broker:
+    def connect(*_: object) -> Broker:
         made = Broker(redis_of(broker))
         made.events.subscribe(lambda event: calls.append(event.name), CommandEvent)
         return made

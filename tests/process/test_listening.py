@@ -3,18 +3,23 @@
 import signal
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 import redis
 
 import rqttl
+from rqttl.flows.steps import ENDED
 from rqttl.protocol.contract import pack_command
+from rqttl.runtime.interrupt import Interrupt
 from rqttl.store import blocking
+from rqttl.store.bells import Bells
 from rqttl.store.blocking import patiently
-from rqttl.store.driver import driver_of
+from rqttl.store.connections import RedisNode
+from rqttl.store.driver import RedisDriver, driver_of
+from rqttl.store.topology import OneServer
 from tests.process.proxy import Proxy
 from tests.servers import Server
 from tests.waiting import PATIENCE, until
@@ -77,13 +82,13 @@ def test_a_message_that_comes_as_a_late_wait_is_ended_is_not_lost(
     with rqttl.connect(redis_url) as broker, rqttl.connect(redis_url) as sender:
         queue = broker.declare_queue("q")
         Late(monkeypatch)
-        hang_up = blocking._hang_up
+        hang_up = blocking.shut_down
 
         def send_first(sock: socket.socket) -> None:
             sender.queue("q").enqueue(b"x", ttl=ttl)
             hang_up(sock)
 
-        monkeypatch.setattr(blocking, "_hang_up", send_first)
+        monkeypatch.setattr(blocking, "shut_down", send_first)
 
         delivery = queue.receive(wait="50ms")
 
@@ -152,3 +157,86 @@ def test_a_call_blocks_for_half_of_the_time_out_if_redis_py_shows_no_socket(
 
     with patiently(connection, 240_000) as ms:
         assert ms == longest
+
+
+# Lists in several slots
+
+
+class Alone(OneServer[RedisNode]):
+    """A topology of one server, with a slot for each list."""
+
+    def slot_of(self, key: object) -> object:
+        return key
+
+
+@pytest.fixture
+def bells(server: Server, client: redis.Redis, request: pytest.FixtureRequest) -> Iterator[Bells]:
+    """Waits on a database that is empty. The parameter limits the connections."""
+    with server.client(max_connections=getattr(request, "param", 100)) as own:
+        driver = RedisDriver(own, "rqttl", topology=Alone(RedisNode(own)))
+        bells = driver.store.bells()
+        yield bells
+        bells.end()
+        driver.close()
+
+
+def test_an_element_that_comes_while_nobody_waits_is_there_later(bells: Bells, client: redis.Redis) -> None:
+    assert bells.wait(["a", "b"], 0, []) is None
+    client.rpush("a", "1")
+    until(lambda: client.info("clients")["blocked_clients"] == 1)
+    assert (bells.collect(), len(bells)) == ([("a", b"1")], 1)
+
+    client.rpush("b", "2")
+    assert bells.wait(["a", "c"], 0, []) == [("b", b"2")]
+    client.rpush("c", "3")
+    assert (sorted(bells.end()), len(bells)) == ([("a", None), ("c", b"3")], 0)
+
+
+def test_a_wait_for_several_slots_outlives_its_calls(
+    bells: Bells, client: redis.Redis, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rqttl.store.bells.PERIOD", 0.01)
+    waits = pool.submit(bells.wait, ["a", "b"], 600_000, [])
+    until(lambda: client.info("commandstats").get("cmdstat_blpop", {"calls": 0})["calls"] > 10)
+
+    client.rpush("b", "1")
+
+    assert waits.result(PATIENCE) == [("b", b"1")]
+
+
+@pytest.mark.parametrize("how", ["interrupt", "kill", "refuse"])
+def test_a_wait_for_several_slots_is_ended_from_outside(
+    bells: Bells, client: redis.Redis, pool: ThreadPoolExecutor, how: str
+) -> None:
+    interrupt = Interrupt()
+    waits = pool.submit(bells.wait, ["a", "b"], 600_000, [interrupt])
+    until(lambda: client.info("clients")["blocked_clients"] == 2)
+
+    if how == "interrupt":
+        interrupt.ask()
+        assert waits.result(PATIENCE) == ENDED
+        return
+    for one in client.client_list():
+        if one["cmd"] == "blpop":
+            client.client_kill_filter(_id=one["id"]) if how == "kill" else client.client_unblock(
+                int(one["id"]), error=True
+            )
+    found = waits.result(PATIENCE)
+    assert isinstance(found, list)
+    assert {key for key, _ in found} <= {"a", "b"}
+    assert found
+
+
+@pytest.mark.parametrize("bells", [3], indirect=True)
+def test_lists_for_which_no_connection_is_left_are_looked_at(
+    bells: Bells, client: redis.Redis, pool: ThreadPoolExecutor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of three connections is kept for commands."""
+    monkeypatch.setattr("rqttl.store.bells.LOOK", 0.01)
+    for key in [*"abcd", *"dcba"]:
+        waits = pool.submit(bells.wait, [*"abcd"], 600_000, [])
+        until(lambda: client.info("clients")["blocked_clients"] == 2)
+        client.rpush(key, "1")
+        found: Any = waits.result(PATIENCE)
+        while (key, b"1") not in found:  # a call made room for that of this list, and has left a hint
+            found = bells.wait([*"abcd"], 600_000, [])

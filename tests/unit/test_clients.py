@@ -122,7 +122,7 @@ def test_a_server_that_nobody_has_named_is_logged_once_with_its_folder(
 def test_a_server_that_hangs_costs_two_time_outs(monkeypatch: pytest.MonkeyPatch) -> None:
     now, asked = [0.0], [0]
 
-    def hang(*_: object) -> redis.Redis:
+    def hang(*_: object, **__: object) -> redis.Redis:
         asked[0] += 1
         now[0] += exchanges.SOCKET_TIMEOUT
         raise redis.TimeoutError("Timeout reading from socket")

@@ -286,6 +286,14 @@ def test_a_wait_that_ends_early_without_an_element_looks_at_all_queues_again() -
     assert drive.step.left == 4_990
 
 
+def test_of_several_hints_all_but_the_first_are_passed_on() -> None:
+    drive = OneByOne(5_000)
+    assert drive.answer([("b", b""), ("a", b"")]) == ("a", 0, 0, b"")
+    assert drive.answer([]) == Now()
+    drive.answer(1)
+    drive.claims(9, True, at=1)
+
+
 def test_a_ticket_of_a_claim_that_failed_is_shown_once_more() -> None:
     drive = OneByOne(5_000)
     drive.answer(("b", b"ticket"))

@@ -9,7 +9,7 @@ from redis.exceptions import ConnectionError, NoPermissionError, ResponseError
 from rqttl.errors import OutcomeUnknown
 from rqttl.events import Events
 from rqttl.flows import policies, reading, registry, steps
-from rqttl.flows.steps import Read, ReadEachNode
+from rqttl.flows.steps import Pipeline, Read, ReadEachNode
 from rqttl.protocol import commands
 from rqttl.protocol.codec import Envelope
 from rqttl.protocol.keys import Keyspace
@@ -44,11 +44,12 @@ class FakeNode:
         return [[self.ms // 1000, self.ms % 1000 * 1000] if call == ("TIME",) else self.answers(call) for call in calls]
 
 
-class TwoNodes:
+class TwoNodes(OneServer[FakeNode]):
     """Queues whose names begin with b are on the second node; all other keys are on the first."""
 
     def __init__(self, first: FakeNode, second: FakeNode) -> None:
-        self.nodes = (first, second)
+        super().__init__(first)
+        self.nodes = self.made = (first, second)
 
     def node_of(self, key: Any) -> FakeNode:
         return self.nodes[str(key).startswith("rqttl:{b")]
@@ -159,7 +160,7 @@ def test_scripts_of_several_nodes_run_side_by_side_and_each_node_learns_its_scri
     first, second = FakeNode("A", answers=run), FakeNode("B", answers=run)
     calls, log = [commands.lookup(KEYSPACE, name) for name in ("b1", "a", "b2")], Log()
 
-    replies = log.perform(TwoNodes(first, second), lambda x: x.run_together(calls))
+    replies = log.perform(TwoNodes(first, second), lambda x: x.run_together(Pipeline(calls)))
     assert [reply[2] for reply in replies] == [KEYSPACE.key(name, "meta") for name in ("b1", "a", "b2")]
     assert log == [["B", "A"]]
     assert first.loaded == second.loaded == {calls[0].script.sha}
@@ -201,6 +202,7 @@ def test_a_lost_reply_of_one_node_leaves_the_outcome_of_its_commands_unknown() -
 
     with pytest.raises(OutcomeUnknown) as caught:
         Log().perform(
-            TwoNodes(Losing("A"), FakeNode("B", answers=lambda _: [b"ok", b""])), lambda x: x.run_together(calls)
+            TwoNodes(Losing("A"), FakeNode("B", answers=lambda _: [b"ok", b""])),
+            lambda x: x.run_together(Pipeline(calls)),
         )
     assert caught.value.queue == send.queue

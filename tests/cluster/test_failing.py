@@ -1,0 +1,367 @@
+"""Nodes that die, hang or hand over: what was confirmed is kept, everybody goes on, other nodes notice nothing."""
+
+import asyncio
+import itertools
+import signal
+import threading
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+
+import pytest
+import redis
+from click.testing import CliRunner
+from redis.crc import key_slot
+from typing_extensions import Self
+
+import rqttl
+from rqttl.cli import cli
+from rqttl.metrics.collecting import QueueCollector
+from rqttl.protocol.keys import Keyspace
+from rqttl.reaper import Reaper
+from tests.cluster_servers import SLOTS, ClusterServers
+from tests.ports import free_port
+from tests.servers import Server
+from tests.waiting import until
+from tests.worker.processes import WorkerProcess
+
+pytestmark = [pytest.mark.slow, pytest.mark.once]
+
+#: Of the users of a queue. The calls of the first are repeatable, those of the second are not.
+IDS, PLAIN, CONSUMER = ROLES = ("ids", "plain", "consumer")
+#: Seconds between two messages of a producer: others need the processor, too.
+PACE = 0.02
+
+
+def node_of(key: str) -> int:
+    return key_slot(key.encode()) * 3 // SLOTS
+
+
+def names(prefix: str) -> list[str]:
+    """A name of a queue of each of three nodes."""
+    found = {node_of(f"{prefix}{number}"): f"{prefix}{number}" for number in range(100)}
+    return [found[node] for node in range(3)]
+
+
+QUEUES = names("q")
+#: The node of registry and policies.
+SHARED = node_of(Keyspace("rqttl", slotted=True).registry.partition("{")[2].partition("}")[0])
+
+
+class Users:
+    """For each queue a producer with ids, one without, a consumer, and a consumer that is blocked at another queue."""
+
+    def __init__(self, url: str, lost: int) -> None:
+        self.url, self.name, self.lost = url, type(self).__name__, lost
+        self.queues = [f"{queue}/{self.name}" for queue in QUEUES]
+        self.idle = [f"{queue}/{self.name}-idle" for queue in QUEUES]
+        #: By queue and role: the bodies that were confirmed or consumed, and the errors.
+        self.done: dict[tuple[str, str], set[str]] = defaultdict(set)
+        self.errors: dict[tuple[str, str], list[Exception]] = defaultdict(list)
+        self.stopped = threading.Event()
+        self._pool = ThreadPoolExecutor(1)
+
+    def __enter__(self) -> Self:
+        self._end = self._pool.submit(self.work)
+        self.go_on()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End when all that was confirmed is consumed."""
+        self.stopped.set()
+        self._end.result()
+        self._pool.shutdown()
+
+    def work(self) -> None:
+        raise NotImplementedError
+
+    def bodies(self, role: str) -> Iterator[str]:
+        """Bodies until the end."""
+        return itertools.takewhile(
+            lambda _: not self.stopped.is_set(), (f"{self.name} {role} {number}" for number in itertools.count())
+        )
+
+    @contextmanager
+    def noting(self, queue: str, role: str, body: str) -> Iterator[None]:
+        try:
+            yield
+            self.done[queue, role].add(body)
+        except Exception as error:  # noqa: BLE001  # the test looks at it
+            self.errors[queue, role].append(error)
+
+    def go_on(self) -> None:
+        """Wait until each of them has done some more."""
+        before = {(queue, role): len(self.done[queue, role]) for queue in self.queues for role in ROLES}
+        until(lambda: self._end.done() or all(len(self.done[key]) > count + 10 for key, count in before.items()))
+
+    def has_all(self) -> bool:
+        """Return True if all that was confirmed is consumed, but for `lost` messages of each producer.
+
+        Redis may answer a moment before it sends the call to its replica: it loses the last one when it dies then.
+        """
+        pairs = itertools.product(self.queues, (IDS, PLAIN))
+        return all(len(self.done[name, role] - self.done[name, CONSUMER]) <= self.lost for name, role in pairs)
+
+
+class Threads(Users):
+    def work(self) -> None:
+        with ThreadPoolExecutor(12) as pool, rqttl.connect(self.url) as broker:
+            for queue, idle in zip(self.queues, self.idle, strict=True):
+                broker.declare_queue(queue, duplicate_window="1h")
+                broker.declare_queue(idle)
+            consumers = [pool.submit(self._consume, broker, name) for name in (*self.queues, *self.idle)]
+            producers = [
+                pool.submit(self._produce, broker.queue(name), role) for name in self.queues for role in (IDS, PLAIN)
+            ]
+            try:
+                for one in producers:
+                    one.result()
+                until(self.has_all)
+            finally:
+                broker.interrupt()
+            for one in consumers:
+                one.result()
+
+    def _produce(self, queue: rqttl.Queue, role: str) -> None:
+        for body in self.bodies(role):
+            with self.noting(queue.name, role, body):
+                queue.enqueue(body.encode(), id=body if role == IDS else None)
+            self.stopped.wait(PACE)
+
+    def _consume(self, broker: rqttl.Broker, queue: str) -> None:
+        with broker.consume([queue], prefetch=10) as deliveries:
+            for delivery in deliveries:
+                self.done[queue, CONSUMER].add(delivery.body.decode())
+                with self.noting(queue, CONSUMER, delivery.body.decode()):
+                    delivery.ack()
+
+
+class Tasks(Users):
+    def work(self) -> None:
+        asyncio.run(self._work())
+
+    async def _work(self) -> None:
+        async with rqttl.connect_async(self.url) as broker:
+            for queue, idle in zip(self.queues, self.idle, strict=True):
+                await broker.declare_queue(queue, duplicate_window="1h")
+                await broker.declare_queue(idle)
+            consumers = [asyncio.create_task(self._consume(broker.queue(name))) for name in (*self.queues, *self.idle)]
+            await asyncio.gather(
+                *[self._produce(broker.queue(name), role) for name in self.queues for role in (IDS, PLAIN)]
+            )
+            await asyncio.get_running_loop().run_in_executor(None, until, self.has_all)
+            for task in consumers:
+                task.cancel()
+            ends = await asyncio.gather(*consumers, return_exceptions=True)
+        assert {type(end) for end in ends} == {asyncio.CancelledError}, ends
+
+    async def _produce(self, queue: rqttl.AsyncQueue, role: str) -> None:
+        for body in self.bodies(role):
+            with self.noting(queue.name, role, body):
+                await queue.enqueue(body.encode(), id=body if role == IDS else None)
+            await asyncio.sleep(PACE)
+
+    async def _consume(self, queue: rqttl.AsyncQueue) -> None:
+        async with queue.consume(10) as deliveries:
+            async for delivery in deliveries:
+                self.done[queue.name, CONSUMER].add(delivery.body.decode())
+                with self.noting(queue.name, CONSUMER, delivery.body.decode()):
+                    await delivery.ack()
+
+
+@pytest.fixture(scope="module")
+def replicated(launch: Callable[..., Server]) -> Iterator[ClusterServers]:
+    """Three nodes, and a replica of each."""
+    cluster = ClusterServers(launch, replicas=1, node_timeout=1000)
+    yield cluster
+    cluster.remove()
+
+
+def has_role(server: Server, role: str) -> bool:
+    with server.client() as client:
+        return bool(client.info("replication")["role"] == role)
+
+
+def epoch(server: Server) -> int:
+    """It rises with each failover."""
+    with server.client() as client:
+        return int(client.cluster("INFO")["cluster_current_epoch"])
+
+
+def kill(primary: Server, _: Server) -> Callable[[], None]:
+    primary.kill()
+    return primary.start
+
+
+def pause(primary: Server, _: Server) -> Callable[[], None]:
+    primary.process.send_signal(signal.SIGSTOP)
+    return partial(primary.process.send_signal, signal.SIGCONT)
+
+
+def hand_over(_: Server, replica: Server) -> Callable[[], None]:
+    with replica.client() as client:
+        client.execute_command("CLUSTER", "FAILOVER")
+    return lambda: None
+
+
+@pytest.mark.parametrize("node, how", [(0, kill), (1, pause), (2, hand_over)])
+def test_what_was_confirmed_is_kept_and_everybody_goes_on(
+    replicated: ClusterServers, node: int, how: Callable[[Server, Server], Callable[[], None]]
+) -> None:
+    """Each way to lose a primary has a node of its own, so the three use one cluster."""
+    primary, replica = replicated.servers[node], replicated.servers[node + 3]
+    replicated.flush()
+    lost, before = int(how is not hand_over), epoch(replica)
+    with Threads(replicated.url(), lost) as threads, Tasks(replicated.url(), lost) as tasks:
+        come_back = how(primary, replica)
+        try:
+            until(lambda: has_role(replica, "master"))
+            for users in (threads, tasks):
+                users.go_on()
+        finally:
+            come_back()
+        until(lambda: has_role(primary, "slave"))  # what it took since the failover is gone now
+        with rqttl.connect(replicated.url()) as broker:
+            for users in (threads, tasks):
+                users.go_on()
+                for idle in users.idle:
+                    broker.queue(idle).enqueue(b"wake up", id="1")
+            until(lambda: all(users.done[idle, CONSUMER] for users in (threads, tasks) for idle in users.idle))
+
+    for users in (threads, tasks):
+        met = {key: errors for key, errors in users.errors.items() if errors}
+        plain, consumer = (met.pop((users.queues[node], role), []) for role in (PLAIN, CONSUMER))
+        assert met == {}
+        assert {type(error) for error in plain} <= {rqttl.OutcomeUnknown}
+        assert {type(error) for error in consumer} <= {rqttl.OutcomeUnknown, rqttl.LeaseLost}
+        assert len(plain) <= epoch(replica) - before  # the call under way; a busy machine may see further failovers
+        assert how is not hand_over or (plain, consumer) == ([], [])
+
+
+# Without replicas: what a node has is away until it is back
+
+
+@pytest.fixture
+def plain(launch: Callable[..., Server]) -> Iterator[ClusterServers]:
+    """Three nodes that keep their data on disk."""
+    cluster = ClusterServers(launch, node_timeout=500, appendonly="yes")
+    yield cluster
+    cluster.remove()
+
+
+@pytest.mark.parametrize("away", [SHARED, (SHARED + 1) % 3], ids=["the node of the shared keys", "another node"])
+def test_a_worker_and_a_reaper_go_on_with_other_nodes_and_with_all_when_it_is_back(
+    plain: ClusterServers, tmp_path: Path, away: int
+) -> None:
+    mine, short = names("w"), names("e")
+    there = [node for node in range(3) if node != away]
+    with rqttl.connect(plain.url()) as broker, rqttl.connect(plain.url()) as other:
+        for work, dying in zip(mine, short, strict=True):
+            broker.declare_queue(work, duplicate_window="1h")
+            broker.declare_queue(f"{dying}/dead")
+            broker.declare_queue(dying, dead_letter="{queue}/dead", duplicate_window="1h")
+        worker, reaper = WorkerProcess(plain.url(), tmp_path, "--delivery", *mine, call="names_queue"), Reaper(other)
+        reaping = threading.Thread(target=reaper.run)
+        reaping.start()
+
+        def send(body: str, nodes: Sequence[int]) -> None:
+            for node in nodes:
+                broker.queue(mine[node]).enqueue(body, id=body)
+                broker.queue(short[node]).enqueue(body, ttl="200ms", id=body)
+
+        def arrived(body: str, nodes: Sequence[int]) -> None:
+            until(lambda: {("queue", mine[node], body) for node in nodes} <= {*map(tuple, worker.journal())})
+            until(lambda: all(broker.queue(f"{short[node]}/dead").message(body) for node in nodes))
+
+        try:
+            send("before", range(3))
+            arrived("before", range(3))
+            plain.servers[away].kill()
+            send("meanwhile", there)
+            arrived("meanwhile", there)
+            plain.servers[away].start()
+            send("after", range(3))
+            arrived("after", range(3))
+            assert worker.stop() == 0
+        finally:
+            reaper.stop()
+            reaping.join()
+            worker.remove()
+
+
+def test_what_many_queues_answer_while_a_node_is_away(plain: ClusterServers, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in ("queue", "stats"):
+        monkeypatch.setattr(f"rqttl.cli.{module}.GLANCE", "200ms")
+    away = (SHARED + 1) % 3
+    gone, *there = [QUEUES[away], *(name for name in QUEUES if name != QUEUES[away])]
+    address = f"127.0.0.1:{plain.ports[away]}"
+    with rqttl.connect(plain.url(), patience="500ms") as broker:
+        for name in QUEUES:
+            broker.declare_queue(name)
+        plain.servers[away].kill()
+
+        assert broker.queues() == sorted(QUEUES)
+        for ask in (broker.stats, partial(broker.stats, sweep=False), broker.options, partial(broker.stats, QUEUES)):
+            with pytest.raises(rqttl.QueuesAway, match=address) as answer:
+                ask()
+            assert (answer.value.queues, sorted(answer.value.found)) == ((gone,), sorted(there))
+        families = {family.name: family.samples for family in QueueCollector(broker, (), 100).collect()}
+        (up,), (unreadable,) = families["rqttl_up"], families["rqttl_queues_unreadable"]
+        nodes = {sample.labels["node"].split("/")[2]: sample.value for sample in families["rqttl_node_up"]}
+        assert (up.value, unreadable.value) == (1, 1)
+        assert nodes == {f"127.0.0.1:{port}": float(port != plain.ports[away]) for port in plain.ports}
+        for name in (gone, names("new")[away]):
+            with pytest.raises(redis.ConnectionError, match=address):
+                broker.declare_queue(name)
+        assert broker.declare_queue(there[0]).declared == "existing"
+    for command in (["queue", "ls"], ["stats"], ["doctor"]):
+        result = CliRunner(env={"RQTTL_URL": plain.url()}).invoke(cli, command)
+        assert result.exit_code
+        assert address in result.output, command
+        assert command == ["doctor"] or all(name in result.stdout for name in there)
+
+
+def test_while_the_node_of_the_policies_is_away_a_queue_of_another_node_is_not_declared(plain: ClusterServers) -> None:
+    name = QUEUES[(SHARED + 1) % 3]
+    with rqttl.connect(plain.url(), patience="500ms") as broker:
+        broker.declare_queue(name)
+        plain.servers[SHARED].kill()
+
+        with pytest.raises(redis.ConnectionError, match=f"127.0.0.1:{plain.ports[SHARED]}"):
+            broker.declare_queue(name)
+        with pytest.raises(redis.ConnectionError, match=f"127.0.0.1:{plain.ports[SHARED]}"):
+            broker.queues()
+        broker.queue(name).enqueue(b"x")
+
+
+# The wrong topology
+
+
+def refusal(url: str) -> set[str]:
+    """What both interfaces say."""
+
+    async def declare() -> None:
+        async with rqttl.connect_async(url) as broker:
+            await broker.declare_queue("q")
+
+    with rqttl.connect(url) as broker, pytest.raises(rqttl.InvalidInput) as refused:
+        broker.declare_queue("q")
+    with pytest.raises(rqttl.InvalidInput) as also:
+        asyncio.run(declare())
+    return {str(refused.value), str(also.value)}
+
+
+def test_the_wrong_topology_is_one_clear_line(replicated: ClusterServers, start_server: Callable[..., Server]) -> None:
+    port = free_port()
+    start_server(port=port, bind="127.0.0.1")
+    wrong = replicated.ports[(SHARED + 1) % 3]
+
+    assert refusal(f"redis://127.0.0.1:{wrong}") == {
+        "url: this server is a node of a Redis Cluster, and sends calls to other nodes: use redis+cluster://"
+    }
+    assert refusal(f"redis+cluster://127.0.0.1:{port}") == {
+        "url: this server is no node of a Redis Cluster: use redis:// for it"
+    }

@@ -1,0 +1,69 @@
+"""URLs that name nodes of a cluster, and what brokers show of them. Without a server."""
+
+from typing import Any
+
+import pytest
+
+import rqttl
+from rqttl.telemetry.tracing import server_of
+
+CONNECTS = [rqttl.connect, rqttl.connect_async]
+FORM = "^url: expected redis\\+cluster://.* with special characters %-encoded$"
+OPTION = "^url: not a valid Redis URL, or one with an unknown option"
+DATABASE = "^url: a Redis Cluster has only database 0$"
+SCHEME = "^url: expected redis://.*, got none of them$"
+
+
+@pytest.mark.parametrize("connect", CONNECTS)
+@pytest.mark.parametrize(
+    "url, shown, places",
+    [
+        ("redis+cluster://a", "redis+cluster://a:6379/0", [("a", 6379)]),
+        ("redis+cluster://a:7,b", "redis+cluster://a:7/0", [("a", 7), ("b", 6379)]),
+        ("redis+cluster://a,b:8/", "redis+cluster://a:6379/0", [("a", 6379), ("b", 8)]),
+        ("redis+cluster://u:s3cret@a,b,c/0", "redis+cluster://a:6379/0", [(host, 6379) for host in "abc"]),
+        ("rediss+cluster://:s3cret@a:7,b:8", "rediss+cluster://a:7/0", [("a", 7), ("b", 8)]),
+        ("rediss+cluster://:s3cret@b,[::1]:5", "rediss+cluster://b:6379/0", [("b", 6379), ("::1", 5)]),
+        ("redis+cluster://:s3@cret,s3@a,b", "redis+cluster://a:6379/0", [("a", 6379), ("b", 6379)]),
+        ("redis+cluster://a?username=u&password=s3cret", "redis+cluster://a:6379/0", [("a", 6379)]),
+    ],
+)
+def test_a_url_names_nodes_and_shows_the_first_one(
+    connect: Any, url: str, shown: str, places: list[tuple[str, int]]
+) -> None:
+    broker = connect(url)
+
+    assert list(broker._driver.store.topology._places.values()) == places
+    assert repr(broker) == f"<{type(broker).__name__} {shown} namespace 'rqttl'>"
+    assert server_of(broker) == {"server.address": places[0][0], "server.port": places[0][1]}
+
+
+@pytest.mark.parametrize("connect", CONNECTS)
+@pytest.mark.parametrize(
+    "url, text",
+    [
+        ("redis+cluster://", FORM),
+        ("redis+cluster://a,", FORM),
+        ("redis+cluster://,a", FORM),
+        ("redis+cluster://a,,b", FORM),
+        ("redis+cluster://a:x", FORM),
+        ("redis+cluster://a,b:70000", FORM),
+        ("redis+cluster://a,::1", FORM),
+        ("redis+cluster://:s3/cret@a", FORM),
+        ("redis+cluster://:s3#cret@a", FORM),
+        ("redis+cluster://:s3?cret@a", FORM),
+        ("redis+cluster://a/main", OPTION),
+        ("redis+cluster://a?colour=s3cret", OPTION),
+        ("redis+cluster://a?socket_timeout=s3cret", OPTION),
+        ("redis+cluster://:s3cret@a/1", DATABASE),
+        ("redis+cluster://:s3cret@a?db=2", DATABASE),
+        ("unix+cluster://:s3cret@a", SCHEME),
+        ("redis+clusters://:s3cret@a", SCHEME),
+    ],
+)
+def test_a_url_of_another_form_is_refused_in_one_line_without_its_password(connect: Any, url: str, text: str) -> None:
+    with pytest.raises(rqttl.InvalidInput, match=text) as refused:
+        connect(url)
+
+    assert "s3" not in f"{refused.value} {refused.value!r} {refused.value.__cause__}"
+    assert "\n" not in str(refused.value)

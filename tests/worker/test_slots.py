@@ -1,0 +1,258 @@
+"""A worker, and consumers of threads and of asyncio, that wait for queues in several slots of a Redis Cluster."""
+
+import asyncio
+import random
+import signal
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
+
+import pytest
+
+import rqttl
+from rqttl import Broker, Worker
+from rqttl.store.driver import driver_of
+from rqttl.worker import fetcher
+from tests.cluster_servers import ClusterServers
+from tests.servers import Server
+from tests.waiting import PATIENCE, until
+from tests.worker.processes import running
+
+pytestmark = pytest.mark.slow
+
+QUEUES = [f"q{number}" for number in range(12)]
+MOVING = "rqttl:{q0}:meta"
+COMMANDS = "cmdstat_evalsha", "cmdstat_blpop", "cmdstat_llen"
+#: Waits for messages of these queues of a broker, and calls a function with each body.
+Waiting = Callable[[Broker, Callable[[bytes], object]], AbstractContextManager[None]]
+
+
+@pytest.fixture(scope="module")
+def nodes(launch: Callable[..., Server]) -> Iterator[ClusterServers]:
+    servers = ClusterServers(launch, appendonly="yes", appendfsync="always")
+    yield servers
+    servers.remove()
+
+
+@pytest.fixture
+def broker(nodes: ClusterServers, monkeypatch: pytest.MonkeyPatch) -> Iterator[Broker]:
+    """A broker with the empty queues `QUEUES`. A hint that is lost is not made up for within the patience of a test."""
+    monkeypatch.setattr("rqttl.store.bells.LOOK", 0.05)
+    monkeypatch.setattr("rqttl.aio.store.LOOK", 0.05)
+    monkeypatch.setattr(fetcher, "PROOF", 1_000_000)
+    nodes.flush()
+    with rqttl.connect(nodes.url()) as broker:
+        for name in QUEUES:
+            broker.declare_queue(name)
+        yield broker
+
+
+def worker(
+    broker: Broker, handle: Callable[[bytes], object], queues: Sequence[str] = QUEUES
+) -> AbstractContextManager[None]:
+    return running(Worker(broker, list(queues), call=handle, processes=0, threads=1))
+
+
+def consumer(broker: Broker, handle: Callable[[bytes], object]) -> AbstractContextManager[None]:
+    deliveries = broker.consume(QUEUES)
+
+    def run() -> None:
+        with deliveries:
+            for delivery in deliveries:
+                with delivery:
+                    handle(delivery.body)
+
+    return in_thread(run, deliveries.stop)
+
+
+def async_consumer(broker: Broker, handle: Callable[[bytes], object]) -> AbstractContextManager[None]:
+    own = rqttl.connect_async(str(driver_of(broker).store.address))
+    deliveries = own.consume(QUEUES)
+
+    async def run() -> None:
+        async with own, deliveries:
+            async for delivery in deliveries:
+                async with delivery:
+                    handle(delivery.body)
+
+    return in_thread(lambda: asyncio.run(run()), deliveries.stop)
+
+
+@contextmanager
+def in_thread(run: Callable[[], object], stop: Callable[[], object]) -> Iterator[None]:
+    with ThreadPoolExecutor(1) as pool:
+        done = pool.submit(run)
+        try:
+            yield
+        finally:
+            stop()
+            done.result(PATIENCE)
+
+
+ALL = pytest.mark.parametrize("waiting", [worker, consumer, async_consumer])
+
+
+def told(nodes: ClusterServers, section: str, *names: str) -> int:
+    """The sum of figures of INFO over all nodes; of a command, of its calls."""
+    total = 0
+    for server in nodes.servers:
+        with server.client() as client:
+            figures = client.info(section)
+        found = [figures.get(name, 0) for name in names]
+        total += sum(one["calls"] if isinstance(one, dict) else one for one in found)
+    return total
+
+
+def blocked(nodes: ClusterServers) -> int:
+    """The number of pending calls."""
+    return told(nodes, "clients", "blocked_clients")
+
+
+@ALL
+@pytest.mark.parametrize("most", [64, 4], ids=["a call for each slot", "a call for some slots"])
+def test_each_message_wakes_who_waits(
+    nodes: ClusterServers, broker: Broker, waiting: Waiting, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    monkeypatch.setattr("rqttl.store.bells.MOST", most)
+    monkeypatch.setattr("rqttl.aio.store.MOST", most)
+    handled: list[bytes] = []
+
+    with waiting(broker, handled.append), nodes.client() as client:
+        for number in range(36):
+            # a message without a lifetime reaches a consumer that waits, or nobody
+            until(lambda: all(client.zcard(f"rqttl:{{{name}}}:waiters") for name in QUEUES))
+            broker.queue(QUEUES[number % 12]).enqueue(str(number).encode(), ttl=0 if number % 3 == 0 else None)
+            until(lambda number=number: str(number).encode() in handled)  # type: ignore[misc]  # the default binds
+
+    assert handled == [str(number).encode() for number in range(36)]
+
+
+def test_each_of_100_messages_of_100_queues_wakes_the_worker_that_waits(nodes: ClusterServers, broker: Broker) -> None:
+    names = [f"{name}-{number}" for name in "abcde" for number in range(20)]
+    for name in names:
+        broker.declare_queue(name)
+    handled: list[bytes] = []
+
+    with worker(broker, handled.append, names):
+        until(lambda: blocked(nodes) == 64)
+        for name in random.sample(names, 100):
+            broker.queue(name).enqueue(name.encode())
+            until(lambda name=name: name.encode() in handled)  # type: ignore[misc]  # as above
+
+    assert sorted(handled) == sorted(name.encode() for name in names)
+
+
+def test_a_worker_that_waits_costs_the_servers_nothing(
+    nodes: ClusterServers, broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fetcher, "TURN", 20)
+    turns: list[object] = []
+    broker.events.subscribe(turns.append, rqttl.WaitEvent)
+
+    with worker(broker, print):
+        until(lambda: blocked(nodes) == len(QUEUES))
+        before = told(nodes, "commandstats", *COMMANDS)
+        turns.clear()
+        until(lambda: len(turns) > 20 * len(QUEUES))
+
+        assert told(nodes, "commandstats", *COMMANDS) == before
+        assert blocked(nodes) == len(QUEUES)
+
+
+@pytest.mark.parametrize("patient", [0, 1_000_000], ids=["which withdraws", "which passes hints on"])
+def test_an_idle_worker_gets_the_hints_of_a_full_one(
+    nodes: ClusterServers, broker: Broker, monkeypatch: pytest.MonkeyPatch, patient: int
+) -> None:
+    monkeypatch.setattr(fetcher, "PATIENT_WHILE_FULL", patient)
+    go, begun, handled = threading.Event(), threading.Event(), list[bytes]()
+
+    def hold(_: object) -> None:
+        begun.set()
+        assert go.wait(PATIENCE)
+
+    with worker(broker, hold), rqttl.connect(nodes.url()) as other:
+        until(lambda: blocked(nodes) == len(QUEUES))
+        broker.queue("q0").enqueue(b"held")
+        assert begun.wait(PATIENCE)
+        with worker(other, handled.append):
+            until(lambda: blocked(nodes) == len(QUEUES) + (11 if patient else 0))
+            for name in QUEUES:
+                broker.queue(name).enqueue(name.encode())
+            until(lambda: len(handled) == len(QUEUES))
+            go.set()
+
+    assert sorted(handled) == sorted(name.encode() for name in QUEUES)
+
+
+@ALL
+def test_a_queue_whose_slot_moves_goes_on(nodes: ClusterServers, broker: Broker, waiting: Waiting) -> None:
+    handled: list[bytes] = []
+    source = nodes.owner(MOVING)
+    target = next(server for server in nodes.servers if server is not source)
+
+    with waiting(broker, handled.append), rqttl.connect(nodes.url()) as sender:
+        until(lambda: blocked(nodes) == len(QUEUES))
+        for number, there in enumerate((target, source)):
+            nodes.move(MOVING, there)
+            until(lambda: blocked(nodes) == len(QUEUES))
+            for name in QUEUES:
+                sender.queue(name).enqueue(f"{name} {number}".encode())
+            until(lambda number=number: len(handled) == (number + 1) * len(QUEUES))  # type: ignore[misc]  # as above
+
+
+def test_a_queue_does_not_need_the_node_that_its_slot_has_left(nodes: ClusterServers, broker: Broker) -> None:
+    queue, source = broker.queue("q0"), nodes.owner(MOVING)
+    target = next(server for server in nodes.servers if server is not source)
+    queue.update(lease="3s")
+    begun, go, renewals = threading.Event(), threading.Event(), list[rqttl.RenewalEvent]()
+    broker.events.subscribe(renewals.append, rqttl.RenewalEvent)
+
+    def hold(_: object) -> None:
+        begun.set()
+        assert go.wait(PATIENCE)
+
+    with worker(broker, hold):
+        until(lambda: blocked(nodes) == len(QUEUES))
+        queue.enqueue(b"held")
+        assert begun.wait(PATIENCE)
+        nodes.move(MOVING, target)
+        source.process.send_signal(signal.SIGSTOP)
+        try:
+            renewals.clear()
+            until(lambda: len(renewals) > 3)
+            go.set()
+            until(lambda: queue.stats().acked == 1)
+        finally:
+            go.set()
+            source.process.send_signal(signal.SIGCONT)
+            until(nodes.agrees)
+            nodes.move(MOVING, source)
+
+    assert queue.stats().redelivered == 0
+
+
+@pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGSTOP], ids=["gone", "frozen"])
+def test_while_a_node_is_away_the_queues_of_the_others_wake_the_worker(
+    nodes: ClusterServers, broker: Broker, sign: int
+) -> None:
+    handled: list[bytes] = []
+    victim = nodes.owner("rqttl:{q0}:meta")
+    there = [name for name in QUEUES if nodes.owner(f"rqttl:{{{name}}}:meta") is not victim]
+
+    with worker(broker, handled.append):
+        until(lambda: blocked(nodes) == len(QUEUES))
+        victim.process.send_signal(sign)
+        for number in range(3):
+            for name in there:
+                broker.queue(name).enqueue(f"{name} {number}".encode())
+                until(lambda last=f"{name} {number}": last.encode() in handled)  # type: ignore[misc]  # as above
+        if sign == signal.SIGKILL:
+            victim.process.wait()
+            victim.start()
+        victim.process.send_signal(signal.SIGCONT)
+        until(nodes.agrees)
+        broker.queue("q0").enqueue(b"back")
+        until(lambda: b"back" in handled)
+
+    assert len(handled) == 3 * len(there) + 1
