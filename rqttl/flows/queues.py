@@ -51,11 +51,20 @@ def declare(keyspace: Keyspace, declared: QueueOptions) -> Flow[Declared]:
     The flow adds the name to the registry first, so every queue is listed. It writes nothing there for a listed queue:
     Redis without free memory would refuse the write. Policies that change meanwhile are applied before the flow ends:
     it compares the version in the reply with the one that is stored after the queue was made. The switches of a queue
-    that was declared before stay as they are: an operator who pauses stops no worker from starting.
+    that was declared before stay as they are: an operator who pauses stops no worker from starting. On a cluster the
+    flow finds a queue that is there as declared also while the node of registry and policies is away.
     """
     queue = declared.queue
     _check_targets(keyspace, declared)
-    listed, policies = yield from _enter(keyspace, queue)
+    try:
+        listed, policies = yield from _enter(keyspace, queue)
+    except Exception as error:
+        from redis.exceptions import ConnectionError, TimeoutError  # slow to load: help has no use for it
+
+        is_away = keyspace.slotted and isinstance(error, ConnectionError | TimeoutError)
+        if not is_away or not (yield from _is_there(keyspace, declared)):
+            raise
+        return "existing"
     config: QueueConfig | None = None
     while True:
         options = following(policies, declared)
@@ -91,6 +100,15 @@ def declare(keyspace: Keyspace, declared: QueueOptions) -> Flow[Declared]:
         yield GetConfig(queue, newest=known)
     made: int = answer.made
     return DECLARED[made]
+
+
+def _is_there(keyspace: Keyspace, declared: QueueOptions) -> Flow[bool]:
+    """Return True if the queue exists with these declared options, whatever its switches. It asks no other node."""
+    known = yield from config_if_exists(keyspace, declared.queue)
+    if known is None or not declared.differences(known.declared).keys() <= set(SWITCHES):
+        return False
+    yield GetConfig(declared.queue, newest=known)
+    return True
 
 
 def _enter(keyspace: Keyspace, queue: str) -> Flow[tuple[bool, PolicySet]]:

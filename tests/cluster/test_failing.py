@@ -324,14 +324,18 @@ def test_what_many_queues_answer_while_a_node_is_away(plain: ClusterServers, mon
         assert command == ["doctor"] or all(name in result.stdout for name in there)
 
 
-def test_while_the_node_of_the_policies_is_away_a_queue_of_another_node_is_not_declared(plain: ClusterServers) -> None:
+def test_while_the_node_of_the_policies_is_away_a_queue_of_another_node_is_found_as_declared(
+    plain: ClusterServers,
+) -> None:
     name = QUEUES[(SHARED + 1) % 3]
     with rqttl.connect(plain.url(), patience="500ms") as broker:
-        broker.declare_queue(name)
+        broker.declare_queue(name, max_length=5).pause()
         plain.servers[SHARED].kill()
 
-        with pytest.raises(redis.ConnectionError, match=f"127.0.0.1:{plain.ports[SHARED]}"):
-            broker.declare_queue(name)
+        assert broker.declare_queue(name, max_length=5).declared == "existing"
+        for other, length in ((name, 6), (f"{name}/new", 5)):
+            with pytest.raises(redis.ConnectionError, match=f"127.0.0.1:{plain.ports[SHARED]}"):
+                broker.declare_queue(other, max_length=length)
         with pytest.raises(redis.ConnectionError, match=f"127.0.0.1:{plain.ports[SHARED]}"):
             broker.queues()
         broker.queue(name).enqueue(b"x")
