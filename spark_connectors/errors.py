@@ -66,7 +66,7 @@ class RefusedForNow(SourceError):
 
 
 class ClusterNotSupported(SourceError):
-    """The server is a node of Redis Cluster, on which rqttl does not run."""
+    """The server is a node of Redis Cluster, which this data source does not read."""
 
     code = "RQTTL_CLUSTER"
 

@@ -218,6 +218,8 @@ def as_source_error(error: Exception, options: Options, command: Command = ()) -
         )
     if isinstance(error, NoPermissionError) or "NOPERM" in text:
         return _no_permission(options, call, text)
+    if isinstance(error, (AskError, ClusterCrossSlotError)):
+        return cluster_not_supported(options)
     if is_read_only(error):
         return RefusedForNow(
             f"url: {options.address} is a replica, also after {options['connectRetries']} retries, and takes no "
@@ -232,8 +234,6 @@ def as_source_error(error: Exception, options: Options, command: Command = ()) -
         return _certificate_error(options, text)
     if isinstance(error, (ConnectionError, TimeoutError, InvalidResponse, OSError)):
         return Unreachable(f"url: {options.address} cannot be reached: {text}{_plain_hint(error, options)}")
-    if isinstance(error, (AskError, ClusterCrossSlotError)):
-        return cluster_not_supported(options)
     return RefusedByRedis(f"url: {options.address} refused {call}: {text}")
 
 
@@ -250,8 +250,8 @@ def _certificate_error(options: Options, text: str) -> SourceError:
 def cluster_not_supported(options: Options) -> ClusterNotSupported:
     """Make the error for a node of Redis Cluster."""
     return ClusterNotSupported(
-        f"url: {options.address} is a node of Redis Cluster, on which rqttl does not run; use one server, or one "
-        "primary with replicas"
+        f"url: {options.address} is a node of Redis Cluster, which this data source does not read; use one server, "
+        "or one primary with replicas"
     )
 
 
