@@ -12,7 +12,7 @@ PARALLEL := -n 3 --dist worksteal -m 'not spark and not quick'
 ON_EACH  := -n 3 --dist worksteal -m 'not spark and not once'
 
 
-.PHONY: help demo lint quick test test-7.0 test-valkey test-servers test-pythons test-fake test-aio test-cluster test-spark test-spark-versions check setup bench bench-spark bench-worker bench-instructions compare chaos chaos-worker cancellations coverage coverage-of-spec test-policies test-scheduled test-sentinel test-worker
+.PHONY: help demo lint quick test test-7.0 test-valkey test-servers test-pythons test-fake test-aio test-cluster test-cluster-aio test-spark test-spark-versions check setup bench bench-spark bench-worker bench-instructions compare chaos chaos-worker cancellations coverage coverage-of-spec test-policies test-scheduled test-sentinel test-worker
 
 help:
 	@echo 'make demo              rqttl at work, from sending to a report of Spark, on real data'
@@ -32,6 +32,7 @@ help:
 	@echo 'make cancellations     100,000 cancelled calls of the asyncio interface on each loop; CANCELS=1000 for fewer'
 	@echo 'make test-policies     races and kills in the middle of changes of policies, more and longer than in make test'
 	@echo 'make test-scheduled    200 kills of reapers and of Redis while scheduled messages arrive; KILLS=1000 for more'
+	@echo 'make test-cluster-aio  contract tests of the asyncio interface on a Redis Cluster'
 	@echo 'make test-sentinel     failovers behind Sentinel; make test has them, too'
 	@echo 'make test-worker       stops, starved processes and outages of workers, more and longer than in make test'
 	@echo 'make coverage          the part of rqttl that the tests of the core and of the command line run'
@@ -83,6 +84,8 @@ test-aio: setup
 # So does a Redis Cluster of three nodes.
 test-cluster: setup
 	RQTTL_TEST_REDIS=cluster $(PYTEST) $(PARALLEL) tests/contract
+
+test-cluster-aio: setup
 	RQTTL_TEST_REDIS=cluster-aio $(PYTEST) $(PARALLEL) tests/contract
 
 test-spark: setup
