@@ -35,6 +35,7 @@ from rqttl.protocol.commands import Command
 from rqttl.protocol.keys import META, Keyspace
 from rqttl.runtime.interrupt import Interrupt, Timing
 from rqttl.store.cluster import Seeds
+from rqttl.store.exchanges import explained
 from rqttl.store.topology import Trip
 
 T = TypeVar("T")
@@ -102,8 +103,7 @@ class AsyncDriver:
             self.store.renew()  # the reply may have been one to another call
             raise
         except ResponseError as error:
-            explained: Any = self.store.exchanges.explained(error)  # the driver performs its steps, too
-            raise await self.finish(explained) from error.__cause__
+            raise explained(error) from error.__cause__
         finally:
             self._under_way -= 1
             if not self._under_way and self.closed.asked():

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import socket
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, TypeVar
@@ -96,16 +98,18 @@ class AsyncPrimaryConnection(Connection):
         self._greet, self.redis_connect_func = own or type(self).on_connect, _greet
 
     def cut(self) -> None:
-        """Close the connection at once: a call that waits for its reply has lost it."""
+        """Shut the socket down: a call that waits for its reply has lost it."""
         writer: Any = self._writer
-        if writer is not None:
-            writer.transport.abort()
+        if writer is not None and not writer.is_closing():  # else its number may be that of another socket
+            # no socket of an event loop can be shut down, and uvloop raises errors after `abort`
+            with suppress(OSError), socket.socket(fileno=os.dup(writer.get_extra_info("socket").fileno())) as sock:
+                sock.shutdown(socket.SHUT_RDWR)
 
     async def _connect(self) -> None:
         service = self._service
+        switches = service.switches
         self.host, self.port = await service.primary()
         service.connections[id(self)] = self
-        switches = service.switches
         await super()._connect()  # type: ignore[no-untyped-call]  # of redis-py
         check_switches(service, switches)
 

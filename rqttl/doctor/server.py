@@ -144,7 +144,8 @@ def kind(info: ServerInfo) -> Iterator[Finding]:
     version, name = (valkey, "Valkey") if valkey else (info.text("redis_version"), "Redis")
     release = f"{name} {version}, {info.mode or 'unknown mode'}"
     if info.mode == "sentinel":
-        yield problem("server", release, "this is a Sentinel, it keeps no queues: connect to the primary it watches")
+        advice = "this is a Sentinel, it keeps no queues: use redis+sentinel://host:port/service"
+        yield problem("server", release, advice)
     elif not valkey and _version(version) < LEAST:
         yield problem("server", release, "Redis 6.2 or later is needed")
     else:

@@ -41,7 +41,7 @@ from rqttl.store.bells import Bells, Pair, by_slot
 from rqttl.store.blocking import Listener
 from rqttl.store.cluster import Cluster, Seeds, adopted, cluster_for_threads, patience_of
 from rqttl.store.connections import Address, RedisNode, made_together
-from rqttl.store.exchanges import FAILURES, Exchanges, wait_outcome
+from rqttl.store.exchanges import FAILURES, Exchanges, explained, wait_outcome
 from rqttl.store.topology import OneServer, Topology, Trip
 from rqttl.text import format_value
 
@@ -105,10 +105,6 @@ class Store:
     def read_each_node(self, step: ReadEachNode) -> Mapping[Any, list[Any]]:
         """See `Exchanges.read_each_node`."""
         return drive(self.exchanges.read_each_node(step), self._perform)
-
-    def explained(self, error: ResponseError) -> Exception:
-        """See `Exchanges.explained`."""
-        return drive(self.exchanges.explained(error), self._perform)
 
     def listen(
         self,
@@ -271,7 +267,7 @@ class RedisDriver:
             self.store.renew()  # the reply may have been one to another call
             raise
         except ResponseError as error:
-            raise self.store.explained(error) from error.__cause__
+            raise explained(error) from error.__cause__
 
     def step(self, step: Step) -> Any:
         """Perform one step of a flow. Returns its answer."""

@@ -25,7 +25,7 @@ from redis.exceptions import (
     TryAgainError,
 )
 
-from rqttl.errors import DataDamaged, InvalidInput, OutcomeUnknown, ScriptsForgotten
+from rqttl.errors import DataDamaged, OutcomeUnknown, ScriptsForgotten
 from rqttl.events import Events, Place, timed
 from rqttl.flows.steps import ENDED, Pipeline, Read, ReadEachNode
 from rqttl.protocol.commands import Command, Reply
@@ -186,19 +186,6 @@ class Exchanges:
                 known = self._keyspace.split(str(call[1]).encode())
                 raise DataDamaged.of_key(known and known[0], call[1])
         return [(reply, time) for reply in replies]
-
-    def explained(self, error: ResponseError) -> Exchange[Exception]:
-        """The error of a server; for that of a Sentinel, which knows other commands, one that says what it is."""
-        if "unknown command" not in str(error):
-            return error
-        try:
-            (hello,) = yield Trip(self._topology.nodes[0], [("HELLO",)])
-        except ResponseError as again:  # only a Sentinel has no databases
-            hello = [b"sentinel"] if "SELECT" in str(again) else []
-        said = list(hello.values() if isinstance(hello, dict) else hello if isinstance(hello, list) else [])
-        if b"sentinel" not in said and "sentinel" not in said:
-            return error
-        return InvalidInput("url: this is the address of a Sentinel: use redis+sentinel://host:port/service")
 
     def _spread(
         self,
@@ -534,6 +521,14 @@ def is_ask(reply: object) -> TypeGuard[AskError]:
 def is_read_only(error: BaseException | None) -> bool:
     """Return True if the server is a replica. Another server can carry out the call."""
     return isinstance(error, ReadOnlyError) or (isinstance(error, RedisError) and "READONLY" in str(error))
+
+
+def explained(error: ResponseError) -> ResponseError:
+    """The error of a server; with a hint if it lacks a command, as a Sentinel does."""
+    if "unknown command" not in str(error):
+        return error
+    line = str(error).partition(", with args")[0]
+    return ResponseError(f"{line} (the address of a Sentinel? Then use redis+sentinel://host:port/service)")
 
 
 def is_away(error: BaseException | None) -> bool:

@@ -25,7 +25,7 @@ from rqttl.errors import InvalidInput
 from rqttl.flows.steps import drive
 from rqttl.store import connections
 from rqttl.store.connections import SSL, UNLIMITED, Pool
-from rqttl.store.watcher import Watchers
+from rqttl.store.watcher import Watcher
 
 T = TypeVar("T")
 Address = tuple[str, int]
@@ -50,7 +50,7 @@ class Service:
         self.switches = 0
         #: The connections that may be open.
         self.connections: WeakValueDictionary[int, Any] = WeakValueDictionary()
-        self._order = list(self.sentinels)  # the one that spoke last is the first
+        self._order = list(self.sentinels)  # first the one that told of the last change, last those that failed
         self._host = host  # in the place of what Sentinels say, if the user wants so
         self._is_known = False
 
@@ -59,6 +59,7 @@ class Service:
 
         Raises `ConnectionError`; and `InvalidInput` if all answer, and none has ever known the service.
         """
+        failed: list[Mapping[str, Any]] = []
         faults, refusals = [], 0
         for sentinel in self._order:
             try:
@@ -74,12 +75,14 @@ class Service:
                 fault = f"does not answer: {error}"
             else:
                 if reply is not None:
-                    self._heard(sentinel)
+                    # its answer puts it before no other: it may be the one that has not heard of the new primary
+                    self._order = [*(one for one in self._order if one not in failed), *failed]
                     self._is_known = True
                     return self._address(*reply)
                 refusals += 1
                 fault = "does not know it"
-            faults.append(f"{place_of(sentinel)} {fault}")
+            failed.append(sentinel)
+            faults.append(f"{sentinel['host']}:{sentinel['port']} {fault}")
         line = f"service {self.name!r}: no Sentinel names its primary: {'; '.join(faults)}"
         if refusals == len(faults) and not self._is_known:
             raise InvalidInput(line)
@@ -96,21 +99,13 @@ class Service:
             primary = self._address(*words[2:4])
         else:
             return []
-        self._heard(sentinel)
+        self._order = [sentinel, *(one for one in self._order if one is not sentinel)]
         self.switches += 1
         open_ones = [reference() for reference in self.connections.valuerefs()]
         return [one for one in open_ones if one is not None and (one.host, one.port) != primary]
 
-    def _heard(self, sentinel: Mapping[str, Any]) -> None:
-        self._order = [sentinel, *(other for other in self.sentinels if other is not sentinel)]
-
     def _address(self, host: bytes | str, port: bytes | str) -> Address:
         return self._host or (host.decode() if isinstance(host, bytes) else host), int(port)
-
-
-def place_of(settings: Mapping[str, Any]) -> str:
-    """Host and port for people."""
-    return f"{settings['host']}:{settings['port']}"
 
 
 def check_switches(service: Service, switches: int) -> None:
@@ -131,7 +126,7 @@ class ThreadService(Service):
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
-        self.watchers = Watchers(self)
+        self.watcher = Watcher(self)
 
     def open(self, sentinel: Mapping[str, Any]) -> Any:
         """A connection to a Sentinel."""
@@ -151,7 +146,7 @@ class ThreadService(Service):
 
     def close(self) -> None:
         """End the watcher."""
-        self.watchers.close()
+        self.watcher.close()
 
 
 class PrimaryConnection(Connection):
@@ -174,7 +169,7 @@ class PrimaryConnection(Connection):
 
     def _connect(self) -> Any:
         service = self._service
-        service.watchers.start()
+        service.watcher.start()
         switches = service.switches
         self.host, self.port = drive(service.ask(), service.query)
         service.connections[id(self)] = self

@@ -26,52 +26,36 @@ CHANNELS = ("+switch-master", "+promoted-slave")
 AGAIN = 1.0
 
 
-class Watchers:
-    """The watcher of a service in each process. A forked process has one of its own from its first connection on."""
+class Watcher:
+    """The watcher of a service: a thread in each process that connects. It ends when its service is forgotten, too."""
 
     def __init__(self, service: Any) -> None:
-        self._service = weakref.ref(service)
-        self._of_process: dict[int, Watcher] = {}
+        self._service = weakref.ref(service, lambda _: self.close())
+        self._bells: dict[int, socket.socket] = {}  # by process: a forked one has no thread
         self._closed = Interrupt()
 
     def start(self) -> None:
-        """Start the watcher, unless it runs."""
-        service = self._service()
-        if self._closed.asked() or service is None or os.getpid() in self._of_process:
+        """Start the thread, unless it runs."""
+        process = os.getpid()
+        if self._closed.asked() or process in self._bells:
             return
-        watcher = Watcher(service)
-        if self._of_process.setdefault(os.getpid(), watcher) is watcher:  # one step: no lock, which a fork could copy
-            watcher.start()
-            if self._closed.asked():  # meanwhile
-                watcher.end()
+        bell, heard = socket.socketpair()
+        if self._bells.setdefault(process, bell) is not bell:  # one step: no lock, which a fork could copy
+            bell.close()
+            heard.close()
+            return
+        with suppress(RuntimeError):  # the interpreter ends
+            threading.Thread(target=self._run, args=[bell, heard], name="rqttl-sentinel", daemon=True).start()
+        if self._closed.asked():  # meanwhile
+            self.close()
 
     def close(self) -> None:
-        """End the watcher of this process."""
+        """End the thread of this process. Any thread may call this."""
         self._closed.ask()
-        watcher = self._of_process.pop(os.getpid(), None)
-        if watcher is not None:
-            watcher.end()
-
-
-class Watcher:
-    """A thread that ends when its service is closed or forgotten."""
-
-    def __init__(self, service: Any) -> None:
-        self._process = os.getpid()
-        self._bell: socket.socket | None = None
-        self._service = weakref.ref(service, lambda _: self.end())
-
-    def start(self) -> None:
-        """Start the thread."""
-        self._bell, heard = socket.socketpair()
-        with suppress(RuntimeError):  # the interpreter ends
-            threading.Thread(target=self._run, args=[self._bell, heard], name="rqttl-sentinel", daemon=True).start()
-
-    def end(self) -> None:
-        """End the thread. Any thread may call this."""
-        if self._bell is not None and self._process == os.getpid():  # a forked process has the same socket
+        bell = self._bells.pop(os.getpid(), None)
+        if bell is not None:
             with suppress(OSError):
-                self._bell.shutdown(socket.SHUT_WR)
+                bell.shutdown(socket.SHUT_WR)
 
     def _run(self, bell: socket.socket, heard: socket.socket) -> None:
         with bell, heard, selectors.DefaultSelector() as selector:

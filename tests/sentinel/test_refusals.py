@@ -78,6 +78,22 @@ def test_messages_that_a_replica_refuses_are_stored_once_by_the_server_that_sent
     assert primary.bodies() == bodies
 
 
+def test_calls_after_a_cut_are_made_again(run: Run, primary: Primary) -> None:
+    async def work() -> None:
+        async with primary.async_broker() as broker:
+            queue = await broker.declare_queue("q", duplicate_window="1h")
+            client: Any = broker._driver.store.topology.nodes[0]._client
+            for passes in range(5):  # the reader sees it in one of them
+                for one in client.connection_pool.connection_kwargs["service"].connections.values():
+                    one.cut()
+                for _ in range(passes):
+                    await asyncio.sleep(0)
+                await queue.enqueue(b"x", id=f"{passes}")
+
+    run(work())
+    assert primary.bodies() == [b"x"] * 5
+
+
 def test_of_calls_in_one_write_those_behind_the_refused_one_are_stored_once_too(run: Run, primary: Primary) -> None:
     async def work() -> None:
         async with primary.async_broker() as broker:

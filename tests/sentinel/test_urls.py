@@ -40,15 +40,13 @@ def names(connect: Any, url: str, **options: Any) -> list[str]:
     """The queues, by either interface."""
     if connect is rqttl.connect:
         with rqttl.connect(url, **options) as broker:
-            names: list[str] = broker.queues()
-            return names
+            return list(broker.queues())
 
     async def work() -> list[str]:
         async with rqttl.connect_async(url, **options) as broker:
-            return await broker.queues()
+            return list(await broker.queues())
 
-    found: list[str] = asyncio.run(work())
-    return found
+    return list(asyncio.run(work()))
 
 
 def refusal(connect: Any, url: str) -> str:
@@ -140,6 +138,18 @@ class TestWrongTopology:
 
         assert line.startswith("service 'mian': no Sentinel names its primary")
 
+    def test_a_replica_that_a_sentinel_names(
+        self, connect: Any, start_server: Callable[..., Server], stub: StartStub
+    ) -> None:
+        port = free_port()
+        with start_server(port=port, bind="127.0.0.1").client() as client:
+            client.replicaof("127.0.0.1", "1")  # a primary that is away
+        sentinel = stub(lambda _: port)
+
+        line = refusal(connect, f"redis+sentinel://127.0.0.1:{sentinel.port}/main")
+
+        assert f"127.0.0.1:{port} is not the primary yet, or no longer" in line
+
     def test_all_sentinels_away(self, connect: Any) -> None:
         line = refusal(connect, "redis+sentinel://127.0.0.1:1,127.0.0.1:2/main?sentinel_password=s3cret")
 
@@ -158,6 +168,30 @@ def test_the_sentinel_that_answered_last_is_asked_first(start_server: Callable[.
         broker.queues()
 
         assert (len(first.asked), len(second.asked)) == (1, 2)
+
+
+def test_a_sentinel_that_has_not_heard_of_the_new_primary_is_asked_after_the_one_that_told_of_it(
+    start_server: Callable[..., Server], stub: StartStub
+) -> None:
+    old, new = free_port(), free_port()
+    start_server(port=old, bind="127.0.0.1")
+    server = start_server(port=new, bind="127.0.0.1")
+    told = stub(lambda _: new)
+
+    def tell_and_name_the_old_one(_: str) -> int:
+        until(lambda: told.listeners)
+        told.tell("+switch-master", f"main 127.0.0.1 {old} 127.0.0.1 {new}")
+        until(lambda: service.switches)
+        return old
+
+    late = stub(tell_and_name_the_old_one)
+    with rqttl.connect(f"redis+sentinel://127.0.0.1:{late.port},127.0.0.1:{told.port}/main") as broker:
+        service = broker._driver.store.topology.nodes[0]._client.connection_pool.connection_kwargs["service"]
+        broker.declare_queue("q")
+
+    assert len(late.asked) <= 1  # 0 on a machine that is too busy to let it answer
+    with server.client() as client:
+        assert client.dbsize()
 
 
 @pytest.mark.parametrize(
