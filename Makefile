@@ -156,7 +156,7 @@ test-policies: setup
 test-scheduled: setup
 	RQTTL_TEST_KILLS=$(or $(KILLS),200) $(PYTEST) -s tests/process/test_scheduled_kills.py
 
-# One primary, two replicas and three Sentinels for each test.
+# One primary, two replicas and three Sentinels for each worker of pytest.
 test-sentinel: setup
 	RQTTL_TEST_REDIS=7.0 $(PYTEST) -n 2 tests/sentinel
 

@@ -90,7 +90,8 @@ class Server:
 
     def client(self, **options: object) -> redis.Redis:
         """A plain redis-py client without retries; the caller closes it. Its time-outs suit a slow machine."""
-        defaults = {"retry": Retry(NoBackoff(), 0), "socket_timeout": PATIENCE, "socket_connect_timeout": PATIENCE}
+        defaults: dict[str, Any] = {"retry": Retry(NoBackoff(), 0), "password": self._config.get("requirepass")}
+        defaults |= {"socket_timeout": PATIENCE, "socket_connect_timeout": PATIENCE}
         return redis.Redis.from_url(self.url, **defaults | options)
 
     def kill(self) -> None:
@@ -152,18 +153,12 @@ class Server:
 
 
 class SentinelServer(Server):
-    """A Sentinel of our own. It keeps what it learns in a file of its folder."""
+    """A Sentinel of our own. It keeps what it learns in a file of its folder, which begins with these lines."""
 
-    def __init__(self, binary: Path, primary: int, service: str, down_after: int) -> None:
+    def __init__(self, binary: Path, lines: list[str], password: str | None) -> None:
         self.port = free_port()
-        self._lines = [
-            *(f"port {self.port}", "bind 127.0.0.1"),
-            f"sentinel monitor {service} 127.0.0.1 {primary} 2",
-            f"sentinel down-after-milliseconds {service} {down_after}",
-            f"sentinel failover-timeout {service} 3000",
-            f"sentinel parallel-syncs {service} 2",
-        ]
-        super().__init__(binary)
+        self._lines = [f"port {self.port}", "bind 127.0.0.1", *lines]
+        super().__init__(binary, requirepass=password)
 
     def _command(self) -> list[str]:
         file = self.path / "sentinel.conf"
@@ -174,40 +169,65 @@ class SentinelServer(Server):
 
 
 class SentinelSet:
-    """A primary with two replicas, and three Sentinels that watch them, on ports of 127.0.0.1."""
+    """A primary with two replicas, and three Sentinels that watch them, on ports of 127.0.0.1.
 
-    def __init__(self, binary: Path, service: str = "main", down_after: int = 500, **config: Any) -> None:
-        self.service = service
+    `password` is that of the servers, `of_sentinels` that of the Sentinels.
+    """
+
+    service = "main"
+
+    def __init__(self, binary: Path, password: str | None = None, of_sentinels: str | None = None) -> None:
+        self._ports = [free_port() for _ in range(3)]
+        config: dict[str, Any] = {"bind": "127.0.0.1", "repl_diskless_sync_delay": 0}
+        config |= {} if password is None else {"requirepass": password, "masterauth": password}
+        lines = [f"sentinel monitor main 127.0.0.1 {self._ports[0]} 2"]
+        settings = {
+            "down-after-milliseconds": 500,
+            "failover-timeout": 2000,
+            "parallel-syncs": 2,
+            "auth-pass": password,
+        }
+        lines += [f"sentinel {name} main {value}" for name, value in settings.items() if value is not None]
+        if of_sentinels is not None:
+            lines += [f"requirepass {of_sentinels}", f"sentinel sentinel-pass {of_sentinels}"]
         self.servers: list[Server] = []
         self.sentinels: list[SentinelServer] = []
-        self._ports: list[int] = []
         try:
-            for _ in range(3):
-                self._ports.append(free_port())
-                here = {"port": self._ports[-1], "bind": "127.0.0.1", "repl_diskless_sync_delay": 0, **config}
-                self.servers.append(Server(binary, **here))
-            for replica in self.servers[1:]:
-                with replica.client() as client:
-                    client.replicaof("127.0.0.1", self._ports[0])
-            until(lambda: len(self._replicas()) == 2)  # Sentinels ask for them once in 10 s
-            self.sentinels += [SentinelServer(binary, self._ports[0], service, down_after) for _ in range(3)]
-            until(lambda: all(map(self._is_ready, self.sentinels)))
+            self.servers += [Server(binary, port=port, **config) for port in self._ports]
+            self._demote_others(self.servers[0])
+            until(lambda: self._replicas(self.servers[0]) == 2)  # Sentinels ask for them once in 10 s
+            self.sentinels += [SentinelServer(binary, lines, of_sentinels) for _ in range(3)]
+            self.settle()
         except BaseException:
             self.remove()
             raise
 
-    def url(self, scheme: str = "redis+sentinel") -> str:
+    def url(self, secret: str = "", options: str = "") -> str:
         places = ",".join(f"127.0.0.1:{one.port}" for one in self.sentinels)
-        return f"{scheme}://{places}/{self.service}"
+        return f"redis+sentinel://{secret}{places}/{self.service}{options}"
 
     def primary(self) -> Server:
-        """The server that a Sentinel names."""
-        for sentinel in self.sentinels:
-            if sentinel.process.poll() is None:
-                with sentinel.client() as client:
-                    _, port = client.execute_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self.service)
-                return self.servers[self._ports.index(int(port))]
-        raise AssertionError("no Sentinel runs")
+        """The server that the first Sentinel at work names."""
+        return self._named_by(next(one for one in self.sentinels if one.process.poll() is None))
+
+    def settle(self) -> None:
+        """Start what is down, and wait until all servers follow the primary that all Sentinels name.
+
+        Sentinel tells a server that took itself for the primary only after 8 s; here it is told at once.
+        """
+        for one in (*self.servers, *self.sentinels):
+            if one.process.poll() is not None:
+                one.start()
+        until(self._is_settled)
+
+    def _is_settled(self) -> bool:
+        try:
+            if len({self._named_by(one) for one in self.sentinels}) > 1:
+                return False
+            self._demote_others(self.primary())
+            return self._replicas(self.primary()) == 2 and all(map(self._is_ready, self.sentinels))
+        except redis.ConnectionError:  # Sentinel closes the connections of a server that it makes a replica
+            return False
 
     def remove(self) -> None:
         """End all processes, also those that are paused, and delete their folders."""
@@ -215,13 +235,27 @@ class SentinelSet:
             server.process.send_signal(signal.SIGCONT)
             server.remove()
 
-    def _replicas(self) -> list[object]:
-        with self.servers[0].client() as client:
+    def _named_by(self, sentinel: Server) -> Server:
+        with sentinel.client() as client:
+            _, port = client.execute_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self.service)
+        return self.servers[self._ports.index(int(port))]
+
+    def _demote_others(self, primary: Server) -> None:
+        port = self._ports[self.servers.index(primary)]
+        for server in self.servers:
+            if server is not primary:
+                with server.client() as client:
+                    client.replicaof("127.0.0.1", str(port))  # does nothing to one that is its replica already
+
+    def _replicas(self, primary: Server) -> int:
+        with primary.client() as client:
             info = client.info("replication")
         found = [info.get(f"slave{n}") for n in range(2)]
-        return [one for one in found if isinstance(one, dict) and one["state"] == "online"]
+        return sum(isinstance(one, dict) and one["state"] == "online" for one in found)
 
     def _is_ready(self, sentinel: Server) -> bool:
         with sentinel.client() as client:
-            state = client.sentinel_master(self.service)
-        return bool(state["num-slaves"] == 2 and state["num-other-sentinels"] == 2)
+            state, replicas = client.sentinel_master(self.service), client.sentinel_slaves(self.service)
+        if (state["num-slaves"], state["num-other-sentinels"]) != (2, 2):
+            return False
+        return not re.search("down|disconnected|failover", str([one["flags"] for one in (state, *replicas)]))
