@@ -102,7 +102,7 @@ def clean(broker: rqttl.Broker) -> Iterator[None]:
         keys: set[bytes] = set()
         driver.perform(registry.scan(driver.keyspace, keys.update))
         for key in keys:
-            driver.perform(steps.execute(replies.number, "UNLINK", key))
+            driver.perform(steps.execute(replies.number, "UNLINK", key.decode()))
 
     delete_keys()
     try:

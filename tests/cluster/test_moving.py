@@ -13,6 +13,7 @@ import redis
 import rqttl
 from rqttl import CommandEvent, Message
 from rqttl.aio import broker as aio
+from rqttl.demo.stage import clean
 from rqttl.flows.steps import Read, pipeline
 from rqttl.flows.sweeping import config_if_exists
 from rqttl.protocol import commands, scripts
@@ -289,3 +290,12 @@ def test_clients_lend_their_nodes_and_settings(cluster: ClusterServers) -> None:
         assert {name: kept[name] for name in settings} == settings
     for server in cluster.servers:
         cluster.ask(server, "ACL", "DELUSER", "lender")
+
+
+def test_the_demo_empties_all_nodes(cluster: ClusterServers) -> None:
+    with rqttl.connect(cluster.url()) as broker:
+        for number in range(9):
+            broker.declare_queue(f"q{number}").enqueue(b"x")
+
+        with clean(broker):
+            assert [cluster.ask(server, "DBSIZE") for server in cluster.servers] == [0, 0, 0]
