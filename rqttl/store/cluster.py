@@ -23,7 +23,7 @@ from rqttl.errors import InvalidInput
 from rqttl.flows.steps import drive
 from rqttl.protocol.keys import SLOTS, slot_of
 from rqttl.store import connections, sentinel
-from rqttl.store.connections import SSL, TIME_OUTS, UNLIMITED, Address, Pool, RedisNode
+from rqttl.store.connections import SSL, TIME_OUTS, UNLIMITED, Address, Pool, RedisNode, hosts_of
 from rqttl.store.exchanges import FAILURES, NotSent
 from rqttl.store.sentinel import PATIENCE, is_service
 from rqttl.store.topology import Exchange, Trip
@@ -194,15 +194,12 @@ def seeds_of_url(url: str, make_pool: Callable[[str], Any]) -> Seeds:
     """Read a URL. `make_pool` makes a pool for a URL of one server. Raises `InvalidInput`, without the URL."""
     try:
         parts = urlsplit(url)
-        user, at, hosts = parts.netloc.rpartition("@")
-        nodes = [urlsplit(f"//{place}") for place in hosts.split(",")]
-        places = [(node.hostname or "", node.port or _PORT) for node in nodes]
-        if not all(host for host, _ in places) or "@" in parts.path + parts.query + parts.fragment:
-            raise ValueError
+        user, places = hosts_of(parts, _PORT)
     except ValueError:
         raise InvalidInput(f"url: expected {_FORM}, with special characters %-encoded") from None
     query = "?" * bool(parts.query) + parts.query
-    pool = make_pool(f"{parts.scheme.partition('+')[0]}://{user}{at}{nodes[0].netloc}{parts.path}{query}")
+    pool = make_pool(f"{parts.scheme.partition('+')[0]}://{user}localhost{parts.path}{query}")
+    pool.connection_kwargs["host"], pool.connection_kwargs["port"] = places[0]
     if int(pool.connection_kwargs.get("db") or 0):
         raise InvalidInput("url: a Redis Cluster has only database 0")
     return Seeds(pool, places)

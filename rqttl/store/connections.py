@@ -532,6 +532,16 @@ class Address(NamedTuple):
         return f"{scheme}://{self.host or 'localhost'}:{self.port}/{name}{self.database}"
 
 
+def hosts_of(parts: SplitResult, port: int) -> tuple[str, list[tuple[str, int]]]:
+    """The user and password of a URL that names several hosts, up to the `@`, and the hosts. Raises `ValueError`."""
+    user, at, hosts = parts.netloc.rpartition("@")
+    places = [urlsplit(f"//{place}") for place in hosts.split(",")]
+    # an unencoded / ? or # in a password would end the hosts
+    if not all(place.hostname for place in places) or "@" in parts.path + parts.query + parts.fragment:
+        raise ValueError
+    return user + at, [(place.hostname or "", place.port or port) for place in places]
+
+
 def _check_encoding(parts: SplitResult) -> None:
     """Raise `UnicodeError`, a `ValueError`, for bytes that are no text. Only a path may have such bytes."""
     os.fsencode(parts.path)

@@ -24,7 +24,7 @@ from redis.retry import Retry
 from rqttl.errors import InvalidInput
 from rqttl.flows.steps import drive
 from rqttl.store import connections
-from rqttl.store.connections import SSL, UNLIMITED, Pool
+from rqttl.store.connections import SSL, UNLIMITED, Pool, hosts_of
 from rqttl.store.watcher import Watcher
 
 T = TypeVar("T")
@@ -216,13 +216,10 @@ def pool_of_service(url: str, make_pool: Any, kinds: Kinds = _THREADS) -> Any:
     """A pool for a URL with Sentinels. `make_pool` makes one for a URL of one server. Raises `InvalidInput`."""
     try:
         parts = urlsplit(url)
-        user, at, hosts = parts.netloc.rpartition("@")
-        places = [urlsplit(f"//{place}") for place in hosts.split(",")]
-        sentinels = [(place.hostname or "", place.port or _PORT) for place in places]
+        user, sentinels = hosts_of(parts, _PORT)
         service, *database = parts.path.removeprefix("/").rstrip("/").split("/")
         options = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
-        is_whole = all(host for host, _ in sentinels) and "@" not in parts.path + parts.query + parts.fragment
-        if not service or len(database) > 1 or not is_whole:
+        if not service or len(database) > 1:
             raise ValueError
     except ValueError:
         raise InvalidInput(f"url: expected {_FORM}, with special characters %-encoded") from None
@@ -231,7 +228,7 @@ def pool_of_service(url: str, make_pool: Any, kinds: Kinds = _THREADS) -> Any:
         raise InvalidInput(f"url: unknown option sentinel_{min(unknown)}")
     rest = urlencode([pair for pair in options if not pair[0].startswith("sentinel_")], quote_via=quote)
     scheme, path = parts.scheme.partition("+")[0], "".join(database) + "?" * bool(rest) + rest
-    pool = make_pool(f"{scheme}://{user}{at}{places[0].netloc}/{path}")
+    pool = make_pool(f"{scheme}://{user}localhost/{path}")
     settings = pool.connection_kwargs
     shared = {name: value for name, value in settings.items() if name.startswith("ssl_")}
     is_secure = issubclass(pool.connection_class, SSL)
