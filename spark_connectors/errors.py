@@ -65,12 +65,6 @@ class RefusedForNow(SourceError):
     code = "RQTTL_REFUSED_FOR_NOW"
 
 
-class ClusterNotSupported(SourceError):
-    """The server is a node of Redis Cluster, which this data source does not read."""
-
-    code = "RQTTL_CLUSTER"
-
-
 class NotAuthenticated(SourceError):
     """Redis refuses `username` and the password."""
 

@@ -37,6 +37,8 @@ _PLACES = {
 }
 
 
+#: `connectRetries` with Sentinel and on a cluster, unless the user sets it: pauses of 42 s, shortened by chance.
+_RETRIES_IN_FAILOVER = 9
 #: What to write instead of `CREATE TABLE`, whose options Spark does not hand to a source.
 _NO_TABLE = (
     "a queue is no table of a catalog; write CREATE TEMPORARY VIEW letters USING rqttl OPTIONS (url 'redis://…', "
@@ -188,8 +190,8 @@ class Options(Mapping[str, object]):
 
     @property
     def shows_password(self) -> bool:
-        """True if the password is an option, or a part of `url`."""
-        return "password" in self.explicit
+        """True if a password is an option, or a part of `url`."""
+        return "password" in self.explicit or self.address.sentinel_password is not None
 
     @property
     def queues(self) -> tuple[str, ...]:
@@ -277,3 +279,6 @@ def _take_credentials(explicit: dict[str, object]) -> None:
                 raise InvalidOption(f"{name}: set twice, as an option and in url")
             explicit[name] = value
     explicit["url"] = address.without_credentials()
+    if address.is_cluster or address.service:
+        # a failover takes up to 30 s
+        explicit.setdefault("connectRetries", _RETRIES_IN_FAILOVER)

@@ -36,7 +36,7 @@ class Option:
 OPTIONS: Mapping[str, Option] = {
     option.name: option
     for option in (
-        Option("url", "url", "redis://localhost:6379/0", _ALL, "address: `redis://`, `rediss://` or `unix://`"),
+        Option("url", "url", "redis://localhost:6379/0", _ALL, "address; see [Servers](#servers)"),
         Option("username", "text", None, _ALL, "ACL user in Redis"),
         Option("passwordEnv", "text", None, _ALL, "environment variable with the password, on driver and executors"),
         Option("passwordFile", "path", None, _ALL, "file with the password, on driver and executors"),

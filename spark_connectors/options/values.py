@@ -13,6 +13,7 @@ from rqttl import units
 from rqttl.checks import check_namespace, check_queue_name
 from rqttl.errors import InvalidInput
 from rqttl.protocol import codec
+from rqttl.store.connections import hosts_of
 from spark_connectors.errors import InvalidOption
 from spark_connectors.options import patterns
 from spark_connectors.options.secret import Secret, mask, quoted
@@ -20,7 +21,14 @@ from spark_connectors.options.secret import Secret, mask, quoted
 if TYPE_CHECKING:
     from spark_connectors.options.table import Option
 
-_URL_RULE = "expected redis://host:port/db, rediss://host:port/db or unix:///path?db=0"
+_URL_RULE = (
+    "expected redis://host:port/db, rediss://host:port/db, unix:///path?db=0, redis+cluster://host:port,host:port or "
+    "redis+sentinel://host:port,host:port/service"
+)
+#: The schemes, and the port of a host without one.
+_PORTS = {"redis": 6379, "rediss": 6379, "unix": 0, "redis+cluster": 6379, "rediss+cluster": 6379}
+_PORTS |= {"redis+sentinel": 26379, "rediss+sentinel": 26379}
+_OF_SENTINELS = ("sentinel_username", "sentinel_password")
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,35 +36,46 @@ class Address:
     """The address of Redis. `username` and `password` come from its URL."""
 
     scheme: str
-    host: str
-    port: int
+    #: Host and port of the server, of some nodes of a cluster, or of the Sentinels of a `service`.
+    places: tuple[tuple[str, int], ...]
     path: str
     db: int
+    service: str = ""
     username: str | None = None
     password: Secret | None = None
+    sentinel_username: str | None = None
+    sentinel_password: Secret | None = None
 
     @property
     def tls(self) -> bool:
         """True if the connection is encrypted."""
-        return self.scheme == "rediss"
+        return self.scheme.startswith("rediss")
+
+    @property
+    def is_cluster(self) -> bool:
+        """True if the places are nodes of a cluster."""
+        return self.scheme.endswith("+cluster")
 
     def without_credentials(self) -> Address:
-        """Return the address without user name and password."""
+        """Return the address without user name and password of Redis."""
         return replace(self, username=None, password=None)
 
     def __str__(self) -> str:
-        return f"unix://{self.path}" if self.path else f"{self.scheme}://{self.host}:{self.port}"
+        places = ",".join(f"{host}:{port}" for host, port in self.places)
+        return (
+            f"unix://{self.path}" if self.path else f"{self.scheme}://{places}{'/' * bool(self.service)}{self.service}"
+        )
 
 
 def _url(option: Option, text: str) -> Address:
-    """Parse the URL of a server."""
-    _check_one_server(option, text)
+    """Parse the URL of a server, of a cluster, or of the Sentinels of a service."""
+    _check_one_address(option, text)
     try:
         parts = urlsplit(text)
-        port = parts.port or 6379
+        places = _places(parts)
     except ValueError:
         raise InvalidOption(f"{option.name}: {_URL_RULE}; special characters in it must be %-encoded") from None
-    if parts.scheme not in ("redis", "rediss", "unix"):
+    if parts.scheme not in _PORTS:
         scheme = parts.scheme if "://" in text and "@" not in parts.scheme else ""
         raise InvalidOption(f"{option.name}: {_URL_RULE}, got {quoted(scheme)} as scheme")
     local = parts.scheme == "unix"
@@ -64,30 +83,53 @@ def _url(option: Option, text: str) -> Address:
         raise InvalidOption(f"{option.name}: special characters in a password must be %-encoded")
     if local and (not parts.path or parts.hostname):
         raise InvalidOption(f"{option.name}: a unix:// URL has three slashes before its path")
-    query = _query(option, parts)
-    return Address(
+    has_service, service, db = parts.scheme.endswith("+sentinel"), "", parts.path.strip("/")
+    if has_service:
+        service, _, db = db.partition("/")
+        if not service:
+            raise InvalidOption(f"{option.name}: {_URL_RULE}, got no service")
+    query = _query(option, parts, _OF_SENTINELS if has_service else ())
+    address = Address(
         scheme=parts.scheme,
-        host="" if local else parts.hostname or "localhost",
-        port=0 if local else port,
+        places=places,
         path=unquote(parts.path) if local else "",
-        db=_database(option, query.get("db") or ("" if local else parts.path.strip("/"))),
+        db=_database(option, query.get("db") or ("" if local else db)),
+        service=unquote(service),
         username=unquote(parts.username) if parts.username else query.get("username"),
-        password=Secret(password) if (password := unquote(parts.password or "") or query.get("password")) else None,
+        password=_secret_of(unquote(parts.password or "") or query.get("password")),
+        sentinel_username=query.get("sentinel_username"),
+        sentinel_password=_secret_of(query.get("sentinel_password")),
     )
+    if address.is_cluster and address.db:
+        raise InvalidOption(f"{option.name}: a Redis Cluster has only database 0, got {address.db}")
+    return address
 
 
-def _check_one_server(option: Option, text: str) -> None:
+def _places(parts: SplitResult) -> tuple[tuple[str, int], ...]:
+    if parts.scheme == "unix":
+        return ()
+    if "+" in parts.scheme:
+        return tuple(hosts_of(parts, _PORTS.get(parts.scheme, 0))[1])
+    return ((parts.hostname or "localhost", parts.port or 6379),)
+
+
+def _secret_of(text: str | None) -> Secret | None:
+    return Secret(text) if text else None
+
+
+def _check_one_address(option: Option, text: str) -> None:
     parts = urlsplit(text) if text.count("[") == text.count("]") else None
-    host = parts.netloc.rpartition("@")[2] if parts else ""
-    if "," in host or re.search(r"[\s,;]\w+://", text):
+    commas = parts and "+" not in parts.scheme and "," in parts.netloc.rpartition("@")[2]
+    if commas or re.search(r"[\s,;][\w+]+://", text):
         raise InvalidOption(
-            f"{option.name}: expected the URL of one server; for several ones, make a union of one read for each"
+            f"{option.name}: expected the URL of one server, service or cluster; for several ones, make a union of one "
+            "read for each"
         )
 
 
-def _query(option: Option, parts: SplitResult) -> Mapping[str, str]:
+def _query(option: Option, parts: SplitResult, more: tuple[str, ...]) -> Mapping[str, str]:
     query = dict(parse_qsl(parts.query, keep_blank_values=True))
-    if unknown := sorted(set(query) - {"db", "username", "password"}):
+    if unknown := sorted(set(query) - {"db", "username", "password", *more}):
         raise InvalidOption(f"{option.name}: expected db, username or password after '?', got {unknown[0][:40]!r}")
     return query
 

@@ -64,10 +64,19 @@ class Tombstone:
         return self.last_sequence > position.after or self.trimmed_upto > max(position.after, position.known_loss)
 
 
-def detect_other_data(expected: str, present: str) -> Loss | None:
-    """Compare the name of the data that a query has read with the present one. No expected name is no loss."""
+def detect_other_data(expected: str, present: str, *, of_one_node: bool = False) -> Loss | None:
+    """Compare the name of the data that a query has read with the present one. No expected name is no loss.
+
+    On a cluster the name is `of_one_node`: queues of the others are still there.
+    """
     if not expected or present == expected:
         return None
+    if of_one_node:
+        return Loss(
+            f"the node with the names of all queues has forgotten its data: their name was {expected}, and is now "
+            f"{present or 'none'}. Queues that are still there keep their positions",
+            certain=False,
+        )
     return Loss(
         f"Redis has forgotten the data that this query has read: their name was {expected}, and "
         f"{f'the present data have the name {present}' if present else 'there are no data with a name'}"

@@ -7,7 +7,7 @@ user without the right to read.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from heapq import heapify, heapreplace
 
@@ -96,7 +96,7 @@ def queue_snapshots(reader: BulkReader, keys: Keyspace, queues: Sequence[str]) -
 
 
 def registered_queues(reader: BulkReader, keys: Keyspace) -> list[str]:
-    """Return the names of all queues. Raises `ClusterNotSupported` for a node of a cluster, where there are none."""
+    """Return the names of all queues. Raises `InvalidOption` for one node of a cluster, where there are none."""
     names = queue_names(reader.execute("SMEMBERS", keys.registry))
     if not names:
         reader.refuse_cluster()
@@ -117,7 +117,7 @@ def select_queues(options: Options, reader: BulkReader, keys: Keyspace) -> dict[
 def _no_such_queue(reader: BulkReader, keys: Keyspace, missing: Sequence[str]) -> NoSuchQueue:
     """Make the error for missing queues of the option `queues`. It suggests a name like the first of them.
 
-    Raises `ClusterNotSupported` for a node of a cluster.
+    Raises `InvalidOption` for one node of a cluster.
     """
     reader.refuse_cluster()
     names = queue_names(reader.execute("SMEMBERS", keys.registry))
@@ -214,7 +214,8 @@ def partitions(
 ) -> list[list[Range]]:
     """Partition ranges into tasks of about equal size: split large ranges if it `splits`, and put small ones together.
 
-    With `in_order`, the tasks, one after the other, keep the order of the ranges.
+    With `in_order`, the tasks, one after the other, keep the order of the ranges. Otherwise each task reads one node of
+    a cluster, unless `numPartitions` admits fewer tasks than there are nodes.
     """
     total = sum(whole.rows for whole in ranges)
     tasks = task_count(options, total)
@@ -224,7 +225,18 @@ def partitions(
     pieces: list[Range] = []
     for whole in ranges:
         pieces += _split(reader, keys, whole, parts[whole.queue], marks.get(whole.queue))
-    return (pack_in_order if in_order else pack_evenly)(pieces, max(1, tasks))
+    if in_order:
+        return pack_in_order(pieces, max(1, tasks))
+    nodes: dict[Hashable, list[Range]] = {}
+    for piece in pieces:
+        nodes.setdefault(reader.node_of(keys.key(piece.queue, LOG)), []).append(piece)
+    if options.optional_number("numPartitions") is None:
+        tasks = max(tasks, len(nodes))
+    spare, rows = tasks - len(nodes), [sum(piece.rows for piece in own) for own in nodes.values()]
+    if spare < 0:
+        return pack_evenly(pieces, max(1, tasks))
+    shares = [1 + spare * part // max(1, sum(rows)) for part in rows]
+    return [task for own, share in zip(nodes.values(), shares, strict=True) for task in pack_evenly(own, share)]
 
 
 def _split(reader: BulkReader, keys: Keyspace, whole: Range, parts: int, marks: Marks | None) -> list[Range]:

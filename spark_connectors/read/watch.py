@@ -98,7 +98,8 @@ def report_deletions(
         watch.check_detached(reply)
     deletions = [(watch.watched, *watch.deletion) for watch in watches if watch.deletion is not None]
     if deletions:
-        losses.report(detect_other_data(deletions[0][0].dataset, present_dataset(reader, keys)))
+        dataset, present = deletions[0][0].dataset, present_dataset(reader, keys)
+        losses.report(detect_other_data(dataset, present, of_one_node=reader.is_cluster))
     by_queue = tombstones(reader, keys, [watched.range.queue for watched, _, _ in deletions])
     for watched, after, state in deletions:
         losses.report(watched.loss_by_deletion(after, state, by_queue.get(watched.range.queue)))

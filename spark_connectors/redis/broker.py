@@ -6,31 +6,48 @@ Only this module of the data source makes clients of the core. Bulk reads have t
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import redis
 from redis.exceptions import ConnectionError, ResponseError
 
 from rqttl import Broker
 from rqttl.errors import DataDamaged, OutcomeUnknown
+from rqttl.store.cluster import Seeds
 from spark_connectors.errors import OutOfMemory, RefusedByRedis, Unreachable
 from spark_connectors.options.options import Options
 from spark_connectors.redis import connect
 
 T = TypeVar("T")
 
+#: The core's own patience with Sentinel and on a cluster. `connectRetries` says how often it is tried again.
+_PATIENCE = "1s"
+
 
 def open_broker(options: Options) -> Broker:
     """Open a broker for one task, which closes it. Raises `Unreachable` and others after `connectRetries` attempts.
 
-    The first connection opens here, because the core has attempts of its own. Each new connection reads the password in
-    this process.
+    To one server or service the first connection opens here, because the core has attempts of its own. Each new
+    connection reads the password in this process.
     """
-    first = connect.connect(options)
+    address, namespace = options.address, options.text("namespace")
+    if address.is_cluster:
+
+        def of_node(*, host: str, port: int, socket_timeout: float, **_: object) -> Any:
+            return connect.connect(options, place=(host, port), timeout=socket_timeout)
+
+        (host, port), timeout = address.places[0], options.number("socketTimeout") / 1000
+        pool = redis.ConnectionPool(of_node, host=host, port=port, socket_timeout=timeout)
+        return Broker(Seeds(pool, address.places), namespace, patience=_PATIENCE)
+    service = connect.service_of(options)
+    first = connect.connect(options, service=service)
     connect.with_retries(options, first.connect, first.disconnect)
     opened = [first]
-    pool = redis.ConnectionPool(connection_class=lambda **_: opened.pop() if opened else connect.connect(options))
-    return Broker(redis.Redis(connection_pool=pool), options.text("namespace"))
+    pool = redis.ConnectionPool(lambda **_: opened.pop() if opened else connect.connect(options, service=service))
+    if service is not None:
+        # the broker knows a service by it, and closes it
+        pool.connection_kwargs["service"] = service
+    return Broker(redis.Redis(connection_pool=pool), namespace, patience=_PATIENCE if service else None)
 
 
 def with_retries(

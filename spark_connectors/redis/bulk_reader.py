@@ -1,30 +1,39 @@
-"""Bulk reads: one connection, raw commands, and one request in flight while the caller uses the last page.
+"""Bulk reads: one connection to each node, raw commands, and one request in flight while the caller uses the last page.
 
 All commands here only read. So after a lost connection a command is sent again, and a page is read again from the last
-entry on. Refusals of Redis raise an error of `errors`, which names the option to look at.
+entry on, at the node that has its key by then. Refusals of Redis raise an error of `errors`, which names the option to
+look at.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
+from functools import partial
+from itertools import chain
 from types import TracebackType
-from typing import Any, Protocol, TypeAlias, TypeVar
+from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
 import numpy as np
-from redis.exceptions import ConnectionError, ReadOnlyError, RedisError, ResponseError
+import redis
+from redis.exceptions import AskError, ConnectionError, MovedError, ReadOnlyError, RedisError, ResponseError
 
+from rqttl.errors import InvalidInput
+from rqttl.flows.steps import drive
 from rqttl.protocol.contract import pack_command
 from rqttl.protocol.keys import Keyspace
-from rqttl.store.exchanges import refuses_for_now
-from spark_connectors.errors import NoPermission, RefusedByRedis, SourceError
+from rqttl.store.cluster import Cluster, Seeds
+from rqttl.store.exchanges import ASKING, refuses_for_now
+from rqttl.store.topology import OneServer, Trip
+from spark_connectors.errors import InvalidOption, NoPermission, RefusedByRedis
 from spark_connectors.options.options import Options
 from spark_connectors.redis.connect import (
     Command,
     as_source_error,
-    cluster_not_supported,
     connect,
+    service_of,
     socket_of,
     with_retries,
+    wrong_topology,
 )
 from spark_connectors.redis.pages import SPARE_BYTES, Page, UnexpectedReply, parse_pages, parse_text_lists
 
@@ -55,25 +64,119 @@ _MIN_BUFFER = 2**16
 _REPLY_END = b"\r\n"
 
 
+#: The most times that one command is sent on to another node.
+_REDIRECTS = 5
+
+
+class _Node:
+    """One connection to one server."""
+
+    def __init__(self, connection: redis.Connection) -> None:
+        self._connection = connection
+        #: The number of times that the connection was closed.
+        self.closed = 0
+        self._in_flight = 0
+        #: The size of the next buffer for replies: a quarter more than the last replies needed.
+        self._buffer_size = _MIN_BUFFER
+
+    def leave(self) -> None:
+        """See `Node` of `rqttl.store.topology`."""
+        self.close()
+
+    def close(self) -> None:
+        """Close the connection. The next command opens it again."""
+        self._in_flight, self.closed = 0, self.closed + 1
+        self._connection.disconnect()
+
+    def send(self, commands: Sequence[Command]) -> None:
+        """Send commands."""
+        self._connection.send_packed_command([b"".join([pack_command(command) for command in commands])])
+        self._in_flight = len(commands)
+
+    def reply(self) -> Any:
+        """Read one reply. A refusal of Redis is returned."""
+        try:
+            reply = self._connection.read_response()
+        except ResponseError as error:
+            reply = error
+        self._in_flight -= 1
+        return reply
+
+    def ask(self, commands: Sequence[Command]) -> list[Any]:
+        """Make a round trip."""
+        if self._in_flight:
+            self.close()
+        try:
+            self.send(commands)
+            return [self.reply() for _ in commands]
+        except (RedisError, OSError):
+            self.close()
+            raise
+
+    def read_raw(self, page_count: int, list_count: int) -> tuple[list[Page], list[list[bytes | None]]]:
+        """Read this number of pages, and of lists of texts after them."""
+        link, buffer, filled, at = socket_of(self._connection), np.empty(self._buffer_size, np.uint8), 0, 0
+        pages: list[Page] = []
+        while True:
+            if len(buffer) - filled <= SPARE_BYTES:
+                buffer = np.concatenate([buffer, np.empty_like(buffer)])
+            received = link.recv_into(buffer[filled:-SPARE_BYTES].data)
+            if not received:
+                raise ConnectionError("the server closed the connection")
+            filled += received
+            if buffer[filled - 2 : filled].tobytes() != _REPLY_END:
+                continue
+            if len(pages) < page_count:
+                complete, at = parse_pages(buffer, at, filled, page_count - len(pages))
+                pages += complete
+            if len(pages) < page_count:
+                continue
+            if (texts := parse_text_lists(buffer[at:filled].tobytes(), list_count)) is not None:
+                self._in_flight, self._buffer_size = 0, max(_MIN_BUFFER, filled + filled // 4)
+                return pages, texts
+
+
 class BulkReader:
-    """One connection to Redis, for one thread. Close it, or use it in a `with`.
+    """One connection to each node of Redis, for one thread. Close it, or use it in a `with`.
 
     It retries failures `connectRetries` times. The count begins anew after each success.
     """
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        self._connection = connect(options)
-        self._in_flight = 0
+        self._service, self._registry = service_of(options), Keyspace(options.text("namespace")).registry
+        self._topology: OneServer[_Node] | Cluster[_Node]
+        if options.address.is_cluster:
+            # the pool is never used: it only carries the address
+            seeds = Seeds(redis.ConnectionPool(host=options.address.places[0][0]), options.address.places)
+            self._topology = Cluster(lambda *place: _Node(connect(options, place=place)), seeds)
+        else:
+            self._topology = OneServer(_Node(connect(options, service=self._service)))
+        #: The commands in flight, as indices, by node.
+        self._sent: list[tuple[_Node, Sequence[int]]] = []
+        #: The node that was last written to or read from.
+        self._current: _Node | None = None
         #: The failure of the last `_send`, which counts as one of the attempts.
         self._failure: Exception | None = None
         #: The largest number of entries of a page.
         self.max_entries = options.number("fetchEntries")
         self._bytes = options.number("fetchBytes")
-        #: The size of the next buffer for replies: a quarter more than the last replies needed.
-        self._buffer_size = _MIN_BUFFER
         #: The approximate size of an entry.
         self.entry_bytes = self._bytes / _FIRST_PAGE
+
+    @property
+    def is_cluster(self) -> bool:
+        """True if keys lie at several nodes."""
+        return isinstance(self._topology, Cluster)
+
+    def node_of(self, key: str) -> Hashable:
+        """Return the node that has a key, as far as this reader knows: it knows once it has run a command."""
+        return self._topology.node_of(key)
+
+    @property
+    def connection(self) -> Hashable:
+        """The origin of the last reply: another value after each reconnection."""
+        return self._current, self._current and self._current.closed
 
     def execute(self, *command: str | bytes | int) -> Any:
         """Run one command that only reads, and return its reply."""
@@ -143,17 +246,22 @@ class BulkReader:
 
     def hash_pages(self, key: str) -> Iterator[list[tuple[bytes, bytes]]]:
         """Yield the fields of a hash with their values. A field that exists all the time comes once or more."""
-        cursor = b"0"
+        cursor, server = b"0", cast("Hashable", None)
         while True:
             cursor, fields = self.execute("HSCAN", key, cursor, "COUNT", min(100, self._page_size()))
+            begun, server = server, self.connection
+            if begun not in (None, server):
+                # the cursor of another server means nothing here
+                cursor, server = b"0", None
+                continue
             yield list(zip(fields[::2], fields[1::2], strict=True))
             if cursor == b"0":
                 return
 
     def refuse_cluster(self) -> None:
-        """Raise `ClusterNotSupported` if the server says that it is a node of Redis Cluster."""
-        if self._properties().get(b"mode") == b"cluster":
-            raise cluster_not_supported(self._options)
+        """Raise `InvalidOption` if the one server of the job says that it is a node of a cluster."""
+        if not self.is_cluster and self._properties().get(b"mode") == b"cluster":
+            raise wrong_topology(self._options)
 
     def refuse_replica(self) -> None:
         """Raise `RefusedForNow` if the server says twice that it is a replica: a failover may end in between."""
@@ -174,9 +282,18 @@ class BulkReader:
         return dict(zip(reply[::2], reply[1::2], strict=False))
 
     def close(self) -> None:
-        """Close the connection. The next command opens it again."""
-        self._in_flight = 0
-        self._connection.disconnect()
+        """Close all connections for good."""
+        self._reset()
+        if self._service is not None:
+            self._service.close()
+
+    def _reset(self) -> None:
+        """Close all connections. The next command opens those that it needs, and asks again which node has its key."""
+        self._sent = []
+        for node in self._topology.made:
+            node.close()
+        if isinstance(self._topology, Cluster):
+            self._topology.is_known = False
 
     def __enter__(self) -> BulkReader:
         return self
@@ -210,10 +327,10 @@ class BulkReader:
         """Receive the pages of these commands, after their watches have checked the replies beside them."""
         sent = _with_watches(commands, watches)
         try:
-            pages, replies = self._receive(sent, lambda: self._read_raw(len(commands), len(sent) - len(commands)))
+            pages, replies = self._receive(sent, partial(self._read_raw, len(commands), len(sent)))
         except UnexpectedReply:
             # redis-py understands all replies
-            self.close()
+            self._reset()
             parsed = self.execute_all(sent)
             pages = [
                 Page.from_entries(self._queue_of(command), entries)
@@ -228,72 +345,115 @@ class BulkReader:
         parts = Keyspace(self._options.text("namespace")).split(command[1].encode())
         return parts[0] if parts else str(command[1])
 
-    def _read_raw(self, page_count: int, list_count: int) -> tuple[list[Page], list[list[bytes | None]]]:
-        """Read this number of pages, and of lists of texts after them."""
-        link, buffer, filled, at = socket_of(self._connection), np.empty(self._buffer_size, np.uint8), 0, 0
-        pages: list[Page] = []
-        while True:
-            if len(buffer) - filled <= SPARE_BYTES:
-                buffer = np.concatenate([buffer, np.empty_like(buffer)])
-            received = link.recv_into(buffer[filled:-SPARE_BYTES].data)
-            if not received:
-                raise ConnectionError("the server closed the connection")
-            filled += received
-            if buffer[filled - 2 : filled].tobytes() != _REPLY_END:
-                continue
-            if len(pages) < page_count:
-                complete, at = parse_pages(buffer, at, filled, page_count - len(pages))
-                pages += complete
-            if len(pages) < page_count:
-                continue
-            if (texts := parse_text_lists(buffer[at:filled].tobytes(), list_count)) is not None:
-                self._in_flight, self._buffer_size = 0, max(_MIN_BUFFER, filled + filled // 4)
-                return pages, texts
+    def _read_raw(self, page_count: int, total: int) -> tuple[list[Page], list[list[bytes | None]]]:
+        """Read the replies to the commands in flight: pages, and behind them lists of texts."""
+        replies: list[Any] = [None] * total
+        for node, places in self._sent:
+            self._current, pages = node, sum(place < page_count for place in places)
+            for place, reply in zip(places, chain(*node.read_raw(pages, len(places) - pages)), strict=True):
+                replies[place] = reply
+        self._sent = []
+        return replies[:page_count], replies[page_count:]
 
     def _send(self, commands: Sequence[Command]) -> None:
         """Send commands. After a failure, `_receive` decides whether it sends them again."""
         if not commands:
             return
         try:
-            self._connection.send_packed_command([b"".join([pack_command(command) for command in commands])])
-            self._in_flight = len(commands)
-        except (RedisError, OSError) as error:
-            self.close()
+            if not self._topology.is_known:
+                drive(self._topology.learn(self._current), _perform)
+            for node, places in self._routed(commands):
+                self._current = node
+                self._sent.append((node, places))
+                node.send([commands[place] for place in places])
+        except (RedisError, OSError, InvalidInput) as error:
+            self._reset()
             self._failure = error
+
+    def _routed(self, commands: Sequence[Command]) -> list[tuple[_Node, Sequence[int]]]:
+        """Return the indices of the commands for each node. All but HELLO have their key as their first argument."""
+        if isinstance(self._topology, OneServer):
+            return [(self._topology.node, range(len(commands)))]
+        places: dict[_Node, list[int]] = {}
+        for place, command in enumerate(commands):
+            key = self._registry if command[0] == "HELLO" else command[1]
+            places.setdefault(self._topology.node_of(key), []).append(place)
+        return list(places.items())
 
     def _receive(self, commands: Sequence[Command], read: Callable[[], T]) -> T:
         """Return the result of `read` for the replies to sent commands. After a failure, send all of them again."""
 
         def attempt() -> T:
-            if not self._in_flight and self._failure is None:
-                self._connection.connect()
-                self._send(commands)
-            if self._failure is not None:
-                failure, self._failure = self._failure, None
-                raise failure
-            return read()
+            try:
+                if not self._sent and self._failure is None:
+                    self._send(commands)
+                if self._failure is not None:
+                    failure, self._failure = self._failure, None
+                    raise failure
+                return read()
+            except InvalidInput as error:
+                # the topology is another one than the address says
+                self._reset()
+                text = str(error).removeprefix("url: ")
+                raise InvalidOption(f"url: {self._options.address}: {text}") from None
 
-        return with_retries(self._options, attempt, self.close, commands[0])
+        return with_retries(self._options, attempt, self._reset, commands[0])
 
     def _replies(self, commands: Sequence[Command]) -> list[Any]:
-        replies: list[Any] = []
-        refusals: list[SourceError] = []
-        for command in commands:
-            try:
-                replies.append(self._connection.read_response())
-            except ResponseError as error:
-                if refuses_for_now(error):
-                    raise
-                refusals.append(as_source_error(error, self._options, command))
-            self._in_flight -= 1
+        replies: list[Any] = [None] * len(commands)
+        for node, places in self._sent:
+            self._current = node
+            for place in places:
+                replies[place] = node.reply()
+        sent, self._sent = self._sent, []
+        self._follow(commands, replies, sent)
+        refusals = [
+            (command, one) for command, one in zip(commands, replies, strict=True) if isinstance(one, Exception)
+        ]
+        for _, error in refusals:
+            if refuses_for_now(error):
+                raise error
         if refusals:
-            raise refusals[0]
+            raise as_source_error(refusals[0][1], self._options, refusals[0][0])
         return replies
 
+    def _follow(
+        self, commands: Sequence[Command], replies: list[Any], sent: Sequence[tuple[_Node, Sequence[int]]]
+    ) -> None:
+        """Run commands again that their nodes have sent elsewhere, with all later ones of the slot: order counts."""
+        moving: set[Hashable] = set()
+        for _, places in sent:
+            for place in places:
+                if isinstance(replies[place], AskError):
+                    moving.add(self._topology.slot_of(commands[place][1]))
+                if moving and self._topology.slot_of(commands[place][1]) in moving:
+                    replies[place] = self._run_alone(commands[place])
+
+    def _run_alone(self, command: Command) -> Any:
+        """Run one command where its node, or the next one, sends it."""
+        node, before = self._topology.node_of(command[1]), list[Command]()
+        for _ in range(_REDIRECTS):
+            self._current = node
+            reply = node.ask([*before, command])[-1]
+            if not isinstance(reply, AskError):
+                break
+            node = self._topology.redirect(node, reply)
+            before = [] if isinstance(reply, MovedError) else [ASKING]
+        return reply
+
     def _abandon(self) -> None:
-        """Close the connection if replies are still in flight, so that they do not answer the next command."""
-        if self._in_flight:
-            self.close()
+        """Close the connections if replies are still in flight, so that they do not answer the next command."""
+        if self._sent:
+            self._reset()
+
+
+def _perform(step: Any) -> Any:
+    """Make the round trips of `Cluster.learn`."""
+    trip: Trip = step
+    try:
+        return trip.node.ask(trip.calls)
+    except OSError as error:
+        raise ConnectionError(str(error)) from error
 
 
 def _with_watches(commands: Sequence[Command], watches: Sequence[PageWatch]) -> list[Command]:

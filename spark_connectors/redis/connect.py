@@ -29,8 +29,8 @@ from redis.exceptions import (
 from redis.retry import Retry
 
 from rqttl.store.exchanges import TEMPORARY, is_away, is_read_only, refuses_for_now
+from rqttl.store.sentinel import PrimaryConnection, ThreadService
 from spark_connectors.errors import (
-    ClusterNotSupported,
     InvalidOption,
     NoPermission,
     NotAuthenticated,
@@ -51,6 +51,8 @@ Command: TypeAlias = tuple[Any, ...]
 #: The commands that a reader needs, as an ACL grants them.
 READ_COMMANDS = ("hmget", "hlen", "hscan", "smembers", "xlen", "xrange", "xrevrange", "zrange")
 CONNECT_TIMEOUT = 5.0
+#: Seconds that a Sentinel may take to answer, before the next one is asked.
+_SENTINEL_TIMEOUT = 2.0
 _FILES = ("tlsCaFile", "tlsCertFile", "tlsKeyFile")
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.2, 10.0
 #: Reasons of OpenSSL that no later attempt mends: the certificate or the key of one side, or a refused handshake.
@@ -124,31 +126,53 @@ def _ping(connection: Connection) -> None:
         connection.read_response()
 
 
-def connect(options: Options) -> Connection:
+class _TlsPrimaryConnection(PrimaryConnection, _TlsConnection):
+    """A connection over TLS to the primary of a service."""
+
+
+def service_of(options: Options) -> ThreadService | None:
+    """Make the service of Sentinel that the address names, for the connections of one reader or broker."""
+    address = options.address
+    if not address.service:
+        return None
+    password = address.sentinel_password
+    settings = {
+        **_tls_settings(options),
+        "username": address.sentinel_username,
+        "password": None if password is None else password.reveal(),
+        "socket_timeout": _SENTINEL_TIMEOUT,
+        "socket_connect_timeout": _SENTINEL_TIMEOUT,
+        "protocol": 2,
+        "has_tls": address.tls,
+    }
+    return ThreadService(address.service, [{**settings, "host": host, "port": port} for host, port in address.places])
+
+
+def connect(
+    options: Options,
+    *,
+    service: ThreadService | None = None,
+    place: tuple[str, int] | None = None,
+    timeout: float | None = None,
+) -> Connection:
     """Make a connection, which opens at its first command: RESP2, without retries, without CLIENT SETINFO.
 
-    The password is read here, so the process that uses the connection must call this. Raises `InvalidOption`.
+    It is to the server of `url`, to the primary of a `service`, or to the node at a `place`. The password is read here,
+    so the process that uses the connection must call this. Raises `InvalidOption`.
     """
     address, password = options.address, options.password()
-    for name in _FILES:
-        if (file := options.optional_text(name)) is not None and not Path(file).is_file():
-            raise InvalidOption(f"{name}: {file!r} is no file on this machine; driver and executors both need it")
-    kind: type[Any] = Connection
-    settings: dict[str, Any] = {"host": address.host, "port": address.port, "socket_keepalive": True}
+    kind: type[Any] = _TlsConnection if address.tls else Connection
+    settings: dict[str, Any] = {"socket_keepalive": True, **_tls_settings(options)}
+    if address.tls:
+        settings["redis_connect_func"] = _greet
     if address.path:
         kind, settings = UnixDomainSocketConnection, {"path": address.path}
-    elif address.tls:
-        kind = _TlsConnection
-        verify = options.flag("tlsVerify")
-        settings |= {
-            "ssl_ca_certs": options.optional_text("tlsCaFile"),
-            "ssl_certfile": options.optional_text("tlsCertFile"),
-            "ssl_keyfile": options.optional_text("tlsKeyFile"),
-            "ssl_check_hostname": verify,
-            "ssl_cert_reqs": "required" if verify else "none",
-            "redis_connect_func": _greet,
-        }
-    timeout = options.number("socketTimeout") / 1000
+    elif service is not None:
+        kind = _TlsPrimaryConnection if address.tls else PrimaryConnection
+        settings["service"] = service
+    else:
+        settings["host"], settings["port"] = place or address.places[0]
+    timeout = options.number("socketTimeout") / 1000 if timeout is None else timeout
     connection: Connection = kind(
         db=address.db,
         username=options.optional_text("username"),
@@ -163,6 +187,22 @@ def connect(options: Options) -> Connection:
         # a user with few rights may not run CLIENT SETINFO, and the ACL log would note each attempt
         setattr(connection, name, None)
     return connection
+
+
+def _tls_settings(options: Options) -> dict[str, Any]:
+    for name in _FILES:
+        if (file := options.optional_text(name)) is not None and not Path(file).is_file():
+            raise InvalidOption(f"{name}: {file!r} is no file on this machine; driver and executors both need it")
+    if not options.address.tls:
+        return {}
+    verify = options.flag("tlsVerify")
+    return {
+        "ssl_ca_certs": options.optional_text("tlsCaFile"),
+        "ssl_certfile": options.optional_text("tlsCertFile"),
+        "ssl_keyfile": options.optional_text("tlsKeyFile"),
+        "ssl_check_hostname": verify,
+        "ssl_cert_reqs": "required" if verify else "none",
+    }
 
 
 def socket_of(connection: Connection) -> socket.socket:
@@ -218,8 +258,8 @@ def as_source_error(error: Exception, options: Options, command: Command = ()) -
         )
     if isinstance(error, NoPermissionError) or "NOPERM" in text:
         return _no_permission(options, call, text)
-    if isinstance(error, (AskError, ClusterCrossSlotError)):
-        return cluster_not_supported(options)
+    if isinstance(error, (AskError, ClusterCrossSlotError)) and not options.address.is_cluster:
+        return wrong_topology(options)
     if is_read_only(error):
         return RefusedForNow(
             f"url: {options.address} is a replica, also after {options['connectRetries']} retries, and takes no "
@@ -247,12 +287,9 @@ def _certificate_error(options: Options, text: str) -> SourceError:
     return InvalidOption(f"tlsCaFile, tlsCertFile, tlsKeyFile: one of these files cannot be used: {text}")
 
 
-def cluster_not_supported(options: Options) -> ClusterNotSupported:
-    """Make the error for a node of Redis Cluster."""
-    return ClusterNotSupported(
-        f"url: {options.address} is a node of Redis Cluster, which this data source does not read; use one server, "
-        "or one primary with replicas"
-    )
+def wrong_topology(options: Options) -> InvalidOption:
+    """Make the error for a node of a cluster that a job knows as one server."""
+    return InvalidOption(f"url: {options.address} is a node of a Redis Cluster: use redis+cluster:// for it")
 
 
 def _no_permission(options: Options, call: str, text: str) -> NoPermission:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 
 from rqttl import Broker
 from rqttl.doctor import rights
-from rqttl.flows.steps import NOT_THERE, pipeline
+from rqttl.flows.steps import NOT_THERE, Flow, Read, pipeline
 from rqttl.protocol import commands, roles, scripts
 from rqttl.protocol.commands import Command, Ok, Refused, Word
 from rqttl.protocol.keys import Keyspace
@@ -27,6 +27,12 @@ from spark_connectors.redis.broker import open_broker, with_retries
 _CALLS_AT_ONCE = 200
 #: Calls for one queue in a round trip.
 _CALLS_A_QUEUE = 16
+
+
+def _ask(key: str, calls: Sequence[tuple[Word, ...]]) -> Flow[list[str]]:
+    """Ask for rights, after a read: until the first one, the nodes of a cluster are not known."""
+    yield Read([("HMGET", key, "version")], keep_errors=True)
+    return (yield from rights.ask(calls))
 
 
 class CommittedPurge:
@@ -58,7 +64,7 @@ class CommittedPurge:
         calls += [rights.words(self._keys, queue, command) for command in inner]
         names = ["evalsha", "script|load", *[command.lower() for command in inner]]
         try:
-            refusals = with_retries(self._options, lambda: self._driver().perform(rights.ask(calls)))
+            refusals = with_retries(self._options, lambda: self._driver().perform(_ask(keys[0], calls)))
         except NoPermission:
             # the text of this error is about readers
             raise self._no_permission("multi") from None

@@ -10,7 +10,7 @@ from spark_connectors.errors import NoSuchQueue
 from spark_connectors.options import patterns
 from spark_connectors.options.options import Options
 from spark_connectors.ranges import FIRST, sequence_before
-from spark_connectors.read.loss import LossReporter, detect_loss, detect_other_data, detect_restore
+from spark_connectors.read.loss import Loss, LossReporter, detect_loss, detect_other_data, detect_restore
 from spark_connectors.read.plan import check_read_access, partitions, queue_snapshots, registered_queues
 from spark_connectors.read.positions import QueuePosition, QueueState, before_first, position_after
 from spark_connectors.read.watch import WatchedRange, now_ms, present_dataset, queue_states, tombstones
@@ -77,6 +77,7 @@ class StreamPlanner:
         self._committed.close()
         if self._open_reader is not None:
             self._open_reader.close()
+            self._open_reader = None
 
     # -------------------------------------------------------------------------------------------- offsets
 
@@ -163,7 +164,7 @@ class StreamPlanner:
     def watched_ranges(self, start: Offset, end: Offset) -> list[WatchedRange]:
         """Return the ranges of a batch. Raises `DataLoss` if messages in them were lost since the first plan."""
         ranges = batch_ranges(start, end)
-        self._losses.report(detect_other_data(end.dataset, present_dataset(self._reader(), self._keys)))
+        self._losses.report(self._other_data(end.dataset, present_dataset(self._reader(), self._keys)))
         queues = queue_snapshots(self._reader(), self._keys, [part.queue for part in ranges])
         created_at = {name: queue.created_at for name, queue in queues.items()}
         deleted = [part.queue for part in ranges if created_at.get(part.queue) != end.positions[part.queue].created_at]
@@ -229,7 +230,10 @@ class StreamPlanner:
         The second result has the names of their queues. The query reads these queues again from the first message on:
         nobody knows which of their messages it has read.
         """
-        if other_data := detect_other_data(start.dataset, dataset):
+        other_data = self._other_data(start.dataset, dataset)
+        if other_data and not other_data.certain:
+            self._losses.report(other_data)
+        elif other_data:
             self._losses.report(other_data.told_to_go_back("all queues"))
             self._first_positions = {}
             return replace(start, positions={}), frozenset(start.positions)
@@ -243,6 +247,9 @@ class StreamPlanner:
                 turned_back.add(name)
         kept = {name: position for name, position in start.positions.items() if name not in turned_back}
         return replace(start, positions=kept), frozenset(turned_back)
+
+    def _other_data(self, expected: str, present: str) -> Loss | None:
+        return detect_other_data(expected, present, of_one_node=self._reader().is_cluster)
 
     def _positions(self, start: Offset, states: Mapping[str, QueueState]) -> dict[str, QueuePosition]:
         """Report the losses, and return the position of the query in each queue that exists."""

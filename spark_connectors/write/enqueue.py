@@ -84,10 +84,13 @@ class Enqueue:
             start += len(together)
 
     def _independent(self, calls: Sequence[CallBatch]) -> int:
-        """Count the first calls that may go together. Of a queue with limits, no call may overtake another one."""
-        limited: set[str] = set()
+        """Count the first calls that may go together. Of a queue with limits, no call may overtake another one.
+
+        Calls that must not be repeated are of one slot: else one node could store its part, and another one fail.
+        """
+        limited, far = set[str](), self._task.driver.keyspace.far
         for i, call in enumerate(calls):
-            if call.queue in limited:
+            if call.queue in limited or (not self._once and far(calls[0].queue, call.queue)):
                 return i
             config = self._config(call.queue)
             if config is None or config.limited:

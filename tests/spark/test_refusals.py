@@ -15,7 +15,7 @@ from redis.exceptions import ClusterCrossSlotError, MovedError, ResponseError
 from rqttl import Broker
 from rqttl.flows.steps import Flow, Write, existing
 from rqttl.protocol import commands
-from spark_connectors.errors import ClusterNotSupported, OutOfMemory, RefusedByRedis, RefusedForNow, Unreachable
+from spark_connectors.errors import InvalidOption, OutOfMemory, RefusedByRedis, RefusedForNow, Unreachable
 from spark_connectors.options.options import Options
 from spark_connectors.redis import connect
 from spark_connectors.redis.broker import open_broker
@@ -147,14 +147,14 @@ def node(start_server: Callable[..., Server]) -> Server:
 
 
 def test_a_node_of_a_cluster_is_an_error_and_not_an_empty_table(node: Server) -> None:
-    told = r"^\[RQTTL_CLUSTER\] url: unix://\S+ is a node of Redis Cluster"
+    told = r"^\[RQTTL_INVALID_OPTION\] url: unix://\S+ is a node of a Redis Cluster: use redis\+cluster://"
 
     for queues in ({"queuePattern": "#"}, {"queues": "a"}):
         planner = StreamPlanner(Options.parse("stream", {"url": node.url, **queues}))
         for read in (partial(loader(node.url), **queues), planner.initial):
-            with pytest.raises(ClusterNotSupported, match=told):
+            with pytest.raises(InvalidOption, match=told):
                 read()
-    with pytest.raises(ClusterNotSupported, match=told):
+    with pytest.raises(InvalidOption, match=told):
         plan.check_target(Options.parse("write", {"url": node.url, "queue": "a"}), "a")
 
 
@@ -162,7 +162,7 @@ def test_a_node_of_a_cluster_is_an_error_and_not_an_empty_table(node: Server) ->
 def test_a_node_that_sends_clients_elsewhere_is_told_as_a_cluster(refusal: ResponseError) -> None:
     error = as_source_error(refusal, Options.parse("write", {"queue": "q"}), ("enqueue", "with queue 'q'"))
 
-    assert isinstance(error, ClusterNotSupported)
+    assert isinstance(error, InvalidOption)
 
 
 IDEMPOTENCY = pytest.mark.parametrize("idempotency", ["required", "off"])

@@ -1,0 +1,318 @@
+"""A cluster and a service of Sentinel: rows are letters, none of them twice, also while nodes die and slots move."""
+
+import signal
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+
+import rqttl
+from rqttl import Broker
+from rqttl.protocol.keys import LOG, Keyspace
+from spark_connectors import register
+from spark_connectors.errors import InvalidOption, Unreachable
+from spark_connectors.options.options import Options
+from spark_connectors.redis.bulk_reader import BulkReader
+from spark_connectors.stream.offsets import Offset
+from tests.cluster.conftest import cluster as cluster  # noqa: PLC0414  # a fixture
+from tests.cluster.conftest import nodes as nodes  # noqa: PLC0414  # a fixture
+from tests.cluster_servers import ClusterServers
+from tests.ports import free_port
+from tests.sentinel.conftest import service as service  # noqa: PLC0414  # a fixture
+from tests.sentinel.conftest import shared_service as shared_service  # noqa: PLC0414  # a fixture
+from tests.servers import SentinelSet, Server
+from tests.spark.following import again, held, stream_reader
+from tests.spark.letters import bury
+from tests.spark.reading import copied, loader, numbers
+from tests.spark.streaming import Stream
+from tests.spark.writing import LETTERS, Job, batch, counts
+from tests.waiting import until
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.slow, pytest.mark.once]
+
+#: Queues of all three nodes.
+SOURCES = [f"q{n}" for n in range(12)]
+QUEUED = "queue string, message_id string, body binary"
+key_of = partial(Keyspace().key, part=LOG)
+
+
+def bury_everywhere(broker: Broker, each: int, first: int = 0) -> list[str]:
+    """Bury so many letters in the dead-letter queue of each source. Returns the ids of all, sorted."""
+    for n, source in enumerate(SOURCES):
+        bury(broker, each, into=f"{source}/dead", source=source, first=first + n * each)
+    return numbers(each * len(SOURCES), first)
+
+
+@pytest.fixture
+def broker(cluster: ClusterServers) -> Iterator[Broker]:
+    with rqttl.connect(cluster.url()) as broker:
+        yield broker
+
+
+def elsewhere(cluster: ClusterServers, key: str) -> Server:
+    """A node that does not have a key."""
+    return next(server for server in cluster.primaries() if server is not cluster.owner(key))
+
+
+def test_a_task_reads_one_node_and_all_tasks_read_each_letter_once(cluster: ClusterServers, broker: Broker) -> None:
+    letters = bury_everywhere(broker, 300)
+    load = partial(loader(cluster.url()), queuePattern="#/dead", fetchEntries=100)
+
+    for job, least, most in ((load(), 3, 3), (load(numPartitions=9), 5, 9), (load(numPartitions=2), 2, 2)):
+        assert job.ids() == letters
+        assert least <= len(job.ranges) <= most
+        owners = [{cluster.owner(key_of(part.queue)).path for part in task} for task in job.ranges]
+        assert most == 2 or {len(owner) for owner in owners} == {1}
+    counted = Counter(row["queue"] for row in load(("queue",)).rows())
+    assert counted == {f"{source}/dead": 300 for source in SOURCES}
+
+
+def test_each_stage_of_the_move_of_a_slot_reads_all_letters(cluster: ClusterServers, broker: Broker) -> None:
+    letters, key = bury_everywhere(broker, 20), key_of("q0/dead")
+    target, load = elsewhere(cluster, key), partial(loader(cluster.url()), queuePattern="#/dead", numPartitions=1)
+    planned, counting = load(), load(("queue",))
+
+    def check() -> None:
+        assert [planned.ids(), load().ids(), len(counting.rows())] == [letters, letters, len(letters)]
+
+    cluster.begin_move(key, target)
+    check()
+    while cluster.move_keys(key, target, 1):
+        check()
+    cluster.end_move(key, target)
+    check()
+
+
+@pytest.mark.parametrize("ends", [True, False])
+def test_a_slot_may_move_in_the_middle_of_a_read(cluster: ClusterServers, broker: Broker, ends: bool) -> None:
+    bury(broker, 2_000, into="q0/dead", source="q0")
+    key = key_of("q0/dead")
+    client = cluster.client()
+    client.hset("rqttl:{q0}:many", mapping={f"{n:0100}": n for n in range(3_000)})
+    options = Options.parse("batch", {"url": cluster.url(), "queues": "q0/dead", "fetchEntries": "100"})
+    job = loader(cluster.url())(queues="q0/dead", fetchEntries=100)
+    batches = job.batches(0, 100)
+    rows = next(batches).to_pylist()
+
+    with BulkReader(options) as reader:
+        pages = reader.hash_pages("rqttl:{q0}:many")
+        fields = dict(next(pages))
+        target = elsewhere(cluster, key)
+        cluster.begin_move(key, target)
+        while cluster.move_keys(key, target):
+            pass
+        if ends:
+            cluster.end_move(key, target)
+        rows += [row for batch in batches for row in batch.to_pylist()]
+        fields |= {name: value for page in pages for name, value in page}
+    if not ends:
+        cluster.end_move(key, target)
+
+    assert sorted(row["message_id"] for row in rows) == numbers(2_000)
+    assert len(fields) == 3_000  # the cursor of one server is none of another
+
+
+class Query:
+    """A stream with a checkpoint: each batch is planned, read and committed, as by Spark."""
+
+    def __init__(self, url: str, **options: object) -> None:
+        self._make = partial(stream_reader, url, **options)
+        self._reader = self._make()
+        self.offset: dict[str, Any] = self._reader.initialOffset()
+        self.rows: list[tuple[str, str]] = []
+
+    def trigger(self, in_between: Callable[[], object] = lambda: None) -> None:
+        end = self._reader.latestOffset(self.offset, self._reader.getDefaultReadLimit())
+        if end != self.offset:
+            tasks = copied(list(self._make().partitions(self.offset, end)))
+            in_between()
+            for task in tasks:
+                found = [
+                    (row["queue"], row["sequence"]) for page in self._make().read(task) for row in page.to_pylist()
+                ]
+                self.rows += found
+        self.offset = again(Offset.parse(end)).dump()
+
+
+class Rig:
+    """Servers with a primary for each queue that dies the first time, and freezes the second time."""
+
+    url: str
+
+    def __init__(self) -> None:
+        self.hows = iter([signal.SIGKILL, signal.SIGSTOP])
+        self.down: list[Server] = []
+
+    def end(self, primary: Server, has_successor: Callable[[], bool]) -> None:
+        """End a primary whose replicas have all that it has."""
+        with primary.client() as client:
+
+            def is_replicated() -> bool:
+                told = client.info("replication")
+                return bool(told["slave0"]["offset"] == told["master_repl_offset"])
+
+            until(is_replicated)
+        primary.process.send_signal(next(self.hows))
+        self.down.append(primary)
+        until(has_successor)
+
+    def recover(self) -> None:
+        for server in self.down:
+            server.process.send_signal(signal.SIGCONT)
+            if server.process.poll() is not None:
+                server.start()
+        self.down = []
+
+
+class Shards(Rig):
+    """A cluster with replicas."""
+
+    def __init__(self, launch: Callable[..., Server], _: object) -> None:
+        super().__init__()
+        self.cluster = ClusterServers(launch, replicas=1, node_timeout=500)
+        self.url, self.remove = self.cluster.url(), self.cluster.remove
+
+    def fail(self, queue: str) -> None:
+        """The primary of a queue ends, after the slot of another queue has moved."""
+        other = key_of(next(source for source in SOURCES if source != queue))
+        self.cluster.move(other, elsewhere(self.cluster, other))
+        primary = self.cluster.owner(key_of(queue))
+        replica = self.cluster.servers[self.cluster.servers.index(primary) - 3]
+        self.end(primary, lambda: self.cluster.ask(replica, "ROLE")[0] == b"master")
+
+    def recover(self) -> None:
+        super().recover()
+        until(self.cluster.agrees)
+
+
+class Watched(Rig):
+    """A service of Sentinel."""
+
+    def __init__(self, _: object, request: pytest.FixtureRequest) -> None:
+        super().__init__()
+        self.service: SentinelSet = request.getfixturevalue("service")
+        self.url, self.remove = self.service.url(), self.recover
+
+    def fail(self, _: str) -> None:
+        primary = self.service.primary()
+        self.end(primary, lambda: self.service.primary() is not primary)
+
+    def recover(self) -> None:
+        super().recover()
+        self.service.settle()
+
+
+@pytest.mark.parametrize("kind", [Shards, Watched])
+def test_reads_streams_and_writes_go_on_when_a_primary_dies(
+    kind: Any, launch: Callable[..., Server], request: pytest.FixtureRequest
+) -> None:
+    rig = kind(launch, request)
+    request.addfinalizer(rig.remove)
+    patient = {"socketTimeout": "1s", "connectRetries": "9"}
+    with rqttl.connect(rig.url) as broker:
+        letters = bury_everywhere(broker, 30)
+        planned = loader(rig.url)(queuePattern="#/dead", numPartitions=4, **patient)
+        query = Query(rig.url, queuePattern="#/dead", afterCommit="purge", maxEntriesPerTrigger=100, **patient)
+
+        query.trigger(lambda: rig.fail(SOURCES[2]))
+        assert planned.ids() == letters
+        rig.recover()
+        query.trigger()
+        assert counts(Job(rig.url, QUEUED, patient).run(two_batches(lambda: rig.fail(SOURCES[5]))))["stored"] <= 600
+        for _ in range(5):
+            query.trigger()
+        assert loader(rig.url)(queues=",".join(SOURCES), **patient).ids() == numbers(600)
+        rig.recover()
+
+        assert (len(query.rows), len(set(query.rows))) == (len(letters), len(letters))
+        assert {stats.ready for name, stats in broker.stats().items() if name.endswith("/dead")} == {0}
+
+
+def two_batches(between: Callable[[], object]) -> Iterator[pa.RecordBatch]:
+    """Rows for all queues."""
+    rows = [(SOURCES[n % len(SOURCES)], f"m-{n}", b"x") for n in range(600)]
+    yield batch(QUEUED, rows[:300])
+    between()
+    yield batch(QUEUED, rows[300:])
+
+
+def test_a_dead_node_fails_a_read_and_a_write_that_need_it(
+    launch: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rqttl.store.connections.FRESH", -1)  # a call to a dead node is known as not sent
+    servers = ClusterServers(launch)
+    try:
+        with rqttl.connect(servers.url()) as broker:
+            bury_everywhere(broker, 5)
+            once = {"connectRetries": "1"}
+            job = loader(servers.url())(queuePattern="#/dead", numPartitions=1, **once)
+            write = Job(servers.url(), QUEUED, {**once, "idempotency": "off"})
+            dead = servers.owner(key_of("q0"))
+            with pytest.raises(Unreachable):
+                write.run(two_batches(dead.kill))
+            for fails in (job.ids, lambda: loader(servers.url())(queues="q0/dead", **once).ids()):
+                with pytest.raises(Unreachable):
+                    fails()
+            names = [source for source in SOURCES if servers.owner(key_of(source)) is not dead]
+            # an attempt that stored a part is not made again
+            assert {stats.ready for stats in broker.stats(names).values()} <= {25, 50}
+    finally:
+        servers.remove()
+
+
+def test_letters_go_back_within_their_slot_and_are_refused_for_another_one(
+    cluster: ClusterServers, broker: Broker
+) -> None:
+    bury(broker, 4, into="q0/dead", source="q0")
+    broker.declare_queue("q1")
+    first, second, third, fourth = (found.sequence for found in broker.queue("q0/dead").peek(10))
+    redrive = Job(cluster.url(), LETTERS, {"operation": "redrive"})
+
+    rows = [("q0/dead", first, "q0"), ("q0/dead", second, "q1"), ("q0/dead", third, "q0"), ("q0/dead", fourth, "q1")]
+    assert counts(redrive.task(rows)) == {"moved": 2, "refused invalid_input": 2}
+    assert [found.sequence for found in broker.queue("q0/dead").peek(10)] == [second, fourth]
+
+
+def test_a_url_with_the_wrong_scheme_names_the_right_one(
+    cluster: ClusterServers, service: SentinelSet, broker: Broker
+) -> None:
+    bury_everywhere(broker, 1)
+    one, primary = f"redis://127.0.0.1:{cluster.ports[0]}", service.primary()
+    with primary.client() as client:
+        port = client.connection_pool.connection_kwargs.get("port") or client.config_get("port")["port"]
+    sentinels = service.url().removeprefix("redis+sentinel://").partition("/")[0]
+
+    for url, told in (
+        (one, r"a node of a Redis Cluster.*use redis\+cluster://"),
+        (f"redis+cluster://127.0.0.1:{port}", "no node of a Redis Cluster: use redis://"),
+        (f"redis+sentinel://127.0.0.1:{port}/main", "no Sentinel: use redis://"),
+        (f"redis+sentinel://{sentinels}/other", "does not know it"),
+    ):
+        for options in ({"queuePattern": "#/dead"}, {"queues": "q0/dead,q1/dead,q2/dead"}):
+            with pytest.raises(InvalidOption, match=told):
+                loader(url)(**options)
+    with pytest.raises(Unreachable):
+        loader(f"redis+cluster://127.0.0.1:{free_port()}")(queues="a", connectRetries=0)
+
+
+def test_a_session_reads_follows_and_writes_a_cluster(
+    spark: "SparkSession", cluster: ClusterServers, broker: Broker, tmp_path: Path
+) -> None:
+    register(spark)
+    letters = bury_everywhere(broker, 20)
+    read = spark.read.format("rqttl").option("url", cluster.url()).load(",".join(f"{name}/dead" for name in SOURCES))
+    assert sorted(row.message_id for row in read.select("message_id").collect()) == letters
+
+    back = read.select("queue", "sequence", "source").write.format("rqttl").option("url", cluster.url())
+    back.mode("append").option("operation", "redrive").save()
+    query = Stream(spark, tmp_path / "checkpoint", cluster.url(), queuePattern="*", maxEntriesPerTrigger=100)
+    query.run()
+    assert Counter(query.rows) == Counter(held(broker, *SOURCES))
+    assert len(query.rows) == len(letters)
