@@ -58,7 +58,10 @@ ROLES = {
         "change_policies delete intervene move preview purge redrive stats",
         {"": "ACL|WHOAMI CONFIG|GET SCAN"},
     ),
-    "spark": Role("read messages with Spark", plain={"*": "HMGET HLEN HSCAN SMEMBERS XLEN XRANGE XREVRANGE ZRANGE"}),
+    "spark": Role(
+        "read messages with Spark",
+        plain={"*": "HMGET HLEN HSCAN SMEMBERS XLEN XRANGE XREVRANGE ZRANGE", "": "INFO"},
+    ),
 }
 #: Commands of `plain` that write.
 _WRITES = {"BLPOP", "HDEL", "HSET", "HSETNX", "SADD", "SREM"}

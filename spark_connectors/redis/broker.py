@@ -12,9 +12,9 @@ import redis
 from redis.exceptions import ConnectionError, ResponseError
 
 from rqttl import Broker
-from rqttl.errors import DataDamaged, OutcomeUnknown
+from rqttl.errors import DataDamaged, InvalidInput, OutcomeUnknown
 from rqttl.store.cluster import Seeds
-from spark_connectors.errors import OutOfMemory, RefusedByRedis, Unreachable
+from spark_connectors.errors import InvalidOption, OutOfMemory, RefusedByRedis, Unreachable
 from spark_connectors.options.options import Options
 from spark_connectors.redis import connect
 
@@ -66,6 +66,9 @@ def with_retries(
             if repeatable:
                 raise ConnectionError(str(error)) from None
             raise Unreachable(f"url: {options.address}: {error}") from None
+        except InvalidInput as error:
+            # the topology is another one than the address says
+            raise (InvalidOption(str(error)) if str(error).startswith("url: ") else error) from None
         except DataDamaged as error:
             raise RefusedByRedis(f"url: {options.address}: {error}") from None
         except ResponseError as error:

@@ -79,14 +79,12 @@ class _Node:
         #: The size of the next buffer for replies: a quarter more than the last replies needed.
         self._buffer_size = _MIN_BUFFER
 
-    def leave(self) -> None:
-        """See `Node` of `rqttl.store.topology`."""
-        self.close()
-
     def close(self) -> None:
         """Close the connection. The next command opens it again."""
         self._in_flight, self.closed = 0, self.closed + 1
         self._connection.disconnect()
+
+    leave = close  # a node of a cluster has left it
 
     def send(self, commands: Sequence[Command]) -> None:
         """Send commands."""
@@ -174,9 +172,9 @@ class BulkReader:
         return self._topology.node_of(key)
 
     @property
-    def connection(self) -> Hashable:
-        """The origin of the last reply: another value after each reconnection."""
-        return self._current, self._current and self._current.closed
+    def reconnections(self) -> int:
+        """The number of connections that were closed: what is read meanwhile may come from two servers."""
+        return sum(node.closed for node in self._topology.made)
 
     def execute(self, *command: str | bytes | int) -> Any:
         """Run one command that only reads, and return its reply."""
@@ -186,6 +184,20 @@ class BulkReader:
         """Run commands that only read, in one round trip, and return their replies. Raises the first refusal."""
         self._send(commands)
         return self._receive(commands, lambda: self._replies(commands))
+
+    def ask_each_node(self, *command: str) -> dict[Hashable, Any]:
+        """Run a command without a key, that only reads, at each node that has keys. Raises the first refusal."""
+
+        def ask() -> dict[Hashable, Any]:
+            self._locate()
+            replies: dict[Hashable, Any] = {}
+            for node in self._topology.nodes:
+                self._current = node
+                (replies[node],) = node.ask([command])
+                self._raise_refusals([command], [replies[node]])
+            return replies
+
+        return with_retries(self._options, ask, self._reset, command)
 
     def fetch_pages(self, commands: Sequence[Command]) -> list[Page]:
         """Run commands that read entries of logs, in one round trip. Raises the first refusal."""
@@ -249,7 +261,7 @@ class BulkReader:
         cursor, server = b"0", cast("Hashable", None)
         while True:
             cursor, fields = self.execute("HSCAN", key, cursor, "COUNT", min(100, self._page_size()))
-            begun, server = server, self.connection
+            begun, server = server, (self._current, self.reconnections)
             if begun not in (None, server):
                 # the cursor of another server means nothing here
                 cursor, server = b"0", None
@@ -360,8 +372,7 @@ class BulkReader:
         if not commands:
             return
         try:
-            if not self._topology.is_known:
-                drive(self._topology.learn(self._current), _perform)
+            self._locate()
             for node, places in self._routed(commands):
                 self._current = node
                 self._sent.append((node, places))
@@ -369,6 +380,10 @@ class BulkReader:
         except (RedisError, OSError, InvalidInput) as error:
             self._reset()
             self._failure = error
+
+    def _locate(self) -> None:
+        if not self._topology.is_known:
+            drive(self._topology.learn(self._current), _perform)
 
     def _routed(self, commands: Sequence[Command]) -> list[tuple[_Node, Sequence[int]]]:
         """Return the indices of the commands for each node. All but HELLO have their key as their first argument."""
@@ -407,6 +422,10 @@ class BulkReader:
                 replies[place] = node.reply()
         sent, self._sent = self._sent, []
         self._follow(commands, replies, sent)
+        self._raise_refusals(commands, replies)
+        return replies
+
+    def _raise_refusals(self, commands: Sequence[Command], replies: Sequence[Any]) -> None:
         refusals = [
             (command, one) for command, one in zip(commands, replies, strict=True) if isinstance(one, Exception)
         ]
@@ -415,7 +434,6 @@ class BulkReader:
                 raise error
         if refusals:
             raise as_source_error(refusals[0][1], self._options, refusals[0][0])
-        return replies
 
     def _follow(
         self, commands: Sequence[Command], replies: list[Any], sent: Sequence[tuple[_Node, Sequence[int]]]

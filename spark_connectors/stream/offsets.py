@@ -3,10 +3,10 @@
     {"dataset":"9f86d081884c7d65","queues":{"orders/dead":["1700000000123-100000",1690000000000,5021]},"v":2}
 
 A position is the last sequence that was read, the creation time of the queue, and the number of messages that the queue
-had received by then. `dataset` is the random name of the data. A queue that was deleted and created again starts anew.
-A queue that the options no longer select keeps its position, so the query goes on there if they select it again. Ranges
-between two offsets are closed, so a repeated batch reads the same messages. Names are sorted, because Spark compares
-offsets as text. Pure.
+had received by then. `dataset` is the random name of the data, and `histories` are the replication histories of its
+servers. A queue that was deleted and created again starts anew. A queue that the options no longer select keeps its
+position, so the query goes on there if they select it again. Ranges between two offsets are closed, so a repeated batch
+reads the same messages. Names are sorted, because Spark compares offsets as text. Pure.
 """
 
 from __future__ import annotations
@@ -37,8 +37,11 @@ class Offset:
     gone: frozenset[str] = frozenset()
     #: The name of the data that the query has read.
     dataset: str = ""
-    #: The last sequences before the start of the query, by queue: it has not read messages up to them.
+    #: By queue, the last sequences before the start of the query, and before a failover that may have lost messages: it
+    #: may not have read all messages up to them.
     since: Mapping[str, str] = field(default_factory=dict)
+    #: The replication histories of the servers, by id: how much of each there was after the positions were read.
+    histories: Mapping[str, int] = field(default_factory=dict)
 
     def dump(self) -> dict[str, Any]:
         """Return the JSON value for the checkpoint, with its keys in order."""
@@ -49,6 +52,8 @@ class Offset:
             values["dataset"] = self.dataset
         if self.gone:
             values["gone"] = sorted(self.gone)
+        if self.histories:
+            values["histories"] = dict(sorted(self.histories.items()))
         if self.initial:
             values["initial"] = True
         values["queues"] = _dump(self.positions)
@@ -78,6 +83,7 @@ class Offset:
                 gone=frozenset(_parse_names(values.get("gone", []))),
                 dataset=str(values.get("dataset", "")),
                 since={queue: sequence_text(sequence_number(text)) for queue, text in values.get("since", {}).items()},
+                histories={str(id): int(length) for id, length in values.get("histories", {}).items()},
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InvalidOffset(f"offset in the checkpoint: it is damaged ({type(error).__name__})") from error
@@ -89,6 +95,7 @@ class Offset:
         *,
         dataset: str = "",
         turned_back: Collection[str] = (),
+        histories: Mapping[str, int] | None = None,
     ) -> Offset:
         """Return the end of a batch that starts at this offset; the offset itself for an empty batch.
 
@@ -101,7 +108,9 @@ class Offset:
             began.pop(queue, None)
         since = {queue: text for queue, text in self.since.items() if self._is_same(queue, positions, turned_back)}
         began_anew = began if self.initial or turned_back else None
-        return Offset(positions, began_anew, gone=frozenset(gone), dataset=dataset, since=since)
+        return Offset(
+            positions, began_anew, gone=frozenset(gone), dataset=dataset, since=since, histories=histories or {}
+        )
 
     def _is_same(self, queue: str, positions: Mapping[str, QueuePosition], turned_back: Collection[str]) -> bool:
         """True if the query goes on in the same queue."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from rqttl.protocol.keys import Keyspace
+from rqttl.protocol.keys import META, Keyspace
 from spark_connectors.errors import NoSuchQueue
 from spark_connectors.options import patterns
 from spark_connectors.options.options import Options
@@ -17,9 +17,20 @@ from spark_connectors.read.watch import WatchedRange, now_ms, present_dataset, q
 from spark_connectors.redis.bulk_reader import BulkReader
 from spark_connectors.stream.batch_limiter import BatchLimiter
 from spark_connectors.stream.committed import CommittedPurge
+from spark_connectors.stream.histories import Histories, History, detect_older, doubted
 from spark_connectors.stream.mark_plan import BatchLimit, Unread
 from spark_connectors.stream.offsets import Offset, batch_ranges
 from spark_connectors.stream.pace import BatchDelay
+
+_HELD = Loss(
+    "afterCommit: the servers do not continue the history that this query has read, as after a restart, or a failover "
+    "to a replica that lagged. The messages that it had read before stay in their queues",
+    certain=False,
+)
+
+
+def _lengths(histories: Mapping[Hashable, History]) -> dict[str, int]:
+    return {history.id: history.length for history in histories.values()}
 
 
 @dataclass(slots=True)
@@ -66,6 +77,7 @@ class StreamPlanner:
         #: The first positions of queues that are in no offset yet.
         self._first_positions: dict[str, QueuePosition] = {}
         self._states: dict[str, QueueState] | None = None
+        self._histories = Histories()
         self._frozen: dict[str, QueueState] | None = None
         self._names_checked = False
         self._lag: Lag | None = None
@@ -88,13 +100,13 @@ class StreamPlanner:
         """
         if self._initial is None:
             dataset = present_dataset(self._reader(), self._keys)
-            states = self._read_states(self._queue_names(()))
+            states, histories = self._read_all(())
             self._refuse_missing(states)
             for name in sorted(states)[:1]:
                 self._committed.check_rights(name)
             positions = {name: self._start(name, state) for name, state in states.items()}
             since = {name: position.after for name, position in positions.items() if position.after > FIRST}
-            self._initial = Offset(positions, initial=True, dataset=dataset, since=since)
+            self._initial = Offset(positions, initial=True, dataset=dataset, since=since, histories=_lengths(histories))
         return self._initial
 
     def latest(self, start: Offset, limit: BatchLimit | None, *, may_wait: bool = False) -> Offset:
@@ -106,10 +118,10 @@ class StreamPlanner:
         """
         self._losses.accepted = False
         dataset = present_dataset(self._reader(), self._keys)
-        self._states = self._read_states(self._queue_names(start.positions))
+        self._states, histories = self._read_all(start.positions)
         self._check_names(start)
         states = self._up_to_frozen(self._states)
-        known, turned_back = self._turned_back(start, dataset, self._states)
+        known, turned_back = self._turned_back(start, dataset, self._states, histories)
         positions = self._positions(known, states)
         if not start.initial:
             committed = {name: position for name, position in known.positions.items() if name in positions}
@@ -132,9 +144,12 @@ class StreamPlanner:
         deleted = self._deleted_queues(start)
         kept = {name: position for name, position in known.positions.items() if name not in deleted}
         gone = (start.gone | deleted.intersection(self._options.queues)).difference(self._states)
-        end = start.advanced({**kept, **ends}, gone, dataset=dataset, turned_back=turned_back)
+        begin = replace(start, since=known.since)
+        end = begin.advanced(
+            {**kept, **ends}, gone, dataset=dataset, turned_back=turned_back, histories=_lengths(histories)
+        )
         self._lag.reached = end
-        return end
+        return start if end is begin else end
 
     def _is_due(self, unread: Mapping[str, Unread]) -> bool:
         """True if there are enough messages for a batch, or if it has waited long enough for them."""
@@ -223,12 +238,17 @@ class StreamPlanner:
         return limited
 
     def _turned_back(
-        self, start: Offset, dataset: str, states: Mapping[str, QueueState]
+        self,
+        start: Offset,
+        dataset: str,
+        states: Mapping[str, QueueState],
+        histories: Mapping[Hashable, History],
     ) -> tuple[Offset, frozenset[str]]:
         """Report data that Redis has forgotten. Returns the offset without the positions that do not hold any more.
 
         The second result has the names of their queues. The query reads these queues again from the first message on:
-        nobody knows which of their messages it has read.
+        nobody knows which of their messages it has read. Where that is only doubted, nothing up to the position is
+        purged.
         """
         other_data = self._other_data(start.dataset, dataset)
         if other_data and not other_data.certain:
@@ -237,16 +257,23 @@ class StreamPlanner:
             self._losses.report(other_data.told_to_go_back("all queues"))
             self._first_positions = {}
             return replace(start, positions={}), frozenset(start.positions)
-        turned_back = set()
+        nodes = doubted(start.histories, histories) if start.histories and histories else ()
+        turned_back, since = set(), dict(start.since)
         for name, position in start.positions.items():
             state = states.get(name)
             if state is None or not position.belongs_to(state):
                 continue
-            if older := detect_restore(name, state, position.after, position.received):
+            older = detect_restore(name, state, position.after, position.received)
+            if nodes and self._reader().node_of(self._keys.key(name, META)) in nodes:
+                older = older or detect_older(self._reader(), self._keys, name, position, state)
+                since[name] = max(position.after, since.get(name, FIRST))
+            if older:
                 self._losses.report(older.told_to_go_back("the queue"))
                 turned_back.add(name)
+        if nodes and self._options.text("afterCommit") == "purge":
+            self._losses.report(_HELD)
         kept = {name: position for name, position in start.positions.items() if name not in turned_back}
-        return replace(start, positions=kept), frozenset(turned_back)
+        return replace(start, positions=kept, since=since), frozenset(turned_back)
 
     def _other_data(self, expected: str, present: str) -> Loss | None:
         return detect_other_data(expected, present, of_one_node=self._reader().is_cluster)
@@ -302,6 +329,16 @@ class StreamPlanner:
     def _selected(self, names: Iterable[str]) -> list[str]:
         pattern = self._options.optional_text("queuePattern")
         return sorted(self._options.queues) if pattern is None else patterns.matching(pattern, names)
+
+    def _read_all(self, followed: Iterable[str]) -> tuple[dict[str, QueueState], dict[Hashable, History]]:
+        """Return the states of all selected queues, and then the histories of their servers: of the same ones."""
+        reader = self._reader()
+        while True:
+            before = reader.reconnections
+            states = self._read_states(self._queue_names(followed))
+            histories = self._histories.read(reader)
+            if reader.reconnections == before:
+                return states, histories
 
     def _read_states(self, names: Iterable[str]) -> dict[str, QueueState]:
         return queue_states(self._reader(), self._keys, names)

@@ -236,7 +236,7 @@ def test_the_rights_that_are_named_suffice_for_reading_and_are_the_fewest(
     reader = spark.read.format("rqttl").options(url=server.url, username="analyst", password="secret")
 
     assert reader.options(queuePattern="#/dead").load().count() > MAILS
-    assert {name.lower() for _, name in plain_calls(["spark"])} == {*READ_COMMANDS}
+    assert {name.lower() for _, name in plain_calls(["spark"])} == {*READ_COMMANDS, "info"}
     with (
         redis.Redis.from_url(server.url, username="analyst", password="secret") as poor,
         pytest.raises(redis.exceptions.NoPermissionError),

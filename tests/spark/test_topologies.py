@@ -18,6 +18,7 @@ from spark_connectors.errors import InvalidOption, Unreachable
 from spark_connectors.options.options import Options
 from spark_connectors.redis.bulk_reader import BulkReader
 from spark_connectors.stream.offsets import Offset
+from spark_connectors.write import plan
 from tests.cluster.conftest import cluster as cluster  # noqa: PLC0414  # a fixture
 from tests.cluster.conftest import nodes as nodes  # noqa: PLC0414  # a fixture
 from tests.cluster_servers import ClusterServers
@@ -125,13 +126,16 @@ class Query:
     def __init__(self, url: str, **options: object) -> None:
         self._make = partial(stream_reader, url, **options)
         self._reader = self._make()
+        self.close = self._reader.stop
         self.offset: dict[str, Any] = self._reader.initialOffset()
         self.rows: list[tuple[str, str]] = []
 
     def trigger(self, in_between: Callable[[], object] = lambda: None) -> None:
         end = self._reader.latestOffset(self.offset, self._reader.getDefaultReadLimit())
         if end != self.offset:
-            tasks = copied(list(self._make().partitions(self.offset, end)))
+            planner = self._make()
+            tasks = copied(list(planner.partitions(self.offset, end)))
+            planner.stop()
             in_between()
             for task in tasks:
                 found = [
@@ -233,6 +237,7 @@ def test_reads_streams_and_writes_go_on_when_a_primary_dies(
 
         assert (len(query.rows), len(set(query.rows))) == (len(letters), len(letters))
         assert {stats.ready for name, stats in broker.stats().items() if name.endswith("/dead")} == {0}
+        query.close()
 
 
 def two_batches(between: Callable[[], object]) -> Iterator[pa.RecordBatch]:
@@ -284,13 +289,13 @@ def test_a_url_with_the_wrong_scheme_names_the_right_one(
     cluster: ClusterServers, service: SentinelSet, broker: Broker
 ) -> None:
     bury_everywhere(broker, 1)
-    one, primary = f"redis://127.0.0.1:{cluster.ports[0]}", service.primary()
-    with primary.client() as client:
-        port = client.connection_pool.connection_kwargs.get("port") or client.config_get("port")["port"]
+    with service.primary().client() as client:
+        port = client.config_get("port")["port"]
+    away = next(source for source in SOURCES if cluster.owner(key_of(source)) is not cluster.servers[0])
     sentinels = service.url().removeprefix("redis+sentinel://").partition("/")[0]
 
     for url, told in (
-        (one, r"a node of a Redis Cluster.*use redis\+cluster://"),
+        (f"redis://127.0.0.1:{cluster.ports[0]}", r"a node of a Redis Cluster.*use redis\+cluster://"),
         (f"redis+cluster://127.0.0.1:{port}", "no node of a Redis Cluster: use redis://"),
         (f"redis+sentinel://127.0.0.1:{port}/main", "no Sentinel: use redis://"),
         (f"redis+sentinel://{sentinels}/other", "does not know it"),
@@ -298,6 +303,10 @@ def test_a_url_with_the_wrong_scheme_names_the_right_one(
         for options in ({"queuePattern": "#/dead"}, {"queues": "q0/dead,q1/dead,q2/dead"}):
             with pytest.raises(InvalidOption, match=told):
                 loader(url)(**options)
+        if "sentinel" not in url:
+            with pytest.raises(InvalidOption, match=told):
+                plan.check_target(Options.parse("write", {"url": url}), away)
+    plan.check_target(Options.parse("write", {"url": cluster.url()}), SOURCES[0])
     with pytest.raises(Unreachable):
         loader(f"redis+cluster://127.0.0.1:{free_port()}")(queues="a", connectRetries=0)
 
