@@ -44,7 +44,7 @@ _FIELDS = ("version", "options", "declared", "policies")
 def read(keyspace: Keyspace) -> Flow[PolicySet]:
     """The set of policies that is stored now."""
     (fields,) = yield Read([("HGETALL", keyspace.policies)])
-    return PolicySet.from_fields(replies.pairs(fields), keyspace.far)
+    return PolicySet.from_fields(replies.pairs(fields))
 
 
 def current(keyspace: Keyspace) -> Flow[PolicySet]:

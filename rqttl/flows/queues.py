@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
 from rqttl.errors import (
     DataDamaged,
-    InvalidOption,
     PolicyDecides,
     QueueInUse,
     QueueMismatch,
     QueueNotFound,
     ScriptsForgotten,
 )
-from rqttl.flows import policies, registry, sweeping
+from rqttl.flows import moving, policies, registry, sweeping
 from rqttl.flows.policies import following, reconcile, record, records, version_call
 from rqttl.flows.steps import (
     EXPIRED,
@@ -33,9 +33,8 @@ from rqttl.flows.steps import (
     existing,
 )
 from rqttl.flows.sweeping import SWEEPS, config_if_exists, count_deaths, retire, sweep
-from rqttl.options import REASONS, SWITCHES, QueueOptions, UpdateResult, written
+from rqttl.options import SWITCHES, QueueOptions, UpdateResult, written
 from rqttl.policies import PolicySet
-from rqttl.policies.policy import far_target
 from rqttl.protocol import commands
 from rqttl.protocol.commands import Options, QueueConfig, Refused
 from rqttl.protocol.keys import Keyspace
@@ -55,7 +54,6 @@ def declare(keyspace: Keyspace, declared: QueueOptions) -> Flow[Declared]:
     flow finds a queue that is there as declared also while the node of registry and policies is away.
     """
     queue = declared.queue
-    _check_targets(keyspace, declared)
     try:
         listed, policies = yield from _enter(keyspace, queue)
     except Exception as error:
@@ -135,10 +133,9 @@ def touch(keyspace: Keyspace, queue: str) -> Flow[None]:
 
 def update(keyspace: Keyspace, queue: str, changes: Mapping[str, object]) -> Flow[UpdateResult]:
     """Change declared options. They act on the present messages; the result counts the messages that die by it."""
-    config, _ = yield from _look(keyspace, queue, changes)  # raises before anything is swept
+    yield from _look(keyspace, queue, changes)  # raises before anything is swept
     # Messages that are due under the old options die before the change, so the result does not count them.
-    if not any(keyspace.far(queue, target) for target in config.options.targets()):  # else the update is the remedy
-        yield from sweep(queue)
+    yield from sweep(queue)
     while True:
         config, options = yield from _look(keyspace, queue, changes)
         command = commands.update(config, options)
@@ -166,17 +163,7 @@ def preview(keyspace: Keyspace, queue: str, changes: Mapping[str, object]) -> Fl
 def _look(keyspace: Keyspace, queue: str, changes: Mapping[str, object]) -> Flow[tuple[QueueConfig, Options]]:
     """The record of a queue now, and its options after the changes. Raises where the changes do not fit to them."""
     config, policies = yield from record(keyspace, queue)
-    declared = config.declared.changed(changes)
-    _check_targets(keyspace, declared)
-    return config, following(policies, declared)
-
-
-def _check_targets(keyspace: Keyspace, declared: QueueOptions) -> None:
-    """Raise `InvalidOption` for a target that the queue cannot have on a cluster."""
-    for reason in REASONS if keyspace.slotted else ():
-        if fault := far_target(declared.target(reason), declared.queue, keyspace.far):
-            option = f"dead_letter_{reason}" if f"dead_letter_{reason}" in declared.non_default else "dead_letter"
-            raise InvalidOption(f"{option}: {fault}")
+    return config, following(policies, config.declared.changed(changes))
 
 
 def delete(keyspace: Keyspace, queue: str, *, if_unused: bool, if_empty: bool) -> Flow[int]:
@@ -195,13 +182,15 @@ logger = logging.getLogger("rqttl")
 
 
 def follow(keyspace: Keyspace, notes: Sequence[bytes]) -> Flow[None]:
-    """Do the work of each note: register a created queue, unregister a deleted one, sweep one over its limits.
+    """Do the work of each note: register, unregister or sweep a queue, or move its dead letters to other slots.
 
     The call of the script has succeeded and must not seem to have failed, so errors of Redis and damage are logged, and
     reapers do the work.
     """
-    for kind, name in zip(notes[::2], notes[1::2], strict=True):
-        queue = name.decode()
+    pending = deque(zip(notes[::2], notes[1::2], strict=True))
+    while pending:
+        kind, name = pending.popleft()
+        queue, _, target = name.decode().partition(">")
         try:
             if kind == b"created":
                 yield Register(queue)
@@ -210,14 +199,23 @@ def follow(keyspace: Keyspace, notes: Sequence[bytes]) -> Flow[None]:
                 yield Unregister(queue)
             elif kind == b"sweep":
                 yield from sweep(queue, rounds=SWEEPS)
+            elif kind == b"move" and target:
+                yield from moving.move(keyspace, queue, target)
+            elif kind == b"move":
+                (waiting,) = yield from moving.outgoing(keyspace, [queue])
+                pending += [(kind, f"{queue}>{each}".encode()) for each, letters in waiting.items() if letters]
         except QueueNotFound:
             continue  # deleted meanwhile, so there is nothing left to do
         except Exception as error:
-            from redis.exceptions import RedisError  # slow to load: a program that only prints help has no use for it
+            # slow to load: a program that only prints help has no use for it
+            from redis.exceptions import NoPermissionError, RedisError
 
             if not isinstance(error, (RedisError, ScriptsForgotten, DataDamaged)):
                 raise
-            logger.warning("queue %s: %s was not followed up, a reaper will: %s", queue, kind.decode(), error)
+            # a user may lack the rights on a target in another slot
+            level = logging.DEBUG if target and isinstance(error, NoPermissionError) else logging.WARNING
+            text = "queue %s: %s was not followed up, a reaper will: %s"
+            logger.log(level, text, name.decode(), kind.decode(), error)
 
 
 #: The number of queues whose configs a client keeps. It reads any other from Redis again.
@@ -234,7 +232,7 @@ class Memory:
     def __init__(self, keyspace: Keyspace) -> None:
         self._keyspace = keyspace
         self.configs: Recent[QueueConfig] = Recent(KNOWN)
-        self.policies = PolicySet(far=keyspace.far)
+        self.policies = PolicySet()
         #: For each kind of step a function that returns its answer, or the flow that finds it.
         self.answers: Mapping[type, Callable[[Any], Any]] = {
             GetConfig: self._config,

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rqttl.checks import queue_names
+from rqttl.flows import moving
 from rqttl.flows.steps import Flow, HandleNotes, Read, ReadEachNode, Write, execute
 from rqttl.protocol import replies
 from rqttl.protocol.keys import Keyspace
@@ -32,14 +33,29 @@ def register(keyspace: Keyspace, queue: str) -> Flow[int]:
 def unregister(keyspace: Keyspace, queue: str) -> Flow[int]:
     """Remove a deleted queue. Returns 1 if it was a member. A queue that was created again meanwhile stays.
 
-    A change of policies looks at the members only. Such a queue was none for a moment, so it is reconciled.
+    A change of policies looks at the members only. Such a queue was none for a moment, so it is reconciled. A queue
+    whose dead letters are still on their way to another slot stays, too, until they have arrived.
     """
+    if not (yield from emptied(keyspace, [queue])):
+        return 0
     removed = yield from remove(keyspace, [queue])
     if not (yield from execute(replies.number, "EXISTS", keyspace.key(queue, "meta"))):
         return removed
     entered = yield from register(keyspace, queue)
     yield HandleNotes((b"created", queue.encode()))
     return entered
+
+
+def emptied(keyspace: Keyspace, queues: Sequence[str]) -> Flow[list[str]]:
+    """Send what waits in the outboxes of deleted queues. Returns those of the queues that have nothing left there."""
+    if not keyspace.slotted:
+        return list(queues)
+    waiting = yield from moving.outgoing(keyspace, queues)
+    for queue, targets in zip(queues, waiting, strict=True):
+        if targets:
+            yield HandleNotes([word for target in targets for word in (b"move", f"{queue}>{target}".encode())])
+    waiting = yield from moving.outgoing(keyspace, queues)
+    return [queue for queue, targets in zip(queues, waiting, strict=True) if not targets]
 
 
 def members(keyspace: Keyspace) -> Flow[set[bytes]]:

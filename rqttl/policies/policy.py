@@ -177,15 +177,6 @@ def _apply_to(value: object) -> str:
 # The options in force: declared options, merged with the policies that match
 
 
-#: Returns True for two queues that no script may touch together; see `Keyspace.far`.
-Far = Callable[[str, str], bool]
-
-
-def near(*_: str) -> bool:
-    """Outside of a cluster no two queues are far from each other."""
-    return False
-
-
 class Offer(NamedTuple):
     """The value that the policies of one kind give to one option. `None`: the first policy ended the search with it.
 
@@ -222,7 +213,6 @@ class Resolution:
     policies: tuple[Policy, ...] = ()
     operator_policies: tuple[Policy, ...] = ()
     templates: tuple[Policy, ...] = ()
-    far: Far = field(default=near, compare=False)
 
     @cached_property
     def options(self) -> QueueOptions:
@@ -247,8 +237,7 @@ class Resolution:
             for name, value in policy.definition.items():
                 if name not in offers:
                     is_target = value is not None and OPTIONS[name].kind == "target"
-                    queue = self.declared.queue
-                    reason = fault(name, str(value), queue, self.templates, self.far) if is_target else ""
+                    reason = fault(name, str(value), self.declared.queue, self.templates) if is_target else ""
                     offers[name] = Offer(None if reason else value, policy, reason)
         return offers
 
@@ -296,7 +285,7 @@ def magnitude(value: Value) -> Fraction | Value:
     return Fraction(value) if isinstance(value, str) else value
 
 
-def fault(option: str, target: str, queue: str, policies: Iterable[Policy], far: Far) -> str:
+def fault(option: str, target: str, queue: str, policies: Iterable[Policy]) -> str:
     """The reason why a policy's target gives a queue no target; empty if the target is good.
 
     `policies` are all policies with templates, also those that do not match the queue: two of them could name a queue
@@ -314,17 +303,7 @@ def fault(option: str, target: str, queue: str, policies: Iterable[Policy], far:
                 )
     if name and not is_queue_name(name):
         return f"{format_value(name)} is no valid queue name"
-    return far_target(name, queue, far)
-
-
-def far_target(target: str, queue: str, far: Far) -> str:
-    """The reason why a queue cannot have a target on this cluster; empty if it can."""
-    if not target or not far(queue, target):
-        return ""
-    return (
-        f"{format_value(target)} is in another slot of the cluster than {queue!r}: "
-        "take '{queue}/dead', or another name that has the same part before its first '/'"
-    )
+    return ""
 
 
 def maker(queue: str, policy: Policy) -> str:
@@ -357,25 +336,23 @@ class PolicySet:
 
     version: int = 0
     policies: tuple[Policy, ...] = ()
-    far: Far = field(default=near, compare=False)
 
     def __post_init__(self) -> None:
         unique = {(policy.operator, policy.name): policy for policy in self.policies}
         object.__setattr__(self, "policies", tuple(unique[key] for key in sorted(unique)))
 
     @classmethod
-    def from_fields(cls, fields: Mapping[bytes, bytes], far: Far = near) -> PolicySet:
+    def from_fields(cls, fields: Mapping[bytes, bytes]) -> PolicySet:
         """Read the hash of policies in Redis. Raises `DataDamaged` for a field that this process cannot read.
 
         Perhaps a newer rqttl has written it.
         """
         if not fields:
-            return cls(far=far)
+            return cls()
         version = fields.get(VERSION, b"")
         if not (version.isdigit() and len(version) <= 16):
             raise _damaged(VERSION, f"expected a whole number, got {format_value(version, bytes)}")
-        policies = tuple(_policy(name, text) for name, text in fields.items() if name != VERSION)
-        return cls(int(version), policies, far)
+        return cls(int(version), tuple(_policy(name, text) for name, text in fields.items() if name != VERSION))
 
     def get(self, name: str, operator: bool = False) -> Policy | None:
         """The policy of this name and kind; `None` if there is none."""
@@ -391,7 +368,7 @@ class PolicySet:
         for policy in removed:
             kept.pop((policy.operator, policy.name), None)
         kept |= {(policy.operator, policy.name): policy for policy in stored}
-        after = PolicySet(self.version + 1, tuple(kept.values()), self.far)
+        after = PolicySet(self.version + 1, tuple(kept.values()))
         return self if after.policies == self.policies else after
 
     def matching(self, queue: str, operator: bool = False) -> tuple[Policy, ...]:
@@ -401,8 +378,7 @@ class PolicySet:
     def resolve(self, declared: QueueOptions) -> Resolution:
         """The options in force of a queue with these declared options."""
         queue = declared.queue
-        matching = self.matching(queue, False), self.matching(queue, True)
-        return Resolution(declared, *matching, self._templates, self.far)
+        return Resolution(declared, self.matching(queue, False), self.matching(queue, True), self._templates)
 
     @cached_property
     def _templates(self) -> tuple[Policy, ...]:

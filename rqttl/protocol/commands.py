@@ -15,7 +15,7 @@ from rqttl.options import QueueOptions, absent_fields
 from rqttl.protocol import codec, scripts
 from rqttl.protocol.codec import NO_ENVELOPE, VALUE, Envelope, envelope_of, ttl_may_be_over
 from rqttl.protocol.contract import REPLAY, Ok, Refused, Reply, Script, Word
-from rqttl.protocol.keys import TARGET_PARTS, Keyspace
+from rqttl.protocol.keys import META, OUTBOX, OUTGOING, SENDER, TARGET_PARTS, Keyspace
 from rqttl.text import plain_text
 from rqttl.types import Message
 
@@ -126,24 +126,30 @@ class QueueConfig:
             queues = {"source": source} if source else {}
             queues |= {reason: self.options.target(reason) for reason in script.targets}
             targets = {reason: target for reason, target in queues.items() if target}
-            mapping = " ".join(f"{reason}={'.' if name == self.name else name}" for reason, name in targets.items())
-            for target in targets.values():
-                if self.keyspace.far(self.name, target):
-                    raise DataDamaged(self.name, f"its dead-letter queue {target!r} is in another slot of the cluster")
+            mapping = " ".join(reason + self._word(name) for reason, name in targets.items())
             keys = keys_of(self.keyspace, self.name, script, tuple(targets.values()))
             words = self._prefixes[place] = (*keys, *(self.version, mapping)[: len(script.fence)])
         return words
+
+    def _word(self, target: str) -> str:
+        if target == self.name:
+            return "=."
+        return f"{'>' if self.keyspace.far(self.name, target) else '='}{target}"
 
 
 @lru_cache(maxsize=4096)
 def keys_of(keyspace: Keyspace, queue: str, script: Script, targets: tuple[str, ...]) -> tuple[Word, ...]:
     """The number of keys, then the keys: of the queue, of each other target, and the further ones of the source.
 
+    Of a target in another slot these are the keys of the outbox for it.
+
     Numbers of hot calls are text here, so that `pack_command` need not look for numbers in each call.
     """
     keys = [keyspace.key(queue, part) for part in script.keys]
     for target in dict.fromkeys(targets):
-        if target != queue:
+        if keyspace.far(queue, target):
+            keys += [keyspace.key(queue, OUTGOING), keyspace.of_pair(queue, OUTBOX, target)]
+        elif target != queue:
             keys += [keyspace.key(target, part) for part in TARGET_PARTS]
     keys += [keyspace.key(targets[0], part) for part in script.source]
     return (str(len(keys)), *keys)
@@ -356,6 +362,26 @@ def _enqueue(
 def redrive(config: QueueConfig, source: str, sequences: Sequence[Word], *, now: Word = "") -> Command:
     """Move at most `BATCH` dead letters from the queue `source` to this queue. These are two queues."""
     return fenced(config, "redrive", sequences, source, now=now, replay="")
+
+
+def relay(
+    keyspace: Keyspace, queue: str, target: str, *, token: Word, verdict: Word, fresh: Word, more: bool, now: Word = ""
+) -> Command:
+    """Take a page of the letters that wait for a queue in another slot, after the `verdict` about page `token`."""
+    script = scripts.load("relay")
+    keys = (keyspace.key(queue, META), keyspace.key(queue, OUTGOING), keyspace.of_pair(queue, OUTBOX, target))
+    words = script.arguments(now=now, target=target, token=token, verdict=verdict, fresh=fresh, more="1" * more)
+    return Command(script, queue, (str(len(keys)), *keys, *words))
+
+
+def accept(
+    keyspace: Keyspace, queue: str, source: str, letters: Sequence[Word], *, number: int, token: Word, now: Word = ""
+) -> Command:
+    """Store a page of dead letters from a queue in another slot. `letters` are header and body in turn."""
+    script = scripts.load("accept")
+    keys = (*[keyspace.key(queue, part) for part in TARGET_PARTS], keyspace.of_pair(queue, SENDER, source))
+    words = script.arguments(now=now, number=number, token=token)
+    return Command(script, queue, (str(len(keys)), *keys, *words, *letters))
 
 
 class Presence(NamedTuple):  # each look of a consumer makes one, and a named tuple costs the least

@@ -42,7 +42,9 @@ class Part:
 
 META, LOG, DETACHED, ARRIVALS, WAKEUP, TOMBSTONE = "meta", "log", "detached", "arrivals", "wakeup", "tombstone"
 EXPIRY, REQUEUED, SCHEDULED, UPCOMING = "expiry", "requeued", "scheduled", "upcoming"
-SCHEDULED_IDS = "scheduled_ids"
+SCHEDULED_IDS, OUTGOING = "scheduled_ids", "outgoing"
+#: Keys of a pair of queues in two slots: of the source its letters for the target, of the target its last page.
+OUTBOX, SENDER = "outbox", "sender"
 _LEASED = AwayState("leased", "next_lease_end", per_ms=1000, promoted=False)
 _SCHEDULED = AwayState("scheduled", "next_scheduled", promoted=False, begun="arrival_at", inside=False)
 
@@ -68,6 +70,7 @@ PARTS: Mapping[str, Part] = {
         Part("dedup", "zset"),
         Part("dedup_ids", "set"),
         Part("dedup_windows", "zset"),
+        Part(OUTGOING, "hash", outlives=True),
         Part(TOMBSTONE, "hash", in_target=True, outlives=True),
     )
 }
@@ -119,13 +122,19 @@ class Keyspace:
         tag, slash, remainder = queue.partition("/")
         return f"{self.namespace}:{{{tag}}}{slash}{remainder}:{part}"
 
+    def of_pair(self, queue: str, part: str, other: str) -> str:
+        """One key of a queue for its dead letters to or from another queue."""
+        return self.key(queue, f"{part}>{other}")
+
     def far(self, queue: str, other: str) -> bool:
         """Return True if no script may touch both queues."""
         return self.slotted and slot_of(self.key(queue, META)) != slot_of(self.key(other, META))
 
     def split(self, key: bytes) -> tuple[str, str] | None:
         """The queue and the part of a key of this namespace; `None` for a key of another form."""
-        tagged, _, part = key.decode("utf-8", "replace").removeprefix(f"{self.namespace}:").rpartition(":")
+        text, mark, other = key.decode("utf-8", "replace").removeprefix(f"{self.namespace}:").partition(">")
+        tagged, _, part = text.rpartition(":")
+        part += mark + other
         tag, _, suffix = tagged.removeprefix("{").partition("}")
         name = tagged if suffix and not suffix.startswith("/") else tag + suffix
         return (name, part) if name and self.key(name, part).encode() == key else None

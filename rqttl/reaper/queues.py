@@ -188,7 +188,9 @@ class Registry:
         gone = [name for name in stale if name not in made and name not in self.unread]
         if gone:
             with self._refusals_noted("names without a queue stay in the registry"):
-                yield from registry.remove(self._keyspace, gone)
+                gone = yield from registry.emptied(self._keyspace, gone)
+                if gone:
+                    yield from registry.remove(self._keyspace, gone)
                 for name in gone:
                     del self._missing[name]
                     text = f"queue {name}: is not there, removed from the registry"

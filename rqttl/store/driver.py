@@ -41,7 +41,7 @@ from rqttl.store.bells import Bells, Pair, by_slot
 from rqttl.store.blocking import Listener
 from rqttl.store.cluster import Cluster, Seeds, adopted, cluster_for_threads, patience_of
 from rqttl.store.connections import Address, RedisNode, made_together
-from rqttl.store.exchanges import FAILURES, Exchanges, explained, wait_outcome
+from rqttl.store.exchanges import FAILURES, HASTE, Exchanges, explained, wait_outcome
 from rqttl.store.topology import OneServer, Topology, Trip
 from rqttl.text import format_value
 
@@ -49,8 +49,6 @@ if TYPE_CHECKING:
     from redis.client import PubSub
 
 T = TypeVar("T")
-#: Seconds for which a hasty caller makes a call again that was certainly not carried out.
-HASTE = 0.3
 #: The answer to a wait: lists with their elements, or why it has ended; see `Listener.listen` and `Bells.wait`.
 Woken = tuple[str, bytes] | list[Pair] | bytes | PoolExhausted | None
 

@@ -48,6 +48,10 @@ SOCKET_TIMEOUT = 15.0
 #: Seconds after which no call that timed out is repeated. It is one second more than a reply may take: so a dead
 #: connection costs one time-out, and a server that hangs costs two.
 PATIENCE = SOCKET_TIMEOUT + 1
+#: Seconds for which a hasty caller makes a call again that was certainly not carried out.
+HASTE = 0.3
+#: Calls that are hasty always: they follow a call that has succeeded, and a reaper makes them again.
+HASTY = frozenset(("accept", "relay"))
 #: Calls with an effect that a sender or a consumer must check after a lost reply. A user can simply make any other
 #: repeatable call again: the messages of a lost `receive` come back when their leases end.
 DECISIVE = frozenset(("enqueue", "ack", "nack", "reject", "redrive"))
@@ -254,6 +258,7 @@ class Exchanges:
         """
         started = self._now() if since is None else since
         pauses = iter(PAUSES)
+        patience = HASTE if command is not None and command.script.name in HASTY else self.patience
         lost = False
         while True:
             node = where()
@@ -270,9 +275,9 @@ class Exchanges:
                             raise OutcomeUnknown(command.queue, command.script.name) from error
                         command = command.as_replay()
                 passed = self._now() - started
-                hangs = isinstance(cause, TimeoutError) and passed > max(PATIENCE, self.patience or 0)
+                hangs = isinstance(cause, TimeoutError) and passed > max(PATIENCE, patience or 0)
                 is_final = hangs or is_tls_failure(cause) or not isinstance(error, _PASSING)
-                pause = None if is_final else self._pause(next(pauses, None), cause, passed)
+                pause = None if is_final else _pause(next(pauses, None), cause, passed, patience)
                 if pause is None and lost and command is not None and command.script.name in DECISIVE:
                     raise OutcomeUnknown(command.queue, command.script.name) from cause
                 if pause is None:
@@ -285,15 +290,6 @@ class Exchanges:
     def _learn(self, doubted: Node) -> Exchange[None]:
         with suppress(*FAILURES):  # the next attempt tells it
             yield from self._topology.learn(doubted)
-
-    def _pause(self, usual: float | None, cause: BaseException, passed: float) -> float | None:
-        """The pause before the next attempt; `None` if this was the last one."""
-        if self.patience is None or (usual is None and not is_away(cause)):
-            return usual
-        pause = usual or PAUSES[-1]
-        if is_elsewhere(cause):  # a slot moves within milliseconds; but two nodes may send a call to and fro
-            pause = 0.0 if isinstance(cause, MovedError) and usual else IN_BETWEEN
-        return pause if passed + pause < self.patience else None
 
     def _script(self, node: Node, command: Command, reply: Any) -> Exchange[Reply]:
         (call,) = _calls([command])
@@ -421,6 +417,16 @@ class Exchanges:
             if part and isinstance(kind, bytes) and kind.decode() not in ("none", part.type):
                 return DataDamaged.of_key(command.queue, key)
         return DataDamaged(command.queue, f"a script met a record that lacks a field ({error})")
+
+
+def _pause(usual: float | None, cause: BaseException, passed: float, patience: float | None) -> float | None:
+    """The pause before the next attempt; `None` if this was the last one."""
+    if patience is None or (usual is None and not is_away(cause)):
+        return usual
+    pause = usual or PAUSES[-1]
+    if is_elsewhere(cause):  # a slot moves within milliseconds; but two nodes may send a call to and fro
+        pause = 0.0 if isinstance(cause, MovedError) and usual else IN_BETWEEN
+    return pause if passed + pause < patience else None
 
 
 def _texts(node: Node, commands: Sequence[Command]) -> list[tuple[str, str, str]]:

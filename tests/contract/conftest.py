@@ -6,7 +6,6 @@ on that. The few tests that cannot pass then are listed in `fake_cannot.py`, and
 
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from rqttl.store.connections import RedisNode
 from rqttl.testing import FakeBroker, fake_broker
 from tests.conftest import AIO, CLUSTER, FAKE
 from tests.contract.aio_cannot import AIO_CANNOT, AIO_WAITS
-from tests.contract.cluster_cannot import CLUSTER_CANNOT, CLUSTER_WAITS, one_slot, tag_of
+from tests.contract.cluster_cannot import CLUSTER_CANNOT, CLUSTER_WAITS
 from tests.contract.fake_cannot import FAKE_CANNOT, FAKE_WAITS
 from tests.drivers import redis_of
 
@@ -100,8 +99,8 @@ if FAKE:
 if CLUSTER:
 
     @pytest.fixture(autouse=True)
-    def slots(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-        """The queues of a test that is listed lie in one slot. Brokers that it leaves open are closed."""
+    def closed(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+        """Brokers that a test leaves open are closed."""
         clusters: list[Cluster[RedisNode]] = []  # unlike on one server, each broker has pools of its own
 
         def make(seeds: Seeds) -> Cluster[RedisNode]:
@@ -109,9 +108,7 @@ if CLUSTER:
             return clusters[-1]
 
         monkeypatch.setattr("rqttl.store.driver.cluster_for_threads", make)
-        tag = tag_of(request.node)
-        with one_slot(tag) if tag else nullcontext():
-            yield
+        yield
         for cluster in clusters:
             for node in cluster.made:
                 node.close()

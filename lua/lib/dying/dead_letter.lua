@@ -1,9 +1,10 @@
 --- Deaths: each one is counted, and the message moves to the target queue of the reason in the same script as its
 -- cause.
 --
--- A script has seven keys of a target queue: meta, log, detached, arrivals, wakeup, waiters and tombstone.
+-- A script has seven keys of a target queue: meta, log, detached, arrivals, wakeup, waiters and tombstone. Of one in
+-- another slot of a cluster it has none, and puts the letters into its outbox.
 --
--- @use failures history message_ttl append arrivals record reaper_hint options queue_lifetime wakeup reply log
+-- @use failures history message_ttl append arrivals record reaper_hint options queue_lifetime wakeup reply log outbox
 local dead_letter = {}
 local MARKED = 1024
 
@@ -34,10 +35,14 @@ function dead_letter.described(text)
   return ' ' .. #text .. ' ' .. text
 end
 
---- Append dead messages to their target.
+--- Append dead messages to their target, or to the outbox for it.
 function dead_letter.move(q, into, now, entries, death)
   local moved, size, all, name = 0, 0, 0, into.name or death.queue
-  if into == q then into.holds_dead_letters = '1' else dead_letter.open_target(q, into, now) end
+  if into == q then
+    into.holds_dead_letters = '1'
+  elseif not into.outbox then
+    dead_letter.open_target(q, into, now)
+  end
   death.first = death.queue .. ' ' .. death.reason .. ' 1 ' .. death.now .. ' ' .. death.now .. ' '
   local fewest = tostring(death.more)
   for _, entry in ipairs(entries) do
@@ -47,21 +52,33 @@ function dead_letter.move(q, into, now, entries, death)
       .. (failed and failed + death.more or fewest) .. (last and dead_letter.described(last) or death.description)
     local header = history.bury(parts[1], seq, death, name)
     if header then
-      append.one(into, now, header, parts[2])
+      if into.outbox then
+        redis.call('XADD', into.outbox, '*', header, parts[2])
+      else
+        append.one(into, now, header, parts[2])
+      end
       moved, size, all = moved + 1, size + #parts[2], all + #header + #parts[2]
     else
       record.count(q, 'dropped:cycle', 1)
     end
   end
-  dead_letter.close_target(q, into, now, moved, size, all)
+  if not into.outbox then
+    dead_letter.close_target(q, into, now, moved, size, all)
+  elseif moved > 0 then
+    lazy(outbox).added(q, into, now, moved)
+  end
 end
 
---- The target queue of each reason. `words` are `reason=name`, with `.` for the queue itself. The keys of the other
--- queues follow those of the command, in the order in which they are first named.
+--- The target queue of each reason. `words` are `reason=name`, with `.` for the queue itself, or `reason>name` for a
+-- queue in another slot. The keys of the other queues follow those of the command, in the order in which they are first
+-- named: seven, or `outgoing` and the outbox.
 function dead_letter.bind(q, keys, at, words)
   local by_name, targets = {['.'] = q}, {}
-  for reason, name in string.gmatch(words, '(%S+)=(%S+)') do
-    if not by_name[name] then
+  for reason, mark, name in string.gmatch(words, '([%w_]+)([=>])(%S+)') do
+    if not by_name[name] and mark == '>' then
+      by_name[name] = {name = name, outgoing = keys[at + 1], outbox = keys[at + 2]}
+      at = at + 2
+    elseif not by_name[name] then
       by_name[name] = {name = name, meta = keys[at + 1], log = keys[at + 2], detached = keys[at + 3],
         arrivals = keys[at + 4], wakeup = keys[at + 5], waiters = keys[at + 6], tombstone = keys[at + 7]}
       at = at + 7
@@ -117,4 +134,13 @@ function dead_letter.close_target(q, t, now, n, size, all)
   wakeup.ring(t, now)
   record.save_arrivals(t, string.format('%d', t.enqueued), 'letters', string.format('%d', t.letters), 'letter_bytes',
     string.format('%d', t.letter_bytes))
+end
+
+--- The number of letters, the bytes of their bodies, and those with their headers. `letters` are header and body in turn.
+function dead_letter.sizes(letters)
+  local bodies, all = 0, 0
+  for i = 2, #letters, 2 do
+    bodies, all = bodies + #letters[i], all + #letters[i - 1] + #letters[i]
+  end
+  return #letters / 2, bodies, all
 end

@@ -1,6 +1,6 @@
 --- Sweeps: the due work of a queue, in bounded steps. Commands on the queue sweep it, and the reaper does so on time.
 --
--- @use restore delays expiry limits stale budget ready queue_lifetime reply reaper_hint control
+-- @use restore delays expiry limits stale budget ready queue_lifetime reply reaper_hint control outbox
 local sweep = {}
 local BUDGET = 250
 local STUCK = 1000
@@ -54,6 +54,13 @@ function sweep.finish(q, now, done, over)
   progress = progress or done.uncapped
   done.more = over and progress
   if over then q.due_at = progress and now or now + STUCK end
+  local outgoing_at = q.outgoing_at
+  if outgoing_at then
+    local is_noted
+    outgoing_at, is_noted = lazy(outbox).remind(q, now, outgoing_at)
+    done.more = done.more or is_noted
+    if not q.due_at or outgoing_at < q.due_at then q.due_at = outgoing_at end
+  end
   local arrival_at = q.arrival_at
   if arrival_at and arrival_at <= now then
     if q.activates then return end -- the next arrival follows from this one
@@ -73,7 +80,8 @@ function sweep.if_due(q, now)
 end
 
 --- The next instant at which something is due: the earliest of the ends of states, own deadlines, retention of the
--- oldest message, and the end of the lifetime of the queue. Arrivals are apart, in `q.arrival_at`.
+-- oldest message, and the end of the lifetime of the queue. Arrivals are apart, in `q.arrival_at`, and so are dead letters
+-- on their way, in `q.outgoing_at`.
 function sweep.next_due(q, now)
   local earliest
   local function consider(at)
@@ -90,7 +98,8 @@ function sweep.next_due(q, now)
   end
   if q.life then consider(lazy(queue_lifetime).expires_at(q)) end
   if q.rate then consider(lazy(control).recheck(q, now)) end
-  q.arrival_at = tonumber(redis.call('HGET', q.meta, 'arrival_at'))
+  local arrival_at, outgoing_at = unpack(redis.call('HMGET', q.meta, 'arrival_at', 'outgoing_at'))
+  q.arrival_at, q.outgoing_at = tonumber(arrival_at), tonumber(outgoing_at)
   return earliest
 end
 

@@ -1,0 +1,110 @@
+--- The outbox: dead letters on their way to a queue in another slot of the cluster. No script may touch both queues.
+--
+-- The letters for each target wait in a stream, in the order of death. `outgoing` has a line for each target, which
+-- becomes the table of `outbox.read`. A mover takes the first letters as a page. The page stays as it is until the
+-- target has stored it, so a page that is sent again is the same one, and has the same number and token.
+--
+-- @use record reply reaper_hint
+local outbox = {}
+local HOLD, MOST_HOLD = 2000, 30000
+local LETTERS, BYTES = 250, 4194304
+local STUCK = 1000
+
+--- The line of a target. `letters` wait. Of the page under way: its `number` (of none: that of the last page), `token`
+-- (`-`: there is none), the id of its `last` letter, the ms until which its mover has it, and the `hold` of the next
+-- mover in ms.
+function outbox.read(outgoing, target)
+  return outbox.line(redis.call('HGET', outgoing, target) or '0 0 - - 0 0')
+end
+
+function outbox.line(text)
+  local letters, number, token, last, ends, hold = string.match(text, '^(%d+) (%d+) (%S+) (%S+) (%d+) (%d+)$')
+  return {letters = tonumber(letters), number = tonumber(number), token = token, last = last, ends = tonumber(ends),
+    hold = tonumber(hold)}
+end
+
+function outbox.write(outgoing, target, line)
+  redis.call('HSET', outgoing, target, string.format('%d %d %s %s %d %d', line.letters, line.number, line.token,
+    line.last, line.ends, line.hold))
+end
+
+--- Note that `n` letters were added. If no mover is at work, the caller is to be one.
+function outbox.added(q, into, now, n)
+  local line = outbox.read(into.outgoing, into.name)
+  line.letters = line.letters + n
+  outbox.write(into.outgoing, into.name, line)
+  if line.ends > now or into.is_noted then return end
+  into.is_noted = true
+  reply.note(q, 'move', reaper_hint.queue_name(q.meta) .. '>' .. into.name)
+  local known = tonumber(redis.call('HGET', q.meta, 'outgoing_at'))
+  if not known or known > now + HOLD then
+    redis.call('HSET', q.meta, 'outgoing_at', string.format('%d', now + HOLD))
+    record.schedule_sweep(q, now + HOLD)
+  end
+end
+
+--- Ask the caller of a sweep to move letters, if no mover has them. Returns the time of the next look.
+function outbox.remind(q, now, outgoing_at)
+  if outgoing_at > now then return outgoing_at, false end
+  reply.note(q, 'move', reaper_hint.queue_name(q.meta))
+  redis.call('HSET', q.meta, 'outgoing_at', string.format('%d', now + STUCK))
+  return now + STUCK, true
+end
+
+--- The target has stored the page under way, or the page has no letters any more.
+function outbox.close(q, line)
+  local ms, serial = string.match(line.last, '^(%d+)-(%d+)$')
+  redis.call('XTRIM', q.outbox, 'MINID', string.format('%s-%d', ms, serial + 1))
+  line.letters, line.token, line.last, line.ends, line.hold = redis.call('XLEN', q.outbox), '-', '-', 0, 0
+end
+
+--- The letters of the page under way for the mover `token`, which calls itself `fresh` from now on, and the ms for which
+-- another mover has it.
+function outbox.again(q, now, line, token, fresh)
+  local is_own = line.token == token or line.token == fresh
+  if not is_own and line.ends > now then return {}, line.ends - now end
+  if not is_own then line.hold = math.min(MOST_HOLD, 2 * line.hold) end
+  line.ends = now + line.hold
+  return redis.call('XRANGE', q.outbox, '-', line.last), 0
+end
+
+--- Make a page of the first letters, at most 250 and about 4 MB.
+function outbox.next_page(q, now, line, fresh)
+  local letters, size, largest, after = {}, 0, nil, '-'
+  while #letters < LETTERS and size < BYTES do
+    local fitting = largest and math.floor((BYTES - size) / largest) or 1
+    local most = math.min(LETTERS - #letters, math.max(1, fitting))
+    local some = redis.call('XRANGE', q.outbox, after, '+', 'COUNT', most)
+    for _, letter in ipairs(some) do
+      local bytes = #letter[2][1] + #letter[2][2]
+      letters[#letters + 1], size, largest = letter, size + bytes, math.max(largest or 1, bytes)
+      after = '(' .. letter[1]
+    end
+    if #some < most then break end
+  end
+  if #letters == 0 then return letters end
+  line.number, line.token, line.last = line.number + 1, fresh, letters[#letters][1]
+  line.hold, line.ends = HOLD, now + HOLD
+  return letters
+end
+
+--- Store the line, and when the outbox is to be looked at again. Nothing stays of a deleted queue without letters.
+function outbox.save(q, target, line)
+  outbox.write(q.outgoing, target, line)
+  if line.letters == 0 then redis.call('UNLINK', q.outbox) end
+  local due_at = redis.call('HGET', q.meta, 'due_at')
+  if not due_at then
+    if line.letters == 0 then redis.call('HDEL', q.outgoing, target) end
+    return
+  end
+  local earliest
+  for _, text in ipairs(redis.call('HVALS', q.outgoing)) do
+    local other = outbox.line(text)
+    if other.letters > 0 and (not earliest or other.ends < earliest) then earliest = other.ends end
+  end
+  redis.call('HSET', q.meta, 'outgoing_at', earliest and string.format('%d', earliest) or '')
+  if earliest and (due_at == '' or earliest < tonumber(due_at)) then
+    redis.call('HSET', q.meta, 'due_at', string.format('%d', earliest))
+    reaper_hint.send(q.meta, earliest)
+  end
+end
