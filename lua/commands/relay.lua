@@ -19,7 +19,6 @@ end
 local letters, held = {}, 0
 if line.token ~= '-' then
   letters, held = outbox.again(q, now, line, arg.token, arg.fresh)
-  if #letters == 0 and held == 0 then outbox.close(q, line) end
 elseif arg.more ~= '' then
   letters = outbox.next_page(q, now, line, arg.fresh)
 end

@@ -12,6 +12,7 @@ from rqttl import events as hook
 from rqttl.checks import check_queue_name
 from rqttl.errors import InvalidInput, QueueFull
 from rqttl.events import Events, Observer
+from rqttl.flows import moving
 from rqttl.flows.steps import (
     OUTDATED,
     Flow,
@@ -521,8 +522,6 @@ def redrive_many(keyspace: Keyspace, queue: str, letters: Iterable[tuple[str, st
         if isinstance(pair, str | bytes) or not isinstance(pair, Sequence) or len(pair) != 2:
             raise InvalidInput(f"letters: expected a pair of a sequence and a queue, got {format_value(pair)}")
         pairs.append((codec.check_sequence(pair[0], "letters"), check_queue_name(pair[1], "letters")))
-    for _, origin in pairs:
-        check_near(keyspace, queue, origin)
     yield from sweep(queue)
     results: dict[tuple[str, str], RedriveResult] = {}
     for origin, sequences in _by_origin(sorted(set(pairs))).items():
@@ -548,7 +547,8 @@ def _send(keyspace: Keyspace, queue: str, origin: str, sequences: Sequence[str])
     """Move letters to one queue, in order. Returns their results, also if the queue is deleted meanwhile."""
     if origin == queue:
         return [RedriveResult(sequence, origin, "same_queue") for sequence in sequences]
-    check_near(keyspace, queue, origin)
+    if keyspace.far(queue, origin):
+        return (yield from _send_far(keyspace, queue, origin, sequences))
     done: list[RedriveResult] = []
     config = yield from config_if_exists(keyspace, origin)
     repeated = False  # see `with_config`
@@ -571,6 +571,20 @@ def _send(keyspace: Keyspace, queue: str, origin: str, sequences: Sequence[str])
     return done
 
 
+def _send_far(keyspace: Keyspace, queue: str, origin: str, sequences: Sequence[str]) -> Flow[list[RedriveResult]]:
+    """The same for a queue in another slot."""
+    if (yield from config_if_exists(keyspace, origin)) is None:
+        return [RedriveResult(sequence, origin, "no_origin") for sequence in sequences]
+    found = yield from moving.redrive(keyspace, queue, origin, sequences)
+    outcomes: dict[str | None, Outcome] = {moving.MOVED: "moved", moving.GONE: "no_origin", None: "unavailable"}
+    results = []
+    for sequence in sequences:
+        result = found.get(sequence)
+        limit = moving.LIMITS.get(result or "")
+        results.append(RedriveResult(sequence, origin, "full" if limit else outcomes[result], limit))
+    return results
+
+
 def redrive(
     keyspace: Keyspace,
     queue: str,
@@ -586,8 +600,6 @@ def redrive(
     to = None if to is None else check_queue_name(to, "to")
     if to == queue:
         raise InvalidInput(f"to: expected another queue than {queue!r}")
-    if to is not None:
-        check_near(keyspace, queue, to)
     yield from sweep(queue)
     if to is not None:
         yield GetConfig(to)

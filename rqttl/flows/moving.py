@@ -5,13 +5,32 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 
-from rqttl.flows.steps import Flow, Read, dispatch, run
+from rqttl.flows.steps import OUTDATED, Flow, Read, Sleep, dispatch, run
+from rqttl.flows.sweeping import config_if_exists
 from rqttl.protocol import commands, replies
-from rqttl.protocol.contract import Refused
+from rqttl.protocol.commands import BATCH, Ok, Refused
 from rqttl.protocol.keys import OUTGOING, Keyspace
 
 #: The most pages that one call moves. A sweep of the queue goes on with the next ones.
 PAGES = 4
+#: The most ms between two looks at a page that another mover has.
+PAUSE = 50
+#: The result of a redriven letter: it moved, its queue is gone, or a limit of the queue leaves no room.
+MOVED, GONE = ".", "-"
+LIMITS = {"n": "max_length", "b": "max_length_bytes"}
+
+
+def go_on(keyspace: Keyspace, queue: str, target: str) -> Flow[list[bytes]]:
+    """Move the letters that are on their way from a queue to a target. Without one, return a note for each target."""
+    kind, _, origin = target.rpartition(">")
+    if kind:
+        yield from redrive(keyspace, queue, origin)
+    elif target:
+        yield from move(keyspace, queue, target)
+    else:
+        (waiting,) = yield from outgoing(keyspace, [queue])
+        return [f"{queue}>{name}".encode() for name, letters in waiting.items() if letters]
+    return []
 
 
 def move(keyspace: Keyspace, source: str, target: str) -> Flow[None]:
@@ -32,8 +51,55 @@ def move(keyspace: Keyspace, source: str, target: str) -> Flow[None]:
         verdict = answer.details[0] if type(answer) is Refused else "accepted"
 
 
+def redrive(keyspace: Keyspace, source: str, origin: str, sequences: Sequence[str] = ()) -> Flow[dict[str, str]]:
+    """Move letters to a queue in another slot. Returns the result of each: `MOVED`, `GONE` or one of `LIMITS`.
+
+    A letter that is not there, or not ready, has no result. Another call may have left letters on the way: they go
+    first, also without `sequences`.
+    """
+    results: dict[str, str] = {}
+    left = list(sequences)
+    while True:
+        out = commands.redrive_out(keyspace, source, origin, left[:BATCH], fresh=secrets.token_hex(8))
+        page = yield from run(out)
+        if page.letters:
+            results |= yield from _arrive(keyspace, source, origin, page)
+        if page.last:
+            del left[: left.index(page.last.decode()) + 1]
+        elif page.held and left:
+            yield Sleep(min(page.held, PAUSE))
+        elif not page.letters:
+            return results
+        if not left:
+            return results
+
+
+def _arrive(keyspace: Keyspace, source: str, origin: str, page: Ok) -> Flow[dict[str, str]]:
+    """Let a page arrive in the queue `origin`. Letters without room, or without that queue, go back."""
+    sequences = [sequence.decode() for sequence in page.letters[::3]]
+    token, number, results = page.token, page.number, GONE * len(sequences)
+    config = yield from config_if_exists(keyspace, origin)
+    while config is not None:
+        arrival = commands.redrive_in(config, source, page.letters, number=number, token=token)
+        answer = yield from dispatch(arrival, {*OUTDATED, "behind"})
+        if type(answer) is not Refused:
+            results = answer.results.decode()
+            break
+        if answer.code == "behind":
+            verdict = answer.details[0]
+            number = (
+                yield from run(commands.redrive_out(keyspace, source, origin, token=token, verdict=verdict))
+            ).number
+        else:
+            config = yield from config_if_exists(keyspace, origin)
+    found = dict(zip(sequences, results, strict=True))
+    refused = [sequence for sequence, result in found.items() if result != MOVED]
+    yield from run(commands.redrive_out(keyspace, source, origin, refused, token=token, verdict="accepted"))
+    return found
+
+
 def outgoing(keyspace: Keyspace, queues: Sequence[str]) -> Flow[list[dict[str, int]]]:
-    """The number of letters on the way from each queue, by target."""
+    """The number of letters on the way from each queue, by target; that of a redrive is `redrive>` and the target."""
     answers = (yield Read([("HGETALL", keyspace.key(queue, OUTGOING)) for queue in queues])) if queues else []
     found = [replies.shaped("HGETALL", replies.pairs, answer) for answer in answers]
     return [{target.decode(): int(line.split()[0]) for target, line in lines.items()} for lines in found]

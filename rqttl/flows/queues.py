@@ -199,11 +199,8 @@ def follow(keyspace: Keyspace, notes: Sequence[bytes]) -> Flow[None]:
                 yield Unregister(queue)
             elif kind == b"sweep":
                 yield from sweep(queue, rounds=SWEEPS)
-            elif kind == b"move" and target:
-                yield from moving.move(keyspace, queue, target)
             elif kind == b"move":
-                (waiting,) = yield from moving.outgoing(keyspace, [queue])
-                pending += [(kind, f"{queue}>{each}".encode()) for each, letters in waiting.items() if letters]
+                pending += [(kind, note) for note in (yield from moving.go_on(keyspace, queue, target))]
         except QueueNotFound:
             continue  # deleted meanwhile, so there is nothing left to do
         except Exception as error:

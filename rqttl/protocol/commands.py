@@ -15,7 +15,7 @@ from rqttl.options import QueueOptions, absent_fields
 from rqttl.protocol import codec, scripts
 from rqttl.protocol.codec import NO_ENVELOPE, VALUE, Envelope, envelope_of, ttl_may_be_over
 from rqttl.protocol.contract import REPLAY, Ok, Refused, Reply, Script, Word
-from rqttl.protocol.keys import META, OUTBOX, OUTGOING, SENDER, TARGET_PARTS, Keyspace
+from rqttl.protocol.keys import OUTBOX, OUTGOING, PAIRED, TARGET_PARTS, Keyspace
 from rqttl.text import plain_text
 from rqttl.types import Message
 
@@ -118,16 +118,16 @@ class QueueConfig:
     def keys_for(self, script: Script, source: str = "") -> tuple[Word, ...]:
         """The keys of a call that depends on the options in force, and the arguments of its fence.
 
-        `source` is the name of the further queue, for a script that has one.
+        `source` is the name of the further queue, for a script that has one or that has keys of a pair of queues.
         """
         place = f"{script.name} {source}" if source else script.name
         words = self._prefixes.get(place)
         if words is None:
-            queues = {"source": source} if source else {}
+            queues = {"source": source} if script.source else {}
             queues |= {reason: self.options.target(reason) for reason in script.targets}
             targets = {reason: target for reason, target in queues.items() if target}
             mapping = " ".join(reason + self._word(name) for reason, name in targets.items())
-            keys = keys_of(self.keyspace, self.name, script, tuple(targets.values()))
+            keys = keys_of(self.keyspace, self.name, script, tuple(targets.values()), source)
             words = self._prefixes[place] = (*keys, *(self.version, mapping)[: len(script.fence)])
         return words
 
@@ -138,17 +138,19 @@ class QueueConfig:
 
 
 @lru_cache(maxsize=4096)
-def keys_of(keyspace: Keyspace, queue: str, script: Script, targets: tuple[str, ...]) -> tuple[Word, ...]:
+def keys_of(
+    keyspace: Keyspace, queue: str, script: Script, targets: tuple[str, ...], other: str = ""
+) -> tuple[Word, ...]:
     """The number of keys, then the keys: of the queue, of each other target, and the further ones of the source.
 
-    Of a target in another slot these are the keys of the outbox for it.
+    Of a target in another slot these are the keys of the outbox for it. `other` is the other queue of keys of a pair.
 
     Numbers of hot calls are text here, so that `pack_command` need not look for numbers in each call.
     """
-    keys = [keyspace.key(queue, part) for part in script.keys]
+    keys = [keyspace.key(queue, f"{part}>{other}" if part in PAIRED else part) for part in script.keys]
     for target in dict.fromkeys(targets):
         if keyspace.far(queue, target):
-            keys += [keyspace.key(queue, OUTGOING), keyspace.of_pair(queue, OUTBOX, target)]
+            keys += [keyspace.key(queue, OUTGOING), keyspace.key(queue, f"{OUTBOX}>{target}")]
         elif target != queue:
             keys += [keyspace.key(target, part) for part in TARGET_PARTS]
     keys += [keyspace.key(targets[0], part) for part in script.source]
@@ -194,10 +196,12 @@ class Command(NamedTuple):
         return Command(self.script, self.queue, words, self.repeatable)
 
 
-def unfenced(keyspace: Keyspace, queue: str, name: str, more: Iterable[Word] = (), /, **words: Word) -> Command:
+def unfenced(
+    keyspace: Keyspace, queue: str, name: str, more: Iterable[Word] = (), other: str = "", /, **words: Word
+) -> Command:
     """A call that does not depend on the options in force. `words` are its arguments, named as in its header."""
     script = scripts.load(name)
-    return Command(script, queue, (*keys_of(keyspace, queue, script, ()), *script.arguments(**words), *more))
+    return Command(script, queue, (*keys_of(keyspace, queue, script, (), other), *script.arguments(**words), *more))
 
 
 def fenced(config: QueueConfig, name: str, more: Iterable[Word] = (), source: str = "", /, **words: Word) -> Command:
@@ -368,20 +372,38 @@ def relay(
     keyspace: Keyspace, queue: str, target: str, *, token: Word, verdict: Word, fresh: Word, more: bool, now: Word = ""
 ) -> Command:
     """Take a page of the letters that wait for a queue in another slot, after the `verdict` about page `token`."""
-    script = scripts.load("relay")
-    keys = (keyspace.key(queue, META), keyspace.key(queue, OUTGOING), keyspace.of_pair(queue, OUTBOX, target))
-    words = script.arguments(now=now, target=target, token=token, verdict=verdict, fresh=fresh, more="1" * more)
-    return Command(script, queue, (str(len(keys)), *keys, *words))
+    words = {"target": target, "token": token, "verdict": verdict, "fresh": fresh, "more": "1" * more}
+    return unfenced(keyspace, queue, "relay", (), target, now=now, **words)
 
 
 def accept(
     keyspace: Keyspace, queue: str, source: str, letters: Sequence[Word], *, number: int, token: Word, now: Word = ""
 ) -> Command:
     """Store a page of dead letters from a queue in another slot. `letters` are header and body in turn."""
-    script = scripts.load("accept")
-    keys = (*[keyspace.key(queue, part) for part in TARGET_PARTS], keyspace.of_pair(queue, SENDER, source))
-    words = script.arguments(now=now, number=number, token=token)
-    return Command(script, queue, (str(len(keys)), *keys, *words, *letters))
+    return unfenced(keyspace, queue, "accept", letters, source, now=now, number=number, token=token)
+
+
+def redrive_out(
+    keyspace: Keyspace,
+    queue: str,
+    target: str,
+    sequences: Sequence[Word] = (),
+    *,
+    token: Word = "",
+    verdict: Word = "",
+    fresh: Word = "",
+    now: Word = "",
+) -> Command:
+    """Take at most `BATCH` letters out for a queue in another slot, or tell the `verdict` about page `token`."""
+    words = {"target": target, "token": token, "verdict": verdict, "fresh": fresh}
+    return unfenced(keyspace, queue, "redrive_out", sequences, target, now=now, **words)
+
+
+def redrive_in(
+    config: QueueConfig, source: str, letters: Sequence[Word], *, number: int, token: Word, now: Word = ""
+) -> Command:
+    """Let a page of letters from a queue in another slot arrive in this one: sequence, header and body in turn."""
+    return fenced(config, "redrive_in", letters, source, now=now, source=source, number=number, token=token)
 
 
 class Presence(NamedTuple):  # each look of a consumer makes one, and a named tuple costs the least

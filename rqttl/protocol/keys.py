@@ -43,8 +43,9 @@ class Part:
 META, LOG, DETACHED, ARRIVALS, WAKEUP, TOMBSTONE = "meta", "log", "detached", "arrivals", "wakeup", "tombstone"
 EXPIRY, REQUEUED, SCHEDULED, UPCOMING = "expiry", "requeued", "scheduled", "upcoming"
 SCHEDULED_IDS, OUTGOING = "scheduled_ids", "outgoing"
-#: Keys of a pair of queues in two slots: of the source its letters for the target, of the target its last page.
-OUTBOX, SENDER = "outbox", "sender"
+#: Parts that a queue has for each other one in another slot, as `outbox>dead`: its dead letters on the way there, and
+#: the last page that came from there; and both for a redrive.
+PAIRED = (OUTBOX := "outbox", "sender", "redrive", "redriver")
 _LEASED = AwayState("leased", "next_lease_end", per_ms=1000, promoted=False)
 _SCHEDULED = AwayState("scheduled", "next_scheduled", promoted=False, begun="arrival_at", inside=False)
 
@@ -121,10 +122,6 @@ class Keyspace:
             return f"{self.namespace}:{queue}:{part}"
         tag, slash, remainder = queue.partition("/")
         return f"{self.namespace}:{{{tag}}}{slash}{remainder}:{part}"
-
-    def of_pair(self, queue: str, part: str, other: str) -> str:
-        """One key of a queue for its dead letters to or from another queue."""
-        return self.key(queue, f"{part}>{other}")
 
     def far(self, queue: str, other: str) -> bool:
         """Return True if no script may touch both queues."""

@@ -65,7 +65,9 @@ function outbox.again(q, now, line, token, fresh)
   if not is_own and line.ends > now then return {}, line.ends - now end
   if not is_own then line.hold = math.min(MOST_HOLD, 2 * line.hold) end
   line.ends = now + line.hold
-  return redis.call('XRANGE', q.outbox, '-', line.last), 0
+  local letters = redis.call('XRANGE', q.outbox, '-', line.last)
+  if #letters == 0 then outbox.close(q, line) end
+  return letters, 0
 end
 
 --- Make a page of the first letters, at most 250 and about 4 MB.
@@ -82,10 +84,24 @@ function outbox.next_page(q, now, line, fresh)
     end
     if #some < most then break end
   end
-  if #letters == 0 then return letters end
+  if #letters > 0 then outbox.open(now, line, letters, fresh) end
+  return letters
+end
+
+--- Make a page of these letters, which were taken out of the queue for a redrive.
+function outbox.put(q, now, line, letters, fresh)
+  table.sort(letters, function(a, b) return a[1] < b[1] end)
+  for _, letter in ipairs(letters) do
+    redis.call('XADD', q.outbox, letter[1], letter[2][1], letter[2][2])
+  end
+  line.letters = #letters
+  outbox.open(now, line, letters, fresh)
+end
+
+--- Give a page its number, its token and its mover.
+function outbox.open(now, line, letters, fresh)
   line.number, line.token, line.last = line.number + 1, fresh, letters[#letters][1]
   line.hold, line.ends = HOLD, now + HOLD
-  return letters
 end
 
 --- Store the line, and when the outbox is to be looked at again. Nothing stays of a deleted queue without letters.

@@ -1,8 +1,9 @@
 --- Redriving dead letters: they leave the queue that has them (`from`) and arrive in another one (`q`). Any message may
 -- move so.
 --
--- @use record purge message message_ttl history log
+-- @use record purge message message_ttl history log requeue wakeup budget
 local redrive = {}
+local SMALL = 16384
 
 --- The ready letters among `seqs` that are not expired, in the same order; the last sequence looked at; and by sequence
 -- those without a letter (nil: there is no such queue).
@@ -67,4 +68,51 @@ function redrive.results(seqs, last, letters, results, missing, replay)
     if seq == last then break end
   end
   return results_by_place
+end
+
+--- The entries of a page from another slot: sequence, header and body in turn.
+function redrive.page(words)
+  local letters = {}
+  for i = 3, #words, 3 do
+    letters[i / 3] = {words[i - 2], {words[i - 1], words[i]}}
+  end
+  return letters
+end
+
+--- The results of a page: for each letter `.`, or `n` or `b` if the limit of the number or of the bytes refused it.
+function redrive.outcomes(items)
+  local results = {}
+  for i = 1, items.n do
+    local limit = items.limit[2 * i]
+    results[i] = not limit and '.' or limit == 'max_length' and 'n' or 'b'
+  end
+  return table.concat(results)
+end
+
+--- End a page: the letters of `refused` are ready again in their old places, and the others have gone.
+function redrive.settle(q, now, page, refused)
+  local stays, n = {}, 0
+  for _, seq in ipairs(refused) do
+    stays[seq] = true
+  end
+  for _, entry in ipairs(page) do
+    if stays[entry[1]] then
+      redrive.put_back(q, entry)
+      n = n + 1
+    end
+  end
+  record.count(q, 'redriven', #page - n)
+  if n > 0 then
+    redis.call('HSET', q.meta, 'compacted', 1)
+    record.schedule_sweep(q, now) -- a limit may act, or a TTL
+    wakeup.ring(q, now)
+  end
+end
+
+--- Make a letter ready again that was taken out of the queue.
+function redrive.put_back(q, entry)
+  local seq, size = entry[1], #entry[2][1] + #entry[2][2]
+  redis.call('HSET', q.detached, seq, log.pack(entry[2]))
+  requeue.put(q, entry)
+  if size > SMALL and (not q.large_upto or q.large_upto < seq) then budget.note_large(q, seq, size) end
 end

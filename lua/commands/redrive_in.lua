@@ -1,0 +1,35 @@
+--- Let a page of dead letters from a queue in another slot arrive, once: as `redrive` does, with what `accept` knows.
+--
+-- @use     clock record admission store reply redrive memory
+-- @keys    meta log expiry wakeup waiters detached requeued states failures redriver
+-- @targets expired maxlen
+-- @args    version targets now source number token letters...
+-- @reply   results: for each letter `.`, or `n` or `b` if `max_length` or `max_length_bytes` leaves no room
+-- @refuse  not_found stale queue_expired retry behind: followed by the number of the last page, if that of this page is
+-- @refuse  not above it
+
+local MEMORY = 604800000
+local number, token, known = string.match(redis.call('GET', q.redriver) or '0 - ', '^(%d+) (%S+) (.*)$')
+if token == arg.token then
+  return reply.ok(q, known)
+elseif tonumber(arg.number) <= tonumber(number) then
+  return reply.refuse('behind', number)
+end
+local now = clock.now(arg.now)
+local refusal, enqueued_before = record.open(q, arg.version, now, 'enqueued')
+if refusal then
+  return reply.refuse(refusal)
+end
+record.open_rest(q)
+q.dead_letter_refused = false
+local items = redrive.read(q, {name = arg.source}, now, redrive.page(arg.letters))
+local plan = admission.decide(q, now, items)
+if not plan then
+  return reply.refuse('retry')
+end
+memory.must_ask(q)
+store.all(q, now, items)
+local results = redrive.outcomes(items)
+redis.call('SET', q.redriver, arg.number .. ' ' .. arg.token .. ' ' .. results, 'PX', MEMORY)
+admission.finish(q, now, items, plan, enqueued_before + items.n)
+return reply.ok(q, results)
