@@ -168,7 +168,7 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "purge_many": (["1700000000000-100000"],),
     **dict.fromkeys(("cancel", "reschedule", "message", "delete_message"), ("me",)),
     **dict.fromkeys(("expire", "dead_letter", "redeliver_now"), ("me",)),
-    "move": ("me", "other"),
+    "move": ("me", "q/other"),
     "redrive_many": ([("1700000000000-100000", "other")],),
 }
 OF_BROKER = ARGUMENTS | dict.fromkeys(("receive", "consume"), (["q"],))

@@ -55,27 +55,27 @@ def test_a_script_is_told_with_its_queue_and_its_refusal(broker: Broker, queue: 
 
 
 def test_each_script_of_a_pipeline_is_told_with_its_own_outcome(broker: Broker) -> None:
-    for name in ("a", "b"):
+    for name in ("a", "a/b"):
         broker.declare_queue(name)
     broker.stats()  # loads the scripts
     events = listened(broker)
 
-    broker.stats(["a", "never", "b"])
+    broker.stats(["a", "a/never", "a/b"])
 
     lookups, stats = events[:3], events[3:]
-    assert told(lookups) == [("lookup", "a", "ok"), ("lookup", "never", "not_found"), ("lookup", "b", "ok")]
-    assert told(stats) == [("stats", "a", "ok"), ("stats", "b", "ok")]
+    assert told(lookups) == [("lookup", "a", "ok"), ("lookup", "a/never", "not_found"), ("lookup", "a/b", "ok")]
+    assert told(stats) == [("stats", "a", "ok"), ("stats", "a/b", "ok")]
     assert (len({event.seconds for event in lookups}), len({event.seconds for event in stats})) == (1, 1)
 
 
 def test_plain_commands_are_told_each_with_its_own_outcome(broker: Broker, client: redis.Redis) -> None:
     broker.declare_queue("a")
-    broker.declare_queue("b")
-    client.set(driver_of(broker).keyspace.key("b", "log"), "not a stream")
+    broker.declare_queue("a/b")
+    client.set(driver_of(broker).keyspace.key("a/b", "log"), "not a stream")
     events = listened(broker)
 
     with pytest.raises(DataDamaged):
-        broker.stats(["a", "b"], sweep=False)
+        broker.stats(["a", "a/b"], sweep=False)
 
     assert told(events) == [
         ("TIME", None, "ok"),
@@ -200,7 +200,7 @@ def no_others(broker: Broker) -> Iterator[None]:
 @pytest.fixture
 def known_queue(broker: Broker, no_others: None) -> Queue:
     """A queue that the broker knows, with scripts that the server knows."""
-    queue = broker.declare_queue("q", message_ttl="1h", dead_letter="d", max_message_bytes=1)
+    queue = broker.declare_queue("q", message_ttl="1h", dead_letter="q/d", max_message_bytes=1)
     queue.enqueue_many([b"x"] * 400)
     for delivery, settle in zip(queue.receive_many(4), ("ack", "nack", "reject", "renew"), strict=True):
         getattr(delivery, settle)()
@@ -287,7 +287,7 @@ def test_a_lost_reply_and_other_options_after_it_make_no_success_a_failure(
     broker: Broker, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     """Redis carries out a call, its reply is lost, and Redis refuses the repeated call: the options are other ones."""
-    queue = broker.declare_queue("q", dead_letter="dead")
+    queue = broker.declare_queue("q", dead_letter="q/dead")
     queue.enqueue(b"x", id="mine")
     if how == "redrive":
         queue.reject_many(queue.receive_many(1))
@@ -316,11 +316,11 @@ def test_a_lost_reply_and_other_options_after_it_make_no_success_a_failure(
         (delivery,) = queue.receive_many(1)
         monkeypatch.setattr(store.exchanges, "_script", lose_one_reply)
         delivery.reject()
-        assert (delivery.settled, broker.queue("dead").stats().ready) == ("reject", 1)
+        assert (delivery.settled, broker.queue("q/dead").stats().ready) == ("reject", 1)
     else:
-        (letter,) = broker.queue("dead").peek(1)
+        (letter,) = broker.queue("q/dead").peek(1)
         monkeypatch.setattr(store.exchanges, "_script", lose_one_reply)
-        (result,) = broker.queue("dead").redrive_many([(letter.sequence, "q")])
+        (result,) = broker.queue("q/dead").redrive_many([(letter.sequence, "q")])
         assert (result.outcome, queue.stats().ready) == ("moved", 1)
     assert lost
 
@@ -328,7 +328,7 @@ def test_a_lost_reply_and_other_options_after_it_make_no_success_a_failure(
 def test_a_message_that_was_stored_is_reported_as_stored_although_redis_went_away_after_it(
     clocked: Clocked, client: redis.Redis, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    queue = clocked.declare_queue("orders", max_length=1, dead_letter="dead")
+    queue = clocked.declare_queue("orders", max_length=1, dead_letter="orders/dead")
     queue.enqueue(b"1")
 
     def away(*_: object, **__: object) -> object:
@@ -340,21 +340,21 @@ def test_a_message_that_was_stored_is_reported_as_stored_although_redis_went_awa
 
     assert [one.id for one in queue.peek()] == [receipt.id]
     assert [record.getMessage() for record in caplog.records] == [
-        "queue dead: created was not followed up, a reaper will: gone"
+        "queue orders/dead: created was not followed up, a reaper will: gone"
     ]
-    assert clocked.queue("dead").stats().ready == 1
+    assert clocked.queue("orders/dead").stats().ready == 1
 
 
 def test_a_target_that_was_deleted_meanwhile_is_no_error_of_the_sender(clocked: Clocked, client: redis.Redis) -> None:
-    queue = clocked.declare_queue("orders", max_length=1, dead_letter="dead")
-    clocked.declare_queue("dead", max_length=1)
+    queue = clocked.declare_queue("orders", max_length=1, dead_letter="orders/dead")
+    clocked.declare_queue("orders/dead", max_length=1)
     queue.enqueue_many([b"1", b"2"])
     other = Broker(client)
 
     def delete(event: CommandEvent) -> None:
         if (event.name, event.queue) == ("enqueue", "orders"):
             clocked.events.unsubscribe(delete)
-            other.queue("dead").delete()
+            other.queue("orders/dead").delete()
 
     clocked.events.subscribe(delete, CommandEvent)
     queue.enqueue(b"3")

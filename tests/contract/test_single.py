@@ -30,10 +30,10 @@ CALLS: dict[str, Callable[..., int]] = {
     "expire": Queue.expire,
     "dead_letter": lambda queue, id, **how: queue.dead_letter(id, "poison", **how),
     "redeliver_now": Queue.redeliver_now,
-    "move": lambda queue, id, **how: queue.move(id, "other", **how),
+    "move": lambda queue, id, **how: queue.move(id, "q/other", **how),
 }
 #: The queue in which a message is after a call.
-PLACES = {"expire": "d", "dead_letter": "d", "redeliver_now": "q", "move": "other"}
+PLACES = {"expire": "q/d", "dead_letter": "q/d", "redeliver_now": "q", "move": "q/other"}
 
 every_call = pytest.mark.parametrize("call", CALLS)
 
@@ -57,8 +57,8 @@ def all_of(queue: Queue) -> list[MessageView]:
 @pytest.fixture
 def queues(clocked: Clocked) -> tuple[Queue, ...]:
     """The queues `q`, its dead-letter queue `d`, and `other`."""
-    own = clocked.declare_queue("q", dead_letter="d", never_expire=True)
-    return own, clocked.declare_queue("d"), clocked.declare_queue("other")
+    own = clocked.declare_queue("q", dead_letter="q/d", never_expire=True)
+    return own, clocked.declare_queue("q/d"), clocked.declare_queue("q/other")
 
 
 # Each call on each state
@@ -159,13 +159,13 @@ def test_a_waiting_consumer_gets_what_is_redelivered_or_rejected_into_its_queue(
 @pytest.mark.spec("A-118")
 def test_a_move_keeps_deadline_deaths_and_due_time_and_its_end_is_behind_the_others(clocked: Clocked) -> None:
     queue = clocked.declare_queue("q", message_ttl="2h")
-    other = clocked.declare_queue("other", message_ttl="3h")
+    other = clocked.declare_queue("q/other", message_ttl="3h")
     other.enqueue(b"there")
     place = put(queue, "ready", b"1", None, ttl="1h")
     later = put(queue, "scheduled", id=None, ttl="5m")
     clocked.advance(1_000)
 
-    assert [queue.move(place, "other"), queue.move(later, "other")] == [1, 1]
+    assert [queue.move(place, "q/other"), queue.move(later, "q/other")] == [1, 1]
 
     _, moved, scheduled = all_of(other)
     assert (moved.id, moved.body, moved.expires_at, moved.deaths) == (place, b"1", at(HOUR), ())
@@ -182,7 +182,7 @@ def test_a_move_keeps_deadline_deaths_and_due_time_and_its_end_is_behind_the_oth
 @pytest.mark.parametrize("limit", ["max_length", "max_length_bytes"])
 def test_a_queue_without_room_refuses_all_of_a_move(clocked: Clocked, client: redis.Redis, limit: str) -> None:
     queue = clocked.declare_queue("q")
-    other = clocked.declare_queue("other", **{limit: 2}, overflow="reject-publish-dlx", dead_letter="d")  # type: ignore[arg-type]  # by name
+    other = clocked.declare_queue("q/other", **{limit: 2}, overflow="reject-publish-dlx", dead_letter="q/d")  # type: ignore[arg-type]  # by name
     other.enqueue(b"x")
     for state in ("delayed", "ready", "scheduled"):
         put(queue, state)
@@ -190,11 +190,11 @@ def test_a_queue_without_room_refuses_all_of_a_move(clocked: Clocked, client: re
     before = everything(client)
 
     for dry_run in (True, False):
-        with pytest.raises(QueueFull, match=f"queue 'other' is full: {limit} is 2"):
-            queue.move("me", "other", dry_run=dry_run)
+        with pytest.raises(QueueFull, match=f"queue 'q/other' is full: {limit} is 2"):
+            queue.move("me", "q/other", dry_run=dry_run)
     assert everything(client) == before
     other.update(**{limit: 3})  # type: ignore[arg-type]  # by name
-    assert queue.move("me", "other", dry_run=True) == queue.move("me", "other") == 3
+    assert queue.move("me", "q/other", dry_run=True) == queue.move("me", "q/other") == 3
 
 
 # Finding
@@ -259,7 +259,7 @@ def test_a_search_that_cannot_see_all_messages_that_are_out_says_so(
 def test_an_expired_message_is_not_there_also_if_it_expires_while_it_is_looked_for(
     clocked: Clocked, queues: tuple[Queue, ...], call: str
 ) -> None:
-    queue = clocked.declare_queue("mortal", dead_letter="d")
+    queue = clocked.declare_queue("q/mortal", dead_letter="q/d")
     put(queue, "ready", ttl="1m")
     clocked.advance(60_000)
     assert (queue.message("me"), CALLS[call](queue, "me", dry_run=True)) == (None, 0)
@@ -280,6 +280,6 @@ def test_a_move_to_the_own_queue_or_to_none_is_refused(clocked: Clocked, client:
     for dry_run in (True, False):
         with pytest.raises(InvalidInput, match=r"^to: expected another queue than 'q'$"):
             queue.move("me", "q", dry_run=dry_run)
-        with pytest.raises(QueueNotFound, match="'none'"):
-            queue.move("me", "none", dry_run=dry_run)
+        with pytest.raises(QueueNotFound, match="'q/none'"):
+            queue.move("me", "q/none", dry_run=dry_run)
     assert everything(client) == before

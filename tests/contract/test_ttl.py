@@ -376,14 +376,14 @@ def test_one_sweep_meets_an_expired_message_behind_very_many_others(clocked: Clo
 
 @pytest.mark.spec("A-023", "A-059", "A-061", "DLX-23")
 def test_each_step_of_a_sweep_is_whole(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q", dead_letter="d")
+    queue = clocked.declare_queue("q", dead_letter="q/d")
     queue.enqueue_many([Message(b"x", ttl="1s" if i % 2 else None) for i in range(4_000)])
     clocked.advance("1s")
     depths: list[tuple[int, int]] = []
 
     def look(event: CommandEvent) -> None:
         if event.name == "sweep":
-            depths.append((queue.stats(sweep=False).ready, clocked.queue("d").stats(sweep=False).ready))
+            depths.append((queue.stats(sweep=False).ready, clocked.queue("q/d").stats(sweep=False).ready))
 
     clocked.events.subscribe(look, CommandEvent)
     steps = queue.sweep()
