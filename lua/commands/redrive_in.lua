@@ -4,7 +4,8 @@
 -- @keys    meta log expiry wakeup waiters detached requeued states failures redriver
 -- @targets expired maxlen
 -- @args    version targets now source number token letters...
--- @reply   results: for each letter `.`, or `n` or `b` if `max_length` or `max_length_bytes` leaves no room
+-- @reply   results: for each letter `.`, or `n` or `b` if `max_length` or `max_length_bytes` leaves no room, or `-` if
+-- @reply   there is no queue and the call names no version
 -- @refuse  not_found stale queue_expired retry behind: followed by the number of the last page, if that of this page is
 -- @refuse  not above it
 
@@ -17,7 +18,12 @@ elseif tonumber(arg.number) <= tonumber(number) then
 end
 local now = clock.now(arg.now)
 local refusal, enqueued_before = record.open(q, arg.version, now, 'enqueued')
-if refusal then
+local page = arg.number .. ' ' .. arg.token .. ' '
+if refusal == 'not_found' and arg.version == '' then
+  local none = string.rep('-', #arg.letters / 3)
+  redis.call('SET', q.redriver, page .. none, 'PX', MEMORY)
+  return reply.ok(q, none)
+elseif refusal then
   return reply.refuse(refusal)
 end
 record.open_rest(q)
@@ -30,6 +36,6 @@ end
 memory.must_ask(q)
 store.all(q, now, items)
 local results = redrive.outcomes(items)
-redis.call('SET', q.redriver, arg.number .. ' ' .. arg.token .. ' ' .. results, 'PX', MEMORY)
+redis.call('SET', q.redriver, page .. results, 'PX', MEMORY)
 admission.finish(q, now, items, plan, enqueued_before + items.n)
 return reply.ok(q, results)

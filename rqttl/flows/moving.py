@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 from rqttl.flows.steps import OUTDATED, Flow, Read, Sleep, dispatch, run
 from rqttl.flows.sweeping import config_if_exists
+from rqttl.options import QueueOptions
 from rqttl.protocol import commands, replies
-from rqttl.protocol.commands import BATCH, Ok, Refused
+from rqttl.protocol.commands import BATCH, Ok, QueueConfig, Refused
 from rqttl.protocol.keys import OUTGOING, Keyspace
 
 #: The most pages that one call moves. A sweep of the queue goes on with the next ones.
@@ -76,23 +77,21 @@ def redrive(keyspace: Keyspace, source: str, origin: str, sequences: Sequence[st
 
 def _arrive(keyspace: Keyspace, source: str, origin: str, page: Ok) -> Flow[dict[str, str]]:
     """Let a page arrive in the queue `origin`. Letters without room, or without that queue, go back."""
-    sequences = [sequence.decode() for sequence in page.letters[::3]]
-    token, number, results = page.token, page.number, GONE * len(sequences)
-    config = yield from config_if_exists(keyspace, origin)
-    while config is not None:
-        arrival = commands.redrive_in(config, source, page.letters, number=number, token=token)
+    token, number = page.token, page.number
+    while True:
+        config = yield from config_if_exists(keyspace, origin)
+        # also a queue that is gone has to know what became of the page: another mover may ask
+        none = QueueOptions(origin, {})
+        known = config or QueueConfig(keyspace, origin, b"", none, none)
+        arrival = commands.redrive_in(known, source, page.letters, number=number, token=token)
         answer = yield from dispatch(arrival, {*OUTDATED, "behind"})
         if type(answer) is not Refused:
-            results = answer.results.decode()
             break
         if answer.code == "behind":
-            verdict = answer.details[0]
-            number = (
-                yield from run(commands.redrive_out(keyspace, source, origin, token=token, verdict=verdict))
-            ).number
-        else:
-            config = yield from config_if_exists(keyspace, origin)
-    found = dict(zip(sequences, results, strict=True))
+            renumber = commands.redrive_out(keyspace, source, origin, token=token, verdict=answer.details[0])
+            number = (yield from run(renumber)).number
+    sequences = [sequence.decode() for sequence in page.letters[::3]]
+    found = dict(zip(sequences, answer.results.decode(), strict=True))
     refused = [sequence for sequence, result in found.items() if result != MOVED]
     yield from run(commands.redrive_out(keyspace, source, origin, refused, token=token, verdict="accepted"))
     return found

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import redis
 
+from rqttl import Queue
 from rqttl.flows import moving
 from rqttl.protocol.commands import Command
 from rqttl.store.driver import driver_of
@@ -31,20 +32,17 @@ class World:
         self.random = random.Random(seed)
         self.broker, self.driver = broker, driver_of(broker)
         self.movers: list[tuple[Generator[Any, Any, Any], Any]] = []
-        #: Letters that a consumer took, or that were deleted with their queue.
-        self.gone: list[bytes] = []
+        self.taken: list[bytes] = []
+        self.deleted: set[bytes] = set()
         self.sent = 0
-        for origin in ORIGINS:
-            self.declare(origin)
         self.bury()
-
-    def declare(self, origin: str) -> None:
-        limit = self.random.choice([None, 3, 8])
-        self.broker.declare_queue(origin, dead_letter="dead", max_length=limit, overflow="reject-publish")
 
     def bury(self) -> None:
         """Let some messages die."""
         origin = self.random.choice(ORIGINS)
+        limit = self.random.choice([None, 3, 8])
+        if origin not in self.broker.queues():
+            self.broker.declare_queue(origin, dead_letter="dead", max_length=limit, overflow="reject-publish")
         queue = self.broker.queue(origin)
         bodies = [b"%s %d" % (origin.encode(), self.sent + i) for i in range(self.random.randint(1, 3))]
         if queue.stats().ready == 0:
@@ -66,7 +64,7 @@ class World:
         answer = self.driver.step(step)
         if isinstance(step, Command) and self.random.random() < 0.3:
             answer = self.driver.step(step)
-        if self.random.random() < 0.15:
+        if self.random.random() < 0.08:
             return
         try:
             mover = flow, flow.send(answer)
@@ -76,20 +74,23 @@ class World:
 
     def take(self) -> None:
         """A consumer of an origin takes a message, so there is room."""
-        for delivery in self.broker.queue(self.random.choice(ORIGINS)).receive_many(2):
-            self.gone.append(delivery.body)
-            delivery.ack()
+        for queue in self.origins():
+            for delivery in queue.receive_many(2):
+                self.taken.append(delivery.body)
+                delivery.ack()
 
     def delete(self) -> None:
-        """An origin is deleted and declared again."""
-        origin = self.random.choice(ORIGINS)
-        self.gone += [one.body for one in self.broker.queue(origin).peek(200)]
-        self.broker.queue(origin).delete()
-        self.declare(origin)
+        """The origins are deleted."""
+        for queue in self.origins():
+            self.deleted.update(one.body for one in queue.peek(200))
+            queue.delete()
+
+    def origins(self) -> list[Queue]:
+        return [self.broker.queue(name) for name in self.broker.queues() if name in ORIGINS]
 
     def turn(self) -> None:
         """Something happens."""
-        actions = [self.begin, self.begin, self.take, self.bury, self.sweep, self.delete]
+        actions = [self.begin, self.begin, self.take, self.bury, self.bury, self.sweep, self.delete]
         if self.movers and self.random.random() < 0.75:
             self.go_on()
         else:
@@ -107,10 +108,10 @@ class World:
             self.broker.queue("dead").sweep()
         (left,) = self.driver.perform(moving.outgoing(self.driver.keyspace, ["dead"]))
         assert set(left.values()) <= {0}
-        found = Counter(self.gone)
-        for name in ("dead", *ORIGINS):
-            found.update(one.body for one in self.broker.queue(name).peek(200))
-        assert len(found) == self.sent
+        found = Counter(self.taken)
+        for queue in (self.broker.queue("dead"), *self.origins()):
+            found.update(one.body for one in queue.peek(200))
+        assert len(found.keys() | self.deleted) == self.sent
         assert set(found.values()) <= {1}, found
         stats = self.broker.queue("dead").stats()
         assert stats.ready + stats.redriven == stats.enqueued
