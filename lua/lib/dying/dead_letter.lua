@@ -136,7 +136,8 @@ function dead_letter.close_target(q, t, now, n, size, all)
     string.format('%d', t.letter_bytes))
 end
 
---- The number of letters, the bytes of their bodies, and those with their headers. `letters` are header and body in turn.
+--- The number of letters, the bytes of their bodies, and those with their headers. The letters are header and body in
+-- turn.
 function dead_letter.sizes(letters)
   local bodies, all = 0, 0
   for i = 2, #letters, 2 do

@@ -58,8 +58,8 @@ function outbox.close(q, line)
   line.letters, line.token, line.last, line.ends, line.hold = redis.call('XLEN', q.outbox), '-', '-', 0, 0
 end
 
---- The letters of the page under way for the mover `token`, which calls itself `fresh` from now on, and the ms for which
--- another mover has it.
+--- The letters of the page under way for the mover that knows its `token`, or that asked for it as `fresh`; and the ms
+-- for which another mover has it.
 function outbox.again(q, now, line, token, fresh)
   local is_own = line.token == token or line.token == fresh
   if not is_own and line.ends > now then return {}, line.ends - now end
