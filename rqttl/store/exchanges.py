@@ -54,7 +54,7 @@ HASTE = 0.3
 HASTY = frozenset(("accept", "relay"))
 #: Calls with an effect that a sender or a consumer must check after a lost reply. A user can simply make any other
 #: repeatable call again: the messages of a lost `receive` come back when their leases end.
-DECISIVE = frozenset(("enqueue", "ack", "nack", "reject", "redrive"))
+DECISIVE = frozenset(("enqueue", "ack", "nack", "reject", "redrive", "redrive_in", "redrive_out"))
 #: The number of times that one call loads its scripts again.
 FORGOTTEN = 5
 #: Seconds between the attempts of a call whose keys are between two nodes of a cluster.
