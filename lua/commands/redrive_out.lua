@@ -28,8 +28,8 @@ elseif line.token ~= '-' then
 elseif is_there then
   letters, last = redrive.find(q, now, arg.seqs)
   if #letters > 0 then
+    outbox.put(q, now, line, letters, arg.fresh) -- first: its key may have another type
     purge.take(q, letters, false)
-    outbox.put(q, now, line, letters, arg.fresh)
   end
 end
 if is_there then record.save(q) end
