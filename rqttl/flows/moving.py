@@ -77,24 +77,24 @@ def redrive(keyspace: Keyspace, source: str, origin: str, sequences: Sequence[st
 
 def _arrive(keyspace: Keyspace, source: str, origin: str, page: Ok) -> Flow[dict[str, str]]:
     """Let a page arrive in the queue `origin`. Letters without room, or without that queue, go back."""
-    token, number = page.token, page.number
-    while True:
+    token = page.token
+    while page.token == token:
         config = yield from config_if_exists(keyspace, origin)
         # also a queue that is gone has to know what became of the page: another mover may ask
         none = QueueOptions(origin, {})
         known = config or QueueConfig(keyspace, origin, b"", none, none)
-        arrival = commands.redrive_in(known, source, page.letters, number=number, token=token)
+        arrival = commands.redrive_in(known, source, page.letters, number=page.number, token=token)
         answer = yield from dispatch(arrival, {*OUTDATED, "behind"})
         if type(answer) is not Refused:
-            break
+            sequences = [sequence.decode() for sequence in page.letters[::3]]
+            found = dict(zip(sequences, answer.results.decode(), strict=True))
+            refused = [sequence for sequence, result in found.items() if result != MOVED]
+            yield from run(commands.redrive_out(keyspace, source, origin, refused, token=token, verdict="accepted"))
+            return found
         if answer.code == "behind":
-            renumber = commands.redrive_out(keyspace, source, origin, token=token, verdict=answer.details[0])
-            number = (yield from run(renumber)).number
-    sequences = [sequence.decode() for sequence in page.letters[::3]]
-    found = dict(zip(sequences, answer.results.decode(), strict=True))
-    refused = [sequence for sequence, result in found.items() if result != MOVED]
-    yield from run(commands.redrive_out(keyspace, source, origin, refused, token=token, verdict="accepted"))
-    return found
+            verdict = answer.details[0]
+            page = yield from run(commands.redrive_out(keyspace, source, origin, token=token, verdict=verdict))
+    return {}  # another mover has ended the page long ago
 
 
 def outgoing(keyspace: Keyspace, queues: Sequence[str]) -> Flow[list[dict[str, int]]]:

@@ -146,3 +146,34 @@ def test_a_page_that_a_server_has_forgotten_gets_another_number(client: redis.Re
 
         assert client.hget(pages, "redrive>orders") == b"0 %b - - 0 0" % page
         orders.purge()
+
+
+def test_a_mover_that_slept_for_long_sends_nothing_again(client: redis.Redis) -> None:
+    """Its page has arrived, and so has the next one, while a third page is under way."""
+    broker = ClockedBroker(client, slotted=True)
+    orders, dead, driver = broker.declare_queue("orders", dead_letter="dead"), broker.queue("dead"), driver_of(broker)
+    orders.enqueue_many([b"1", b"2", b"3"])
+    orders.reject_many(orders.receive_many(3))
+    first, second, third = [letter.sequence for letter in dead.peek()]
+    sleeper = moving.redrive(driver.keyspace, "dead", "orders", [first])
+    lookup = sleeper.send(driver.step(next(sleeper)))
+    broker.clock.set(broker.clock.ms + HOUR)
+    assert dead.redrive_many([(second, "orders")])[0].outcome == "moved"
+    other = moving.redrive(driver.keyspace, "dead", "orders", [third])
+    driver.step(next(other))
+
+    driver.perform(_rest_of(sleeper, driver.step(lookup)))
+    broker.clock.set(broker.clock.ms + HOUR)
+    dead.sweep()
+
+    assert [one.body for one in orders.peek()] == [b"1", b"2", b"3"]
+
+
+def _rest_of(flow: Generator[Any, Any, Any], answer: Any) -> Generator[Any, Any, None]:
+    """A flow after its first steps."""
+    try:
+        step = flow.send(answer)
+        while True:
+            step = flow.send((yield step))
+    except StopIteration:
+        return
