@@ -132,6 +132,9 @@ class QueueStats:
     `scheduled` messages have not arrived: `ready`, `ready_bytes` and the limits do not count them. `activated` counts
     those that have arrived, also in `enqueued`, and `cancelled` those that were cancelled.
 
+    `outgoing` has the number of dead letters on their way to queues in other slots of a cluster, by target; mostly it
+    is empty. No other number, here or of the target, and no limit counts them.
+
     A `paused` queue gives no messages to consumers. With a `rate`, `next_by_rate` is the time from which it lets the
     next message go, which may be past; `None` before the first one.
 
@@ -166,6 +169,7 @@ class QueueStats:
     cancelled: int = 0
     deaths: Mapping[str, int] = field(default_factory=dict)
     dropped: Mapping[str, int] = field(default_factory=dict)
+    outgoing: Mapping[str, int] = field(default_factory=dict)
     overdue: timedelta = timedelta(0)
     next_lease_end: datetime | None = None
     next_delay_end: datetime | None = None

@@ -17,10 +17,11 @@ elseif tonumber(arg.number) <= tonumber(number) then
   return reply.refuse('behind', number)
 end
 local now = clock.now(arg.now)
-redis.call('SET', q.sender, arg.number .. ' ' .. arg.token, 'PX', MEMORY)
 q.name = reaper_hint.queue_name(q.meta)
 local mover = {}
 dead_letter.open_target(mover, q, now)
+redis.call('XLEN', q.log) -- a key of a wrong type ends the call before it knows the page
+redis.call('SET', q.sender, arg.number .. ' ' .. arg.token, 'PX', MEMORY)
 append.all(q, now, arg.letters, 2, #arg.letters / 2)
 dead_letter.close_target(mover, q, now, dead_letter.sizes(arg.letters))
 return reply.ok(mover, 0)

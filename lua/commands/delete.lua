@@ -2,7 +2,7 @@
 -- learn of the deletion at once.
 --
 -- @use    clock record tombstone reply ready
--- @keys   *
+-- @keys   * -outgoing
 -- @args   now if_unused if_empty
 -- @reply  removed: the number of ready messages
 -- @refuse not_found in_use: followed by the condition and the number of consumers or messages

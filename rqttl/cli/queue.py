@@ -209,11 +209,14 @@ def _facts(
         pairs.append(("next by rate", time(stats.next_by_rate)))
     if stats.overdue:
         pairs.append(("overdue", f"the oldest due work waits {text.format_age(stats.overdue)}"))
+    if stats.outgoing:
+        counts = [f"{text.plural(n, 'dead letter')} to {target}" for target, n in sorted(stats.outgoing.items())]
+        pairs.append(("on their way", ", ".join(counts)))
     pairs.append(("consumers", text.format_count(stats.consumers)))
     if stats.ends_at:
         pairs.append(("expires", f"{time(stats.ends_at)}, unless it is used"))
-    counts = [f"{text.format_count(n)} {counter}" for counter in COUNTERS if (n := getattr(stats, counter))]
-    return [*pairs, ("so far", ", ".join(counts) or "-")]
+    totals = [f"{text.format_count(n)} {counter}" for counter in COUNTERS if (n := getattr(stats, counter))]
+    return [*pairs, ("so far", ", ".join(totals) or "-")]
 
 
 def _consumer_row(consumer: ConsumerInfo, now: datetime, *, utc: bool) -> list[str]:

@@ -162,13 +162,14 @@ def sparkline(depths: Sequence[int], cells: int) -> str:
     return "".join(BARS[-(-depth * steps // top) if top else 0] for depth in newest)
 
 
-#: The title of a column that is left out if no message is scheduled.
-SCHEDULED = "scheduled"
+#: Titles of columns that are left out where they have nothing to say.
+RARE = ("scheduled", "outgoing")
 _CONTENTS = (
     Column("ready", 1, lambda row: text.format_count(row.stats.ready)),
     Column("leased", 9, lambda row: text.format_count(row.stats.leased)),
     Column("delayed", 10, lambda row: text.format_count(row.stats.delayed)),
-    Column(SCHEDULED, 9, lambda row: text.format_count(row.stats.scheduled)),
+    Column("scheduled", 9, lambda row: text.format_count(row.stats.scheduled)),
+    Column("outgoing", 5, lambda row: text.format_count(views.outgoing(row.stats))),
     Column("oldest", 4, lambda row: text.format_age(row.stats.oldest_ready_age)),
 )
 _USERS = (
@@ -188,7 +189,7 @@ def queue_table(
 
     Columns of zeros are left out first. A name that is too long is folded, or cut if `cut`.
     """
-    columns = [column for column in columns if column.title != SCHEDULED or total.stats.scheduled]
+    columns = [column for column in columns if column.title not in RARE or column.show(total) != "0"]
     cells = [[column.show(row) for column in columns] for row in (*rows, total)]
     widths = [max(map(len, texts)) for texts in zip((column.title for column in columns), *cells, strict=True)]
     zeros = [all(row[i] in ("0", "0s", "-") for row in cells) for i in range(len(columns))]

@@ -76,6 +76,7 @@ def examine(broker: Broker, names: Sequence[str] = ()) -> Iterator[Finding]:
     yield from of_queues
     yield from driver.perform(guarded("queues", queues.check_schedules(seen)))
     yield from driver.perform(guarded("queues", queues.check_controls(seen)))
+    yield from driver.perform(guarded("queues", queues.check_outgoing(keyspace, seen)))
     yield from driver.perform(guarded("policies", queues.check_policies(keyspace, sorted(seen.looks))))
 
 

@@ -1,7 +1,7 @@
 """Checks of queues by plain reads: records, keys, the registry, the policies in force, and work that is overdue."""
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -11,11 +11,11 @@ from redis.exceptions import NoPermissionError, ResponseError
 from rqttl.checks import is_queue_name, queue_name
 from rqttl.doctor.findings import Finding, first_few, ok, problem, warning
 from rqttl.errors import DataDamaged, QueueNotFound, QueuesAway, RqttlError
-from rqttl.flows import policies, reading, registry, steps
+from rqttl.flows import moving, policies, reading, registry, steps
 from rqttl.flows.policies import Change
 from rqttl.flows.steps import Flow
 from rqttl.options import OPTIONS, QueueOptions, written
-from rqttl.protocol.keys import PARTS, SCHEDULED, UPCOMING, WAKEUP, Keyspace
+from rqttl.protocol.keys import OUTBOX, OUTGOING, PARTS, SCHEDULED, UPCOMING, WAKEUP, Keyspace
 from rqttl.text import plural
 from rqttl.types import QueueStats
 from rqttl.units import as_datetime, as_size, as_text
@@ -37,11 +37,15 @@ _LEFT = {WAKEUP, *(part.name for part in PARTS.values() if part.outlives)}
 
 @dataclass
 class Queues:
-    """The existing queues with their next due times, those whose node is away, and statistics of the readable ones."""
+    """The existing queues with their next due times, those whose node is away, and statistics of the readable ones.
+
+    `outgoing` has the letters on their way from each queue, also from a deleted one; see `moving.lines`.
+    """
 
     dues: dict[str, int | None] = field(default_factory=dict)
     away: list[str] = field(default_factory=list)
     looks: Mapping[str, QueueStats] = field(default_factory=dict)
+    outgoing: dict[str, dict[str, list[bytes]]] = field(default_factory=dict)
 
 
 def check(keyspace: Keyspace, names: Sequence[str], seen: Queues) -> Flow[list[Finding]]:
@@ -128,16 +132,18 @@ def _look(keyspace: Keyspace, names: Sequence[str], listed: set[str], seen: Queu
     for name in names:
         calls += [("HMGET", keyspace.key(name, "meta"), *FIELDS)]
         calls += [("ZCARD", keyspace.key(name, SCHEDULED)), ("HLEN", keyspace.key(name, UPCOMING))]
+        calls += [("HGETALL", keyspace.key(name, OUTGOING))]
         calls += [("TYPE", keyspace.key(name, part)) for part in PARTS]
     answers = yield steps.Read(calls, keep_errors=True)
     faults: dict[str, list[Finding]] = {}
-    size = 3 + len(PARTS)
+    size = 4 + len(PARTS)
     for start, name in zip(range(0, len(answers), size), names, strict=True):
-        record, *halves = answers[start : start + 3]
-        types = answers[start + 3 : start + size]
+        record, *halves, outgoing = answers[start : start + 4]
+        types = answers[start + 4 : start + size]
         if isinstance(record, NoPermissionError):
             raise record
         seen.dues.pop(name, None)
+        seen.outgoing[name] = {} if isinstance(outgoing, Exception) else moving.lines(outgoing)
         faults[name] = []
         if isinstance(record, Exception) and not isinstance(record, ResponseError):
             if name not in seen.away:
@@ -186,13 +192,13 @@ def _faults(
         yield problem("queue", "its options cannot be read: every call fails", advice, queue=name)
 
 
-def _without_record(name: str, parts: Iterable[str], *, is_listed: bool) -> Iterator[Finding]:
+def _without_record(name: str, parts: Sequence[str], *, is_listed: bool) -> Iterator[Finding]:
     left = [part for part in parts if part not in _LEFT]
     if left:
         text = f"its record is missing, and these keys are left: {', '.join(left)}"
         advice = f"`rqttl queue declare {name}` makes a queue of them again; or delete them"
         yield problem("keys", text, advice, queue=name)
-    elif is_listed:
+    elif is_listed and OUTGOING not in parts:  # else it is listed until its letters have arrived
         text = "in the registry, but the queue does not exist"
         yield warning("registry", text, "a reaper removes it after ten minutes", queue=name)
 
@@ -287,5 +293,30 @@ def check_schedules(seen: Queues) -> Flow[list[Finding]]:
             for_long = as_text(late // timedelta(seconds=1) * 1000)
             text = f"full: it holds scheduled messages back, the first one for {for_long}"
             advice = "consume or purge its messages, raise its limit, or choose another overflow"
+            findings.append(warning("queue", text, advice, queue=name))
+    return findings
+
+
+def check_outgoing(keyspace: Keyspace, seen: Queues) -> Flow[list[Finding]]:
+    """Find dead letters that wait for long on their way to queues in other slots."""
+    lines = [(name, *pair) for name, found in seen.outgoing.items() for pair in found.items() if int(pair[1][0])]
+    # the name of the outbox for a redrive is that of its line
+    keys = [keyspace.key(name, to if ">" in to else f"{OUTBOX}>{to}") for name, to, _ in lines]
+    calls = [("XRANGE", key, "-", "+", "COUNT", 1) for key in keys]
+    heads, times = (yield steps.Read(calls, keep_errors=True, timed=True)) if calls else ((), ())
+    advice = (
+        "a reaper sends them again and again, and its log says what is wrong: the node of the target is away or has no "
+        "memory, its user has no rights there, or a key has a wrong type"
+    )
+    findings = []
+    for (name, to, line), head, now in zip(lines, heads, times, strict=True):
+        if isinstance(head, Exception) or not head:
+            continue
+        hold, ends = int(line[5]), int(line[4])
+        # letters of a redrive keep their sequences; each of its movers has twice the time of the one before
+        since = ends - 2 * hold + moving.HOLD if ">" in to else int(head[0][0].partition(b"-")[0])
+        if now - since > OVERDUE:
+            target, age = to.rpartition(">")[2], as_text((now - since) // 1000 * 1000)
+            text = f"{plural(int(line[0]), 'dead letter')} on the way to {target}, the oldest for {age}"
             findings.append(warning("queue", text, advice, queue=name))
     return findings

@@ -21,14 +21,14 @@ CHECK = "rights"
 ARGUMENTS: dict[str, tuple[Word, ...]] = {
     command: words
     for commands, words in (
-        ("EXISTS HGETALL HLEN LLEN LPOP SMEMBERS UNLINK XLEN ZCARD", ()),
+        ("EXISTS GET HGETALL HLEN HVALS LLEN LPOP SMEMBERS UNLINK XLEN ZCARD", ()),
         ("HDEL HEXISTS HGET HMGET HSTRLEN", ("f",)),
         ("HINCRBY", ("f", 1)),
         ("HSET HSETNX", ("f", "v")),
         ("SADD SISMEMBER SMISMEMBER SREM ZMSCORE ZRANK ZREM ZSCORE", ("m",)),
         ("HSCAN SSCAN ZSCAN", (0,)),
         ("BLPOP PEXPIRE", (1,)),
-        ("RPUSH", ("v",)),
+        ("RPUSH SET", ("v",)),
         ("XADD", ("*", "f", "v")),
         ("XDEL", ("0-0",)),
         ("XRANGE", ("-", "+")),

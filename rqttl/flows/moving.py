@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
+from typing import Any
 
 from rqttl.flows.steps import OUTDATED, Flow, Read, Sleep, dispatch, run
 from rqttl.flows.sweeping import config_if_exists
@@ -14,6 +15,8 @@ from rqttl.protocol.keys import OUTGOING, Keyspace
 
 #: The most pages that one call moves. A sweep of the queue goes on with the next ones.
 PAGES = 4
+#: The ms for which the first mover has a page, as in `lua/lib/dying/outbox.lua`.
+HOLD = 2_000
 #: The most ms between two looks at a page that another mover has.
 PAUSE = 50
 #: The result of a redriven letter: it moved, its queue is gone, or a limit of the queue leaves no room.
@@ -100,5 +103,19 @@ def _arrive(keyspace: Keyspace, source: str, origin: str, page: Ok) -> Flow[dict
 def outgoing(keyspace: Keyspace, queues: Sequence[str]) -> Flow[list[dict[str, int]]]:
     """The number of letters on the way from each queue, by target; that of a redrive is `redrive>` and the target."""
     answers = (yield Read([("HGETALL", keyspace.key(queue, OUTGOING)) for queue in queues])) if queues else []
-    found = [replies.shaped("HGETALL", replies.pairs, answer) for answer in answers]
-    return [{target.decode(): int(line.split()[0]) for target, line in lines.items()} for lines in found]
+    return [{field: int(letters) for field, (letters, *_) in lines(answer).items()} for answer in answers]
+
+
+def lines(answer: Any) -> dict[str, list[bytes]]:
+    """The words of each line of a part `outgoing`, by target; of a redrive by `redrive>` and the target."""
+    return {field.decode(): line.split() for field, line in replies.shaped("HGETALL", replies.pairs, answer).items()}
+
+
+def by_target(answer: Any) -> dict[str, int]:
+    """The number of letters on their way to each target, from a part `outgoing`."""
+    counts: dict[str, int] = {}
+    for field, (letters, *_) in lines(answer).items():
+        if int(letters):
+            target = field.rpartition(">")[2]
+            counts[target] = counts.get(target, 0) + int(letters)
+    return counts

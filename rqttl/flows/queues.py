@@ -86,6 +86,8 @@ def declare(keyspace: Keyspace, declared: QueueOptions) -> Flow[Declared]:
             yield from retire(Options(declared, QueueOptions.from_json(queue, ended)).config(keyspace, version))
         listed, policies = yield from _enter(keyspace, queue)  # `retire` removed it
     if answer.made or not listed:
+        # an older queue of this name may have left dead letters on their way
+        yield from follow(keyspace, [b"move", queue.encode()] * keyspace.slotted)
         # A change of policies looks at members only: one may have missed the queue. And another client may have removed
         # the name since, after the end of an older queue of this name.
         _, policies = yield from _enter(keyspace, queue)
@@ -194,6 +196,7 @@ def follow(keyspace: Keyspace, notes: Sequence[bytes]) -> Flow[None]:
         try:
             if kind == b"created":
                 yield Register(queue)
+                pending += [(b"move", name)] * keyspace.slotted  # as after a declaration
                 yield from policies.reconcile(keyspace, [queue])
             elif kind == b"deleted":
                 yield Unregister(queue)

@@ -11,13 +11,14 @@ from typing import Any, NamedTuple, TypeVar
 from rqttl import checks
 from rqttl.checks import check_queue_name
 from rqttl.errors import DataDamaged, QueueNotFound, QueuesAway
+from rqttl.flows.moving import by_target
 from rqttl.flows.registry import registered
 from rqttl.flows.steps import NOT_THERE, OUTDATED, Flow, Read, partly, with_config
 from rqttl.flows.sweeping import SWEEPS, config_if_exists
 from rqttl.options import REASONS, QueueOptions
 from rqttl.protocol import commands
 from rqttl.protocol.commands import Ok, QueueConfig, Refused, Word
-from rqttl.protocol.keys import INSIDE, SCHEDULED, STATES, Keyspace
+from rqttl.protocol.keys import INSIDE, OUTGOING, SCHEDULED, STATES, Keyspace
 from rqttl.types import QueueStats
 from rqttl.units import as_datetime
 
@@ -28,7 +29,7 @@ _DROPPED = {reason: f"dropped:{reason}" for reason in (*REASONS, "cycle")}
 _LIVES = (("last_used_at", "expires"), ("last_active_at", "auto_delete_on_idle"))
 #: The fields that show the existence of the queue and its end.
 LIFETIME = ("version", *[field for life in _LIVES for field in life], "on_expire", "emptied_last_id", "last_id")
-_STORED = ("ready_bytes", "due_at", "cursor", "lease_grants", "arrival_at", "compacted", "message_ttl")
+_STORED = ("ready_bytes", "due_at", "cursor", "lease_grants", "arrival_at", "compacted", "message_ttl", "outgoing_at")
 _CONTROLS = ("paused", "rate", "burst", "rate_next")
 #: The fields that statistics need.
 STATISTICS = (*LIFETIME, *_STORED, *_CONTROLS, *COUNTERS, *_DEATHS.values(), *_DROPPED.values())
@@ -61,6 +62,11 @@ class Record:
         """The end of the lifetime of the queue, in ms; `None` for a queue without a lifetime."""
         ends = [self.number(since) + self.number(time) for since, time in _LIVES if time in self.fields]
         return min(ends, default=None)
+
+    @property
+    def sends(self) -> bool:
+        """True if dead letters are on their way to queues in other slots."""
+        return bool(self.fields.get("outgoing_at"))
 
     def lives(self, now: int) -> bool:
         """True if its lifetime is not over, or `on_expire=keep` extends it: messages came after its last end."""
@@ -117,12 +123,14 @@ class Numbers:
         self._bytes, self._retention = record.number("ready_bytes"), record.number("message_ttl")
         self._retains = "message_ttl" in record.fields
         self._cursor, self._last = record.text("cursor"), record.text("last_id")
+        self._sends = record.sends
         #: The parts of states that a message may be in.
         self._begun = [part for part, state in STATES.items() if record.number(state.begun) > 0]
         self._compacted, self._arrival_at = record.number("compacted") > 0, record.number("arrival_at")
         #: True if work may be overdue. `due_at` is only a lower bound; without it nothing can become due.
         self._suspect = bool(record.fields.get("due_at")) and record.number("due_at") <= now
         self.counts: Mapping[str, int] = {}
+        self.outgoing: Mapping[str, int] = {}
         #: Ready messages.
         self.ready = 0
         self.heads: dict[str, Any] = {}
@@ -135,10 +143,13 @@ class Numbers:
         }
         if self._compacted:
             asked["detached"] = ("HLEN", self._key("detached"))
+        if self._sends:
+            asked[OUTGOING] = ("HGETALL", self._key(OUTGOING))
         return asked | {part: ("ZCARD", self._key(part)) for part in self._begun}
 
-    def count(self, counts: Mapping[str, int]) -> None:
+    def count(self, counts: dict[str, Any]) -> None:
         """Take the answers to `ask_counts`. Redis gave one after the other, so their sum may be wrong for a moment."""
+        self.outgoing = by_target(counts.pop(OUTGOING)) if self._sends else {}
         self.counts = counts
         away = sum([counts.get(part, 0) for part in INSIDE])
         self.ready = max(0, counts["log"] + counts.get("detached", 0) - away)
@@ -179,6 +190,7 @@ class Numbers:
             **self._totals,
             **state_fields(self.counts, first_ends if ends else {}),
             overdue=timedelta(milliseconds=self._now - min(dues, default=self._now)),
+            outgoing=self.outgoing,
         )
 
     def _oldest(self) -> int | None:
@@ -342,13 +354,13 @@ def _ask(asked: Mapping[str, Mapping[str, Call]], away: Away) -> Flow[dict[str, 
 TOGETHER = 100
 
 
-def swept_stats(queue: str) -> Flow[QueueStats]:
+def swept_stats(keyspace: Keyspace, queue: str) -> Flow[QueueStats]:
     """Statistics of a queue, after a sweep."""
     first = values = yield from with_config(queue, commands.stats)
     sweeps = 1
     while values.more and sweeps < SWEEPS:
         values, sweeps = (yield from with_config(queue, commands.stats)), sweeps + 1
-    return _statistics(queue, values, first.overdue)
+    return (yield from _swept(keyspace, {queue: first}, {queue: values}, {}))[queue]
 
 
 def swept_stats_of(keyspace: Keyspace, queues: Sequence[str]) -> Flow[dict[str, QueueStats]]:
@@ -363,7 +375,8 @@ def swept_stats_of(keyspace: Keyspace, queues: Sequence[str]) -> Flow[dict[str, 
             left = yield from _sweep_once(keyspace, left, firsts, lasts, away)
             if not left:
                 break
-        statistics |= {name: _statistics(name, lasts[name], firsts[name].overdue) for name in page if name in lasts}
+        found = yield from _swept(keyspace, firsts, lasts, away)
+        statistics |= {name: found[name] for name in page if name in found}
     return _found(statistics, away)
 
 
@@ -396,9 +409,25 @@ def _sweep_once(
     return left
 
 
-def _statistics(queue: str, values: Ok, overdue: int) -> QueueStats:
-    names, fields = values.counters[::2], values.counters[1::2]
-    record = Record(queue, {name.decode(): value for name, value in zip(names, fields, strict=True)})
+def _swept(
+    keyspace: Keyspace, firsts: Mapping[str, Ok], lasts: Mapping[str, Ok], away: Away
+) -> Flow[dict[str, QueueStats]]:
+    """Statistics from the first and the last answer of each queue."""
+    records = {}
+    for queue, values in lasts.items():
+        names = (name.decode() for name in values.counters[::2])
+        records[queue] = Record(queue, dict(zip(names, values.counters[1::2], strict=True)))
+    senders = [queue for queue, record in records.items() if record.sends]
+    found = yield from _ask({queue: {OUTGOING: ("HGETALL", keyspace.key(queue, OUTGOING))} for queue in senders}, away)
+    outgoing = {queue: by_target(answer[OUTGOING]) for queue, answer in found.items()}
+    return {
+        queue: _statistics(record, lasts[queue], firsts[queue].overdue, outgoing.get(queue, {}))
+        for queue, record in records.items()
+        if queue not in away
+    }
+
+
+def _statistics(record: Record, values: Ok, overdue: int, outgoing: Mapping[str, int]) -> QueueStats:
     counts = dict(zip(STATES, values.states, strict=False))
     scores = zip(STATES.items(), values.states[len(STATES) :], strict=True)
     ends = {part: int(float(score)) // state.per_ms for (part, state), score in scores if score}
@@ -409,13 +438,14 @@ def _statistics(queue: str, values: Ok, overdue: int) -> QueueStats:
         consumers=values.consumers,
         **record.totals(),
         overdue=timedelta(milliseconds=overdue),
+        outgoing=outgoing,
         **state_fields(counts, ends),
     )
 
 
 def stats(keyspace: Keyspace, queue: str, *, sweep: bool) -> Flow[QueueStats]:
     """See `Queue.stats`."""
-    return swept_stats(queue) if sweep else only(queue, look(keyspace, [queue], ends=True))
+    return swept_stats(keyspace, queue) if sweep else only(queue, look(keyspace, [queue], ends=True))
 
 
 def stats_of(keyspace: Keyspace, chosen: Iterable[str] | None, *, sweep: bool) -> Flow[dict[str, QueueStats]]:

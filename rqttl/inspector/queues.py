@@ -110,6 +110,11 @@ def deaths(stats: QueueStats) -> int:
     return sum(stats.deaths.values())
 
 
+def outgoing(stats: QueueStats) -> int:
+    """The number of dead letters on their way to other slots, for all targets."""
+    return sum(stats.outgoing.values())
+
+
 def to_json(stats: QueueStats) -> dict[str, Any]:
     """All statistics of a queue, for `text.dump_json`. A duration is named `<name>_ms`."""
     document: dict[str, Any] = {}

@@ -71,6 +71,12 @@ QUEUES = (
         "Scheduled messages that arrived; they are enqueued ones, too.",
     ),
     Metric("rqttl_queue_cancelled_total", "counter", _QUEUE, "Scheduled messages that were cancelled."),
+    Metric(
+        "rqttl_queue_outgoing_messages",
+        "gauge",
+        ("queue", "target"),
+        "Dead letters on their way to a queue in another slot of a cluster; no series without any.",
+    ),
     Metric("rqttl_queue_deaths_total", "counter", ("queue", "reason"), "Deaths of messages, by reason."),
     Metric("rqttl_queue_dropped_total", "counter", ("queue", "reason"), "Deaths that left no dead letter, by reason."),
     Metric("rqttl_up", "gauge", (), "1 if Redis answered this scrape, else 0."),

@@ -209,6 +209,8 @@ def _add_queue(families: Families, queue: str, look: StatsAndRecord) -> None:
         families.add("rqttl_queue_deaths_total", number, queue, reason)
     for reason, number in stats.dropped.items():
         families.add("rqttl_queue_dropped_total", number, queue, reason)
+    for target, number in stats.outgoing.items():
+        families.add("rqttl_queue_outgoing_messages", number, queue, target)
     families.add("rqttl_queue_paused", stats.paused, queue)
     if rate := re.fullmatch(rb"(\d+)/(\d+)", look.record.fields.get("rate", b"")):
         families.add("rqttl_queue_limit_rate", int(rate[1]) * 1000 / int(rate[2]), queue)

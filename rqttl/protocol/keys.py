@@ -145,14 +145,16 @@ class Keyspace:
         return f"{self.namespace}:{name}{{{self.namespace}}}"
 
     def place(self, queue: str, name: str) -> str:
-        """The key of a part of a queue, or the shared key of this name."""
-        return self._shared(name) if name in SHARED else self.key(queue, name)
+        """The key of a part of a queue, here also if the part is for another queue; or the shared key of this name."""
+        part = f"{name}>{queue}" if name in PAIRED else name
+        return self._shared(name) if name in SHARED else self.key(queue, part)
 
     def pattern(self, name: str) -> str:
         """The pattern of a part of all queues, of all their parts (`{*`), or of everything (`*`); or a shared key."""
         if name in SHARED:
             return self._shared(name)
-        return f"{self.namespace}:{name if name.endswith('*') else f'{{*:{name}'}"
+        every = f"{{*:{name}{'>*' * (name in PAIRED)}"
+        return f"{self.namespace}:{name if name.endswith('*') else every}"
 
     @property
     def everything(self) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from rqttl.protocol import scripts as linker
 from rqttl.protocol.contract import Script
-from rqttl.protocol.keys import PARTS, SHARED, TARGET_PARTS, Keyspace
+from rqttl.protocol.keys import PAIRED, PARTS, SHARED, TARGET_PARTS, Keyspace
 
 
 @dataclass(frozen=True)
@@ -26,24 +26,30 @@ class Role:
     plain: Mapping[str, str] = field(default_factory=dict)
 
 
-_DECLARE = {"queues": "SADD SREM SISMEMBER", "dataset": "HSETNX", "policies": "HGET HGETALL", "meta": "EXISTS HMGET"}
+_DECLARE = {
+    "queues": "SADD SREM SISMEMBER",
+    "dataset": "HSETNX",
+    "policies": "HGET HGETALL",
+    "meta": "EXISTS HMGET",
+    "outgoing": "HGETALL",
+}
 _LOOK_AHEAD = {"scheduled": "ZCARD ZMSCORE ZRANGE ZRANK", "upcoming": "HMGET"}
 _LIVE = {"workers": "HDEL HGETALL HSET"}
 
 ROLES = {
     "producer": Role(
         "declare queues, send, schedule, cancel",
-        "cancel declare enqueue lookup reschedule schedule touch update",
+        "accept cancel declare enqueue lookup relay reschedule schedule touch update",
         {**_DECLARE, **_LOOK_AHEAD, "scheduled_ids": "HGET"},
     ),
     "consumer": Role(
         "declare queues, receive, settle, renew, peek; run `rqttl worker`",
-        "ack declare discard lookup nack peek receive reject renew touch update",
+        "accept ack declare discard lookup nack peek receive reject relay renew touch update",
         {**_DECLARE, **_LOOK_AHEAD, **_LIVE, "queues": "SADD SREM SISMEMBER SSCAN", "wakeup": "BLPOP LLEN"},
     ),
     "reaper": Role(
         "run `rqttl reaper`",
-        "lookup sweep update",
+        "accept lookup redrive_in redrive_out relay sweep update",
         {**_DECLARE, **_LIVE, "queues": "SADD SREM SISMEMBER SMEMBERS SSCAN", "": "SUBSCRIBE UNSUBSCRIBE"},
     ),
     "reader": Role(
@@ -119,5 +125,5 @@ def _in_order(parts: set[str]) -> list[str]:
     """Shared keys, then parts of queues; one pattern for all parts."""
     if "*" in parts:
         return ["*"]
-    queues = ["{*"] if parts >= PARTS.keys() else [part for part in PARTS if part in parts]
+    queues = ["{*"] if parts >= PARTS.keys() else [part for part in (*PARTS, *PAIRED) if part in parts]
     return [*(name for name in SHARED if name in parts), *queues]

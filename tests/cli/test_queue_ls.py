@@ -13,6 +13,7 @@ from rqttl.protocol.keys import Keyspace
 from rqttl.protocol.roles import rules
 from tests.cli.conftest import Run, check_golden
 from tests.contract.clocked import Clocked
+from tests.half_done import on_the_way
 from tests.lua.states import everything
 
 NO_QUEUE = "rqttl: no queue yet: `rqttl queue declare QUEUE` creates one\n"
@@ -187,3 +188,16 @@ def test_options_name_their_sources_where_policies_match(run: Run, broker: Broke
     answer = json.loads(run("queue", "show", "orders", "--json").stdout)["option_sources"]
     sources = {entry["option"]: entry["source"] for entry in answer}
     assert (sources["message_ttl_ms"], sources["overflow"]) == ("policy short", "default")
+
+
+def test_letters_on_the_way_to_other_slots_are_told_by_target(
+    client: redis.Redis, clocked: Clocked, run_clocked: Run
+) -> None:
+    clocked.declare_queue("idle")
+    with on_the_way(client, 1200):
+        assert "on their way  1,200 dead letters to dead\n" in run_clocked("queue", "show", "orders").stdout
+        assert json.loads(run_clocked("queue", "show", "orders", "--json").stdout)["outgoing"] == {"dead": 1200}
+        title, _, idle, orders, *_, total = run_clocked("stats").stdout.splitlines()
+        at = title.index("outgoing")
+        assert [line[at : at + 8].strip() for line in (idle, orders, total)] == ["0", "1,200", "1,200"]
+    assert "outgoing" not in run_clocked("stats", "idle").stdout

@@ -1,5 +1,6 @@
 """Checks of queues, on faults made by hand: records, keys, the registry, and the policies in force."""
 
+import re
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
@@ -15,7 +16,7 @@ from rqttl.store.driver import driver_of
 from tests.contract.clocked import Clocked
 from tests.doctor.looking import of, only, server, wrong
 from tests.drivers import before_step, redis_of
-from tests.half_done import store_policy
+from tests.half_done import on_the_way, store_policy
 from tests.lua.states import everything
 
 SHORT = Policy.read("short", "orders", {"max_length": 5, "message_ttl": "5m"})
@@ -332,3 +333,26 @@ def test_a_policy_that_cannot_be_read_is_a_problem(broker: Broker, client: redis
     client.set("rqttl:policies{rqttl}", "of another type")
     level, result, _ = server(broker, "policies")
     assert (level, "rqttl:policies{rqttl}" in result) == ("problem", True)
+
+
+@pytest.mark.parametrize("deleted", [False, True])
+def test_letters_that_wait_for_a_queue_in_another_slot_are_told_by_pair(
+    broker: Broker, client: redis.Redis, deleted: bool
+) -> None:
+    with on_the_way(client, 2) as far:
+        if deleted:
+            far.queue("orders").delete()
+    client.set("rqttl:{orders}:sender>other", "1 x")
+    assert wrong(broker) == []
+
+    now = int(broker.server_time().timestamp() * 1000)
+    client.delete("rqttl:{orders}:outbox>dead")
+    client.xadd("rqttl:{orders}:outbox>dead", {"header": "body"}, id=f"{now - 60_500}-0")
+    client.hset("rqttl:{orders}:outgoing", "redrive>other", f"1200 1 x {now}-0 {now - 46_500} 8000")
+    client.xadd("rqttl:{orders}:redrive>other", {"header": "body"}, id=f"{now - 9_999_999}-0")
+
+    found = [(name, level, re.sub(r" \ds$", "", text)) for name, level, text in wrong(broker)]
+    assert found == [
+        ("orders", "warning", "2 dead letters on the way to dead, the oldest for 1m"),
+        ("orders", "warning", "1,200 dead letters on the way to other, the oldest for 1m"),
+    ]

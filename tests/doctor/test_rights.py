@@ -62,7 +62,7 @@ LACKS: list[tuple[dict[str, Any], list[tuple[str, str, str]]]] = [
             ),
         ],
     ),
-    ({"rules": ["-evalsha"]}, [("problem", "half may not ack, cancel, change_policies, ", "+evalsha")]),
+    ({"rules": ["-evalsha"]}, [("problem", "half may not accept, ack, cancel, change_policies, ", "+evalsha")]),
     (
         {"rules": ["-evalsha", *(f"+evalsha|{scripts.load(name).sha}" for name in ("enqueue", "lookup"))]},
         [("warning", "(not the script)", "+evalsha")],

@@ -114,6 +114,29 @@ def test_a_reaper_sweeps(broker: Broker, role: As, name: str) -> None:
     until(lambda: not Reaper(reaper).run_once().failed and broker.queue("orders").stats(sweep=False).activated == 1)
 
 
+BURY: dict[str, Callable[[Broker], object]] = {
+    "producer": lambda b: b.queue("orders").enqueue(b"2", ttl=0),
+    "consumer": lambda b: b.queue("orders").receive_many(1)[0].reject(),
+    "reaper": lambda b: Reaper(b).run_once(),
+    "admin": lambda b: b.queue("orders").update(message_ttl=0),
+}
+
+
+@pytest.mark.parametrize("name", BURY)
+def test_who_buries_moves_letters_to_other_slots(client: redis.Redis, role: As, name: str) -> None:
+    queue = Broker(client, slotted=True).declare_queue("orders", dead_letter="dead")
+    queue.enqueue(b"1", ttl="1ms" if name == "reaper" else None)
+    mover = Broker(redis_of(role(name)), slotted=True)
+
+    until(lambda: name != "reaper" or queue.stats(sweep=False).overdue)
+
+    BURY[name](mover)
+
+    assert client.xlen("rqttl:{dead}:log") == 1
+    assert queue.stats().outgoing == {}
+    mover.declare_queue("other")
+
+
 def test_an_exporter_reads_and_changes_nothing(client: redis.Redis, broker: Broker, role: As) -> None:
     broker.declare_queue("orders").enqueue(b"x")
     exporter = role("reader")
@@ -168,7 +191,7 @@ GETSET other x; HSET other f v; HINCRBY other f 1; HDEL other f; HMSET META f v;
 LATENCY RESET; LPUSH other v; LPUSH LOG v; LTRIM LOG 0 0; MEMORY PURGE; MIGRATE h 1 LOG 0 1; MODULE LIST; MONITOR
 MOVE LOG 1; PERSIST LOG; PEXPIRE other 1; PFADD other v; PUBLISH other x; RENAME LOG other; RENAME META LOG
 REPLICAOF NO ONE; RESTORE other 0 x; RPOPLPUSH LOG other; RPUSH other v; SADD other m; SAVE; SCRIPT FLUSH; SCRIPT KILL
-SET other x; SET META x; SETEX other 9 x; SETRANGE other 0 x; SLAVEOF NO ONE; SLOWLOG RESET; SMOVE QUEUES other m
+SET other x; SETEX other 9 x; SETRANGE other 0 x; SLAVEOF NO ONE; SLOWLOG RESET; SMOVE QUEUES other m
 SORT LOG; SPOP QUEUES; SUNIONSTORE other QUEUES; SWAPDB 0 1; UNLINK other; XADD other * f v; XDEL other 0-1
 XGROUP CREATE LOG g 0; XSETID LOG 9-9; XTRIM other MAXLEN 0; ZADD other 1 m; ZINCRBY other 1 m; ZPOPMIN other
 ZREM other m; ZUNIONSTORE other 1 other

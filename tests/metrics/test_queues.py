@@ -21,6 +21,7 @@ from rqttl.testing import fake_broker
 from rqttl.worker.health import Counters
 from tests.contract.clocked import Clocked
 from tests.contract.looks import one
+from tests.half_done import on_the_way
 from tests.lua.states import everything
 from tests.metrics.scrapes import Samples, parse, types_in, value
 from tests.servers import Server
@@ -103,6 +104,12 @@ def test_deaths_are_counted_by_reason(clocked: Clocked) -> None:
     for metric in ("rqttl_queue_deaths_total", "rqttl_queue_dropped_total"):
         for reason, count in {"rejected": 1, "expired": 1, "maxlen": 0}.items():
             assert value(samples, metric, queue="q", reason=reason) == count
+
+
+def test_letters_on_the_way_to_other_slots_are_counted_by_target(broker: Broker, client: redis.Redis) -> None:
+    with on_the_way(client, 3):
+        samples = scrape(broker)
+        assert value(samples, "rqttl_queue_outgoing_messages", queue="orders", target="dead") == 3
 
 
 def test_a_scrape_changes_no_key(mixed: Clocked, client: redis.Redis) -> None:

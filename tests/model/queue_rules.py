@@ -117,7 +117,7 @@ class QueueRules(Machine):
     def _exists(self, who: int, name: str) -> bool:
         if name not in self.raw:
             with pytest.raises(QueueNotFound):
-                self.clients[who].perform(reading.swept_stats(name))
+                self.clients[who].perform(reading.swept_stats(self.clients[who].keyspace, name))
         return name in self.raw
 
     def purge(self, who: int, name: str, chosen: list[bytes] | None = None) -> None:
@@ -236,7 +236,7 @@ class QueueRules(Machine):
             numbers.append(len(q.scheduled))
             expected.append((*numbers, coming and as_datetime(coming), q.size, age, lag, +q.counters))
 
-        found = self.act(who, reading.swept_stats(name), "stats", apply, again=True)
+        found = self.act(who, reading.swept_stats(self.clients[who].keyspace, name), "stats", apply, again=True)
         counters = {one: getattr(found, one) for one in COUNTERS}
         counters |= {f"deaths:{reason}": n for reason, n in found.deaths.items()}
         counters |= {f"dropped:{reason}": n for reason, n in found.dropped.items()}

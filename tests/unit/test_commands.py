@@ -18,7 +18,7 @@ from rqttl.flows.steps import Read
 from rqttl.protocol import commands, contract, scripts
 from rqttl.protocol.codec import Envelope
 from rqttl.protocol.commands import BATCH, Command, Joined, Options, QueueConfig
-from rqttl.protocol.keys import TARGET_PARTS, Keyspace
+from rqttl.protocol.keys import PAIRED, TARGET_PARTS, Keyspace
 from rqttl.store.exchanges import Exchanges, NotSent
 from rqttl.store.topology import OneServer
 from tests.encoded import enqueue_encoded
@@ -42,7 +42,8 @@ def bound(command: Command) -> dict[str, Any]:
 
 
 def keys_of(queue: str, parts: Sequence[str]) -> list[str]:
-    return [f"ns:{{{queue}}}:{part}" for part in parts]
+    """The keys of these parts of a queue; of a pair, the other queue is `dead`."""
+    return [f"ns:{{{queue}}}:{part}{'>dead' * (part in PAIRED)}" for part in parts]
 
 
 def test_every_script_has_a_factory_and_every_factory_fills_its_header() -> None:
@@ -71,6 +72,10 @@ def test_every_script_has_a_factory_and_every_factory_fills_its_header() -> None
         commands.reschedule(KEYSPACE, "orders", "x", b"+1"),
         commands.intervene(here, "delete", ["x"]),
         commands.move(here, "dead", ["x"]),
+        commands.relay(KEYSPACE, "orders", "dead", token="", verdict="", fresh="x", more=True),
+        commands.accept(KEYSPACE, "orders", "dead", [b"", b"x"], number=1, token="x"),
+        commands.redrive_out(KEYSPACE, "orders", "dead", ["x"], fresh="x"),
+        commands.redrive_in(here, "dead", ["x", b"", b"x"], number=1, token="x"),
         commands.change_policies(KEYSPACE, 1, {"policy p": "{}"}, ["operator o"]),
     ]
 

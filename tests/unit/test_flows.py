@@ -78,7 +78,7 @@ def test_a_message_takes_one_step_with_known_options_and_its_reply_is_treated_li
 
 
 def test_a_refusal_that_nobody_expects_is_a_bug() -> None:
-    drive = Drive(reading.swept_stats("orders"))
+    drive = Drive(reading.swept_stats(KEYSPACE, "orders"))
     drive.answer(known())
 
     with pytest.raises(ContractError, match="script stats: unexpected refusal 'surprise'"):

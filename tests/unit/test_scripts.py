@@ -21,7 +21,7 @@ from tests.unit.reference import public_errors
 
 NAMES = scripts.names()
 #: Refusals that never reach a caller: the flow has an answer to them.
-ANSWERED = {"stale", "retry", "queue_expired"}
+ANSWERED = {"stale", "retry", "queue_expired", "behind"}
 LUA = Path(scripts.__file__).parents[2] / "lua"
 FRAGMENTS = {path.stem: path for path in sorted((LUA / "lib").glob("*/*.lua"))}
 
@@ -69,11 +69,12 @@ def test_a_command_refuses_with_the_codes_of_its_header_and_each_has_an_error_or
 def test_the_keys_of_a_header_are_the_parts_of_a_queue_that_the_script_uses(name: str) -> None:
     script = scripts.load(name)
 
-    assert set(script.keys) <= {*keys.PARTS, *script.shared}
+    assert set(script.keys) <= {*keys.PARTS, *keys.PAIRED, *script.shared}
     assert len(set(script.keys)) == len(script.keys)
     # lists of states name parts as text
     assert {part for part in keys.PARTS if re.search(rf"\bq\.{part}\b|'{part}'", script.text)} <= set(script.keys)
-    assert [key for key in script.keys if not re.search(rf"\b(?:q|into)\.{key}\b|'{key}'", script.text)] == []
+    tables = "q|into|t" if name == "accept" else "q|into"  # its queue is a target
+    assert [key for key in script.keys if not re.search(rf"\b(?:{tables})\.{key}\b|'{key}'", script.text)] == []
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -188,8 +189,8 @@ def test_a_shown_script_is_what_redis_runs_and_names_the_file_of_each_line(name:
 
 
 def test_a_star_in_a_header_stands_for_all_parts_of_a_queue_in_the_order_of_the_table() -> None:
-    for name in ("delete", "sweep"):
-        assert scripts.load(name).keys == tuple(keys.PARTS)
+    assert scripts.load("sweep").keys == tuple(keys.PARTS)
+    assert scripts.load("delete").keys == tuple(part for part in keys.PARTS if part != keys.OUTGOING)
 
 
 def test_a_deleted_queue_keeps_only_the_parts_that_outlive_it() -> None:
@@ -227,10 +228,12 @@ def test_no_script_lists_states_by_hand() -> None:
 def test_scripts_bind_the_keys_of_a_target_in_the_order_of_the_table() -> None:
     bound = re.findall(r"(\w+) = keys\[at \+ (\d+)\]", source("lib", "dead_letter"))
 
-    assert [(name, int(at)) for name, at in bound] == [(name, i) for i, name in enumerate(keys.TARGET_PARTS, 1)]
-    assert re.findall(r"\bat = at \+ (\d+)$", source("lib", "dead_letter"), re.MULTILINE) == [
-        str(len(keys.TARGET_PARTS))
+    far = (keys.OUTGOING, keys.OUTBOX)
+    assert [(name, int(at)) for name, at in bound] == [
+        (name, i) for parts in (far, keys.TARGET_PARTS) for i, name in enumerate(parts, 1)
     ]
+    steps = re.findall(r"\bat = at \+ (\d+)$", source("lib", "dead_letter"), re.MULTILINE)
+    assert steps == [str(len(far)), str(len(keys.TARGET_PARTS))]
 
 
 def fields_read(module: str, function: str) -> set[str]:

@@ -230,4 +230,4 @@ def test_a_set_compiles_each_pattern_once_and_remembers_no_name(monkeypatch: pyt
         assert len(found.matching(f"a{n}.b")) == (n < 200)
 
     assert sorted(map(str, asked)) == sorted(one.pattern for one in found.policies)
-    assert vars(found).keys() == {"version", "far", "policies", "_ordered"}
+    assert vars(found).keys() == {"version", "policies", "_ordered"}
