@@ -239,6 +239,27 @@ class OutcomeUnknown(RqttlError):
         self.ids = tuple(ids)
 
 
+class NotReplicated(OutcomeUnknown):
+    """Messages are stored, but Redis has not confirmed the `durability` of the queue within 1 s.
+
+    They are delivered unless the primary dies now. `receipts` has what the call would have returned, the first
+    `confirmed` of them confirmed; nothing beyond them was sent. Send again: with an `id` and a `duplicate_window`
+    nothing is stored twice, and a duplicate is confirmed, too.
+    """
+
+    code = "not_replicated"
+
+    def __init__(self, queue: str, durability: str, why: str, receipts: Sequence[Any] = (), confirmed: int = 0) -> None:
+        RqttlError.__init__(
+            self,
+            f"queue {queue!r}: durability={durability} is not confirmed ({why}): the messages are stored on the "
+            "primary, and delivered unless it dies now; sending again is safe with an id and a duplicate_window",
+        )
+        self.queue, self.action, self.ids = queue, "enqueue", ()
+        self.durability, self.why = durability, why
+        self.receipts, self.confirmed = tuple(receipts), confirmed
+
+
 class ScriptsForgotten(RqttlError):
     """Redis forgot the script of a call after each load. Nothing was changed.
 

@@ -27,6 +27,7 @@ SWITCHES = ("paused",)
 CONTROLS = ("paused", "max_leased", "rate", "burst")
 OVERFLOWS = ("drop-head", "reject-publish", "reject-publish-dlx")
 ENDINGS = ("drop", "dead-letter", "keep")
+DURABILITIES = ("primary", "replica", "disk")
 
 _MAX_COUNT = 2**53 - 1
 #: Options by their names in other tools.
@@ -124,7 +125,7 @@ def _rate(name: str, value: object) -> Value:
     return f"{messages}/{per}"
 
 
-def _choice(name: str, choices: tuple[str, ...], scripts: ScriptUse, meaning: str) -> Option:
+def _choice(name: str, choices: tuple[str, ...], scripts: ScriptUse | None, meaning: str) -> Option:
     """An option whose default is the first of its values."""
 
     def read(name: str, value: object) -> Value:
@@ -201,6 +202,7 @@ OPTIONS: Mapping[str, Option] = {
         Option("duplicate_window", "duration", None, "always", _duration(1),
                "time in which a message id is not stored again"),
         Option("max_message_bytes", "size", 16 * 2**20, None, _size(1), "largest body"),
+        _choice("durability", DURABILITIES, None, "what has a message when a call that sends it returns"),
     )
 }  # fmt: skip
 
@@ -248,6 +250,7 @@ class OptionArguments(TypedDict, total=False):
     burst: int | None
     duplicate_window: Duration | None
     max_message_bytes: Size | None
+    durability: Literal["primary", "replica", "disk"] | None
     # <!-- /options -->
 
 

@@ -85,7 +85,7 @@ class Queue:
 
         Raises `QueueFull`, `MessageTooLarge`, `InvalidInput`; `OutcomeUnknown` if the reply was lost: the message may
         be stored or not. With an id and such a window the call is repeated instead, and its receipt may call the
-        message a duplicate of itself.
+        message a duplicate of itself. Raises `NotReplicated` if Redis does not confirm the `durability` of the queue.
         """
         driver = self._driver
         flow = message_flows.send(
@@ -109,7 +109,8 @@ class Queue:
 
         The result has for each message its receipt, or the `QueueFull` that refused it; all others are stored. An
         invalid message raises an error, as in `enqueue`, before any message is stored. If another client lowers
-        `max_message_bytes` during the call, `MessageTooLarge` may come after some batches of 250 were stored.
+        `max_message_bytes` during the call, `MessageTooLarge` may come after some batches of 250 were stored. The call
+        ends with the first round trip that is not confirmed: see `NotReplicated`.
 
         With `duplicate_window` the queue remembers the ids of these messages for that time, in addition to its own
         option. A message is not stored again if its id is in the window of an earlier call or of the option. So a

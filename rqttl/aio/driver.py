@@ -31,7 +31,7 @@ from rqttl.flows.steps import (
     WaitForWakeup,
     Write,
 )
-from rqttl.protocol.commands import Command
+from rqttl.protocol.commands import Command, DiskCommand, ReplicaCommand
 from rqttl.protocol.keys import META, Keyspace
 from rqttl.runtime.interrupt import Interrupt, Timing
 from rqttl.store.cluster import Seeds
@@ -75,6 +75,7 @@ class AsyncDriver:
         self._idle = asyncio.Event()
         self._begin: dict[type, Callable[[Any], Any]] = {
             **self.memory.answers,
+            **dict.fromkeys((ReplicaCommand, DiskCommand), self._begin_durable),
             Pipeline: self.store.exchanges.run_together,
             **dict.fromkeys((Read, Write), self.store.exchanges.read),
             ReadEachNode: self.store.exchanges.read_each_node,
@@ -140,6 +141,9 @@ class AsyncDriver:
         if begin is None:
             raise TypeError(f"not a step of a flow: {step!r}")
         return begin(step)
+
+    def _begin_durable(self, command: Command) -> Any:
+        return self.store.send_durable(command) or self.store.exchanges.run(command)
 
     async def _wait(self, step: WaitForWakeup, run: Run[Any]) -> Any:
         if run.abandoned is None:

@@ -21,7 +21,7 @@ from redis.exceptions import BusyLoadingError, ConnectionError, ResponseError, T
 from rqttl.errors import BrokerClosed, ContractError, InvalidInput, PoolExhausted
 from rqttl.events import Events, timed
 from rqttl.flows.steps import ENDED
-from rqttl.protocol.commands import Command, Joined
+from rqttl.protocol.commands import CONFIRMING, Command, Joined, noted, unconfirmed
 from rqttl.protocol.contract import pack_command
 from rqttl.protocol.keys import Keyspace
 from rqttl.runtime.interrupt import Interrupt
@@ -36,6 +36,8 @@ Keep = Callable[[Coroutine[Any, Any, Any]], "asyncio.Task[Any]"]
 
 #: Unsent bytes beyond which callers wait until Redis has taken some.
 FULL = 1 << 20
+#: The durability that a call confirms.
+_CONFIRMED = {call[0]: durability for durability, call in CONFIRMING.items()}
 #: Seconds between the first sight of a late reply and the second one. A loop that was blocked reads it meanwhile.
 GRACE = 1.0
 
@@ -86,17 +88,18 @@ class Call:
 class Pipelined(Call):
     """Several commands in one call. Its answer is the list of their replies, or an error as a value."""
 
-    __slots__ = ("_left", "_replies")
+    __slots__ = ("_replies", "left")
 
     def __init__(self, arrival: asyncio.Future[None], count: int) -> None:
         super().__init__(arrival, None)
-        self._left = count
+        #: The number of replies that are missing.
+        self.left = count
         self._replies: list[Any] = []
 
     def take(self, reply: Any) -> bool:
         self._replies.append(reply)
-        self._left -= 1
-        return self._left == 0 and super().take(self._replies)
+        self.left -= 1
+        return self.left == 0 and super().take(self._replies)
 
 
 @final
@@ -126,6 +129,43 @@ class JoinedCall:
             call.end(part if type(part) is list else NotSent() if part is None else copy(part))
 
 
+@final
+class ConfirmedCalls:
+    """The calls of one write on a durable connection: they get their answers when Redis has answered the call behind.
+
+    The answer to a round trip has that answer as well, and the reply to a script a note if it is not confirmed.
+    """
+
+    __slots__ = ("_left", "_replies", "_sent", "at", "calls")
+
+    def __init__(self, sent: Sequence[Call | JoinedCall]) -> None:
+        self.at = sent[0].at
+        self.calls = list(_single(sent))
+        self._sent = sent
+        self._replies: list[Any] = []
+        self._left = sum(one.left if isinstance(one, Pipelined) else 1 for one in sent)
+
+    def take(self, reply: Any) -> bool:
+        """Take the next reply. Returns True if it was the last one."""
+        if self._left:
+            self._left -= 1
+            self._replies.append(reply)
+            return False
+        replies = iter(self._replies)
+        for one in self._sent:
+            while not one.take(next(replies)):
+                pass
+        why = unconfirmed(reply)
+        for call in self.calls:
+            call.answer = [*call.answer, reply] if isinstance(call, Pipelined) else noted(call.answer, why)
+        return True
+
+    def end(self, error: Exception) -> None:
+        """End all calls with an error."""
+        for call in self.calls:
+            call.end(error)
+
+
 class SharedConnection:
     """A connection that callers share. Replies come in the order of the calls. Only for the loop that made it.
 
@@ -139,8 +179,8 @@ class SharedConnection:
         self._unsent: list[Call | JoinedCall] = []
         self._packed: list[bytes | JoinedCall] = []
         self._size = 0
-        self._sent: deque[Call | JoinedCall] = deque()
-        self._suspect: Call | JoinedCall | None = None
+        self._sent: deque[Call | JoinedCall | ConfirmedCalls] = deque()
+        self._suspect: Call | JoinedCall | ConfirmedCalls | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._stalled = stalled  # called after each `STALL` seconds without a reply
         self._is_lone = False  # the last calls went out one by one
@@ -251,7 +291,7 @@ class SharedConnection:
         self.usable = False
         lost = TimeoutError if isinstance(error, TimeoutError) else ConnectionError
         sent, self._sent, unsent, self._unsent = self._sent, deque(), self._unsent, []
-        if sent and isinstance(error, BusyLoadingError):
+        if sent and isinstance(error, BusyLoadingError) and not isinstance(sent[0], ConfirmedCalls):
             sent.popleft().end(error)  # this one was refused; nobody knows of the others
         for call in _single(sent):
             call.end(lost(str(error)))
@@ -287,9 +327,32 @@ class SharedConnection:
         await asyncio.shield(self._reading)
 
 
-def _single(calls: Iterable[Call | JoinedCall]) -> Iterator[Call]:
+class DurableConnection(SharedConnection):
+    """A connection whose calls Redis has to confirm: a call at the end of each write does, and the next write waits."""
+
+    def __init__(self, durability: str, connection: Any, pool: Any, stalled: Callable[[], object] | None) -> None:
+        super().__init__(connection, pool, stalled)
+        self._confirming = pack_command(CONFIRMING[durability])
+
+    def call(self, packed: bytes, count: int = 1) -> Call:
+        """See `SharedConnection`. The answer is a list."""
+        return self._put(Pipelined(self._loop.create_future(), count), packed)
+
+    def _flush(self) -> None:
+        unsent = self._unsent
+        if unsent and not self._sent:
+            self._packed.append(self._confirming)
+            super()._flush()
+            self._sent = deque([ConfirmedCalls(unsent)] if self._sent else [])
+
+    def _take(self, reply: Any) -> None:
+        super()._take(reply)
+        self._flush()
+
+
+def _single(calls: Iterable[Call | JoinedCall | ConfirmedCalls]) -> Iterator[Call]:
     for call in calls:
-        yield from call.calls if isinstance(call, JoinedCall) else [call]
+        yield from [call] if isinstance(call, Call) else call.calls
 
 
 def is_usual(command: Command, reply: Any) -> bool:
@@ -302,7 +365,8 @@ def is_usual(command: Command, reply: Any) -> bool:
 class AsyncNode:
     """One server: the connection that all calls share, and those of waits. `keep` makes a task that nobody cancels.
 
-    `open_client` is awaited once, before the first call.
+    `open_client` is awaited once, before the first call. Calls that Redis has to confirm have connections of their own,
+    one for each `durability`: no other call waits behind them.
     """
 
     def __init__(
@@ -310,8 +374,11 @@ class AsyncNode:
         open_client: Callable[[], Awaitable[Redis]],
         keep: Keep,
         is_in_use: Callable[[], Coroutine[Any, Any, bool]] | None = None,
+        durability: str = "",
     ) -> None:
         self.loaded: set[str] = set()
+        self._durability = durability
+        self._durable: dict[str, AsyncNode] = {}
         self._is_in_use = is_in_use
         self._open_client = open_client
         self._keep = keep
@@ -326,13 +393,35 @@ class AsyncNode:
         shared = self._shared
         return None if shared is None or not shared.usable or shared.full else shared.send(command)
 
+    def send_durable(self, command: Command) -> Call | None:
+        """The same for a command that Redis has to confirm. A call without its script would wait in vain."""
+        return self._for(command.durability).send_now(command) if command.script.sha in self.loaded else None
+
+    def _for(self, durability: str) -> AsyncNode:
+        """The same server, for calls that Redis has to confirm."""
+        node = self._durable.get(durability)
+        if node is None:
+            node = self._durable[durability] = AsyncNode(self._own_client, self._keep, self._is_in_use, durability)
+            node.loaded = self.loaded
+        return node
+
+    async def _own_client(self) -> Redis:
+        await self._ready()
+        assert self._client is not None  # noqa: S101  # the connection is open
+        return self._client
+
     async def round_trip(self, calls: Calls) -> list[Any]:
         """Send calls together, and read their replies; errors of Redis are among them."""
+        durability = _CONFIRMED.get(calls[-1][0])
+        if durability and not self._durability:
+            return await self._for(durability).round_trip(calls)
         shared = await self._ready()
+        if durability:  # the connection makes the last call by itself
+            calls = calls[:-1]
         answer = await shared.call(b"".join([pack_command(call) for call in calls]), len(calls))
         if isinstance(answer, ConnectionError | TimeoutError | NotSent):
             raise answer
-        return answer if len(calls) > 1 else [answer]
+        return answer if durability or len(calls) > 1 else [answer]
 
     async def listen(self, keys: Sequence[str], ms: int, interrupts: Sequence[Interrupt]) -> Any:
         """Wait for an element of one of the lists on a connection of its own; see `Waits.listen`."""
@@ -345,10 +434,14 @@ class AsyncNode:
         shared, self._shared = self._shared, None
         if shared is not None:
             self._keep(shared.close())
+        for node in self._durable.values():
+            node.leave()
 
     async def close(self) -> None:
         """Close all connections. Later calls raise `BrokerClosed`."""
         self._closed = True
+        for node in self._durable.values():
+            await node.close()
         shared, self._shared = self._shared, None
         if shared is not None:
             await shared.close()
@@ -400,7 +493,11 @@ class AsyncNode:
                 if isinstance(error.__cause__, InvalidInput):  # redis-py has made it a failure of the line
                     raise error.__cause__ from None
                 raise
-            self._shared = SharedConnection(connection, pool, None if self._is_in_use is None else self._stalled)
+            stalled = None if self._is_in_use is None else self._stalled
+            if self._durability:
+                self._shared = DurableConnection(self._durability, connection, pool, stalled)
+            else:
+                self._shared = SharedConnection(connection, pool, stalled)
             if not self._shared.usable:
                 raise ConnectionError("the connection was lost before its first call")
             return self._shared
@@ -423,6 +520,12 @@ class AsyncStore:
         if self._events.notify is not None or not self.topology.is_known:
             return None
         return self.topology.node_of(command.words[1]).send_now(command)
+
+    def send_durable(self, command: Command) -> Call | None:
+        """The same for a command that Redis has to confirm."""
+        if self._events.notify is not None or not self.topology.is_known:
+            return None
+        return self.topology.node_of(command.words[1]).send_durable(command)
 
     async def listen(self, queue: str | None, keys: Sequence[str], ms: int, interrupts: Sequence[Interrupt]) -> Any:
         """Wait for an element of one of the lists; see `Waits.listen`. For several slots a list has what came."""

@@ -74,6 +74,7 @@ def examine(broker: Broker, names: Sequence[str] = ()) -> Iterator[Finding]:
     yield from driver.perform(guarded("scripts", rights.scripts(keyspace, queue)))
     yield from driver.perform(guarded("reaper", queues.check_reapers(keyspace, seen)))
     yield from of_queues
+    yield from driver.perform(guarded("durability", queues.check_durability(seen)))
     yield from driver.perform(guarded("queues", queues.check_schedules(seen)))
     yield from driver.perform(guarded("queues", queues.check_controls(seen)))
     yield from driver.perform(guarded("queues", queues.check_outgoing(keyspace, seen)))

@@ -13,6 +13,7 @@ from rqttl.doctor.findings import Finding, first_few, ok, problem, warning
 from rqttl.errors import DataDamaged, QueueNotFound, QueuesAway, RqttlError
 from rqttl.flows import moving, policies, reading, registry, steps
 from rqttl.flows.policies import Change
+from rqttl.flows.queues import durability_fault
 from rqttl.flows.steps import Flow
 from rqttl.options import OPTIONS, QueueOptions, written
 from rqttl.protocol.keys import OUTBOX, OUTGOING, PARTS, SCHEDULED, UPCOMING, WAKEUP, Keyspace
@@ -40,12 +41,14 @@ class Queues:
     """The existing queues with their next due times, those whose node is away, and statistics of the readable ones.
 
     `outgoing` has the letters on their way from each queue, also from a deleted one; see `moving.lines`.
+    `durable` has the sound ones with a durability that Redis confirms.
     """
 
     dues: dict[str, int | None] = field(default_factory=dict)
     away: list[str] = field(default_factory=list)
     looks: Mapping[str, QueueStats] = field(default_factory=dict)
     outgoing: dict[str, dict[str, list[bytes]]] = field(default_factory=dict)
+    durable: dict[str, list[str]] = field(default_factory=dict)
 
 
 def check(keyspace: Keyspace, names: Sequence[str], seen: Queues) -> Flow[list[Finding]]:
@@ -156,6 +159,9 @@ def _look(keyspace: Keyspace, names: Sequence[str], listed: set[str], seen: Queu
         faults[name] = list(_faults(keyspace, name, record, kinds, is_listed=name in listed))
         if all(type(count) is int for count in halves) and halves[0] != halves[1]:
             faults[name].append(_of_halves(keyspace, name, *halves))
+        options = {} if faults[name] or seen.dues.get(name, ...) is ... else json.loads(record[FIELDS.index("options")])
+        if "durability" in options:
+            seen.durable.setdefault(options["durability"], []).append(name)
     return faults
 
 
@@ -280,6 +286,17 @@ def check_controls(seen: Queues) -> Flow[list[Finding]]:
         elif not stats.paused and age >= SLOW and stats.next_by_rate and stats.next_by_rate > now:
             advice = f"raise its rate, or send less: `rqttl explain {name}` names a policy that sets it"
             findings.append(warning("queue", f"its rate is below its arrivals: {waits}", advice, queue=name))
+    return findings
+
+
+def check_durability(seen: Queues) -> Flow[list[Finding]]:
+    """Find queues with a durability that a server cannot keep."""
+    findings = []
+    for durability, names in seen.durable.items():
+        if fault := (yield from durability_fault(durability)):
+            text = f"{durability} cannot be kept ({fault}): each enqueue raises NotReplicated: {first_few(names)}"
+            advice = "turn appendonly on, with Redis 7.2 or later" if durability == "disk" else "start a replica"
+            findings.append(problem("durability", text, f"{advice}; or choose another durability"))
     return findings
 
 

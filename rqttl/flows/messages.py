@@ -10,7 +10,7 @@ from typing import Any, TypeVar, cast, get_args
 from rqttl import checks, units
 from rqttl import events as hook
 from rqttl.checks import check_queue_name
-from rqttl.errors import InvalidInput, QueueFull
+from rqttl.errors import InvalidInput, NotReplicated, QueueFull
 from rqttl.events import Events, Observer
 from rqttl.flows import moving
 from rqttl.flows.steps import (
@@ -141,8 +141,8 @@ def enqueue_one(queue: str, message: Message | object, config: QueueConfig | Non
     answer = answer_of(command, reply)
     if type(answer) is not Refused and not answer.notes:
         return _stored(_receipt(config, answer.results[0], id))
-    config, results = yield from _store(config, len(body), build, *batch, reply=reply)
-    return _stored(_receipt(config, results[0], id))
+    stored = yield from _store(config, len(body), build, *batch, reply=reply)
+    return _stored(_confirmed([stored], [_receipt(stored[0], stored[1][0], id)])[0])
 
 
 def enqueue(queue: str, messages: Sequence[Message | object], window: int = 0) -> Flow[list[Receipt | QueueFull]]:
@@ -162,13 +162,16 @@ def enqueue(queue: str, messages: Sequence[Message | object], window: int = 0) -
     else:
         packed = [(envelope, body) for body in bodies] or [commands.pack(message) for message in messages]
         stored = yield from _in_batches(config, packed, window)
-    results = [result for _, batch in stored for result in batch]
-    forever = all(config.retention is None for config, _ in stored)
+    results = [result for _, batch, _ in stored for result in batch]
+    forever = all(config.retention is None for config, *_ in stored)
+    receipts: list[Receipt | QueueFull]
     if forever and not _of(kinds, Message) and set(map(len, results)) == {_SEQUENCE_BYTES}:
-        return list(map(Receipt, map(bytes.decode, results)))
-    options = [config for config, batch in stored for _ in batch]
-    ids = [plain_text(message.id) or "" if isinstance(message, Message) else "" for message in messages]
-    return list(map(_receipt, options, results, ids))
+        receipts = list(map(Receipt, map(bytes.decode, results)))
+    else:
+        options = [config for config, batch, _ in stored for _ in batch]
+        ids = [plain_text(message.id) or "" if isinstance(message, Message) else "" for message in messages]
+        receipts = list(map(_receipt, options, results, ids))
+    return _confirmed(stored, receipts)
 
 
 def _alike(messages: Sequence[Message | object], kinds: set[type]) -> tuple[Envelope, Sequence[bytes]]:
@@ -184,8 +187,27 @@ def _of(kinds: set[type], bases: type | tuple[type, ...]) -> bool:
     return any(issubclass(kind, bases) for kind in kinds)
 
 
-#: The options that were in force when a call stored messages, and the result of each message.
-_Stored = tuple[QueueConfig, Sequence[bytes]]
+#: The options that were in force when a call stored messages, the result of each, and why they are not confirmed.
+_Stored = tuple[QueueConfig, Sequence[bytes], str]
+
+
+def _of_answer(config: QueueConfig, answer: Ok) -> _Stored:
+    results: Sequence[bytes] = answer.results
+    # a refused message needs no confirmation
+    why = commands.why_unconfirmed(answer.notes) if any(result[:1] != b"!" for result in results) else ""
+    return config, results, why
+
+
+def _confirmed(stored: Sequence[_Stored], receipts: list[T]) -> list[T]:
+    """Return the receipts of stored messages. Raises `NotReplicated` with them if one is not confirmed."""
+    confirmed = 0
+    for config, results, why in stored:
+        if why:
+            raise NotReplicated(
+                config.name, str(config.options.durability), why, cast("list[Receipt]", receipts), confirmed
+            )
+        confirmed += len(results)
+    return receipts
 
 
 def _store(
@@ -205,7 +227,7 @@ def _store(
         return build(config, *batch)
 
     values = yield from with_config(config.name, checked, config, reply)
-    return config, values.results
+    return _of_answer(config, values) if values.notes else (config, values.results, "")
 
 
 def _roomy(config: QueueConfig, largest: int) -> Flow[QueueConfig]:
@@ -233,6 +255,8 @@ def _in_batches(config: QueueConfig, packed: Sequence[tuple[Envelope, bytes]], w
         else:
             stored += yield from _in_one_round_trip(config, largest[start:], calls)
         config = stored[-1][0]
+        if any(why for *_, why in stored):
+            break
     return stored
 
 
@@ -246,7 +270,7 @@ def _in_one_round_trip(
             newest: QueueConfig = yield GetConfig(config.name, fresh=True)
             stored.append((yield from _store(newest, size, call)))
         else:
-            stored.append((config, answer.results))
+            stored.append(_of_answer(config, answer))
     return stored
 
 
@@ -284,10 +308,14 @@ def _in_runs(config: QueueConfig, messages: Sequence[Message | object], window: 
     schedules = {id(message): _scheduled(message) for message in messages if is_scheduled(message)}
     results: list[Receipt | QueueFull] = []
     for later, neighbours in groupby(messages, key=is_scheduled):
-        if later:
-            results += yield from _schedule(config, [schedules[id(message)] for message in neighbours], window)
-        else:
-            results += yield from enqueue(config.name, list(neighbours), window)
+        try:
+            if later:
+                results += yield from _schedule(config, [schedules[id(message)] for message in neighbours], window)
+            else:
+                results += yield from enqueue(config.name, list(neighbours), window)
+        except NotReplicated as error:
+            receipts, confirmed = [*results, *error.receipts], len(results) + error.confirmed
+            raise NotReplicated(config.name, error.durability, error.why, receipts, confirmed) from None
     return results
 
 
@@ -298,15 +326,19 @@ def _scheduled(message: Any) -> tuple[bytes, Envelope, bytes]:
 
 def _schedule(config: QueueConfig, packed: Sequence[tuple[bytes, Envelope, bytes]], window: int) -> Flow[list[Receipt]]:
     receipts: list[Receipt] = []
+    stored: list[_Stored] = []
     for piece in _batches([(envelope, body) for _, envelope, body in packed]):
         batch = packed[len(receipts) : len(receipts) + len(piece)]
         build = partial(commands.schedule, packed=batch, window=window)
-        config, results = yield from _store(config, max(len(body) for _, body in piece), build)
+        stored.append((yield from _store(config, max(len(body) for _, body in piece), build)))
+        config, results, why = stored[-1]
         receipts += [
             _schedule_receipt(config, *pair)
             for pair in zip(results, (envelope.id for envelope, _ in piece), strict=True)
         ]
-    return receipts
+        if why:
+            break
+    return _confirmed(stored, receipts)
 
 
 def _schedule_receipt(config: QueueConfig, result: bytes, id: bytes) -> Receipt:

@@ -10,6 +10,7 @@ from typing import Any
 
 from rqttl.errors import (
     DataDamaged,
+    InvalidOption,
     PolicyDecides,
     QueueInUse,
     QueueMismatch,
@@ -26,6 +27,7 @@ from rqttl.flows.steps import (
     GetPolicies,
     HandleNotes,
     Read,
+    ReadEachNode,
     Recent,
     Register,
     Unregister,
@@ -36,7 +38,7 @@ from rqttl.flows.sweeping import SWEEPS, config_if_exists, count_deaths, retire,
 from rqttl.options import SWITCHES, QueueOptions, UpdateResult, written
 from rqttl.policies import PolicySet
 from rqttl.protocol import commands
-from rqttl.protocol.commands import Options, QueueConfig, Refused
+from rqttl.protocol.commands import CONFIRMING, Options, QueueConfig, Refused, unconfirmed
 from rqttl.protocol.keys import Keyspace
 from rqttl.types import Declared
 
@@ -54,6 +56,7 @@ def declare(keyspace: Keyspace, declared: QueueOptions) -> Flow[Declared]:
     flow finds a queue that is there as declared also while the node of registry and policies is away.
     """
     queue = declared.queue
+    yield from _check_durability(declared)
     try:
         listed, policies = yield from _enter(keyspace, queue)
     except Exception as error:
@@ -135,7 +138,9 @@ def touch(keyspace: Keyspace, queue: str) -> Flow[None]:
 
 def update(keyspace: Keyspace, queue: str, changes: Mapping[str, object]) -> Flow[UpdateResult]:
     """Change declared options. They act on the present messages; the result counts the messages that die by it."""
-    yield from _look(keyspace, queue, changes)  # raises before anything is swept
+    config, changed = yield from _look(keyspace, queue, changes)  # raises before anything is swept
+    if changed.declared.durability != config.declared.durability:
+        yield from _check_durability(changed.declared)
     # Messages that are due under the old options die before the change, so the result does not count them.
     yield from sweep(queue)
     while True:
@@ -166,6 +171,27 @@ def _look(keyspace: Keyspace, queue: str, changes: Mapping[str, object]) -> Flow
     """The record of a queue now, and its options after the changes. Raises where the changes do not fit to them."""
     config, policies = yield from record(keyspace, queue)
     return config, following(policies, config.declared.changed(changes))
+
+
+def _check_durability(declared: QueueOptions) -> Flow[None]:
+    """Raise `InvalidOption` if a server cannot sync to disk, and warn if one has no replica now."""
+    if not (fault := (yield from durability_fault(str(declared.durability)))):
+        return
+    if declared.durability == "disk":
+        raise InvalidOption(f"durability: disk needs `appendonly yes` and Redis 7.2 or later: {fault}")
+    logger.warning("queue %s: durability is replica, but nothing confirms it now: %s", declared.queue, fault)
+
+
+def durability_fault(durability: str) -> Flow[str]:
+    """Why a server cannot keep a `durability` now; empty if all can that answer."""
+    if durability not in CONFIRMING:
+        return ""
+    from redis.exceptions import ResponseError  # slow to load: help has no use for it
+
+    call = (*CONFIRMING[durability][:-1], "100")  # without a write before it a replica confirms at once
+    answers = yield ReadEachNode([("PING",), call], keep_errors=True)
+    faults = [unconfirmed(one) for _, one in answers.values() if one == 0 or isinstance(one, ResponseError)]
+    return faults[0] if faults else ""
 
 
 def delete(keyspace: Keyspace, queue: str, *, if_unused: bool, if_empty: bool) -> Flow[int]:

@@ -30,6 +30,12 @@ READ_BYTES = 2**22
 BATCH_BYTES = 2**20
 
 
+#: The calls behind a command that stores messages: Redis answers when the `durability` is reached, after 1 s at most.
+CONFIRMING: Mapping[str, tuple[str, ...]] = {"replica": ("WAIT", "1", "1000"), "disk": ("WAITAOF", "1", "0", "1000")}
+#: The note that a client adds to a reply, with the reason, if what it has stored is not confirmed.
+UNCONFIRMED = b"unconfirmed"
+
+
 @dataclass(frozen=True)
 class QueueConfig:
     """The options in force of a queue and their version. Scripts answer `stale` to a call with another version.
@@ -97,6 +103,11 @@ class QueueConfig:
     def window(self) -> int:
         """`duplicate_window` in ms; 0 without one."""
         return self.options.number("duplicate_window") or 0
+
+    @cached_property
+    def command(self) -> type[Command]:
+        """The class of commands that store messages."""
+        return _DURABLE.get(str(self.options.durability), Command)
 
     @cached_property
     def cannot_refuse(self) -> bool:
@@ -176,6 +187,11 @@ class Command(NamedTuple):
     repeatable: bool = True
     head: tuple[Word, ...] = ()
 
+    @property
+    def durability(self) -> str:
+        """The `durability` that Redis has to confirm; empty if there is none to confirm."""
+        return ""
+
     def as_replay(self) -> Command:
         """The same call with a mark for the script: the reply to an earlier attempt was lost."""
         return self.with_word(REPLAY, "1") if REPLAY in self.script.args else self
@@ -193,7 +209,47 @@ class Command(NamedTuple):
         """The same call with another value for one argument of its header."""
         index = 1 + int(self.words[0]) + self.script.args.index(argument)
         words = (*self.words[:index], word, *self.words[index + 1 :])
-        return Command(self.script, self.queue, words, self.repeatable)
+        return self._replace(words=words, head=())
+
+
+class ReplicaCommand(Command):
+    """A command that a replica has to confirm. Plain commands would pay for a field."""
+
+    durability = "replica"
+
+
+class DiskCommand(Command):
+    """A command that the disk has to confirm."""
+
+    durability = "disk"
+
+
+_DURABLE: Mapping[str, type[Command]] = {"replica": ReplicaCommand, "disk": DiskCommand}
+
+
+def confirmations(commands: Sequence[Command]) -> list[tuple[str, ...]]:
+    """The calls that confirm what commands store. They follow them on the same connection."""
+    return [CONFIRMING[name] for name in dict.fromkeys(command.durability for command in commands) if name]
+
+
+def unconfirmed(answer: Any) -> str:
+    """Why the answer to a confirming call confirms nothing; empty if it does."""
+    if isinstance(answer, Exception):
+        return str(answer).partition(", with args")[0]
+    count = answer[0] if isinstance(answer, list) else answer
+    return "" if count else f"no {'fsync' if isinstance(answer, list) else 'replica'} within 1 s"
+
+
+def noted(reply: Any, why: str) -> Any:
+    """The reply to a call that stores messages; with `why`, and with a note that they are not confirmed."""
+    if not why or type(reply) is not list or reply[0] != b"ok":
+        return reply
+    return [reply[0], [*(reply[1] or ()), UNCONFIRMED, why.encode()], *reply[2:]]
+
+
+def why_unconfirmed(notes: Sequence[bytes]) -> str:
+    """The reason in the note of `noted`; empty without one."""
+    return notes[-1].decode() if notes[-2:-1] == [UNCONFIRMED] else ""
 
 
 def unfenced(
@@ -358,6 +414,8 @@ def _enqueue(
     if head is None:
         prefix = config.minimal_keys(script) if simple else config.keys_for(script)
         head = (*prefix, *script.arguments(now=now, window=window or "", form=form))
+        if config.command is not Command:  # a durable queue keeps no heads, so that others need not look
+            return config.command(script, config.name, (*head, *batch), repeatable, head)
         if usual:  # there are few such forms
             config.heads[form, simple] = head
     return Command(script, config.name, (*head, *batch), repeatable, head)
@@ -527,7 +585,8 @@ def schedule_encoded(
 ) -> Command:
     """Store messages as `schedule` does. `words` has due time, encoded envelope and body of each message in turn."""
     repeatable = has_ids and (config.window > 0 or window > 0)
-    return fenced(config, "schedule", words, now=now, window=window or "")._replace(repeatable=repeatable)
+    command = fenced(config, "schedule", words, now=now, window=window or "")
+    return config.command(*command)._replace(repeatable=repeatable)
 
 
 def cancel(keyspace: Keyspace, queue: str, ids: Sequence[Word], *, now: Word = "") -> Command:

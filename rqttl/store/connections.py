@@ -22,11 +22,11 @@ from weakref import WeakKeyDictionary, WeakSet
 import redis
 from redis.backoff import NoBackoff
 from redis.connection import BlockingConnectionPool, Connection, ConnectionPool
-from redis.exceptions import ConnectionError, RedisError, ResponseError, TimeoutError
+from redis.exceptions import ConnectionError, NoScriptError, RedisError, ResponseError, TimeoutError
 from redis.retry import Retry
 
 from rqttl.errors import BrokerClosed, InvalidInput, PoolExhausted
-from rqttl.protocol.commands import Command, Reply, Word
+from rqttl.protocol.commands import CONFIRMING, Command, Reply, Word, noted, unconfirmed
 from rqttl.protocol.contract import Packer, Repeated, fits, pack_command
 from rqttl.store.exchanges import SOCKET_TIMEOUT, NotSent
 from rqttl.store.topology import Calls, Trip
@@ -350,6 +350,19 @@ class RedisNode:
             command.script.check(reply)
             held.clean = True
         return Repeated(reply) if reply[0] == b"refused" and command.is_replay else reply
+
+    def send_durable(self, command: Command, *, waits: bool = True) -> Reply:
+        """The same for a command that Redis has to confirm, with the call that confirms it."""
+        if command.script.sha not in self.loaded:
+            raise NoScriptError  # without its script the call would wait in vain
+        calls = [("EVALSHA", command.script.sha, *command.words), CONFIRMING[command.durability]]
+        reply, confirmation = self.round_trip(calls, waits=waits)
+        if isinstance(reply, Exception):
+            raise reply
+        command.script.check(reply)
+        if reply[0] == b"refused" and command.is_replay:
+            return Repeated(reply)
+        return cast("Reply", noted(reply, unconfirmed(confirmation)))
 
     def round_trip(self, calls: Calls, *, waits: bool = True) -> list[Any]:
         """Send calls together, and read their replies; errors of Redis are among them.

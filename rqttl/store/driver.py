@@ -34,7 +34,7 @@ from rqttl.flows.steps import (
     Write,
     drive,
 )
-from rqttl.protocol.commands import Command, Reply, Word
+from rqttl.protocol.commands import Command, DiskCommand, ReplicaCommand, Reply, Word
 from rqttl.protocol.keys import META, Keyspace
 from rqttl.runtime.interrupt import Interrupt, Timing
 from rqttl.store.bells import Bells, Pair, by_slot
@@ -91,6 +91,16 @@ class Store:
         except FAILURES as error:
             again = self.exchanges.run(command, error, since)
         return drive(again, self._perform)  # outside of the handler: a later error has no part in this one
+
+    def run_durable(self, command: Command) -> Reply:
+        """The same for a command that Redis has to confirm."""
+        since, first = time.monotonic(), None
+        if self._events.notify is None and self.topology.is_known:
+            try:
+                return self.topology.node_of(command.words[1]).send_durable(command, waits=self.waits)
+            except FAILURES as error:
+                first = error
+        return drive(self.exchanges.run(command, first, since), self._perform)
 
     def run_together(self, step: Pipeline) -> list[Any]:
         """See `Exchanges.run_together`."""
@@ -236,6 +246,7 @@ class RedisDriver:
         self.store = store
         self._answers: dict[type, Callable[[Any], Any]] = {
             **self.memory.answers,
+            **dict.fromkeys((ReplicaCommand, DiskCommand), self.store.run_durable),
             Pipeline: self.store.run_together,
             Read: self.store.read,
             Write: self.store.read,

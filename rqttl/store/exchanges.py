@@ -28,7 +28,7 @@ from redis.exceptions import (
 from rqttl.errors import DataDamaged, OutcomeUnknown, ScriptsForgotten
 from rqttl.events import Events, Place, timed
 from rqttl.flows.steps import ENDED, Pipeline, Read, ReadEachNode
-from rqttl.protocol.commands import Command, Reply
+from rqttl.protocol.commands import Command, Reply, confirmations, noted, unconfirmed
 from rqttl.protocol.contract import Repeated
 from rqttl.protocol.keys import PARTS, Keyspace
 from rqttl.protocol.replies import command_name, milliseconds, shaped
@@ -62,7 +62,7 @@ IN_BETWEEN = 0.05
 #: The call that lets the next one, or the next transaction, use a slot that still moves to the node.
 ASKING = ("ASKING",)
 #: Plain commands without a key.
-_KEYLESS = frozenset(("ACL", "CONFIG", "INFO", "PUBSUB", "SCAN", "SCRIPT", "TIME"))
+_KEYLESS = frozenset(("ACL", "CONFIG", "INFO", "PING", "PUBSUB", "SCAN", "SCRIPT", "TIME", "WAIT", "WAITAOF"))
 
 
 class NotSent(Exception):
@@ -292,16 +292,17 @@ class Exchanges:
             yield from self._topology.learn(doubted)
 
     def _script(self, node: Node, command: Command, reply: Any) -> Exchange[Reply]:
-        (call,) = _calls([command])
+        call = [command]
         if reply is None:
+            loads = _texts(node, call) if command.durability else []  # a call without its script would wait in vain
             try:
-                (reply,) = yield Trip(node, [call])
+                *_, reply = yield from _made(node, loads, call)
             except BusyLoadingError as loading:
                 reply = loading
         before: Calls = []
         if is_ask(reply):
             node, before = self._topology.redirect(node, reply), [ASKING]
-            _, reply = yield Trip(node, [*before, call])
+            _, reply = yield from _made(node, before, call)
         if isinstance(reply, NoScriptError):
             loading_it = self._with_text(node, command, before)
             reply = yield from self._observed([("SCRIPT LOAD", None)], loading_it, lambda _: ["ok"])
@@ -311,6 +312,8 @@ class Exchanges:
             self._raise_if_refused(node, reply)
             raise reply
         command.script.check(reply)
+        if command.durability:
+            node.loaded.add(command.script.sha)
         return Repeated(reply) if reply[0] == b"refused" and command.is_replay else cast("Reply", reply)
 
     def _with_text(self, node: Node, command: Command, before: Calls) -> Exchange[Reply]:
@@ -320,7 +323,7 @@ class Exchanges:
         """
         text = ("SCRIPT", "LOAD", command.script.text)
         for _ in range(FORGOTTEN):
-            loaded, *_, reply = yield Trip(node, [text, *before, *_calls([command])])
+            loaded, *_, reply = yield from _made(node, [text, *before], [command])
             if not isinstance(reply, NoScriptError):
                 self._judge(node, [command], [reply])
                 if isinstance(reply, Exception):
@@ -349,7 +352,7 @@ class Exchanges:
     def _scripts(self, node: Node, commands: Sequence[Command]) -> Exchange[list[Any]]:
         """Run commands. Each command whose script Redis lacks has a `NoScriptError` as its reply."""
         loads = _texts(node, commands)
-        replies = yield Trip(node, [*loads, *_calls(commands)])
+        replies = yield from _made(node, loads, commands)
         return self._judge(node, commands, replies[len(loads) :])
 
     def _ordered(self, node: Node, commands: Sequence[Command]) -> Exchange[list[Any]]:
@@ -368,11 +371,13 @@ class Exchanges:
     def _transact(
         self, node: Node, before: list[Any], within: list[Any], commands: Sequence[Command]
     ) -> Exchange[list[Any]]:
+        confirming = confirmations(commands)
         try:
-            replies = yield Trip(node, [*before, ("MULTI",), *within, *_calls(commands), ("EXEC",)])
+            replies = yield Trip(node, [*before, ("MULTI",), *within, *_calls(commands), ("EXEC",), *confirming])
         except BusyLoadingError as loading:
             raise NotSent from loading
-        opened, *queued, done = replies[len(before) :]
+        end = len(replies) - len(confirming)
+        opened, *queued, done = replies[len(before) : end]
         if isinstance(opened, Exception):
             answers = queued  # the user may make no transaction, so Redis has carried out each command by itself
             _raise_if_divided(commands, answers[len(within) :])
@@ -385,7 +390,7 @@ class Exchanges:
             raise error
         else:
             answers = done
-        return self._judge(node, commands, answers[len(within) :])
+        return self._judge(node, commands, _noted(commands, answers[len(within) :], replies[end:]))
 
     def _judge(self, node: Node, commands: Sequence[Command], replies: list[Any]) -> list[Any]:
         """Check the replies to commands. Raises `NotSent` if Redis refuses all for now, and `ContractError`."""
@@ -427,6 +432,23 @@ def _pause(usual: float | None, cause: BaseException, passed: float, patience: f
     if is_elsewhere(cause):  # a slot moves within milliseconds; but two nodes may send a call to and fro
         pause = 0.0 if isinstance(cause, MovedError) and usual else IN_BETWEEN
     return pause if passed + pause < patience else None
+
+
+def _made(node: Node, before: Calls, commands: Sequence[Command]) -> Exchange[list[Any]]:
+    """Make the calls `before`, and run commands, in one round trip. Returns the replies to all of them."""
+    confirming = confirmations(commands)
+    replies: list[Any] = yield Trip(node, [*before, *_calls(commands), *confirming])
+    end = len(replies) - len(confirming)
+    return [*replies[: len(before)], *_noted(commands, replies[len(before) : end], replies[end:])]
+
+
+def _noted(commands: Sequence[Command], replies: list[Any], answers: Sequence[Any]) -> list[Any]:
+    """The replies to commands, with notes in those that are not confirmed, by the `answers` to `confirmations`."""
+    if not answers:
+        return replies
+    names = [name for name in dict.fromkeys(command.durability for command in commands) if name]
+    whys = {"": "", **dict(zip(names, map(unconfirmed, answers), strict=True))}
+    return [noted(reply, whys[command.durability]) for command, reply in zip(commands, replies, strict=True)]
 
 
 def _texts(node: Node, commands: Sequence[Command]) -> list[tuple[str, str, str]]:

@@ -26,7 +26,9 @@ from rqttl.flows.steps import ENDED, Pipeline, Read, ReadEachNode, Step, WaitFor
 from rqttl.protocol import replies
 from rqttl.protocol.commands import Command
 from rqttl.runtime.interrupt import Interrupt, Wakeup
+from rqttl.store.connections import RedisNode
 from rqttl.store.driver import RedisDriver, Store, Waiter, Woken, driver_of
+from rqttl.store.topology import Calls, OneServer
 from rqttl.text import install
 from rqttl.types import Duration, Instant
 from rqttl.units import MAX_DURATION, Ms
@@ -247,7 +249,8 @@ class ClockedDriver(RedisDriver):
     timing: ClockedTiming
 
     def __init__(self, client: redis.Redis, namespace: str, clock: Clock, *, slotted: bool = False) -> None:
-        super().__init__(client, namespace, ClockedTiming(clock), slotted=slotted)
+        topology = OneServer(_FakeNode(client)) if isinstance(client, FakeClient) else None
+        super().__init__(client, namespace, ClockedTiming(clock), topology, slotted=slotted)
         self.clock = clock
 
     def step(self, step: Step) -> Any:
@@ -315,6 +318,16 @@ class FakeClient(redis.Redis):
     def pubsub(self, **_: Any) -> NoReturn:
         """Raise `NotSupportedByFake`: a reaper that subscribes to hints would sleep for ever, as time stands still."""
         raise NotSupportedByFake("Reaper.run")
+
+
+class _FakeNode(RedisNode):
+    """A server within this process, which has every `durability` that a queue asks for."""
+
+    def round_trip(self, calls: Calls, *, waits: bool = True) -> list[Any]:
+        """See `RedisNode`."""
+        confirmed: dict[str, Any] = {"WAIT": 1, "WAITAOF": [1, 0]}
+        replies = iter(super().round_trip([call for call in calls if call[0] not in confirmed], waits=waits))
+        return [confirmed[call[0]] if call[0] in confirmed else next(replies) for call in calls]
 
 
 class _Scripts(dict[bytes, bytes]):

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from rqttl import Broker, units
+from rqttl import Broker, NotReplicated, units
 from rqttl.flows.steps import Flow, Pipeline
-from rqttl.protocol.commands import Command
+from rqttl.protocol.commands import Command, why_unconfirmed
 from rqttl.store.driver import RedisDriver, driver_of
 from rqttl.store.exchanges import TEMPORARY
 from spark_connectors.errors import OutOfMemory, QueueIsFull, SourceError
@@ -44,11 +44,12 @@ class CallBatch:
 
 
 class Stored(Generic[T]):
-    """A flow that notes whether one of its scripts was carried out."""
+    """A flow that notes whether one of its scripts was carried out. It ends with `NotReplicated` if not confirmed."""
 
     def __init__(self, flow: Flow[T]) -> None:
         self._flow = flow
         self.any = False
+        self._lost: NotReplicated | None = None
 
     def flow(self) -> Flow[T]:
         """Carry out the flow."""
@@ -60,10 +61,15 @@ class Stored(Generic[T]):
                 except Exception as error:  # noqa: BLE001  # the flow decides about it
                     step = self._flow.throw(error)
                 else:
-                    replies = answer if isinstance(step, Pipeline) else [answer] if isinstance(step, Command) else ()
-                    self.any = self.any or any(reply[0] == b"ok" for reply in replies)
+                    calls = step.commands if isinstance(step, Pipeline) else [step] if isinstance(step, Command) else ()
+                    for call, reply in zip(calls, answer if isinstance(step, Pipeline) else [answer], strict=False):
+                        self.any = self.any or reply[0] == b"ok"
+                        if call.durability and reply[0] == b"ok" and (why := why_unconfirmed(reply[1])):
+                            self._lost = NotReplicated(call.queue, call.durability, why)
                     step = self._flow.send(answer)
         except StopIteration as done:
+            if self._lost is not None:
+                raise self._lost from None
             result: T = done.value
             return result
 

@@ -37,6 +37,8 @@ from tests.bench.measure import (
     slowest_call,
     xadd,
 )
+from tests.ports import free_port
+from tests.waiting import until
 
 N = 10_000
 START = 1_800_000_000_000
@@ -49,9 +51,9 @@ def per_message(found: Cost, n: int) -> str:
     return f"{found.calls / n:.3f} calls, {found.server_us / n:.2f} us"
 
 
-def sent(broker: rqttl.Broker, message: object, n: int, batch: int) -> Callable[[], object]:
+def sent(broker: rqttl.Broker, message: object, n: int, batch: int, **options: Any) -> Callable[[], object]:
     """The work of sending a message so many times, in batches, to a queue that has it once."""
-    queue = broker.declare_queue("q")
+    queue = broker.declare_queue("q", **options)
     queue.enqueue(message)
     if batch == 1:
         return lambda: [queue.enqueue(message) for _ in range(n)]
@@ -83,6 +85,23 @@ def sending(client: redis.Redis, broker: rqttl.Broker, table: Table) -> None:
     )
     table.row("round trips per enqueue", single.calls / N, "<= 1")
     table.row("round trips per enqueue_many(100)", batch.calls / (N / 100), "<= 1")
+
+
+def confirming(client: redis.Redis, broker: rqttl.Broker, table: Table) -> None:
+    """Enqueue to a queue with `durability=replica` against one without, with a replica on this machine."""
+    with running_server() as replica, replica.client() as other:
+        port = free_port()
+        client.config_set("bind", "127.0.0.1")
+        client.config_set("port", port)
+        other.replicaof("127.0.0.1", str(port))
+        until(lambda: other.info("replication")["master_link_status"] == "up")
+        for batch in (1, 250):
+            n = N // 10 * batch
+            runs = {name: partial(sent, broker, BODY, n, batch, durability=name) for name in ("primary", "replica")}
+            found = interleaved(client, ROUNDS, runs)
+            cost = 1 / ratio(found["replica"], found["primary"])
+            table.row(f"enqueue by {batch}, confirmed by a replica / plain, time", cost, "<= 1.4")
+    client.config_set("port", 0)
 
 
 def raw_group(client: redis.Redis) -> Callable[[], object]:
@@ -438,7 +457,18 @@ def schedule_at(broker: rqttl.Broker, queue: str, count: int, due: int = START, 
 
 def main() -> None:
     """Run the parts that the command line names, or all of them."""
-    every = (sending, receiving, weighing, surviving, backlog, burying, scheduling, waiting_long, controlling)
+    every = (
+        sending,
+        confirming,
+        receiving,
+        weighing,
+        surviving,
+        backlog,
+        burying,
+        scheduling,
+        waiting_long,
+        controlling,
+    )
     parts = {part.__name__: part for part in every}
     table = Table()
     with running_server() as server, redis.Redis(unix_socket_path=str(server.socket)) as client:

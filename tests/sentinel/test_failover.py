@@ -103,10 +103,10 @@ def consume(broker: rqttl.Broker, bodies: list[bytes]) -> None:
         bodies.extend(delivery.body for delivery in deliveries)
 
 
-def received(service: SentinelSet) -> set[str]:
+def received(service: SentinelSet, name: str = "q") -> set[str]:
     """All messages that are left."""
     with rqttl.connect(service.url()) as broker:
-        batches = iter(lambda: broker.queue("q").receive_many(10_000, auto_ack=True), [])
+        batches = iter(lambda: broker.queue(name).receive_many(10_000, auto_ack=True), [])
         return {one.body.decode() for batch in batches for one in batch}
 
 

@@ -93,6 +93,7 @@ RULES = {
     "never_expire": (True, False),
     "paused": (True, False),
     "overflow": ("reject-publish", "reject-publish-dlx"),
+    "durability": ("replica", "disk"),
     "on_expire": ("keep", "dead-letter"),
     "dead_letter": ("d", "p"),
     "dead_letter_expired": ("d", ""),

@@ -1,0 +1,298 @@
+"""`durability`: a call returns when a replica, or the disk, has its messages; else it says what it has stored."""
+
+import asyncio
+import signal
+import subprocess
+from collections.abc import Callable, Generator, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import pytest
+import redis
+
+import rqttl
+from rqttl import Message, NotReplicated, QueueFull, Receipt
+from rqttl.doctor import examine
+from rqttl.protocol import commands
+from rqttl.testing import fake_broker
+from spark_connectors.write.sender import Stored
+from tests.aio.conftest import Run
+from tests.aio.conftest import run as run  # noqa: PLC0414  # a fixture
+from tests.cli.processes import command, environment
+from tests.doctor.looking import of
+from tests.ports import free_port
+from tests.process.proxy import Proxy
+from tests.servers import Server, find_binary
+from tests.waiting import until
+
+pytestmark = pytest.mark.once
+
+WINDOW = "1h"
+MANY = [b"%d" % i for i in range(600)]
+SCHEDULED = Message(b"later", delay="1h")
+
+
+@pytest.fixture
+def _soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is not confirmed is known at once."""
+    for name, (*words, _) in list(commands.CONFIRMING.items()):
+        monkeypatch.setitem(commands.CONFIRMING, name, (*words, "20"))
+
+
+@pytest.fixture
+def _never(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calls wait until a replica confirms them, however long it takes."""
+    monkeypatch.setitem(commands.CONFIRMING, "replica", ("WAIT", "1", "0"))
+
+
+class Pair(NamedTuple):
+    """A server and its replica."""
+
+    primary: Server
+    replica: Server
+
+    def stop(self) -> None:
+        """Let the replica confirm nothing more."""
+        self.replica.process.send_signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        self.replica.process.send_signal(signal.SIGCONT)
+
+    def copied(self, queue: str) -> int:
+        """The messages of a queue that the replica has."""
+        with self.replica.client() as client:
+            return int(client.xlen(f"rqttl:{{{queue}}}:log")) + int(client.zcard(f"rqttl:{{{queue}}}:scheduled"))
+
+
+@pytest.fixture
+def pair(start_server: Callable[..., Server]) -> Iterator[Pair]:
+    port = free_port()
+    primary = start_server(port=port, bind="127.0.0.1", repl_diskless_sync_delay=0)
+    replica = start_server(replicaof=f"127.0.0.1 {port}")
+    with primary.client() as client:
+        until(lambda: client.info("replication").get("slave0", {}).get("state") == "online")
+    pair = Pair(primary, replica)
+    yield pair
+    pair.go_on()
+
+
+#: Calls, the kinds of their receipts, how many of them are confirmed, and what the queue has then.
+CALLS: dict[str, tuple[dict[str, Any], Callable[[rqttl.Queue], object], list[type], int]] = {
+    "one": ({}, lambda queue: queue.enqueue(b"x"), [Receipt], 1),
+    "one with an id": ({"duplicate_window": WINDOW}, lambda queue: queue.enqueue(b"x", id="1"), [Receipt], 1),
+    "one later": ({}, lambda queue: queue.enqueue(SCHEDULED), [Receipt], 1),
+    "a full queue": (
+        {"max_length": 2, "overflow": "reject-publish"},
+        lambda queue: queue.enqueue_many([b"1", b"2", b"3"]),
+        [Receipt, Receipt, QueueFull],
+        2,
+    ),
+    "batches in one round trip": ({}, lambda queue: queue.enqueue_many(MANY), [Receipt] * 600, 600),
+    "the first of several batches": (
+        {"max_length": 1000},
+        lambda queue: queue.enqueue_many(MANY),
+        [Receipt] * 250,
+        250,
+    ),
+    "the first of several runs": (
+        {},
+        lambda queue: queue.enqueue_many([b"1", b"2", SCHEDULED, b"3"]),
+        [Receipt] * 2,
+        2,
+    ),
+}
+
+
+@pytest.mark.usefixtures("_soon")
+@pytest.mark.parametrize("how", CALLS)
+def test_what_no_replica_has_is_told_with_its_receipts(broker: rqttl.Broker, client: redis.Redis, how: str) -> None:
+    options, call, receipts, stored = CALLS[how]
+    queue = broker.declare_queue("q", durability="replica", **options)
+    client.script_flush()
+
+    with pytest.raises(NotReplicated, match=r"queue 'q': durability=replica is not confirmed \(no replica") as told:
+        call(queue)
+
+    assert [type(one) for one in told.value.receipts] == receipts
+    assert (told.value.confirmed, told.value.action, isinstance(told.value, rqttl.OutcomeUnknown)) == (
+        0,
+        "enqueue",
+        True,
+    )
+    assert {one.id for one in queue.peek(1000)} | {one.id for one in queue.scheduled()} == {
+        one.id for one in told.value.receipts if isinstance(one, Receipt)
+    }
+    stats = queue.stats()
+    assert stats.ready + stats.scheduled == stored
+
+
+@pytest.mark.usefixtures("_soon")
+def test_who_sends_again_with_an_id_has_one_message_and_refusals_need_no_replica(broker: rqttl.Broker) -> None:
+    queue = broker.declare_queue("q", durability="replica", duplicate_window=WINDOW)
+    for is_duplicate in (False, True):
+        with pytest.raises(NotReplicated) as told:
+            queue.enqueue(b"x", id="1")
+        assert [one.duplicate for one in told.value.receipts] == [is_duplicate]
+    assert queue.stats().ready == 1
+
+    full = broker.declare_queue("full", durability="replica", max_length=0, overflow="reject-publish")
+    with pytest.raises(QueueFull):
+        full.enqueue(b"x")
+    assert [type(one) for one in full.enqueue_many([b"1", b"2"])] == [QueueFull, QueueFull]
+
+
+@pytest.mark.usefixtures("_never")
+@pytest.mark.parametrize("how", CALLS)
+def test_a_call_returns_when_the_replica_has_its_messages(pair: Pair, pool: ThreadPoolExecutor, how: str) -> None:
+    options, call, _, _ = CALLS[how]
+    with rqttl.connect(pair.primary.url) as broker:
+        queue = broker.declare_queue("q", durability="replica", **options)
+        with pair.primary.client() as client:
+            client.script_flush()
+            pair.stop()
+            sent = pool.submit(call, queue)
+            until(lambda: client.info("clients")["blocked_clients"] == 1)
+            assert not sent.done()
+            pair.go_on()
+            sent.result()
+        assert pair.copied("q") == queue.stats().ready + queue.stats().scheduled
+
+
+def test_a_replica_that_stops_confirms_what_it_has(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(commands.CONFIRMING, "replica", ("WAIT", "1", "3000"))
+    with rqttl.connect(pair.primary.url) as broker:
+        queue = broker.declare_queue("q", durability="replica", max_length=1000, duplicate_window=WINDOW)
+        broker.events.subscribe(lambda event: pair.stop() if getattr(event, "name", "") == "enqueue" else None)
+        sent = [Message(body, id=body.decode()) for body in MANY]
+        with pytest.raises(NotReplicated) as told:
+            queue.enqueue_many(sent)
+        assert (len(told.value.receipts), told.value.confirmed, queue.stats().ready) == (500, 250, 500)
+        pair.go_on()
+
+    with rqttl.connect(pair.primary.url) as broker:
+        until(lambda: pair.copied("q") == 500)
+        results = broker.queue("q").enqueue_many(sent)
+        assert [one.duplicate for one in results if isinstance(one, Receipt)] == [True] * 500 + [False] * 100
+        assert pair.copied("q") == 600
+
+
+@pytest.mark.usefixtures("_soon")
+def test_a_call_that_is_repeated_after_a_lost_reply_is_confirmed_as_well(proxy: Proxy) -> None:
+    with rqttl.connect(f"redis://127.0.0.1:{proxy.port}") as broker:
+        queue = broker.declare_queue("q", durability="replica", duplicate_window=WINDOW)
+        proxy.spoil("cut", script="enqueue")
+        with pytest.raises(NotReplicated) as told:
+            queue.enqueue(b"x", id="1")
+        assert (told.value.receipts[0].duplicate, queue.stats().ready) == (True, 1)
+
+
+@pytest.mark.usefixtures("_never")
+def test_other_calls_of_asyncio_go_on_while_one_waits_for_a_replica(pair: Pair, run: Run) -> None:
+    async def work() -> None:
+        async with rqttl.connect_async(pair.primary.url) as broker:
+            queue = await broker.declare_queue("q", durability="replica")
+            plain = await broker.declare_queue("plain")
+            pair.stop()
+            first = asyncio.create_task(queue.enqueue(b"first"))
+            while not await queue.peek(1):
+                await asyncio.sleep(0)
+            later = [asyncio.create_task(queue.enqueue(b"%d" % i)) for i in range(100)]
+            await plain.enqueue(b"x")
+            assert (await plain.receive()) is not None
+            assert not any(task.done() for task in [first, *later])
+
+            pair.go_on()
+            receipts = await asyncio.gather(first, *later)
+            assert [one.id for one in receipts] == [one.sequence for one in await queue.peek(200)]
+            assert pair.copied("q") == 101
+            with pair.primary.client() as client:
+                # the one of `declare_queue`, of the first call, and of all that came meanwhile
+                assert client.info("commandstats")["cmdstat_wait"]["calls"] == 3
+
+    run(work())
+
+
+@pytest.mark.usefixtures("_soon")
+def test_calls_of_asyncio_have_their_own_receipts_also_joined_and_in_batches(run: Run, redis_url: str) -> None:
+    async def work() -> None:
+        async with rqttl.connect_async(redis_url) as broker:
+            queue = await broker.declare_queue("q", durability="replica")
+            calls = [queue.enqueue(b"%d" % i) for i in range(20)]
+            told = [*await asyncio.gather(*calls, queue.enqueue_many(MANY), return_exceptions=True)]
+            assert {type(one) for one in told} == {NotReplicated}
+            found = {one.id: one.body for one in await queue.peek(1000)}
+            bodies = [found[receipt.id] for one in told for receipt in one.receipts]  # type: ignore[union-attr]
+            assert (bodies, len(found)) == ([*MANY[:20], *MANY], 620)
+
+    run(work())
+
+
+@pytest.mark.usefixtures("_soon")
+def test_policies_demand_it_and_commands_show_it(broker: rqttl.Broker, redis_url: str) -> None:
+    queue = broker.declare_queue("q")
+    queue.enqueue(b"x")
+    broker.set_policy("safe", "q", {"durability": "replica"})
+    with pytest.raises(NotReplicated):
+        queue.enqueue(b"x")
+    broker.set_policy("fast", "q", {"durability": "primary"}, operator=True)
+    queue.enqueue(b"x")
+    with pytest.raises(rqttl.InvalidOption, match=r"^durability: expected one of primary, replica, disk, got 'two'$"):
+        broker.declare_queue("r", durability="two")  # type: ignore[arg-type]
+    broker.delete_policy("safe")
+
+    def words(*words: str) -> str:
+        done = subprocess.run(
+            command("--url", redis_url, *words), env=environment(), capture_output=True, text=True, check=False
+        )
+        return done.stdout + done.stderr
+
+    told = words("queue", "declare", "r", "--durability", "replica")
+    assert "durability is replica, but nothing confirms it now: no replica" in told
+    assert "durability" in words("queue", "show", "r")
+    assert "is not confirmed" in words("send", "r", "x")
+    text = "replica cannot be kept (no replica within 1 s): each enqueue raises NotReplicated: r"
+    assert of(examine(broker), "durability") == [("problem", text)]
+
+
+@pytest.mark.usefixtures("_soon")
+def test_a_server_that_syncs_confirms_by_its_disk_and_others_are_refused(broker: rqttl.Broker) -> None:
+    with pytest.raises(
+        rqttl.InvalidOption, match=r"^durability: disk needs .* 7\.2 or later: unknown command 'WAITAOF'$"
+    ):
+        broker.declare_queue("q", durability="disk")
+    assert broker.queues() == []
+    assert fake_broker().declare_queue("q", durability="disk").enqueue(b"x")
+
+    binary = find_binary("valkey")
+    if binary is None:
+        pytest.skip("no Valkey: `make setup` says what to install")
+    server = Server(binary, appendonly="yes", appendfsync="always")
+    try:
+        with rqttl.connect(server.url) as other, server.client() as client:
+            queue = other.declare_queue("q", durability="disk")
+            assert (len(queue.enqueue_many(MANY)), queue.stats().ready) == (600, 600)
+            client.config_set("appendonly", "no")
+            with pytest.raises(NotReplicated, match="appendonly is disabled"):
+                queue.enqueue(b"x")
+            plain = other.declare_queue("plain")
+            with pytest.raises(rqttl.InvalidOption, match=r"^durability: disk needs"):
+                plain.update(durability="disk")
+    finally:
+        server.remove()
+
+
+def test_a_task_of_spark_takes_it_for_an_unknown_outcome() -> None:
+    with fake_broker() as broker:
+        broker.declare_queue("q", durability="replica")
+        config = broker._driver.configs["q"]
+
+    def flow() -> Generator[Any, Any, str]:
+        yield commands.enqueue(config, [commands.pack(b"x")])
+        return "done"
+
+    stored = Stored(flow())
+    steps = stored.flow()
+    steps.send(None)
+    with pytest.raises(NotReplicated, match="no replica"):
+        steps.send(commands.noted([b"ok", b"", [b"1"]], "no replica within 1 s"))
+    assert stored.any
