@@ -159,11 +159,6 @@ class Redrive(_LetterOperation):
             except QueueNotFound:
                 results = []
                 self._task.report.count(holder, "unavailable", len(call.rows))
-            except InvalidInput as error:
-                # on a cluster, a target in another slot
-                results = []
-                for row in call.rows:
-                    self._batch.refuse(row, error.code, str(error))
             for row, result in zip(call.rows, results, strict=False):
                 if result.outcome in _COUNTERS:
                     self._task.report.count(holder, _COUNTERS[result.outcome], 1)
