@@ -272,9 +272,7 @@ def test_a_dead_node_fails_a_read_and_a_write_that_need_it(
         servers.remove()
 
 
-def test_letters_go_back_within_their_slot_and_are_refused_for_another_one(
-    cluster: ClusterServers, broker: Broker
-) -> None:
+def test_letters_go_back_within_their_slot_and_to_another_one(cluster: ClusterServers, broker: Broker) -> None:
     bury(broker, 4, into="q0/dead", source="q0")
     broker.declare_queue("q1")
     first, second, third, fourth = (found.sequence for found in broker.queue("q0/dead").peek(10))
