@@ -20,8 +20,7 @@ local now = clock.now(arg.now)
 q.name = reaper_hint.queue_name(q.meta)
 local mover = {}
 dead_letter.open_target(mover, q, now)
-redis.call('XLEN', q.log) -- a key of a wrong type ends the call before it knows the page
-redis.call('SET', q.sender, arg.number .. ' ' .. arg.token, 'PX', MEMORY)
 append.all(q, now, arg.letters, 2, #arg.letters / 2)
+redis.call('SET', q.sender, arg.number .. ' ' .. arg.token, 'PX', MEMORY) -- not before: a log of a wrong type ends the call
 dead_letter.close_target(mover, q, now, dead_letter.sizes(arg.letters))
 return reply.ok(mover, 0)

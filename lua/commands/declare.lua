@@ -8,7 +8,7 @@
 -- first `absent` of `fields` are names of unset options; the others are options, name and value in turn.
 --
 -- @use    clock options reaper_hint queue_lifetime reply memory
--- @keys   meta wakeup tombstone
+-- @keys   meta wakeup tombstone outgoing
 -- @args   version now declared options policies seen absent fields...
 -- @reply  made version policies options: made is 1 if the queue is new, 2 if it was adopted, else 0. `policies` is the
 -- @reply  version that the options in force come from, `options` those in force where they are other ones
@@ -43,6 +43,11 @@ else
     made, policies = version == arg.version and 1 or 0, known
     if stored ~= arg.options then other = stored end
   end
+end
+if made > 0 and redis.call('EXISTS', q.outgoing) == 1 then -- dead letters of a deleted queue of this name
+  reply.note(q, 'move', reaper_hint.queue_name(q.meta))
+  redis.call('HSET', q.meta, 'outgoing_at', 0)
+  reaper_hint.due_now(q.meta)
 end
 queue_lifetime.restart(q, now)
 return reply.ok(q, made, version, policies, other)

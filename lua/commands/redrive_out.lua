@@ -33,5 +33,5 @@ elseif is_there then
   end
 end
 if is_there then record.save(q) end
-outbox.save(q, field, line)
+outbox.save(q, now, field, line)
 return reply.ok(q, line.number, line.token, held, last or '', reply.list(log.flat(letters)))

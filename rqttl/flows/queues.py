@@ -89,8 +89,6 @@ def declare(keyspace: Keyspace, declared: QueueOptions) -> Flow[Declared]:
             yield from retire(Options(declared, QueueOptions.from_json(queue, ended)).config(keyspace, version))
         listed, policies = yield from _enter(keyspace, queue)  # `retire` removed it
     if answer.made or not listed:
-        # an older queue of this name may have left dead letters on their way
-        yield from follow(keyspace, [b"move", queue.encode()] * keyspace.slotted)
         # A change of policies looks at members only: one may have missed the queue. And another client may have removed
         # the name since, after the end of an older queue of this name.
         _, policies = yield from _enter(keyspace, queue)
@@ -209,11 +207,12 @@ def delete(keyspace: Keyspace, queue: str, *, if_unused: bool, if_empty: bool) -
 logger = logging.getLogger("rqttl")
 
 
-def follow(keyspace: Keyspace, notes: Sequence[bytes]) -> Flow[None]:
+def follow(keyspace: Keyspace, notes: Sequence[bytes], forbidden: set[str]) -> Flow[None]:
     """Do the work of each note: register, unregister or sweep a queue, or move its dead letters to other slots.
 
     The call of the script has succeeded and must not seem to have failed, so errors of Redis and damage are logged, and
-    reapers do the work.
+    reapers do the work. `forbidden` are the targets in other slots on which the user has no rights: their letters are
+    left to others, unless a sweep asks.
     """
     pending = deque(zip(notes[::2], notes[1::2], strict=True))
     while pending:
@@ -222,14 +221,14 @@ def follow(keyspace: Keyspace, notes: Sequence[bytes]) -> Flow[None]:
         try:
             if kind == b"created":
                 yield Register(queue)
-                pending += [(b"move", name)] * keyspace.slotted  # as after a declaration
+                pending += [(b"move", name)] * keyspace.slotted  # of an older queue of this name
                 yield from policies.reconcile(keyspace, [queue])
             elif kind == b"deleted":
                 yield Unregister(queue)
             elif kind == b"sweep":
                 yield from sweep(queue, rounds=SWEEPS)
-            elif kind == b"move":
-                pending += [(kind, note) for note in (yield from moving.go_on(keyspace, queue, target))]
+            elif kind == b"swept" or target not in forbidden:
+                pending += [(b"swept", note) for note in (yield from moving.go_on(keyspace, queue, target))]
         except QueueNotFound:
             continue  # deleted meanwhile, so there is nothing left to do
         except Exception as error:
@@ -238,8 +237,9 @@ def follow(keyspace: Keyspace, notes: Sequence[bytes]) -> Flow[None]:
 
             if not isinstance(error, (RedisError, ScriptsForgotten, DataDamaged)):
                 raise
-            # a user may lack the rights on a target in another slot
-            level = logging.DEBUG if target and isinstance(error, NoPermissionError) else logging.WARNING
+            is_forbidden = target and isinstance(error, NoPermissionError)
+            forbidden.update([target] * bool(is_forbidden))
+            level = logging.DEBUG if is_forbidden else logging.WARNING
             text = "queue %s: %s was not followed up, a reaper will: %s"
             logger.log(level, text, name.decode(), kind.decode(), error)
 
@@ -259,13 +259,15 @@ class Memory:
         self._keyspace = keyspace
         self.configs: Recent[QueueConfig] = Recent(KNOWN)
         self.policies = PolicySet()
+        #: The targets of dead letters in other slots on which the user has no rights.
+        self.forbidden: set[str] = set()
         #: For each kind of step a function that returns its answer, or the flow that finds it.
         self.answers: Mapping[type, Callable[[Any], Any]] = {
             GetConfig: self._config,
             GetPolicies: self._policies,
             Register: lambda step: registry.register(keyspace, step.queue),
             Unregister: self._unregister,
-            HandleNotes: lambda step: follow(keyspace, step.notes),
+            HandleNotes: lambda step: follow(keyspace, step.notes, self.forbidden),
         }
 
     def _config(self, step: GetConfig) -> QueueConfig | Flow[QueueConfig]:

@@ -427,7 +427,15 @@ def redrive(config: QueueConfig, source: str, sequences: Sequence[Word], *, now:
 
 
 def relay(
-    keyspace: Keyspace, queue: str, target: str, *, token: Word, verdict: Word, fresh: Word, more: bool, now: Word = ""
+    keyspace: Keyspace,
+    queue: str,
+    target: str,
+    *,
+    token: Word,
+    verdict: Word,
+    fresh: Word = "",
+    more: bool = False,
+    now: Word = "",
 ) -> Command:
     """Take a page of the letters that wait for a queue in another slot, after the `verdict` about page `token`."""
     words = {"target": target, "token": token, "verdict": verdict, "fresh": fresh, "more": "1" * more}

@@ -43,12 +43,25 @@ function outbox.added(q, into, now, n)
   end
 end
 
---- Ask the caller of a sweep to move letters, if no mover has them. Returns the time of the next look.
+--- Ask the caller of a sweep to move letters, if no mover has them. Returns the time of the next look. A reaper moves
+-- them also if another caller was asked before, who may lack the rights.
 function outbox.remind(q, now, outgoing_at)
-  if outgoing_at > now then return outgoing_at, false end
+  if outgoing_at > now then
+    if q.activates and outbox.is_free(q, now) then reply.note(q, 'move', reaper_hint.queue_name(q.meta)) end
+    return outgoing_at, false
+  end
   reply.note(q, 'move', reaper_hint.queue_name(q.meta))
   redis.call('HSET', q.meta, 'outgoing_at', string.format('%d', now + STUCK))
   return now + STUCK, true
+end
+
+--- Return whether letters wait that no mover has.
+function outbox.is_free(q, now)
+  for _, text in ipairs(redis.call('HVALS', q.outgoing)) do
+    local line = outbox.line(text)
+    if line.letters > 0 and line.ends <= now then return true end
+  end
+  return false
 end
 
 --- The target has stored the page under way, or the page has no letters any more.
@@ -61,7 +74,7 @@ end
 --- The letters of the page under way for the mover that knows its `token`, or that asked for it as `fresh`; and the ms
 -- for which another mover has it.
 function outbox.again(q, now, line, token, fresh)
-  local is_own = line.token == token or line.token == fresh
+  local is_own = line.token == token or line.token == outbox.token(fresh, line.last)
   if not is_own and line.ends > now then return {}, line.ends - now end
   if not is_own then line.hold = math.min(MOST_HOLD, 2 * line.hold) end
   line.ends = now + line.hold
@@ -84,7 +97,7 @@ function outbox.next_page(q, now, line, fresh)
     end
     if #some < most then break end
   end
-  if #letters > 0 then outbox.open(now, line, letters, fresh) end
+  if #letters > 0 then outbox.open(now, line, letters, fresh) else line.letters = 0 end
   return letters
 end
 
@@ -100,12 +113,18 @@ end
 
 --- Give a page its number, its token and its mover.
 function outbox.open(now, line, letters, fresh)
-  line.number, line.token, line.last = line.number + 1, fresh, letters[#letters][1]
-  line.hold, line.ends = HOLD, now + HOLD
+  line.number, line.last = line.number + 1, letters[#letters][1]
+  line.token, line.hold, line.ends = outbox.token(fresh, line.last), HOLD, now + HOLD
 end
 
---- Store the line, and when the outbox is to be looked at again. Nothing stays of a deleted queue without letters.
-function outbox.save(q, target, line)
+--- The token of a page. Its last letter is in it: a mover without a reply repeats its call, and meanwhile a failover
+-- with lost writes may have brought other letters.
+function outbox.token(fresh, last)
+  return fresh .. '@' .. last
+end
+
+--- Store the line, and when the outbox is to be looked at again: at once, but for pages under way. Nothing stays of a deleted queue without letters.
+function outbox.save(q, now, target, line)
   outbox.write(q.outgoing, target, line)
   if line.letters == 0 then redis.call('UNLINK', q.outbox) end
   local due_at = redis.call('HGET', q.meta, 'due_at')
@@ -116,7 +135,8 @@ function outbox.save(q, target, line)
   local earliest
   for _, text in ipairs(redis.call('HVALS', q.outgoing)) do
     local other = outbox.line(text)
-    if other.letters > 0 and (not earliest or other.ends < earliest) then earliest = other.ends end
+    local at = other.token == '-' and other.ends or math.max(other.ends, now + STUCK)
+    if other.letters > 0 and (not earliest or at < earliest) then earliest = at end
   end
   redis.call('HSET', q.meta, 'outgoing_at', earliest and string.format('%d', earliest) or '')
   if earliest and (due_at == '' or earliest < tonumber(due_at)) then
