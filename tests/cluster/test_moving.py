@@ -19,6 +19,7 @@ from rqttl.flows.sweeping import config_if_exists
 from rqttl.protocol import commands, scripts
 from rqttl.store.cluster import lent, open_client
 from rqttl.store.driver import RedisDriver, driver_of
+from rqttl.store.exchanges import HASTY
 from rqttl.types import State
 from spark_connectors.ranges import FIRST
 from tests.cluster_servers import ClusterServers
@@ -66,7 +67,7 @@ class Errors:
 
 
 class Scene:
-    """A queue with messages in all states, and its dead-letter queue, both with the one tag."""
+    """A queue with messages in all states and its dead-letter queue, both with the one tag, and one in another slot."""
 
     def __init__(self, broker: Any, name: str) -> None:
         self.broker, self.name = broker, f"q/{name}"
@@ -78,6 +79,10 @@ class Scene:
         again.nack(description="not yet")
         delayed.nack(delay="1h")
         rejected.reject("no")
+        self.far = broker.declare_queue(f"far/{name}")
+        origin = broker.declare_queue(f"far/{name}/origin", dead_letter=self.far.name)
+        origin.enqueue(b"far")
+        origin.reject_many(origin.receive_many(1))
 
     def discard(self) -> Any:
         """Only Spark does it, after a commit."""
@@ -107,6 +112,8 @@ CALLS: dict[str, Callable[[Scene], Any]] = {
     "purge": lambda s: s.q.purge(),
     "receive": lambda s: [delivery.body for delivery in s.q.receive_many(2)],
     "redrive": lambda s: s.dead.redrive(),
+    "redrive_in": lambda s: s.far.redrive(to=s.name),
+    "redrive_out": lambda s: s.dead.redrive(to=s.far.name),
     "reject": lambda s: s.delivery.reject("no"),
     "renew": lambda s: s.delivery.renew() and None,
     "reschedule": lambda s: s.q.reschedule("later", delay="2h"),
@@ -152,7 +159,7 @@ def moving(cluster: ClusterServers, moved: Callable[[Sequence[bytes]], Sequence[
         cluster.end_move(TAG, target)
 
 
-def test_the_table_has_all_scripts_but_the_one_whose_only_key_is_shared(cluster: ClusterServers) -> None:
+def test_the_table_has_all_scripts_of_one_slot_that_wait_for_it(cluster: ClusterServers) -> None:
     heard: list[str] = []
     with rqttl.connect(cluster.url()) as broker:
         scenes = {name: Scene(broker, name) for name in CALLS}
@@ -161,7 +168,7 @@ def test_the_table_has_all_scripts_but_the_one_whose_only_key_is_shared(cluster:
             heard.clear()
             CALLS[name](scene)
             assert name in heard
-    assert set(CALLS) == set(scripts.names()) - {"change_policies"}
+    assert set(CALLS) == set(scripts.names()) - {"change_policies", *HASTY}
 
 
 @pytest.mark.parametrize("state", STATES)

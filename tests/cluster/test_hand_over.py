@@ -1,0 +1,195 @@
+"""Dead letters between nodes of a cluster: movers are killed, nodes hang, die or are full, and slots move."""
+
+import asyncio
+import logging
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+
+import pytest
+
+import rqttl
+from rqttl import Broker, Queue
+from rqttl.reaper import Reaper
+from tests.cluster.test_failing import names
+from tests.cluster_servers import ClusterServers
+from tests.servers import Server
+from tests.waiting import until
+
+pytestmark = [pytest.mark.slow, pytest.mark.once]
+
+#: Queues of three nodes. Rejected messages of the first go to the second, and expired ones to the third.
+SOURCE, TARGET, OTHER = names("q")
+
+#: A client that rejects a message. It kills itself before or after the n-th call of a script.
+DIES = """
+import os, signal, sys
+import rqttl
+from rqttl.protocol.commands import Command
+from rqttl.store.driver import driver_of
+url, queue, script, count, moment = sys.argv[1:]
+broker = rqttl.connect(url)
+driver = driver_of(broker)
+perform, left = driver.step, int(count)
+def step(one):
+    global left
+    is_it = isinstance(one, Command) and one.script.name == script
+    left -= is_it
+    if is_it and left == 0 and moment == "before":
+        os.kill(os.getpid(), signal.SIGKILL)
+    answer = perform(one)
+    if is_it and left == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return answer
+driver.step = step
+queue = broker.queue(queue)
+queue.reject_many(queue.receive_many(1))
+"""
+#: Script, number of its call, and moment.
+KILLS = {
+    "before it asks for the page": ("relay", "1", "before"),
+    "with the page": ("relay", "1", "after"),
+    "when the target has the page": ("accept", "1", "after"),
+    "before the page is closed": ("relay", "2", "before"),
+    "when the page is closed": ("relay", "2", "after"),
+}
+
+
+@pytest.fixture
+def broker(cluster: ClusterServers) -> Iterator[Broker]:
+    with rqttl.connect(cluster.url()) as broker:
+        yield broker
+
+
+@pytest.fixture
+def queue(broker: Broker) -> Queue:
+    return broker.declare_queue(SOURCE, dead_letter=TARGET, dead_letter_expired=OTHER)
+
+
+def bodies(broker: Broker, queue: str) -> list[bytes]:
+    try:
+        return [view.body for view in broker.queue(queue).peek(5_000)]
+    except rqttl.QueueNotFound:
+        return []
+
+
+def die(queue: Queue, *texts: bytes) -> None:
+    """Messages that are rejected, and as many that expire."""
+    queue.enqueue_many(texts)
+    queue.reject_many(queue.receive_many(len(texts)))
+    queue.enqueue_many([rqttl.Message(text, ttl=0) for text in texts])
+
+
+@contextmanager
+def away(cluster: ClusterServers, server: Server, how: str) -> Iterator[None]:
+    """Within the block a node hangs, is dead, or has no memory left."""
+    if how == "is full":
+        cluster.ask(server, "CONFIG", "SET", "maxmemory", 1)
+    else:
+        server.process.send_signal(signal.SIGSTOP if how == "hangs" else signal.SIGKILL)
+    try:
+        yield
+    finally:
+        if how == "is full":
+            cluster.ask(server, "CONFIG", "SET", "maxmemory", 0)
+        elif how == "hangs":
+            server.process.send_signal(signal.SIGCONT)
+        else:
+            server.process.wait()
+            server.start()
+        until(cluster.agrees)
+
+
+def test_a_letter_arrives_whenever_its_mover_is_killed(cluster: ClusterServers, broker: Broker) -> None:
+    sources = [broker.declare_queue(f"{SOURCE}/{n}", dead_letter=TARGET) for n in range(len(KILLS))]
+    clients = []
+    for source, kill in zip(sources, KILLS.values(), strict=True):
+        source.enqueue(source.name.encode())
+        clients.append(subprocess.Popen([sys.executable, "-c", DIES, cluster.url(), source.name, *kill]))
+    assert [client.wait() for client in clients] == [-signal.SIGKILL] * len(KILLS)
+
+    def all_arrived() -> bool:
+        for source in sources:
+            source.sweep()
+        return len(bodies(broker, TARGET)) >= len(KILLS)
+
+    until(all_arrived)
+    Reaper(broker).run_once()
+    assert sorted(bodies(broker, TARGET)) == [source.name.encode() for source in sources]
+
+
+@pytest.mark.parametrize("how", ["hangs", "is dead", "is full"])
+def test_a_target_that_is_away_keeps_nobody_else_waiting(
+    how: str, cluster: ClusterServers, broker: Broker, queue: Queue
+) -> None:
+    texts = [b"%d" % n for n in range(10)]
+    with away(cluster, cluster.owner(f"{{{TARGET}}}"), how):
+        for text in texts:
+            die(queue, text)
+        assert bodies(broker, OTHER) == texts
+        deaths = queue.stats().deaths
+        assert (deaths["rejected"], deaths["expired"]) == (10, 10)
+
+    until(lambda: queue.sweep() and len(bodies(broker, TARGET)) >= 10)
+    assert bodies(broker, TARGET) == texts
+
+
+def test_a_reaper_moves_what_a_user_may_not(
+    cluster: ClusterServers, broker: Broker, queue: Queue, caplog: pytest.LogCaptureFixture
+) -> None:
+    rules = ("reset", "on", ">secret", "+@all", "&*", f"~rqttl:{{{SOURCE}}}*", "~rqttl:*{rqttl}")
+    for server in cluster.servers:
+        cluster.ask(server, "ACL", "SETUSER", "limited", *rules)
+    calls: list[str] = []
+    with caplog.at_level(logging.INFO), rqttl.connect(cluster.url().replace("//", "//limited:secret@")) as limited:
+        limited.events.subscribe(lambda event: calls.append(event.name), rqttl.CommandEvent)
+        die(limited.queue(SOURCE), b"1")
+        die(limited.queue(SOURCE), b"2")
+    for server in cluster.servers:
+        cluster.ask(server, "ACL", "DELUSER", "limited")
+    assert [record.getMessage() for record in caplog.records if record.name.startswith("rqttl")] == []
+    assert calls.count("accept") == 2  # it tries once for each target
+    assert bodies(broker, TARGET) == []
+
+    Reaper(broker).run_once()
+    assert bodies(broker, TARGET) == bodies(broker, OTHER) == [b"1", b"2"]
+
+
+def test_letters_arrive_while_both_slots_move(cluster: ClusterServers, broker: Broker, queue: Queue) -> None:
+    texts = [b"%d" % n for n in range(2_000)]
+    keys = [f"{{{name}}}" for name in (SOURCE, TARGET)]
+    homes = {key: cluster.owner(key) for key in keys}
+    ended, moves = threading.Event(), 0
+
+    def move() -> None:
+        nonlocal moves
+        while not ended.is_set() or any(cluster.owner(key) is not home for key, home in homes.items()):
+            for key in keys:
+                owner = cluster.servers.index(cluster.owner(key))
+                cluster.move(key, cluster.servers[(owner + 1) % 3])
+                moves += 1
+
+    with ThreadPoolExecutor(1) as pool:
+        moving = pool.submit(move)
+        for start in range(0, len(texts), 50):
+            queue.enqueue_many(texts[start : start + 50])
+            queue.reject_many(queue.receive_many(50))
+        until(lambda: queue.sweep() and moves >= 8 and len(bodies(broker, TARGET)) >= len(texts))
+        ended.set()
+        moving.result()
+    assert bodies(broker, TARGET) == texts
+
+
+def test_asyncio_hands_over(cluster: ClusterServers) -> None:
+    async def reject() -> list[bytes]:
+        async with rqttl.connect_async(cluster.url()) as broker:
+            queue = await broker.declare_queue(SOURCE, dead_letter=TARGET)
+            await queue.enqueue_many([b"%d" % n for n in range(300)])
+            await queue.reject_many(await queue.receive_many(300))
+            return [view.body for view in await broker.queue(TARGET).peek(300)]
+
+    assert asyncio.run(reject()) == [b"%d" % n for n in range(300)]

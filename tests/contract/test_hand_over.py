@@ -1,0 +1,321 @@
+"""Dead letters whose target is in another slot: they arrive once and in order, as from a death in one slot."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
+from functools import partial
+from typing import Any
+
+import pytest
+
+from rqttl import Broker, Message, Queue, QueueNotFound
+from rqttl.flows import moving, registry
+from rqttl.flows.steps import HandleNotes, Step, run
+from rqttl.protocol.keys import Keyspace
+from rqttl.store.driver import driver_of
+from rqttl.testing import async_fake_broker, fake_broker
+from rqttl.testing.fake import ClockedBroker
+from tests.contract.clocked import START
+
+#: The ms for which a mover holds a page at first.
+HOLD = 2_000
+
+
+@pytest.fixture
+def slotted(client: Any) -> Iterator[ClockedBroker]:
+    with ClockedBroker(client, start=START, slotted=True) as broker:
+        yield broker
+
+
+@contextmanager
+def dying(broker: Broker, *kinds: bytes) -> Iterator[None]:
+    """Within the block nobody follows notes of these kinds: the client has died after the call."""
+    driver: Any = driver_of(broker)
+    perform = driver.step
+
+    def step(step: Step) -> Any:
+        if not isinstance(step, HandleNotes):
+            return perform(step)
+        pairs = zip(step.notes[::2], step.notes[1::2], strict=True)
+        return perform(HandleNotes([word for pair in pairs if pair[0] not in kinds for word in pair]))
+
+    driver.step = step
+    yield
+    driver.step = perform
+
+
+def bodies(broker: Broker, queue: str) -> list[bytes]:
+    try:
+        return [view.body for view in broker.queue(queue).peek(5_000)]
+    except QueueNotFound:
+        return []
+
+
+def advance(broker: ClockedBroker, ms: int) -> None:
+    broker.clock.set(broker.clock.ms + ms)
+
+
+def rejected(queue: Queue, *texts: bytes) -> None:
+    queue.enqueue_many(texts)
+    queue.reject_many(queue.receive_many(len(texts)), "no")
+
+
+Source = Callable[..., Queue]
+
+
+def expired(broker: ClockedBroker, source: Source, call: Callable[[Queue], object]) -> None:
+    queue = source()
+    queue.enqueue(Message(b"x", ttl="1s"))
+    advance(broker, 1_000)
+    call(queue)
+
+
+def trimmed(broker: ClockedBroker, source: Source, call: Callable[[Queue], object]) -> None:
+    """Dead letters have filled the queue, and nobody has swept it since."""
+    queue = source(max_length=1)
+    with dying(broker, b"sweep"):
+        rejected(broker.declare_queue("s/up", dead_letter="s"), b"x", b"y")
+    call(queue)
+
+
+def failed(broker: ClockedBroker, source: Source, call: Callable[[Queue], object]) -> None:
+    queue = source(max_deliveries=1, lease="1s")
+    queue.enqueue(b"x")
+    queue.receive()
+    advance(broker, 1_000)
+    call(queue)
+
+
+def nacked(broker: ClockedBroker, source: Source, after: int, **options: Any) -> None:
+    queue = source(**options)
+    queue.enqueue(Message(b"x", ttl="1m"))
+    deliveries = queue.receive_many(1, lease="1h")
+    advance(broker, after)
+    queue.nack_many(deliveries, description="no")
+
+
+def settled(source: Source, call: Callable[[Queue], object], **options: Any) -> None:
+    queue = source(**options)
+    queue.enqueue(Message(b"x", id="m"))
+    call(queue)
+
+
+def redriven(broker: ClockedBroker, source: Source, **options: Any) -> None:
+    queue = source(dead_letter_rejected="s/dead")
+    rejected(queue, b"x")
+    queue.update(**options)
+    queue.enqueue(Message(b"x", ttl="1h"))
+    broker.queue("s/dead").redrive()
+    queue.purge()
+
+
+def moved(broker: ClockedBroker, queue: Queue) -> None:
+    broker.declare_queue("s/other").enqueue(Message(b"y", id="m"))
+    broker.queue("s/other").move("m", "s")
+
+
+def arrived(broker: ClockedBroker, queue: Queue) -> None:
+    queue.enqueue(b"y", delay="1s")
+    advance(broker, 1_000)
+    queue.sweep()
+
+
+#: What lets the one message `x` die: the script and the reason, and how. `s` declares its queue with further options.
+DEATHS: dict[str, Callable[[ClockedBroker, Source], object]] = {
+    **{
+        f"{call.__name__} {reason}": partial(how, call=call)
+        for call in (Queue.receive, Queue.stats, Queue.sweep)
+        for reason, how in {"expired": expired, "maxlen": trimmed, "delivery_limit": failed}.items()
+    },
+    "enqueue expired": lambda b, s: s().enqueue(Message(b"x", ttl=0)),
+    "enqueue maxlen": lambda b, s: s(max_length=1).enqueue_many([b"x", b"y"]),
+    "nack expired": partial(nacked, after=60_000),
+    "nack delivery_limit": partial(nacked, after=0, max_deliveries=1),
+    "reject rejected": lambda b, s: rejected(s(), b"x"),
+    "sweep maxlen by an arrival": lambda b, s: settled(s, lambda queue: arrived(b, queue), max_length=1),
+    "intervene expired": lambda b, s: settled(s, lambda queue: queue.expire("m")),
+    "intervene rejected": lambda b, s: settled(s, lambda queue: queue.dead_letter("m", "no")),
+    "redrive expired": partial(redriven, default_ttl=0),
+    "redrive maxlen": partial(redriven, max_length=1),
+    "move maxlen": lambda b, s: settled(s, lambda queue: moved(b, queue), max_length=1),
+}
+
+
+def outcome(client: Any, death: str, dead: str, *, survives: bool) -> tuple[object, object]:
+    """What is in Redis of the target and in the statistics of the source."""
+    client.flushall()
+    with ClockedBroker(client, start=START, slotted=True) as broker:
+        with nullcontext() if survives else dying(broker, b"move"):
+            DEATHS[death](broker, partial(broker.declare_queue, "s", dead_letter=dead))
+        if not survives:
+            assert dead not in broker.queues()
+            due: Any = client.hget("rqttl:{s}:meta", "due_at")
+            assert int(due) <= broker.clock.ms + HOLD
+            advance(broker, HOLD)
+            broker.queue("s").stats()  # any call that sweeps
+        (view,) = broker.queue(dead).peek()
+        assert (view.body, view.deaths[0].reason) == (b"x", death.split()[1])
+        assert client.exists(f"rqttl:{{s}}:outbox>{dead}") == 0
+        keys = driver_of(broker).keyspace
+        record: Any = client.hgetall(keys.key(dead, "meta"))
+        return (record, client.xrange(keys.key(dead, "log"))), broker.queue("s").stats()
+
+
+@pytest.mark.parametrize("death", DEATHS)
+def test_a_letter_arrives_as_from_a_death_in_one_slot_also_if_the_client_dies(client: Any, death: str) -> None:
+    assert outcome(client, death, "t", survives=True) == outcome(client, death, "s/t", survives=True)
+    outcome(client, death, "t", survives=False)
+
+
+def test_a_call_moves_four_pages_and_sweeps_the_others(slotted: ClockedBroker) -> None:
+    queue = slotted.declare_queue("s", dead_letter="t")
+    texts = [b"%d" % n for n in range(1_301)]
+    with dying(slotted, b"move"):
+        for start in range(0, 1_300, 250):
+            rejected(queue, *texts[start : min(start + 250, 1_300)])
+    rejected(queue, texts[-1])
+    assert bodies(slotted, "t") == texts[:1_000]
+
+    queue.sweep()  # no page is under way, so it is due at once
+    assert bodies(slotted, "t") == texts
+
+
+def test_a_page_has_four_megabytes(slotted: ClockedBroker, client: Any) -> None:
+    queue = slotted.declare_queue("s", dead_letter="t", dead_letter_expired="t")
+    texts = [b"%d" % n * 1_500_000 for n in range(4)]
+    with dying(slotted, b"move"):
+        for text in texts:
+            rejected(queue, text)
+    rejected(queue, b"last")
+    assert bodies(slotted, "t") == [*texts, b"last"]
+    assert client.get("rqttl:{t}:sender>s").startswith(b"2 ")
+
+
+def test_a_broken_target_keeps_no_other_waiting(
+    slotted: ClockedBroker, client: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue = slotted.declare_queue("s", dead_letter="t", dead_letter_expired="u")
+    client.set("rqttl:{t}:log", "no stream")
+    rejected(queue, b"1")
+    queue.enqueue(Message(b"x", ttl=0))
+    assert "queue s>t: move was not followed up, a reaper will" in caplog.text
+    assert bodies(slotted, "u") == [b"x"]
+
+    client.delete("rqttl:{t}:log")
+    rejected(queue, b"2")  # the other mover still has the page
+    driver_of(slotted).perform(moving.move(Keyspace(slotted=True), "s", "t"))
+    assert bodies(slotted, "t") == []
+    advance(slotted, HOLD)
+    queue.sweep()
+    assert bodies(slotted, "t") == [b"1", b"2"]
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("is_under_way", [False, True])
+def test_an_outbox_that_redis_has_evicted_is_forgotten(slotted: ClockedBroker, client: Any, is_under_way: bool) -> None:
+    driver = driver_of(slotted)
+    queue = slotted.declare_queue("s", dead_letter="t")
+    with dying(slotted, b"move"):
+        rejected(queue, b"1")
+    if is_under_way:
+        driver.step(next(moving.move(driver.keyspace, "s", "t")))
+    client.delete("rqttl:{s}:outbox>t")
+    advance(slotted, HOLD)
+    queue.sweep()
+    assert driver.perform(moving.outgoing(driver.keyspace, ["s"])) == [{"t": 0}]
+    rejected(queue, b"2")
+    assert bodies(slotted, "t") == [b"2"]
+
+
+def test_a_call_that_is_repeated_after_lost_writes_makes_another_page(slotted: ClockedBroker, client: Any) -> None:
+    driver = driver_of(slotted)
+    queue = slotted.declare_queue("s", dead_letter="t")
+    call: Any = next(moving.move(driver.keyspace, "s", "t"))
+    with dying(slotted, b"move"):
+        rejected(queue, b"1")
+        first = driver.perform(run(call))
+        client.delete("rqttl:{s}:outgoing", "rqttl:{s}:outbox>t")  # a failover has lost the death
+        rejected(queue, b"2")
+    again = driver.perform(run(call))
+    assert (again.number, again.letters[1::2]) == (first.number, [b"2"])
+    assert again.token != first.token
+
+
+@pytest.mark.parametrize("ending", ["deleted", "expired"])
+def test_letters_outlive_their_queue(slotted: ClockedBroker, client: Any, ending: str) -> None:
+    expiring: Any = {"expires": "1h", "on_expire": "dead-letter"} if ending == "expired" else {}
+    queue = slotted.declare_queue("s", dead_letter="t", **expiring)
+    with dying(slotted, b"move"):
+        rejected(queue, b"1")
+        queue.enqueue(b"2")
+        if ending == "deleted":
+            queue.delete()
+        else:
+            advance(slotted, 3_600_000)
+            queue.sweep()
+        assert "s" in registered(slotted)  # the letters have not arrived
+    driver = driver_of(slotted)
+    driver.perform(registry.unregister(driver.keyspace, "s"))
+    assert registered(slotted) == ["t"]
+    assert bodies(slotted, "t") == [b"1", b"2"][: 1 + bool(expiring)]
+
+    slotted.queue("t").delete()
+    assert sorted(client.keys("*")) == sorted(
+        [b"rqttl:dataset{rqttl}", b"rqttl:{s}:tombstone", b"rqttl:{t}:sender>s", b"rqttl:{t}:tombstone"]
+    )
+    week = 7 * 24 * 3_600_000
+    assert week - 60_000 < client.pttl("rqttl:{t}:sender>s") <= week
+
+
+def registered(broker: Broker) -> list[str]:
+    driver = driver_of(broker)
+    return driver.perform(registry.registered(driver.keyspace))
+
+
+def test_letters_of_an_older_queue_of_this_name_arrive(slotted: ClockedBroker) -> None:
+    with dying(slotted, b"move"):
+        queue = slotted.declare_queue("s", dead_letter="t")
+        rejected(queue, b"1")
+        queue.delete()
+        queue = slotted.declare_queue("s")
+    queue.sweep()
+    assert bodies(slotted, "t") == [b"1"]
+
+
+def test_a_letter_goes_to_the_target_under_which_it_died(slotted: ClockedBroker) -> None:
+    queue = slotted.declare_queue("s", dead_letter="t")
+    with dying(slotted, b"move"):
+        rejected(queue, b"1")
+        queue.update(dead_letter="u")
+    rejected(queue, b"2")
+    assert (bodies(slotted, "t"), bodies(slotted, "u")) == ([], [b"2"])
+
+    queue.sweep()
+    assert bodies(slotted, "t") == [b"1"]
+
+
+def test_a_sweep_moves_what_the_caller_of_another_one_could_not(slotted: ClockedBroker) -> None:
+    queue = slotted.declare_queue("s", dead_letter="t")
+    with dying(slotted, b"move"):
+        rejected(queue, b"1")
+        advance(slotted, HOLD)
+        queue.stats()  # asks its caller
+    queue.sweep()
+    assert bodies(slotted, "t") == [b"1"]
+
+
+def test_fake_brokers_hand_over() -> None:
+    with fake_broker(slotted=True) as broker:
+        rejected(broker.declare_queue("s", dead_letter="t"), b"1")
+        assert bodies(broker, "t") == [b"1"]
+
+    async def reject() -> list[bytes]:
+        async with async_fake_broker(slotted=True) as broker:
+            queue = await broker.declare_queue("s", dead_letter="t")
+            await queue.enqueue(b"1")
+            await queue.reject_many(await queue.receive_many(1))
+            return [view.body for view in await broker.queue("t").peek()]
+
+    assert asyncio.run(reject()) == [b"1"]
