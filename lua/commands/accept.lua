@@ -21,6 +21,7 @@ q.name = reaper_hint.queue_name(q.meta)
 local mover = {}
 dead_letter.open_target(mover, q, now)
 append.all(q, now, arg.letters, 2, #arg.letters / 2)
-redis.call('SET', q.sender, arg.number .. ' ' .. arg.token, 'PX', MEMORY) -- not before: a log of a wrong type ends the call
+-- not before: a log of a wrong type ends the call
+redis.call('SET', q.sender, arg.number .. ' ' .. arg.token, 'PX', MEMORY)
 dead_letter.close_target(mover, q, now, dead_letter.sizes(arg.letters))
 return reply.ok(mover, 0)

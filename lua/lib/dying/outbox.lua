@@ -123,7 +123,8 @@ function outbox.token(fresh, last)
   return fresh .. '@' .. last
 end
 
---- Store the line, and when the outbox is to be looked at again: at once, but for pages under way. Nothing stays of a deleted queue without letters.
+--- Store the line, and when the outbox is to be looked at again: at once, but for pages under way. Nothing stays of a
+-- deleted queue without letters.
 function outbox.save(q, now, target, line)
   outbox.write(q.outgoing, target, line)
   if line.letters == 0 then redis.call('UNLINK', q.outbox) end
