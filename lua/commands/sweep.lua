@@ -3,7 +3,7 @@
 --
 -- Consumers that stopped waiting are forgotten. A queue whose lifetime has ended is deleted.
 --
--- @use     clock record queue_lifetime expire_queue compact dedup wakeup reply sweep arrivals schedule
+-- @use     clock record queue_lifetime expire_queue compact dedup wakeup reply sweep arrivals schedule outbox
 -- @keys    *
 -- @targets expired maxlen delivery_limit
 -- @args    version targets now
@@ -27,6 +27,7 @@ end
 redis.call('ZREMRANGEBYSCORE', q.waiters, -now, now)
 redis.call('ZREMRANGEBYSCORE', q.consumers, '-inf', now)
 local done = sweep.run(q, now)
+if q.outgoing_at and q.outgoing_at > now then lazy(outbox).offer(q, now) end
 local forgotten = dedup.forget(q, now, 250)
 local busy = done.reclaimed + done.promoted + done.expired + done.trimmed > 0
 if busy and q.holds_dead_letters == '1' then lazy(arrivals).trim(q.arrivals, q.log) end

@@ -43,25 +43,20 @@ function outbox.added(q, into, now, n)
   end
 end
 
---- Ask the caller of a sweep to move letters, if no mover has them. Returns the time of the next look. A reaper moves
--- them also if another caller was asked before, who may lack the rights.
+--- Ask the caller of a sweep to move letters, if no mover has them. Returns the time of the next look.
 function outbox.remind(q, now, outgoing_at)
-  if outgoing_at > now then
-    if q.activates and outbox.is_free(q, now) then reply.note(q, 'move', reaper_hint.queue_name(q.meta)) end
-    return outgoing_at, false
-  end
+  if outgoing_at > now then return outgoing_at, false end
   reply.note(q, 'move', reaper_hint.queue_name(q.meta))
   redis.call('HSET', q.meta, 'outgoing_at', string.format('%d', now + STUCK))
   return now + STUCK, true
 end
 
---- Return whether letters wait that no mover has.
-function outbox.is_free(q, now)
+--- Ask a reaper to move letters that no mover has, also if another caller was asked before: it may lack the rights.
+function outbox.offer(q, now)
   for _, text in ipairs(redis.call('HVALS', q.outgoing)) do
     local line = outbox.line(text)
-    if line.letters > 0 and line.ends <= now then return true end
+    if line.letters > 0 and line.ends <= now then return reply.note(q, 'move', reaper_hint.queue_name(q.meta)) end
   end
-  return false
 end
 
 --- The target has stored the page under way, or the page has no letters any more.
