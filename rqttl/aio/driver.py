@@ -31,7 +31,7 @@ from rqttl.flows.steps import (
     WaitForWakeup,
     Write,
 )
-from rqttl.protocol.commands import Command, DiskCommand, ReplicaCommand
+from rqttl.protocol.commands import Command, DiskCommand, MovingCommand, ReplicaCommand
 from rqttl.protocol.keys import META, Keyspace
 from rqttl.runtime.interrupt import Interrupt, Timing
 from rqttl.store.cluster import Seeds
@@ -76,6 +76,7 @@ class AsyncDriver:
         self._begin: dict[type, Callable[[Any], Any]] = {
             **self.memory.answers,
             **dict.fromkeys((ReplicaCommand, DiskCommand), self._begin_durable),
+            MovingCommand: self.store.exchanges.run,
             Pipeline: self.store.exchanges.run_together,
             **dict.fromkeys((Read, Write), self.store.exchanges.read),
             ReadEachNode: self.store.exchanges.read_each_node,

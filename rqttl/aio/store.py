@@ -21,7 +21,7 @@ from redis.exceptions import BusyLoadingError, ConnectionError, ResponseError, T
 from rqttl.errors import BrokerClosed, ContractError, InvalidInput, PoolExhausted
 from rqttl.events import Events, timed
 from rqttl.flows.steps import ENDED
-from rqttl.protocol.commands import CONFIRMING, Command, Joined, noted, unconfirmed
+from rqttl.protocol.commands import CONFIRMING, MOVING, Command, Joined, noted, unconfirmed
 from rqttl.protocol.contract import pack_command
 from rqttl.protocol.keys import Keyspace
 from rqttl.runtime.interrupt import Interrupt
@@ -37,7 +37,7 @@ Keep = Callable[[Coroutine[Any, Any, Any]], "asyncio.Task[Any]"]
 #: Unsent bytes beyond which callers wait until Redis has taken some.
 FULL = 1 << 20
 #: The durability that a call confirms.
-_CONFIRMED = {call[0]: durability for durability, call in CONFIRMING.items()}
+_CONFIRMED = {call[0]: durability for durability, call in CONFIRMING.items() if durability != MOVING}
 #: Seconds between the first sight of a late reply and the second one. A loop that was blocked reads it meanwhile.
 GRACE = 1.0
 
@@ -412,7 +412,7 @@ class AsyncNode:
 
     async def round_trip(self, calls: Calls) -> list[Any]:
         """Send calls together, and read their replies; errors of Redis are among them."""
-        durability = _CONFIRMED.get(calls[-1][0])
+        durability = MOVING if calls[-1] == CONFIRMING[MOVING] else _CONFIRMED.get(calls[-1][0])
         if durability and not self._durability:
             return await self._for(durability).round_trip(calls)
         shared = await self._ready()

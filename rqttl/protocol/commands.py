@@ -31,7 +31,13 @@ BATCH_BYTES = 2**20
 
 
 #: The calls behind a command that stores messages: Redis answers when the `durability` is reached, after 1 s at most.
-CONFIRMING: Mapping[str, tuple[str, ...]] = {"replica": ("WAIT", "1", "1000"), "disk": ("WAITAOF", "1", "0", "1000")}
+#: Behind a command that is `MOVING` letters between slots no answer is needed.
+MOVING = "moving"
+CONFIRMING: Mapping[str, tuple[str, ...]] = {
+    "replica": ("WAIT", "1", "1000"),
+    "disk": ("WAITAOF", "1", "0", "1000"),
+    MOVING: ("WAIT", "1", "200"),
+}
 #: The note that a client adds to a reply, with the reason, if what it has stored is not confirmed.
 UNCONFIRMED = b"unconfirmed"
 
@@ -222,6 +228,15 @@ class DiskCommand(Command):
     """A command that the disk has to confirm."""
 
     durability = "disk"
+
+
+class MovingCommand(Command):
+    """A command that moves letters between slots. A replica is to have each step before the next one begins.
+
+    Else a failover could lose letters that their source does not have any more, or let them arrive twice.
+    """
+
+    durability = MOVING
 
 
 _DURABLE: Mapping[str, type[Command]] = {"replica": ReplicaCommand, "disk": DiskCommand}
@@ -439,14 +454,14 @@ def relay(
 ) -> Command:
     """Take a page of the letters that wait for a queue in another slot, after the `verdict` about page `token`."""
     words = {"target": target, "token": token, "verdict": verdict, "fresh": fresh, "more": "1" * more}
-    return unfenced(keyspace, queue, "relay", (), target, now=now, **words)
+    return MovingCommand(*unfenced(keyspace, queue, "relay", (), target, now=now, **words))
 
 
 def accept(
     keyspace: Keyspace, queue: str, source: str, letters: Sequence[Word], *, number: int, token: Word, now: Word = ""
 ) -> Command:
     """Store a page of dead letters from a queue in another slot. `letters` are header and body in turn."""
-    return unfenced(keyspace, queue, "accept", letters, source, now=now, number=number, token=token)
+    return MovingCommand(*unfenced(keyspace, queue, "accept", letters, source, now=now, number=number, token=token))
 
 
 def redrive_out(
@@ -462,14 +477,15 @@ def redrive_out(
 ) -> Command:
     """Take at most `BATCH` letters out for a queue in another slot, or tell the `verdict` about page `token`."""
     words = {"target": target, "token": token, "verdict": verdict, "fresh": fresh}
-    return unfenced(keyspace, queue, "redrive_out", sequences, target, now=now, **words)
+    return MovingCommand(*unfenced(keyspace, queue, "redrive_out", sequences, target, now=now, **words))
 
 
 def redrive_in(
     config: QueueConfig, source: str, letters: Sequence[Word], *, number: int, token: Word, now: Word = ""
 ) -> Command:
     """Let a page of letters from a queue in another slot arrive in this one: sequence, header and body in turn."""
-    return fenced(config, "redrive_in", letters, source, now=now, source=source, number=number, token=token)
+    call = fenced(config, "redrive_in", letters, source, now=now, source=source, number=number, token=token)
+    return MovingCommand(*call)
 
 
 class Presence(NamedTuple):  # each look of a consumer makes one, and a named tuple costs the least

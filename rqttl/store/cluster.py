@@ -55,6 +55,7 @@ class Cluster(Generic[N]):
         #: Where it was asked first.
         self.address = seeds.address
         self._owners = self._seeds[:1] * SLOTS
+        self._replicated: set[N] = set()
         self.nodes: tuple[N, ...] = tuple(self._seeds)
         self.is_known = False
 
@@ -70,6 +71,10 @@ class Cluster(Generic[N]):
     def slot_of(self, key: str) -> int:
         """See `Topology`."""
         return _slot_of(key)
+
+    def is_replicated(self, node: N) -> bool:
+        """See `Topology`."""
+        return node in self._replicated
 
     def learn(self, doubted: N | None = None) -> Exchange[None]:
         """See `Topology`."""
@@ -93,8 +98,12 @@ class Cluster(Generic[N]):
 
     def _replace(self, ranges: Sequence[Any], asked: N) -> None:
         owners, before = list(self._owners), set(self.nodes)
-        for first, last, primary, *_ in ranges:
-            owners[first : last + 1] = [self._announced(primary[0], primary[1], asked)] * (last + 1 - first)
+        replicated = set()
+        for first, last, primary, *replicas in ranges:
+            node = self._announced(primary[0], primary[1], asked)
+            owners[first : last + 1] = [node] * (last + 1 - first)
+            replicated |= {node} if replicas else set()
+        self._replicated = replicated
         self._owners = owners
         self.nodes = tuple(dict.fromkeys(owners))
         self.is_known = True

@@ -34,14 +34,14 @@ from rqttl.flows.steps import (
     Write,
     drive,
 )
-from rqttl.protocol.commands import Command, DiskCommand, ReplicaCommand, Reply, Word
+from rqttl.protocol.commands import Command, DiskCommand, MovingCommand, ReplicaCommand, Reply, Word
 from rqttl.protocol.keys import META, Keyspace
 from rqttl.runtime.interrupt import Interrupt, Timing
 from rqttl.store.bells import Bells, Pair, by_slot
 from rqttl.store.blocking import Listener
 from rqttl.store.cluster import Cluster, Seeds, adopted, cluster_for_threads, patience_of
 from rqttl.store.connections import Address, RedisNode, made_together
-from rqttl.store.exchanges import FAILURES, HASTE, Exchanges, explained, wait_outcome
+from rqttl.store.exchanges import FAILURES, HASTE, HASTY, Exchanges, explained, wait_outcome
 from rqttl.store.topology import OneServer, Topology, Trip
 from rqttl.text import format_value
 
@@ -101,6 +101,14 @@ class Store:
             except FAILURES as error:
                 first = error
         return drive(self.exchanges.run(command, first, since), self._perform)
+
+    def run_moving(self, command: Command) -> Reply:
+        """The same for a command that moves letters between slots. A hasty one leaves a node alone that hangs."""
+        if self.waits and command.script.name in HASTY:
+            hasty = copy(self)
+            hasty.waits = False
+            return hasty.run_moving(command)
+        return drive(self.exchanges.run(command), self._perform)
 
     def run_together(self, step: Pipeline) -> list[Any]:
         """See `Exchanges.run_together`."""
@@ -247,6 +255,7 @@ class RedisDriver:
         self._answers: dict[type, Callable[[Any], Any]] = {
             **self.memory.answers,
             **dict.fromkeys((ReplicaCommand, DiskCommand), self.store.run_durable),
+            MovingCommand: self.store.run_moving,
             Pipeline: self.store.run_together,
             Read: self.store.read,
             Write: self.store.read,

@@ -28,7 +28,7 @@ from redis.exceptions import (
 from rqttl.errors import DataDamaged, OutcomeUnknown, ScriptsForgotten
 from rqttl.events import Events, Place, timed
 from rqttl.flows.steps import ENDED, Pipeline, Read, ReadEachNode
-from rqttl.protocol.commands import Command, Reply, confirmations, noted, unconfirmed
+from rqttl.protocol.commands import MOVING, Command, Reply, confirmations, noted, unconfirmed
 from rqttl.protocol.contract import Repeated
 from rqttl.protocol.keys import PARTS, Keyspace
 from rqttl.protocol.replies import command_name, milliseconds, shaped
@@ -92,6 +92,8 @@ class Exchanges:
         After a lost reply a repeatable script runs again; any other raises `OutcomeUnknown`.
         """
         yield from self._located()
+        if command.durability == MOVING and not self._topology.is_replicated(self._node(command)):
+            command = Command(*command)
         attempts = self._insist(self._script, partial(self._node, command), command, first, since)
         place = command.script.name, command.queue
         try:
@@ -447,7 +449,7 @@ def _noted(commands: Sequence[Command], replies: list[Any], answers: Sequence[An
     if not answers:
         return replies
     names = [name for name in dict.fromkeys(command.durability for command in commands) if name]
-    whys = {"": "", **dict(zip(names, map(unconfirmed, answers), strict=True))}
+    whys = {**dict(zip(names, map(unconfirmed, answers), strict=True)), "": "", MOVING: ""}
     return [noted(reply, whys[command.durability]) for command, reply in zip(commands, replies, strict=True)]
 
 

@@ -51,6 +51,9 @@ class Topology(Protocol[N_co]):
     def slot_of(self, key: Any) -> Hashable:
         """What the keys of one transaction have in common."""
 
+    def is_replicated(self, node: Any, /) -> bool:
+        """Return True for a node of a cluster that has a replica."""
+
     def learn(self, doubted: Any = None, /) -> Exchange[None]:
         """Ask which node has which key, a `doubted` node last. Raises the error of the last one if none answers."""
 
@@ -74,6 +77,10 @@ class OneServer(Generic[N]):
     def slot_of(self, _: Any) -> Hashable:
         """See `Topology`."""
         return None
+
+    def is_replicated(self, _: object) -> bool:
+        """See `Topology`: nothing moves between slots."""
+        return False
 
     def learn(self, _: object = None) -> Exchange[None]:
         """See `Topology`: there is nothing to learn."""

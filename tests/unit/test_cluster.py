@@ -260,3 +260,19 @@ def test_a_transaction_goes_as_a_whole_to_the_node_to_which_its_slot_moves() -> 
         ["SCRIPT", "ASKING", "MULTI", "EVALSHA", "EVALSHA", "EXEC"],
         ["ASKING", "MULTI", "SCRIPT", "EVALSHA", "EVALSHA", "EXEC"],
     ]
+
+
+def test_a_step_between_slots_waits_for_the_replica_of_a_node_that_has_one() -> None:
+    cluster = FakeCluster()
+    cluster.slots[0].append([b"h", 3, b"id"])
+    cluster.get(LOW)
+    cluster.reply = lambda port, call: 0 if call[0] == "WAIT" else cluster.usual(port, call)
+
+    for key in (LOW, HIGH):
+        accept = commands.accept(KEYSPACE, config(key).name, "source", (), number=1, token="t")
+        assert cluster.perform(cluster.exchanges.run(accept))[1] == b""  # goes on without an answer
+
+    assert [(port, [name for name in calls if name != "SCRIPT"]) for port, calls in cluster.log[-2:]] == [
+        (1, ["EVALSHA", "WAIT"]),
+        (2, ["EVALSHA"]),
+    ]
