@@ -10,7 +10,7 @@ import redis
 from redis.crc import key_slot
 
 from tests.ports import free_port
-from tests.servers import Server
+from tests.servers import Server, role_of
 from tests.waiting import PATIENCE, until
 
 SLOTS = 16384
@@ -66,6 +66,7 @@ class ClusterServers:
     ) -> None:
         self.servers: list[Server] = []
         self.ports: list[int] = []
+        self._shards = nodes
         settings = {"cluster_enabled": "yes", "cluster_require_full_coverage": "no", "repl_diskless_sync_delay": 0}
         try:
             for _ in range(nodes * (1 + replicas)):
@@ -114,6 +115,23 @@ class ClusterServers:
             if first <= slot <= last:
                 return self.servers[self.ports.index(port)]
         raise AssertionError(f"nobody has slot {slot}")
+
+    def replicas(self, primary: Server) -> list[Server]:
+        """The other nodes of the same shard."""
+        shard = self.servers[self.servers.index(primary) % self._shards :: self._shards]
+        return [one for one in shard if one is not primary]
+
+    def is_replaced(self, primary: Server) -> bool:
+        """Return True if a replica has taken over."""
+        return any(role_of(replica) == "master" for replica in self.replicas(primary))
+
+    def fail_over(self, primary: Server) -> None:
+        """Let a replica take over."""
+        self.ask(self.replicas(primary)[0], "CLUSTER", "FAILOVER")
+
+    def settle(self) -> None:
+        """Wait until all nodes agree, and all replicas follow."""
+        until(self.agrees)
 
     def id_of(self, server: Server) -> str:
         name: bytes = self.ask(server, "CLUSTER", "MYID")

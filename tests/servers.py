@@ -12,6 +12,7 @@ import subprocess
 import tempfile
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -152,6 +153,13 @@ class Server:
         return False
 
 
+def role_of(server: Server) -> str:
+    """What a server takes itself for, `master` or `slave`; `""` if it ends the connection."""
+    with suppress(redis.ConnectionError), server.client() as client:
+        return str(client.info("replication")["role"])
+    return ""
+
+
 class SentinelServer(Server):
     """A Sentinel of our own. It keeps what it learns in a file of its folder, which begins with these lines."""
 
@@ -194,7 +202,7 @@ class SentinelSet:
         self.sentinels: list[SentinelServer] = []
         try:
             self.servers += [Server(binary, port=port, **config) for port in self._ports]
-            self._demote_others(self.servers[0])
+            self.demote_others(self.servers[0])
             until(lambda: self._replicas(self.servers[0]) == 2)  # Sentinels ask for them once in 10 s
             self.sentinels += [SentinelServer(binary, lines, of_sentinels) for _ in range(3)]
             self.settle()
@@ -210,6 +218,27 @@ class SentinelSet:
         """The server that the first Sentinel at work names."""
         return self._named_by(next(one for one in self.sentinels if one.process.poll() is None))
 
+    def owner(self, _: str) -> Server:
+        """The primary, which has all keys."""
+        return self.primary()
+
+    def primaries(self) -> list[Server]:
+        """The primary, as a list."""
+        return [self.primary()]
+
+    def replicas(self, primary: Server) -> list[Server]:
+        """The other servers."""
+        return [server for server in self.servers if server is not primary]
+
+    def is_replaced(self, primary: Server) -> bool:
+        """Return True if all Sentinels name another server."""
+        return all(self._named_by(sentinel) is not primary for sentinel in self.sentinels)
+
+    def fail_over(self, _: Server) -> None:
+        """Let a replica take over."""
+        with self.sentinels[0].client() as client:
+            client.execute_command("SENTINEL", "FAILOVER", self.service)
+
     def settle(self) -> None:
         """Start what is down, and wait until all servers follow the primary that all Sentinels name.
 
@@ -224,7 +253,7 @@ class SentinelSet:
         try:
             if len({self._named_by(one) for one in self.sentinels}) > 1:
                 return False
-            self._demote_others(self.primary())
+            self.demote_others(self.primary())
             return self._replicas(self.primary()) == 2 and all(map(self._is_ready, self.sentinels))
         except redis.ConnectionError:  # Sentinel closes the connections of a server that it makes a replica
             return False
@@ -240,12 +269,12 @@ class SentinelSet:
             _, port = client.execute_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self.service)
         return self.servers[self._ports.index(int(port))]
 
-    def _demote_others(self, primary: Server) -> None:
+    def demote_others(self, primary: Server) -> None:
+        """Make all other servers its replicas."""
         port = self._ports[self.servers.index(primary)]
-        for server in self.servers:
-            if server is not primary:
-                with server.client() as client:
-                    client.replicaof("127.0.0.1", str(port))  # does nothing to one that is its replica already
+        for server in self.replicas(primary):
+            with server.client() as client:
+                client.replicaof("127.0.0.1", str(port))  # does nothing to one that is its replica already
 
     def _replicas(self, primary: Server) -> int:
         with primary.client() as client:

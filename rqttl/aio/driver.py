@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
-from rqttl.aio.store import AsyncStore, Call, is_usual, made_together
+from rqttl.aio.store import AsyncStore, Call, is_usual, made_together, within_stall
 from rqttl.checks import check_namespace
 from rqttl.errors import BrokerClosed, ContractError, InvalidInput, QueueNotFound
 from rqttl.events import Events, WaitEvent
@@ -35,7 +35,7 @@ from rqttl.protocol.commands import Command, DiskCommand, MovingCommand, Replica
 from rqttl.protocol.keys import META, Keyspace
 from rqttl.runtime.interrupt import Interrupt, Timing
 from rqttl.store.cluster import Seeds
-from rqttl.store.exchanges import explained
+from rqttl.store.exchanges import HASTY, explained
 from rqttl.store.topology import Trip
 
 T = TypeVar("T")
@@ -76,7 +76,7 @@ class AsyncDriver:
         self._begin: dict[type, Callable[[Any], Any]] = {
             **self.memory.answers,
             **dict.fromkeys((ReplicaCommand, DiskCommand), self._begin_durable),
-            MovingCommand: self.store.exchanges.run,
+            MovingCommand: self._begin_moving,
             Pipeline: self.store.exchanges.run_together,
             **dict.fromkeys((Read, Write), self.store.exchanges.read),
             ReadEachNode: self.store.exchanges.read_each_node,
@@ -145,6 +145,10 @@ class AsyncDriver:
 
     def _begin_durable(self, command: Command) -> Any:
         return self.store.send_durable(command) or self.store.exchanges.run(command)
+
+    def _begin_moving(self, command: Command) -> Any:
+        exchange = self.store.exchanges.run(command)
+        return within_stall(exchange) if command.script.name in HASTY else exchange
 
     async def _wait(self, step: WaitForWakeup, run: Run[Any]) -> Any:
         if run.abandoned is None:

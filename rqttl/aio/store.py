@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from copy import copy
-from typing import Any, final
+from typing import Any, TypeVar, final
 
 from redis.asyncio import Redis
 from redis.exceptions import BusyLoadingError, ConnectionError, ResponseError, TimeoutError
@@ -30,8 +30,9 @@ from rqttl.store.blocking import PAUSE, REPLY, SLACK, asked, keep_alive
 from rqttl.store.cluster import STALL, Cluster, Seeds
 from rqttl.store.connections import is_exhausted, pool_of_waits
 from rqttl.store.exchanges import FAILURES, SOCKET_TIMEOUT, Exchanges, NotSent, refuses_for_now, wait_outcome
-from rqttl.store.topology import Calls, OneServer, Topology, Trip
+from rqttl.store.topology import Calls, Exchange, OneServer, Topology, Trip
 
+T = TypeVar("T")
 Keep = Callable[[Coroutine[Any, Any, Any]], "asyncio.Task[Any]"]
 
 #: Unsent bytes beyond which callers wait until Redis has taken some.
@@ -594,20 +595,34 @@ def _topology(source: Callable[[], Awaitable[Redis]] | Seeds, keep: Keep) -> Top
         return node
 
     async def is_in_use(node: AsyncNode) -> bool:
-        learning = cluster.learn(node)
-        with suppress(StopIteration, *FAILURES):  # without an answer nobody says otherwise
-            trip: Any = next(learning)
-            while True:
-                try:
-                    answer = await asyncio.wait_for(trip.node.round_trip(trip.calls), STALL)
-                except (asyncio.TimeoutError, *FAILURES) as error:
-                    trip = learning.throw(TimeoutError(str(error)))
-                else:
-                    trip = learning.send(answer)
+        with suppress(*FAILURES):  # without an answer nobody says otherwise
+            await within_stall(cluster.learn(node))
         return node in cluster.nodes
 
     cluster = Cluster(make, seeds)
     return cluster
+
+
+async def within_stall(exchange: Exchange[T]) -> T:
+    """Carry out an exchange. Each round trip is over after `STALL` seconds."""
+    answer: Any = None
+    error: Exception | None = None
+    while True:
+        try:
+            step: Any = exchange.send(answer) if error is None else exchange.throw(error)
+        except StopIteration as done:
+            result: T = done.value
+            return result
+        answer, error = None, None
+        try:
+            if isinstance(step, Trip):
+                answer = await asyncio.wait_for(step.node.round_trip(step.calls), STALL)
+            else:
+                await asyncio.sleep(step)
+        except asyncio.TimeoutError:
+            error = TimeoutError(f"no reply within {STALL:g} s")
+        except FAILURES as failure:
+            error = failure
 
 
 async def made_together(trips: Sequence[Trip]) -> list[Any]:

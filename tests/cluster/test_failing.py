@@ -24,8 +24,8 @@ from rqttl.protocol.keys import Keyspace
 from rqttl.reaper import Reaper
 from tests.cluster_servers import SLOTS, ClusterServers
 from tests.ports import free_port
-from tests.servers import Server
-from tests.waiting import until
+from tests.servers import Server, role_of
+from tests.waiting import PATIENCE, until
 from tests.worker.processes import WorkerProcess
 
 pytestmark = [pytest.mark.slow, pytest.mark.once]
@@ -180,11 +180,6 @@ def replicated(launch: Callable[..., Server]) -> Iterator[ClusterServers]:
     cluster.remove()
 
 
-def has_role(server: Server, role: str) -> bool:
-    with server.client() as client:
-        return bool(client.info("replication")["role"] == role)
-
-
 def epoch(server: Server) -> int:
     """It rises with each failover."""
     with server.client() as client:
@@ -218,12 +213,12 @@ def test_what_was_confirmed_is_kept_and_everybody_goes_on(
     with Threads(replicated.url(), lost) as threads, Tasks(replicated.url(), lost) as tasks:
         come_back = how(primary, replica)
         try:
-            until(lambda: has_role(replica, "master"))
+            until(lambda: role_of(replica) == "master")
             for users in (threads, tasks):
                 users.go_on()
         finally:
             come_back()
-        until(lambda: has_role(primary, "slave"))  # what it took since the failover is gone now
+        until(lambda: role_of(primary) == "slave")  # what it took since the failover is gone now
         with rqttl.connect(replicated.url()) as broker:
             for users in (threads, tasks):
                 users.go_on()
@@ -290,6 +285,44 @@ def test_a_worker_and_a_reaper_go_on_with_other_nodes_and_with_all_when_it_is_ba
             reaper.stop()
             reaping.join()
             worker.remove()
+
+
+def reject_in_thread(url: str, queue: str, tell: Callable[[int], None]) -> None:
+    with rqttl.connect(url) as broker:
+        (delivery,) = broker.queue(queue).receive_many(1)
+        tell(signal.SIGSTOP)
+        delivery.reject()
+        tell(signal.SIGCONT)
+
+
+def reject_in_loop(url: str, queue: str, tell: Callable[[int], None]) -> None:
+    async def work() -> None:
+        async with rqttl.connect_async(url) as broker:
+            (delivery,) = await broker.queue(queue).receive_many(1)
+            await broker.stats()  # now it has a connection to each node
+            tell(signal.SIGSTOP)
+            try:
+                await asyncio.wait_for(delivery.reject(), PATIENCE)
+            finally:
+                tell(signal.SIGCONT)
+
+    asyncio.run(work())
+
+
+@pytest.mark.parametrize("reject", [reject_in_thread, reject_in_loop])
+def test_a_caller_does_not_wait_for_a_target_that_hangs_and_its_dead_letter_arrives_later(
+    plain: ClusterServers, reject: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("store.connections", "aio.store"):
+        monkeypatch.setattr(f"rqttl.{module}.SOCKET_TIMEOUT", 3600.0)  # who waits hangs, too
+    source, target, _ = QUEUES
+    with rqttl.connect(plain.url()) as broker:
+        broker.declare_queue(target)
+        queue = broker.declare_queue(source, dead_letter=target)
+        queue.enqueue(b"x")
+        reject(plain.url(), source, plain.servers[1].process.send_signal)
+
+        until(lambda: queue.stats().enqueued and broker.queue(target).stats().ready)
 
 
 def test_what_many_queues_answer_while_a_node_is_away(plain: ClusterServers, monkeypatch: pytest.MonkeyPatch) -> None:
