@@ -27,7 +27,7 @@ help:
 	@echo 'make bench-worker      the same for workers'
 	@echo 'make compare           rqttl against other queues on Redis, which it installs for itself; PEERS=rq WORKLOADS=single'
 	@echo 'make bench-instructions BASE=v1  instructions of a message, compared with the revision v1'
-	@echo 'make chaos MINUTES=10  a search for lost, late or wrong messages under kills, refusals and bad lines'
+	@echo 'make chaos MINUTES=10  a search for lost, late or wrong messages under harm; ON=sentinel, ON=cluster'
 	@echo 'make chaos-worker KILLS=200  kills of children, workers and Redis under load, with a table of the results'
 	@echo 'make cancellations     100,000 cancelled calls of the asyncio interface on each loop; CANCELS=1000 for fewer'
 	@echo 'make test-policies     races and kills in the middle of changes of policies, more and longer than in make test'
@@ -131,11 +131,12 @@ compare: $(READY)
 	@$(BIN)/python -m tests.bench.compare $(if $(PEERS),--peers $(PEERS)) $(if $(WORKLOADS),--workloads $(WORKLOADS)) \
 		$(if $(MESSAGES),--messages $(MESSAGES)) $(if $(ROUNDS),--rounds $(ROUNDS))
 
-# Each variable is also an option of `python -m tests.chaos.run`: MINUTES, SEED, NEMESES=kills,refusals, SERVER=6.2.
+# Each variable is also an option of `python -m tests.chaos.run`: MINUTES, SEED, NEMESES=kills,refusals, SERVER=6.2,
+# ON=sentinel or cluster.
 chaos: $(READY)
 	@bash .ci/setup server
 	@$(BIN)/python -m tests.chaos.run $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SEED),--seed $(SEED)) \
-		$(if $(NEMESES),--nemeses $(NEMESES)) $(if $(SERVER),--server $(SERVER))
+		$(if $(NEMESES),--nemeses $(NEMESES)) $(if $(SERVER),--server $(SERVER)) $(if $(ON),--on $(ON))
 
 # Each variable is also an option of `python -m tests.worker.kills`: KILLS, SEED, SERVER=6.2, VICTIMS=child,worker,redis.
 chaos-worker: $(READY)

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
-import redis
 from redis.exceptions import (
     ConnectionError,
     MasterDownError,
@@ -47,8 +46,13 @@ class Part:
     folder: Path
 
 
-def may_happen(error: BaseException) -> bool:
-    """Return True for an error that faults explain: no connection, a refusal, an unknown outcome, a lost lease."""
+def may_happen(error: BaseException, *, patient: bool = False) -> bool:
+    """Return True for an error that faults explain: no connection, a refusal, an unknown outcome, a lost lease.
+
+    Of a `patient` call, which is made again until a failover is over, only the last two.
+    """
+    if patient:
+        return isinstance(error, _EXPLAINED)
     if isinstance(error, ConnectionError | TimeoutError | ReadOnlyError | OutOfMemoryError | MasterDownError):
         return True
     if isinstance(error, ResponseError):
@@ -99,7 +103,7 @@ class Actor:
 
     def report(self, error: BaseException) -> None:
         """Write down an error: one that may happen, or one that is a finding."""
-        if may_happen(error):
+        if may_happen(error, patient="+" in self.part.url):
             self.journal.write("error", type=type(error).__name__, text=str(error)[:200])
         else:
             self.unexplained(error)
@@ -119,9 +123,9 @@ def perform(part: Part, roles: dict[str, Callable[[Actor], None]]) -> None:
     """Play a part until SIGTERM: the body of a client process."""
     _prepare(part)
     journal = Journal(part.folder, f"{part.name}.{time.monotonic_ns() % 10**9}")
-    witness = Witness(journal, redis.Redis.from_url(part.url))
+    witness = Witness(journal)
     witness.install()
-    broker = rqttl.connect(part.url)
+    witness.broker = broker = rqttl.connect(part.url)
     actor = Actor(part, journal, broker, witness, random.Random(part.seed))
     signal.signal(signal.SIGTERM, actor.stop)
     journal.write("note", text=f"{part.role} began")

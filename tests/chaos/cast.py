@@ -25,14 +25,14 @@ LENGTH, BYTES = 40, 4_000
 LEASED = 8
 
 QUEUES = (
-    Judged("plain", {"dead_letter": "plain/dead", "max_deliveries": 6, "redelivery_delay": "20ms", "lease": "900ms"}),
-    Judged("aging", {"dead_letter": "aging/dead", "message_ttl": "300ms", "lease": "700ms"}),
-    Judged("window", {"dead_letter": "window/dead", "duplicate_window": "1h", "lease": "900ms"}),
-    Judged("head", {"dead_letter": "head/dead", "max_length": LENGTH, "lease": "500ms"}),
+    Judged("plain", {"dead_letter": "plain.dead", "max_deliveries": 6, "redelivery_delay": "20ms", "lease": "900ms"}),
+    Judged("aging", {"dead_letter": "aging.dead", "message_ttl": "300ms", "lease": "700ms"}),
+    Judged("window", {"dead_letter": "window.dead", "duplicate_window": "1h", "lease": "900ms"}),
+    Judged("head", {"dead_letter": "head.dead", "max_length": LENGTH, "lease": "500ms"}),
     Judged(
         "full",
         {
-            "dead_letter": "full/dead",
+            "dead_letter": "full.dead",
             "max_length": LENGTH,
             "max_length_bytes": BYTES,
             "overflow": "reject-publish",
@@ -40,14 +40,16 @@ QUEUES = (
         },
     ),
     Judged(
-        "dlx", {"dead_letter": "dlx/dead", "max_length": LENGTH, "overflow": "reject-publish-dlx", "lease": "700ms"}
+        "dlx", {"dead_letter": "dlx.dead", "max_length": LENGTH, "overflow": "reject-publish-dlx", "lease": "700ms"}
     ),
     Judged("drop", {"lease": "700ms", "max_leased": LEASED}),
     Judged("once", {"dead_letter": "once/dead"}),
 )
 
+#: The names of the queues of dead letters. On a cluster only `once` has its own in the same slot.
+DEAD = frozenset(queue.dead for queue in QUEUES if queue.dead)
 #: The names of all queues whose messages are accounted for.
-ACCOUNTED = frozenset(name for queue in QUEUES for name in (queue.name, queue.dead) if name)
+ACCOUNTED = DEAD.union(queue.name for queue in QUEUES)
 
 #: Roles of the processes that always work, each with the number of them.
 PROCESSES = {

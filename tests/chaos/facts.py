@@ -24,7 +24,10 @@ class Attempt:
 
 @dataclass
 class Claim:
-    """One handing-out of one message. Times are in microseconds; `granted` is the end of its lease, 0 without one."""
+    """One handing-out of one message. Times are in microseconds; `granted` is the end of its lease, 0 without one.
+
+    `died` is its newest death in ms, 0 without one.
+    """
 
     process: str
     queue: str
@@ -34,7 +37,7 @@ class Claim:
     began: int
     deadline: int | None
     count: int
-    deaths: int
+    died: int
     granted: int
     handed: bool = False
     attempts: list[Attempt] = field(default_factory=list)
@@ -109,7 +112,7 @@ class Facts:
         self.claims: dict[str, list[Claim]] = defaultdict(list)
         #: All events by their kind.
         self.seen: dict[str, list[Event]] = defaultdict(list)
-        self.forgettable: list[tuple[int, int]] = []
+        self.forgettable: dict[str, list[tuple[int, int, str]]] = defaultdict(list)
         self.forgotten_scripts: list[Event] = []
         self.counted: Counter[str] = Counter()
         self.lost_takings: Counter[str] = Counter()
@@ -159,7 +162,7 @@ class Facts:
         granted = int(token or 0)
         since = self._taking_since.get(event["p"], int(event["t"]))
         began = granted - event["lease"] * 1000 if token else since
-        for sequence, id, deadline, count, deaths in event["got"]:
+        for sequence, id, deadline, count, died in event["got"]:
             claim = Claim(
                 event["p"],
                 event["q"],
@@ -169,7 +172,7 @@ class Facts:
                 began,
                 deadline,
                 count,
-                deaths,
+                died,
                 granted,
                 _was_handed(event, sequence, deadline, began),
             )
@@ -224,7 +227,8 @@ class Facts:
     # What the nemeses tell. Of all else, `seen` is enough.
 
     def _forget(self, event: Event) -> None:
-        self.forgettable.append((event["since"], event["until"]))
+        for queue in event["queues"]:
+            self.forgettable[queue].append((event["since"], event["until"], event["how"]))
 
     def _error(self, event: Event) -> None:
         if event["type"] == "ScriptsForgotten":
@@ -234,9 +238,10 @@ class Facts:
     def _count(self, event: Event) -> None:
         self.counted[event["what"]] += event["times"]
 
-    def may_be_forgotten(self, began: int, ended: int) -> bool:
-        """Return True if the server may have forgotten events between two instants after a failover."""
-        return any(began <= until and ended >= since for since, until in self.forgettable)
+    def forgotten_by(self, queue: str, began: int, ended: int) -> str:
+        """The kind of failover that may have forgotten events of a queue between two instants, or `""`."""
+        found = (how for since, until, how in self.forgettable[queue] if began <= until and ended >= since)
+        return next(found, "")
 
     def option(self, queue: str, name: str) -> Any:
         """An option of a judged queue, `None` where the queue has none."""

@@ -6,10 +6,10 @@ with the clock of Redis, because both run on one machine.
 
 | kind | facts | meaning |
 | --- | --- | --- |
-| `queue` | `q`, `options`, `dead` | a judged queue, its options in milliseconds, and its dead-letter queue |
+| `queue` | `q`, `options`, `dead`, `far` | a judged queue, its options in ms, its dead-letter queue: in another slot? |
 | `send` | `n`, `q`, `ids` | a call of `enqueue` or `enqueue_many` begins |
 | `sent` | `n`, `told` or `outcome` | its answer for each id, or `unknown`, or `none` (certainly nothing was stored) |
-| `claim` | `q`, `token`, `lease`, `got` | messages were handed out: sequence, id, deadline, count, number of deaths |
+| `claim` | `q`, `token`, `lease`, `got` | messages were handed out: sequence, id, deadline, count, newest death |
 | | `tickets` | the tokens of messages that were handed to this consumer, or to one that looks for the last time |
 | | `looked` | of a last look: since when tickets could come unseen, and the sequence of its first message |
 | `taking`, `took` | `n`, `q`, `count` | a receive with `auto_ack` begins, and has its reply |
@@ -19,7 +19,7 @@ with the clock of Redis, because both run on one machine.
 | `letter` | `q`, `id`, `reason`, `died`, `deadline`, `count`, `origin` | the newest death of a drained letter |
 | `depth` | `q`, `ready`, `bytes` | a depth of a queue that must keep its limits |
 | `stats` | `q`, `numbers` | the numbers of one `stats()` |
-| `forget` | `since`, `until` | what happened in between may be forgotten by the server (an unplanned failover) |
+| `forget` | `how`, `since`, `until`, `queues` | what happened in between may be forgotten by a failover |
 | `error` | `type`, `text` | a call failed as it may |
 | `wrong` | `text` | a call told a thing that is not true |
 | `unexplained` | `text` | an error, an end or a silence that no nemesis explains |

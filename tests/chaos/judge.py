@@ -98,17 +98,13 @@ def accounts(facts: Facts, figures: Counter[str]) -> Iterator[Violation]:
         claims = facts.claims.get(one.id, [])
         told, unknown = _ends(facts, claims)
         certain, possible = _certain(facts, one), _possible(facts, one)
-        if told + unknown < certain and not _may_vanish(facts, one):
-            if _forgotten(facts, one, claims):
-                figures["server forgot"] += 1
-            else:
-                missing[one.queue] += certain - told - unknown
-                if missing[one.queue] > facts.lost_takings[one.queue]:
-                    yield Violation("lost", one.id, f"{one.queue}: stored {certain} times, ended {told} times")
-        if told > possible:
-            if _forgotten(facts, one, claims):
-                figures["server forgot"] += 1
-            elif possible == 0:
+        is_missing = told + unknown < certain and not _may_vanish(facts, one)
+        if is_missing and not _forgotten(facts, one, claims, figures, lost=True):
+            missing[one.queue] += certain - told - unknown
+            if missing[one.queue] > facts.lost_takings[one.queue]:
+                yield Violation("lost", one.id, f"{one.queue}: stored {certain} times, ended {told} times")
+        if told > possible and not _forgotten(facts, one, claims, figures):
+            if possible == 0:
                 yield Violation("told wrongly", one.id, f"{one.queue}: told as not stored, and handled")
             else:
                 yield Violation("twice", one.id, f"{one.queue}: stored {possible} times at most, ended {told} times")
@@ -123,14 +119,42 @@ def _may_vanish(facts: Facts, one: Sent) -> bool:
     return dropped or (not one.deadline_known and one.duplicate > 0 and not _target_of(facts, one.queue))
 
 
-def _forgotten(facts: Facts, one: Sent, claims: list[Claim]) -> bool:
-    if facts.may_be_forgotten(one.began, one.ended):
-        return True
-    return any(
-        facts.may_be_forgotten(attempt.began, attempt.ended or attempt.began)
-        for claim in claims
-        for attempt in claim.attempts
-    )
+def _forgotten(facts: Facts, one: Sent, claims: list[Claim], figures: Counter[str], *, lost: bool = False) -> bool:
+    """Return True if a failover explains what became of a message, and count it."""
+    calls = [(one.queue, one.began, one.ended)]
+    for claim in claims:
+        calls += [(claim.queue, attempt.began, attempt.ended or attempt.began) for attempt in claim.attempts]
+    how = _first(facts, calls) or (_first(facts, _ways(facts, one, claims, lost=lost)) and "between slots")
+    figures[f"forgot, {how}"] += bool(how)
+    return bool(how)
+
+
+def _first(facts: Facts, stretches: Iterable[tuple[str, int, int]]) -> str:
+    return next(filter(None, (facts.forgotten_by(*stretch) for stretch in stretches)), "")
+
+
+def _ways(facts: Facts, one: Sent, claims: list[Claim], *, lost: bool) -> Iterator[tuple[str, int, int]]:
+    """When a message may have been on its way between two slots: from a death until it was handed out again.
+
+    The queue that forgets that the message has left has it again, and the queue that forgets that it came has lost it.
+    """
+    if not facts.queues[one.queue].get("far"):
+        return
+    ways = [(claim.died * 1000, claim.began) for claim in claims if claim.died]
+    if lost:
+        ways.append((_dies_from(facts, one, claims), facts.last))
+    for queue in filter(None, (one.queue, _target_of(facts, one.queue))):
+        yield from ((queue, *way) for way in ways)
+
+
+def _dies_from(facts: Facts, one: Sent, claims: list[Claim]) -> int:
+    """The earliest instant at which a message that was not seen again can have died."""
+    alive = max([one.began, *(claim.began for claim in claims)])
+    limits = (facts.option(one.queue, name) for name in ("max_length", "max_length_bytes", "max_deliveries"))
+    attempts = (attempt.how for claim in claims for attempt in claim.attempts)
+    if any(limits) or "reject" in attempts or any(claim.died for claim in claims) or not one.deadline_known:
+        return alive
+    return facts.last if one.deadline is None else max(alive, one.deadline * 1000)
 
 
 # Who held a message when
@@ -145,7 +169,7 @@ def deadlines(facts: Facts, _: Counter[str]) -> Iterator[Violation]:
             if claim.deadline is not None and claim.began >= claim.deadline * 1000 and not claim.handed:
                 late = (claim.began - claim.deadline * 1000) // 1000
                 yield Violation("late", id, f"{claim.queue}: handed out {late} ms after its deadline")
-            if sent is None or claim.deaths or claim.queue != sent.queue:
+            if sent is None or claim.died or claim.queue != sent.queue:
                 continue
             if sent.deadline_known and not sent.unknown and not sent.duplicate and claim.deadline != sent.deadline:
                 text = f"{claim.queue}: deadline {sent.deadline} in the receipt, {claim.deadline} in the delivery"
@@ -170,7 +194,7 @@ def _after(facts: Facts, id: str, claim: Claim, later: list[Claim]) -> Iterator[
     """Yield the violations in the claims of a message after one of them."""
     final = claim.final
     for other in later:
-        if facts.may_be_forgotten(claim.began, other.began):
+        if facts.forgotten_by(claim.queue, claim.began, other.began):
             return
         if final is not None:
             text = f"{claim.queue}: {claim.process} was told that its {final.how} is done; {other.process} got it later"
@@ -207,7 +231,7 @@ def order(facts: Facts, _: Counter[str]) -> Iterator[Violation]:
             sent = facts.sent[id]
             if sent.call != number or sent.duplicate or sent.stored != 1 or sent.unknown:
                 continue
-            fresh = [c.sequence for c in facts.claims.get(id, []) if c.queue == sent.queue and not c.deaths]
+            fresh = [c.sequence for c in facts.claims.get(id, []) if c.queue == sent.queue and not c.died]
             places += [(min(fresh), id)] if fresh else []
         for (before, _id), (after, id) in pairwise(places):
             if after <= before:
@@ -285,7 +309,7 @@ def receipts(facts: Facts, _: Counter[str]) -> Iterator[Violation]:
             told[claim.queue] += final is not None and final.how == "ack"
             perhaps[claim.queue] += final is None and claim.unknown
     for event in facts.seen["stats"]:
-        if not event.get("drained") or facts.forgettable or event["q"] not in facts.queues:
+        if not event.get("drained") or facts.forgettable[event["q"]] or event["q"] not in facts.queues:
             continue
         queue, acked = event["q"], event["numbers"]["acked"]
         most = told[queue] + perhaps[queue] + facts.lost_takings[queue]

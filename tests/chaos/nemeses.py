@@ -1,22 +1,23 @@
 """The nemeses: the failures in a campaign. Each one does its harm, and heals it before it returns.
 
-A nemesis is a function that takes the stage and a source of chance. Those that harm the server strike one after the
+A nemesis is a function that takes the stage and a source of chance. Those that harm servers strike one after the
 other; those that harm clients and the line strike at the same time in another thread.
 """
 
 import random
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import redis
 
+from tests.chaos.cast import ACCOUNTED
 from tests.chaos.journal import now
 from tests.chaos.stage import Stage
-from tests.servers import Server
+from tests.servers import SentinelSet, Server, role_of
 from tests.waiting import until
 
 Nemesis = Callable[[Stage, random.Random], None]
@@ -42,41 +43,45 @@ def pause_client(stage: Stage, chance: random.Random) -> None:
 
 def bad_line(stage: Stage, chance: random.Random) -> None:
     """Let the line lose and delay for a while."""
-    before = sum(stage.wire.faults.values())
-    stage.wire.rate = chance.choice((0.01, 0.05, 0.3))
+    before = sum(stage.on.wire.faults.values())
+    stage.on.wire.rate = chance.choice((0.01, 0.05, 0.3))
     time.sleep(0.1 + 0.5 * chance.random())
-    stage.wire.rate = 0.0
-    stage.journal.count("network faults", sum(stage.wire.faults.values()) - before)
+    stage.on.wire.rate = 0.0
+    stage.journal.count("network faults", sum(stage.on.wire.faults.values()) - before)
 
 
 def cut_connections(stage: Stage, chance: random.Random) -> None:
-    """Let Redis end all connections, several times in a row."""
-    with stage.admin() as admin:
-        for _ in range(chance.randint(1, 5)):
-            for kind in ("normal", "pubsub"):
-                admin.execute_command("CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes")
-            time.sleep(0.05 * chance.random())
-            stage.journal.count("network faults")
+    """Let each server end all connections, several times in a row."""
+    for _ in range(chance.randint(1, 5)):
+        for kind in ("normal", "pubsub"):
+            _tell_all(stage, "CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes")
+        time.sleep(0.05 * chance.random())
+        stage.journal.count("network faults")
 
 
 def forget_scripts(stage: Stage, chance: random.Random) -> None:
-    """Let Redis forget all scripts, several times in a row."""
-    with stage.admin() as admin:
-        for _ in range(chance.randint(1, 4)):
-            admin.script_flush()
-            stage.journal.count("scripts forgotten")
-            time.sleep(0.05 * chance.random())
+    """Let each server forget all scripts, several times in a row."""
+    for _ in range(chance.randint(1, 4)):
+        _tell_all(stage, "SCRIPT", "FLUSH")
+        stage.journal.count("scripts forgotten")
+        time.sleep(0.05 * chance.random())
 
 
-# On the server
+def _tell_all(stage: Stage, *words: str) -> None:
+    for server in stage.on.servers:
+        with server.client(socket_timeout=10) as admin:
+            admin.execute_command(*words)
+
+
+# On one server
 
 
 def kill_server(stage: Stage, chance: random.Random) -> None:
     """End the server at once, and start it again after a moment."""
-    stage.server.kill()
+    stage.on.kill()
     stage.journal.write("note", text="killed the server")
     time.sleep(0.3 * chance.random() ** 2)
-    stage.server.start()
+    stage.on.start()
     stage.journal.write("note", text="the server is back")
     stage.journal.count("server kills")
     stage.journal.count("restarts")
@@ -84,9 +89,9 @@ def kill_server(stage: Stage, chance: random.Random) -> None:
 
 def pause_server(stage: Stage, chance: random.Random) -> None:
     """Let the server sleep, sometimes for longer than clients behind the line wait."""
-    stage.server.process.send_signal(signal.SIGSTOP)
+    stage.on.process.send_signal(signal.SIGSTOP)
     time.sleep(chance.choice((0.1, 0.4, 2.3)))
-    stage.server.process.send_signal(signal.SIGCONT)
+    stage.on.process.send_signal(signal.SIGCONT)
     stage.journal.count("pauses")
 
 
@@ -94,7 +99,7 @@ def refuse(stage: Stage, chance: random.Random) -> None:
     """Let the server refuse to serve for a while, in one of the ways that Redis has."""
     name = chance.choice(sorted(REFUSALS))
     stage.journal.write("note", text=f"{name} begins")
-    with stage.admin() as admin, REFUSALS[name](stage.server, admin):
+    with stage.on.client() as admin, REFUSALS[name](stage.on, admin):
         time.sleep(0.1 + chance.random() ** 2)
     stage.journal.write("note", text=f"{name} is over")
     stage.journal.count("refusals")
@@ -196,79 +201,103 @@ REFUSALS: dict[str, Callable[[Server, redis.Redis], AbstractContextManager[None]
 }
 
 
-def fail_over(stage: Stage, chance: random.Random) -> None:
-    """Promote a replica: planned, with writes paused until it has all, or unplanned, after a kill of the primary.
-
-    The planned one loses nothing. What the unplanned one may forget is what came after a moment at which the replica
-    was known to have everything.
-    """
-    other = stage.launch()
-    try:
-        planned = chance.random() < 0.5
-        since = _replicate(stage, other)
-        with stage.admin() as admin:
-            if planned:
-                admin.client_pause(20_000, all=False)
-                _await_offset(other, admin)
-        stage.server.kill()
-        with other.client() as client:
-            client.replicaof("NO", "ONE")
-        other = stage.move_to(other)
-        if not planned:
-            stage.journal.write("forget", since=since, until=now())
-        stage.journal.write("note", text=f"failover, {'planned' if planned else 'unplanned'}")
-        stage.journal.count("failovers")
-    finally:
-        _remove(stage, other)
+# On a primary with replicas
 
 
-def _replicate(stage: Stage, other: Any) -> int:
-    """Make another server a replica. Returns an instant up to which it has everything."""
-    port = int(str(stage.server._config["port"]))
-    with other.client() as client:
-        client.replicaof("127.0.0.1", port)
-        # a replica rewrites its append-only file after it has got everything; until then a crash would lose all
-        rewrites = ("aof_rewrite_in_progress", "aof_rewrite_scheduled")
-        until(lambda: (told := _info(client))["master_link_status"] == "up" and not any(map(told.get, rewrites)))
-    with stage.admin() as admin:
-        since = now()
-        _await_offset(other, admin)
-    return since
+def _choose(stage: Stage, chance: random.Random) -> tuple[Server, list[str], int]:
+    """A primary, its queues, and an instant up to which its replicas have everything."""
+    stage.on.settle()
+    primary = chance.choice(stage.on.primaries())
+    queues = [name for name in sorted(ACCOUNTED) if stage.on.owner(stage.key_of(name)) is primary]
+    since, offset = now(), _offset_of(primary)
+    for replica in stage.on.replicas(primary):
+        until(lambda replica=replica: _offset_of(replica) >= offset)  # type: ignore[misc]  # bound at once
+    return primary, queues, since
 
 
-def _info(client: redis.Redis) -> Any:
-    return {**client.info("replication"), **client.info("persistence")}
+def _offset_of(server: Server) -> int:
+    """How much of the stream of replication a server has."""
+    with server.client() as client:
+        info: Any = client.info("replication")
+    return int(info.get("slave_repl_offset", info["master_repl_offset"]))
 
 
-def _await_offset(other: Any, admin: redis.Redis) -> None:
-    """Wait until a replica has all that its primary has now."""
-    offset = int(_info(admin)["master_repl_offset"])
-    with other.client() as client:
-        until(lambda: int(_info(client).get("slave_repl_offset", 0)) >= offset)
+def kill_primary(stage: Stage, chance: random.Random) -> None:
+    """End a primary at once. It comes back when another one has taken over."""
+    primary, queues, since = _choose(stage, chance)
+    primary.kill()
+    stage.journal.write("forget", how="kill", since=since, until=now(), queues=queues)
+    until(lambda: stage.on.is_replaced(primary))
+    primary.start()
+    _end_failover(stage, primary, "kill")
+    stage.journal.count("server kills")
+    stage.journal.count("restarts")
 
 
-def _remove(stage: Stage, other: Any) -> None:
-    """End a server that nobody uses. The link of the round lies in the folder of the first one, which stays."""
-    if other is stage.server:
-        return
-    if other.path == stage.link.parent:
-        other.kill()
-    else:
-        other.remove()
+def pause_primary(stage: Stage, chance: random.Random) -> None:
+    """Let a primary sleep until another one has taken over. Then it goes on as if nothing had happened."""
+    primary, queues, since = _choose(stage, chance)
+    primary.process.send_signal(signal.SIGSTOP)
+    stage.journal.write("forget", how="pause", since=since, until=now(), queues=queues)
+    until(lambda: stage.on.is_replaced(primary))
+    time.sleep(chance.random())
+    since = now()
+    primary.process.send_signal(signal.SIGCONT)
+    _end_failover(stage, primary, "pause", since, queues)
 
 
-#: Nemeses by the name of their campaign: those that strike clients, and those that strike the server.
-ON_CLIENTS: dict[str, tuple[Nemesis, ...]] = {
-    "kills": (kill_client, kill_client, kill_client),
-    "pauses": (pause_client,),
-    "network": (bad_line, bad_line),
+def hand_over(stage: Stage, chance: random.Random) -> None:
+    """A planned failover. Behind Sentinel what the old primary confirms until it learns of it is lost."""
+    primary, queues, since = _choose(stage, chance)
+    stage.on.fail_over(primary)
+    until(lambda: stage.on.is_replaced(primary))
+    _end_failover(stage, primary, "planned", since, queues if isinstance(stage.on, SentinelSet) else ())
+
+
+def _end_failover(stage: Stage, primary: Server, how: str, since: int = 0, queues: Sequence[str] = ()) -> None:
+    """Wait until the old primary is a replica. What it confirmed until then may be forgotten."""
+    if isinstance(stage.on, SentinelSet):
+        stage.on.demote_others(stage.on.primary())  # Sentinel itself would take 8 s
+    until(lambda: role_of(primary) == "slave")
+    if queues:
+        stage.journal.write("forget", how=how, since=since, until=now(), queues=queues)
+    stage.journal.write("note", text=f"failover, {how}")
+    stage.journal.count(f"failovers, {how}")
+    stage.on.settle()
+
+
+def move_slot(stage: Stage, chance: random.Random) -> None:
+    """Move the slot of a queue to another node, some keys at a time."""
+    queue = chance.choice(sorted(ACCOUNTED))
+    key = stage.key_of(queue)
+    target = chance.choice([one for one in stage.on.primaries() if one is not stage.on.owner(key)])
+    stage.on.begin_move(key, target)
+    while stage.on.move_keys(key, target, chance.randint(1, 6)):
+        time.sleep(0.1 * chance.random() ** 2)
+    stage.on.end_move(key, target)
+    stage.journal.write("note", text=f"the slot of {queue} has moved")
+    stage.journal.count("slot moves")
+
+
+ByName = dict[str, tuple[Nemesis, ...]]
+_CLIENTS: ByName = {"kills": (kill_client, kill_client, kill_client), "pauses": (pause_client,)}
+_NODES: ByName = {"network": (cut_connections,), "scripts": (forget_scripts,)}
+_REPLICATED: ByName = {**_NODES, "kills": (kill_primary,), "pauses": (pause_primary,), "failover": (hand_over,)}
+#: Nemeses by topology and by the name of their campaign: those that strike clients, and those that strike servers.
+ON_CLIENTS: dict[str, ByName] = {
+    "server": {**_CLIENTS, "network": (bad_line, bad_line)},
+    "sentinel": _CLIENTS,
+    "cluster": _CLIENTS,
 }
-ON_SERVER: dict[str, tuple[Nemesis, ...]] = {
-    "kills": (kill_server, kill_server),
-    "pauses": (pause_server,),
-    "refusals": (refuse, refuse, refuse),
-    "network": (cut_connections,),
-    "scripts": (forget_scripts,),
-    "failover": (fail_over,),
+ON_SERVER: dict[str, ByName] = {
+    "server": {
+        **_NODES,
+        "kills": (kill_server, kill_server),
+        "pauses": (pause_server,),
+        "refusals": (refuse, refuse, refuse),
+    },
+    "sentinel": _REPLICATED,
+    "cluster": {**_REPLICATED, "moves": (move_slot, move_slot, move_slot)},
 }
-NAMES = (*dict.fromkeys((*ON_CLIENTS, *ON_SERVER)),)
+#: The names of all campaigns of a topology.
+NAMES = {on: tuple(dict.fromkeys((*ON_CLIENTS[on], *ON_SERVER[on]))) for on in ON_SERVER}

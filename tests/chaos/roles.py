@@ -7,13 +7,15 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from redis.exceptions import RedisError
+
 import rqttl
+from rqttl.flows import moving
 from rqttl.reaper import Reaper
 from rqttl.store.driver import driver_of
 from tests.chaos.actor import Actor, may_happen
-from tests.chaos.cast import LEASED, QUEUES, body_of
+from tests.chaos.cast import DEAD, LEASED, QUEUES, body_of
 from tests.chaos.witness import milliseconds
-from tests.drivers import redis_of
 
 #: Queues that receivers, consumers and runners work on; others have a role of their own.
 WORKED = ("plain", "aging", "window", "head", "full", "dlx", "drop")
@@ -240,10 +242,10 @@ def reaper(me: Actor) -> None:
 
 
 def _hearing(answers: list[str]) -> Callable[[rqttl.CommandEvent], None]:
-    """Return a listener that notes the calls that were answered, until there is one."""
+    """Return a listener that notes the calls that were answered, until there is one. Any node tells the time."""
 
     def listen(event: rqttl.CommandEvent) -> None:
-        if event.outcome == "ok" and not answers:
+        if event.outcome == "ok" and event.name != "TIME" and not answers:
             answers.append(event.name)
 
     return listen
@@ -254,13 +256,13 @@ def _hearing(answers: list[str]) -> Callable[[rqttl.CommandEvent], None]:
 
 def redriver(me: Actor) -> None:
     """Put dead letters back where they died, and delete some for good."""
-    names = [queue.dead for queue in QUEUES if queue.dead]
+    names = sorted(DEAD)
 
     def work() -> None:
         dead = me.broker.queue(me.random.choice(names))
         with suppress(rqttl.QueueNotFound):  # no message has died yet
             # what a redrive leaves is counted as refused there, and is no death: the sum would not be exact
-            if me.random.random() < 0.7 and dead.name != "dlx/dead":
+            if me.random.random() < 0.7 and dead.name != "dlx.dead":
                 dead.redrive(limit=me.random.randint(1, 30), reason=me.random.choice((None, "expired", "rejected")))
             else:
                 dead.ack_many(dead.receive_many(10, lease="500ms"))
@@ -283,12 +285,11 @@ def operator(me: Actor) -> None:
 
 def observer(me: Actor) -> None:
     """Look at depths and numbers all the time, and write down those that must keep a rule."""
-    client = redis_of(me.broker)
     while not me.stopping.is_set():
         for queue in QUEUES:
             me.attempt(lambda queue=queue: look(me, queue.name))  # type: ignore[misc]  # bound at once
             if "max_length" in queue.options:
-                me.attempt(lambda queue=queue: _measure(me, queue.name, client))  # type: ignore[misc]  # bound at once
+                me.attempt(lambda queue=queue: _measure(me, queue.name))  # type: ignore[misc]  # bound at once
         me.rest(0.05)
 
 
@@ -307,12 +308,14 @@ def look(me: Actor, name: str, **more: Any) -> int:
     return stats.ready + stats.leased + stats.delayed
 
 
-def _measure(me: Actor, name: str, client: Any) -> None:
-    """Look at the keys themselves, between two scripts."""
-    keyspace = driver_of(me.broker).keyspace
-    keys = [keyspace.key(name, part) for part in DEPTH_PARTS]
-    _, _, fresh, size = client.eval(DEPTH, len(keys), *keys)  # with its text, which Redis cannot have forgotten
-    me.journal.write("depth", q=name, by="the queue without what came back", ready=fresh, bytes=size)
+def _measure(me: Actor, name: str) -> None:
+    """Look at the keys themselves, between two scripts, if Redis lets us."""
+    driver: Any = driver_of(me.broker)
+    keys = [driver.keyspace.key(name, part) for part in DEPTH_PARTS]
+    client = driver.store.topology.node_of(keys[0])._client
+    with suppress(RedisError):
+        _, _, fresh, size = client.eval(DEPTH, len(keys), *keys)  # with its text, which Redis cannot have forgotten
+        me.journal.write("depth", q=name, by="the queue without what came back", ready=fresh, bytes=size)
 
 
 # The end
@@ -327,12 +330,18 @@ def drainer(me: Actor) -> None:
     for _ in range(4000):
         # a queue before its dead letters; an error ends the work on one, and the others are judged for what they hold
         left = [_drain_one(me, name, sound) for name in names if name in sound]
-        if not any(left):
+        if not any(left) and not _are_on_the_way(me, names):
             break
         me.stopping.wait(0.02)
     for name in names:
         with suppress(rqttl.QueueNotFound):
             look(me, name, drained=True)
+
+
+def _are_on_the_way(me: Actor, names: list[str]) -> bool:
+    """Return True if letters are between two slots."""
+    driver = driver_of(me.broker)
+    return any(any(one.values()) for one in driver.perform(moving.outgoing(driver.keyspace, names)))
 
 
 def _drain_one(me: Actor, name: str, sound: set[str]) -> bool:
@@ -352,7 +361,7 @@ def _drain(me: Actor, queue: rqttl.Queue) -> int:
     batch = queue.receive_many(250, lease="30s")  # that of the queue may end before the acks
     for one in batch:
         death = one.deaths[0] if one.deaths else None
-        if death is not None and queue.name.endswith("/dead"):
+        if death is not None and queue.name in DEAD:
             me.journal.write(
                 "letter",
                 q=queue.name,

@@ -1,7 +1,7 @@
 """The campaign: rounds of chaos on real servers, each judged at its end. `make chaos`.
 
-`python -m tests.chaos.run --minutes 10 --seed 7 --nemeses kills,refusals --server 7.0`. A round is a world of its own:
-a server, queues, processes. What a seed fixes is the choice of harm and of calls, not the instant of either.
+`python -m tests.chaos.run --minutes 10 --seed 7 --nemeses kills,moves --server 7.0 --on cluster`. A round is a world of
+its own: servers, queues, processes. What a seed fixes is the choice of harm and of calls, not the instant of either.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from pathlib import Path
 from tests.chaos import judge
 from tests.chaos.journal import read, timeline
 from tests.chaos.judge import KINDS, Verdict, Violation
-from tests.chaos.nemeses import NAMES, ON_CLIENTS, ON_SERVER, Nemesis
+from tests.chaos.nemeses import NAMES, ON_CLIENTS, ON_SERVER, ByName
 from tests.chaos.stage import Stage
 from tests.servers import WHEELS, find_binary
 from tests.waiting import PATIENCE
@@ -33,7 +33,10 @@ FIGURES = (
     "client kills",
     "server kills",
     "restarts",
-    "failovers",
+    "failovers, kill",
+    "failovers, pause",
+    "failovers, planned",
+    "slot moves",
     "pauses",
     "refusals",
     "refused calls",
@@ -45,7 +48,10 @@ FIGURES = (
     "settled",
     "late settles",
     "dead",
-    "server forgot",
+    "forgot, kill",
+    "forgot, pause",
+    "forgot, planned",
+    "forgot, between slots",
 )
 #: How many violations of a round are shown, and how many messages get a timeline.
 SHOWN = 12
@@ -61,23 +67,26 @@ class Result:
     rounds: int = 0
 
 
-def play(seed: str, seconds: float, nemeses: tuple[str, ...], binary: Path, folder: Path) -> Verdict:
+def play(
+    seed: str, seconds: float, nemeses: tuple[str, ...], binary: Path, folder: Path, on: str = "server"
+) -> Verdict:
     """Play one round, and judge it. Its journals and logs are in `folder` afterwards."""
-    stage = Stage(binary, folder, seed)
+    stage = Stage(binary, folder, seed, on)
     over = threading.Event()
-    beside = threading.Thread(target=_harm, args=(stage, ON_CLIENTS, nemeses, over.wait, f"{seed}/clients"))
+    beside = threading.Thread(target=_harm, args=(stage, ON_CLIENTS[on], nemeses, over.wait, f"{seed}/clients"))
     try:
         stage.begin()
         beside.start()
         # by this thread, because a server ends with the thread that has started it
         ends = time.monotonic() + seconds
         try:
-            _harm(stage, ON_SERVER, nemeses, lambda pause: _sleep(stage, 3 * pause, ends), f"{seed}/server")
+            _harm(stage, ON_SERVER[on], nemeses, lambda pause: _sleep(stage, 3 * pause, ends), f"{seed}/server")
         finally:
             over.set()
             beside.join()
         stage.end()
-        shutil.copy(stage.server.path / "redis.log", folder / "redis.log")
+        for number, server in enumerate(stage.on.servers):
+            shutil.copy(server.path / "redis.log", folder / f"redis-{number}.log")
     finally:
         stage.close()
     return judge.judge(read(folder))
@@ -103,7 +112,7 @@ def _rest(stage: Stage, over: Callable[[float], bool], seconds: float) -> bool:
 
 def _harm(
     stage: Stage,
-    kinds: dict[str, tuple[Nemesis, ...]],
+    kinds: ByName,
     nemeses: tuple[str, ...],
     over: Callable[[float], bool],
     seed: str,
@@ -112,7 +121,7 @@ def _harm(
     chance = random.Random(seed)
     strikes = [strike for name in nemeses for strike in kinds.get(name, ())]
     while not _rest(stage, over, 0.05 + 0.3 * chance.random()):
-        for name in stage.victims() if kinds is ON_CLIENTS else ():
+        for name in stage.victims() if kinds in ON_CLIENTS.values() else ():
             stage.check(name)
         if not strikes:
             continue
@@ -124,13 +133,15 @@ def _harm(
             stage.journal.write("unexplained", text=f"the nemesis {strike.__name__} failed: {text}")
 
 
-def campaign(minutes: float, seed: int, nemeses: tuple[str, ...], binary: Path, seconds: float = ROUND) -> Result:
+def campaign(
+    minutes: float, seed: int, nemeses: tuple[str, ...], binary: Path, seconds: float = ROUND, on: str = "server"
+) -> Result:
     """Play rounds for so many minutes. The folder of a round that failed stays."""
     result, ends = Result(), time.monotonic() + minutes * 60
     while time.monotonic() < ends:
         name = f"{seed}.{result.rounds}"
         folder = Path(tempfile.mkdtemp(prefix=f"rqttl-chaos-{name}-"))
-        verdict = play(name, min(seconds, max(2.0, ends - time.monotonic())), nemeses, binary, folder)
+        verdict = play(name, min(seconds, max(2.0, ends - time.monotonic())), nemeses, binary, folder, on)
         note(result, name, verdict, folder)
     return result
 
@@ -156,7 +167,7 @@ def table(result: Result, seed: int, server: str) -> str:
     rows = [("seed", str(seed)), ("server", server), ("rounds", str(result.rounds))]
     rows += [(name, f"{result.figures[name]:,}") for name in FIGURES]
     rows += [(name, f"{result.bad[name]:,}") for name in KINDS]
-    text = "\n".join(f"{name:<18}{value:>12}" for name, value in rows)
+    text = "\n".join(f"{name:<22}{value:>12}" for name, value in rows)
     for name, folder, violations in result.failures:
         text += f"\n\nround {name}: {len(violations)} violations; journals, logs and timelines: {folder}"
         for one in _first_of_each(violations):
@@ -181,19 +192,21 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos.run", description=__doc__)
     parser.add_argument("--minutes", type=float, default=2.0, help="how long (default 2)")
     parser.add_argument("--seed", type=int, default=None, help="fixes the choices (default: by chance)")
-    parser.add_argument("--nemeses", default=",".join(NAMES), help=f"which harm, of {', '.join(NAMES)} (default all)")
+    parser.add_argument("--on", choices=NAMES, default="server", help="which servers (default server: one)")
+    parser.add_argument("--nemeses", help=f"which harm, of {', '.join(NAMES['cluster'])}, refusals (default all)")
     parser.add_argument("--server", choices=("7.0", *WHEELS), default="7.0", help="which redis-server (default 7.0)")
     parser.add_argument("--round", type=float, default=ROUND, help=f"seconds of one round (default {ROUND:g})")
     given = parser.parse_args(arguments)
-    nemeses = tuple(given.nemeses.split(","))
-    if unknown := set(nemeses) - set(NAMES):
-        parser.error(f"--nemeses: expected some of {', '.join(NAMES)}, got {', '.join(sorted(unknown))}")
+    names = NAMES[given.on]
+    nemeses = tuple(given.nemeses.split(",")) if given.nemeses else names
+    if unknown := set(nemeses) - set(names):
+        parser.error(f"--nemeses: expected some of {', '.join(names)}, got {', '.join(sorted(unknown))}")
     binary = find_binary(given.server)
     if binary is None:
         parser.error(f"--server {given.server}: there is no such redis-server: `make setup` says what to install")
     seed = random.randrange(1_000_000) if given.seed is None else given.seed
-    result = campaign(given.minutes, seed, nemeses, binary, given.round)
-    sys.stdout.write(table(result, seed, given.server) + "\n")
+    result = campaign(given.minutes, seed, nemeses, binary, given.round, given.on)
+    sys.stdout.write(table(result, seed, f"{given.server} {given.on}") + "\n")
     return 1 if result.failures else 0
 
 

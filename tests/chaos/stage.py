@@ -1,4 +1,4 @@
-"""The stage of one round: servers, the line, the queues, and the processes that work on them."""
+"""The stage of one round: the servers, the queues, and the processes that work on them."""
 
 import multiprocessing
 import os
@@ -8,20 +8,20 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
-import redis
-
 import rqttl
+from rqttl.protocol.keys import META, Keyspace
 from tests.chaos import roles
 from tests.chaos.actor import Actor, Part, perform
 from tests.chaos.cast import PROCESSES, QUEUES
 from tests.chaos.journal import SUFFIX, Journal, read
 from tests.chaos.wire import Wire
-from tests.ports import free_port
-from tests.servers import Server
+from tests.cluster_servers import ClusterServers
+from tests.servers import SentinelSet, Server
 from tests.waiting import PATIENCE, until
 
 #: Every role that a process can play; `cast` says how many processes play it.
@@ -34,14 +34,38 @@ ROLES: dict[str, Callable[[Actor], None]] = {
 }
 #: Where servers keep their files: a killed process loses nothing there, and no slow disk holds up a round.
 MEMORY = Path("/dev/shm") if os.access("/dev/shm", os.W_OK) else None  # noqa: S108  # each has a folder of its own
+#: Seconds that a client behind the line waits for a reply.
+IMPATIENCE = 2
 #: Calls that sent, claims and settles that a round has at least.
 ENOUGH = 10
 #: The role after the end of all others, when no fault is under way.
 LAST = "drainer"
 DIRECTOR = "director"
 DIRECTORS = f"{DIRECTOR}{SUFFIX}"
-#: Seconds that a client behind the line waits for a reply.
-IMPATIENCE = 2
+
+
+class OneServer(Server):
+    """A server that has everything in its file before it answers. Clients meet it at its socket, or by a bad line."""
+
+    def __init__(self, binary: Path, seed: str) -> None:
+        aof = {"appendonly": "yes", "appendfsync": "always"}
+        super().__init__(binary, within=MEMORY, save="3600 1000000", dbfilename="dump.rdb", **aof)
+        self.servers = [self]
+        self.wire = Wire(self.socket, seed)
+        self.urls = [self.url, f"redis://127.0.0.1:{self.wire.port}/0?socket_timeout={IMPATIENCE}"]
+
+    def remove(self) -> None:
+        """End the line, too."""
+        self.wire.close()
+        super().remove()
+
+
+#: The servers of a round, by the name for `--on`: from the binary and the seed.
+TOPOLOGIES: dict[str, Callable[[Path, str], Any]] = {
+    "server": OneServer,
+    "sentinel": lambda binary, _: SentinelSet(binary),
+    "cluster": lambda binary, _: ClusterServers(partial(Server, binary, within=MEMORY), replicas=1),
+}
 
 
 def _play(part: Part) -> None:
@@ -51,11 +75,10 @@ def _play(part: Part) -> None:
 class Stage:
     """All that one round needs. `folder` keeps its journals and logs; the servers have folders of their own."""
 
-    def __init__(self, binary: Path, folder: Path, seed: str) -> None:
+    def __init__(self, binary: Path, folder: Path, seed: str, on: str = "server") -> None:
         self.folder, self.seed = folder, seed
         self.random = random.Random(seed)
         self.journal = Journal(folder, DIRECTOR)
-        self._binary = binary
         # forked from a process that has imported all and has one thread, so that a client starts in milliseconds
         self._forkserver = multiprocessing.get_context("forkserver")
         self._forkserver.set_forkserver_preload(["tests.chaos.stage"])
@@ -63,34 +86,21 @@ class Stage:
         self._changing = threading.Lock()
         self._births = 0
         self._over = False
-        self.server = self.launch()
-        self.link = self.server.path / "link"
-        self.link.symlink_to(self.server.socket)
-        self._first_folder = self.server.path
-        self.wire = Wire(self.link, seed)
+        self.on = TOPOLOGIES[on](binary, seed)
+        self._urls = self.on.urls if on == "server" else [self.on.url()]
+        self._keyspace = Keyspace(slotted=on == "cluster")
         self._declare()
 
-    def launch(self) -> Server:
-        """Start a server that has everything in its file before it answers."""
-        return Server(
-            self._binary,
-            within=MEMORY,
-            appendonly="yes",
-            appendfsync="always",
-            save="3600 1000000",
-            port=free_port(),
-            bind="127.0.0.1",
-            dbfilename="dump.rdb",
-            repl_diskless_sync="yes",
-            repl_diskless_sync_delay=0,
-            repl_ping_replica_period=1,
-        )
-
     def _declare(self) -> None:
-        with rqttl.connect(f"unix://{self.link}") as broker:
+        with rqttl.connect(self._urls[0]) as broker:
             for queue in QUEUES:
                 options = broker.declare_queue(queue.name, **queue.options).options()
-                self.journal.write("queue", q=queue.name, options=_plain(options), dead=queue.dead)
+                far = queue.dead is not None and self._keyspace.far(queue.name, queue.dead)
+                self.journal.write("queue", q=queue.name, options=_plain(options), dead=queue.dead, far=far)
+
+    def key_of(self, queue: str) -> str:
+        """A key of a queue."""
+        return self._keyspace.key(queue, META)
 
     # Clients
 
@@ -107,13 +117,12 @@ class Stage:
             if self._over:
                 return
             self._births += 1
-            through_line = self.random.random() < 0.5 and role != LAST
-            url = f"redis://127.0.0.1:{self.wire.port}/0?socket_timeout={IMPATIENCE}"
+            url = self._urls[0] if role == LAST else self.random.choice(self._urls)
             part = Part(
                 f"{name}-{self._births}",
                 role,
                 f"{self.seed}/{self._births}",
-                url if through_line else f"unix://{self.link}",
+                url,
                 self.folder,
             )
             process: Any = self._forkserver.Process(target=_play, args=(part,), name=part.name, daemon=True)
@@ -189,27 +198,12 @@ class Stage:
         elif process.exitcode not in (0, -signal.SIGTERM):  # the latter ends one that has hardly begun
             self.journal.write("unexplained", text=f"{process.name} ended with {process.exitcode}")
 
-    # Servers
-
-    def admin(self) -> redis.Redis:
-        """A plain client of the server that is the primary now."""
-        return self.server.client(socket_timeout=10)
-
-    def move_to(self, server: Server) -> Server:
-        """Let all clients meet another server from now on. Returns the one that they met before."""
-        beside = self.link.with_name("link.new")
-        beside.symlink_to(server.socket)
-        beside.replace(self.link)
-        before, self.server = self.server, server
-        return before
-
     def close(self) -> None:
         """End everything that is left."""
         for _, process in self._clients.values():
             process.kill()
             process.join()
-        self.wire.close()
-        self.server.remove()
+        self.on.remove()
 
 
 def _plain(options: rqttl.QueueOptions) -> dict[str, Any]:

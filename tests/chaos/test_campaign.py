@@ -25,14 +25,17 @@ from tests.servers import Server, find_binary
 from tests.waiting import PATIENCE
 
 SERIES = os.environ.get("RQTTL_TEST_REDIS", "7.0")
-#: What one round is about, and its seconds. On the second server there is one round with everything.
-ROUNDS = {
+#: What one round is about, its servers and its seconds. On Valkey there is one round with everything.
+Round = tuple[str, str, tuple[str, ...], float]
+ROUNDS: dict[str, list[Round]] = {
     "7.0": [
-        ("kills and pauses", ("kills", "pauses"), 4.0),
-        ("refusals and bad lines", ("refusals", "network", "scripts"), 5.0),
-        ("failovers", ("failover",), 3.0),
+        ("kills and pauses", "server", ("kills", "pauses"), 4.0),
+        ("refusals and bad lines", "server", ("refusals", "network", "scripts"), 5.0),
+        ("kills behind Sentinel", "sentinel", ("kills",), 2.0),
+        ("pauses in a cluster", "cluster", ("pauses",), 2.0),
+        ("moves and planned failovers", "cluster", ("moves", "failover"), 3.0),
     ],
-    "valkey": [("everything", NAMES, 8.0)],
+    "valkey": [("everything", "server", NAMES["server"], 8.0), ("failovers", "sentinel", ("failover",), 2.0)],
 }
 
 
@@ -47,19 +50,20 @@ def binary() -> Path:
 
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("name, nemeses, seconds", ROUNDS[SERIES], ids=[name for name, *_ in ROUNDS[SERIES]])
+@pytest.mark.parametrize("name, on, nemeses, seconds", ROUNDS[SERIES], ids=[name for name, *_ in ROUNDS[SERIES]])
 def test_no_promise_breaks_under_harm(
-    binary: Path, name: str, nemeses: tuple[str, ...], seconds: float, tmp_path: Path
+    binary: Path, name: str, on: str, nemeses: tuple[str, ...], seconds: float, tmp_path: Path
 ) -> None:
-    verdict = run.play(f"ci-{name}", seconds, nemeses, binary, tmp_path)
+    verdict = run.play(f"ci-{name}", seconds, nemeses, binary, tmp_path, on)
 
     assert verdict.violations == [], f"journals and logs: {tmp_path}"
     assert min(verdict.figures[figure] for figure in ("stored", "delivered", "settled")) >= ENOUGH
+    assert on == "server" or any(verdict.figures[f"failovers, {how}"] for how in ("kill", "pause", "planned"))
 
 
 def steal(stage: Stage, chance: random.Random) -> None:
     """Remove messages behind the back of everybody, as no nemesis may: enough that some of them were not handled."""
-    with stage.admin() as admin:
+    with stage.on.client() as admin:
         stolen = 0
         while stolen < 20:
             stolen += sum(admin.xtrim(f"rqttl:{{{queue.name}}}:log", maxlen=0, approximate=False) for queue in QUEUES)
@@ -76,7 +80,7 @@ def test_a_round_in_which_messages_are_stolen_is_a_failed_one(
         steal(stage, chance)
         stolen.set()
 
-    monkeypatch.setitem(ON_SERVER, "theft", (theft,))
+    monkeypatch.setitem(ON_SERVER["server"], "theft", (theft,))
     monkeypatch.setattr(Stage, "has_worked", lambda stage: stolen.is_set() and has_worked(stage))
     monkeypatch.setattr("tests.chaos.stage.PATIENCE", 5.0)  # the queues cannot be emptied any more
 

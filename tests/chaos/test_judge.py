@@ -21,11 +21,11 @@ NUMBERS = ("ready", "leased", "delayed", "enqueued", "acked", "refused", "purged
 class History:
     """Made-up journals. `at` is the time of the next event, in ms after the start. What returns nothing else chains."""
 
-    def __init__(self, *, dead: str | None = "q/dead", **options: Any) -> None:
+    def __init__(self, *, dead: str | None = "q/dead", far: bool = False, **options: Any) -> None:
         self.events: list[Event] = []
         self.at = 0.0
         self._numbers = itertools.count()
-        self.add("queue", q="q", options={"overflow": "drop-head", **options}, dead=dead)
+        self.add("queue", q="q", options={"overflow": "drop-head", **options}, dead=dead, far=far)
 
     def add(self, kind: str, process: str = "p", **facts: Any) -> History:
         """Append an event."""
@@ -53,7 +53,7 @@ class History:
         at = START + int(more.pop("claimed", self.at + 1))
         token = f"{at + LEASE}{next(self._numbers):03}"
         place = sequence or f"{START}-{id}"
-        got = [place, id, more.pop("deadline", None), more.pop("count", 1), more.pop("deaths", 0)]
+        got = [place, id, more.pop("deadline", None), more.pop("count", 1), more.pop("died", 0)]
         self.add("claim", process, q=queue, token=token, lease=LEASE, got=[got], **more)
         return queue, place, token
 
@@ -75,7 +75,7 @@ class History:
         """A dead letter is found at the end, and acked."""
         facts = {"origin": "q", "count": 1, "died": START + 100, "deadline": START + 100, **more}
         self.add("letter", q="q/dead", id=id, reason=reason, **facts)
-        return self.handle(id, queue="q/dead", deaths=1, sequence=f"{START}-dead-{id}")
+        return self.handle(id, queue="q/dead", died=START, sequence=f"{START}-dead-{id}")
 
     def stats(self, queue: str = "q", *, drained: bool = False, **numbers: int) -> History:
         """A look at the numbers of the queue."""
@@ -220,11 +220,11 @@ def test_a_broken_promise_is_named(kind: str, promise: str) -> None:
 
 def test_messages_that_an_unplanned_failover_forgets_are_counted_apart() -> None:
     history = History().send("a", "b").handle("b").handle("b", sequence="another")
-    history.add("forget", since=START * 1000, until=(START + 100) * 1000)
+    history.add("forget", how="kill", since=START * 1000, until=(START + 100) * 1000, queues=["q"])
 
     verdict = judge.judge(history.events)
 
-    assert (verdict.violations, verdict.figures["server forgot"]) == ([], 2)
+    assert (verdict.violations, verdict.figures["forgot, kill"]) == ([], 2)
 
 
 def test_of_two_claims_of_one_message_in_one_call_only_the_newest_succeeds() -> None:
@@ -238,7 +238,50 @@ def test_of_two_claims_of_one_message_in_one_call_only_the_newest_succeeds() -> 
 
 
 def test_a_failover_excuses_nothing_that_happened_before_it() -> None:
-    assert sent().add("forget", since=(START + 500) * 1000, until=(START + 600) * 1000).bad() == {"lost": 1}
+    assert sent().add(
+        "forget", how="kill", since=(START + 500) * 1000, until=(START + 600) * 1000, queues=["q"]
+    ).bad() == {"lost": 1}
+
+
+def twice_in_another_slot(*, far: bool) -> History:
+    """A message that died after 50 ms, and whose letter is handled twice."""
+    history = sent(far=far).later(100)
+    for place in ("1", "2"):
+        history.handle("a", queue="q/dead", died=START + 50, sequence=place)
+    return history
+
+
+def gone(deadline: int | None = START + 50, **options: Any) -> History:
+    """A message with a deadline after 50 ms that is not seen again."""
+    return sent("stored", deadline, far=True, **options).later(200).add("note", text="the end")
+
+
+@pytest.mark.parametrize(
+    "history, queue, since, found",
+    [
+        (twice_in_another_slot(far=True), "q", 60, "between"),
+        (twice_in_another_slot(far=True), "q/dead", 60, "between"),
+        (twice_in_another_slot(far=True), "q", 30, "twice"),
+        (twice_in_another_slot(far=True), "another", 60, "twice"),
+        (twice_in_another_slot(far=False), "q", 60, "twice"),
+        (gone(), "q/dead", 60, "between"),
+        (gone(), "q/dead", 30, "lost"),
+        (gone(max_length=40), "q/dead", 30, "between"),
+        (gone(None), "q/dead", 60, "lost"),
+        (acted(lambda history: history.handle("a", "reject"), gone(None)), "q/dead", 260, "between"),
+    ],
+)
+def test_a_failover_may_forget_a_step_of_a_letter_between_two_slots(
+    history: History, queue: str, since: int, found: str
+) -> None:
+    ends = START + since + 10
+    history.later(100).add("forget", how="kill", since=(START + since) * 1000, until=ends * 1000, queues=[queue])
+
+    verdict = judge.judge(history.events)
+
+    assert verdict.bad == ({} if found == "between" else {found: 1})
+    assert verdict.figures["forgot, kill"] == 0
+    assert verdict.figures["forgot, between slots"] == (found == "between")
 
 
 def test_a_message_may_expire_without_a_trace_where_there_is_no_target() -> None:

@@ -33,7 +33,7 @@ class _Line:
 
 
 class Wire:
-    """Forwards between `port` of this machine and a unix socket, which may be a link to another one.
+    """Forwards between `port` of this machine and a unix socket.
 
     `rate` is the share of chunks that a fault befalls; `faults` counts them. One thread does all the work.
     """

@@ -7,9 +7,8 @@ releases, acks that are sent later. Only a process of a campaign installs it, be
 import threading
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Any, cast
+from typing import Any
 
-import redis
 from redis.exceptions import ConnectionError, ResponseError, TimeoutError
 
 import rqttl
@@ -17,8 +16,9 @@ from rqttl import delivery
 from rqttl.consuming import consumer, settling
 from rqttl.consuming.base import Turns
 from rqttl.delivery import LOST, Delivery, lease_words
-from rqttl.flows.steps import Flow
+from rqttl.flows.steps import Flow, Read
 from rqttl.protocol import commands
+from rqttl.store.driver import driver_of
 from tests.chaos.cast import ACCOUNTED, is_body_of
 from tests.chaos.journal import Journal, now
 
@@ -29,9 +29,9 @@ ONE_STEP = 250
 class Witness:
     """Writes the events of the messages of this process into one journal."""
 
-    def __init__(self, journal: Journal, client: redis.Redis) -> None:
+    def __init__(self, journal: Journal) -> None:
         self.journal = journal
-        self._client = client
+        self.broker: rqttl.Broker | None = None
         self._call = threading.local()
 
     def install(self) -> None:
@@ -93,7 +93,8 @@ class Witness:
         for one in found:
             if not is_body_of(one.id, one.body):
                 self.journal.write("wrong", id=one.id, text=f"{one.queue}: the body is another one: {one.body[:60]!r}")
-            got.append([one.sequence, one.id, milliseconds(one.expires_at), one.delivery_count, len(one.deaths)])
+            died = milliseconds(one.deaths[0].last_at) if one.deaths else 0
+            got.append([one.sequence, one.id, milliseconds(one.expires_at), one.delivery_count, died])
         if got:
             name, token = claimed.config.name, claimed.token.decode()
             since = self._call.since
@@ -115,7 +116,8 @@ class Witness:
         tickets, self._call.since = [presence.ticket], None
         if count and presence.consumer and presence.block == 0:
             self._call.since = now()
-            tickets += cast(list[bytes], self._client.lrange(known.keyspace.key(known.name, "wakeup"), 0, -1))
+            look = ("LRANGE", known.keyspace.key(known.name, "wakeup"), 0, -1)
+            tickets += driver_of(self.broker).step(Read([look]))[0]
         self._call.tickets = dict(ticket.decode().split(" ") for ticket in tickets if ticket)
 
     def _settling(self, settle: Callable[..., Flow[None]]) -> Callable[..., Flow[None]]:
