@@ -83,7 +83,7 @@ test-aio: setup
 
 # So does a Redis Cluster of three nodes.
 test-cluster: setup
-	RQTTL_TEST_REDIS=cluster $(PYTEST) $(PARALLEL) tests/contract
+	RQTTL_TEST_REDIS=cluster $(PYTEST) $(PARALLEL) tests/contract tests/doctor/test_roles.py
 
 test-cluster-aio: setup
 	RQTTL_TEST_REDIS=cluster-aio $(PYTEST) $(PARALLEL) tests/contract

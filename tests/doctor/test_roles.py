@@ -16,8 +16,11 @@ from rqttl.protocol import scripts
 from rqttl.protocol.keys import Keyspace
 from rqttl.protocol.roles import ROLES, rules
 from rqttl.reaper import Reaper
+from tests.cluster_servers import ClusterServers
+from tests.conftest import CLUSTER
 from tests.drivers import redis_of
 from tests.lua.states import everything
+from tests.servers import Server
 from tests.waiting import until
 
 pytestmark = pytest.mark.once
@@ -126,7 +129,8 @@ BURY: dict[str, Callable[[Broker], object]] = {
 def test_who_buries_moves_letters_to_other_slots(client: redis.Redis, role: As, name: str) -> None:
     queue = Broker(client, slotted=True).declare_queue("orders", dead_letter="dead")
     queue.enqueue(b"1", ttl="1ms" if name == "reaper" else None)
-    mover = Broker(redis_of(role(name)), slotted=True)
+    user = role(name)
+    mover = user if CLUSTER else Broker(redis_of(user), slotted=True)
 
     until(lambda: name != "reaper" or queue.stats(sweep=False).overdue)
 
@@ -244,7 +248,7 @@ NOT_OWN = {
 
 @pytest.mark.parametrize("name", ROLES)
 def test_what_is_not_a_roles_own_is_refused_before_it_writes(
-    client: redis.Redis, broker: Broker, role: As, name: str
+    server: Server | ClusterServers, client: redis.Redis, broker: Broker, role: As, name: str
 ) -> None:
     queue = broker.declare_queue("orders", dead_letter="orders/dead")
     broker.declare_queue("orders/dead")
@@ -254,8 +258,10 @@ def test_what_is_not_a_roles_own_is_refused_before_it_writes(
     owned = role(name)
     foreign = [[WORDS.get(word, word) for word in one.split()] for one in FOREIGN.strip().replace("\n", ";").split(";")]
 
-    for words in foreign:
-        refused(client, partial(redis_of(owned).execute_command, *words))
+    node = server.servers[0] if isinstance(server, ClusterServers) else server  # rights come before redirects
+    with node.client(username="half") as user:
+        for words in foreign:
+            refused(client, partial(user.execute_command, *words))
     for call in NOT_OWN[name]:
         refused(client, partial(CALLS[call], owned))
 
