@@ -24,6 +24,8 @@ from tests.chaos.wire import FAULTS, Wire
 from tests.servers import Server, find_binary
 from tests.waiting import PATIENCE
 
+#: What harms servers that have replicas.
+HARM = ("failovers, kill", "failovers, pause", "failovers, planned", "slot moves")
 SERIES = os.environ.get("RQTTL_TEST_REDIS", "7.0")
 #: What one round is about, its servers and its seconds. On Valkey there is one round with everything.
 Round = tuple[str, str, tuple[str, ...], float]
@@ -58,7 +60,7 @@ def test_no_promise_breaks_under_harm(
 
     assert verdict.violations == [], f"journals and logs: {tmp_path}"
     assert min(verdict.figures[figure] for figure in ("stored", "delivered", "settled")) >= ENOUGH
-    assert on == "server" or any(verdict.figures[f"failovers, {how}"] for how in ("kill", "pause", "planned"))
+    assert on == "server" or any(verdict.figures[harm] for harm in HARM)
 
 
 def steal(stage: Stage, chance: random.Random) -> None:
