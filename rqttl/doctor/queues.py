@@ -316,7 +316,9 @@ def check_schedules(seen: Queues) -> Flow[list[Finding]]:
 
 def check_outgoing(keyspace: Keyspace, seen: Queues) -> Flow[list[Finding]]:
     """Find dead letters that wait for long on their way to queues in other slots."""
-    lines = [(name, *pair) for name, found in seen.outgoing.items() for pair in found.items() if int(pair[1][0])]
+    lines = [
+        (name, *pair) for name, found in seen.outgoing.items() for pair in sorted(found.items()) if int(pair[1][0])
+    ]
     # the name of the outbox for a redrive is that of its line
     keys = [keyspace.key(name, to if ">" in to else f"{OUTBOX}>{to}") for name, to, _ in lines]
     calls = [("XRANGE", key, "-", "+", "COUNT", 1) for key in keys]
