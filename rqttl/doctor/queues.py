@@ -159,9 +159,10 @@ def _look(keyspace: Keyspace, names: Sequence[str], listed: set[str], seen: Queu
         faults[name] = list(_faults(keyspace, name, record, kinds, is_listed=name in listed))
         if all(type(count) is int for count in halves) and halves[0] != halves[1]:
             faults[name].append(_of_halves(keyspace, name, *halves))
-        options = {} if faults[name] or seen.dues.get(name, ...) is ... else json.loads(record[FIELDS.index("options")])
-        if "durability" in options:
-            seen.durable.setdefault(options["durability"], []).append(name)
+        if name in seen.dues and not faults[name]:
+            options = json.loads(record[FIELDS.index("options")])
+            if "durability" in options:
+                seen.durable.setdefault(options["durability"], []).append(name)
     return faults
 
 

@@ -54,7 +54,8 @@ def emptied(keyspace: Keyspace, queues: Sequence[str]) -> Flow[list[str]]:
     for queue, targets in zip(queues, waiting, strict=True):
         if targets:
             yield HandleNotes([word for target in targets for word in (b"move", f"{queue}>{target}".encode())])
-    waiting = yield from moving.outgoing(keyspace, queues)
+    if any(waiting):
+        waiting = yield from moving.outgoing(keyspace, queues)
     return [queue for queue, targets in zip(queues, waiting, strict=True) if not targets]
 
 
