@@ -1,6 +1,6 @@
 --- Let a page of dead letters from a queue in another slot arrive, once: as `redrive` does, with what `accept` knows.
 --
--- @use     clock record admission store reply redrive memory
+-- @use     clock record admission store reply redrive memory outbox
 -- @keys    meta log expiry wakeup waiters detached requeued states failures redriver
 -- @targets expired maxlen
 -- @args    version targets now source number token letters...
@@ -9,19 +9,17 @@
 -- @refuse  not_found stale queue_expired retry behind: followed by the number of the last page, if that of this page is
 -- @refuse  not above it
 
-local MEMORY = 604800000
-local number, token, known = string.match(redis.call('GET', q.redriver) or '0 - ', '^(%d+) (%S+) (.*)$')
-if token == arg.token then
+local known, last = outbox.recall(q.redriver, arg.number, arg.token)
+if known then
   return reply.ok(q, known)
-elseif tonumber(arg.number) <= tonumber(number) then
-  return reply.refuse('behind', number)
+elseif last then
+  return reply.refuse('behind', last)
 end
 local now = clock.now(arg.now)
 local refusal, enqueued_before = record.open(q, arg.version, now, 'enqueued')
-local page = arg.number .. ' ' .. arg.token .. ' '
 if refusal == 'not_found' and arg.version == '' then
   local none = string.rep('-', #arg.letters / 3)
-  redis.call('SET', q.redriver, page .. none, 'PX', MEMORY)
+  outbox.remember(q.redriver, arg.number, arg.token, none)
   return reply.ok(q, none)
 elseif refusal then
   return reply.refuse(refusal)
@@ -36,6 +34,6 @@ end
 memory.must_ask(q)
 store.all(q, now, items)
 local results = redrive.outcomes(items)
-redis.call('SET', q.redriver, page .. results, 'PX', MEMORY)
+outbox.remember(q.redriver, arg.number, arg.token, results)
 admission.finish(q, now, items, plan, enqueued_before + items.n)
 return reply.ok(q, results)

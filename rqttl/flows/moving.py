@@ -6,8 +6,8 @@ import secrets
 from collections.abc import Sequence
 from typing import Any
 
-from rqttl.flows.steps import OUTDATED, Flow, Read, Sleep, dispatch, run
-from rqttl.flows.sweeping import config_if_exists
+from rqttl.errors import QueueNotFound
+from rqttl.flows.steps import OUTDATED, Flow, GetConfig, Read, Sleep, dispatch, run
 from rqttl.options import QueueOptions
 from rqttl.protocol import commands, replies
 from rqttl.protocol.commands import BATCH, Ok, QueueConfig, Refused
@@ -87,13 +87,13 @@ def redrive(keyspace: Keyspace, source: str, origin: str, sequences: Sequence[st
 
 def _arrive(keyspace: Keyspace, source: str, origin: str, page: Ok) -> Flow[dict[str, str]]:
     """Let a page arrive in the queue `origin`. Letters without room, or without that queue, go back."""
-    token = page.token
+    token, fresh = page.token, False
     while page.token == token:
-        config = yield from config_if_exists(keyspace, origin)
-        # also a queue that is gone has to know what became of the page: another mover may ask
-        none = QueueOptions(origin, {})
-        known = config or QueueConfig(keyspace, origin, b"", none, none)
-        arrival = commands.redrive_in(known, source, page.letters, number=page.number, token=token)
+        try:
+            config: QueueConfig = yield GetConfig(origin, fresh=fresh)
+        except QueueNotFound:  # also a queue that is gone has to know what became of the page: another mover may ask
+            config = QueueConfig(keyspace, origin, b"", QueueOptions(origin, {}), QueueOptions(origin, {}))
+        arrival = commands.redrive_in(config, source, page.letters, number=page.number, token=token)
         answer = yield from dispatch(arrival, {*OUTDATED, "behind"})
         if type(answer) is not Refused:
             sequences = [sequence.decode() for sequence in page.letters[::3]]
@@ -101,7 +101,8 @@ def _arrive(keyspace: Keyspace, source: str, origin: str, page: Ok) -> Flow[dict
             refused = [sequence for sequence, result in found.items() if result != MOVED]
             yield from run(commands.redrive_out(keyspace, source, origin, refused, token=token, verdict="accepted"))
             return found
-        if answer.code == "behind":
+        fresh = answer.code != "behind"
+        if not fresh:
             verdict = answer.details[0]
             page = yield from run(commands.redrive_out(keyspace, source, origin, token=token, verdict=verdict))
     return {}  # another mover has ended the page long ago

@@ -9,6 +9,7 @@ local outbox = {}
 local HOLD, MOST_HOLD = 2000, 30000
 local LETTERS, BYTES = 250, 4194304
 local STUCK = 1000
+local MEMORY = 604800000
 
 --- The line of a target. `letters` wait. Of the page under way: its `number` (of none: that of the last page), `token`
 -- (`-`: there is none), the id of its `last` letter, the ms until which its mover has it, and the `hold` of the next
@@ -116,6 +117,20 @@ end
 -- with lost writes may have brought other letters.
 function outbox.token(fresh, last)
   return fresh .. '@' .. last
+end
+
+--- What a target knows of a page, by its memory of the source: the results of a page that it has, or the number of the
+-- last page, if that of this page is not above it. Ids and numbers of a source may go back, when its server fails over
+-- and loses writes; its tokens never come again.
+function outbox.recall(memory, number, token)
+  local last, last_token, results = string.match(redis.call('GET', memory) or '0 - ', '^(%d+) (%S+) (.*)$')
+  if last_token == token then return results end
+  return nil, tonumber(number) <= tonumber(last) and last or nil
+end
+
+--- Remember a page that is stored now. Redis forgets a source after a week without a page.
+function outbox.remember(memory, number, token, results)
+  redis.call('SET', memory, number .. ' ' .. token .. ' ' .. results, 'PX', MEMORY)
 end
 
 --- Store the line, and when the outbox is to be looked at again: at once, but for pages under way. Nothing stays of a
