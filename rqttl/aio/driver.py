@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
-from rqttl.aio.store import AsyncStore, Call, is_usual, made_together, within_stall
+from rqttl.aio.store import AsyncStore, Call, impatient, is_usual, made_together
 from rqttl.checks import check_namespace
 from rqttl.errors import BrokerClosed, ContractError, InvalidInput, QueueNotFound
 from rqttl.events import Events, WaitEvent
@@ -35,7 +35,7 @@ from rqttl.protocol.commands import Command, DiskCommand, MovingCommand, Replica
 from rqttl.protocol.keys import META, Keyspace
 from rqttl.runtime.interrupt import Interrupt, Timing
 from rqttl.store.cluster import Seeds
-from rqttl.store.exchanges import HASTY, explained
+from rqttl.store.exchanges import HASTE, HASTY, explained
 from rqttl.store.topology import Trip
 
 T = TypeVar("T")
@@ -148,7 +148,7 @@ class AsyncDriver:
 
     def _begin_moving(self, command: Command) -> Any:
         exchange = self.store.exchanges.run(command)
-        return within_stall(exchange) if command.script.name in HASTY else exchange
+        return impatient(exchange, HASTE) if command.script.name in HASTY else exchange
 
     async def _wait(self, step: WaitForWakeup, run: Run[Any]) -> Any:
         if run.abandoned is None:

@@ -596,15 +596,15 @@ def _topology(source: Callable[[], Awaitable[Redis]] | Seeds, keep: Keep) -> Top
 
     async def is_in_use(node: AsyncNode) -> bool:
         with suppress(*FAILURES):  # without an answer nobody says otherwise
-            await within_stall(cluster.learn(node))
+            await impatient(cluster.learn(node))
         return node in cluster.nodes
 
     cluster = Cluster(make, seeds)
     return cluster
 
 
-async def within_stall(exchange: Exchange[T]) -> T:
-    """Carry out an exchange. Each round trip is over after `STALL` seconds."""
+async def impatient(exchange: Exchange[T], seconds: float = STALL) -> T:
+    """Carry out an exchange. Each round trip is over after these seconds."""
     answer: Any = None
     error: Exception | None = None
     while True:
@@ -616,11 +616,11 @@ async def within_stall(exchange: Exchange[T]) -> T:
         answer, error = None, None
         try:
             if isinstance(step, Trip):
-                answer = await asyncio.wait_for(step.node.round_trip(step.calls), STALL)
+                answer = await asyncio.wait_for(step.node.round_trip(step.calls), seconds)
             else:
                 await asyncio.sleep(step)
         except asyncio.TimeoutError:
-            error = TimeoutError(f"no reply within {STALL:g} s")
+            error = TimeoutError(f"no reply within {seconds:g} s")
         except FAILURES as failure:
             error = failure
 

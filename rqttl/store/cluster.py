@@ -24,7 +24,7 @@ from rqttl.flows.steps import drive
 from rqttl.protocol.keys import SLOTS, slot_of
 from rqttl.store import connections, sentinel
 from rqttl.store.connections import SSL, TIME_OUTS, UNLIMITED, Address, Pool, RedisNode, hosts_of
-from rqttl.store.exchanges import FAILURES, NotSent
+from rqttl.store.exchanges import FAILURES, HASTE, NotSent
 from rqttl.store.sentinel import PATIENCE, is_service
 from rqttl.store.topology import Exchange, Trip
 
@@ -158,10 +158,15 @@ def cluster_for_threads(seeds: Seeds) -> Cluster[RedisNode]:
     cluster: Cluster[RedisNode]
 
     def make(host: str, port: int) -> RedisNode:
-        pool = seeds.pool_at(host, port)
-        pool.connection_kwargs["socket_timeout"] = min(STALL, pool.connection_kwargs["socket_timeout"] or STALL)
-        node = RedisNode(redis.Redis(connection_pool=pool), lambda: is_in_use(node))
+        node = RedisNode(client(host, port, STALL), lambda: is_in_use(node))
+        node.hasty = RedisNode(client(host, port, HASTE, "socket_timeout", "socket_connect_timeout"))
         return node
+
+    def client(host: str, port: int, seconds: float, *limited: str) -> redis.Redis:
+        pool = seeds.pool_at(host, port)
+        for name in limited or ("socket_timeout",):
+            pool.connection_kwargs[name] = min(seconds, pool.connection_kwargs[name] or seconds)
+        return redis.Redis(connection_pool=pool)
 
     def is_in_use(node: RedisNode) -> bool:
         def perform(trip: Any) -> Any:

@@ -310,6 +310,8 @@ class RedisNode:
         self.loaded: set[str] = set()
         #: Asked after each time-out of a reply in a cluster: only a node that is in use may still answer.
         self._is_in_use = is_in_use
+        #: Other connections to the same node of a cluster, for calls that leave it alone if it does not answer at once.
+        self.hasty: RedisNode | None = None
 
     @property
     def address(self) -> Address:
@@ -319,6 +321,8 @@ class RedisNode:
     def close(self) -> None:
         """Close all free connections now, and each connection in use after its call."""
         self.connections.close()
+        if self.hasty is not None:
+            self.hasty.close()
         service = self._client.connection_pool.connection_kwargs.get("service")
         if service is not None:
             service.close()
@@ -331,6 +335,8 @@ class RedisNode:
     def leave(self) -> None:
         """See `Node`."""
         self.connections.renew()
+        if self.hasty is not None:
+            self.hasty.leave()
 
     def send_one(self, command: Command, *, waits: bool = True) -> Reply:
         """Make the first attempt to run a script. Most calls need no other. For `waits` see `round_trip`."""

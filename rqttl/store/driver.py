@@ -104,11 +104,8 @@ class Store:
 
     def run_moving(self, command: Command) -> Reply:
         """The same for a command that moves letters between slots. A hasty one leaves a node alone that hangs."""
-        if self.waits and command.script.name in HASTY:
-            hasty = copy(self)
-            hasty.waits = False
-            return hasty.run_moving(command)
-        return drive(self.exchanges.run(command), self._perform)
+        is_hasty = self.waits and command.script.name in HASTY
+        return drive(self.exchanges.run(command), self._perform_hastily if is_hasty else self._perform)
 
     def run_together(self, step: Pipeline) -> list[Any]:
         """See `Exchanges.run_together`."""
@@ -197,6 +194,11 @@ class Store:
         if isinstance(step, Trip):
             return step.node.round_trip(step.calls, waits=self.waits)
         return made_together(step, waits=self.waits) if isinstance(step, list) else time.sleep(step)
+
+    def _perform_hastily(self, step: Trip | list[Trip] | float) -> Any:
+        if isinstance(step, Trip):
+            return (step.node.hasty or step.node).round_trip(step.calls, waits=False)
+        return self._perform(step)
 
 
 class Waiter(Timing):
