@@ -35,7 +35,7 @@ from rqttl.policies import Explanation, Policy
 from rqttl.policies.patterns import Syntax
 from rqttl.store.cluster import Seeds, is_cluster_url, lent, patience_of, seeds_of_url
 from rqttl.store.connections import TIME_OUTS, UNLIMITED, Address, checked_client, pool_for
-from rqttl.store.sentinel import is_sentinel_url, pool_of_service
+from rqttl.store.sentinel import is_sentinel_url, is_service, pool_of_service
 from rqttl.text import format_value
 from rqttl.types import (
     ConsumerInfo,
@@ -346,6 +346,7 @@ class AsyncBroker:
         source = client if isinstance(client, Seeds) else self._open
         self._driver = driver(source, namespace, slotted=True) if slotted else driver(source, namespace)
         self._driver.store.exchanges.patience = seconds
+        self._driver.store.exchanges.is_service = is_service(self._client)
         self.observer = hook.observer_of_new(self)
 
     async def _open(self) -> Any:

@@ -31,7 +31,7 @@ from rqttl.flows.steps import (
     WaitForWakeup,
     Write,
 )
-from rqttl.protocol.commands import Command, DiskCommand, MovingCommand, ReplicaCommand
+from rqttl.protocol.commands import BriefCommand, Command, DiskCommand, ReplicaCommand
 from rqttl.protocol.keys import META, Keyspace
 from rqttl.runtime.interrupt import Interrupt, Timing
 from rqttl.store.cluster import Seeds
@@ -76,7 +76,7 @@ class AsyncDriver:
         self._begin: dict[type, Callable[[Any], Any]] = {
             **self.memory.answers,
             **dict.fromkeys((ReplicaCommand, DiskCommand), self._begin_durable),
-            MovingCommand: self._begin_moving,
+            BriefCommand: self._begin_brief,
             Pipeline: self.store.exchanges.run_together,
             **dict.fromkeys((Read, Write), self.store.exchanges.read),
             ReadEachNode: self.store.exchanges.read_each_node,
@@ -146,7 +146,7 @@ class AsyncDriver:
     def _begin_durable(self, command: Command) -> Any:
         return self.store.send_durable(command) or self.store.exchanges.run(command)
 
-    def _begin_moving(self, command: Command) -> Any:
+    def _begin_brief(self, command: Command) -> Any:
         exchange = self.store.exchanges.run(command)
         return impatient(exchange, HASTE) if command.script.name in HASTY else exchange
 

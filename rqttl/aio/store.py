@@ -21,7 +21,7 @@ from redis.exceptions import BusyLoadingError, ConnectionError, ResponseError, T
 from rqttl.errors import BrokerClosed, ContractError, InvalidInput, PoolExhausted
 from rqttl.events import Events, timed
 from rqttl.flows.steps import ENDED
-from rqttl.protocol.commands import CONFIRMING, MOVING, Command, Joined, noted, unconfirmed
+from rqttl.protocol.commands import BRIEFLY, CONFIRMING, Command, Joined, noted, unconfirmed
 from rqttl.protocol.contract import pack_command
 from rqttl.protocol.keys import Keyspace
 from rqttl.runtime.interrupt import Interrupt
@@ -38,7 +38,7 @@ Keep = Callable[[Coroutine[Any, Any, Any]], "asyncio.Task[Any]"]
 #: Unsent bytes beyond which callers wait until Redis has taken some.
 FULL = 1 << 20
 #: The durability that a call confirms.
-_CONFIRMED = {call[0]: durability for durability, call in CONFIRMING.items() if durability != MOVING}
+_CONFIRMED = {call[0]: durability for durability, call in CONFIRMING.items() if durability != BRIEFLY}
 #: Seconds between the first sight of a late reply and the second one. A loop that was blocked reads it meanwhile.
 GRACE = 1.0
 
@@ -413,7 +413,7 @@ class AsyncNode:
 
     async def round_trip(self, calls: Calls) -> list[Any]:
         """Send calls together, and read their replies; errors of Redis are among them."""
-        durability = MOVING if calls[-1] == CONFIRMING[MOVING] else _CONFIRMED.get(calls[-1][0])
+        durability = BRIEFLY if calls[-1] == CONFIRMING[BRIEFLY] else _CONFIRMED.get(calls[-1][0])
         if durability and not self._durability:
             return await self._for(durability).round_trip(calls)
         shared = await self._ready()

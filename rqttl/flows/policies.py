@@ -8,6 +8,7 @@ policies is read after the record. So a slow process cannot put older policies i
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Container, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -27,9 +28,11 @@ from rqttl.policies import Explanation, Policy, PolicySet
 from rqttl.policies.explanation import warn
 from rqttl.policies.policy import check_policy_name, maker
 from rqttl.protocol import commands, replies
-from rqttl.protocol.commands import Options, QueueConfig, Refused
+from rqttl.protocol.commands import Ok, Options, QueueConfig, Refused
 from rqttl.protocol.keys import Keyspace
 from rqttl.types import Duration, PolicyResult, SweepResult
+
+logger = logging.getLogger("rqttl")
 
 #: Queues whose records one round trip reads and changes.
 PAGE = 250
@@ -108,7 +111,14 @@ def _write(keyspace: Keyspace, stored: Sequence[Policy], removed: Sequence[Polic
         gone = [policy.field for policy in removed if before.get(policy.name, policy.operator)]
         answer = yield from dispatch(commands.change_policies(keyspace, before.version, fields, gone), ("stale",))
         if type(answer) is not Refused:
+            warn_of_failover(answer, "policies")
             return replaced
+
+
+def warn_of_failover(answer: Ok, changed: str) -> None:
+    """Warn if a failover would take a change back: there should be a replica, and none has confirmed the change."""
+    if why := commands.why_unconfirmed(answer.notes):
+        logger.warning("%s: changed, but a failover now would take the change back: %s", changed, why)
 
 
 def preview(

@@ -18,7 +18,7 @@ from rqttl.errors import (
     ScriptsForgotten,
 )
 from rqttl.flows import moving, policies, registry, sweeping
-from rqttl.flows.policies import following, reconcile, record, records, version_call
+from rqttl.flows.policies import following, reconcile, record, records, version_call, warn_of_failover
 from rqttl.flows.steps import (
     EXPIRED,
     OUTDATED,
@@ -88,6 +88,7 @@ def declare(keyspace: Keyspace, declared: QueueOptions) -> Flow[Declared]:
             version, ended = answer.details
             yield from retire(Options(declared, QueueOptions.from_json(queue, ended)).config(keyspace, version))
         listed, policies = yield from _enter(keyspace, queue)  # `retire` removed it
+    warn_of_failover(answer, f"queue {queue}")
     if answer.made or not listed:
         # A change of policies looks at members only: one may have missed the queue. And another client may have removed
         # the name since, after the end of an older queue of this name.
@@ -148,6 +149,7 @@ def update(keyspace: Keyspace, queue: str, changes: Mapping[str, object]) -> Flo
         if type(answer) is not Refused:
             break
         yield GetConfig(queue, fresh=True)  # a queue whose lifetime is over is deleted by it
+    warn_of_failover(answer, f"queue {queue}")
     before, after = config.options, options.in_force
     yield from reconcile(keyspace, (yield from sweeping.register_missing(keyspace, sweeping.given_up(before, after))))
     known = yield from config_if_exists(keyspace, queue)

@@ -31,12 +31,12 @@ BATCH_BYTES = 2**20
 
 
 #: The calls behind a command that stores messages: Redis answers when the `durability` is reached, after 1 s at most.
-#: Behind a command that is `MOVING` letters between slots no answer is needed.
-MOVING = "moving"
+#: Behind a command that waits `BRIEFLY` no confirmation is required.
+BRIEFLY = "briefly"
 CONFIRMING: Mapping[str, tuple[str, ...]] = {
     "replica": ("WAIT", "1", "1000"),
     "disk": ("WAITAOF", "1", "0", "1000"),
-    MOVING: ("WAIT", "1", "200"),
+    BRIEFLY: ("WAIT", "1", "200"),
 }
 #: The note that a client adds to a reply, with the reason, if what it has stored is not confirmed.
 UNCONFIRMED = b"unconfirmed"
@@ -230,13 +230,14 @@ class DiskCommand(Command):
     durability = "disk"
 
 
-class MovingCommand(Command):
-    """A command that moves letters between slots. A replica is to have each step before the next one begins.
+class BriefCommand(Command):
+    """A command that waits briefly for a replica, if the server has one.
 
-    Else a failover could lose letters that their source does not have any more, or let them arrive twice.
+    It changes a queue or policies: a failover would take the change back. Or it moves letters between slots: a failover
+    could lose letters that their source does not have any more, or let them arrive twice.
     """
 
-    durability = MOVING
+    durability = BRIEFLY
 
 
 _DURABLE: Mapping[str, type[Command]] = {"replica": ReplicaCommand, "disk": DiskCommand}
@@ -252,7 +253,7 @@ def unconfirmed(answer: Any) -> str:
     if isinstance(answer, Exception):
         return str(answer).partition(", with args")[0]
     count = answer[0] if isinstance(answer, list) else answer
-    return "" if count else f"no {'fsync' if isinstance(answer, list) else 'replica'} within 1 s"
+    return "" if count else f"no {'fsync' if isinstance(answer, list) else 'replica'} in time"
 
 
 def noted(reply: Any, why: str) -> Any:
@@ -454,14 +455,14 @@ def relay(
 ) -> Command:
     """Take a page of the letters that wait for a queue in another slot, after the `verdict` about page `token`."""
     words = {"target": target, "token": token, "verdict": verdict, "fresh": fresh, "more": "1" * more}
-    return MovingCommand(*unfenced(keyspace, queue, "relay", (), target, now=now, **words))
+    return BriefCommand(*unfenced(keyspace, queue, "relay", (), target, now=now, **words))
 
 
 def accept(
     keyspace: Keyspace, queue: str, source: str, letters: Sequence[Word], *, number: int, token: Word, now: Word = ""
 ) -> Command:
     """Store a page of dead letters from a queue in another slot. `letters` are header and body in turn."""
-    return MovingCommand(*unfenced(keyspace, queue, "accept", letters, source, now=now, number=number, token=token))
+    return BriefCommand(*unfenced(keyspace, queue, "accept", letters, source, now=now, number=number, token=token))
 
 
 def redrive_out(
@@ -477,7 +478,7 @@ def redrive_out(
 ) -> Command:
     """Take at most `BATCH` letters out for a queue in another slot, or tell the `verdict` about page `token`."""
     words = {"target": target, "token": token, "verdict": verdict, "fresh": fresh}
-    return MovingCommand(*unfenced(keyspace, queue, "redrive_out", sequences, target, now=now, **words))
+    return BriefCommand(*unfenced(keyspace, queue, "redrive_out", sequences, target, now=now, **words))
 
 
 def redrive_in(
@@ -485,7 +486,7 @@ def redrive_in(
 ) -> Command:
     """Let a page of letters from a queue in another slot arrive in this one: sequence, header and body in turn."""
     call = fenced(config, "redrive_in", letters, source, now=now, source=source, number=number, token=token)
-    return MovingCommand(*call)
+    return BriefCommand(*call)
 
 
 class Presence(NamedTuple):  # each look of a consumer makes one, and a named tuple costs the least
@@ -665,12 +666,12 @@ def declare(keyspace: Keyspace, options: Options, seen: Word = "", *, now: Word 
     """
     script, queue = scripts.load("declare"), options.declared.queue
     arguments = options.arguments(script, now=now, declared=options.declared.as_json(), seen=seen)
-    return Command(script, queue, (*keys_of(keyspace, queue, script, ()), secrets.token_hex(8), *arguments))
+    return BriefCommand(script, queue, (*keys_of(keyspace, queue, script, ()), secrets.token_hex(8), *arguments))
 
 
 def update(config: QueueConfig, options: Options, *, now: Word = "") -> Command:
     """Declare other options and put them in force, if `config` still holds."""
-    return _put(config, options, now=now, declared=options.declared.as_json())
+    return BriefCommand(*_put(config, options, now=now, declared=options.declared.as_json()))
 
 
 def apply_policies(config: QueueConfig, options: Options, *, now: Word = "") -> Command:
@@ -700,7 +701,7 @@ def change_policies(
     following = version + 1 + secrets.randbelow(STRIDE)
     arguments = script.arguments(expected=version, next=following, removed=len(removed))
     fields = [word for pair in stored.items() for word in pair]
-    return Command(script, "", (1, keyspace.policies, *arguments, *removed, *fields))
+    return BriefCommand(script, "", (1, keyspace.policies, *arguments, *removed, *fields))
 
 
 class Walk(NamedTuple):

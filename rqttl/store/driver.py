@@ -34,7 +34,7 @@ from rqttl.flows.steps import (
     Write,
     drive,
 )
-from rqttl.protocol.commands import Command, DiskCommand, MovingCommand, ReplicaCommand, Reply, Word
+from rqttl.protocol.commands import BriefCommand, Command, DiskCommand, ReplicaCommand, Reply, Word
 from rqttl.protocol.keys import META, Keyspace
 from rqttl.runtime.interrupt import Interrupt, Timing
 from rqttl.store.bells import Bells, Pair, by_slot
@@ -42,6 +42,7 @@ from rqttl.store.blocking import Listener
 from rqttl.store.cluster import Cluster, Seeds, adopted, cluster_for_threads, patience_of
 from rqttl.store.connections import Address, RedisNode, made_together
 from rqttl.store.exchanges import FAILURES, HASTE, HASTY, Exchanges, explained, wait_outcome
+from rqttl.store.sentinel import is_service
 from rqttl.store.topology import OneServer, Topology, Trip
 from rqttl.text import format_value
 
@@ -102,8 +103,8 @@ class Store:
                 first = error
         return drive(self.exchanges.run(command, first, since), self._perform)
 
-    def run_moving(self, command: Command) -> Reply:
-        """The same for a command that moves letters between slots. A hasty one leaves a node alone that hangs."""
+    def run_briefly(self, command: Command) -> Reply:
+        """The same for a command that waits briefly for a replica. A hasty one leaves a node alone that hangs."""
         is_hasty = self.waits and command.script.name in HASTY
         return drive(self.exchanges.run(command), self._perform_hastily if is_hasty else self._perform)
 
@@ -243,6 +244,7 @@ class RedisDriver:
             topology = cluster_for_threads(used) if isinstance(used, Seeds) else OneServer(RedisNode(used))
         self.store = Store(topology, self.keyspace, self.events)
         self.store.exchanges.patience = patience_of(used)
+        self.store.exchanges.is_service = is_service(used)
         #: The clock and the waiter of this driver.
         self.timing = timing or Waiter()
         #: The interrupt that ends each wait outside of Redis when the driver is closed.
@@ -257,7 +259,7 @@ class RedisDriver:
         self._answers: dict[type, Callable[[Any], Any]] = {
             **self.memory.answers,
             **dict.fromkeys((ReplicaCommand, DiskCommand), self.store.run_durable),
-            MovingCommand: self.store.run_moving,
+            BriefCommand: self.store.run_briefly,
             Pipeline: self.store.run_together,
             Read: self.store.read,
             Write: self.store.read,

@@ -28,7 +28,7 @@ from redis.exceptions import (
 from rqttl.errors import DataDamaged, OutcomeUnknown, ScriptsForgotten
 from rqttl.events import Events, Place, timed
 from rqttl.flows.steps import ENDED, Pipeline, Read, ReadEachNode
-from rqttl.protocol.commands import MOVING, Command, Reply, confirmations, noted, unconfirmed
+from rqttl.protocol.commands import BRIEFLY, Command, Reply, confirmations, noted, unconfirmed
 from rqttl.protocol.contract import Repeated
 from rqttl.protocol.keys import PARTS, Keyspace
 from rqttl.protocol.replies import command_name, milliseconds, shaped
@@ -85,6 +85,8 @@ class Exchanges:
         self._now = now
         #: Seconds for which attempts are made; `None`: as many as there are `PAUSES`.
         self.patience: float | None = None
+        #: True for a server behind Sentinel, which has replicas as a rule.
+        self.is_service = False
 
     def run(self, command: Command, first: Any = None, since: float | None = None) -> Exchange[Reply]:
         """Run a script. `first` is the reply to a first attempt at the time `since`, or its error.
@@ -92,8 +94,9 @@ class Exchanges:
         After a lost reply a repeatable script runs again; any other raises `OutcomeUnknown`.
         """
         yield from self._located()
-        if command.durability == MOVING and not self._topology.is_replicated(self._node(command)):
-            command = Command(*command)
+        if command.durability == BRIEFLY:
+            has_replica = self.is_service or self._topology.is_replicated(self._node(command))
+            command = command if has_replica else Command(*command)
         attempts = self._insist(self._script, partial(self._node, command), command, first, since)
         place = command.script.name, command.queue
         try:
@@ -449,7 +452,7 @@ def _noted(commands: Sequence[Command], replies: list[Any], answers: Sequence[An
     if not answers:
         return replies
     names = [name for name in dict.fromkeys(command.durability for command in commands) if name]
-    whys = {**dict(zip(names, map(unconfirmed, answers), strict=True)), "": "", MOVING: ""}
+    whys = {**dict(zip(names, map(unconfirmed, answers), strict=True)), "": ""}
     return [noted(reply, whys[command.durability]) for command, reply in zip(commands, replies, strict=True)]
 
 

@@ -250,7 +250,7 @@ def test_policies_demand_it_and_commands_show_it(broker: rqttl.Broker, redis_url
     assert "durability is replica, but nothing confirms it now: no replica" in told
     assert "durability" in words("queue", "show", "r")
     assert "is not confirmed" in words("send", "r", "x")
-    text = "replica cannot be kept (no replica within 1 s): each enqueue raises NotReplicated: r"
+    text = "replica cannot be kept (no replica in time): each enqueue raises NotReplicated: r"
     assert of(examine(broker), "durability") == [("problem", text)]
 
 
@@ -295,5 +295,5 @@ def test_a_task_of_spark_takes_it_for_an_unknown_outcome() -> None:
     steps = stored.flow()
     steps.send(None)
     with pytest.raises(NotReplicated, match="no replica"):
-        steps.send(commands.noted([b"ok", b"", [b"1"]], "no replica within 1 s"))
+        steps.send(commands.noted([b"ok", b"", [b"1"]], "no replica in time"))
     assert stored.any

@@ -1,6 +1,7 @@
 """Failovers to replicas that lag behind: what Redis has confirmed by `durability` survives them."""
 
 import os
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -72,3 +73,28 @@ def test_no_message_that_a_replica_confirms_is_lost(service: SentinelSet) -> Non
     print(f"{FAILOVERS} failovers: confirmed {sent}, of these lost {lost}; NotReplicated {told}")  # noqa: T201  # see above
     assert lost["replica"] == 0
     assert lost["primary"] > 0  # else the links were not cut
+
+
+def test_a_change_that_no_replica_has_is_told(
+    service: SentinelSet, caplog: pytest.LogCaptureFixture, run: Callable[..., Any]
+) -> None:
+    def change(broker: rqttl.Broker) -> None:
+        broker.declare_queue("q").update(message_ttl="1h")
+        broker.set_policy("p", "q", {"message_ttl": "1m"})
+
+    async def declare() -> None:
+        async with rqttl.connect_async(service.url()) as broker:
+            await broker.declare_queue("r")
+
+    told = [f"{one}: changed, but a failover" for one in ("queue q", "queue q", "policies", "queue r")]
+    with caplog.at_level("WARNING", "rqttl"), rqttl.connect(service.url()) as broker:
+        change(broker)
+        assert caplog.messages == []
+        with service.primary().client() as client:
+            client.flushall()
+        cut(service, service.primary())
+        change(broker)
+        run(declare())
+    for server in service.servers:
+        until(lambda: is_healed(server))  # noqa: B023  # it ends within the turn
+    assert [message.partition(" now")[0] for message in caplog.messages] == told
