@@ -179,9 +179,11 @@ class Registry:
                 log_event(logging.WARNING, "invalid_name_removed", text, member=name)
 
     def _unregister(self) -> Flow[None]:
-        """Remove names that have had no queue for long."""
+        """Remove names that have had no queue for long. Letters in the outboxes of deleted queues go on before."""
         now = self._clock()
         self._missing = {name: self._missing.get(name, now) for name in sorted(self._listed - self.queues)}
+        with self._refusals_noted("dead letters of deleted queues stay on their way"):
+            yield from registry.emptied(self._keyspace, [name for name in self._missing if name not in self.unread])
         stale = [name for name, since in self._missing.items() if now - since >= STALE]
         # a scan may take minutes, and in the meantime somebody may have made the queue
         made = yield from self._read(stale, ("version",))
