@@ -23,6 +23,7 @@ from rqttl.inspector.queues import (
     deaths,
     existing_names,
     living_consumers,
+    node_of,
     read_stats,
     running_reapers,
     to_json,
@@ -161,9 +162,11 @@ def show(name: str, every: bool, utc: bool, as_json: bool, settings: Settings) -
         stats, options, now = handle.stats(sweep=False), handle.options(), broker.server_time()
         reapers = running_reapers(broker) if stats.overdue >= LATE else None
         explanation, consumers = handle.explain(), living_consumers(broker, name)
+        node = node_of(broker, name)
     if as_json:
         document = {
             "queue": name,
+            "node": node,
             **to_json(stats),
             "living_consumers": None if consumers is None else list(map(consumer_to_json, consumers)),
             "options": params.to_json(options),
@@ -174,7 +177,11 @@ def show(name: str, every: bool, utc: bool, as_json: bool, settings: Settings) -
         }
         output.answer_json(document)
         return
-    output.print_pairs(_facts(name, stats, explanation, now, utc=utc))
+    pairs = _facts(name, stats, explanation, now, utc=utc)
+    if node:
+        replica = "with a replica" if node["replicated"] else "without a replica"
+        pairs.insert(1, ("node", f"{node['address']}, slot {node['slot']}, {replica}"))
+    output.print_pairs(pairs)
     if stats.overdue >= LATE:
         output.note(LateWork(stats.overdue, reapers).advice)
     if consumers:

@@ -94,6 +94,19 @@ def living_consumers(broker: Broker, queue: str) -> list[ConsumerInfo] | None:
         return None
 
 
+def node_of(broker: Broker, queue: str) -> dict[str, Any] | None:
+    """The node of a cluster that has a queue, with the slot, for `text.dump_json`; `None` for one server."""
+    from rqttl.store.driver import driver_of  # slow to load: it needs redis-py
+
+    driver = driver_of(broker)
+    topology, key = driver.store.topology, driver.keyspace.key(queue, "meta")
+    slot, node = topology.slot_of(key), topology.node_of(key)
+    if slot is None:
+        return None
+    host, port, *_ = node.address
+    return {"address": f"{host}:{port}", "slot": slot, "replicated": topology.is_replicated(node)}
+
+
 def consumer_to_json(consumer: ConsumerInfo) -> dict[str, Any]:
     """All facts of a consumer but the list of its leases, for `text.dump_json`."""
     return {item.name: getattr(consumer, item.name) for item in fields(ConsumerInfo) if item.name != "leases"}

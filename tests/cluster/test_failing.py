@@ -20,7 +20,7 @@ from typing_extensions import Self
 import rqttl
 from rqttl.cli import cli
 from rqttl.metrics.collecting import QueueCollector
-from rqttl.protocol.keys import Keyspace
+from rqttl.protocol.keys import Keyspace, slot_of
 from rqttl.reaper import Reaper
 from tests.cluster_servers import SLOTS, ClusterServers
 from tests.ports import free_port
@@ -334,6 +334,9 @@ def test_what_many_queues_answer_while_a_node_is_away(plain: ClusterServers, mon
     with rqttl.connect(plain.url(), patience="500ms") as broker:
         for name in QUEUES:
             broker.declare_queue(name)
+        shown = CliRunner(env={"RQTTL_URL": plain.url()}).invoke(cli, ["queue", "show", gone]).output
+        slot = slot_of(Keyspace().key(gone, "meta"))
+        assert f"node       {address}, slot {slot}, without a replica" in shown
         plain.servers[away].kill()
 
         assert broker.queues() == sorted(QUEUES)
