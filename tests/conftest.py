@@ -11,6 +11,7 @@ import signal
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import hypothesis
@@ -19,7 +20,7 @@ import redis
 
 from rqttl import Queue
 from tests.cluster_servers import ClusterServers, shared_client
-from tests.servers import Server, find_binary
+from tests.servers import Server, server_binary
 
 #: Whether this run is that of the contract tests on the fake broker.
 FAKE = os.environ.get("RQTTL_TEST_REDIS") == "fake"
@@ -58,16 +59,7 @@ def launch() -> Callable[..., Server]:
     if FAKE:
         pytest.fail("RQTTL_TEST_REDIS=fake: there is no server for what is not the fake broker", pytrace=False)
     series = "-".join(word for word in _LEG if word not in ("aio", "cluster")) or "7.0"
-    binary = find_binary(series)
-
-    def start(**config: Any) -> Server:
-        assert binary is not None
-        return Server(binary, **config)
-
-    if binary is None:
-        missing = pytest.fail if os.environ.get("CI") else pytest.skip
-        missing(f"no redis-server for RQTTL_TEST_REDIS={series}: `make setup` says what to install")
-    return start
+    return partial(Server, server_binary(series))
 
 
 @pytest.fixture(scope="session")

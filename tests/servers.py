@@ -16,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import pytest
 import redis
 from redis.backoff import NoBackoff
 from redis.retry import Retry
@@ -57,6 +58,15 @@ def find_binary(series: str) -> Path | None:
     spec = importlib.util.find_spec(package)
     folders = (spec.submodule_search_locations or []) if spec else []
     return next((path for folder in folders for path in Path(folder).glob(pattern) if version_of(path)), None)
+
+
+def server_binary(series: str) -> Path:
+    """The same. Without it a test fails in CI, and is skipped on a developer's machine."""
+    binary = find_binary(series)
+    if binary is None:
+        missing = pytest.fail if os.environ.get("CI") else pytest.skip
+        missing(f"no redis-server for RQTTL_TEST_REDIS={series}: `make setup` says what to install")
+    return binary
 
 
 def _system() -> Iterator[Path]:

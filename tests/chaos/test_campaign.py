@@ -21,7 +21,7 @@ from tests.chaos.journal import read
 from tests.chaos.nemeses import NAMES, ON_SERVER
 from tests.chaos.stage import ENOUGH, Stage
 from tests.chaos.wire import FAULTS, Wire
-from tests.servers import Server, find_binary
+from tests.servers import Server, server_binary
 from tests.waiting import PATIENCE
 
 #: What harms servers that have replicas.
@@ -43,11 +43,7 @@ ROUNDS: dict[str, list[Round]] = {
 
 @pytest.fixture
 def binary() -> Path:
-    found = find_binary(SERIES)
-    if found is None:
-        missing = pytest.fail if os.environ.get("CI") else pytest.skip
-        missing(f"no redis-server for RQTTL_TEST_REDIS={SERIES}: `make setup` says what to install")
-    return found
+    return server_binary(SERIES)
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ import pytest
 import redis
 
 from rqttl.embedded import server
-from tests.servers import find_binary
+from tests.servers import server_binary
 from tests.waiting import PATIENCE, until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -77,9 +77,7 @@ def told(process: subprocess.Popen[str]) -> str:
 
 def choose_binary(monkeypatch: pytest.MonkeyPatch, series: str) -> None:
     """Make the server of a test leg that of embedded servers, also in processes of `spawn`."""
-    binary = find_binary(series)
-    if binary is None:
-        (pytest.fail if os.environ.get("CI") else pytest.skip)(f"no redis-server {series}")
+    binary = server_binary(series)
     monkeypatch.setattr(server, "find_binary", lambda: binary)
     monkeypatch.setenv("BINARY", str(binary))
 

@@ -6,9 +6,8 @@ from tests.bench.compare import __main__ as compare
 from tests.bench.compare.candidates import Candidate, prepared
 from tests.bench.compare.running import Bench
 from tests.bench.measure import running_server
-from tests.servers import find_binary
 
-pytestmark = [pytest.mark.skipif(find_binary("7.0") is None, reason="no redis-server 7 or later"), pytest.mark.once]
+pytestmark = pytest.mark.once
 
 
 def test_a_comparison_measures_sending_and_consuming_against_redis_py(capsys: pytest.CaptureFixture[str]) -> None:

@@ -5,16 +5,13 @@ from collections.abc import Iterator
 import pytest
 
 from tests.aio.conftest import run as run  # noqa: PLC0414  # a fixture
-from tests.servers import SentinelSet, find_binary
+from tests.servers import SentinelSet, server_binary
 
 
 @pytest.fixture(scope="module")
 def shared_service() -> Iterator[SentinelSet]:
     """One primary, two replicas, three Sentinels, for the tests of a module."""
-    binary = find_binary("7.0")
-    if binary is None:
-        pytest.skip("no redis-server: `make setup` says what to install")
-    service = SentinelSet(binary)
+    service = SentinelSet(server_binary("7.0"))
     yield service
     service.remove()
 
