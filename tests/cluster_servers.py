@@ -72,7 +72,7 @@ class ClusterServers:
             for _ in range(nodes * (1 + replicas)):
                 port = _free_pair()
                 here = {"bind": "127.0.0.1", "cluster_node_timeout": node_timeout, **settings, **config}
-                self.servers.append(launch(port=port, **here))
+                self.servers.append(launch(**{"tls_port" if "tls_cluster" in config else "port": port}, **here))
                 self.ports.append(port)
             self._join(nodes)
         except BaseException:

@@ -175,7 +175,8 @@ class SentinelServer(Server):
 
     def __init__(self, binary: Path, lines: list[str], password: str | None) -> None:
         self.port = free_port()
-        self._lines = [f"port {self.port}", "bind 127.0.0.1", *lines]
+        ports = f"port 0\ntls-port {self.port}" if "tls-replication yes" in lines else f"port {self.port}"
+        self._lines = [ports, "bind 127.0.0.1", *lines]
         super().__init__(binary, requirepass=password)
 
     def _command(self) -> list[str]:
@@ -189,14 +190,14 @@ class SentinelServer(Server):
 class SentinelSet:
     """A primary with two replicas, and three Sentinels that watch them, on ports of 127.0.0.1.
 
-    `password` is that of the servers, `of_sentinels` that of the Sentinels.
+    `password` is that of the servers, `of_sentinels` that of the Sentinels. With `tls`, its settings, all speak it.
     """
 
     service = "main"
 
-    def __init__(self, binary: Path, password: str | None = None, of_sentinels: str | None = None) -> None:
+    def __init__(self, binary: Path, password: str | None = None, of_sentinels: str | None = None, **tls: Any) -> None:
         self._ports = [free_port() for _ in range(3)]
-        config: dict[str, Any] = {"bind": "127.0.0.1", "repl_diskless_sync_delay": 0}
+        config: dict[str, Any] = {"bind": "127.0.0.1", "repl_diskless_sync_delay": 0, **tls}
         config |= {} if password is None else {"requirepass": password, "masterauth": password}
         lines = [f"sentinel monitor main 127.0.0.1 {self._ports[0]} 2"]
         settings = {
@@ -206,12 +207,13 @@ class SentinelSet:
             "auth-pass": password,
         }
         lines += [f"sentinel {name} main {value}" for name, value in settings.items() if value is not None]
+        lines += [f"{name.replace('_', '-')} {value}" for name, value in tls.items()]
         if of_sentinels is not None:
             lines += [f"requirepass {of_sentinels}", f"sentinel sentinel-pass {of_sentinels}"]
         self.servers: list[Server] = []
         self.sentinels: list[SentinelServer] = []
         try:
-            self.servers += [Server(binary, port=port, **config) for port in self._ports]
+            self.servers += [Server(binary, **{**config, "tls_port" if tls else "port": port}) for port in self._ports]
             self.demote_others(self.servers[0])
             until(lambda: self._replicas(self.servers[0]) == 2)  # Sentinels ask for them once in 10 s
             self.sentinels += [SentinelServer(binary, lines, of_sentinels) for _ in range(3)]
@@ -220,9 +222,9 @@ class SentinelSet:
             self.remove()
             raise
 
-    def url(self, secret: str = "", options: str = "") -> str:
+    def url(self, secret: str = "", options: str = "", scheme: str = "redis+sentinel") -> str:
         places = ",".join(f"127.0.0.1:{one.port}" for one in self.sentinels)
-        return f"redis+sentinel://{secret}{places}/{self.service}{options}"
+        return f"{scheme}://{secret}{places}/{self.service}{options}"
 
     def primary(self) -> Server:
         """The server that the first Sentinel at work names."""

@@ -198,11 +198,9 @@ def test_calls_go_over_an_encrypted_line_and_over_the_next_one(
 
     monkeypatch.setattr(store.SharedConnection, "room", counted)
     server, url = tls.secure(start_server, certificates)
-    files = {"ssl_ca_certs": "ca.crt", "ssl_certfile": "client.crt", "ssl_keyfile": "client.key"}
-    options = "&".join(f"{option}={certificates / name}" for option, name in files.items())
 
     async def work() -> None:
-        async with rqttl.connect_async(f"{url}?{options}") as broker:
+        async with rqttl.connect_async(url + tls.options(certificates)) as broker:
             queue = await broker.declare_queue("q")
             await queue.enqueue(b"x")
             first: Any = broker._driver.store.topology.nodes[0]._shared

@@ -1,13 +1,17 @@
 """Reading over TLS: trusted certificates, and errors for the others."""
 
+import asyncio
 import socket
 import threading
 import types
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+import rqttl
 from rqttl import Broker
 from spark_connectors.errors import InvalidOption, Unreachable, UntrustedCertificate
 from spark_connectors.options.options import Options
@@ -15,12 +19,14 @@ from spark_connectors.redis import connect
 from spark_connectors.redis.broker import open_broker
 from spark_connectors.redis.bulk_reader import BulkReader
 from tests import tls
-from tests.servers import Server
+from tests.cluster_servers import ClusterServers
+from tests.servers import SentinelSet, Server, server_binary
 from tests.spark.letters import bury
 from tests.spark.reading import Load, loader, numbers
+from tests.spark.writing import MESSAGES, Job, counts, numbered
 from tests.waiting import PATIENCE, until
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.once]  # not each server was built with TLS
 
 
 @pytest.fixture(autouse=True)
@@ -66,6 +72,36 @@ def test_letters_are_read_from_a_server_that_our_authority_vouches_for_also_with
         client.acl_setuser("few", enabled=True, passwords=["+secret"], keys=["rqttl:*"], commands=rights)
 
     assert load(tlsCaFile=certificates / "ca.crt", username="few", password="secret").ids() == numbers(300)
+
+
+@pytest.fixture(params=["sentinel", "cluster"])
+def several(request: pytest.FixtureRequest, certificates: Path) -> Iterator[str]:
+    """The URL of several servers that speak only TLS, also with each other."""
+    binary = server_binary("7.0")
+    config: dict[str, Any] = {**tls.settings(certificates), "tls_replication": "yes"}
+    servers: Any = SentinelSet(binary, **config) if request.param == "sentinel" else None
+    servers = servers or ClusterServers(partial(Server, binary), tls_cluster="yes", **config)
+    yield servers.url(scheme=f"rediss+{request.param}")
+    servers.remove()
+
+
+def test_every_interface_speaks_it_with_sentinels_and_with_the_nodes_of_a_cluster(
+    several: str, certificates: Path
+) -> None:
+    url, files = several + tls.options(certificates), {"tlsCaFile": str(certificates / "ca.crt")}
+    files |= {"tlsCertFile": str(certificates / "client.crt"), "tlsKeyFile": str(certificates / "client.key")}
+
+    async def reject() -> None:
+        async with rqttl.connect_async(url) as broker:
+            (delivery,) = await broker.queue("orders").receive_many(9)
+            await delivery.reject()
+
+    with rqttl.connect(url) as broker:
+        broker.declare_queue("orders", dead_letter="letters").enqueue(b"x", id="m-0")
+        asyncio.run(reject())
+        assert loader(several)(queues="letters", **files).ids() == numbers(1)
+        assert counts(Job(several, MESSAGES, {"queue": "orders", **files}).task(numbered(2)))["stored"] == 2
+        assert [delivery.id for delivery in broker.queue("orders").receive_many(9)] == ["m-0", "m-1"]
 
 
 def test_a_server_that_nobody_vouches_for_is_refused_at_once_unless_that_does_not_matter(
