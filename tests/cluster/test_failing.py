@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
@@ -23,7 +24,8 @@ from rqttl.metrics.collecting import QueueCollector
 from rqttl.protocol.keys import Keyspace, slot_of
 from rqttl.reaper import Reaper
 from tests.cluster_servers import SLOTS, ClusterServers
-from tests.ports import free_port
+from tests.sentinel.test_asking import CONNECTS, refusal
+from tests.sentinel.test_asking import port as port  # noqa: PLC0414  # a fixture
 from tests.servers import Server, role_of
 from tests.waiting import PATIENCE, until
 from tests.worker.processes import WorkerProcess
@@ -377,31 +379,13 @@ def test_while_the_node_of_the_policies_is_away_a_queue_of_another_node_is_found
         broker.queue(name).enqueue(b"x")
 
 
-# The wrong topology
-
-
-def refusal(url: str) -> set[str]:
-    """What both interfaces say."""
-
-    async def declare() -> None:
-        async with rqttl.connect_async(url) as broker:
-            await broker.declare_queue("q")
-
-    with rqttl.connect(url) as broker, pytest.raises(rqttl.InvalidInput) as refused:
-        broker.declare_queue("q")
-    with pytest.raises(rqttl.InvalidInput) as also:
-        asyncio.run(declare())
-    return {str(refused.value), str(also.value)}
-
-
-def test_the_wrong_topology_is_one_clear_line(replicated: ClusterServers, start_server: Callable[..., Server]) -> None:
-    port = free_port()
-    start_server(port=port, bind="127.0.0.1")
+@CONNECTS
+def test_the_wrong_topology_is_one_clear_line(connect: Any, replicated: ClusterServers, port: int) -> None:
     wrong = replicated.ports[(SHARED + 1) % 3]
 
-    assert refusal(f"redis://127.0.0.1:{wrong}") == {
+    assert refusal(connect, f"redis://127.0.0.1:{wrong}") == (
         "url: this server is a node of a Redis Cluster, and sends calls to other nodes: use redis+cluster://"
-    }
-    assert refusal(f"redis+cluster://127.0.0.1:{port}") == {
+    )
+    assert refusal(connect, f"redis+cluster://127.0.0.1:{port}") == (
         "url: this server is no node of a Redis Cluster: use redis:// for it"
-    }
+    )

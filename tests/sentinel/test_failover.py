@@ -18,6 +18,7 @@ import rqttl
 from rqttl.reaper import Reaper
 from tests.aio.conftest import Run
 from tests.cli.processes import command, environment
+from tests.sentinel.test_asking import CONNECTS, refusal
 from tests.servers import SentinelSet, Server, find_binary, server_binary
 from tests.waiting import until
 from tests.worker.processes import WorkerProcess
@@ -254,16 +255,9 @@ def test_servers_and_sentinels_of_redis_6_with_passwords() -> None:
         service.remove()
 
 
-def test_a_sentinel_where_a_server_belongs(service: SentinelSet) -> None:
-    url = f"redis://127.0.0.1:{service.sentinels[0].port}"
-    hint = r"^unknown command '\w+' \(the address of a Sentinel\? Then use redis\+sentinel://host:port/service\)$"
+@CONNECTS
+def test_a_sentinel_where_a_server_belongs(service: SentinelSet, connect: Any) -> None:
+    line = refusal(connect, f"redis://127.0.0.1:{service.sentinels[0].port}")
 
-    with rqttl.connect(url) as broker, pytest.raises(redis.ResponseError, match=hint):
-        broker.declare_queue("q")
-
-    async def work() -> None:
-        async with rqttl.connect_async(url) as broker:
-            with pytest.raises(redis.ResponseError, match=hint):
-                await broker.queues()
-
-    asyncio.run(work())
+    hint = " (the address of a Sentinel? Then use redis+sentinel://host:port/service)"
+    assert re.fullmatch(r"unknown command '\w+'" + re.escape(hint), line)

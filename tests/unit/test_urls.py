@@ -1,13 +1,16 @@
-"""URLs that name nodes of a cluster, and what brokers show of them. Without a server."""
+"""URLs that name nodes of a cluster or Sentinels, and what brokers show of them. Without a server."""
 
 from typing import Any
 
 import pytest
+import redis.asyncio.sentinel
+import redis.sentinel
 
 import rqttl
 from rqttl.telemetry.tracing import server_of
 
 CONNECTS = [rqttl.connect, rqttl.connect_async]
+SENTINEL = "^url: "
 FORM = "^url: expected redis\\+cluster://.* with special characters %-encoded$"
 OPTION = "^url: not a valid Redis URL, or one with an unknown option"
 DATABASE = "^url: a Redis Cluster has only database 0$"
@@ -40,6 +43,28 @@ def test_a_url_names_nodes_and_shows_the_first_one(
 
 @pytest.mark.parametrize("connect", CONNECTS)
 @pytest.mark.parametrize(
+    "url, host, port, rest",
+    [
+        ("redis+sentinel://a/main", "a", 26379, "main/0"),
+        ("redis+sentinel://a:1,b:2/main/", "a", 1, "main/0"),
+        ("redis+sentinel://u:s3cret@a,b/main/3", "a", 26379, "main/3"),
+        ("rediss+sentinel://:s3cret@[::1]:5,b/main", "::1", 5, "main/0"),
+        ("redis+sentinel://a/main/2?sentinel_username=u&sentinel_password=s3cret", "a", 26379, "main/2"),
+        ("redis+sentinel://a/main?socket_timeout=3&db=4", "a", 26379, "main/4"),
+    ],
+)
+def test_a_url_names_sentinels_a_service_and_a_database(
+    connect: Any, url: str, host: str, port: int, rest: str
+) -> None:
+    broker = connect(url)
+
+    scheme = url.partition(":")[0]
+    assert repr(broker) == f"<{type(broker).__name__} {scheme}://{host}:{port}/{rest} namespace 'rqttl'>"
+    assert server_of(broker) == {"server.address": f"main@{host}", "server.port": port}
+
+
+@pytest.mark.parametrize("connect", CONNECTS)
+@pytest.mark.parametrize(
     "url, text",
     [
         ("redis+cluster://", FORM),
@@ -57,6 +82,20 @@ def test_a_url_names_nodes_and_shows_the_first_one(
         ("redis+cluster://a?socket_timeout=s3cret", OPTION),
         ("redis+cluster://:s3cret@a/1", DATABASE),
         ("redis+cluster://:s3cret@a?db=2", DATABASE),
+        ("redis+sentinel://", SENTINEL),
+        ("redis+sentinel://a", SENTINEL),
+        ("redis+sentinel://a/", SENTINEL),
+        ("redis+sentinel:///main", SENTINEL),
+        ("redis+sentinel://a,/main", SENTINEL),
+        ("redis+sentinel://a:x/main", SENTINEL),
+        ("redis+sentinel://a/main/x", SENTINEL),
+        ("redis+sentinel://a/main/1/2", SENTINEL),
+        ("redis+sentinel://:s3/cret@a/main", SENTINEL),
+        ("redis+sentinel://:s3#cret@a/main", SENTINEL),
+        ("redis+sentinel://a/main?colour=s3cret", SENTINEL),
+        ("redis+sentinel://a/main?sentinel_colour=s3cret", SENTINEL),
+        ("redis+sentinel://a/main?socket_timeout=s3cret", SENTINEL),
+        ("unix+sentinel://a/main", SENTINEL),
         ("unix+cluster://:s3cret@a", SCHEME),
         ("redis+clusters://:s3cret@a", SCHEME),
     ],
@@ -67,3 +106,17 @@ def test_a_url_of_another_form_is_refused_in_one_line_without_its_password(conne
 
     assert "s3" not in f"{refused.value} {refused.value!r} {refused.value.__cause__}"
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize("connect", CONNECTS)
+@pytest.mark.parametrize("patience", ["30", -1, 5])
+def test_patience_has_a_unit(connect: Any, patience: Any) -> None:
+    with pytest.raises(rqttl.InvalidDuration, match=r"^patience: "):
+        connect("redis+sentinel://a/main", patience=patience)
+
+
+def test_clients_for_replicas_are_refused() -> None:
+    with pytest.raises(rqttl.InvalidInput, match="use master_for"):
+        rqttl.Broker(redis.sentinel.Sentinel([("a", 1)]).slave_for("main"))
+    with pytest.raises(rqttl.InvalidInput, match="use master_for"):
+        rqttl.AsyncBroker(redis.asyncio.sentinel.Sentinel([("a", 1)]).slave_for("main"))
