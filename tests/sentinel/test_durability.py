@@ -47,7 +47,7 @@ def test_no_message_that_a_replica_confirms_is_lost(service: SentinelSet) -> Non
         with rqttl.connect(service.url()) as broker:
             options: list[Any] = [{"durability": name, "duplicate_window": WINDOW} for name in lost]
             queues = [broker.declare_queue(one["durability"], **one) for one in options]
-            producers = {queue.name: Producer(queue, queue.name, has_ids=True) for queue in queues}
+            producers = {queue.name: Producer(queue.enqueue, queue.name, has_ids=True) for queue in queues}
             durable, plain = producers["replica"], producers["primary"]
             for producer in producers.values():
                 producer.goes_on()

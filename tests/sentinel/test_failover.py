@@ -69,10 +69,10 @@ HOWS = [kill_with_the_first_sentinel, pause, pause_after_a_restart_of_all_sentin
 
 
 class Producer:
-    """A thread that sends. `has_ids`: its calls are repeatable: its messages have ids, and the queue a window."""
+    """A thread that sends by `enqueue`. `has_ids`: it may repeat calls: messages have ids, and the queue a window."""
 
-    def __init__(self, queue: rqttl.Queue, name: str, *, has_ids: bool) -> None:
-        self._queue, self._name, self._has_ids = queue, name, has_ids
+    def __init__(self, enqueue: Callable[..., object], name: str, *, has_ids: bool) -> None:
+        self._enqueue, self._name, self._has_ids = enqueue, name, has_ids
         self.done: list[str] = []
         self.errors: list[BaseException] = []
         self._stopped = False
@@ -83,7 +83,7 @@ class Producer:
         for number in itertools.takewhile(lambda _: not self._stopped, itertools.count()):
             body = f"{self._name}-{number}"
             try:
-                self._queue.enqueue(body.encode(), id=body if self._has_ids else None)
+                self._enqueue(body.encode(), id=body if self._has_ids else None)
                 self.done.append(body)
             except Exception as error:  # noqa: BLE001  # the test looks at it
                 self.errors.append(error)
@@ -115,6 +115,28 @@ def received(service: SentinelSet, name: str = "q") -> set[str]:
 # takes the last message of a producer with it, but never two messages of one that waits for replies.
 
 
+class Producers(list[Producer]):
+    """Several producers. The calls of the first one are repeatable."""
+
+    def __init__(self, enqueue: Callable[..., object], count: int) -> None:
+        super().__init__(Producer(enqueue, f"p{n}", has_ids=n == 0) for n in range(count))
+
+    def go_on(self) -> None:
+        for producer in self:
+            producer.goes_on()
+
+    def end(self, service: SentinelSet) -> None:
+        """Stop them after a failover, and check what is left of their messages, and their errors."""
+        service.settle()  # what the old primary took since the failover is gone now
+        for producer in self:
+            producer.stop()
+        left = received(service)
+        for producer in self:
+            assert len({*producer.done} - left) <= 1
+        assert self[0].errors == []
+        assert {type(error) for producer in self for error in producer.errors} <= {rqttl.OutcomeUnknown}
+
+
 @pytest.mark.parametrize("how", HOWS)
 def test_each_producer_loses_its_last_message_at_most_and_all_go_on(
     service: SentinelSet, how: Callable[[SentinelSet, Callable[[], None]], None]
@@ -125,77 +147,36 @@ def test_each_producer_loses_its_last_message_at_most_and_all_go_on(
         consumed: list[bytes] = []
         consumer = threading.Thread(target=consume, args=[other, consumed], daemon=True)
         consumer.start()
-        producers = [Producer(queue, f"p{n}", has_ids=n == 0) for n in range(3)]
+        producers = Producers(queue.enqueue, 3)
+        producers.go_on()
 
-        def go_on() -> None:
-            for producer in producers:
-                producer.goes_on()
+        how(service, producers.go_on)
 
-        go_on()
-        how(service, go_on)
-
-        go_on()
+        producers.go_on()
         idle.enqueue(b"wake up", id="1")
         until(lambda: consumed)
-        service.settle()  # what the old primary took since the failover is gone now
-        for producer in producers:
-            producer.stop()
+        producers.end(service)
         other.interrupt()
         consumer.join()
-        left = received(service)
-        for producer in producers:
-            assert len({*producer.done} - left) <= 1
-        assert producers[0].errors == []
-        assert {type(error) for producer in producers for error in producer.errors} <= {rqttl.OutcomeUnknown}
-
-
-class Tasks:
-    """Two producers of asyncio. The calls of the first producer are repeatable."""
-
-    def __init__(self, queue: rqttl.AsyncQueue) -> None:
-        self._queue = queue
-        self.confirmed: list[list[str]] = [[], []]
-        self.errors: list[list[BaseException]] = [[], []]
-        self._stopped = False
-        self._producers = [asyncio.create_task(self._produce(which)) for which in range(2)]
-
-    async def _produce(self, which: int) -> None:
-        for number in itertools.takewhile(lambda _: not self._stopped, itertools.count()):
-            body = f"{which}-{number}"
-            try:
-                await self._queue.enqueue(body.encode(), id=None if which else body)
-                self.confirmed[which].append(body)
-            except Exception as error:  # noqa: BLE001  # the test looks at it
-                self.errors[which].append(error)
-
-    async def go_on(self) -> None:
-        before = [*map(len, self.confirmed)]
-        while any(len(now) < then + 20 for now, then in zip(self.confirmed, before, strict=True)):
-            await asyncio.sleep(0.01)
-
-    async def end(self) -> None:
-        self._stopped = True
-        await asyncio.gather(*self._producers)
 
 
 def test_each_producer_of_asyncio_loses_its_last_message_at_most_and_all_go_on(service: SentinelSet, run: Run) -> None:
     async def work() -> None:
+        loop = asyncio.get_running_loop()
         async with rqttl.connect_async(service.url()) as broker:
-            tasks = Tasks(await broker.declare_queue("q", duplicate_window=WINDOW))
-            await tasks.go_on()
-            loop = asyncio.get_running_loop()
-            in_thread = loop.run_in_executor
-            await in_thread(
-                None, pause, service, lambda: asyncio.run_coroutine_threadsafe(tasks.go_on(), loop).result()
-            )
-            await tasks.go_on()
-            await in_thread(None, service.settle)
-            await tasks.end()
-        left = received(service)
-        for confirmed in tasks.confirmed:
-            assert len({*confirmed} - left) <= 1
-        assert tasks.errors[0] == []
-        assert {type(error) for error in tasks.errors[1]} <= {rqttl.OutcomeUnknown}
+            queue = await broker.declare_queue("q", duplicate_window=WINDOW)
+
+            def enqueue(body: bytes, id: str | None) -> object:
+                return asyncio.run_coroutine_threadsafe(queue.enqueue(body, id=id), loop).result()
+
+            def produce() -> None:
+                producers = Producers(enqueue, 2)
+                producers.go_on()
+                pause(service, producers.go_on)
+                producers.go_on()
+                producers.end(service)
+
+            await loop.run_in_executor(None, produce)
 
     run(work())
 
