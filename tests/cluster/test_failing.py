@@ -357,7 +357,7 @@ def test_what_many_queues_answer_while_a_node_is_away(plain: ClusterServers, mon
         assert broker.declare_queue(there[0]).declared == "existing"
     for command in (["queue", "ls"], ["stats"], ["doctor"]):
         result = CliRunner(env={"RQTTL_URL": plain.url()}).invoke(cli, command)
-        assert result.exit_code
+        assert result.exit_code == 3, command
         assert address in result.output, command
         assert command == ["doctor"] or all(name in result.stdout for name in there)
 
