@@ -116,6 +116,10 @@ class ClusterServers:
                 return self.servers[self.ports.index(port)]
         raise AssertionError(f"nobody has slot {slot}")
 
+    def elsewhere(self, key: str) -> Server:
+        """Another primary."""
+        return next(server for server in self.primaries() if server is not self.owner(key))
+
     def replicas(self, primary: Server) -> list[Server]:
         """The other nodes of the same shard."""
         shard = self.servers[self.servers.index(primary) % self._shards :: self._shards]

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+import rqttl
 from tests.cluster_servers import ClusterServers
 from tests.servers import Server
 
@@ -21,3 +22,10 @@ def cluster(nodes: ClusterServers) -> ClusterServers:
     """Three nodes without replicas, empty."""
     nodes.flush()
     return nodes
+
+
+@pytest.fixture
+def broker(cluster: ClusterServers) -> Iterator[rqttl.Broker]:
+    """A broker on this cluster."""
+    with rqttl.connect(cluster.url()) as broker:
+        yield broker

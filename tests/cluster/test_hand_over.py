@@ -17,6 +17,7 @@ from rqttl import Broker, Queue
 from rqttl.reaper import Reaper
 from tests.cluster.test_failing import names
 from tests.cluster_servers import ClusterServers
+from tests.contract.looks import bodies_in as bodies
 from tests.servers import Server
 from tests.waiting import until
 
@@ -60,21 +61,8 @@ KILLS = {
 
 
 @pytest.fixture
-def broker(cluster: ClusterServers) -> Iterator[Broker]:
-    with rqttl.connect(cluster.url()) as broker:
-        yield broker
-
-
-@pytest.fixture
 def queue(broker: Broker) -> Queue:
     return broker.declare_queue(SOURCE, dead_letter=TARGET, dead_letter_expired=OTHER)
-
-
-def bodies(broker: Broker, queue: str) -> list[bytes]:
-    try:
-        return [view.body for view in broker.queue(queue).peek(5_000)]
-    except rqttl.QueueNotFound:
-        return []
 
 
 def die(queue: Queue, *texts: bytes) -> None:

@@ -141,8 +141,7 @@ def picture(cluster: ClusterServers) -> Any:
 @contextmanager
 def moving(cluster: ClusterServers, moved: Callable[[Sequence[bytes]], Sequence[bytes]]) -> Iterator[Errors]:
     """Within the block `moved` keys of each queue are at the new node, which knows no script; then the move ends."""
-    source = cluster.owner(TAG)
-    target = next(server for server in cluster.servers if server is not source)
+    source, target = cluster.owner(TAG), cluster.elsewhere(TAG)
     port = cluster.ports[cluster.servers.index(target)]
     cluster.ask(target, "SCRIPT", "FLUSH")
     cluster.begin_move(TAG, target)
@@ -222,8 +221,7 @@ def test_queues_of_several_slots_have_a_transaction_each(cluster: ClusterServers
 
 def test_a_move_costs_one_redirect(broker: Any, cluster: ClusterServers) -> None:
     queue = Scene(broker, "one").q
-    source = cluster.owner(TAG)
-    cluster.move(TAG, next(server for server in cluster.servers if server is not source))
+    cluster.move(TAG, cluster.elsewhere(TAG))
     errors = Errors(cluster)
 
     for n in range(100):

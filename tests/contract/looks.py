@@ -3,7 +3,7 @@
 import threading
 from typing import Any
 
-from rqttl import Broker, Delivery, Queue, RedriveResult, RenewalEvent
+from rqttl import Broker, Delivery, Queue, QueueNotFound, RedriveResult, RenewalEvent
 from tests.contract.clocked import START, Clocked, at
 from tests.waiting import PATIENCE
 
@@ -11,6 +11,14 @@ from tests.waiting import PATIENCE
 def bodies(queue: Queue) -> list[bytes]:
     """The bodies of messages in any state, in order."""
     return [message.body for message in queue.peek(1000)]
+
+
+def bodies_in(broker: Broker, queue: str) -> list[bytes]:
+    """The same of a queue that need not be there."""
+    try:
+        return [message.body for message in broker.queue(queue).peek(5_000)]
+    except QueueNotFound:
+        return []
 
 
 def ready(queue: Queue) -> list[bytes]:

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from rqttl import Broker, Message, Queue, QueueNotFound
+from rqttl import Broker, Message, Queue
+from rqttl.errors import InvalidInput
 from rqttl.flows import moving, registry
 from rqttl.flows.steps import HandleNotes, Step, run
 from rqttl.protocol.keys import Keyspace
@@ -19,6 +20,7 @@ from rqttl.store.driver import driver_of
 from rqttl.testing import async_fake_broker, fake_broker
 from rqttl.testing.fake import ClockedBroker
 from tests.contract.clocked import START
+from tests.contract.looks import bodies_in as bodies
 
 #: The ms for which a mover holds a page at first.
 HOLD = 2_000
@@ -45,13 +47,6 @@ def dying(broker: Broker, *kinds: bytes) -> Iterator[None]:
     driver.step = step
     yield
     driver.step = perform
-
-
-def bodies(broker: Broker, queue: str) -> list[bytes]:
-    try:
-        return [view.body for view in broker.queue(queue).peek(5_000)]
-    except QueueNotFound:
-        return []
 
 
 def advance(broker: ClockedBroker, ms: int) -> None:
@@ -170,6 +165,47 @@ def test_a_letter_arrives_as_from_a_death_in_one_slot_also_if_the_client_dies(cl
     outcome(client, death, "t", survives=False)
 
 
+@pytest.mark.parametrize("target", ["t", "{queue}/t"])
+@pytest.mark.parametrize("by_policy", [False, True])
+def test_a_target_gets_its_letters_wherever_it_is(slotted: ClockedBroker, target: str, by_policy: bool) -> None:
+    queue = slotted.declare_queue("s", dead_letter=None if by_policy else target)
+    if by_policy:
+        slotted.set_policy("far", "s", {"dead_letter": target})
+    goes_to = target.replace("{queue}", "s")
+    assert queue.options().target("rejected") == goes_to
+    assert queue.explain()["dead_letter"].value == target
+    queue.enqueue_many([b"a", b"b", b"c"])
+    for delivery in queue.receive_many(2):
+        delivery.reject("no")
+    queue.update(message_ttl=0)
+
+    assert bodies(slotted, goes_to) == [b"a", b"b", b"c"]
+    assert [view.deaths[0].reason for view in slotted.queue(goes_to).peek(9)] == ["rejected", "rejected", "expired"]
+    assert queue.stats().outgoing == {}
+    assert slotted.queue(goes_to).redrive(to="s") == 3
+
+
+@pytest.mark.parametrize("sweep", [False, True])
+@pytest.mark.parametrize("part", ["meta", "log"])
+def test_letters_are_counted_until_they_have_arrived(
+    slotted: ClockedBroker, client: Any, part: str, sweep: bool
+) -> None:
+    slotted.declare_queue("idle")
+    client.set(Keyspace().key("t", part), "of another program")
+    queue = slotted.declare_queue("s", dead_letter="t")
+    rejected(queue, b"a", b"b", b"c")
+
+    assert queue.stats(sweep=sweep).outgoing == {"t": 3}
+    stats = slotted.stats(["s", "idle"], sweep=sweep)
+    assert {name: one.outgoing for name, one in stats.items()} == {"s": {"t": 3}, "idle": {}}
+
+    client.delete(Keyspace().key("t", part))
+    advance(slotted, HOLD)
+    queue.sweep()
+    assert queue.stats(sweep=sweep).outgoing == slotted.stats(["s"], sweep=sweep)["s"].outgoing == {}
+    assert bodies(slotted, "t") == [b"a", b"b", b"c"]
+
+
 def test_a_call_moves_four_pages_and_sweeps_the_others(slotted: ClockedBroker) -> None:
     queue = slotted.declare_queue("s", dead_letter="t")
     texts = [b"%d" % n for n in range(1_301)]
@@ -286,6 +322,24 @@ def test_letters_of_an_older_queue_of_this_name_arrive(slotted: ClockedBroker) -
     assert bodies(slotted, "t") == [b"1"]
 
 
+@pytest.mark.parametrize("again", ["declared", "by a letter"])
+def test_letters_of_a_deleted_queue_arrive(slotted: ClockedBroker, client: Any, again: str) -> None:
+    client.set(Keyspace().key("t", "meta"), "of another program")
+    queue = slotted.declare_queue("s", dead_letter="t")
+    rejected(queue, b"a")
+    queue.delete()
+    assert slotted.queues() == []
+    assert client.sismember(Keyspace().registry, "s")
+    client.delete(Keyspace().key("t", "meta"))
+    advance(slotted, HOLD)
+
+    if again == "declared":
+        slotted.declare_queue("s")
+    else:
+        slotted.declare_queue("other", dead_letter="s").enqueue(b"x", ttl=0)
+    assert bodies(slotted, "t") == [b"a"]
+
+
 def test_a_letter_goes_to_the_target_under_which_it_died(slotted: ClockedBroker) -> None:
     queue = slotted.declare_queue("s", dead_letter="t")
     with dying(slotted, b"move"):
@@ -308,16 +362,36 @@ def test_a_sweep_moves_what_the_caller_of_another_one_could_not(slotted: Clocked
     assert bodies(slotted, "t") == [b"1"]
 
 
-def test_fake_brokers_hand_over() -> None:
-    with fake_broker(slotted=True) as broker:
-        rejected(broker.declare_queue("s", dead_letter="t"), b"1")
-        assert bodies(broker, "t") == [b"1"]
+def test_single_messages_do_not_move_to_a_far_queue(slotted: ClockedBroker) -> None:
+    queue = slotted.declare_queue("s")
+    slotted.declare_queue("other")
+    queue.enqueue(b"a", id="a")
+    with pytest.raises(InvalidInput, match="another slot"):
+        queue.move("a", "other")
+    assert queue.stats().ready == 1
 
-    async def reject() -> list[bytes]:
+
+@pytest.mark.parametrize(
+    "is_slotted, a, b, far",
+    [
+        (True, "s", "s/t", False),
+        (True, "{x}a", "{x}b", False),
+        (True, "s", "t", True),
+        (False, "s", "t", False),
+    ],
+)
+def test_queues_are_far_in_different_slots(is_slotted: bool, a: str, b: str, far: bool) -> None:
+    assert Keyspace(slotted=is_slotted).far(a, b) is far
+
+
+def test_fake_brokers_can_be_slotted() -> None:
+    async def settle() -> None:
         async with async_fake_broker(slotted=True) as broker:
-            queue = await broker.declare_queue("s", dead_letter="t")
-            await queue.enqueue(b"1")
-            await queue.reject_many(await queue.receive_many(1))
-            return [view.body for view in await broker.queue("t").peek()]
+            queue = await broker.connect_async().declare_queue("s", dead_letter="t")
+            await queue.enqueue(b"a", ttl=0)
+            assert (await broker.queue("t").stats()).ready == 1
 
-    assert asyncio.run(reject()) == [b"1"]
+    broker = fake_broker(slotted=True).connect()
+    rejected(broker.declare_queue("s", dead_letter="t"), b"a")
+    assert bodies(broker, "t") == [b"a"]
+    asyncio.run(settle())
