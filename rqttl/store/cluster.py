@@ -165,7 +165,7 @@ def cluster_for_threads(seeds: Seeds) -> Cluster[RedisNode]:
     def client(host: str, port: int, seconds: float, *limited: str) -> redis.Redis:
         pool = seeds.pool_at(host, port)
         for name in limited or ("socket_timeout",):
-            pool.connection_kwargs[name] = min(seconds, pool.connection_kwargs[name] or seconds)
+            pool.connection_kwargs[name] = min(seconds, pool.connection_kwargs.get(name) or seconds)
         return redis.Redis(connection_pool=pool)
 
     def is_in_use(node: RedisNode) -> bool:
