@@ -2,18 +2,22 @@
 
 A message may move from the log to the detached messages during the read, never back. So the detached messages are read
 last, and those that the log has shown are left out: each message that stays in its queue is read exactly once.
+
+On a cluster letters also leave for a queue in another slot, and come back as detached messages if it is full. A reader
+of a range does not look at it again. So it reads letters that are on their way, too.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import pyarrow as pa
 
-from rqttl.protocol.keys import DETACHED, LOG, Keyspace
+from rqttl.protocol.keys import DETACHED, LOG, OUTGOING, Keyspace
 from spark_connectors.columns.entries import BatchBuilder, QueuePage
 from spark_connectors.ranges import Range
+from spark_connectors.read.watch import execute_many
 from spark_connectors.redis.bulk_reader import BulkReader, PageWatch
 from spark_connectors.redis.pages import SEQUENCE_BYTES, Entry, Page, malformed_entry
 from spark_connectors.redis.relaxed_gc import relaxed_gc
@@ -54,7 +58,14 @@ def _pages(
         if index in seen:
             seen[index].add(page)
         yield index, page
-    yield from _detached_pages(reader, keys, ranges, seen)
+    before = _redrives(reader, keys, ranges, seen)
+    while seen:
+        yield from _redriven_pages(reader, keys, ranges, seen, before)
+        yield from _detached_pages(reader, keys, ranges, seen)
+        now = _redrives(reader, keys, ranges, seen)
+        # what has left a queue meanwhile may have been in neither place when that was read
+        seen = {index: sequences for index, sequences in seen.items() if now.get(index) != before.get(index)}
+        before = now
 
 
 def _slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -84,17 +95,24 @@ class _PageQueue:
 
 
 class _SeenSequences:
-    """The sequences of pages, in rising order, 20 bytes each."""
+    """The sequences of pages of a log, in rising order, 20 bytes each; and others."""
 
     def __init__(self) -> None:
         self._firsts: list[bytes] = []
         self._pages: list[bytes] = []
+        self._others: set[bytes] = set()
 
     def add(self, page: Page) -> None:
         self._firsts.append(page.sequence(0))
         self._pages.append(page.sequences().tobytes())
 
-    def __contains__(self, sequence: bytes) -> bool:
+    def is_new(self, sequence: bytes) -> bool:
+        """Return True if nobody has seen the sequence. Now it is seen."""
+        is_new = sequence not in self._others and not self._is_in_log(sequence)
+        self._others.add(sequence)
+        return is_new
+
+    def _is_in_log(self, sequence: bytes) -> bool:
         index = bisect_right(self._firsts, sequence) - 1
         if index < 0:
             return False
@@ -121,23 +139,52 @@ def _log_pages(
                 yield index, page
 
 
+def _redrives(
+    reader: BulkReader, keys: Keyspace, ranges: Sequence[Range], indices: Iterable[int]
+) -> dict[int, dict[str, bytes]]:
+    """Return the redrives to other slots: for each range, a line that changes with each page that leaves, by part."""
+    if not reader.is_cluster:
+        return {}
+    places = [(index, keys.key(ranges[index].queue, OUTGOING)) for index in indices]
+    sizes, found = execute_many(reader, [("HLEN", key) for _, key in places]), {}
+    for index, key in (place for place, size in zip(places, sizes, strict=True) if size):
+        lines = (pair for page in reader.hash_pages(key) for pair in page)
+        found[index] = {name.decode(): line for name, line in lines if name.startswith(b"redrive>")}
+    return found
+
+
+def _redriven_pages(
+    reader: BulkReader,
+    keys: Keyspace,
+    ranges: Sequence[Range],
+    seen: Mapping[int, _SeenSequences],
+    redrives: Mapping[int, Mapping[str, bytes]],
+) -> Iterator[tuple[int, Page]]:
+    """Yield the letters of the ranges that are on their way to other slots. There are few of them at a time."""
+    for index in seen:
+        whole = ranges[index]
+        for part in redrives.get(index, ()):
+            letters = reader.execute("XRANGE", keys.key(whole.queue, part), f"({whole.after}", whole.upto)
+            if new := [letter for letter in letters if seen[index].is_new(letter[0])]:
+                yield index, Page.from_entries(whole.queue, new)
+
+
 def _detached_pages(
     reader: BulkReader, keys: Keyspace, ranges: Sequence[Range], seen: dict[int, _SeenSequences]
 ) -> Iterator[tuple[int, Page]]:
-    """Yield the detached messages of the ranges that their logs have not shown."""
+    """Yield the detached messages of the ranges that were not seen."""
     indices = list(seen)
     for start in range(0, len(indices), _QUEUES_AT_ONCE):
         chunk = indices[start : start + _QUEUES_AT_ONCE]
         sizes = reader.execute_all([("HLEN", keys.key(ranges[i].queue, DETACHED)) for i in chunk])
         for index in (i for i, size in zip(chunk, sizes, strict=True) if size):
-            whole, yielded = ranges[index], set[bytes]()
+            whole = ranges[index]
             for fields in reader.hash_pages(keys.key(whole.queue, DETACHED)):
                 new = [
                     (sequence, packed)
                     for sequence, packed in fields
-                    if whole.contains(sequence.decode()) and sequence not in yielded and sequence not in seen[index]
+                    if whole.contains(sequence.decode()) and seen[index].is_new(sequence)
                 ]
-                yielded.update(sequence for sequence, _ in new)
                 if new:
                     yield index, Page.from_entries(whole.queue, [_entry(whole.queue, *field) for field in new])
 

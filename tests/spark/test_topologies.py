@@ -12,10 +12,14 @@ import pytest
 
 import rqttl
 from rqttl import Broker
+from rqttl.flows.steps import run
+from rqttl.protocol import commands
 from rqttl.protocol.keys import LOG, Keyspace
+from rqttl.store.driver import driver_of
 from spark_connectors import register
 from spark_connectors.errors import InvalidOption, Unreachable
 from spark_connectors.options.options import Options
+from spark_connectors.read import scan
 from spark_connectors.redis.bulk_reader import BulkReader
 from spark_connectors.stream.offsets import Offset
 from spark_connectors.write import plan
@@ -281,6 +285,33 @@ def test_letters_go_back_within_their_slot_and_to_another_one(cluster: ClusterSe
     rows = [("q0/dead", first, "q0"), ("q0/dead", second, "q1"), ("q0/dead", third, "q0"), ("q0/dead", fourth, "q1")]
     assert counts(redrive.task(rows)) == {"moved": 4}
     assert [broker.queue(name).stats().ready for name in ("q0/dead", "q0", "q1")] == [0, 2, 2]
+
+
+@pytest.mark.parametrize("moments", ["03", "01", "13", "11", "23", "012", "0123"])
+def test_a_stream_misses_no_letter_that_comes_back_from_a_full_queue_in_another_slot(
+    cluster: ClusterServers, broker: Broker, moments: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Letters leave and come back: 0 before the plan, 1 before the read, 2 in the middle of it, 3 after it."""
+    bury(broker, 9, into="q0/dead", source="q0")
+    letters, driver, tokens, left = held(broker, "q0/dead"), driver_of(broker), ["-"], Counter(moments)
+    out = partial(commands.redrive_out, driver.keyspace, "q0/dead", "q1", [seq for _, seq in letters[2:4]])
+
+    def at(moment: str) -> bool:
+        for _ in range(left.pop(moment, 0)):
+            verdict = "" if len(tokens) % 2 else "accepted"
+            tokens.append(driver.perform(run(out(token=tokens[-1], verdict=verdict, fresh=moment))).token)
+        return True
+
+    detached = scan._detached_pages
+    monkeypatch.setattr(scan, "_detached_pages", lambda *args: at("2") and detached(*args))
+    query = Query(cluster.url(), queues="q0/dead")
+    at("0")
+    query.trigger(partial(at, "1"))
+    at("3")
+    query.trigger()
+
+    assert (sorted(query.rows), len(tokens)) == (letters, len(moments) + 1)
+    query.close()
 
 
 def test_a_url_with_the_wrong_scheme_names_the_right_one(
