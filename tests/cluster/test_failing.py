@@ -1,13 +1,12 @@
 """Nodes that die, hang or hand over: what was confirmed is kept, everybody goes on, other nodes notice nothing."""
 
-import asyncio
 import itertools
 import signal
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,11 +22,12 @@ from rqttl.cli import cli
 from rqttl.metrics.collecting import QueueCollector
 from rqttl.protocol.keys import Keyspace, slot_of
 from rqttl.reaper import Reaper
+from tests.cluster.conftest import INTERFACES, connect_by
 from tests.cluster_servers import SLOTS, ClusterServers
 from tests.sentinel.test_asking import CONNECTS, refusal
 from tests.sentinel.test_asking import port as port  # noqa: PLC0414  # a fixture
 from tests.servers import Server, role_of
-from tests.waiting import PATIENCE, until
+from tests.waiting import until
 from tests.worker.processes import WorkerProcess
 
 pytestmark = [pytest.mark.slow, pytest.mark.once]
@@ -54,12 +54,15 @@ SHARED = node_of(Keyspace("rqttl", slotted=True).registry.partition("{")[2].part
 
 
 class Users:
-    """For each queue a producer with ids, one without, a consumer, and a consumer that is blocked at another queue."""
+    """For each queue a producer with ids, one without, a consumer, and a consumer that is blocked at another queue.
 
-    def __init__(self, url: str, lost: int) -> None:
-        self.url, self.name, self.lost = url, type(self).__name__, lost
-        self.queues = [f"{queue}/{self.name}" for queue in QUEUES]
-        self.idle = [f"{queue}/{self.name}-idle" for queue in QUEUES]
+    All use one broker, of threads or of asyncio.
+    """
+
+    def __init__(self, interface: str, url: str, lost: int) -> None:
+        self.interface, self.url, self.lost = interface, url, lost
+        self.queues = [f"{queue}/{interface}" for queue in QUEUES]
+        self.idle = [f"{queue}/{interface}-idle" for queue in QUEUES]
         #: By queue and role: the bodies that were confirmed or consumed, and the errors.
         self.done: dict[tuple[str, str], set[str]] = defaultdict(set)
         self.errors: dict[tuple[str, str], list[Exception]] = defaultdict(list)
@@ -67,7 +70,7 @@ class Users:
         self._pool = ThreadPoolExecutor(1)
 
     def __enter__(self) -> Self:
-        self._end = self._pool.submit(self.work)
+        self._end = self._pool.submit(self._work)
         self.go_on()
         return self
 
@@ -77,13 +80,44 @@ class Users:
         self._end.result()
         self._pool.shutdown()
 
-    def work(self) -> None:
-        raise NotImplementedError
+    def _work(self) -> None:
+        with ThreadPoolExecutor(12) as pool, closing(connect_by(self.interface, self.url)) as broker:
+            for queue, idle in zip(self.queues, self.idle, strict=True):
+                broker.declare_queue(queue, duplicate_window="1h")
+                broker.declare_queue(idle)
+            names = [*self.queues, *self.idle]
+            consumers = [broker.consume([name], prefetch=10) for name in names]
+            consuming = [pool.submit(self._consume, *pair) for pair in zip(consumers, names, strict=True)]
+            pairs = itertools.product(self.queues, (IDS, PLAIN))
+            producing = [pool.submit(self._produce, broker.queue(name), role) for name, role in pairs]
+            try:
+                for one in producing:
+                    one.result()
+                until(self.has_all)
+            finally:
+                for consumer in consumers:
+                    consumer.stop()
+            for one in consuming:
+                one.result()
+
+    def _produce(self, queue: rqttl.Queue, role: str) -> None:
+        for body in self.bodies(role):
+            with self.noting(queue.name, role, body):
+                queue.enqueue(body.encode(), id=body if role == IDS else None)
+            self.stopped.wait(PACE)
+
+    def _consume(self, consumer: rqttl.Consumer, queue: str) -> None:
+        with consumer as deliveries:
+            for delivery in deliveries:
+                body = delivery.body.decode()
+                self.done[queue, CONSUMER].add(body)
+                with self.noting(queue, CONSUMER, body):
+                    delivery.ack()
 
     def bodies(self, role: str) -> Iterator[str]:
         """Bodies until the end."""
         return itertools.takewhile(
-            lambda _: not self.stopped.is_set(), (f"{self.name} {role} {number}" for number in itertools.count())
+            lambda _: not self.stopped.is_set(), (f"{self.interface} {role} {number}" for number in itertools.count())
         )
 
     @contextmanager
@@ -106,72 +140,6 @@ class Users:
         """
         pairs = itertools.product(self.queues, (IDS, PLAIN))
         return all(len(self.done[name, role] - self.done[name, CONSUMER]) <= self.lost for name, role in pairs)
-
-
-class Threads(Users):
-    def work(self) -> None:
-        with ThreadPoolExecutor(12) as pool, rqttl.connect(self.url) as broker:
-            for queue, idle in zip(self.queues, self.idle, strict=True):
-                broker.declare_queue(queue, duplicate_window="1h")
-                broker.declare_queue(idle)
-            consumers = [pool.submit(self._consume, broker, name) for name in (*self.queues, *self.idle)]
-            producers = [
-                pool.submit(self._produce, broker.queue(name), role) for name in self.queues for role in (IDS, PLAIN)
-            ]
-            try:
-                for one in producers:
-                    one.result()
-                until(self.has_all)
-            finally:
-                broker.interrupt()
-            for one in consumers:
-                one.result()
-
-    def _produce(self, queue: rqttl.Queue, role: str) -> None:
-        for body in self.bodies(role):
-            with self.noting(queue.name, role, body):
-                queue.enqueue(body.encode(), id=body if role == IDS else None)
-            self.stopped.wait(PACE)
-
-    def _consume(self, broker: rqttl.Broker, queue: str) -> None:
-        with broker.consume([queue], prefetch=10) as deliveries:
-            for delivery in deliveries:
-                self.done[queue, CONSUMER].add(delivery.body.decode())
-                with self.noting(queue, CONSUMER, delivery.body.decode()):
-                    delivery.ack()
-
-
-class Tasks(Users):
-    def work(self) -> None:
-        asyncio.run(self._work())
-
-    async def _work(self) -> None:
-        async with rqttl.connect_async(self.url) as broker:
-            for queue, idle in zip(self.queues, self.idle, strict=True):
-                await broker.declare_queue(queue, duplicate_window="1h")
-                await broker.declare_queue(idle)
-            consumers = [asyncio.create_task(self._consume(broker.queue(name))) for name in (*self.queues, *self.idle)]
-            await asyncio.gather(
-                *[self._produce(broker.queue(name), role) for name in self.queues for role in (IDS, PLAIN)]
-            )
-            await asyncio.get_running_loop().run_in_executor(None, until, self.has_all)
-            for task in consumers:
-                task.cancel()
-            ends = await asyncio.gather(*consumers, return_exceptions=True)
-        assert {type(end) for end in ends} == {asyncio.CancelledError}, ends
-
-    async def _produce(self, queue: rqttl.AsyncQueue, role: str) -> None:
-        for body in self.bodies(role):
-            with self.noting(queue.name, role, body):
-                await queue.enqueue(body.encode(), id=body if role == IDS else None)
-            await asyncio.sleep(PACE)
-
-    async def _consume(self, queue: rqttl.AsyncQueue) -> None:
-        async with queue.consume(10) as deliveries:
-            async for delivery in deliveries:
-                self.done[queue.name, CONSUMER].add(delivery.body.decode())
-                with self.noting(queue.name, CONSUMER, delivery.body.decode()):
-                    await delivery.ack()
 
 
 @pytest.fixture(scope="module")
@@ -212,7 +180,8 @@ def test_what_was_confirmed_is_kept_and_everybody_goes_on(
     primary, replica = replicated.servers[node], replicated.servers[node + 3]
     replicated.flush()
     lost, before = int(how is not hand_over), epoch(replica)
-    with Threads(replicated.url(), lost) as threads, Tasks(replicated.url(), lost) as tasks:
+    threads, tasks = (Users(interface, replicated.url(), lost) for interface in INTERFACES)
+    with threads, tasks:
         come_back = how(primary, replica)
         try:
             until(lambda: role_of(replica) == "master")
@@ -289,40 +258,26 @@ def test_a_worker_and_a_reaper_go_on_with_other_nodes_and_with_all_when_it_is_ba
             worker.remove()
 
 
-def reject_in_thread(url: str, queue: str, tell: Callable[[int], None]) -> None:
-    with rqttl.connect(url) as broker:
-        (delivery,) = broker.queue(queue).receive_many(1)
-        tell(signal.SIGSTOP)
-        delivery.reject()
-        tell(signal.SIGCONT)
-
-
-def reject_in_loop(url: str, queue: str, tell: Callable[[int], None]) -> None:
-    async def work() -> None:
-        async with rqttl.connect_async(url) as broker:
-            (delivery,) = await broker.queue(queue).receive_many(1)
-            await broker.stats()  # now it has a connection to each node
-            tell(signal.SIGSTOP)
-            try:
-                await asyncio.wait_for(delivery.reject(), PATIENCE)
-            finally:
-                tell(signal.SIGCONT)
-
-    asyncio.run(work())
-
-
-@pytest.mark.parametrize("reject", [reject_in_thread, reject_in_loop])
+@pytest.mark.parametrize("interface", INTERFACES)
 def test_a_caller_does_not_wait_for_a_target_that_hangs_and_its_dead_letter_arrives_later(
-    plain: ClusterServers, reject: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+    plain: ClusterServers, interface: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for module in ("store.connections", "aio.store"):
         monkeypatch.setattr(f"rqttl.{module}.SOCKET_TIMEOUT", 3600.0)  # who waits hangs, too
     source, target, _ = QUEUES
-    with rqttl.connect(plain.url()) as broker:
+    url, hung = plain.url(), plain.servers[1].process
+    with rqttl.connect(url) as broker, closing(connect_by(interface, url)) as caller:
         broker.declare_queue(target)
         queue = broker.declare_queue(source, dead_letter=target)
         queue.enqueue(b"x")
-        reject(plain.url(), source, plain.servers[1].process.send_signal)
+        (delivery,) = caller.queue(source).receive_many(1)
+        if interface == "asyncio":
+            caller.stats()  # now it has a connection to each node
+        hung.send_signal(signal.SIGSTOP)
+        try:
+            delivery.reject()
+        finally:
+            hung.send_signal(signal.SIGCONT)
 
         until(lambda: queue.stats().enqueued and broker.queue(target).stats().ready)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from datetime import datetime, timedelta
 from itertools import groupby
 from typing import Any, get_args
@@ -12,18 +12,17 @@ import redis
 
 import rqttl
 from rqttl import CommandEvent, Message
-from rqttl.aio import broker as aio
 from rqttl.demo.stage import clean
 from rqttl.flows.steps import Read, pipeline
 from rqttl.flows.sweeping import config_if_exists
 from rqttl.protocol import commands, scripts
-from rqttl.store.cluster import lent, open_client
-from rqttl.store.driver import RedisDriver, driver_of
+from rqttl.store.cluster import lent
+from rqttl.store.driver import driver_of
 from rqttl.store.exchanges import HASTY
 from rqttl.types import State
 from spark_connectors.ranges import FIRST
+from tests.cluster.conftest import INTERFACES, connect_by
 from tests.cluster_servers import ClusterServers
-from tests.contract.portal import PortalBroker, _loop
 from tests.process.proxy import Proxy
 from tests.waiting import PATIENCE, until
 
@@ -40,17 +39,10 @@ STATES: dict[str, Callable[[Sequence[bytes]], Sequence[bytes]]] = {
 }
 
 
-@pytest.fixture(params=["threads", "asyncio"])
+@pytest.fixture(params=INTERFACES)
 def broker(request: pytest.FixtureRequest, cluster: ClusterServers) -> Iterator[Any]:
-    broker: Any
-    if request.param == "threads":
-        broker = rqttl.connect(cluster.url())
-    else:
-        seeds: Any = aio.open_client(cluster.url())
-        inner = _loop().call(lambda: rqttl.AsyncBroker(seeds))
-        broker = PortalBroker(seeds, inner=inner, driver=RedisDriver(open_client(cluster.url()), "rqttl"))
-    yield broker
-    broker.close()
+    with closing(connect_by(request.param, cluster.url())) as broker:
+        yield broker
 
 
 class Errors:

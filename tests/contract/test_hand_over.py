@@ -390,8 +390,10 @@ def test_fake_brokers_can_be_slotted() -> None:
             queue = await broker.connect_async().declare_queue("s", dead_letter="t")
             await queue.enqueue(b"a", ttl=0)
             assert (await broker.queue("t").stats()).ready == 1
+            assert broker._driver.keyspace.far("s", "t")
 
     broker = fake_broker(slotted=True).connect()
     rejected(broker.declare_queue("s", dead_letter="t"), b"a")
     assert bodies(broker, "t") == [b"a"]
+    assert driver_of(broker).keyspace.far("s", "t")
     asyncio.run(settle())
