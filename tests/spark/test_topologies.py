@@ -23,6 +23,7 @@ from spark_connectors.read import scan
 from spark_connectors.redis.bulk_reader import BulkReader
 from spark_connectors.stream.offsets import Offset
 from spark_connectors.write import plan
+from tests.cluster.conftest import broker as broker  # noqa: PLC0414  # a fixture
 from tests.cluster.conftest import cluster as cluster  # noqa: PLC0414  # a fixture
 from tests.cluster.conftest import nodes as nodes  # noqa: PLC0414  # a fixture
 from tests.cluster_servers import ClusterServers
@@ -55,17 +56,6 @@ def bury_everywhere(broker: Broker, each: int, first: int = 0) -> list[str]:
     return numbers(each * len(SOURCES), first)
 
 
-@pytest.fixture
-def broker(cluster: ClusterServers) -> Iterator[Broker]:
-    with rqttl.connect(cluster.url()) as broker:
-        yield broker
-
-
-def elsewhere(cluster: ClusterServers, key: str) -> Server:
-    """A node that does not have a key."""
-    return next(server for server in cluster.primaries() if server is not cluster.owner(key))
-
-
 def test_a_task_reads_one_node_and_all_tasks_read_each_letter_once(cluster: ClusterServers, broker: Broker) -> None:
     letters = bury_everywhere(broker, 300)
     load = partial(loader(cluster.url()), queuePattern="#/dead", fetchEntries=100)
@@ -81,7 +71,7 @@ def test_a_task_reads_one_node_and_all_tasks_read_each_letter_once(cluster: Clus
 
 def test_each_stage_of_the_move_of_a_slot_reads_all_letters(cluster: ClusterServers, broker: Broker) -> None:
     letters, key = bury_everywhere(broker, 20), key_of("q0/dead")
-    target, load = elsewhere(cluster, key), partial(loader(cluster.url()), queuePattern="#/dead", numPartitions=1)
+    target, load = cluster.elsewhere(key), partial(loader(cluster.url()), queuePattern="#/dead", numPartitions=1)
     planned, counting = load(), load(("queue",))
 
     def check() -> None:
@@ -109,7 +99,7 @@ def test_a_slot_may_move_in_the_middle_of_a_read(cluster: ClusterServers, broker
     with BulkReader(options) as reader:
         pages = reader.hash_pages("rqttl:{q0}:many")
         fields = dict(next(pages))
-        target = elsewhere(cluster, key)
+        target = cluster.elsewhere(key)
         cluster.begin_move(key, target)
         while cluster.move_keys(key, target):
             pass
@@ -152,14 +142,17 @@ class Query:
 class Rig:
     """Servers with a primary for each queue that dies the first time, and freezes the second time."""
 
-    url: str
-
-    def __init__(self) -> None:
+    def __init__(self, servers: ClusterServers | SentinelSet) -> None:
+        self.servers, self.url = servers, servers.url()
         self.hows = iter([signal.SIGKILL, signal.SIGSTOP])
         self.down: list[Server] = []
 
-    def end(self, primary: Server, has_successor: Callable[[], bool]) -> None:
-        """End a primary whose replicas have all that it has."""
+    def fail(self, queue: str) -> None:
+        """End the primary of a queue when a replica has all that it has. On a cluster another slot moves before."""
+        if isinstance(self.servers, ClusterServers):
+            other = key_of(next(source for source in SOURCES if source != queue))
+            self.servers.move(other, self.servers.elsewhere(other))
+        primary = self.servers.owner(key_of(queue))
         with primary.client() as client:
 
             def is_replicated() -> bool:
@@ -169,7 +162,7 @@ class Rig:
             until(is_replicated)
         primary.process.send_signal(next(self.hows))
         self.down.append(primary)
-        until(has_successor)
+        until(lambda: self.servers.is_replaced(primary))
 
     def recover(self) -> None:
         for server in self.down:
@@ -177,52 +170,22 @@ class Rig:
             if server.process.poll() is not None:
                 server.start()
         self.down = []
+        self.servers.settle()
 
 
-class Shards(Rig):
-    """A cluster with replicas."""
-
-    def __init__(self, launch: Callable[..., Server], _: object) -> None:
-        super().__init__()
-        self.cluster = ClusterServers(launch, replicas=1, node_timeout=500)
-        self.url, self.remove = self.cluster.url(), self.cluster.remove
-
-    def fail(self, queue: str) -> None:
-        """The primary of a queue ends, after the slot of another queue has moved."""
-        other = key_of(next(source for source in SOURCES if source != queue))
-        self.cluster.move(other, elsewhere(self.cluster, other))
-        primary = self.cluster.owner(key_of(queue))
-        replica = self.cluster.servers[self.cluster.servers.index(primary) - 3]
-        self.end(primary, lambda: self.cluster.ask(replica, "ROLE")[0] == b"master")
-
-    def recover(self) -> None:
-        super().recover()
-        until(self.cluster.agrees)
+@pytest.fixture(params=["cluster", "sentinel"])
+def rig(request: pytest.FixtureRequest, launch: Callable[..., Server]) -> Iterator[Rig]:
+    if request.param == "cluster":
+        servers = ClusterServers(launch, replicas=1, node_timeout=500)
+        yield Rig(servers)
+        servers.remove()
+    else:
+        rig = Rig(request.getfixturevalue("service"))
+        yield rig
+        rig.recover()
 
 
-class Watched(Rig):
-    """A service of Sentinel."""
-
-    def __init__(self, _: object, request: pytest.FixtureRequest) -> None:
-        super().__init__()
-        self.service: SentinelSet = request.getfixturevalue("service")
-        self.url, self.remove = self.service.url(), self.recover
-
-    def fail(self, _: str) -> None:
-        primary = self.service.primary()
-        self.end(primary, lambda: self.service.primary() is not primary)
-
-    def recover(self) -> None:
-        super().recover()
-        self.service.settle()
-
-
-@pytest.mark.parametrize("kind", [Shards, Watched])
-def test_reads_streams_and_writes_go_on_when_a_primary_dies(
-    kind: Any, launch: Callable[..., Server], request: pytest.FixtureRequest
-) -> None:
-    rig = kind(launch, request)
-    request.addfinalizer(rig.remove)
+def test_reads_streams_and_writes_go_on_when_a_primary_dies(rig: Rig) -> None:
     patient = {"socketTimeout": "1s", "connectRetries": "9"}
     with rqttl.connect(rig.url) as broker:
         letters = bury_everywhere(broker, 30)
