@@ -34,6 +34,14 @@ def environment(**changed: str) -> dict[str, str]:
     return {**kept, "TERM": "xterm", **changed}
 
 
+def output(url: str, *words: str) -> str:
+    """What a command says about the Redis of a URL, on both streams."""
+    words = "--url", url, *words
+    done = subprocess.run(command(*words), env=environment(), capture_output=True, text=True, check=False)
+    assert "Traceback" not in done.stderr
+    return done.stdout + done.stderr
+
+
 #: Makes its standard input the terminal of its session, and becomes the command.
 _TAKE_TERMINAL = """
 import fcntl, os, sys, termios

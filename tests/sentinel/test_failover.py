@@ -4,7 +4,6 @@ import asyncio
 import itertools
 import re
 import signal
-import subprocess
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -17,7 +16,7 @@ import redis.sentinel
 import rqttl
 from rqttl.reaper import Reaper
 from tests.aio.conftest import Run
-from tests.cli.processes import command, environment
+from tests.cli.processes import output
 from tests.sentinel.test_asking import CONNECTS, refusal
 from tests.servers import SentinelSet, Server, find_binary, server_binary
 from tests.waiting import until
@@ -181,12 +180,6 @@ def test_each_producer_of_asyncio_loses_its_last_message_at_most_and_all_go_on(s
     run(work())
 
 
-def rqttl_command(url: str, *words: str) -> str:
-    done = subprocess.run(command("--url", url, *words), env=environment(), capture_output=True, text=True, check=False)
-    assert "Traceback" not in done.stderr
-    return done.stdout + done.stderr
-
-
 def test_a_worker_a_reaper_commands_and_a_client_of_master_for_go_on(service: SentinelSet, tmp_path: Path) -> None:
     places = [("127.0.0.1", one.port) for one in service.sentinels]
     client: Any = redis.sentinel.Sentinel(places, socket_timeout=5).master_for(service.service)
@@ -204,11 +197,11 @@ def test_a_worker_a_reaper_commands_and_a_client_of_master_for_go_on(service: Se
 
             kill(service)
 
-            assert "1 " in rqttl_command(service.url(), "send", "q", "after")
+            assert "1 " in output(service.url(), "send", "q", "after")
             worker.until_journal("done", 2)
             expiring.enqueue(b"late", ttl="1ms")
             until(lambda: not reaper.run_once().failed and broker.queue("expiring/dead").stats(sweep=False).ready)
-            assert re.search("ok +role +primary", rqttl_command(service.url(), "doctor"))
+            assert re.search("ok +role +primary", output(service.url(), "doctor"))
             assert worker.stop() == 0
         finally:
             worker.remove()

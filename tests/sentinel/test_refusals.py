@@ -40,12 +40,6 @@ class Primary:
             client.replicaof("NO", "ONE")
         return self.port
 
-    def broker(self) -> rqttl.Broker:
-        return rqttl.connect(self.url)
-
-    def async_broker(self) -> rqttl.AsyncBroker:
-        return rqttl.connect_async(self.url)
-
     def bodies(self) -> list[bytes]:
         with rqttl.connect(self.server.url) as broker:
             return [one.body for name in broker.queues() for one in broker.queue(name).peek(10_000)]
@@ -65,7 +59,7 @@ MANY = [b"%d" % i for i in range(1000)]
 def test_messages_that_a_replica_refuses_are_stored_once_by_the_server_that_sentinel_names(
     primary: Primary, bodies: list[bytes]
 ) -> None:
-    with primary.broker() as broker:
+    with rqttl.connect(primary.url) as broker:
         queue = broker.declare_queue("q")
         queue.enqueue_many(bodies)
         queue.purge()
@@ -80,7 +74,7 @@ def test_messages_that_a_replica_refuses_are_stored_once_by_the_server_that_sent
 
 def test_calls_after_a_cut_are_made_again(run: Run, primary: Primary) -> None:
     async def work() -> None:
-        async with primary.async_broker() as broker:
+        async with rqttl.connect_async(primary.url) as broker:
             queue = await broker.declare_queue("q", duplicate_window="1h")
             client: Any = broker._driver.store.topology.nodes[0]._client
             for passes in range(5):  # the reader sees it in one of them
@@ -96,7 +90,7 @@ def test_calls_after_a_cut_are_made_again(run: Run, primary: Primary) -> None:
 
 def test_of_calls_in_one_write_those_behind_the_refused_one_are_stored_once_too(run: Run, primary: Primary) -> None:
     async def work() -> None:
-        async with primary.async_broker() as broker:
+        async with rqttl.connect_async(primary.url) as broker:
             a, b = await broker.declare_queue("a"), await broker.declare_queue("b")
             await asyncio.gather(a.enqueue_many(MANY), b.enqueue(b"y"))
             await asyncio.gather(a.purge(), b.purge())

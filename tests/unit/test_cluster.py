@@ -10,7 +10,6 @@ from redis.crc import key_slot
 from redis.exceptions import (
     AskError,
     ClusterDownError,
-    ConnectionError,
     MovedError,
     NoScriptError,
     ResponseError,
@@ -26,8 +25,8 @@ from rqttl.protocol.codec import Envelope
 from rqttl.protocol.commands import Options, QueueConfig
 from rqttl.protocol.keys import Keyspace, slot_of
 from rqttl.store.cluster import Cluster, Seeds
-from rqttl.store.exchanges import Exchanges, NotSent
-from rqttl.store.topology import Trip
+from rqttl.store.exchanges import Exchanges
+from tests.unit.test_nodes import drive, gone
 
 KEYSPACE = Keyspace("rqttl", True)
 #: Settings of connections that nobody opens.
@@ -41,7 +40,7 @@ def config(key: str) -> QueueConfig:
 
 
 class FakeNode:
-    """A node that answers what `answer(node, call)` says. A `ConnectionError` is a lost connection."""
+    """A node that answers what `answer(node, call)` says. The ports of `cluster.dead` have lost their connections."""
 
     def __init__(self, port: int, cluster: "FakeCluster") -> None:
         self.port, self.cluster = port, cluster
@@ -54,9 +53,7 @@ class FakeNode:
     def replies(self, calls: Any) -> Any:
         self.cluster.log.append((self.port, [call[0] for call in calls]))
         if self.port in self.cluster.dead:
-            unsent = NotSent()
-            unsent.__cause__ = ConnectionError("gone")
-            return unsent
+            return gone()
         return [self.cluster.answer(self.port, call) for call in calls]
 
 
@@ -86,20 +83,12 @@ class FakeCluster:
         return b"%d" % port
 
     def perform(self, exchange: Any) -> Any:
-        answer: Any = None
-        try:
-            while True:
-                step = exchange.throw(answer) if isinstance(answer, Exception) else exchange.send(answer)
-                answer = None
-                if isinstance(step, Trip):
-                    answer = step.node.replies(step.calls)
-                elif isinstance(step, list):
-                    answer = [trip.node.replies(trip.calls) for trip in step]
-                else:
-                    self.pauses.append(step)
-                    assert len(self.pauses) < 100
-        except StopIteration as done:
-            return done.value
+        return drive(exchange, self.note)
+
+    def note(self, step: Any) -> None:
+        if isinstance(step, float):
+            self.pauses.append(step)
+            assert len(self.pauses) < 100
 
     def get(self, *keys: str) -> Any:
         return self.perform(self.exchanges.read(Read([("GET", key) for key in keys])))
@@ -110,6 +99,14 @@ def key_in(slots: range, tail: str = "") -> str:
 
 
 LOW, HIGH = key_in(range(8192)), key_in(range(8192, 16384))
+
+
+@pytest.fixture
+def cluster() -> FakeCluster:
+    """A cluster whose map the client knows."""
+    cluster = FakeCluster()
+    cluster.get(LOW)
+    return cluster
 
 
 def test_slots_are_those_of_redis() -> None:
@@ -131,9 +128,7 @@ def test_the_map_is_asked_once_and_each_call_goes_to_its_node() -> None:
     ]
 
 
-def test_a_slot_that_has_moved_is_asked_for_once() -> None:
-    cluster = FakeCluster()
-    cluster.get(LOW)
+def test_a_slot_that_has_moved_is_asked_for_once(cluster: FakeCluster) -> None:
     cluster.reply = lambda port, _: b"2" if port == 2 else MovedError(f"{slot_of(LOW)} h:2")
 
     assert [cluster.get(LOW), cluster.get(LOW)] == [[b"2"], [b"2"]]
@@ -141,9 +136,7 @@ def test_a_slot_that_has_moved_is_asked_for_once() -> None:
     assert cluster.pauses == [0.0]
 
 
-def test_a_node_that_nobody_knew_brings_a_new_map() -> None:
-    cluster = FakeCluster()
-    cluster.get(LOW)
+def test_a_node_that_nobody_knew_brings_a_new_map(cluster: FakeCluster) -> None:
     cluster.slots = [[0, 16383, [b"", 3, b"id"]]]  # without a host: the one that was asked
     cluster.reply = lambda port, _: b"3" if port == 3 else MovedError(f"{slot_of(LOW)} h:3")
 
@@ -154,9 +147,7 @@ def test_a_node_that_nobody_knew_brings_a_new_map() -> None:
 
 
 @pytest.mark.parametrize("is_script", [False, True])
-def test_ask_holds_for_one_call(is_script: bool) -> None:
-    cluster = FakeCluster()
-    cluster.get(LOW)
+def test_ask_holds_for_one_call(cluster: FakeCluster, is_script: bool) -> None:
     asking: list[str] = []
 
     def reply(port: int, call: Any) -> Any:
@@ -178,9 +169,7 @@ def test_ask_holds_for_one_call(is_script: bool) -> None:
 
 
 @pytest.mark.parametrize("refusal", [TryAgainError("TRYAGAIN"), ClusterDownError("CLUSTERDOWN")])
-def test_a_refusal_is_repeated_until_the_patience_ends(refusal: Exception) -> None:
-    cluster = FakeCluster()
-    cluster.get(LOW)
+def test_a_refusal_is_repeated_until_the_patience_ends(cluster: FakeCluster, refusal: Exception) -> None:
     times = 5
 
     def reply(port: int, _: Any) -> Any:
@@ -221,9 +210,7 @@ def test_a_server_without_a_cluster_is_one_clear_line() -> None:
         cluster.get(LOW)
 
 
-def test_messages_of_one_slot_are_one_transaction() -> None:
-    cluster = FakeCluster()
-    cluster.get(LOW)
+def test_messages_of_one_slot_are_one_transaction(cluster: FakeCluster) -> None:
 
     def reply(port: int, call: Any) -> Any:
         return [[b"ok", b"", b"1"]] * 2 if call[0] == "EXEC" else b"QUEUED" if call[0] == "EVALSHA" else b"OK"
@@ -237,9 +224,7 @@ def test_messages_of_one_slot_are_one_transaction() -> None:
     assert sorted(cluster.log[-2:]) == [(1, calls), (2, calls)]
 
 
-def test_a_transaction_goes_as_a_whole_to_the_node_to_which_its_slot_moves() -> None:
-    cluster = FakeCluster()
-    cluster.get(LOW)
+def test_a_transaction_goes_as_a_whole_to_the_node_to_which_its_slot_moves(cluster: FakeCluster) -> None:
     forgotten = [True]
 
     def reply(port: int, call: Any) -> Any:

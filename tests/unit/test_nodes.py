@@ -23,6 +23,13 @@ GONE = ConnectionError("gone")
 CLOCKS = (("A", 7_000), ("B", 12_000))
 
 
+def gone() -> NotSent:
+    """What a lost connection is to a call that was not sent."""
+    unsent = NotSent()
+    unsent.__cause__ = GONE
+    return unsent
+
+
 class FakeNode:
     """A node that answers each call by its words, or is away for its first `away` round trips."""
 
@@ -38,9 +45,7 @@ class FakeNode:
     def replies(self, calls: Sequence[Any]) -> list[Any] | Exception:
         if self.away > 0:
             self.away -= 1
-            unsent = NotSent()
-            unsent.__cause__ = GONE
-            return unsent
+            return gone()
         return [[self.ms // 1000, self.ms % 1000 * 1000] if call == ("TIME",) else self.answers(call) for call in calls]
 
 
@@ -55,23 +60,30 @@ class TwoNodes(OneServer[FakeNode]):
         return self.nodes[str(key).startswith("rqttl:{b")]
 
 
+def drive(exchange: Any, note: Callable[[Any], object]) -> Any:
+    """Carry out an exchange with fake nodes. `note` gets its trips and pauses."""
+    answer: Any = None
+    try:
+        while True:
+            step = exchange.throw(answer) if isinstance(answer, Exception) else exchange.send(answer)
+            note(step)
+            if isinstance(step, Trip):
+                answer = step.node.replies(step.calls)
+            else:
+                answer = [trip.node.replies(trip.calls) for trip in step] if isinstance(step, list) else None
+    except StopIteration as done:
+        return done.value
+
+
 class Log(list[Any]):
     """Carries exchanges out; has the nodes of each round trip, and the pauses."""
 
     def perform(self, topology: Topology[FakeNode], make: Callable[[Exchanges], Any]) -> Any:
-        exchange = make(Exchanges(topology, KEYSPACE, Events(), lambda: 0.0))
-        answer: Any = None
-        try:
-            while True:
-                step = exchange.throw(answer) if isinstance(answer, Exception) else exchange.send(answer)
-                self.append([trip.node.name for trip in step] if isinstance(step, list) else step)
-                if isinstance(step, Trip):
-                    self[-1] = step.node.name
-                    answer = step.node.replies(step.calls)
-                else:
-                    answer = [trip.node.replies(trip.calls) for trip in step] if isinstance(step, list) else None
-        except StopIteration as done:
-            return done.value
+        return drive(make(Exchanges(topology, KEYSPACE, Events(), lambda: 0.0)), self.note)
+
+    def note(self, step: Any) -> None:
+        names = [trip.node.name for trip in step] if isinstance(step, list) else step
+        self.append(step.node.name if isinstance(step, Trip) else names)
 
 
 def perform(nodes: TwoNodes, step: steps.Step) -> Any:
