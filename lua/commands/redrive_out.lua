@@ -3,7 +3,7 @@
 -- As for `relay`, the page under way stays as it is until the other queue has it, and its mover calls again with its
 -- token. With the verdict `accepted`, `seqs` are the letters that found no room: they go back to their old places.
 --
--- @use    clock record outbox redrive purge log memory reply
+-- @use    clock record outbox redrive ready log memory reply
 -- @keys   meta log detached expiry requeued states failures wakeup waiters outgoing redrive
 -- @args   now target token verdict fresh seqs...
 -- @reply  number token held last letters: the page; the ms for which another mover has it; the last sequence looked at,
@@ -29,7 +29,7 @@ elseif is_there then
   letters, last = redrive.find(q, now, arg.seqs)
   if #letters > 0 then
     outbox.put(q, now, line, letters, arg.fresh) -- first: its key may have another type
-    purge.take(q, letters, false)
+    ready.remove(q, letters, false) -- their failures stay, for those that come back
   end
 end
 if is_there then record.save(q) end

@@ -77,12 +77,15 @@ def test_a_redriven_letter_with_ttl_0_dies_again_at_once_and_the_call_ends(clock
 @pytest.mark.parametrize("overflow", ["reject-publish", "reject-publish-dlx"])
 def test_a_letter_without_room_stays_where_it_is_and_dies_no_further_death(clocked: Clocked, overflow: Any) -> None:
     queue, dead_ones = letters(clocked, b"1", b"2", b"3")
+    dead_ones.nack_many(dead_ones.receive_many(3), description="later")
     queue.update(max_length=2, overflow=overflow)
 
     assert dead_ones.redrive() == 2
 
     assert (bodies(queue), bodies(dead_ones)) == ([b"1", b"2"], [b"3"])
-    assert [death.reason for death in dead_ones.peek()[0].deaths] == ["rejected"]
+    (left,) = dead_ones.peek()
+    assert [death.reason for death in left.deaths] == ["rejected"]
+    assert (left.delivery_count, left.description) == (1, "later")
     assert dead(queue) == {"rejected": 3}
     assert dead_ones.redrive() == 0
     taken(queue, 1)

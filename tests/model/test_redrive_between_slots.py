@@ -31,10 +31,11 @@ class World:
     def __init__(self, client: redis.Redis, broker: ClockedBroker, seed: int) -> None:
         client.flushall()
         self.random = random.Random(seed)
-        self.broker, self.driver = broker, driver_of(broker)
+        self.client, self.broker, self.driver = client, broker, driver_of(broker)
         self.movers: list[tuple[Generator[Any, Any, Any], Any]] = []
         self.taken: list[bytes] = []
         self.deleted: set[bytes] = set()
+        self.failed: Counter[bytes] = Counter()
         self.sent = 0
         self.bury()
 
@@ -86,6 +87,12 @@ class World:
                 self.taken.append(delivery.body)
                 delivery.ack()
 
+    def fail(self) -> None:
+        """Consumers of letters fail."""
+        for delivery in self.broker.queue("dead").receive_many(2):
+            self.failed[delivery.body] += 1
+            delivery.nack()
+
     def delete(self) -> None:
         """The origins are deleted."""
         for queue in self.origins():
@@ -97,7 +104,7 @@ class World:
 
     def turn(self) -> None:
         """Something happens."""
-        actions = [self.begin, self.begin, self.take, self.bury, self.bury, self.sweep, self.delete]
+        actions = [self.begin, self.begin, self.take, self.bury, self.bury, self.sweep, self.delete, self.fail]
         if self.movers and self.random.random() < 0.75:
             self.go_on()
         else:
@@ -120,6 +127,9 @@ class World:
             found.update(one.body for one in queue.peek(200))
         assert len(found.keys() | self.deleted) == self.sent
         assert set(found.values()) <= {1}, found
+        failed = {one.body: one.delivery_count for one in self.broker.queue("dead").peek(200)}
+        assert failed == {body: self.failed[body] for body in failed}
+        assert self.client.hlen(self.driver.keyspace.key("dead", "failures")) == sum(map(bool, failed.values()))
         stats = self.broker.queue("dead").stats()
         assert stats.ready + stats.redriven == stats.enqueued
         assert stats.ready_bytes == sum(len(one.body) for one in self.broker.queue("dead").peek(200))

@@ -91,7 +91,7 @@ end
 
 --- End a page: the letters of `refused` are ready again in their old places, and the others have gone.
 function redrive.settle(q, now, page, refused)
-  local stays, n = {}, 0
+  local stays, gone, n = {}, {}, 0
   for _, seq in ipairs(refused) do
     stays[seq] = true
   end
@@ -99,8 +99,11 @@ function redrive.settle(q, now, page, refused)
     if stays[entry[1]] then
       redrive.put_back(q, entry)
       n = n + 1
+    else
+      gone[#gone + 1] = entry[1]
     end
   end
+  if #gone > 0 then redis.call('HDEL', q.failures, unpack(gone)) end
   record.count(q, 'redriven', #page - n)
   if n > 0 then
     redis.call('HSET', q.meta, 'compacted', 1)
