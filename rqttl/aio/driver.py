@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar
 from redis.asyncio import Redis
 from redis.exceptions import ResponseError
 
-from rqttl.aio.store import AsyncStore, Call, impatient, is_usual, made_together
+from rqttl.aio.store import AsyncStore, Call, is_usual, made, made_together
 from rqttl.checks import check_namespace
 from rqttl.errors import BrokerClosed, ContractError, InvalidInput, QueueNotFound
 from rqttl.events import Events, WaitEvent
@@ -35,7 +35,7 @@ from rqttl.protocol.commands import BriefCommand, Command, DiskCommand, ReplicaC
 from rqttl.protocol.keys import META, Keyspace
 from rqttl.runtime.interrupt import Interrupt, Timing
 from rqttl.store.cluster import Seeds
-from rqttl.store.exchanges import HASTE, HASTY, explained
+from rqttl.store.exchanges import explained
 from rqttl.store.topology import Trip
 
 T = TypeVar("T")
@@ -76,13 +76,13 @@ class AsyncDriver:
         self._begin: dict[type, Callable[[Any], Any]] = {
             **self.memory.answers,
             **dict.fromkeys((ReplicaCommand, DiskCommand), self._begin_durable),
-            BriefCommand: self._begin_brief,
+            BriefCommand: self.store.exchanges.run,
             Pipeline: self.store.exchanges.run_together,
             **dict.fromkeys((Read, Write), self.store.exchanges.read),
             ReadEachNode: self.store.exchanges.read_each_node,
             Now: lambda _: self.timing.now(),
             Sleep: lambda step: asyncio.sleep(step.ms / 1000),
-            Trip: lambda trip: trip.node.round_trip(trip.calls),
+            Trip: made,
             list: made_together,
             float: asyncio.sleep,
         }
@@ -145,10 +145,6 @@ class AsyncDriver:
 
     def _begin_durable(self, command: Command) -> Any:
         return self.store.send_durable(command) or self.store.exchanges.run(command)
-
-    def _begin_brief(self, command: Command) -> Any:
-        exchange = self.store.exchanges.run(command)
-        return impatient(exchange, HASTE) if command.script.name in HASTY else exchange
 
     async def _wait(self, step: WaitForWakeup, run: Run[Any]) -> Any:
         if run.abandoned is None:

@@ -29,7 +29,7 @@ from rqttl.store.bells import LOOK, MOST, by_slot
 from rqttl.store.blocking import PAUSE, REPLY, SLACK, asked, keep_alive
 from rqttl.store.cluster import STALL, Cluster, Seeds
 from rqttl.store.connections import is_exhausted, pool_of_waits
-from rqttl.store.exchanges import FAILURES, SOCKET_TIMEOUT, Exchanges, NotSent, refuses_for_now, wait_outcome
+from rqttl.store.exchanges import FAILURES, HASTE, SOCKET_TIMEOUT, Exchanges, NotSent, refuses_for_now, wait_outcome
 from rqttl.store.topology import Calls, Exchange, OneServer, Topology, Trip
 
 T = TypeVar("T")
@@ -596,15 +596,15 @@ def _topology(source: Callable[[], Awaitable[Redis]] | Seeds, keep: Keep) -> Top
 
     async def is_in_use(node: AsyncNode) -> bool:
         with suppress(*FAILURES):  # without an answer nobody says otherwise
-            await impatient(cluster.learn(node))
+            await within_stall(cluster.learn(node))
         return node in cluster.nodes
 
     cluster = Cluster(make, seeds)
     return cluster
 
 
-async def impatient(exchange: Exchange[T], seconds: float = STALL) -> T:
-    """Carry out an exchange. Each round trip is over after these seconds."""
+async def within_stall(exchange: Exchange[T]) -> T:
+    """Carry out an exchange. Each round trip is over after `STALL` seconds."""
     answer: Any = None
     error: Exception | None = None
     while True:
@@ -616,13 +616,20 @@ async def impatient(exchange: Exchange[T], seconds: float = STALL) -> T:
         answer, error = None, None
         try:
             if isinstance(step, Trip):
-                answer = await asyncio.wait_for(step.node.round_trip(step.calls), seconds)
+                answer = await made(step, STALL)
             else:
                 await asyncio.sleep(step)
-        except asyncio.TimeoutError:
-            error = TimeoutError(f"no reply within {seconds:g} s")
         except FAILURES as failure:
             error = failure
+
+
+async def made(trip: Trip, seconds: float | None = None) -> Any:
+    """Make a trip. Returns the replies. It is over after these seconds, a hasty one after `HASTE`."""
+    limit = HASTE if trip.hasty else seconds
+    try:
+        return await asyncio.wait_for(trip.node.round_trip(trip.calls), limit)
+    except asyncio.TimeoutError:
+        raise TimeoutError(f"no reply within {limit or 0:g} s") from None
 
 
 async def made_together(trips: Sequence[Trip]) -> list[Any]:

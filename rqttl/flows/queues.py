@@ -57,15 +57,10 @@ def declare(keyspace: Keyspace, declared: QueueOptions) -> Flow[Declared]:
     """
     queue = declared.queue
     yield from _check_durability(declared)
-    try:
-        listed, policies = yield from _enter(keyspace, queue)
-    except Exception as error:
-        from redis.exceptions import ConnectionError, TimeoutError  # slow to load: help has no use for it
-
-        is_away = keyspace.slotted and isinstance(error, ConnectionError | TimeoutError)
-        if not is_away or not (yield from _is_there(keyspace, declared)):
-            raise
+    entered = yield from _entered(keyspace, declared)
+    if entered is None:
         return "existing"
+    listed, policies = entered
     config: QueueConfig | None = None
     while True:
         options = following(policies, declared)
@@ -104,6 +99,19 @@ def declare(keyspace: Keyspace, declared: QueueOptions) -> Flow[Declared]:
     return DECLARED[made]
 
 
+def _entered(keyspace: Keyspace, declared: QueueOptions) -> Flow[tuple[bool, PolicySet] | None]:
+    """See `_enter`. The answer is `None` if the queue is there as declared, and the node of the registry away."""
+    if keyspace.slotted:
+        from redis.exceptions import ConnectionError, TimeoutError  # slow to load: help has no use for it
+
+        try:
+            return (yield from _enter(keyspace, declared.queue, hasty=True))
+        except (ConnectionError, TimeoutError):
+            if (yield from _is_there(keyspace, declared)):
+                return None
+    return (yield from _enter(keyspace, declared.queue))
+
+
 def _is_there(keyspace: Keyspace, declared: QueueOptions) -> Flow[bool]:
     """Return True if the queue exists with these declared options, whatever its switches. It asks no other node."""
     known = yield from config_if_exists(keyspace, declared.queue)
@@ -113,9 +121,9 @@ def _is_there(keyspace: Keyspace, declared: QueueOptions) -> Flow[bool]:
     return True
 
 
-def _enter(keyspace: Keyspace, queue: str) -> Flow[tuple[bool, PolicySet]]:
+def _enter(keyspace: Keyspace, queue: str, *, hasty: bool = False) -> Flow[tuple[bool, PolicySet]]:
     """Enter a queue into the registry if it is missing. Returns True if it was there, and the policies of before."""
-    listed, version = yield Read([("SISMEMBER", keyspace.registry, queue), version_call(keyspace)])
+    listed, version = yield Read([("SISMEMBER", keyspace.registry, queue), version_call(keyspace)], hasty=hasty)
     if not listed:
         yield Register(queue)
     return bool(listed), (yield GetPolicies(version))

@@ -62,7 +62,7 @@ class Read:
     their calls before one of them is waited for. Redis carries out `then` after all `calls`; its replies come last.
     With `keep_errors` an error takes the place of a reply; with it or with `partial` that of a node that is away while
     others answer takes the place of its replies. With `timed` the answer is the replies, and for each of `calls` the
-    time of its node in ms (`None` for one that is away).
+    time of its node in ms (`None` for one that is away). `hasty` calls leave a node alone that does not answer at once.
     """
 
     calls: Sequence[tuple[Word, ...]]
@@ -71,6 +71,7 @@ class Read:
     timed: bool = False
     node: Hashable = None
     partial: bool = False
+    hasty: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,7 +41,7 @@ from rqttl.store.bells import Bells, Pair, by_slot
 from rqttl.store.blocking import Listener
 from rqttl.store.cluster import Cluster, Seeds, adopted, cluster_for_threads, patience_of
 from rqttl.store.connections import Address, RedisNode, made_together
-from rqttl.store.exchanges import FAILURES, HASTE, HASTY, Exchanges, explained, wait_outcome
+from rqttl.store.exchanges import FAILURES, HASTE, Exchanges, explained, wait_outcome
 from rqttl.store.sentinel import is_service
 from rqttl.store.topology import OneServer, Topology, Trip
 from rqttl.text import format_value
@@ -104,9 +104,8 @@ class Store:
         return drive(self.exchanges.run(command, first, since), self._perform)
 
     def run_briefly(self, command: Command) -> Reply:
-        """The same for a command that waits briefly for a replica. A hasty one leaves a node alone that hangs."""
-        is_hasty = self.waits and command.script.name in HASTY
-        return drive(self.exchanges.run(command), self._perform_hastily if is_hasty else self._perform)
+        """The same for a command that waits briefly for a replica."""
+        return drive(self.exchanges.run(command), self._perform)
 
     def run_together(self, step: Pipeline) -> list[Any]:
         """See `Exchanges.run_together`."""
@@ -193,13 +192,10 @@ class Store:
 
     def _perform(self, step: Trip | list[Trip] | float) -> Any:
         if isinstance(step, Trip):
+            if step.hasty and self.waits:
+                return (step.node.hasty or step.node).round_trip(step.calls, waits=False)
             return step.node.round_trip(step.calls, waits=self.waits)
         return made_together(step, waits=self.waits) if isinstance(step, list) else time.sleep(step)
-
-    def _perform_hastily(self, step: Trip | list[Trip] | float) -> Any:
-        if isinstance(step, Trip):
-            return (step.node.hasty or step.node).round_trip(step.calls, waits=False)
-        return self._perform(step)
 
 
 class Waiter(Timing):

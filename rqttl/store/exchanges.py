@@ -141,7 +141,7 @@ class Exchanges:
         calls = [*step.calls, *step.then]
         nodes = [shared if call[0] in _KEYLESS else self._topology.node_of(call[1]) for call in calls]
         usual = self._keyspace.registry if step.node is None else None
-        run = partial(self._execute, keep_errors=step.keep_errors, timed=step.timed, usual=usual)
+        run = partial(self._execute, keep_errors=step.keep_errors, timed=step.timed, hasty=step.hasty, usual=usual)
         spread = partial(self._spread, run=run, is_partial=step.partial or step.keep_errors)
         first = len(calls) if len(set(nodes)) == 1 else len(step.calls)  # one node carries out calls in order
         answers = yield from spread(calls[:first], nodes[:first])
@@ -163,7 +163,14 @@ class Exchanges:
         return found
 
     def _execute(
-        self, node: Node, calls: Calls, *, keep_errors: bool, timed: bool = False, usual: str | None = None
+        self,
+        node: Node,
+        calls: Calls,
+        *,
+        keep_errors: bool,
+        timed: bool = False,
+        hasty: bool = False,
+        usual: str | None = None,
     ) -> Exchange[list[tuple[Any, int | None]]]:
         """Run plain commands at one node. Returns the reply to each, and with `timed` the time of the node in ms.
 
@@ -175,7 +182,8 @@ class Exchanges:
         def where() -> Node:
             return node if key is None else self._topology.node_of(key)
 
-        attempts = self._insist(lambda at, *_: self._plain(at, words, keep_errors=keep_errors), where, None)
+        attempt = partial(self._plain, words, keep_errors=keep_errors, hasty=hasty)
+        attempts = self._insist(attempt, where, None, hasty=hasty)
         places = [(command_name(call), None) for call in words]
         replies: list[Any] = yield from self._observed(places, attempts, _outcomes)
         time = None
@@ -256,6 +264,8 @@ class Exchanges:
         command: Command | None,
         first: Any = None,
         since: float | None = None,
+        *,
+        hasty: bool = False,
     ) -> Exchange[T]:
         """Make attempts at the node `where` until one succeeds. No `command` stands for calls that may all be repeated.
 
@@ -263,7 +273,8 @@ class Exchanges:
         """
         started = self._now() if since is None else since
         pauses = iter(PAUSES)
-        patience = HASTE if command is not None and command.script.name in HASTY else self.patience
+        hasty = hasty or (command is not None and command.script.name in HASTY)
+        patience = HASTE if hasty else self.patience
         lost = False
         while True:
             node = where()
@@ -338,8 +349,8 @@ class Exchanges:
                 raise loaded
         raise ScriptsForgotten(command.script.name) from reply
 
-    def _plain(self, node: Node, calls: Calls, *, keep_errors: bool) -> Exchange[list[Any]]:
-        replies: list[Any] = yield Trip(node, calls)
+    def _plain(self, calls: Calls, node: Node, *_: object, keep_errors: bool, hasty: bool) -> Exchange[list[Any]]:
+        replies: list[Any] = yield Trip(node, calls, hasty)
         for reply in () if keep_errors else replies:
             if not is_elsewhere(reply):
                 self._raise_if_refused(node, reply)
@@ -442,7 +453,7 @@ def _pause(usual: float | None, cause: BaseException, passed: float, patience: f
 def _made(node: Node, before: Calls, commands: Sequence[Command]) -> Exchange[list[Any]]:
     """Make the calls `before`, and run commands, in one round trip. Returns the replies to all of them."""
     confirming = confirmations(commands)
-    replies: list[Any] = yield Trip(node, [*before, *_calls(commands), *confirming])
+    replies: list[Any] = yield Trip(node, [*before, *_calls(commands), *confirming], commands[0].script.name in HASTY)
     end = len(replies) - len(confirming)
     return [*replies[: len(before)], *_noted(commands, replies[len(before) : end], replies[end:])]
 

@@ -94,10 +94,11 @@ class OneServer(Generic[N]):
 
 
 class Trip(NamedTuple):
-    """The calls of one round trip, and their node."""
+    """The calls of one round trip, and their node. A `hasty` trip to a node that does not answer at once is over."""
 
     node: Any
     calls: Calls
+    hasty: bool = False
 
 
 Exchange = Generator[Trip | list[Trip] | float, Any, T]

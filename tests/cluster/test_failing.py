@@ -325,7 +325,8 @@ def test_while_the_node_of_the_policies_is_away_a_queue_of_another_node_is_found
         broker.declare_queue(name, max_length=5).pause()
         plain.servers[SHARED].kill()
 
-        assert broker.declare_queue(name, max_length=5).declared == "existing"
+        with rqttl.connect(plain.url(), patience="1h") as patient:
+            assert patient.declare_queue(name, max_length=5).declared == "existing"
         for other, length in ((name, 6), (f"{name}/new", 5)):
             with pytest.raises(redis.ConnectionError, match=f"127.0.0.1:{plain.ports[SHARED]}"):
                 broker.declare_queue(other, max_length=length)
