@@ -16,7 +16,6 @@ from redis.exceptions import (
     TryAgainError,
 )
 
-from rqttl.errors import InvalidInput
 from rqttl.events import Events
 from rqttl.flows.steps import Pipeline, Read, ReadEachNode
 from rqttl.options import QueueOptions
@@ -146,28 +145,6 @@ def test_a_node_that_nobody_knew_brings_a_new_map(cluster: FakeCluster) -> None:
     assert all(node.left == (node.port != 3) for node in cluster.topology.made)
 
 
-@pytest.mark.parametrize("is_script", [False, True])
-def test_ask_holds_for_one_call(cluster: FakeCluster, is_script: bool) -> None:
-    asking: list[str] = []
-
-    def reply(port: int, call: Any) -> Any:
-        asking.append(call[0])
-        if port == 1:
-            return AskError(f"{slot_of(LOW)} h:2")
-        return b"OK" if call[0] == "ASKING" else cluster.usual(port, call)
-
-    cluster.reply = reply
-    queue = config(LOW).name
-    for _ in range(2):
-        if is_script:
-            answer = cluster.perform(cluster.exchanges.run(commands.lookup(KEYSPACE, queue)))
-            assert answer[2] == b"2"
-        else:
-            assert cluster.get(LOW) == [b"2"]
-    word = "EVALSHA" if is_script else "GET"
-    assert asking == ([word, "ASKING", word] if is_script else [word, word, "ASKING", word]) * 2
-
-
 @pytest.mark.parametrize("refusal", [TryAgainError("TRYAGAIN"), ClusterDownError("CLUSTERDOWN")])
 def test_a_refusal_is_repeated_until_the_patience_ends(cluster: FakeCluster, refusal: Exception) -> None:
     times = 5
@@ -200,14 +177,6 @@ def test_addresses_are_mapped_to_those_that_the_client_reaches() -> None:
     cluster = FakeCluster(remap=lambda place: (place[0], place[1] + 10))
 
     assert cluster.get(HIGH) == [b"12"]
-
-
-def test_a_server_without_a_cluster_is_one_clear_line() -> None:
-    cluster = FakeCluster()
-    cluster.slots = ResponseError("This instance has cluster support disabled")
-
-    with pytest.raises(InvalidInput, match="no node of a Redis Cluster: use redis://"):
-        cluster.get(LOW)
 
 
 def test_messages_of_one_slot_are_one_transaction(cluster: FakeCluster) -> None:
