@@ -108,18 +108,3 @@ def test_while_a_node_hangs_the_leases_at_the_other_one_are_renewed(broker: Brok
         until(lambda: first.stats().acked == 1)
 
     assert (first.stats().redelivered, second.stats().redelivered) == (0, 0)
-
-
-def test_a_worker_waits_for_the_queues_of_both_nodes(
-    broker: Broker, servers: list[Server], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("rqttl.worker.fetcher.PROOF", 1_000_000)
-    handled: list[object] = []
-
-    with running(Worker(broker, ["a", "b"], call=handled.append, processes=0, threads=1)):
-        for number in range(10):
-            for server in servers:
-                with server.client() as client:
-                    until(lambda client=client: client.info("clients")["blocked_clients"] == 1)  # type: ignore[misc]  # the default binds
-            broker.queue("ab"[number % 2]).enqueue(number)
-            until(lambda number=number: number in handled)  # type: ignore[misc]  # as above
