@@ -196,10 +196,10 @@ class SentinelSet:
     service = "main"
 
     def __init__(self, binary: Path, password: str | None = None, of_sentinels: str | None = None, **tls: Any) -> None:
-        self._ports = [free_port() for _ in range(3)]
+        self.ports = [free_port() for _ in range(3)]
         config: dict[str, Any] = {"bind": "127.0.0.1", "repl_diskless_sync_delay": 0, **tls}
         config |= {} if password is None else {"requirepass": password, "masterauth": password}
-        lines = [f"sentinel monitor main 127.0.0.1 {self._ports[0]} 2"]
+        lines = [f"sentinel monitor main 127.0.0.1 {self.ports[0]} 2"]
         settings = {
             "down-after-milliseconds": 500,
             "failover-timeout": 2000,
@@ -213,7 +213,7 @@ class SentinelSet:
         self.servers: list[Server] = []
         self.sentinels: list[SentinelServer] = []
         try:
-            self.servers += [Server(binary, **{**config, "tls_port" if tls else "port": port}) for port in self._ports]
+            self.servers += [Server(binary, **{**config, "tls_port" if tls else "port": port}) for port in self.ports]
             self.demote_others(self.servers[0])
             until(lambda: self._replicas(self.servers[0]) == 2)  # Sentinels ask for them once in 10 s
             self.sentinels += [SentinelServer(binary, lines, of_sentinels) for _ in range(3)]
@@ -243,8 +243,9 @@ class SentinelSet:
         return [server for server in self.servers if server is not primary]
 
     def is_replaced(self, primary: Server) -> bool:
-        """Return True if all Sentinels name another server."""
-        return all(self._named_by(sentinel) is not primary for sentinel in self.sentinels)
+        """Return True if all Sentinels at work name another server."""
+        at_work = [sentinel for sentinel in self.sentinels if sentinel.process.poll() is None]
+        return all(self._named_by(sentinel) is not primary for sentinel in at_work)
 
     def fail_over(self, _: Server) -> None:
         """Let a replica take over."""
@@ -279,11 +280,11 @@ class SentinelSet:
     def _named_by(self, sentinel: Server) -> Server:
         with sentinel.client() as client:
             _, port = client.execute_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self.service)
-        return self.servers[self._ports.index(int(port))]
+        return self.servers[self.ports.index(int(port))]
 
     def demote_others(self, primary: Server) -> None:
         """Make all other servers its replicas."""
-        port = self._ports[self.servers.index(primary)]
+        port = self.ports[self.servers.index(primary)]
         for server in self.replicas(primary):
             with server.client() as client:
                 client.replicaof("127.0.0.1", str(port))  # does nothing to one that is its replica already

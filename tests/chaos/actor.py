@@ -9,10 +9,11 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 from redis.exceptions import (
     ConnectionError,
@@ -25,6 +26,8 @@ from redis.exceptions import (
 )
 
 import rqttl
+from rqttl.store.cluster import Seeds, open_client
+from rqttl.store.sentinel import is_service
 from tests.chaos.journal import Journal
 from tests.chaos.witness import Witness
 
@@ -37,13 +40,32 @@ _EXPLAINED = (rqttl.OutcomeUnknown, rqttl.LeaseLost, rqttl.QueueFull, rqttl.Scri
 
 @dataclass(frozen=True)
 class Part:
-    """The part of one process: its name, its role, its seed, the URL that it uses and the folder of its journal."""
+    """The part of one process: its name, its role, its seed, the URL that it uses and the folder of its journal.
+
+    At the ports of the servers behind Sentinel or in a cluster it uses other `ports`, those of lines.
+    """
 
     name: str
     role: str
     seed: str
     url: str
+    ports: Mapping[int, int]
     folder: Path
+
+    def connect(self) -> rqttl.Broker:
+        """A broker that reaches the servers in this way."""
+        client: Any = open_client(self.url)
+        if isinstance(client, Seeds):
+            client = client._replace(remap=self._place)
+        elif is_service(client):
+            service = client.connection_pool.connection_kwargs["service"]
+            told = service._address  # what Sentinels say
+            service._address = lambda host, port: self._place(told(host, port))
+        return rqttl.Broker(client)
+
+    def _place(self, place: tuple[str, int]) -> tuple[str, int]:
+        host, port = place
+        return host, self.ports.get(port, port)
 
 
 def may_happen(error: BaseException, *, patient: bool = False) -> bool:
@@ -125,7 +147,7 @@ def perform(part: Part, roles: dict[str, Callable[[Actor], None]]) -> None:
     journal = Journal(part.folder, f"{part.name}.{time.monotonic_ns() % 10**9}")
     witness = Witness(journal)
     witness.install()
-    witness.broker = broker = rqttl.connect(part.url)
+    witness.broker = broker = part.connect()
     actor = Actor(part, journal, broker, witness, random.Random(part.seed))
     signal.signal(signal.SIGTERM, actor.stop)
     journal.write("note", text=f"{part.role} began")

@@ -42,12 +42,19 @@ def pause_client(stage: Stage, chance: random.Random) -> None:
 
 
 def bad_line(stage: Stage, chance: random.Random) -> None:
-    """Let the line lose and delay for a while."""
-    before = sum(stage.on.wire.faults.values())
-    stage.on.wire.rate = chance.choice((0.01, 0.05, 0.3))
+    """Let the lines lose and delay for a while."""
+    before = _faults(stage)
+    rate = chance.choice((0.01, 0.05, 0.3))
+    for wire in stage.wires:
+        wire.rate = rate
     time.sleep(0.1 + 0.5 * chance.random())
-    stage.on.wire.rate = 0.0
-    stage.journal.count("network faults", sum(stage.on.wire.faults.values()) - before)
+    for wire in stage.wires:
+        wire.rate = 0.0
+    stage.journal.count("network faults", _faults(stage) - before)
+
+
+def _faults(stage: Stage) -> int:
+    return sum(sum(wire.faults.values()) for wire in stage.wires)
 
 
 def cut_connections(stage: Stage, chance: random.Random) -> None:
@@ -223,8 +230,11 @@ def _offset_of(server: Server) -> int:
 
 
 def kill_primary(stage: Stage, chance: random.Random) -> None:
-    """End a primary at once. It comes back when another one has taken over."""
+    """End a primary at once, now and then with a Sentinel. It comes back when another one has taken over."""
     primary, queues, since = _choose(stage, chance)
+    if isinstance(stage.on, SentinelSet) and chance.random() < 0.5:
+        chance.choice(stage.on.sentinels).kill()  # until all is settled
+        stage.journal.count("Sentinels killed")
     primary.kill()
     stage.journal.write("forget", how="kill", since=since, until=now(), queues=queues)
     until(lambda: stage.on.is_replaced(primary))
@@ -280,15 +290,15 @@ def move_slot(stage: Stage, chance: random.Random) -> None:
 
 
 ByName = dict[str, tuple[Nemesis, ...]]
-_CLIENTS: ByName = {"kills": (kill_client, kill_client, kill_client), "pauses": (pause_client,)}
+#: On clients and lines, in all topologies.
+ON_CLIENTS: ByName = {
+    "kills": (kill_client, kill_client, kill_client),
+    "pauses": (pause_client,),
+    "network": (bad_line, bad_line),
+}
 _NODES: ByName = {"network": (cut_connections,), "scripts": (forget_scripts,)}
 _REPLICATED: ByName = {**_NODES, "kills": (kill_primary,), "pauses": (pause_primary,), "failover": (hand_over,)}
-#: Nemeses by topology and by the name of their campaign: those that strike clients, and those that strike servers.
-ON_CLIENTS: dict[str, ByName] = {
-    "server": {**_CLIENTS, "network": (bad_line, bad_line)},
-    "sentinel": _CLIENTS,
-    "cluster": _CLIENTS,
-}
+#: On servers, by topology.
 ON_SERVER: dict[str, ByName] = {
     "server": {
         **_NODES,
@@ -300,4 +310,4 @@ ON_SERVER: dict[str, ByName] = {
     "cluster": {**_REPLICATED, "moves": (move_slot, move_slot, move_slot)},
 }
 #: The names of all campaigns of a topology.
-NAMES = {on: tuple(dict.fromkeys((*ON_CLIENTS[on], *ON_SERVER[on]))) for on in ON_SERVER}
+NAMES = {on: tuple(dict.fromkeys((*ON_CLIENTS, *ON_SERVER[on]))) for on in ON_SERVER}

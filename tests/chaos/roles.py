@@ -23,6 +23,8 @@ WORKED = ("plain", "aging", "window", "head", "full", "dlx", "drop")
 SCHEDULED = ("plain", "drop")
 #: Queues that an operator pauses now and then.
 PAUSED = ("plain", "window", "head")
+#: The policy of all queues, and its option: no message comes near the limits that it gets.
+POLICY, POLICED = "largest", "max_message_bytes"
 #: A batch that takes several script calls in one round trip.
 LARGE_BATCH = 600
 HEADERS: dict[str, rqttl.Header] = {"region": "eu", "try": 1}
@@ -273,8 +275,13 @@ def redriver(me: Actor) -> None:
 
 
 def operator(me: Actor) -> None:
-    """Pause a queue for a moment, again and again. A pause outlives its operator; the next one ends it."""
+    """Pause a queue for a moment, and change a policy of all queues, again and again.
+
+    A pause outlives its operator; the next one ends it.
+    """
     while not me.stopping.is_set():
+        if me.attempt(lambda: me.broker.set_policy(POLICY, "#", {POLICED: me.random.randint(10**6, 2 * 10**6)})):
+            me.journal.count("policy changes")
         queue = me.broker.queue(me.random.choice(PAUSED))
         if me.attempt(queue.pause):
             me.rest(0.2)
@@ -336,6 +343,17 @@ def drainer(me: Actor) -> None:
     for name in names:
         with suppress(rqttl.QueueNotFound):
             look(me, name, drained=True)
+    me.attempt(lambda: _compare_policies(me))
+
+
+def _compare_policies(me: Actor) -> None:
+    """Find queues whose options do not follow the policy, after the work of a reaper: a failover may undo either."""
+    Reaper(me.broker).run_once()
+    for policy in me.broker.policies():
+        for name, options in me.broker.options().items():
+            if options[POLICED] != policy.definition[POLICED]:
+                text = f"{name}: {POLICED} is {options[POLICED]}, and {policy.definition[POLICED]} in the policy"
+                me.journal.write("wrong", text=text)
 
 
 def _are_on_the_way(me: Actor, names: list[str]) -> bool:

@@ -36,7 +36,9 @@ FIGURES = (
     "failovers, kill",
     "failovers, pause",
     "failovers, planned",
+    "Sentinels killed",
     "slot moves",
+    "policy changes",
     "pauses",
     "refusals",
     "refused calls",
@@ -73,7 +75,7 @@ def play(
     """Play one round, and judge it. Its journals and logs are in `folder` afterwards."""
     stage = Stage(binary, folder, seed, on)
     over = threading.Event()
-    beside = threading.Thread(target=_harm, args=(stage, ON_CLIENTS[on], nemeses, over.wait, f"{seed}/clients"))
+    beside = threading.Thread(target=_harm, args=(stage, ON_CLIENTS, nemeses, over.wait, f"{seed}/clients"))
     try:
         stage.begin()
         beside.start()
@@ -121,7 +123,7 @@ def _harm(
     chance = random.Random(seed)
     strikes = [strike for name in nemeses for strike in kinds.get(name, ())]
     while not _rest(stage, over, 0.05 + 0.3 * chance.random()):
-        for name in stage.victims() if kinds in ON_CLIENTS.values() else ():
+        for name in stage.victims() if kinds is ON_CLIENTS else ():
             stage.check(name)
         if not strikes:
             continue

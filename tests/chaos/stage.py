@@ -45,26 +45,19 @@ DIRECTORS = f"{DIRECTOR}{SUFFIX}"
 
 
 class OneServer(Server):
-    """A server that has everything in its file before it answers. Clients meet it at its socket, or by a bad line."""
+    """A server that has everything in its file before it answers."""
 
-    def __init__(self, binary: Path, seed: str) -> None:
+    def __init__(self, binary: Path) -> None:
         aof = {"appendonly": "yes", "appendfsync": "always"}
         super().__init__(binary, within=MEMORY, save="3600 1000000", dbfilename="dump.rdb", **aof)
         self.servers = [self]
-        self.wire = Wire(self.socket, seed)
-        self.urls = [self.url, f"redis://127.0.0.1:{self.wire.port}/0?socket_timeout={IMPATIENCE}"]
-
-    def remove(self) -> None:
-        """End the line, too."""
-        self.wire.close()
-        super().remove()
 
 
-#: The servers of a round, by the name for `--on`: from the binary and the seed.
-TOPOLOGIES: dict[str, Callable[[Path, str], Any]] = {
+#: The servers of a round, by the name for `--on`.
+TOPOLOGIES: dict[str, Callable[[Path], Any]] = {
     "server": OneServer,
-    "sentinel": lambda binary, _: SentinelSet(binary),
-    "cluster": lambda binary, _: ClusterServers(partial(Server, binary, within=MEMORY), replicas=1),
+    "sentinel": SentinelSet,
+    "cluster": lambda binary: ClusterServers(partial(Server, binary, within=MEMORY), replicas=1),
 }
 
 
@@ -86,13 +79,22 @@ class Stage:
         self._changing = threading.Lock()
         self._births = 0
         self._over = False
-        self.on = TOPOLOGIES[on](binary, seed)
-        self._urls = self.on.urls if on == "server" else [self.on.url()]
+        self.on = TOPOLOGIES[on](binary)
+        #: A line to each server. Some processes meet the servers there, the others meet them directly.
+        self.wires = [Wire(server.socket, f"{seed}/{n}") for n, server in enumerate(self.on.servers)]
+        self._url, self._by_wire, self._ports = self._places(on)
         self._keyspace = Keyspace(slotted=on == "cluster")
         self._declare()
 
+    def _places(self, on: str) -> tuple[str, str, dict[int, int]]:
+        """The URL of the servers, the one by the lines, and the ports of the lines in the place of those of servers."""
+        lines = [wire.port for wire in self.wires]
+        if on == "server":
+            return self.on.url, f"redis://127.0.0.1:{lines[0]}/0?socket_timeout={IMPATIENCE}", {}
+        return self.on.url(), self.on.url(), dict(zip(self.on.ports, lines, strict=True))
+
     def _declare(self) -> None:
-        with rqttl.connect(self._urls[0]) as broker:
+        with rqttl.connect(self._url) as broker:
             for queue in QUEUES:
                 options = broker.declare_queue(queue.name, **queue.options).options()
                 far = queue.dead is not None and self._keyspace.far(queue.name, queue.dead)
@@ -117,14 +119,9 @@ class Stage:
             if self._over:
                 return
             self._births += 1
-            url = self._urls[0] if role == LAST else self.random.choice(self._urls)
-            part = Part(
-                f"{name}-{self._births}",
-                role,
-                f"{self.seed}/{self._births}",
-                url,
-                self.folder,
-            )
+            seed = f"{self.seed}/{self._births}"
+            places = (self._by_wire, self._ports) if role != LAST and self.random.random() < 0.5 else (self._url, {})
+            part = Part(f"{name}-{self._births}", role, seed, *places, self.folder)
             process: Any = self._forkserver.Process(target=_play, args=(part,), name=part.name, daemon=True)
             process.start()
             self._clients[name] = (role, process)
@@ -203,6 +200,8 @@ class Stage:
         for _, process in self._clients.values():
             process.kill()
             process.join()
+        for wire in self.wires:
+            wire.close()
         self.on.remove()
 
 

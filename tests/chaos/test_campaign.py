@@ -33,9 +33,9 @@ ROUNDS: dict[str, list[Round]] = {
     "7.0": [
         ("kills and pauses", "server", ("kills", "pauses"), 4.0),
         ("refusals and bad lines", "server", ("refusals", "network", "scripts"), 5.0),
-        ("kills behind Sentinel", "sentinel", ("kills",), 2.0),
+        ("kills behind Sentinel", "sentinel", ("kills", "network"), 2.0),
         ("pauses in a cluster", "cluster", ("pauses",), 2.0),
-        ("moves and planned failovers", "cluster", ("moves", "failover"), 3.0),
+        ("moves and planned failovers", "cluster", ("moves", "failover", "network"), 3.0),
     ],
     "valkey": [("everything", "server", NAMES["server"], 8.0), ("failovers", "sentinel", ("failover",), 2.0)],
 }
