@@ -110,7 +110,7 @@ class AsyncConsumer(ConsumerBase[AsyncDelivery, Awaitable[None]]):
         wait: Duration | None = None,
     ) -> None:
         super().__init__(driver.keyspace, queue, prefetch, lease, wait)
-        self._driver = driver
+        self._driver, self._hasty = driver, driver.hasty()
         driver.check_open()
         self._settler = Settler(self._settle, driver.events, driver.keep)
         self._closed = False
@@ -180,6 +180,7 @@ class AsyncConsumer(ConsumerBase[AsyncDelivery, Awaitable[None]]):
                 await asyncio.wait([task])
         self._entered.close()
         await self._perform(self._turns.leave())
+        await self._perform(self._heartbeat.leave(), self._hasty)
 
     async def release(self, delivery: AsyncDelivery) -> None:
         await self._settle("release", [delivery], None, None)
@@ -203,11 +204,11 @@ class AsyncConsumer(ConsumerBase[AsyncDelivery, Awaitable[None]]):
         finally:
             self._settled.set()
 
-    async def _perform(self, flow: Flow[T]) -> T:
+    async def _perform(self, flow: Flow[T], driver: AsyncDriver | None = None) -> T:
         """Carry out a flow under the lock. The lock is free while the flow waits for a message."""
         await self._lock.acquire()
         try:
-            return await self._driver.finish(flow, around_waits=self._lock)
+            return await (driver or self._driver).finish(flow, around_waits=self._lock)
         finally:
             flow.close()  # the end of the loop has left it in its midst
             self._lock.release()
@@ -236,6 +237,7 @@ class AsyncConsumer(ConsumerBase[AsyncDelivery, Awaitable[None]]):
                     if self._stop.asked():
                         await self._perform(self._turns.release_unseen())
                     await self._renew(self._turns.upkeep())
+                    await self._perform(self._heartbeat.beat_if_possible(), self._hasty)
             except BrokerClosed:
                 return  # no call can be sent any more; the task that iterates raises the error
             except Exception as error:  # noqa: BLE001  # without a renewer all leases would end

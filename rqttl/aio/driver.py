@@ -7,6 +7,8 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Hashable
 from contextlib import AbstractContextManager, nullcontext
+from copy import copy
+from functools import partial
 from types import CoroutineType, GeneratorType
 from typing import Any, Generic, TypeVar
 
@@ -34,9 +36,9 @@ from rqttl.flows.steps import (
 from rqttl.protocol.commands import BriefCommand, Command, DiskCommand, ReplicaCommand
 from rqttl.protocol.keys import META, Keyspace
 from rqttl.runtime.interrupt import Interrupt, Timing
-from rqttl.store.cluster import Seeds
+from rqttl.store.cluster import STALL, Seeds
 from rqttl.store.exchanges import explained
-from rqttl.store.topology import Trip
+from rqttl.store.topology import OneServer, Trip
 
 T = TypeVar("T")
 
@@ -73,19 +75,37 @@ class AsyncDriver:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._under_way = 0
         self._idle = asyncio.Event()
+        self.use(self.store, self.store.send_now)
+
+    def use(
+        self,
+        store: AsyncStore,
+        send_now: Callable[[Command], Call | None],
+        seconds: float | None = None,
+    ) -> None:
+        """Perform steps on this store from now on. A round trip is over after these seconds."""
+        self.store, self._send_now = store, send_now
         self._begin: dict[type, Callable[[Any], Any]] = {
             **self.memory.answers,
             **dict.fromkeys((ReplicaCommand, DiskCommand), self._begin_durable),
-            BriefCommand: self.store.exchanges.run,
-            Pipeline: self.store.exchanges.run_together,
-            **dict.fromkeys((Read, Write), self.store.exchanges.read),
-            ReadEachNode: self.store.exchanges.read_each_node,
+            BriefCommand: store.exchanges.run,
+            Pipeline: store.exchanges.run_together,
+            **dict.fromkeys((Read, Write), store.exchanges.read),
+            ReadEachNode: store.exchanges.read_each_node,
             Now: lambda _: self.timing.now(),
             Sleep: lambda step: asyncio.sleep(step.ms / 1000),
-            Trip: made,
-            list: made_together,
+            Trip: partial(made, seconds=seconds),
+            list: partial(made_together, seconds=seconds),
             float: asyncio.sleep,
         }
+
+    def hasty(self) -> AsyncDriver:
+        """See `RedisDriver.hasty`. It only carries out the flows of `finish`."""
+        if isinstance(self.store.topology, OneServer):
+            return self
+        hasty = copy(self)
+        hasty.use(self.store.hasty(), lambda _: None, STALL)
+        return hasty
 
     async def perform(self, flow: Flow[T], orphaned: Callable[[T], Flow[object]] | None = None) -> T:
         """Carry out a flow. If its caller is cancelled, `orphaned` makes the flow that gives back its result."""
@@ -135,7 +155,7 @@ class AsyncDriver:
     def begin(self, step: Any, run: Run[Any]) -> Any:
         """Begin a step: return its answer, a flow, a `Call`, or a coroutine."""
         if type(step) is Command:
-            return self.store.send_now(step) or self.store.exchanges.run(step)
+            return self._send_now(step) or self.store.exchanges.run(step)
         if type(step) is WaitForWakeup:
             return self._wait(step, run)
         begin = self._begin.get(type(step))

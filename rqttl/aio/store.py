@@ -41,6 +41,8 @@ FULL = 1 << 20
 _CONFIRMED = {call[0]: durability for durability, call in CONFIRMING.items() if durability != BRIEFLY}
 #: Seconds between the first sight of a late reply and the second one. A loop that was blocked reads it meanwhile.
 GRACE = 1.0
+#: Seconds in which a loop that was blocked reads what has arrived.
+MOMENT = 0.1
 
 
 class Call:
@@ -516,6 +518,13 @@ class AsyncStore:
         self._events, self._keep = events, keep
         self.exchanges = Exchanges(self.topology, keyspace, events, lambda: asyncio.get_running_loop().time())
 
+    def hasty(self) -> AsyncStore:
+        """The same store for a caller that leaves a node alone that does not answer at once."""
+        hasty = copy(self)
+        hasty.exchanges = copy(self.exchanges)
+        hasty.exchanges.patience = HASTE
+        return hasty
+
     def send_now(self, command: Command) -> Call | None:
         """Send a script at once, if the connection is open and nobody listens to events. See `is_usual`."""
         if self._events.notify is not None or not self.topology.is_known:
@@ -624,17 +633,25 @@ async def within_stall(exchange: Exchange[T]) -> T:
 
 
 async def made(trip: Trip, seconds: float | None = None) -> Any:
-    """Make a trip. Returns the replies. It is over after these seconds, a hasty one after `HASTE`."""
+    """Make a trip. Returns the replies. It is over after these seconds, a hasty one after `HASTE`.
+
+    A loop that was blocked meanwhile reads the replies first.
+    """
     limit = HASTE if trip.hasty else seconds
-    try:
-        return await asyncio.wait_for(trip.node.round_trip(trip.calls), limit)
-    except asyncio.TimeoutError:
-        raise TimeoutError(f"no reply within {limit or 0:g} s") from None
+    if limit is None:
+        return await trip.node.round_trip(trip.calls)
+    making = asyncio.ensure_future(trip.node.round_trip(trip.calls))
+    for part in (limit, MOMENT):
+        await asyncio.wait([making], timeout=part)
+    if making.done():
+        return await making
+    making.cancel()
+    raise TimeoutError(f"no reply within {limit:g} s")
 
 
-async def made_together(trips: Sequence[Trip]) -> list[Any]:
+async def made_together(trips: Sequence[Trip], seconds: float | None = None) -> list[Any]:
     """Make trips to several nodes at once. Returns the replies, or the error, of each."""
-    return await asyncio.gather(*[trip.node.round_trip(trip.calls) for trip in trips], return_exceptions=True)
+    return await asyncio.gather(*[made(trip, seconds) for trip in trips], return_exceptions=True)
 
 
 class Waits:

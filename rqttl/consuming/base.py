@@ -63,7 +63,7 @@ class Turns(Generic[D]):
         self._keyspace, self._stop = keyspace, stop
         self._name = name or secrets.token_hex(8)
         self._leap = 0
-        #: The entry in the roster; a worker has one for all its queues.
+        #: The entry in the roster; a worker has one for all its queues. It may be at another node than the queue.
         self.heartbeat: Heartbeat | None = None
 
     def enter(self, lease: int | None) -> Flow[None]:
@@ -175,12 +175,10 @@ class Turns(Generic[D]):
     # Upkeep
 
     def upkeep(self) -> Flow[Renewed]:
-        """Do the work that is due: send acks, show the presence, renew leases, beat. Returns as `renew`."""
+        """Do the work that is due: send acks, show the presence, renew leases. Returns as `renew`."""
         renewed = yield from self._renew_if_due()
-        if self.heartbeat is not None:
-            if renewed:
-                self.heartbeat.renewed()
-            yield from self.heartbeat.beat()
+        if renewed and self.heartbeat is not None:
+            self.heartbeat.renewed()
         return renewed
 
     def _renew_if_due(self) -> Flow[Renewed]:
@@ -270,8 +268,6 @@ class Turns(Generic[D]):
         """Send all acks, give back the deliveries that were not handed out, and leave the queue."""
         try:
             yield from self.report(leaves=True)
-            if self.heartbeat is not None:
-                yield from self.heartbeat.leave()
         except TEMPORARY as error:
             if self.books.has_acks or self.books.fetched or not is_away(error):
                 raise
@@ -403,8 +399,6 @@ class SeveralTurns(Turns[D]):
     def leave(self) -> Flow[None]:
         """See `Turns`."""
         yield from self._each(lambda turns: turns.leave())
-        if self.heartbeat is not None:
-            yield from self.heartbeat.leave()
 
 
 def announce_renewal(events: Events, renewed: Renewed) -> None:
@@ -442,7 +436,7 @@ class ConsumerBase(ABC, Generic[D, R]):
             out = {name: words for name, words in held.items() if words}
             return {"queues": list(held), "prefetch": prefetch, "held": out}
 
-        self._turns.heartbeat = Heartbeat(keyspace, "consumer", details, self._prefetch.is_empty)
+        self._turns.heartbeat = self._heartbeat = Heartbeat(keyspace, "consumer", details, self._prefetch.is_empty)
 
     @property
     def lost(self) -> list[str]:

@@ -174,7 +174,8 @@ class Consumer(ConsumerBase[Delivery, None]):
         self._driver.check_open()
         self._settler = Settler(self._settle, driver.events)
         self._settled = Wakeup()
-        self._sender = Sender(driver)
+        lock = threading.Lock()
+        self._sender, self._hasty = Sender(driver, lock), Sender(driver.hasty(), lock)
         timing = driver.timing
         self._renewer = Renewer(
             timing,
@@ -226,6 +227,7 @@ class Consumer(ConsumerBase[Delivery, None]):
         self.stop()
         self._renewer.close()
         self._sender.perform(self._turns.leave())
+        self._hasty.perform(self._heartbeat.leave())
 
     def release(self, delivery: Delivery) -> None:
         """Give a delivery back, at once. It does not count as a failed delivery.
@@ -257,6 +259,7 @@ class Consumer(ConsumerBase[Delivery, None]):
             if self._stop.asked():
                 self._sender.perform(self._turns.release_unseen())
             self._renew(self._turns.upkeep())
+            self._hasty.perform(self._heartbeat.beat_if_possible())
         except BrokerClosed:
             raise  # the thread that iterates raises it, too
         except Exception as error:  # noqa: BLE001  # without a renewer all leases would end

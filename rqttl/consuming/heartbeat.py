@@ -77,12 +77,23 @@ class Heartbeat:
         self._written_at, self._soon = now, False
         try:
             yield from self.write()
+            self._was_refused = False
         except (*TEMPORARY, PoolExhausted) as error:
             if is_away(error):
                 raise
-            if not self._was_refused:
-                logger.warning("cannot register this process: %s", error)
-            self._was_refused = True
+            self._tell(error)
+
+    def beat_if_possible(self) -> Flow[None]:
+        """The same for a part that does not need the node of the roster: that one may be away."""
+        try:
+            yield from self.beat()
+        except TEMPORARY as error:
+            self._tell(error)
+
+    def _tell(self, error: Exception) -> None:
+        if not self._was_refused:
+            logger.warning("cannot register this process in %s: %s", self._keyspace.workers, error)
+        self._was_refused = True
 
     def write(self, leap: int = 0) -> Flow[None]:
         """Write the entry as it is in `leap` ms."""

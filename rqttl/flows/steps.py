@@ -244,6 +244,9 @@ class Driver(Sender, Protocol):
     def step(self, step: Step) -> Any:
         """Perform one step of a flow. Returns its answer."""
 
+    def hasty(self) -> Driver:
+        """The same driver for calls that leave a node of several alone that does not answer at once."""
+
     def node_of(self, queue: str) -> Hashable:
         """The node that has a queue. Each node has a clock of its own, and may be away while others answer."""
 

@@ -278,29 +278,6 @@ def burying(client: redis.Redis, broker: rqttl.Broker, table: Table) -> None:
     table.row("expired messages into a dead-letter queue, 1000 per server s", rates[1] / 1000, ">= 150")
 
 
-def handing_over(client: redis.Redis, broker: rqttl.Broker, table: Table) -> None:
-    """Reject into a queue of another slot against rejecting into one of the same slot."""
-    n = 5_000
-
-    def rejected(sender: rqttl.Broker) -> Callable[[], object]:
-        q = sender.declare_queue("q", dead_letter="d")
-        q.enqueue_many([BODY] * n)
-        batches = [q.receive_many(250) for _ in range(n // 250)]
-
-        def work() -> None:
-            for batch in batches:
-                q.reject_many(batch)
-
-        return work
-
-    slotted = rqttl.Broker(client, slotted=True)
-    found = interleaved(client, ROUNDS, {"near": partial(rejected, broker), "far": partial(rejected, slotted)})
-    costs = statistics.median(a.server_us / b.server_us for a, b in zip(found["far"], found["near"], strict=True))
-    note = f"{middle(found['far']).server_us / n:.2f} us against {middle(found['near']).server_us / n:.2f} us"
-    table.row("reject by 250 into another slot / into the same slot, server us", costs, "<= 2.5", note)
-    table.row("round trips per reject by 250 into another slot", middle(found["far"]).calls / (n / 250), "<= 4")
-
-
 def scheduling(client: redis.Redis, broker: rqttl.Broker, table: Table) -> None:
     """Scheduled messages: their way in, beside that of messages with a TTL, and their arrival."""
     n = 2_000
@@ -488,7 +465,6 @@ def main() -> None:
         surviving,
         backlog,
         burying,
-        handing_over,
         scheduling,
         waiting_long,
         controlling,

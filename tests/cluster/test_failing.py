@@ -335,6 +335,33 @@ def test_while_the_node_of_the_policies_is_away_a_queue_of_another_node_is_found
         broker.queue(name).enqueue(b"x")
 
 
+@pytest.mark.parametrize("how", [kill, pause])
+@pytest.mark.parametrize("interface", INTERFACES)
+def test_a_consumer_keeps_its_leases_while_the_node_of_the_roster_is_away(
+    plain: ClusterServers,
+    interface: str,
+    how: Callable[[Server, Server], Callable[[], None]],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    monkeypatch.setattr("rqttl.consuming.heartbeat.PERIOD", 100)
+    renewals = list[rqttl.RenewalEvent]()
+    with closing(connect_by(interface, plain.url())) as broker:
+        queue = broker.declare_queue(QUEUES[(SHARED + 1) % 3], lease="3s")
+        broker.events.subscribe(renewals.append, rqttl.RenewalEvent)
+        queue.enqueue(b"x")
+        with queue.consume() as deliveries:
+            delivery = next(deliveries)
+            come_back = how(plain.servers[SHARED], plain.servers[SHARED])
+            before = len(renewals)
+            until(lambda: len(renewals) > before + 5)
+            delivery.ack()
+            come_back()
+            until(lambda: queue.stats(sweep=False).acked)
+        assert (queue.stats().redelivered, deliveries.lost) == (0, [])
+    assert [record.name for record in caplog.records] == ["rqttl.heartbeat"]
+
+
 @CONNECTS
 def test_the_wrong_topology_is_one_clear_line(connect: Any, replicated: ClusterServers, port: int) -> None:
     wrong = replicated.ports[(SHARED + 1) % 3]

@@ -178,6 +178,9 @@ class Canned:
         self.beats: list[float] = []
         self._replies = replies
 
+    def hasty(self) -> "Canned":
+        return self
+
     def perform(self, flow: Flow[T]) -> T:
         return steps.drive(flow, self.step)
 
