@@ -69,12 +69,12 @@ def examine(broker: Broker, names: Sequence[str] = ()) -> Iterator[Finding]:
     yield from of_nodes({f"{node.address.host}:{node.address.port}": found for node, found in nodes.items()})
     if of_queues is None:
         of_queues = driver.perform(queues.check(keyspace, names, seen))
+    yield from driver.perform(guarded("durability", queues.check_durability(seen)))
     queue = min(seen.dues, default=min(names, default=NO_QUEUE))
     yield from driver.perform(guarded("rights", rights.rights(keyspace, queue)))
     yield from driver.perform(guarded("scripts", rights.scripts(keyspace, queue)))
     yield from driver.perform(guarded("reaper", queues.check_reapers(keyspace, seen)))
     yield from of_queues
-    yield from driver.perform(guarded("durability", queues.check_durability(seen)))
     yield from driver.perform(guarded("queues", queues.check_schedules(seen)))
     yield from driver.perform(guarded("queues", queues.check_controls(seen)))
     yield from driver.perform(guarded("queues", queues.check_outgoing(keyspace, seen)))

@@ -96,7 +96,8 @@ def _check(keyspace: Keyspace, names: Sequence[str], seen: Queues) -> Flow[list[
 
 def _summary(seen: Queues) -> Iterator[Finding]:
     if seen.away:
-        text = f"{plural(len(seen.away), 'queue')} cannot be read, their node does not answer: {first_few(seen.away)}"
+        whose = "its node does" if len(seen.away) == 1 else "their nodes do"
+        text = f"{plural(len(seen.away), 'queue')} cannot be read, {whose} not answer: {first_few(seen.away)}"
         yield problem("queues", text, "start the node again, or let a replica take over")
     if seen.looks:
         stats = seen.looks.values()

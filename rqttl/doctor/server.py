@@ -200,7 +200,10 @@ def replicas(info: ServerInfo) -> Iterator[Finding]:
     if good is not None and good < least:
         text = f"{copies}; {good} in step, {least} needed: every write is refused"
         yield problem("replicas", text, "bring the replicas back, or lower min-replicas-to-write")
-    elif count and not least:
+    elif 0 < count <= least:
+        text = f"{copies}, {least} needed for writes: after a failover one is missing, and every write is refused"
+        yield warning("replicas", text, f"add a replica, or set min-replicas-to-write {count - 1}")
+    elif count > 1 and not least:  # one replica alone is the next primary: see above
         text = f"{copies}, but no write waits for one: a failover may lose seconds of messages"
         yield warning("replicas", text, "set min-replicas-to-write 1 and min-replicas-max-lag 2")
     else:

@@ -103,6 +103,7 @@ SOUND = {**LIMITED, "maxmemory_policy": "noeviction"}
 UNLIMITED = {"maxmemory": 0, "total_system_memory": 100}
 AOF, EVERYSEC, UNSAVED = {"aof_enabled": 1}, {"appendfsync": "everysec"}, {"rdb_last_bgsave_status": "err"}
 UNUSED = {"connected_slaves": 2, "role": "master", "min_slaves_good_slaves": 2}
+PAIR = {"connected_slaves": 1, "role": "master", "min_slaves_good_slaves": 1}
 
 Case = tuple[Callable[[ServerInfo], Iterator[Finding]], dict[str, Any], dict[str, str], str, str]
 CASES: list[Case] = [
@@ -132,6 +133,9 @@ CASES: list[Case] = [
     (checks.replicas, {"connected_slaves": 0}, {}, "ok", "no replica"),
     (checks.replicas, UNUSED, {"min-replicas-to-write": "0"}, "warning", "2 replicas, but no write waits"),
     (checks.replicas, UNUSED, {"min-replicas-to-write": "1"}, "ok", "2 replicas, 1 needed"),
+    (checks.replicas, UNUSED, {"min-replicas-to-write": "2"}, "warning", "after a failover one is missing"),
+    (checks.replicas, PAIR, {"min-replicas-to-write": "0"}, "ok", "1 replica"),
+    (checks.replicas, PAIR, {"min-replicas-to-write": "1"}, "warning", "1 needed for writes: after a failover"),
     (checks.replicas, UNUSED, {"min-replicas-to-write": "3"}, "problem", "2 in step, 3 needed: every write is refused"),
     (checks.connections, {}, {"timeout": "600", "tcp-keepalive": "300"}, "ok", "timeout is 600 s, tcp-keepalive 300 s"),
     (checks.eviction, SOUND, {}, "ok", "noeviction"),
