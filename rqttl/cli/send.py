@@ -25,7 +25,7 @@ import click
 from rqttl import text
 from rqttl.cli.common import errors, output, params, running
 from rqttl.cli.common.settings import Settings, connecting
-from rqttl.errors import InvalidInput, MessageTooLarge, OutcomeUnknown, QueueFull
+from rqttl.errors import InvalidInput, MessageTooLarge, NotReplicated, OutcomeUnknown, QueueFull
 from rqttl.protocol import codec
 from rqttl.protocol.commands import BATCH, BATCH_BYTES
 from rqttl.types import Message, MessageView, Receipt
@@ -49,6 +49,8 @@ class Outcomes:
     #: Refused messages by the limit and its value: `("max_length", 10)`.
     refused: Counter[tuple[str, int]] = field(default_factory=Counter)
     unknown: int = 0
+    #: The stored messages, and the duplicates, whose durability Redis has not confirmed.
+    unconfirmed: int = 0
     ids: list[str] = field(default_factory=list)
     last: int = 0
 
@@ -180,6 +182,10 @@ def _store(queue: Queue, source: Source, batch: Batch, outcomes: Outcomes, guard
     def enqueue(messages: Sequence[Message | bytes]) -> None:
         try:
             results = guard.call(lambda: queue.enqueue_many(messages))
+        except NotReplicated as error:
+            outcomes.count(error.receipts, keep_ids=not source.name)
+            outcomes.unconfirmed += sum(isinstance(one, Receipt) for one in error.receipts[error.confirmed :])
+            raise
         except (OutcomeUnknown, running.SignalReceived):
             outcomes.unknown += len(messages)
             raise
@@ -212,6 +218,7 @@ def _print_result(queue: str, outcomes: Outcomes, as_json: bool) -> None:
             "refused": outcomes.refused.total(),
             "refused_by": refused_by,
             "unknown": outcomes.unknown,
+            "unconfirmed": outcomes.unconfirmed,
         }
         output.answer_json({**document, "ids": outcomes.ids} if outcomes.ids else document)
         return
@@ -230,6 +237,8 @@ def _print_result(queue: str, outcomes: Outcomes, as_json: bool) -> None:
         line += "; refused " + ", ".join(f"{text.format_count(n)} ({reason})" for n, reason in outcomes.reasons())
     if outcomes.unknown:
         line += f"; not known: {text.plural(outcomes.unknown, 'message')}"
+    if outcomes.unconfirmed:
+        line += f"; not confirmed: {text.plural(outcomes.unconfirmed, 'message')}"
     output.answer(line)
     if outcomes.scheduled and len(outcomes.ids) == 1:
         output.answer(f"id {text.escape(outcomes.ids[0])}")

@@ -23,7 +23,7 @@ from rqttl.errors import InvalidInput
 from rqttl.flows.steps import drive
 from rqttl.protocol.keys import SLOTS, slot_of
 from rqttl.store import connections, sentinel
-from rqttl.store.connections import SSL, TIME_OUTS, UNLIMITED, Address, Pool, RedisNode, hosts_of
+from rqttl.store.connections import SSL, TIME_OUTS, UNLIMITED, USER_FORM, Address, Pool, RedisNode, hosts_of
 from rqttl.store.exchanges import FAILURES, HASTE, NotSent
 from rqttl.store.sentinel import PATIENCE, is_service
 from rqttl.store.topology import Exchange, Trip
@@ -34,7 +34,7 @@ Place = tuple[str, int]
 #: Seconds without a reply after which another node is asked if the one that owes it is still in use.
 STALL = 1.0
 _PORT = 6379
-_FORM = "redis+cluster://[user:password@]host:port,host:port"
+_FORM = "redis+cluster://host:port,host:port"
 
 
 _slot_of = lru_cache(1 << 14)(slot_of)
@@ -210,7 +210,7 @@ def seeds_of_url(url: str, make_pool: Callable[[str], Any]) -> Seeds:
         parts = urlsplit(url)
         user, places = hosts_of(parts, _PORT)
     except ValueError:
-        raise InvalidInput(f"url: expected {_FORM}, with special characters %-encoded") from None
+        raise InvalidInput(f"url: expected {_FORM}, {USER_FORM}") from None
     query = "?" * bool(parts.query) + parts.query
     pool = make_pool(f"{parts.scheme.partition('+')[0]}://{user}localhost{parts.path}{query}")
     pool.connection_kwargs["host"], pool.connection_kwargs["port"] = places[0]

@@ -102,7 +102,8 @@ def pool_of_waits(pool: Any) -> Any:
 def checked_client(client: object, kind: type[T]) -> T:
     """Return a client of redis-py that is fit for rqttl. Raises `InvalidInput`."""
     if not isinstance(client, kind):
-        expected = f"{kind.__module__.removesuffix('.client')}.{kind.__name__}"
+        module = kind.__module__.removesuffix(".client")
+        expected = f"{module}.{kind.__name__} or {module}.RedisCluster"
         raise InvalidInput(f"client: expected a {expected} (or a URL for connect()), got {type_name(client)}")
     if cast("Any", client).connection_pool.connection_kwargs.get("decode_responses"):
         raise InvalidInput("client: decode_responses=True is not supported, bodies are bytes")
@@ -483,6 +484,8 @@ def made_together(trips: Sequence[Trip], *, waits: bool = True) -> list[Any]:
 TIME_OUTS: Mapping[str, float] = {"socket_timeout": SOCKET_TIMEOUT, "socket_connect_timeout": 5.0}
 SSL = (redis.SSLConnection, redis.asyncio.SSLConnection)
 _SCHEMES = ("redis", "rediss", "unix")
+#: How a URL with several hosts names a user. An error line hides what stands between `://` and `@`, also in a form.
+USER_FORM = "with user:password@ before the first host if there is one, and special characters %-encoded"
 
 
 def pool_for(url: str, from_url: Callable[[str], T]) -> T:
@@ -541,14 +544,18 @@ class Address(NamedTuple):
         name = None if service is None else service.name
         return cls(place.get("host"), port, database, settings.get("path"), has_tls, user, name)
 
+    @property
+    def scheme(self) -> str:
+        """The scheme of the URL of a port."""
+        kind = "+cluster" * self.is_cluster or "+sentinel" * (self.service is not None)
+        return f"redis{'s' * self.has_tls}{kind}"
+
     def __str__(self) -> str:
         """Return it as a URL, without a password."""
         if self.path is not None:
             return f"unix://{self.path}"
-        scheme, name = ("redis", "") if self.service is None else ("redis+sentinel", f"{self.service}/")
-        scheme = "redis+cluster" if self.is_cluster else scheme
-        scheme = scheme.replace("redis", "rediss") if self.has_tls else scheme
-        return f"{scheme}://{self.host or 'localhost'}:{self.port}/{name}{self.database}"
+        name = "" if self.service is None else f"{self.service}/"
+        return f"{self.scheme}://{self.host or 'localhost'}:{self.port}/{name}{self.database}"
 
 
 def hosts_of(parts: SplitResult, port: int) -> tuple[str, list[tuple[str, int]]]:

@@ -24,7 +24,7 @@ from redis.retry import Retry
 from rqttl.errors import InvalidInput
 from rqttl.flows.steps import drive
 from rqttl.store import connections
-from rqttl.store.connections import SSL, UNLIMITED, Pool, hosts_of
+from rqttl.store.connections import SSL, UNLIMITED, USER_FORM, Pool, hosts_of
 from rqttl.store.watcher import Watcher
 
 T = TypeVar("T")
@@ -36,7 +36,7 @@ PATIENCE = 30.0
 _ANSWER = 2.0
 _PORT = 26379
 _LENT = (redis.sentinel.SentinelConnectionPool, redis.asyncio.sentinel.SentinelConnectionPool)
-_FORM = "redis+sentinel://[user:password@]host:port,host:port/service[/database]"
+_FORM = "redis+sentinel://host:port,host:port/service[/database]"
 
 
 class Service:
@@ -222,7 +222,7 @@ def pool_of_service(url: str, make_pool: Any, kinds: Kinds = _THREADS) -> Any:
         if not service or len(database) > 1:
             raise ValueError
     except ValueError:
-        raise InvalidInput(f"url: expected {_FORM}, with special characters %-encoded") from None
+        raise InvalidInput(f"url: expected {_FORM}, {USER_FORM}") from None
     own = {name.removeprefix("sentinel_"): value for name, value in options if name.startswith("sentinel_")}
     if unknown := set(own) - {"username", "password"}:
         raise InvalidInput(f"url: unknown option sentinel_{min(unknown)}")

@@ -19,11 +19,7 @@ from rqttl import Broker
 from rqttl.cli import cli
 from rqttl.cli.common import errors
 from rqttl.cli.common.errors import explain_redis
-from rqttl.events import Events
-from rqttl.protocol.keys import Keyspace
-from rqttl.store.connections import RedisNode
-from rqttl.store.driver import Store
-from rqttl.store.topology import OneServer
+from rqttl.store.driver import driver_of
 from tests.cli.conftest import Run
 from tests.cli.tree import ALL, LEAVES, arguments, options
 from tests.servers import Server
@@ -253,17 +249,26 @@ def test_a_bug_is_one_line_and_a_traceback_only_when_asked_for(run: Run, monkeyp
     assert "Traceback" in run("--debug", "queue", "ls").stderr
 
 
-def test_a_server_that_hangs_up_may_want_tls() -> None:
-    store = Store(OneServer(RedisNode(redis.Redis(port=1))), Keyspace(), Events())
-
-    explained = explain_redis(
-        redis.ConnectionError("Error while reading from localhost:1 : (104, 'Connection reset by peer')"), store
-    )
+@pytest.mark.parametrize(
+    "url, hint",
+    [
+        ("redis://h:1", "a port with TLS wants rediss://; or all "),
+        ("redis+cluster://h:1", "a port with TLS wants rediss+cluster://; or all "),
+        ("rediss+cluster://h:1", "a port without TLS wants redis+cluster://)"),
+        ("rediss+sentinel://h:1/main", "a port without TLS wants redis+sentinel://)"),
+    ],
+)
+def test_a_server_that_hangs_up_may_want_tls_or_none(url: str, hint: str) -> None:
+    with rqttl.connect(url) as broker:
+        explained = explain_redis(
+            redis.ConnectionError("Error while reading from h:1 : (104, 'Connection reset by peer')"),
+            driver_of(broker).store,
+        )
 
     assert explained is not None
     code, line = explained
     assert code == 4
-    assert line.startswith("Redis does not answer: Connection reset by peer (a port with TLS wants rediss://; or all ")
+    assert line.startswith(f"Redis does not answer: Connection reset by peer ({hint}")
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import msgpack
 import pytest
 from click.testing import CliRunner
 
-from rqttl import Broker, CommandEvent, Message, OutcomeUnknown, Queue
+from rqttl import Broker, CommandEvent, Message, NotReplicated, OutcomeUnknown, Queue, Receipt
 from rqttl.cli import cli
 from rqttl.cli import send as module
 from rqttl.cli.send import BROKER_FIELDS, SENDER_FIELDS
@@ -211,13 +211,20 @@ def test_no_batch_takes_more_than_one_call_so_that_counts_can_be_exact(
     assert sum(asked) == len(lines)
 
 
+UNCONFIRMED = NotReplicated("orders", "replica", "no replica", [Receipt("1"), Receipt("2")], 1)
+
+
 @pytest.mark.parametrize(
-    "failure, code, end, unknown",
-    [(OutcomeUnknown("orders", "enqueue"), 4, "; not known: 250 messages", 250), (ConnectionResetError(), 3, "", 0)],
-    ids=["unknown", "failed"],
+    "failure, code, line, unknown",
+    [
+        (OutcomeUnknown("orders", "enqueue"), 4, "500 messages in orders; not known: 250 messages", 250),
+        (UNCONFIRMED, 4, "502 messages in orders; not confirmed: 1 message", 0),
+        (ConnectionResetError(), 3, "500 messages in orders", 0),
+    ],
+    ids=["unknown", "not confirmed", "failed"],
 )
 def test_every_end_has_the_counts_of_stored_and_unknown_messages(
-    run: Run, orders: Queue, monkeypatch: pytest.MonkeyPatch, failure: Exception, code: int, end: str, unknown: int
+    run: Run, orders: Queue, monkeypatch: pytest.MonkeyPatch, failure: Exception, code: int, line: str, unknown: int
 ) -> None:
     enqueue_many, calls = Queue.enqueue_many, count(1)
 
@@ -232,8 +239,8 @@ def test_every_end_has_the_counts_of_stored_and_unknown_messages(
     text = run("send", "orders", stdin=lines)
     facts = json.loads(run("send", "orders", "--json", stdin=lines).stdout)
 
-    assert (text.exit_code, text.stdout) == (code, f"stored 500 messages in orders{end}\n")
-    assert (facts["stored"], facts["unknown"]) == (500, unknown)
+    assert (text.exit_code, text.stdout) == (code, f"stored {line}\n")
+    assert (facts["stored"], facts["unknown"]) == (int(line[:3]), unknown)
     assert orders.stats().enqueued == 1000
 
 

@@ -8,10 +8,11 @@ import redis.sentinel
 
 import rqttl
 from rqttl.telemetry.tracing import server_of
+from rqttl.text import without_secrets
 
 CONNECTS = [rqttl.connect, rqttl.connect_async]
 SENTINEL = "^url: "
-FORM = "^url: expected redis\\+cluster://.* with special characters %-encoded$"
+FORM = "^url: expected redis\\+cluster://host:port,host:port, with user:password@.* %-encoded$"
 OPTION = "^url: not a valid Redis URL, or one with an unknown option"
 DATABASE = "^url: a Redis Cluster has only database 0$"
 SCHEME = "^url: expected redis://.*, got none of them$"
@@ -106,6 +107,7 @@ def test_a_url_of_another_form_is_refused_in_one_line_without_its_password(conne
 
     assert "s3" not in f"{refused.value} {refused.value!r} {refused.value.__cause__}"
     assert "\n" not in str(refused.value)
+    assert without_secrets(str(refused.value)) == str(refused.value)  # so `rqttl` prints the whole form
 
 
 @pytest.mark.parametrize("connect", CONNECTS)

@@ -180,10 +180,12 @@ def _known(patterns: Mapping[str, str], message: str) -> str | None:
 
 def _tls_hint(store: Store | None, message: str) -> str:
     """A likely reason why a server does not answer: it speaks TLS and the client does not, or the other way round."""
+    scheme = "redis" if store is None else store.address.scheme
     if store is not None and store.address.has_tls:
-        return " (a port without TLS wants redis://)"
+        return f" (a port without TLS wants {scheme.replace('rediss', 'redis')}://)"
     hung_up = re.search("while writing|closed by server|reset by peer", message, re.IGNORECASE)
-    return " (a port with TLS wants rediss://; or all its maxclients connections are taken)" if hung_up else ""
+    secure = scheme.replace("redis", "rediss")
+    return f" (a port with TLS wants {secure}://; or all its maxclients connections are taken)" if hung_up else ""
 
 
 # What a user likely meant who typed a command or a flag of another tool, or a typo
