@@ -10,6 +10,7 @@ from typing import Any
 
 from rqttl.errors import (
     DataDamaged,
+    InvalidInput,
     InvalidOption,
     PolicyDecides,
     QueueInUse,
@@ -245,13 +246,15 @@ def follow(keyspace: Keyspace, notes: Sequence[bytes], forbidden: set[str]) -> F
             # slow to load: a program that only prints help has no use for it
             from redis.exceptions import NoPermissionError, RedisError
 
-            if not isinstance(error, (RedisError, ScriptsForgotten, DataDamaged)):
+            if not isinstance(error, (RedisError, ScriptsForgotten, DataDamaged, InvalidInput)):  # wrong topology
                 raise
             is_forbidden = target and isinstance(error, NoPermissionError)
             forbidden.update([target] * bool(is_forbidden))
             level = logging.DEBUG if is_forbidden else logging.WARNING
-            text = "queue %s: %s was not followed up, a reaper will: %s"
-            logger.log(level, text, name.decode(), kind.decode(), error)
+            work = (
+                "dead letters wait for %s, a reaper moves them" if target else "%s was not followed up, a reaper will"
+            )
+            logger.log(level, f"queue %s: {work}: %s", queue, target.rpartition(">")[2] or kind.decode(), error)
 
 
 #: The number of queues whose configs a client keeps. It reads any other from Redis again.

@@ -13,6 +13,7 @@ from redis.exceptions import (
     AuthenticationError,
     AuthorizationError,
     BusyLoadingError,
+    ClusterCrossSlotError,
     ClusterDownError,
     ConnectionError,
     MasterDownError,
@@ -25,7 +26,7 @@ from redis.exceptions import (
     TryAgainError,
 )
 
-from rqttl.errors import DataDamaged, OutcomeUnknown, ScriptsForgotten
+from rqttl.errors import DataDamaged, InvalidInput, OutcomeUnknown, ScriptsForgotten
 from rqttl.events import Events, Place, timed
 from rqttl.flows.steps import ENDED, Pipeline, Read, ReadEachNode
 from rqttl.protocol.commands import BRIEFLY, Command, Reply, confirmations, noted, unconfirmed
@@ -413,13 +414,23 @@ class Exchanges:
         if replies and all(refuses_for_now(reply) for reply in replies):
             self._raise_if_refused(node, replies[0])
         for command, reply in zip(commands, replies, strict=True):
-            if not isinstance(reply, Exception):
+            if isinstance(reply, ClusterCrossSlotError):
+                self._raise_if_refused(node, reply)
+            elif not isinstance(reply, Exception):
                 command.script.check(reply)
         node.loaded |= {command.script.sha for command in commands}
         return replies
 
     def _raise_if_refused(self, node: Node, reply: object) -> None:
-        """Raise `NotSent` if Redis refuses for now. It refuses a script at its first write at the latest."""
+        """Raise `NotSent` if Redis refuses for now. It refuses a script at its first write at the latest.
+
+        Raises `InvalidInput` for keys of several slots where this client knows of no slots: the topology is wrong.
+        """
+        if isinstance(reply, ClusterCrossSlotError) and not self._keyspace.slotted:
+            raise InvalidInput(
+                "url: this server refuses a call for queues in several slots: use redis+cluster:// for a node of a "
+                "Redis Cluster, and in Python connect(url, slotted=True) for a proxy"
+            ) from reply
         if isinstance(reply, Exception) and refuses_for_now(reply):
             if isinstance(reply, AskError):
                 self._topology.redirect(node, reply)

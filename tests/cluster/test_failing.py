@@ -372,3 +372,25 @@ def test_the_wrong_topology_is_one_clear_line(connect: Any, replicated: ClusterS
     assert refusal(connect, f"redis+cluster://127.0.0.1:{port}") == (
         "url: this server is no node of a Redis Cluster: use redis:// for it"
     )
+
+
+def test_a_node_that_refuses_several_slots_names_the_remedy_and_what_is_stored_is_told(
+    plain: ClusterServers,
+) -> None:
+    name, wrong = QUEUES[SHARED], CliRunner(env={"RQTTL_URL": f"redis://127.0.0.1:{plain.ports[SHARED]}"})
+    with rqttl.connect(plain.url()) as broker:
+        broker.declare_queue(name, dead_letter=names("t")[SHARED])
+    for command, code in (
+        (["send", name, "a"], 0),
+        (["send", name, "b", "c", "--at", "2020-01-01T00:00:00Z"], 0),  # a sweep follows, which is refused
+        (["send", name, "d", "e", "--ttl", "0"], 2),
+        (["receive", name], 2),
+        (["queue", "update", name, "--max-length", "9"], 2),
+        (["worker", name, "--exec", "true", "--burst"], 2),
+        (["queue", "delete", name, "--yes"], 2),
+    ):
+        result = wrong.invoke(cli, command)
+        told = code == 2 or "--at" in command
+        assert (result.exit_code, "use redis+cluster://" in result.stderr) == (code, told), result.output
+    with rqttl.connect(plain.url()) as broker:
+        assert broker.queue(name).stats().depth == 3

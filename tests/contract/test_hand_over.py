@@ -237,7 +237,7 @@ def test_a_broken_target_keeps_no_other_waiting(
     client.set("rqttl:{t}:log", "no stream")
     rejected(queue, b"1")
     queue.enqueue(Message(b"x", ttl=0))
-    assert "queue s>t: move was not followed up, a reaper will" in caplog.text
+    assert "queue s: dead letters wait for t, a reaper moves them: " in caplog.text
     assert bodies(slotted, "u") == [b"x"]
 
     client.delete("rqttl:{t}:log")
