@@ -94,7 +94,7 @@ def _routes(reaper: Reaper) -> dict[str, Route]:
 
     return {
         "/livez": lambda _: judgement(reaper.report.trouble()),
-        "/readyz": lambda _: judgement(reaper.report.obstacle()),
+        "/readyz": lambda _: judgement(reaper.report.obstacle(), reaper.away()),
         "/metrics": lambda headers: metrics_answer(headers, reaper.report.families),
     }
 

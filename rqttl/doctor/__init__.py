@@ -66,7 +66,7 @@ def examine(broker: Broker, names: Sequence[str] = ()) -> Iterator[Finding]:
         if info.mode == "sentinel":
             yield from nodes[node]
             return
-    yield from of_nodes({f"{node.address.host}:{node.address.port}": found for node, found in nodes.items()})
+    yield from of_nodes({node.address.place: found for node, found in nodes.items()})
     if of_queues is None:
         of_queues = driver.perform(queues.check(keyspace, names, seen))
     yield from driver.perform(guarded("durability", queues.check_durability(seen)))

@@ -251,10 +251,9 @@ def follow(keyspace: Keyspace, notes: Sequence[bytes], forbidden: set[str]) -> F
             is_forbidden = target and isinstance(error, NoPermissionError)
             forbidden.update([target] * bool(is_forbidden))
             level = logging.DEBUG if is_forbidden else logging.WARNING
-            work = (
-                "dead letters wait for %s, a reaper moves them" if target else "%s was not followed up, a reaper will"
-            )
-            logger.log(level, f"queue %s: {work}: %s", queue, target.rpartition(">")[2] or kind.decode(), error)
+            text = "queue %s: %s was not followed up, a reaper will: %s"
+            text = "queue %s: dead letters wait for %s, a reaper moves them: %s" if target else text
+            logger.log(level, text, queue, target.rpartition(">")[2] or kind.decode(), error)
 
 
 #: The number of queues whose configs a client keeps. It reads any other from Redis again.

@@ -190,13 +190,22 @@ class Reaper:
                     raise
                 self._note_outage(self._asked, error)
 
+    def _name(self, node: _Node) -> str:
+        return next(self._driver.name_of(key) for key, each in self._nodes.items() if each is node)
+
+    def away(self) -> list[str]:
+        """Return the addresses of the nodes of a cluster that are away. May be called from any thread."""
+        nodes = self._driver.store.topology.nodes
+        return sorted(self._driver.name_of(key) for key in nodes if (node := self._nodes.get(key)) and node.error)
+
     def _note_outage(self, node: _Node, error: Exception) -> None:
         if node.rests():
             return
         if node.error is None:
-            state = "Redis refuses for now" if refuses_for_now(error) else "Redis does not answer"
-            text = f"{state}: {error}; trying again until it does"
-            log_event(logging.WARNING, "redis_unavailable", text, error=type(error).__name__, message=str(error))
+            name = self._name(node)
+            text = f"{name} {'refuses for now' if refuses_for_now(error) else 'does not answer'}: {error}; trying again"
+            fields = {"node": name, "error": type(error).__name__, "message": str(error)}
+            log_event(logging.WARNING, "redis_unavailable", f"{text} until it does", **fields)
         node.error, node.pause = error, min(max(FIRST_DELAY, node.pause * 2), LONGEST_DELAY)
         node.next_try = time.monotonic() + node.pause
         self.report.is_away = all(each.error for each in self._nodes.values())
@@ -205,7 +214,8 @@ class Reaper:
     def _note_answer(self, node: _Node) -> None:
         if node.error and not node.rests():
             node.error, node.pause, node.next_try, self.report.is_away = None, 0.0, 0.0, False
-            log_event(logging.INFO, "redis_recovered", "Redis answers again")
+            name = self._name(node)
+            log_event(logging.INFO, "redis_recovered", f"{name} answers again", node=name)
 
     def _try_again(self) -> None:
         """Ask the nodes that were away, when it is time to."""

@@ -545,6 +545,11 @@ class Address(NamedTuple):
         return cls(place.get("host"), port, database, settings.get("path"), has_tls, user, name)
 
     @property
+    def place(self) -> str:
+        """`host:port`, or the path of a socket."""
+        return self.path or f"{self.host}:{self.port}"
+
+    @property
     def scheme(self) -> str:
         """The scheme of the URL of a port."""
         kind = "+cluster" * self.is_cluster or "+sentinel" * (self.service is not None)

@@ -321,6 +321,11 @@ class RedisDriver:
         """See `Driver`."""
         return self.store.topology.node_of(self.keyspace.key(queue, META))
 
+    def name_of(self, node: Any) -> str:
+        """The address of a node of a cluster; `Redis` where it is the only one."""
+        place: str = node.address.place
+        return place if len(self.store.topology.nodes) > 1 else "Redis"
+
     @property
     def shared_node(self) -> Hashable:
         """The node of registry, policies and roster."""

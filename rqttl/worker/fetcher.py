@@ -84,6 +84,11 @@ class Fetcher:
         except TEMPORARY as error:
             logger.info("the worker left its queues while Redis was away: %s", error)
 
+    @property
+    def away(self) -> list[Hashable]:
+        """The nodes that have answered no claim since the last failed one."""
+        return list(self._pauses)
+
     def _nodes(self) -> set[Hashable]:
         return {self._driver.node_of(name) for name in self._queues}
 
@@ -91,7 +96,8 @@ class Fetcher:
         """Leave the queues of a node that is away alone for a while. Without others the worker waits."""
         node, others = self._sources.asked, self._nodes() - {self._sources.asked}
         if node not in self._pauses:
-            logger.warning("Redis is away (%s); the worker tries again", type(error).__name__)
+            name = self._driver.name_of(node)
+            logger.warning("%s is away (%s); the worker tries again", name, type(error).__name__)
         longest = self._pauses[node] = min(2 * self._pauses.get(node, FIRST_PAUSE / 2), LONGEST_PAUSE)
         pause = partial(random.uniform, 0, longest * 1000)  # no secret: workers must not come back together
         self.is_away = self._pauses.keys() >= others
@@ -143,7 +149,7 @@ class Fetcher:
         if self._pauses.pop(self._sources.asked, None) or self.is_away:
             self.is_away = False
             self._counters.reconnects += 1
-            logger.info("Redis answers again")
+            logger.info("%s answers again", self._driver.name_of(self._sources.asked))
         self._queues.answered(name, len(deliveries), due, block, now)
         if deliveries:
             self._worked_at = now

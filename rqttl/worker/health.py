@@ -10,7 +10,7 @@ import socket
 import sys
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from email.message import Message as Headers
@@ -127,9 +127,13 @@ class Answer(NamedTuple):
     encoding: str = ""
 
 
-def judgement(reason: str) -> Answer:
-    """The answer of a path of health: 200, or 503 with the reason for which something is wrong."""
-    return Answer(503, f"{reason}\n".encode()) if reason else Answer(200, b"ok\n")
+def judgement(reason: str, away: Sequence[str] = ()) -> Answer:
+    """The answer of a path of health: 200, or 503 with the reason for which something is wrong.
+
+    Nodes of a cluster that are `away` are named: it goes on with the others.
+    """
+    line = reason or "; away: ".join(["ok", *[", ".join(away)] * bool(away)])
+    return Answer(503 if reason else 200, f"{line}\n".encode())
 
 
 #: The answer of a path to a request with these headers.

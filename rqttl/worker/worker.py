@@ -179,7 +179,7 @@ class Worker:
             host, port = self._given["health"]
             routes: dict[str, health.Route] = {
                 "/livez": lambda _: health.judgement(self.trouble()),
-                "/readyz": lambda _: health.judgement(self.obstacle()),
+                "/readyz": lambda _: health.judgement(self.obstacle(), self.away()),
                 "/metrics": lambda headers: health.metrics_answer(headers, *families),
             }
             try:
@@ -296,6 +296,11 @@ class Worker:
             if seconds > most:
                 return f"the loop of the {name} has not turned for {seconds:.0f} s"
         return ""
+
+    def away(self) -> list[str]:
+        """Return the addresses of the nodes of a cluster that are away."""
+        nodes = {*self._fetcher.away, *list(self._sources.away)}.intersection(self._driver.store.topology.nodes)
+        return sorted(map(self._driver.name_of, nodes))
 
     def obstacle(self) -> str:
         """Return the reason for which the worker cannot handle messages now; empty if it can."""

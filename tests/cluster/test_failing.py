@@ -248,6 +248,7 @@ def test_a_worker_and_a_reaper_go_on_with_other_nodes_and_with_all_when_it_is_ba
             plain.servers[away].kill()
             send("meanwhile", there)
             arrived("meanwhile", there)
+            until(lambda: reaper.away() == [f"127.0.0.1:{plain.ports[away]}"])
             plain.servers[away].start()
             send("after", range(3))
             arrived("after", range(3))

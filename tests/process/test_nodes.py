@@ -137,13 +137,16 @@ def test_while_a_node_is_away_the_queues_of_the_other_one_are_swept_on_time(
     assert world.run(19) == [(5_000, there)]
     world.reaper._urgent = True
     assert world.run(60) == [(40_000, f"{there}2")]
-    assert not world.reaper.report.is_away
+    address = world.driver.store.topology.nodes[victim].address.place
+    assert (world.reaper.report.is_away, world.reaper.away()) == (False, [address])
     world.servers[victim].start()
 
     (_, first), *others = world.run(60)
     assert [first, *others] == [gone, (90_000, f"{gone}2")]
     assert world.broker.queues() == ["a", "a2", "b", "b2"]
-    assert len(logged(caplog, "redis_unavailable")) == len(logged(caplog, "redis_recovered")) == 1
+    (unavailable,), recovered = logged(caplog, "redis_unavailable"), logged(caplog, "redis_recovered")
+    assert (unavailable.startswith(f"{address} does not answer: "), recovered) == (True, [f"{address} answers again"])
+    assert world.reaper.away() == []
 
 
 def test_one_pass_without_a_node_does_the_work_of_the_other_one_and_tells_the_error(world: World) -> None:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from rqttl import Broker, RenewalEvent, Worker
+from rqttl.store.driver import driver_of
+from rqttl.worker.health import judgement
 from tests.drivers import broker_on
 from tests.servers import Server
 from tests.two_nodes import TwoNodeDriver
@@ -32,8 +34,9 @@ def broker(servers: list[Server]) -> Iterator[Broker]:
 
 @pytest.mark.parametrize("victim", [0, 1], ids=["the node of the registry", "the other node"])
 def test_while_a_node_is_away_the_worker_handles_the_messages_of_the_other_one(
-    broker: Broker, servers: list[Server], victim: int
+    broker: Broker, servers: list[Server], victim: int, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO")
     gone, there = broker.queue("ab"[victim]), broker.queue("ba"[victim])
     begun, down = threading.Event(), threading.Event()
 
@@ -52,7 +55,9 @@ def test_while_a_node_is_away_the_worker_handles_the_messages_of_the_other_one(
         for number in range(1, 4):
             there.enqueue("x")
             until(lambda number=number: there.stats().acked == number)  # type: ignore[misc]  # the default binds
-        assert worker.obstacle() == ""
+        address = driver_of(broker).store.topology.nodes[victim].address.place
+        assert judgement(worker.obstacle(), worker.away())[:2] == (200, f"ok; away: {address}\n".encode())
+        assert f"{address} is away (ConnectionError); the worker tries again" in caplog.messages
         servers[victim].start()
         until(lambda: gone.stats().acked == 1)
         gone.enqueue("late")
@@ -60,6 +65,7 @@ def test_while_a_node_is_away_the_worker_handles_the_messages_of_the_other_one(
 
     assert (gone.stats().redelivered, there.stats().redelivered) == (0, 0)
     assert worker.counters.reconnects == 1
+    assert (worker.away(), f"{address} answers again" in caplog.messages) == ([], True)
 
 
 def test_a_worker_that_ends_when_nothing_is_left_waits_for_the_messages_of_a_node_that_is_away(
