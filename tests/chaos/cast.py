@@ -51,12 +51,16 @@ DEAD = frozenset(queue.dead for queue in QUEUES if queue.dead)
 #: The names of all queues whose messages are accounted for.
 ACCOUNTED = DEAD.union(queue.name for queue in QUEUES)
 
+#: The policy of all queues, and its option: no message comes near the limits that it gets.
+POLICY, POLICED = "largest", "max_message_bytes"
+
 #: Roles of the processes that always work, each with the number of them.
 PROCESSES = {
     "sender": 2,
     "receiver": 2,
     "consumer": 2,
     "runner": 1,
+    "worker": 1,
     "hoarder": 1,
     "taker": 1,
     "reaper": 2,

@@ -118,6 +118,9 @@ class Facts:
         self.lost_takings: Counter[str] = Counter()
         self.calls: dict[str, list[str]] = {}
         self.last = 0
+        #: When the last answered change of the policy began and ended, and the values that the policy may have since.
+        self.policy_set: tuple[int, int] = (0, 0)
+        self.policy_values: list[tuple[int, int | None]] = [(0, None)]
         self._held: dict[tuple[str, str, str], Claim] = {}
         self._settles: dict[str, tuple[str, list[tuple[Claim, Attempt]]]] = {}
         self._collected: dict[tuple[str, str, str], Attempt] = {}
@@ -126,7 +129,7 @@ class Facts:
         for event in events:
             self.last = event["t"]
             self.seen[event["k"]].append(event)
-            getattr(self, f"_{event['k']}", lambda _: None)(event)
+            getattr(self, f"_{event['k'].replace(' ', '_')}", lambda _: None)(event)
         for event in self._takings.values():
             self.lost_takings[event["q"]] += event["count"]
 
@@ -223,6 +226,15 @@ class Facts:
                 attempt = self._collected.pop((event["q"], sequence, token), None)
                 if attempt is not None:
                     attempt.done, attempt.ended = done, event["t"]
+
+    # Policies
+
+    def _policy(self, event: Event) -> None:
+        self.policy_values.append((event["t"], event["value"]))
+
+    def _policy_set(self, event: Event) -> None:
+        began, value = self.policy_values[-1]  # one operator at a time
+        self.policy_set, self.policy_values = (began, event["t"]), [(began, value)]
 
     # What the nemeses tell. Of all else, `seen` is enough.
 

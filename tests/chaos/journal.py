@@ -20,6 +20,8 @@ with the clock of Redis, because both run on one machine.
 | `depth` | `q`, `ready`, `bytes` | a depth of a queue that must keep its limits |
 | `stats` | `q`, `numbers` | the numbers of one `stats()` |
 | `forget` | `how`, `since`, `until`, `queues` | what happened in between may be forgotten by a failover |
+| `policy`, `policy set` | `value` | a change of the policy begins, and was answered |
+| `policies` | `stored`, `queues` | at the end: the value of the policy, and of its option in each queue |
 | `error` | `type`, `text` | a call failed as it may |
 | `wrong` | `text` | a call told a thing that is not true |
 | `unexplained` | `text` | an error, an end or a silence that no nemesis explains |

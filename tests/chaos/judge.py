@@ -11,6 +11,7 @@ from itertools import pairwise
 from operator import attrgetter, itemgetter
 from typing import Literal, get_args
 
+from tests.chaos.cast import POLICED, POLICY
 from tests.chaos.facts import Claim, Facts, Sent
 from tests.chaos.journal import Event
 
@@ -327,6 +328,17 @@ def reports(facts: Facts, _: Counter[str]) -> Iterator[Violation]:
         yield Violation("unexplained", "", f"{event['p']}: nobody let Redis forget scripts: {event['text']}")
 
 
+def policies(facts: Facts, _: Counter[str]) -> Iterator[Violation]:
+    """The last change of the policy that was answered holds, or a later one; and each queue follows what is stored."""
+    for event in facts.seen["policies"]:
+        stored, values = event["stored"], [value for _, value in facts.policy_values]
+        if stored not in values and not facts.forgotten_by(POLICY, *facts.policy_set):
+            yield Violation("lost", "", f"the policy has {stored}, and the last change was to {values[0]}")
+        for queue, value in event["queues"].items():
+            if stored is not None and value != stored:
+                yield Violation("told wrongly", "", f"{queue}: {POLICED} is {value}, and {stored} in the policy")
+
+
 Rule = Callable[[Facts, Counter[str]], Iterator[Violation]]
 RULES: tuple[Rule, ...] = (
     accounts,
@@ -338,5 +350,6 @@ RULES: tuple[Rule, ...] = (
     limits,
     conservation,
     receipts,
+    policies,
     reports,
 )

@@ -7,6 +7,7 @@ other; those that harm clients and the line strike at the same time in another t
 import random
 import signal
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
@@ -14,9 +15,10 @@ from typing import Any
 
 import redis
 
-from tests.chaos.cast import ACCOUNTED
+from tests.chaos.cast import ACCOUNTED, POLICY
 from tests.chaos.journal import now
 from tests.chaos.stage import Stage
+from tests.chaos.wire import SLOW
 from tests.servers import SentinelSet, Server, role_of
 from tests.waiting import until
 
@@ -38,23 +40,20 @@ def pause_client(stage: Stage, chance: random.Random) -> None:
     stage.send(name, signal.SIGSTOP)
     time.sleep(0.1 + 1.2 * chance.random())
     stage.send(name, signal.SIGCONT)
-    stage.journal.count("pauses")
+    stage.journal.count("client pauses")
 
 
 def bad_line(stage: Stage, chance: random.Random) -> None:
     """Let the lines lose and delay for a while."""
-    before = _faults(stage)
+    before = sum((wire.faults for wire in stage.wires), Counter[str]())
     rate = chance.choice((0.01, 0.05, 0.3))
     for wire in stage.wires:
         wire.rate = rate
     time.sleep(0.1 + 0.5 * chance.random())
     for wire in stage.wires:
         wire.rate = 0.0
-    stage.journal.count("network faults", _faults(stage) - before)
-
-
-def _faults(stage: Stage) -> int:
-    return sum(sum(wire.faults.values()) for wire in stage.wires)
+    for fault, times in (sum((wire.faults for wire in stage.wires), Counter[str]()) - before).items():
+        stage.journal.count("slow spells" if fault in SLOW else "cuts", times)
 
 
 def cut_connections(stage: Stage, chance: random.Random) -> None:
@@ -63,7 +62,7 @@ def cut_connections(stage: Stage, chance: random.Random) -> None:
         for kind in ("normal", "pubsub"):
             _tell_all(stage, "CLIENT", "KILL", "TYPE", kind, "SKIPME", "yes")
         time.sleep(0.05 * chance.random())
-        stage.journal.count("network faults")
+        stage.journal.count("cuts")
 
 
 def forget_scripts(stage: Stage, chance: random.Random) -> None:
@@ -91,7 +90,6 @@ def kill_server(stage: Stage, chance: random.Random) -> None:
     stage.on.start()
     stage.journal.write("note", text="the server is back")
     stage.journal.count("server kills")
-    stage.journal.count("restarts")
 
 
 def pause_server(stage: Stage, chance: random.Random) -> None:
@@ -99,7 +97,7 @@ def pause_server(stage: Stage, chance: random.Random) -> None:
     stage.on.process.send_signal(signal.SIGSTOP)
     time.sleep(chance.choice((0.1, 0.4, 2.3)))
     stage.on.process.send_signal(signal.SIGCONT)
-    stage.journal.count("pauses")
+    stage.journal.count("server pauses")
 
 
 def refuse(stage: Stage, chance: random.Random) -> None:
@@ -215,7 +213,7 @@ def _choose(stage: Stage, chance: random.Random) -> tuple[Server, list[str], int
     """A primary, its queues, and an instant up to which its replicas have everything."""
     stage.on.settle()
     primary = chance.choice(stage.on.primaries())
-    queues = [name for name in sorted(ACCOUNTED) if stage.on.owner(stage.key_of(name)) is primary]
+    queues = [name for name in (*sorted(ACCOUNTED), POLICY) if stage.on.owner(stage.key_of(name)) is primary]
     since, offset = now(), _offset_of(primary)
     for replica in stage.on.replicas(primary):
         until(lambda replica=replica: _offset_of(replica) >= offset)  # type: ignore[misc]  # bound at once
@@ -241,7 +239,6 @@ def kill_primary(stage: Stage, chance: random.Random) -> None:
     primary.start()
     _end_failover(stage, primary, "kill")
     stage.journal.count("server kills")
-    stage.journal.count("restarts")
 
 
 def pause_primary(stage: Stage, chance: random.Random) -> None:
@@ -254,6 +251,16 @@ def pause_primary(stage: Stage, chance: random.Random) -> None:
     since = now()
     primary.process.send_signal(signal.SIGCONT)
     _end_failover(stage, primary, "pause", since, queues)
+
+
+def pause_sentinel(stage: Stage, chance: random.Random) -> None:
+    """Let a Sentinel sleep while all clients ask again for the primary. After 2 s it would not trust its own clock."""
+    sentinel = chance.choice(stage.on.sentinels)
+    sentinel.process.send_signal(signal.SIGSTOP)
+    _tell_all(stage, "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+    time.sleep(0.5 + 0.7 * chance.random())
+    sentinel.process.send_signal(signal.SIGCONT)
+    stage.journal.count("Sentinels paused")
 
 
 def hand_over(stage: Stage, chance: random.Random) -> None:
@@ -306,7 +313,7 @@ ON_SERVER: dict[str, ByName] = {
         "pauses": (pause_server,),
         "refusals": (refuse, refuse, refuse),
     },
-    "sentinel": _REPLICATED,
+    "sentinel": {**_REPLICATED, "pauses": (pause_primary, pause_sentinel)},
     "cluster": {**_REPLICATED, "moves": (move_slot, move_slot, move_slot)},
 }
 #: The names of all campaigns of a topology.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -13,8 +15,9 @@ import rqttl
 from rqttl.flows import moving
 from rqttl.reaper import Reaper
 from rqttl.store.driver import driver_of
+from rqttl.worker.settings import WorkerOptions
 from tests.chaos.actor import Actor, may_happen
-from tests.chaos.cast import DEAD, LEASED, QUEUES, body_of
+from tests.chaos.cast import DEAD, LEASED, POLICED, POLICY, QUEUES, body_of
 from tests.chaos.witness import milliseconds
 
 #: Queues that receivers, consumers and runners work on; others have a role of their own.
@@ -23,8 +26,6 @@ WORKED = ("plain", "aging", "window", "head", "full", "dlx", "drop")
 SCHEDULED = ("plain", "drop")
 #: Queues that an operator pauses now and then.
 PAUSED = ("plain", "window", "head")
-#: The policy of all queues, and its option: no message comes near the limits that it gets.
-POLICY, POLICED = "largest", "max_message_bytes"
 #: A batch that takes several script calls in one round trip.
 LARGE_BATCH = 600
 HEADERS: dict[str, rqttl.Header] = {"region": "eu", "try": 1}
@@ -224,6 +225,38 @@ def runner(me: Actor) -> None:
             me.rest(0.1)
 
 
+def worker(me: Actor) -> None:
+    """Be a worker with a child process until SIGTERM. It begins only if its queues can be read.
+
+    Once it has claimed, no fault may end it.
+    """
+    while not me.stopping.is_set():
+        options: WorkerOptions = {"call": f"{__name__}:handler", "processes": 1, "retry_delay": "50ms"}
+        working = rqttl.Worker(me.broker, ("aging", "head", "drop"), **options)
+        me.on_stop = working.stop
+        if me.asked:
+            return
+        try:
+            working.run()
+            return
+        except Exception as error:  # noqa: BLE001  # judged right here
+            may_end = may_happen(error) or isinstance(error, rqttl.QueuesAway)
+            if working.counters.last_claim is not None or not may_end:
+                me.unexplained(error, "the worker ended")
+            me.rest(0.1)
+
+
+def handler(value: object) -> None:
+    """The handler of a worker, in its child process: it sometimes fails, sometimes rejects, and sometimes is slow."""
+    dice = random.random()
+    if dice < 0.05:
+        raise HandlerError(value)
+    if dice < 0.10:
+        raise rqttl.Reject("no")
+    if dice < 0.11:
+        time.sleep(1)
+
+
 def reaper(me: Actor) -> None:
     """Be a reaper. Until Redis has answered once, a reaper does not wait for it; from then on no fault may end it."""
     while not me.stopping.is_set():
@@ -280,14 +313,21 @@ def operator(me: Actor) -> None:
     A pause outlives its operator; the next one ends it.
     """
     while not me.stopping.is_set():
-        if me.attempt(lambda: me.broker.set_policy(POLICY, "#", {POLICED: me.random.randint(10**6, 2 * 10**6)})):
-            me.journal.count("policy changes")
+        me.attempt(lambda: _change_policy(me))
         queue = me.broker.queue(me.random.choice(PAUSED))
         if me.attempt(queue.pause):
             me.rest(0.2)
         while not me.attempt(queue.resume) and not me.stopping.is_set():
             me.rest(0.1)
         me.rest(0.2)
+
+
+def _change_policy(me: Actor) -> None:
+    value = me.random.randint(10**6, 2 * 10**6)
+    me.journal.write("policy", value=value)
+    me.broker.set_policy(POLICY, "#", {POLICED: value})
+    me.journal.write("policy set", value=value)
+    me.journal.count("policy changes")
 
 
 def observer(me: Actor) -> None:
@@ -343,17 +383,10 @@ def drainer(me: Actor) -> None:
     for name in names:
         with suppress(rqttl.QueueNotFound):
             look(me, name, drained=True)
-    me.attempt(lambda: _compare_policies(me))
-
-
-def _compare_policies(me: Actor) -> None:
-    """Find queues whose options do not follow the policy, after the work of a reaper: a failover may undo either."""
-    Reaper(me.broker).run_once()
-    for policy in me.broker.policies():
-        for name, options in me.broker.options().items():
-            if options[POLICED] != policy.definition[POLICED]:
-                text = f"{name}: {POLICED} is {options[POLICED]}, and {policy.definition[POLICED]} in the policy"
-                me.journal.write("wrong", text=text)
+    Reaper(me.broker).run_once()  # a failover may undo a policy, or what it did to a queue
+    stored = [policy.definition[POLICED] for policy in me.broker.policies()]
+    in_force = {name: options[POLICED] for name, options in me.broker.options().items()}
+    me.journal.write("policies", stored=stored[0] if stored else None, queues=in_force)
 
 
 def _are_on_the_way(me: Actor, names: list[str]) -> bool:

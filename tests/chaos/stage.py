@@ -17,7 +17,7 @@ import rqttl
 from rqttl.protocol.keys import META, Keyspace
 from tests.chaos import roles
 from tests.chaos.actor import Actor, Part, perform
-from tests.chaos.cast import PROCESSES, QUEUES
+from tests.chaos.cast import POLICY, PROCESSES, QUEUES
 from tests.chaos.journal import SUFFIX, Journal, read
 from tests.chaos.wire import Wire
 from tests.cluster_servers import ClusterServers
@@ -28,8 +28,8 @@ from tests.waiting import PATIENCE, until
 ROLES: dict[str, Callable[[Actor], None]] = {
     role.__name__: role
     for role in (
-        *(roles.sender, roles.receiver, roles.consumer, roles.runner, roles.hoarder, roles.taker, roles.reaper),
-        *(roles.redriver, roles.observer, roles.operator, roles.drainer),
+        *(roles.sender, roles.receiver, roles.consumer, roles.runner, roles.worker, roles.hoarder, roles.taker),
+        *(roles.reaper, roles.redriver, roles.observer, roles.operator, roles.drainer),
     )
 }
 #: Where servers keep their files: a killed process loses nothing there, and no slow disk holds up a round.
@@ -101,8 +101,8 @@ class Stage:
                 self.journal.write("queue", q=queue.name, options=_plain(options), dead=queue.dead, far=far)
 
     def key_of(self, queue: str) -> str:
-        """A key of a queue."""
-        return self._keyspace.key(queue, META)
+        """A key of a queue; for the name of the policy, the key of all policies."""
+        return self._keyspace.policies if queue == POLICY else self._keyspace.key(queue, META)
 
     # Clients
 

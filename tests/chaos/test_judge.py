@@ -81,6 +81,15 @@ class History:
         """A look at the numbers of the queue."""
         return self.add("stats", q=queue, numbers={**dict.fromkeys(NUMBERS, 0), **numbers}, drained=drained)
 
+    def policy(self, value: int, *, told: bool = True) -> History:
+        """A change of the policy, and its answer unless that is lost."""
+        self.add("policy", value=value)
+        return self.add("policy set", value=value) if told else self
+
+    def policies(self, stored: int | None, **queues: int) -> History:
+        """A look at the policy at the end, and at the queues."""
+        return self.add("policies", stored=stored, queues=queues)
+
     def bad(self) -> dict[str, int]:
         """Return how many violations of each kind the judge finds."""
         return dict(judge.judge(self.events).bad)
@@ -137,6 +146,8 @@ def late(**facts: Any) -> History:
 BROKEN: dict[str, dict[str, Callable[[], Any]]] = {
     "lost": {
         "lost message": lambda: History().send("a", "b").handle("a"),
+        "lost change of the policy": lambda: History().policy(1).policy(2).policies(1),
+        "lost change although a later one may hold": lambda: History().policy(1).policy(2, told=False).policies(3),
         "lost although its ack was told to be late": lambda: sent().handle("a", told="lost"),
         "lost letter": lambda: sent().handle("a", "reject"),
         "lost death on arrival": lambda: sent("expired", START),
@@ -175,6 +186,7 @@ BROKEN: dict[str, dict[str, Callable[[], Any]]] = {
         ),
     },
     "told wrongly": {
+        "queue that does not follow its policy": lambda: History().policy(1).policies(1, q=2),
         "refused message appears": lambda: sent("refused").handle("a"),
         "failed message appears": lambda: History().send("a", outcome="none").handle("a"),
         "dead on arrival and delivered": lambda: sent("expired", START + 900).handle("a", deadline=START + 900),
@@ -225,6 +237,14 @@ def test_messages_that_an_unplanned_failover_forgets_are_counted_apart() -> None
     verdict = judge.judge(history.events)
 
     assert (verdict.violations, verdict.figures["forgot, kill"]) == ([], 2)
+
+
+@pytest.mark.parametrize("stored", [1, None])
+def test_a_failover_may_forget_a_change_of_the_policy(stored: int | None) -> None:
+    history = History().policy(1).policy(2)
+    history.add("forget", how="kill", since=START * 1000, until=(START + 100) * 1000, queues=["largest"])
+
+    assert history.policies(stored).bad() == {}
 
 
 def test_of_two_claims_of_one_message_in_one_call_only_the_newest_succeeds() -> None:

@@ -12,7 +12,9 @@ from pathlib import Path
 #: The faults of a line. `reply lost`: the request is carried out, and the connection ends before the reply.
 #: `request cut`: Redis gets the beginning of a request, and the connection ends. `frozen`: nothing goes through for a
 #: while, then the connection ends. `slow`: what comes waits for a moment. `drip`: it comes in small pieces.
-FAULTS = ("reply lost", "request cut", "frozen", "slow", "drip")
+#: Those of `SLOW` leave the connection whole.
+SLOW = ("slow", "drip")
+FAULTS = ("reply lost", "request cut", "frozen", *SLOW)
 _SIZE = 1 << 16
 
 

@@ -19,6 +19,7 @@ from rqttl.delivery import LOST, Delivery, lease_words
 from rqttl.flows.steps import Flow, Read
 from rqttl.protocol import commands
 from rqttl.store.driver import driver_of
+from rqttl.worker.queue_source import QueueSource
 from tests.chaos.cast import ACCOUNTED, is_body_of
 from tests.chaos.journal import Journal, now
 
@@ -154,13 +155,19 @@ class Witness:
         self.journal.write("settled", n=number, **outcomes, tokens=tokens)
 
     def _watch_consumers(self) -> None:
-        """Write down acks when a consumer collects them, and again when they were sent."""
+        """Write down acks when a consumer or a worker collects them, and again when they were sent."""
         collect, record = consumer.Consumer._collect, Turns._record
 
         def ack(one: consumer.Consumer, deliveries: Sequence[Delivery]) -> None:
             if one.queue in ACCOUNTED:
                 self._begin(one.queue, "ack", deliveries, collected=True)
             collect(one, deliveries)
+
+        finish = QueueSource.finish
+
+        def finished(one: QueueSource, item: Delivery) -> None:
+            self._begin(one.queue, "ack", [item], collected=True)
+            finish(one, item)
 
         def note(one: Turns[Any], sent: Any, claimed: Any) -> None:
             record(one, sent, claimed)
@@ -173,6 +180,7 @@ class Witness:
                 )
 
         consumer.Consumer._collect = ack  # type: ignore[method-assign, assignment]
+        QueueSource.finish = finished  # type: ignore[method-assign, assignment]
         Turns._record = note  # type: ignore[method-assign, assignment]
 
 
