@@ -233,7 +233,10 @@ def test_policies_demand_it_and_commands_show_it(broker: rqttl.Broker, redis_url
     assert "durability" in output(redis_url, "queue", "show", "r")
     assert "is not confirmed" in output(redis_url, "send", "r", "x")
     text = "replica cannot be kept (no replica in time): each enqueue raises NotReplicated: r"
-    assert of(examine(broker), "durability") == [("problem", text)]
+    findings = list(examine(broker))
+    assert of(findings, "durability") == [("problem", text)]
+    order = [one.check for one in findings]
+    assert order.index("durability") < order.index("rights")
 
 
 @pytest.mark.usefixtures("_soon")
