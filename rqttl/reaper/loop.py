@@ -127,9 +127,10 @@ class Reaper:
         try:
             self._begin_pass(thorough=True)
         except TEMPORARY as error:
-            if not refuses_for_now(error):
+            has_answered = refuses_for_now(error) or any(node.ahead for node in self._nodes.values())
+            if not (has_answered and is_away(error)):
                 raise
-            self._urgent = True  # Redis has answered
+            self._urgent = True
         try:
             with self._hints.listening(), self._driver.closed.ending(self._look_again):
                 self._work()

@@ -11,7 +11,9 @@ import redis
 
 import rqttl
 from rqttl import Broker, InvalidDuration, Message, Policy, SweepEvent
+from rqttl.flows.steps import Flow
 from rqttl.reaper import Reaper, Totals, loop
+from rqttl.reaper.queues import Registry
 from tests.half_done import store_policy
 from tests.process.reapers import drain, enqueue_dead, reaping
 from tests.servers import Server
@@ -273,6 +275,22 @@ def test_a_reaper_without_redis_says_so_at_once(start_server: Callable[..., Serv
 
 
 @pytest.mark.slow
+def test_an_outage_within_the_first_pass_ends_no_reaper(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    outages, begin = [redis.TimeoutError("no reply")], Registry.begin
+
+    def hanging(registry: Registry, *, thorough: bool) -> Flow[None]:
+        if outages:
+            raise outages.pop()
+        return begin(registry, thorough=thorough)
+
+    monkeypatch.setattr(Registry, "begin", hanging)
+    broker.declare_queue("q").enqueue(b"x", ttl="1ms")
+    reaper = Reaper(broker)
+    broker.events.subscribe(lambda event: reaper.stop() if event.swept.expired else None, SweepEvent)
+
+    assert reaper.run().expired == 1
+
+
 def test_a_silent_connection_is_asked_whether_it_lives_and_replaced_when_it_does_not(
     start_server: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
 ) -> None:
