@@ -204,9 +204,15 @@ class Reaper:
             return
         if node.error is None:
             name = self._name(node)
-            text = f"{name} {'refuses for now' if refuses_for_now(error) else 'does not answer'}: {error}; trying again"
-            fields = {"node": name, "error": type(error).__name__, "message": str(error)}
-            log_event(logging.WARNING, "redis_unavailable", f"{text} until it does", **fields)
+            trouble = "refuses for now" if refuses_for_now(error) else "does not answer"
+            log_event(
+                logging.WARNING,
+                "redis_unavailable",
+                f"{name} {trouble}: {error}; trying again until it does",
+                node=name,
+                error=type(error).__name__,
+                message=str(error),
+            )
         node.error, node.pause = error, min(max(FIRST_DELAY, node.pause * 2), LONGEST_DELAY)
         node.next_try = time.monotonic() + node.pause
         self.report.is_away = all(each.error for each in self._nodes.values())
