@@ -244,6 +244,20 @@ def read_options(keyspace: Keyspace, queues: Sequence[str], *, declared: bool = 
     return _found(found, away)
 
 
+def check_existing(keyspace: Keyspace, queues: Sequence[str]) -> Flow[None]:
+    """Raise `QueueNotFound` if one of the queues does not exist, and `QueuesAway` if the nodes of all are away.
+
+    A queue whose node is away counts as existing while others answer.
+    """
+    away: Away = {}
+    found = yield from _all_existing(keyspace, queues, away=away)
+    for queue in queues:
+        if queue not in found and queue not in away:
+            raise QueueNotFound(queue)
+    if not found:
+        _found(found, away)
+
+
 def options(keyspace: Keyspace, queue: str, *, declared: bool = False) -> Flow[QueueOptions]:
     """See `Queue.options`."""
     return only(queue, read_options(keyspace, [queue], declared=declared))

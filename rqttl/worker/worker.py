@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from rqttl.checks import is_pattern
 from rqttl.consuming.heartbeat import Heartbeat
-from rqttl.errors import InvalidInput, QueueNotFound
+from rqttl.errors import InvalidInput
 from rqttl.flows import reading
 from rqttl.runtime.memory import resident_bytes
 from rqttl.runtime.stop_signals import SAME
@@ -151,10 +151,7 @@ class Worker:
         with ExitStack() as stack:
             stack.callback(self._supervisor.close)
             names = [name for name in self._weights if not is_pattern(name)]
-            existing = self._driver.perform(reading.read_options(self._driver.keyspace, names))
-            for name in names:
-                if name not in existing:
-                    raise QueueNotFound(name)
+            self._driver.perform(reading.check_existing(self._driver.keyspace, names))
             self._take_signals(stack)
             stack.enter_context(self._driver.closed.ending(self.stop))
             self._begin(stack)

@@ -28,7 +28,7 @@ from tests.sentinel.test_asking import CONNECTS, refusal
 from tests.sentinel.test_asking import port as port  # noqa: PLC0414  # a fixture
 from tests.servers import Server, role_of
 from tests.waiting import until
-from tests.worker.processes import WorkerProcess
+from tests.worker.processes import WorkerProcess, running
 
 pytestmark = [pytest.mark.slow, pytest.mark.once]
 
@@ -311,6 +311,12 @@ def test_what_many_queues_answer_while_a_node_is_away(plain: ClusterServers, mon
             with pytest.raises(redis.ConnectionError, match=address):
                 broker.declare_queue(name)
         assert broker.declare_queue(there[0]).declared == "existing"
+        handled = list[object]()
+        broker.queue(there[0]).enqueue("x")
+        with running(rqttl.Worker(broker, [gone, there[0]], call=handled.append, processes=0)):
+            until(lambda: handled)
+        with pytest.raises(rqttl.QueuesAway, match=address):
+            rqttl.Worker(broker, [gone, f"{gone}/new"], call=handled.append, processes=0).run()
     for command in (["queue", "ls"], ["stats"], ["doctor"]):
         result = CliRunner(env={"RQTTL_URL": plain.url()}).invoke(cli, command)
         assert result.exit_code == 3, command
