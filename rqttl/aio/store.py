@@ -428,7 +428,11 @@ class AsyncNode:
 
     async def listen(self, keys: Sequence[str], ms: int, interrupts: Sequence[Interrupt]) -> Any:
         """Wait for an element of one of the lists on a connection of its own; see `Waits.listen`."""
-        await self._ready()
+        try:
+            await self._ready()
+        except NotSent:  # the next call of the caller tells it
+            await asyncio.sleep(PAUSE)
+            return None
         assert self._waits is not None  # noqa: S101  # the connection is open
         return await self._waits.listen(keys, ms, interrupts)
 

@@ -103,8 +103,7 @@ def node_of(broker: Broker, queue: str) -> dict[str, Any] | None:
     slot, node = topology.slot_of(key), topology.node_of(key)
     if slot is None:
         return None
-    host, port, *_ = node.address
-    return {"address": f"{host}:{port}", "slot": slot, "replicated": topology.is_replicated(node)}
+    return {"address": node.address.place, "slot": slot, "replicated": topology.is_replicated(node)}
 
 
 def consumer_to_json(consumer: ConsumerInfo) -> dict[str, Any]:

@@ -129,7 +129,9 @@ def test_callers_wait_while_redis_takes_nothing(run: Run, redis_url: str, monkey
     assert max(most) < 20 * 51_000
 
 
-def test_a_replica_ends_a_wait_and_what_looks_next_finds_out(run: Run, start_server: Callable[..., Server]) -> None:
+def test_a_replica_or_a_dead_server_ends_a_wait_and_what_looks_next_finds_out(
+    run: Run, start_server: Callable[..., Server]
+) -> None:
     server = start_server()
 
     async def work() -> None:
@@ -137,6 +139,9 @@ def test_a_replica_ends_a_wait_and_what_looks_next_finds_out(run: Run, start_ser
             await broker.declare_queue("q")
             with server.client() as client:
                 client.replicaof("127.0.0.1", 1)
+            assert await broker._driver.store.listen("q", ["rqttl:{q}:wakeup"], 600_000, []) is None
+            server.kill()
+            broker._driver.store.renew()
             assert await broker._driver.store.listen("q", ["rqttl:{q}:wakeup"], 600_000, []) is None
 
     run(work())
