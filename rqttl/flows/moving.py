@@ -59,7 +59,12 @@ def move(keyspace: Keyspace, source: str, target: str) -> Flow[None]:
             if isinstance(error, NoPermissionError):  # another mover may have the rights
                 yield from run(commands.relay(keyspace, source, target, token=token, verdict="forbidden"))
             raise
-        verdict = answer.details[0] if type(answer) is Refused else "accepted"
+        if type(answer) is Refused:
+            verdict = answer.details[0]
+        elif commands.why_unconfirmed(answer.notes) and (yield GetConfig(target)).options.durability == "replica":
+            return  # the outbox keeps the page, and the next mover asks again
+        else:
+            verdict = "accepted"
 
 
 def redrive(keyspace: Keyspace, source: str, origin: str, sequences: Sequence[str] = ()) -> Flow[dict[str, str]]:

@@ -13,6 +13,7 @@ import rqttl
 from rqttl import Message, NotReplicated, QueueFull, Receipt
 from rqttl.doctor import examine
 from rqttl.protocol import commands
+from rqttl.store.driver import driver_of
 from rqttl.testing import fake_broker
 from spark_connectors.write.sender import Stored
 from tests.aio.conftest import Run
@@ -162,6 +163,20 @@ def test_a_replica_that_stops_confirms_what_it_has(pair: Pair, monkeypatch: pyte
         results = broker.queue("q").enqueue_many(sent)
         assert [one.duplicate for one in results if isinstance(one, Receipt)] == [True] * 500 + [False] * 100
         assert pair.copied("q") == 600
+
+
+def test_an_outbox_keeps_letters_until_a_replica_of_a_durable_target_has_them(pair: Pair) -> None:
+    with rqttl.connect(pair.primary.url, slotted=True) as broker:
+        driver_of(broker).store.exchanges.is_service = True
+        targets = [broker.declare_queue(name, durability=name) for name in ("replica", "primary")]
+        queue = broker.declare_queue("q", dead_letter="replica", dead_letter_expired="primary")
+        pair.stop()
+        queue.enqueue_many([b"x", Message(b"x", ttl=0)])
+        queue.receive_many(1)[0].reject()
+        assert ([target.stats().ready for target in targets], queue.stats().outgoing) == ([1, 1], {"replica": 1})
+        pair.go_on()
+        until(lambda: queue.sweep() and not queue.stats().outgoing)
+        assert targets[0].stats().ready == 1
 
 
 @pytest.mark.usefixtures("_soon")
