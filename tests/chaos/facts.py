@@ -251,9 +251,13 @@ class Facts:
         self.counted[event["what"]] += event["times"]
 
     def forgotten_by(self, queue: str, began: int, ended: int) -> str:
-        """The kind of failover that may have forgotten events of a queue between two instants, or `""`."""
-        found = (how for since, until, how in self.forgettable[queue] if began <= until and ended >= since)
-        return next(found, "")
+        """The kind of failover that may have forgotten events of a queue between two instants, or `""`.
+
+        Servers tell whole ms.
+        """
+        began, ended = began // 1000, ended // 1000
+        windows = ((since // 1000, until // 1000, how) for since, until, how in self.forgettable[queue])
+        return next((how for since, until, how in windows if began <= until and ended >= since), "")
 
     def option(self, queue: str, name: str) -> Any:
         """An option of a judged queue, `None` where the queue has none."""
