@@ -278,6 +278,22 @@ def burying(client: redis.Redis, broker: rqttl.Broker, table: Table) -> None:
     table.row("expired messages into a dead-letter queue, 1000 per server s", rates[1] / 1000, ">= 150")
 
 
+def handing_over(client: redis.Redis, broker: rqttl.Broker, table: Table) -> None:
+    """Reject into a queue of another slot against rejecting into one of the same slot."""
+
+    def rejected(sender: rqttl.Broker) -> Callable[[], object]:
+        q = sender.declare_queue("q", dead_letter="d")
+        q.enqueue_many([BODY] * 250)
+        return partial(q.reject_many, q.receive_many(250))
+
+    slotted = rqttl.Broker(client, slotted=True)
+    found = interleaved(client, ROUNDS, {"near": partial(rejected, broker), "far": partial(rejected, slotted)})
+    costs = statistics.median(a.server_us / b.server_us for a, b in zip(found["far"], found["near"], strict=True))
+    note = " us against ".join(f"{middle(found[way]).server_us / 250:.2f}" for way in ("far", "near"))
+    table.row("reject by 250 into another slot / into the same slot, server us", costs, "<= 2.5", f"{note} us")
+    table.row("round trips of it", middle(found["far"]).calls, "<= 4")
+
+
 def scheduling(client: redis.Redis, broker: rqttl.Broker, table: Table) -> None:
     """Scheduled messages: their way in, beside that of messages with a TTL, and their arrival."""
     n = 2_000
@@ -465,6 +481,7 @@ def main() -> None:
         surviving,
         backlog,
         burying,
+        handing_over,
         scheduling,
         waiting_long,
         controlling,
