@@ -69,6 +69,8 @@ def examine(broker: Broker, names: Sequence[str] = ()) -> Iterator[Finding]:
     yield from of_nodes({node.address.place: found for node, found in nodes.items()})
     if of_queues is None:
         of_queues = driver.perform(queues.check(keyspace, names, seen))
+    if len(nodes) > 1:
+        yield from queues.check_spread(seen, {name: driver.name_of(driver.node_of(name)) for name in seen.looks})
     yield from driver.perform(guarded("durability", queues.check_durability(seen)))
     queue = min(seen.dues, default=min(names, default=NO_QUEUE))
     yield from driver.perform(guarded("rights", rights.rights(keyspace, queue)))

@@ -1,6 +1,7 @@
 """Checks of queues by plain reads: records, keys, the registry, the policies in force, and work that is overdue."""
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -26,6 +27,8 @@ PAGE = 500
 OVERDUE = 5_000
 #: The time for which a full queue may hold scheduled messages back without a finding.
 HELD = timedelta(minutes=1)
+#: Messages of a cluster, and the part of them at one node, from which on that node is a finding.
+MANY, MOST = 10_000, 0.8
 #: The age of the oldest message from which a paused queue, or one with a rate, gives a finding.
 PAUSED, SLOW = timedelta(days=1), timedelta(hours=1)
 #: Checks of a suspicion, and the ms in between: a client may be in the midst of its steps.
@@ -300,6 +303,20 @@ def check_durability(seen: Queues) -> Flow[list[Finding]]:
             advice = "turn appendonly on, with Redis 7.2 or later" if durability == "disk" else "start a replica"
             findings.append(problem("durability", text, f"{advice}; or choose another durability"))
     return findings
+
+
+def check_spread(seen: Queues, homes: Mapping[str, str]) -> Iterator[Finding]:
+    """Find the node of a cluster that has most of the messages. `homes` has the node of each queue."""
+    depths = Counter[str]()
+    for name, stats in seen.looks.items():
+        depths[homes[name]] += stats.depth
+    (home, most), total = depths.most_common(1)[0] if depths else ("", 0), depths.total()
+    if total >= MANY and most > MOST * total:
+        largest = sorted((name for name in seen.looks if homes[name] == home), key=lambda name: -seen.looks[name].depth)
+        text = f"{home} has {most:,} of all {total:,} messages: {first_few(largest)}"
+        yield warning(
+            "cluster", text, "names that differ before the first / are on different nodes; or split the queue"
+        )
 
 
 def check_schedules(seen: Queues) -> Flow[list[Finding]]:

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable
 from datetime import timedelta
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -356,3 +357,13 @@ def test_letters_that_wait_for_a_queue_in_another_slot_are_told_by_pair(
         ("orders", "warning", "2 dead letters on the way to dead, the oldest for 1m"),
         ("orders", "warning", "1,200 dead letters on the way to other, the oldest for 1m"),
     ]
+
+
+@pytest.mark.parametrize(
+    "depths, found", [((9_000, 999), []), ((7_000, 3_000), []), ((9_000, 1_000), ["A has 9,000 of"])]
+)
+def test_a_node_that_has_most_of_the_messages_is_named(depths: tuple[int, int], found: list[str]) -> None:
+    looks: Any = {name: SimpleNamespace(depth=depth) for name, depth in zip("ab", depths, strict=True)}
+    findings = queues.check_spread(queues.Queues(looks=looks), {"a": "A", "b": "B"})
+
+    assert [one.result[:14] for one in findings] == found
