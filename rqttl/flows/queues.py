@@ -103,12 +103,12 @@ def declare(keyspace: Keyspace, declared: QueueOptions) -> Flow[Declared]:
 def _entered(keyspace: Keyspace, declared: QueueOptions) -> Flow[tuple[bool, PolicySet] | None]:
     """See `_enter`. The answer is `None` if the queue is there as declared, and the node of the registry away."""
     if keyspace.slotted:
-        from redis.exceptions import ConnectionError, TimeoutError  # slow to load: help has no use for it
+        from redis.exceptions import ConnectionError, RedisError, TimeoutError  # slow to load: help has no use for it
 
         try:
             return (yield from _enter(keyspace, declared.queue, hasty=True))
-        except (ConnectionError, TimeoutError):
-            if (yield from _is_there(keyspace, declared)):
+        except RedisError as error:  # another node may have the registry in a moment
+            if isinstance(error, ConnectionError | TimeoutError) and (yield from _is_there(keyspace, declared)):
                 return None
     return (yield from _enter(keyspace, declared.queue))
 

@@ -1,16 +1,17 @@
 """Flows, driven by hand: every step is seen, every answer is sent, and there is no Redis."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import pytest
-from redis.exceptions import ConnectionError, NoPermissionError, ResponseError
+from redis.exceptions import ClusterDownError, ConnectionError, NoPermissionError, ResponseError
 
 from rqttl import ContractError, PoolExhausted, Queue, QueueOptions
 from rqttl.doctor import guarded, server
 from rqttl.events import Events
 from rqttl.flows import messages as message_flows
-from rqttl.flows import reading, receive, registry, steps
+from rqttl.flows import queues, reading, receive, registry, steps
 from rqttl.flows.steps import ENDED, Flow, GetConfig, HandleNotes, Now, Read, Recent, Step, WaitForWakeup, Write
 from rqttl.protocol.commands import Command, Options, QueueConfig
 from rqttl.protocol.keys import Keyspace
@@ -274,3 +275,9 @@ def test_the_server_is_asked_once_and_hidden_settings_are_told_when_they_are_nee
     assert (info.text("role"), info.now, info.setting("save"), info.hidden) == ("master", 7.5, "900 1", [])
     assert info.setting("timeout") is None
     assert (info.hidden, info.why_hidden) == (["timeout"], str(DENIED))
+
+
+def test_a_declaration_is_patient_where_no_node_has_the_registry_yet() -> None:
+    drive = Drive(queues.declare(Keyspace(slotted=True), QueueOptions("q", {})))
+    first: Read = drive.step
+    assert (first.hasty, drive.throw(ClusterDownError("down"))) == (True, replace(first, hasty=False))
