@@ -308,10 +308,7 @@ def redriver(me: Actor) -> None:
 
 
 def operator(me: Actor) -> None:
-    """Pause a queue for a moment, and change a policy of all queues, again and again.
-
-    A pause outlives its operator; the next one ends it.
-    """
+    """Pause a queue for a moment, and change a policy of all queues. The next operator ends a pause that stays."""
     while not me.stopping.is_set():
         me.attempt(lambda: _change_policy(me))
         queue = me.broker.queue(me.random.choice(PAUSED))
