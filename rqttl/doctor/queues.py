@@ -314,9 +314,7 @@ def check_spread(seen: Queues, homes: Mapping[str, str]) -> Iterator[Finding]:
     if total >= MANY and most > MOST * total:
         largest = sorted((name for name in seen.looks if homes[name] == home), key=lambda name: -seen.looks[name].depth)
         text = f"{home} has {most:,} of all {total:,} messages: {first_few(largest)}"
-        yield warning(
-            "cluster", text, "names that differ before the first / are on different nodes; or split the queue"
-        )
+        yield warning("cluster", text, "split a busy queue; names that differ before the first / spread over the nodes")
 
 
 def check_schedules(seen: Queues) -> Flow[list[Finding]]:

@@ -84,8 +84,8 @@ def declare(keyspace: Keyspace, declared: QueueOptions) -> Flow[Declared]:
             version, ended = answer.details
             yield from retire(Options(declared, QueueOptions.from_json(queue, ended)).config(keyspace, version))
         listed, policies = yield from _enter(keyspace, queue)  # `retire` removed it
-    warn_of_failover(answer, f"queue {queue}")
     if answer.made or not listed:
+        warn_of_failover(answer, f"queue {queue}")
         # A change of policies looks at members only: one may have missed the queue. And another client may have removed
         # the name since, after the end of an older queue of this name.
         _, policies = yield from _enter(keyspace, queue)

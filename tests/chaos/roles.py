@@ -226,7 +226,7 @@ def runner(me: Actor) -> None:
 
 
 def worker(me: Actor) -> None:
-    """Be a worker with a child process until SIGTERM. It begins only if its queues can be read.
+    """Be a worker with a child process until SIGTERM. It begins only if one of its queues can be read.
 
     Once it has claimed, no fault may end it.
     """
