@@ -17,7 +17,7 @@ from zlib import crc32
 from rqttl import events as hook
 from rqttl import units
 from rqttl.checks import cut_description
-from rqttl.errors import AlreadySettled, InvalidInput, LeaseLost
+from rqttl.errors import AlreadySettled, InvalidInput, LeaseLost, RqttlError
 from rqttl.events import Events
 from rqttl.flows.receive import ReceiveResult
 from rqttl.protocol import codec
@@ -34,6 +34,8 @@ R = TypeVar("R")
 
 class Decision(Exception):
     """Base class of the decisions of handlers. It is no error: the code that called the handler settles the message."""
+
+    __reduce__ = RqttlError.__reduce__  # a child of a process pool may raise one, too
 
 
 class Reject(Decision):

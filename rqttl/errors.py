@@ -17,6 +17,10 @@ class RqttlError(Exception):
 
     code = "error"
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle text and attributes: an error crosses processes whatever arguments its class takes."""
+        return _restored, (type(self), self.args), self.__dict__
+
 
 class QueueNotFound(RqttlError):
     """The queue was never declared, or it was deleted.
@@ -415,6 +419,10 @@ class ContractError(RqttlError):
     """
 
     code = "bug"
+
+
+def _restored(kind: type[Exception], args: tuple[object, ...]) -> Exception:
+    return kind.__new__(kind, *args)
 
 
 def _list_ids(ids: Sequence[str]) -> str:
