@@ -134,7 +134,7 @@ class Broker:
 
         Missing queues are left out. With `sweep=False` the call only reads: it needs no right to write, and it costs
         Redis a tenth as much. Then `next_lease_end`, `next_delay_end` and `next_scheduled` are `None`. Raises
-        `InvalidName`, and `DataDamaged` for a queue that cannot be read.
+        `InvalidName`, and `QueuesAway`, with the statistics of all others, for queues that cannot be read.
         """
         return self._driver.perform(reading.stats_of(self._driver.keyspace, names, sweep=sweep))
 

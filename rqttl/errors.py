@@ -66,9 +66,9 @@ class DataDamaged(RqttlError):
 
 
 class QueuesAway(RqttlError):
-    """Some of many queues could not be read: their node of the cluster does not answer.
+    """Some of many queues could not be read: their node of the cluster does not answer, or they are damaged.
 
-    `found` has the answers of all others, `queues` the names of these. Read again later; `rqttl doctor` names the node.
+    `found` has the answers of all others, `queues` the names of these. `rqttl doctor` names the node, or the damage.
     """
 
     code = "away"
@@ -76,7 +76,8 @@ class QueuesAway(RqttlError):
     def __init__(self, found: Mapping[str, Any], away: Mapping[str, Exception]) -> None:
         first, others = next(iter(away)), len(away) - 1
         more = f" and {others:,} other{'s' * (others > 1)}" if others else ""
-        super().__init__(f"queue {first!r}{more} cannot be read now: {away[first]}")
+        why = getattr(away[first], "damage", away[first])
+        super().__init__(f"queue {first!r}{more} cannot be read now: {why}")
         self.found = found
         self.queues = tuple(away)
 

@@ -11,7 +11,7 @@ from redis.exceptions import NoPermissionError, ResponseError
 
 from rqttl.checks import is_queue_name, queue_name
 from rqttl.doctor.findings import Finding, first_few, ok, problem, warning
-from rqttl.errors import DataDamaged, QueueNotFound, QueuesAway, RqttlError
+from rqttl.errors import DataDamaged, QueueNotFound, RqttlError
 from rqttl.flows import moving, policies, reading, registry, steps
 from rqttl.flows.policies import Change
 from rqttl.flows.queues import durability_fault
@@ -50,7 +50,7 @@ class Queues:
     dues: dict[str, int | None] = field(default_factory=dict)
     away: list[str] = field(default_factory=list)
     looks: Mapping[str, QueueStats] = field(default_factory=dict)
-    outgoing: dict[str, dict[str, list[bytes]]] = field(default_factory=dict)
+    outgoing: dict[str, dict[str, list[bytes] | None]] = field(default_factory=dict)
     durable: dict[str, list[str]] = field(default_factory=dict)
 
 
@@ -87,12 +87,12 @@ def _check(keyspace: Keyspace, names: Sequence[str], seen: Queues) -> Flow[list[
             raise QueueNotFound(name)
     sound = [name for name in wanted if name in seen.dues and not faults[name]]
     findings += [finding for name in wanted for finding in faults[name]]
-    try:
-        seen.looks = yield from reading.look(keyspace, sound, ends=True)
-    except DataDamaged as error:
-        findings.append(problem("queue", str(error), "look at the key, then DEL it", queue=error.queue))
-    except QueuesAway as error:
-        seen.looks = error.found
+    away: reading.Away = {}
+    looks = yield from reading.look_closely(keyspace, sound, (), away, ends=True)
+    seen.looks = {name: look.stats for name, look in looks.items()}
+    for name, damage in away.items():
+        if isinstance(damage, DataDamaged):
+            findings.append(problem("queue", str(damage), "look at the key, then DEL it", queue=name))
     findings += _summary(seen)
     return findings or [ok("queues", "none yet")]
 
@@ -161,6 +161,7 @@ def _look(keyspace: Keyspace, names: Sequence[str], listed: set[str], seen: Queu
             seen.dues[name] = int(due) if due.isdigit() else None
         kinds = {part: kind.decode() for part, kind in zip(PARTS, types, strict=True) if isinstance(kind, bytes)}
         faults[name] = list(_faults(keyspace, name, record, kinds, is_listed=name in listed))
+        faults[name] += _of_lines(keyspace, name, seen.outgoing[name])
         if all(type(count) is int for count in halves) and halves[0] != halves[1]:
             faults[name].append(_of_halves(keyspace, name, *halves))
         if name in seen.dues and not faults[name]:
@@ -168,6 +169,13 @@ def _look(keyspace: Keyspace, names: Sequence[str], listed: set[str], seen: Queu
             if "durability" in options:
                 seen.durable.setdefault(options["durability"], []).append(name)
     return faults
+
+
+def _of_lines(keyspace: Keyspace, name: str, lines: Mapping[str, list[bytes] | None]) -> Iterator[Finding]:
+    key = keyspace.key(name, OUTGOING)
+    for target in [target for target, words in lines.items() if words is None]:
+        text = f"the line of {target} in {key} has a wrong form: dead letters wait"
+        yield problem("keys", text, f"HSET {key} {target} '1 0 - - 0 0': a reaper sends them again", queue=name)
 
 
 def _of_halves(keyspace: Keyspace, name: str, due_times: int, contents: int) -> Finding:
@@ -334,7 +342,10 @@ def check_schedules(seen: Queues) -> Flow[list[Finding]]:
 def check_outgoing(keyspace: Keyspace, seen: Queues) -> Flow[list[Finding]]:
     """Find dead letters that wait for long on their way to queues in other slots."""
     lines = [
-        (name, *pair) for name, found in seen.outgoing.items() for pair in sorted(found.items()) if int(pair[1][0])
+        (name, to, words)
+        for name, found in seen.outgoing.items()
+        for to, words in sorted(found.items())
+        if words and int(words[0])
     ]
     # the name of the outbox for a redrive is that of its line
     keys = [keyspace.key(name, to if ">" in to else f"{OUTBOX}>{to}") for name, to, _ in lines]
@@ -345,14 +356,14 @@ def check_outgoing(keyspace: Keyspace, seen: Queues) -> Flow[list[Finding]]:
         "memory, its user has no rights there, or a key has a wrong type"
     )
     findings = []
-    for (name, to, line), head, now in zip(lines, heads, times, strict=True):
+    for (name, to, words), head, now in zip(lines, heads, times, strict=True):
         if isinstance(head, Exception) or not head:
             continue
-        hold, ends = int(line[5]), int(line[4])
+        hold, ends = int(words[5]), int(words[4])
         # letters of a redrive keep their sequences; each of its movers has twice the time of the one before
         since = ends - 2 * hold + moving.HOLD if ">" in to else int(head[0][0].partition(b"-")[0])
         if now - since > OVERDUE:
             target, age = to.rpartition(">")[2], as_text((now - since) // 1000 * 1000)
-            text = f"{plural(int(line[0]), 'dead letter')} on the way to {target}, the oldest for {age}"
+            text = f"{plural(int(words[0]), 'dead letter')} on the way to {target}, the oldest for {age}"
             findings.append(warning("queue", text, advice, queue=name))
     return findings

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from collections.abc import Sequence
 from typing import Any
 
-from rqttl.errors import QueueNotFound
+from rqttl.errors import DataDamaged, QueueNotFound
 from rqttl.flows.steps import OUTDATED, Flow, GetConfig, Read, Sleep, dispatch, run
 from rqttl.options import QueueOptions
 from rqttl.protocol import commands, replies
@@ -22,6 +23,7 @@ PAUSE = 50
 #: The result of a redriven letter: it moved, its queue is gone, or a limit of the queue leaves no room.
 MOVED, GONE = ".", "-"
 LIMITS = {"n": "max_length", "b": "max_length_bytes"}
+_LINE = re.compile(rb"\d+ \d+ \S+ \S+ \d+ \d+")
 
 
 def go_on(keyspace: Keyspace, queue: str, target: str) -> Flow[list[bytes]]:
@@ -114,21 +116,33 @@ def _arrive(keyspace: Keyspace, source: str, origin: str, page: Ok) -> Flow[dict
 
 
 def outgoing(keyspace: Keyspace, queues: Sequence[str]) -> Flow[list[dict[str, int]]]:
-    """The number of letters on the way from each queue, by target; that of a redrive is `redrive>` and the target."""
+    """The number of letters on the way from each queue, by target; that of a redrive is `redrive>` and the target.
+
+    A damaged line counts as one letter: who moves it learns what is wrong.
+    """
     answers = (yield Read([("HGETALL", keyspace.key(queue, OUTGOING)) for queue in queues])) if queues else []
-    return [{field: int(letters) for field, (letters, *_) in lines(answer).items()} for answer in answers]
+    return [{field: int(words[0]) if words else 1 for field, words in lines(answer).items()} for answer in answers]
 
 
-def lines(answer: Any) -> dict[str, list[bytes]]:
-    """The words of each line of a part `outgoing`, by target; of a redrive by `redrive>` and the target."""
-    return {field.decode(): line.split() for field, line in replies.shaped("HGETALL", replies.pairs, answer).items()}
+def lines(answer: Any) -> dict[str, list[bytes] | None]:
+    """The words of each line of a part `outgoing`, by target; of a redrive by `redrive>` and the target.
+
+    Those of a damaged line are `None`.
+    """
+    found = replies.shaped("HGETALL", replies.pairs, answer).items()
+    return {
+        field.decode("utf-8", "backslashreplace"): line.split() if _LINE.fullmatch(line) else None
+        for field, line in found
+    }
 
 
-def by_target(answer: Any) -> dict[str, int]:
-    """The number of letters on their way to each target, from a part `outgoing`."""
+def by_target(queue: str, answer: Any) -> dict[str, int]:
+    """The number of letters on their way to each target, from a part `outgoing`. Raises `DataDamaged`."""
     counts: dict[str, int] = {}
-    for field, (letters, *_) in lines(answer).items():
-        if int(letters):
-            target = field.rpartition(">")[2]
-            counts[target] = counts.get(target, 0) + int(letters)
+    for field, words in lines(answer).items():
+        target = field.rpartition(">")[2]
+        if words is None:
+            raise DataDamaged(queue, f"the line of {field} in its part {OUTGOING} has a wrong form")
+        if letters := int(words[0]):
+            counts[target] = counts.get(target, 0) + letters
     return counts

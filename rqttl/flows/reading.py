@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, NamedTuple, TypeVar
@@ -149,7 +150,7 @@ class Numbers:
 
     def count(self, counts: dict[str, Any]) -> None:
         """Take the answers to `ask_counts`. Redis gave one after the other, so their sum may be wrong for a moment."""
-        self.outgoing = by_target(counts.pop(OUTGOING)) if self._sends else {}
+        self.outgoing = by_target(self.queue, counts.pop(OUTGOING)) if self._sends else {}
         self.counts = counts
         away = sum([counts.get(part, 0) for part in INSIDE])
         self.ready = max(0, counts["log"] + counts.get("detached", 0) - away)
@@ -217,8 +218,16 @@ PAGE = 500
 BODIES = 2**22
 
 
-#: Queues whose node does not answer, with its error.
+#: Queues that cannot be read, with the error: their node does not answer, or they are damaged.
 Away = dict[str, Exception]
+
+
+@contextmanager
+def _noting_damage(queue: str, away: Away) -> Iterator[None]:
+    try:
+        yield
+    except DataDamaged as error:
+        away[queue] = error
 
 
 def names(keyspace: Keyspace) -> Flow[list[str]]:
@@ -230,6 +239,8 @@ def names(keyspace: Keyspace) -> Flow[list[str]]:
 
 
 def _found(found: dict[str, T], away: Away) -> dict[str, T]:
+    if away and not found and isinstance(damage := next(iter(away.values())), DataDamaged):
+        raise damage
     if away:
         raise QueuesAway(found, away)
     return found
@@ -240,7 +251,10 @@ def read_options(keyspace: Keyspace, queues: Sequence[str], *, declared: bool = 
     field = "declared" if declared else "options"
     away: Away = {}
     records = yield from _all_existing(keyspace, queues, field, away=away)
-    found = {name: QueueOptions.from_json(name, record.text(field)) for name, record in records.items()}
+    found = {}
+    for name, record in records.items():
+        with _noting_damage(name, away):
+            found[name] = QueueOptions.from_json(name, record.text(field))
     return _found(found, away)
 
 
@@ -282,17 +296,21 @@ def look_closely(
 ) -> Flow[dict[str, StatsAndRecord]]:
     """Statistics of each queue as in `look`, and its record with further `fields`. They cost no further command.
 
-    The queues of a node that does not answer go to `away`.
+    The queues of a node that does not answer go to `away`, and damaged ones.
     """
     looks: dict[str, StatsAndRecord] = {}
     for page in _pages(queues):
         records = yield from _existing(keyspace, page, (*STATISTICS, *fields), away)
-        numbers = [Numbers(keyspace, record, now) for record, now in records.values()]
+        numbers = []
+        for name, (record, now) in records.items():
+            with _noting_damage(name, away):
+                numbers.append(Numbers(keyspace, record, now))
         counted = yield from _ask({tally.queue: tally.ask_counts() for tally in numbers}, away)
-        numbers = [tally for tally in numbers if tally.queue in counted]
         for tally in numbers:
-            tally.count(counted[tally.queue])
-        for group in _groups(numbers):
+            if tally.queue in counted:
+                with _noting_damage(tally.queue, away):
+                    tally.count(counted[tally.queue])
+        for group in _groups([tally for tally in numbers if tally.queue not in away]):
             heads = yield from _ask({tally.queue: tally.ask_heads(ends=ends) for tally in group}, away)
             for tally in group:
                 if tally.queue in heads:
@@ -340,8 +358,9 @@ def _existing(
             away[queue] = reply
             continue
         record = Record(queue, {name: value for name, value in zip(fields, reply, strict=True) if value is not None})
-        if "version" in record.fields and record.lives(now):
-            records[queue] = record, now
+        with _noting_damage(queue, away):
+            if "version" in record.fields and record.lives(now):
+                records[queue] = record, now
     return records
 
 
@@ -374,7 +393,8 @@ def swept_stats(keyspace: Keyspace, queue: str) -> Flow[QueueStats]:
     sweeps = 1
     while values.more and sweeps < SWEEPS:
         values, sweeps = (yield from with_config(queue, commands.stats)), sweeps + 1
-    return (yield from _swept(keyspace, {queue: first}, {queue: values}, {}))[queue]
+    away: Away = {}
+    return _found((yield from _swept(keyspace, {queue: first}, {queue: values}, away)), away)[queue]
 
 
 def swept_stats_of(keyspace: Keyspace, queues: Sequence[str]) -> Flow[dict[str, QueueStats]]:
@@ -405,7 +425,9 @@ def _sweep_once(
         if isinstance(look, Exception):
             away[name] = look
         elif type(look) is not Refused:
-            configs.append(QueueConfig.read(keyspace, name, look.version, look.options, look.declared, look.policies))
+            with _noting_damage(name, away):
+                read = QueueConfig.read(keyspace, name, look.version, look.options, look.declared, look.policies)
+                configs.append(read)
         elif look.code == "queue_expired" and (config := (yield from config_if_exists(keyspace, name))):
             configs.append(config)  # it lives on, because it keeps messages
     answers = yield from partly([commands.stats(config) for config in configs], OUTDATED)
@@ -433,12 +455,13 @@ def _swept(
         records[queue] = Record(queue, dict(zip(names, values.counters[1::2], strict=True)))
     senders = [queue for queue, record in records.items() if record.sends]
     found = yield from _ask({queue: {OUTGOING: ("HGETALL", keyspace.key(queue, OUTGOING))} for queue in senders}, away)
-    outgoing = {queue: by_target(answer[OUTGOING]) for queue, answer in found.items()}
-    return {
-        queue: _statistics(record, lasts[queue], firsts[queue].overdue, outgoing.get(queue, {}))
-        for queue, record in records.items()
-        if queue not in away
-    }
+    statistics = {}
+    for queue, record in records.items():
+        if queue not in away:
+            with _noting_damage(queue, away):
+                outgoing = by_target(queue, found[queue][OUTGOING]) if queue in found else {}
+                statistics[queue] = _statistics(record, lasts[queue], firsts[queue].overdue, outgoing)
+    return statistics
 
 
 def _statistics(record: Record, values: Ok, overdue: int, outgoing: Mapping[str, int]) -> QueueStats:

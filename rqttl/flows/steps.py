@@ -47,7 +47,8 @@ class GetPolicies:
 class Pipeline:
     """Step: run several commands in one round trip. The answer is the list of replies.
 
-    With `partial` the error of a node that is away takes the place of its replies while other nodes answer.
+    With `partial` the error of a node that is away takes the place of its replies while other nodes answer, and that of
+    a damaged queue the place of its reply.
     """
 
     commands: Sequence[Command]
@@ -60,9 +61,10 @@ class Read:
 
     A call goes to the node of its key, one without a key to `node`, or to the node of the shared keys. All nodes get
     their calls before one of them is waited for. Redis carries out `then` after all `calls`; its replies come last.
-    With `keep_errors` an error takes the place of a reply; with it or with `partial` that of a node that is away while
-    others answer takes the place of its replies. With `timed` the answer is the replies, and for each of `calls` the
-    time of its node in ms (`None` for one that is away). `hasty` calls leave a node alone that does not answer at once.
+    With `keep_errors` an error takes the place of a reply, with `partial` only `DataDamaged`; with both that of a node
+    that is away while others answer takes the place of its replies. With `timed` the answer is the replies, and for
+    each of `calls` the time of its node in ms (`None` for one that is away). `hasty` calls leave a node alone that does
+    not answer at once.
     """
 
     calls: Sequence[tuple[Word, ...]]
@@ -321,11 +323,14 @@ def pipeline(calls: Sequence[Command], answered: Container[str]) -> Flow[list[Ok
 
 
 def partly(calls: Sequence[Command], answered: Container[str]) -> Flow[list[Ok | Refused | Exception]]:
-    """The same for several nodes: the error of one that is away takes the place of its answers."""
+    """The same for several nodes: the error of one that is away, or of a damaged queue, takes the place of answers."""
     replies: list[Any] = (yield Pipeline(calls, partial=True)) if calls else []
     answers: list[Ok | Refused | Exception] = []
     for command, reply in zip(calls, replies, strict=True):
-        answers.append(reply if isinstance(reply, Exception) else (yield from dispatch(command, answered, reply)))
+        try:
+            answers.append(reply if isinstance(reply, Exception) else (yield from dispatch(command, answered, reply)))
+        except DataDamaged as error:
+            answers.append(error)
     return answers
 
 

@@ -19,7 +19,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Histo
 from prometheus_client.registry import Collector
 from redis.exceptions import RedisError, ResponseError
 
-from rqttl.errors import RqttlError
+from rqttl.errors import DataDamaged, RqttlError
 from rqttl.flows import reading as reading_flows
 from rqttl.flows import registry
 from rqttl.flows.reading import COUNTERS, StatsAndRecord
@@ -136,6 +136,9 @@ class QueueCollector(Collector):
             _add_queue(families, queue, look)
         families.add("rqttl_queues_left_out", left_out)
         families.add("rqttl_queues_unreadable", len(away))
+        for queue, error in away.items():
+            if isinstance(error, DataDamaged):
+                self._note(queue, str(error))
         for node, (reply,) in self._driver.step(ReadEachNode([("TIME",)], keep_errors=True)).items():
             families.add("rqttl_node_up", not is_away(reply), str(node.address))
         numbers: dict[str, tuple[str, Callable[[], int]]] = {

@@ -119,9 +119,10 @@ class Exchanges:
         is_ordered = all(command.script.name == "enqueue" for command in commands)
         place_of = self._topology.slot_of if is_ordered else self._topology.node_of
         places = [place_of(command.words[1]) for command in commands]
-        return (yield from self._spread(commands, places, self._run_at, is_partial=step.partial))
+        run = partial(self._run_at, keep_damage=step.partial)
+        return (yield from self._spread(commands, places, run, is_partial=step.partial))
 
-    def _run_at(self, _: object, commands: Sequence[Command]) -> Exchange[list[Reply]]:
+    def _run_at(self, _: object, commands: Sequence[Command], *, keep_damage: bool) -> Exchange[list[Reply]]:
         is_ordered = len(commands) > 1 and all(command.script.name == "enqueue" for command in commands)
         attempt = self._ordered if is_ordered else self._scripts
         where = partial(self._node, commands[0])
@@ -130,9 +131,11 @@ class Exchanges:
         for place, command in enumerate(commands):
             if isinstance(replies[place], NoScriptError) or is_elsewhere(replies[place]):
                 replies[place] = yield from self.run(command)
-        for command, reply in zip(commands, replies, strict=True):
-            if isinstance(reply, Exception):
-                raise (yield from self._explained(command, reply))
+        for place, command in enumerate(commands):
+            if isinstance(reply := replies[place], Exception):
+                replies[place] = error = yield from self._explained(command, reply)
+                if not (keep_damage and isinstance(error, DataDamaged)):
+                    raise error
         return replies
 
     def read(self, step: Read) -> Exchange[Any]:
@@ -142,7 +145,8 @@ class Exchanges:
         calls = [*step.calls, *step.then]
         nodes = [shared if call[0] in _KEYLESS else self._topology.node_of(call[1]) for call in calls]
         usual = self._keyspace.registry if step.node is None else None
-        run = partial(self._execute, keep_errors=step.keep_errors, timed=step.timed, hasty=step.hasty, usual=usual)
+        run = partial(self._execute, keep_errors=step.keep_errors, keep_damage=step.partial)
+        run = partial(run, timed=step.timed, hasty=step.hasty, usual=usual)
         spread = partial(self._spread, run=run, is_partial=step.partial or step.keep_errors)
         first = len(calls) if len(set(nodes)) == 1 else len(step.calls)  # one node carries out calls in order
         answers = yield from spread(calls[:first], nodes[:first])
@@ -169,6 +173,7 @@ class Exchanges:
         calls: Calls,
         *,
         keep_errors: bool,
+        keep_damage: bool = False,
         timed: bool = False,
         hasty: bool = False,
         usual: str | None = None,
@@ -202,7 +207,9 @@ class Exchanges:
                 if not _is_damage(reply):
                     raise reply
                 known = self._keyspace.split(str(call[1]).encode())
-                raise DataDamaged.of_key(known and known[0], call[1])
+                replies[place] = DataDamaged.of_key(known and known[0], call[1])
+                if not keep_damage:
+                    raise replies[place]
         return [(reply, time) for reply in replies]
 
     def _spread(

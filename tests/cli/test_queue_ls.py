@@ -71,6 +71,11 @@ def test_a_damaged_queue_is_named_with_its_key(run: Run, broker: Broker, client:
     for words in (["queue", "ls"], ["stats"], ["stats", "--json"]):
         assert (run(*words).exit_code, run(*words).stderr) == (3, line)
 
+    broker.declare_queue("good")
+    result = run("queue", "ls")
+    assert "good" in result.stdout
+    assert "queue 'bad' cannot be read now: the key rqttl:{bad}:log has another type" in result.stderr
+
 
 LOOKS = (
     ("queue", "ls"),

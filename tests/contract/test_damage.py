@@ -5,7 +5,8 @@ import logging
 import pytest
 import redis
 
-from rqttl import Broker, CommandEvent, DataDamaged, InvalidInput, QueueNotFound, RqttlError
+from rqttl import Broker, CommandEvent, DataDamaged, InvalidInput, QueueNotFound, QueuesAway, RqttlError
+from rqttl.doctor import examine
 from rqttl.flows import roster
 from rqttl.reaper import Reaper
 from rqttl.store.driver import driver_of
@@ -123,6 +124,38 @@ def test_unreadable_options_of_one_queue_end_no_reaper_and_keep_no_other_from_it
     assert "'b' cannot be read" in caplog.text
     with pytest.raises(DataDamaged, match="'b' cannot be read"):
         Broker(client).queue("b").receive()
+
+
+#: Damages of one queue, each as a call of Redis.
+DAMAGES = [
+    ("HSET", "rqttl:{b}:outgoing", "c", "nonsense"),
+    ("HSET", "rqttl:{b}:outgoing", b"\xff", b"\xff"),
+    ("HSET", "rqttl:{b}:meta", "ready_bytes", "nonsense"),
+    ("SET", "rqttl:{b}:log", "nonsense"),
+]
+
+
+@pytest.mark.parametrize("damage", DAMAGES, ids=str)
+def test_a_damaged_queue_keeps_no_other_from_being_looked_at(
+    broker: Broker, client: redis.Redis, damage: tuple[bytes | str, ...]
+) -> None:
+    broker.declare_queue("a").enqueue(b"x")
+    queue = broker.declare_queue("b")
+    client.hset("rqttl:{b}:meta", "outgoing_at", "1")
+    client.execute_command(*damage)
+
+    for sweep in (True, False):
+        with pytest.raises(QueuesAway, match=r"^queue .b. cannot be read now: ") as told:
+            broker.stats(sweep=sweep)
+        assert told.value.queues == ("b",)
+        assert told.value.found["a"].ready == 1
+        with pytest.raises(DataDamaged, match="queue 'b' cannot be read"):
+            queue.stats(sweep=sweep)
+    findings = list(examine(broker))
+    assert {finding.queue for finding in findings if finding.level == "problem"} - {None} == {"b"}
+    assert [finding.result for finding in findings if "sound queue" in finding.result] == [
+        "1 sound queue, 1 message, 1 ready (1 B)"
+    ]
 
 
 @pytest.mark.parametrize("text", NONSENSE)

@@ -118,3 +118,12 @@ def test_a_message_that_another_program_damaged_arrives_nevertheless(lab: Lab, e
 
     assert [body for _, body in lab.snapshot()["orders"]["log"].values()] == [b"x", b"c"]
     take_all(lab)
+
+
+def test_a_line_that_another_program_wrote_arrives_as_a_body(lab: Lab) -> None:
+    lab.seed(options={}, scheduled={place(-2): NOW, place(-1): NOW}, upcoming={place(-1): (b"", b"c")})
+    lab.client.hset("rqttl:{orders}:upcoming", place(-2), b"nonsense")
+
+    assert sweep(lab)["activated"] == 2
+
+    assert [body for _, body in lab.snapshot()["orders"]["log"].values()] == [b"nonsense", b"c"]

@@ -262,12 +262,16 @@ def test_a_scrape_does_not_wait_for_a_redis_that_hangs_and_the_next_one_shares_i
     assert value(samples, "rqttl_up") == 1
 
 
-def test_a_damaged_queue_is_named_and_up_is_0(
+def test_a_damaged_queue_is_named_and_keeps_no_other_from_its_metrics(
     broker: Broker, client: redis.Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
     broker.declare_queue("bad")
+    broker.declare_queue("good").enqueue(b"x")
     client.delete("rqttl:{bad}:meta")
     client.set("rqttl:{bad}:meta", "not ours")
 
-    assert value(scrape(broker), "rqttl_up") == 0
+    samples = scrape(broker)
+
+    assert (value(samples, "rqttl_up"), value(samples, "rqttl_queues_unreadable")) == (1, 1)
+    assert value(samples, "rqttl_queue_ready_bytes", queue="good") == 1
     assert "queue 'bad' cannot be read: the key rqttl:{bad}:meta has another type" in caplog.text

@@ -115,8 +115,10 @@ function log.pack(parts)
   return #parts[1] .. ':' .. parts[1] .. parts[2]
 end
 
---- The packed header and the body of a message of `detached`.
+--- The packed header and the body of a message of `detached`. Without a length, which another program damaged, it is
+-- all body.
 function log.unpack(joined)
   local length, at = string.match(joined, '^(%d+):()')
+  if not length then return {'', joined} end
   return {string.sub(joined, at, at + length - 1), string.sub(joined, at + length)}
 end
