@@ -9,14 +9,12 @@ from functools import partial
 from typing import Any
 
 from rqttl.errors import (
-    DataDamaged,
-    InvalidInput,
     InvalidOption,
     PolicyDecides,
     QueueInUse,
     QueueMismatch,
     QueueNotFound,
-    ScriptsForgotten,
+    RqttlError,
 )
 from rqttl.flows import moving, policies, registry, sweeping
 from rqttl.flows.policies import following, reconcile, record, records, version_call, warn_of_failover
@@ -221,9 +219,9 @@ logger = logging.getLogger("rqttl")
 def follow(keyspace: Keyspace, notes: Sequence[bytes], forbidden: set[str]) -> Flow[None]:
     """Do the work of each note: register, unregister or sweep a queue, or move its dead letters to other slots.
 
-    The call of the script has succeeded and must not seem to have failed, so errors of Redis and damage are logged, and
-    reapers do the work. `forbidden` are the targets in other slots on which the user has no rights: their letters are
-    left to others, unless a sweep asks.
+    The call of the script has succeeded and must not seem to have failed: errors are logged, and reapers do the work.
+    `forbidden` are the targets in other slots on which the user has no rights: their letters are left to others, unless
+    a sweep asks.
     """
     pending = deque(zip(notes[::2], notes[1::2], strict=True))
     while pending:
@@ -246,7 +244,7 @@ def follow(keyspace: Keyspace, notes: Sequence[bytes], forbidden: set[str]) -> F
             # slow to load: a program that only prints help has no use for it
             from redis.exceptions import NoPermissionError, RedisError
 
-            if not isinstance(error, (RedisError, ScriptsForgotten, DataDamaged, InvalidInput)):  # wrong topology
+            if not isinstance(error, RedisError | RqttlError):  # a signal handler may raise anywhere
                 raise
             is_forbidden = target and isinstance(error, NoPermissionError)
             forbidden.update([target] * bool(is_forbidden))

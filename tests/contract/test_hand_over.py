@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
+import rqttl
 from rqttl import Broker, Message, Queue
 from rqttl.errors import InvalidInput
 from rqttl.flows import moving, registry
-from rqttl.flows.steps import HandleNotes, Step, run
+from rqttl.flows.steps import Flow, HandleNotes, Now, Step, run
 from rqttl.protocol.keys import Keyspace
 from rqttl.reaper import Reaper
 from rqttl.store.driver import driver_of
@@ -21,6 +22,7 @@ from rqttl.testing import async_fake_broker, fake_broker
 from rqttl.testing.fake import ClockedBroker
 from tests.contract.clocked import START
 from tests.contract.looks import bodies_in as bodies
+from tests.contract.looks import one
 
 #: The ms for which a mover holds a page at first.
 HOLD = 2_000
@@ -247,6 +249,60 @@ def test_a_broken_target_keeps_no_other_waiting(
     advance(slotted, HOLD)
     queue.sweep()
     assert bodies(slotted, "t") == [b"1", b"2"]
+
+
+def consumed(queue: Queue) -> list[bytes]:
+    with queue.consume(wait=0) as deliveries:
+        return [delivery.body for delivery in deliveries]
+
+
+def handled(queue: Queue) -> list[bytes]:
+    found = list[bytes]()
+    queue.run(lambda delivery: found.append(delivery.body), wait=0)
+    return found
+
+
+#: Ways to take the messages of a queue.
+TAKES: dict[str, Callable[[Queue], list[bytes]]] = {
+    "receive": lambda queue: [one(queue).body for _ in range(2)],
+    "receive_many": lambda queue: [delivery.body for delivery in queue.receive_many(9, auto_ack=True)],
+    "consume": consumed,
+    "run": handled,
+}
+LOST = [
+    rqttl.OutcomeUnknown("o", "redrive_in"),
+    rqttl.PoolExhausted(5),
+    rqttl.BrokerClosed(),
+    rqttl.ContractError("a reply to another call"),
+]
+
+
+@pytest.mark.parametrize("take", TAKES)
+@pytest.mark.parametrize("error", LOST, ids=lambda error: error.code)
+def test_letters_that_cannot_be_moved_now_end_no_call_that_takes_others(
+    slotted: ClockedBroker,
+    client: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    error: Exception,
+    take: str,
+) -> None:
+    def fail(*_: object) -> Flow[Any]:
+        yield Now()
+        raise error
+
+    rejected(slotted.declare_queue("o", dead_letter="s"), b"1", b"2", b"3")
+    first = slotted.queue("s").peek()[0].sequence
+    driver = driver_of(slotted)
+    driver.step(next(moving.redrive(driver.keyspace, "s", "o", [first])))  # the client dies; its page is under way
+    with monkeypatch.context() as patch, rqttl.Broker(client, slotted=True) as broker:
+        patch.setattr(moving, "redrive", fail)
+        assert TAKES[take](broker.queue("s")) == [b"2", b"3"]
+    assert f"queue s: dead letters wait for o, a reaper moves them: {error}" in caplog.messages
+
+    advance(slotted, HOLD)
+    slotted.queue("s").sweep()
+    assert bodies(slotted, "o") == [b"1"]
 
 
 @pytest.mark.timeout(20)
