@@ -11,9 +11,8 @@ from rqttl.flows.steps import Flow
 from rqttl.protocol import commands, replies
 from rqttl.protocol import scripts as linker
 from rqttl.protocol.commands import Word
-from rqttl.protocol.contract import Script
 from rqttl.protocol.keys import Keyspace
-from rqttl.protocol.roles import inner, plain_calls
+from rqttl.protocol.roles import ROLES, inner, plain_calls
 from rqttl.text import plural
 
 CHECK = "rights"
@@ -39,8 +38,11 @@ ARGUMENTS: dict[str, tuple[Word, ...]] = {
     )
     for command in commands.split()
 }
-#: The roles whose plain commands are asked for.
+#: The roles that a user may have and not be an admin.
 PROGRAMS = ("producer", "consumer", "reaper")
+_ADVICE = f"`rqttl acl generate --role ROLE` makes a user for {', '.join(PROGRAMS)} or admin"
+#: What each client needs to load the scripts.
+_LOADING = ("SCRIPT LOAD", "meta")
 
 
 def words(keyspace: Keyspace, queue: str, command: str, part: str = "meta") -> tuple[Word, ...]:
@@ -70,7 +72,7 @@ def may_write(keyspace: Keyspace, queue: str) -> Flow[bool]:
 
 
 def rights(keyspace: Keyspace, queue: str) -> Flow[list[Finding]]:
-    """Find scripts that this user may not run, and scripts that would stop in the middle."""
+    """Find the roles of this user, or what it lacks for any, and scripts that would stop in the middle."""
     user = yield from _user()
     if not (yield from may_write(keyspace, queue)):
         return [ok(CHECK, f"{user} may look at queues and change nothing")]
@@ -81,7 +83,7 @@ def rights(keyspace: Keyspace, queue: str) -> Flow[list[Finding]]:
     ]
     calls += [words(keyspace, queue, command) for command in commands]
     others = [(command, part) for part, command in plain_calls(PROGRAMS) if part]
-    others.append(("SCRIPT LOAD", "meta"))
+    others.append(_LOADING)
     calls += [words(keyspace, queue, command, part) for command, part in others]
     calls.append(("SUBSCRIBE", keyspace.due_channel))
     try:
@@ -92,40 +94,38 @@ def rights(keyspace: Keyspace, queue: str) -> Flow[list[Finding]]:
     answers = iter(denied)
     outer = {script.name: next(answers) for script in scripts}
     within = {command for command in commands if next(answers)}
-    around = sorted({command for command, _ in others if next(answers)} - within)
-    findings = list(_denied(user, scripts, outer, within, around, next(answers), keyspace))
-    return findings or [ok(CHECK, f"{user} has all rights that rqttl needs")]
-
-
-def _denied(
-    user: str,
-    scripts: Sequence[Script],
-    outer: dict[str, str],
-    within: set[str],
-    around: list[str],
-    why_deaf: str,
-    keyspace: Keyspace,
-) -> Iterator[Finding]:
-    grant, keys, channel = f"ACL SETUSER {user}", f"~{keyspace.everything}", f"&{keyspace.due_channel}"
+    around = {(command, part) for command, part in others if next(answers)}
+    why_deaf = next(answers)
     torn = [s.name for s in scripts if not outer[s.name] and within & set(inner(s))]
-    shut = [name for name, why in outer.items() if why]
     if torn:
         missing = sorted(name.lower() for name in within)
         text = f"{user} may not run {first_few(missing, 8)}: {first_few(torn)} would stop in the middle, half done"
-        yield problem(CHECK, text, f"{grant} {' '.join(f'+{name}' for name in missing)} {keys} {channel}")
+        return [problem(CHECK, text, _ADVICE)]
+    shut = [name for name, why in outer.items() if why]
+    if not (shut or around or why_deaf):
+        return [ok(CHECK, f"{user} has all rights that rqttl needs")]
+    roles = [
+        name
+        for name in PROGRAMS
+        if not any(outer[script] for script in ROLES[name].scripts.split())
+        and not around & {*((command, part) for part, command in plain_calls([name])), _LOADING}
+        and not (why_deaf and name == "reaper")
+    ]
+    if roles:
+        return [ok(CHECK, f"{user} has the role{'s' * (len(roles) > 1)} {' and '.join(roles)}")]
+    return list(_lacking(user, shut, outer, sorted({name.lower() for name, _ in around}), why_deaf))
+
+
+def _lacking(user: str, shut: list[str], outer: dict[str, str], around: list[str], why_deaf: str) -> Iterator[Finding]:
+    """What a user without a whole role may not do."""
     if shut:
         why = "not its keys" if all("key" in outer[name] for name in shut) else "not the script"
-        level = problem if len(shut) == len(scripts) else warning
-        text = f"{user} may not {first_few(shut, 8)} ({why})"
-        yield level(CHECK, text, f"if it should: {grant} +evalsha {keys}")
+        level = problem if len(shut) == len(outer) else warning
+        yield level(CHECK, f"{user} may not {first_few(shut, 8)} ({why})", _ADVICE)
     if around:
-        text = f"{user} may not run {first_few([name.lower() for name in around], 8)}"
-        yield warning(
-            CHECK, text, f"{grant} {' '.join('+' + name.lower().replace(' ', '|') for name in around)} {keys}"
-        )
+        yield warning(CHECK, f"{user} may not run {first_few(around, 8)}", _ADVICE)
     if why_deaf:
-        text = f"{user} may not listen: a reaper that runs as this user gets no hints"
-        yield warning(CHECK, text, f"{grant} +subscribe {channel}")
+        yield warning(CHECK, f"{user} may not listen: a reaper that runs as this user gets no hints", _ADVICE)
 
 
 def _user() -> Flow[str]:
@@ -154,11 +154,9 @@ def scripts(keyspace: Keyspace, queue: str) -> Flow[list[Finding]]:
         if re.search(r"unknown (sub)?command|engine", str(error), re.IGNORECASE):
             advice = "use a server with Lua: on Valkey load its Lua module; other servers may have none"
             return [problem("scripts", f"this server has no Lua: {error}", advice)]
-        advice = "give this user +script|load, or load them as another one after each restart"
-        findings.append(warning("scripts", f"cannot be loaded: {error}", advice))
+        findings.append(warning("scripts", f"cannot be loaded: {error}", _ADVICE))
     try:
         yield commands.lookup(keyspace, queue)
     except ResponseError as error:
-        advice = "give this user +evalsha, and the keys of the namespace"
-        return [*findings, problem("scripts", f"cannot be run: {error}", advice)]
+        return [*findings, problem("scripts", f"cannot be run: {error}", _ADVICE)]
     return findings or [ok("scripts", f"{plural(len(linker.names()), 'script')} loaded, and they run")]

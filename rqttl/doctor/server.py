@@ -137,7 +137,7 @@ def _version(text: str) -> tuple[int, ...]:
 def kind(info: ServerInfo) -> Iterator[Finding]:
     """Check the kind of the server, its version and its mode."""
     if info.why_no_info:
-        advice = "give this user +info; until then version, memory and persistence are not checked"
+        advice = "version, memory and persistence are not checked; the role reader sees them (`rqttl acl generate`)"
         yield warning("server", f"INFO cannot be read: {info.why_no_info}", advice)
         return
     valkey = info.text("valkey_version")

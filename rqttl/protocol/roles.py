@@ -91,6 +91,11 @@ def plain_calls(roles: Iterable[str]) -> list[tuple[str, str]]:
     return sorted({(part, name) for part, names in pairs for name in names.split()})
 
 
+def holders(script: str) -> list[str]:
+    """The roles that may call a script."""
+    return [name for name, role in ROLES.items() if name == "admin" or script in role.scripts.split()]
+
+
 def rules(roles: Iterable[str], keyspace: Keyspace, *, redis: str = "7.0") -> tuple[list[str], list[str]]:
     """The rules of a user with these roles, and the keys that the rules open wider than the roles need.
 

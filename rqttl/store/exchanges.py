@@ -18,6 +18,7 @@ from redis.exceptions import (
     ConnectionError,
     MasterDownError,
     MovedError,
+    NoPermissionError,
     NoScriptError,
     ReadOnlyError,
     RedisError,
@@ -33,6 +34,7 @@ from rqttl.protocol.commands import BRIEFLY, Command, Reply, confirmations, note
 from rqttl.protocol.contract import Repeated
 from rqttl.protocol.keys import PARTS, Keyspace
 from rqttl.protocol.replies import command_name, milliseconds, shaped
+from rqttl.protocol.roles import holders
 from rqttl.store.topology import Calls, Exchange, Node, Topology, Trip, side_by_side
 
 if TYPE_CHECKING:
@@ -103,10 +105,10 @@ class Exchanges:
         try:
             return (yield from self._observed([place], attempts, lambda reply: [_outcome(reply)]))
         except ResponseError as error:
-            if not _is_damage(error):
+            if not (_is_damage(error) or isinstance(error, NoPermissionError)):
                 raise
-            damage = error
-        raise (yield from self._explained(command, damage)) from damage
+            refusal = error
+        raise (yield from self._explained(command, refusal)) from refusal
 
     def run_together(self, step: Pipeline) -> Exchange[list[Any]]:
         """Run commands in one round trip, those of each node in order. Returns the answer to the step.
@@ -446,7 +448,13 @@ class Exchanges:
             raise NotSent from reply
 
     def _explained(self, command: Command, error: Exception) -> Exchange[Exception]:
-        """The error of a script; for that of a damaged queue, one that names the key or the missing field."""
+        """The error of a script; for that of a damaged queue, one that names the key or the missing field.
+
+        One for want of a right names the roles that have it.
+        """
+        if isinstance(error, NoPermissionError):
+            roles = " or ".join(holders(command.script.name))
+            return NoPermissionError(f"{error}; {command.script.name} is for the role {roles}")
         if not _is_damage(error):
             return error
         keys = [str(key) for key in command.words[1 : 1 + int(command.words[0])]]

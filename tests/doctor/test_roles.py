@@ -182,6 +182,19 @@ def test_no_script_stops_half_done_under_a_role(broker: Broker, role: As, name: 
     assert [one for one in examine(role(name)) if one.check == "rights" and one.level == "problem"] == []
 
 
+@pytest.mark.parametrize("name", ["producer", "consumer", "reaper"])
+def test_the_doctor_names_the_role_of_a_user_and_asks_for_nothing_more(broker: Broker, role: As, name: str) -> None:
+    broker.declare_queue("orders")
+
+    found = list(examine(role(name)))
+
+    assert [(one.level, one.result.partition(" ")[2]) for one in found if one.check == "rights"] == [
+        ("ok", f"user has the role {name}")
+    ]
+    assert [one for one in found if one.level == "problem"] == []
+    assert not any("+" in one.advice for one in found)
+
+
 def test_each_script_is_of_a_role() -> None:
     assert {name for role in ROLES.values() for name in role.scripts.split()} == {*scripts.names()}
 

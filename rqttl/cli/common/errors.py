@@ -162,7 +162,9 @@ def explain_redis(error: Exception, store: Store | None = None) -> tuple[int, st
         right = f"the right for {command[1].upper()}" if command else missing
         name = store.address.user if store is not None else None
         user = f"user {name!r}" if name else "this user"
-        return REFUSED, f"Redis refuses {user}: {right} is missing; `rqttl doctor` says which rights this user needs"
+        role = re.search(r" is for the role ([\w ]+)$", message)
+        remedy = f"the role {role[1]} has it (`rqttl acl generate`)" if role else "`rqttl doctor` checks this user"
+        return REFUSED, f"Redis refuses {user}: {right} is missing; {remedy}"
     if refusal := _known(_REFUSALS, message):
         return REFUSED, refusal
     if obstacle := _known(_OBSTACLES, message):
