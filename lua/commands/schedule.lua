@@ -3,7 +3,7 @@
 -- The batch has for each message its due time (`+<ms>` from now, or `@<ms>`), its envelope and its body. `window` is as
 -- for `enqueue`. Limits act on arrival; duplicates are looked for now.
 --
--- @use    clock record queue_lifetime schedule dedup reply
+-- @use    clock record schedule dedup reply
 -- @keys   meta scheduled upcoming scheduled_ids wakeup waiters dedup dedup_ids dedup_windows
 -- @args   version now window batch...
 -- @reply  results: for each message `<first sequence> <due>` or `<first sequence> <due> <own deadline>`, or `=` for a
@@ -27,6 +27,5 @@ if q.retry then
 end
 local results = schedule.put(q, now, items)
 if named then lazy(dedup).note(q, now, items) end
-if q.life then lazy(queue_lifetime).mark_active(q, items.latest) end
 record.save_arrivals(q, enqueued)
 return reply.ok(q, results)

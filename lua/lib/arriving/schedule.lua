@@ -4,7 +4,7 @@
 -- and `scheduled_ids` the first sequences by message id. The field `arrival_at` of the record is a lower bound of the
 -- next arrival. Only a sweep lets messages arrive, so no other command needs the keys of arrival.
 --
--- @use record envelope batch admission store append log message_ttl wakeup reply reaper_hint
+-- @use record envelope batch admission store append log message_ttl wakeup reply reaper_hint queue_lifetime
 local schedule = {}
 local BUDGET = 250
 local READ_BYTES = 4194304
@@ -12,17 +12,16 @@ local SMALL = 16384
 local SEQUENCE = 20
 local HELD_BACK = 1000
 
---- Read a batch: due time, envelope and body of each message. `at` has the due times in ms, `latest` is the last one.
--- `malformed` is the number of the first message that is not well formed.
+--- Read a batch: due time, envelope and body of each message. `at` has the due times in ms. `malformed` is the number
+-- of the first message that is not well formed.
 function schedule.read(now, words)
-  local items = {n = #words / 3, words = {}, at = {}, outcome = {}, count = 0, size = 0, latest = now}
+  local items = {n = #words / 3, words = {}, at = {}, outcome = {}, count = 0, size = 0}
   for i = 1, #words, 3 do
     local at, sent, j = schedule.due(now, words[i]), words[i + 1] or '', (i - 1) / 3 * 2 + 2
     local sign, _, rest = envelope.read_ttl(sent)
     local header_ok = sign and (rest > #sent or envelope.read_header(sent, rest))
     if not at or not header_ok or not words[i + 2] then return {malformed = (i + 2) / 3} end
     items.words[j - 1], items.words[j], items.at[j] = sent, words[i + 2], at
-    items.latest = math.max(items.latest, at)
     batch.note_id(items, j, sent)
   end
   return items
@@ -34,12 +33,15 @@ function schedule.due(now, word)
   if sign and last > #word and #ms <= 15 then return sign == '+' and now + ms or tonumber(ms) end
 end
 
---- Let messages wait. Returns for each `<first sequence> <due>` or `<first sequence> <due> <own deadline>`, or `=` for
--- a duplicate. Own deadlines are those that the options of now would give.
+--- Let messages wait. The queue is active until the last of them is due. Returns for each `<first sequence> <due>` or
+-- `<first sequence> <due> <own deadline>`, or `=` for a duplicate. Own deadlines are those that the options of now
+-- would give.
 function schedule.put(q, now, items)
-  local results, scores, bodies, first, largest, ids, named = {}, {}, {}, math.huge, 0, {}, {}
+  local results, scores, bodies, first, largest, latest = {}, {}, {}, math.huge, 0, now
+  local ids, named = {}, {}
   for i = 2, 2 * items.n, 2 do
     local sent, at = items.words[i - 1], items.at[i]
+    latest = math.max(latest, at)
     if items.outcome[i] == 'duplicate' then
       results[i / 2] = '='
     else
@@ -63,6 +65,7 @@ function schedule.put(q, now, items)
     if largest > SMALL then redis.call('HSET', q.meta, 'large_scheduled', 1) end
     schedule.expect(q, now, first)
   end
+  if q.life then lazy(queue_lifetime).mark_active(q, latest) end
   return results
 end
 

@@ -5,10 +5,15 @@
 local expire_queue = {}
 local BUDGET = 250
 
---- Do a bounded part. Returns nil if the queue lives on because of `keep`. Otherwise it returns the number of dead
--- messages, and, once the queue is deleted, the number of messages that were dropped with it.
+--- Do a bounded part. Returns nil if the queue lives on, because of `keep` or of a message that is not due yet.
+-- Otherwise it returns the number of dead messages, and, once the queue is deleted, the number of messages that were
+-- dropped with it.
 function expire_queue.run(q, now)
-  local life = q.life
+  local life, last = q.life, redis.call('ZRANGE', q.scheduled, -1, -1, 'WITHSCORES')[2]
+  if last then -- a receive has set the activity back, or the lifetime is younger than the message
+    queue_lifetime.mark_active(q, tonumber(last))
+    if queue_lifetime.expires_at(q) > now then return end
+  end
   local present = redis.call('XLEN', q.log) + redis.call('HLEN', q.detached) + redis.call('ZCARD', q.scheduled)
   if queue_lifetime.keeps(q, present) then
     queue_lifetime.mark_used(q, now)
