@@ -52,6 +52,7 @@ def examine(broker: Broker, names: Sequence[str] = ()) -> Iterator[Finding]:
     # first of all, since it raises for a name without a queue
     of_queues = driver.perform(queues.check(keyspace, names, seen)) if names else None
     nodes: dict[Any, list[Finding]] = {}
+    copies: list[Finding] | None = None
     for node, (reply,) in driver.step(ReadEachNode([("TIME",)], keep_errors=True)).items():
         if isinstance(reply, Exception) and not isinstance(reply, ResponseError):
             nodes[node] = [problem("node", f"does not answer: {reply}", "start it again; until then its queues wait")]
@@ -66,7 +67,10 @@ def examine(broker: Broker, names: Sequence[str] = ()) -> Iterator[Finding]:
         if info.mode == "sentinel":
             yield from nodes[node]
             return
+        if copies is None:
+            copies = list(server.of_sentinels(node.service)) if node.service else driver.perform(server.shards(node))
     yield from of_nodes({node.address.place: found for node, found in nodes.items()})
+    yield from copies or ()
     if of_queues is None:
         of_queues = driver.perform(queues.check(keyspace, names, seen))
     if len(nodes) > 1:

@@ -4,12 +4,13 @@ A refusal is recorded and never an error: managed services hide a lot.
 """
 
 import time
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import Any
 
-from redis.exceptions import ResponseError
+from redis.exceptions import RedisError, ResponseError
 
 from rqttl.doctor.findings import Finding, ok, problem, warning
 from rqttl.flows import steps
@@ -208,6 +209,54 @@ def replicas(info: ServerInfo) -> Iterator[Finding]:
         yield warning("replicas", text, "set min-replicas-to-write 1 and min-replicas-max-lag 2")
     else:
         yield ok("replicas", f"{copies}, {least} needed for writes" if least else copies)
+
+
+def shards(node: Hashable) -> Flow[list[Finding]]:
+    """Check that no node of a cluster is away, and that its primaries have as many replicas each, as `node` sees it."""
+    (reply,) = yield steps.Read([("CLUSTER", "NODES")], keep_errors=True, node=node)
+    if isinstance(reply, ResponseError):  # no cluster, or no right to ask
+        return []
+    away, copies = list[str](), dict[str, int]()
+    for line in sorted(replies.data(reply).decode().splitlines(), key=lambda line: "slave" in line):
+        name, address, flags, primary, *_, link = words = line.split()[:8]
+        has_slots, is_replica = len(line.split()) > len(words), "slave" in flags
+        if has_slots and not is_replica:
+            copies[name] = 0
+        elif {"fail", "fail?"} & {*flags.split(",")} or link != "connected":
+            away.append(address.partition("@")[0])
+        elif primary in copies:
+            copies[primary] += 1
+    return list(_redundancy(away, copies.values()))
+
+
+def _redundancy(away: Sequence[str], copies: Collection[int]) -> Iterator[Finding]:
+    if away:
+        text = f"{', '.join(away)} {'is' if len(away) == 1 else 'are'} away: one copy fewer, should the primary die"
+        yield warning("replicas", text, "start it again, or replace it")
+    elif len({*copies}) > 1:
+        text = f"some primaries have {max(copies)} in step, others {min(copies)}"
+        yield warning("replicas", text, "give each primary as many: a slot is as safe as its shard")
+
+
+def of_sentinels(service: Any) -> Iterator[Finding]:
+    """Check that all replicas are there, and that enough Sentinels are, as the first of them sees it."""
+    try:
+        primary, copies, others = service.survey()
+    except RedisError as error:
+        yield warning("sentinel", f"{error}: no failover follows if the primary dies", "start the Sentinels again")
+        return
+    known, seen = replies.pairs(primary), [[replies.pairs(one) for one in group] for group in (copies, others)]
+    gone, deaf = [
+        [one for one in group if b"down" in one[b"flags"] or b"disconnected" in one[b"flags"]] for group in seen
+    ]
+    yield from _redundancy([f"{one[b'ip'].decode()}:{one[b'port'].decode()}" for one in gone], ())
+    count = 1 + len(others)
+    needed, living = max(int(known[b"quorum"]), count // 2 + 1), count - len(deaf)
+    if living < needed:
+        text = (
+            f"{living} of {plural(count, 'Sentinel')} at work, {needed} needed: no failover follows if the primary dies"
+        )
+        yield warning("sentinel", text, "start the others again")
 
 
 def connections(info: ServerInfo) -> Iterator[Finding]:

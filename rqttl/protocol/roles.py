@@ -56,13 +56,13 @@ ROLES = {
         "run `rqttl metrics`, `stats`, `queue ls`, `queue show`, `policy ls`, `explain`, `doctor`, completion",
         plain={
             "*": "EXISTS HGET HGETALL HLEN HMGET SISMEMBER SMEMBERS SSCAN XLEN XRANGE ZCARD ZCOUNT ZRANGE",
-            "": "INFO PUBSUB|NUMSUB TIME",
+            "": "CLUSTER|NODES INFO PUBSUB|NUMSUB TIME",
         },
     ),
     "admin": Role(
         "do all that the others may; set policies, delete queues, purge, redrive, move single messages",
         "change_policies delete intervene move preview purge redrive stats",
-        {"": "ACL|WHOAMI CONFIG|GET SCAN"},
+        {"": "ACL|WHOAMI CLUSTER|NODES CONFIG|GET SCAN"},
     ),
     "spark": Role(
         "read messages with Spark",

@@ -319,14 +319,18 @@ class RedisNode:
         """Where the server is."""
         return Address.of(self._client.connection_pool)
 
+    @property
+    def service(self) -> Any:
+        """The `sentinel.ThreadService` that names the server; `None` without Sentinels."""
+        return self._client.connection_pool.connection_kwargs.get("service")
+
     def close(self) -> None:
         """Close all free connections now, and each connection in use after its call."""
         self.connections.close()
         if self.hasty is not None:
             self.hasty.close()
-        service = self._client.connection_pool.connection_kwargs.get("service")
-        if service is not None:
-            service.close()
+        if self.service is not None:
+            self.service.close()
 
     def subscription(self) -> PubSub:
         """A subscription of redis-py to channels of this server. It connects nowhere yet."""

@@ -65,7 +65,9 @@ IN_BETWEEN = 0.05
 #: The call that lets the next one, or the next transaction, use a slot that still moves to the node.
 ASKING = ("ASKING",)
 #: Plain commands without a key.
-_KEYLESS = frozenset(("ACL", "CONFIG", "INFO", "PING", "PUBSUB", "SCAN", "SCRIPT", "TIME", "WAIT", "WAITAOF"))
+_KEYLESS = frozenset(
+    ["ACL", "CLUSTER", "CONFIG", "INFO", "PING", "PUBSUB", "SCAN", "SCRIPT", "TIME", "WAIT", "WAITAOF"]
+)
 
 
 class NotSent(Exception):

@@ -135,14 +135,21 @@ class ThreadService(Service):
         connection.connect()
         return connection
 
-    def query(self, sentinel: Mapping[str, Any]) -> Any:
-        """Ask one Sentinel for the primary."""
+    def query(self, sentinel: Mapping[str, Any], question: str = "GET-MASTER-ADDR-BY-NAME") -> Any:
+        """Ask one Sentinel about the service, as a rule for the primary."""
         connection = self.open(sentinel)
         try:
-            connection.send_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self.name)
+            connection.send_command("SENTINEL", question, self.name)
             return connection.read_response()
         finally:
             connection.disconnect()
+
+    def survey(self) -> tuple[Any, Any, Any]:
+        """What the first Sentinel that answers says of the primary, of the replicas, and of the other Sentinels."""
+        for sentinel in self._order:
+            with suppress(RedisError, OSError):
+                return tuple(self.query(sentinel, of) for of in ("MASTER", "REPLICAS", "SENTINELS"))
+        raise ConnectionError(f"service {self.name!r}: no Sentinel answers")
 
     def close(self) -> None:
         """End the watcher."""

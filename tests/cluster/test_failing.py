@@ -26,6 +26,7 @@ from tests.cluster.conftest import INTERFACES, connect_by
 from tests.cluster_servers import SLOTS, ClusterServers
 from tests.sentinel.test_asking import CONNECTS, refusal
 from tests.sentinel.test_asking import port as port  # noqa: PLC0414  # a fixture
+from tests.sentinel.test_failover import told
 from tests.servers import Server, role_of
 from tests.waiting import until
 from tests.worker.processes import WorkerProcess, running
@@ -322,6 +323,16 @@ def test_what_many_queues_answer_while_a_node_is_away(plain: ClusterServers, mon
         assert result.exit_code == 3, command
         assert address in result.output, command
         assert command == ["doctor"] or all(name in result.stdout for name in there)
+
+
+def test_the_doctor_names_a_replica_that_is_away(replicated: ClusterServers) -> None:
+    until(lambda: told(replicated.url()) == set())
+    replica = replicated.replicas(replicated.primaries()[0])[0]
+    replica.kill()
+
+    until(lambda: told(replicated.url()) == {"SERVER is away: one copy fewer, should the primary die"})
+    replica.start()
+    until(lambda: told(replicated.url()) == set())
 
 
 def test_while_the_node_of_the_policies_is_away_a_queue_of_another_node_is_found_as_declared(

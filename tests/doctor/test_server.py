@@ -246,3 +246,30 @@ def test_a_server_without_lua_is_a_problem(text: str, broker: Broker) -> None:
 
     assert (level, found) == ("problem", f"this server has no Lua: {text}")
     assert "Valkey" in advice
+
+
+PRIMARY, REPLICA = "{0} 127.0.0.1:{0}@1 master - 0 0 1 connected {0}-{0}\n", "{0} 127.0.0.1:{0}@1 {1} {2} 0 0 1 {3}\n"
+
+
+@pytest.mark.parametrize(
+    "replicas, expected",
+    [
+        ([("4", "slave", "1", "connected"), ("5", "myself,slave", "2", "connected")], []),
+        ([("4", "slave", "1", "connected")], ["some primaries have 1 in step, others 0"]),
+        ([("4", "slave,fail?", "1", "connected")], ["127.0.0.1:4 is away: one copy fewer, should the primary die"]),
+        (
+            [("4", "slave", "1", "disconnected"), ("3", "master,fail", "-", "connected")],
+            ["127.0.0.1:3, 127.0.0.1:4 are away: one copy fewer, should the primary die"],
+        ),
+        ([], []),
+    ],
+)
+def test_redundancy_is_read_from_what_a_node_of_a_cluster_says(
+    replicas: list[tuple[str, ...]], expected: list[str]
+) -> None:
+    lines = [REPLICA.format(*one) for one in replicas] + [PRIMARY.format(name) for name in "12"]
+    flow = Drive(checks.shards(None))
+
+    flow.answer(["".join(lines).encode()])
+
+    assert [(one.level, one.result) for one in flow.result] == [("warning", text) for text in expected]

@@ -14,6 +14,7 @@ import redis
 import redis.sentinel
 
 import rqttl
+from rqttl.doctor import examine
 from rqttl.reaper import Reaper
 from tests.aio.conftest import Run
 from tests.cli.processes import output
@@ -235,3 +236,24 @@ def test_a_sentinel_where_a_server_belongs(service: SentinelSet, connect: Any) -
 
     hint = " (the address of a Sentinel? Then use redis+sentinel://host:port/service)"
     assert re.fullmatch(r"unknown command '\w+'" + re.escape(hint), line)
+
+
+def told(url: str) -> set[str]:
+    """What the doctor warns of redundancy, without addresses."""
+    with rqttl.connect(url) as broker:
+        found = [one for one in examine(broker) if one.check in ("replicas", "sentinel") and one.level == "warning"]
+    return {re.sub(r"127\.0\.0\.1:\d+", "SERVER", one.result) for one in found if "no write waits" not in one.result}
+
+
+def test_the_doctor_names_a_replica_that_is_away_and_sentinels_too_few_for_a_failover(service: SentinelSet) -> None:
+    assert told(service.url()) == set()
+
+    service.replicas(service.primary())[0].kill()
+    for sentinel in service.sentinels[1:]:
+        sentinel.kill()
+
+    until(lambda: len(told(service.url())) == 2)
+    assert told(service.url()) == {
+        "SERVER is away: one copy fewer, should the primary die",
+        "1 of 3 Sentinels at work, 2 needed: no failover follows if the primary dies",
+    }
