@@ -182,17 +182,18 @@ def _selected(
 
 
 def _print_notes(notes: Sequence[Note], *, verbose: bool) -> None:
-    """Print the settings without a counterpart, each reason once; or all of them."""
+    """Print what the import has less, and each other reason for a setting without a counterpart; or all settings."""
     counts = Counter(note.kind for note in notes)
     kinds: tuple[Kind, ...] = ("taken", "translated", "left out")
     summary = ", ".join(f"{counts[kind]:,} {kind}" for kind in kinds)
     output.answer_sentence(f"settings: {summary}{'' if verbose else '; -v lists each'}")
     for kind in kinds if verbose else kinds[-1:]:
         chosen = [note for note in notes if note.kind == kind]
-        rows = [[note.subject, f"{note.setting} {note.value}".strip(), note.text] for note in chosen]
+        named = chosen if verbose else [note for note in chosen if note.costs]
+        rows = [[note.subject, f"{note.setting} {note.value}".strip(), note.text] for note in named]
         if not verbose:
-            alike = Counter((note.setting or note.subject.partition(" ")[0], note.text) for note in chosen)
-            rows = [[f"{count:,}", setting, why] for (setting, why), count in alike.items()]
+            others = ((note.setting or note.subject.partition(" ")[0], note.text) for note in chosen if not note.costs)
+            rows += [[f"{count:,}", setting, why] for (setting, why), count in Counter(others).items()]
         if rows:
             output.print_table([kind, "setting", "in rqttl"], [[text.escape(cell) for cell in row] for row in rows])
     output.answer("")

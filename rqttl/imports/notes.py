@@ -10,14 +10,15 @@ import hashlib
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
 from rqttl.checks import is_queue_name
-from rqttl.errors import InvalidInput
-from rqttl.imports.source import read, read_duration
+from rqttl.errors import InvalidImport, InvalidInput
+from rqttl.imports.source import read, read_duration, read_whole
 from rqttl.options import OPTIONS, QueueOptions, written
 from rqttl.text import did_you_mean, escape
 from rqttl.units import MAX_DURATION, as_text
@@ -32,7 +33,8 @@ class Note:
 
     `subject` names the object of the source, such as `vhost '/': queue 'orders'`. `setting` is the name of the setting
     as the source writes it, and empty if the note is about the whole object. `value` is the setting's value as
-    a text for a terminal, and empty for a whole object or a secret.
+    a text for a terminal, and empty for a whole object or a secret. `costs` is true if the import has a queue, a policy
+    or an option less.
     """
 
     kind: Kind
@@ -40,6 +42,7 @@ class Note:
     setting: str
     value: str
     text: str
+    costs: bool = False
 
 
 @dataclass(frozen=True)
@@ -71,9 +74,9 @@ _LONGEST = 200
 #: What a value becomes, by the words behind `as` in the table.
 _READERS: Mapping[str, Callable[[object, str], object]] = {
     "milliseconds": lambda value, place: as_text(read(int, value, place)),
-    "count": functools.partial(read, int),
-    "kibibytes": lambda value, place: read(int, value, place) * 2**10,
-    "mebibytes": lambda value, place: read(int, value, place) * 2**20,
+    "count": read_whole,
+    "kibibytes": lambda value, place: read_whole(value, place) * 2**10,
+    "mebibytes": lambda value, place: read_whole(value, place) * 2**20,
 }
 
 
@@ -118,10 +121,10 @@ class Notes:
         """The notes about another object, which follow those that there are."""
         return Notes(subject, self.found)
 
-    def add(self, kind: Kind, setting: str, value: object, text: str) -> None:
+    def add(self, kind: Kind, setting: str, value: object, text: str, *, costs: bool = False) -> None:
         """Record the treatment of a setting."""
         shown = "" if value is None else value if isinstance(value, str) else json.dumps(value, sort_keys=True)
-        self.found.append(Note(kind, self.subject, setting, escape(shown, _LONGEST), text))
+        self.found.append(Note(kind, self.subject, setting, escape(shown, _LONGEST), text, costs))
 
     def taken(self, setting: str, value: object, text: str) -> None:
         """Record a setting that rqttl has, too."""
@@ -135,12 +138,24 @@ class Notes:
         """Record a setting that has no counterpart. `text` says why, and names the nearest thing in rqttl."""
         self.add("left out", setting, value, text)
 
+    def lost(self, setting: str, value: object, text: str) -> None:
+        """Record that the import has a queue, a policy or an option less. `text` says why."""
+        self.add("left out", setting, value, text, costs=True)
+
+    @contextmanager
+    def reading(self, setting: str, value: object) -> Iterator[None]:
+        """Record a setting as lost if its value cannot be read."""
+        try:
+            yield
+        except InvalidImport as error:
+            self.lost(setting, value, f"it cannot be read: {str(error).removeprefix(f'{error.place}: ')}")
+
     def take(self, option: str, value: object, setting: str, source: object, *, because: str = "") -> bool:
         """Set an option, and note it: as taken, or as translated if `because` says how. Return False if refused."""
         try:
             shown = written(option, OPTIONS[option].read(option, value))
         except InvalidInput as error:
-            self.left_out(setting, source, f"rqttl refuses the value: {error}")
+            self.lost(setting, source, f"rqttl refuses the value: {error}")
             return False
         self.options[option] = value
         text = f"{option}={shown!r}" if isinstance(shown, str) else f"{option}={shown}"
@@ -159,19 +174,21 @@ class Notes:
         elif not row.options:
             is_alike = str(value).lower() in row.alike
             (self.taken if is_alike else self.left_out)(name, value, "rqttl does the same" if is_alike else row.text)
-        elif row.reader != "duration":
-            self.take(row.options[0], _READERS[row.reader](value, place), name, value, because=row.text)
-        elif (length := read_duration(read(str, value, place), place)) > MAX_DURATION:
-            self.translated(name, value, f"no {row.options[0]}: it is longer than ten years")
         else:
-            self.take(row.options[0], as_text(length), name, value, because=row.text)
+            with self.reading(name, value):
+                if row.reader != "duration":
+                    self.take(row.options[0], _READERS[row.reader](value, place), name, value, because=row.text)
+                elif (length := read_duration(value, place)) > MAX_DURATION:
+                    self.translated(name, value, f"no {row.options[0]}: it is longer than ten years")
+                else:
+                    self.take(row.options[0], as_text(length), name, value, because=row.text)
 
     def queue(self, name: str) -> Mapping[str, object] | None:
         """The options as those of a queue; `None`, with a note, if rqttl refuses them together."""
         try:
             QueueOptions.read(name, self.options)
         except InvalidInput as error:
-            self.left_out("", None, f"the queue is not imported: {error}")
+            self.lost("", None, f"the queue is not imported: {error}")
             return None
         return self.options
 
@@ -211,7 +228,7 @@ class NameTable:
     def take(self, source: str, what: str, notes: Notes) -> str | None:
         """The name in rqttl, with a note: the same, or the translated one with the rule; `None` if it is refused."""
         if source in self.refused:
-            notes.left_out("", None, f"the {what} is not imported: {self.refused[source]}")
+            notes.lost("", None, f"the {what} is not imported: {self.refused[source]}")
             return None
         name = self.names[source]
         if name == source:

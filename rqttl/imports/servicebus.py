@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from rqttl.errors import InvalidImport
 from rqttl.imports.notes import Imported, ImportedDeployment, NameTable, Notes, namespaces, rows, translate
-from rqttl.imports.source import at, load, member, read, read_duration
+from rqttl.imports.source import at, load, member, read, read_duration, read_flag
 from rqttl.units import as_text
 
 #: The longest name of a queue whose dead-letter queue `{queue}/dead` has a valid name, too.
@@ -22,6 +23,15 @@ _NAMESPACE = re.compile(r"/namespaces/([^/]+)/", re.IGNORECASE)
 _READ = frozenset({"type", "name", "properties", "resources", "condition"})
 _DUPLICATES, _WINDOW = "requiresDuplicateDetection", "duplicateDetectionHistoryTimeWindow"
 _EXPIRED, _FORWARD = "deadLetteringOnMessageExpiration", "forwardDeadLetteredMessagesTo"
+#: What the values of properties are that need more than a row of the table.
+_KINDS: Mapping[str, Callable[[object, str], Any]] = {
+    _DUPLICATES: read_flag,
+    _EXPIRED: read_flag,
+    _FORWARD: partial(read, str),
+    "status": partial(read, str),
+}
+#: The name of a namespace that a parameter gives, and the type of a template within a template.
+_PARAMETER, _NESTED = re.compile(r"\[parameters\('([^']+)'\)\]"), "microsoft.resources/deployments"
 
 
 @dataclass(frozen=True)
@@ -74,12 +84,44 @@ def _resources(listed: object, place: str, parent: _Resource | None, notes: Note
         kind, name = member(body, "type", where, str).lower(), member(body, "name", where, str)
         if parent and "." not in kind.partition("/")[0]:
             kind = f"{_PROVIDER}{parent.kind}/{kind}"
-        if _is_deployed(kind, name, body, notes.about(f"resource {name!r}")):
+        about = notes.about(f"resource {name!r}")
+        if kind == f"{_PROVIDER}namespaces" and (parameter := _PARAMETER.fullmatch(name)):
+            name = parameter[1]
+            about.translated("name", parameter[0], f"{name!r}, as its parameter: the import computes no expressions")
+        inner = _inner(body, where)
+        if kind == _NESTED:
+            about.translated("", None, "a template within the template: its resources are read")
+            for listed_within, there in inner:
+                yield from _resources(listed_within, there, None, notes)
+        elif _is_deployed(kind, name, body, about):
             segments = _segments(kind, name, body, where, parent)
             resource = _Resource(where, kind.removeprefix(_PROVIDER), segments, body)
             yield resource
-            if "resources" in body:
-                yield from _resources(body["resources"], at(where, "resources"), resource, notes)
+            for listed_within, there in inner:
+                yield from _resources(listed_within, there, resource, notes)
+        else:
+            _note_inner(inner, notes)
+
+
+def _inner(body: Mapping[str, Any], place: str) -> list[tuple[object, str]]:
+    """The lists of resources within a resource, each with its place."""
+    found = [(body["resources"], at(place, "resources"))] if "resources" in body else []
+    properties = body.get("properties")
+    template = properties.get("template") if isinstance(properties, dict) else None
+    if isinstance(template, dict) and "resources" in template:
+        found.append((template["resources"], f"{place}.properties.template.resources"))
+    return found
+
+
+def _note_inner(inner: Sequence[tuple[object, str]], notes: Notes) -> None:
+    """Name each resource within one that is left out."""
+    for listed, place in inner:
+        for key, item in listed.items() if isinstance(listed, dict) else enumerate(read(list, listed, place)):
+            body = read(dict, item, at(place, key))
+            word = str(body.get("type", "resource")).rpartition("/")[2].lower().removesuffix("s")
+            text = "it is not imported: the resource around it is left out"
+            notes.about(f"{word} {str(body.get('name', ''))!r}").lost("", None, text)
+            _note_inner(_inner(body, at(place, key)), notes)
 
 
 def _is_deployed(kind: str, name: str, body: Mapping[str, Any], notes: Notes) -> bool:
@@ -88,9 +130,9 @@ def _is_deployed(kind: str, name: str, body: Mapping[str, Any], notes: Notes) ->
     if not kind.startswith(_PROVIDER):
         notes.left_out("", None, f"it is no resource of Service Bus, but {kind}")
     elif "copy" in body:
-        notes.left_out("copy", body["copy"], f"the import runs no loops: {_DEPLOY}")
+        notes.lost("copy", body["copy"], f"the import runs no loops: {_DEPLOY}")
     elif _EXPRESSION.fullmatch(name):
-        notes.left_out("name", name, f"the import computes no expressions: {_DEPLOY}")
+        notes.lost("name", name, f"the import computes no expressions: {_DEPLOY}")
     elif condition is False:
         notes.left_out("condition", condition, "nothing is deployed")
     else:
@@ -132,7 +174,8 @@ def _sort(resource: _Resource, by_name: dict[str, _Namespace], notes: Notes) -> 
         table = rows("servicebus resource")
         row = table.get(kind, table.get(last))
         text = row.text if row else "rqttl has nothing like it: it is about the server"
-        notes.about(f"{last.removesuffix('s')} {'/'.join(resource.segments)!r}").left_out("", None, text)
+        about = notes.about(f"{last.removesuffix('s')} {'/'.join(resource.segments)!r}")
+        about.add("left out", "", None, text, costs=last == "subscriptions")
 
 
 def _note_rest(resource: _Resource, read: frozenset[str], notes: Notes) -> None:
@@ -170,7 +213,11 @@ class _Queue:
         notes, properties = self.notes, self.properties
         for key, value in [*properties.items()]:
             if isinstance(value, str) and _EXPRESSION.fullmatch(value):
-                notes.left_out(key, properties.pop(key), f"the import computes no expressions: {_DEPLOY}")
+                notes.lost(key, properties.pop(key), f"the import computes no expressions: {_DEPLOY}")
+            elif key in _KINDS:
+                del properties[key]
+                with notes.reading(key, value):
+                    properties[key] = _KINDS[key](value, at(self.place, key))
         for key, value in properties.items():
             row = rows("servicebus").get(key)
             if row is None or not row.by_code:
@@ -191,7 +238,7 @@ class _Queue:
         status = self.properties.get("status")
         if status is None:
             return
-        word = read(str, status, at(self.place, "status")).lower()
+        word = status.lower()
         if word == "active":
             self.notes.taken("status", status, "")
         elif word in ("receivedisabled", "disabled"):
@@ -202,14 +249,14 @@ class _Queue:
 
     def _duplicates(self) -> None:
         required, text = self.properties.get(_DUPLICATES), self.properties.get(_WINDOW)
-        if required is not None and read(bool, required, at(self.place, _DUPLICATES)):
+        if required:
             self.notes.translated(_DUPLICATES, required, "duplicate_window: for messages with an id")
             if text is None:
                 self.notes.take("duplicate_window", "10m", _WINDOW, None, because="the default of Service Bus")
             else:
-                place = at(self.place, _WINDOW)
-                length = as_text(read_duration(read(str, text, place), place))
-                self.notes.take("duplicate_window", length, _WINDOW, text)
+                with self.notes.reading(_WINDOW, text):
+                    length = as_text(read_duration(text, at(self.place, _WINDOW)))
+                    self.notes.take("duplicate_window", length, _WINDOW, text)
             return
         if required is False:
             self.notes.taken(_DUPLICATES, required, "no duplicate_window")
@@ -218,13 +265,13 @@ class _Queue:
 
     def _forward(self) -> str | None:
         """The queue that gets the dead letters, if the source forwards them to one."""
-        forward = member(self.properties, _FORWARD, self.place, str)
+        forward: str = self.properties[_FORWARD]
         known = self.namespace.queues.get(forward.lower())
         target = self.names.names.get(known.segments[1]) if known else translate(forward, _LONGEST)
         if not target or forward.lower() in self.namespace.topics:
-            self.notes.left_out(_FORWARD, forward, f"{forward!r} is no queue of the import: rqttl has no topics yet")
+            self.notes.lost(_FORWARD, forward, f"{forward!r} is no queue of the import: rqttl has no topics yet")
         elif target == self.name:
-            self.notes.left_out(_FORWARD, forward, "a queue cannot be its own target")
+            self.notes.lost(_FORWARD, forward, "a queue cannot be its own target")
         else:
             self.notes.translated(_FORWARD, forward, f"dead letters go to {target!r} at once")
             return target
@@ -237,11 +284,11 @@ class _Queue:
         target = forward or (f"{{queue}}/{own[0]}" if own else None)
         if target is None:
             text = "no dead-letter queue: no free name was left for it; set dead_letter yourself"
-            self.notes.left_out("", None, text)
+            self.notes.lost("", None, text)
             return
         for option in ("dead_letter_delivery_limit", "dead_letter_rejected"):
             self.notes.take(option, target, "", None, because="the dead-letter queue of Service Bus")
-        if expired is not None and read(bool, expired, at(self.place, _EXPIRED)):
+        if expired:
             self.notes.take("dead_letter_expired", target, _EXPIRED, expired)
         elif expired is not None:
             self.notes.taken(_EXPIRED, expired, "expired messages are dropped, and counted")

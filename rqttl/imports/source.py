@@ -13,11 +13,13 @@ from rqttl.text import format_value, plain_text
 T = TypeVar("T")
 
 _KINDS = {dict: "an object", list: "a list", str: "a text", bool: "true or false", int: "a whole number"}
+_WHOLE = re.compile(r"-?\d{1,18}", re.ASCII)
+_FLAGS = {"true": True, "false": False}
 _PLAIN_KEY = re.compile(r"[A-Za-z_$][A-Za-z0-9_$-]{0,79}", re.ASCII)
 _DURATION = re.compile(
     r"P(?:(\d{1,12})D)?(?:T(?:(\d{1,12})H)?(?:(\d{1,12})M)?(?:(\d{1,12}(?:\.\d{1,12})?)S)?)?", re.ASCII
 )
-_CLOCK = re.compile(r"(?:(\d{1,12})\.)?(\d{1,2}):(\d{1,2}):(\d{1,2}(?:\.\d{1,12})?)", re.ASCII)
+_CLOCK = re.compile(r"(?:(\d{1,12})(?:\.| days?, ))?(\d{1,2}):(\d{1,2}):(\d{1,2}(?:\.\d{1,12})?)", re.ASCII)
 
 
 def load(text: object, file_kind: str) -> Any:
@@ -78,11 +80,23 @@ def objects(table: Mapping[str, Any], key: str) -> Iterator[tuple[str, dict[str,
         yield place, read(dict, item, place)
 
 
-def read_duration(text: str, place: str) -> int:
-    """The milliseconds of an ISO 8601 duration in days, hours, minutes and seconds, or of a `d.hh:mm:ss` of `az`.
+def read_whole(value: object, place: str) -> int:
+    """A whole number, which templates also write as a text."""
+    return int(value) if isinstance(value, str) and _WHOLE.fullmatch(value) else read(int, value, place)
 
-    Parts of one are rounded up.
+
+def read_flag(value: object, place: str) -> bool:
+    """True or false, which templates also write as a text."""
+    word = value.lower() if isinstance(value, str) else ""
+    return _FLAGS[word] if word in _FLAGS else read(bool, value, place)
+
+
+def read_duration(value: object, place: str) -> int:
+    """The milliseconds of an ISO 8601 duration in days, hours, minutes and seconds, or of a time as `az` prints it.
+
+    `az` prints `d.hh:mm:ss`, `hh:mm:ss` or `14 days, 0:00:00`. Parts of a millisecond are rounded up.
     """
+    text = read(str, value, place)
     match = _CLOCK.fullmatch(text) or _DURATION.fullmatch(text)
     if not match or text[-1] in "PT":
         rule = "expected an ISO 8601 duration in days, hours, minutes and seconds such as 'PT30S' or 'P14D'"

@@ -34,6 +34,7 @@ def read_broker(text: str | bytes) -> Imported:
     first = {child.name: child for child in reversed(core.children) if not child.foreign}
     _check_wildcards(first, notes.about("wildcard-addresses"))
     addresses = _read_addresses(first.get("addresses"), notes)
+    addresses |= {f"jms.queue.{queue.name}": [queue] for queue in _jms_queues(root, addresses, notes)}
     policies = Policies(addresses)
     policies.add_settings(first.get("address-settings"), notes)
     queues = [queue for queues in addresses.values() for queue in queues]
@@ -66,9 +67,20 @@ def _core(root: Node, notes: Notes) -> Node:
     if len(cores) != 1:
         raise InvalidImport(root.place, f"expected one element 'core', got {len(cores)}")
     for child in root.children:
-        if child is not cores[0]:
+        if child is not cores[0] and child.name != "jms":
             notes.left_out(child.name, _shown(child), _foreign(child, "rqttl reads the element 'core' only"))
     return cores[0]
+
+
+def _jms_queues(root: Node, addresses: Addresses, notes: Notes) -> Iterator[AnycastQueue]:
+    """The queues of an element `jms` of Artemis 1, whose addresses begin with `jms.queue.`."""
+    names = {queue.name for queues in addresses.values() for queue in queues}
+    for node in (node for child in root.children if child.name == "jms" for node in child.children):
+        about = notes.about(f"jms: {node.name} {node.attributes.get('name', '')!r}")
+        if node.name != "queue":
+            about.lost("", "", _MULTICAST if node.name == "topic" else "it is no queue")
+        elif queue := _queue(node, f"jms.queue.{node.attribute('name')}", names, notes.about("jms")):
+            yield queue
 
 
 def _foreign(child: Node, reason: str) -> str:
@@ -110,10 +122,7 @@ def _shown(node: Node) -> str:
     return "" if node.children or any(word in node.name for word in _SECRET) else text
 
 
-_MULTICAST = "a multicast queue gets a copy of each message, and rqttl has no topics: senders name one queue"
-
-
-def _read_addresses(section: Node | None, notes: Notes) -> Addresses:
+def _read_addresses(section: Node | None, notes: Notes) -> dict[str, list[AnycastQueue]]:
     """The anycast queues of `addresses`. Raises `InvalidImport` for a queue or an address without a name."""
     by_address: dict[str, list[AnycastQueue]] = {}
     names: set[str] = set()
@@ -150,7 +159,7 @@ def _anycast(node: Node, notes: Notes) -> Iterator[Node]:
             elif child.name == "anycast":
                 yield queue
             else:
-                notes.about(f"{notes.subject}: queue {queue.attribute('name')!r}").left_out("", "", _MULTICAST)
+                notes.about(f"{notes.subject}: queue {queue.attribute('name')!r}").lost("", "", _MULTICAST)
 
 
 def _queue(node: Node, address: str, names: set[str], notes: Notes) -> AnycastQueue | None:
@@ -159,7 +168,7 @@ def _queue(node: Node, address: str, names: set[str], notes: Notes) -> AnycastQu
     try:
         name = check_queue_name(written)
     except InvalidName as error:
-        notes.left_out("name", written, str(error))
+        notes.lost("name", written, str(error))
         return None
     if name in names:
         notes.left_out("", "", f"an earlier queue has the name {name!r}, too")
@@ -174,9 +183,10 @@ def _queue(node: Node, address: str, names: set[str], notes: Notes) -> AnycastQu
     settings += [(child.name, child.attributes.get("string", child.text), child.place) for child in node.children]
     for setting, value, place in settings:
         if setting == "ring-size":
-            ring_size = read_value("whole", value, place)
-            became = f"max-length: {ring_size}, overflow: drop-head; a policy for this queue alone has them"
-            notes.translated(setting, value, became if ring_size >= 0 else "max-length: none")
+            with notes.reading(setting, value):
+                ring_size = read_value("whole", value, place)
+                became = f"max-length: {ring_size}, overflow: drop-head; a policy for this queue alone has them"
+                notes.translated(setting, value, became if ring_size >= 0 else "max-length: none")
         elif setting == "address":
             notes.taken(setting, value, "the address is that of the element around it")
         elif setting != "name":

@@ -243,7 +243,8 @@ def _read_settings(section: Node, notes: Notes) -> list[_AddressSetting]:
         for child in node.children:
             row = table.get(child.name.lower())
             if row and row.by_code and not child.foreign:  # of several, Artemis takes the last one
-                own[child.name.lower()] = read_value(row.reader, child.text, child.place)
+                with about.reading(child.name, child.text):
+                    own[child.name.lower()] = read_value(row.reader, child.text, child.place)
         if match in by_match:
             about.left_out("", "", "an earlier address-setting has the same match, and Artemis keeps that one")
         else:
@@ -264,6 +265,8 @@ def _note_children(setting: _AddressSetting, merged: Options, remarks: Mapping[s
             notes.left_out(child.name, child.text, "it is no element of Artemis")
         elif child is not last[name]:
             notes.left_out(child.name, child.text, "it stands here again, and Artemis takes the last one")
+        elif row and row.by_code and name not in setting.own:
+            pass  # it could not be read, and was noted then
         elif row and row.by_code:
             found = {option: merged[option] for option in row.options if option in merged}
             became = ", ".join(f"{option}: {value}" for option, value in found.items()) or f"{row.options[0]}: none"

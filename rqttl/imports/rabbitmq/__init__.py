@@ -6,6 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 
+from rqttl.errors import InvalidImport
 from rqttl.imports.notes import Imported, ImportedDeployment, NameTable, Notes, namespaces, rows
 from rqttl.imports.rabbitmq import definitions
 from rqttl.imports.rabbitmq.definitions import Binding, Queue, Setting, VHost, settings_of
@@ -59,7 +60,7 @@ def _deployment(vhost: VHost, version: tuple[int, ...] | None, namespace: str, n
     for queue in vhost.queues.values():
         about = notes.about(f"vhost {queue.vhost!r}: queue {queue.name!r}")
         if reasons[queue.name]:
-            about.left_out("", None, f"the queue is not imported: {reasons[queue.name]}")
+            about.lost("", None, f"the queue is not imported: {reasons[queue.name]}")
         elif name := names.take(queue.name, "queue", about):
             for key in sorted(queue.body.keys() - {"name", "vhost", "arguments"}):
                 about.take_setting("rabbitmq queue", key, key, queue.body[key], f"{queue.place}.{key}")
@@ -95,7 +96,7 @@ def _take(settings: Mapping[str, Setting], notes: Notes, kind: str) -> None:
     for key, (name, value, place) in settings.items():
         row = rows("rabbitmq").get(key)
         if key == _OVERFLOW:
-            if read(str, value, place) == "reject-publish-dlx" and kind == "quorum":
+            if value == "reject-publish-dlx" and kind == "quorum":
                 notes.left_out(name, value, "a quorum queue does not have it, and drops its oldest messages")
             else:
                 notes.take("overflow", value, name, value)
@@ -117,7 +118,7 @@ def _take_default_limit(version: tuple[int, ...] | None, notes: Notes) -> None:
     """Take RabbitMQ's limit for a quorum queue to which nothing gives one."""
     if version is None:
         text = "no max_deliveries: the file does not name its RabbitMQ, and since 4.0 the default is 20"
-        notes.left_out(_LIMIT, None, text)
+        notes.lost(_LIMIT, None, text)
     elif version >= _DEFAULT_SINCE:
         because = f"the default of RabbitMQ 4, {_DEFAULT_LIMIT}, and the failure that ends the message"
         notes.take("max_deliveries", _DEFAULT_LIMIT + 1, _LIMIT, None, because=because)
@@ -161,17 +162,17 @@ class _DeadLetters:
             text = "it does nothing without a dead-letter exchange: set dead_letter instead"
             notes.left_out(own[_KEY].name, own[_KEY].value, text)
             return
-        name = read(str, exchange.value, exchange.place)
         keys: Iterable[str | None] = (None,)
-        if key:
-            keys = (read(str, key.value, key.place),)
-        elif queue:  # dead letters keep the keys that they came with
-            keys = (queue, *sorted(self._keys[queue]))
         try:
+            name = read(str, exchange.value, exchange.place)
+            if key:
+                keys = (read(str, key.value, key.place),)
+            elif queue:  # dead letters keep the keys that they came with
+                keys = (queue, *sorted(self._keys[queue]))
             target, valid = self._target(name, keys, is_policy=not queue)
-        except _Unresolved as error:
+        except (_Unresolved, InvalidImport) as error:
             for setting in (own[name] for name in (_EXCHANGE, _KEY) if name in own):
-                notes.left_out(setting.name, setting.value, f"{error}; no dead_letter comes of it: set one yourself")
+                notes.lost(setting.name, setting.value, f"{error}; no dead_letter comes of it: set one yourself")
             return
         option, because = "dead_letter", "the queue that gets them"
         if target == queue:

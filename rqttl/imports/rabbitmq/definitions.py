@@ -33,6 +33,7 @@ _OBJECTS = {
 }
 #: The lists of a file that the import reads.
 _LISTS = ("vhosts", "queues", "exchanges", "bindings", "policies", "parameters")
+_DEFAULT_TYPE = "default_queue_type"
 _NOTHING = "it says nothing about a queue or a policy"
 
 
@@ -110,14 +111,15 @@ def read_vhosts(table: Mapping[str, Any]) -> dict[str, VHost]:
     # a file of one vhost names it once, or not at all
     only = member(table, "original_vhost_name", "$", str, "/")
     vhosts: dict[str, VHost] = {}
+    queue_type = _default_type(table, "$")
 
     def home(item: Mapping[str, Any], place: str) -> VHost:
         name = member(item, "vhost", place, str, only)
-        return vhosts.setdefault(name, VHost(name))
+        return vhosts.setdefault(name, VHost(name, queue_type))
 
     for place, item in objects(table, "vhosts"):
         name = member(item, "name", place, str)
-        _add(vhosts, name, VHost(name, member(item, "default_queue_type", place, str, "classic")), place)
+        _add(vhosts, name, VHost(name, _default_type(item, place)), place)
     for place, item in objects(table, "queues"):
         queue = _queue(item, place, home(item, place))
         _add(home(item, place).queues, queue.name, queue, place)
@@ -139,6 +141,17 @@ def read_vhosts(table: Mapping[str, Any]) -> dict[str, VHost]:
     return vhosts
 
 
+def _default_type(vhost: Mapping[str, Any], place: str) -> str:
+    """The type of the queues of a vhost that name none. `rabbitmqctl` writes it in the metadata only."""
+    metadata = member(vhost, "metadata", place, dict, {})
+    return _type(vhost, place, _DEFAULT_TYPE, _type(metadata, at(place, "metadata"), _DEFAULT_TYPE, "classic"))
+
+
+def _type(table: Mapping[str, Any], place: str, key: str, default: str) -> str:
+    kind = member(table, key, place, str, "")
+    return default if kind in ("", "undefined") else kind
+
+
 def _is_operator(item: Mapping[str, Any], place: str) -> bool:
     return member(item, "component", place, str) == _OPERATOR_POLICY
 
@@ -154,8 +167,8 @@ def _queue(item: Mapping[str, Any], place: str, vhost: VHost) -> Queue:
         member(item, flag, place, bool, False)
     # an empty list stands for an empty object
     arguments = {} if item.get("arguments") == [] else member(item, "arguments", place, dict, {})
-    kind = member(item, "type", place, str, vhost.queue_type)
-    kind = member(arguments, "x-queue-type", at(place, "arguments"), str, kind)
+    kind = _type(item, place, "type", vhost.queue_type)
+    kind = _type(arguments, at(place, "arguments"), "x-queue-type", kind)
     kind = kind.removeprefix("rabbit_").removesuffix("_queue")  # the name of its Erlang module
     return Queue(place, vhost.name, member(item, "name", place, str), kind, arguments, item)
 
@@ -204,9 +217,17 @@ def note_others(table: Mapping[str, Any], notes: Notes) -> None:
         notes = notes.about(f"vhost {item['name']!r}")
         notes.taken("name", item["name"], "a deployment of its own")
         for key in sorted(item.keys() - {"name"}):
-            if key == "default_queue_type":
-                notes.translated(key, item[key], "the type of each queue without one; rqttl has one type")
-            else:
-                notes.left_out(key, item[key], reasons["vhost-limits"].text if key == "limits" else _NOTHING)
+            _note_member(key, item[key], notes, reasons["vhost-limits"].text if key == "limits" else _NOTHING)
     for key in sorted(table.keys() - {*_LISTS, *_OBJECTS}):
-        notes.about("definitions").left_out(key, table[key], _NOTHING)
+        _note_member(key, table[key], notes.about("definitions"), _NOTHING)
+
+
+def _note_member(key: str, value: Any, notes: Notes, reason: str) -> None:
+    """Note a member of a vhost, or of a file; that of metadata under its own name."""
+    if key.rpartition(".")[2] == _DEFAULT_TYPE:
+        notes.translated(key, value, "the type of each queue without one; rqttl has one type")
+    elif key == "metadata" and isinstance(value, dict):
+        for name in sorted(value):
+            _note_member(f"{key}.{name}", value[name], notes, reason)
+    else:
+        notes.left_out(key, value, reason)

@@ -94,11 +94,11 @@ def _read(source: SourcePolicy, names: NameTable, read_definition: ReadDefinitio
     try:
         pattern, change = translated(source.pattern)
     except InvalidInput as error:
-        notes.left_out("pattern", source.pattern, f"the policy is not imported, nor compared with others: {error}")
+        notes.lost("pattern", source.pattern, f"the policy is not imported, nor compared with others: {error}")
         return None
     if source.apply_to not in _KINDS:
         text = f"the policy is not imported: rqttl has no {source.apply_to.replace('_', ' ')}"
-        notes.left_out("apply-to", source.apply_to, text)
+        notes.lost("apply-to", source.apply_to, text)
         return TakenPolicy(source, pattern, None)
     name, (_, difference) = names.take(source.name, "policy", notes), _KINDS[source.apply_to]
     if name is None:
@@ -122,7 +122,7 @@ def _read(source: SourcePolicy, names: NameTable, read_definition: ReadDefinitio
             operator=source.operator,
         )
     except InvalidInput as error:
-        notes.left_out("", None, f"the policy is not imported: {error}")
+        notes.lost("", None, f"the policy is not imported: {error}")
         return TakenPolicy(source, pattern, None)
     # without options it may still have to keep others out
     return TakenPolicy(source, pattern, policy if notes.options else replace(policy, definition={}))

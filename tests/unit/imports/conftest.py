@@ -7,4 +7,4 @@ import pytest
 def fixtures() -> dict[str, str]:
     """The texts of the files of other brokers, by name."""
     folder = Path(__file__).parent / "fixtures"
-    return {path.name: path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.json"))}
+    return {path.name: path.read_text(encoding="utf-8") for path in sorted(folder.iterdir())}

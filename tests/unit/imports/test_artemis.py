@@ -378,19 +378,8 @@ REFUSED: dict[str | bytes, str] = {
     "<html/>": "/html: expected the root element 'configuration' or 'core' of the namespace 'urn:activemq', got 'html'",
     "<configuration/>": "/configuration: expected one element 'core', got 0",
     "<a>" * 3000 + "</a>" * 3000: "expected fewer levels of elements",
-    child("expiry-delay", "soon"): f"{PLACE}/expiry-delay: expected a whole number, got 'soon'",
-    child("expiry-delay", "9" * 30): "expected a whole number",
-    child("expiry-delay", "${delay}"): "expected a whole number, got '${delay}'; write the value of the property",
-    child("no-expiry", "yes"): f"{PLACE}/no-expiry: expected true or false, got 'yes'",
-    child("redelivery-delay-multiplier", "NaN"): "expected a number, got 'NaN'",
-    child("max-size-bytes", "10 apples"): "expected a number of bytes such as 1048576 or 10MB, got '10 apples'",
-    child("address-full-policy", "SPILL"): "expected one of PAGE, DROP, BLOCK, FAIL, got 'SPILL'",
-    core(settings(("a", ""), ("b", "<no-expiry>1</no-expiry>"))): "address-setting[2]/no-expiry: ",
     core(settings(("", ""))): f"{PLACE}: expected the attribute 'match' with a value, got none",
     core("<addresses><address/></addresses>"): "/addresses/address: expected the attribute 'name'",
-    core('<addresses><address name="a"><anycast><queue name="q" ring-size="x"/></anycast></address></addresses>'): (
-        "/queue/@ring-size: expected a whole number, got 'x'"
-    ),
     core("<wildcard-addresses><delimiter>/</delimiter></wildcard-addresses>"): "expected the usual wildcards",
     core("<literal-match-markers>()</literal-match-markers>"): "expected no literal matches",
     5: "expected the text of an XML file, got int 5",  # type: ignore[dict-item]  # the wrong type is the test
@@ -403,3 +392,67 @@ def test_a_bad_file_is_refused_with_its_place_and_its_rule(text: str | bytes) ->
         read_broker(text)
 
     assert REFUSED[text] in str(refused.value)
+
+
+RING = '<addresses><address name="a"><anycast><queue name="q" ring-size="x"/></anycast></address></addresses>'
+
+
+@pytest.mark.parametrize(
+    "text, setting, rule",
+    [
+        (child("expiry-delay", "soon"), "expiry-delay", "expected a whole number, got 'soon'"),
+        (
+            child("expiry-delay", "9" * 30),
+            "expiry-delay",
+            "expected a whole number, got '999999999999999999999999999999'",
+        ),
+        (
+            child("expiry-delay", "${delay}"),
+            "expiry-delay",
+            "expected a whole number, got '${delay}'; write the value of the property",
+        ),
+        (child("no-expiry", "yes"), "no-expiry", "expected true or false, got 'yes'"),
+        (child("redelivery-delay-multiplier", "NaN"), "redelivery-delay-multiplier", "expected a number, got 'NaN'"),
+        (
+            child("max-size-bytes", "10 apples"),
+            "max-size-bytes",
+            "expected a number of bytes such as 1048576 or 10MB, got '10 apples'",
+        ),
+        (
+            child("address-full-policy", "SPILL"),
+            "address-full-policy",
+            "expected one of PAGE, DROP, BLOCK, FAIL, got 'SPILL'",
+        ),
+        (core(settings(("a", ""), ("b", "<no-expiry>1</no-expiry>"))), "no-expiry", "expected true or false, got '1'"),
+        (core(RING), "ring-size", "expected a whole number, got 'x'"),
+    ],
+)
+def test_a_value_that_cannot_be_read_is_a_note_at_its_setting(text: str, setting: str, rule: str) -> None:
+    noted = [note for note in read_broker(text).notes if note.costs]
+
+    assert [(note.kind, note.setting, note.text) for note in noted] == [
+        ("left out", setting, f"it cannot be read: {rule}")
+    ]
+
+
+def test_queues_of_an_element_jms_are_taken_and_get_the_settings_of_their_addresses(fixtures: dict[str, str]) -> None:
+    (deployment,) = read_broker(fixtures["artemis_1x_jms.xml"]).deployments.values()
+
+    assert sorted(deployment.queues) == ["DLQ", "ExpiryQueue", "orders"]
+    (policy,) = deployment.policies.values()
+    assert policy["pattern"] == "#"
+    assert policy["definition"] == {
+        "dead-letter-delivery-limit": "DLQ",
+        "dead-letter-expired": "ExpiryQueue",
+        "dead-letter-rejected": "DLQ",
+        "max-deliveries": 10,
+        "max-length-bytes": 10 * 2**20,
+        "overflow": "reject-publish",
+        "redelivery-delay": "none",
+    }
+
+
+def test_a_topic_of_an_element_jms_is_named() -> None:
+    text = "<configuration><jms><topic name='news'/></jms><core/></configuration>"
+
+    assert [note.subject for note in read_broker(text).notes if note.costs] == ["jms: topic 'news'"]

@@ -321,3 +321,63 @@ def test_vhosts_are_deployments_with_namespaces_of_their_own() -> None:
 def test_no_secret_is_in_a_note(fixtures: dict[str, str]) -> None:
     assert "secret" in fixtures["rabbitmq_cluster.json"]
     assert "secret" not in str(read_definitions(fixtures["rabbitmq_cluster.json"]))
+
+
+@pytest.mark.parametrize("unset", ["undefined", "", None])
+@pytest.mark.parametrize("where", ["vhost", "metadata", "root", "root metadata", "type", "x-queue-type"])
+def test_no_type_means_classic_wherever_it_is_written(where: str, unset: str | None) -> None:
+    given = {"default_queue_type": unset}
+    queue: dict[str, Any] = {"name": "q", "arguments": {"x-message-ttl": 60_000}}
+    vhost: dict[str, Any] = {
+        "name": "/",
+        **(given if where == "vhost" else {"metadata": given} if where == "metadata" else {}),
+    }
+    table: dict[str, Any] = {"rabbit_version": "4.0.5", "queues": [queue]}
+    if where.startswith("root"):
+        table |= given if where == "root" else {"metadata": given}
+    else:
+        table["vhosts"] = [vhost]
+    if where == "type":
+        queue["type"] = unset
+    elif where == "x-queue-type":
+        queue["arguments"]["x-queue-type"] = unset
+
+    imported = read_definitions(json.dumps(table))
+
+    assert imported.deployments["/"].queues == {"q": {"message_ttl": "1m"}}
+
+
+@pytest.mark.parametrize("where", ["vhost", "metadata", "root", "root metadata"])
+def test_a_default_type_counts_wherever_it_is_written(where: str) -> None:
+    given: dict[str, Any] = {"default_queue_type": "quorum"}
+    given = {"metadata": given} if where.endswith("metadata") else given
+    table = {"vhosts": [{"name": "/", **given}]} if where in ("vhost", "metadata") else given
+    text = json.dumps({"rabbit_version": "4.0.5", "queues": [{"name": "q", "vhost": "/"}], **table})
+
+    imported = read_definitions(text)
+
+    assert imported.deployments["/"].queues == {"q": {"max_deliveries": 21}}
+    (note,) = [note for note in imported.notes if note.setting.endswith("default_queue_type")]
+    assert (note.kind, note.value) == ("translated", "quorum")
+
+
+def test_files_with_default_types_are_taken(fixtures: dict[str, str]) -> None:
+    first, second = (read_definitions(fixtures[f"rabbit_dqt_{name}.json"]) for name in ("metadata", "undefined"))
+
+    assert {name: one.queues for name, one in first.deployments.items()} == {
+        "shop": {"orders": {"max_deliveries": 21}},
+        "plain": {"logs": {}},
+    }
+    assert second.deployments["/"].queues == {"mail": {"message_ttl": "1m"}, "news": {}}
+    assert [note for note in (*first.notes, *second.notes) if note.costs] == []
+
+
+def test_a_value_that_cannot_be_read_is_a_note_at_its_setting() -> None:
+    queue = {"name": "q", "arguments": {"x-message-ttl": "1", "x-max-length": 5}}
+    policy = {"name": "p", "pattern": "a", "definition": {"max-length": 1.5, "max-length-bytes": 6}}
+
+    imported = read_definitions(json.dumps({"queues": [queue], "policies": [policy]}))
+
+    assert imported.deployments["/"].queues["q"] == {"max_length": 5}
+    assert imported.deployments["/"].policies["p"]["definition"] == {"max-length-bytes": 6}
+    assert [note.setting for note in imported.notes if note.costs] == ["max-length", "x-message-ttl"]

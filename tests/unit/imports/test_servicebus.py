@@ -5,7 +5,6 @@ from typing import Any
 
 import pytest
 
-from rqttl.errors import InvalidImport
 from rqttl.imports.notes import Imported, Note
 from rqttl.imports.servicebus import read_resources
 from rqttl.imports.source import read_duration as parse_duration
@@ -159,8 +158,80 @@ def test_a_duration_is_exact_and_rounded_up(text: str, milliseconds: int) -> Non
 
 
 @pytest.mark.parametrize("text", ["P1Y", "P1M", "P", "PT", "-PT5S", "5m", "PT1.5H"])
-def test_a_bad_duration_is_refused_with_its_place(text: str) -> None:
-    with pytest.raises(InvalidImport, match="expected an ISO 8601 duration in days") as refused:
-        read_resources(template(resource("bus/q", properties={"lockDuration": text})))
+def test_a_duration_that_cannot_be_read_is_a_note_and_the_queue_is_taken(text: str) -> None:
+    imported = read_resources(template(resource("bus/q", properties={"lockDuration": text})))
 
-    assert refused.value.place == "$.resources[0].properties.lockDuration"
+    (note,) = notes(imported, "queue 'bus/q'", "lockDuration")
+    assert (note.kind, note.value, note.costs) == ("left out", text, True)
+    assert note.text.startswith("it cannot be read: expected an ISO 8601 duration in days")
+    assert "lease" not in imported.deployments["bus"].queues["q"]
+
+
+@pytest.mark.parametrize(
+    "name, namespace, queue, expected",
+    [
+        ("servicebus_nested.json", "serviceBusNamespaceName", "autoposted", {"lease": "5m", "message_ttl": "2w"}),
+        ("servicebus_text_values.json", "shop", "orders", {"lease": "5m"}),
+        ("servicebus_az_list.json", "shop", "orders", {"message_ttl": "2w", "max_message_bytes": 2**18}),
+    ],
+)
+def test_a_file_as_other_programs_write_it_is_taken(
+    fixtures: dict[str, str], name: str, namespace: str, queue: str, expected: dict[str, object]
+) -> None:
+    imported = read_resources(fixtures[name])
+
+    common = {**DEFAULTS, **LETTERS, "max_length_bytes": 2**30, "overflow": "reject-publish"}
+    assert {key: one.queues for key, one in imported.deployments.items()} == {
+        namespace: {queue: {**common, **expected}}
+    }
+    assert [note for note in imported.notes if note.costs] == []
+    rules = [note.subject for note in imported.notes if note.subject.startswith("authorizationrule")]
+    assert rules == ["authorizationrule 'serviceBusNamespaceName/autoposted/Scheduler'"] * ("nested" in name)
+
+
+@pytest.mark.parametrize(
+    "properties, expected",
+    [
+        ({"maxDeliveryCount": "10", "requiresDuplicateDetection": "True"}, {"duplicate_window": "10m"}),
+        ({"deadLetteringOnMessageExpiration": "true"}, {"dead_letter_expired": "{queue}/dead"}),
+        ({"defaultMessageTimeToLive": "1 day, 0:00:00"}, {"message_ttl": "1d"}),
+    ],
+)
+def test_numbers_flags_and_times_may_be_texts(properties: dict[str, object], expected: dict[str, object]) -> None:
+    imported = read_resources(template(resource("bus/q", properties=properties)))
+
+    assert imported.deployments["bus"].queues["q"] == {**DEFAULTS, **LETTERS, **expected}
+
+
+@pytest.mark.parametrize(
+    "key, value",
+    [
+        ("maxDeliveryCount", "many"),
+        ("requiresDuplicateDetection", "1"),
+        ("status", 7),
+        ("forwardDeadLetteredMessagesTo", []),
+    ],
+)
+def test_a_value_that_cannot_be_read_is_a_note_at_its_setting(key: str, value: object) -> None:
+    imported = read_resources(template(resource("bus/q", properties={key: value, "lockDuration": "PT30S"})))
+
+    assert [(note.setting, note.text.partition(":")[0]) for note in imported.notes if note.costs] == [
+        (key, "it cannot be read")
+    ]
+    assert imported.deployments["bus"].queues["q"]["lease"] == "30s"
+
+
+def test_who_leaves_a_resource_out_names_all_within_it() -> None:
+    inner = resource("q", "queues", properties={}, resources=[{"type": "AuthorizationRules", "name": "r"}])
+    nested = {
+        "type": "Microsoft.Resources/deployments",
+        "name": "d",
+        "properties": {"template": {"resources": [inner]}},
+    }
+    for outer in ({"copy": {}, "name": "bus"}, {"condition": False, "name": "bus"}, {"name": "[concat('a', 'b')]"}):
+        space = {"type": "Microsoft.ServiceBus/namespaces", "resources": [{**inner, "type": "queues"}], **outer}
+        lost = [note.subject for note in read_resources(template(space)).notes if note.text.startswith("it is not imp")]
+        assert lost == ["queue 'q'", "authorizationrule 'r'"]
+
+    inner["name"] = "bus/q"
+    assert list(read_resources(template(nested)).deployments["bus"].queues) == ["q"]
