@@ -9,12 +9,11 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from types import EllipsisType
 from typing import Any, Literal, TypeAlias, TypeVar, cast
 
 from rqttl.checks import check_namespace, check_queue_name
 from rqttl.errors import InvalidDeployment, InvalidInput
-from rqttl.options import OPTIONS, QueueOptions, Value, by_name, written
+from rqttl.options import OPTIONS, QueueOptions, by_name, written
 from rqttl.policies import Policy
 from rqttl.policies.policy import NONE
 from rqttl.text import did_you_mean, escape, format_value, install, plain_text
@@ -272,49 +271,23 @@ def _read_yaml(text: str) -> object:
     return document
 
 
-# Plans: the steps to a deployment, and the ways in which messages can die by each. The judgement is careful: a change
-# is dangerous if there are messages that it can end. A dry run counts them.
+# Plans: the steps to a deployment
 
 Action = Literal["create", "update", "set", "delete"]
 Kind = Literal["queue", "policy", "operator policy"]
-#: `...` stands for an option that is not in a definition, `None` for the word `none`.
-_Declaration: TypeAlias = Value | EllipsisType | None
 
 _PARTS = ("pattern", "syntax", "priority", "apply_to")
-_TARGETS = tuple(name for name in OPTIONS if OPTIONS[name].kind == "target")
-#: Options that end messages, or whole queues, sooner when they are lowered or newly set.
-_ENDINGS = (
-    "message_ttl",
-    "default_ttl",
-    "max_ttl",
-    "max_length",
-    "max_length_bytes",
-    "expires",
-    "auto_delete_on_idle",
-    "max_deliveries",
-)
-#: Options that keep messages, or a part of them.
-_KEEPERS = ("min_ttl", "never_expire", "overflow", "on_expire", *_TARGETS)
 
 
 @dataclass(frozen=True)
 class Step:
-    """One change. `before` is `None` for something new, and `after` is `None` for something deleted.
-
-    `dangers` names each way in which messages can die by the step.
-    """
+    """One change. `before` is `None` for something new, and `after` is `None` for something deleted."""
 
     action: Action
     kind: Kind
     name: str
     before: QueueOptions | Policy | None
     after: QueueOptions | Policy | None
-    dangers: tuple[str, ...] = ()
-
-    @property
-    def destructive(self) -> bool:
-        """True if messages can die by this step."""
-        return bool(self.dangers)
 
     @property
     def changes(self) -> dict[str, tuple[object, object]]:
@@ -334,11 +307,6 @@ class Plan:
 
     steps: tuple[Step, ...]
     kept: tuple[tuple[Kind, str], ...] = ()
-
-    @property
-    def destructive(self) -> tuple[Step, ...]:
-        """The steps by which messages can die."""
-        return tuple(step for step in self.steps if step.destructive)
 
 
 def make_plan(desired: Deployment, present: Deployment, *, prune: bool = False) -> Plan:
@@ -374,7 +342,7 @@ def _policies(kind: Kind, desired: Mapping[str, Policy], present: Mapping[str, P
     for name, policy in sorted(desired.items()):
         before = present.get(name)
         if policy != before:
-            yield Step("set", kind, name, before, policy, _policy_dangers(before, policy))
+            yield Step("set", kind, name, before, policy)
 
 
 def _queues(desired: Deployment, present: Mapping[str, QueueOptions]) -> Iterator[Step]:
@@ -386,7 +354,7 @@ def _queues(desired: Deployment, present: Mapping[str, QueueOptions]) -> Iterato
         if before is None:
             yield Step("create", "queue", name, None, options)
         elif options != before:
-            yield Step("update", "queue", name, before, options, tuple(_dangers(before, options)))
+            yield Step("update", "queue", name, before, options)
 
 
 def _deletions(
@@ -394,45 +362,4 @@ def _deletions(
 ) -> Iterator[Step]:
     for name, before in sorted(present.items()):
         if name not in desired:
-            dangers = _policy_dangers(before, None) if isinstance(before, Policy) else ("its messages are deleted",)
-            yield Step("delete", kind, name, before, None, dangers)
-
-
-def _policy_dangers(before: Policy | None, after: Policy | None) -> tuple[str, ...]:
-    """The dangers of a policy that is new, changed or deleted.
-
-    A policy with another pattern or priority is a new one for some queues, and a deleted one for others.
-    """
-    if before and after and any(getattr(before, part) != getattr(after, part) for part in _PARTS):
-        return tuple(dict.fromkeys((*_policy_dangers(None, after), *_policy_dangers(before, None))))
-    old, new = (policy.definition if policy else {} for policy in (before, after))
-    gone = [name for name in (*_ENDINGS, *_KEEPERS) if name in old and name not in new]
-    return (*_dangers(old, new), *(f"{name}: without this policy, messages may end sooner" for name in gone))
-
-
-def _dangers(before: Mapping[str, Value | None], after: Mapping[str, Value | None]) -> Iterator[str]:
-    for name in OPTIONS:
-        old, new = before.get(name, ...), after.get(name, ...)
-        if old != new and new is not ... and _ends_messages(name, old, new):
-            yield f"{name}: {_as_text(name, old)} → {_as_text(name, new)}"
-
-
-def _ends_messages(name: str, old: _Declaration, new: Value | None) -> bool:
-    """True if messages can die because an option gets another value."""
-    if name in _ENDINGS:
-        return new is not None and (not isinstance(old, (int, float)) or float(new) < old)
-    if name == "min_ttl":  # a floor gives a TTL to messages without one, and keeps others alive
-        return new is None or not isinstance(old, (int, float)) or float(new) < old
-    if name == "never_expire":
-        return not new and old is not False
-    if name == "overflow":
-        return new in (None, "drop-head")
-    if name == "on_expire":
-        return new in (None, "drop")
-    return name in _TARGETS and not new
-
-
-def _as_text(name: str, value: object) -> str:
-    if value is ... or value is None:
-        return "unset" if value is ... else NONE
-    return repr("") if value == "" else str(written(name, value))
+            yield Step("delete", kind, name, before, None)

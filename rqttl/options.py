@@ -26,6 +26,7 @@ SWITCHES = ("paused",)
 #: Options that let consumers wait although messages are ready.
 CONTROLS = ("paused", "max_leased", "rate", "burst")
 OVERFLOWS = ("drop-head", "reject-publish", "reject-publish-dlx")
+#: The values of `on_expire`, from the one that keeps least.
 ENDINGS = ("drop", "dead-letter", "keep")
 DURABILITIES = ("primary", "replica", "disk")
 
@@ -388,12 +389,16 @@ class UpdateResult(NamedTuple):
 
     `before` and `after` are the options. `expired` counts the ready messages that a shorter `message_ttl` ended.
     `trimmed` counts those that a lower limit pushed out under `drop-head`. They went to their targets, if any.
+    A preview also counts the messages that would be `ending` unless a consumer comes within `ends_after_ms`: the TTL or
+    the lifetime of their queue is new or shorter, or `on_expire` keeps them no more.
     """
 
     before: QueueOptions
     after: QueueOptions
     expired: int
     trimmed: int
+    ending: int = 0
+    ends_after_ms: int | None = None
 
 
 def written(name: str, stored: object) -> object:

@@ -370,7 +370,7 @@ class Queue:
         return self._driver.perform(queues.update(self._driver.keyspace, self.name, changes))
 
     def preview_update(self, **changes: Unpack[OptionArguments]) -> UpdateResult:
-        """Count the messages that `update` would let die now, without changing an option.
+        """Count the messages that `update` would let die, now or later, without changing an option.
 
         The call sweeps the queue: expired messages die first, and are not counted. The counts are exact while no other
         client uses the queue. Raises as `update` does.

@@ -228,6 +228,8 @@ class PolicyResult(NamedTuple):
     ever delivers those, and the next calls or a reaper remove them.
     A user may have the right to set policies and no right to change queues: the policies are stored, the queues are
     `denied`, and the next pass of a reaper changes them.
+    A preview also counts the messages that would be `ending`, in so many `ending_queues`, as in `UpdateResult`;
+    `ends_after_ms` is the shortest of their times.
     """
 
     changed: Mapping[str, Mapping[str, tuple[Any, Any]]]
@@ -235,6 +237,9 @@ class PolicyResult(NamedTuple):
     trimmed: int = 0
     unfinished: tuple[str, ...] = ()
     denied: tuple[str, ...] = ()
+    ending: int = 0
+    ending_queues: int = 0
+    ends_after_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,7 +58,7 @@ def apply(file: str, prune: bool, yes: bool, dry_run: bool, as_json: bool, setti
     if kept := planned.plan.kept:
         first = ", ".join(f"{kind} {name}" for kind, name in kept[:3])
         more = f" and {len(kept) - 3:,} more" if len(kept) > 3 else ""
-        output.note(f"not named by the file, and kept: {first}{more}; --prune deletes them")
+        output.note(f"not named by the file: {first}{more}; --prune deletes them")
 
 
 @click.command(epilog="\b\nExample: rqttl export --namespace shop")
@@ -243,7 +243,7 @@ def _run(planned: Sequence[Planned], *, yes: bool, dry_run: bool, as_json: bool,
             _print_plan(one)
     effect = Effect()
     if dry_run or not yes:
-        effect = _total(preview, [one for one in planned if one.plan.destructive])
+        effect = _total(preview, planned)
     if not dry_run:
         if not yes:
             _ask(planned, effect, origin)
@@ -251,24 +251,22 @@ def _run(planned: Sequence[Planned], *, yes: bool, dry_run: bool, as_json: bool,
     if not as_json:
         if steps and not dry_run:
             output.answer(f"{text.plural(steps, 'step')} taken")
-        for line in output.deaths(*effect[:3], ahead=dry_run):
+        for line in output.deaths(*effect[:6], ahead=dry_run):
             output.answer(line)
     return effect
 
 
 def _total(flow: Callable[[Keyspace, Plan], Flow[Effect]], planned: Sequence[Planned]) -> Effect:
     effects = [one.driver.perform(flow(one.driver.keyspace, one.plan)) for one in planned]
-    return Effect(
-        sum(effect.expired for effect in effects),
-        sum(effect.trimmed for effect in effects),
-        sum(effect.deleted for effect in effects),
-        tuple(queue for effect in effects for queue in effect.unfinished),
-    )
+    counts: dict[str, int] = {name: sum(getattr(effect, name) for effect in effects) for name in Effect._fields[:5]}
+    times = [effect.ends_after_ms for effect in effects if effect.ends_after_ms is not None]
+    unfinished = tuple(queue for effect in effects for queue in effect.unfinished)
+    return Effect(**counts, ends_after_ms=min(times, default=None), unfinished=unfinished)
 
 
 def _ask(planned: Sequence[Planned], effect: Effect, origin: str | None) -> None:
     steps = [step for one in planned for step in one.plan.steps]
-    losses = output.deaths(*effect[:3], ahead=True)
+    losses = output.deaths(*effect[:6], ahead=True)
     if origin is not None and steps and any(one.namespace != origin for one in planned):
         losses.append(f"the file was exported from namespace {origin}")
     if gone := sum(step.kind == "queue" and step.action == "delete" for step in steps):
@@ -281,9 +279,7 @@ def _print_plan(planned: Planned) -> None:
     if plan.steps:
         rows = [row for step in plan.steps for row in _rows(step)]
         output.print_table(["step", "name", "change"], rows)
-    steps, destructive = len(plan.steps), len(plan.destructive)
-    count = f"{destructive:,} of them" if destructive else "none"
-    summary = f"{text.plural(steps, 'step')}, {count} may expire messages" if steps else "nothing changes"
+    summary = text.plural(len(plan.steps), "step") if plan.steps else "nothing changes"
     output.answer_sentence(f"namespace {planned.namespace}: {summary}")
 
 
@@ -301,7 +297,6 @@ def _plan_to_json(planned: Planned) -> dict[str, Any]:
                     name.replace("_", "-"): {"before": before, "after": after}
                     for name, (before, after) in step.changes.items()
                 },
-                "dangers": list(step.dangers),
             }
             for step in plan.steps
         ],
@@ -316,8 +311,6 @@ def _rows(step: Step) -> list[list[str]]:
         before, after = map(_value, values)
         lines.append(f"{label} {after}" if step.before is None else f"{label} {before} -> {after}")
     lines = ["" if step.action == "delete" else "no option"] if not lines or step.action == "delete" else lines
-    dangers = [danger.partition(": ") for danger in step.dangers]
-    lines += [f"may expire messages: {name.replace('_', '-')}{colon}{rule}" for name, colon, rule in dangers]
     first = [step.action, f"{step.kind} {step.name}"]
     return [[*(first if i == 0 else ["", ""]), line] for i, line in enumerate(line for line in lines if line)]
 
@@ -334,12 +327,16 @@ def _value(value: object) -> str:
 class Effect(NamedTuple):
     """Messages that a plan ends: by a shorter TTL, by a lower limit, and with their queues.
 
-    Queues with so many dead messages that some are left are `unfinished`: a reaper removes those.
+    A preview also counts those that would be `ending` later, as in `PolicyResult`. Queues with so many dead messages
+    that some are left are `unfinished`: a reaper removes those.
     """
 
     expired: int = 0
     trimmed: int = 0
     deleted: int = 0
+    ending: int = 0
+    ending_queues: int = 0
+    ends_after_ms: int | None = None
     unfinished: tuple[str, ...] = ()
 
 
@@ -365,7 +362,8 @@ def preview(keyspace: Keyspace, plan: Plan) -> Flow[Effect]:
         with suppress(QueueNotFound):  # deleted meanwhile
             for stats in (yield from reading.look(keyspace, [name])).values():
                 deleted += stats.depth
-    return Effect(result.expired, result.trimmed, deleted)
+    later = (result.ending, result.ending_queues, result.ends_after_ms)
+    return Effect(result.expired, result.trimmed, deleted, *later)
 
 
 def carry_out(keyspace: Keyspace, plan: Plan) -> Flow[Effect]:
@@ -388,7 +386,7 @@ def carry_out(keyspace: Keyspace, plan: Plan) -> Flow[Effect]:
             with suppress(QueueNotFound):  # deleted meanwhile
                 deleted += yield from queues.delete(keyspace, step.name, if_unused=False, if_empty=False)
     result = yield from policies.reconcile(keyspace, (yield from policies.matching(keyspace, touched)))
-    return Effect(expired + result.expired, trimmed + result.trimmed, deleted, result.unfinished)
+    return Effect(expired + result.expired, trimmed + result.trimmed, deleted, unfinished=result.unfinished)
 
 
 def _policies(plan: Plan) -> tuple[list[Policy], list[Policy]]:

@@ -77,9 +77,12 @@ def declare(name: str, as_json: bool, settings: Settings, **options: Any) -> Non
     """Create a queue, unless it exists with these options.
 
     If it exists with other options nothing changes, and the exit code is 3.
+    If only dead letters created it, it gets these options, unless messages
+    would die by it.
     """
     arguments = {option: value for option, value in options.items() if value is not None}
     with settings.using() as broker:
+        _check_adoption(broker, name, arguments)
         declared, in_force = broker.declare_queue(name, **arguments), None
         if as_json:
             with suppress(QueueNotFound):  # its --expires is over already
@@ -88,6 +91,18 @@ def declare(name: str, as_json: bool, settings: Settings, **options: Any) -> Non
         output.answer_json({"queue": name, "declared": declared.declared, "options": in_force})
     else:
         output.answer(f"queue {name} {DECLARED[declared.declared or 'existing']}")
+
+
+def _check_adoption(broker: Broker, name: str, options: Any) -> None:
+    """Raise `Refused` if only dead letters created the queue, and the options would end some of its messages."""
+    from rqttl.flows import registry  # slow to load; the broker has loaded them
+    from rqttl.store.driver import driver_of
+
+    driver = driver_of(broker)
+    records = driver.perform(registry.records(driver.keyspace, [broker.queue(name).name], ("explicit",)))
+    if records[name] == [b"0"] and (losses := _losses(broker.queue(name).preview_update(**options), ahead=True)):
+        rest = f"declare it without options, then `rqttl queue update {name}` asks"
+        raise Refused(f"dead letters created queue {name!r}, and {' and '.join(losses)}: {rest}")
 
 
 @queue.command("ls", epilog="\b\nExample: rqttl queue ls 'orders.*'")
@@ -290,8 +305,8 @@ def update(
     """Change options of a queue.
 
     All other options stay as they are. A change acts at once, also on stored
-    messages: a shorter --message-ttl and a lower limit let messages die. The
-    command counts them and asks first.
+    messages: a shorter --message-ttl, a lower limit and --expires let messages
+    die. The command counts them and asks first.
     """
     changes = {option: value for option, value in options.items() if value is not None}
     for option in dict.fromkeys(unset):
@@ -321,6 +336,8 @@ def _print_update(name: str, changes: Iterable[str], result: UpdateResult, *, dr
                 "changed": list(map(params.json_name, changed)),
                 "expired": result.expired,
                 "trimmed": result.trimmed,
+                "ending": result.ending,
+                "ends_after_ms": result.ends_after_ms,
                 "before": params.to_json(result.before),
                 "after": params.to_json(result.after),
             }
@@ -352,7 +369,7 @@ def _losses(result: UpdateResult, *, ahead: bool) -> list[str]:
             target = result.after.target(reason)
             outcome = f"dead-lettered to {target}" if target else "dropped"
             lines.append(f"{text.plural(count, 'message')} {verb} by {cause} ({outcome})")
-    return lines
+    return lines if result.ends_after_ms is None else [*lines, output.will_end(result.ending, result.ends_after_ms)]
 
 
 # Calls on several queues

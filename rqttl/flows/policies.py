@@ -9,7 +9,7 @@ policies is read after the record. So a slow process cannot put older policies i
 from __future__ import annotations
 
 import logging
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -19,16 +19,16 @@ from typing import cast
 from rqttl import units
 from rqttl.checks import check_queue_name
 from rqttl.errors import DataDamaged, PolicyNotFound, QueueNotFound
-from rqttl.flows import sweeping
+from rqttl.flows import reading, sweeping
 from rqttl.flows.registry import registered
 from rqttl.flows.steps import OUTDATED, Flow, GetConfig, GetPolicies, Read, dispatch, pipeline
-from rqttl.flows.sweeping import count_deaths, sweep, swept
-from rqttl.options import CONTROLS, QueueOptions, Value
+from rqttl.flows.sweeping import sweep, swept
+from rqttl.options import CONTROLS, ENDINGS, QueueOptions, UpdateResult, Value
 from rqttl.policies import Explanation, Policy, PolicySet
 from rqttl.policies.explanation import warn
 from rqttl.policies.policy import check_policy_name, maker
 from rqttl.protocol import commands, replies
-from rqttl.protocol.commands import Ok, Options, QueueConfig, Refused
+from rqttl.protocol.commands import Ok, Options, QueueConfig, Refused, Walk
 from rqttl.protocol.keys import Keyspace
 from rqttl.types import Duration, PolicyResult, SweepResult
 
@@ -137,7 +137,7 @@ def preview(
     matched = yield from matching(keyspace, [*stored, *removed, *before.lost_in(after)])
     names = [name for name in dict.fromkeys((*matched, *declared)) if name not in deleted]
     changed: dict[str, dict[str, tuple[Value | None, Value | None]]] = {}
-    expired = trimmed = 0
+    counts: list[UpdateResult] = []
 
     def look(queue: str) -> Flow[tuple[QueueConfig, Options]]:
         config, _ = yield from record(keyspace, queue)
@@ -152,9 +152,52 @@ def preview(
             if change.may_kill:
                 with suppress(QueueNotFound):  # deleted meanwhile
                     yield from sweep(name)
-                    result = yield from count_deaths(name, partial(look, name))
-                    expired, trimmed = expired + result.expired, trimmed + result.trimmed
-    return PolicyResult(changed, expired, trimmed)
+                    counts.append((yield from count_deaths(keyspace, name, partial(look, name))))
+    return PolicyResult(
+        changed,
+        sum(count.expired for count in counts),
+        sum(count.trimmed for count in counts),
+        ending=sum(count.ending for count in counts),
+        ending_queues=sum(count.ending > 0 for count in counts),
+        ends_after_ms=min((count.ends_after_ms for count in counts if count.ends_after_ms is not None), default=None),
+    )
+
+
+def count_deaths(
+    keyspace: Keyspace, queue: str, look: Callable[[], Flow[tuple[QueueConfig, Options]]]
+) -> Flow[UpdateResult]:
+    """Count the messages that would die at once, and those that would end later unless a consumer comes.
+
+    `look` reads the options in force, and those to compare.
+    """
+    walk = Walk()
+    while True:
+        config, options = yield from look()
+        values = yield from dispatch(commands.preview(config, options.in_force, walk), OUTDATED)
+        if type(values) is Refused:
+            yield GetConfig(queue, fresh=True)  # raises where the queue is gone, and deletes one whose lifetime is over
+        elif not values.more:
+            break
+        else:
+            walk = Walk(*[getattr(values, name) for name in Walk._fields])
+    result = UpdateResult(config.options, options.in_force, int(values.expired), int(values.trimmed))
+    if not (times := _sooner(result.before, result.after)):
+        return result
+    stats = yield from reading.only(queue, reading.look(keyspace, [queue]))
+    present = stats.ready + stats.delayed if times.keys() == {"message_ttl"} else stats.depth
+    ending = max(0, present - result.expired - result.trimmed)
+    return result._replace(ending=ending, ends_after_ms=min(times.values()) if ending else None)
+
+
+def _sooner(before: QueueOptions, after: QueueOptions) -> dict[str, int]:
+    """The options, with their times, that end messages in a queue sooner than before, unless a consumer comes."""
+    harder = ENDINGS.index(str(after.on_expire)) < ENDINGS.index(str(before.on_expire))
+    times: dict[str, int] = {}
+    for name in ("message_ttl", *(_LIFETIMES if after.on_expire != "keep" else ())):
+        old, new = before.number(name), after.number(name)
+        if new is not None and (old is None or new < old or (harder and name in _LIFETIMES)):
+            times[name] = new
+    return times
 
 
 def check(keyspace: Keyspace, policy: Policy) -> Flow[list[str]]:
@@ -295,6 +338,8 @@ def explain(keyspace: Keyspace, queue: str, ttl: Duration | None, *, name_only: 
 
 #: The options whose change may let messages die at once.
 _DEADLY = ("message_ttl", "max_length", "max_length_bytes", "overflow")
+#: The options that end a queue with its messages.
+_LIFETIMES = ("expires", "auto_delete_on_idle")
 
 
 @dataclass(frozen=True, slots=True)
@@ -317,8 +362,8 @@ class Change:
 
     @property
     def may_kill(self) -> bool:
-        """True if messages may die at once by the change."""
-        return not self.differences.keys().isdisjoint(_DEADLY)
+        """True if messages may die by the change, at once or later."""
+        return not self.differences.keys().isdisjoint((*_DEADLY, *_LIFETIMES, "on_expire"))
 
 
 def following(policies: PolicySet, declared: QueueOptions) -> Options:

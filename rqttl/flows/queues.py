@@ -17,7 +17,7 @@ from rqttl.errors import (
     RqttlError,
 )
 from rqttl.flows import moving, policies, registry, sweeping
-from rqttl.flows.policies import following, reconcile, record, records, version_call, warn_of_failover
+from rqttl.flows.policies import count_deaths, following, reconcile, record, records, version_call, warn_of_failover
 from rqttl.flows.steps import (
     EXPIRED,
     OUTDATED,
@@ -33,7 +33,7 @@ from rqttl.flows.steps import (
     dispatch,
     existing,
 )
-from rqttl.flows.sweeping import SWEEPS, config_if_exists, count_deaths, retire, sweep
+from rqttl.flows.sweeping import SWEEPS, config_if_exists, retire, sweep
 from rqttl.options import SWITCHES, QueueOptions, UpdateResult, written
 from rqttl.policies import PolicySet
 from rqttl.protocol import commands
@@ -168,10 +168,10 @@ def update(keyspace: Keyspace, queue: str, changes: Mapping[str, object]) -> Flo
 
 
 def preview(keyspace: Keyspace, queue: str, changes: Mapping[str, object]) -> Flow[UpdateResult]:
-    """Count the messages that `update` would let die. Sweeps the queue first, as `update` does."""
+    """Count the messages that would end by `update`. Sweeps the queue first, as `update` does."""
     yield from _look(keyspace, queue, changes)
     yield from sweep(queue)
-    return (yield from count_deaths(queue, partial(_look, keyspace, queue, changes)))
+    return (yield from count_deaths(keyspace, queue, partial(_look, keyspace, queue, changes)))
 
 
 def _look(keyspace: Keyspace, queue: str, changes: Mapping[str, object]) -> Flow[tuple[QueueConfig, Options]]:

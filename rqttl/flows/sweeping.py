@@ -1,13 +1,13 @@
-"""Flows that sweep a queue, in bounded steps, and that count what other options would let die."""
+"""Flows that sweep a queue, in bounded steps."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from rqttl.flows.steps import NOT_THERE, OUTDATED, Flow, GetConfig, Read, Register, dispatch
-from rqttl.options import QueueOptions, UpdateResult
+from rqttl.options import QueueOptions
 from rqttl.protocol import commands
-from rqttl.protocol.commands import Ok, Options, QueueConfig, Refused, Walk, Word
+from rqttl.protocol.commands import Ok, Options, QueueConfig, Refused, Word
 from rqttl.protocol.keys import Keyspace
 from rqttl.types import SweepResult
 
@@ -67,20 +67,6 @@ def config_if_exists(keyspace: Keyspace, queue: str, *, for_sweep: bool = False)
         if for_sweep:
             return ended
         yield from retire(ended)
-
-
-def count_deaths(queue: str, look: Callable[[], Flow[tuple[QueueConfig, Options]]]) -> Flow[UpdateResult]:
-    """Count the ready messages that would die at once. `look` reads the options in force, and those to compare."""
-    walk = Walk()
-    while True:
-        config, options = yield from look()
-        values = yield from dispatch(commands.preview(config, options.in_force, walk), OUTDATED)
-        if type(values) is Refused:
-            yield GetConfig(queue, fresh=True)  # raises where the queue is gone, and deletes one whose lifetime is over
-        elif not values.more:
-            return UpdateResult(config.options, options.in_force, int(values.expired), int(values.trimmed))
-        else:
-            walk = Walk(*[getattr(values, name) for name in Walk._fields])
 
 
 def given_up(before: QueueOptions, after: QueueOptions) -> set[str]:

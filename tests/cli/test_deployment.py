@@ -1,12 +1,15 @@
 """`rqttl apply`, `export` and `import`: whole deployments, the plan first, and nothing half applied."""
 
 import json
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
 
-from rqttl import Broker
+from rqttl import Broker, Message, QueueOptions
 from rqttl.deployments import read_deployment
 from tests.cli.conftest import Run
 from tests.cli.test_errors import failed
@@ -37,9 +40,8 @@ def test_a_dry_run_shows_the_plan_and_changes_nothing(run: Run, client: redis.Re
     assert (result.exit_code, result.stderr) == (0, "")
     lines = [" ".join(line.split()) for line in result.stdout.splitlines()]
     assert "create queue orders max-length 5" in lines
-    assert "may expire messages: message-ttl: unset → 5m" in lines
     assert "set operator policy cap pattern #" in lines
-    assert lines[-1] == "namespace rqttl: 4 steps, 2 of them may expire messages"
+    assert lines[-1] == "namespace rqttl: 4 steps"
     assert everything(client) == {}
 
 
@@ -119,13 +121,148 @@ def test_steps_that_end_messages_are_counted_and_asked_for(
     assert broker.queues() == ["mails", "orders", "orders/dead"]
 
 
+Options = dict[str, Any]
+LATER = "4 messages would end after 3s without a consumer"
+OVER = "3 messages would be pushed out by a limit"
+#: Changes of a queue with four messages: the options before and after, and what the question says, if there is one.
+CHANGES: dict[str, tuple[Options, Options, str]] = {
+    "a TTL": ({}, {"message_ttl": "3s"}, LATER),
+    "a shorter TTL": ({"message_ttl": "1h"}, {"message_ttl": "3s"}, LATER),
+    "a limit": ({}, {"max_length": 1}, OVER),
+    "a limit of bytes": ({}, {"max_length_bytes": 1}, OVER),
+    "drop-head": ({"max_length": 1, "overflow": "reject-publish"}, {"max_length": 1, "overflow": "drop-head"}, OVER),
+    "a lifetime": ({}, {"expires": "3s"}, LATER),
+    "a shorter lifetime": ({"expires": "1h"}, {"expires": "3s"}, LATER),
+    "an idle time": ({"expires": "1h"}, {"expires": "1h", "auto_delete_on_idle": "3s"}, LATER),
+    "no keep": ({"expires": "3s", "on_expire": "keep"}, {"expires": "3s", "on_expire": "drop"}, LATER),
+    "letters": ({"expires": "3s", "on_expire": "keep"}, {"expires": "3s", "on_expire": "dead-letter"}, LATER),
+    "a longer TTL": ({"message_ttl": "1h"}, {"message_ttl": "2h"}, ""),
+    "a longer lifetime": ({"expires": "1h"}, {"expires": "2h", "lease": "1m"}, ""),
+    "a lifetime that keeps": ({}, {"expires": "3s", "on_expire": "keep"}, ""),
+    "a limit that is not reached": ({}, {"max_length": 4}, ""),
+}
+#: Options that a definition of RabbitMQ has under the same name.
+OF_RABBITMQ = {"message_ttl", "max_length", "max_length_bytes", "overflow", "expires"}
+
+
+def flags(options: Options) -> list[str]:
+    return [word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", str(value))]
+
+
+def give(broker: Broker, name: str, options: Options, *, priority: int = 0, operator: bool = False) -> None:
+    broker.set_policy(name, "#", {"lease": "1m", **options}, priority=priority, operator=operator)
+
+
+def set_policy(broker: Broker, before: Options, after: Options, file: Path, group: str = "policy") -> list[str]:
+    give(broker, "base", before, operator=group != "policy")
+    return [group, "set", "p", "#", "--priority", "5", *flags(after)]
+
+
+def delete_policy(broker: Broker, before: Options, after: Options, file: Path, group: str = "policy") -> list[str]:
+    give(broker, "p", {name: before.get(name) for name in after}, priority=5, operator=group != "policy")
+    give(broker, "base", after, operator=group != "policy")
+    return [group, "delete", "p"]
+
+
+def update(broker: Broker, before: Options, after: Options, file: Path) -> list[str]:
+    broker.queue("q").update(**before)
+    return ["queue", "update", "q", *flags(after)]
+
+
+def adopt(broker: Broker, before: Options, after: Options, file: Path) -> list[str]:
+    """Declare a queue that dead letters have created, without options."""
+    broker.queue("q").delete()
+    source = broker.declare_queue("source", dead_letter="q")
+    source.enqueue_many([Message(b"x")] * 4)
+    source.reject_many(source.receive_many(4))
+    return ["queue", "declare", "q", *flags(after)]
+
+
+def apply(broker: Broker, before: Options, after: Options, file: Path) -> list[str]:
+    broker.queue("q").update(**before)
+    file.write_text(json.dumps({"rqttl": 1, "queues": {"q": after}}), encoding="utf-8")
+    return ["apply", str(file)]
+
+
+def apply_to_letters(broker: Broker, before: Options, after: Options, file: Path) -> list[str]:
+    adopt(broker, before, after, file)
+    return apply(broker, before, after, file)
+
+
+def import_rabbitmq(broker: Broker, before: Options, after: Options, file: Path) -> list[str]:
+    give(broker, "base", before)
+    stored = QueueOptions.read("q", after)  # durations are ms, as there
+    definition = {name.replace("_", "-"): stored[name] for name in after}
+    policy = {"vhost": "/", "name": "p", "pattern": ".*", "apply-to": "queues", "priority": 5, "definition": definition}
+    file.write_text(json.dumps({"policies": [policy]}), encoding="utf-8")
+    return ["import", "rabbitmq", str(file)]
+
+
+WAYS: dict[str, Callable[..., list[str]]] = {
+    "policy set": set_policy,
+    "operator-policy set": partial(set_policy, group="operator-policy"),
+    "policy delete": delete_policy,
+    "operator-policy delete": partial(delete_policy, group="operator-policy"),
+    "queue update": update,
+    "queue declare": adopt,
+    "apply": apply,
+    "apply to dead letters": apply_to_letters,
+    "import": import_rabbitmq,
+}
+
+
+def possible(way: str, before: Options, after: Options) -> bool:
+    if WAYS[way] is import_rabbitmq:
+        return after.keys() <= OF_RABBITMQ
+    return not before or WAYS[way] not in (adopt, apply_to_letters)
+
+
+@pytest.mark.parametrize(
+    "way, change", [(way, name) for name, change in CHANGES.items() for way in WAYS if possible(way, *change[:2])]
+)
+def test_a_change_that_ends_what_waits_is_asked_for_whatever_the_way(
+    run: Run, broker: Broker, tmp_path: Path, way: str, change: str
+) -> None:
+    before, after, loss = CHANGES[change]
+    broker.declare_queue("q").enqueue_many([b"x"] * 4)
+    words = WAYS[way](broker, before, after, tmp_path / "file.json")
+    queue = broker.queue("q")
+    state = (queue.options(), queue.stats().depth, broker.policies(), broker.policies(operator=True))
+
+    asked = run(*words)
+
+    if not loss:
+        assert (asked.exit_code, "would" in asked.stderr) == (0, False)
+        return
+    code = 3 if way == "queue declare" else 2  # which refuses, and names the command that asks
+    assert (asked.exit_code, loss in asked.stderr.replace(" in 1 queue ", " ")) == (code, True), asked.stderr
+    assert (queue.options(), queue.stats().depth, broker.policies(), broker.policies(operator=True)) == state
+    if code == 2:
+        assert loss in run(*words, "--dry-run").stdout.replace(" in 1 queue ", " ")
+        assert run(*words, "--yes").exit_code == 0
+
+
+def test_the_losses_of_several_queues_are_summed_and_the_first_end_named(run: Run, broker: Broker) -> None:
+    for name, count in (("a.1", 100), ("a.2", 120), ("a.3", 0), ("b", 7)):
+        broker.declare_queue(name).enqueue_many([b"x"] * count)
+    broker.queue("a.2").update(expires="2s")
+    broker.queue("a.1").receive()
+
+    asked = run("policy", "set", "e", "#", "--expires", "3s")
+    counted = json.loads(run("policy", "set", "e", "a.*", "--expires", "1s", "--dry-run", "--json").stdout)
+
+    assert "rqttl: 107 messages in 2 queues would end after 3s without a consumer\n" in asked.stderr
+    assert (counted["ending"], counted["ending_queues"], counted["ends_after_ms"]) == (220, 2, 1000)
+    assert broker.queue("a.1").preview_update(expires="1m")[4:] == (100, 60_000)
+
+
 def test_unnamed_objects_stay_without_prune(run: Run, broker: Broker, file: str) -> None:
     broker.declare_queue("old")
     broker.set_policy("old", "none.#", {"lease": "1m"})
 
     kept = run("apply", file)
 
-    assert kept.stderr == "rqttl: not named by the file, and kept: policy old, queue old; --prune deletes them\n"
+    assert kept.stderr == "rqttl: not named by the file: policy old, queue old; --prune deletes them\n"
     assert "old" in broker.queues()
     asked = run("apply", file, "--prune")
     assert (asked.exit_code, "rqttl: 1 queue would be deleted\n" in asked.stderr) == (2, True)

@@ -298,7 +298,8 @@ def test_update_tells_what_a_preview_has_counted(clocked: Clocked, changes: dict
     result = queue.update(**changes)
     after = queue.stats()
 
-    assert result == preview
+    assert result == preview._replace(ending=0, ends_after_ms=None)
+    assert preview.ending == (after.ready if "message_ttl" in changes else 0)
     assert before.ready == 570
     assert after.ready == 570 - result.expired - result.trimmed
     assert after.deaths.get("expired", 0) == 30 + result.expired

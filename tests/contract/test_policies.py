@@ -12,6 +12,7 @@ from rqttl.flows import queues, steps
 from rqttl.flows.steps import Step, drive
 from rqttl.protocol.commands import Command
 from rqttl.store.driver import RedisDriver, driver_of
+from rqttl.types import PolicyResult
 from tests.contract.clocked import Clocked
 from tests.drivers import before_step, redis_of
 from tests.half_done import store_policy
@@ -185,7 +186,7 @@ def test_reconcile_finishes_the_change_of_a_client_that_died(broker: Broker) -> 
 
     assert result.changed == {"orders": {"max_length": (None, 2)}}
     assert result.trimmed == 3
-    assert broker.reconcile() == ({}, 0, 0, (), ())
+    assert broker.reconcile() == PolicyResult({})
 
 
 CASES: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any], dict[str, Any]]] = [

@@ -16,6 +16,7 @@ import click
 
 from rqttl import text
 from rqttl.cli.common.errors import Refused
+from rqttl.units import as_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -154,14 +155,29 @@ def print_rich(renderable: Any) -> None:
             answer(re.sub(r" +((?:\x1b\[0m)?)$", r"\1", line))
 
 
-def deaths(expired: int, trimmed: int, deleted: int = 0, *, ahead: bool) -> list[str]:
+def deaths(
+    expired: int,
+    trimmed: int,
+    deleted: int = 0,
+    ending: int = 0,
+    queues: int = 0,
+    after: int | None = None,
+    *,
+    ahead: bool,
+) -> list[str]:
     """A line for each kind of messages that a change ends, ahead of it or after it."""
     kinds = (
         (expired, "would expire", "expired"),
         (trimmed, "would be pushed out by a limit", "pushed out by a limit"),
         (deleted, "would be deleted with their queues", "deleted with their queues"),
     )
-    return [f"{text.plural(count, 'message')} {would if ahead else did}" for count, would, did in kinds if count]
+    lines = [f"{text.plural(count, 'message')} {would if ahead else did}" for count, would, did in kinds if count]
+    return lines + ([] if after is None else [will_end(ending, after, f" in {text.plural(queues, 'queue')}")])
+
+
+def will_end(messages: int, after: int, where: str = "") -> str:
+    """A line for messages that a change ends later, `after` so many ms."""
+    return f"{text.plural(messages, 'message')}{where} would end after {as_text(after)} without a consumer"
 
 
 def confirm_losses(question: str, losses: Sequence[str]) -> None:

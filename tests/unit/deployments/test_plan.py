@@ -54,7 +54,6 @@ def test_a_step_shows_each_option_and_part_before_and_after() -> None:
     new = only(make_plan(queues(message_ttl="60s", max_length=3), Deployment()))
     assert (new.action, new.kind, new.name, new.before) == ("create", "queue", "q", None)
     assert new.changes == {"message_ttl": (None, "1m"), "max_length": (None, 3)}
-    assert not new.destructive
 
     other = only(make_plan(queues(lease="1m", max_length=5), queues(max_length=3, overflow="reject-publish")))
     assert other.action == "update"
@@ -72,7 +71,6 @@ def test_a_pause_is_part_of_a_plan_only_where_the_file_names_it(paused: bool | N
 
     changes = {} if paused is None or paused is bool(was) else {"paused": (was, True if paused else None)}
     assert only(plan).changes == {"max_length": (3, 5), **changes}
-    assert not only(plan).destructive
     assert bool(only(make_plan(queues(paused=paused), Deployment())).after["paused"]) is bool(paused)  # type: ignore[index]  # a new queue
 
 
@@ -96,90 +94,12 @@ def test_policies_come_first_and_deletions_last() -> None:
     ]
 
 
-def test_only_with_prune_the_rest_is_deleted_and_that_is_destructive() -> None:
+def test_only_with_prune_the_rest_is_deleted() -> None:
     plan = make_plan(Deployment(), queues())
     pruning = make_plan(Deployment(), queues(), prune=True)
 
     assert (plan.steps, plan.kept) == ((), (("queue", "q"),))
-    assert only(pruning).dangers == ("its messages are deleted",)
-    assert pruning.destructive == pruning.steps
-
-
-DANGEROUS = [
-    ("message_ttl", None, "1s"),
-    ("message_ttl", "2s", "1s"),
-    ("default_ttl", None, "1s"),
-    ("max_ttl", "2s", "1s"),
-    ("max_length", None, 5),
-    ("max_length", 5, 0),
-    ("max_length_bytes", 5, 4),
-    ("expires", "2h", "1h"),
-    ("auto_delete_on_idle", None, "1h"),
-    ("max_deliveries", 5, 4),
-    ("min_ttl", "2s", "1s"),
-    ("min_ttl", "2s", None),
-    ("min_ttl", None, "1s"),
-    ("never_expire", True, False),
-    ("overflow", "reject-publish", "drop-head"),
-    ("on_expire", "keep", "drop"),
-    ("dead_letter", "dead", None),
-    ("dead_letter_expired", "dead", ""),
-]
-
-
-@pytest.mark.parametrize("option, before, after", DANGEROUS)
-def test_a_change_by_which_messages_can_die_is_destructive(option: str, before: object, after: object) -> None:
-    [danger] = only(make_plan(queues(**{option: after}), queues(**{option: before}))).dangers
-
-    assert danger.startswith(f"{option}: ")
-
-
-HARMLESS = [
-    ("message_ttl", "1s", "2s"),
-    ("message_ttl", "1s", None),
-    ("max_length", 5, 6),
-    ("max_length", 5, None),
-    ("min_ttl", "1s", "2s"),
-    ("never_expire", None, True),
-    ("overflow", None, "reject-publish"),
-    ("lease", "1s", "2s"),
-    ("on_expire", None, "keep"),
-    ("dead_letter", None, "dead"),
-    ("dead_letter", "dead", "other"),
-    ("max_message_bytes", None, 5),
-    ("duplicate_window", None, "1s"),
-    ("redelivery_delay", None, "1s"),
-]
-
-
-@pytest.mark.parametrize("option, before, after", HARMLESS)
-def test_a_change_by_which_no_message_dies_is_not_destructive(option: str, before: object, after: object) -> None:
-    assert only(make_plan(queues(**{option: after}), queues(**{option: before}))).dangers == ()
-
-
-POLICIES: list[tuple[Deployment, Deployment, tuple[str, ...]]] = [
-    (policy(max_length=3, lease="1s"), Deployment(), ("max_length: unset → 3",)),
-    (policy(lease="1s"), Deployment(), ()),
-    (policy(max_length=4), policy(max_length=3), ()),
-    (policy(max_length=2), policy(max_length=3), ("max_length: 3 → 2",)),
-    (policy(message_ttl="1m"), policy(message_ttl="2m"), ("message_ttl: 2m → 1m",)),
-    (policy(dead_letter="none"), Deployment(), ("dead_letter: unset → none",)),
-    (policy(dead_letter="none"), policy(dead_letter="d"), ("dead_letter: d → none",)),
-    (policy("#", 1, lease="1s"), policy("#", 2, lease="1s"), ()),
-    (
-        policy("#", max_length=3),
-        policy("a", max_length=3),
-        ("max_length: unset → 3", "max_length: without this policy, messages may end sooner"),
-    ),
-    (Deployment(), policy(max_length=3, lease="1s"), ("max_length: without this policy, messages may end sooner",)),
-]
-
-
-@pytest.mark.parametrize("wanted, present, dangers", POLICIES)
-def test_a_policy_is_as_dangerous_as_its_options_for_queues_that_it_comes_to_or_leaves(
-    wanted: Deployment, present: Deployment, dangers: tuple[str, ...]
-) -> None:
-    assert only(make_plan(wanted, present, prune=True)).dangers == dangers
+    assert (only(pruning).action, only(pruning).name) == ("delete", "q")
 
 
 @given(deployments(), deployments())
