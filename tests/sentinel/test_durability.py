@@ -1,6 +1,8 @@
 """Failovers to replicas that lag behind: what Redis has confirmed by `durability` survives them."""
 
 import os
+import re
+import subprocess
 from collections.abc import Callable
 from typing import Any
 
@@ -8,6 +10,7 @@ import pytest
 import redis
 
 import rqttl
+from tests.repository import ROOT
 from tests.sentinel.test_failover import WINDOW, Producer, received
 from tests.servers import SentinelSet, Server
 from tests.waiting import until
@@ -73,6 +76,30 @@ def test_no_message_that_a_replica_confirms_is_lost(service: SentinelSet) -> Non
     print(f"{FAILOVERS} failovers: confirmed {sent}, of these lost {lost}; NotReplicated {told}")  # noqa: T201  # see above
     assert lost["replica"] == 0
     assert lost["primary"] > 0  # else the links were not cut
+
+
+def test_the_recipe_for_a_planned_failover_loses_nothing_that_was_confirmed(service: SentinelSet) -> None:
+    (recipe,) = re.findall(r"  ```bash\n(.*?)  ```\n", (ROOT / "deploy/README.md").read_text(), re.DOTALL)
+    primary = service.primary()
+    recipe = recipe.replace("-h SENTINEL -p 26379", f"-p {service.sentinels[0].port}")
+    recipe = recipe.replace("-h OLD -p 6379", f"-p {service.ports[service.servers.index(primary)]}")
+    with rqttl.connect(service.url()) as broker:
+        queues = [broker.declare_queue(name, durability="replica", duplicate_window=WINDOW) for name in ("a", "b", "c")]
+        producers = [Producer(queue.enqueue, queue.name, has_ids=True) for queue in queues]
+        for producer in producers:
+            producer.goes_on()
+
+        done = subprocess.run(["bash", "-ec", recipe], check=True, capture_output=True, text=True)
+
+        for producer in producers:
+            producer.goes_on()
+            producer.stop()
+    assert done.stdout.split() == ["OK", "2", "OK", "OK"]
+    assert service.primary() is not primary
+    service.settle()
+    for producer in producers:
+        assert {*producer.done} <= received(service, producer.name)
+    assert [producer.errors for producer in producers] == [[], [], []]
 
 
 def test_a_change_that_no_replica_has_is_told(

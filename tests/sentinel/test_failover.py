@@ -72,7 +72,7 @@ class Producer:
     """A thread that sends by `enqueue`. `has_ids`: it may repeat calls: messages have ids, and the queue a window."""
 
     def __init__(self, enqueue: Callable[..., object], name: str, *, has_ids: bool) -> None:
-        self._enqueue, self._name, self._has_ids = enqueue, name, has_ids
+        self._enqueue, self.name, self._has_ids = enqueue, name, has_ids
         self.done: list[str] = []
         self.errors: list[BaseException] = []
         self._stopped = False
@@ -81,7 +81,7 @@ class Producer:
 
     def _work(self) -> None:
         for number in itertools.takewhile(lambda _: not self._stopped, itertools.count()):
-            body = f"{self._name}-{number}"
+            body = f"{self.name}-{number}"
             try:
                 self._enqueue(body.encode(), id=body if self._has_ids else None)
                 self.done.append(body)
