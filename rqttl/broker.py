@@ -258,12 +258,11 @@ class Broker:
         return self._driver.perform(policies.explain(self._driver.keyspace, name, ttl, name_only=True))
 
     def reaper_count(self) -> int:
-        """Number of reapers that run for this namespace.
+        """Number of reapers of this namespace seen in the last 30 s. `run_once` does not count.
 
-        A reaper counts while it listens for due work. `run_once` and a reaper that is still connecting do not count.
-        Raises redis-py's `NoPermissionError` if the user has no right for `PUBSUB`.
+        Raises redis-py's `NoPermissionError` if the user may not read the roster.
         """
-        return self._driver.perform(steps.reaper_count(self._driver.keyspace))
+        return self._driver.perform(roster.reaper_count(self._driver.keyspace))
 
     def workers(self) -> list[WorkerInfo]:
         """The workers and reapers seen in the last 30 s, sorted by role and name.

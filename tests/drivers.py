@@ -6,7 +6,9 @@ from typing import Any, cast
 import redis
 
 from rqttl import Broker, Queue
+from rqttl.consuming.heartbeat import Heartbeat
 from rqttl.flows.steps import Step
+from rqttl.reaper.report import Totals, reaper_details
 from rqttl.store.cluster import Cluster
 from rqttl.store.driver import RedisDriver, driver_of
 from tests.cluster_servers import shared_client
@@ -19,6 +21,12 @@ def redis_of(owner: object) -> redis.Redis:
     on_cluster = isinstance(topology, Cluster)
     client: Any = shared_client(topology.address.port) if on_cluster else topology.nodes[0]._client
     return cast("redis.Redis", client)
+
+
+def enter_reaper(broker: Broker) -> None:
+    """Enter a reaper into the roster."""
+    driver = driver_of(broker)
+    driver.perform(Heartbeat(driver.keyspace, "reaper", lambda _: reaper_details(Totals())).write())
 
 
 def broker_on(driver: RedisDriver) -> Broker:

@@ -468,7 +468,7 @@ class AsyncBroker:
         return await self._driver.perform(policies.explain(self._driver.keyspace, name, ttl, name_only=True))
 
     async def reaper_count(self) -> int:
-        return await self._driver.perform(steps.reaper_count(self._driver.keyspace))
+        return await self._driver.perform(roster.reaper_count(self._driver.keyspace))
 
     async def workers(self) -> list[WorkerInfo]:
         return await self._driver.perform(roster.workers(self._driver.keyspace))

@@ -12,7 +12,7 @@ from redis.exceptions import NoPermissionError, ResponseError
 from rqttl.checks import is_queue_name, queue_name
 from rqttl.doctor.findings import Finding, first_few, ok, problem, warning
 from rqttl.errors import DataDamaged, QueueNotFound, RqttlError
-from rqttl.flows import moving, policies, reading, registry, steps
+from rqttl.flows import moving, policies, reading, registry, roster, steps
 from rqttl.flows.policies import Change
 from rqttl.flows.queues import durability_fault
 from rqttl.flows.steps import Flow
@@ -270,15 +270,15 @@ def check_reapers(keyspace: Keyspace, seen: Queues) -> Flow[list[Finding]]:
     waits |= {name: now - due for name, due in seen.dues.items() if due and name not in seen.looks}
     late = {name: ms for name, ms in waits.items() if ms > OVERDUE}
     try:
-        count: int | None = yield from steps.reaper_count(keyspace)
+        count: int | None = yield from roster.reaper_count(keyspace)
     except ResponseError:
         count = None
-    listen = "no reaper listens" if count == 0 else f"{plural(count or 0, 'reaper')} listen{'s' * (count == 1)}"
-    listen = "it cannot be seen whether a reaper listens" if count is None else listen
+    running = "no reaper runs" if count == 0 else f"{plural(count or 0, 'reaper')} run{'s' * (count == 1)}"
+    running = "it cannot be seen whether a reaper runs" if count is None else running
     if not late:
-        return [ok("reaper", f"{listen}; nothing is overdue")]
+        return [ok("reaper", f"{running}; nothing is overdue")]
     names = sorted(late, key=lambda name: -late[name])
-    state = f"{listen}; overdue by up to {as_text(late[names[0]] // 1000 * 1000)}: {first_few(names)}"
+    state = f"{running}; overdue by up to {as_text(late[names[0]] // 1000 * 1000)}: {first_few(names)}"
     if count:
         return [warning("reaper", state, "its log says why it does not keep up; another one may be started beside it")]
     return [warning("reaper", state, "start one: `rqttl reaper`, as a service; or `rqttl reaper --once` from cron")]

@@ -49,6 +49,11 @@ def workers(keyspace: Keyspace) -> Flow[list[WorkerInfo]]:
     return sorted([one for one in infos if one], key=lambda one: (one.role, one.name))
 
 
+def reaper_count(keyspace: Keyspace) -> Flow[int]:
+    """The number of reapers that live. Channels have no database: the hints of one reach the reapers of all."""
+    return sum(one.role == "reaper" for one in (yield from workers(keyspace)))
+
+
 def consumers(keyspace: Keyspace, queue: str) -> Flow[list[ConsumerInfo]]:
     """The consumers and workers of a queue that live, the oldest first. Raises `QueueNotFound`."""
     (exists,) = yield Read([("EXISTS", keyspace.key(queue, META))])

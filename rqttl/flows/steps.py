@@ -59,8 +59,8 @@ class Pipeline:
 class Read:
     """Step: run plain commands of Redis that change nothing, in one round trip. The answer is the list of replies.
 
-    A call goes to the node of its key, one without a key to `node`, or to the node of the shared keys. All nodes get
-    their calls before one of them is waited for. Redis carries out `then` after all `calls`; its replies come last.
+    A call goes to the node of its key, one without a key to `node`, or to any that answers. All nodes get their calls
+    before one of them is waited for. Redis carries out `then` after all `calls`; its replies come last.
     With `keep_errors` an error takes the place of a reply, with `partial` only `DataDamaged`; with both that of a node
     that is away while others answer takes the place of its replies. With `timed` the answer is the replies, and for
     each of `calls` the time of its node in ms (`None` for one that is away). `hasty` calls leave a node alone that does
@@ -386,12 +386,3 @@ def with_config(
 def server_time() -> Flow[Ms]:
     """The time by the clock of Redis."""
     return Ms((yield from execute(replies.milliseconds, "TIME")))
-
-
-def reaper_count(keyspace: Keyspace) -> Flow[int]:
-    """The number of reapers that listen for due work. A reaper listens at one node."""
-    call = ("PUBSUB", "NUMSUB", keyspace.due_channel)
-    answers = yield ReadEachNode([call], partial=True)
-    present = [reply for (reply,) in answers.values() if not isinstance(reply, Exception)]
-    counts = [replies.shaped("PUBSUB NUMSUB", replies.pairs, reply) for reply in present]
-    return sum(int(count) for each in counts for count in each.values())

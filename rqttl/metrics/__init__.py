@@ -87,7 +87,7 @@ QUEUES = (
         (),
         "Queues without metrics, because they are damaged or their node is away.",
     ),
-    Metric("rqttl_reapers", "gauge", (), "Reapers that listen for due work."),
+    Metric("rqttl_reapers", "gauge", (), "Reapers seen in the last 30 s."),
     Metric("rqttl_workers", "gauge", (), "Workers seen in the last 30 s."),
     Metric("rqttl_scrape_duration_seconds", "gauge", (), "Time that this scrape took."),
     Metric("rqttl_queues_left_out", "gauge", (), "Queues without metrics of their own, because of the limit."),

@@ -7,6 +7,7 @@ import logging
 import re
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from fnmatch import fnmatchcase
@@ -21,7 +22,7 @@ from redis.exceptions import RedisError, ResponseError
 
 from rqttl.errors import DataDamaged, RqttlError
 from rqttl.flows import reading as reading_flows
-from rqttl.flows import registry
+from rqttl.flows import registry, roster
 from rqttl.flows.reading import COUNTERS, StatsAndRecord
 from rqttl.flows.steps import Flow, Read, ReadEachNode
 from rqttl.metrics import BOUNDS, QUEUES, Histogram, Kind, Metric
@@ -99,7 +100,7 @@ class QueueCollector(Collector):
     """Reads the metrics of queues at each scrape. It changes nothing, and needs no right to write."""
 
     def __init__(self, broker: Broker, patterns: Sequence[str], limit: int, patience: float = PATIENCE) -> None:
-        self._broker, self._driver = broker, driver_of(broker).hasty()
+        self._driver = driver_of(broker).hasty()
         self._patterns, self._limit, self._patience = patterns, limit, patience
         self._joining = threading.Lock()
         self._reading: Future[Families] | None = None
@@ -141,15 +142,12 @@ class QueueCollector(Collector):
                 self._note(queue, str(error))
         for node, (reply,) in self._driver.step(ReadEachNode([("TIME",)], keep_errors=True)).items():
             families.add("rqttl_node_up", not is_away(reply), str(node.address))
-        numbers: dict[str, tuple[str, Callable[[], int]]] = {
-            "rqttl_reapers": ("PUBSUB NUMSUB", self._broker.reaper_count),
-            "rqttl_workers": ("HGETALL", lambda: sum(one.role == "worker" for one in self._broker.workers())),
-        }
-        for metric, (command, read) in numbers.items():
-            try:
-                families.add(metric, read())
-            except ResponseError as error:  # mostly for want of a right
-                self._note(command, f"Redis refuses {command}, so a metric is missing: {error}")
+        try:
+            roles = Counter(one.role for one in self._driver.perform(roster.workers(self._driver.keyspace)))
+            for role in ("reaper", "worker"):
+                families.add(f"rqttl_{role}s", roles[role])
+        except ResponseError as error:  # mostly for want of a right
+            self._note("HGETALL", f"Redis refuses HGETALL, so metrics are missing: {error}")
         version = self._driver.perform(_redis_version())
         families.add("rqttl_build_info", {"version": import_module("rqttl").__version__, "redis": version})
         families.add("rqttl_up", 1)

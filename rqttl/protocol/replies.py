@@ -10,7 +10,7 @@ from rqttl.text import format_value
 
 T = TypeVar("T")
 #: Commands whose names have two words.
-_CONTAINERS = frozenset(("ACL", "CONFIG", "PUBSUB", "SCRIPT"))
+_CONTAINERS = frozenset(("ACL", "CONFIG", "SCRIPT"))
 _OTHER_SHAPE = (TypeError, ValueError, LookupError, AttributeError)
 
 

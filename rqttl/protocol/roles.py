@@ -56,7 +56,7 @@ ROLES = {
         "run `rqttl metrics`, `stats`, `queue ls`, `queue show`, `policy ls`, `explain`, `doctor`, completion",
         plain={
             "*": "EXISTS HGET HGETALL HLEN HMGET SISMEMBER SMEMBERS SSCAN XLEN XRANGE ZCARD ZCOUNT ZRANGE",
-            "": "CLUSTER|NODES INFO PUBSUB|NUMSUB TIME",
+            "": "CLUSTER|NODES INFO TIME",
         },
     ),
     "admin": Role(

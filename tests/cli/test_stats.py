@@ -13,6 +13,7 @@ from rqttl.cli.stats import looks
 from rqttl.store.driver import driver_of
 from tests.cli.conftest import Run, check_golden
 from tests.contract.clocked import Clocked
+from tests.drivers import enter_reaper
 
 Pauses = Callable[..., list[float]]
 
@@ -117,16 +118,14 @@ def test_a_wrong_option_is_refused(run: Run, wrong: tuple[str, ...], line: str) 
 
 
 def test_reapers_are_counted_if_the_user_may_ask_for_them(
-    run: Run, broker: Broker, client: redis.Redis, url_of_user: Callable[..., str]
+    run: Run, broker: Broker, url_of_user: Callable[..., str]
 ) -> None:
     broker.declare_queue("orders")
     assert json.loads(run("stats", "--json").stdout)["reapers"] == 0
-    with client.pubsub() as listener:
-        listener.subscribe("rqttl:due")
-        assert listener.get_message(timeout=60)
-        assert json.loads(run("stats", "--json").stdout)["reapers"] == broker.reaper_count() == 1
+    enter_reaper(broker)
+    assert json.loads(run("stats", "--json").stdout)["reapers"] == broker.reaper_count() == 1
 
-    result = run("stats", "--json", "--url", url_of_user("~*", "&*", "+@all", "-pubsub"))
+    result = run("stats", "--json", "--url", url_of_user("~*", "&*", "+@all", "-hgetall"))
     assert (json.loads(result.stdout)["reapers"], result.stderr) == (None, "")
 
 

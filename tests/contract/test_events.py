@@ -126,7 +126,8 @@ def test_a_failure_is_told_by_the_class_of_its_exception(
         ("touch", "q", "ConnectionError"),
         ("TIME", None, "ConnectionError"),
         ("HMGET", None, "ConnectionError"),
-        ("PUBSUB NUMSUB", None, "ConnectionError"),
+        ("HGETALL", None, "ConnectionError"),
+        ("TIME", None, "ConnectionError"),
     ]
 
 

@@ -97,4 +97,4 @@ def test_the_number_of_reapers_is_unknown_without_the_right_to_ask(
     queues: Broker, restricted: Callable[..., redis.Redis]
 ) -> None:
     assert running_reapers(queues) == 0
-    assert running_reapers(Broker(restricted("-pubsub"))) is None
+    assert running_reapers(Broker(restricted("-hgetall"))) is None

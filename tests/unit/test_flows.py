@@ -224,13 +224,6 @@ def test_a_registry_that_gives_no_page_is_an_error(reply: object) -> None:
     "flow,call,answer,wrong,result",
     [
         (steps.server_time, ("TIME",), [[b"7", b"9999"]], [7], 7009),
-        (
-            lambda: steps.reaper_count(KEYSPACE),
-            ("PUBSUB", "NUMSUB", "rqttl:due"),
-            {"a": [[b"rqttl:due", 2]], "b": [[b"rqttl:due", 1]]},
-            {"a": [7]},
-            3,
-        ),
     ],
 )
 def test_a_question_to_servers_is_one_plain_command(
