@@ -36,6 +36,8 @@ TURN = 10_000
 PROOF = 20_000
 #: The bounds in seconds of the pauses while Redis is away: they double.
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0
+#: The ms for which a worker that ends by itself waits for a node that is away.
+GIVE_UP = 30_000
 #: The end of the names of dead-letter queues, as all examples of the option `dead_letter` have it.
 DEAD = "/dead"
 
@@ -59,14 +61,16 @@ class Fetcher:
         self.answered_at: int | None = None
         #: True while no node answers.
         self.is_away = False
-        self._pauses: dict[Hashable, float] = {}  # the longest pause of each node that is away, in seconds
+        #: Of each node that is away: its longest pause in seconds, the time of its first error, and the last error.
+        self._pauses: dict[Hashable, tuple[float, int, Exception]] = {}
+        self._error: Exception | None = None
         self._worked_at = self.turned_at
         self._full_since: int | None = None
         self._glance_at = self._scan_at = 0
 
     def run(self) -> None:
         """Fetch until the end. Raises errors that no waiting can correct."""
-        self._follow()
+        self._queues.follow(selected(self._weights, ()))  # a turn takes those that match patterns
         while not self.stop.asked():
             self.turned_at = self._driver.timing.now()
             try:
@@ -83,6 +87,8 @@ class Fetcher:
             self._pass_on()
         except TEMPORARY as error:
             logger.info("the worker left its queues while Redis was away: %s", error)
+        if self._error is not None:
+            raise self._error
 
     @property
     def away(self) -> list[Hashable]:
@@ -98,13 +104,19 @@ class Fetcher:
         if node not in self._pauses:
             name = self._driver.name_of(node)
             logger.warning("%s is away (%s); the worker tries again", name, type(error).__name__)
-        longest = self._pauses[node] = min(2 * self._pauses.get(node, FIRST_PAUSE / 2), LONGEST_PAUSE)
+        here, now = self._driver.store.topology.nodes, self._driver.timing.now()
+        self._pauses = {other: pause for other, pause in self._pauses.items() if other in here}
+        longest, since, _ = self._pauses.get(node, (FIRST_PAUSE / 2, now, error))
+        longest = min(2 * longest, LONGEST_PAUSE)
+        self._pauses[node] = longest, since, error
         pause = partial(random.uniform, 0, longest * 1000)  # no secret: workers must not come back together
         self.is_away = self._pauses.keys() >= others
         if not others:
+            if (self._burst or self._idle_exit is not None) and self._in_flight.is_idle:
+                self._give_up(now)
             self._driver.timing.pause(self.stop, pause)
             return
-        until = self._driver.timing.now() + int(pause())
+        until = now + int(pause())
         if node == self._sources.shared:
             self._scan_at = max(self._scan_at, until)
         for queue in [queue for name, queue in self._queues.items() if self._driver.node_of(name) == node]:
@@ -139,6 +151,7 @@ class Fetcher:
         try:
             deliveries, due = self._sources[name].claim(count, block, ticket)
         except QueueNotFound:
+            self._pauses.pop(self._sources.asked, None)
             self._queues.miss(name, now, logger)
             return
         except TEMPORARY:
@@ -236,14 +249,27 @@ class Fetcher:
     # The end, and new queues
 
     def _is_over(self, now: int) -> bool:
-        if not self._in_flight.is_idle or self._pauses.keys() & self._nodes():
+        if not self._in_flight.is_idle:
             self._worked_at = now
             return False
         returned = [queue for queue in self._queues if self._sources[queue].has_returned()]
         for name in returned:
             self._queues[name].until = None
         is_idle = self._idle_exit is not None and now - self._worked_at >= self._idle_exit
-        return not returned and (self._burst or is_idle)
+        if returned or not (self._burst or is_idle):
+            return False
+        needed = self._nodes() | ({self._sources.shared} if self._patterns else set())
+        if not self._pauses.keys() & needed:
+            return True
+        self._give_up(now)
+        return False
+
+    def _give_up(self, now: int) -> None:
+        """End with the error of a node that has been away for too long."""
+        for _, since, error in self._pauses.values():
+            if now - since >= GIVE_UP:
+                self._error = error
+                self.stop.ask()
 
     def _follow(self) -> None:
         """Take the queues of this moment. Forget the sources and counters of others, unless messages are at work."""

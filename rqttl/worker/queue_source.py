@@ -266,7 +266,6 @@ class Sources(dict[str, QueueSource]):
         self.asked: Hashable = self.shared
         self.renewers: dict[Hashable, Renewer] = {}
         self._lock = threading.Lock()
-        self.renewer = self.renewer_of(self.shared)
 
     def __missing__(self, queue: str) -> QueueSource:
         self[queue] = source = QueueSource(self, queue)
@@ -289,6 +288,11 @@ class Sources(dict[str, QueueSource]):
             return self.renewers[node]
 
     @property
+    def renewer(self) -> Renewer:
+        """The thread of the node of registry and roster, which the first call to a cluster may change."""
+        return self.renewer_of(self.shared)
+
+    @property
     def is_away(self) -> bool:
         """True while no node answers."""
         return bool(self.away) and self.away >= {source.node for source in list(self.values())}
@@ -303,7 +307,9 @@ class Sources(dict[str, QueueSource]):
             except QueueNotFound:
                 logger.debug("queue %s does not exist any more", source.queue)
             except (RedisError, RqttlError) as error:
-                logger.warning("queue %s: acks could not be sent, or messages not given back: %s", source.queue, error)
+                level = logging.WARNING if source.has_work else logging.DEBUG
+                text = "queue %s: acks could not be sent, or messages not given back: %s"
+                logger.log(level, text, source.queue, error)
 
     def pause(self, node: Hashable) -> float:
         """Return the ms until the next turn at a node."""
@@ -316,8 +322,11 @@ class Sources(dict[str, QueueSource]):
 
     def take_turns(self, node: Hashable) -> None:
         """Take a turn for each queue of a node."""
-        for source in list(self.values()):
-            self.renewer_of(source.node)  # its slot may have moved to a new node
+        nodes = {self.shared, *(source.node for source in list(self.values()))}
+        for other in nodes:
+            self.renewer_of(other)  # a slot may have moved to a new node
+        if node not in nodes and node not in self.driver.store.topology.nodes:
+            self._forget(node)
         for source in [source for source in list(self.values()) if source.node == node]:
             source.has_failed = False
             try:
@@ -326,7 +335,7 @@ class Sources(dict[str, QueueSource]):
                 raise
             except (RedisError, RqttlError) as error:
                 # the next turn tries again: queue and server may come back; a later settle reports lost leases
-                if not isinstance(error, QueueNotFound) and node not in self.away:
+                if source.has_work and not isinstance(error, QueueNotFound) and node not in self.away:
                     words = "queue %s: could not renew leases or settle: %s"
                     logger.warning(words, source.queue, type(error).__name__)
                 source.has_failed = True
@@ -340,3 +349,10 @@ class Sources(dict[str, QueueSource]):
                     self.driver.perform(self.heartbeat.beat())
             except (RedisError, RqttlError) as error:
                 logger.info("worker heartbeat is late: %s", error)
+
+    def _forget(self, node: Hashable) -> None:
+        """End the thread of a node that the cluster has no longer."""
+        with self._lock:
+            self.renewers.pop(node).closed.ask()
+        self.away.discard(node)
+        self.locks.pop(node, None)

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rqttl.checks import is_pattern
@@ -20,6 +21,7 @@ from rqttl.flows import reading
 from rqttl.runtime.memory import resident_bytes
 from rqttl.runtime.stop_signals import SAME
 from rqttl.store.driver import driver_of
+from rqttl.store.exchanges import TEMPORARY, is_away
 from rqttl.text import plural
 from rqttl.types import RunCounts
 from rqttl.worker import health, settings
@@ -151,7 +153,7 @@ class Worker:
         with ExitStack() as stack:
             stack.callback(self._supervisor.close)
             names = [name for name in self._weights if not is_pattern(name)]
-            self._driver.perform(reading.check_existing(self._driver.keyspace, names))
+            self._check(names)
             self._take_signals(stack)
             stack.enter_context(self._driver.closed.ending(self.stop))
             self._begin(stack)
@@ -162,6 +164,16 @@ class Worker:
         if self._error is not None:
             raise self._error
         return self.counters.totals()
+
+    def _check(self, names: Sequence[str]) -> None:
+        """Check that queues exist. Without any other queue there is nothing to do but to wait for a node."""
+        check = partial(reading.check_existing, self._driver.keyspace, names)
+        try:
+            self._driver.perform(check())
+        except TEMPORARY as error:
+            if not is_away(error):
+                raise
+            driver_of(self._broker).perform(check())
 
     def _begin(self, stack: ExitStack) -> None:
         families = [self.counters.families]
@@ -288,7 +300,7 @@ class Worker:
         for name, seconds, most in (
             ("supervision", time.monotonic() - self._turned_at, health.TURNS),
             ("fetcher", 0.0 if self._fetcher.stop.asked() else (clock - self._fetcher.turned_at) / 1000, limit),
-            ("renewer", (clock - min(renewer.turned_at for renewer in renewers)) / 1000, limit),
+            ("renewer", (clock - min((renewer.turned_at for renewer in renewers), default=clock)) / 1000, limit),
         ):
             if seconds > most:
                 return f"the loop of the {name} has not turned for {seconds:.0f} s"

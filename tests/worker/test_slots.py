@@ -5,7 +5,8 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from itertools import product
 
 import pytest
 
@@ -121,6 +122,17 @@ def test_each_message_wakes_who_waits(
             until(lambda number=number: str(number).encode() in handled)  # type: ignore[misc]  # the default binds
 
     assert handled == [str(number).encode() for number in range(36)]
+
+
+def test_workers_are_seen_whatever_nodes_their_queues_and_urls_name(nodes: ClusterServers, broker: Broker) -> None:
+    queues = {nodes.owner(f"{{{name}}}"): name for name in QUEUES}
+    with ExitStack() as stack:
+        for port, name in product(nodes.ports, queues.values()):
+            other = stack.enter_context(rqttl.connect(f"redis+cluster://127.0.0.1:{port}"))
+            stack.enter_context(running(Worker(other, [name], call=print, processes=0)))
+        until(lambda: [worker.role for worker in broker.workers()] == ["worker"] * 9)
+        assert [len(broker.queue(name).consumers()) for name in queues.values()] == [3, 3, 3]
+    assert broker.workers() == []
 
 
 def test_a_worker_that_waits_costs_the_servers_nothing(
