@@ -38,7 +38,7 @@ def doctor(context: click.Context, queues: tuple[str, ...], as_json: bool, setti
     with the remedy. It changes nothing. The exit code is 3 if there is a
     problem.
     """
-    with settings.using(GLANCE) as broker:
+    with settings.using(glance=GLANCE) as broker:
         names = tuple(select_names(broker, queues)) if queues else ()
         if queues and not names:
             output.note_no_queue(queues)

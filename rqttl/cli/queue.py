@@ -117,7 +117,7 @@ def list_queues(queues: tuple[str, ...], quiet: bool, as_json: bool, settings: S
     and [...]). Bytes and oldest are of the ready messages. The command only
     reads: expired messages count until a reaper or a consumer has swept them.
     """
-    with settings.using(GLANCE) as broker:
+    with settings.using(glance=GLANCE) as broker:
         names = existing_names(broker, queues)
         stats: Mapping[str, QueueStats] = {}
         away: QueuesAway | None = None

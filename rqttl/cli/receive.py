@@ -88,7 +88,7 @@ def receive(
         raise click.UsageError("--follow and --wait exclude each other")
     most = (sys.maxsize if follow else 1) if limit is None else limit or sys.maxsize
     done, named = 0, ", ".join(queues)
-    with running.noting(outages()), settings.using() as broker, GracefulStop() as stop:
+    with running.noting(outages()), settings.using(wait) as broker, GracefulStop() as stop:
         stop.ends.append(broker.interrupt)
         stream = Stream(stop)
         patience = ENDLESS if follow else wait or timedelta(0)

@@ -143,9 +143,15 @@ def send(
     template = Message(b"", **{**fields, "headers": dict(fields["headers"]) or None})
     # no message can have invalid flags, so that is said before anything is read or sent
     weight = 64 + sum(map(len, codec.envelope_of(template, template.content_type)))
+    from redis.exceptions import ConnectionError, TimeoutError  # slow to load: help has no use for them
+
     with settings.using() as broker, ExitStack() as stack:
         target = broker.queue(queue)
-        longest = target.options().number("max_message_bytes") or 0
+        try:
+            longest = target.options().number("max_message_bytes") or 0
+        except (ConnectionError, TimeoutError):
+            output.note("nothing was stored")
+            raise
         if body:
             source = _arguments(body)
         elif path is None or path == "-":

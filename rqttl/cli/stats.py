@@ -76,7 +76,7 @@ def stats(
     interval = INTERVAL if interval is None else interval
     if interval < SHORTEST:
         raise click.BadParameter(f"at least {as_text(views.milliseconds(SHORTEST))}", param_hint="'--interval' / '-n'")
-    with settings.using(GLANCE) as broker:
+    with settings.using(glance=GLANCE) as broker:
         snapshot = views.take_snapshot(broker, queues)
         away = snapshot.away.queues if snapshot.away else ()
         for name in sorted({*views.plain_names(queues)} - {*snapshot.queues, *away}):

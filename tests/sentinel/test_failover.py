@@ -198,6 +198,7 @@ def test_a_worker_a_reaper_commands_and_a_client_of_master_for_go_on(service: Se
 
             kill(service)
 
+            assert "q" in output(service.url(), "queue", "ls")
             assert "1 " in output(service.url(), "send", "q", "after")
             worker.until_journal("done", 2)
             expiring.enqueue(b"late", ttl="1ms")

@@ -171,7 +171,9 @@ def explain_redis(error: Exception, store: Store | None = None) -> tuple[int, st
         return UNREACHABLE, obstacle
     if isinstance(error, (exceptions.ConnectionError, exceptions.TimeoutError)):
         reason = _OF_SOCKET.sub("", message).rstrip(".").replace(". ", ": ") or type(error).__name__
-        return UNREACHABLE, f"Redis does not answer: {reason}{_tls_hint(store, message)}; {_CHECK}"
+        knows_nodes = store is not None and store.address.is_cluster and store.topology.is_known
+        advice = "`rqttl doctor` looks at all nodes" if knows_nodes else _CHECK
+        return UNREACHABLE, f"Redis does not answer: {reason}{_tls_hint(store, message)}; {advice}"
     return REFUSED, f"Redis refused: {_OF_SCRIPT.sub('', message).strip().removeprefix('-')}"
 
 

@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -35,7 +36,7 @@ _OPTIONS = (
 )
 
 
-#: The patience of a command that shows many queues, and can do without those of a node that is away.
+#: The patience of a command that shows many queues of a cluster, and can do without those of a node that is away.
 GLANCE = "1500ms"
 
 
@@ -46,14 +47,26 @@ class Settings:
     url: str | None = None
     namespace: str = "rqttl"
 
-    def connect(self, patience: str | None = None) -> Broker:
-        """A broker, which its user closes. A note names the server if the user named none."""
-        return rqttl.connect(named_server(self.url), namespace=self.namespace, patience=patience)
+    def connect(self, patience: timedelta | None = None, glance: str | None = None) -> Broker:
+        """A broker, which its user closes. A note names the server if the user named none. See `using`."""
+        from rqttl.store.cluster import is_cluster_url  # slow to load, as is the driver
+        from rqttl.store.driver import driver_of
+        from rqttl.store.exchanges import SOCKET_TIMEOUT
+
+        url = named_server(self.url)
+        chosen = (glance if is_cluster_url(url) else None) or patience or None
+        broker = rqttl.connect(url, namespace=self.namespace, patience=chosen)
+        store = driver_of(broker).store
+        store.waits = store.exchanges.patience is None or store.exchanges.patience >= SOCKET_TIMEOUT
+        return broker
 
     @contextmanager
-    def using(self, patience: str | None = None) -> Iterator[Broker]:
-        """A broker, closed at the end. An error for a missing queue names an existing one with nearly the same name."""
-        with self.connect(patience) as broker:
+    def using(self, patience: timedelta | None = None, glance: str | None = None) -> Iterator[Broker]:
+        """A broker, closed at the end. An error for a missing queue names an existing one with nearly the same name.
+
+        Calls are made again for `patience`, for `glance` on a cluster, or as long as usual.
+        """
+        with self.connect(patience, glance) as broker:
             try:
                 yield broker
             except QueueNotFound as error:
