@@ -26,6 +26,9 @@ class Halves(OneServer[RedisNode]):
     def slot_of(self, key: object) -> RedisNode:
         return self.node_of(key)
 
+    def name_of(self, node: Any) -> str:
+        return str(node.address.place)
+
 
 class TwoNodeDriver(RedisDriver):
     """A driver on two servers. `clock` is the time in ms, and the clock of each node is `ahead` of it by so many ms."""

@@ -24,6 +24,7 @@ from rqttl.flows.steps import (
     ABANDONED,
     ENDED,
     Flow,
+    HandleNotes,
     Now,
     Pipeline,
     Read,
@@ -94,6 +95,7 @@ class AsyncDriver:
             ReadEachNode: store.exchanges.read_each_node,
             Now: lambda _: self.timing.now(),
             Sleep: lambda step: asyncio.sleep(step.ms / 1000),
+            HandleNotes: self._follow,
             Trip: partial(made, seconds=seconds),
             list: partial(made_together, seconds=seconds),
             float: asyncio.sleep,
@@ -162,6 +164,11 @@ class AsyncDriver:
         if begin is None:
             raise TypeError(f"not a step of a flow: {step!r}")
         return begin(step)
+
+    def _follow(self, step: HandleNotes) -> Any:
+        """See `RedisDriver`."""
+        hasty, flow = self.hasty(), self.memory.answers[HandleNotes](step)
+        return flow if hasty is self else hasty.finish(flow)
 
     def _begin_durable(self, command: Command) -> Any:
         return self.store.send_durable(command) or self.store.exchanges.run(command)

@@ -637,11 +637,11 @@ async def within_stall(exchange: Exchange[T]) -> T:
 
 
 async def made(trip: Trip, seconds: float | None = None) -> Any:
-    """Make a trip. Returns the replies. It is over after these seconds, a hasty one after `HASTE`.
+    """Make a trip. Returns the replies. It is over after these seconds, a hasty or a brief one sooner.
 
     A loop that was blocked meanwhile reads the replies first.
     """
-    limit = HASTE if trip.hasty else seconds
+    limit = HASTE if trip.hasty else STALL if trip.brief else seconds
     if limit is None:
         return await trip.node.round_trip(trip.calls)
     making = asyncio.ensure_future(trip.node.round_trip(trip.calls))

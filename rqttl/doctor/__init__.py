@@ -6,6 +6,7 @@ after the other. A check that Redis refuses is a finding, not an error.
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from redis.exceptions import ConnectionError, ResponseError, TimeoutError
@@ -50,7 +51,8 @@ def examine(broker: Broker, names: Sequence[str] = ()) -> Iterator[Finding]:
     keyspace = driver.keyspace
     seen = queues.Queues()
     # first of all, since it raises for a name without a queue
-    of_queues = driver.perform(queues.check(keyspace, names, seen)) if names else None
+    check = partial(guarded, is_partial=keyspace.slotted)
+    of_queues = driver.perform(check("queues", queues.check(keyspace, names, seen))) if names else None
     nodes: dict[Any, list[Finding]] = {}
     copies: list[Finding] | None = None
     for node, (reply,) in driver.step(ReadEachNode([("TIME",)], keep_errors=True)).items():
@@ -72,19 +74,19 @@ def examine(broker: Broker, names: Sequence[str] = ()) -> Iterator[Finding]:
     yield from of_nodes({node.address.place: found for node, found in nodes.items()})
     yield from copies or ()
     if of_queues is None:
-        of_queues = driver.perform(queues.check(keyspace, names, seen))
+        of_queues = driver.perform(check("queues", queues.check(keyspace, names, seen)))
     if len(nodes) > 1:
         yield from queues.check_spread(seen, {name: driver.name_of(driver.node_of(name)) for name in seen.looks})
-    yield from driver.perform(guarded("durability", queues.check_durability(seen)))
+    yield from driver.perform(check("durability", queues.check_durability(seen)))
     queue = min(seen.dues, default=min(names, default=NO_QUEUE))
-    yield from driver.perform(guarded("rights", rights.rights(keyspace, queue)))
-    yield from driver.perform(guarded("scripts", rights.scripts(keyspace, queue)))
-    yield from driver.perform(guarded("reaper", queues.check_reapers(keyspace, seen)))
+    yield from driver.perform(check("rights", rights.rights(keyspace, queue)))
+    yield from driver.perform(check("scripts", rights.scripts(keyspace, queue)))
+    yield from driver.perform(check("reaper", queues.check_reapers(keyspace, seen)))
     yield from of_queues
-    yield from driver.perform(guarded("queues", queues.check_schedules(seen)))
-    yield from driver.perform(guarded("queues", queues.check_controls(seen)))
-    yield from driver.perform(guarded("queues", queues.check_outgoing(keyspace, seen)))
-    yield from driver.perform(guarded("policies", queues.check_policies(keyspace, sorted(seen.looks))))
+    yield from driver.perform(check("queues", queues.check_schedules(seen)))
+    yield from driver.perform(check("queues", queues.check_controls(seen)))
+    yield from driver.perform(check("queues", queues.check_outgoing(keyspace, seen)))
+    yield from driver.perform(check("policies", queues.check_policies(keyspace, sorted(seen.looks))))
 
 
 def of_nodes(findings: Mapping[str, Sequence[Finding]]) -> Iterator[Finding]:
@@ -104,12 +106,12 @@ def of_nodes(findings: Mapping[str, Sequence[Finding]]) -> Iterator[Finding]:
             yield finding if is_same else replace(finding, result=f"{', '.join(where)}: {finding.result}")
 
 
-def guarded(check: str, flow: Flow[list[Finding]]) -> Flow[list[Finding]]:
-    """The findings of a check, or one finding that Redis refused the check."""
+def guarded(check: str, flow: Flow[list[Finding]], *, is_partial: bool = False) -> Flow[list[Finding]]:
+    """The findings of a check, or one finding that Redis refused it. `is_partial`: or that a node did not answer."""
     try:
         return (yield from flow)
-    except (ConnectionError, TimeoutError):
-        raise
-    except (ResponseError, DataDamaged) as error:
+    except (ConnectionError, TimeoutError, ResponseError, DataDamaged) as error:
+        if isinstance(error, ConnectionError | TimeoutError) and not is_partial:
+            raise
         level = warning if "permission" in str(error).lower() else problem
         return [level(check, f"cannot be checked: {error}", "")]

@@ -50,9 +50,9 @@ def read(keyspace: Keyspace) -> Flow[PolicySet]:
     return PolicySet.from_fields(replies.pairs(fields))
 
 
-def current(keyspace: Keyspace) -> Flow[PolicySet]:
+def current(keyspace: Keyspace, *, hasty: bool = False) -> Flow[PolicySet]:
     """The set of policies that is stored now, from memory if its version is known."""
-    (version,) = yield Read([version_call(keyspace)])
+    (version,) = yield Read([version_call(keyspace)], hasty=hasty)
     return cast("PolicySet", (yield GetPolicies(version)))
 
 
@@ -332,7 +332,19 @@ def explain(keyspace: Keyspace, queue: str, ttl: Duration | None, *, name_only: 
     if name_only:
         policies = yield from current(keyspace)
         return Explanation.of(policies.resolve(QueueOptions(check_queue_name(queue), {})), ms)
-    config, policies = yield from record(keyspace, queue)
+    from redis.exceptions import ConnectionError, TimeoutError  # slow to load: help has no use for it
+
+    (fields,) = yield Read([("HMGET", keyspace.key(queue, "meta"), *_FIELDS)])
+    if fields[0] is None:
+        raise QueueNotFound(queue)
+    config = QueueConfig.read(keyspace, queue, *fields)
+    try:
+        policies = yield from current(keyspace, hasty=keyspace.slotted)
+    except (ConnectionError, TimeoutError) as error:
+        if not keyspace.slotted:
+            raise
+        logger.warning("queue %s: the policies cannot be read now, so they are not named: %s", queue, error)
+        return Explanation.without_policies(PolicySet().resolve(config.declared), ms, config.options)
     return Explanation.of(policies.resolve(config.declared), ms, config.options)
 
 

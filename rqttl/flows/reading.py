@@ -239,8 +239,8 @@ def names(keyspace: Keyspace) -> Flow[list[str]]:
 
 
 def _found(found: dict[str, T], away: Away) -> dict[str, T]:
-    if away and not found and isinstance(damage := next(iter(away.values())), DataDamaged):
-        raise damage
+    if away and not found:
+        raise next(iter(away.values()))
     if away:
         raise QueuesAway(found, away)
     return found
@@ -259,7 +259,7 @@ def read_options(keyspace: Keyspace, queues: Sequence[str], *, declared: bool = 
 
 
 def check_existing(keyspace: Keyspace, queues: Sequence[str]) -> Flow[None]:
-    """Raise `QueueNotFound` if one of the queues does not exist, and `QueuesAway` if the nodes of all are away.
+    """Raise `QueueNotFound` if one of the queues does not exist, and the error of a node if the nodes of all are away.
 
     A queue whose node is away counts as existing while others answer.
     """

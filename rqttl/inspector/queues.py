@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from rqttl import text
 from rqttl.checks import is_pattern
 from rqttl.errors import QueueNotFound, QueuesAway
+from rqttl.flows import roster
 from rqttl.types import ConsumerInfo, QueueStats
 
 if TYPE_CHECKING:
     from rqttl.broker import Broker
+    from rqttl.flows.steps import Flow
+    from rqttl.protocol.keys import Keyspace
+
+T = TypeVar("T")
 
 
 def plain_names(patterns: Sequence[str]) -> list[str]:
@@ -75,22 +80,24 @@ def read_stats(broker: Broker, names: Sequence[str]) -> tuple[Mapping[str, Queue
 
 
 def running_reapers(broker: Broker) -> int | None:
-    """The number of reapers that run; `None` if the user may not ask for it."""
-    from redis.exceptions import ResponseError
-
-    try:
-        return broker.reaper_count()
-    except ResponseError:
-        return None
+    """The number of reapers that run; `None` if the user may not ask for it, or the node of the roster is away."""
+    return _from_roster(broker, roster.reaper_count)
 
 
 def living_consumers(broker: Broker, queue: str) -> list[ConsumerInfo] | None:
-    """The consumers and workers of a queue that live; `None` if the user may not ask for them."""
-    from redis.exceptions import ResponseError
+    """The consumers and workers of a queue that live; `None` as for `running_reapers`."""
+    return _from_roster(broker, lambda keyspace: roster.consumers(keyspace, queue))
 
+
+def _from_roster(broker: Broker, flow: Callable[[Keyspace], Flow[T]]) -> T | None:
+    from redis.exceptions import RedisError  # slow to load, as is the driver
+
+    from rqttl.store.driver import driver_of
+
+    driver = driver_of(broker).hasty()
     try:
-        return broker.queue(queue).consumers()
-    except ResponseError:
+        return driver.perform(flow(driver.keyspace))
+    except RedisError:
         return None
 
 

@@ -194,6 +194,16 @@ class Explanation(Mapping[str, Explained]):
             outdated,
         )
 
+    @classmethod
+    def without_policies(cls, declared: Resolution, ttl: int | None, recorded: QueueOptions) -> Explanation:
+        """Explain a queue whose policies cannot be read: what is not `declared` is in force by some policy."""
+        known = explain(declared)
+        explained = {
+            name: one if one.value == recorded[name] else Explained(recorded[name], "a policy")
+            for name, one in known.items()
+        }
+        return cls(recorded.queue, recorded, (), (), resolve_ttl(recorded, ttl), explained, exists=True, outdated={})
+
     def __getitem__(self, name: str) -> Explained:
         return self.explained[name]
 

@@ -12,6 +12,7 @@ from contextlib import suppress
 from functools import lru_cache
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 from urllib.parse import urlsplit
+from weakref import WeakKeyDictionary
 
 import redis
 import redis.asyncio.retry
@@ -43,14 +44,14 @@ _slot_of = lru_cache(1 << 14)(slot_of)
 class Cluster(Generic[N]):
     """The `Topology` of a Redis Cluster. `make` makes the node at a place.
 
-    A node is made once: it stays the same one when it leaves the cluster and comes back.
+    A node stays the same one while it is in the cluster, and until the map after the first one without it.
     """
 
     def __init__(self, make: Callable[[str, int], N], seeds: Seeds) -> None:
         self._make = make
         self._remap = seeds.remap
         self._made: dict[Place, N] = {}
-        self._places: dict[N, Place] = {}
+        self._places = WeakKeyDictionary[N, Place]()  # a call may still be under way to a node that is gone
         self._seeds = [self._at(place) for place in seeds.places]
         #: Where it was asked first.
         self.address = seeds.address
@@ -76,6 +77,10 @@ class Cluster(Generic[N]):
         """See `Topology`."""
         return node in self._replicated
 
+    def name_of(self, node: N) -> str:
+        """See `Topology`."""
+        return "{}:{}".format(*self._places[node])
+
     def learn(self, doubted: N | None = None) -> Exchange[None]:
         """See `Topology`."""
         others = list(dict.fromkeys([*self.nodes, *self._seeds]))
@@ -84,7 +89,7 @@ class Cluster(Generic[N]):
         failure: Exception = ConnectionError("no node of the cluster is known")
         for node in others:
             try:
-                (reply,) = yield Trip(node, [("CLUSTER", "SLOTS")])
+                (reply,) = yield Trip(node, [("CLUSTER", "SLOTS")], brief=True)
             except (NotSent, ConnectionError, TimeoutError) as error:
                 failure = error
                 continue
@@ -107,8 +112,11 @@ class Cluster(Generic[N]):
         self._owners = owners
         self.nodes = tuple(dict.fromkeys(owners))
         self.is_known = True
-        for gone in before.difference(self.nodes):
-            cast("Any", gone).leave()
+        for place, gone in list(self._made.items()):
+            if gone not in self.nodes:
+                cast("Any", gone).leave()
+                if gone not in before and gone not in self._seeds:
+                    self._made.pop(place, None)
 
     def redirect(self, node: N, error: AskError) -> N:
         """See `Topology`. The next calls to a slot that has moved go to its new node."""

@@ -459,10 +459,11 @@ def made_together(trips: Sequence[Trip], *, waits: bool = True) -> list[Any]:
     calls: dict[Any, list[tuple[Any, ...]]] = {}
     for trip in trips:
         calls.setdefault(trip.node, []).extend(trip.calls)
+    brief = {trip.node for trip in trips if trip.brief or trip.hasty}
     answers: dict[Any, Any] = {}
     begun: dict[Any, Generator[None, None, list[Any]]] = {}
     for node, theirs in calls.items():
-        under_way = node.trip(theirs, waits=waits)
+        under_way = node.trip(theirs, waits=waits and node not in brief)
         try:
             next(under_way)
             begun[node] = under_way

@@ -9,13 +9,15 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from contextlib import suppress
 from copy import copy
 from functools import partial
 from types import GeneratorType
 from typing import TYPE_CHECKING, Any, TypeVar
+from weakref import WeakKeyDictionary
 
 import redis
-from redis.exceptions import ResponseError
+from redis.exceptions import ConnectionError, ResponseError, TimeoutError
 
 from rqttl.checks import check_namespace
 from rqttl.errors import BrokerClosed, ContractError, InvalidInput, PoolExhausted, QueueNotFound
@@ -23,6 +25,7 @@ from rqttl.events import Events, WaitEvent, timed
 from rqttl.flows.queues import Memory
 from rqttl.flows.steps import (
     Flow,
+    HandleNotes,
     Now,
     Pipeline,
     Read,
@@ -41,7 +44,7 @@ from rqttl.store.bells import Bells, Pair, by_slot
 from rqttl.store.blocking import Listener
 from rqttl.store.cluster import Cluster, Seeds, adopted, cluster_for_threads, patience_of
 from rqttl.store.connections import Address, RedisNode, made_together
-from rqttl.store.exchanges import FAILURES, HASTE, Exchanges, explained, wait_outcome
+from rqttl.store.exchanges import FAILURES, HASTE, Exchanges, NotSent, explained, wait_outcome
 from rqttl.store.sentinel import is_service
 from rqttl.store.topology import OneServer, Topology, Trip
 from rqttl.text import format_value
@@ -63,17 +66,19 @@ class Store:
         self.topology = topology
         is_single = isinstance(topology, OneServer) and len(topology.nodes) == 1
         self._only = topology.nodes[0] if is_single else None  # it need not be looked up
-        self._listeners: dict[RedisNode, Listener] = {}
+        self._listeners = WeakKeyDictionary[RedisNode, Listener]()
         self._events = events
         self.exchanges = Exchanges(topology, keyspace, events, time.monotonic)
         #: False if a missing reply ends a call after one time-out of a node of a cluster.
         self.waits = True
+        #: True if hasty trips have connections of their own, with shorter time-outs.
+        self.rushes = True
 
     def hasty(self, keyspace: Keyspace) -> Store:
         """The same store for a caller that leaves a node alone that does not answer at once."""
         hasty = copy(self)
         hasty.exchanges = Exchanges(self.topology, keyspace, self._events, time.monotonic)
-        hasty.exchanges.patience, hasty.waits = HASTE, False
+        hasty.exchanges.patience, hasty.waits, hasty.rushes = HASTE, False, False
         return hasty
 
     @property
@@ -170,8 +175,12 @@ class Store:
         return self._listeners.setdefault(node, Listener(node.connections, self.interrupted))
 
     def rehearse(self, calls: Sequence[Sequence[Word]]) -> list[ResponseError | None]:
-        """See `RedisNode.rehearse`."""
-        return self.topology.nodes[0].rehearse(calls)
+        """See `RedisNode.rehearse`. Any node can tell."""
+        *others, last = self.topology.nodes
+        for node in others:
+            with suppress(NotSent, ConnectionError, TimeoutError):
+                return node.rehearse(calls)
+        return last.rehearse(calls)
 
     def subscription(self) -> PubSub:
         """A subscription of redis-py to channels, on any node."""
@@ -192,9 +201,9 @@ class Store:
 
     def _perform(self, step: Trip | list[Trip] | float) -> Any:
         if isinstance(step, Trip):
-            if step.hasty and self.waits:
+            if step.hasty and self.rushes:
                 return (step.node.hasty or step.node).round_trip(step.calls, waits=False)
-            return step.node.round_trip(step.calls, waits=self.waits)
+            return step.node.round_trip(step.calls, waits=self.waits and not step.brief)
         return made_together(step, waits=self.waits) if isinstance(step, list) else time.sleep(step)
 
 
@@ -264,6 +273,7 @@ class RedisDriver:
             Now: self._now,
             Sleep: self._sleep,
             WaitForWakeup: self._wait,
+            HandleNotes: self._follow,
         }
 
     def hasty(self) -> RedisDriver:
@@ -301,6 +311,12 @@ class RedisDriver:
     def _rehearse(self, step: Rehearse) -> list[ResponseError | None]:
         return self.store.rehearse(step.calls)
 
+    def _follow(self, step: HandleNotes) -> None:
+        """Follow notes. The call that asked for it is done, so its caller waits for no node that is away."""
+        hasty = self.hasty()
+        hasty.store.rushes = self.store.rushes
+        hasty.perform(self.memory.answers[HandleNotes](step))
+
     def _now(self, _: Now) -> int:
         return self.timing.now()
 
@@ -322,9 +338,8 @@ class RedisDriver:
         return self.store.topology.node_of(self.keyspace.key(queue, META))
 
     def name_of(self, node: Any) -> str:
-        """The address of a node of a cluster; `Redis` where it is the only one."""
-        place: str = node.address.place
-        return place if len(self.store.topology.nodes) > 1 else "Redis"
+        """See `Topology`."""
+        return self.store.topology.name_of(node)
 
     @property
     def shared_node(self) -> Hashable:

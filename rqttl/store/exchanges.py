@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
+from itertools import cycle
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from redis.exceptions import (
@@ -40,6 +42,8 @@ from rqttl.store.topology import Calls, Exchange, Node, Topology, Trip, side_by_
 if TYPE_CHECKING:
     from typing import TypeGuard
 
+logger = logging.getLogger("rqttl")
+
 At = TypeVar("At")
 Item = TypeVar("Item")
 T = TypeVar("T")
@@ -53,6 +57,8 @@ SOCKET_TIMEOUT = 15.0
 PATIENCE = SOCKET_TIMEOUT + 1
 #: Seconds for which a hasty caller makes a call again that was certainly not carried out.
 HASTE = 0.3
+#: Seconds without a reply after which a call that goes on is logged.
+SILENCE = 2.0
 #: Calls that are hasty always: they follow a call that has succeeded, and a reaper makes them again.
 HASTY = frozenset(("accept", "relay"))
 #: Calls with an effect that a sender or a consumer must check after a lost reply. A user can simply make any other
@@ -65,9 +71,7 @@ IN_BETWEEN = 0.05
 #: The call that lets the next one, or the next transaction, use a slot that still moves to the node.
 ASKING = ("ASKING",)
 #: Plain commands without a key.
-_KEYLESS = frozenset(
-    ["ACL", "CLUSTER", "CONFIG", "INFO", "PING", "PUBSUB", "SCAN", "SCRIPT", "TIME", "WAIT", "WAITAOF"]
-)
+_KEYLESS = frozenset(("ACL", "CLUSTER", "CONFIG", "INFO", "PING", "SCAN", "SCRIPT", "TIME", "WAIT", "WAITAOF"))
 
 
 class NotSent(Exception):
@@ -90,6 +94,7 @@ class Exchanges:
         self._now = now
         #: Seconds for which attempts are made; `None`: as many as there are `PAUSES`.
         self.patience: float | None = None
+        self._noted_until = 0.0
         #: True for a server behind Sentinel, which has replicas as a rule.
         self.is_service = False
 
@@ -148,9 +153,8 @@ class Exchanges:
         shared: Any = self._topology.node_of(self._keyspace.registry) if step.node is None else step.node
         calls = [*step.calls, *step.then]
         nodes = [shared if call[0] in _KEYLESS else self._topology.node_of(call[1]) for call in calls]
-        usual = self._keyspace.registry if step.node is None else None
         run = partial(self._execute, keep_errors=step.keep_errors, keep_damage=step.partial)
-        run = partial(run, timed=step.timed, hasty=step.hasty, usual=usual)
+        run = partial(run, timed=step.timed, hasty=step.hasty, is_fixed=step.node is not None)
         spread = partial(self._spread, run=run, is_partial=step.partial or step.keep_errors)
         first = len(calls) if len(set(nodes)) == 1 else len(step.calls)  # one node carries out calls in order
         answers = yield from spread(calls[:first], nodes[:first])
@@ -164,8 +168,10 @@ class Exchanges:
         yield from self._located()
         calls = [call for _ in self._topology.nodes for call in step.calls]
         nodes = [node for node in self._topology.nodes for _ in step.calls]
-        run = partial(self._execute, keep_errors=step.keep_errors)
-        answers = yield from self._spread(calls, nodes, run, is_partial=step.keep_errors or step.partial)
+        is_partial = step.keep_errors or step.partial
+        hasty = is_partial and self.patience is not None and len(self._topology.nodes) > 1
+        run = partial(self._execute, keep_errors=step.keep_errors, hasty=hasty, is_fixed=True)
+        answers = yield from self._spread(calls, nodes, run, is_partial=is_partial)
         found: dict[Node, list[Any]] = {node: [] for node in nodes}
         for node, answer in zip(nodes, answers, strict=True):
             found[node].append(answer if isinstance(answer, Exception) else answer[0])
@@ -180,19 +186,21 @@ class Exchanges:
         keep_damage: bool = False,
         timed: bool = False,
         hasty: bool = False,
-        usual: str | None = None,
+        is_fixed: bool = False,
     ) -> Exchange[list[tuple[Any, int | None]]]:
         """Run plain commands at one node. Returns the reply to each, and with `timed` the time of the node in ms.
 
-        Later attempts go to the node that has the key of the calls by then, or the `usual` one if they have none.
+        Later attempts go to the node that has the key of the calls by then, or to another one if they have none.
         """
         words = [("TIME",), *calls] if timed else calls
-        key = next((call[1] for call in calls if call[0] not in _KEYLESS), usual)
+        key = next((call[1] for call in calls if call[0] not in _KEYLESS), None)
+        others = [] if is_fixed else [other for other in self._topology.nodes if other is not node]
+        anywhere = cycle([node, *others])
 
         def where() -> Node:
-            return node if key is None else self._topology.node_of(key)
+            return next(anywhere) if key is None else self._topology.node_of(key)
 
-        attempt = partial(self._plain, words, keep_errors=keep_errors, hasty=hasty)
+        attempt = partial(self._plain, words, keep_errors=keep_errors, hasty=hasty, brief=key is None and bool(others))
         attempts = self._insist(attempt, where, None, hasty=hasty)
         places = [(command_name(call), None) for call in words]
         replies: list[Any] = yield from self._observed(places, attempts, _outcomes)
@@ -309,11 +317,25 @@ class Exchanges:
                 if pause is None and lost and command is not None and command.script.name in DECISIVE:
                     raise OutcomeUnknown(command.queue, command.script.name) from cause
                 if pause is None:
-                    raise cause from None
+                    raise self._named(node, cause) from None
+                self._note_outage(node, cause, passed, patience)
             first = None
             yield pause
             if isinstance(cause, ConnectionError | ClusterDownError):
                 yield from self._learn(node)
+
+    def _named(self, node: Node, error: BaseException) -> BaseException:
+        """The error, with the address of the node: that of a time-out lacks it."""
+        is_nameless = isinstance(error, TimeoutError) and len(self._topology.nodes) > 1
+        return TimeoutError(f"{self._topology.name_of(node)}: {error}") if is_nameless else error
+
+    def _note_outage(self, node: Node, cause: BaseException, passed: float, patience: float | None) -> None:
+        """Log, once in the time of the patience, that a call takes long."""
+        now = self._now()
+        if patience is not None and passed >= SILENCE and now >= self._noted_until:
+            self._noted_until = now + patience
+            trouble = "refuses for now" if refuses_for_now(cause) else "is away"
+            logger.warning("%s %s; trying for %g s", self._topology.name_of(node), trouble, patience)
 
     def _learn(self, doubted: Node) -> Exchange[None]:
         with suppress(*FAILURES):  # the next attempt tells it
@@ -361,8 +383,10 @@ class Exchanges:
                 raise loaded
         raise ScriptsForgotten(command.script.name) from reply
 
-    def _plain(self, calls: Calls, node: Node, *_: object, keep_errors: bool, hasty: bool) -> Exchange[list[Any]]:
-        replies: list[Any] = yield Trip(node, calls, hasty)
+    def _plain(
+        self, calls: Calls, node: Node, *_: object, keep_errors: bool, hasty: bool, brief: bool
+    ) -> Exchange[list[Any]]:
+        replies: list[Any] = yield Trip(node, calls, hasty, brief)
         for reply in () if keep_errors else replies:
             if not is_elsewhere(reply):
                 self._raise_if_refused(node, reply)

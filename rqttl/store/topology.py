@@ -54,6 +54,9 @@ class Topology(Protocol[N_co]):
     def is_replicated(self, node: Any, /) -> bool:
         """Return True for a node of a cluster that has a replica."""
 
+    def name_of(self, node: Any, /) -> str:
+        """The address of a node of a cluster; `Redis` where it is the only one."""
+
     def learn(self, doubted: Any = None, /) -> Exchange[None]:
         """Ask which node has which key, a `doubted` node last. Raises the error of the last one if none answers."""
 
@@ -82,6 +85,10 @@ class OneServer(Generic[N]):
         """See `Topology`: nothing moves between slots."""
         return False
 
+    def name_of(self, _: object) -> str:
+        """See `Topology`."""
+        return "Redis"
+
     def learn(self, _: object = None) -> Exchange[None]:
         """See `Topology`: there is nothing to learn."""
         yield from ()
@@ -94,11 +101,15 @@ class OneServer(Generic[N]):
 
 
 class Trip(NamedTuple):
-    """The calls of one round trip, and their node. A `hasty` trip to a node that does not answer at once is over."""
+    """The calls of one round trip, and their node. A `hasty` trip to a node that does not answer at once is over.
+
+    A `brief` one is over after a time-out, also if the node may still answer: another one can answer as well.
+    """
 
     node: Any
     calls: Calls
     hasty: bool = False
+    brief: bool = False
 
 
 Exchange = Generator[Trip | list[Trip] | float, Any, T]

@@ -316,7 +316,7 @@ def test_what_many_queues_answer_while_a_node_is_away(plain: ClusterServers, mon
         broker.queue(there[0]).enqueue("x")
         with running(rqttl.Worker(broker, [gone, there[0]], call=handled.append, processes=0)):
             until(lambda: handled)
-        with pytest.raises(rqttl.QueuesAway, match=address):
+        with pytest.raises(redis.ConnectionError, match=address):
             rqttl.Worker(broker, [gone, f"{gone}/new"], call=handled.append, processes=0).run()
     for command in (["queue", "ls"], ["stats"], ["doctor"]):
         result = CliRunner(env={"RQTTL_URL": plain.url()}).invoke(cli, command)
@@ -351,6 +351,73 @@ def test_while_the_node_of_the_policies_is_away_a_queue_of_another_node_is_found
         with pytest.raises(redis.ConnectionError, match=f"127.0.0.1:{plain.ports[SHARED]}"):
             broker.queues()
         broker.queue(name).enqueue(b"x")
+
+
+@pytest.mark.parametrize("how", [kill, pause])
+def test_nothing_that_concerns_living_nodes_waits_for_the_node_of_the_shared_keys(
+    plain: ClusterServers, how: Callable[[Server, Server], Callable[[], None]]
+) -> None:
+    source, target = (name for node, name in enumerate(QUEUES) if node != SHARED)
+    handled = list[object]()
+    with rqttl.connect(plain.url(), patience="1h") as broker:
+        broker.declare_queue(source, dead_letter=target).enqueue_many([b"1", b"2", b"3"])
+        deliveries = broker.queue(source).receive_many(2)
+        come_back = how(plain.servers[SHARED], plain.servers[SHARED])
+        try:
+            deliveries[0].reject()  # makes the target
+            assert [letter.body for letter in broker.queue(target).peek()] == [b"1"]
+            for command in (
+                *(["peek", source], ["message", "show", source, deliveries[1].id], ["queue", "show", source]),
+                *(["stats", source], ["explain", source], ["send", source, "x"]),
+            ):
+                result = CliRunner(env={"RQTTL_URL": plain.url()}).invoke(cli, command)
+                assert (result.exit_code, source in result.stdout + "".join(command)) == (0, True), result.output
+            result = CliRunner(env={"RQTTL_URL": plain.url()}).invoke(cli, ["doctor"])
+            assert (result.exit_code, "bug" in result.output) == (3, False), result.output
+            worker = rqttl.Worker(broker, [f"{target[:-1]}?", source], call=handled.append, processes=0)
+            with running(worker):
+                until(lambda: handled)
+        finally:
+            come_back()
+
+
+@pytest.mark.parametrize("options", [{"burst": True}, {"idle_exit": "100ms"}], ids=str)
+def test_a_worker_that_ends_by_itself_waits_for_no_node_for_ever(
+    plain: ClusterServers, options: Any, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("rqttl.worker.fetcher.GIVE_UP", 500)
+    away, there = QUEUES[(SHARED + 1) % 3], QUEUES[SHARED]
+    handled = list[object]()
+    with rqttl.connect(plain.url()) as broker:
+        for name in (away, there):
+            broker.declare_queue(name)
+        broker.queue(there).enqueue(b"x")
+        plain.servers[(SHARED + 1) % 3].kill()
+        with pytest.raises(redis.ConnectionError, match=f"{plain.ports[(SHARED + 1) % 3]}"):
+            rqttl.Worker(broker, [away, there], call=handled.append, processes=0, **options).run()
+        assert (handled, broker.queue(there).stats().acked) == ([b"x"], 1)
+    assert "leases" not in caplog.text
+    assert "acks" not in caplog.text
+
+
+def test_a_command_for_a_queue_that_is_away_says_so_and_keeps_its_wait(
+    plain: ClusterServers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, port = QUEUES[0], plain.ports[0]
+    with rqttl.connect(plain.url()) as broker:
+        broker.declare_queue(name)
+    plain.servers[0].kill()
+    shell = CliRunner(env={"RQTTL_URL": plain.url()})
+
+    monkeypatch.setattr("rqttl.store.cluster.PATIENCE", 3600.0)
+    result = shell.invoke(cli, ["receive", name, "--wait", "100ms"])
+    assert (result.exit_code, str(port) in result.stderr) == (4, True), result.output
+    monkeypatch.setattr("rqttl.store.cluster.PATIENCE", 0.5)
+    monkeypatch.setattr("rqttl.store.exchanges.SILENCE", 0.0)
+    result = shell.invoke(cli, ["send", name, "x"])
+    note, effect, *end = result.stderr.splitlines()
+    assert (result.exit_code, result.stdout, note) == (4, "", f"rqttl: 127.0.0.1:{port} is away; trying for 0.5 s")
+    assert (effect, f"127.0.0.1:{port}" in " ".join(end)) == ("rqttl: nothing was stored", True)
 
 
 @pytest.mark.parametrize("how", [kill, pause])

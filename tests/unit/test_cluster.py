@@ -142,7 +142,21 @@ def test_a_node_that_nobody_knew_brings_a_new_map(cluster: FakeCluster) -> None:
     assert cluster.get(LOW) == [b"3"]
     assert cluster.get(HIGH) == [b"3"]
     assert [node.port for node in cluster.topology.nodes] == [3]
-    assert all(node.left == (node.port != 3) for node in cluster.topology.made)
+    assert all(bool(node.left) == (node.port != 3) for node in cluster.topology.made)
+    cluster.perform(cluster.topology.learn())
+    assert [node.port for node in cluster.topology.made] == [1, 3]  # what the URL names, and what is there
+
+
+def test_a_call_without_a_key_goes_to_any_node_and_one_that_takes_long_is_logged_once(
+    cluster: FakeCluster, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rqttl.store.exchanges.SILENCE", 0.0)
+    cluster.slots = [[0, 16383, [b"h", 1, b"id"]]]
+    cluster.dead.add(cluster.topology.node_of(KEYSPACE.registry).port)
+    (there,) = {1, 2} - cluster.dead
+
+    assert cluster.perform(cluster.exchanges.read(Read([("TIME",), ("ACL", "WHOAMI")]))) == [b"%d" % there] * 2
+    assert [cluster.log[-1][0], caplog.messages] == [there, [f"h:{3 - there} is away; trying for 30 s"]]
 
 
 @pytest.mark.parametrize("refusal", [TryAgainError("TRYAGAIN"), ClusterDownError("CLUSTERDOWN")])
