@@ -24,15 +24,16 @@ if record.open_all(from, version or '') then
   return reply.ok(q, 0, #arg.seqs, '', '', '')
 end
 local found = intervene.find(from, now, arg.seqs, arg.dry ~= '')
-local limit = not found.leased and intervene.limit(q, from, now, intervene.arrived(found)) or ''
-if found.leased or limit ~= '' or arg.dry ~= '' or found.n == 0 then
-  local done = (found.leased or limit ~= '') and 0 or found.n
-  return reply.ok(q, done, found.looked, found.leased or '', found.ends or '', limit)
+if found.leased then
+  return reply.ok(q, 0, found.looked, found.leased, found.ends, '')
 end
 local letters, waiting = intervene.arrived(found), found.waiting
 local items = redrive.read(q, from, now, letters, true)
-local plan = #letters > 0 and admission.decide(q, now, items)
-if plan == nil then
+local plan = #letters > 0 and admission.plan(q, now, items)
+local limit = plan and admission.limit(items)
+if limit or arg.dry ~= '' or found.n == 0 then
+  return reply.ok(q, limit and 0 or found.n, found.looked, '', '', limit or '')
+elseif plan and not admission.make_way(q, now, plan) then
   return reply.refuse('retry')
 end
 memory.must_ask(q)

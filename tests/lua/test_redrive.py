@@ -1,6 +1,11 @@
-"""`redrive`: letters leave the queue that holds them and arrive in another, in one script; and all that follows."""
+"""`redrive`: letters leave the queue that holds them and arrive in another, in one script; and all that follows.
+
+And `move` into full queues where consumers wait.
+"""
 
 from typing import Any
+
+import pytest
 
 from rqttl.protocol import commands
 from rqttl.protocol.codec import unpack_header
@@ -140,3 +145,51 @@ def test_messages_that_must_go_first_go_step_by_step_and_no_letter_before_them(l
     assert list(state["orders"]["log"]) == [place()]
     assert state["orders"]["meta"]["deaths:maxlen"] == 600
     assert "log" not in state["dead"]
+
+
+def move(lab: Lab, *sequences: str) -> Any:
+    return lab.run(commands.move(lab.known(), "dead", sequences, now=NOW))
+
+
+@pytest.mark.parametrize(
+    "waiting, moved, leased", [(0, 1, 0), (1, 1, 1), (2, 1, 2), (1, 2, 0), (2, 2, 2), (3, 2, 3), (4, 2, 3)]
+)
+def test_a_move_to_a_full_queue_loses_nothing_and_gives_the_oldest_to_the_consumers_that_wait(
+    lab: Lab, waiting: int, moved: int, leased: int
+) -> None:
+    lab.seed("dead", log=plain(place(-9), place(-8)))
+    waiters: Any = {"waiters": {f"c{i}": NOW + 9 for i in range(waiting)}} if waiting else {}
+    there = plain(place(-7))
+    options = {"max_length": 1, "overflow": "reject-publish"}
+    before = lab.seed(options=options, log=there, **waiters)
+    has_room = 1 + moved - waiting <= 1
+
+    told = move(lab, *[place(-9), place(-8)][:moved])
+
+    assert told[2:] == [moved if has_room else 0, moved, b"", b"", b"" if has_room else b"max_length"]
+    state = lab.snapshot()
+    if not has_room:
+        assert state == before
+        return
+    places = [place(-7), *[place(0, i) for i in range(moved)]]
+    assert list(state["orders"]["log"]) == places
+    assert [ticket.split()[0] for ticket in state["orders"]["wakeup"] if ticket] == places[:leased]
+    assert sorted(state["orders"]["leases"]) == places[:leased]
+    assert list(state["dead"].get("log", {})) == [place(-9), place(-8)][moved:]
+
+
+def test_a_move_of_what_dies_on_arrival_gives_a_ready_message_to_the_consumer_that_waits(lab: Lab) -> None:
+    """Only the first one: the limit was lowered, and both are over it."""
+    lab.seed("dead", log={place(-6): letter()})
+    lab.seed(
+        options={"max_length_bytes": 5, "default_ttl": 0, "overflow": "reject-publish"},
+        log={place(-9): (b";1;;x", b"1..."), place(-8): letter("y", b"3.........")},
+        waiters={"c": NOW + 9},
+    )
+
+    assert move(lab, place(-6))[2:] == [1, 1, b"", b"", b""]
+
+    state = lab.snapshot()["orders"]
+    assert list(state["log"]) == [place(-9), place(-8)]
+    assert list(state["leases"]) == [place(-9)]
+    assert (state["meta"]["cursor"], state["meta"]["ready_bytes"]) == (place(-9), 10)

@@ -4,6 +4,7 @@ While Redis has no memory left, producers are refused and consumers go on: Redis
 write of a script. And every key that a script touches is among its KEYS, shown by a user who may touch nothing else.
 """
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -69,8 +70,8 @@ def _intervene(what: str) -> Callable[[Lab], Command]:
     return lambda lab: commands.intervene(lab.known(), what, places, description=b"why", now=NOW)
 
 
-def _move(*places: str) -> Callable[[Lab], Command]:
-    return lambda lab: commands.move(lab.known(), "source", [*places], now=NOW)
+def _move(*places: str, dry: bool = False) -> Callable[[Lab], Command]:
+    return lambda lab: commands.move(lab.known(), "source", [*places], dry=dry, now=NOW)
 
 
 _HELD: list[Word] = [place(-9), token(50), place(-8, 1), token(50)]
@@ -78,6 +79,9 @@ _HELD: list[Word] = [place(-9), token(50), place(-8, 1), token(50)]
 _CALLS: dict[str, Callable[[Lab], Command]] = {
     "reject": lambda lab: commands.reject(lab.known(), _HELD, now=NOW, description=b"no"),
     "redrive": lambda lab: commands.redrive(lab.known(), "dead", [place(-99), place(-98)], now=NOW),
+    "redrive_in": lambda lab: commands.redrive_in(
+        lab.known(), "far", [place(-9), b"", b"x"], number=1, token="t", now=NOW
+    ),
     "ack": lambda lab: commands.ack(lab.keyspace, "orders", _HELD, now=NOW),
     "renew": lambda lab: commands.renew(lab.keyspace, "orders", _HELD, lease=1000, now=NOW),
     "sweep": lambda lab: commands.sweep(lab.known(), now=NOW),
@@ -96,6 +100,9 @@ _COMING: dict[str, Any] = {
     "scheduled_ids": {"id": f"{place(-6)} {place(-5)}"},
 }
 _WAITING = {"waiters": {"w": NOW + 9}}
+#: Two consumers wait at a queue that is full, and the first message in it is theirs.
+_FULL = {"max_length": 1, "overflow": "reject-publish"}
+_PRESSED = {"log": plain(place(-9), place(-8)), "waiters": {"v": NOW + 9, "w": NOW + 9}}
 _READY = {"log": plain(place(-9), place(-8, 1))}
 _RETURNED = {"detached": plain(place(-9)), "requeued": {place(-9): NOW - 9}, "failures": {place(-9): 1}}
 _OVER = {"log": {place(-9): (at(0), b"x"), **plain(place(-8))}, "expiry": {place(-9): NOW}}
@@ -177,6 +184,13 @@ PRODUCERS = {
         _CALLS["redrive"], {"max_length": 0, "dead_letter": "more"}, _RETURNED
     ),
     "moved": Scenario(_move(place(-9), place(-8, 1), place(-6), place(-5)), parts=_WAITING),
+    "moved where two consumers wait at a full queue": Scenario(_move(place(-9)), _FULL, _PRESSED),
+    "redriven where two consumers wait at a full queue": Scenario(_CALLS["redrive"], _FULL, _PRESSED),
+    "redriven between slots where two consumers wait at a full queue": Scenario(_CALLS["redrive_in"], _FULL, _PRESSED),
+    "stored where two consumers wait at a full queue": Scenario(_enqueue(b"a", b"b"), _FULL, _PRESSED),
+    "stored where two consumers wait at a queue that drops": Scenario(
+        _enqueue(b"a", b"b"), {"max_length": 2}, _PRESSED
+    ),
     "moved, the head in exchange": Scenario(_move(place(-9)), {"max_length": 1, **_DEAD}, _READY),
     "redriven in vain": Scenario(
         _CALLS["redrive"], {"max_length": 1, "overflow": "reject-publish-dlx", **_DEAD}, _READY
@@ -258,6 +272,9 @@ CONSUMERS = {
     "sweep that holds back what has to arrive": Scenario(
         _CALLS["sweep"], {"max_length": 2, "overflow": "reject-publish"}, {**_COMING, **_READY}
     ),
+    "sweep that lets arrive where two consumers wait at a full queue": Scenario(
+        _CALLS["sweep"], _FULL, {**_COMING, **_PRESSED}
+    ),
     "sweep of half a message": Scenario(_CALLS["sweep"], parts={"scheduled": _COMING["scheduled"]}),
     "sweep that retires, dead-lettering the scheduled": Scenario(
         _CALLS["sweep"], {**_MORTAL, "on_expire": "dead-letter", **_DEAD}, {**_COMING, **_PAST}
@@ -269,7 +286,9 @@ CONSUMERS = {
     ),
     "redelivery": Scenario(_intervene("redeliver"), parts={**_MIXED, **_WAITING}),
     "redelivery beyond a limit": Scenario(_intervene("redeliver"), {"max_length": 1, **_DEAD}, _MIXED, target=False),
-    "move without room": Scenario(_move(place(-9)), {"max_length": 1, "overflow": "reject-publish"}, _READY),
+    "move without room": Scenario(_move(place(-9)), _FULL, _READY),
+    "move without room, where two consumers wait": Scenario(_move(place(-9), place(-8, 1)), _FULL, _PRESSED),
+    "dry move where two consumers wait": Scenario(_move(place(-9), dry=True), _FULL, _PRESSED),
     "touch": Scenario(_CALLS["touch"]),
     "touch where there is a lifetime": Scenario(_CALLS["touch"], _MORTAL, {"meta": {"last_used_at": NOW - 4}}),
     "sweep that retires": Scenario(_CALLS["sweep"], _MORTAL, {**_LEASED, **_PAST}),
@@ -426,6 +445,36 @@ def test_a_new_queue_is_in_no_list_after_its_declaration_was_refused(client: red
         broker.declare_queue("q")
 
     assert (broker.queues(), client.keys("*")) == ([], [])
+
+
+#: Around a plan in a script: what `record.save` would write is the same after it.
+WATCHED = """
+local function watched(plan)
+  return function(q, ...)
+    local before = {}
+    for name in pairs(q.was) do before[name] = q[name] or '' end
+    local planned = plan(q, ...)
+    for name in pairs(q.was) do
+      if (q[name] or '') ~= before[name] then error('the plan changed ' .. name) end
+    end
+    return planned
+  end
+end
+"""
+PLAN = re.compile(r"^function admission_plan(\(.*?^end\n)", re.MULTILINE | re.DOTALL)
+
+
+@pytest.mark.parametrize("way", [way for way in WAYS if "where two consumers wait" in way])
+def test_a_plan_changes_nothing(lab: Lab, way: str) -> None:
+    command = WAYS[way].prepare(lab)
+    text, plans = PLAN.subn(r"admission_plan = watched(function\1)\n", command.script.text)
+    before = lab.dump()
+
+    reply: Any = lab.client.execute_command("EVAL", WATCHED + text, *command.words)
+
+    assert (plans, reply[0]) == (1, b"ok")
+    if way in CONSUMERS and command.script.name == "move":
+        assert lab.dump() == before
 
 
 @pytest.fixture

@@ -404,6 +404,28 @@ class QueueMachine(PolicyRules):
         assert [told] == expected
         self.compare()
 
+    @precondition(lambda self: any(q.everything for q in self.world.queues.values()))
+    @rule(
+        who=clients,
+        one=st.integers(0, 99),
+        chosen=picks,
+        to=names,
+        room=st.sampled_from((0, 1, 2)),
+        waiting=st.sampled_from((1, 1, 2, 3)),
+        said=strategies.sudden,
+    )
+    def move_where_consumers_wait(
+        self, who: int, one: int, chosen: list[int], to: str, room: int, waiting: int, said: list[Said]
+    ) -> None:
+        """Messages for a queue that refuses what has no room, and where consumers wait, perhaps for those there."""
+        if not self._exists(who, to):
+            return
+        self.update(who, to, {"max_length": room, "overflow": "reject-publish"}, None)
+        for _ in range(waiting):
+            self.wait(who, to, 1, 100, [])
+        self.enqueue(who, to, said, dies=False)
+        self.intervene(who, one, chosen, False, "move", to, False)
+
     def find(self, who: int, name: str, one: Msg | Scheduled) -> None:
         """Whoever looks for a message finds all that have its id."""
         q, now, client = self.world.queues[name], self.clock.now, self.clients[who]

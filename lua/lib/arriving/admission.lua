@@ -7,10 +7,14 @@
 local admission = {}
 local BUDGET = 250
 
---- Decide the consequences of arriving messages. Returns the plan, or nil if the client must repeat the call: then the
--- call has removed the messages that were in the way. Older messages get their tickets here, before arriving ones.
+--- Decide the consequences of arriving messages, and make way for them. Returns what `admission.make_way` returns.
 function admission.decide(q, now, items)
-  local plan = admission.plan(q, now, items)
+  return admission.make_way(q, now, admission.plan(q, now, items))
+end
+
+--- Begin to carry out a plan. Returns it, or nil if the client must repeat the call: then the call has removed the
+-- messages that were in the way. Older messages get their tickets here, before arriving ones.
+function admission.make_way(q, now, plan)
   if plan.older then lazy(handoff).give_oldest(q, now, plan.older) end
   if not plan.retry then
     return plan
@@ -126,6 +130,13 @@ function admission.refuse(q, items, count, size)
         count, size = count + 1, size + #items.words[i]
       end
     end
+  end
+end
+
+--- The limit that refuses the first message without room; nil if all have room.
+function admission.limit(items)
+  for i = 2, 2 * items.n, 2 do
+    if items.limit[i] then return items.limit[i] end
   end
 end
 

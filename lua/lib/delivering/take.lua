@@ -29,7 +29,7 @@ function take.choose(q, now, most, state)
   local ahead, all = log.range(q, q.cursor, '+', left)
   local passed = #ahead
   take.split_expired(q, now, ahead, state)
-  if passed > 0 then q.cursor = ahead[passed][1] end
+  if passed > 0 then state.cursor = ahead[passed][1] end
   if all then state.emptied = true end
 end
 
@@ -54,6 +54,7 @@ end
 -- first (`more`), they wait. The first write is always a ZREM, which Redis allows without free memory.
 function take.apply(q, now, state, more)
   local with_header = state.with_header
+  q.cursor = state.cursor or q.cursor
   redis.call('ZREM', q.expiry, unpack(#with_header > 0 and with_header or {''}))
   if state.requeued and #state.seqs > 0 then
     redis.call('ZREM', q.requeued, unpack(state.seqs))

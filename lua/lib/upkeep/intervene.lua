@@ -1,7 +1,7 @@
 --- Interventions: what an operator does to single messages in any state but leased. A leased one belongs to its
 -- consumer.
 --
--- @use log ready message_ttl budget schedule record dead_letter restore wakeup memory limits expiry redrive admission
+-- @use log ready message_ttl budget schedule record dead_letter restore wakeup memory limits expiry
 local intervene = {}
 
 --- Find the messages of `seqs`, as far as the budget goes: entries that are `ready`, entries that are delayed
@@ -111,14 +111,4 @@ function intervene.redeliver(q, now, found)
     redis.call('ZADD', q.scheduled, string.format('%d', now), seq)
   end
   if #waiting.seqs > 0 then schedule.expect(q, now, now) end
-end
-
---- The limit of the queue that leaves no room for one of these messages; nil for none. Nothing is written.
-function intervene.limit(q, from, now, letters)
-  if q.drops_head or #letters == 0 then return nil end
-  local items = redrive.read(q, from, now, letters, true)
-  admission.plan(q, now, items)
-  for i = 2, 2 * items.n, 2 do
-    if items.limit[i] then return items.limit[i] end
-  end
 end
