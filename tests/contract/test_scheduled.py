@@ -352,6 +352,33 @@ def test_a_full_queue_holds_arrivals_back_and_none_overtakes(clocked: Clocked, o
     assert taken(queue) == [b"2", b"3"]
 
 
+@pytest.mark.parametrize("overflow", ["reject-publish", "reject-publish-dlx"])
+def test_what_expires_behind_a_message_that_is_held_back_dies_and_the_others_keep_their_order(
+    clocked: Clocked, overflow: Any
+) -> None:
+    queue = clocked.declare_queue("q", max_length=1, overflow=overflow, dead_letter_expired="d")
+    ends: list[tuple[bytes, dict[str, Any]]] = [
+        (b"1", {}),
+        (b"2", {"ttl": "1s"}),
+        (b"3", {"ttl": 0}),
+        (b"4", {"expires_at": at(1_500)}),
+        (b"5", {"ttl": "5s"}),
+    ]
+    queue.enqueue_many([Message(body, delay=ms(i), **end) for i, (body, end) in enumerate(ends, 1)])
+    queue.enqueue(b"x")
+
+    later(clocked, 5)
+    assert (waiting(queue), dead(queue)) == ([b"1", b"2", b"3", b"4", b"5"], {})
+    later(clocked, 1_000)
+    assert (waiting(queue), dead(queue)) == ([b"1", b"3", b"4", b"5"], {"expired": 1})
+    later(clocked, 1_000)
+    assert (waiting(queue), bodies(clocked.queue("d"))) == ([b"1", b"3", b"5"], [b"2", b"4"])
+    assert (ready(queue), queue.stats().scheduled, queue.stats().enqueued) == ([b"x"], 3, 3)
+    queue.update(max_length=5)
+    later(clocked, 1_000)
+    assert (taken(queue), waiting(queue), bodies(clocked.queue("d"))) == ([b"x", b"1", b"5"], [], [b"2", b"4", b"3"])
+
+
 @pytest.mark.spec("S-022")
 @pytest.mark.parametrize(
     "meanwhile, due",

@@ -289,11 +289,12 @@ class World:
             at_once = retention == 0 or (own is not None and own <= 0)
             if (own is not None and own <= 0 and s.item.at is not None) or (not at_once and (ends or now + 1) <= now):
                 late.append(m)
-        count = len(self._arrive(q, now, fresh, late, waiting, scheduled=True)) if fresh else 0
-        q.scheduled = [s for s in q.scheduled if s not in due[:count]]
-        q.counters["activated"] += count
-        q.arrival_at = min((s.due for s in q.scheduled), default=None) if count == len(due) else now + 1_000
-        return count
+        told = self._arrive(q, now, fresh, late, waiting, scheduled=True) if fresh else []
+        held = [s for s, m in zip(due, fresh, strict=True) if len(told) < len(due) and m not in told]
+        q.scheduled = [s for s in q.scheduled if s not in due or s in held]
+        q.counters["activated"] += len(told)
+        q.arrival_at = now + 1_000 if held else min((s.due for s in q.scheduled), default=None)
+        return len(told)
 
     def redrive(
         self, source: str, name: str, now: int, chosen: Sequence[bytes], waiting: int
@@ -406,7 +407,8 @@ class World:
     ) -> list[Msg | str]:
         """Messages arrive; where they were letters of `d`, those that find room leave it.
 
-        Scheduled ones may be held back, from the first one without room on: then the result has fewer of them.
+        Scheduled ones may be held back, from the first one without room on, but for those that come too late: then the
+        result has fewer of them.
         """
         live = [m for m in q.ready if not q.expired(m, now)]
         if waiting and q.drops_head and q.over(len(live), sum(len(m.body) for m in live)):
@@ -429,7 +431,8 @@ class World:
         refused = self._refused(q, [m for m in vital if m not in handed], overdue)
         if scheduled:
             if refused and q.holds_arrivals:
-                fresh = fresh[: fresh.index(next(iter(refused)))]
+                first = fresh.index(next(iter(refused)))
+                fresh = [m for i, m in enumerate(fresh) if i < first or m in late]
                 dead, refused = [m for m in dead if m in fresh], {}
             for m in fresh:
                 m.seq = q.next_seq(now)

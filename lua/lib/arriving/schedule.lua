@@ -274,7 +274,7 @@ function schedule.activate(q, now)
       redis.call('HSET', q.meta, 'due_at', string.format('%d', now))
       return 0, true
     end
-    n, held = schedule.admitted(q, items)
+    n, held = schedule.admitted(q, items, seqs, texts)
     for i = #seqs, n + 1, -1 do seqs[i] = nil end
     if n > 0 then
       schedule.take(q, seqs, texts)
@@ -290,22 +290,25 @@ function schedule.activate(q, now)
   return n, more and not held
 end
 
---- Cut the batch before the first message that a full queue refuses, unless refused ones are dead-lettered: it and all
--- later ones stay scheduled, so none overtakes. Returns the number of those before it, and whether there is such a
--- message.
-function schedule.admitted(q, items)
-  local n = items.n
-  if q.drops_head or q.dead_letter_refused and q.targets.maxlen then return n, false end
-  for i = 1, n do
-    if items.outcome[2 * i] == 'refused' then
-      items.n = i - 1
-      for j = 2 * i + 2, 2 * n, 2 do
-        if not items.outcome[j] then items.count, items.size = items.count - 1, items.size - #items.words[j] end
-      end
-      return i - 1, true
+--- Take out of the batch what a full queue holds back, unless refused messages are dead-lettered: the first one without
+-- room and all later ones stay scheduled, so none overtakes. Expired ones among them die. Returns the number of those
+-- that are left in the batch, and whether any are held back.
+function schedule.admitted(q, items, seqs, texts)
+  local n, held = 0, false
+  if q.drops_head or q.dead_letter_refused and q.targets.maxlen then return items.n, false end
+  for i = 1, items.n do
+    local j, outcome, to = 2 * i, items.outcome[2 * i], 2 * n + 2
+    held = held or outcome == 'refused'
+    if not held or outcome == 'late' then
+      n = n + 1
+      seqs[n], texts[n], items.deadline[to], items.outcome[to] = seqs[i], texts[i], items.deadline[j], outcome
+      items.words[to - 1], items.words[to] = items.words[j - 1], items.words[j]
+    elseif not outcome then
+      items.count, items.size = items.count - 1, items.size - #items.words[j]
     end
   end
-  return n, false
+  items.n = n
+  return n, held
 end
 
 --- Note when the next message arrives. While the queue is full (`held`), it is tried again each second.
