@@ -160,7 +160,7 @@ def test_a_move_to_a_full_queue_loses_nothing_and_gives_the_oldest_to_the_consum
     lab.seed("dead", log=plain(place(-9), place(-8)))
     waiters: Any = {"waiters": {f"c{i}": NOW + 9 for i in range(waiting)}} if waiting else {}
     there = plain(place(-7))
-    options = {"max_length": 1, "overflow": "reject-publish"}
+    options: dict[str, Any] = {"max_length": 1, "overflow": "reject-publish"}
     before = lab.seed(options=options, log=there, **waiters)
     has_room = 1 + moved - waiting <= 1
 
