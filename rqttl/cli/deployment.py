@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from rqttl.broker import Broker
     from rqttl.flows.steps import Driver, Flow
     from rqttl.imports.notes import Imported, ImportedDeployment, Kind, Note
+    from rqttl.types import PolicyResult
 
 _file_argument = click.argument("file", type=click.Path(allow_dash=True))
 
@@ -244,10 +245,13 @@ def _run(planned: Sequence[Planned], *, yes: bool, dry_run: bool, as_json: bool,
     effect = Effect()
     if dry_run or not yes:
         effect = _total(preview, planned)
+        _print_changed(effect, as_json=as_json)
     if not dry_run:
         if not yes:
             _ask(planned, effect, origin)
         effect = _total(carry_out, planned)
+        if yes:
+            _print_changed(effect, as_json=as_json)
     if not as_json:
         if steps and not dry_run:
             output.answer(f"{text.plural(steps, 'step')} taken")
@@ -256,12 +260,20 @@ def _run(planned: Sequence[Planned], *, yes: bool, dry_run: bool, as_json: bool,
     return effect
 
 
+def _print_changed(effect: Effect, *, as_json: bool) -> None:
+    if effect.changed and not as_json:
+        output.answer(
+            f"policies change {text.plural(len(effect.changed), 'existing queue')}: {', '.join(effect.changed)}"
+        )
+
+
 def _total(flow: Callable[[Keyspace, Plan], Flow[Effect]], planned: Sequence[Planned]) -> Effect:
     effects = [one.driver.perform(flow(one.driver.keyspace, one.plan)) for one in planned]
     counts: dict[str, int] = {name: sum(getattr(effect, name) for effect in effects) for name in Effect._fields[:5]}
     times = [effect.ends_after_ms for effect in effects if effect.ends_after_ms is not None]
     unfinished = tuple(queue for effect in effects for queue in effect.unfinished)
-    return Effect(**counts, ends_after_ms=min(times, default=None), unfinished=unfinished)
+    changed = tuple(queue for effect in effects for queue in effect.changed)
+    return Effect(**counts, ends_after_ms=min(times, default=None), unfinished=unfinished, changed=changed)
 
 
 def _ask(planned: Sequence[Planned], effect: Effect, origin: str | None) -> None:
@@ -328,7 +340,8 @@ class Effect(NamedTuple):
     """Messages that a plan ends: by a shorter TTL, by a lower limit, and with their queues.
 
     A preview also counts those that would be `ending` later, as in `PolicyResult`. Queues with so many dead messages
-    that some are left are `unfinished`: a reaper removes those.
+    that some are left are `unfinished`: a reaper removes those. `changed` are the queues that only the policies of the
+    plan change.
     """
 
     expired: int = 0
@@ -338,6 +351,7 @@ class Effect(NamedTuple):
     ending_queues: int = 0
     ends_after_ms: int | None = None
     unfinished: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
 
 
 def present(keyspace: Keyspace) -> Flow[Deployment]:
@@ -363,7 +377,7 @@ def preview(keyspace: Keyspace, plan: Plan) -> Flow[Effect]:
             for stats in (yield from reading.look(keyspace, [name])).values():
                 deleted += stats.depth
     later = (result.ending, result.ending_queues, result.ends_after_ms)
-    return Effect(result.expired, result.trimmed, deleted, *later)
+    return Effect(result.expired, result.trimmed, deleted, *later, changed=_others(result, plan))
 
 
 def carry_out(keyspace: Keyspace, plan: Plan) -> Flow[Effect]:
@@ -386,7 +400,13 @@ def carry_out(keyspace: Keyspace, plan: Plan) -> Flow[Effect]:
             with suppress(QueueNotFound):  # deleted meanwhile
                 deleted += yield from queues.delete(keyspace, step.name, if_unused=False, if_empty=False)
     result = yield from policies.reconcile(keyspace, (yield from policies.matching(keyspace, touched)))
-    return Effect(expired + result.expired, trimmed + result.trimmed, deleted, unfinished=result.unfinished)
+    expired, trimmed = expired + result.expired, trimmed + result.trimmed
+    return Effect(expired, trimmed, deleted, unfinished=result.unfinished, changed=_others(result, plan))
+
+
+def _others(result: PolicyResult, plan: Plan) -> tuple[str, ...]:
+    named = {step.name for step in _queues(plan)}
+    return tuple(sorted(name for name in result.changed if name not in named))
 
 
 def _policies(plan: Plan) -> tuple[list[Policy], list[Policy]]:

@@ -256,6 +256,18 @@ def test_the_losses_of_several_queues_are_summed_and_the_first_end_named(run: Ru
     assert broker.queue("a.1").preview_update(expires="1m")[4:] == (100, 60_000)
 
 
+def test_the_plan_names_the_existing_queues_that_its_policies_change(run: Run, broker: Broker, file: str) -> None:
+    for name in ("orders", "old", "elsewhere"):
+        broker.declare_queue(name)
+    broker.queue("elsewhere").update(max_deliveries=3)
+    line = "policies change 1 existing queue: old"
+
+    assert line in run("apply", file, "--dry-run").stdout.splitlines()
+    assert json.loads(run("apply", file, "--dry-run", "--json").stdout)["changed"] == ["old"]
+    assert line in run("apply", file, "--yes").stdout.splitlines()
+    assert "policies change" not in run("apply", file, "--yes").stdout
+
+
 def test_unnamed_objects_stay_without_prune(run: Run, broker: Broker, file: str) -> None:
     broker.declare_queue("old")
     broker.set_policy("old", "none.#", {"lease": "1m"})
