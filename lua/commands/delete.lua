@@ -1,8 +1,8 @@
 --- Delete a queue with all its messages. Nothing is dead-lettered; a tombstone records the loss. Consumers that wait
 -- learn of the deletion at once.
 --
--- @use    clock record tombstone reply ready
--- @keys   * -outgoing
+-- @use    clock record tombstone reply ready outbox
+-- @keys   *
 -- @args   now if_unused if_empty
 -- @reply  removed: the number of ready messages
 -- @refuse not_found in_use: followed by the condition and the number of consumers or messages
@@ -13,10 +13,11 @@ if refusal then
   return reply.refuse(refusal)
 end
 local users = redis.call('ZCOUNT', q.consumers, string.format('(%.0f', now), '+inf')
-local messages = redis.call('XLEN', q.log) + redis.call('HLEN', q.detached) + redis.call('ZCARD', q.scheduled)
+local messages = arg.if_empty ~= '' and redis.call('XLEN', q.log) + redis.call('HLEN', q.detached)
+  + redis.call('ZCARD', q.scheduled) + outbox.redriving(q)
 if arg.if_unused ~= '' and users > 0 then
   return reply.refuse('in_use', 'if_unused', users)
-elseif arg.if_empty ~= '' and messages > 0 then
+elseif messages and messages > 0 then
   return reply.refuse('in_use', 'if_empty', messages)
 end
 local removed = ready.count(q)

@@ -316,10 +316,9 @@ def _names(tags: dict[str, list[str]], tag: str) -> tuple[str, ...]:
 
 
 def _parts(words: list[str]) -> list[str]:
-    """The keys of a header. `*` stands for all parts of a queue, `states` for a list; `-log` takes one out."""
-    words = [part for word in words for part in (LISTS[word] if word in ("states", "counted") else (word,))]
-    parts = [*PARTS] if "*" in words else []
-    return [word for word in (*parts, *words) if word != "*" and not word.startswith("-") and f"-{word}" not in words]
+    """The keys of a header. `*` stands for all parts of a queue, `states` for a list."""
+    lists = {"*": PARTS, "states": LISTS["states"], "counted": LISTS["counted"]}
+    return [part for word in words for part in lists.get(word, (word,))]
 
 
 def names() -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from typing import Any
 
@@ -12,7 +12,7 @@ import pytest
 
 import rqttl
 from rqttl import Broker, Message, Queue
-from rqttl.errors import InvalidInput
+from rqttl.errors import InvalidInput, QueueInUse
 from rqttl.flows import moving, registry
 from rqttl.flows.steps import Flow, HandleNotes, Now, Step, run
 from rqttl.protocol.keys import Keyspace
@@ -334,6 +334,34 @@ def test_a_call_that_is_repeated_after_lost_writes_makes_another_page(slotted: C
     again = driver.perform(run(call))
     assert (again.number, again.letters[1::2]) == (first.number, [b"2"])
     assert again.token != first.token
+
+
+@pytest.mark.parametrize("sweeps", [0, 1, 2])
+@pytest.mark.parametrize("on_expire", ["drop", "dead-letter", "keep", "delete"])
+def test_letters_that_a_redrive_has_taken_out_are_messages_of_their_queue(
+    slotted: ClockedBroker, on_expire: Any, sweeps: int
+) -> None:
+    """The end of the queue comes while a page is away; its letters find no room, and go back."""
+    life: Any = {} if on_expire == "delete" else {"expires": "1s", "on_expire": on_expire, "dead_letter": "far"}
+    letters = slotted.declare_queue("dead", **life)
+    origin = slotted.declare_queue("s", dead_letter="dead", max_length=2, overflow="reject-publish")
+    rejected(origin, b"1", b"2")
+    origin.enqueue_many([b"3", b"4"])
+    flow = moving.redrive(Keyspace(slotted=True), "dead", "s", [view.sequence for view in letters.peek()])
+    step = flow.send(driver_of(slotted).step(next(flow)))  # the page is away
+
+    if on_expire == "delete":
+        with pytest.raises(QueueInUse, match="2 messages"):
+            letters.delete(if_empty=True)
+    for _ in range(sweeps):
+        advance(slotted, 1_000)
+        letters.sweep()
+    advance(slotted, 999 if sweeps else 1_000)
+    with suppress(StopIteration):
+        while True:
+            step = flow.send(driver_of(slotted).step(step))
+
+    assert bodies(slotted, "dead") == [b"1", b"2"]
 
 
 @pytest.mark.parametrize("ending", ["deleted", "expired"])

@@ -60,6 +60,16 @@ function outbox.offer(q, now)
   end
 end
 
+--- The number of letters that redrives have taken out. They are messages of their queue: some may come back.
+function outbox.redriving(q)
+  local lines, n = redis.call('HGETALL', q.outgoing), 0
+  for i = 1, #lines, 2 do
+    -- a damaged line stands for a letter, too
+    if string.find(lines[i], '^redrive>') then n = n + (tonumber(string.match(lines[i + 1], '^%d+ ')) or 1) end
+  end
+  return n
+end
+
 --- The target has stored the page under way, or the page has no letters any more.
 function outbox.close(q, line)
   local ms, serial = string.match(line.last, '^(%d+)-(%d+)$')

@@ -1,13 +1,13 @@
 --- The end of a queue's lifetime: the queue is deleted, and `on_expire` says whether its messages are dead-lettered
 -- first.
 --
--- @use tombstone ready log stale dead_letter queue_lifetime reply reaper_hint schedule
+-- @use tombstone ready log stale dead_letter queue_lifetime reply reaper_hint schedule outbox
 local expire_queue = {}
 local BUDGET = 250
 
---- Do a bounded part. Returns nil if the queue lives on, because of `keep` or of a message that is not due yet.
--- Otherwise it returns the number of dead messages, and, once the queue is deleted, the number of messages that were
--- dropped with it.
+--- Do a bounded part. Returns nil if the queue lives on: because of `keep`, of a message that is not due yet, or of
+-- letters of a redrive that may come back. Otherwise it returns the number of dead messages, and, once the queue is
+-- deleted, the number of messages that were dropped with it.
 function expire_queue.run(q, now)
   local life, last = q.life, redis.call('ZRANGE', q.scheduled, -1, -1, 'WITHSCORES')[2]
   if last then -- a receive has set the activity back, or the lifetime is younger than the message
@@ -15,7 +15,7 @@ function expire_queue.run(q, now)
     if queue_lifetime.expires_at(q) > now then return end
   end
   local present = redis.call('XLEN', q.log) + redis.call('HLEN', q.detached) + redis.call('ZCARD', q.scheduled)
-  if queue_lifetime.keeps(q, present) then
+  if lazy(outbox).redriving(q) > 0 or queue_lifetime.keeps(q, present) then
     queue_lifetime.mark_used(q, now)
     return
   end

@@ -1,7 +1,7 @@
 --- Redriving dead letters: they leave the queue that has them (`from`) and arrive in another one (`q`). Any message may
 -- move so.
 --
--- @use record purge message message_ttl history log requeue wakeup budget
+-- @use record purge message message_ttl history log requeue wakeup budget queue_lifetime
 local redrive = {}
 local SMALL = 16384
 
@@ -107,6 +107,7 @@ function redrive.settle(q, now, page, refused)
   record.count(q, 'redriven', #page - n)
   if n > 0 then
     redis.call('HSET', q.meta, 'compacted', 1)
+    if q.life then lazy(queue_lifetime).mark_used(q, now) end -- it may be over
     record.schedule_sweep(q, now) -- a limit may act, or a TTL
     wakeup.ring(q, now)
   end
