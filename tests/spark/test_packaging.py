@@ -12,7 +12,7 @@ import pytest
 import spark_connectors.bundle
 from rqttl import Broker
 from tests.repository import ROOT
-from tests.spark.jvm import CLUSTER, Submitter
+from tests.spark.jvm import Submitter
 from tests.spark.letters import bury
 
 #: What Spark itself needs of a machine that is to run data sources.
@@ -55,27 +55,26 @@ def install(wheel: Path, folder: Path) -> None:
 pytestmark = pytest.mark.slow
 
 #: Reads in two tasks, and says what rows there are, which executors were used, and which compiled modules they had.
+#: Then a stream copies the rows into another queue.
 READ = """
 import json, sys
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-def load():
-    reader = spark.read.format("rqttl").option("url", sys.argv[1])
-    return reader.option("queues", "orders/dead").option("numPartitions", 2).load()
+def load(reader, queue="orders/dead"):
+    return reader.format("rqttl").options(url=sys.argv[1], numPartitions=2).load(queue)
 
 spark = SparkSession.builder.getOrCreate()
 told = {"found": True}
-{BEFORE}
 try:
-    letters = load()
+    letters = load(spark.read)
 except Py4JJavaError as error:
     if "[DATA_SOURCE_NOT_FOUND]" not in str(error):
         raise
     told["found"] = False
     import spark_connectors
     spark_connectors.register(spark)
-    letters = load()
+    letters = load(spark.read)
 
 def look(rows):
     import importlib.util, os
@@ -85,6 +84,9 @@ told["ids"] = sorted(row.message_id for row in letters.collect())
 there = letters.select("message_id").rdd.mapPartitions(look).collect()
 told["modules"] = sorted({name for _, names in there for name in names})
 told["executors"] = len({executor for executor, _ in there})
+copying = load(spark.readStream).select("message_id", "body").writeStream.format("rqttl").trigger(availableNow=True)
+copying.options(url=sys.argv[1], queue="copies", checkpointLocation="checkpoint").start().awaitTermination()
+told["copies"] = load(spark.read, "copies").count()
 print(json.dumps(told))
 spark.stop()
 """
@@ -93,6 +95,7 @@ spark.stop()
 @pytest.fixture
 def letters(broker: Broker) -> list[str]:
     """The ids of the letters in `orders/dead`."""
+    broker.declare_queue("copies")
     return sorted(letter.id for letter in bury(broker, 300).peek(1_000))
 
 
@@ -102,14 +105,11 @@ def bare(tmp_path: Path) -> Path:
     return environment(tmp_path / "bare", *SPARKS)
 
 
-def read(
-    submitter: Submitter, python: Path, url: str, *options: object, before: str = "", master: str = CLUSTER
-) -> dict[str, object]:
+def read(submitter: Submitter, python: Path, url: str, *options: object) -> dict[str, object]:
     done = submitter.run(
-        READ.replace("{BEFORE}", before),
+        READ,
         url,
         options=options,
-        master=master,
         environment={"PYSPARK_PYTHON": str(python), "PYSPARK_DRIVER_PYTHON": str(python), "PYTHONPATH": None},
     )
     assert done.code == 0, done.end
@@ -128,7 +128,7 @@ def test_spark_finds_an_installed_format_by_itself(
 
     told = read(submitter, python, redis_url)
 
-    assert told == {"found": True, "ids": letters, "modules": ["hiredis", "redis"], "executors": 2}
+    assert told == {"found": True, "ids": letters, "modules": ["hiredis", "redis"], "executors": 2, "copies": 300}
 
 
 def test_a_format_that_comes_with_the_job_only_needs_to_be_registered(
@@ -138,7 +138,7 @@ def test_a_format_that_comes_with_the_job_only_needs_to_be_registered(
 
     told = read(submitter, bare, redis_url, "--py-files", archive)
 
-    assert told == {"found": False, "ids": letters, "modules": ["redis"], "executors": 2}
+    assert told == {"found": False, "ids": letters, "modules": ["redis"], "executors": 2, "copies": 300}
 
 
 def test_from_the_archive_alone_everything_of_the_core_works(tmp_path: Path, redis_url: str) -> None:
