@@ -42,6 +42,8 @@ class Offset:
     since: Mapping[str, str] = field(default_factory=dict)
     #: The replication histories of the servers, by id: how much of each there was after the positions were read.
     histories: Mapping[str, int] = field(default_factory=dict)
+    #: The option `queuePattern` of the query. A queue that it leaves out is new to the query because of a restart.
+    pattern: str = ""
 
     def dump(self) -> dict[str, Any]:
         """Return the JSON value for the checkpoint, with its keys in order."""
@@ -56,6 +58,8 @@ class Offset:
             values["histories"] = dict(sorted(self.histories.items()))
         if self.initial:
             values["initial"] = True
+        if self.pattern:
+            values["pattern"] = self.pattern
         values["queues"] = _dump(self.positions)
         if self.since:
             values["since"] = dict(sorted(self.since.items()))
@@ -84,6 +88,7 @@ class Offset:
                 dataset=str(values.get("dataset", "")),
                 since={queue: sequence_text(sequence_number(text)) for queue, text in values.get("since", {}).items()},
                 histories={str(id): int(length) for id, length in values.get("histories", {}).items()},
+                pattern=str(values.get("pattern", "")),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise InvalidOffset(f"offset in the checkpoint: it is damaged ({type(error).__name__})") from error

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Container, Hashable, Iterable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 
-from rqttl.protocol.keys import META, Keyspace
+from rqttl.protocol.keys import LOG, META, Keyspace
+from rqttl.text import plural
+from rqttl.units import as_datetime
 from spark_connectors.errors import NoSuchQueue
 from spark_connectors.options import patterns
 from spark_connectors.options.options import Options
@@ -21,12 +24,6 @@ from spark_connectors.stream.histories import Histories, History, detect_older, 
 from spark_connectors.stream.mark_plan import BatchLimit, Unread
 from spark_connectors.stream.offsets import Offset, batch_ranges
 from spark_connectors.stream.pace import BatchDelay
-
-_HELD = Loss(
-    "afterCommit: the servers do not continue the history that this query has read, as after a restart, or a failover "
-    "to a replica that lagged. The messages that it had read before stay in their queues",
-    certain=False,
-)
 
 
 def _lengths(histories: Mapping[Hashable, History]) -> dict[str, int]:
@@ -69,6 +66,7 @@ class StreamPlanner:
     def __init__(self, options: Options) -> None:
         self._options = options
         self._keys = Keyspace(options.text("namespace"))
+        self._pattern = options.optional_text("queuePattern") or ""
         self._losses = LossReporter(fail=options.flag("failOnDataLoss"))
         self._limiter = BatchLimiter(options, self._keys)
         self._committed = CommittedPurge(options)
@@ -149,7 +147,7 @@ class StreamPlanner:
             {**kept, **ends}, gone, dataset=dataset, turned_back=turned_back, histories=_lengths(histories)
         )
         self._lag.reached = end
-        return start if end is begin else end
+        return start if end is begin else replace(end, pattern=self._pattern)
 
     def _is_due(self, unread: Mapping[str, Unread]) -> bool:
         """True if there are enough messages for a batch, or if it has waited long enough for them."""
@@ -268,14 +266,32 @@ class StreamPlanner:
             older = detect_restore(name, state, position.after, position.received)
             if nodes and self._reader().node_of(self._keys.key(name, META)) in nodes:
                 older = older or detect_older(self._reader(), self._keys, name, position, state)
-                since[name] = max(position.after, since.get(name, FIRST))
+                since[name] = self._held(name, position, state, since.get(name, FIRST))
             if older:
                 self._losses.report(older.told_to_go_back("the queue"))
                 turned_back.add(name)
-        if nodes and self._options.text("afterCommit") == "purge":
-            self._losses.report(_HELD)
         kept = {name: position for name, position in start.positions.items() if name not in turned_back}
         return replace(start, positions=kept, since=since), frozenset(turned_back)
+
+    def _held(self, name: str, position: QueuePosition, state: QueueState, since: str) -> str:
+        """Return the sequence up to which nothing is purged in a queue of a server that may have lost messages.
+
+        A server that has lost any has lost the last message that was read. Where it is gone, report what stays.
+        """
+        reader, log = self._reader(), self._keys.key(name, LOG)
+        if state.last_sequence == position.after or reader.execute("XRANGE", log, position.after, position.after):
+            return since
+        with closing(reader.pages(log, since, position.after)) as pages:
+            count = sum(map(len, pages)) if self._options.text("afterCommit") == "purge" else 0
+        if count:
+            end = as_datetime(int(position.after[:13]) + 1).isoformat()
+            text = (
+                f"afterCommit: queue {name!r} is on a server that has restarted or failed over, and the last message "
+                f"that was read, {position.after}, is gone. So {plural(count, 'message')} up to it stay, and some may "
+                f"be unread. To remove them: rqttl dead purge {name} --older-than {end}"
+            )
+            self._losses.report(Loss(text, certain=False))
+        return max(position.after, since)
 
     def _other_data(self, expected: str, present: str) -> Loss | None:
         return detect_other_data(expected, present, of_one_node=self._reader().is_cluster)
@@ -287,7 +303,7 @@ class StreamPlanner:
         for name, state in states.items():
             position = start.positions.get(name)
             if position is None or not position.belongs_to(state):
-                position = first[name] = self._first_position(name, state)
+                position = first[name] = self._first_position(name, state, start)
             loss = detect_loss(name, position, state)
             self._losses.report(loss)
             positions[name] = position if loss is None else replace(position, known_loss=state.trimmed_upto)
@@ -312,12 +328,17 @@ class StreamPlanner:
                 loss = detect_loss(name, position, states.get(name), by_queue.get(name), unchecked_for=unchecked_for)
                 self._losses.report(loss)
 
-    def _first_position(self, name: str, state: QueueState) -> QueuePosition:
-        """Return the position before the first message of a queue that is new to the query. All it has lost counts."""
+    def _first_position(self, name: str, state: QueueState, start: Offset) -> QueuePosition:
+        """Return the position before the first message of a queue that is new to the query.
+
+        All it has lost counts, unless only the options of this run select it.
+        """
         position = self._first_positions.get(name)
         if position is not None and position.belongs_to(state):
             return position
-        return replace(before_first(state), known_loss="")
+        known = [*start.positions, *start.gone, *(() if self._options.queues else [name])]
+        followed = name in (patterns.matching(start.pattern, [name]) if start.pattern else known)
+        return replace(before_first(state), known_loss="") if followed else before_first(state)
 
     # ------------------------------------------------------------------------------------------ questions
 
@@ -329,8 +350,7 @@ class StreamPlanner:
         return self._selected({*registered, *followed})
 
     def _selected(self, names: Iterable[str]) -> list[str]:
-        pattern = self._options.optional_text("queuePattern")
-        return sorted(self._options.queues) if pattern is None else patterns.matching(pattern, names)
+        return patterns.matching(self._pattern, names) if self._pattern else sorted(self._options.queues)
 
     def _read_all(self, followed: Iterable[str]) -> tuple[dict[str, QueueState], dict[Hashable, History]]:
         """Return the states of all selected queues, and then the histories of their servers: of the same ones."""

@@ -1,5 +1,7 @@
 """Replication histories: after a failover that lost messages, nothing unread is purged, and a proven loss is told."""
 
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 
@@ -113,10 +115,37 @@ def test_nothing_unread_is_purged_after_a_failover_that_lost_letters(
 
     end = again(planner.latest(offset, None))
     assert (rows_of(server, planner, offset, end), ids(server)) == ({"orders/dead": 1}, present)
-    assert "do not continue the history that this query has read" in caplog.text
+    [told] = [record.getMessage() for record in caplog.records]
+    assert "So 5 messages up to it stay, and some may be unread" in told
+    command = told.partition("To remove them: ")[2].split()
+    assert command[:4] == ["rqttl", "dead", "purge", "orders/dead"]
     planner.latest(end, None)
     # what the query has read since then is purged as ever
     assert ids(server) == present[:5] == ["m-0", "m-1", "m-10", "m-11", "m-12"]
+    subprocess.run([sys.executable, "-m", *command, "--yes", "--url", server.url], check=True, capture_output=True)
+    assert ids(server) == []
+
+
+@pytest.mark.parametrize("beyond", [0, 2])
+def test_after_a_restart_that_lost_nothing_the_purge_goes_on(
+    beyond: int, start_server: Callable[..., Server], query: Query, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = start_server(dbfilename="dump.rdb")
+    with server.client() as client, Broker(client) as broker:
+        bury(broker, 5)
+        planner = query(server)
+        offset = again(planner.latest(planner.initial(), None))
+        client.save()
+        server.kill()
+        server.start()
+        bury(broker, beyond, first=5)
+
+        end = query(server).latest(offset, None)
+
+        assert ids(server) == [f"m-{i}" for i in range(5, 5 + beyond)]
+        query(server).latest(again(end), None)
+        assert ids(server) == []
+    assert caplog.text == ""
 
 
 def test_a_loss_that_new_letters_hide_from_the_counters_is_told(fail: Fail, query: Query) -> None:

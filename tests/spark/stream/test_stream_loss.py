@@ -88,6 +88,32 @@ def test_messages_that_a_new_queue_lost_before_its_first_batch_are_a_loss(
     assert follow(queuePattern="#").latest(again(end), None).positions == end.positions
 
 
+@pytest.mark.parametrize(
+    "before, after",
+    [
+        ({"queuePattern": "b.#"}, {"queuePattern": "#"}),
+        ({"queuePattern": "b.#"}, {"queues": "b.1,a"}),
+        ({"queues": "b.1"}, {"queues": "b.1,a"}),
+    ],
+)
+def test_what_a_queue_lost_before_a_restart_selects_it_is_no_loss(
+    before: dict[str, str], after: dict[str, str], clocked: Clocked, follow: Follow
+) -> None:
+    letters(clocked.declare_queue("b.1"), 1)
+    letters(clocked.declare_queue("a"), 5)
+    by_limit(clocked)
+    read = read_all(follow, **before)
+
+    planner = follow(**after)
+    end = planner.latest(read, None)
+
+    assert {watched.range.queue for watched in planner.watched_ranges(read, end)} == {"a"}
+    letters(clocked.queue("a"), 5)
+    by_purge(clocked)
+    with pytest.raises(DataLoss, match="queue 'a'"):
+        follow(**after).latest(again(end), None)
+
+
 @pytest.mark.parametrize("lose", ["delete", "forget", "forget and declare"])
 def test_a_loss_that_was_accepted_is_over_also_if_the_run_read_no_row(
     lose: str, client: redis.Redis, clocked: Clocked, follow: Follow
