@@ -14,10 +14,10 @@ from heapq import heapify, heapreplace
 from rqttl.checks import queue_names
 from rqttl.protocol.keys import DETACHED, LOG, META, Keyspace
 from rqttl.text import did_you_mean
-from spark_connectors.errors import DataLoss, NoSuchQueue
+from spark_connectors.errors import DataLoss, InvalidOption, NoSuchQueue
 from spark_connectors.options import patterns
 from spark_connectors.options.options import Options
-from spark_connectors.ranges import FIRST, Range, recorded_sequence, sequence_before, sequence_number
+from spark_connectors.ranges import FIRST, LAST, Range, recorded_sequence, sequence_before, sequence_number
 from spark_connectors.read.arrivals import STEP, ArrivalIndex, MarkRequest, Marks
 from spark_connectors.read.positions import QueueState
 from spark_connectors.read.probe import LogProbe
@@ -131,7 +131,11 @@ def plan_ranges(options: Options, reader: BulkReader, keys: Keyspace, queues: It
     ranges, index = [], ArrivalIndex(keys)
     for queue in queues:
         whole = Range(queue.queue, FIRST, queue.last_sequence, queue.rows, queue.may_have_detached)
-        clipped = whole.clip(_start(options, queue), _end(options, queue))
+        start, end = _start(options, queue), _end(options, queue)
+        if end < start:
+            name = "endingOffsets" if options["endingTimestamp"] is None else "endingTimestamp"
+            raise InvalidOption(f"{name}: queue {queue.queue!r}: the range ends at {end}, before it starts at {start}")
+        clipped = whole.clip(start, end)
         if clipped.empty or not whole.rows:
             continue
         if clipped != whole and whole.rows > _SMALL_QUEUE:
@@ -178,7 +182,7 @@ def _end(options: Options, queue: QueueSnapshot) -> str:
     if until is not None:
         return sequence_before(until)
     upto = offsets if isinstance(offsets, str) else offsets.get(queue.queue, "latest")
-    return queue.last_sequence if upto == "latest" else upto
+    return LAST if upto == "latest" else upto
 
 
 def check_read_access(reader: BulkReader, keys: Keyspace, ranges: Sequence[Range]) -> None:

@@ -14,7 +14,7 @@ from pyspark.sql.datasource import InputPartition
 
 from rqttl import Broker, Message, Queue
 from rqttl.units import as_datetime
-from spark_connectors.errors import DataLoss, MalformedEntry, NoPermission, NoSuchQueue
+from spark_connectors.errors import DataLoss, InvalidOption, MalformedEntry, NoPermission, NoSuchQueue
 from spark_connectors.read import plan
 from spark_connectors.read.batch import BatchPartition
 from spark_connectors.redis.bulk_reader import BulkReader
@@ -236,6 +236,22 @@ def test_timestamps_hold_their_start_and_not_their_end_and_win(clocked: Clocked,
     assert load(queues="orders/dead", **window, startingOffsets=offsets).ids() == numbers(2, 3)
     assert load(queues="orders/dead", startingTimestamp=hours[3][1] + 1).ids() == numbers(6, 4)
     assert load(queues="orders/dead", startingTimestamp=hours[9][1] + 1).rows() == []
+
+
+@pytest.mark.parametrize("end", ["endingOffsets", "endingTimestamp"])
+@pytest.mark.parametrize("start", ["startingOffsets", "startingTimestamp"])
+def test_a_range_that_ends_before_it_starts_is_refused(start: str, end: str, clocked: Clocked, load: Load) -> None:
+    hours = hourly(clocked, 6)
+
+    def bounds(begins: int, ends: int) -> dict[str, object]:
+        pairs = ((start, hours[begins]), (end, hours[ends]))
+        return {name: at if "Time" in name else json.dumps({"orders/dead": sequence}) for name, (sequence, at) in pairs}
+
+    # an offset is before the start and in the end, a time is in the start and behind the end
+    first, last = 3 + (start == "startingOffsets"), 4 - (end == "endingTimestamp")
+    assert load(queuePattern="#", **bounds(3, 4)).ids() == numbers(last - first + 1, first)
+    with pytest.raises(InvalidOption, match=rf"{end}: queue 'orders/dead': the range ends at .*, before it starts at"):
+        load(queuePattern="#", **bounds(4, 2))
 
 
 def test_a_part_of_a_large_queue_is_split_by_how_much_is_in_it(client: redis.Redis, load: Load) -> None:
