@@ -207,6 +207,9 @@ class _Rows:
         maps = pa.array([headers or None for _, headers in distinct], kind)
         return maps.take(codes) if maps.null_count < len(maps) else pa.nulls(self.count, kind)
 
+    def packed_headers(self) -> pa.Array:
+        return pa.array(map(texts.packed_headers, self.headers.extras().to_pylist()), pa.binary())
+
     def body_json(self) -> pa.Array:
         distinct, codes = self._extras
         bodies = zip(self.body().to_pylist(), codes.to_pylist(), strict=True)
@@ -269,6 +272,7 @@ _BUILDERS: Mapping[str, Callable[[_Rows], pa.Array]] = {
     "content_type": _Rows.content_type,
     "headers": lambda rows: rows.header_map("headers"),
     schema.RAW_HEADERS: lambda rows: rows.header_map(schema.RAW_HEADERS),
+    schema.PACKED_HEADERS: _Rows.packed_headers,
     "body": _Rows.body,
     "deaths": _Rows.deaths,
     "body_json": _Rows.body_json,

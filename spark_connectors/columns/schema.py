@@ -70,10 +70,11 @@ COLUMNS: Mapping[str, Column] = {
 }
 #: The column that `decode=json` adds.
 BODY_JSON = Column("body_json", "string", pa.string(), "msgpack body as JSON text, JSON body as it is; else null")
-#: The key of the column `headers` in a schema that has it as bytes.
-RAW_HEADERS = "headers:binary"
+#: The keys of the column `headers` in a schema that has its values as bytes, or all of it as msgpack.
+RAW_HEADERS, PACKED_HEADERS = "headers:binary", "headers:packed"
 _VARIANTS: Mapping[str, Column] = {
-    RAW_HEADERS: Column("headers", "map<string,binary>", pa.map_(pa.string(), pa.binary()), "headers of the sender")
+    RAW_HEADERS: Column("headers", "map<string,binary>", pa.map_(pa.string(), pa.binary()), "headers of the sender"),
+    PACKED_HEADERS: Column("headers", "binary", pa.binary(), "headers of the sender in msgpack, for a write"),
 }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import msgpack
 
@@ -15,11 +15,11 @@ from rqttl.protocol import codec
 
 #: JSON by its content type, also with parameters, such as `application/json; charset=utf-8` and `application/x+json`.
 _JSON_TYPE = re.compile(r"(application|text)/([\w.-]+\+)?json\s*(;|$)", re.IGNORECASE)
-#: Content type and headers of a message, as text or as bytes.
-Extras: TypeAlias = tuple[str, list[tuple[str, str | bytes | None]]]
+#: Content type and headers of a message.
+Extras: TypeAlias = tuple[str, list[tuple[str, Any]]]
 
 
-def unpack_extras(extras: bytes, convert: Callable[[object], str | bytes | None]) -> Extras:
+def unpack_extras(extras: bytes, convert: Callable[[object], Any]) -> Extras:
     """Unpack content type and headers from the end of a packed header, empty or not. Damaged parts are dropped.
 
     `convert` makes the value of a header.
@@ -33,6 +33,12 @@ def unpack_extras(extras: bytes, convert: Callable[[object], str | bytes | None]
         return content_type, [(str(name), convert(value)) for name, value in pairs]
     except (ValueError, TypeError, RecursionError):
         return codec.BINARY, []  # msgpack's own exceptions are ValueErrors
+
+
+def packed_headers(extras: bytes) -> bytes | None:
+    """Return the headers at the end of a packed header as msgpack, with the types of their values."""
+    _, headers = unpack_extras(extras, lambda value: value)
+    return msgpack.packb(dict(headers)) if headers else None
 
 
 def header_text(value: object) -> str | None:
@@ -75,7 +81,7 @@ def body_json(body: bytes, content_type: str) -> str | None:
 def _checked_json(body: bytes) -> str | None:
     try:
         text = body.decode()
-        json.loads(text)
+        json.loads(text, parse_constant=int)  # `NaN` is no JSON, and no int
     except (ValueError, RecursionError):
         return None
     return text

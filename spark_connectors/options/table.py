@@ -87,7 +87,7 @@ OPTIONS: Mapping[str, Option] = {
         ),
         Option("idempotencyTtl", "duration", "1d", _WRITE, "time for which Redis remembers a message id", minimum=1),
         Option("maxQueueDepth", "count", None, _WRITE, "most ready messages in a queue that this job fills", minimum=1),
-        Option("fullTimeout", "duration", "10m", _WRITE, "longest wait for room in a queue or in Redis; `0s`: none"),
+        Option("fullTimeout", "duration", "10m", _WRITE, "longest wait for `maxQueueDepth` or memory; `0s`: none"),
         Option(
             "rejectedPath", "path", None, _WRITE, "folder for refused rows, as JSON lines; without it the job fails"
         ),

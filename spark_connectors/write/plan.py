@@ -40,7 +40,9 @@ MESSAGE_COLUMNS: Mapping[str, Column] = {
     "message_id": Column(*_TEXT, "id of the message, which Redis stores once; needed unless `idempotency=off`"),
     "body": Column("binary or string", re.compile("binary|" + _TEXT[1].pattern), "body; text becomes UTF-8"),
     "content_type": Column(*_TEXT, "content type of the body"),
-    "headers": Column("map<string,string>", re.compile(rf"map<string,({_PLAIN})>"), "headers, also of other types"),
+    "headers": Column(
+        "map<string,string>", re.compile(rf"map<string,({_PLAIN})>|binary"), "headers, also of other types"
+    ),
     "ttl": Column("string or an interval", _DURATION, "TTL: a text with a unit such as `30s` or `5m`, or an interval"),
     "ttl_ms": Column("bigint", re.compile(_WHOLE), "TTL as a number of milliseconds, instead of `ttl`"),
     "expires_at": Column("timestamp", re.compile("timestamp"), "deadline, instead of a TTL"),
@@ -125,19 +127,20 @@ def _check_together(operation: str, options: Options) -> None:
 def _used(schema: StructType, columns: Mapping[str, Column], operation: str) -> list[str]:
     used: list[str] = []
     for field in schema.fields:
-        column, actual = columns.get(field.name), field.dataType.simpleString()
+        name = field.name.lower()
+        column, actual = columns.get(name), field.dataType.simpleString()
         if column is None:
-            if operation == "enqueue" and field.name not in available_columns("json"):
+            if operation == "enqueue" and name not in available_columns("json"):
                 hint = did_you_mean(field.name, columns, "drop it, or put it into headers or body")
                 raise InvalidSchema(f"{field.name[:80]}: enqueue has no such column{hint}")
             continue
         if not column.rule.fullmatch(actual):
-            no_unit = _NO_UNITS.get(field.name) if _NUMBER.fullmatch(actual) else None
+            no_unit = _NO_UNITS.get(name) if _NUMBER.fullmatch(actual) else None
             hint = no_unit or without_zone_hint(actual)
             raise InvalidSchema(f"{field.name}: expected {column.types}, got {actual[:200]}{hint}")
-        if field.name in used:
+        if name in used:
             raise InvalidSchema(f"{field.name}: the column occurs twice")
-        used.append(field.name)
+        used.append(name)
     if "ttl" in used and "ttl_ms" in used:
         raise InvalidSchema("ttl_ms: set ttl or ttl_ms, not both")
     return used

@@ -6,7 +6,7 @@ import base64
 from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import IO
+from typing import IO, Any
 
 import pyarrow as pa
 
@@ -66,9 +66,16 @@ class Rejected:
 
 def _row(batch: pa.RecordBatch, row: int) -> Mapping[str, object]:
     only = batch.slice(row, 1)
-    values = {name: column.to_pylist()[0] for name, column in zip(only.schema.names, only.columns, strict=True)}
+    values = {name: _value(column) for name, column in zip(only.schema.names, only.columns, strict=True)}
     maps = [field.name for field in only.schema if pa.types.is_map(field.type)]
     return {**values, **{name: dict(values[name]) for name in maps if values[name] is not None}}
+
+
+def _value(column: pa.Array) -> Any:
+    try:
+        return column.to_pylist()[0]
+    except OverflowError:  # a time beyond those of `datetime`
+        return str(column.to_numpy(zero_copy_only=False)[0]) + "Z"
 
 
 def _json_value(value: object) -> object:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, TypeAlias
 
+import msgpack
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -30,7 +31,8 @@ class RowBatch:
         self.record_batch = batch
         self.count: int = batch.num_rows
         self.refused: dict[int, tuple[str, str]] = {}
-        self._columns = {name: batch.column(batch.schema.get_field_index(name)) for name in plan.columns}
+        names = [name.lower() for name in batch.schema.names]
+        self._columns = {name: batch.column(names.index(name)) for name in plan.columns}
         self._plan = plan
 
     def column(self, name: str) -> pa.Array | None:
@@ -147,7 +149,8 @@ class MessageEncoder:
         extras = []
         for row, (kind, pairs) in enumerate(zip(kinds or nothing, headers or nothing, strict=True)):
             # 1 and True are equal, but not the same header
-            key = kind if pairs is None else (kind, *((name, type(value), value) for name, value in pairs))
+            items = pairs if isinstance(pairs, bytes) else tuple((*pair, type(pair[1])) for pair in pairs or ())
+            key = kind, items
             packed = self._extras.get(key)
             if packed is None:
                 packed = _cached(self._extras, key, partial(_pack_extras, kind, pairs))
@@ -162,6 +165,8 @@ class MessageEncoder:
         nothing = [None] * batch.count
         times = []
         for row, (length, instant) in enumerate(zip(lengths or nothing, instants or nothing, strict=True)):
+            if instant is not None and instant > units.MAX_INSTANT:
+                batch.refuse(row, InvalidInput.code, f"{end}: expected a time up to the year 9999, got {instant} ms")
             if length is None:
                 times.append(b"" if instant is None else b"@%d" % max(0, instant))
                 continue
@@ -183,8 +188,12 @@ def _cached(cache: dict[object, Packed], key: object, pack: Callable[[], bytes])
     return cache[key]
 
 
-def _pack_extras(kind: str | None, pairs: list[tuple[str, Any]] | None) -> bytes:
-    return codec.pack_extras(kind, dict(pairs or ()))
+def _pack_extras(kind: str | None, pairs: list[tuple[str, Any]] | bytes | None) -> bytes:
+    try:
+        headers = msgpack.unpackb(pairs) if isinstance(pairs, bytes) else dict(pairs or ())
+    except (ValueError, TypeError, RecursionError) as error:
+        raise InvalidInput(f"headers: expected a value of the reader's column, {type(error).__name__}") from None
+    return codec.pack_extras(kind, headers)
 
 
 def _pack_length(length: Any, name: str) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -14,6 +15,7 @@ from rqttl.protocol.commands import Command, why_unconfirmed
 from rqttl.store.driver import RedisDriver, driver_of
 from rqttl.store.exchanges import TEMPORARY
 from spark_connectors.errors import OutOfMemory, QueueIsFull, SourceError
+from spark_connectors.logs import log_text
 from spark_connectors.options.options import Options
 from spark_connectors.redis.broker import with_retries
 from spark_connectors.redis.connect import as_source_error
@@ -87,10 +89,10 @@ class Backpressure:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._timeout = options.number("fullTimeout") / 1000
+        self._timeout, self._limit = options.number("fullTimeout") / 1000, units.as_text(options.number("fullTimeout"))
         self._clock, self._sleep = clock, sleep
         self._since: float | None = None
-        self._pause = _FIRST_PAUSE
+        self._pause, self._told = _FIRST_PAUSE, False
 
     def wait(self, error: SourceError) -> None:
         """Wait once more, or raise `error`."""
@@ -99,7 +101,10 @@ class Backpressure:
             self._since = now
         left = self._since + self._timeout - now
         if left <= 0:
-            raise error
+            raise type(error)(f"{error} (fullTimeout={self._limit})")
+        if self._pause == _LONGEST_PAUSE and not self._told:
+            self._told = True
+            log_text(logging.WARNING, f"{error}. The task waits for it for up to {self._limit} (fullTimeout)")
         # tasks that wait for the same consumers must not all come back at once
         self._sleep(min(left, self._pause * random.uniform(0.5, 1.5)))
         self._pause = min(_LONGEST_PAUSE, self._pause * 2)
@@ -208,9 +213,5 @@ class BatchSender:
         return fitting
 
     def _queue_is_full(self, full: set[str]) -> QueueIsFull:
-        options = self._task.options
         names = ", ".join(sorted(full)[:3]) + (", …" if len(full) > 3 else "")
-        return QueueIsFull(
-            f"maxQueueDepth: {names}: no room below {self._depth} ready messages "
-            f"(fullTimeout={units.as_text(options.number('fullTimeout'))})"
-        )
+        return QueueIsFull(f"maxQueueDepth: {names}: no room below {self._depth} ready messages")

@@ -281,7 +281,7 @@ NO_MSGPACK = [b"", b"\xc1", b"\x92\x01", msgpack.packb(msgpack.ExtType(5, b"x"))
             (kind, '{"ä": [1,  2]}'.encode(), '{"ä": [1,  2]}')
             for kind in ("application/json; x=y", "application/vnd.x+json")
         ),
-        *(("application/json", body, None) for body in (b"{", b"\xff", b"[" * 100_000)),
+        *(("application/json", body, None) for body in (b"{", b"\xff", b"[" * 100_000, b'{"a": NaN}', b"[-Infinity]")),
     ],
 )
 def test_json_is_passed_through_and_what_is_none_has_no_text_and_is_there(

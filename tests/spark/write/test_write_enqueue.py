@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import json
+import logging
 import threading
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, timezone
 from functools import partial
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
-from rqttl import Broker
+from rqttl import Broker, Message, units
 from rqttl.protocol.keys import Keyspace
 from rqttl.protocol.roles import rules
+from rqttl.types import Header
+from spark_connectors.columns import schema
 from spark_connectors.errors import QueueIsFull
 from spark_connectors.write import task as write_task
 from spark_connectors.write.sender import Backpressure
 from tests.drivers import redis_of
 from tests.spark.letters import bury
+from tests.spark.reading import loader
 from tests.spark.writing import LETTERS, MESSAGES, Job, batch, counts, ids, in_two_batches, numbered
 from tests.waiting import until
 
@@ -40,13 +46,28 @@ def test_rows_become_messages_in_their_order(write: Write, broker: Broker) -> No
     assert [(one.id, one.body) for one in broker.queue("q").peek(5_000)] == numbered(2_345)
 
 
-def test_a_producer_may_write(write: Write, broker: Broker) -> None:
-    redis_of(broker).execute_command("ACL", "SETUSER", "sender", "on", ">pw", *rules(["producer"], Keyspace())[0])
-
-    report = write(username="sender", password="pw").task(numbered(9))
+@pytest.mark.parametrize(
+    "roles, operation, options",
+    [
+        (["producer"], "enqueue", {}),
+        (["producer", "consumer"], "enqueue", {"maxQueueDepth": "100"}),
+        (["admin"], "redrive", {"maxQueueDepth": "100"}),
+        (["admin"], "purge", {}),
+    ],
+)
+def test_the_roles_of_the_readme_suffice(
+    roles: list[str], operation: str, options: dict[str, str], broker: Broker, redis_url: str
+) -> None:
+    letters = [(one.queue, one.sequence, "orders") for one in bury(broker, 9).peek(9)]
+    redis_of(broker).execute_command("ACL", "SETUSER", "sender", "on", ">pw", *rules(roles, Keyspace())[0])
+    options |= {"username": "sender", "password": "pw", "operation": operation}
+    if operation == "enqueue":
+        report = Job(redis_url, MESSAGES, {"queue": "orders", **options}).task(numbered(9))
+    else:
+        report = Job(redis_url, LETTERS, options).task(letters)
 
     redis_of(broker).acl_deluser("sender")
-    assert counts(report) == {"stored": 9, "duplicates": 0}
+    assert max(counts(report).values()) == 9
 
 
 def test_every_column_of_a_row_is_in_the_message(write: Write, broker: Broker) -> None:
@@ -272,6 +293,92 @@ def test_a_row_that_cannot_be_sent_is_refused_and_all_others_are_stored(
     assert 0 < len(report.refusal_summary()) < 500
 
 
+MS = 1_000
+LAST_US, LAST = units.MAX_INSTANT * MS, datetime(9999, 12, 31, 23, 59, 59, 999_000, tzinfo=timezone.utc)
+TEN_YEARS = units.MAX_DURATION
+
+
+@pytest.mark.parametrize(
+    "column, value, outcome",
+    [
+        *[
+            (name, value, outcome)
+            for name, gone in (("expires_at timestamp", "late"), ("deliver_at timestamp", "ready"))
+            for value, outcome in [
+                (None, "ready"),
+                (-(2**63), gone),
+                (-1, gone),
+                (0, gone),
+                (LAST_US, LAST),
+                (LAST_US + MS, "10000-01-01T00:00:00.000000Z"),
+                (1_700_000_000_000_000 * MS, "55840-11-08T22:13:20.000000Z"),
+                (2**63 - 1, "294247-01-10T04:00:54.775807Z"),
+            ]
+        ],
+        *[
+            (name, None if value is None else length(value), outcome)
+            for name, length, gone in (
+                ("ttl_ms bigint", int, "late"),
+                ("ttl string", lambda ms: f"{ms}ms", "late"),
+                ("ttl interval", lambda ms: timedelta(milliseconds=ms), "late"),
+                ("delay string", lambda ms: f"{ms}ms", "ready"),
+                ("delay interval", lambda ms: timedelta(milliseconds=ms), "ready"),
+            )
+            for value, outcome in [
+                (None, "ready"),
+                (-1, "refused"),
+                (0, gone),
+                (TEN_YEARS, timedelta(milliseconds=TEN_YEARS)),
+                (TEN_YEARS + 1, "refused"),
+                (2**63 // MS - 1, "refused"),
+            ]
+        ],
+    ],
+)
+def test_the_bounds_of_each_column_of_time(
+    column: str, value: Any, outcome: Any, write: Write, broker: Broker, tmp_path: Path
+) -> None:
+    queue = broker.queue("q")
+    report = write(f"{MESSAGES}, {column}", rejectedPath=str(tmp_path)).task([("a", b"1", value), ("b", b"2", None)])
+
+    refused = [json.loads(line)["row"] for file in report.files for line in Path(file).read_text().splitlines()]
+    found = [one for one in (*queue.peek(), *queue.scheduled()) if one.id == "a"]
+    assert "b" in ids(queue)
+    if outcome in ("late", "ready"):
+        assert ([one.until or one.expires_at for one in found], refused) == ([None] * (outcome == "ready"), [])
+    elif isinstance(outcome, str):
+        assert (found, report.refused.total()) == ([], 1)
+        assert outcome in ("refused", refused[0][column.split(maxsplit=1)[0]])
+    else:
+        (message,) = found
+        due = message.until or message.expires_at
+        assert due is not None
+        assert outcome in (due, due - message.enqueued_at)
+
+
+def test_columns_are_found_in_any_case(write: Write, broker: Broker) -> None:
+    assert counts(write("Message_Id string, BODY binary, Ttl_ms bigint").task([("a", b"1", 5_000)]))["stored"] == 1
+
+    (message,) = broker.queue("q").peek()
+    assert message.expires_at is not None
+    assert (message.id, message.body) == ("a", b"1")
+    assert message.expires_at - message.enqueued_at == timedelta(seconds=5)
+
+
+def test_a_copy_of_packed_headers_keeps_their_types(write: Write, broker: Broker, redis_url: str) -> None:
+    headers: dict[str, Header] = {"text": "5", "int": 5, "float": 2.5, "flag": True, "none": None, "bytes": b"\xff"}
+    broker.declare_queue("from").enqueue_many([Message(b"x", id="a", headers=headers), Message(b"x", id="b")])
+    read = loader(redis_url)(("message_id", "body", schema.PACKED_HEADERS), queues="from")
+    job = write(f"{MESSAGES}, headers binary")
+
+    report = job.task([(row["message_id"], row["body"], row["headers"]) for row in read.rows()])
+
+    assert [(one.id, one.headers) for one in broker.queue("q").peek()] == [("a", headers), ("b", {})]
+    assert counts(report)["stored"] == 2
+    damaged = [("c", b"x", b"\xc1"), ("d", b"x", b""), ("e", b"x", b"\x01"), ("f", b"x", b"\x80")]
+    assert counts(job.task(damaged)) == {"stored": 1, "duplicates": 0, "refused invalid_input": 3}
+
+
 def test_the_limit_of_a_queue_refuses_what_it_has_no_room_for_and_names_the_first(write: Write, broker: Broker) -> None:
     broker.queue("q").update(max_length=700, overflow="reject-publish")
     job = write()
@@ -392,17 +499,22 @@ def test_a_task_waits_for_consumers_and_writes_all_in_order(broker: Broker, redi
     assert max(depths) <= 50
 
 
-def test_patience_ends_where_nobody_consumes(broker: Broker, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_patience_ends_where_nobody_consumes(
+    broker: Broker, redis_url: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING, "spark_connectors")
     broker.declare_queue("q")
     waits: list[float] = []
-    times = count(0.0, 3.0)
+    times = count(0.0)
     never = partial(Backpressure, clock=lambda: next(times), sleep=waits.append)
     monkeypatch.setattr(write_task, "Backpressure", never)
     job = Job(redis_url, MESSAGES, {"queue": "q", "maxQueueDepth": "5", "fullTimeout": "10s"})
 
     with pytest.raises(QueueIsFull, match=r"\(fullTimeout=10s\)"):
         job.task(numbered(6))
-    assert len(waits) > 1
+    assert len(waits) == 10
+    full = "[RQTTL_QUEUE_FULL] maxQueueDepth: q: no room below 5 ready messages"
+    assert caplog.messages == [f"{full}. The task waits for it for up to 10s (fullTimeout)"]
 
 
 def test_a_full_queue_does_not_hold_up_the_others(broker: Broker, redis_url: str) -> None:

@@ -26,6 +26,7 @@ def planned(ddl: str, **options: str) -> plan.Plan:
     [
         (f"queue string, {MESSAGES}", {}, ("queue", "message_id", "body")),
         (f"queue string, {MESSAGES}", {"queue": "q"}, ("message_id", "body")),
+        ("QUEUE string, Message_ID string, Body binary", {}, ("queue", "message_id", "body")),
         (
             f"{MESSAGES}, headers map<string,int>, content_type string, expires_at timestamp",
             {"path": "q"},
@@ -71,6 +72,7 @@ def test_an_operation_uses_what_it_knows_and_leaves_what_the_reader_adds(
         (f"{MESSAGES}, expires_at timestamp_ntz", {"queue": "q"}, "expires_at: expected timestamp, got timestamp_ntz"),
         (f"{MESSAGES}, headers string", {"queue": "q"}, "headers: expected map<string,string>, got string"),
         (f"{MESSAGES}, message_id string", {"queue": "q"}, "message_id: the column occurs twice"),
+        (f"{MESSAGES}, Message_ID string", {"queue": "q"}, "Message_ID: the column occurs twice"),
         ("sequence string", {"operation": "redrive"}, "queue: redrive needs this column (or option queue)"),
         ("queue string", {"operation": "purge"}, "sequence: purge needs this column"),
         ("queue string, sequence bigint", {"operation": "purge"}, "sequence: expected string, got bigint"),
