@@ -15,7 +15,6 @@ CLUSTER_CANNOT: dict[str, str] = {
     "test_connections.py::test_a_wait_without_a_free_connection_in_a_small_pool_ends_with_the_limit_of_the_pool": POOL,
     "test_connections.py::test_in_a_pool_that_blocks_a_wait_takes_the_place_that_becomes_free": POOL,
     "test_connections.py::test_a_command_that_gets_no_connection_tells_the_limit": POOL,
-    "test_events.py::test_a_failure_is_told_by_the_class_of_its_exception": "a call to all nodes takes another road",
 }
 #: The same, of tests that would wait for ever, or that pass on some runs only.
 CLUSTER_WAITS: dict[str, str] = {}

@@ -13,7 +13,6 @@ import redis
 from rqttl import (
     Broker,
     CommandEvent,
-    DataDamaged,
     Event,
     LeaseLost,
     OutcomeUnknown,
@@ -26,6 +25,7 @@ from rqttl import (
 from rqttl.protocol.commands import Command
 from rqttl.reaper import Reaper
 from rqttl.store.driver import driver_of
+from rqttl.store.exchanges import Exchanges
 from rqttl.store.topology import Node
 from tests.contract.clocked import Clocked
 from tests.drivers import redis_of
@@ -74,7 +74,7 @@ def test_plain_commands_are_told_each_with_its_own_outcome(broker: Broker, clien
     client.set(driver_of(broker).keyspace.key("a/b", "log"), "not a stream")
     events = listened(broker)
 
-    with pytest.raises(DataDamaged):
+    with pytest.raises(QueuesAway):
         broker.stats(["a", "a/b"], sweep=False)
 
     assert told(events) == [
@@ -336,7 +336,7 @@ def test_a_message_that_was_stored_is_reported_as_stored_although_redis_went_awa
         raise redis.ConnectionError("gone")
 
     with monkeypatch.context() as outage, caplog.at_level(logging.WARNING, "rqttl"):
-        outage.setattr(driver_of(clocked).store.exchanges, "read", away)
+        outage.setattr(Exchanges, "read", away)
         receipt = queue.enqueue(b"2")
 
     assert [one.id for one in queue.peek()] == [receipt.id]
