@@ -113,7 +113,8 @@ class PolicyDecides(RqttlError):
 class QueueMismatch(RqttlError):
     """The queue exists with other options. `differences` maps each option to (requested, declared).
 
-    Request the declared options, leave them out, or change them with `update`.
+    Request the declared options, or change them with `update`: then every program must request the new ones. A policy
+    changes options that no program requests.
     """
 
     code = "mismatch"

@@ -364,6 +364,7 @@ class Queue:
     def update(self, **changes: Unpack[OptionArguments]) -> UpdateResult:
         """Change declared options; `None` resets one to its default. They act at once, also on the present messages.
 
+        Programs that declare the queue with other options get `QueueMismatch` from then on; a policy does not do that.
         A shorter `message_ttl` and a lower limit (under `drop-head`) let ready messages die. The result counts them;
         `preview_update` counts them beforehand. Raises `InvalidOption`, `InvalidDuration`, and changes nothing then.
         """

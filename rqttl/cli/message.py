@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, get_args
 
 import click
@@ -84,7 +86,8 @@ def message() -> None:
     """Look at one message, or act on it.
 
     The commands but `show` act on all messages with an id, in any state but
-    leased. If a consumer has one of them, nothing is done.
+    leased. If a consumer has one of them, nothing is done. Those that end a
+    message ask first.
     """
 
 
@@ -207,11 +210,24 @@ _acting = params.with_options(
 
 
 def _act(
-    method: str, verb: str, done: str, *more: Any, queue: str, id: str, dry_run: bool, as_json: bool, settings: Settings
+    method: str,
+    verb: str,
+    done: str,
+    *more: Any,
+    queue: str,
+    id: str,
+    dry_run: bool,
+    as_json: bool,
+    settings: Settings,
+    yes: bool = True,
 ) -> None:
     """Call a method of the queue, and print the number of messages. `verb` and `done` are words for it in JSON."""
     with settings.using() as broker:
-        number: int = getattr(broker.queue(queue), method)(id, *more, dry_run=dry_run)
+        call: Callable[..., int] = partial(getattr(broker.queue(queue), method), id, *more)
+        if not yes and not dry_run and (found := call(dry_run=True)):
+            action, messages = verb.replace("_", "-").capitalize(), text.plural(found, "message")
+            output.confirm(f"{action} {messages} of {queue} with the id {text.escape(id)}?", yes=False)
+        number = call(dry_run=dry_run)
     if as_json:
         output.answer_json({"queue": queue, "id": id, f"would_{verb}" if dry_run else done: number})
     else:
@@ -234,6 +250,7 @@ def move(to: str, **given: Any) -> None:
 
 
 @message.command(epilog="\b\nExample: rqttl message delete orders order-17")
+@params.yes_flag
 @_acting
 def delete(**given: Any) -> None:
     """Remove a message for good. Nothing is dead-lettered."""
@@ -241,6 +258,7 @@ def delete(**given: Any) -> None:
 
 
 @message.command(epilog="\b\nExample: rqttl message expire orders order-17")
+@params.yes_flag
 @_acting
 def expire(**given: Any) -> None:
     """Let a message expire now, whatever its TTL.
@@ -252,6 +270,7 @@ def expire(**given: Any) -> None:
 
 @message.command("dead-letter", epilog="\b\nExample: rqttl message dead-letter orders order-17 --description poison")
 @click.option("--description", type=params.TEXT, metavar="TEXT", help="Why; it is kept with the dead letter.")
+@params.yes_flag
 @_acting
 def dead_letter(description: str | None, **given: Any) -> None:
     """Reject a message.

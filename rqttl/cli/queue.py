@@ -306,7 +306,8 @@ def update(
 
     All other options stay as they are. A change acts at once, also on stored
     messages: a shorter --message-ttl, a lower limit and --expires let messages
-    die. The command counts them and asks first.
+    die. The command counts them and asks first. Programs that declare the queue
+    with other options fail from then on; a policy changes options without that.
     """
     changes = {option: value for option, value in options.items() if value is not None}
     for option in dict.fromkeys(unset):
@@ -355,6 +356,9 @@ def _print_update(name: str, changes: Iterable[str], result: UpdateResult, *, dr
     output.print_pairs(pairs)
     for line in _losses(result, ahead=dry_run):
         output.answer(line)
+    if changed and not dry_run:
+        others = f"programs that declare {name} with other options fail from now on"
+        output.note(f"{others}; `rqttl policy set` changes options without that")
 
 
 def _losses(result: UpdateResult, *, ahead: bool) -> list[str]:

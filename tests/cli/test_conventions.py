@@ -58,6 +58,7 @@ APART: dict[CommandPath, set[str]] = {
 #: Commands that print no answer which a program would read.
 NO_JSON: set[CommandPath] = {("completion",), ("worker",)}
 DESTRUCTIVE: set[CommandPath] = {("queue", "purge"), ("queue", "delete"), ("dead", "purge"), ("dead", "redrive")}
+DESTRUCTIVE |= {("message", verb) for verb in ("delete", "expire", "dead-letter")}
 
 #: Commands that look for what is wrong, and answer with it.
 REPORTS: set[CommandPath] = {("doctor",)}

@@ -306,6 +306,10 @@ def test_a_command_acts_on_all_messages_with_an_id_and_a_dry_run_on_none(
     dry = {"queue": "orders", "id": "dup", f"would_{verb}": 2}
     assert json.loads(run(*line, "--dry-run", "--json").stdout) == dry
     assert [one.state for one in delayed.peek()] == ["delayed", "delayed", "leased"]
+    if verb in ("delete", "expire", "dead_letter"):
+        assert "no terminal for the question: use --yes to go on" in run(*line).stderr
+        assert [one.state for one in delayed.peek()] == ["delayed", "delayed", "leased"]
+        line = (*line, "--yes")
     assert run(*line).stdout == f"2 messages of orders {told}\n"
 
     places = {name: [one.body for one in broker.queue(name).peek() if one.id == "dup"] for name in broker.queues()}
