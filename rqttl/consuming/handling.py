@@ -128,13 +128,13 @@ def log_outcome(
     seconds: float = 0.0,
     error: BaseException | None = None,
 ) -> None:
-    """Log one line for a message: a warning for a failure or a rejection, and anything else for `-v` only.
+    """Log one line for a message: a warning for a failure or a rejection, and acks and releases for `-v` only.
 
-    `delay` is in ms, after a failure. A handler that asks for another try decides so, without a warning until
-    the queue gives up. `error` is the exception of a handler of this process.
+    `delay` is in ms, after a failure. A handler that asks for another try decides so: that is no warning until the
+    queue gives up. `error` is the exception of a handler of this process.
     """
     asked_for = outcome.kind == "nack" and outcome.trace is None and not _is_last(item)
-    level = logging.DEBUG if asked_for or outcome.kind in ("ack", "release") else outcome.level
+    level = logging.INFO if asked_for else logging.DEBUG if outcome.kind in ("ack", "release") else outcome.level
     if not logger.isEnabledFor(level):
         return
     if outcome.kind == "reject":
@@ -182,7 +182,7 @@ def _failed(item: Delivered, delay: int | None, description: str | None) -> str:
         return f"gave up: {_grave(item, 'delivery_limit')} ({number}){words}"
     if delay is None and options.number("redelivery_delay") is not None:
         return f"failed, again after its redelivery_delay ({number}){words}"
-    when = f"in {delay / 1000:.1f} s" if delay else "at once"
+    when = (f"in {delay / 1000:.1f} s" if delay >= 100 else f"in {delay} ms") if delay else "at once"
     return f"failed, again {when} ({number}){words}"
 
 

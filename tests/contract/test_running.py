@@ -128,7 +128,7 @@ def test_a_failure_is_logged_with_its_traceback_and_the_next_message_is_handled(
 
 
 def test_the_log_tells_what_happens_next_to_a_message(clocked: Clocked, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.WARNING)
+    caplog.set_level(logging.INFO)
     queue = clocked.declare_queue("q", max_deliveries=2, dead_letter="{queue}/dead")
     queue.enqueue(b"fail", id="f")
     queue.enqueue(b"reject", id="r")
@@ -137,15 +137,16 @@ def test_the_log_tells_what_happens_next_to_a_message(clocked: Clocked, caplog: 
     def handle(delivery: Delivery) -> None:
         if delivery.body == b"reject":
             raise Reject("not mine")
-        raise RuntimeError("broken") if delivery.body == b"fail" else Retry("1m", "later")
+        raise RuntimeError("broken") if delivery.body == b"fail" else Retry("40ms", "later")
 
     queue.run(handle, wait="1h")
 
     assert [re.sub(r"in [01]\.\d s", "in a second", record.getMessage()) for record in caplog.records] == [
         "queue q: message f failed, again in a second (1 of 2): RuntimeError: broken",
         "queue q: message r rejected: not mine (dead letter in q/dead)",
-        "queue q: message f gave up: dead letter in q/dead (2 of 2): RuntimeError: broken",
+        "queue q: message t failed, again in 40 ms (1 of 2): later",
         "queue q: message t gave up: dead letter in q/dead (2 of 2): later",
+        "queue q: message f gave up: dead letter in q/dead (2 of 2): RuntimeError: broken",
     ]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
     from rqttl.store.driver import Store
 
 
-DONE, BUG, USAGE, REFUSED, UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 4, 130
+DONE, BUG, USAGE, REFUSED, UNREACHABLE, UNWRITTEN, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
+#: The numbers of errors of a stdout that is full or closed.
+_UNWRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF)
 
 
 class Refused(click.ClickException):
@@ -58,6 +61,8 @@ def explain(error: Exception, store: Store | None = None) -> tuple[int, str]:
         return exit_code(type(error)), f"{_library_error(error)} [{error.code}]"
     if explanation := explain_redis(error, store):
         return explanation
+    if isinstance(error, OSError) and error.filename is None and error.errno in _UNWRITTEN:
+        return UNWRITTEN, f"the answer could not be written: {error.strerror}; what was done before stays done"
     if isinstance(error, OSError):
         return REFUSED, f"{error.filename or 'cannot go on'}: {error.strerror or error}"
     return (
