@@ -15,7 +15,7 @@ local is_there = version and not record.open_all(q, version)
 memory.may_pass(q)
 q.outbox = q.redrive
 local field = 'redrive>' .. arg.target
-local line = outbox.read(q.outgoing, field)
+local line = outbox.read(q.outgoing, field, now)
 local letters, held, last = {}, 0, nil
 if arg.verdict == 'accepted' then
   if arg.token == line.token then

@@ -12,7 +12,7 @@
 
 local now = clock.now(arg.now)
 memory.may_pass(q)
-local line = outbox.read(q.outgoing, arg.target)
+local line = outbox.read(q.outgoing, arg.target, now)
 if arg.verdict ~= '' and arg.token == line.token then
   if arg.verdict == 'accepted' then
     outbox.close(q, line)

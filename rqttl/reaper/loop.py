@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 #: The ms for which a queue is left alone that has more to do and has done nothing.
 IDLE_BACKOFF_MS = 1_000
+#: Clocks that differ by less drift; by more, one of them was set.
+STEP_MS = 1_000
 #: The longest period of a scan while the reaper is not subscribed to hints, in seconds.
 UNSUBSCRIBED_PERIOD = 30.0
 #: The largest number of passes of `run_once`: dead letters may be due at once in their target.
@@ -63,6 +65,12 @@ class _Node:
 
     def now(self) -> float:
         return time.monotonic() * 1000 + self.ahead
+
+    def set_clock(self, now: int) -> bool:
+        """Follow the clock of the node. Returns True if it has gone back: some due times from before are too late."""
+        ahead, before = now - time.monotonic() * 1000, self.ahead
+        self.ahead = ahead
+        return ahead < before - STEP_MS
 
 
 class Reaper:
@@ -276,7 +284,7 @@ class Reaper:
                     raise reply
                 self._note_outage(self._nodes[key], reply)
             else:
-                self._nodes[key].ahead = shaped("TIME", milliseconds, reply) - time.monotonic() * 1000
+                thorough |= self._nodes[key].set_clock(shaped("TIME", milliseconds, reply))
         self._driver.perform(self._registry.begin(thorough=thorough))
         # a scan may begin before all queues of a thorough pass are swept: its end is the end of both
         self._passing, self._thorough = True, thorough or (self._passing and self._thorough)
@@ -347,7 +355,7 @@ class Reaper:
             self._note(node, queue, swept, due)
 
     def _note(self, node: _Node, queue: str, swept: SweepResult, due: int | None) -> None:
-        node.ahead = swept.now - time.monotonic() * 1000
+        self._urgent |= node.set_clock(swept.now)
         self._note_answer(node)
         if not (swept.more or (swept.due is not None and swept.due <= swept.now)):
             node.timetable.schedule(queue, swept.due)

@@ -13,10 +13,10 @@ from rqttl.flows.receive import ReceiveResult
 from rqttl.protocol.commands import Presence
 from rqttl.store.driver import driver_of
 from tests.contract.clocked import START, Clocked, ms
-from tests.contract.looks import dead, one, taken
+from tests.contract.looks import dead, one, take, taken
 from tests.lua.states import everything
 
-MINUTE, HOUR = 60_000, 3_600_000
+MINUTE, HOUR, YEAR = 60_000, 3_600_000, 31_536_000_000
 WAKEUP, META = "rqttl:{q}:wakeup", "rqttl:{q}:meta"
 
 
@@ -75,6 +75,11 @@ class Crowd:
         self.idle.append(name)
         if result.due is not None:
             self.dues[name] = max(result.due, self.clocked.now + 1)
+
+    def step_back(self, ms: int) -> None:
+        """The clock of Redis goes back; consumers wait by their own ones."""
+        self.clocked.advance(-ms)
+        self.dues = {name: due - ms for name, due in self.dues.items()}
 
     def run(self, until: int) -> None:
         """Let time pass until so many ms after the start."""
@@ -464,28 +469,51 @@ def test_a_consumer_that_dies_in_its_turn_is_replaced_by_the_next_sweep(clocked:
     assert found(look(clocked, "c1")) == [b"2"]
 
 
-def test_another_rate_acts_at_once(clocked: Clocked, client: redis.Redis) -> None:
-    queue = clocked.declare_queue("q", rate="1/1h", burst=10)
-    queue.enqueue_many([b"%d" % i for i in range(50)])
-    assert len(queue.receive_many(50)) == 10
-    assert look(clocked).due == START + HOUR
+@pytest.mark.parametrize("back, by_policy", [(0, False), (0, True), (HOUR, False), (YEAR, True)])
+@pytest.mark.parametrize(
+    "before, after, at_once, in_a_minute",
+    [
+        (("1/1h", None), ("10/1s", None), 1, 49),
+        (("1/1h", 10), ("10/1s", None), 10, 40),
+        (("1/1h", None), ("2/1m", 3), 1, 2),
+        (("1000/1s", None), ("1/30s", None), 50, 0),
+        (("1/10s", 2), ("1/10s", 2), 2, 6),
+        (("1/1h", None), (None, None), 1, 49),
+    ],
+    ids=str,
+)
+def test_another_rate_acts_at_once_and_a_clock_that_goes_back_costs_a_burst_at_most(
+    clocked: Clocked,
+    client: redis.Redis,
+    before: tuple[str, int | None],
+    after: tuple[str | None, int | None],
+    at_once: int,
+    in_a_minute: int,
+    back: int,
+    by_policy: bool,
+) -> None:
+    queue = clocked.declare_queue("q")
 
-    queue.update(rate="10/1s", burst=None)
-    assert rings(client) == 1
-    assert look(clocked).due == START + 100
-    queue.update(rate=None)
-    assert (rings(client), len(look(clocked, count=100).entries)) == (1, 40)
+    def put(rate: str | None, burst: int | None) -> None:
+        options = {name: value for name, value in (("rate", rate), ("burst", burst)) if value is not None}
+        if by_policy and options:
+            clocked.set_policy("p", "q", options)
+        elif by_policy:
+            clocked.delete_policy("p")
+        else:
+            queue.update(rate=rate, burst=burst)
 
+    put(*before)
+    queue.enqueue_many([b"x"] * 50)
+    assert len(take(queue)) == at_once
+    crowd = Crowd(clocked, client, 3)
 
-def test_a_clock_that_goes_back_delays_by_no_more_than_a_burst(clocked: Clocked) -> None:
-    queue = clocked.declare_queue("q", rate="1/1s", burst=2)
-    queue.enqueue_many([b"%d" % i for i in range(9)])
-    clocked.advance("1h")
-    assert len(queue.receive_many(9)) == 2
+    crowd.step_back(back)
+    put(*after)
+    crowd.run(clocked.now - START + MINUTE)
 
-    clocked.go_to(0)
-
-    assert look(clocked, block=0).due == START + 1_000
+    assert in_a_minute - bool(back) <= len(crowd.left) <= in_a_minute
+    assert crowd.calls <= 2 * in_a_minute + 6
 
 
 def test_the_queue_whose_only_message_left_wakes_for_the_next_one(clocked: Clocked, client: redis.Redis) -> None:

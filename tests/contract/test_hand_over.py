@@ -15,6 +15,7 @@ from rqttl import Broker, Message, Queue
 from rqttl.errors import InvalidInput, QueueInUse
 from rqttl.flows import moving, registry
 from rqttl.flows.steps import Flow, HandleNotes, Now, Step, run
+from rqttl.protocol import commands
 from rqttl.protocol.keys import Keyspace
 from rqttl.reaper import Reaper
 from rqttl.store.driver import driver_of
@@ -444,6 +445,29 @@ def test_a_sweep_moves_what_the_caller_of_another_one_could_not(slotted: Clocked
         queue.stats()  # asks its caller
     queue.sweep()
     assert bodies(slotted, "t") == [b"1"]
+
+
+@pytest.mark.parametrize("back", [3_600_000, 365 * 24 * 3_600_000])
+@pytest.mark.parametrize("call", ["sweep", "redrive"])
+def test_the_page_of_a_dead_mover_is_free_after_a_step_back_of_the_clock(
+    slotted: ClockedBroker, back: int, call: str
+) -> None:
+    queue, driver = slotted.declare_queue("s", dead_letter="t"), driver_of(slotted)
+    slotted.declare_queue("t")
+    if call == "sweep":
+        with dying(slotted, b"move"):
+            rejected(queue, b"1", b"2")
+        page = commands.relay(driver.keyspace, "s", "t", token="", verdict="", fresh="dead", more=True)
+    else:
+        queue.enqueue_many([b"1", b"2"])
+        sequences = [message.sequence for message in queue.peek()]
+        page = commands.redrive_out(driver.keyspace, "s", "t", sequences, fresh="dead")
+    driver.step(page)  # and its mover dies
+
+    advance(slotted, -back)
+    Reaper(slotted).run_once()
+
+    assert bodies(slotted, "t") == [b"1", b"2"]
 
 
 def test_single_messages_do_not_move_to_a_far_queue(slotted: ClockedBroker) -> None:

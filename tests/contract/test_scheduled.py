@@ -379,6 +379,24 @@ def test_what_expires_behind_a_message_that_is_held_back_dies_and_the_others_kee
     assert (taken(queue), waiting(queue), bodies(clocked.queue("d"))) == ([b"x", b"1", b"5"], [], [b"2", b"4", b"3"])
 
 
+@pytest.mark.parametrize("back", [HOUR, 365 * 24 * HOUR])
+@pytest.mark.parametrize("call", [Queue.sweep, Queue.stats])
+def test_arrivals_that_were_held_back_go_on_after_a_step_back_of_the_clock(
+    clocked: Clocked, back: int, call: Callable[[Queue], object]
+) -> None:
+    queue = clocked.declare_queue("q", max_length=1, overflow="reject-publish")
+    queue.enqueue_many([b"full", Message(b"held", delay="1s")])
+    clocked.advance(back + 2_000)
+    queue.sweep()
+    assert taken(queue) == [b"full"]
+
+    clocked.advance(-back)
+    queue.update(max_length=2)
+    call(queue)
+
+    assert (waiting(queue), taken(queue)) == ([], [b"held"])
+
+
 @pytest.mark.spec("S-022")
 @pytest.mark.parametrize(
     "meanwhile, due",

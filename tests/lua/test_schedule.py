@@ -101,7 +101,9 @@ def test_half_a_message_is_no_work_for_ever(lab: Lab) -> None:
 
     assert (sweep(lab, NOW + 7)["activated"], sweep(lab, NOW + 7)["more"]) == (0, 0)
     after = changed(
-        before, meta={"arrival_at": NOW + 9, "due_at": NOW + 9}, scheduled={place(-3): None, place(-2): None}
+        before,
+        meta={"arrival_at": NOW + 9, "due_at": NOW + 9, "held_back": 0},
+        scheduled={place(-3): None, place(-2): None},
     )
     assert lab.snapshot() == after
 

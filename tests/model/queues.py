@@ -101,6 +101,7 @@ class ModelQueue:
         self.scheduled: list[Scheduled] = []
         #: The time from which a sweep looks for messages that are due.
         self.arrival_at: int | None = None
+        self.is_held_back = False
         #: How many messages were ever scheduled, and how many of them died or moved before they arrived.
         self.ever_scheduled = self.never_arrived = 0
         self.counters: Counter[str] = Counter()
@@ -141,10 +142,12 @@ class ModelQueue:
             room = min(room, burst - ceil(self._used(now) / each))
         return 0 if self.options.get("paused") else max(0, room)
 
-    def charge(self, now: int, count: int) -> None:
-        """So many messages went to consumers."""
-        if "rate" in self.options and count:
-            self.next_by_rate = now + self._used(now) + count * self._burst()[1]
+    def charge(self, now: int, count: int, *, looks: bool = False) -> None:
+        """So many messages went to consumers. One that looks takes off what another rate or clock had used."""
+        if "rate" in self.options:
+            burst, each = self._burst()
+            if count or (looks and self.next_by_rate - now > burst * each):
+                self.next_by_rate = now + self._used(now) + count * each
 
     def number(self, option: str) -> int | None:
         value = self.options.get(option)

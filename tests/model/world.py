@@ -275,7 +275,7 @@ class World:
     def activate(self, name: str, now: int, waiting: int) -> int:
         """Due messages arrive, those without room perhaps not. Returns their number."""
         q = self.queues.get(name)
-        if q is None or q.arrival_at is None or q.arrival_at > now:
+        if q is None or q.arrival_at is None or now < q.arrival_at <= (now + 1_000 if q.is_held_back else q.arrival_at):
             return 0
         waiting = min(waiting, q.room(now))
         due = sorted((s for s in q.scheduled if s.due <= now), key=lambda s: (s.due, s.seq))
@@ -293,6 +293,7 @@ class World:
         held = [s for s, m in zip(due, fresh, strict=True) if len(told) < len(due) and m not in told]
         q.scheduled = [s for s in q.scheduled if s not in due or s in held]
         q.counters["activated"] += len(told)
+        q.is_held_back = bool(held)
         q.arrival_at = now + 1_000 if held else min((s.due for s in q.scheduled), default=None)
         return len(told)
 
@@ -501,7 +502,7 @@ class World:
         taken = self._shown(q, now, [ticket, *late]) if count else []
         handed = len(taken)
         taken += [m for m in q.ready if not q.expired(m, now)][: min(count - handed, q.room(now))]
-        q.charge(now, len(taken) - handed)
+        q.charge(now, len(taken) - handed, looks=True)
         q.counters["delivered"] += len(taken)
         q.counters["redelivered"] += sum(m.failures > 0 for m in taken)
         for m in taken:

@@ -336,6 +336,24 @@ def test_a_pass_forgets_no_queue_that_a_hint_has_named_meanwhile(broker: Broker)
     assert node.timetable.earliest() is None
 
 
+def test_a_reaper_sweeps_all_queues_once_the_clock_of_redis_has_gone_back(broker: Broker) -> None:
+    broker.declare_queue("orders")
+    reaper = Reaper(broker)
+    reaper.run_once()
+    [node] = reaper._nodes.values()
+    swept = list[str]()
+    broker.events.subscribe(lambda sweep: swept.append(sweep.queue), SweepEvent)
+
+    node.ahead += 3_600_000
+    reaper._begin_pass(thorough=False)
+    while node.timetable.busy:
+        reaper._sweep_next()
+
+    assert swept == ["orders"]
+    reaper._begin_pass(thorough=False)
+    assert not node.timetable.busy
+
+
 def test_a_broker_counts_the_reapers_that_run_in_its_database(start_server: Callable[..., Server]) -> None:
     url = start_server().url
     with rqttl.connect(url) as broker, rqttl.connect(f"{url}?db=1") as other:

@@ -319,7 +319,7 @@ function schedule.next_arrival(q, now, held, more)
   elseif first and more then
     first = now
   end
-  redis.call('HSET', q.meta, 'arrival_at', first and string.format('%d', first) or '')
+  redis.call('HSET', q.meta, 'arrival_at', first and string.format('%d', first) or '', 'held_back', held and 1 or 0)
   if not first then redis.call('HDEL', q.meta, 'large_scheduled') end
   q.arrival_at = first
   if first then record.schedule_sweep(q, first) end

@@ -49,7 +49,7 @@ function control.room(q, now, most)
 end
 
 --- The used part of the burst, in 1/n ms; a message takes `per`. A rate that was lower, or a clock that goes back, uses
--- no more than all of it.
+-- no more than all of it (`is_beyond`).
 function control.used(q, now)
   if not q.rate_ms then
     local at, turn = unpack(redis.call('HMGET', q.meta, 'rate_next', 'rate_turn'))
@@ -58,7 +58,9 @@ function control.used(q, now)
     q.turn, q.turn_at = string.match(turn or '', '^(%S+) (%d+)$')
     q.turn_at = tonumber(q.turn_at)
   end
-  return math.min(math.max(0, (q.rate_ms - now) * q.rate + q.rate_rest), q.burst * q.per)
+  local used = (q.rate_ms - now) * q.rate + q.rate_rest
+  q.is_beyond = used > q.burst * q.per
+  return math.min(math.max(0, used), q.burst * q.per)
 end
 
 --- The ms at which the next message may leave by the rate.
@@ -66,9 +68,11 @@ function control.next_at(q, now)
   return now + math.max(0, math.ceil((control.used(q, now) - (q.burst - 1) * q.per) / q.rate))
 end
 
---- Charge the rate for messages that leave.
+--- Charge the rate for messages that leave. What `used` has cut is stored: else no look would come nearer to the next
+-- message.
 function control.charge(q, now, n)
   local used = control.used(q, now) + n * q.per
+  if n == 0 and not q.is_beyond then return end
   q.rate_rest = used % q.rate
   q.rate_ms = now + (used - q.rate_rest) / q.rate
   redis.call('HSET', q.meta, 'rate_next', string.format('%.0f %.0f', q.rate_ms, q.rate_rest))
@@ -100,7 +104,7 @@ end
 --- The end of a look of a consumer, which may wait now: charge for `n` messages, give it the turn or take it away.
 -- Returns when to look again: never while only a ring can help, and in a pause for upkeep alone.
 function control.look(q, now, n, consumer, block)
-  if q.rate and n > 0 then control.charge(q, now, n) end
+  if q.rate then control.charge(q, now, n) end
   local at = q.rate and control.next_at(q, now) or now
   local others = q.rate and control.has_turn(q, now) and q.turn ~= consumer
   local due = q.due_at

@@ -30,10 +30,12 @@ function wakeup.ring_once(q, now)
 end
 
 --- The number of waiting consumers that may claim, without a ticket on the way. Consumers that took a hint are among
--- them: the messages they were woken for are ready.
+-- them: the messages they were woken for are ready. A ticket with a later end than any has is from before a step back
+-- of the clock.
 function wakeup.unwoken(q, now)
   if q.has_waiters ~= '1' then return 0 end
-  local n = wakeup.waiting(q, now) - redis.call('ZCOUNT', q.waiters, '-inf', string.format('(%d', -now))
+  local n = wakeup.waiting(q, now)
+    - redis.call('ZCOUNT', q.waiters, string.format('%d', -now - HANDOFF_LEASE), string.format('(%d', -now))
   return q.controlled and lazy(control).room(q, now, n) or n
 end
 

@@ -14,14 +14,16 @@ local MEMORY = 604800000
 --- The line of a target. `letters` wait. Of the page under way: its `number` (of none: that of the last page), `token`
 -- (`-`: there is none), the id of its `last` letter, the ms until which its mover has it, and the `hold` of the next
 -- mover in ms.
-function outbox.read(outgoing, target)
-  return outbox.line(redis.call('HGET', outgoing, target) or '0 0 - - 0 0')
+function outbox.read(outgoing, target, now)
+  return outbox.line(redis.call('HGET', outgoing, target) or '0 0 - - 0 0', now)
 end
 
-function outbox.line(text)
+--- A mover that has its page for longer than `hold` took it before a step back of the clock: it counts as dead.
+function outbox.line(text, now)
   local letters, number, token, last, ends, hold = string.match(text, '^(%d+) (%d+) (%S+) (%S+) (%d+) (%d+)$')
-  return {letters = tonumber(letters), number = tonumber(number), token = token, last = last, ends = tonumber(ends),
-    hold = tonumber(hold)}
+  ends, hold = tonumber(ends), tonumber(hold)
+  return {letters = tonumber(letters), number = tonumber(number), token = token, last = last,
+    ends = ends <= now + hold and ends or 0, hold = hold}
 end
 
 function outbox.write(outgoing, target, line)
@@ -31,7 +33,7 @@ end
 
 --- Note that `n` letters were added. If no mover is at work, the caller is to be one.
 function outbox.added(q, into, now, n)
-  local line = outbox.read(into.outgoing, into.name)
+  local line = outbox.read(into.outgoing, into.name, now)
   line.letters = line.letters + n
   outbox.write(into.outgoing, into.name, line)
   if line.ends > now or into.is_noted then return end
@@ -44,9 +46,10 @@ function outbox.added(q, into, now, n)
   end
 end
 
---- Ask the caller of a sweep to move letters, if no mover has them. Returns the time of the next look.
+--- Ask the caller of a sweep to move letters, if no mover has them. Returns the time of the next look. One that is
+-- further away than any was set before a step back of the clock.
 function outbox.remind(q, now, outgoing_at)
-  if outgoing_at > now then return outgoing_at, false end
+  if outgoing_at > now and outgoing_at <= now + MOST_HOLD then return outgoing_at, false end
   reply.note(q, 'move', reaper_hint.queue_name(q.meta))
   redis.call('HSET', q.meta, 'outgoing_at', string.format('%d', now + STUCK))
   return now + STUCK, true
@@ -55,7 +58,7 @@ end
 --- Ask a reaper to move letters that no mover has, also if another caller was asked before: it may lack the rights.
 function outbox.offer(q, now)
   for _, text in ipairs(redis.call('HVALS', q.outgoing)) do
-    local line = outbox.line(text)
+    local line = outbox.line(text, now)
     if line.letters > 0 and line.ends <= now then return reply.note(q, 'move', reaper_hint.queue_name(q.meta)) end
   end
 end
@@ -155,7 +158,7 @@ function outbox.save(q, now, target, line)
   end
   local earliest
   for _, text in ipairs(redis.call('HVALS', q.outgoing)) do
-    local other = outbox.line(text)
+    local other = outbox.line(text, now)
     local at = other.token == '-' and other.ends or math.max(other.ends, now + STUCK)
     if other.letters > 0 and (not earliest or at < earliest) then earliest = at end
   end

@@ -98,8 +98,10 @@ function sweep.next_due(q, now)
   end
   if q.life then consider(lazy(queue_lifetime).expires_at(q)) end
   if q.rate then consider(lazy(control).recheck(q, now)) end
-  local arrival_at, outgoing_at = unpack(redis.call('HMGET', q.meta, 'arrival_at', 'outgoing_at'))
+  local arrival_at, outgoing_at, held = unpack(redis.call('HMGET', q.meta, 'arrival_at', 'outgoing_at', 'held_back'))
   q.arrival_at, q.outgoing_at = tonumber(arrival_at), tonumber(outgoing_at)
+  -- it was held back before a step back of the clock
+  if held == '1' and q.arrival_at and q.arrival_at > now + STUCK then q.arrival_at = now end
   return earliest
 end
 
