@@ -8,6 +8,9 @@
 
 local known, last = outbox.recall(q.sender, arg.number, arg.token)
 if known then
+  local made_by_letters = redis.call('HGET', q.meta, 'explicit') == '0'
+  -- the reply that said so may be lost
+  if made_by_letters then reply.note(q, 'created', reaper_hint.queue_name(q.meta)) end
   return reply.ok(q, 1)
 elseif last then
   return reply.refuse('behind', last)

@@ -306,6 +306,25 @@ def test_letters_that_cannot_be_moved_now_end_no_call_that_takes_others(
     assert bodies(slotted, "o") == [b"1"]
 
 
+def test_a_queue_that_letters_have_made_is_entered_by_the_next_mover_if_the_first_one_has_died(
+    slotted: ClockedBroker,
+) -> None:
+    driver = driver_of(slotted)
+    queue = slotted.declare_queue("s", dead_letter="t")
+    with dying(slotted, b"move", b"created"):
+        rejected(queue, b"1")
+        call: Any = next(moving.move(driver.keyspace, "s", "t"))
+        page: Any = driver.perform(run(call))
+        number, token = page.number, page.token
+        driver.perform(run(commands.accept(driver.keyspace, "t", "s", page.letters, number=number, token=token)))
+    assert registered(slotted) == ["s"]
+
+    advance(slotted, HOLD)
+    queue.sweep()
+
+    assert (registered(slotted), bodies(slotted, "t")) == (["s", "t"], [b"1"])
+
+
 @pytest.mark.timeout(20)
 @pytest.mark.parametrize("is_under_way", [False, True])
 def test_an_outbox_that_redis_has_evicted_is_forgotten(slotted: ClockedBroker, client: Any, is_under_way: bool) -> None:
