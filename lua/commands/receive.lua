@@ -1,8 +1,9 @@
 --- Finish deliveries, then take messages out: under a lease, or for good with `auto`.
 --
--- `count` may be 0. A consumer that gives its name and gets fewer messages than `room` is recorded as waiting for
--- `block` ms in the same step, so no message can arrive unnoticed in between. It counts as a consumer for `stay` ms.
--- `ticket` is the value that the consumer got from the list `wakeup`.
+-- `count` may be 0: then messages that were handed to the consumer go back, uncounted. A consumer that gives its name
+-- and gets fewer messages than `room` is recorded as waiting for `block` ms in the same step, so no message can arrive
+-- unnoticed in between. It counts as a consumer for `stay` ms. `ticket` is the value that the consumer got from the
+-- list `wakeup`.
 --
 -- @use     clock record queue_lifetime lease sweep limits handoff restore take failures wakeup control log reply
 -- @keys    meta log detached expiry requeued states failures wakeup waiters consumers
@@ -30,16 +31,19 @@ local more, swept = sweep.if_due(q, now)
 -- the next messages go with the next sweep: the caller comes again
 if more and q.drops_head and limits.would_exceed(q, 0, 0) then most = 0 end
 local state = {taken = {}, seqs = {}, with_header = {}, expired = {}, size = 0}
-if most > 0 then
-  if arg.ticket ~= '' then lazy(handoff).accept(q, now, arg.ticket, state) end
+local leaves = arg.count == '0'
+if most > 0 or leaves then
+  if arg.ticket ~= '' then lazy(handoff).accept(q, now, arg.ticket, state, leaves) end
   -- take it before ready messages: no other consumer may come for it
   if waits and arg.block == '0' and q.has_waiters ~= '0' and redis.call('EXISTS', q.wakeup) == 1 then
-    lazy(handoff).claim(q, now, most, state)
+    lazy(handoff).claim(q, now, most, arg.consumer, state)
   end
-  if state.overdue then
-    redis.call('ZREM', q.waiters, unpack(state.overdue))
-    lazy(restore).run(q, now, q.leases, state.overdue, {counted = 0, description = ''})
+  if state.unwanted then
+    redis.call('ZREM', q.waiters, unpack(state.unwanted))
+    lazy(restore).run(q, now, q.leases, state.unwanted, {counted = 0, description = '', wholly = true})
   end
+end
+if most > 0 then
   if q.controlled then most = #state.seqs + lazy(control).room(q, now, most - #state.seqs) end
   take.choose(q, now, most, state)
 end

@@ -99,9 +99,12 @@ class Turns(Generic[D]):
         flow = receive.receive_once(self.queue, count, lease, presence=presence, finished=finished)
         return (yield from self._carrying(flow))
 
-    def report(self, ttl: int = 0, *, leaves: bool = False) -> Flow[None]:
-        """Send all waiting acks. Show that the consumer is present for `ttl` ms, or that it leaves the queue."""
-        presence = Presence(self._name, 0 if leaves else -1, ttl)
+    def report(self, ttl: int = 0, *, leaves: bool = False, ticket: bytes = b"") -> Flow[None]:
+        """Send all waiting acks. Show that the consumer is present for `ttl` ms, or that it leaves the queue.
+
+        Messages that were handed to a consumer that leaves go back, uncounted.
+        """
+        presence = Presence(self._name, 0 if leaves else -1, ttl, ticket)
         while True:
             yield from self.claim(0, 1, presence)
             if not self.books.has_acks:
@@ -264,10 +267,10 @@ class Turns(Generic[D]):
             self.books.fetched.extend(unseen)  # for the next attempt
             raise
 
-    def leave(self) -> Flow[None]:
+    def leave(self, ticket: bytes = b"") -> Flow[None]:
         """Send all acks, give back the deliveries that were not handed out, and leave the queue."""
         try:
-            yield from self.report(leaves=True)
+            yield from self.report(leaves=True, ticket=ticket)
         except TEMPORARY as error:
             if self.books.has_acks or self.books.fetched or not is_away(error):
                 raise
@@ -353,10 +356,6 @@ class SeveralTurns(Turns[D]):
             turns.schedule.end_wait()
         return claimed
 
-    def report(self, ttl: int = 0, *, leaves: bool = False) -> Flow[None]:
-        """See `Turns`."""
-        yield from self._each(lambda turns: turns.report(ttl, leaves=leaves))
-
     def _renew_if_due(self) -> Flow[Renewed]:
         """See `Turns`. A handler that takes longer than a turn lets the consumer wait in no queue."""
         renewed = yield from self._each(lambda turns: turns.upkeep())
@@ -370,12 +369,11 @@ class SeveralTurns(Turns[D]):
         noted = [name for name, queue in self._queues.items() if queue.is_noted]
         for name in noted:
             self._queues[name].until, self._queues[name].is_noted = None, False
-            yield from self._claim_of(None, name, 0, 0, b"")
-        for name in (yield from with_wakeup(self._keyspace, noted)):
-            claimed = yield from self._claim_of(None, name, 1, 0, b"")
-            if claimed is not None:
-                unseen = delivery.delivered(Delivered, Settler(lambda *_: None), claimed, None)
-                yield from settling.give_back(self._keyspace, name, unseen)
+            yield from self._claim_of(None, name, 0, 0, self._queues.ask(name)[1])
+
+    def report(self, ttl: int = 0, *, leaves: bool = False, ticket: bytes = b"") -> Flow[None]:
+        """See `Turns`."""
+        yield from self._each(lambda turns: turns.report(ttl, leaves=leaves, ticket=ticket))
 
     def prepare(self, leap: int) -> Flow[Renewed]:
         """See `Turns`."""
@@ -396,9 +394,10 @@ class SeveralTurns(Turns[D]):
         """See `Turns`."""
         yield from self._each(lambda turns: turns.release_unseen())
 
-    def leave(self) -> Flow[None]:
+    def leave(self, ticket: bytes = b"") -> Flow[None]:
         """See `Turns`."""
-        yield from self._each(lambda turns: turns.leave())
+        del ticket  # each queue has its own
+        yield from self._each(lambda turns: turns.leave(self._queues.ask(turns.queue)[1]))
 
 
 def announce_renewal(events: Events, renewed: Renewed) -> None:

@@ -293,7 +293,7 @@ def receive(
         failure = error
     for name in [name for name, queue in queues.items() if queue.is_noted]:
         with suppress(QueueNotFound):
-            yield from claim(name, 0, 0, b"")
+            yield from claim(name, 0, 0, queues.ask(name)[1])
     if failure and not batches:
         raise failure
     return batches

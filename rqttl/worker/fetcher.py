@@ -234,12 +234,13 @@ class Fetcher:
         """Wait in no queue any more. Take the messages that were handed to this worker meanwhile."""
         noted = self._queues.noted
         self._wake(self._driver.keyspace.woken(self._bells.end()))
-        for name in noted:
-            self._sources[name].withdraw()
-            self._queues[name].until = None
-        for name in dict.fromkeys([*self._queues.ticketed, *self._with_wakeup(noted)]):
+        woken = {*self._queues.ticketed, *self._with_wakeup(noted)}
+        for name in dict.fromkeys([*noted, *woken]):
             source, queue = self._sources[name], self._queues[name]
-            ticket, queue.ticket = queue.ticket or b"", None
+            ticket, queue.ticket, queue.until = queue.ticket or b"", None, None
+            if name not in woken:
+                source.withdraw()
+                continue
             try:
                 deliveries, _ = source.claim(1, 0, ticket)
             except QueueNotFound:

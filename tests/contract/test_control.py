@@ -183,19 +183,23 @@ def test_a_consumer_that_was_rung_before_the_pause_waits_again(clocked: Clocked,
     assert rings(client) == 1
 
 
-def test_a_message_that_was_handed_over_before_the_pause_is_its_consumers(
-    clocked: Clocked, client: redis.Redis
+@pytest.mark.parametrize("ttl, stays", [(None, [b"1", b"2"]), ("1h", [b"1", b"2"]), (0, [b"2"])])
+def test_a_message_that_was_handed_over_before_the_pause_goes_back_uncounted(
+    clocked: Clocked, client: redis.Redis, ttl: Any, stays: list[bytes]
 ) -> None:
-    queue = clocked.declare_queue("q")
+    queue = clocked.declare_queue("q", max_length=1, overflow="reject-publish", max_deliveries=1)
     look(clocked)
-    queue.enqueue(b"1", ttl=0)
+    queue.enqueue_many([Message(b"1", ttl=ttl), b"2"])
     ticket = ticket_of(client)
 
     queue.pause()
 
-    assert found(look(clocked, ticket=ticket, count=5)) == [b"1"]
+    assert found(look(clocked, ticket=ticket, count=5)) == []
     look(clocked, "other")
-    assert queue.enqueue(b"2", ttl=0).expired
+    assert queue.enqueue(Message(b"3", ttl=0)).expired
+    queue.resume()
+    assert [(delivery.body, delivery.delivery_count) for delivery in queue.receive_many(5)] == [(x, 1) for x in stays]
+    assert queue.stats().deaths.get("delivery_limit", 0) == 0
 
 
 def test_a_lease_that_ends_in_a_pause_has_failed_and_rings_nobody(clocked: Clocked, client: redis.Redis) -> None:

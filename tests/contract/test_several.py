@@ -188,6 +188,27 @@ def test_a_message_that_was_handed_to_a_consumer_at_work_comes_next(clocked: Clo
         assert next(deliveries).body == b"now or never"
 
 
+@pytest.mark.parametrize("how", ["receive", "consume"])
+def test_who_leaves_with_a_message_of_one_queue_gives_back_what_was_handed_over_of_another(
+    clocked: Clocked, high: Queue, how: str
+) -> None:
+    """It has not been delivered, so its limit of deliveries is as it was."""
+    full = clocked.declare_queue("full", max_length=1, overflow="reject-publish", max_deliveries=1)
+    arrive: list[Callable[[], object]] = [lambda: full.enqueue_many([b"1", b"2"]), lambda: high.enqueue(b"h")]
+    clocked.while_waiting(lambda: [arrive.pop(0)() for _ in range(len(arrive))])
+
+    if how == "receive":
+        assert told(clocked.receive(["high", "full"], wait="1m")) == [("high", b"h")]
+    else:
+        with clocked.consume(["high", "full"], prefetch=1, wait="1m") as deliveries, next(deliveries) as delivery:
+            assert delivery.body == b"h"
+    clocked.advance(10_000)
+    full.sweep()
+
+    assert [(one.body, one.delivery_count) for one in full.receive_many(9)] == [(b"1", 1), (b"2", 1)]
+    assert full.stats().deaths["delivery_limit"] == 0
+
+
 @pytest.mark.parametrize("prefetch", [1, 10, 100])
 def test_weights_share_the_messages(clocked: Clocked, high: Queue, low: Queue, prefetch: int) -> None:
     for queue in (high, low):

@@ -241,6 +241,36 @@ def test_a_consumer_that_ends_its_wait_while_messages_are_ready_wakes_the_next(l
     )
 
 
+@pytest.mark.parametrize("others", [0, 1, 2, 3])
+@pytest.mark.parametrize("shown", [False, True])
+def test_a_consumer_that_leaves_gives_back_uncounted_what_no_other_one_comes_for(
+    lab: Lab, others: int, shown: bool
+) -> None:
+    """It leaves for good (a `count` of 0). Two messages are handed over: the newest go back."""
+    places, waiters = [place(-2), place(-1)], {f"c{i}": NOW + 9 for i in range(others)}
+    tickets = [f"{one} {token(4999)}" for one in places]
+    before = lab.seed(
+        options={"max_deliveries": 1},
+        log=plain(*places),
+        leases=dict.fromkeys(places, token(4999)),
+        waiters={"me": NOW + 9, **waiters, **dict.fromkeys(places, -(NOW + 4999))},
+        wakeup=tickets[shown:],
+    )
+
+    assert bodies(lab.run(look(lab, Presence("me", 0, 0, tickets[0].encode() if shown else b""), 0))) == []
+
+    stay = places[int(shown) :][:others]
+    back = [one for one in places if one not in stay]
+    state = lab.snapshot()["orders"]
+    assert sorted(state.get("requeued", {})) == back
+    assert sorted(state.get("leases", {})) == stay
+    assert state.get("wakeup", []) == [f"{one} {token(4999)}" for one in stay]
+    assert sorted(state.get("waiters", {})) == sorted([*stay, *waiters])
+    assert (state["meta"]["ready_bytes"], state["meta"]["cursor"]) == (len(back), before["orders"]["meta"]["cursor"])
+    assert state["meta"].get("deaths:delivery_limit", 0) == state["meta"].get("delivered", 0) == 0
+    assert "failures" not in state
+
+
 @pytest.mark.parametrize("failed", [0, 2])
 def test_a_ticket_gives_the_message_it_names_and_a_lease_of_the_asked_length(lab: Lab, failed: int) -> None:
     failures: dict[str, Any] = {"failures": {place(-1): failed}} if failed else {}

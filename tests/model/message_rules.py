@@ -201,7 +201,8 @@ class QueueMachine(PolicyRules):
 
         def apply() -> None:
             """The flow comes again after a sweep, if only that can let messages arrive."""
-            first = not expected
+            first, before = not expected, self.before[name]
+            waiter = self.raw[name].waiters.get(presence.consumer.encode(), 0)
             taken = self.world.receive(
                 name,
                 now,
@@ -210,9 +211,10 @@ class QueueMachine(PolicyRules):
                 auto=auto,
                 finished=finished if first else (),
                 again=again,
-                due=self.before[name].due,
+                due=before.due,
                 ticket=presence.ticket,
-                late=self.before[name].wakeup[:10] if presence.consumer and not presence.block else [],
+                late=before.wakeup if presence.consumer and not presence.block else [],
+                others=sum(end > now for end in before.ends) - (waiter > now),
             )
             if first:
                 unknown.extend(self.world.unknown)
@@ -424,7 +426,10 @@ class QueueMachine(PolicyRules):
         for _ in range(waiting):
             self.wait(who, to, 1, 100, [])
         self.enqueue(who, to, said, dies=False)
-        self.intervene(who, one, chosen, False, "move", to, False)
+        everything = [q for q in self.world.queues.values() for _ in q.everything]
+        others = [i for i, q in enumerate(everything) if q.name != to]
+        if others:
+            self.intervene(who, others[one % len(others)], chosen, False, "move", to, False)
 
     def find(self, who: int, name: str, one: Msg | Scheduled) -> None:
         """Whoever looks for a message finds all that have its id."""
@@ -472,9 +477,10 @@ class QueueMachine(PolicyRules):
         block=st.sampled_from((0, 50, 1000)),
         woken=st.sampled_from((True, True, False)),
         late=st.sampled_from((False, False, False, False, False, True)),
+        leaves=rarely,
     )
-    def wake(self, which: int, block: int, woken: bool, late: bool) -> None:
-        """A consumer is woken, or its wait is over. Then it looks again, and may go on waiting."""
+    def wake(self, which: int, block: int, woken: bool, late: bool, leaves: bool) -> None:
+        """A consumer is woken, or its wait is over. Then it looks again, and may go on waiting; or it leaves."""
         waiter = self.waiters.pop(which % len(self.waiters))
         if late:
             self.clock.move(PICKUP)
@@ -482,6 +488,8 @@ class QueueMachine(PolicyRules):
         ticket: Any = self.client.lpop(wakeup) if woken else None
         if ticket is not None:
             self.raw[waiter.queue].wakeup.pop(0)
+        if leaves:
+            waiter.count = block = 0
         self._look(waiter, block, ticket or b"")
 
     # Settling

@@ -493,13 +493,17 @@ class World:
         due: int | None,
         ticket: bytes = b"",
         late: Sequence[bytes] = (),
+        others: int = 0,
     ) -> Taken:
-        """`due` is when the queue believes to be due; `late` has the wake-up list for a consumer that leaves."""
+        """`due` is when the queue believes to be due.
+
+        For a consumer that leaves, `late` has the wake-up list, and `others` is the number of those that still wait.
+        """
         q = self.queues[name]
         lost = self.ack(name, now, finished, again=again)
         if due is not None and due <= now:
             self.sweep(name, now)
-        taken = self._shown(q, now, [ticket, *late]) if count else []
+        taken = self._shown(q, now, ticket, late, others, leaves=not count)
         handed = len(taken)
         taken += [m for m in q.ready if not q.expired(m, now)][: min(count - handed, q.room(now))]
         q.charge(now, len(taken) - handed, looks=True)
@@ -512,25 +516,34 @@ class World:
                 q.counters["acked"] += 1
         return Taken(taken, lost)
 
-    def _shown(self, q: ModelQueue, now: int, tickets: Sequence[bytes]) -> list[Msg]:
-        """The message of the first ticket that holds.
+    def _shown(
+        self, q: ModelQueue, now: int, ticket: bytes, late: Sequence[bytes], others: int, *, leaves: bool
+    ) -> list[Msg]:
+        """The message of the first ticket that holds, unless the consumer `leaves`.
 
-        Those before it whose time has ended on the way die, in deadline order; a TTL of 0 had ended before.
+        It goes back if its time has ended on the way (a TTL of 0 had ended before), in a pause, and if it is nobody's.
         """
         taken: list[Msg] = []
-        overdue: list[Msg] = []
-        for ticket in tickets:
+        back: list[Msg] = []
+
+        def show(ticket: bytes, *, is_spare: bool) -> None:
             seq, _, token = ticket.partition(b" ")
             m = q.find(seq)
             if m is not None and m.state == "leased" and m.token is None:
                 m.token = token  # it was handed over in this operation
-            if m is None or not q.held(m, token, now):
-                continue
-            if not q.expired(m, now) or q.expired(m, int(seq[:13])):
-                taken = [m]
-                break
-            overdue.append(m)
-        self._give_back(q, now, overdue, failed=False)
+            if m is not None and q.held(m, token, now):
+                over = q.expired(m, now) and not q.expired(m, int(seq[:13]))
+                (back if is_spare or over or q.options.get("paused") else taken).append(m)
+
+        show(ticket, is_spare=leaves)
+        rest = list(late)
+        for _ in range(0 if leaves else 10):
+            if not taken and rest:
+                show(rest.pop(0), is_spare=False)
+        rest = [one for one in rest if one]
+        for _ in range(min(10, len(rest) - others)):
+            show(rest.pop(), is_spare=True)
+        self._give_back(q, now, back, failed=False)
         return taken
 
     def _split(

@@ -111,6 +111,23 @@ def late(client: redis.Redis) -> Iterator[tuple[ClockedBroker, QueueSource, str]
         yield broker, source, delivery.sequence
 
 
+@pytest.mark.parametrize("leave", [QueueSource.withdraw, QueueSource.close])
+def test_a_worker_that_leaves_a_queue_gives_back_what_was_handed_to_it_uncounted(
+    client: redis.Redis, leave: Callable[[QueueSource], None]
+) -> None:
+    with ClockedBroker(client) as broker:
+        queue = broker.declare_queue("q", max_length=1, overflow="reject-publish", max_deliveries=1)
+        source = Worker(broker, "q", call=print, processes=0)._sources["q"]
+        source.claim(1, 60_000)
+        queue.enqueue_many([b"1", b"2"])
+
+        leave(source)
+        broker.clock.advance("10s")
+        queue.sweep()
+
+        assert [(one.body, one.delivery_count) for one in queue.receive_many(9)] == [(b"1", 1), (b"2", 1)]
+
+
 def test_a_finished_message_whose_ack_came_late_is_acked_unseen(
     late: tuple[ClockedBroker, QueueSource, str],
 ) -> None:

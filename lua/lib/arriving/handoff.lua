@@ -63,16 +63,17 @@ function handoff.give(q, now, header, body)
   return seq
 end
 
---- Accept a ticket: if its lease still holds, its message belongs to the caller. A message whose deadline has passed on
--- the way is `overdue`, unless it had a TTL of 0: that one was over when it was handed out.
-function handoff.accept(q, now, ticket, state)
+--- Accept a ticket: if its lease still holds, its message belongs to the caller. It is `unwanted` in a paused queue,
+-- for a caller that `leaves`, and if its deadline has passed on the way, unless it had a TTL of 0: that one was over
+-- when it was handed out.
+function handoff.accept(q, now, ticket, state, leaves)
   local seq, token = string.match(ticket, '^(%S+) (%S+)$')
   if not seq or not lease.held(q, now, {token, 1, seq}, '')[1] then return end
   local entry = log.find(q, seq)
   local deadline = entry and message_ttl.deadline(q, seq, entry[2][1])
-  if deadline and now >= deadline and deadline > log.ms(seq) then
-    state.overdue = state.overdue or {}
-    state.overdue[#state.overdue + 1] = seq
+  if leaves or q.paused or deadline and now >= deadline and deadline > log.ms(seq) then
+    state.unwanted = state.unwanted or {}
+    state.unwanted[#state.unwanted + 1] = seq
     return
   end
   state.taken[#state.taken + 1], state.seqs[#state.seqs + 1] = entry, seq
@@ -80,11 +81,17 @@ function handoff.accept(q, now, ticket, state)
 end
 
 --- Claim the ticket of a consumer that stops waiting: a message may have been handed to it after its last look. Hints
--- and tickets that ended may come before it in the list.
-function handoff.claim(q, now, most, state)
+-- and tickets that ended may come before it in the list. Tickets beyond those for the consumers that still wait are
+-- nobody's.
+function handoff.claim(q, now, most, consumer, state)
+  redis.call('ZREM', q.waiters, consumer)
   for _ = 1, 10 do
     local ticket = #state.taken < most and not state.handed and redis.call('LPOP', q.wakeup)
-    if not ticket then return end
+    if not ticket then break end
     handoff.accept(q, now, ticket, state)
+  end
+  if redis.call('LINDEX', q.wakeup, 0) == '' then redis.call('LPOP', q.wakeup) end -- the caller rings again
+  for _ = 1, math.min(10, redis.call('LLEN', q.wakeup) - wakeup.waiting(q, now)) do
+    handoff.accept(q, now, redis.call('RPOP', q.wakeup), state, true)
   end
 end
