@@ -42,6 +42,8 @@ QUEUES = (
     Judged(
         "dlx", {"dead_letter": "dlx.dead", "max_length": LENGTH, "overflow": "reject-publish-dlx", "lease": "700ms"}
     ),
+    # these are moved into `full`, which is in the same slot
+    Judged("full/source", {"dead_letter": "full.dead"}),
     Judged("drop", {"lease": "700ms", "max_leased": LEASED}),
     Judged("once", {"dead_letter": "once/dead"}),
 )
@@ -65,6 +67,7 @@ PROCESSES = {
     "taker": 1,
     "reaper": 2,
     "redriver": 1,
+    "mover": 1,
     "observer": 1,
     "operator": 1,
 }

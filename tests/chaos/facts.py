@@ -81,6 +81,8 @@ class Sent:
     deadline: int | None = None
     deadline_known: bool = False
     call: str = ""
+    #: The queues that a move may have brought it to.
+    moved: set[str] = field(default_factory=set)
 
 
 #: Milliseconds for which a message stays leased that was handed to a waiting consumer.
@@ -157,6 +159,9 @@ class Facts:
                 setattr(one, outcome, getattr(one, outcome) + 1)
             if outcome in ("stored", "expired"):
                 one.deadline, one.deadline_known = (deadline[0] if deadline else None), True
+
+    def _move(self, event: Event) -> None:
+        self.sent[event["id"]].moved.add(event["to"])
 
     # Handing out and settling
 

@@ -9,6 +9,7 @@ with the clock of Redis, because both run on one machine.
 | `queue` | `q`, `options`, `dead`, `far` | a judged queue, its options in ms, its dead-letter queue: in another slot? |
 | `send` | `n`, `q`, `ids` | a call of `enqueue` or `enqueue_many` begins |
 | `sent` | `n`, `told` or `outcome` | its answer for each id, or `unknown`, or `none` (certainly nothing was stored) |
+| `move` | `id`, `to` | a message is about to be moved to another queue |
 | `claim` | `q`, `token`, `lease`, `got` | messages were handed out: sequence, id, deadline, count, newest death |
 | | `tickets` | the tokens of messages that were handed to this consumer, or to one that looks for the last time |
 | | `looked` | of a last look: since when tickets could come unseen, and the sequence of its first message |

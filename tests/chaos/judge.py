@@ -257,7 +257,7 @@ def letters(facts: Facts, _: Counter[str]) -> Iterator[Violation]:
 def _unjustified(facts: Facts, sent: Sent, letter: Event) -> str:
     """Return the objection against the reason of a death, if there is one."""
     reason, origin = letter["reason"], letter["origin"]
-    if origin != sent.queue:
+    if origin not in (sent.queue, *sent.moved):
         return f"it was sent to {sent.queue}, not to {origin}"
     if reason == "expired":
         if letter["deadline"] is None or letter["died"] < letter["deadline"]:

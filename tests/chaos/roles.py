@@ -307,6 +307,21 @@ def redriver(me: Actor) -> None:
         me.rest(0.3)
 
 
+def mover(me: Actor) -> None:
+    """Move messages into a queue that is often full, and where consumers wait."""
+    source = me.broker.queue("full/source")
+
+    def work() -> None:
+        for one in source.peek(5):
+            me.journal.write("move", id=one.id, to="full")
+            with suppress(rqttl.QueueFull):
+                me.journal.count("moves", source.move(one.sequence, "full"))
+
+    while not me.stopping.is_set():
+        me.attempt(work)
+        me.rest(0.1)
+
+
 def operator(me: Actor) -> None:
     """Pause a queue for a moment, and change a policy of all queues. The next operator ends a pause that stays."""
     while not me.stopping.is_set():
@@ -367,7 +382,7 @@ def _measure(me: Actor, name: str) -> None:
 
 def drainer(me: Actor) -> None:
     """Empty all judged queues and their dead-letter queues when all others have ended."""
-    names = [name for queue in QUEUES for name in (queue.name, queue.dead) if name]
+    names = list(dict.fromkeys(name for queue in QUEUES for name in (queue.name, queue.dead) if name))
     sound = set(names)
     for name in PAUSED:  # its operator was killed
         me.attempt(me.broker.queue(name).resume)

@@ -29,7 +29,7 @@ ROLES: dict[str, Callable[[Actor], None]] = {
     role.__name__: role
     for role in (
         *(roles.sender, roles.receiver, roles.consumer, roles.runner, roles.worker, roles.hoarder, roles.taker),
-        *(roles.reaper, roles.redriver, roles.observer, roles.operator, roles.drainer),
+        *(roles.reaper, roles.redriver, roles.mover, roles.observer, roles.operator, roles.drainer),
     )
 }
 #: Where servers keep their files: a killed process loses nothing there, and no slow disk holds up a round.

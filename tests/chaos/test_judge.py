@@ -110,7 +110,10 @@ def test_a_sound_history_in_which_all_that_at_least_once_allows_happens_has_no_v
     history.later().handle("e", count=2).settle(lost, "ack", "slow", told="lost").handle("f", told="")
     history.send("unknown", told=[]).handle("unknown").send("never stored", outcome="none")
     history.send("refused", "late", told=[["refused"], ["expired", START]])
-    history.letter("late", "expired", died=START, deadline=START).stats(drained=True, enqueued=7, acked=5, deaths=2)
+    history.add("move", id="late", to="other")
+    history.letter("late", "expired", died=START, deadline=START, origin="other").stats(
+        drained=True, enqueued=7, acked=5, deaths=2
+    )
 
     verdict = judge.judge(history.events)
 
