@@ -68,9 +68,9 @@ def connect(
 class Broker:
     """All queues of one namespace of one Redis server or cluster. Safe to share between threads.
 
-    `client` is an existing `redis.Redis` (with `decode_responses=False`); its connection pool is used, its retries
-    are not. A client of `sentinel.master_for` lends its Sentinels, service and settings, a `redis.RedisCluster` its
-    nodes and settings. `patience`, `slotted`: see `connect`.
+    `client` is an existing `redis.Redis` (with `decode_responses=False`). It lends its settings and its
+    `max_connections`, not its connections and retries; a client of `sentinel.master_for` its Sentinels and service, a
+    `redis.RedisCluster` its nodes as well. `patience`, `slotted`: see `connect`.
     `server` and `driver` are for `connect` and `rqttl.testing`: an embedded server to leave at the end, and the
     function that makes the driver.
     """

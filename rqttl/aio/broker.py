@@ -318,9 +318,9 @@ def open_client(url: str) -> Redis | Seeds:
 class AsyncBroker:
     """All queues of one namespace of one Redis server, for one event loop: the one that uses the broker first.
 
-    `client` is an existing `redis.asyncio.Redis` (with `decode_responses=False`); its connection pool is used, its
-    retries are not. A client of `sentinel.master_for` lends its Sentinels, service and settings, a
-    `redis.asyncio.RedisCluster` its nodes and settings. `patience`, `slotted`: see `connect`. All calls share one
+    `client` is an existing `redis.asyncio.Redis` (with `decode_responses=False`). It lends its settings and its
+    `max_connections`, not its connections and retries; a client of `sentinel.master_for` its Sentinels and service, a
+    `redis.asyncio.RedisCluster` its nodes as well. `patience`, `slotted`: see `connect`. All calls share one
     connection, and each wait has one of its own. A call that has begun is carried out to its end, also if its caller is
     cancelled: messages that nobody waits for any more go back at once, uncounted. `folder` and `driver` are for
     `connect_async` and `rqttl.testing`: the folder of an embedded server, and the function that makes the driver.

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from redis.asyncio import Connection, ConnectionPool, SSLConnection
+from redis.asyncio import Connection, SSLConnection
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import RedisError, ResponseError
@@ -132,4 +132,4 @@ KINDS: sentinel.Kinds = (AsyncService, AsyncPrimaryConnection, AsyncTLSPrimaryCo
 
 def adopted(client: T) -> T:
     """See `rqttl.store.sentinel.adopted`."""
-    return sentinel.adopted(client, KINDS, Retry(NoBackoff(), 0), ConnectionPool)
+    return sentinel.adopted(client, KINDS)

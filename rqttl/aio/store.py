@@ -28,7 +28,7 @@ from rqttl.runtime.interrupt import Interrupt
 from rqttl.store.bells import LOOK, MOST, by_slot
 from rqttl.store.blocking import PAUSE, REPLY, SLACK, asked, keep_alive
 from rqttl.store.cluster import STALL, Cluster, Seeds
-from rqttl.store.connections import is_exhausted, pool_of_waits
+from rqttl.store.connections import is_exhausted
 from rqttl.store.exchanges import FAILURES, HASTE, SOCKET_TIMEOUT, Exchanges, NotSent, refuses_for_now, wait_outcome
 from rqttl.store.topology import Calls, Exchange, OneServer, Topology, Trip
 
@@ -452,10 +452,10 @@ class AsyncNode:
         shared, self._shared = self._shared, None
         if shared is not None:
             await shared.close()
-        if self._client is not None and self._waits is not None:
-            for pool in {self._waits.pool, self._client.connection_pool}:
-                await pool.disconnect(inuse_connections=False)
-            service = self._client.connection_pool.connection_kwargs.get("service")
+        if self._client is not None:
+            pool = self._client.connection_pool
+            await pool.disconnect(inuse_connections=False)
+            service = pool.connection_kwargs.get("service")
             if service is not None:
                 await service.close()
 
@@ -490,7 +490,7 @@ class AsyncNode:
         try:
             if self._client is None:
                 self._client = await self._open_client()
-                self._waits = Waits(pool_of_waits(self._client.connection_pool))
+                self._waits = Waits(self._client.connection_pool)
             pool = self._client.connection_pool
             try:
                 connection = await pool.get_connection()

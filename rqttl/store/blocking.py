@@ -16,7 +16,7 @@ from rqttl.errors import PoolExhausted
 from rqttl.flows.steps import ENDED
 from rqttl.protocol.contract import pack_command
 from rqttl.runtime.interrupt import Interrupt
-from rqttl.store.connections import Connections, Held, places_of, pool_of_waits
+from rqttl.store.connections import Connections, Held, places_of
 from rqttl.store.exchanges import NotSent, refuses_for_now
 
 #: Seconds that a reply may take beyond the time for which its call blocks. After that the connection counts as dead.
@@ -34,13 +34,12 @@ _KEEPALIVE = (("TCP_KEEPIDLE", 30), ("TCP_KEEPALIVE", 30), ("TCP_KEEPINTVL", 10)
 class Listener:
     """Waits for elements of lists. Safe to share between threads. `interrupt` ends all waits.
 
-    They share the `connections` for calls, because the caller makes a call next; but see `pool_of_waits`.
+    They share the `connections` for calls, because the caller makes a call next.
     """
 
     def __init__(self, connections: Connections, interrupt: Interrupt) -> None:
-        pool = pool_of_waits(connections.pool)
-        self.connections = connections if pool is connections.pool else Connections(pool)
-        self.places = places_of(pool)
+        self.connections = connections
+        self.places = places_of(connections.pool)
         self._interrupt = interrupt
 
     def listen(

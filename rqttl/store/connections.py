@@ -12,7 +12,7 @@ import re
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from itertools import islice
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar, cast
@@ -20,6 +20,7 @@ from urllib.parse import SplitResult, unquote_to_bytes, urlsplit
 from weakref import WeakKeyDictionary, WeakSet
 
 import redis
+import redis.asyncio.retry
 from redis.backoff import NoBackoff
 from redis.connection import BlockingConnectionPool, Connection, ConnectionPool
 from redis.exceptions import ConnectionError, NoScriptError, RedisError, ResponseError, TimeoutError
@@ -90,13 +91,35 @@ def living(references: WeakSet[Any]) -> int:
     return sum(1 for _ in references)
 
 
-def pool_of_waits(pool: Any) -> Any:
-    """The pool for waits: this one; another one without a limit, if this one has the default limit of redis-py >= 8."""
-    kind = type(pool)
-    is_usual = kind in (ConnectionPool, redis.asyncio.ConnectionPool)
-    if is_usual and pool.max_connections == kind().max_connections < UNLIMITED:
-        return kind(pool.connection_class, UNLIMITED, **pool.connection_kwargs)
-    return pool
+#: Settings of a client of redis-py that make its connections try again.
+_RETRIES = {"retry", "retry_on_error", "retry_on_timeout"}
+#: The classes of redis-py, and connections that do not try again.
+_THREADS: tuple[Any, ...] = redis.Redis, Pool, BlockingConnectionPool, Retry(NoBackoff(), 0)
+_LOOPS: tuple[Any, ...] = (
+    *(redis.asyncio.Redis, redis.asyncio.ConnectionPool, redis.asyncio.BlockingConnectionPool),
+    redis.asyncio.retry.Retry(NoBackoff(), 0),
+)
+#: The pools of brokers, by those of the clients that they were given.
+_own_pools: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
+
+
+def own_client(client: Any, connection_class: Any = None, dropped: Iterable[str] = (), **added: Any) -> Any:
+    """A client with the settings and the limit of another one, whose connections never try again by themselves.
+
+    redis-py connects within its pools, so it has a pool of its own: one for all brokers on a client, unless settings
+    are `added`.
+    """
+    pool: Any = client.connection_pool
+    kind, used, blocking, retry = _LOOPS if isinstance(pool, redis.asyncio.ConnectionPool) else _THREADS
+    settings = {name: value for name, value in pool.connection_kwargs.items() if name not in {*_RETRIES, *dropped}}
+    limit = pool.max_connections
+    if isinstance(pool, blocking):
+        used, settings["timeout"] = blocking, pool.timeout
+    elif limit == used().max_connections:  # redis-py's own limit is none that the user has set
+        limit = UNLIMITED
+    settings |= {"connection_class": connection_class or pool.connection_class, "max_connections": limit}
+    made = used(**settings, **added, retry=retry)
+    return kind(connection_pool=made if added else _own_pools.setdefault(pool, made))
 
 
 def checked_client(client: object, kind: type[T]) -> T:

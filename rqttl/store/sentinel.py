@@ -24,7 +24,7 @@ from redis.retry import Retry
 from rqttl.errors import InvalidInput
 from rqttl.flows.steps import drive
 from rqttl.store import connections
-from rqttl.store.connections import SSL, UNLIMITED, USER_FORM, Pool, hosts_of
+from rqttl.store.connections import SSL, USER_FORM, Pool, hosts_of, own_client
 from rqttl.store.watcher import Watcher
 
 T = TypeVar("T")
@@ -247,11 +247,12 @@ def pool_of_service(url: str, make_pool: Any, kinds: Kinds = _THREADS) -> Any:
     return pool
 
 
-def adopted(client: T, kinds: Kinds = _THREADS, retry: Any = None, pool_class: Any = Pool) -> T:
-    """The client itself; for one that asks Sentinel in redis-py's way, another one with its Sentinels and settings."""
+def adopted(client: T, kinds: Kinds = _THREADS) -> T:
+    """See `own_client`. The one for a client that asks Sentinel in redis-py's way has its Sentinels as well."""
     pool: Any = getattr(client, "connection_pool", None)
     if not isinstance(pool, _LENT):
-        return client
+        is_own = pool is None or type(pool) is Pool
+        return client if is_own else cast("T", own_client(client))
     if not pool.is_master:
         raise InvalidInput("client: slave_for() names replicas, which take no calls: use master_for()")
     manager = pool.sentinel_manager
@@ -262,19 +263,14 @@ def adopted(client: T, kinds: Kinds = _THREADS, retry: Any = None, pool_class: A
         own |= {name: value for name, value in theirs.connection_kwargs.items() if name.startswith("ssl_")}
         host, port = theirs.connection_kwargs["host"], int(theirs.connection_kwargs["port"])
         given.append(_sentinel(host, port, issubclass(theirs.connection_class, SSL), own))
-    settings = {name: value for name, value in pool.connection_kwargs.items() if name not in _DROPPED}
-    settings |= {"retry": retry or Retry(NoBackoff(), 0)}
-    settings["service"] = kinds[0](pool.service_name, given, getattr(manager, "_force_master_ip", None))
+    service = kinds[0](pool.service_name, given, getattr(manager, "_force_master_ip", None))
     kind = kinds[2 if issubclass(pool.connection_class, SSL) else 1]
-    # redis-py's own limit is none that the user has set
-    limit = UNLIMITED if pool.max_connections == pool_class().max_connections else pool.max_connections
-    made = pool_class(connection_class=kind, max_connections=limit, **settings)
-    return cast("T", cast("Any", type(client))(connection_pool=made))
+    return cast("T", own_client(client, kind, _DROPPED, service=service))
 
 
 #: Settings of a client of a Sentinel that count, and those of a client for the primary that do not.
 _KEPT = {"username", "password", "credential_provider", "socket_timeout", "socket_connect_timeout", "client_name"}
-_DROPPED = {"connection_pool", "host", "port", "retry", "retry_on_error", "retry_on_timeout"}
+_DROPPED = {"connection_pool", "host", "port"}
 
 
 def _sentinel(host: str, port: int, has_tls: bool, settings: Mapping[str, Any]) -> dict[str, Any]:

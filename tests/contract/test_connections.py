@@ -126,12 +126,13 @@ def test_a_command_that_gets_no_connection_tells_the_limit(
         broker = broker_of(client)
         queue = broker.declare_queue("q")
         broker.queues()
-        held = small.get_connection()
+        own = redis_of(broker).connection_pool
+        held = own.get_connection()
 
         with pytest.raises(PoolExhausted, match="max_connections=1, all are in use"):
             broker.server_time() if how == "plain" else queue.enqueue(b"x")
 
-        small.release(held)
+        own.release(held)
         queue.enqueue(b"x")
 
 
@@ -141,13 +142,11 @@ def test_a_command_waits_for_a_connection_that_another_thread_has(
     with client_of(redis_url, max_connections=2) as client:
         broker = broker_of(client)
         queue = broker.declare_queue("q")
-        held = [
-            client.connection_pool.get_connection()
-            for _ in range(2 - len(driver_of(broker).store.topology.nodes[0].connections))
-        ]
+        own = redis_of(broker).connection_pool
+        held = [own.get_connection() for _ in range(2 - len(driver_of(broker).store.topology.nodes[0].connections))]
         sent = [pool.submit(queue.enqueue, b"%d" % i) for i in range(4)]
         for connection in held:
-            client.connection_pool.release(connection)
+            own.release(connection)
 
         assert len({one.result(timeout=PATIENCE).id for one in sent}) == 4
 

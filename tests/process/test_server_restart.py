@@ -1,17 +1,35 @@
 """A Redis that restarts loses nothing; one that refuses for now is waited for."""
 
+import asyncio
 import logging
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import redis
+import redis.asyncio.retry
+from redis.backoff import ConstantBackoff
 from redis.exceptions import ConnectionError
+from redis.retry import Retry
 
-from rqttl import Broker, CommandEvent, LeaseLost, Message, MessageView, Queue, RenewalEvent, WaitEvent, connect
+from rqttl import (
+    AsyncBroker,
+    Broker,
+    CommandEvent,
+    LeaseLost,
+    Message,
+    MessageView,
+    Queue,
+    RenewalEvent,
+    SweepEvent,
+    WaitEvent,
+    Worker,
+    connect,
+)
 from rqttl.reaper import Reaper
 from rqttl.testing.fake import Clock, ClockedBroker
 from tests.chaos.nemeses import REFUSALS
@@ -296,3 +314,71 @@ def test_a_reaper_goes_on_where_full_memory_refuses_its_upkeep(
         client.config_set("maxmemory", 0)
         Reaper(two_queues).run_once()
         assert client.sismember(REGISTRY, "dead")
+
+
+class Tries(redis.UnixDomainSocketConnection):
+    """A connection of threads that counts the attempts to open one."""
+
+    made = 0
+
+    def _connect(self) -> Any:
+        type(self).made += 1
+        return super()._connect()  # type: ignore[no-untyped-call]  # of redis-py
+
+
+class AsyncTries(redis.asyncio.UnixDomainSocketConnection):
+    """The same for an event loop."""
+
+    async def _connect(self) -> None:
+        Tries.made += 1
+        await super()._connect()  # type: ignore[no-untyped-call]  # of redis-py
+
+
+async def _run_async(url: str, retry: Any, stopping: threading.Event) -> None:
+    async def handle(_: Any) -> None:
+        pass
+
+    stop = asyncio.Event()
+    client = redis.asyncio.Redis.from_url(url, retry=retry)
+    client.connection_pool.connection_class = AsyncTries
+    async with AsyncBroker(client) as broker:
+        running = asyncio.ensure_future(broker.queue("q").run(handle, stop=stop))
+        while not stopping.is_set():
+            await asyncio.sleep(0.01)
+        stop.set()
+        await running
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("way", ["run", "asyncio run", "worker", "reaper"])
+def test_a_stop_is_heard_during_an_outage_though_the_client_of_the_user_never_gives_up(
+    durable: Server, way: str
+) -> None:
+    stopping, swept, ended = threading.Event(), list[SweepEvent](), list[object]()
+    for_ever = Retry(ConstantBackoff(0.01), -1), redis.asyncio.retry.Retry(ConstantBackoff(0.01), -1)
+    client = redis.Redis.from_url(durable.url, connection_class=Tries, retry=for_ever[0])
+    broker = Broker(client)
+    broker.events.subscribe(swept.append, SweepEvent)
+    worker, reaper = Worker(broker, "q", call=len, processes=0), Reaper(broker)
+    runs: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {
+        "run": (lambda: broker.queue("q").run(str, stop=stopping), stopping.set),
+        "asyncio run": (lambda: asyncio.run(_run_async(durable.url, for_ever[1], stopping)), stopping.set),
+        "worker": (worker.run, worker.stop),
+        "reaper": (reaper.run, reaper.stop),
+    }
+    run, stop = runs[way]
+    with connect(durable.url) as other:
+        queue = other.declare_queue("q")
+        queue.enqueue(b"1")
+        threading.Thread(target=lambda: ended.append(run()), daemon=True).start()
+        until(lambda: swept if way == "reaper" else queue.stats().acked)
+
+    durable.stop()
+    tries = Tries.made
+    until(lambda: Tries.made > tries)
+    stop()
+
+    until(lambda: ended)
+    durable.start()
+    assert client.ping()
+    assert client.connection_pool.connection_kwargs["retry"] is for_ever[0]
