@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -165,8 +164,8 @@ def worker(queues: tuple[str, ...], execute: str | None, settings: Settings, **o
     """
     from rqttl.worker.worker import Worker
 
-    if os.getcwd() not in sys.path:  # noqa: PTH109  # as in `python -m`
-        sys.path.insert(0, os.getcwd())  # noqa: PTH109  # as above
+    if "" not in sys.path:
+        sys.path.insert(0, "")  # the working folder, as in `python -c`
     weights = _read_queues(queues)
     missing = [] if weights else ["a QUEUE"]
     missing += [] if options["call"] or execute else ["--call or --exec"]

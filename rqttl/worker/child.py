@@ -1,12 +1,13 @@
 """Both ends of the pipes between a worker and its children.
 
-`python -m rqttl.worker.child SOCKET` is a child: it runs handlers, and never talks to Redis. The argument is the file
-descriptor of its end. At the end of its socket the worker is dead. Then its messages are no longer leased to anybody,
+A child is a process that runs `main`: it runs handlers, and never talks to Redis. Its argument is the file descriptor
+of its end. At the end of its socket the worker is dead. Then its messages are no longer leased to anybody,
 so the child ends at once with all processes of its group. With `--processes 0` the only child is a thread.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import socket
@@ -14,11 +15,13 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from itertools import groupby
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rqttl import events
@@ -33,6 +36,12 @@ from rqttl.worker.pool import CHUNK, CoroutinePool, Frame, Handler, ThreadPool, 
 if TYPE_CHECKING:
     from rqttl.worker.queue_source import QueueSource
 
+#: What a child runs. The working folder comes last until it has imported itself: users have a `queue.py` there.
+START = """import sys
+sys.path.append(sys.argv[2])
+sys.path.sort(key=bool, reverse=True)
+from rqttl.worker.child import main
+main()"""
 #: Seconds that a process has to end after the end of its socket.
 LAST = 2.0
 #: Seconds below which handlers are so fast that one more message waits in the pipe of each slot.
@@ -91,12 +100,16 @@ class ChildProcess:
     def _begin_child(self, theirs: socket.socket) -> None:
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "rqttl.worker.child", str(theirs.fileno())],
+                [sys.executable, "-c", START, str(theirs.fileno()), str(Path(__file__).parents[2])],
                 pass_fds=[theirs.fileno()],
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,  # Ctrl-C is for the worker, which ends its children
             )
-        self.pid = self._process.pid
+            self.pid = self._process.pid
+            if hasattr(fcntl, "F_SETSIG"):  # a child that was stopped goes on at a frame, and at the end of its worker
+                fcntl.fcntl(theirs, fcntl.F_SETOWN, self.pid)
+                fcntl.fcntl(theirs, fcntl.F_SETSIG, signal.SIGCONT)
+                fcntl.fcntl(theirs, fcntl.F_SETFL, fcntl.fcntl(theirs, fcntl.F_GETFL) | os.O_ASYNC)
 
     def room(self, mean: float) -> int:
         """Return the number of messages that the child may get now, if a handler takes `mean` seconds."""
@@ -143,7 +156,9 @@ class ChildProcess:
         self._send(pack(Frame.CANCEL, key))
 
     def signal(self, number: int) -> None:
-        """Send a signal to the child and to all processes of its group."""
+        """Send a signal to the child and to all processes of its group. A child ignores a SIGTERM of others."""
+        if number == signal.SIGTERM:
+            self._send(pack(Frame.TERMINATE))
         with suppress(ProcessLookupError, PermissionError):  # the group has ended
             os.killpg(self.pid, number)
 
@@ -209,7 +224,7 @@ class ChildThread(ChildProcess):
     def _begin_child(self, theirs: socket.socket) -> None:
         def run() -> None:
             try:
-                Child(theirs, lambda: self._observer, lambda: None, self._function).run()
+                Child(theirs, lambda: self._observer, lambda: None, lambda: None, self._function).run()
             finally:
                 with suppress(OSError):  # the worker has closed its end
                     theirs.shutdown(socket.SHUT_RDWR)  # ends the thread that reads
@@ -235,13 +250,19 @@ class ChildThread(ChildProcess):
 class Child:
     """Reads frames in a thread of its own, so that it answers while handlers work. `end` is for the end of the socket.
 
-    `function` is the handler of a thread of the worker.
+    `terminate` is for a SIGTERM of the worker, `function` is the handler of a thread of the worker.
     """
 
     def __init__(
-        self, sock: socket.socket, observer: Callable[[], Observer | None], end: Callable[[], None], function: Any
+        self,
+        sock: socket.socket,
+        observer: Callable[[], Observer | None],
+        end: Callable[[], None],
+        terminate: Callable[[], None],
+        function: Any,
     ) -> None:
         self._sock, self._observer, self._end, self._function = sock, observer, end, function
+        self._terminate = terminate
         self._lock, self._pid = threading.Lock(), os.getpid()
         self._frames = unpacker(sock.makefile("rb", buffering=0))
 
@@ -263,7 +284,7 @@ class Child:
         slots.run(threading.Thread(target=self._read, args=[slots], daemon=True).start)
 
     def _load(self, setup: Mapping[str, Any]) -> Handler:
-        sys.path.extend(place for place in setup["path"] if place not in sys.path)
+        sys.path[:] = dict.fromkeys((*setup["path"], *sys.path))
         if setup["exec"]:
             run = partial(commands.run, setup["exec"])
             return Handler(run, is_async=False, end=commands.end, end_grace=commands.COMMAND_GRACE)
@@ -289,7 +310,7 @@ class Child:
                 self._end()
 
     def _read(self, slots: ThreadPool | CoroutinePool) -> None:
-        with suppress(OSError):
+        try:
             for kind, *content in self._frames:
                 if kind == Frame.RUN:
                     queue, text, messages = content
@@ -297,9 +318,15 @@ class Child:
                     slots.put([(key, config, fields) for key, fields in messages])
                 elif kind == Frame.CANCEL:
                     slots.cancel(content[0])
+                elif kind == Frame.TERMINATE:
+                    self._terminate()
                 elif kind == Frame.STOP:
                     self._send(Frame.UNSEEN, slots.take_back())  # before the end of all handlers ends this process
                     slots.stop()
+        except OSError:
+            pass  # the worker is dead
+        except BaseException:  # noqa: BLE001  # without this thread messages would stay leased for ever
+            traceback.print_exc()
         self._end()
         slots.take_back()
         slots.stop()  # a thread of the worker goes on after the end of its socket
@@ -311,16 +338,35 @@ def _config(queue: str, text: str) -> QueueConfig:
     return QueueConfig(Keyspace(), queue, b"", options, options)
 
 
+class Sigterm:
+    """Lets SIGTERM end this process only if its worker announces it: systemd sends it to all processes at once."""
+
+    def __init__(self) -> None:
+        self._announced = self._came = False
+        self._pid = os.getpid()
+        signal.signal(signal.SIGTERM, self._take)
+
+    def _take(self, number: int, _: object) -> None:
+        self._came = True
+        if self._announced or os.getpid() != self._pid:  # a process that a handler has forked ends as usual
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+
+    def announce(self) -> None:
+        """Let the next SIGTERM end this process, or the one that has come."""
+        self._announced = True
+        if self._came:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
 def main() -> None:
     """Run a child on the socket whose number is the argument."""
-    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # the worker ends a handler that takes too long
+    sigterm = Sigterm()
+    if sys.stdout is not None:
+        sys.stdout.reconfigure(line_buffering=True)  # type: ignore[union-attr]  # Python has made it
     sock = socket.socket(fileno=int(sys.argv[1]))
     sock.setblocking(True)
     os.set_inheritable(sock.fileno(), False)  # commands of handlers must not hold the socket
     # the worker sees the death of this child by the end of its socket
     os.register_at_fork(after_in_child=lambda: os.close(sock.detach()))
-    Child(sock, lambda: events.observer_of_new(None), commands.end_all, None).run()
-
-
-if __name__ == "__main__":
-    main()
+    Child(sock, lambda: events.observer_of_new(None), commands.end_all, sigterm.announce, None).run()

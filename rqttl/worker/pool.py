@@ -141,6 +141,7 @@ class Frame(enum.IntEnum):
     RUN = 1  #: the queue, the JSON of its options, and the key and the fields of each message
     CANCEL = 2  #: cancel the coroutine of a key, or end its command
     STOP = 3  #: begin nothing more, give back what waits, and end when the handlers have ended
+    TERMINATE = 4  #: the next SIGTERM is from the worker
     # From a child to the worker
     READY = 10  #: slots, and the seconds in which it can end one handler alone or none
     BROKEN = 11  #: the handler cannot be loaded: one line for people, and a traceback
@@ -253,6 +254,12 @@ class ThreadPool(Pool):
             self._handler.end(item)
 
     def _work(self) -> None:
+        try:
+            self._handle()
+        finally:  # if this thread ends unasked, so does the child: its message would stay leased for ever
+            self.stop()
+
+    def _handle(self) -> None:
         call, watch = self._handler.call, self._handler.watch
         while (order := self._orders.get()) is not None:
             key, began, error = order[0], time.monotonic(), None
@@ -314,7 +321,14 @@ class CoroutinePool(Pool):
     def _start(self) -> None:
         with suppress(queue.Empty):
             while len(self._tasks) < self.slots and (order := self._orders.get_nowait()) is not None:
-                self._tasks[order[0]] = self._loop.create_task(self._handle(order))
+                self._tasks[order[0]] = self._loop.create_task(self._guard(order))
+
+    async def _guard(self, order: Order) -> None:
+        try:
+            await self._handle(order)
+        except BaseException:  # as in threads
+            self._stopped.set()
+            raise
 
     async def _handle(self, order: Order) -> None:
         key, item, began, error = order[0], self._delivery(order), time.monotonic(), None

@@ -65,7 +65,7 @@ class Worker:
         names = ("exec", "delivery", "threads", "asyncio", "max_messages")
         self._setup = {
             "call": settings.handler(given["call"], given["exec"], given["processes"]),
-            "path": [place for place in sys.path if place],
+            "path": list(sys.path),
             **{name: given[name] for name in names},
         }
         #: The counters, for collectors of metrics.

@@ -111,12 +111,12 @@ class Campaign:
         """Kill the victim, and note the messages at work then. Returns the worker that goes on."""
         before = self._at_work(RECENT[victim])
         if victim == "child":
-            children = _children(worker.process.pid)
+            children = children_of(worker.process.pid)
             if children:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(self._random.choice(children), signal.SIGKILL)
         elif victim == "worker":
-            children = _children(worker.process.pid)
+            children = children_of(worker.process.pid)
             worker.remove()
             until(lambda: not any(map(is_running, children)))  # they handle no more messages of these leases
             self._end_leases()
@@ -187,7 +187,7 @@ def _is_done(broker: Broker) -> bool:
         return False
 
 
-def _children(pid: int) -> list[int]:
+def children_of(pid: int) -> list[int]:
     """The child processes of a process that run handlers."""
     children = []
     for task in Path(f"/proc/{pid}/task").glob("*/children"):

@@ -104,7 +104,7 @@ def ids(events: Sequence[Sequence[str]]) -> list[str]:
 
 
 @contextmanager
-def running(worker: "Worker") -> Iterator[None]:
+def running(worker: "Worker") -> Iterator["Worker"]:
     """Run a worker in a thread, and stop it at the end of the block."""
     errors: list[BaseException] = []
 
@@ -117,7 +117,7 @@ def running(worker: "Worker") -> Iterator[None]:
     thread = threading.Thread(target=run)
     thread.start()
     try:
-        yield
+        yield worker
     finally:
         worker.stop()
         thread.join(PATIENCE)

@@ -8,19 +8,22 @@ import threading
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rqttl import Broker, InvalidInput, Message, Queue, Worker, connect
+from rqttl.delivery import Delivery
+from rqttl.worker import pool
 from rqttl.worker.child import Task
 from rqttl.worker.in_flight import InFlight
 from tests.metrics.scrapes import fetch
 from tests.ports import free_port
-from tests.proc import is_running
+from tests.proc import is_running, process_fields
 from tests.servers import Server
 from tests.waiting import until
 from tests.worker.conftest import Spawn
-from tests.worker.kills import Campaign
+from tests.worker.kills import Campaign, children_of
 from tests.worker.processes import events, running
 
 pytestmark = pytest.mark.slow
@@ -57,6 +60,103 @@ def test_children_that_are_killed_while_they_load_do_not_end_the_worker(broker: 
             until(lambda child=child: worker._supervisor.children not in ([], [child]))  # type: ignore[misc]  # the default binds
         queue.enqueue("x")
         until(lambda: queue.stats().acked == 1)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.parametrize("reading", [False, True], ids=["the handlers", "the reader"])
+@pytest.mark.parametrize("options", [{"threads": 2}, {"asyncio": 2}], ids=str)
+def test_a_thread_of_a_child_that_ends_unasked_keeps_no_message(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, options: Any, reading: bool
+) -> None:
+    ends, real = [b"1"], pool.Pool._delivery
+
+    def broken(self: pool.Pool, order: pool.Order) -> Delivery:
+        if ends and not reading:
+            raise MemoryError(ends.pop())
+        return real(self, order)
+
+    monkeypatch.setattr(pool.Pool, "_delivery", broken)
+    queue = broker.declare_queue("q", lease="1h")
+
+    async def handle(_: object) -> None: ...
+
+    call = handle if "asyncio" in options else print
+    with running(Worker(broker, "q", call=call, processes=0, **options)) as worker:
+        until(lambda: worker._supervisor.ready)
+        if reading:
+            worker._supervisor.children[0]._send(b"\xc1")  # no frame
+        queue.enqueue_many([b"1", b"2"])
+        until(lambda: queue.stats().acked == 2)
+
+
+def test_a_child_that_cannot_read_its_frames_ends(broker: Broker, capfd: pytest.CaptureFixture[str]) -> None:
+    queue = broker.declare_queue("q")
+    with running(Worker(broker, "q", call="builtins:print", processes=1)) as worker:
+        until(lambda: worker._supervisor.ready)
+        worker._supervisor.children[0]._send(b"\xc1")
+        queue.enqueue("printed")
+        until(lambda: "printed\n" in capfd.readouterr().out)
+
+
+@pytest.mark.parametrize("begins", [False, True], ids=["before it begins", "within a handler"])
+def test_a_stopped_child_ends_with_its_worker(spawn: Spawn, broker: Broker, begins: bool) -> None:
+    queue = broker.declare_queue("q", lease="1s")
+    worker = spawn("q --processes 1 --delivery", call="gated")
+    worker.until_log("handling messages of q")
+    [child] = children_of(worker.process.pid)
+    if begins:
+        queue.enqueue("x", id="1")
+        worker.until_journal("begun")
+    stop_all(child)
+
+    worker.process.kill()
+
+    until(lambda: not is_running(child))
+
+
+def stop_all(pid: int) -> None:
+    """Stop a process, and wait until all its threads stand still."""
+    os.kill(pid, signal.SIGSTOP)
+    tasks = [f"{pid}/task/{task.name}" for task in Path(f"/proc/{pid}/task").iterdir()]
+    until(lambda: {process_fields(task)[0] for task in tasks} == {"T"})
+
+
+def test_a_child_that_was_stopped_goes_on_at_its_next_message(broker: Broker) -> None:
+    queue = broker.declare_queue("q", lease="1h")
+    with running(Worker(broker, "q", call="builtins:repr", processes=1)) as worker:
+        until(lambda: worker._supervisor.ready)
+        stop_all(worker._supervisor.children[0].pid)
+        queue.enqueue("x")
+        until(lambda: queue.stats().acked)
+
+
+def test_modules_of_the_working_folder_are_in_the_way_of_no_child(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    for name in ("queue", "signal", "token", "random", "msgpack"):
+        (tmp_path / f"{name}.py").write_text("raise ImportError('the module of the user')\n")
+    (tmp_path / "mine.py").write_text("def handle(value):\n    print(value)\n")
+    queue = broker.declare_queue("q")
+    queue.enqueue("x")
+    monkeypatch.chdir(tmp_path)
+
+    assert Worker(broker, "q", call="mine:handle", processes=1, burst=True).run().handled == 1
+
+
+def test_a_sigterm_of_others_is_in_the_way_of_no_handler(spawn: Spawn, broker: Broker) -> None:
+    queue = broker.declare_queue("q", lease="1h")
+    queue.enqueue("x", id="1")
+    worker = spawn("q --processes 1 --delivery", call="gated")
+    [begun] = worker.until_journal("begun")
+
+    os.killpg(int(begun[3]), signal.SIGTERM)
+    worker.send(signal.SIGTERM)
+    worker.until_log("stopping: ")
+    worker.open()
+
+    assert worker.end() == 0, worker.log()
+    assert worker.journal("done") == [["done", "1", "1", begun[3]]]
+    assert queue.stats().acked == 1
 
 
 def test_a_killed_child_repeats_none_of_the_fast_messages_before_the_one_that_ran(spawn: Spawn, queue: Queue) -> None:
@@ -235,7 +335,7 @@ def test_a_stopped_child_is_ended_when_its_handler_takes_too_long(
 
     assert events(tmp_path)[1:] == [["again", "1", "2"]]
     assert "took longer than 1 s" in caplog.text
-    assert "KILL" in caplog.text
+    assert "a handler takes too long; SIGTERM" in caplog.text
 
 
 @pytest.mark.once

@@ -244,7 +244,7 @@ def test_a_child_that_stops_gives_its_messages_back_before_it_ends(
 ) -> None:
     """Without that the worker takes them for those that have crashed the child."""
     ours, theirs = socket.socketpair()
-    child, send = Child(theirs, lambda: None, lambda: None, function), Child._send
+    child, send = Child(theirs, lambda: None, lambda: None, lambda: None, function), Child._send
     thread, lived = threading.Thread(target=child.run), list[bool]()
 
     def slow(self: Child, kind: Frame, *content: Any) -> None:

@@ -48,7 +48,7 @@ def broker(nodes: ClusterServers, monkeypatch: pytest.MonkeyPatch) -> Iterator[B
         yield broker
 
 
-def worker(broker: Broker, handle: Callable[[bytes], object]) -> AbstractContextManager[None]:
+def worker(broker: Broker, handle: Callable[[bytes], object]) -> AbstractContextManager[object]:
     return running(Worker(broker, QUEUES, call=handle, processes=0, threads=1))
 
 
