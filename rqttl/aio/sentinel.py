@@ -64,7 +64,7 @@ class AsyncService(Service):
             await connection.send_command("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self.name)
             return await connection.read_response()
         finally:
-            await connection.disconnect(nowait=True)
+            await connection.disconnect()
 
     async def _watch(self, one: Mapping[str, Any]) -> None:
         while True:
@@ -80,12 +80,26 @@ class AsyncService(Service):
             except (RedisError, OSError):
                 await asyncio.sleep(AGAIN)
             finally:
-                await connection.disconnect(nowait=True)
+                await connection.disconnect()
 
 
 def _plain(one: Mapping[str, Any]) -> Any:
     settings: dict[str, Any] = {"retry": Retry(NoBackoff(), 0), **one}
-    return (SSLConnection if settings.pop("has_tls") else Connection)(**settings)
+    return (_BriefTLSConnection if settings.pop("has_tls") else _BriefConnection)(**settings)
+
+
+class _BriefConnection(Connection):
+    """A connection that is closed at once: with TLS it would stay open until the Sentinel ends TLS, too."""
+
+    async def disconnect(self, nowait: bool = False, **options: Any) -> None:  # type: ignore[override]  # redis-py has more
+        del nowait
+        if self._writer is not None:
+            self._writer.transport.abort()
+        await super().disconnect(nowait=True, **options)
+
+
+class _BriefTLSConnection(_BriefConnection, SSLConnection):
+    """The same with TLS."""
 
 
 class AsyncPrimaryConnection(Connection):

@@ -453,8 +453,9 @@ class AsyncNode:
         if shared is not None:
             await shared.close()
         if self._client is not None:
-            pool = self._client.connection_pool
-            await pool.disconnect(inuse_connections=False)
+            pool: Any = self._client.connection_pool
+            for connection in list(pool._available_connections):  # noqa: SLF001  # its own method waits for TLS
+                await abort(connection)
             service = pool.connection_kwargs.get("service")
             if service is not None:
                 await service.close()
@@ -726,15 +727,22 @@ class Waits:
                     return None
                 words = "BLPOP", *keys, f"{max(10, ms) / 1000:.3f}"
                 await connection.send_packed_command([pack_command(words)], check_health=False)
-                reply = await connection.read_response()
+                reply = await connection.read_response(disconnect_on_error=False)
                 # a connection whose sending half is shut down serves no other call; see also `Listener`
                 clean = not hang_up.shut
                 return reply
         finally:
             connection.socket_timeout = patience
             if not clean:
-                await connection.disconnect(nowait=True)
+                await abort(connection)
             await self.pool.release(connection)
+
+
+async def abort(connection: Any) -> None:
+    """Close a connection at once: a socket with TLS would stay open until the other side ends TLS, too."""
+    if connection._writer is not None:  # noqa: SLF001  # redis-py shows it nowhere
+        connection._writer.transport.abort()  # noqa: SLF001  # as above
+    await connection.disconnect(nowait=True)
 
 
 class _HangUp:

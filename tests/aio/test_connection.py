@@ -1,9 +1,11 @@
 """The shared connection: lost, it has the same outcomes as the sync one, and a slow server holds callers back."""
 
 import asyncio
+import gc
 import os
 import random
 import signal
+import warnings
 from collections import Counter
 from collections.abc import Callable, Generator
 from pathlib import Path
@@ -18,8 +20,10 @@ from rqttl.protocol.commands import Command
 from rqttl.store.topology import Node
 from tests import tls
 from tests.aio.conftest import LOOPS, Run, looped
+from tests.cluster_servers import ClusterServers
+from tests.ports import free_port
 from tests.process.proxy import Proxy
-from tests.servers import Server
+from tests.servers import SentinelSet, Server, server_binary
 
 #: `RQTTL_TEST_CUTS=1000` for more runs.
 RUNS = int(os.environ.get("RQTTL_TEST_CUTS", "40"))
@@ -348,3 +352,57 @@ def test_of_many_calls_in_flight_each_one_without_a_reply_is_unknown(proxy: Prox
         ends.update(known.values())
     assert ends["unknown"]
     assert ends["stored"]
+
+
+@pytest.mark.once
+@pytest.mark.slow
+@pytest.mark.parametrize("has_tls", [False, True], ids=["plain", "tls"])
+@pytest.mark.parametrize("topology", ["server", "sentinel", "cluster"])
+def test_no_way_to_close_leaves_a_socket_open(
+    run: Run, launch: Callable[..., Server], certificates: Path, topology: str, has_tls: bool
+) -> None:
+    config: dict[str, Any] = {}
+    if has_tls:
+        config = {**tls.settings(certificates), "tls_replication": "yes"}
+    scheme, options = "redis" + "s" * has_tls, tls.options(certificates) if has_tls else ""
+    paused: list[Any] = []
+    if topology == "server":
+        port = free_port()
+        servers: Any = launch(bind="127.0.0.1", **config, **{"tls_port" if has_tls else "port": port})
+        url = f"{scheme}://127.0.0.1:{port}/0{options}"
+    elif topology == "sentinel":
+        servers = SentinelSet(server_binary("7.0"), **config)
+        url, paused = servers.url(options=options, scheme=f"{scheme}+sentinel"), servers.sentinels
+    else:
+        servers = ClusterServers(launch, **config | ({"tls_cluster": "yes"} if has_tls else {}))
+        url = f"{scheme}+cluster://127.0.0.1:{servers.ports[0]}{options}"
+
+    async def close(way: str) -> None:
+        broker = rqttl.connect_async(url)
+        queue = await broker.declare_queue("q")
+        waits = [asyncio.ensure_future(queue.receive(wait=wait)) for wait in ("1h", "1ms")]
+        await waits[1]
+        if way == "a cancelled wait":
+            waits[0].cancel()
+        if way == "new connections":
+            broker._driver.store.renew()
+            await queue.stats()
+        for one in paused:
+            one.process.send_signal(signal.SIGSTOP)  # it answers no end of TLS
+        try:
+            await broker.aclose()
+        finally:
+            for one in paused:
+                one.process.send_signal(signal.SIGCONT)
+        await asyncio.wait(waits)
+        assert waits[0].cancelled() or waits[0].exception()
+
+    try:
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always", ResourceWarning)
+            for way in ("a wait", "a cancelled wait", "new connections"):
+                run(close(way))
+                gc.collect()
+        assert [str(one.message) for one in caught] == []
+    finally:
+        servers.remove()
