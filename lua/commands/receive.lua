@@ -29,7 +29,7 @@ end
 
 local more, swept = sweep.if_due(q, now)
 -- the next messages go with the next sweep: the caller comes again
-if more and q.drops_head and limits.would_exceed(q, 0, 0) then most = 0 end
+if more and (q.drops_head or q.letters_came) and limits.would_exceed(q, 0, 0) then most = 0 end
 local state = {taken = {}, seqs = {}, with_header = {}, expired = {}, size = 0}
 local leaves = arg.count == '0'
 if most > 0 or leaves then

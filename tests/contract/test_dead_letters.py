@@ -239,7 +239,7 @@ def test_a_full_target_that_refuses_senders_takes_letters(clocked: Clocked) -> N
     for body in (b"1", b"2", b"3"):
         reject(clocked, queue, body)
 
-    assert (bodies(target), target.stats().refused) == ([b"1", b"2", b"3"], 0)
+    assert (bodies(target), target.stats().refused, dead(target)) == ([b"3"], 0, {"maxlen": 2})
 
 
 @pytest.mark.spec("S-032", "S-040", "S-053")

@@ -356,6 +356,36 @@ def test_a_call_that_is_repeated_after_lost_writes_makes_another_page(slotted: C
     assert again.token != first.token
 
 
+@pytest.mark.parametrize("target", ["s/t", "t"])
+@pytest.mark.parametrize("limit", [{"max_length": 2}, {"max_length_bytes": 6}], ids=str)
+@pytest.mark.parametrize("overflow", ["drop-head", "reject-publish", "reject-publish-dlx"])
+def test_after_letters_the_next_sweep_trims_their_queue_and_without_new_ones_none_does(
+    slotted: ClockedBroker, client: Any, target: str, limit: dict[str, int], overflow: str
+) -> None:
+    queue, refuses = slotted.declare_queue("s", dead_letter=target), overflow != "drop-head"
+    rejected(queue, *[b"%03d" % n for n in range(300)])
+    trimmed, letters = slotted.queue(target).peek(300)[-2].sequence, slotted.queue(target)
+    letters.pause()
+    slotted.set_policy("all", "#", {"overflow": overflow, **limit})
+    assert len(bodies(slotted, target)) == (300 if refuses else 2)  # a lower limit is no letter
+
+    with dying(slotted, b"sweep"):
+        rejected(queue, b"300")
+    Reaper(slotted).run_once()
+    assert bodies(slotted, target) == [b"299", b"300"]
+    assert letters.stats().deaths["maxlen"] == 299
+    assert client.hget(driver_of(slotted).keyspace.key(target, "meta"), "trimmed_upto") == trimmed.encode()
+
+    letters.resume()
+    held = letters.receive_many(2)
+    rejected(queue, b"301", b"302")
+    letters.nack_many(held)
+    letters.sweep()
+    assert bodies(slotted, target) == ([b"299", b"300"] if refuses else []) + [b"301", b"302"]
+    rejected(queue, b"303")
+    assert bodies(slotted, target) == [b"302", b"303"]
+
+
 @pytest.mark.parametrize("sweeps", [0, 1, 2])
 @pytest.mark.parametrize("on_expire", ["drop", "dead-letter", "keep", "delete"])
 def test_letters_that_a_redrive_has_taken_out_are_messages_of_their_queue(

@@ -1,7 +1,9 @@
 """Limits of a queue: exact by count and by bytes, also for messages that come back, and changed while others work."""
 
+import re
 import threading
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -10,8 +12,10 @@ import redis
 from rqttl import Broker, Message, MessageTooLarge, Queue, QueueFull, Receipt
 from rqttl.flows import sweeping
 from rqttl.store.driver import driver_of
-from tests.contract.clocked import Clocked
-from tests.contract.looks import bodies, dead, one, ready, take, taken
+from rqttl.testing.fake import ClockedBroker
+from tests.contract.clocked import START, Clocked
+from tests.contract.looks import bodies, bodies_in, dead, one, ready, take, taken
+from tests.repository import ROOT
 
 
 def filled(clocked: Clocked, count: int, **options: Any) -> Queue:
@@ -335,3 +339,84 @@ def test_no_call_delivers_what_a_lowered_limit_pushes_out(broker: Broker, limit:
 
     assert [one.sequence for one in got] == kept[:2]
     assert (queue.stats().ready, queue.stats().deaths["maxlen"]) == (1_498, 4_500)
+
+
+def by_schedule(clocked: ClockedBroker, queue: Queue) -> None:
+    queue.enqueue(b"x", delay="1s")
+    queue.enqueue_many([b"1", b"2"])
+    clocked.clock.set(clocked.clock.ms + 1_000)
+
+
+def by_return(clocked: ClockedBroker, queue: Queue) -> None:
+    queue.enqueue(b"x")
+    held = one(queue)
+    queue.enqueue_many([b"1", b"2"])
+    held.nack()
+
+
+def reject(clocked: ClockedBroker, source: str, target: str) -> None:
+    origin = clocked.declare_queue(source, dead_letter=target)
+    origin.enqueue(b"x", id="x")
+    one(origin).reject()
+
+
+def by_letter(clocked: ClockedBroker, queue: Queue, source: str) -> None:
+    queue.enqueue_many([b"1", b"2"])
+    reject(clocked, source, "q")
+
+
+def by_hand(clocked: ClockedBroker, queue: Queue, move: Callable[[Queue], object]) -> None:
+    queue.enqueue_many([b"1", b"2"])
+    reject(clocked, "q/source", "q/other")
+    move(clocked.queue("q/other"))
+
+
+#: How the message `x` comes into a full queue, by the first column of the table in the guide.
+WAYS: dict[str, Callable[[ClockedBroker, Queue], object]] = {
+    "send": lambda _, queue: [queue.enqueue_many([b"1", b"2"]), queue.enqueue(b"x")],
+    "schedule, at its due time": by_schedule,
+    "return": by_return,
+    "redrive": lambda clocked, queue: by_hand(clocked, queue, lambda other: other.redrive(to="q")),
+    "move": lambda clocked, queue: by_hand(clocked, queue, lambda other: other.move("x", "q")),
+    "dead letter": lambda clocked, queue: by_letter(clocked, queue, "q/source"),
+    "hand-over of a dead letter": lambda clocked, queue: by_letter(clocked, queue, "far"),
+}
+#: What is ready, dead of the limit and scheduled after it, by a cell of that table; and where else `x` is.
+NEW, OLD = [b"1", b"2", b"x"], [b"1", b"2"]
+CELLS: dict[str, tuple[list[bytes], list[bytes], list[bytes], list[bytes]]] = {
+    "the oldest dies": (NEW[1:], NEW[:1], [], []),
+    "refused": (OLD, [], [], [b"x"]),
+    "refused, and dies": (OLD, [b"x"], [], []),
+    "dies": (OLD, [b"x"], [], []),
+    "stays scheduled": (OLD, [], [b"x"], []),
+    "keeps its place": ([b"x", *OLD], [], [], []),
+    "stays where it is": (OLD, [], [], [b"x"]),
+}
+GUIDE = (ROOT / "docs/guides/control.md").read_text()
+TABLE = [
+    re.split(r" *\| *", row)[1:-1] for row in re.findall(r"(?m)^\| it comes by.*(?:\n\|.*)*", GUIDE)[0].splitlines()
+]
+
+
+@pytest.mark.spec("LEN-20", "DLX-24")
+@pytest.mark.parametrize(
+    "way, overflow, cell",
+    [(way, head.strip("`"), cell) for way, *row in TABLE[2:] for head, cell in zip(TABLE[0][1:], row, strict=True)],
+)
+def test_each_way_into_a_full_queue_ends_as_the_guide_says(
+    client: redis.Redis, way: str, overflow: Any, cell: str
+) -> None:
+    with ClockedBroker(client, start=START, slotted=True) as clocked:
+        queue = clocked.declare_queue("q", max_length=2, overflow=overflow, dead_letter="q/dead")
+
+        with pytest.raises(QueueFull) if cell.startswith("refused") else nullcontext():
+            WAYS[way](clocked, queue)
+        queue.sweep()
+
+        ready, died, scheduled, elsewhere = CELLS[cell]
+        if way == "return" and overflow == "drop-head":
+            ready, died = OLD, [b"x"]  # it is the oldest itself
+        assert (bodies(queue), bodies_in(clocked, "q/dead")) == (ready, died)
+        assert [view.body for view in queue.scheduled()] == scheduled
+        if way in ("redrive", "move"):
+            assert bodies_in(clocked, "q/other") == elsewhere

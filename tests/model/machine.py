@@ -308,8 +308,8 @@ class Machine(RuleBasedStateMachine):
         """Never over under `drop-head`, except after a change that no call has acted on yet, and that is due."""
         if not q.is_over():
             q.may_exceed = False
-        elif q.drops_head:
-            assert q.may_exceed, f"{q.name}: over its limit"
+        elif q.drops_head or q.letters_came:
+            assert q.may_exceed or q.letters_came, f"{q.name}: over its limit"
             assert raw.due is not None, f"{q.name}: over its limit, and nobody knows"
             assert raw.due <= self.clock.latest, f"{q.name}: over its limit, and acted upon too late"
 

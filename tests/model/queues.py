@@ -121,6 +121,8 @@ class ModelQueue:
         self.next_by_rate = self.parts = Fraction(0)
         #: Over its limits until the next sweep: the options have changed, or the client that should sweep died.
         self.may_exceed = False
+        #: Dead letters have come beyond a limit that refuses senders, until the next sweep.
+        self.letters_came = False
 
     def _burst(self) -> tuple[int, Fraction]:
         """The messages that the rate lets go at once, and the ms for each."""
@@ -173,6 +175,11 @@ class ModelQueue:
     @property
     def drops_head(self) -> bool:
         return self.options.get("overflow", "drop-head") == "drop-head"
+
+    def note_letters(self) -> None:
+        """Dead letters have come: the next sweep trims for them. Their script does not know what is away."""
+        self.may_exceed = True
+        self.letters_came |= not self.drops_head and self.over(len(self.messages), self.size) is not None
 
     def over(self, count: int, size: int) -> str | None:
         """The limit that `count` messages of `size` bytes exceed."""

@@ -112,6 +112,7 @@ class World:
         description: str | None = None,
     ) -> None:
         """Messages die. `cause` is 1 if they die of the current delivery."""
+        goals: dict[str, ModelQueue] = {}
         for m in dead:
             if m in q.messages:
                 q.messages.remove(m)
@@ -145,7 +146,9 @@ class World:
             goal.counters["enqueued"] += 1
             if goal is not q:
                 goal.letters.append((letter.seq, goal.counters["enqueued"]))
-            goal.may_exceed = True
+            goals[target] = goal
+        for goal in goals.values():
+            goal.note_letters()
 
     @staticmethod
     def _in_circle(target: str, queue: str, reason: str, deaths: Sequence[DeathRecord]) -> bool:
@@ -157,11 +160,11 @@ class World:
                 return True
         return False
 
-    def _trim(self, q: ModelQueue, now: int) -> int:
+    def _trim(self, q: ModelQueue, now: int, *, sweeps: bool = False) -> int:
         """The oldest go until the limits hold. Returns how many."""
         victims = []
         ready, size = q.ready, q.size
-        while q.drops_head and ready and q.over(len(ready), size):
+        while (q.drops_head or sweeps and q.letters_came) and ready and q.over(len(ready), size):
             victims.append(ready.pop(0))
             size -= len(victims[-1].body)
         self.bury(q, now, "maxlen", victims)
@@ -218,13 +221,15 @@ class World:
         overdue = q.overdue(now)
         self.bury(q, now, "expired", overdue)
         died = len(overdue)
-        trimmed = self._trim(q, now)
+        trimmed = self._trim(q, now, sweeps=True)
         lapsed = sorted((m for m in q.in_state("leased") if m.until <= now), key=lambda m: (int(m.token or 0), m.seq))
         died += self._give_back(q, now, lapsed, failed=True, ran_out=True)
-        trimmed += self._trim(q, now)
+        trimmed += self._trim(q, now, sweeps=True)
         due = sorted((m for m in q.in_state("delayed") if q.back_at(m) <= now), key=lambda m: (q.back_at(m), m.seq))
         died += self._give_back(q, now, due, failed=False)
-        return died, trimmed + self._trim(q, now)
+        trimmed += self._trim(q, now, sweeps=True)
+        q.letters_came = False
+        return died, trimmed
 
     # Commands
 

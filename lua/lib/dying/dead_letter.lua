@@ -118,7 +118,8 @@ function dead_letter.close_target(q, t, now, n, size, all)
   end
   local over = t.max_length_bytes and t.ready_bytes > t.max_length_bytes
     or t.max_length and redis.call('XLEN', t.log) + redis.call('HLEN', t.detached) > t.max_length
-  if over and t.drops_head then
+  if over and n > 0 then
+    if not t.drops_head then redis.call('HSET', t.meta, 'letters_came', 1) end
     record.schedule_sweep(t, now)
     reply.note(q, 'sweep', t.name or reaper_hint.queue_name(q.meta))
   end

@@ -24,8 +24,10 @@ end
 
 --- Do everything that is due, at most `BUDGET` messages of each kind. `more` says that some is left. Overdue messages
 -- die first and limits act second: so a limit drops only live messages, and messages that come back find all the room.
+-- Nobody could refuse dead letters: after them the oldest go, whatever `overflow` says.
 function sweep.run(q, now)
-  local done = {reclaimed = 0, promoted = 0, trimmed = 0}
+  local done, drops_head = {reclaimed = 0, promoted = 0, trimmed = 0}, q.drops_head
+  q.drops_head = drops_head or redis.call('HEXISTS', q.meta, 'letters_came') == 1
   if delays.are_uncapped(q) then
     lazy(delays).cap(q, BUDGET)
     done.uncapped = q.retention_scan ~= 'done'
@@ -41,6 +43,7 @@ function sweep.run(q, now)
     done.trimmed, done.expired = done.trimmed + pushed + dropped, done.expired + overdue + late
   end
   sweep.finish(q, now, done, over)
+  q.drops_head = drops_head
   return done
 end
 
@@ -54,6 +57,7 @@ function sweep.finish(q, now, done, over)
   progress = progress or done.uncapped
   done.more = over and progress
   if over then q.due_at = progress and now or now + STUCK end
+  if q.letters_came and not over then redis.call('HDEL', q.meta, 'letters_came') end
   local outgoing_at = q.outgoing_at
   if outgoing_at then
     local is_noted
@@ -98,8 +102,9 @@ function sweep.next_due(q, now)
   end
   if q.life then consider(lazy(queue_lifetime).expires_at(q)) end
   if q.rate then consider(lazy(control).recheck(q, now)) end
-  local arrival_at, outgoing_at, held = unpack(redis.call('HMGET', q.meta, 'arrival_at', 'outgoing_at', 'held_back'))
-  q.arrival_at, q.outgoing_at = tonumber(arrival_at), tonumber(outgoing_at)
+  local arrival_at, outgoing_at, held, came = unpack(redis.call('HMGET', q.meta, 'arrival_at', 'outgoing_at', 'held_back',
+    'letters_came'))
+  q.arrival_at, q.outgoing_at, q.letters_came = tonumber(arrival_at), tonumber(outgoing_at), came
   -- it was held back before a step back of the clock
   if held == '1' and q.arrival_at and q.arrival_at > now + STUCK then q.arrival_at = now end
   return earliest
