@@ -67,8 +67,9 @@ if #seqs > 0 then
   q.delivered = q.delivered + #seqs
 end
 local block = waits and #seqs < tonumber(arg.room) and tonumber(arg.block) or 0
+local passes = q.hint
 if waits then
-  wakeup.track_consumer(q, now, arg.consumer, block, tonumber(arg.stay), state.handed or {})
+  passes = wakeup.track_consumer(q, now, arg.consumer, block, tonumber(arg.stay), state.handed or {}) or passes
 end
 if q.life then lazy(queue_lifetime).mark_received(q, now) end
 local due = q.due_at
@@ -78,6 +79,7 @@ if not state.emptied and (most > 0 or swept or arg.block == '0' or q.controlled)
   more = more or #seqs < most
   wakeup.ring_if_ready(q, now)
 end
+if passes and q.due_at and q.has_waiters == '1' and not q.controlled then lazy(wakeup).pass_watch(q, now) end
 record.save(q)
 return reply.ok(q, now, due or '', more and 1 or 0, token, reply.list(lost), log.flat(state.taken),
   reply.list(failed), reply.list(unknown))

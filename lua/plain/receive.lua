@@ -62,11 +62,17 @@ repeat
   if arg.consumer ~= '' then
     local stay = tonumber(arg.stay)
     if block > 0 then
-      redis.call('ZADD', key.waiters, now + block + 5000, arg.consumer)
+      redis.call('ZADD', key.waiters, (due and math.min(now + block, due) or now + block) + 5000, arg.consumer)
       if not others then redis.call('HSET', key.meta, 'has_waiters', '1') end
       stay = math.max(block + 5000, stay)
-    elseif others then
-      redis.call('ZREM', key.waiters, arg.consumer)
+    elseif others and redis.call('ZREM', key.waiters, arg.consumer) == 1 and due then
+      -- it may have been the one that looks when the queue is due
+      local ends = string.format('%d', due + 5000)
+      if redis.call('ZCOUNT', key.waiters, '(' .. ends, '+inf') > 0
+        and redis.call('ZCOUNT', key.waiters, string.format('(%d', now), ends) == 0
+        and redis.call('LLEN', key.wakeup) == 0 then
+        redis.call('RPUSH', key.wakeup, '')
+      end
     end
     if stay > 0 then
       redis.call('ZADD', key.consumers, now + stay, arg.consumer)

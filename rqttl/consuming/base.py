@@ -24,9 +24,10 @@ from rqttl.errors import LeaseLost, QueueNotFound, RqttlError
 from rqttl.events import Events, RenewalEvent
 from rqttl.flows import reading, receive
 from rqttl.flows.receive import ReceiveResult, lease_ms
-from rqttl.flows.steps import ENDED, Flow, Now, WaitForWakeup
+from rqttl.flows.steps import ENDED, Flow, Now, Read, WaitForWakeup
 from rqttl.protocol.commands import BATCH, Command, Presence
-from rqttl.protocol.keys import Keyspace
+from rqttl.protocol.keys import META, Keyspace
+from rqttl.protocol.replies import milliseconds
 from rqttl.runtime.interrupt import Interrupt, Timing
 from rqttl.store.exchanges import TEMPORARY, is_away, refuses_for_now
 from rqttl.types import Duration
@@ -43,6 +44,8 @@ Renewed = dict[str, int]
 
 #: The first pause, which each attempt doubles, and the longest pause, in ms.
 FIRST, LONGEST = 500, 5_000
+#: The ms for which due work may wait before a consumer that waits looks after it.
+LATE = 5_000
 #: The text of the warning before each pause.
 AGAIN = "queue %s: %s, trying again"
 
@@ -63,6 +66,7 @@ class Turns(Generic[D]):
         self._keyspace, self._stop = keyspace, stop
         self._name = name or secrets.token_hex(8)
         self._leap = 0
+        self._again: Interrupt | None = None  # ends the present wait, for another look
         #: The entry in the roster; a worker has one for all its queues. It may be at another node than the queue.
         self.heartbeat: Heartbeat | None = None
 
@@ -129,7 +133,7 @@ class Turns(Generic[D]):
         self._record(sent, claimed)
         return claimed
 
-    def _with_replays(self, flow: Flow[ReceiveResult], sent: list[Delivered]) -> Flow[ReceiveResult]:
+    def _with_replays(self, flow: Flow[T], sent: list[Delivered]) -> Flow[T]:
         """Mark commands as repeated if an earlier call may have carried out their acks. Adds these acks to `sent`."""
         answer: Any = None
         failure: Exception | None = None
@@ -137,8 +141,8 @@ class Turns(Generic[D]):
             try:
                 step = flow.send(answer) if failure is None else flow.throw(failure)
             except StopIteration as done:
-                claimed: ReceiveResult = done.value
-                return claimed
+                result: T = done.value
+                return result
             failure = None
             try:
                 if type(step) is Command:
@@ -155,11 +159,43 @@ class Turns(Generic[D]):
     def _wait(self, step: WaitForWakeup) -> Flow[Any]:
         self.schedule.begin_wait()
         try:
-            if self._stop.asked():
-                return ENDED
-            return (yield WaitForWakeup(step.queues, step.longest, step.left, step.due, self._stop, step.exact))
+            self._again = again = Interrupt()
+            with self._stop.ending(again.ask):
+                if self._stop.asked():
+                    return ENDED
+                woken = yield WaitForWakeup(step.queues, step.longest, step.left, step.due, again, step.exact)
+            return None if woken == ENDED and self._again is None else woken
         finally:
+            self._again = None
             self.schedule.end_wait()
+
+    def look(self) -> Flow[int]:
+        """The time of Redis. Ends a wait that Redis has forgotten, or in which work is due that nobody does."""
+        queues, key = self._noted if self._again else [], self._keyspace.key
+        calls = [
+            call
+            for queue in queues
+            for call in (("ZSCORE", key(queue, "waiters"), self._name), ("HMGET", key(queue, META), "due_at"))
+        ]
+        *answers, time = yield Read([*calls, ("TIME",)], keep_errors=True, partial=True)
+        if isinstance(time, Exception):
+            raise time
+        now = milliseconds(time)
+        for queue, until, due in zip(queues, answers[::2], answers[1::2], strict=True):
+            at = due[0] if isinstance(due, list) else None
+            if until is None or (at and at.isdigit() and int(at) + LATE < now):
+                self._look_again(queue)
+        return now
+
+    @property
+    def _noted(self) -> list[str]:
+        """The queues in which the consumer waits."""
+        return [self.queue]
+
+    def _look_again(self, queue: str) -> None:
+        again, self._again = self._again, None
+        if again:
+            again.ask()
 
     def _record(self, sent: Sequence[Delivered], claimed: ReceiveResult) -> None:
         """Record a successful call: log and count the acks that missed."""
@@ -335,12 +371,22 @@ class SeveralTurns(Turns[D]):
         try:
             self._queues.begin()
             self._queues.hint((yield from with_wakeup(self._keyspace, self._queues.noted)))
-            return (yield from take(self._queues, partial(self._claim_of, lease), count, wait, self._stop))
+            flow = take(self._queues, partial(self._claim_of, lease), count, wait, self._stop)
+            return (yield from self._with_replays(flow, []))
         except BaseException:
             self._queues.look_again()  # perhaps Redis has forgotten who waits
             raise
         finally:
             self._is_fetching = False
+
+    @property
+    def _noted(self) -> list[str]:
+        """See `Turns`."""
+        return self._queues.noted
+
+    def _look_again(self, queue: str) -> None:
+        self._queues[queue].until = None
+        super()._look_again(queue)
 
     def _claim_of(
         self, lease: int | None, queue: str, count: int, block: int, ticket: bytes
@@ -435,7 +481,7 @@ class ConsumerBase(ABC, Generic[D, R]):
             out = {name: words for name, words in held.items() if words}
             return {"queues": list(held), "prefetch": prefetch, "held": out}
 
-        self._turns.heartbeat = self._heartbeat = Heartbeat(keyspace, "consumer", details, self._prefetch.is_empty)
+        self._turns.heartbeat = self._heartbeat = Heartbeat(keyspace, "consumer", details, self._prefetch.is_empty, self._turns.look)
 
     @property
     def lost(self) -> list[str]:

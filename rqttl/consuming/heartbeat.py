@@ -30,8 +30,8 @@ LATE = 5_000
 class Heartbeat:
     """Writes the entry of a part of this process. `details` returns the details that change; it gets the time in ms.
 
-    An entry is written every 10 s. A part that `is_idle` writes one every 30 s, once its entry has said so. The caller
-    performs the flows, one at a time.
+    An entry is written every 10 s. A part that `is_idle` writes one every 30 s, once its entry has said so. `look` reads
+    the time of Redis, and what else the part wants to know as often. The caller performs the flows, one at a time.
     """
 
     def __init__(
@@ -40,11 +40,12 @@ class Heartbeat:
         role: str,
         details: Callable[[int], Mapping[str, Any]],
         is_idle: Callable[[], bool] = lambda: False,
+        look: Callable[[], Flow[int]] = steps.server_time,
     ) -> None:
         host = socket.gethostname()
         #: The name of the entry.
         self.name = f"{host}.{os.getpid()}.{secrets.token_hex(3)}"
-        self._keyspace, self._details, self._is_idle = keyspace, details, is_idle
+        self._keyspace, self._details, self._is_idle, self._look = keyspace, details, is_idle, look
         version = import_module("rqttl").__version__
         self._fixed: dict[str, Any] = {
             "role": role,
@@ -97,7 +98,7 @@ class Heartbeat:
 
     def write(self, leap: int = 0) -> Flow[None]:
         """Write the entry as it is in `leap` ms."""
-        now = (yield from steps.server_time()) + leap
+        now = (yield from self._look()) + leap
         self._rests = self._is_idle()
         self._fixed.setdefault("started", now)
         lives = IDLE + LATE if self._rests else 3 * PERIOD

@@ -21,11 +21,17 @@ WAKEUP, META = "rqttl:{q}:wakeup", "rqttl:{q}:meta"
 
 
 def look(
-    clocked: Clocked, name: str = "me", count: int = 1, block: int = HOUR, ticket: bytes = b"", **options: Any
+    clocked: Clocked,
+    name: str = "me",
+    count: int = 1,
+    block: int = HOUR,
+    ticket: bytes = b"",
+    lease: int = MINUTE,
+    **options: Any,
 ) -> ReceiveResult:
     """One look of a consumer that waits on `q`, with the time of the next look, if one is due."""
     presence = Presence(name, block, MINUTE, ticket, options.pop("room", 1))
-    return driver_of(clocked).perform(receive.receive_once("q", count, MINUTE, presence=presence, **options))
+    return driver_of(clocked).perform(receive.receive_once("q", count, lease, presence=presence, **options))
 
 
 def found(result: ReceiveResult) -> list[bytes]:

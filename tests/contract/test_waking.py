@@ -9,8 +9,14 @@ import pytest
 import redis
 
 from rqttl import AlreadySettled, Broker, CommandEvent, Delivery, Message, Queue, QueueNotFound, Receipt, WaitEvent
+from rqttl.consuming.base import SeveralTurns, Turns
+from rqttl.flows.steps import ENDED, Flow, WaitForWakeup
+from rqttl.runtime.interrupt import Interrupt
+from rqttl.store.driver import driver_of
 from tests.conftest import FAKE
+from tests.contract.clocked import START, Clocked
 from tests.contract.looks import bodies, one
+from tests.contract.test_control import HOUR, found, look, rings
 from tests.drivers import redis_of
 from tests.waiting import PATIENCE, until
 
@@ -256,3 +262,75 @@ def test_a_released_delivery_is_no_failed_one(broker: Broker) -> None:
 
     assert bodies(queue) == [b"a", b"b"]
     assert [one.delivery_count for one in queue.receive_many(2)] == [1, 1]
+
+
+@pytest.mark.parametrize(
+    "count, block, lease, sends",
+    [(0, 0, 60_000, False), (1, 0, 60_000, False), (1, HOUR, 60_000, True), (1, HOUR, 3_000, True)],
+    ids=["leaves", "has waited", "takes a message", "takes one that is due next"],
+)
+def test_who_knows_when_the_queue_is_due_passes_it_on_to_one_that_waits(
+    clocked: Clocked, client: redis.Redis, count: int, block: int, lease: int, sends: bool
+) -> None:
+    queue = clocked.declare_queue("q")
+    assert [look(clocked, name).due for name in ("first", "second")] == [None, None]
+    queue.enqueue(b"late", delay="10s")
+    assert rings(client) == 1
+    due = look(clocked, "knows").due or 0
+
+    if sends:
+        queue.enqueue(b"x")
+        assert rings(client) == 1
+    assert found(look(clocked, "knows", count, block, lease=lease)) == [b"x"] * sends
+
+    assert rings(client) == 1
+    assert look(clocked, "first").due == min(due, START + lease)
+    look(clocked, "third")
+    look(clocked, "third", count=0, block=0)
+    assert rings(client) == 0
+
+
+def perform_until_it_waits(flow: Flow[Any], answer: Any = None) -> Flow[Any]:
+    """Returns the wait, or the result if none comes."""
+    while True:
+        try:
+            step = flow.send(answer)
+        except StopIteration as done:
+            return done.value
+        if isinstance(step, WaitForWakeup):
+            return step
+        answer = yield step
+
+
+@pytest.mark.parametrize("of_several", [False, True])
+@pytest.mark.parametrize("why", ["nothing", "flushed", "forgotten", "killed"])
+def test_a_heartbeat_ends_a_wait_that_redis_has_forgotten_or_in_which_due_work_lies(
+    clocked: Clocked, client: redis.Redis, why: str, of_several: bool
+) -> None:
+    queue, driver = clocked.declare_queue("q"), driver_of(clocked)
+    queue.enqueue(b"x")
+    late = one(queue)
+    turns: Turns[Any] = (SeveralTurns if of_several else Turns)(
+        driver.keyspace,
+        {"q": None} if of_several else "q",  # type: ignore[arg-type]  # each has its own
+        1,
+        Interrupt(),
+        lambda: None,
+    )
+    fetching = turns.fetch(1, None, 4 * HOUR, 1)
+    wait = driver.perform(perform_until_it_waits(fetching))
+
+    if why == "killed":  # the one that knew of it
+        late.nack(delay="10s")
+        clocked.go_to(15_001)
+    elif why == "flushed":
+        client.flushdb()
+        clocked.declare_queue("q").enqueue(b"x")
+    elif why == "forgotten":
+        client.delete("rqttl:{q}:waiters")
+        late.nack()
+    assert driver.perform(turns.look()) == clocked.now
+
+    assert wait.interrupt.asked() is (why != "nothing")
+    if why != "nothing":
+        assert found(driver.perform(perform_until_it_waits(fetching, ENDED))) == [b"x"]

@@ -71,12 +71,14 @@ function wakeup.hand_off(q, now, seqs)
 end
 
 --- Track a consumer: it waits for `block` ms from now, and counts as a consumer for `stay` ms. A negative `block`
--- leaves its wait open and never shortens `stay`. A waiting consumer counts a little longer, until it has looked again.
--- `shown_seqs` are messages whose tickets it showed. ZREM comes first: Redis allows it without free memory.
+-- leaves its wait open and never shortens `stay`. A waiting consumer counts a little longer, until it has looked again:
+-- at the end of its wait, or when the queue is due. `shown_seqs` are messages whose tickets it showed. ZREM comes first:
+-- Redis allows it without free memory. Returns whether the consumer has waited, and waits no more.
 function wakeup.track_consumer(q, now, consumer, block, stay, shown_seqs)
-  redis.call('ZREM', block < 0 and q.leases or q.waiters, consumer, unpack(shown_seqs))
+  local waited = redis.call('ZREM', block < 0 and q.leases or q.waiters, consumer, unpack(shown_seqs)) > #shown_seqs
   if block > 0 then
-    redis.call('ZADD', q.waiters, now + block + LATE, consumer)
+    local looks = not q.controlled and q.due_at and math.min(now + block, math.max(now, q.due_at)) or now + block
+    redis.call('ZADD', q.waiters, looks + LATE, consumer)
     q.has_waiters, stay = '1', math.max(block + LATE, stay)
   end
   if stay > 0 and block < 0 then
@@ -85,6 +87,17 @@ function wakeup.track_consumer(q, now, consumer, block, stay, shown_seqs)
     redis.call('ZADD', q.consumers, now + stay, consumer)
   else
     redis.call('ZREM', q.consumers, consumer)
+  end
+  return waited and block == 0
+end
+
+--- Pass on the watch: of the consumers that wait one has to look when the queue is due. Where none does, one is rung: it
+-- looks, and waits until then.
+function wakeup.pass_watch(q, now)
+  local due = string.format('%d', math.max(now, q.due_at) + LATE)
+  if redis.call('ZCOUNT', q.waiters, '(' .. due, '+inf') > 0
+    and redis.call('ZCOUNT', q.waiters, string.format('(%d', now), due) == 0 and redis.call('LLEN', q.wakeup) == 0 then
+    redis.call('RPUSH', q.wakeup, '')
   end
 end
 
