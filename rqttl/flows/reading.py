@@ -14,12 +14,13 @@ from rqttl.checks import check_queue_name
 from rqttl.errors import DataDamaged, QueueNotFound, QueuesAway
 from rqttl.flows.moving import by_target
 from rqttl.flows.registry import registered
-from rqttl.flows.steps import NOT_THERE, OUTDATED, Flow, Read, partly, with_config
+from rqttl.flows.steps import NOT_THERE, OUTDATED, Flow, Read, partly, server_time, with_config
 from rqttl.flows.sweeping import SWEEPS, config_if_exists
 from rqttl.options import REASONS, QueueOptions
 from rqttl.protocol import commands
 from rqttl.protocol.commands import Ok, QueueConfig, Refused, Word
 from rqttl.protocol.keys import INSIDE, OUTGOING, SCHEDULED, STATES, Keyspace
+from rqttl.text import format_time, plural
 from rqttl.types import QueueStats
 from rqttl.units import as_datetime
 
@@ -317,6 +318,25 @@ def look_closely(
                     tally.heads = heads[tally.queue]
                     looks[tally.queue] = StatsAndRecord(tally.statistics(ends=ends), records[tally.queue][0])
     return looks
+
+
+def held_back(keyspace: Keyspace, queues: Sequence[str]) -> Flow[list[str]]:
+    """Say of each queue that holds ready messages back why it does, and when the next one may go."""
+    now, told = as_datetime((yield from server_time())), list[str]()
+    looks = yield from look_closely(keyspace, queues, ["max_leased"], {}, ends=True)
+    for name, (stats, record) in looks.items():
+        most = record.number("max_leased")
+        if stats.paused:
+            why = "paused"
+        elif most and stats.leased >= most:
+            why = f"at its max_leased of {most}: the next lease ends {format_time(stats.next_lease_end, now)}"
+        elif stats.next_by_rate and stats.next_by_rate > now:
+            why = f"held by its rate: the next message may go {format_time(stats.next_by_rate, now)}"
+        else:
+            continue
+        if stats.ready:
+            told.append(f"{name} has {plural(stats.ready, 'ready message')}, but is {why}")
+    return told
 
 
 def only(queue: str, flow: Flow[dict[str, T]]) -> Flow[T]:

@@ -12,7 +12,7 @@ from functools import partial
 from rqttl.checks import is_pattern, queue_names
 from rqttl.consuming.several import Queues, Weights, with_wakeup
 from rqttl.errors import PoolExhausted, QueueNotFound
-from rqttl.flows import registry
+from rqttl.flows import reading, registry
 from rqttl.flows.steps import WaitForWakeup
 from rqttl.protocol.commands import BATCH
 from rqttl.runtime.interrupt import Interrupt
@@ -139,6 +139,8 @@ class Fetcher:
             self._claim(chosen, max(1, min(room, BATCH)), now)
         elif self._is_over(now):
             self.stop.ask()
+            for held in self._driver.perform(reading.held_back(self._driver.keyspace, list(self._queues))):
+                logger.info("the worker ends: %s", held)
         elif not self._queues.candidates(now):  # messages that came back make their queue one
             self._wait(now)
 

@@ -1,11 +1,14 @@
 """`rqttl receive`: printed messages are acked, and no others."""
 
 import json
+import logging
+import re
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 
-from rqttl import CommandEvent, Message, Queue
+from rqttl import CommandEvent, Message, Queue, Worker
 from tests.cli.conftest import Run, check_golden
 from tests.contract.clocked import Clocked
 from tests.drivers import broker_of
@@ -76,6 +79,31 @@ def test_an_empty_queue_is_an_empty_answer_and_a_note(run: Run, orders: Queue) -
     result = run("receive", "orders", "--wait", "10ms")
 
     assert (result.exit_code, result.stdout, result.stderr) == (0, "", "rqttl: nothing is ready in orders\n")
+
+
+@pytest.mark.parametrize(
+    "options, why",
+    [
+        ({"paused": True}, "paused"),
+        ({"max_leased": 1, "lease": "1h"}, r"at its max_leased of 1: the next lease ends in (1h|59m \d+s)"),
+        ({"rate": "1/1h"}, r"held by its rate: the next message may go in (1h|59m \d+s)"),
+    ],
+)
+def test_a_queue_that_holds_its_messages_back_says_why_and_until_when(
+    run: Run, orders: Queue, caplog: pytest.LogCaptureFixture, options: dict[str, Any], why: str
+) -> None:
+    orders.enqueue_many([b"1", b"2", b"3"])
+    orders.update(**options)
+    left = 3 - len(orders.receive_many(1))
+
+    result = run("receive", "orders", "--max", "0")
+    with caplog.at_level(logging.INFO, "rqttl.worker"):
+        Worker(broker_of(orders), "orders", call=print, processes=0, burst=True).run()
+
+    said = f"orders has {left} ready messages, but is {why}"
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert re.fullmatch(f"rqttl: {said}\n", result.stderr)
+    assert [text for text in caplog.messages if re.fullmatch(f"the worker ends: {said}", text)]
 
 
 def test_bodies_go_into_a_pipe_as_they_are(run: Run, orders: Queue) -> None:
