@@ -30,6 +30,7 @@ MOST_MESSAGES = 1_000_000
 _SIZES = ("B", "kB", "MB", "GB", "TB")
 _SIZE = re.compile(r"(\d{1,16}(?:\.\d{1,15})?)\s*([kmgt]?)(i?)b?", re.ASCII | re.IGNORECASE)
 _TEXT = re.compile(r"(\d{1,18}(?:\.\d{1,25})?)\s*(ms|s|m|h|d|w)", re.ASCII)
+_WORD = re.compile("(sec|second|min|minute|hour|day)s?", re.ASCII | re.IGNORECASE)
 _RATE = re.compile(r"(\d{1,7})\s*/\s*(.+)", re.ASCII)
 _NUMBER = re.compile(r"-?\d{1,60}(?:\.\d{1,25})?", re.ASCII)
 _ISO = re.compile(
@@ -70,6 +71,9 @@ def rate(value: object, name: str) -> tuple[int, Ms]:
         rule = f"expected 1 to {MOST_MESSAGES} messages and a time, such as '100/1m' or '5/s'"
         raise InvalidInput(f"{name}: {rule}, got {_format_refused(value)}")
     time = match[2].strip()
+    if _WORD.fullmatch(time):
+        rule = f"write '{match[1]}/1{time[0].lower()}'"
+        raise InvalidInput(f"{name}: expected a time such as '1m', got {_format_refused(value)}: {rule}")
     per = duration(f"1{time}" if time in _UNITS else time, name, least=1)
     if per > _UNITS["d"]:
         raise InvalidInput(f"{name}: expected a time of at most 1d, got {_format_refused(value)}")

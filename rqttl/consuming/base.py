@@ -192,7 +192,7 @@ class Turns(Generic[D]):
         """The queues in which the consumer waits."""
         return [self.queue]
 
-    def _look_again(self, queue: str) -> None:
+    def _look_again(self, _: str) -> None:
         again, self._again = self._again, None
         if again:
             again.ask()
@@ -481,7 +481,9 @@ class ConsumerBase(ABC, Generic[D, R]):
             out = {name: words for name, words in held.items() if words}
             return {"queues": list(held), "prefetch": prefetch, "held": out}
 
-        self._turns.heartbeat = self._heartbeat = Heartbeat(keyspace, "consumer", details, self._prefetch.is_empty, self._turns.look)
+        self._turns.heartbeat = self._heartbeat = Heartbeat(
+            keyspace, "consumer", details, self._prefetch.is_empty, self._turns.look
+        )
 
     @property
     def lost(self) -> list[str]:

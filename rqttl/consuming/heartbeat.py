@@ -30,8 +30,9 @@ LATE = 5_000
 class Heartbeat:
     """Writes the entry of a part of this process. `details` returns the details that change; it gets the time in ms.
 
-    An entry is written every 10 s. A part that `is_idle` writes one every 30 s, once its entry has said so. `look` reads
-    the time of Redis, and what else the part wants to know as often. The caller performs the flows, one at a time.
+    An entry is written every 10 s. A part that `is_idle` writes one every 30 s, once its entry has said so. `look`
+    reads the time of Redis, and what else the part wants to know as often. The caller performs the flows, one at a
+    time.
     """
 
     def __init__(

@@ -45,7 +45,14 @@ ROLES = {
     "consumer": Role(
         "declare queues, receive, settle, renew, peek; run `rqttl worker`",
         "accept ack declare discard lookup nack peek receive reject relay renew touch update",
-        {**_DECLARE, **_LOOK_AHEAD, **_LIVE, "queues": "SADD SREM SISMEMBER SSCAN", "wakeup": "BLPOP LLEN", "waiters": "ZSCORE"},
+        {
+            **_DECLARE,
+            **_LOOK_AHEAD,
+            **_LIVE,
+            "queues": "SADD SREM SISMEMBER SSCAN",
+            "wakeup": "BLPOP LLEN",
+            "waiters": "ZSCORE",
+        },
     ),
     "reaper": Role(
         "run `rqttl reaper`",

@@ -164,7 +164,7 @@ class World:
         """The oldest go until the limits hold. Returns how many."""
         victims = []
         ready, size = q.ready, q.size
-        while (q.drops_head or sweeps and q.letters_came) and ready and q.over(len(ready), size):
+        while (q.drops_head or (sweeps and q.letters_came)) and ready and q.over(len(ready), size):
             victims.append(ready.pop(0))
             size -= len(victims[-1].body)
         self.bury(q, now, "maxlen", victims)

@@ -221,3 +221,9 @@ def test_a_time_that_does_not_exist_is_refused(written: str) -> None:
 
 def test_an_instant_beyond_the_last_year_is_shown_as_its_last_moment() -> None:
     assert units.as_datetime(MAX_INSTANT + MAX_DURATION) == units.as_datetime(MAX_INSTANT)
+
+
+@pytest.mark.parametrize("text, right", [("100/min", "100/1m"), ("5/Seconds", "5/1s"), ("1 / hours", "1/1h")])
+def test_a_word_in_the_time_of_a_rate_is_answered_with_its_unit(text: str, right: str) -> None:
+    with pytest.raises(InvalidInput, match=f"write '{right}'$"):
+        units.rate(text, "rate")

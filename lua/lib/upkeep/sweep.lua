@@ -102,8 +102,8 @@ function sweep.next_due(q, now)
   end
   if q.life then consider(lazy(queue_lifetime).expires_at(q)) end
   if q.rate then consider(lazy(control).recheck(q, now)) end
-  local arrival_at, outgoing_at, held, came = unpack(redis.call('HMGET', q.meta, 'arrival_at', 'outgoing_at', 'held_back',
-    'letters_came'))
+  local arrival_at, outgoing_at, held, came = unpack(redis.call('HMGET', q.meta, 'arrival_at', 'outgoing_at',
+    'held_back', 'letters_came'))
   q.arrival_at, q.outgoing_at, q.letters_came = tonumber(arrival_at), tonumber(outgoing_at), came
   -- it was held back before a step back of the clock
   if held == '1' and q.arrival_at and q.arrival_at > now + STUCK then q.arrival_at = now end
