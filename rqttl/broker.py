@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import redis
 
+from rqttl import checks, units
 from rqttl import events as hook
-from rqttl import units
 from rqttl.checks import check_queue_name
 from rqttl.consuming import several
 from rqttl.consuming.consumer import Consumer
@@ -86,7 +86,9 @@ class Broker:
         slotted: bool = False,
     ) -> None:
         seconds = None if patience is None else units.duration(patience, "patience") / 1000
-        self._driver = driver(client, namespace, slotted=True) if slotted else driver(client, namespace)
+        self._driver = (
+            driver(client, namespace, slotted=True) if checks.boolean(slotted, "slotted") else driver(client, namespace)
+        )
         if seconds is not None:
             self._driver.store.exchanges.patience = seconds
         self._server = server

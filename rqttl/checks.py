@@ -37,6 +37,13 @@ def whole(
     return number
 
 
+def boolean(value: object, name: str) -> bool:
+    """Check a bool. Raises `InvalidInput` with `name`."""
+    if not isinstance(value, bool):
+        raise InvalidInput(f"{name}: expected true or false, got {format_value(value)}")
+    return value
+
+
 def items(value: object, argument: str, expected: str) -> list[Any]:
     """The items of an iterable. Raises `InvalidInput` for text, for bytes and for a value that is no iterable."""
     if isinstance(value, (str, bytes, bytearray, memoryview)) or not isinstance(value, Iterable):

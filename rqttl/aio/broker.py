@@ -14,8 +14,8 @@ from redis.asyncio import ConnectionPool, Redis, RedisCluster
 from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
+from rqttl import checks, units
 from rqttl import events as hook
-from rqttl import units
 from rqttl.aio.consumer import AsyncConsumer, AsyncDelivery, AsyncRunner, Handler
 from rqttl.aio.driver import AsyncDriver
 from rqttl.aio.sentinel import KINDS, adopted
@@ -344,7 +344,9 @@ class AsyncBroker:
         self._folder = folder
         self._server: EmbeddedServer | None = None
         source = client if isinstance(client, Seeds) else self._open
-        self._driver = driver(source, namespace, slotted=True) if slotted else driver(source, namespace)
+        self._driver = (
+            driver(source, namespace, slotted=True) if checks.boolean(slotted, "slotted") else driver(source, namespace)
+        )
         self._driver.store.exchanges.patience = seconds
         self._driver.store.exchanges.is_service = is_service(self._client)
         self.observer = hook.observer_of_new(self)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+import select
 import socket
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Iterator, Sequence
@@ -28,7 +29,7 @@ from rqttl.runtime.interrupt import Interrupt
 from rqttl.store.bells import LOOK, MOST, by_slot
 from rqttl.store.blocking import PAUSE, REPLY, SLACK, asked, keep_alive
 from rqttl.store.cluster import STALL, Cluster, Seeds
-from rqttl.store.connections import is_exhausted
+from rqttl.store.connections import QUICK, is_exhausted
 from rqttl.store.exchanges import FAILURES, HASTE, SOCKET_TIMEOUT, Exchanges, NotSent, refuses_for_now, wait_outcome
 from rqttl.store.topology import Calls, Exchange, OneServer, Topology, Trip
 
@@ -186,6 +187,7 @@ class SharedConnection:
         self._suspect: Call | JoinedCall | ConfirmedCalls | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._stalled = stalled  # called after each `STALL` seconds without a reply
+        self._last = self._loop.time()  # of the last call
         self._is_lone = False  # the last calls went out one by one
         # redis-py shows no other way to write at once
         self._writer: asyncio.StreamWriter = connection._writer  # noqa: SLF001
@@ -259,10 +261,20 @@ class SharedConnection:
         unsent, packed = self._unsent, self._packed
         if not unsent or not self.usable:
             return
+        idle, self._last = unsent[0].at - self._last, unsent[-1].at
+        if idle > QUICK and not self._sent and self._is_spoilt():
+            self.abandon(ConnectionError("Connection closed by server."))
+            return
         self._unsent, self._packed, self._size = [], [], 0
         self._is_lone = len(unsent) == 1 and not isinstance(unsent[0], JoinedCall)
         self._sent.extend(unsent)
         self._writer.write(b"".join([part if isinstance(part, bytes) else part.pack() for part in packed]))
+
+    def _is_spoilt(self) -> bool:
+        """Return True if the end of the connection lies in the socket: a blocked loop has not seen it yet."""
+        poll = select.poll()
+        poll.register(self._writer.get_extra_info("socket").fileno(), select.POLLIN)
+        return bool(poll.poll(0))
 
     async def _read(self) -> None:
         """Give replies to their calls until the connection is lost or abandoned; then give it back to its pool."""

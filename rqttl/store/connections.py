@@ -73,17 +73,21 @@ class Pool(ConnectionPool):
             self._in_use_connections.add(connection)
         try:
             connection.connect()
-            try:
-                waits = connection.can_read()  # an unread reply, or the end of the connection
-            except (ConnectionError, TimeoutError, OSError):
-                waits = True
-            if waits:
+            if is_spoilt(connection):
                 connection.disconnect()
                 connection.connect()
         except Exception:
             self._in_use_connections.discard(connection)  # an error keeps its frames, and so the connection, alive
             raise
         return connection
+
+
+def is_spoilt(connection: Any) -> bool:
+    """Return True if a connection has an unread reply, or its end lies in the socket: a call on it would be lost."""
+    try:
+        return bool(connection.can_read())
+    except (ConnectionError, TimeoutError, OSError):
+        return True
 
 
 def living(references: WeakSet[Any]) -> int:
@@ -230,8 +234,9 @@ class Held:
             self._connections.release_idle()
 
 
-#: Seconds for which a used connection is kept for the next call. The pool would poll its socket first.
+#: Seconds for which a used connection is kept for the next call, and after which its socket is polled first.
 FRESH = 1.0
+QUICK = 0.001
 #: The divisor of the pool's limit that gives the number of kept connections.
 SHARE = 4
 #: Bytes that a socket may not take at once.
@@ -282,7 +287,8 @@ class Connections:
     def _take_idle(self) -> Connection | None:
         self.check_open()
         for connection, since in self._popped():
-            if time.monotonic() - since < FRESH:
+            idle = time.monotonic() - since
+            if idle < QUICK or (idle < FRESH and not is_spoilt(connection)):
                 return connection
             self.pool.release(connection)
         return None
@@ -539,13 +545,16 @@ def pool_for(url: str, from_url: Callable[[str], T]) -> T:
             # redis-py would read bytes that are no text as replacement characters
             made.connection_kwargs["path"] = os.fsdecode(unquote_to_bytes(os.fsencode(parts.path)))
         made.connection_class(**made.connection_kwargs)  # not opened: its constructor checks the options of the URL
-        return pool
     except (ValueError, TypeError, RedisError):
         # the text of these errors holds parts of the URL, the password among them
         raise InvalidInput(
             "url: not a valid Redis URL, or one with an unknown option or a database that is no number "
             "(a password with special characters must be %-encoded)"
         ) from None
+    for name in ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile"):
+        if (file := made.connection_kwargs.get(name)) and not os.access(file, os.R_OK):
+            raise InvalidInput(f"url: {name}: cannot read the file {format_value(file)}")
+    return pool
 
 
 class Address(NamedTuple):

@@ -624,6 +624,8 @@ def explained(error: ResponseError) -> ResponseError:
     if "unknown command" not in str(error):
         return error
     line = str(error).partition(", with args")[0]
+    if "HELLO" in line.upper():
+        return ResponseError(f"{line} (a server or a proxy of old? Then add ?protocol=2 to the URL)")
     return ResponseError(f"{line} (the address of a Sentinel? Then use redis+sentinel://host:port/service)")
 
 

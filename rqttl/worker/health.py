@@ -162,6 +162,8 @@ class HealthServer:
     """A HTTP server in a thread of its own, with an answer for each path."""
 
     def __init__(self, host: str, port: int, routes: Mapping[str, Route]) -> None:
+        routes = {"/": lambda _: Answer(200, "".join(f"{path}\n" for path in routes).encode()), **routes}
+
         class Handler(BaseHTTPRequestHandler):
             timeout = 10  # seconds for a request: a client that sends nothing holds no thread for ever
 

@@ -56,12 +56,6 @@ _EXCLUDING = (
 )
 
 
-def _switch(value: object, name: str) -> bool:
-    if not isinstance(value, bool):
-        raise InvalidInput(f"{name}: expected true or false, got {format_value(value)}")
-    return value
-
-
 def _number(least: int, most: int) -> Callable[[object, str], int]:
     return lambda value, name: checks.whole(value, name, least, most)
 
@@ -105,7 +99,7 @@ def address(value: object, name: str) -> tuple[str, int]:
 _OPTIONS: dict[str, tuple[Any, Callable[[Any, str], Any] | None]] = {
     "call": (None, None),
     "exec": (None, _command),
-    "delivery": (False, _switch),
+    "delivery": (False, checks.boolean),
     "processes": (None, _number(0, MOST_PROCESSES)),
     "threads": (None, _number(1, MOST_SLOTS)),
     "asyncio": (None, _number(1, MOST_SLOTS)),
@@ -117,9 +111,9 @@ _OPTIONS: dict[str, tuple[Any, Callable[[Any, str], Any] | None]] = {
     "retry_delay": (None, None),
     "retry_max": (None, None),
     "retry_jitter": (0.2, None),
-    "burst": (False, _switch),
+    "burst": (False, checks.boolean),
     "idle_exit": (None, _ms),
-    "reaper": (False, _switch),
+    "reaper": (False, checks.boolean),
     "health": (None, address),
 }
 

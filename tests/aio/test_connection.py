@@ -94,6 +94,18 @@ async def test_a_connection_that_was_lost_before_its_first_call_is_replaced(
 
 
 @looped()
+async def test_a_call_of_a_loop_that_was_blocked_goes_over_no_connection_whose_end_has_come(
+    broker: rqttl.AsyncBroker, queue: rqttl.AsyncQueue, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store, "QUICK", 0)
+    for number in range(4):
+        await queue.enqueue(b"%d" % number)
+        client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+        assert len(client.client_list()) == 1
+    assert (await queue.stats()).ready == 4
+
+
+@looped()
 async def test_calls_of_one_pass_of_the_loop_go_out_in_one_write(
     broker: rqttl.AsyncBroker, queue: rqttl.AsyncQueue, monkeypatch: pytest.MonkeyPatch
 ) -> None:

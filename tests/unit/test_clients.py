@@ -191,3 +191,25 @@ def test_in_a_pool_that_does_not_block_nobody_waits(seconds: float) -> None:
 
     assert isinstance(held, Place)
     assert places.take(seconds, lambda: pytest.fail("it waits")) is False
+
+
+@pytest.mark.parametrize("connecting", [rqttl.connect, rqttl.connect_async])
+@pytest.mark.parametrize(
+    "url, options, text",
+    [
+        ("redis://h", {"slotted": "no"}, "slotted: expected true or false, got 'no'"),
+        ("rediss://h/0?ssl_ca_certs=/nowhere/ca.crt", {}, "url: ssl_ca_certs: cannot read the file '/nowhere/ca.crt'"),
+    ],
+)
+def test_what_is_wrong_is_named_before_anything_connects(
+    connecting: Any, url: str, options: dict[str, Any], text: str
+) -> None:
+    with pytest.raises(rqttl.InvalidInput) as refused:
+        connecting(url, **options)
+    assert str(refused.value) == text
+
+
+def test_a_server_without_hello_gets_the_hint_to_name_the_protocol() -> None:
+    assert "?protocol=2" in str(
+        exchanges.explained(redis.ResponseError("unknown command 'HELLO', with args beginning with: '3'"))
+    )
