@@ -74,6 +74,20 @@ def test_a_wait_ends_by_the_clock_of_the_client(redis_url: str, monkeypatch: pyt
         assert queue.receive() is not None
 
 
+def test_a_wait_ends_while_a_test_has_frozen_the_functions_of_modules(
+    redis_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with rqttl.connect(redis_url) as broker, ThreadPoolExecutor(1) as pool:
+        queue = broker.declare_queue("q")
+        monkeypatch.setattr("time.monotonic", lambda: 1_700_000_000.0)
+
+        waits = pool.submit(queue.receive, wait="50ms")
+        try:
+            assert waits.result(timeout=PATIENCE) is None
+        finally:
+            broker.interrupt()
+
+
 @pytest.mark.parametrize("ttl", [None, 0])
 def test_a_message_that_comes_as_a_late_wait_is_ended_is_not_lost(
     redis_url: str, monkeypatch: pytest.MonkeyPatch, ttl: Literal[0] | None
