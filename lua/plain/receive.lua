@@ -67,9 +67,9 @@ repeat
       stay = math.max(block + 5000, stay)
     elseif others and redis.call('ZREM', key.waiters, arg.consumer) == 1 and due then
       -- it may have been the one that looks when the queue is due
-      local ends = string.format('%d', due + 5000)
-      if redis.call('ZCOUNT', key.waiters, '(' .. ends, '+inf') > 0
-        and redis.call('ZCOUNT', key.waiters, string.format('(%d', now), ends) == 0
+      local late = string.format('%d', due + 5000)
+      if redis.call('ZCOUNT', key.waiters, '(' .. late, '+inf') > 0
+        and redis.call('ZCOUNT', key.waiters, string.format('(%d', now), late) == 0
         and redis.call('LLEN', key.wakeup) == 0 then
         redis.call('RPUSH', key.wakeup, '')
       end

@@ -192,7 +192,8 @@ class Turns(Generic[D]):
         """The queues in which the consumer waits."""
         return [self.queue]
 
-    def _look_again(self, _: str) -> None:
+    def _look_again(self, queue: str) -> None:
+        logger.info("queue %s: looking again, nobody would wake this consumer", queue)
         again, self._again = self._again, None
         if again:
             again.ask()

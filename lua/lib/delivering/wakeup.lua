@@ -72,8 +72,8 @@ end
 
 --- Track a consumer: it waits for `block` ms from now, and counts as a consumer for `stay` ms. A negative `block`
 -- leaves its wait open and never shortens `stay`. A waiting consumer counts a little longer, until it has looked again:
--- at the end of its wait, or when the queue is due. `shown_seqs` are messages whose tickets it showed. ZREM comes first:
--- Redis allows it without free memory. Returns whether the consumer has waited, and waits no more.
+-- at the end of its wait, or when the queue is due. `shown_seqs` are messages whose tickets it showed. ZREM comes
+-- first: Redis allows it without free memory. Returns whether the consumer has waited, and waits no more.
 function wakeup.track_consumer(q, now, consumer, block, stay, shown_seqs)
   local waited = redis.call('ZREM', block < 0 and q.leases or q.waiters, consumer, unpack(shown_seqs)) > #shown_seqs
   if block > 0 then
@@ -91,8 +91,8 @@ function wakeup.track_consumer(q, now, consumer, block, stay, shown_seqs)
   return waited and block == 0
 end
 
---- Pass on the watch: of the consumers that wait one has to look when the queue is due. Where none does, one is rung: it
--- looks, and waits until then.
+--- Pass on the watch: of the consumers that wait one has to look when the queue is due. Where none does, one is rung:
+-- it looks, and waits until then.
 function wakeup.pass_watch(q, now)
   local due = string.format('%d', math.max(now, q.due_at) + LATE)
   if redis.call('ZCOUNT', q.waiters, '(' .. due, '+inf') > 0
