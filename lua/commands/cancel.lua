@@ -1,11 +1,11 @@
---- Cancel scheduled messages: those with the message ids, or with the first sequences, that are given.
+--- Cancel scheduled messages with an id, or with a first sequence; at most a few hundred in one call.
 --
--- The ids are free again in the window of the queue. A message that has arrived is not cancelled.
+-- An id that they have stored in the window of the queue is free again. A message that has arrived is not cancelled.
 --
 -- @use    clock queue_lifetime schedule reply
--- @keys   meta scheduled upcoming scheduled_ids dedup
--- @args   now ids...
--- @reply  cancelled: for each id the number of messages that were removed
+-- @keys   meta scheduled upcoming scheduled_ids scheduled_more dedup
+-- @args   now id
+-- @reply  cancelled more
 -- @refuse not_found queue_expired
 
 if redis.call('EXISTS', q.meta) == 0 then
@@ -13,10 +13,6 @@ if redis.call('EXISTS', q.meta) == 0 then
 elseif queue_lifetime.is_over(q, clock.now(arg.now)) then
   return reply.refuse('queue_expired')
 end
-local counts, total = {}, 0
-for i, id in ipairs(arg.ids) do
-  counts[i] = schedule.cancel(q, id)
-  total = total + counts[i]
-end
-if total > 0 then redis.call('HINCRBY', q.meta, 'cancelled', total) end
-return reply.ok(q, counts)
+local cancelled, more = schedule.cancel(q, arg.id)
+if cancelled > 0 then redis.call('HINCRBY', q.meta, 'cancelled', cancelled) end
+return reply.ok(q, cancelled, more and 1 or 0)

@@ -4,7 +4,8 @@
 -- If one of them is leased, nothing is done. With `dry` nothing is done either. `description` is that of a death.
 --
 -- @use     clock record intervene reply
--- @keys    meta log detached expiry requeued states failures scheduled upcoming scheduled_ids dedup wakeup waiters
+-- @keys    meta log detached expiry requeued states failures scheduled upcoming scheduled_ids scheduled_more dedup
+-- @keys    wakeup waiters
 -- @targets expired maxlen rejected
 -- @args    version targets now what description dry seqs...
 -- @reply   done looked leased ends: the number of messages, and of the sequences looked at; the sequence of a leased

@@ -6,8 +6,9 @@
 --
 -- @use     clock record admission store reply redrive memory intervene schedule
 -- @keys    meta log expiry wakeup waiters detached requeued states failures scheduled upcoming scheduled_ids
+-- @keys    scheduled_more
 -- @targets expired maxlen
--- @source  expiry requeued states failures scheduled upcoming scheduled_ids
+-- @source  expiry requeued states failures scheduled upcoming scheduled_ids scheduled_more
 -- @args    version targets now dry seqs...
 -- @reply   done looked leased ends limit: as for `intervene`; the limit that leaves no room, or empty
 -- @refuse  not_found stale queue_expired retry

@@ -1,9 +1,11 @@
---- Give the scheduled messages with an id, or with a first sequence, another due time: `+<ms>` from now, or `@<ms>`.
+--- Give scheduled messages with an id, or with a first sequence, another due time: `+<ms>` from now, or `@<ms>`.
+--
+-- One call moves at most a few hundred; the next one goes on behind `after`.
 --
 -- @use    clock record queue_lifetime schedule reply memory
--- @keys   meta scheduled upcoming scheduled_ids wakeup waiters
--- @args   now id due
--- @reply  moved: the number of messages
+-- @keys   meta scheduled upcoming scheduled_ids scheduled_more wakeup waiters
+-- @args   now id due after
+-- @reply  moved more after at: the number of messages, the place to go on from, and the due time
 -- @refuse not_found queue_expired
 
 local now = clock.now(arg.now)
@@ -12,7 +14,7 @@ local refusal, enqueued = record.open(q, version or '', now, 'enqueued')
 if refusal then
   return reply.refuse(refusal)
 end
-local seqs, at = schedule.find(q, arg.id), schedule.due(now, arg.due)
+local at, seqs, place = schedule.due(now, arg.due), schedule.find(q, arg.id, arg.after)
 if #seqs > 0 then
   memory.may_pass(q)
   for _, seq in ipairs(seqs) do
@@ -22,4 +24,4 @@ if #seqs > 0 then
   if q.life then lazy(queue_lifetime).mark_active(q, at) end
   record.save_arrivals(q, enqueued)
 end
-return reply.ok(q, #seqs)
+return reply.ok(q, #seqs, place and 1 or 0, place or '', string.format('%d', at))

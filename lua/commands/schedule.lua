@@ -4,7 +4,7 @@
 -- for `enqueue`. Limits act on arrival; duplicates are looked for now.
 --
 -- @use    clock record schedule dedup reply
--- @keys   meta scheduled upcoming scheduled_ids wakeup waiters dedup dedup_ids dedup_windows
+-- @keys   meta scheduled upcoming scheduled_ids scheduled_more wakeup waiters dedup dedup_ids dedup_windows
 -- @args   version now window batch...
 -- @reply  results: for each message `<first sequence> <due>` or `<first sequence> <due> <own deadline>`, or `=` for a
 -- @reply  duplicate

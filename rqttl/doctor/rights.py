@@ -35,6 +35,7 @@ ARGUMENTS: dict[str, tuple[Word, ...]] = {
         ("XTRIM", ("MAXLEN", 1)),
         ("ZADD", (0, "m")),
         ("ZCOUNT ZRANGE ZRANGEBYSCORE ZREMRANGEBYSCORE", (0, 0)),
+        ("ZRANGEBYLEX", ("-", "+")),
     )
     for command in commands.split()
 }

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import accumulate, groupby
+from math import inf
 from typing import Any, TypeVar, cast, get_args
 
 from rqttl import checks, units
@@ -31,8 +32,8 @@ from rqttl.options import REASONS
 from rqttl.policies.explanation import resolve_ttl
 from rqttl.protocol import codec, commands
 from rqttl.protocol.codec import NO_ENVELOPE, VALUE, Envelope
-from rqttl.protocol.commands import BATCH, BATCH_BYTES, Command, Ok, QueueConfig, Refused, Reply
-from rqttl.protocol.keys import SCHEDULED, SCHEDULED_IDS, UPCOMING, Keyspace
+from rqttl.protocol.commands import BATCH, BATCH_BYTES, READ_BYTES, Command, Ok, QueueConfig, Refused, Reply
+from rqttl.protocol.keys import META, SCHEDULED, SCHEDULED_IDS, SCHEDULED_MORE, UPCOMING, Keyspace
 from rqttl.text import format_value, plain_text
 from rqttl.types import Duration, Header, Instant, Message, MessageView, Outcome, Purged, Receipt, RedriveResult, State
 from rqttl.units import as_datetime
@@ -359,8 +360,10 @@ def _check_target(id: object) -> str:
 
 def cancel(keyspace: Keyspace, queue: str, id: str) -> Flow[int]:
     """See `Queue.cancel`."""
-    values = yield from existing(queue, commands.cancel(keyspace, queue, [_check_target(id)]))
-    cancelled: int = values.cancelled[0]
+    command, cancelled, more = commands.cancel(keyspace, queue, _check_target(id)), 0, 1
+    while more:
+        values = yield from existing(queue, command)
+        cancelled, more = cancelled + values.cancelled, values.more
     return cancelled
 
 
@@ -371,12 +374,14 @@ def reschedule(
     due = codec.due_of(delay, deliver_at)
     if not due:
         raise InvalidInput("delay: give delay or deliver_at")
-    values = yield from existing(queue, commands.reschedule(keyspace, queue, _check_target(id), due))
-    moved: int = values.moved
+    target, moved, after, more = _check_target(id), 0, b"", 1
+    while more:
+        values = yield from existing(queue, commands.reschedule(keyspace, queue, target, due, after))
+        moved, more, after, due = moved + values.moved, values.more, values.after, b"@" + values.at
     return moved
 
 
-#: The number of scheduled messages that one call reads.
+#: The number of scheduled messages that one call reads. Large ones take more calls.
 _PAGE = 50
 
 
@@ -384,8 +389,7 @@ def scheduled(keyspace: Keyspace, queue: str, limit: int, after: str | None) -> 
     """Read scheduled messages in the order of their due times. A message that arrives meanwhile is left out."""
     limit = checks.whole(limit, "limit")
     config: QueueConfig = yield GetConfig(queue, fresh=True)
-    place, upcoming = keyspace.key(queue, SCHEDULED), keyspace.key(queue, UPCOMING)
-    start = 0
+    place, start = keyspace.key(queue, SCHEDULED), 0
     if after is not None:
         (rank,) = yield Read([("ZRANK", place, codec.check_sequence(after, "after"))])
         if rank is None:
@@ -394,32 +398,47 @@ def scheduled(keyspace: Keyspace, queue: str, limit: int, after: str | None) -> 
     seen: list[MessageView] = []
     while len(seen) < limit:
         most = min(limit - len(seen), _PAGE)
-        (page,) = yield Read([("ZRANGE", place, start, start + most - 1, "WITHSCORES")])
+        (page,) = yield Read([("ZRANGE", place, start, start + most - 1)])
         if not page:
             break
-        pairs = page if isinstance(page[0], list | tuple) else list(zip(page[::2], page[1::2], strict=True))
-        (texts,) = yield Read([("HMGET", upcoming, *[sequence for sequence, _ in pairs])])
-        seen += _scheduled_views(config, [one for one, _ in pairs], [due for _, due in pairs], texts)
-        start += len(pairs)
+        views, looked = yield from _look_ahead(config, page)
+        seen, start = seen + views, start + looked
     return seen
 
 
-def scheduled_with(keyspace: Keyspace, queue: str, id: str) -> Flow[list[MessageView]]:
-    """The scheduled messages with this id, or else the one with this first sequence."""
+def scheduled_with(keyspace: Keyspace, queue: str, id: str, most: float = inf) -> Flow[list[MessageView]]:
+    """The first `most` scheduled messages with this id, or else the one with this first sequence."""
     config: QueueConfig = yield GetConfig(queue, fresh=True)
-    place, upcoming = keyspace.key(queue, SCHEDULED), keyspace.key(queue, UPCOMING)
-    (listed,) = yield Read([("HGET", keyspace.key(queue, SCHEDULED_IDS), id)])
-    sequences = listed.split() if listed else [id.encode()]
-    dues, texts = yield Read([("ZMSCORE", place, *sequences), ("HMGET", upcoming, *sequences)])
-    return list(_scheduled_views(config, sequences, dues, texts))
+    name, listed = Envelope(b"", id.encode(), b"").encode(), ("HGET", keyspace.key(queue, SCHEDULED_IDS), id)
+    further = ("ZRANGEBYLEX", keyspace.key(queue, SCHEDULED_MORE))
+    behind = (b"(%b:" % name, "LIMIT", 0, BATCH)  # no sequence has a colon
+    listing, members = yield Read([listed, (*further, b"[" + name, *behind)])
+    left = [*(listing or b"").split(), *(member[-_SEQUENCE_BYTES:] for member in members)] or [id.encode()]
+    seen: list[MessageView] = []
+    while left and len(seen) < most:
+        views, looked = yield from _look_ahead(config, left[: int(min(most, _PAGE))])
+        seen, left = seen + views, left[looked:]
+        if members and not left:
+            (members,) = yield Read([(*further, b"(" + members[-1], *behind)])
+            left = [member[-_SEQUENCE_BYTES:] for member in members]
+    return seen
 
 
-def _scheduled_views(
-    config: QueueConfig, sequences: Sequence[bytes], dues: Sequence[Any], texts: Sequence[bytes | None]
-) -> Iterator[MessageView]:
-    for sequence, due, text in zip(sequences, dues, texts, strict=True):
-        if due is not None and text is not None:
-            yield _scheduled_view(config, sequence, int(float(due)), text)
+def _look_ahead(config: QueueConfig, sequences: Sequence[bytes]) -> Flow[tuple[list[MessageView], int]]:
+    """Read the first of these scheduled messages, as many as one call may read. Returns them and the number tried."""
+    scheduled, upcoming, meta = (config.keyspace.key(config.name, part) for part in (SCHEDULED, UPCOMING, META))
+    dues, (large,) = yield Read([("ZMSCORE", scheduled, *sequences), ("HMGET", meta, "large_scheduled")])
+    if large:
+        sizes = yield Read([("HSTRLEN", upcoming, sequence) for sequence in sequences])
+        before = accumulate(sizes, initial=0)
+        sequences = [sequence for sequence, size in zip(sequences, before, strict=False) if size < READ_BYTES]
+    (texts,) = yield Read([("HMGET", upcoming, *sequences)])
+    found = [
+        _scheduled_view(config, sequence, int(float(due)), text)
+        for sequence, due, text in zip(sequences, dues, texts, strict=False)
+        if due is not None and text is not None
+    ]
+    return found, len(texts)
 
 
 def _scheduled_view(config: QueueConfig, sequence: bytes, due: int, text: bytes) -> MessageView:
@@ -451,8 +470,8 @@ def _purge_scheduled(keyspace: Keyspace, queue: str) -> Flow[int]:
         (page,) = yield Read([("ZRANGE", keyspace.key(queue, SCHEDULED), 0, min(left, BATCH) - 1)])
         if not page:
             break
-        values = yield from existing(queue, commands.cancel(keyspace, queue, page))
-        purged, left = purged + sum(values.cancelled), left - len(page)
+        answer = yield from with_config(queue, partial(commands.intervene, what="delete", sequences=page))
+        purged, left = purged + answer.done, left - answer.looked
     return purged
 
 

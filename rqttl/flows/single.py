@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from math import inf
 
 from rqttl import checks
 from rqttl.errors import InvalidInput, MessageLeased, QueueFull, SearchIncomplete
@@ -24,16 +25,19 @@ SCAN = 10_000
 def message(keyspace: Keyspace, queue: str, id: str, scan: int | None = SCAN) -> Flow[MessageView | None]:
     """See `Queue.message`."""
     most = None if scan is None else checks.whole(scan, "scan")
-    views, complete = yield from search(keyspace, queue, id, most)
+    views, complete = yield from search(keyspace, queue, id, most, 1)
     if not views and not complete:
         raise SearchIncomplete(queue, id)
     return replace(views[0], complete=complete) if views else None
 
 
-def search(keyspace: Keyspace, queue: str, id: str, scan: int | None = None) -> Flow[tuple[list[MessageView], bool]]:
+def search(
+    keyspace: Keyspace, queue: str, id: str, scan: int | None = None, scheduled: float = inf
+) -> Flow[tuple[list[MessageView], bool]]:
     """The messages with this sequence or id, and whether the search saw the whole queue.
 
-    A message without an id goes by its first sequence, also where it has another one by now.
+    A message without an id goes by its first sequence, also where it has another one by now. Of scheduled messages
+    it reads the first `scheduled` ones.
     """
     id = codec.check_id(id).decode()
     if codec.is_sequence(id):
@@ -41,7 +45,7 @@ def search(keyspace: Keyspace, queue: str, id: str, scan: int | None = None) -> 
         if views := [view for view in living(queue, page) if view.sequence == id]:
             return views, True
     # scheduled ones first: one that arrives meanwhile is not missed
-    views = yield from scheduled_with(keyspace, queue, id)
+    views = yield from scheduled_with(keyspace, queue, id, scheduled)
     seen, place, whole = 0, "", True
     while scan is None or seen <= scan:
         most = BATCH if scan is None else min(BATCH, scan + 1 - seen)

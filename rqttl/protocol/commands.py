@@ -614,14 +614,14 @@ def schedule_encoded(
     return config.command(*command)._replace(repeatable=repeatable)
 
 
-def cancel(keyspace: Keyspace, queue: str, ids: Sequence[Word], *, now: Word = "") -> Command:
-    """Remove scheduled messages by message id or first sequence."""
-    return unfenced(keyspace, queue, "cancel", ids, now=now)._replace(repeatable=False)
+def cancel(keyspace: Keyspace, queue: str, id: Word, *, now: Word = "") -> Command:
+    """Remove at most `BATCH` scheduled messages by message id or first sequence."""
+    return unfenced(keyspace, queue, "cancel", now=now, id=id)._replace(repeatable=False)
 
 
-def reschedule(keyspace: Keyspace, queue: str, id: Word, due: bytes, *, now: Word = "") -> Command:
-    """Give scheduled messages another due time."""
-    return unfenced(keyspace, queue, "reschedule", now=now, id=id, due=due)
+def reschedule(keyspace: Keyspace, queue: str, id: Word, due: Word, after: Word = "", *, now: Word = "") -> Command:
+    """Give at most `BATCH` scheduled messages another due time. The reply to the call before has `after`."""
+    return unfenced(keyspace, queue, "reschedule", now=now, id=id, due=due, after=after)
 
 
 def lookup(keyspace: Keyspace, queue: str, *, now: Word = "") -> Command:

@@ -42,7 +42,7 @@ class Part:
 
 META, LOG, DETACHED, ARRIVALS, WAKEUP, TOMBSTONE = "meta", "log", "detached", "arrivals", "wakeup", "tombstone"
 EXPIRY, REQUEUED, SCHEDULED, UPCOMING = "expiry", "requeued", "scheduled", "upcoming"
-SCHEDULED_IDS, OUTGOING = "scheduled_ids", "outgoing"
+SCHEDULED_IDS, SCHEDULED_MORE, OUTGOING = "scheduled_ids", "scheduled_more", "outgoing"
 #: Parts that a queue has for each other one in another slot, as `outbox>dead`: its dead letters on the way there, and
 #: the last page that came from there; and both for a redrive.
 PAIRED = (OUTBOX := "outbox", "sender", "redrive", "redriver")
@@ -65,6 +65,7 @@ PARTS: Mapping[str, Part] = {
         Part(SCHEDULED, "zset", state=_SCHEDULED),
         Part(UPCOMING, "hash"),
         Part(SCHEDULED_IDS, "hash"),
+        Part(SCHEDULED_MORE, "zset"),
         Part(WAKEUP, "list", in_target=True),
         Part("waiters", "zset", in_target=True),
         Part("consumers", "zset"),

@@ -33,14 +33,14 @@ _DECLARE = {
     "meta": "EXISTS HMGET",
     "outgoing": "HGETALL",
 }
-_LOOK_AHEAD = {"scheduled": "ZCARD ZMSCORE ZRANGE ZRANK", "upcoming": "HMGET"}
+_LOOK_AHEAD = {"scheduled": "ZCARD ZMSCORE ZRANGE ZRANK", "upcoming": "HMGET HSTRLEN"}
 _LIVE = {"workers": "HDEL HGETALL HSET"}
 
 ROLES = {
     "producer": Role(
         "declare queues, send, schedule, cancel",
         "accept cancel declare enqueue lookup relay reschedule schedule touch update",
-        {**_DECLARE, **_LOOK_AHEAD, "scheduled_ids": "HGET"},
+        {**_DECLARE, **_LOOK_AHEAD, "scheduled_ids": "HGET", "scheduled_more": "ZRANGEBYLEX"},
     ),
     "consumer": Role(
         "declare queues, receive, settle, renew, peek; run `rqttl worker`",

@@ -343,7 +343,7 @@ def waiting_long(client: redis.Redis, broker: rqttl.Broker, table: Table) -> Non
 
     def cancel(known: commands.QueueConfig) -> None:
         while ids:
-            store.run(commands.cancel(known.keyspace, known.name, [ids.pop()], now=START))
+            store.run(commands.cancel(known.keyspace, known.name, ids.pop(), now=START))
 
     for _ in range(31):
         for size in (few, many):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import redis
 
-from rqttl import InvalidInput, Message, Queue, QueueFull, Receipt
+from rqttl import CommandEvent, InvalidInput, Message, Queue, QueueFull, Receipt
 from tests.contract.clocked import START, Clocked, at, ms
 from tests.contract.looks import bodies, dead, dropped, one, ready, take, taken
 from tests.lua.states import everything
@@ -499,6 +499,33 @@ def test_a_purge_takes_the_state_that_it_is_given(clocked: Clocked) -> None:
     stats = queue.stats()
     assert (stats.ready, stats.leased, stats.scheduled) == (0, 1, 0)
     assert (stats.purged, stats.cancelled, dead(queue)) == (4, 301, {})
+
+
+LARGE = 1_500_000
+
+
+@pytest.mark.parametrize(
+    "call, count, size, told, calls",
+    [
+        (lambda queue: queue.cancel("me"), 600, 1, "cancel", 3),
+        (lambda queue: queue.reschedule("me", delay="2h"), 600, 1, "reschedule", 3),
+        (lambda queue: queue.purge("scheduled"), 600, 1, "intervene", 3),
+        (lambda queue: queue.delete_message("me"), 600, 1, "intervene", 3),
+        (lambda queue: queue.cancel("me"), 5, LARGE, "cancel", 2),
+        (lambda queue: queue.purge("scheduled"), 5, LARGE, "intervene", 2),
+        (lambda queue: len(queue.scheduled()), 5, LARGE, "ZMSCORE", 2),
+        (lambda queue: len(queue.message("me").body) // LARGE, 5, LARGE, "HSTRLEN", 1),
+    ],
+)
+def test_no_call_takes_more_than_250_scheduled_messages_or_4_mb(
+    clocked: Clocked, queue: Queue, call: Callable[[Queue], int], count: int, size: int, told: str, calls: int
+) -> None:
+    queue.enqueue_many([Message(b"x" * size, id="me", delay="1h")] * count)
+    names: list[str] = []
+    clocked.events.subscribe(lambda event: names.append(event.name), CommandEvent)
+
+    assert call(queue) == (1 if told == "HSTRLEN" else count)
+    assert names.count(told) == calls
 
 
 def test_a_delete_takes_scheduled_messages_along(clocked: Clocked, queue: Queue, client: redis.Redis) -> None:

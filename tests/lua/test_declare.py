@@ -148,7 +148,7 @@ def test_commands_without_a_fence_refuse_a_missing_queue_too(lab: Lab) -> None:
     assert lab.refusal(commands.lookup(keyspace, "orders")) == [b"not_found"]
     assert lab.refusal(commands.ack(keyspace, "orders", [place(), 1])) == [b"not_found"]
     assert lab.refusal(commands.renew(keyspace, "orders", [place(), 1], lease=1)) == [b"not_found"]
-    assert lab.refusal(commands.cancel(keyspace, "orders", ["id"])) == [b"not_found"]
+    assert lab.refusal(commands.cancel(keyspace, "orders", "id")) == [b"not_found"]
     assert lab.refusal(commands.reschedule(keyspace, "orders", "id", b"+5")) == [b"not_found"]
 
 
@@ -165,7 +165,7 @@ def test_nobody_can_touch_or_change_what_is_not_there_or_over_nor_put_anything_i
     for command in (
         touch(lab, NOW + LIFE),
         commands.schedule(lab.known(), [(b"+5", NO_ENVELOPE, b"x")], now=NOW + LIFE),
-        commands.cancel(lab.keyspace, "orders", ["id"], now=NOW + LIFE),
+        commands.cancel(lab.keyspace, "orders", "id", now=NOW + LIFE),
         commands.reschedule(lab.keyspace, "orders", "id", b"+5", now=NOW + LIFE),
         commands.redrive(lab.known(), "dead", [place()], now=NOW + LIFE),
         commands.update(lab.known(), plain_options(), now=NOW + LIFE),

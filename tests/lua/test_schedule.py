@@ -75,12 +75,102 @@ def test_a_message_in_a_wrong_form_is_refused_with_its_batch(lab: Lab, words: li
     assert lab.refusal(Command(script, "orders", (*start, *words))) == [b"malformed", wrong]
 
 
-def test_a_cancel_of_several_ids_counts_each_message_once(lab: Lab) -> None:
+def test_a_cancel_counts_each_message_once(lab: Lab) -> None:
     lab.seed(**PARTS)
     ids = ["unknown", place(-3), place(-2), place(-2)]
 
-    assert lab.run(commands.cancel(lab.keyspace, "orders", ids, now=NOW))[2] == [0, 1, 1, 0]
+    assert [cancel(lab, id) for id in ids] == [[0, 0], [1, 0], [1, 0], [0, 0]]
     assert lab.snapshot_of("orders", "scheduled_ids") == {"id": place(-1)}
+
+
+# Many messages with one id
+
+#: An id that begins like others, and their members of `scheduled_more`.
+ID, OTHERS = "a", {f";{len(id)};;{id}{place(-999)}": 0 for id in ("", "a1", ":", "aa")}
+BODIES = {"small": b"x", "large": b"x" * 1_500_000}
+
+
+def cancel(lab: Lab, id: str) -> list[Any]:
+    return list(lab.run(commands.cancel(lab.keyspace, "orders", id, now=NOW))[2:])
+
+
+def reschedule(lab: Lab, id: str, after: bytes) -> list[Any]:
+    return list(lab.run(commands.reschedule(lab.keyspace, "orders", id, b"+9", after, now=NOW))[2:])
+
+
+def many(lab: Lab, count: int, *, listed: int, size: str = "small") -> list[str]:
+    """Let so many messages with `ID` wait. A list has the first ones, however many. Returns the sequences."""
+    seqs = [place(-1_000 + i) for i in range(count)]
+    lab.seed(
+        options={"duplicate_window": 9_999},
+        meta={"large_scheduled": int(size == "large")},
+        scheduled=dict.fromkeys(seqs, NOW + 5),
+        upcoming=dict.fromkeys(seqs, (b";1;;a", BODIES[size])),
+        scheduled_ids={ID: " ".join(seqs[:listed]), "b": place(-1)},
+        scheduled_more={**OTHERS, **{f";1;;{ID}{seq}": 0 for seq in seqs[listed:]}},
+        dedup={f";1;;{ID}": NOW - 1_000 + count - 1, ";1;;b": NOW},
+    )
+    return seqs
+
+
+@pytest.mark.parametrize("count, listed, size", [(600, 24, "small"), (1_200, 1_200, "small"), (7, 2, "large")])
+@pytest.mark.parametrize("how", ["cancel", "reschedule"])
+def test_many_messages_with_one_id_are_handled_in_bounded_steps(
+    lab: Lab, how: str, count: int, listed: int, size: str
+) -> None:
+    seqs, steps, after, more = many(lab, count, listed=listed, size=size), [], b"", 1
+    while more:
+        done, more, *rest = cancel(lab, ID) if how == "cancel" else reschedule(lab, ID, after)
+        after = rest[0] if rest else b""
+        steps.append(done)
+
+    assert (sum(steps), max(steps)) == (count, 250 if size == "small" else 3 if how == "cancel" else 7)
+    left = {} if how == "cancel" else dict.fromkeys(seqs, NOW + 9)
+    assert lab.snapshot_of("orders", "scheduled") == left
+    assert lab.snapshot_of("orders", "upcoming").keys() == left.keys()
+    ids, more = lab.snapshot_of("orders", "scheduled_ids"), lab.snapshot_of("orders", "scheduled_more")
+    assert (ids.pop("b"), len(ids.get(ID, "")) <= 503, more.items() >= OTHERS.items()) == (place(-1), True, True)
+    assert len([*str(ids.get(ID, "")).split(), *(more.keys() - OTHERS.keys())]) == len(left)
+    assert (";1;;a" in lab.snapshot_of("orders", "dedup"), ";1;;b" in lab.snapshot_of("orders", "dedup")) == (
+        how != "cancel",
+        True,
+    )
+
+
+def test_a_list_of_first_sequences_stays_short(lab: Lab) -> None:
+    lab.seed()
+    for _ in range(2):
+        lab.run(schedule(lab, *[Message(b"x", id="a;1;;b:", delay="5ms")] * 20, Message(b"x", id="b", delay="5ms")))
+
+    lists = lab.snapshot_of("orders", "scheduled_ids")
+    assert {id: len(seqs.split()) for id, seqs in lists.items()} == {"a;1;;b:": 24, "b": 2}
+    assert lab.snapshot_of("orders", "scheduled_more") == {f";7;;a;1;;b:{place(0, 21 + i)}": 0 for i in range(4, 20)}
+    assert sweep(lab, NOW + 5)["activated"] == 42
+    assert not {"scheduled_ids", "scheduled_more"} & lab.snapshot()["orders"].keys()
+
+
+def test_a_sequence_whose_message_an_earlier_version_let_arrive_is_no_message(lab: Lab) -> None:
+    seqs = many(lab, 300, listed=0)
+    lab.client.zrem("rqttl:{orders}:scheduled", *seqs[:299])
+    lab.client.hdel("rqttl:{orders}:upcoming", *seqs[:299])
+
+    assert reschedule(lab, ID, b"")[:2] == [0, 1]
+    assert [cancel(lab, ID), cancel(lab, ID)] == [[1, 0], [0, 0]]
+    assert lab.snapshot_of("orders", "scheduled_more") == OTHERS
+
+
+@pytest.mark.parametrize("at, freed", [(-3, True), (-2, False), (-4, False)])
+@pytest.mark.parametrize("by", ["id", place(-3)])
+def test_a_cancel_frees_an_id_only_if_it_is_its_own(lab: Lab, by: str, at: int, freed: bool) -> None:
+    """Another message may have stored it since, or before a message came here by `move`."""
+    parts: dict[str, Any] = {name: {**part} for name, part in PARTS.items()}
+    del parts["scheduled"][place(-1)], parts["upcoming"][place(-1)]
+    lab.seed(
+        options={"duplicate_window": 99}, **{**parts, "scheduled_ids": {"id": place(-3)}}, dedup={";2;;id": NOW + at}
+    )
+
+    assert cancel(lab, by) == [1, 0]
+    assert lab.snapshot_of("orders", "dedup") == ({} if freed else {";2;;id": NOW + at})
 
 
 # Arriving

@@ -253,11 +253,11 @@ CONSUMERS = {
         _CALLS["peek"], _MORTAL, {**_READY, "meta": {"last_active_at": NOW - 1}}
     ),
     "cancel": Scenario(
-        lambda lab: commands.cancel(lab.keyspace, "orders", ["id", "none"], now=NOW),
+        lambda lab: commands.cancel(lab.keyspace, "orders", "id", now=NOW),
         {"duplicate_window": 9},
         {**_COMING, "dedup": {";2;;id": NOW}},
     ),
-    "cancel nothing": Scenario(lambda lab: commands.cancel(lab.keyspace, "orders", ["none"], now=NOW), _MORTAL),
+    "cancel nothing": Scenario(lambda lab: commands.cancel(lab.keyspace, "orders", "none", now=NOW), _MORTAL),
     "reschedule": Scenario(_reschedule("id"), _MORTAL, {**_COMING, **_WAITING}),
     "reschedule nothing": Scenario(_reschedule("none"), parts=_COMING),
     "receive where a message has to arrive": Scenario(_receive(), parts=_COMING),

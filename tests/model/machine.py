@@ -274,7 +274,7 @@ class Machine(RuleBasedStateMachine):
             assert (body, read.id, dict(read.headers)) == (s.item.body, s.item.id, s.item.headers)
             if s.item.id:
                 ids.setdefault(s.item.id.encode(), []).append(s.seq)
-        assert {id: sorted(seqs.split(b" ")) for id, seqs in raw.scheduled_ids.items()} == ids, f"{q.name}: ids"
+        assert raw.named == {id: sorted(seqs) for id, seqs in ids.items()}, f"{q.name}: ids"
         assert (raw.meta.get(b"arrival_at") or None) == (q.arrival_at and b"%d" % q.arrival_at), f"{q.name}: arrival"
         gone = q.counters["activated"] + q.counters["cancelled"] + q.never_arrived
         assert q.ever_scheduled == len(raw.scheduled) + gone, f"{q.name}: scheduled messages came from or went nowhere"

@@ -53,6 +53,7 @@ READS: tuple[tuple[Callable[[list[Any]], Any], tuple[Any, ...]], ...] = (
     (numbers, ("ZRANGE", "scheduled", 0, -1, "WITHSCORES")),
     (unpacked, ("HGETALL", "upcoming")),
     (mapping, ("HGETALL", "scheduled_ids")),
+    (numbers, ("ZRANGE", "scheduled_more", 0, -1, "WITHSCORES")),
 )
 WAKEUP = [part for _, (_, part, *_) in READS].index("wakeup")
 
@@ -76,6 +77,16 @@ class RawQueue:
     #: The envelope and the body of each scheduled message.
     upcoming: dict[bytes, tuple[bytes, bytes]]
     scheduled_ids: dict[bytes, bytes]
+    scheduled_more: dict[bytes, int]
+
+    @property
+    def named(self) -> dict[bytes, list[bytes]]:
+        """The first sequences of scheduled messages by id, in order."""
+        found = {id: seqs.split(b" ") for id, seqs in self.scheduled_ids.items()}
+        for member in self.scheduled_more:
+            length, _, rest = member[1:].partition(b";;")
+            found.setdefault(rest[: int(length)], []).append(rest[int(length) :])
+        return {id: sorted(seqs) for id, seqs in found.items()}
 
     @property
     def due(self) -> int | None:
@@ -171,7 +182,7 @@ def check_places(raw: RawQueue) -> None:
     assert sum(map(len, aside)) == len(set().union(*aside)), "a message is in two places"
     assert raw.scheduled.keys() == raw.upcoming.keys(), "half of a scheduled message"
     assert not raw.scheduled.keys() & raw.entries.keys(), "a message has arrived and is still scheduled"
-    named = [seq for seqs in raw.scheduled_ids.values() for seq in seqs.split(b" ")]
+    named = [seq for seqs in raw.named.values() for seq in seqs]
     assert len(named) == len(set(named)), "a scheduled message has two ids"
     for name in ("expiry", "leases", "requeued", "delayed", "failures"):
         strays = getattr(raw, name).keys() - raw.entries.keys()

@@ -1,15 +1,18 @@
 --- Scheduled messages: they wait outside of the log until they are due, and then arrive like any message.
 --
--- `scheduled` has the first sequence of each by its due time, `upcoming` the envelope and the body as they were sent,
--- and `scheduled_ids` the first sequences by message id. The field `arrival_at` of the record is a lower bound of the
--- next arrival. Only a sweep lets messages arrive, so no other command needs the keys of arrival.
+-- `scheduled` has the first sequence of each by its due time, `upcoming` the envelope and the body as they were sent.
+-- `scheduled_ids` has a list of first sequences by message id, and `scheduled_more` those for which it has no room. The
+-- field `arrival_at` of the record is a lower bound of the next arrival. Only a sweep lets messages arrive, so no other
+-- command needs the keys of arrival.
 --
--- @use record envelope batch admission store append log message_ttl wakeup reply reaper_hint queue_lifetime
+-- @use record envelope batch admission store append log message_ttl wakeup reply reaper_hint queue_lifetime memory
 local schedule = {}
 local BUDGET = 250
 local READ_BYTES = 4194304
 local SMALL = 16384
 local SEQUENCE = 20
+local LISTED = 503
+local MOVED = 450
 local HELD_BACK = 1000
 
 --- Read a batch: due time, envelope and body of each message. `at` has the due times in ms. `malformed` is the number
@@ -77,25 +80,81 @@ function schedule.id_of(text)
   return last and last <= #size + 1 + size and string.sub(text, at, last) or nil
 end
 
---- Add first sequences to the lists of their ids.
+--- Note first sequences under their ids: in the list of the id while it is short, else in `scheduled_more`.
 function schedule.add_ids(q, ids, seqs)
-  local distinct, added, words = {}, {}, {}
+  local distinct, added, words, moved = {}, {}, {}, false
   for i, id in ipairs(ids) do
     if not added[id] then distinct[#distinct + 1] = id end
     added[id] = added[id] and added[id] .. ' ' .. seqs[i] or seqs[i]
   end
   for i, list in ipairs(redis.call('HMGET', q.scheduled_ids, unpack(distinct))) do
     local id = distinct[i]
-    words[2 * i - 1], words[2 * i] = id, list and list .. ' ' .. added[id] or added[id]
+    local longer, is_old = list and list .. ' ' .. added[id] or added[id], list and #list > LISTED
+    if #longer <= LISTED or is_old and moved then
+      words[#words + 1], words[#words + 2] = id, longer
+    else
+      lazy(schedule).shorten(q, id, longer)
+      moved = moved or is_old
+    end
   end
-  redis.call('HSET', q.scheduled_ids, unpack(words))
+  if #words > 0 then redis.call('HSET', q.scheduled_ids, unpack(words)) end
 end
 
---- The first sequences with a message id; a sequence stands for the message without an id that has it.
-function schedule.find(q, id)
-  local list = redis.call('HGET', q.scheduled_ids, id)
-  if list then return schedule.split(list) end
-  return redis.call('HEXISTS', q.upcoming, id) == 1 and {id} or {}
+--- The dedup name of an id. In `scheduled_more` a first sequence follows it.
+function schedule.name(id)
+  return ';' .. #id .. ';;' .. id
+end
+
+--- Move the end of a list that is too long to `scheduled_more`. An earlier version made lists of any length: each call
+-- shortens one of them. Messages that have left it meanwhile are forgotten.
+function schedule.shorten(q, id, list)
+  local from, kept, words = math.max(LISTED + 1, #list + 1 - MOVED * (SEQUENCE + 1)), {}, {}
+  local seqs = schedule.split(string.sub(list, 1, LISTED + 1) .. string.sub(list, from + 1))
+  for i, at in ipairs(redis.call('ZMSCORE', q.scheduled, unpack(seqs))) do
+    if at and (i - 1) * (SEQUENCE + 1) < LISTED then
+      kept[#kept + 1] = seqs[i]
+    elseif at then
+      words[#words + 1], words[#words + 2] = '0', schedule.name(id) .. seqs[i]
+    end
+  end
+  if from > LISTED + 1 then kept[#kept + 1] = string.sub(list, LISTED + 2, from - 1) end
+  memory.may_pass(q)
+  if #kept > 0 then
+    redis.call('HSET', q.scheduled_ids, id, table.concat(kept, ' '))
+  else
+    redis.call('HDEL', q.scheduled_ids, id)
+  end
+  if #words > 0 then redis.call('ZADD', q.scheduled_more, unpack(words)) end
+end
+
+--- The next first sequences with a message id, behind `after` (empty: from the beginning). The second result is the
+-- place to go on from, false at the end. A sequence stands for the message without an id that has it.
+function schedule.find(q, id, after)
+  local seqs, name, gone = {}, schedule.name(id), {}
+  if after == '' then
+    local list = redis.call('HGET', q.scheduled_ids, id)
+    if list and #list > LISTED then
+      lazy(schedule).shorten(q, id, list)
+      return seqs, ''
+    end
+    if list then seqs = schedule.split(list) end
+  end
+  local from, most = (after == '' and '[' or '(') .. name .. after, BUDGET - #seqs
+  local members = redis.call('ZRANGEBYLEX', q.scheduled_more, from, '(' .. name .. ':', 'LIMIT', 0, most)
+  local further = {}
+  for i, member in ipairs(members) do
+    further[i] = string.sub(member, #name + 1)
+  end
+  for i, at in ipairs(#further > 0 and redis.call('ZMSCORE', q.scheduled, unpack(further)) or {}) do
+    if at then
+      seqs[#seqs + 1] = further[i]
+    else -- an earlier version let it arrive
+      gone[#gone + 1] = members[i]
+    end
+  end
+  if #gone > 0 then redis.call('ZREM', q.scheduled_more, unpack(gone)) end
+  if #seqs == 0 and after == '' and redis.call('HEXISTS', q.upcoming, id) == 1 then seqs[1] = id end
+  return seqs, #members == most and further[most]
 end
 
 --- The sequences of a list. All have one length, and a search would take three times as long.
@@ -107,22 +166,30 @@ function schedule.split(list)
   return seqs
 end
 
---- Cancel the messages with an id, as `find` does. Their ids are free again in the window of the queue. Returns their
--- number.
+--- Cancel messages with an id, as `find` does. Returns their number, and whether there may be more.
 function schedule.cancel(q, id)
-  local seqs = schedule.find(q, id)
-  for from = 1, #seqs, BUDGET do
-    local some = {unpack(seqs, from, math.min(#seqs, from + BUDGET - 1))}
-    schedule.release(q, some, redis.call('HMGET', q.upcoming, unpack(some)))
-  end
-  return #seqs
+  local seqs, place = schedule.find(q, id, '')
+  local n = schedule.readable(q, seqs, 1)
+  if n == 0 then return 0, place end
+  local some = {unpack(seqs, 1, n)}
+  schedule.release(q, some, seqs[1] == id and redis.call('HMGET', q.upcoming, unpack(some)), id)
+  return n, place or n < #seqs
 end
 
---- Take messages out, and free their ids in the window of the queue.
-function schedule.release(q, seqs, texts)
-  for _, released in ipairs(schedule.take(q, seqs, texts)) do
-    redis.call('ZREM', q.dedup, ';' .. #released .. ';;' .. released)
+--- Take messages out, as `take` does. An id that one of them has stored in the window of the queue is free again.
+function schedule.release(q, seqs, texts, id)
+  local ids, named = schedule.take(q, seqs, texts, id)
+  local names, own, free = {}, {}, {}
+  for i, one in ipairs(ids) do
+    names[i] = schedule.name(one)
   end
+  for seq, one in pairs(named) do
+    own[schedule.name(one) .. log.ms_digits(seq)] = true
+  end
+  for i, at in ipairs(#names > 0 and redis.call('ZMSCORE', q.dedup, unpack(names)) or {}) do
+    if at and own[names[i] .. at] then free[#free + 1] = names[i] end
+  end
+  if #free > 0 then redis.call('ZREM', q.dedup, unpack(free)) end
 end
 
 --- Expect an arrival at `at`. A consumer that waits must know of it, if it is the next thing to happen: it is rung,
@@ -139,38 +206,58 @@ function schedule.expect(q, now, at)
   end
 end
 
---- Take messages out. `texts` are their values of `upcoming`. Returns the ids that they had.
-function schedule.take(q, seqs, texts)
-  local ids, seen, gone = {}, {}, {}
+--- Take messages out. `texts` are their values of `upcoming`; without them all have the `id`. Returns the ids that they
+-- had, and the id of each first sequence.
+function schedule.take(q, seqs, texts, id)
+  local ids, seen, named, count = {}, {}, {}, 0
   redis.call('ZREM', q.scheduled, unpack(seqs))
   redis.call('HDEL', q.upcoming, unpack(seqs))
   for i, seq in ipairs(seqs) do
-    local id = schedule.id_of(texts[i] or '')
-    if id and not seen[id] then
-      ids[#ids + 1], seen[id] = id, true
+    local own = texts and schedule.id_of(texts[i] or '') or not texts and id
+    if own then
+      named[seq], count = own, count + 1
+      if not seen[own] then
+        ids[#ids + 1], seen[own] = own, true
+      end
     end
-    gone[seq] = true
   end
-  if #ids > 0 then schedule.forget_ids(q, ids, gone) end
-  return ids
+  if count > 0 then schedule.forget_ids(q, ids, named, count) end
+  return ids, named
 end
 
---- Take the first sequences that are `gone` out of the lists of these ids.
-function schedule.forget_ids(q, ids, gone)
-  local over, shorter = {}, {}
+--- Forget first sequences under their ids. `count` is their number. What is in no list is in `scheduled_more`.
+function schedule.forget_ids(q, ids, named, count)
+  local over, shorter, moved = {}, {}, false
   for i, list in ipairs(redis.call('HMGET', q.scheduled_ids, unpack(ids))) do
-    local left = {}
-    for _, seq in ipairs(list and not gone[list] and schedule.split(list) or {}) do
-      if not gone[seq] then left[#left + 1] = seq end
-    end
-    if #left == 0 then
-      over[#over + 1] = ids[i]
-    else
-      shorter[#shorter + 1], shorter[#shorter + 2] = ids[i], table.concat(left, ' ')
+    if list and named[list] then
+      over[#over + 1], count = ids[i], count - 1
+    elseif list and #list <= LISTED then
+      local left = {}
+      for _, seq in ipairs(schedule.split(list)) do
+        if named[seq] then
+          count = count - 1
+        else
+          left[#left + 1] = seq
+        end
+      end
+      if #left == 0 then
+        over[#over + 1] = ids[i]
+      else
+        shorter[#shorter + 1], shorter[#shorter + 2] = ids[i], table.concat(left, ' ')
+      end
+    elseif list and not moved then
+      lazy(schedule).shorten(q, ids[i], list)
+      moved = true
     end
   end
   if #over > 0 then redis.call('HDEL', q.scheduled_ids, unpack(over)) end
   if #shorter > 0 then redis.call('HSET', q.scheduled_ids, unpack(shorter)) end
+  if count == 0 then return end
+  local members = {}
+  for seq, id in pairs(named) do
+    members[#members + 1] = schedule.name(id) .. seq
+  end
+  redis.call('ZREM', q.scheduled_more, unpack(members))
 end
 
 --- The first messages that are due at `upto` (`+inf`: all), in the order of due times: their first sequences, due times
@@ -178,7 +265,7 @@ end
 -- a value is half a message: it goes.
 function schedule.first(q, upto, most)
   local members = redis.call('ZRANGEBYSCORE', q.scheduled, '-inf', upto, 'WITHSCORES', 'LIMIT', 0, most)
-  local n = schedule.readable(q, members)
+  local n = schedule.readable(q, members, 2)
   local seqs, at = {}, {}
   for i = 1, n do
     seqs[i], at[i] = members[2 * i - 1], tonumber(members[2 * i])
@@ -194,15 +281,15 @@ function schedule.first(q, upto, most)
   return seqs, at, texts, #members == 2 * most or 2 * n < #members
 end
 
---- The number of messages, from the first one on, that one call may read. `members` has scores, too.
-function schedule.readable(q, members)
-  if redis.call('HGET', q.meta, 'large_scheduled') ~= '1' then return #members / 2 end
+--- The number of messages, from the first one on, that one call may read or free. Every `step`-th word is a sequence.
+function schedule.readable(q, words, step)
+  if redis.call('HGET', q.meta, 'large_scheduled') ~= '1' then return #words / step end
   local size = 0
-  for i = 1, #members, 2 do
-    size = size + redis.call('HSTRLEN', q.upcoming, members[i])
-    if size >= READ_BYTES then return (i + 1) / 2 end
+  for i = 1, #words, step do
+    size = size + redis.call('HSTRLEN', q.upcoming, words[i])
+    if size >= READ_BYTES then return (i - 1) / step + 1 end
   end
-  return #members / 2
+  return #words / step
 end
 
 --- Take the first messages out, at most `most`, whenever they are due: as entries, with their deadlines.
@@ -320,7 +407,10 @@ function schedule.next_arrival(q, now, held, more)
     first = now
   end
   redis.call('HSET', q.meta, 'arrival_at', first and string.format('%d', first) or '', 'held_back', held and 1 or 0)
-  if not first then redis.call('HDEL', q.meta, 'large_scheduled') end
+  if not first then
+    redis.call('HDEL', q.meta, 'large_scheduled')
+    redis.call('UNLINK', q.scheduled_ids, q.scheduled_more) -- clients of an earlier version leave sequences behind
+  end
   q.arrival_at = first
   if first then record.schedule_sweep(q, first) end
 end
