@@ -1,10 +1,11 @@
-"""Every script call as a value: the script, its keys and arguments, and a flag for repeatable calls. No I/O here."""
+"""Every script call as a value: the script, its keys and arguments, and whether it may be repeated. No I/O here."""
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import IntEnum
 from functools import cached_property, lru_cache
 from itertools import groupby, pairwise
 from operator import itemgetter
@@ -180,17 +181,26 @@ def least_keys_of(keyspace: Keyspace, queue: str, script: Script) -> tuple[Word,
     return (str(script.least), *keys_of(keyspace, queue, script, ())[1 : 1 + script.least])
 
 
+class Repeat(IntEnum):
+    """Whether a call may be made again after a lost reply. If not `NEVER`, two calls have the same effect as one."""
+
+    NEVER = 0
+    #: Again; but a caller who gets no reply in the end must know that the outcome is unknown.
+    CHECKED = 1
+    #: Again, also by the caller: the messages of a lost `receive` come back when their leases end.
+    FREELY = 2
+
+
 class Command(NamedTuple):
     """One script call as a value, before it is made.
 
-    `repeatable`: two calls have the same effect as one, so the call may be repeated after a lost reply. `head` are the
-    words before a batch, on a call that others may join; see `Joined`.
+    `head` are the words before a batch, on a call that others may join; see `Joined`.
     """
 
     script: Script
     queue: str
     words: tuple[Word, ...]
-    repeatable: bool = True
+    repeat: Repeat = Repeat.FREELY
     head: tuple[Word, ...] = ()
 
     @property
@@ -306,7 +316,8 @@ def ack(keyspace: Keyspace, queue: str, deliveries: Sequence[Word], *, wakes: bo
     """
     script = scripts.load("ack")
     keys = keys_of(keyspace, queue, script, ()) if wakes else least_keys_of(keyspace, queue, script)
-    return Command(script, queue, (*keys, *script.arguments(now=now, replay=""), *runs(deliveries)))
+    words = (*keys, *script.arguments(now=now, replay=""), *runs(deliveries))
+    return Command(script, queue, words, Repeat.CHECKED)
 
 
 def nack(
@@ -320,19 +331,19 @@ def nack(
 ) -> Command:
     """Settle deliveries: give back, after `delay` ms or the delay of the queue. `counted`: as a failed delivery."""
     after, count = "" if delay is None else delay, 1 if counted else 0
-    return fenced(
-        config, "nack", runs(deliveries), now=now, replay="", delay=after, counted=count, description=description
-    )
+    words: dict[str, Word] = {"delay": after, "counted": count, "description": description}
+    return fenced(config, "nack", runs(deliveries), now=now, replay="", **words)._replace(repeat=Repeat.CHECKED)
 
 
 def reject(config: QueueConfig, deliveries: Sequence[Word], *, description: bytes = b"", now: Word = "") -> Command:
     """Settle deliveries: refuse for good."""
-    return fenced(config, "reject", runs(deliveries), now=now, replay="", description=description)
+    command = fenced(config, "reject", runs(deliveries), now=now, replay="", description=description)
+    return command._replace(repeat=Repeat.CHECKED)
 
 
 def renew(keyspace: Keyspace, queue: str, deliveries: Sequence[Word], *, lease: int, now: Word = "") -> Command:
     """Extend leases."""
-    return unfenced(keyspace, queue, "renew", runs(deliveries), now=now, lease=lease)._replace(repeatable=False)
+    return unfenced(keyspace, queue, "renew", runs(deliveries), now=now, lease=lease)._replace(repeat=Repeat.NEVER)
 
 
 _ENVELOPE, _BODY = itemgetter(0), itemgetter(1)
@@ -397,10 +408,14 @@ def enqueue_encoded(
     `has_ids`: each message has an id. `ids_only`: each envelope is only an id. `may_be_over`: a TTL may have ended.
     The call is repeatable if each message has an id, and the queue or the call has a window for duplicates.
     """
-    repeatable = has_ids and (config.window > 0 or window > 0)
+    repeat = _repeat(config, has_ids, window)
     simple = config.cannot_refuse and not window and not may_be_over
     form = "ids" if ids_only else ""
-    return _enqueue(config, form, words, window=window, simple=simple, now=now, repeatable=repeatable)
+    return _enqueue(config, form, words, window=window, simple=simple, now=now, repeat=repeat)
+
+
+def _repeat(config: QueueConfig, has_ids: bool, window: int) -> Repeat:
+    return Repeat.CHECKED if has_ids and (config.window > 0 or window > 0) else Repeat.NEVER
 
 
 def enqueue_alike(
@@ -422,7 +437,7 @@ def _enqueue(
     simple: bool,
     window: int = 0,
     now: Word = "",
-    repeatable: bool = False,
+    repeat: Repeat = Repeat.NEVER,
 ) -> Command:
     script = scripts.load("enqueue")
     usual = (type(form) is str or form is _VALUE_FORM) and not window and now == ""
@@ -431,15 +446,15 @@ def _enqueue(
         prefix = config.minimal_keys(script) if simple else config.keys_for(script)
         head = (*prefix, *script.arguments(now=now, window=window or "", form=form))
         if config.command is not Command:  # a durable queue keeps no heads, so that others need not look
-            return config.command(script, config.name, (*head, *batch), repeatable, head)
+            return config.command(script, config.name, (*head, *batch), repeat, head)
         if usual:  # there are few such forms
             config.heads[form, simple] = head
-    return Command(script, config.name, (*head, *batch), repeatable, head)
+    return Command(script, config.name, (*head, *batch), repeat, head)
 
 
 def redrive(config: QueueConfig, source: str, sequences: Sequence[Word], *, now: Word = "") -> Command:
     """Move at most `BATCH` dead letters from the queue `source` to this queue. These are two queues."""
-    return fenced(config, "redrive", sequences, source, now=now, replay="")
+    return fenced(config, "redrive", sequences, source, now=now, replay="")._replace(repeat=Repeat.CHECKED)
 
 
 def relay(
@@ -478,7 +493,8 @@ def redrive_out(
 ) -> Command:
     """Take at most `BATCH` letters out for a queue in another slot, or tell the `verdict` about page `token`."""
     words = {"target": target, "token": token, "verdict": verdict, "fresh": fresh}
-    return BriefCommand(*unfenced(keyspace, queue, "redrive_out", sequences, target, now=now, **words))
+    call = unfenced(keyspace, queue, "redrive_out", sequences, target, now=now, **words)
+    return BriefCommand(*call._replace(repeat=Repeat.CHECKED))
 
 
 def redrive_in(
@@ -486,7 +502,7 @@ def redrive_in(
 ) -> Command:
     """Let a page of letters from a queue in another slot arrive in this one: sequence, header and body in turn."""
     call = fenced(config, "redrive_in", letters, source, now=now, source=source, number=number, token=token)
-    return BriefCommand(*call)
+    return BriefCommand(*call._replace(repeat=Repeat.CHECKED))
 
 
 class Presence(NamedTuple):  # each look of a consumer makes one, and a named tuple costs the least
@@ -529,7 +545,8 @@ def receive(
         stay=str(presence.ttl),
         ticket=presence.ticket,
     )
-    return Command(script, config.name, (*config.keys_for(script), *arguments, *runs(finished)), not auto_ack)
+    repeat = Repeat.NEVER if auto_ack else Repeat.FREELY
+    return Command(script, config.name, (*config.keys_for(script), *arguments, *runs(finished)), repeat)
 
 
 class Joined:
@@ -555,7 +572,7 @@ class Joined:
     def take(self, command: Command) -> bool:
         """Add a call. Returns False if its queue, options or form are other ones, or if a call would carry too much."""
         first, head = self.first, command.head
-        if (head is not first.head and head != first.head) or command.repeatable is not first.repeatable:
+        if (head is not first.head and head != first.head) or command.repeat is not first.repeat:
             return False
         batch = command.words[len(head) :]
         size, end = self.size + sum(map(len, batch)), self._ends[-1] + len(batch)  # type: ignore[arg-type]  # see above
@@ -609,19 +626,19 @@ def schedule_encoded(
     config: QueueConfig, words: Sequence[Word], *, has_ids: bool, window: int = 0, now: Word = ""
 ) -> Command:
     """Store messages as `schedule` does. `words` has due time, encoded envelope and body of each message in turn."""
-    repeatable = has_ids and (config.window > 0 or window > 0)
     command = fenced(config, "schedule", words, now=now, window=window or "")
-    return config.command(*command)._replace(repeatable=repeatable)
+    return config.command(*command)._replace(repeat=_repeat(config, has_ids, window))
 
 
 def cancel(keyspace: Keyspace, queue: str, id: Word, *, now: Word = "") -> Command:
     """Remove at most `BATCH` scheduled messages by message id or first sequence."""
-    return unfenced(keyspace, queue, "cancel", now=now, id=id)._replace(repeatable=False)
+    return unfenced(keyspace, queue, "cancel", now=now, id=id)._replace(repeat=Repeat.NEVER)
 
 
 def reschedule(keyspace: Keyspace, queue: str, id: Word, due: Word, after: Word = "", *, now: Word = "") -> Command:
     """Give at most `BATCH` scheduled messages another due time. The reply to the call before has `after`."""
-    return unfenced(keyspace, queue, "reschedule", now=now, id=id, due=due, after=after)
+    command = unfenced(keyspace, queue, "reschedule", now=now, id=id, due=due, after=after)
+    return command._replace(repeat=Repeat.CHECKED)
 
 
 def lookup(keyspace: Keyspace, queue: str, *, now: Word = "") -> Command:
@@ -732,7 +749,7 @@ def purge(
     The reply to a first call, with `upto` empty, says where the purge ends. `sequences` count as lost if `unread`.
     """
     words: dict[str, Word] = {"upto": upto, "unread": "1" if unread else ""}
-    return unfenced(keyspace, queue, "purge", sequences, **words)._replace(repeatable=False)
+    return unfenced(keyspace, queue, "purge", sequences, **words)._replace(repeat=Repeat.NEVER)
 
 
 def discard(keyspace: Keyspace, queue: str, created_at: int, after: str, upto: str) -> Command:
@@ -743,7 +760,7 @@ def discard(keyspace: Keyspace, queue: str, created_at: int, after: str, upto: s
 def delete(keyspace: Keyspace, queue: str, *, if_unused: bool, if_empty: bool, now: Word = "") -> Command:
     """Delete a queue."""
     conditions: dict[str, Word] = {"if_unused": "1" if if_unused else "", "if_empty": "1" if if_empty else ""}
-    return unfenced(keyspace, queue, "delete", now=now, **conditions)._replace(repeatable=False)
+    return unfenced(keyspace, queue, "delete", now=now, **conditions)._replace(repeat=Repeat.NEVER)
 
 
 def peek(keyspace: Keyspace, queue: str, *, after: str, limit: int, id: Word = "", now: Word = "") -> Command:
@@ -763,12 +780,13 @@ def intervene(
     """Do something to at most `BATCH` messages: `delete`, `redeliver`, or the reason of a death."""
     words: dict[str, Word] = {"what": what, "description": description, "dry": "1" if dry else ""}
     command = fenced(config, "intervene", sequences, now=now, **words)
-    return command._replace(repeatable=dry or what == "redeliver")
+    return command._replace(repeat=Repeat.FREELY if dry or what == "redeliver" else Repeat.NEVER)
 
 
 def move(config: QueueConfig, source: str, sequences: Sequence[Word], *, dry: bool = False, now: Word = "") -> Command:
     """Move at most `BATCH` messages in any state but leased from the queue `source` to this queue."""
-    return fenced(config, "move", sequences, source, now=now, dry="1" if dry else "")._replace(repeatable=dry)
+    command = fenced(config, "move", sequences, source, now=now, dry="1" if dry else "")
+    return command._replace(repeat=Repeat.FREELY if dry else Repeat.NEVER)
 
 
 def sweep(config: QueueConfig, *, now: Word = "") -> Command:

@@ -32,7 +32,7 @@ from redis.exceptions import (
 from rqttl.errors import DataDamaged, InvalidInput, OutcomeUnknown, ScriptsForgotten
 from rqttl.events import Events, Place, timed
 from rqttl.flows.steps import ENDED, Pipeline, Read, ReadEachNode
-from rqttl.protocol.commands import BRIEFLY, Command, Reply, confirmations, noted, unconfirmed
+from rqttl.protocol.commands import BRIEFLY, Command, Repeat, Reply, confirmations, noted, unconfirmed
 from rqttl.protocol.contract import Repeated
 from rqttl.protocol.keys import PARTS, Keyspace
 from rqttl.protocol.replies import command_name, milliseconds, shaped
@@ -61,9 +61,6 @@ HASTE = 0.3
 SILENCE = 2.0
 #: Calls that are hasty always: they follow a call that has succeeded, and a reaper makes them again.
 HASTY = frozenset(("accept", "relay"))
-#: Calls with an effect that a sender or a consumer must check after a lost reply. A user can simply make any other
-#: repeatable call again: the messages of a lost `receive` come back when their leases end.
-DECISIVE = frozenset(("enqueue", "ack", "nack", "reject", "redrive", "redrive_in", "redrive_out"))
 #: The number of times that one call loads its scripts again.
 FORGOTTEN = 5
 #: Seconds between the attempts of a call whose keys are between two nodes of a cluster.
@@ -289,7 +286,7 @@ class Exchanges:
     ) -> Exchange[T]:
         """Make attempts at the node `where` until one succeeds. No `command` stands for calls that may all be repeated.
 
-        A repeated script of `DECISIVE` raises `OutcomeUnknown`, too, if its last attempt fails with any error.
+        A command whose repeats are `CHECKED` raises `OutcomeUnknown`, too, if its last attempt fails with any error.
         """
         started = self._now() if since is None else since
         pauses = iter(PAUSES)
@@ -307,14 +304,14 @@ class Exchanges:
                 if isinstance(error, ConnectionError | TimeoutError):
                     lost = True
                     if command is not None:
-                        if not command.repeatable:
+                        if command.repeat is Repeat.NEVER:
                             raise OutcomeUnknown(command.queue, command.script.name) from error
                         command = command.as_replay()
                 passed = self._now() - started
                 hangs = isinstance(cause, TimeoutError) and passed > max(PATIENCE, patience or 0)
                 is_final = hangs or is_tls_failure(cause) or not isinstance(error, _PASSING)
                 pause = None if is_final else _pause(next(pauses, None), cause, passed, patience)
-                if pause is None and lost and command is not None and command.script.name in DECISIVE:
+                if pause is None and lost and command is not None and command.repeat is Repeat.CHECKED:
                     raise OutcomeUnknown(command.queue, command.script.name) from cause
                 if pause is None:
                     raise self._named(node, cause) from None
@@ -548,7 +545,7 @@ def _outcomes(replies: Sequence[Any]) -> list[str]:
 
 def strictest(commands: Sequence[Command]) -> Command:
     """Return the command that decides if commands that went together may be repeated."""
-    return next((command for command in commands if not command.repeatable), commands[0])
+    return min(commands, key=lambda command: command.repeat)
 
 
 def _raise_if_divided(commands: Sequence[Command], replies: Sequence[Any]) -> None:
@@ -559,7 +556,7 @@ def _raise_if_divided(commands: Sequence[Command], replies: Sequence[Any]) -> No
     errors = [reply for reply in replies if isinstance(reply, Exception)]
     refused = [error for error in errors if not isinstance(error, NoScriptError)]
     command = strictest(commands)
-    if refused and len(errors) < len(replies) and not command.repeatable:
+    if refused and len(errors) < len(replies) and command.repeat is Repeat.NEVER:
         raise OutcomeUnknown(command.queue, command.script.name) from refused[0]
 
 

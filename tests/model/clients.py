@@ -132,7 +132,7 @@ class Client(RedisDriver):
         """The command with the clock of the test in the place of Redis' own, and without a random number."""
         if command.script.name == "change_policies":  # the model counts versions
             return command.with_word("next", int(command.word("expected")) + 1)
-        command = Command(with_small_steps(command.script), command.queue, command.words, command.repeatable)
+        command = Command(with_small_steps(command.script), command.queue, command.words, command.repeat)
         if "now" not in command.script.args:
             return command
         return command.with_word("now", self.clock.now)

@@ -338,7 +338,7 @@ def test_a_repeated_settle_does_not_claim_the_work_of_another_consumer(
         late.ack()
 
 
-@pytest.mark.parametrize("action", ["enqueue", "ack", "nack", "reject"])
+@pytest.mark.parametrize("action", ["enqueue", "schedule", "reschedule", "ack", "nack", "reject"])
 @pytest.mark.parametrize("last", [b"", b"-OOM command not allowed when used memory > 'maxmemory'.\r\n"])
 def test_after_the_last_attempt_the_outcome_of_a_call_that_may_have_been_carried_out_is_unknown(
     proxy: Proxy, action: str, last: bytes
@@ -347,7 +347,12 @@ def test_after_the_last_attempt_the_outcome_of_a_call_that_may_have_been_carried
         queue = broker.declare_queue("orders", duplicate_window="1m")
         queue.enqueue(b"x")
         delivery = queue.receive()
-        call = {"enqueue": lambda: queue.enqueue(b"x", id="x")}.get(action) or getattr(delivery, action)
+        senders: dict[str, Callable[[], object]] = {
+            "enqueue": lambda: queue.enqueue(b"x", id="x"),
+            "schedule": lambda: queue.enqueue(b"x", id="x", delay="1h"),
+            "reschedule": lambda: queue.reschedule("x", delay="1h"),
+        }
+        call = senders.get(action) or getattr(delivery, action)
         proxy.spoil(*["cut"] * (1 if last else 5), *[last] * bool(last))
 
         with pytest.raises(rqttl.OutcomeUnknown) as unknown:

@@ -68,7 +68,7 @@ def test_every_script_has_a_factory_and_every_factory_fills_its_header() -> None
         commands.reject(here, DELIVERIES),
         commands.renew(KEYSPACE, "orders", DELIVERIES, lease=1),
         commands.schedule(here, [(b"+1", Envelope(), b"x")]),
-        commands.cancel(KEYSPACE, "orders", ["x"]),
+        commands.cancel(KEYSPACE, "orders", "x"),
         commands.reschedule(KEYSPACE, "orders", "x", b"+1"),
         commands.intervene(here, "delete", ["x"]),
         commands.move(here, "dead", ["x"]),
@@ -127,7 +127,7 @@ def test_a_repeatable_command_says_so_to_the_script_and_nothing_else_changes() -
         commands.reject(here, DELIVERIES, now=5),
         commands.receive(here, 1, 1, finished=DELIVERIES, now=5),
     ):
-        assert command.repeatable
+        assert command.repeat
         assert bound(command.as_replay()) == {**bound(command), "replay": "1"}
         assert command.as_replay().as_replay() == command.as_replay()
     assert commands.sweep(here).as_replay() == commands.sweep(here)
@@ -191,17 +191,17 @@ def test_a_batch_of_one_envelope_without_an_id_sends_it_once(envelope: Envelope,
         command = commands.enqueue(known(), [(envelope, b"x"), (envelope, b"y")], window=window)
         assert (bound(command)["form"], bound(command)["rest"]) == (form, [b"x", b"y"])
         assert bound(command)["keys"] == bound(enqueue_encoded(known(), encoded))["keys"]
-        assert not command.repeatable
+        assert not command.repeat
 
 
 def test_an_enqueue_with_ids_may_be_repeated_if_a_window_knows_duplicates() -> None:
     some = [(ID, b"x"), (Envelope(b"+5", b"b", b"\x92\x01\xc0"), b"x")]
 
-    assert commands.enqueue(known(), some, window=5).repeatable
-    assert commands.enqueue(known(duplicate_window=5), some).repeatable
-    assert not commands.enqueue(known(), some).repeatable
+    assert commands.enqueue(known(), some, window=5).repeat
+    assert commands.enqueue(known(duplicate_window=5), some).repeat
+    assert not commands.enqueue(known(), some).repeat
     for other in (Envelope(), TTL, HEADERS):
-        assert not commands.enqueue(known(), [*some, (other, b"x")], window=5).repeatable
+        assert not commands.enqueue(known(), [*some, (other, b"x")], window=5).repeat
 
 
 def enqueued(*messages: object, config: QueueConfig | None = None) -> Command:
