@@ -42,6 +42,8 @@ _AS_TEXT = {
     **dict.fromkeys(("UUID", "Decimal"), "pass str() of it"),
     **dict.fromkeys(("set", "frozenset"), "pass a list"),
 }
+#: The first bytes of extension types of msgpack. Text and numbers may have them, too.
+_EXTENSIONS = bytes((*range(0xC7, 0xCA), *range(0xD4, 0xD9)))
 _ONLY_MSGPACK: bytes = msgpack.packb([_MSGPACK_CODE, None])
 _NO_HEADERS: Mapping[str, Header] = {}
 
@@ -53,7 +55,9 @@ def pack_body(body: object) -> tuple[bytes, str | None]:
     try:
         if isinstance(body, (bytes, bytearray, memoryview)):
             return memoryview(body).tobytes(), None
-        return msgpack.packb(body, use_bin_type=True), MSGPACK
+        return _pack(body), MSGPACK
+    except InvalidInput:
+        raise
     except Exception as error:  # methods of the caller's own types may raise any exception
         why = describe(error)[:200]
         if isinstance(error, TypeError) and (kind := re.search(r"can not serialize '([\w.]+)' object", why)):
@@ -61,12 +65,36 @@ def pack_body(body: object) -> tuple[bytes, str | None]:
         raise InvalidInput(f"body: expected bytes or a value that msgpack can hold: {why}") from error
 
 
+def _pack(value: object) -> bytes:
+    """Pack a value. Raises `InvalidInput` for one that `unpack` would refuse."""
+    try:
+        packed: bytes = msgpack.packb(value, use_bin_type=True, strict_types=True)
+    except TypeError:  # a tuple, which may be a key, or a type of the caller's own
+        packed = msgpack.packb(value, use_bin_type=True)
+    else:
+        if not _has_extension(packed):
+            return packed
+    try:
+        unpack(packed)
+    except InvalidInput as error:
+        cause = error.__context__
+        why = "got a tuple as a key: pass text of it" if isinstance(cause, TypeError) else cause
+        raise InvalidInput(f"body: expected a value that consumers can decode: {why}") from None
+    return packed
+
+
+def _has_extension(packed: bytes) -> bool:
+    """Return False if the bytes have no extension type of msgpack for sure."""
+    return len(packed.translate(None, _EXTENSIONS)) < len(packed)
+
+
 def pack_values(values: Sequence[object]) -> list[bytes]:
     """The stored bytes of values of other types than bytes, as `pack_body` packs them."""
     try:
-        return list(map(msgpack.Packer(use_bin_type=True).pack, values))
-    except Exception:  # noqa: BLE001  # one of them cannot be packed: its own error tells which rule it breaks
+        packed = list(map(msgpack.Packer(use_bin_type=True, strict_types=True).pack, values))
+    except Exception:  # noqa: BLE001  # one of them cannot be packed so: its own error tells which rule it breaks
         return [pack_body(value)[0] for value in values]
+    return [pack_body(values[i])[0] if _has_extension(one) else one for i, one in enumerate(packed)]
 
 
 def unpack(data: bytes) -> Any:

@@ -2,6 +2,8 @@
 
 import json
 import re
+from collections import OrderedDict
+from collections.abc import Callable
 from datetime import datetime, timezone
 from decimal import Decimal
 from pathlib import Path
@@ -49,6 +51,51 @@ def test_a_body_that_msgpack_does_not_know_is_refused_with_a_remedy(value: objec
 def test_a_value_that_msgpack_cannot_hold_is_refused(body: object) -> None:
     with pytest.raises(InvalidInput, match=r"^body: expected bytes or a value that msgpack can hold"):
         codec.pack_body(body)
+
+
+leaves = (
+    scalars
+    | st.builds(msgpack.ExtType, st.integers(0, 127), st.binary(max_size=20))
+    | st.builds(msgpack.Timestamp, st.integers(0, 2**34), st.integers(0, 10**9 - 1))
+)
+values = st.recursive(
+    leaves,
+    lambda inner: (
+        st.lists(inner)
+        | st.lists(inner).map(tuple)
+        | st.dictionaries(leaves | st.tuples(leaves), inner)
+        | st.dictionaries(words, inner).map(OrderedDict)
+    ),
+)
+
+
+def as_lists(value: Any) -> Any:
+    """A value with its tuples as lists, as consumers get them."""
+    if isinstance(value, dict):
+        return {key: as_lists(item) for key, item in value.items()}
+    return [as_lists(item) for item in value] if type(value) in (list, tuple) else value
+
+
+def is_decodable(value: Any) -> bool:
+    if isinstance(value, dict):
+        return all(type(key) is not tuple for key in value) and all(map(is_decodable, (*value, *value.values())))
+    if type(value) in (list, tuple):
+        return all(map(is_decodable, value))
+    return not isinstance(value, msgpack.ExtType)
+
+
+@given(values)
+@example(["\u0531\u05d0", -3e300, b"\xc7\xd4"])  # bytes as those of extension types
+@example([{"deep": [msgpack.ExtType(5, b"x")]}])
+@example({(1, 2): 3})
+def test_a_value_can_be_decoded_or_is_refused_by_the_sender(value: Any) -> None:
+    packs: list[Callable[[], bytes]] = [lambda: codec.pack_body([value])[0], lambda: codec.pack_values([[value]])[0]]
+    for pack in packs:
+        if is_decodable(value):
+            assert codec.unpack(pack()) == [as_lists(value)]
+        else:
+            with pytest.raises(InvalidInput, match=r"^body: expected a value that consumers can decode: .*(tuple|ext)"):
+                pack()
 
 
 @pytest.mark.parametrize(
