@@ -20,13 +20,13 @@ CHECK = "rights"
 ARGUMENTS: dict[str, tuple[Word, ...]] = {
     command: words
     for commands, words in (
-        ("EXISTS GET HGETALL HLEN HVALS LLEN LPOP SMEMBERS UNLINK XLEN ZCARD", ()),
+        ("EXISTS GET HGETALL HLEN HVALS LLEN LPOP RPOP SMEMBERS UNLINK XLEN ZCARD", ()),
         ("HDEL HEXISTS HGET HMGET HSTRLEN", ("f",)),
         ("HINCRBY", ("f", 1)),
         ("HSET HSETNX", ("f", "v")),
         ("SADD SISMEMBER SMISMEMBER SREM ZMSCORE ZRANK ZREM ZSCORE", ("m",)),
         ("HSCAN SSCAN ZSCAN", (0,)),
-        ("BLPOP PEXPIRE", (1,)),
+        ("BLPOP LINDEX PEXPIRE", (1,)),
         ("RPUSH SET", ("v",)),
         ("XADD", ("*", "f", "v")),
         ("XDEL", ("0-0",)),
