@@ -548,7 +548,7 @@ class World:
         rest = [one for one in rest if one]
         for _ in range(min(10, len(rest) - others)):
             show(rest.pop(), is_spare=True)
-        self._give_back(q, now, back, failed=False)
+        self._return(q, now, back, failed=False)
         return taken
 
     def _split(
