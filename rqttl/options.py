@@ -39,7 +39,6 @@ OTHER_NAMES = {
     "dlx": "dead_letter",
     "dead_letter_queue": "dead_letter",
     "dead_letter_exchange": "dead_letter",
-    "delay": "redelivery_delay",
     "retry_delay": "redelivery_delay",
     "backoff": "redelivery_multiplier",
     "retries": "max_deliveries",
@@ -56,6 +55,7 @@ OTHER_NAMES = {
 NO_OPTIONS = {
     "priority": "there are no priorities: use a queue for each",
     "max_priority": "there are no priorities: use a queue for each",
+    "delay": "`enqueue(…, delay=…)` and `rqttl send --delay` delay a message, redelivery_delay a failed one",
     "durable": "every queue is stored, and `rqttl doctor` says what a crash of Redis can lose",
 }
 #: Characters of the longest text that may be a misspelt option.

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import sys
+import termios
 import time
+import tty
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import timedelta, timezone
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -44,7 +48,7 @@ SORTS: dict[str, Callable[[views.Row], float]] = {
 
 @click.command(epilog="\b\nExample: rqttl stats 'orders.*' --watch --interval 1s")
 @params.any_queues_argument
-@click.option("--watch", "-w", is_flag=True, help="Go on until Ctrl-C, with rates per second.")
+@click.option("--watch", "-w", is_flag=True, help="Go on until Ctrl-C or q, with rates per second.")
 @click.option(
     "--interval", "-n", type=params.DURATION, metavar="TIME", help="Time between two looks of --watch.  [default: 2s]"
 )
@@ -85,9 +89,13 @@ def stats(
         if watch:
             from rqttl.store.driver import driver_of  # slow to load: it needs redis-py
 
-            sleep = driver_of(broker).timing.sleep
-            troubles = looks(lambda: views.take_snapshot(broker, queues), trend, interval.total_seconds(), limit, sleep)
-            _watch(trend, troubles, interval, sort or "depth", views.plain_names(queues), as_json=as_json)
+            live = sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb" and not as_json
+            with keys(driver_of(broker).timing.sleep, read=live and sys.stdin.isatty()) as sleep:
+                seconds = interval.total_seconds()
+                troubles = looks(lambda: views.take_snapshot(broker, queues), trend, seconds, limit, sleep)
+                _watch(
+                    trend, troubles, interval, sort or "depth", views.plain_names(queues), live=live, as_json=as_json
+                )
             return
     if as_json:
         output.answer_json(_to_json(trend, sort or "name", rates=False))
@@ -268,14 +276,43 @@ def looks(
         yield trouble
 
 
+@contextmanager
+def keys(sleep: Callable[[float], object], *, read: bool) -> Iterator[Callable[[float], object]]:
+    """A `sleep` that reads keys, if it is to: `q` acts as Ctrl-C does."""
+    if not read:
+        yield sleep
+        return
+    before = termios.tcgetattr(sys.stdin)
+
+    def wait(seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while select.select([sys.stdin], [], [], max(0.0, end - time.monotonic()))[0]:
+            if os.read(sys.stdin.fileno(), 1) in b"qQ":  # or nothing: the terminal has gone
+                raise running.SignalReceived(signal.SIGINT)
+
+    try:
+        tty.setcbreak(sys.stdin, termios.TCSANOW)
+        yield wait
+    finally:
+        with suppress(termios.error):  # the terminal has gone
+            termios.tcsetattr(sys.stdin, termios.TCSANOW, before)
+
+
 def _watch(
-    trend: views.Trend, troubles: Iterator[str], interval: timedelta, sort: str, names: Sequence[str], *, as_json: bool
+    trend: views.Trend,
+    troubles: Iterator[str],
+    interval: timedelta,
+    sort: str,
+    names: Sequence[str],
+    *,
+    live: bool,
+    as_json: bool,
 ) -> None:
     """Show a frame for each look. Ctrl-C is the usual end, so it is no failure."""
     title = f"every {as_text(views.milliseconds(interval))}"
     try:
         with running.SignalGuard():
-            if sys.stdout.isatty() and os.environ.get("TERM", "dumb") != "dumb" and not as_json:
+            if live:
                 _show_live(trend, sort, title, troubles, names)
             else:
                 _print_frames(trend, sort, title, troubles, as_json=as_json)

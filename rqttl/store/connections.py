@@ -528,6 +528,10 @@ def pool_for(url: str, from_url: Callable[[str], T]) -> T:
     if scheme not in _SCHEMES or not separator:
         got = f"{scheme[:20]!r} as scheme" if separator and scheme.isalnum() else "none of them"
         got = got if isinstance(url, str) else format_value(url)
+        meant = {"redis-cluster": "redis+cluster://", "redis-sentinel": "redis+sentinel://"}.get(scheme)
+        if isinstance(url, str) and re.fullmatch(r"[\w.-]+(:\d+)?(/\d*)?", url):
+            meant = "redis://HOST:PORT"
+        got += f"; did you mean {meant}?" if meant else ""
         raise InvalidInput(
             f"url: expected redis://, rediss://, redis+sentinel://, redis+cluster://, unix:// or embedded://, got {got}"
         )

@@ -76,6 +76,11 @@ class Terminal:
         """The output so far, byte for byte."""
         return bytes(self._bytes)
 
+    @property
+    def edits_lines(self) -> bool:
+        """True in its usual mode, in which a key is read with the line only."""
+        return bool(termios.tcgetattr(self._ours)[3] & termios.ICANON)
+
     def resize(self, columns: int, lines: int) -> None:
         """Make the terminal another size."""
         fcntl.ioctl(self._ours, termios.TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))

@@ -315,7 +315,32 @@ MEANT = [
     ("message get", "message show"),
     ("message rm", "message delete"),
     ("message reject", "message dead-letter"),
+    ("dashboard", "stats --watch"),
 ]
+
+
+@pytest.mark.parametrize("word", ["beat", "cron"])
+def test_a_scheduler_of_another_tool_is_answered_with_the_way(run: Run, word: str) -> None:
+    line = failed(run(word), 2)
+
+    assert "there are no periodic messages: let cron run `rqttl send`" in line
+
+
+@pytest.mark.parametrize(
+    "words, command",
+    [
+        (("queue", "show", "none"), "`rqttl --namespace shop queue declare none`"),
+        (("queue", "ls"), "`rqttl --namespace shop queue declare QUEUE`"),
+        (("policy", "ls"), "`rqttl --namespace shop policy set NAME PATTERN`"),
+        (("queue", "update", "none"), "`rqttl queue update --help`"),
+    ],
+)
+def test_a_command_that_a_line_names_is_for_the_namespace_at_hand(
+    run: Run, words: tuple[str, ...], command: str
+) -> None:
+    for line in (("--namespace", "shop", *words), (*words, "--namespace", "shop")):
+        assert command in run(*line).stderr.replace("`cli", "`rqttl")
+    assert command.replace("--namespace shop ", "") in run(*words).stderr.replace("`cli", "`rqttl")
 
 
 @pytest.mark.parametrize("typed, target", MEANT)
@@ -333,7 +358,10 @@ def test_a_synonym_is_answered_with_the_command(run: Run, typed: str, target: st
     [
         ("queue declare q --ttl 5s", "did you mean --message-ttl?"),
         ("queue declare q --dlq dead", "did you mean --dead-letter?"),
-        ("queue declare q --delay 5s", "did you mean --redelivery-delay?"),
+        (
+            "queue declare q --delay 5s",
+            "`enqueue(…, delay=…)` and `rqttl send --delay` delay a message, redelivery_delay a failed one",
+        ),
         ("queue declare q --priority 5", "there are no priorities: use a queue for each"),
         ("queue declare q --durable", "every queue is stored, and `rqttl doctor` says what a crash of Redis can lose"),
         ("queue declare q --mesage-ttl 5s", "did you mean --message-ttl?"),

@@ -166,6 +166,20 @@ def test_a_watch_shows_what_changes_until_ctrl_c_and_leaves_the_screen_as_it_was
 
 
 @pytest.mark.slow
+def test_q_ends_a_watch_and_leaves_the_terminal_as_it_was(broker: Broker, redis_url: str) -> None:
+    broker.declare_queue("orders")
+
+    with Terminal("stats", "--watch", "--interval", "1h", "--url", redis_url) as terminal:
+        terminal.until("orders")
+        assert not terminal.edits_lines
+        terminal.type(b"xq")
+        assert terminal.end() == 0
+        assert terminal.edits_lines
+
+    assert terminal.raw.count(LEAVE) == 1
+
+
+@pytest.mark.slow
 def test_a_watch_fits_a_terminal_that_changes_its_size(broker: Broker, redis_url: str) -> None:
     for i in range(20):
         broker.declare_queue(f"orders.{i:02}")

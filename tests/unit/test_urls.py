@@ -42,6 +42,21 @@ def test_a_url_names_nodes_and_shows_the_first_one(
     assert server_of(broker) == {"server.address": places[0][0], "server.port": places[0][1]}
 
 
+@pytest.mark.parametrize(
+    "url, meant",
+    [
+        ("redis-cluster://a:1", r"redis\+cluster://"),
+        ("redis-sentinel://a/main", r"redis\+sentinel://"),
+        ("localhost:6379", "redis://HOST:PORT"),
+        ("localhost", "redis://HOST:PORT"),
+        ("10.0.0.1:6379/2", "redis://HOST:PORT"),
+    ],
+)
+def test_a_url_of_another_form_is_answered_with_the_form(url: str, meant: str) -> None:
+    with pytest.raises(rqttl.InvalidInput, match=rf"^url: expected redis://.*; did you mean {meant}\?$"):
+        rqttl.connect(url)
+
+
 @pytest.mark.parametrize("connect", CONNECTS)
 @pytest.mark.parametrize(
     "url, host, port, rest",

@@ -80,7 +80,8 @@ def _usage(error: click.UsageError) -> str:
         line = f"no such option '{error.option_name}'{flag_hint(error.option_name, error.ctx.command)}"
     if unknown := re.match(r"no such command '(.*?)'", line):  # some versions of click add a suggestion of their own
         near = suggestion(error.ctx, unknown[1])
-        line = f"{unknown[0]}; did you mean `{near}`?" if near else unknown[0]
+        why = f"; did you mean `{near}`?" if near else ""
+        line = f"{unknown[0]}{_NO_COMMANDS.get(unknown[1], why)}"
     return f"{line} (see `{error.ctx.command_path} --help`)"
 
 
@@ -245,7 +246,7 @@ _WORDS = {
     "import artemis": "activemq",
     "import servicebus": "azure asb",
     "stats": "top status monitor counters",
-    "stats --watch": "watch",
+    "stats --watch": "watch dashboard ui flower",
     "metrics": "prometheus exporter scrape",
     "doctor": "check health verify diagnose fsck repair ping",
     "acl generate": "users permissions set_permissions rights grant",
@@ -258,6 +259,9 @@ _WORDS = {
     "--version": "version",
     "--help": "help usage",
 }
+
+#: Commands of other tools that rqttl does without.
+_NO_COMMANDS = dict.fromkeys(("beat", "cron"), "; there are no periodic messages: let cron run `rqttl send`")
 
 #: Flags by their names in other tools, beside those of `options.OTHER_NAMES`.
 _FLAGS = {
