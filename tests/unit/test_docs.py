@@ -328,7 +328,8 @@ def test_the_example_of_each_command_runs(shell: Shell, tmp_path: Path) -> None:
             done = shell(f"timeout -s INT 3 {line}")
             assert done.returncode == 124, f"{line}\n{done.stdout}\n{done.stderr}"
         else:
-            done = shell(f"{line} --yes" if "queue delete" in line else line)
+            asks = re.search("queue delete|message (delete|expire|dead-letter)", line)
+            done = shell(f"{line} --yes" if asks else line)
             assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
 
 
