@@ -171,10 +171,10 @@ def test_q_ends_a_watch_and_leaves_the_terminal_as_it_was(broker: Broker, redis_
 
     with Terminal("stats", "--watch", "--interval", "1h", "--url", redis_url) as terminal:
         terminal.until("orders")
-        assert not terminal.edits_lines
+        edited_lines = terminal.edits_lines
         terminal.type(b"xq")
         assert terminal.end() == 0
-        assert terminal.edits_lines
+        assert (edited_lines, terminal.edits_lines) == (False, True)
 
     assert terminal.raw.count(LEAVE) == 1
 
