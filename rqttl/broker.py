@@ -86,9 +86,8 @@ class Broker:
         slotted: bool = False,
     ) -> None:
         seconds = None if patience is None else units.duration(patience, "patience") / 1000
-        self._driver = (
-            driver(client, namespace, slotted=True) if checks.boolean(slotted, "slotted") else driver(client, namespace)
-        )
+        checks.boolean(slotted, "slotted")
+        self._driver = driver(client, namespace, slotted=True) if slotted else driver(client, namespace)
         if seconds is not None:
             self._driver.store.exchanges.patience = seconds
         self._server = server

@@ -344,9 +344,8 @@ class AsyncBroker:
         self._folder = folder
         self._server: EmbeddedServer | None = None
         source = client if isinstance(client, Seeds) else self._open
-        self._driver = (
-            driver(source, namespace, slotted=True) if checks.boolean(slotted, "slotted") else driver(source, namespace)
-        )
+        checks.boolean(slotted, "slotted")
+        self._driver = driver(source, namespace, slotted=True) if slotted else driver(source, namespace)
         self._driver.store.exchanges.patience = seconds
         self._driver.store.exchanges.is_service = is_service(self._client)
         self.observer = hook.observer_of_new(self)

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from copy import copy
+from time import monotonic
 from typing import Any, TypeVar, final
 
 from redis.asyncio import Redis
@@ -187,7 +188,7 @@ class SharedConnection:
         self._suspect: Call | JoinedCall | ConfirmedCalls | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._stalled = stalled  # called after each `STALL` seconds without a reply
-        self._last = self._loop.time()  # of the last call
+        self._last = 0.0  # the time of the last write
         self._is_lone = False  # the last calls went out one by one
         # redis-py shows no other way to write at once
         self._writer: asyncio.StreamWriter = connection._writer  # noqa: SLF001
@@ -261,7 +262,8 @@ class SharedConnection:
         unsent, packed = self._unsent, self._packed
         if not unsent or not self.usable:
             return
-        idle, self._last = unsent[0].at - self._last, unsent[-1].at
+        now = monotonic()  # uvloop's own clock stands still while the loop is blocked
+        idle, self._last = now - self._last, now
         if idle > QUICK and not self._sent and self._is_spoilt():
             self.abandon(ConnectionError("Connection closed by server."))
             return

@@ -11,7 +11,6 @@ import pytest
 import redis
 
 from rqttl import Broker, BrokerClosed, CommandEvent, InvalidInput, Policy, PoolExhausted, Queue, SweepEvent, WaitEvent
-from rqttl.aio import store
 from rqttl.reaper import Reaper
 from rqttl.store import connections, exchanges
 from rqttl.store.driver import driver_of
@@ -150,20 +149,6 @@ def test_a_command_waits_for_a_connection_that_another_thread_has(
             own.release(connection)
 
         assert len({one.result(timeout=PATIENCE).id for one in sent}) == 4
-
-
-def test_a_call_that_cannot_be_repeated_goes_over_no_connection_whose_end_has_come(
-    client: redis.Redis, broker: Broker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for module in (connections, store):
-        monkeypatch.setattr(module, "QUICK", 0)
-    queue = broker.declare_queue("q")
-    for number in range(3):
-        queue.enqueue(b"%d" % number)
-        client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
-        assert len(client.client_list()) == 1
-
-    assert queue.stats().ready == 3
 
 
 POLICY = Policy.read("p", "#", {"lease": "1m"})

@@ -80,7 +80,7 @@ def test_queues_are_served_until_a_signal(start: Start, broker: Broker, number: 
     assert types_in(text) == names_of(QUEUES)
     assert value(parse(text), "rqttl_queue_messages", queue="orders.eu", state="ready") == 1
     assert "mails" not in text
-    assert fetch(program.port, "/")[0] == 404
+    assert "/metrics" in fetch(program.port, "/")[2]
     assert program.stop(number) == 0
 
 

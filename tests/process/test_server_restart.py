@@ -31,9 +31,11 @@ from rqttl import (
     connect,
 )
 from rqttl.reaper import Reaper
+from rqttl.store import connections
 from rqttl.testing.fake import Clock, ClockedBroker
 from tests.chaos.nemeses import REFUSALS
 from tests.contract.looks import one
+from tests.ports import free_port
 from tests.process.leases import hasty_broker
 from tests.process.reapers import reaping
 from tests.servers import Server
@@ -314,6 +316,22 @@ def test_a_reaper_goes_on_where_full_memory_refuses_its_upkeep(
         client.config_set("maxmemory", 0)
         Reaper(two_queues).run_once()
         assert client.sismember(REGISTRY, "dead")
+
+
+@pytest.mark.once
+def test_a_call_that_cannot_be_repeated_goes_over_no_connection_whose_end_has_come(
+    start_server: Callable[..., Server], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connections, "QUICK", 0)
+    server = start_server(bind="127.0.0.1", port=(port := free_port()))  # a unix socket refuses the send itself
+    with connect(f"redis://127.0.0.1:{port}") as broker, server.client() as client:
+        queue = broker.declare_queue("q")
+        for _ in range(3):
+            queue.enqueue(b"x")
+            client.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+            until(lambda: len(client.client_list()) == 1)
+
+        assert queue.stats().ready == 3
 
 
 class Tries(redis.UnixDomainSocketConnection):

@@ -274,6 +274,7 @@ def test_health_answers_whatever_clients_do(spawn: Spawn, queue: Queue) -> None:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # close by a reset
 
     assert (answer(port, "livez"), answer(port, "other")) == (200, 404)
+    assert fetch(port, "/")[2] == "/\n/livez\n/readyz\n/metrics\n"
     worker.send(signal.SIGTSTP)
     until(lambda: answer(port, "readyz") == 503)
     assert answer(port, "livez") == 200
