@@ -84,14 +84,15 @@ end
 -- and tickets that ended may come before it in the list. Tickets beyond those for the consumers that still wait are
 -- nobody's.
 function handoff.claim(q, now, most, consumer, state)
-  redis.call('ZREM', q.waiters, consumer)
   for _ = 1, 10 do
     local ticket = #state.taken < most and not state.handed and redis.call('LPOP', q.wakeup)
     if not ticket then break end
     handoff.accept(q, now, ticket, state)
   end
-  if redis.call('LINDEX', q.wakeup, 0) == '' then redis.call('LPOP', q.wakeup) end -- the caller rings again
-  for _ = 1, math.min(10, redis.call('LLEN', q.wakeup) - wakeup.waiting(q, now)) do
+  local hints = redis.call('LINDEX', q.wakeup, 0) == '' and 1 or 0 -- it is pushed into an empty list only
+  local own = tonumber(redis.call('ZSCORE', q.waiters, consumer) or 0)
+  local others = wakeup.waiting(q, now) - (own > now and 1 or 0)
+  for _ = 1, math.min(10, redis.call('LLEN', q.wakeup) - hints - others) do
     handoff.accept(q, now, redis.call('RPOP', q.wakeup), state, true)
   end
 end
