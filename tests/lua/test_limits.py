@@ -92,6 +92,19 @@ def test_the_expired_make_room_before_anybody_is_refused(lab: Lab) -> None:
     )
 
 
+def test_room_in_bytes_is_made_behind_the_expired_in_the_same_call(lab: Lab) -> None:
+    expired = {place(-9, i): (at(0), b"dead") for i in range(9)}
+    log = {**expired, place(-2): (b"", b"old"), place(-1): (b"", b"live")}
+    before = lab.seed(options={"max_length_bytes": 8}, log=log, expiry=dict.fromkeys(expired, NOW))
+
+    assert lab.run(enqueue(lab, b"new"))[0] == b"ok"
+
+    after, gone = lab.snapshot()["orders"], dict.fromkeys([*expired, place(-2)])
+    assert after["log"] == changed(before, log={**gone, place(): (b"", b"new")})["orders"]["log"]
+    meta = after["meta"]
+    assert (meta["deaths:expired"], meta["deaths:maxlen"], meta["ready_bytes"]) == (9, 1, 7)
+
+
 @pytest.mark.parametrize("overflow", [DROP, REFUSE])
 def test_more_than_a_budget_of_expired_is_buried_step_by_step_before_anything_is_stored(
     lab: Lab, overflow: str

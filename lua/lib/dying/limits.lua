@@ -40,14 +40,15 @@ end
 --- The oldest messages whose removal takes away `count` messages and `size` bytes. Messages of `dead` go anyway. The
 -- second result is true if the victims suffice, or if there are no more. Nothing is written.
 function limits.victims(q, count, size, most, dead)
-  local victims, skip, n, going = {}, {}, 0, log.size(dead or {})
+  local victims, skip, n = {}, {}, 0
   if count <= 0 and size <= 0 then
     return victims, true
   end
   for _, entry in ipairs(dead or {}) do
     skip[entry[1]], n = true, n + 1
   end
-  local heads, all = limits.heads(q, count + n, size > 0 and size + going or size, most + n)
+  local going = size > 0 and n > 0 and log.size(dead) or 0
+  local heads, all = limits.heads(q, count + n, size + going, most + n)
   victims.dense = n == 0 and heads.dense
   for _, entry in ipairs(heads) do
     if not skip[entry[1]] then
