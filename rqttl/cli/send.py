@@ -145,13 +145,16 @@ def send(
     weight = 64 + sum(map(len, codec.envelope_of(template, template.content_type)))
     from redis.exceptions import ConnectionError, TimeoutError  # slow to load: help has no use for them
 
+    from rqttl.store.driver import driver_of
+
     with settings.using() as broker, ExitStack() as stack:
         target = broker.queue(queue)
         try:
             longest = target.options().number("max_message_bytes") or 0
-        except (ConnectionError, TimeoutError):
-            output.note("nothing was stored")
-            raise
+        except (ConnectionError, TimeoutError) as error:
+            code, line = errors.explain(error, driver_of(broker).store)
+            reason, _, advice = line.rpartition("; ")
+            raise errors.Refused(f"{reason}; nothing was stored; {advice}", exit_code=code) from error
         if body:
             source = _arguments(body)
         elif path is None or path == "-":

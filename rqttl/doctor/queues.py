@@ -10,6 +10,7 @@ from typing import Any
 from redis.exceptions import NoPermissionError, ResponseError
 
 from rqttl.checks import is_queue_name, queue_name
+from rqttl.doctor import rights
 from rqttl.doctor.findings import Finding, first_few, ok, problem, warning
 from rqttl.errors import DataDamaged, QueueNotFound, RqttlError
 from rqttl.flows import moving, policies, reading, registry, roster, steps
@@ -60,7 +61,8 @@ def check(keyspace: Keyspace, names: Sequence[str], seen: Queues) -> Flow[list[F
         return (yield from _check(keyspace, names, seen))
     except NoPermissionError as denied:
         advice = "the role reader may look at them (`rqttl acl generate`)"
-        return [warning("queues", f"cannot be read: {denied}", advice)]
+        level = warning if (yield from rights.may_write(keyspace, "rqttl.doctor")) else problem
+        return [level("queues", f"cannot be read: {denied}", advice)]
 
 
 def _check(keyspace: Keyspace, names: Sequence[str], seen: Queues) -> Flow[list[Finding]]:
