@@ -1,6 +1,7 @@
 """Random operations of several clients, on a real Redis and on the model; after every step both hold the same.
 
-RQTTL_MODEL_RUNS raises the number of runs. A failure prints the steps that lead to it, and a `reproduce_failure` line.
+The suite makes the same runs each time; with RQTTL_MODEL_RUNS so many are drawn anew. A failure prints the steps that
+lead to it, and a `reproduce_failure` line.
 """
 
 import os
@@ -29,6 +30,7 @@ def test_random_operations_agree_with_the_model(client: redis.Redis) -> None:
         settings=settings(
             max_examples=RUNS,
             phases=PHASES,
+            derandomize="RQTTL_MODEL_RUNS" not in os.environ,
             stateful_step_count=50,
             deadline=None,
             print_blob=True,
