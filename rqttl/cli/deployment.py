@@ -262,9 +262,9 @@ def _run(planned: Sequence[Planned], *, yes: bool, dry_run: bool, as_json: bool,
 
 def _print_changed(effect: Effect, *, as_json: bool) -> None:
     if effect.changed and not as_json:
-        output.answer(
-            f"policies change {text.plural(len(effect.changed), 'existing queue')}: {', '.join(effect.changed)}"
-        )
+        output.answer(f"policies change {text.plural(len(effect.changed), 'existing queue')}:")
+        for name in effect.changed:
+            output.answer_cut(f"  {name}")
 
 
 def _total(flow: Callable[[Keyspace, Plan], Flow[Effect]], planned: Sequence[Planned]) -> Effect:

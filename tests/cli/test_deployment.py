@@ -260,11 +260,11 @@ def test_the_plan_names_the_existing_queues_that_its_policies_change(run: Run, b
     for name in ("orders", "old", "elsewhere"):
         broker.declare_queue(name)
     broker.queue("elsewhere").update(max_deliveries=3)
-    line = "policies change 1 existing queue: old"
+    lines = "policies change 1 existing queue:\n  old\n"
 
-    assert line in run("apply", file, "--dry-run").stdout.splitlines()
+    assert lines in run("apply", file, "--dry-run").stdout
     assert json.loads(run("apply", file, "--dry-run", "--json").stdout)["changed"] == ["old"]
-    assert line in run("apply", file, "--yes").stdout.splitlines()
+    assert lines in run("apply", file, "--yes").stdout
     assert "policies change" not in run("apply", file, "--yes").stdout
 
 
