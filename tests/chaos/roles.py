@@ -382,7 +382,7 @@ def _measure(me: Actor, name: str) -> None:
 
 def drainer(me: Actor) -> None:
     """Empty all judged queues and their dead-letter queues when all others have ended."""
-    names = list(dict.fromkeys(name for queue in QUEUES for name in (queue.name, queue.dead) if name))
+    names = list(dict.fromkeys([*(queue.name for queue in QUEUES), *(queue.dead for queue in QUEUES if queue.dead)]))
     sound = set(names)
     for name in PAUSED:  # its operator was killed
         me.attempt(me.broker.queue(name).resume)

@@ -203,7 +203,7 @@ def test_decisions_of_handlers_settle_as_they_say_and_a_log_as_json_has_one_line
         assert isinstance(line["seconds"], float)
     assert {word: (line["outcome"], line["level"]) for word, line in messages.items()} == {
         "work": ("ack", "debug"),
-        "retry": ("nack", "debug"),
+        "retry": ("nack", "info"),
         "fail": ("nack", "warning"),
         "reject": ("reject", "warning"),
     }
@@ -235,7 +235,7 @@ def test_a_command_gets_the_body_and_facts_and_its_exit_code_decides(
     end = queue.stats().next_delay_end
     assert end is not None
     assert timedelta(minutes=25) < end - broker.server_time() <= timedelta(hours=1)
-    assert "DEBUG queue q: message 75 failed, again in " in worker.log()
+    assert "INFO queue q: message 75 failed, again in " in worker.log()
     [line] = [line for line in worker.log().splitlines() if "WARNING queue q: message 3 failed, again in " in line]
     assert line.endswith("(delivery 1): the command ended with exit code 3: because")
 
