@@ -22,6 +22,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
 from itertools import groupby
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 from rqttl import events
@@ -264,7 +265,8 @@ class Child:
         self._sock, self._observer, self._end, self._function = sock, observer, end, function
         self._terminate = terminate
         self._lock, self._pid = threading.Lock(), os.getpid()
-        self._frames = unpacker(sock.makefile("rb", buffering=0))
+        # A file would keep the socket open after its end.
+        self._frames = unpacker(SimpleNamespace(read=sock.recv))
 
     def run(self) -> None:
         """Handle messages until the worker ends this child."""
