@@ -239,7 +239,8 @@ class QueueMachine(PolicyRules):
         followed = len(broker.log) > 1
         self.compare()
         if not self.world.queues[name].options.keys() & set(CONTROLS):
-            assert followed or claimed.due == self.raw[name].due
+            # a consumer that leaves may ring, which makes the queue due, and does not look again
+            assert followed or not count or claimed.due == self.raw[name].due
         return bool(taken.messages)
 
     @rule(
