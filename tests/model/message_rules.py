@@ -214,7 +214,7 @@ class QueueMachine(PolicyRules):
                 due=before.due,
                 ticket=presence.ticket,
                 late=before.wakeup if presence.consumer and not presence.block else [],
-                others=sum(end > now for end in before.ends) - (waiter > now),
+                others=sum(end > now for end in before.ends) - (first and waiter > now),
             )
             if first:
                 unknown.extend(self.world.unknown)
