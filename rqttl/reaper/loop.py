@@ -28,7 +28,7 @@ from rqttl.protocol.replies import milliseconds, shaped
 from rqttl.reaper.queues import Registry, Timetable
 from rqttl.reaper.report import DUTIES, Report, Totals, log_event, reaper_details
 from rqttl.store.driver import driver_of
-from rqttl.store.exchanges import TEMPORARY, is_away, refuses_for_now
+from rqttl.store.exchanges import TEMPORARY, is_away, outage
 from rqttl.text import plain_text, plain_whole, plural
 from rqttl.types import Duration, SweepResult
 
@@ -125,20 +125,13 @@ class Reaper:
     def run(self) -> Totals:
         """Work until `stop`. Returns the totals.
 
-        Before the first answer of Redis its errors are raised; after it the reaper waits for the end of an outage.
-        Raises `BrokerClosed` when the broker is closed.
+        While Redis is away it waits, also at the start. Raises `BrokerClosed` when the broker is closed.
         """
         if self.scan_period is None:
             log_event(logging.INFO, "disabled", "the reaper is disabled (scan period -1)")
             return Totals()
         self._reset()
-        try:
-            self._begin_pass(thorough=True)
-        except TEMPORARY as error:
-            has_answered = refuses_for_now(error) or any(node.ahead for node in self._nodes.values())
-            if not (has_answered and is_away(error)):
-                raise
-            self._urgent = True
+        self._urgent = True
         try:
             with self._hints.listening(), self._driver.closed.ending(self._look_again):
                 self._work()
@@ -212,11 +205,10 @@ class Reaper:
             return
         if node.error is None:
             name = self._name(node)
-            trouble = "refuses for now" if refuses_for_now(error) else "does not answer"
             log_event(
                 logging.WARNING,
                 "redis_unavailable",
-                f"{name} {trouble}: {error}; trying again until it does",
+                outage(name, error),
                 node=name,
                 error=type(error).__name__,
                 message=str(error),

@@ -601,9 +601,15 @@ def refuses_for_now(error: BaseException | None) -> bool:
     return isinstance(error, RedisError) and _CODES.search(str(error)) is not None
 
 
+def outage(name: str, error: Exception) -> str:
+    """The line of a log about a node that is away, for loops that wait for it."""
+    trouble = "refuses for now" if refuses_for_now(error) else "does not answer"
+    return f"{name} {trouble}: {error}".rstrip(".") + "; trying again until it does"
+
+
 def is_elsewhere(reply: object) -> bool:
     """Return True if a node of a cluster sends a call to another one, or cannot say to which."""
-    return isinstance(reply, AskError | ClusterDownError | TryAgainError)
+    return isinstance(reply, AskError | ClusterDownError | TryAgainError) and not isinstance(reply, MasterDownError)
 
 
 def is_ask(reply: object) -> TypeGuard[AskError]:

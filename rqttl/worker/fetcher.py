@@ -16,7 +16,7 @@ from rqttl.flows import reading, registry
 from rqttl.flows.steps import WaitForWakeup
 from rqttl.protocol.commands import BATCH
 from rqttl.runtime.interrupt import Interrupt
-from rqttl.store.exchanges import TEMPORARY, is_away
+from rqttl.store.exchanges import TEMPORARY, is_away, outage
 from rqttl.worker.in_flight import InFlight
 from rqttl.worker.queue_source import Sources
 
@@ -102,8 +102,7 @@ class Fetcher:
         """Leave the queues of a node that is away alone for a while. Without others the worker waits."""
         node, others = self._sources.asked, self._nodes() - {self._sources.asked}
         if node not in self._pauses:
-            name = self._driver.name_of(node)
-            logger.warning("%s is away (%s); the worker tries again", name, type(error).__name__)
+            logger.warning("%s", outage(self._driver.name_of(node), error))
         here, now = self._driver.store.topology.nodes, self._driver.timing.now()
         self._pauses = {other: pause for other, pause in self._pauses.items() if other in here}
         longest, since, _ = self._pauses.get(node, (FIRST_PAUSE / 2, now, error))

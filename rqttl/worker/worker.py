@@ -11,7 +11,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rqttl.checks import is_pattern
@@ -144,8 +143,8 @@ class Worker:
         """Work until `stop`, a signal (in the main thread only), or the end of `burst` or `idle_exit`.
 
         SIGTERM, SIGINT and SIGHUP stop the worker, a second one, a second later or more, at once. SIGTSTP is `quiet`.
-        Raises `QueueNotFound` if a named queue does not exist at the start, and `InvalidInput` if the handler cannot be
-        loaded, or at a second call.
+        While Redis is away it waits, also at the start. Raises `QueueNotFound` if Redis says at the start that a named
+        queue does not exist, and `InvalidInput` if the handler cannot be loaded, or at a second call.
         """
         if self._has_run:
             raise InvalidInput("worker: it has run already; make another one")
@@ -166,14 +165,12 @@ class Worker:
         return self.counters.totals()
 
     def _check(self, names: Sequence[str]) -> None:
-        """Check that queues exist. Without any other queue there is nothing to do but to wait for a node."""
-        check = partial(reading.check_existing, self._driver.keyspace, names)
+        """Check that queues exist. The fetcher waits for a node that is away."""
         try:
-            self._driver.perform(check())
+            self._driver.perform(reading.check_existing(self._driver.keyspace, names))
         except TEMPORARY as error:
             if not is_away(error):
                 raise
-            driver_of(self._broker).perform(check())
 
     def _begin(self, stack: ExitStack) -> None:
         families = [self.counters.families]

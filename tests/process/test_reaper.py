@@ -1,16 +1,20 @@
 """The reaper: what one pass does within this process, and `rqttl reaper` with signals, outages and lost hints."""
 
 import logging
+import random
+import re
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Literal
 
 import pytest
 import redis
 
 import rqttl
-from rqttl import Broker, InvalidDuration, Message, Policy, SweepEvent
+from rqttl import Broker, InvalidDuration, Message, Policy, SweepEvent, Worker
 from rqttl.flows.steps import Flow
 from rqttl.reaper import Reaper, Totals, loop
 from rqttl.reaper.queues import Registry
@@ -266,12 +270,71 @@ def test_a_wrong_scan_period_is_refused(broker: Broker, period: Any) -> None:
         Reaper(broker, scan_period=period)
 
 
-def test_a_reaper_without_redis_says_so_at_once(start_server: Callable[..., Server]) -> None:
-    server = start_server()
-    with server.client() as client, Broker(client) as broker:
-        server.kill()
-        with pytest.raises(redis.ConnectionError):
-            Reaper(broker).run()
+@contextmanager
+def loading(server: Server, client: redis.Redis) -> Iterator[None]:
+    """The server loads its data within this block."""
+    client.mset({f"{n}": random.randbytes(2000) for n in range(20_000)})
+    client.config_set("key-load-delay", 10_000)
+    client.config_set("loading-process-events-interval-bytes", 1024)
+    with ThreadPoolExecutor(1) as pool, server.client() as other:
+        done = pool.submit(other.execute_command, "DEBUG", "RELOAD")
+        try:
+            until(lambda: client.info("persistence")["loading"])
+            yield
+        finally:
+            client.config_set("key-load-delay", 0)
+            done.result(PATIENCE)
+
+
+@contextmanager
+def without_primary(server: Server, client: redis.Redis) -> Iterator[None]:
+    client.config_set("replica-serve-stale-data", "no")
+    client.replicaof("127.0.0.1", "1")
+    yield
+    client.replicaof("no", "one")
+
+
+@contextmanager
+def ended(server: Server, client: redis.Redis) -> Iterator[None]:
+    server.kill()
+    yield
+    server.start()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("role", ["worker", "reaper"])
+@pytest.mark.parametrize(
+    "outage, trouble",
+    [(loading, "refuses for now"), (without_primary, "refuses for now"), (ended, "does not answer")],
+)
+def test_a_worker_and_a_reaper_wait_for_redis_at_the_start_and_later(
+    start_server: Callable[..., Server],
+    role: str,
+    outage: Callable[[Server, redis.Redis], AbstractContextManager[None]],
+    trouble: str,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    server = start_server(appendonly="yes", appendfsync="always", enable_debug_command="yes")
+    line = re.compile(f"Redis {trouble}: .*; trying again until it does")
+    field, ttl = ("deaths:expired", "1ms") if role == "reaper" else ("acked", None)
+    with server.client() as client, rqttl.connect(server.url) as broker, ThreadPoolExecutor(1) as pool:
+        queue = broker.declare_queue("q")
+        program: Any = Reaper(broker) if role == "reaper" else Worker(broker, "q", call=len, processes=0)
+
+        try:
+            with outage(server, client):
+                run = pool.submit(program.run)
+                until(lambda: run.done() or any(map(line.fullmatch, caplog.messages)))
+            queue.enqueue(b"x", ttl=ttl)
+            until(lambda: run.done() or client.hget("rqttl:{q}:meta", field) == b"1")
+            caplog.clear()
+            with outage(server, client):
+                until(lambda: run.done() or any(map(line.fullmatch, caplog.messages)))
+            queue.enqueue(b"x", ttl=ttl)
+            until(lambda: run.done() or client.hget("rqttl:{q}:meta", field) == b"2")
+        finally:
+            program.stop()
+        run.result(PATIENCE)
 
 
 @pytest.mark.slow
