@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable, Coroutine, Hashable
 from contextlib import AbstractContextManager, nullcontext
 from copy import copy
@@ -194,12 +193,13 @@ class AsyncDriver:
 
     async def listen(self, step: WaitForWakeup, interrupts: list[Interrupt]) -> Any:
         """Wait for an element of a wake-up list. Returns the answer to the step."""
-        keys, ends = step.keys(self.keyspace), time.monotonic() + step.ms / 1000
+        keys, now = step.keys(self.keyspace), asyncio.get_running_loop().time
+        ends = now() + step.ms / 1000
         woken = (
             await self.store.listen(step.queues[0], list(keys), step.in_redis, interrupts) if step.in_redis else None
         )
         if woken is None and step.exact:
-            await asyncio.sleep(max(0.0, ends - time.monotonic()))
+            await asyncio.sleep(max(0.0, ends - now()))
         if isinstance(woken, list):
             return self.keyspace.woken(woken)
         return (keys[woken[0]], woken[1]) if isinstance(woken, tuple) else woken

@@ -107,11 +107,11 @@ class Timing:
     """The clock that flows and consumers go by, and the way in which time passes during a wait: here, real time."""
 
     #: The `freeze_time` of tests stops the functions of modules, and no wait would end. It leaves those of classes.
-    _monotonic = staticmethod(time.monotonic)
+    seconds = staticmethod(time.monotonic)
 
     def now(self) -> int:
         """Return a time in ms that never goes back. Times of two threads may not be compared."""
-        return int(self._monotonic() * 1000)
+        return int(self.seconds() * 1000)
 
     def sleep(self, seconds: float) -> None:
         """Let time pass."""

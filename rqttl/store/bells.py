@@ -15,7 +15,7 @@ from redis.exceptions import ConnectionError, ResponseError, TimeoutError
 from rqttl.errors import PoolExhausted
 from rqttl.flows.steps import ENDED, Read
 from rqttl.protocol.contract import pack_command
-from rqttl.runtime.interrupt import Interrupt
+from rqttl.runtime.interrupt import Interrupt, Timing
 from rqttl.store.blocking import PAUSE, SLACK, Listener, asked, patiently, shut_down
 from rqttl.store.connections import Held, RedisNode
 from rqttl.store.exchanges import NotSent, refuses_for_now
@@ -50,7 +50,7 @@ class Bell:
     def __init__(self, listener: Listener, node: object, keys: Sequence[str]) -> None:
         self.node, self.keys = node, keys
         #: The time at which Redis must have answered.
-        self.ends = time.monotonic() + PERIOD + SLACK
+        self.ends = Timing.seconds() + PERIOD + SLACK
         self._is_ended = False
         with ExitStack() as stack:
             place = listener.places.take(0, lambda: True)
@@ -111,20 +111,20 @@ class Bells:
 
         It may return elements of lists for which an earlier wait has asked.
         """
-        ends, slots = time.monotonic() + ms / 1000, by_slot(self._topology, keys)
+        ends, slots = Timing.seconds() + ms / 1000, by_slot(self._topology, keys)
         with _alarm(interrupts) as alarm:
             while not asked(interrupts):
                 looks = len(slots) > self._most
-                if looks and time.monotonic() >= self._look_at:
+                if looks and Timing.seconds() >= self._look_at:
                     self._look({slot: keys for slot, keys in slots.items() if slot not in self._pending})
-                found, now = self._follow(slots), time.monotonic()
+                found, now = self._follow(slots), Timing.seconds()
                 left = min(ends, self._look_at if looks else now + CHECK) - now
                 found += self._ready(0.0 if found or self._lost else max(0.0, left), alarm)
                 if self._lost:  # perhaps with hints. The caller's next calls show more, also of slots that have moved
                     time.sleep(PAUSE)
                     found += [(key, None) for key in self._lost]
                     self._lost = []
-                if found or time.monotonic() >= ends:
+                if found or Timing.seconds() >= ends:
                     return found or None
         return self.collect() or ENDED
 
@@ -140,16 +140,16 @@ class Bells:
         ended = [self._pending.pop(slot) for slot in (list(self._pending) if slots is None else slots)]
         for bell in ended:
             bell.end()
-        until = time.monotonic() + LAST
+        until = Timing.seconds() + LAST
         found: list[Pair] = []
         for bell in ended:
-            pairs = bell.answer(max(0.001, until - time.monotonic()))
+            pairs = bell.answer(max(0.001, until - Timing.seconds()))
             found += [(key, None) for key in bell.keys] if pairs is None else pairs
         return found
 
     def _follow(self, slots: dict[Hashable, list[str]]) -> list[Pair]:
         """End the calls that are no longer right, and begin those that are missing. Returns what has come."""
-        now, node_of = time.monotonic(), self._topology.node_of
+        now, node_of = Timing.seconds(), self._topology.node_of
         rung = self._last_rung
         chosen = sorted(slots, key=lambda slot: rung.get(slot, 0), reverse=True)[: self._most]
         wanted = {slot: slots[slot] for slot in chosen}
@@ -196,7 +196,7 @@ class Bells:
 
     def _look(self, slots: dict[Hashable, list[str]]) -> None:
         """Let slots with elements have a call, which takes them."""
-        self._look_at = time.monotonic() + LOOK
+        self._look_at = Timing.seconds() + LOOK
         keys = [(slot, key) for slot, keys in slots.items() for key in keys]
         lengths = self._read(Read([("LLEN", key) for _, key in keys], partial=True))
         for (slot, _), length in zip(keys, lengths, strict=True):

@@ -29,6 +29,7 @@ from redis.retry import Retry
 from rqttl.errors import BrokerClosed, InvalidInput, PoolExhausted
 from rqttl.protocol.commands import CONFIRMING, Command, Reply, Word, noted, unconfirmed
 from rqttl.protocol.contract import Packer, Repeated, fits, pack_command
+from rqttl.runtime.interrupt import Timing
 from rqttl.store.exchanges import SOCKET_TIMEOUT, NotSent
 from rqttl.store.topology import Calls, Trip
 from rqttl.text import format_value, type_name
@@ -173,9 +174,9 @@ class Places:
             return place
         if self._process != os.getpid():  # the waiting threads of the parent process do not exist here
             self._lock, self._taken, self._process = threading.Lock(), WeakSet(), os.getpid()
-        started = time.monotonic()
+        started = Timing.seconds()
         while not self._admit(place):
-            waited = time.monotonic() - started
+            waited = Timing.seconds() - started
             if waited >= min(seconds, self._patience):
                 return None if seconds < self._patience else False
             if ended():
@@ -271,14 +272,14 @@ class Connections:
         connection = self._take_idle()
         if connection is not None:
             return connection
-        ends = time.monotonic() + PATIENCE
+        ends = Timing.seconds() + PATIENCE
         while connection is None:
             try:
                 return self.pool.get_connection()
             except (ConnectionError, TimeoutError) as error:
                 if not is_exhausted(error):
                     raise NotSent from error
-                if isinstance(self.pool, BlockingConnectionPool) or time.monotonic() >= ends:
+                if isinstance(self.pool, BlockingConnectionPool) or Timing.seconds() >= ends:
                     raise PoolExhausted(int(self.pool.max_connections)) from error
             time.sleep(_PAUSE)
             connection = self._take_idle()
@@ -287,7 +288,7 @@ class Connections:
     def _take_idle(self) -> Connection | None:
         self.check_open()
         for connection, since in self._popped():
-            idle = time.monotonic() - since
+            idle = Timing.seconds() - since
             if idle < QUICK or (idle < FRESH and not is_spoilt(connection)):
                 return connection
             self.pool.release(connection)
@@ -305,7 +306,7 @@ class Connections:
     def keep(self, connection: Connection) -> None:
         """Keep a connection for the next call, but leave most of a small pool to others. After `close`, close it."""
         if len(self._idle) < self.pool.max_connections // SHARE:
-            self._idle.append((connection, time.monotonic()))
+            self._idle.append((connection, Timing.seconds()))
         else:
             self.pool.release(connection)
         if self._closed:
@@ -474,12 +475,12 @@ class RedisNode:
 def _read(connection: Connection, is_in_use: Callable[[], bool] | None) -> Any:
     if is_in_use is None:
         return connection.read_response()
-    ends = time.monotonic() + SOCKET_TIMEOUT
+    ends = Timing.seconds() + SOCKET_TIMEOUT
     while True:
         try:
             return connection.read_response(disconnect_on_error=False)
         except TimeoutError:
-            if time.monotonic() >= ends or not is_in_use():
+            if Timing.seconds() >= ends or not is_in_use():
                 raise
 
 

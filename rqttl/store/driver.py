@@ -68,7 +68,7 @@ class Store:
         self._only = topology.nodes[0] if is_single else None  # it need not be looked up
         self._listeners = WeakKeyDictionary[RedisNode, Listener]()
         self._events = events
-        self.exchanges = Exchanges(topology, keyspace, events, time.monotonic)
+        self.exchanges = Exchanges(topology, keyspace, events, Timing.seconds)
         #: False if a missing reply ends a call after one time-out of a node of a cluster.
         self.waits = True
         #: True if hasty trips have connections of their own, with shorter time-outs.
@@ -77,7 +77,7 @@ class Store:
     def hasty(self, keyspace: Keyspace) -> Store:
         """The same store for a caller that leaves a node alone that does not answer at once."""
         hasty = copy(self)
-        hasty.exchanges = Exchanges(self.topology, keyspace, self._events, time.monotonic)
+        hasty.exchanges = Exchanges(self.topology, keyspace, self._events, Timing.seconds)
         hasty.exchanges.patience, hasty.waits, hasty.rushes = HASTE, False, False
         return hasty
 
@@ -90,7 +90,7 @@ class Store:
         """See `Exchanges.run`."""
         if self._events.notify is not None or not self.topology.is_known:
             return drive(self.exchanges.run(command), self._perform)
-        since = time.monotonic()
+        since = Timing.seconds()
         try:
             node = self._only or self.topology.node_of(command.words[1])
             return node.send_one(command, waits=self.waits)
@@ -100,7 +100,7 @@ class Store:
 
     def run_durable(self, command: Command) -> Reply:
         """The same for a command that Redis has to confirm."""
-        since, first = time.monotonic(), None
+        since, first = Timing.seconds(), None
         if self._events.notify is None and self.topology.is_known:
             try:
                 return self.topology.node_of(command.words[1]).send_durable(command, waits=self.waits)

@@ -5,6 +5,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from typing import Any, Literal
 
 import pytest
@@ -20,8 +21,10 @@ from rqttl.store.blocking import patiently
 from rqttl.store.connections import RedisNode
 from rqttl.store.driver import RedisDriver, driver_of
 from rqttl.store.topology import OneServer
+from tests.drivers import broker_on
 from tests.process.proxy import Proxy
 from tests.servers import Server
+from tests.two_nodes import TwoNodeDriver
 from tests.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.slow
@@ -74,18 +77,27 @@ def test_a_wait_ends_by_the_clock_of_the_client(redis_url: str, monkeypatch: pyt
         assert queue.receive() is not None
 
 
+@pytest.mark.parametrize("queues, is_away", [("a", False), ("ab", False), ("b", True)])
 def test_a_wait_ends_while_a_test_has_frozen_the_functions_of_modules(
-    redis_url: str, monkeypatch: pytest.MonkeyPatch
+    start_server: Callable[..., Server], monkeypatch: pytest.MonkeyPatch, queues: str, is_away: bool
 ) -> None:
-    with rqttl.connect(redis_url) as broker, ThreadPoolExecutor(1) as pool:
-        queue = broker.declare_queue("q")
+    servers = [start_server(), start_server()]
+    with broker_on(TwoNodeDriver(*servers)) as broker, ThreadPoolExecutor(1) as pool:
+        for name in queues:
+            broker.declare_queue(name)
+        driver_of(broker).store.exchanges.patience = 0.2
+        if is_away:
+            servers[1].kill()
         monkeypatch.setattr("time.monotonic", lambda: 1_700_000_000.0)
 
-        waits = pool.submit(queue.receive, wait="50ms")
+        waits = pool.submit(broker.receive, list(queues), wait="1s")
         try:
-            assert waits.result(timeout=PATIENCE) is None
+            with pytest.raises(redis.ConnectionError) if is_away else nullcontext():
+                assert waits.result(timeout=PATIENCE) == []
         finally:
             broker.interrupt()
+            if is_away and not waits.done():
+                servers[1].start()
 
 
 @pytest.mark.parametrize("ttl", [None, 0])
