@@ -44,10 +44,9 @@ _PLACES = {
 }
 
 
-def _print_error(line: str) -> None:
-    """Print a line of an error, folded at words. It may hold hostile text, or the password of a URL."""
-    with suppress(OSError):  # without a stderr there is still the exit code
-        print(output.fold(text.escape(text.without_secrets(line)), sys.stderr), file=sys.stderr)  # noqa: T201  # the one place that prints errors
+def _print_error(line: str, prefix: str = "rqttl: ") -> None:
+    """Print a line of an error. It may hold hostile text, or the password of a URL."""
+    output.note(text.escape(text.without_secrets(line)), "error", prefix)
 
 
 class Program(click.Group):
@@ -77,6 +76,7 @@ class Program(click.Group):
         """Run, and exit. `click.testing.CliRunner` calls this, too."""
         arguments = list(sys.argv[1:] if args is None else args)
         extra["standalone_mode"] = False
+        output.LOGS_JSON.set("--log-format=json" in " ".join(arguments).replace("--log-format ", "--log-format="))
         _prepare_streams()
         try:
             result = super().main(arguments, prog_name or "rqttl", **extra)
@@ -114,9 +114,9 @@ def _fail(error: Exception, *, debug: bool) -> int:
     _flush_or_drop(sys.stdout)
     if code == errors.BUG and debug:
         for trace_line in traceback.format_exc().rstrip("\n").split("\n"):
-            _print_error(trace_line)
+            _print_error(trace_line, "")
     if line:
-        _print_error(f"rqttl: {line}")
+        _print_error(line)
     return code
 
 

@@ -3,7 +3,7 @@
 import json
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +47,22 @@ def test_once_can_answer_in_json_with_a_json_log(run: Run, broker: Broker) -> No
     answer, (line,) = json.loads(result.stdout), [json.loads(line) for line in result.stderr.splitlines()]
     assert (answer["expired"], answer["failed"]) == (3, 0)
     assert (line["event"], line["level"], line["queue"], line["expired"]) == ("swept", "info", "orders", 3)
+
+
+@pytest.mark.parametrize(
+    "arguments, level, message",
+    [
+        (("reaper", "--log-format", "json", "--scan-period", "-1"), "info", "the reaper is disabled: "),
+        (("reaper", "--log-format=json", "--scan-period", "x"), "error", "invalid value for '--scan-period': "),
+        (("reaper", "--log-format", "json", "--url", "ftp://:secret@h"), "error", "url: "),
+        (("worker", "--call", "a:b", "--log-format", "json"), "error", "usage: "),
+        (("worker", "none", "--exec", "cat", "--log-format", "json"), "error", "queue 'none' does not exist"),
+    ],
+)
+def test_each_line_beside_a_json_log_is_json(run: Run, arguments: Sequence[str], level: str, message: str) -> None:
+    (line,) = map(json.loads, run(*arguments).stderr.splitlines())
+
+    assert (line["level"], line["event"], line["message"].startswith(message)) == (level, "log", True)
 
 
 def test_json_without_once_is_refused(run: Run) -> None:

@@ -81,13 +81,13 @@ def test_a_wait_ends_by_the_clock_of_the_client(redis_url: str, monkeypatch: pyt
 def test_a_wait_ends_while_a_test_has_frozen_the_functions_of_modules(
     start_server: Callable[..., Server], monkeypatch: pytest.MonkeyPatch, queues: str, is_away: bool
 ) -> None:
-    servers = [start_server(), start_server()]
-    with broker_on(TwoNodeDriver(*servers)) as broker, ThreadPoolExecutor(1) as pool:
+    first, second = start_server(), start_server()
+    with broker_on(TwoNodeDriver(first, second)) as broker, ThreadPoolExecutor(1) as pool:
         for name in queues:
             broker.declare_queue(name)
         driver_of(broker).store.exchanges.patience = 0.2
         if is_away:
-            servers[1].kill()
+            second.kill()
         monkeypatch.setattr("time.monotonic", lambda: 1_700_000_000.0)
 
         waits = pool.submit(broker.receive, list(queues), wait="1s")
@@ -97,7 +97,7 @@ def test_a_wait_ends_while_a_test_has_frozen_the_functions_of_modules(
         finally:
             broker.interrupt()
             if is_away and not waits.done():
-                servers[1].start()
+                second.start()
 
 
 @pytest.mark.parametrize("ttl", [None, 0])

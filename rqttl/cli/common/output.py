@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
+from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, TextIO
 
 import click
@@ -32,6 +33,8 @@ _QUOTED = re.compile(r"`[^`]*`|(?<!\w)'[^']*'")
 _COMMAND = re.compile(r"`rqttl (?!server|--|[^`]*--(help|namespace))")
 #: What stands behind `rqttl` in such a command.
 _FLAG: ContextVar[str] = ContextVar("namespace", default="")
+#: True if stderr is a log of JSON.
+LOGS_JSON: ContextVar[bool] = ContextVar("logs_json", default=False)
 
 
 def answer(line: str) -> None:
@@ -70,10 +73,19 @@ def answer_json(value: Any) -> None:
     click.echo(text.dump_json(value))
 
 
-def note(line: str) -> None:
-    """Print a line to stderr, on a terminal folded at words. A stderr that cannot be written is no failure."""
+def note(line: str, level: str = "info", prefix: str = "rqttl: ") -> None:
+    """Print a line to stderr, on a terminal folded at words; in a log of JSON as JSON.
+
+    A stderr that cannot be written is no failure.
+    """
     with suppress(OSError):
-        click.echo(fold(f"rqttl: {line}", sys.stderr), err=True)
+        entry = {"time": instant(time.time()), "level": level, "event": "log", "message": line}
+        click.echo(text.dump_json(entry) if LOGS_JSON.get() else fold(prefix + line, sys.stderr), err=True)
+
+
+def instant(seconds: float) -> str:
+    """A time as logs have it: `2026-01-31T12:00:00.000Z`."""
+    return datetime.fromtimestamp(seconds, timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def note_no_queue(patterns: Sequence[str]) -> None:

@@ -8,7 +8,6 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from datetime import datetime, timezone
 from types import FrameType
 from typing import Any, TypeVar
 
@@ -28,11 +27,10 @@ class Log(logging.StreamHandler):  # type: ignore[type-arg]  # generic since Pyt
 
     def format(self, record: logging.LogRecord) -> str:
         """A record as a line."""
-        at = datetime.fromtimestamp(record.created, timezone.utc).isoformat(timespec="milliseconds")
         if not record.exc_text and record.exc_info:
             record.exc_text = logging.Formatter().formatException(record.exc_info)
         line = _as_json if self._is_json else _as_text
-        return line(at.replace("+00:00", "Z"), record)
+        return line(output.instant(record.created), record)
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  # the name of logging
         """Do nothing."""
