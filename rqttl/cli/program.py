@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 import io
 import os
 import sys
@@ -10,6 +12,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
+from textwrap import dedent
 from typing import Any, NoReturn, TextIO
 
 import click
@@ -49,6 +52,15 @@ def _print_error(line: str, prefix: str = "rqttl: ") -> None:
     output.note(text.escape(text.without_secrets(line)), "error", prefix)
 
 
+def _restore_help(command: click.Command) -> None:
+    """Read the help of a command, and of those in it, from the source: `python -OO` leaves out docstrings."""
+    if sys.flags.optimize > 1 and command.callback:
+        (function,) = ast.parse(dedent(inspect.getsource(inspect.unwrap(command.callback)))).body
+        command.help = command.help or ast.get_docstring(function)  # type: ignore[arg-type]  # it is a function
+        for inner in getattr(command, "commands", {}).values():
+            _restore_help(inner)
+
+
 class Program(click.Group):
     """A group whose errors are one line on stderr, and an exit code for the kind of error."""
 
@@ -62,6 +74,7 @@ class Program(click.Group):
             return None
         module, name = _PLACES.get(cmd_name, (cmd_name, cmd_name))
         command: click.Command = getattr(import_module(f"rqttl.cli.{module}"), name)
+        _restore_help(command)
         return command
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
@@ -78,6 +91,7 @@ class Program(click.Group):
         extra["standalone_mode"] = False
         output.LOGS_JSON.set("--log-format=json" in " ".join(arguments).replace("--log-format ", "--log-format="))
         _prepare_streams()
+        _restore_help(self)
         try:
             result = super().main(arguments, prog_name or "rqttl", **extra)
             sys.stdout.flush()

@@ -289,7 +289,7 @@ def nowhere(launch: Callable[..., Server]) -> Iterator[str]:
 
 
 @pytest.mark.usefixtures("impatient")
-@pytest.mark.parametrize("path", [*ON_REDIS, ("demo",)], ids=named)
+@pytest.mark.parametrize("path", [path for path in (*ON_REDIS, ("demo",)) if path not in LOGS], ids=named)
 def test_without_redis_every_command_says_so(path: CommandPath, nowhere: str) -> None:
     line = failed(CliRunner().invoke(cli, [*argv(path, optional=True), "--url", nowhere]), 4)
 

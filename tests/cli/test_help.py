@@ -1,9 +1,11 @@
 """Every command explains itself, in 80 columns; half-typed lines are completed, asked as each shell asks."""
 
 import inspect
+import json
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -33,6 +35,17 @@ def test_help_fits_and_ends_with_an_example(path: CommandPath) -> None:
     assert [line for line in result.stdout.splitlines() if len(line) > 80] == []
     assert f"\n  Example: {example(path)}\n" in result.stdout
     assert CliRunner().invoke(cli, [*path, "-h"], terminal_width=80).stdout == result.stdout
+
+
+def test_help_is_the_same_without_docstrings() -> None:
+    texts = [CliRunner().invoke(cli, [*path, "--help"], terminal_width=80).stdout for path in ALL]
+    code = (
+        "import json, sys; from click.testing import CliRunner; from rqttl.cli import cli; print(json.dumps("
+        "[CliRunner().invoke(cli, [*path, '--help'], terminal_width=80).stdout for path in json.loads(sys.argv[1])]))"
+    )
+    words = [sys.executable, "-OO", "-c", code, json.dumps(ALL)]
+
+    assert json.loads(subprocess.run(words, check=True, capture_output=True).stdout) == texts
 
 
 @pytest.mark.parametrize("path", ALL, ids=" ".join)
