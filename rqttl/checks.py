@@ -6,6 +6,7 @@ Each raises `InvalidInput`, or `InvalidName`, with the name of the argument.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Collection, Iterable
 from typing import Any
 
@@ -42,6 +43,13 @@ def boolean(value: object, name: str) -> bool:
     if not isinstance(value, bool):
         raise InvalidInput(f"{name}: expected true or false, got {format_value(value)}")
     return value
+
+
+def unpatched(name: str) -> None:
+    """Raise `InvalidInput` where gevent has patched what handlers and renewers of leases need."""
+    monkey: Any = sys.modules.get("gevent.monkey")
+    if monkey and any(map(monkey.is_module_patched, ("threading", "socket"))):
+        raise InvalidInput(f"{name}: gevent has patched threads or sockets here; start `rqttl worker` instead")
 
 
 def items(value: object, argument: str, expected: str) -> list[Any]:

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 
 from redis.exceptions import RedisError
 
+from rqttl import checks
 from rqttl import events as hook
 from rqttl.consuming.base import ConsumerBase, Renewed, announce_renewal, patiently
 from rqttl.consuming.handling import HandlerRun, log_unsettled
@@ -312,6 +313,7 @@ class Runner:
 
     def run(self, stop: threading.Event | None = None) -> RunCounts:
         """Handle messages until `stop`, a signal, or the end of `wait`. See `Queue.run`."""
+        checks.unpatched("run")
         driver, deliveries = self._driver, self._deliveries
 
         def look() -> object:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
+from rqttl import checks
 from rqttl.checks import is_pattern
 from rqttl.consuming.heartbeat import Heartbeat
 from rqttl.errors import InvalidInput
@@ -148,6 +149,7 @@ class Worker:
         """
         if self._has_run:
             raise InvalidInput("worker: it has run already; make another one")
+        checks.unpatched("worker")
         self._has_run = True
         with ExitStack() as stack:
             stack.callback(self._supervisor.close)

@@ -1,16 +1,18 @@
 """Consumers without Redis: their books take plain values, and they go by the clock of their driver."""
 
 import logging
+import sys
 import threading
 from collections.abc import Callable
 from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 import redis
 from redis.exceptions import ConnectionError
 
-from rqttl import Delivery, PoolExhausted, QueueOptions
+from rqttl import Delivery, InvalidInput, PoolExhausted, QueueOptions, Worker
 from rqttl.consuming.base import Turns, patiently
 from rqttl.consuming.consumer import Consumer, Sender
 from rqttl.consuming.prefetch import CONSUMER_TTL_MS, Prefetch, RenewalSchedule, missed
@@ -22,6 +24,7 @@ from rqttl.flows.steps import ABANDONED, ENDED, Flow, Now, WaitForWakeup
 from rqttl.protocol.commands import BATCH, Command, Options
 from rqttl.protocol.keys import Keyspace
 from rqttl.runtime.interrupt import Interrupt, Timing, Wakeup
+from rqttl.testing import fake_broker
 from tests.unit.test_flows import OK, Canned, Drive, known, received
 from tests.waiting import PATIENCE
 
@@ -33,6 +36,22 @@ def unused(*_: object) -> None:
 SETTLER = Settler(unused)
 
 KNOWN = Options.plain(QueueOptions.read("orders", {"lease": "30s"})).config(Keyspace(), b"v1")
+
+
+@pytest.mark.parametrize("patched", ["threading", "socket"])
+@pytest.mark.parametrize(
+    "name, run",
+    [
+        ("run", lambda broker: broker.queue("q").run(print)),
+        ("worker", lambda broker: Worker(broker, "q", call=print, processes=0).run()),
+    ],
+)
+def test_what_needs_threads_is_refused_under_gevent(
+    name: str, run: Callable[[Any], object], patched: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "gevent.monkey", cast("Any", SimpleNamespace(is_module_patched=patched.__eq__)))
+    with fake_broker() as broker, pytest.raises(InvalidInput, match=f"^{name}: gevent has patched .* `rqttl worker`"):
+        run(broker)
 
 
 def delivery(number: int, lease: int | None = None, token: bytes = b"7") -> Delivery:
