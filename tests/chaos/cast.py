@@ -27,7 +27,7 @@ LEASED = 8
 QUEUES = (
     Judged("plain", {"dead_letter": "plain.dead", "max_deliveries": 6, "redelivery_delay": "20ms", "lease": "900ms"}),
     Judged("aging", {"dead_letter": "aging.dead", "message_ttl": "300ms", "lease": "700ms"}),
-    Judged("window", {"dead_letter": "window.dead", "duplicate_window": "1h", "lease": "900ms"}),
+    Judged("window", {"dead_letter": "window.dead", "duplicate_window": "1000d", "lease": "900ms"}),
     Judged("head", {"dead_letter": "head.dead", "max_length": LENGTH, "lease": "500ms"}),
     Judged(
         "full",
@@ -46,6 +46,7 @@ QUEUES = (
     Judged("full/source", {"dead_letter": "full.dead"}),
     Judged("drop", {"lease": "700ms", "max_leased": LEASED}),
     Judged("once", {"dead_letter": "once/dead"}),
+    Judged("rated", {"dead_letter": "rated.dead", "lease": "700ms"}),
 )
 
 #: The names of the queues of dead letters. On a cluster only `once` has its own in the same slot.
@@ -55,6 +56,10 @@ ACCOUNTED = DEAD.union(queue.name for queue in QUEUES)
 
 #: The policy of all queues, and its option: no message comes near the limits that it gets.
 POLICY, POLICED = "largest", "max_message_bytes"
+
+#: The queue whose rate changes, also by a policy of this name, and its rates. At `SLOW` a `FEW` messages leave at most.
+RATED, SLOW, FEW = "rated", "1/1h", 3
+RATES = (None, SLOW, SLOW, SLOW, "20/1s", "1000/1s")
 
 #: Roles of the processes that always work, each with the number of them.
 PROCESSES = {

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.chaos.journal import Event
+from tests.chaos.journal import HOUR, SECOND, Event
 
 #: A pair that names one handing-out of one message: its sequence and the token of its lease.
 Pair = tuple[str, str]
@@ -26,7 +26,7 @@ class Attempt:
 class Claim:
     """One handing-out of one message. Times are in microseconds; `granted` is the end of its lease, 0 without one.
 
-    `died` is its newest death in ms, 0 without one.
+    `died` is its newest death in ms, 0 without one. When it `began`, Redis `told` this as the time.
     """
 
     process: str
@@ -35,6 +35,7 @@ class Claim:
     id: str
     written: int
     began: int
+    told: int
     deadline: int | None
     count: int
     died: int
@@ -89,7 +90,7 @@ class Sent:
 PICKUP = 5_000
 
 
-def _was_handed(event: Event, sequence: str, deadline: int | None, began: int) -> bool:
+def _was_handed(event: Event, sequence: str, deadline: int | None, told: int, ahead: int) -> bool:
     """Return True if a ticket explains a message after its deadline: it was leased for a waiting consumer before that.
 
     Either the ticket was seen, and the lease that it names began in time and holds; or it came after the last look
@@ -100,9 +101,9 @@ def _was_handed(event: Event, sequence: str, deadline: int | None, began: int) -
     token = event.get("tickets", {}).get(sequence)
     if token is not None:
         ends = int(token) // 1000
-        return ends - PICKUP <= deadline and began // 1000 < ends
+        return ends - PICKUP <= deadline and told // 1000 < ends
     since, first = event.get("looked") or (0, "")
-    return sequence == first and bool(deadline * 1000 + 999 >= since)
+    return sequence == first and bool(deadline * 1000 + 999 >= since + ahead)
 
 
 class Facts:
@@ -123,6 +124,9 @@ class Facts:
         #: When the last answered change of the policy began and ended, and the values that the policy may have since.
         self.policy_set: tuple[int, int] = (0, 0)
         self.policy_values: list[tuple[int, int | None]] = [(0, None)]
+        #: How far Redis is ahead, and until when it was as far ahead as before.
+        self.ahead = 0
+        self.steps: list[tuple[int, int]] = []
         self._held: dict[tuple[str, str, str], Claim] = {}
         self._settles: dict[str, tuple[str, list[tuple[Claim, Attempt]]]] = {}
         self._collected: dict[tuple[str, str, str], Attempt] = {}
@@ -169,7 +173,10 @@ class Facts:
         token: str = event["token"]
         granted = int(token or 0)
         since = self._taking_since.get(event["p"], int(event["t"]))
-        began = granted - event["lease"] * 1000 if token else since
+        told = granted - event["lease"] * 1000 if token else since + self.ahead
+        began = self.instant_of(told) if token else since
+        # a step comes a moment after its event, and nobody knows whether before or after a call
+        is_near = any(until >= (event.get("looked") or (since,))[0] - SECOND for until, _ in self.steps)
         for sequence, id, deadline, count, died in event["got"]:
             claim = Claim(
                 event["p"],
@@ -178,11 +185,12 @@ class Facts:
                 id,
                 event["t"],
                 began,
+                told,
                 deadline,
                 count,
                 died,
                 granted,
-                _was_handed(event, sequence, deadline, began),
+                is_near or _was_handed(event, sequence, deadline, told, told - began),
             )
             self.claims[id].append(claim)
             if not token:
@@ -240,6 +248,19 @@ class Facts:
     def _policy_set(self, event: Event) -> None:
         began, value = self.policy_values[-1]  # one operator at a time
         self.policy_set, self.policy_values = (began, event["t"]), [(began, value)]
+
+    def _clock(self, event: Event) -> None:
+        self.ahead = event["ahead"]
+        self.steps.append((event["t"], event["was"]))
+
+    def instant_of(self, told: int) -> int:
+        """When Redis told this as the time: it is some whole hours ahead, and a round is short."""
+        return told - round((told - self.last) / HOUR) * HOUR
+
+    def latest(self, since: int, claim: Claim) -> int:
+        """The latest time of Redis between an instant and a claim: a lease may have ended before a step back."""
+        steps = (until + SECOND // 2 + was for until, was in self.steps if since <= until <= claim.began)
+        return max([claim.told, *steps])
 
     # What the nemeses tell. Of all else, `seen` is enough.
 

@@ -2,7 +2,7 @@
 
 Each line is one event: `t` (microseconds since 1970), `p` (the process), `k` (the kind) and its facts. One `os.write`
 brings a line to the kernel, so a process that is killed has written a line completely or not at all. `t` is comparable
-with the clock of Redis, because both run on one machine.
+with the clock of Redis, which runs on the same machine, and is some whole hours ahead after `clock`.
 
 | kind | facts | meaning |
 | --- | --- | --- |
@@ -22,6 +22,8 @@ with the clock of Redis, because both run on one machine.
 | `stats` | `q`, `numbers` | the numbers of one `stats()` |
 | `forget` | `how`, `since`, `until`, `queues` | what happened in between may be forgotten by a failover |
 | `policy`, `policy set` | `value` | a change of the policy begins, and was answered |
+| `rate` | `set` | a change of the rate begins, or was answered: then with the rate |
+| `clock` | `was`, `ahead` | the clock of Redis is about to step: before and after, the microseconds that it is ahead |
 | `policies` | `stored`, `queues` | at the end: the value of the policy, and of its option in each queue |
 | `error` | `type`, `text` | a call failed as it may |
 | `wrong` | `text` | a call told a thing that is not true |
@@ -39,6 +41,8 @@ from typing import Any
 
 Event = dict[str, Any]
 SUFFIX = ".journal"
+#: Microseconds of one second, and of one hour.
+SECOND, HOUR = 1_000_000, 3_600_000_000
 
 
 def now() -> int:

@@ -11,9 +11,9 @@ from itertools import pairwise
 from operator import attrgetter, itemgetter
 from typing import Literal, get_args
 
-from tests.chaos.cast import POLICED, POLICY
+from tests.chaos.cast import FEW, POLICED, POLICY, RATED, SLOW
 from tests.chaos.facts import Claim, Facts, Sent
-from tests.chaos.journal import Event
+from tests.chaos.journal import SECOND, Event
 
 Kind = Literal["lost", "late", "twice", "over a limit", "out of order", "told wrongly", "unexplained"]
 #: The kinds of violations, in the order of the table.
@@ -116,7 +116,8 @@ def accounts(facts: Facts, figures: Counter[str]) -> Iterator[Violation]:
 
 def _may_vanish(facts: Facts, one: Sent) -> bool:
     """Return True if the message may be gone without a trace: it expired in a queue without a dead-letter queue."""
-    dropped = not _target_of(facts, one.queue) and one.deadline is not None and one.deadline * 1000 <= facts.last
+    over = one.deadline is not None and one.deadline * 1000 <= facts.last + facts.ahead
+    dropped = over and not _target_of(facts, one.queue)
     return dropped or (not one.deadline_known and one.duplicate > 0 and not _target_of(facts, one.queue))
 
 
@@ -141,7 +142,7 @@ def _ways(facts: Facts, one: Sent, claims: list[Claim], *, lost: bool) -> Iterat
     """
     if not facts.queues[one.queue].get("far"):
         return
-    ways = [(claim.died * 1000, claim.began) for claim in claims if claim.died]
+    ways = [(facts.instant_of(claim.died * 1000), claim.began) for claim in claims if claim.died]
     if lost:
         ways.append((_dies_from(facts, one, claims), facts.last))
     for queue in filter(None, (one.queue, _target_of(facts, one.queue))):
@@ -153,7 +154,8 @@ def _dies_from(facts: Facts, one: Sent, claims: list[Claim]) -> int:
     alive = max([one.began, *(claim.began for claim in claims)])
     limits = (facts.option(one.queue, name) for name in ("max_length", "max_length_bytes", "max_deliveries"))
     attempts = (attempt.how for claim in claims for attempt in claim.attempts)
-    if any(limits) or "reject" in attempts or any(claim.died for claim in claims) or not one.deadline_known:
+    early = any(limits) or "reject" in attempts or any(claim.died for claim in claims)
+    if early or facts.steps or not one.deadline_known:
         return alive
     return facts.last if one.deadline is None else max(alive, one.deadline * 1000)
 
@@ -167,8 +169,8 @@ def deadlines(facts: Facts, _: Counter[str]) -> Iterator[Violation]:
         sent = facts.sent.get(id)
         for claim in claims:
             # one that was handed to a waiting consumer on arrival has been leased since then, and does not expire
-            if claim.deadline is not None and claim.began >= claim.deadline * 1000 and not claim.handed:
-                late = (claim.began - claim.deadline * 1000) // 1000
+            if claim.deadline is not None and claim.told >= claim.deadline * 1000 and not claim.handed:
+                late = (claim.told - claim.deadline * 1000) // 1000
                 yield Violation("late", id, f"{claim.queue}: handed out {late} ms after its deadline")
             if sent is None or claim.died or claim.queue != sent.queue:
                 continue
@@ -210,8 +212,9 @@ def _after(facts: Facts, id: str, claim: Claim, later: list[Claim]) -> Iterator[
     if any(one.done and one.began > other.began for one in renewals):
         yield Violation("told wrongly", id, f"{claim.queue}: {claim.process} renewed after {other.process} got it")
     ends = claim.leased_until(other.began)
-    if other.began // 1000 < ends // 1000 and not claim.given_back_by(other.began + 1000):
-        text = f"{claim.queue}: {other.process} got it {(ends - other.began) // 1000} ms before the lease of "
+    latest = facts.latest(claim.began, other)
+    if latest // 1000 < ends // 1000 and not claim.given_back_by(other.began + 1000):
+        text = f"{claim.queue}: {other.process} got it {(ends - latest) // 1000} ms before the lease of "
         yield Violation("twice", id, f"{text}{claim.process} ended")
 
 
@@ -283,6 +286,18 @@ def limits(facts: Facts, _: Counter[str]) -> Iterator[Violation]:
                 yield Violation("over a limit", "", text)
 
 
+def rates(facts: Facts, _: Counter[str]) -> Iterator[Violation]:
+    """While the lowest rate holds, hardly any messages leave: those of tickets, and one for each step of the clock."""
+    for begin, answer, end in zip(facts.seen["rate"], facts.seen["rate"][1:], facts.seen["rate"][2:], strict=False):
+        if answer.get("set") != SLOW or any(facts.forgotten_by(q, begin["t"], end["t"]) for q in (RATED, POLICY)):
+            continue
+        since = answer["t"] + SECOND  # no call of an operator that was killed is on its way any more
+        claims = [one for held in facts.claims.values() for one in held if one.queue == RATED]
+        left = sum(since <= one.began < end["t"] for one in claims)
+        if left > FEW + sum(since <= step <= end["t"] for step, _ in facts.steps):
+            yield Violation("over a limit", "", f"{RATED}: {left} messages left at a rate of {SLOW}")
+
+
 def conservation(facts: Facts, _: Counter[str]) -> Iterator[Violation]:
     """Every message of a queue is there, or left it in a way that was counted; at the end none is left."""
     for event in facts.seen["stats"]:
@@ -348,6 +363,7 @@ RULES: tuple[Rule, ...] = (
     order,
     letters,
     limits,
+    rates,
     conservation,
     receipts,
     policies,

@@ -4,8 +4,10 @@ A nemesis is a function that takes the stage and a source of chance. Those that 
 other; those that harm clients and the line strike at the same time in another thread.
 """
 
+import os
 import random
 import signal
+import struct
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -16,7 +18,7 @@ from typing import Any
 import redis
 
 from tests.chaos.cast import ACCOUNTED, POLICY
-from tests.chaos.journal import now
+from tests.chaos.journal import HOUR, SECOND, now
 from tests.chaos.stage import Stage
 from tests.chaos.wire import SLOW
 from tests.servers import SentinelSet, Server, role_of
@@ -77,6 +79,24 @@ def _tell_all(stage: Stage, *words: str) -> None:
     for server in stage.on.servers:
         with server.client(socket_timeout=10) as admin:
             admin.execute_command(*words)
+
+
+def step_clock(stage: Stage, chance: random.Random) -> None:
+    """Set the clock of all servers forward, or not, then back for a while; it ends where it has been furthest.
+
+    No step is as long as the week for which a queue of dead letters in another slot knows what came.
+    """
+    if not stage.clock.exists():
+        return
+    with stage.clock.open("r+b", buffering=0) as file:
+        (was,) = struct.unpack("q", file.read())
+        most = was + chance.choice((0, 0, HOUR, 24 * HOUR)) // SECOND
+        for ahead, pause in ((most, 0.5), (most - chance.choice((HOUR, 100 * HOUR)) // SECOND, 2.0), (most, 0.0)):
+            stage.journal.write("clock", was=was * SECOND, ahead=ahead * SECOND)
+            os.pwrite(file.fileno(), struct.pack("q", ahead), 0)
+            was = ahead
+            time.sleep(pause * chance.random())
+    stage.journal.count("clock steps", 3)
 
 
 # On one server
@@ -303,7 +323,7 @@ ON_CLIENTS: ByName = {
     "pauses": (pause_client,),
     "network": (bad_line, bad_line),
 }
-_NODES: ByName = {"network": (cut_connections,), "scripts": (forget_scripts,)}
+_NODES: ByName = {"network": (cut_connections,), "scripts": (forget_scripts,), "clock": (step_clock,)}
 _REPLICATED: ByName = {**_NODES, "kills": (kill_primary,), "pauses": (pause_primary,), "failover": (hand_over,)}
 #: On servers, by topology.
 ON_SERVER: dict[str, ByName] = {

@@ -17,11 +17,11 @@ from rqttl.reaper import Reaper
 from rqttl.store.driver import driver_of
 from rqttl.worker.settings import WorkerOptions
 from tests.chaos.actor import Actor, may_happen
-from tests.chaos.cast import DEAD, LEASED, POLICED, POLICY, QUEUES, body_of
+from tests.chaos.cast import DEAD, LEASED, POLICED, POLICY, QUEUES, RATED, RATES, SLOW, body_of
 from tests.chaos.witness import milliseconds
 
 #: Queues that receivers, consumers and runners work on; others have a role of their own.
-WORKED = ("plain", "aging", "window", "head", "full", "dlx", "drop")
+WORKED = ("plain", "aging", "window", "head", "full", "dlx", "drop", "rated")
 #: Queues to which some messages are sent with a delay, one for all messages of a call: they arrive in its order.
 SCHEDULED = ("plain", "drop")
 #: Queues that an operator pauses now and then.
@@ -323,9 +323,11 @@ def mover(me: Actor) -> None:
 
 
 def operator(me: Actor) -> None:
-    """Pause a queue for a moment, and change a policy of all queues. The next operator ends a pause that stays."""
+    """Pause a queue for a moment, change a policy and rates. The next operator ends a pause that stays."""
     while not me.stopping.is_set():
         me.attempt(lambda: _change_policy(me))
+        if me.random.random() < 0.3:
+            me.attempt(lambda: change_rate(me, me.random.choice(RATES)))
         queue = me.broker.queue(me.random.choice(PAUSED))
         if me.attempt(queue.pause):
             me.rest(0.2)
@@ -340,6 +342,20 @@ def _change_policy(me: Actor) -> None:
     me.broker.set_policy(POLICY, "#", {POLICED: value})
     me.journal.write("policy set", value=value)
     me.journal.count("policy changes")
+
+
+def change_rate(me: Actor, rate: str | None) -> None:
+    """Give a queue a rate, its own or by a policy, which replaces the policy of all queues there."""
+    by_policy = rate is not None and me.random.random() < 0.5
+    me.journal.write("rate")
+    me.broker.queue(RATED).update(rate=None if by_policy else rate)
+    if by_policy:
+        me.broker.set_policy(RATED, RATED, {"rate": rate}, priority=1)
+    else:
+        with suppress(rqttl.PolicyNotFound):
+            me.broker.delete_policy(RATED)
+    me.journal.write("rate", set=rate)
+    me.journal.count("rate changes")
 
 
 def observer(me: Actor) -> None:
@@ -386,6 +402,9 @@ def drainer(me: Actor) -> None:
     sound = set(names)
     for name in PAUSED:  # its operator was killed
         me.attempt(me.broker.queue(name).resume)
+    for rate in (SLOW, RATES[-1]):  # a message that has left at the lowest one holds up no other
+        me.attempt(lambda rate=rate: change_rate(me, rate))  # type: ignore[misc]  # bound at once
+        _drain_one(me, RATED, sound)
     for _ in range(4000):
         # a queue before its dead letters; an error ends the work on one, and the others are judged for what they hold
         left = [_drain_one(me, name, sound) for name in names if name in sound]
@@ -395,6 +414,7 @@ def drainer(me: Actor) -> None:
     for name in names:
         with suppress(rqttl.QueueNotFound):
             look(me, name, drained=True)
+    me.attempt(lambda: change_rate(me, None))
     Reaper(me.broker).run_once()  # a failover may undo a policy, or what it did to a queue
     stored = [policy.definition[POLICED] for policy in me.broker.policies()]
     in_force = {name: options[POLICED] for name, options in me.broker.options().items()}

@@ -3,7 +3,10 @@
 import multiprocessing
 import os
 import random
+import shutil
 import signal
+import subprocess
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -36,6 +39,11 @@ ROLES: dict[str, Callable[[Actor], None]] = {
 MEMORY = Path("/dev/shm") if os.access("/dev/shm", os.W_OK) else None  # noqa: S108  # each has a folder of its own
 #: Seconds that a client behind the line waits for a reply.
 IMPATIENCE = 2
+#: A server with a clock that steps, in the place of another one. A Sentinel would not trust such a clock.
+STEPPING = """#!/bin/sh
+case " $* " in *" --sentinel "*) exec {0} "$@" ;; esac
+CLOCK={1} LD_PRELOAD={1}.so exec {0} "$@"
+"""
 #: Calls that sent, claims and settles that a round has at least.
 ENOUGH = 10
 #: The role after the end of all others, when no fault is under way.
@@ -79,12 +87,25 @@ class Stage:
         self._changing = threading.Lock()
         self._births = 0
         self._over = False
-        self.on = TOPOLOGIES[on](binary)
+        #: How many seconds the clock of the servers is ahead, if it can step.
+        self.clock = folder / "clock"
+        self.on = TOPOLOGIES[on](self._stepping(binary))
         #: A line to each server. Some processes meet the servers there, the others meet them directly.
         self.wires = [Wire(server.socket, f"{seed}/{n}") for n, server in enumerate(self.on.servers)]
         self._url, self._by_wire, self._ports = self._places(on)
         self._keyspace = Keyspace(slotted=on == "cluster")
         self._declare()
+
+    def _stepping(self, binary: Path) -> Path:
+        """Return a server whose clock steps, where there is a compiler for it."""
+        if sys.platform != "linux" or not shutil.which("cc"):
+            return binary
+        source, server = Path(__file__).with_name("clock.c"), self.folder / "redis-server"
+        subprocess.run(["cc", "-shared", "-fPIC", "-o", f"{self.clock}.so", source], check=True)
+        self.clock.write_bytes(bytes(8))
+        server.write_text(STEPPING.format(binary, self.clock))
+        server.chmod(0o700)
+        return server
 
     def _places(self, on: str) -> tuple[str, str, dict[int, int]]:
         """The URL of the servers, the one by the lines, and the ports of the lines in the place of those of servers."""

@@ -32,7 +32,7 @@ Round = tuple[str, str, tuple[str, ...], float]
 ROUNDS: dict[str, list[Round]] = {
     "7.0": [
         ("kills and pauses", "server", ("kills", "pauses"), 4.0),
-        ("refusals and bad lines", "server", ("refusals", "network", "scripts"), 5.0),
+        ("refusals and bad lines", "server", ("refusals", "network", "scripts", "clock"), 5.0),
         ("kills behind Sentinel", "sentinel", ("kills", "network"), 2.0),
         ("pauses in a cluster", "cluster", ("pauses",), 2.0),
         ("moves and planned failovers", "cluster", ("moves", "failover", "network"), 3.0),
