@@ -255,7 +255,7 @@ def _run(planned: Sequence[Planned], *, yes: bool, dry_run: bool, as_json: bool,
     if not as_json:
         if steps and not dry_run:
             output.answer(f"{text.plural(steps, 'step')} taken")
-        for line in output.deaths(*effect[:6], ahead=dry_run):
+        for line in output.deaths(effect, ahead=dry_run):
             output.answer(line)
     return effect
 
@@ -278,7 +278,7 @@ def _total(flow: Callable[[Keyspace, Plan], Flow[Effect]], planned: Sequence[Pla
 
 def _ask(planned: Sequence[Planned], effect: Effect, origin: str | None) -> None:
     steps = [step for one in planned for step in one.plan.steps]
-    losses = output.deaths(*effect[:6], ahead=True)
+    losses = output.deaths(effect, ahead=True)
     if origin is not None and steps and any(one.namespace != origin for one in planned):
         losses.append(f"the file was exported from namespace {origin}")
     if gone := sum(step.kind == "queue" and step.action == "delete" for step in steps):

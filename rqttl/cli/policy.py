@@ -106,8 +106,7 @@ def set_policy(
         else:
             if not yes:
                 ahead = broker.preview_policy(wanted)
-                losses = _deaths(ahead, ahead=True)
-                output.confirm_losses(f"Set {_kind()} {name}?", losses)
+                output.confirm_losses(f"Set {_kind()} {name}?", output.deaths(ahead, ahead=True))
             result = broker.set_policy(name, **wanted.as_arguments(), operator=operator)  # type: ignore[arg-type]  # they are those of a policy
     _print(f"{_kind()} {name} {'would be ' if dry_run else ''}set", result, dry_run, as_json, warnings)
 
@@ -179,8 +178,7 @@ def delete(name: str, yes: bool, dry_run: bool, as_json: bool, settings: Setting
         else:
             if not yes:
                 ahead = broker.preview_policy(gone, delete=True)
-                losses = _deaths(ahead, ahead=True)
-                output.confirm_losses(f"Delete {_kind()} {name}?", losses)
+                output.confirm_losses(f"Delete {_kind()} {name}?", output.deaths(ahead, ahead=True))
             result = broker.delete_policy(name, operator=_is_operator())
     _print(f"{_kind()} {name} {'would be ' if dry_run else ''}deleted", result, dry_run, as_json, [])
 
@@ -211,11 +209,6 @@ def _to_json(policy: Policy) -> dict[str, Any]:
     }
 
 
-def _deaths(result: PolicyResult, *, ahead: bool) -> list[str]:
-    later = (result.ending, result.ending_queues, result.ends_after_ms)
-    return output.deaths(result.expired, result.trimmed, 0, *later, ahead=ahead)
-
-
 def _print(line: str, result: PolicyResult, dry_run: bool, as_json: bool, warnings: list[str]) -> None:
     if as_json:
         changed = {
@@ -237,7 +230,7 @@ def _print(line: str, result: PolicyResult, dry_run: bool, as_json: bool, warnin
         output.print_table(["queue", "option", "change"], rows)
     if count > LISTED:
         output.answer_sentence(f"and {text.plural(count - LISTED, 'more queue')}; --json names all")
-    for death in _deaths(result, ahead=dry_run):
+    for death in output.deaths(result, ahead=dry_run):
         output.answer(death)
     if result.unfinished:
         output.note(f"more messages die in {text.plural(len(result.unfinished), 'queue')}: a reaper removes them")

@@ -181,24 +181,18 @@ def print_rich(renderable: Any) -> None:
             answer(re.sub(r" +((?:\x1b\[0m)?)$", r"\1", line))
 
 
-def deaths(
-    expired: int,
-    trimmed: int,
-    deleted: int = 0,
-    ending: int = 0,
-    queues: int = 0,
-    after: int | None = None,
-    *,
-    ahead: bool,
-) -> list[str]:
-    """A line for each kind of messages that a change ends, ahead of it or after it."""
+def deaths(result: Any, *, ahead: bool) -> list[str]:
+    """A line for each kind of messages that a change ends, from a `PolicyResult` or the `Effect` of a plan."""
     kinds = (
-        (expired, "would expire", "expired"),
-        (trimmed, "would be pushed out by a limit", "pushed out by a limit"),
-        (deleted, "would be deleted with their queues", "deleted with their queues"),
+        (result.expired, "would expire", "expired"),
+        (result.trimmed, "would be pushed out by a limit", "pushed out by a limit"),
+        (getattr(result, "deleted", 0), "would be deleted with their queues", "deleted with their queues"),
     )
     lines = [f"{text.plural(count, 'message')} {would if ahead else did}" for count, would, did in kinds if count]
-    return lines + ([] if after is None else [will_end(ending, after, f" in {text.plural(queues, 'queue')}")])
+    if result.ends_after_ms is not None:
+        where = f" in {text.plural(result.ending_queues, 'queue')}"
+        lines.append(will_end(result.ending, result.ends_after_ms, where))
+    return lines
 
 
 def will_end(messages: int, after: int, where: str = "") -> str:
