@@ -5,6 +5,7 @@ Errors of the connection (`redis.exceptions`) pass through as redis-py raises th
 
 from __future__ import annotations
 
+import copyreg
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any
@@ -19,7 +20,7 @@ class RqttlError(Exception):
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle text and attributes: an error crosses processes whatever arguments its class takes."""
-        return _restored, (type(self), self.args), self.__dict__
+        return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]  # not in its stub
 
 
 class QueueNotFound(RqttlError):
@@ -421,10 +422,6 @@ class ContractError(RqttlError):
     """
 
     code = "bug"
-
-
-def _restored(kind: type[Exception], args: tuple[object, ...]) -> Exception:
-    return kind.__new__(kind, *args)
 
 
 def _list_ids(ids: Sequence[str]) -> str:

@@ -156,7 +156,8 @@ def send(
             reason, _, advice = line.rpartition("; ")
             raise errors.Refused(f"{reason}; nothing was stored; {advice}", exit_code=code) from error
         if body:
-            source = _arguments(body)
+            given = [os.fsencode(text) for text in body]  # the bytes as the system has them
+            source = Source("lines", iter([(1, given)]), sum(map(len, given)) + len(given), count=len(given))
         elif path is None or path == "-":
             source = _stream(sys.stdin.buffer, "stdin", form, longest)
         else:
@@ -349,12 +350,6 @@ class Source:
                     cost += more
             if messages:
                 yield Batch(messages, numbers, first + len(lines) - 1, size)
-
-
-def _arguments(bodies: Sequence[str]) -> Source:
-    """A source of arguments. Each argument is a body: its bytes as the system has them."""
-    lines = [os.fsencode(body) for body in bodies]
-    return Source("lines", iter([(1, lines)]), sum(map(len, lines)) + len(lines), count=len(lines))
 
 
 def _stream(opened: BinaryIO | io.FileIO, name: str, form: str, longest: int) -> Source:

@@ -178,7 +178,8 @@ class Numbers:
     def statistics(self, *, ends: bool) -> QueueStats:
         """The statistics from all answers."""
         first_ends = {part: self._score(part, state.per_ms) for part, state in STATES.items()}
-        oldest = self._oldest()
+        sequences = [*self.heads.get("requeued", ()), *(sequence for sequence, _ in self.heads.get("log", ()))]
+        oldest = min((int(sequence[:13]) for sequence in sequences), default=None)
         kept = oldest + self._retention if oldest is not None and self._retains else None
         work = [*map(first_ends.get, INSIDE), self._score("expiry"), kept]
         if (scheduled := first_ends[SCHEDULED]) is not None:
@@ -194,11 +195,6 @@ class Numbers:
             overdue=timedelta(milliseconds=self._now - min(dues, default=self._now)),
             outgoing=self.outgoing,
         )
-
-    def _oldest(self) -> int | None:
-        """The time at which the oldest ready message arrived, in ms."""
-        sequences = [*self.heads.get("requeued", ()), *(sequence for sequence, _ in self.heads.get("log", ()))]
-        return min((int(sequence[:13]) for sequence in sequences), default=None)
 
     def _score(self, part: str, per_ms: int = 1) -> int | None:
         """The lowest score of a part, in ms. RESP2 gives `[member, score]`, RESP3 a list of such pairs."""

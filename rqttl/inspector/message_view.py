@@ -3,6 +3,7 @@
 import base64
 import json
 from collections.abc import Iterable
+from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
@@ -10,7 +11,7 @@ from rqttl import text
 from rqttl.delivery import Delivery
 from rqttl.errors import InvalidInput
 from rqttl.protocol import codec
-from rqttl.types import ConsumerInfo, Death, Header, MessageView
+from rqttl.types import ConsumerInfo, Header, MessageView
 
 Viewed = Delivery | MessageView
 
@@ -92,7 +93,7 @@ def to_json(message: Viewed) -> dict[str, Any]:
         "expires_at": message.expires_at,
         "delivery_count": message.delivery_count,
         **({"description": message.description} if isinstance(message, MessageView) else {}),
-        "deaths": [death_to_json(death) for death in message.deaths],
+        "deaths": [asdict(death) for death in message.deaths],
     }
 
 
@@ -108,8 +109,3 @@ def _body_to_json(message: Viewed) -> dict[str, Any]:
         return {"body": message.body.decode("utf-8")}
     except UnicodeDecodeError:
         return exact
-
-
-def death_to_json(death: Death) -> dict[str, Any]:
-    """All facts of a death, for `text.dump_json`."""
-    return {name: getattr(death, name) for name in Death.__dataclass_fields__}

@@ -67,7 +67,13 @@ def compile_pattern(text: object, syntax: object = "wildcard") -> Pattern:
 
 @lru_cache(maxsize=_REMEMBERED)
 def _compiled(text: str, syntax: Syntax) -> Pattern:
-    return _wildcard(text) if syntax == "wildcard" else _regex(text)
+    if syntax == "wildcard":
+        return _wildcard(text)
+    search = _search(text)
+    if isinstance(search, str):
+        rule = "expected a regular expression of RE2"
+        raise InvalidPolicy(f"pattern: {rule}, got {format_value(text)}: {search}")
+    return Pattern(text, "regex", (3, -len(text), (), 0), search)
 
 
 def _wildcard(text: str) -> Pattern:
@@ -77,7 +83,7 @@ def _wildcard(text: str) -> Pattern:
     if not words[0]:
         raise InvalidPolicy(f"pattern: expected a word before the first dot, got {format_value(text)}: {_ADVICE}")
     if text == "#":
-        return Pattern(text, "wildcard", (2, -1, (), 0), _always)
+        return Pattern(text, "wildcard", (2, -1, (), 0), lambda _: True)
     open_end = words[-1] == "#"
     fixed = words[:-1] if open_end else words
     stars = tuple(word == "*" for word in fixed)
@@ -86,7 +92,8 @@ def _wildcard(text: str) -> Pattern:
     rank: Rank = (2, -len(text), stars, 0) if open_end else (1, 0, stars, len(text))
     # linear: no part matches a dot that the next part could match, too, so a failed match has one way back
     parts = r"\.".join(_ONE_WORD if word == "*" else re.escape(word) for word in fixed)
-    return Pattern(text, "wildcard", rank, _test(re.compile(parts + _ANY_WORDS * open_end, re.DOTALL).fullmatch))
+    search = re.compile(parts + _ANY_WORDS * open_end, re.DOTALL).fullmatch
+    return Pattern(text, "wildcard", rank, lambda queue: search(queue) is not None)
 
 
 _ADVICE = "no queue name matches it; write a regular expression with syntax 'regex'"
@@ -105,14 +112,6 @@ def _check_word(text: str, word: str, *, last: bool) -> None:
         raise InvalidPolicy(f"pattern: {rule}, got {format_value(text)}: {_ADVICE}")
 
 
-def _regex(text: str) -> Pattern:
-    search = _search(text)
-    if isinstance(search, str):
-        rule = "expected a regular expression of RE2"
-        raise InvalidPolicy(f"pattern: {rule}, got {format_value(text)}: {search}")
-    return Pattern(text, "regex", (3, -len(text), (), 0), search)
-
-
 def _search(text: str) -> Callable[[str], bool] | str:
     """The search for a regular expression in a name, or the reason why RE2 refuses the expression."""
     import re2
@@ -126,11 +125,3 @@ def _search(text: str) -> Callable[[str], bool] | str:
     except re2.error as error:
         return escape(error.args[0], 200)
     return lambda queue: search(queue.encode()) is not None
-
-
-def _test(search: Callable[[str], object]) -> Callable[[str], bool]:
-    return lambda queue: search(queue) is not None
-
-
-def _always(_: str) -> bool:
-    return True

@@ -269,9 +269,9 @@ class RedisDriver:
             Read: self.store.read,
             Write: self.store.read,
             ReadEachNode: self.store.read_each_node,
-            Rehearse: self._rehearse,
-            Now: self._now,
-            Sleep: self._sleep,
+            Rehearse: lambda step: self.store.rehearse(step.calls),
+            Now: lambda _: self.timing.now(),
+            Sleep: lambda step: self.timing.sleep(step.ms / 1000),
             WaitForWakeup: self._wait,
             HandleNotes: self._follow,
         }
@@ -308,20 +308,11 @@ class RedisDriver:
         result = answer(step)
         return self.perform(result) if type(result) is GeneratorType else result
 
-    def _rehearse(self, step: Rehearse) -> list[ResponseError | None]:
-        return self.store.rehearse(step.calls)
-
     def _follow(self, step: HandleNotes) -> None:
         """Follow notes. The call that asked for it is done, so its caller waits for no node that is away."""
         hasty = self.hasty()
         hasty.store.rushes = self.store.rushes
         hasty.perform(self.memory.answers[HandleNotes](step))
-
-    def _now(self, _: Now) -> int:
-        return self.timing.now()
-
-    def _sleep(self, step: Sleep) -> None:
-        self.timing.sleep(step.ms / 1000)
 
     def _wait(self, step: WaitForWakeup) -> Any:
         if self.events.notify is not None:

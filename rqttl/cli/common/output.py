@@ -32,7 +32,7 @@ _QUOTED = re.compile(r"`[^`]*`|(?<!\w)'[^']*'")
 #: A command in backticks that works on a namespace.
 _COMMAND = re.compile(r"`rqttl (?!server|--|[^`]*--(help|namespace))")
 #: What stands behind `rqttl` in such a command.
-_FLAG: ContextVar[str] = ContextVar("namespace", default="")
+NAMESPACE: ContextVar[str] = ContextVar("namespace", default="")
 #: True if stderr is a log of JSON.
 LOGS_JSON: ContextVar[bool] = ContextVar("logs_json", default=False)
 
@@ -96,17 +96,12 @@ def note_no_queue(patterns: Sequence[str]) -> None:
         note("no queue yet: `rqttl queue declare QUEUE` creates one")
 
 
-def name_namespace(name: str, default: str) -> None:
-    """Let the commands in the sentences that follow name this namespace, unless it is the default."""
-    _FLAG.set("" if name == default else f"--namespace {name} ")
-
-
 def fold(line: str, stream: TextIO) -> str:
     """A sentence folded at words, if the stream is a terminal. Words, and what is quoted, stay whole.
 
     A command in it names the namespace of this process.
     """
-    line = _COMMAND.sub(lambda command: command[0] + _FLAG.get(), line)
+    line = _COMMAND.sub(lambda command: command[0] + NAMESPACE.get(), line)
     if not stream.isatty():
         return line
     whole = _QUOTED.sub(lambda quoted: quoted[0].replace(" ", "\0"), line)

@@ -110,7 +110,8 @@ def connecting(command: F) -> F:
             settings = replace(settings, url=url)
         if namespace is not None:
             settings = replace(settings, namespace=namespace)
-        output.name_namespace(settings.namespace, Settings.namespace)
+        own = settings.namespace != Settings.namespace
+        output.NAMESPACE.set(f"--namespace {settings.namespace} " if own else "")
         return command(*args, settings=settings, **options)
 
     return with_options(*_OPTIONS)(connected)  # type: ignore[return-value]  # for click, the caller, it is the same
