@@ -69,12 +69,15 @@ class Policy:
         known = check_policy_name(name, operator=operator)
         try:
             compiled = compile_pattern(pattern, syntax)
+            if plain_text(apply_to) != "queues":
+                rule = "expected 'queues', the only kind that exists"
+                raise InvalidPolicy(f"apply_to: {rule}, got {format_value(apply_to)}")
             return cls(
                 known,
                 compiled.text,
                 _definition(definition),
                 whole(priority, "priority", -MAX_PRIORITY, MAX_PRIORITY),
-                _apply_to(apply_to),
+                "queues",
                 compiled.syntax,
                 operator,
             )
@@ -166,12 +169,6 @@ def _definition(definition: object) -> dict[str, Value | None]:
         if low is not None and high is not None and int(low) > int(high):
             raise InvalidPolicy(f"{floor}: {as_text(int(low))} is more than {ceiling}, {as_text(int(high))}")
     return values
-
-
-def _apply_to(value: object) -> str:
-    if plain_text(value) != "queues":
-        raise InvalidPolicy(f"apply_to: expected 'queues', the only kind that exists, got {format_value(value)}")
-    return "queues"
 
 
 # The options in force: declared options, merged with the policies that match

@@ -539,7 +539,8 @@ def pool_for(url: str, from_url: Callable[[str], T]) -> T:
     try:
         parts = urlsplit(url)
         parts.port  # noqa: B018  # reading it is the check
-        _check_encoding(parts)
+        # `UnicodeError`, a `ValueError`, for bytes that are no text: only a path may have such bytes
+        _ = os.fsencode(parts.path), f"{parts.netloc}{parts.query}".encode(), (parts.hostname or "").encode("idna")
         if "@" in address and "@" not in parts.netloc and scheme != "unix":
             raise ValueError  # an unencoded / ? or # in the password: redis-py would take a part of it for the host
         if scheme != "unix" and not re.fullmatch(r"/?[0-9]*/?", parts.path):
@@ -613,13 +614,6 @@ def hosts_of(parts: SplitResult, port: int) -> tuple[str, list[tuple[str, int]]]
     if not all(place.hostname for place in places) or "@" in parts.path + parts.query + parts.fragment:
         raise ValueError
     return user + at, [(place.hostname or "", place.port or port) for place in places]
-
-
-def _check_encoding(parts: SplitResult) -> None:
-    """Raise `UnicodeError`, a `ValueError`, for bytes that are no text. Only a path may have such bytes."""
-    os.fsencode(parts.path)
-    f"{parts.netloc}{parts.query}".encode()
-    (parts.hostname or "").encode("idna")
 
 
 def open_client(url: str) -> redis.Redis:

@@ -309,7 +309,8 @@ class Exchanges:
                         command = command.as_replay()
                 passed = self._now() - started
                 hangs = isinstance(cause, TimeoutError) and passed > max(PATIENCE, patience or 0)
-                is_final = hangs or is_tls_failure(cause) or not isinstance(error, _PASSING)
+                has_no_tls = _HANDSHAKE.search(f"{cause} {cause.__context__}")  # the reason may be the context
+                is_final = hangs or has_no_tls or not isinstance(error, _PASSING)
                 pause = None if is_final else _pause(next(pauses, None), cause, passed, patience)
                 if pause is None and lost and command is not None and command.repeat is Repeat.CHECKED:
                     raise OutcomeUnknown(command.queue, command.script.name) from cause
@@ -583,11 +584,6 @@ _CODES = re.compile(r"(?:^|[\s-])(?:BUSY|CLUSTERDOWN|LOADING|MASTERDOWN|MISCONF|
 
 #: Texts of a TLS handshake that fails again. A time-out is among them: Redis without TLS answers no handshake.
 _HANDSHAKE = re.compile("CERTIFICATE_VERIFY_FAILED|WRONG_VERSION_NUMBER|record layer failure|handshake .*timed out")
-
-
-def is_tls_failure(error: BaseException) -> bool:
-    """Return True if the server speaks no TLS, or its certificate is not trusted. The cause may be the context."""
-    return _HANDSHAKE.search(f"{error} {error.__context__}") is not None
 
 
 def refuses_for_now(error: BaseException | None) -> bool:

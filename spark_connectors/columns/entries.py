@@ -134,7 +134,7 @@ class _Rows:
 
     @cached_property
     def _records(self) -> DeathRecords:
-        return self.headers.death_records()
+        return DeathRecords(self.headers)
 
     @cached_property
     def _newest(self) -> Array | None:

@@ -121,10 +121,6 @@ class Headers:
         """Return the packed content types and headers."""
         return self.strings.take(self.deaths_stops, self.strings.stops)
 
-    def death_records(self) -> DeathRecords:
-        """Return all deaths of all rows."""
-        return DeathRecords(self)
-
     def _check(self, invalid: Array, reason: str) -> None:
         if invalid.any():
             raise Malformed(int(np.argmax(invalid)), reason)

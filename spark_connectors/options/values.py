@@ -209,24 +209,16 @@ def _choice(option: Option, text: str) -> str:
     return text.strip().lower()
 
 
-def _namespace(option: Option, text: str) -> str:
-    return _checked_name(option, lambda: check_namespace(text.strip()))
-
-
-def _queue(option: Option, text: str) -> str:
-    return _checked_name(option, lambda: check_queue_name(text.strip()))
-
-
 def _queues(option: Option, text: str) -> tuple[str, ...]:
     names = [name.strip() for name in text.split(",")]
     if any(word in name for name in names for word in "*#"):
         raise InvalidOption(f"{option.name}: {quoted(text)} looks like a pattern: use option queuePattern")
-    return tuple(dict.fromkeys(_checked_name(option, lambda name=name: check_queue_name(name)) for name in names))  # type: ignore[misc]  # bound at once
+    return tuple(dict.fromkeys(_checked_name(option, name) for name in names))
 
 
-def _checked_name(option: Option, check: Callable[[], str]) -> str:
+def _checked_name(option: Option, name: str, check: Callable[[str], str] = check_queue_name) -> str:
     try:
-        return check()
+        return check(name)
     except InvalidInput as error:
         raise InvalidOption(f"{option.name}: {mask(str(error), None)}") from None
 
@@ -248,7 +240,7 @@ def _offsets(option: Option, text: str) -> str | Offsets:
         rule = 'expected earliest, latest, or JSON such as {"orders/dead": "1700000000000-100000"}'
         raise InvalidOption(f"{option.name}: {rule}, got {quoted(text)}")
     for queue, sequence in offsets.items():
-        _checked_name(option, lambda queue=queue: check_queue_name(queue))  # type: ignore[misc]  # bound at once
+        _checked_name(option, queue)
         if sequence not in ("earliest", "latest") and not (isinstance(sequence, str) and codec.is_sequence(sequence)):
             rule = f"{queue}: expected a value of the column sequence, earliest or latest"
             raise InvalidOption(f"{option.name}: {rule}, got {quoted(sequence)}")
@@ -267,8 +259,8 @@ PARSERS: Mapping[str, Callable[[Option, str], object]] = {
     "duration": _duration,
     "instant": _instant,
     "choice": _choice,
-    "namespace": _namespace,
-    "queue": _queue,
+    "namespace": lambda option, text: _checked_name(option, text.strip(), check_namespace),
+    "queue": lambda option, text: _checked_name(option, text.strip()),
     "queues": _queues,
     "pattern": _pattern,
     "offsets": _offsets,

@@ -228,14 +228,11 @@ def with_retries(
             return call()
         except (*TEMPORARY, OSError) as error:
             failed()
-            if i == retries or not _is_temporary(error, options):
+            is_temporary = not _is_about_certificate(error, options) and (isinstance(error, OSError) or is_away(error))
+            if i == retries or not is_temporary:
                 raise as_source_error(error, options, command) from None
         time.sleep(min(_LONGEST_PAUSE, _FIRST_PAUSE * 2**i) * random.uniform(0.5, 1))
     raise AssertionError("the last attempt returns or raises")
-
-
-def _is_temporary(error: Exception, options: Options) -> bool:
-    return not _is_about_certificate(error, options) and (isinstance(error, OSError) or is_away(error))
 
 
 def _is_about_certificate(error: Exception, options: Options) -> bool:

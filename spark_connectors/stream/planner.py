@@ -117,7 +117,8 @@ class StreamPlanner:
         self._losses.accepted = False
         dataset = present_dataset(self._reader(), self._keys)
         self._states, histories = self._read_all(start.positions)
-        self._check_names(start)
+        if not self._names_checked:
+            self._refuse_missing({*self._states, *start.positions, *start.gone})
         states = self._up_to_frozen(self._states)
         known, turned_back = self._turned_back(start, dataset, self._states, histories)
         positions = self._positions(known, states)
@@ -139,7 +140,7 @@ class StreamPlanner:
         # a loss that the user accepts is over with this batch, which may have no rows
         if not self._losses.accepted and all(end.after == positions[name].after for name, end in ends.items()):
             return start
-        deleted = self._deleted_queues(start)
+        deleted = {*self._selected(start.positions)} & start.positions.keys() - self._states.keys()
         kept = {name: position for name, position in known.positions.items() if name not in deleted}
         gone = (start.gone | deleted.intersection(self._options.queues)).difference(self._states)
         begin = replace(start, since=known.since)
@@ -365,13 +366,8 @@ class StreamPlanner:
     def _read_states(self, names: Iterable[str]) -> dict[str, QueueState]:
         return queue_states(self._reader(), self._keys, names)
 
-    def _check_names(self, start: Offset) -> None:
-        """Refuse unknown names at the start of a query, but no queue that is deleted while the query runs."""
-        if not self._names_checked:
-            self._refuse_missing({*(self._states or ()), *start.positions, *start.gone})
-
     def _refuse_missing(self, known: Container[str]) -> None:
-        """Raise `NoSuchQueue` for a named queue that is not known: its name may be misspelt."""
+        """Raise `NoSuchQueue` for a named queue that is not known at the start of a query: it may be misspelt."""
         if missing := [name for name in self._options.queues if name not in known]:
             self._reader().refuse_cluster()
             raise NoSuchQueue(
@@ -379,10 +375,6 @@ class StreamPlanner:
                 "has no position in it; option queuePattern selects queues that are created later, too"
             )
         self._names_checked = True
-
-    def _deleted_queues(self, start: Offset) -> set[str]:
-        """Return the selected queues of an offset that do not exist."""
-        return {name for name in self._selected(start.positions) if name in start.positions and self._is_deleted(name)}
 
     def _is_deleted(self, name: str) -> bool:
         return self._states is not None and name not in self._states

@@ -178,7 +178,7 @@ class Enqueue:
         if deadlines is None:
             return 0
         pairs = zip(call.rows, results, strict=True)
-        return sum(_expired_on_arrival(result) and deadlines[row].is_valid for row, result in pairs)
+        return sum(result[:1] == b"~" and deadlines[row].is_valid for row, result in pairs)
 
     def _refuse_missing_queue(self, queue: str, rows: Sequence[int]) -> None:
         error = QueueNotFound(queue)
@@ -209,8 +209,3 @@ def _runs(messages: Messages, rows: Sequence[int]) -> Iterator[tuple[list[bytes]
 def _select(values: list[T], rows: Sequence[int]) -> list[T]:
     """Return the values of these rows. For a run of rows this is one slice."""
     return values[rows.start : rows.stop] if isinstance(rows, range) else [values[row] for row in rows]
-
-
-def _expired_on_arrival(result: bytes) -> bool:
-    """True if the result of a message says that it expired on arrival."""
-    return result[:1] == b"~"

@@ -75,7 +75,8 @@ class Report:
         """Return the counts in one line, without zeros."""
         parts = [f"{self.counts[name]:,} {name}" for name in OUTCOMES if self.counts[name]]
         if self.refused:
-            parts.append(f"{self.refused.total():,} refused ({self._reasons()})")
+            reasons = ", ".join(f"{reason} {count:,}" for reason, count in self.refused.most_common())
+            parts.append(f"{self.refused.total():,} refused ({reasons})")
         return ", ".join(parts) or "no rows"
 
     def refusal_summary(self) -> str:
@@ -88,6 +89,3 @@ class Report:
         first, *others = self.named[reason]
         more = ", …" if count > len(others) + 1 else ""
         return f"{first}: {self.causes[reason]}{'; also ' + ', '.join(others) if others else ''}{more}"
-
-    def _reasons(self) -> str:
-        return ", ".join(f"{reason} {count:,}" for reason, count in self.refused.most_common())

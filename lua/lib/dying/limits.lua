@@ -79,15 +79,10 @@ function limits.trim(q, now, most)
   return #victims, not enough
 end
 
---- The number of messages and bytes over the limits if `back` comes back.
-function limits.excess_after(q, back)
-  return limits.excess(q, ready.count(q) + #back, q.ready_bytes + log.size(back))
-end
-
 --- Choose the messages that must go so that `back` can be ready, as `limits.decide` does. Without `blocked` none must.
 -- While the queue is `crowded` by overdue messages, no message goes and none comes back.
 function limits.enforce_on_requeue(q, back, crowded)
-  local count, size = limits.excess_after(q, back)
+  local count, size = limits.excess(q, ready.count(q) + #back, q.ready_bytes + log.size(back))
   if count <= 0 and size <= 0 then return {all = {}} end
   return crowded and {all = {}, blocked = 1} or limits.decide(q, back, count, size)
 end
