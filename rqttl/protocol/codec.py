@@ -42,7 +42,8 @@ _AS_TEXT = {
     **dict.fromkeys(("UUID", "Decimal"), "pass str() of it"),
     **dict.fromkeys(("set", "frozenset"), "pass a list"),
 }
-#: The first bytes of extension types of msgpack. Text and numbers may have them, too.
+#: Types that hold no extension of msgpack, and the first bytes of extensions. Text and numbers may have these, too.
+_SCALARS = frozenset((str, int, float, bool, type(None)))
 _EXTENSIONS = bytes((*range(0xC7, 0xCA), *range(0xD4, 0xD9)))
 _ONLY_MSGPACK: bytes = msgpack.packb([_MSGPACK_CODE, None])
 _NO_HEADERS: Mapping[str, Header] = {}
@@ -55,7 +56,12 @@ def pack_body(body: object) -> tuple[bytes, str | None]:
     try:
         if isinstance(body, (bytes, bytearray, memoryview)):
             return memoryview(body).tobytes(), None
-        return _pack(body), MSGPACK
+        try:
+            packed: bytes = msgpack.Packer(strict_types=True).pack(body)  # `packb` takes longer
+        except TypeError:  # a tuple, which may be a key, or a type of the caller's own
+            return _checked(msgpack.packb(body)), MSGPACK
+        is_plain = type(body) in _SCALARS or packed.translate(None, _EXTENSIONS) == packed
+        return packed if is_plain else _checked(packed), MSGPACK
     except InvalidInput:
         raise
     except Exception as error:  # methods of the caller's own types may raise any exception
@@ -65,15 +71,8 @@ def pack_body(body: object) -> tuple[bytes, str | None]:
         raise InvalidInput(f"body: expected bytes or a value that msgpack can hold: {why}") from error
 
 
-def _pack(value: object) -> bytes:
-    """Pack a value. Raises `InvalidInput` for one that `unpack` would refuse."""
-    try:
-        packed: bytes = msgpack.packb(value, use_bin_type=True, strict_types=True)
-    except TypeError:  # a tuple, which may be a key, or a type of the caller's own
-        packed = msgpack.packb(value, use_bin_type=True)
-    else:
-        if not _has_extension(packed):
-            return packed
+def _checked(packed: bytes) -> bytes:
+    """The bytes of a value. Raises `InvalidInput` if `unpack` would refuse them."""
     try:
         unpack(packed)
     except InvalidInput as error:
@@ -83,18 +82,15 @@ def _pack(value: object) -> bytes:
     return packed
 
 
-def _has_extension(packed: bytes) -> bool:
-    """Return False if the bytes have no extension type of msgpack for sure."""
-    return len(packed.translate(None, _EXTENSIONS)) < len(packed)
-
-
 def pack_values(values: Sequence[object]) -> list[bytes]:
     """The stored bytes of values of other types than bytes, as `pack_body` packs them."""
     try:
-        packed = list(map(msgpack.Packer(use_bin_type=True, strict_types=True).pack, values))
+        packed = list(map(msgpack.Packer(strict_types=True).pack, values))
     except Exception:  # noqa: BLE001  # one of them cannot be packed so: its own error tells which rule it breaks
         return [pack_body(value)[0] for value in values]
-    return [pack_body(values[i])[0] if _has_extension(one) else one for i, one in enumerate(packed)]
+    if _SCALARS.issuperset(map(type, values)) or not any(map(b"".join(packed).__contains__, _EXTENSIONS)):
+        return packed
+    return [pack_body(value)[0] for value in values]
 
 
 def unpack(data: bytes) -> Any:
