@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
-import select
 import socket
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Iterator, Sequence
@@ -30,7 +29,7 @@ from rqttl.runtime.interrupt import Interrupt
 from rqttl.store.bells import LOOK, MOST, by_slot
 from rqttl.store.blocking import PAUSE, REPLY, SLACK, asked, keep_alive
 from rqttl.store.cluster import STALL, Cluster, Seeds
-from rqttl.store.connections import QUICK, is_exhausted
+from rqttl.store.connections import QUICK, is_exhausted, is_spoilt
 from rqttl.store.exchanges import FAILURES, HASTE, SOCKET_TIMEOUT, Exchanges, NotSent, refuses_for_now, wait_outcome
 from rqttl.store.topology import Calls, Exchange, OneServer, Topology, Trip
 
@@ -264,19 +263,14 @@ class SharedConnection:
             return
         now = monotonic()  # uvloop's own clock stands still while the loop is blocked
         idle, self._last = now - self._last, now
-        if idle > QUICK and not self._sent and self._is_spoilt():
+        # a blocked loop has not seen the end of the connection yet
+        if idle > QUICK and not self._sent and is_spoilt(self._writer.get_extra_info("socket")):
             self.abandon(ConnectionError("Connection closed by server."))
             return
         self._unsent, self._packed, self._size = [], [], 0
         self._is_lone = len(unsent) == 1 and not isinstance(unsent[0], JoinedCall)
         self._sent.extend(unsent)
         self._writer.write(b"".join([part if isinstance(part, bytes) else part.pack() for part in packed]))
-
-    def _is_spoilt(self) -> bool:
-        """Return True if the end of the connection lies in the socket: a blocked loop has not seen it yet."""
-        poll = select.poll()
-        poll.register(self._writer.get_extra_info("socket").fileno(), select.POLLIN)
-        return bool(poll.poll(0))
 
     async def _read(self) -> None:
         """Give replies to their calls until the connection is lost or abandoned; then give it back to its pool."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import os
 import re
+import select
 import threading
 import time
 from collections import deque
@@ -74,7 +75,11 @@ class Pool(ConnectionPool):
             self._in_use_connections.add(connection)
         try:
             connection.connect()
-            if is_spoilt(connection):
+            try:
+                waits = connection.can_read()  # an unread reply, or the end of the connection
+            except (ConnectionError, TimeoutError, OSError):
+                waits = True
+            if waits:
                 connection.disconnect()
                 connection.connect()
         except Exception:
@@ -83,12 +88,11 @@ class Pool(ConnectionPool):
         return connection
 
 
-def is_spoilt(connection: Any) -> bool:
-    """Return True if a connection has an unread reply, or its end lies in the socket: a call on it would be lost."""
-    try:
-        return bool(connection.can_read())
-    except (ConnectionError, TimeoutError, OSError):
-        return True
+def is_spoilt(sock: Any) -> bool:
+    """Return True if an unread reply, or the end of the connection, lies in a socket: a call on it would be lost."""
+    poll = select.poll()
+    poll.register(sock, select.POLLIN)
+    return bool(poll.poll(0))
 
 
 def living(references: WeakSet[Any]) -> int:
@@ -289,7 +293,8 @@ class Connections:
         self.check_open()
         for connection, since in self._popped():
             idle = Timing.seconds() - since
-            if idle < QUICK or (idle < FRESH and not is_spoilt(connection)):
+            # `can_read` takes twice as long
+            if idle < QUICK or (idle < FRESH and not is_spoilt(connection._sock)):  # noqa: SLF001
                 return connection
             self.pool.release(connection)
         return None
