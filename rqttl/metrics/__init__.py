@@ -81,12 +81,7 @@ QUEUES = (
     Metric("rqttl_queue_dropped_total", "counter", ("queue", "reason"), "Deaths that left no dead letter, by reason."),
     Metric("rqttl_up", "gauge", (), "1 if Redis answered this scrape, else 0."),
     Metric("rqttl_node_up", "gauge", ("node",), "1 if this node answered this scrape, else 0."),
-    Metric(
-        "rqttl_queues_unreadable",
-        "gauge",
-        (),
-        "Queues without metrics, because they are damaged or their node is away.",
-    ),
+    Metric("rqttl_queues_unreadable", "gauge", (), "Queues without metrics: damaged, or their node is away."),
     Metric("rqttl_reapers", "gauge", (), "Reapers seen in the last 30 s."),
     Metric("rqttl_workers", "gauge", (), "Workers seen in the last 30 s."),
     Metric("rqttl_scrape_duration_seconds", "gauge", (), "Time that this scrape took."),
