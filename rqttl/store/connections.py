@@ -293,8 +293,7 @@ class Connections:
         self.check_open()
         for connection, since in self._popped():
             idle = Timing.seconds() - since
-            # `can_read` takes twice as long
-            if idle < QUICK or (idle < FRESH and not is_spoilt(connection._sock)):  # noqa: SLF001
+            if idle < QUICK or (idle < FRESH and not is_spoilt(connection._sock)):  # noqa: SLF001  # can_read is slow
                 return connection
             self.pool.release(connection)
         return None
