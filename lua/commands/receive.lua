@@ -79,7 +79,7 @@ if not state.emptied and (most > 0 or swept or arg.block == '0' or q.controlled)
   more = more or #seqs < most
   wakeup.ring_if_ready(q, now)
 end
-if passes and q.due_at and q.has_waiters == '1' and not q.controlled then lazy(wakeup).pass_watch(q, now) end
+if passes and q.due_at and q.has_waiters ~= '0' then lazy(wakeup).pass_watch(q, now) end
 record.save(q)
 return reply.ok(q, now, due or '', more and 1 or 0, token, reply.list(lost), log.flat(state.taken),
   reply.list(failed), reply.list(unknown))

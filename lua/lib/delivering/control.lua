@@ -102,7 +102,8 @@ function control.gate(q, now)
 end
 
 --- The end of a look of a consumer, which may wait now: charge for `n` messages, give it the turn or take it away.
--- Returns when to look again: never while only a ring can help, and in a pause for upkeep alone.
+-- Returns when to look again, until which it counts as waiting: never while only a ring can help, and in a pause for
+-- upkeep alone.
 function control.look(q, now, n, consumer, block)
   if q.rate then control.charge(q, now, n) end
   local at = q.rate and control.next_at(q, now) or now
@@ -124,6 +125,7 @@ function control.look(q, now, n, consumer, block)
     redis.call('HDEL', q.meta, 'rate_turn')
     q.turn = nil
   end
+  if block > 0 and due and due < now + block then redis.call('ZADD', q.waiters, math.max(now, due) + LATE, consumer) end
   control.gate(q, now)
   return due
 end
