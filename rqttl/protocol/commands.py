@@ -286,10 +286,18 @@ def unfenced(
     return Command(script, queue, (*keys_of(keyspace, queue, script, (), other), *script.arguments(**words), *more))
 
 
-def fenced(config: QueueConfig, name: str, more: Iterable[Word] = (), source: str = "", /, **words: Word) -> Command:
+def fenced(
+    config: QueueConfig,
+    name: str,
+    more: Iterable[Word] = (),
+    source: str = "",
+    repeat: Repeat = Repeat.FREELY,
+    /,
+    **words: Word,
+) -> Command:
     """A call that depends on the options in force. `words` are its other arguments, named as in its header."""
     script = scripts.load(name)
-    return Command(script, config.name, (*config.keys_for(script, source), *script.arguments(**words), *more))
+    return Command(script, config.name, (*config.keys_for(script, source), *script.arguments(**words), *more), repeat)
 
 
 def runs(deliveries: Sequence[Word]) -> list[Word]:
@@ -332,13 +340,13 @@ def nack(
     """Settle deliveries: give back, after `delay` ms or the delay of the queue. `counted`: as a failed delivery."""
     after, count = "" if delay is None else delay, 1 if counted else 0
     words: dict[str, Word] = {"delay": after, "counted": count, "description": description}
-    return Command(*fenced(config, "nack", runs(deliveries), now=now, replay="", **words)[:3], Repeat.CHECKED)
+    return fenced(config, "nack", runs(deliveries), "", Repeat.CHECKED, now=now, replay="", **words)
 
 
 def reject(config: QueueConfig, deliveries: Sequence[Word], *, description: bytes = b"", now: Word = "") -> Command:
     """Settle deliveries: refuse for good."""
-    command = fenced(config, "reject", runs(deliveries), now=now, replay="", description=description)
-    return Command(*command[:3], Repeat.CHECKED)  # `_replace` takes four times as long
+    words: dict[str, Word] = {"now": now, "replay": "", "description": description}
+    return fenced(config, "reject", runs(deliveries), "", Repeat.CHECKED, **words)
 
 
 def renew(keyspace: Keyspace, queue: str, deliveries: Sequence[Word], *, lease: int, now: Word = "") -> Command:
@@ -454,7 +462,7 @@ def _enqueue(
 
 def redrive(config: QueueConfig, source: str, sequences: Sequence[Word], *, now: Word = "") -> Command:
     """Move at most `BATCH` dead letters from the queue `source` to this queue. These are two queues."""
-    return fenced(config, "redrive", sequences, source, now=now, replay="")._replace(repeat=Repeat.CHECKED)
+    return fenced(config, "redrive", sequences, source, Repeat.CHECKED, now=now, replay="")
 
 
 def relay(
