@@ -127,7 +127,7 @@ def test_a_server_that_hangs_costs_two_time_outs(monkeypatch: pytest.MonkeyPatch
         now[0] += exchanges.SOCKET_TIMEOUT
         raise redis.TimeoutError("Timeout reading from socket")
 
-    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    monkeypatch.setattr("rqttl.runtime.interrupt.Timing.seconds", lambda: now[0])
     monkeypatch.setattr("time.sleep", lambda _: None)
     with rqttl.connect("redis://localhost:1/0") as broker:
         for send in ("send_one", "round_trip"):
