@@ -17,6 +17,7 @@ from rqttl.embedded.folder import MARK, address_of, claim, folder_of, locate
 from rqttl.embedded.server import acquire, find_binary
 from rqttl.errors import EmbeddedUnavailable, InvalidInput
 from tests import servers
+from tests.drivers import redis_of
 from tests.proc import has_closed_all
 from tests.process.embedded_users import USE, Users, choose_binary, identity, running, starts, told
 from tests.waiting import PATIENCE, until
@@ -268,6 +269,7 @@ def test_serve_ends_when_its_server_is_killed_and_the_next_connect_starts_it_aga
     before, _ = identity(url)
     with rqttl.connect(f"embedded://{folder}") as broker:
         broker.declare_queue("q")
+        until(lambda: redis_of(broker).info("persistence")["aof_buffer_length"] == 0)  # with a slow disk Redis waits
         os.kill(before, signal.SIGKILL)
         assert serving.wait(PATIENCE) == 1
 

@@ -319,7 +319,9 @@ def test_a_worker_and_a_reaper_wait_for_redis_at_the_start_and_later(
     field, ttl = ("deaths:expired", "1ms") if role == "reaper" else ("acked", None)
     with server.client() as client, rqttl.connect(server.url) as broker, ThreadPoolExecutor(1) as pool:
         queue = broker.declare_queue("q")
-        program: Any = Reaper(broker) if role == "reaper" else Worker(broker, "q", call=len, processes=0)
+        program: Any = (
+            Reaper(broker, scan_period="1s") if role == "reaper" else Worker(broker, "q", call=len, processes=0)
+        )
 
         try:
             with outage(server, client):
