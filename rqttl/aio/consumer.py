@@ -272,7 +272,7 @@ class AsyncRunner:
         if not callable(handler) or inspect.isgeneratorfunction(handler) or inspect.isasyncgenfunction(handler):
             raise InvalidInput(f"{WRONG}, got {type(handler).__name__}")
         self._driver, self._consumer, self._handler, self._concurrency = driver, consumer, handler, concurrency
-        self._work, self._begun = HandlerRun(raise_errors=raise_errors), 0
+        self._work, self._begun = HandlerRun(consumer.stop, raise_errors=raise_errors), 0
         consumer._idle = lambda: max(1, self._concurrency - self._begun)  # noqa: SLF001  # of this module
 
     async def run(self, stop: asyncio.Event | None) -> RunCounts:

@@ -303,7 +303,7 @@ class Runner:
         self._free: SimpleQueue[None] = SimpleQueue()  # has an item for each thread without a message
         deliveries._idle = lambda: 1 + self._free.qsize()
         self._halt = Interrupt()
-        self._work = HandlerRun(raise_errors=raise_errors)
+        self._work = HandlerRun(self.stop, raise_errors=raise_errors)
         self._fatal: BaseException | None = None
 
     def stop(self) -> None:
@@ -362,8 +362,8 @@ class Runner:
                 begun.put(None)
             for thread in threads if waits else ():
                 thread.join()
-        if self._fatal is not None:
-            raise self._fatal
+            if self._fatal is not None:
+                raise self._fatal
 
     def _serve(self, begun: SimpleQueue[Delivery | None]) -> None:
         while (delivery := begun.get()) is not None:

@@ -6,6 +6,7 @@ import logging
 import random
 import threading
 import traceback
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -209,10 +210,10 @@ def name_of(item: Delivered) -> str:
 
 
 class HandlerRun:
-    """What a run of handlers makes of their ends. Threads and tasks call it after each handler."""
+    """What a run of handlers makes of their ends. Threads and tasks call it after each handler. `stop` ends the run."""
 
-    def __init__(self, *, raise_errors: bool) -> None:
-        self._raise_errors, self._retries = raise_errors, RetryPolicy()
+    def __init__(self, stop: Callable[[], object], *, raise_errors: bool) -> None:
+        self._stop, self._raise_errors, self._retries = stop, raise_errors, RetryPolicy()
         self._lock = threading.Lock()
         self._handled = self._failed = self._lost = self._unknown = 0
 
@@ -220,6 +221,7 @@ class HandlerRun:
         """Log the end of a handler. Returns how to settle its message; `None` if the handler has done so."""
         outcome = ACK if error is None else of_error(error)
         if _ends_run(error):
+            self._stop()  # before the message is given back, or this run would handle it once more
             settle: Settlement = "nack", None, outcome.description
         else:
             settle = settlement(item, outcome, self._retries)

@@ -50,5 +50,7 @@ AIO_WAITS: dict[str, str] = {
     **dict.fromkeys(OF_POOLS, POOL),
     "test_waking.py::test_a_signal_handler_may_end_the_wait_that_it_breaks_into": SIGNAL,
     "test_running.py::test_a_base_exception_gives_the_message_back_and_ends_the_run": BASE,
+    "test_running.py::test_a_message_whose_handler_ends_the_run_is_not_handled_by_it_once_more": BASE,
+    "test_running.py::test_a_base_exception_of_a_handler_comes_before_an_error_of_the_run": BASE,
     "test_consuming.py::test_a_signal_handler_may_stop_the_consumer_that_it_breaks_into": SIGNAL,
 }

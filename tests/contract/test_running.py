@@ -12,6 +12,7 @@ import pytest
 
 from rqttl import (
     Broker,
+    CommandEvent,
     Delivery,
     InvalidDuration,
     InvalidInput,
@@ -22,6 +23,7 @@ from rqttl import (
     Retry,
     RunCounts,
 )
+from rqttl.consuming.handling import HandlerRun
 from rqttl.delivery import Decision
 from rqttl.testing import dead_letters
 from tests.contract.clocked import START, Clocked, at
@@ -222,6 +224,50 @@ def test_a_base_exception_gives_the_message_back_and_ends_the_run(
     assert counts[b"fatal"] == 2
     assert counts.get(b"next", 1) == 1
     assert queue.stats().consumers == 0
+
+
+def test_a_message_whose_handler_ends_the_run_is_not_handled_by_it_once_more(
+    queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue.enqueue(b"fatal")
+    calls, count = list[Delivery](), HandlerRun.count
+
+    def handle(delivery: Delivery) -> None:
+        calls.append(delivery)
+        raise SystemExit
+
+    def late(*arguments: Any) -> None:
+        """Let the run do what it does meanwhile: end the other thread, or give it the message."""
+        until(lambda: len(calls) > 1 or [one.name for one in threading.enumerate()].count("rqttl-run-q") == 1)
+        count(*arguments)
+
+    monkeypatch.setattr(HandlerRun, "count", late)
+    with pytest.raises(SystemExit):
+        queue.run(handle, 2, prefetch=2)
+
+    assert len(calls) == 1
+
+
+def test_a_base_exception_of_a_handler_comes_before_an_error_of_the_run(broker: Broker, queue: Queue) -> None:
+    queue.enqueue_many([b"delete", b"fatal"])
+    both, deleted, this = threading.Barrier(2), threading.Event(), threading.current_thread()
+
+    def listen(event: CommandEvent) -> None:
+        if event.outcome == "not_found" and threading.current_thread() is this:
+            deleted.set()
+
+    broker.events.subscribe(listen, CommandEvent)
+
+    def handle(delivery: Delivery) -> None:
+        both.wait(PATIENCE)
+        if delivery.body == b"delete":
+            queue.delete()
+        else:
+            assert deleted.wait(PATIENCE)
+            raise SystemExit
+
+    with pytest.raises(SystemExit):
+        queue.run(handle, 2, prefetch=2)
 
 
 def test_a_run_with_nothing_to_do_ends_after_its_wait(clocked: Clocked) -> None:
