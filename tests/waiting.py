@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable
 
 #: Seconds for which a test waits. Only a hang reaches them.
-PATIENCE = 60.0
+PATIENCE = 300.0
 
 
 def until(condition: Callable[[], object], patience: float = PATIENCE) -> None:

@@ -308,7 +308,6 @@ def _asynchronous(url: str, proxy: Proxy, name: str, faults: list[str]) -> tuple
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", CALLS)
 def test_a_call_whose_connection_is_cut_ends_as_in_the_sync_interface(
     proxy: Proxy, client: Any, server: Server, name: str
@@ -325,7 +324,6 @@ def test_a_call_whose_connection_is_cut_ends_as_in_the_sync_interface(
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 @pytest.mark.parametrize("loop", LOOPS)
 def test_of_many_calls_in_flight_each_one_without_a_reply_is_unknown(proxy: Proxy, client: Any, loop: str) -> None:
     chance, ends = random.Random(loop), Counter[str]()

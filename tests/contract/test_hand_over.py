@@ -325,7 +325,6 @@ def test_a_queue_that_letters_have_made_is_entered_by_the_next_mover_if_the_firs
     assert (registered(slotted), bodies(slotted, "t")) == (["s", "t"], [b"1"])
 
 
-@pytest.mark.timeout(20)
 @pytest.mark.parametrize("is_under_way", [False, True])
 def test_an_outbox_that_redis_has_evicted_is_forgotten(slotted: ClockedBroker, client: Any, is_under_way: bool) -> None:
     driver = driver_of(slotted)

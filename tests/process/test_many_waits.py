@@ -23,7 +23,7 @@ from tests.drivers import redis_of
 from tests.process.consuming import ROOT
 from tests.waiting import PATIENCE, until
 
-pytestmark = [pytest.mark.once, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.once, pytest.mark.slow]
 
 THREADS = 300
 

@@ -187,7 +187,7 @@ class Sends:
             AbstractConnection.send_packed_command = send  # type: ignore[method-assign]
 
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.slow
 
 #: Random kills in the suite. `make test-policies` makes 200.
 KILLS = int(os.environ.get("RQTTL_TEST_KILLS", "20"))

@@ -150,7 +150,6 @@ def race(url: str, roles: Sequence[str], seconds: float) -> list[Any]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_after_a_race_of_policies_with_declarations_and_deaths_nothing_is_left_to_reconcile(
     redis_url: str, broker: rqttl.Broker
 ) -> None:

@@ -208,7 +208,6 @@ def test_no_refusal_of_a_url_shows_what_may_be_a_password_in_it(url: str) -> Non
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_a_session_shows_it_nowhere(submitter: Submitter, secured: Server, tmp_path: Path) -> None:
     refused = {
         "unreachable": giving("url", "redis://127.0.0.1:1/0", tmp_path),

@@ -271,7 +271,6 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)  # each line is a process of its own
 @pytest.mark.parametrize("document", TOURS)
 def test_a_tour_runs_and_prints_what_it_says(document: str, shell: Shell, tmp_path: Path) -> None:
     """A reader writes each file and types each line, from the top."""
@@ -317,7 +316,6 @@ ENDLESS = ("worker orders", "stats", "metrics", "reaper", "server ")
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_the_example_of_each_command_runs(shell: Shell, tmp_path: Path) -> None:
     stage(tmp_path)
     for line in map(tree.example, tree.LEAVES):

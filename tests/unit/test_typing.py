@@ -20,7 +20,6 @@ from tests.repository import ROOT
 from tests.unit.test_docs import ASYNCIO, README, SPARK, TESTING, blocks, files
 from tests.unit.test_wheel import made_once
 
-pytestmark = pytest.mark.timeout(600)  # mypy begins without a cache
 PROLOGUE = """
 from datetime import timedelta
 

@@ -14,7 +14,7 @@ import pytest
 
 from tests.repository import PACKAGES, ROOT, lua_files, name_of, python_files
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = pytest.mark.slow
 
 #: Run in the empty environment, away from the checkout: every script is read from the package and linked.
 LINK_EVERY_SCRIPT = """

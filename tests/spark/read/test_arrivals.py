@@ -205,7 +205,6 @@ def change(clocked: Clocked, kind: str, amount: int) -> None:
 
 
 @pytest.mark.once
-@pytest.mark.timeout(600)
 @settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=STEPS, later=STEPS, limit=st.integers(1_000, 2_000_000), in_bytes=st.booleans())
 def test_no_batch_exceeds_its_limit_or_goes_back_in_time_and_each_letter_is_read_once(
