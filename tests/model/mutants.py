@@ -1,12 +1,12 @@
-"""Shows that the model test can fail: seeds one bug after another into a copy of the source and counts the found ones.
+"""Shows that the model test can fail: seeds one bug for each invariant into a copy of the source and counts the found.
 
     python -m tests.model.mutants [name ...]
 
 The bugs are in `mutants.txt`: a name, lines of a script or of a flow (`- `), and the lines that replace them (`+ `).
 The lines stand exactly once in all scripts and flows, so a mutant needs no file name. A line `= ` names the test that
-finds a bug, if it is not the model test or, for a plain case, `PLAIN`. RQTTL_MODEL_RUNS is the number of runs of each
-mutant. Not part of CI. Ends with 1 if a mutant survives, or no longer applies because the source has changed. The
-source without a bug runs first: where the model test fails on it, a failure on a mutant says nothing.
+finds a bug, if it is not the model test. RQTTL_MODEL_RUNS is the number of runs of each mutant. Not part of CI. Ends
+with 1 if a mutant survives, or no longer applies because the source has changed. The source without a bug runs first:
+where the model test fails on it, a failure on a mutant says nothing.
 """
 
 import os
@@ -21,7 +21,6 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
 MODEL = "tests/model/test_model.py"
-PLAIN = "tests/lua/test_plain.py::test_the_plain_case_does_what_the_general_text_does"
 
 
 class Mutant(NamedTuple):
@@ -43,8 +42,7 @@ def read_mutants(text: str) -> Iterator[Mutant]:
     for block in text.strip().split("\n\n"):
         name, *lines = block.split("\n")
         old, new, test = ("\n".join(line[2:] for line in lines if line[0] == sign) for sign in "-+=")
-        usual = PLAIN if name.startswith("# plain case: ") else MODEL
-        yield Mutant(name.removeprefix("# "), old, new, test or usual)
+        yield Mutant(name.removeprefix("# "), old, new, test or MODEL)
 
 
 MUTANTS = tuple(read_mutants((Path(__file__).parent / "mutants.txt").read_text(encoding="utf-8")))
