@@ -53,24 +53,18 @@ NO_UNIT = "expected a duration with a unit, got '60': write '60s' or '60ms'"
         (("queue", "list"), "no such command 'list'; did you mean `queue ls`? (see `rqttl queue --help`)"),
         (("declare", "orders"), "no such command 'declare'; did you mean `queue declare`? (see `rqttl --help`)"),
         (("frobnicate",), "no such command 'frobnicate' (see `rqttl --help`)"),
-        (("queue", "frobnicate"), "no such command 'frobnicate' (see `rqttl queue --help`)"),
-        (("message", "frobnicate"), "no such command 'frobnicate' (see `rqttl message --help`)"),
         (("send", "orders", "--burst", "5s"), "no such option '--burst' (see `rqttl send --help`)"),
         (("send",), "missing argument 'QUEUE'"),
         (("send", "orders", "x", "--ttl", "999999w"), "'--ttl': expected 0 to 315360000000 ms"),
-        (("send", "orders", "x", "--ttl", "9" * 5000), "'--ttl': expected a number with a unit"),
         (("reaper", "--scan-period", "-2"), "'--scan-period': expected 0 to 315360000000 ms"),
         (("send", "orders", "x", "--ttl", "60"), "'--ttl': " + NO_UNIT),
         (
             ("send", "orders", "x", "--expires-at", "1795255200"),
             "'--expires-at': expected milliseconds since 1970, got '1795255200', which is in seconds: write 1795255200",
         ),
-        (("queue", "declare", "orders", "--lease", "60"), "'--lease': " + NO_UNIT),
         (("queue", "declare", "orders", "--lease", "0"), "lease: expected 1 to"),
         (("queue", "declare", "orders", "--max-length", "-1"), "--max-length: expected a whole number from 0"),
         (("queue", "declare", "orders", "--min-ttl", "2s", "--max-ttl", "1s"), "--min-ttl: 2s is more than --max-ttl"),
-        (("queue", "declare", "orders", "--dead-letter", "orders"), "cannot be its own target"),
-        (("--namespace", "a b", "queue", "ls"), "--namespace: expected 1 to 64 of"),
         (("--url", "http://example.org", "queue", "ls"), "url: expected redis://"),
     ],
 )
@@ -213,12 +207,6 @@ def test_a_server_that_is_no_redis_is_an_error(scheme: str, expected: str) -> No
             other.shutdown()
 
     assert line.startswith(f"{expected}: ")
-
-
-def test_a_missing_queue_is_told_with_its_namespace(run: Run) -> None:
-    line = failed(run("--namespace", "other", "send", "orders", "x"), 3)
-
-    assert line.startswith("queue 'orders' does not exist in namespace 'other': ")
 
 
 @pytest.mark.parametrize(

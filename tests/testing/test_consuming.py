@@ -1,16 +1,13 @@
 """`consume` on a fake broker: its leases are renewed whenever the clock advances, as its thread does in real time."""
 
 import asyncio
-import logging
 import threading
 
 import pytest
 
 from rqttl import AsyncDelivery, Decision, Delivery, QueueNotFound, Reject, Release, RenewalEvent
-from rqttl.consuming import prefetch
 from rqttl.testing import FakeBroker, async_fake_broker
-from tests.contract.clocked import START, at
-from tests.contract.looks import one
+from tests.contract.clocked import at
 from tests.waiting import PATIENCE
 
 
@@ -82,25 +79,6 @@ def test_a_loop_counts_as_a_consumer_however_long_its_handler_takes(fake: FakeBr
 
     fake.clock.advance("10m")
     assert fake.run_reaper().retired == 1
-
-
-def test_a_clock_that_is_set_finds_nobody_at_work(
-    fake: FakeBroker, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(prefetch, "LONGEST_REST", 3_600_000)  # the renewer takes no turn before the ack
-    caplog.set_level(logging.WARNING)
-    queue = fake.declare_queue("q", lease="30s")
-    queue.enqueue(b"x", id="mine")
-
-    with queue.consume(wait=0) as deliveries:
-        delivery = next(deliveries)
-        fake.clock.set(START + 30_000)
-        delivery.ack()
-        assert one(queue).delivery_count == 2
-        fake.clock.advance("1ms")
-
-    assert deliveries.lost == ["mine"]
-    assert "mine" in caplog.text
 
 
 def test_a_queue_that_is_gone_is_told_by_the_loop_not_by_the_clock(

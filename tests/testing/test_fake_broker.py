@@ -16,7 +16,7 @@ from rqttl.reaper import Reaper
 from rqttl.testing import Clock, FakeBroker, FakeUnavailable, NotSupportedByFake, fake_broker
 from tests.contract.clocked import START, at
 from tests.contract.fake_cannot import FAKE_CANNOT, FAKE_WAITS
-from tests.contract.looks import bodies, one
+from tests.contract.looks import bodies
 from tests.drivers import redis_of
 from tests.repository import ROOT
 
@@ -104,22 +104,6 @@ def test_without_a_reaper_nothing_happens_and_with_one_all_that_is_due(fake: Fak
     assert bodies(fake.queue("third")) == [b"a", b"b"]
     assert (bodies(second), bodies(late)) == ([], [b"a", b"b"])
     assert fake.run_reaper().messages == 0
-
-
-@pytest.mark.spec("S-022")
-def test_a_scheduled_message_arrives_when_the_clock_has_passed_its_due_time(fake: FakeBroker) -> None:
-    queue = fake.declare_queue("q")
-    queue.enqueue(b"x", delay="5m")
-    fake.clock.advance("299s")
-    assert queue.receive() is None
-
-    fake.clock.advance("1s")
-    assert one(queue, auto_ack=True).body == b"x"
-    queue.enqueue(b"y", delay="5m")
-    assert (one(queue, wait="1h").body, fake.clock.now) == (b"y", at(600_000))  # a wait moves the clock to the due time
-    queue.enqueue(b"z", delay="5m")
-    fake.clock.advance("1h")
-    assert (fake.run_reaper().activated, bodies(queue)[-1]) == (1, b"z")
 
 
 # What it cannot do

@@ -127,17 +127,6 @@ def others(fake: FakeBroker) -> Iterator[Others]:
         fake.interrupt()
 
 
-def test_another_thread_hears_a_message(fake: FakeBroker, others: Others) -> None:
-    queue = fake.declare_queue("q")
-    waiting = others.receive(queue, "1d")
-
-    queue.enqueue(b"x")
-
-    delivery = waiting.result(timeout=PATIENCE)
-    assert delivery is not None
-    assert (delivery.body, fake.clock.now) == (b"x", at(0))
-
-
 def test_another_thread_notices_that_the_clock_has_passed_the_end_of_its_wait(fake: FakeBroker, others: Others) -> None:
     waiting = others.receive(fake.declare_queue("q"), "1d")
 

@@ -12,13 +12,12 @@ from typing import Any
 
 import pytest
 
-from rqttl import Broker, InvalidInput, Message, Queue, Worker, connect
+from rqttl import Broker, InvalidInput, Message, Queue, Worker
 from rqttl.delivery import Delivery
 from rqttl.worker import pool
 from rqttl.worker.child import Task
 from rqttl.worker.in_flight import InFlight
 from tests.metrics.scrapes import fetch
-from tests.ports import free_port
 from tests.proc import is_running, process_fields
 from tests.servers import Server
 from tests.waiting import until
@@ -27,8 +26,6 @@ from tests.worker.kills import Campaign, children_of
 from tests.worker.processes import events, running
 
 pytestmark = pytest.mark.slow
-
-ACKED = 'rqttl_worker_messages_total{{outcome="ack",queue="q"}} {}'
 
 
 def test_the_messages_of_a_killed_child_fail_with_a_reason_and_come_again_at_once(spawn: Spawn, broker: Broker) -> None:
@@ -210,36 +207,6 @@ def test_children_end_with_their_worker(spawn: Spawn, broker: Broker) -> None:
 
     until(lambda: not is_running(begun[3]))
     until(lambda: queue.receive() is not None)
-
-
-def test_a_worker_goes_on_after_an_outage_and_repeats_no_finished_work(
-    spawn: Spawn, start_server: Callable[..., Server]
-) -> None:
-    server = start_server(appendonly="yes", appendfsync="always")
-    with connect(server.url) as broker:
-        queue = broker.declare_queue("q", lease="500ms")
-        queue.enqueue_many([Message("x", id=str(n)) for n in range(4)])
-        port = free_port()
-        worker = spawn(
-            "q --processes 2 --delivery", "--health", f"127.0.0.1:{port}", call="first_gated", url=server.url
-        )
-        worker.until_journal("begun", 2)
-        queue.update(lease="1h")  # of later claims
-        until(lambda: answer(port, "readyz") == 200)
-
-        server.kill()
-        worker.open()
-        until(lambda: ACKED.format(2) in fetch(port)[2])  # the worker knows what it has to ack
-        until(lambda: answer(port, "readyz") == 503)
-        assert answer(port, "livez") == 200
-        server.start()
-
-        until(lambda: answer(port, "readyz") == 200)
-        until(lambda: queue.stats().acked == 4)
-        assert worker.stop() == 0
-    counts = Counter(event[1] for event in worker.journal("done"))
-    assert counts == {str(n): 1 for n in range(4)}, worker.log()
-    assert worker.journal("again") == []
 
 
 def test_a_busy_port_of_health_is_refused_before_the_handler_is_made(broker: Broker) -> None:

@@ -66,20 +66,6 @@ def test_a_changed_set_is_a_new_version_and_the_old_one_stays() -> None:
     assert first == PolicySet(7, (LIMIT, SHORT))
 
 
-@pytest.mark.spec("POL-07", "POL-08", "OPP-01")
-def test_matching_policies_come_by_priority_then_pattern_then_name() -> None:
-    low = policy("a", "orders.eu", priority=-1, lease="1s")
-    regex = Policy.read("c", "orders", {"lease": "1s"}, syntax="regex")
-    longer = Policy.read("z", "^orders", {"lease": "1s"}, syntax="regex")
-    twins = [policy(name, "orders.*", lease="1s") for name in ("y", "b", "x")]
-    high = policy("zz", "#", priority=1, lease="1s")
-    other = policy("d", "events.#", priority=9, lease="1s")
-    found = PolicySet(1, (low, regex, longer, *twins, high, other, LIMIT, policy("a", "orders.eu", True, lease="1s")))
-
-    assert [one.name for one in found.matching("orders.eu")] == ["zz", "b", "x", "y", "z", "c", "a"]
-    assert [one.name for one in found.matching("orders.eu", operator=True)] == ["a", "short"]
-
-
 def test_a_queue_without_a_policy_keeps_the_object_of_its_declared_options() -> None:
     declared = QueueOptions.read("events", {"lease": "5s"})
 
@@ -166,66 +152,6 @@ def test_of_other_options_the_operator_beats_the_declaration_and_that_beats_the_
     assert [merged(name, declared=one), merged(name, user=one), merged(name, operator=one)] == [one, one, one]
 
 
-@pytest.mark.spec("POL-10", "W20", "OPP-09")
-def test_one_option_without_effect_switches_off_no_other() -> None:
-    policies = policy("p", "#", redelivery_jitter=0.5, max_length=5, dead_letter="q")
-
-    assert in_force("q", policies) == {"max_length": 5}
-
-
-@pytest.mark.spec("OPP-07")
-def test_without_policies_of_either_kind_the_declared_options_are_in_force() -> None:
-    policies = policy("p", "other", lease="1s"), policy("o", "other.#", True, lease="1s")
-
-    assert in_force("q") == {}
-    assert in_force("q", *policies, max_length=5) == {"max_length": 5}
-
-
-@pytest.mark.spec("A-079", "A-080")
-def test_an_option_that_the_first_policy_lacks_comes_from_the_next() -> None:
-    vague = policy("x", "foo.*", max_length=1)
-    exact = policy("y", "foo.0.#", max_length=2, lease="9s")
-
-    assert in_force("foo.0", vague, exact) == {"max_length": 1, "lease": 9_000}
-    assert in_force("foo.0.1", vague, exact) == {"max_length": 2, "lease": 9_000}
-    assert in_force("foo.x", vague, exact) == {"max_length": 1}
-
-
-@pytest.mark.spec("A-081")
-def test_a_default_that_is_written_stops_inheritance() -> None:
-    parent = policy("p", "#", lease="5s", overflow="reject-publish", dead_letter_expired="exp", never_expire=True)
-    child = policy("c", "a.#", lease="30s", overflow="drop-head", dead_letter_expired="", never_expire=False)
-
-    assert in_force("a.b", parent, child) == {"dead_letter_expired": ""}
-    assert in_force("b", parent, child) == {
-        "lease": 5_000,
-        "overflow": "reject-publish",
-        "dead_letter_expired": "exp",
-        "never_expire": True,
-    }
-
-
-@pytest.mark.spec("A-081")
-@pytest.mark.parametrize("none", [None, "none"])
-def test_none_stops_inheritance_of_one_option_within_one_kind(none: object) -> None:
-    parent, child = policy("p", "#", max_length=5, lease="5s"), policy("c", "a.#", max_length=none)
-
-    assert in_force("a", parent, child) == {"lease": 5_000}
-    assert in_force("a", parent, child, max_length=9) == {"max_length": 9, "lease": 5_000}
-    assert in_force("a", parent, child, policy("o", "#", True, max_length=7)) == {"max_length": 7, "lease": 5_000}
-    assert in_force("a", parent, policy("o", "#", True, max_length=none)) == {"max_length": 5, "lease": 5_000}
-
-
-PER_REASON = ["dead_letter", "dead_letter_expired", "dead_letter_maxlen", "dead_letter_delivery_limit"]
-
-
-@pytest.mark.parametrize("option", PER_REASON)
-@pytest.mark.parametrize("target", ["dead", "{queue}"])
-def test_a_policy_whose_target_is_the_queue_itself_gives_it_none(option: str, target: str) -> None:
-    assert in_force("dead", policy("p", "#", **{option: target})) == {}
-    assert in_force("orders", policy("p", "#", **{option: "dead"})) == {option: "dead"}
-
-
 @pytest.mark.parametrize(
     "template,made", [("EXP.{queue}", "EXP.orders"), ("{queue}.dead", "orders.dead"), ("x.{queue}/y", "x.orders/y")]
 )
@@ -236,14 +162,6 @@ def test_a_queue_that_a_template_made_gets_no_target_from_a_template(template: s
     assert in_force(made, each) == {}
     assert in_force(made, each, policy("other", "#", True, dead_letter_maxlen="{queue}.full")) == {}
     assert in_force(made, each, policy("plain", "#", dead_letter_maxlen="full")) == {"dead_letter_maxlen": "full"}
-
-
-def test_a_target_with_a_name_that_no_queue_may_have_is_none() -> None:
-    each = policy("each", "#", dead_letter="EXP.{queue}")
-
-    assert in_force("q" * 124, each) == {"dead_letter": "EXP.{queue}"}
-    assert in_force("q" * 125, each) == {}
-    assert in_force("{tag}.orders", each) == {}
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ def check(found: Resolution, declared: QueueOptions, policies: list[Policy]) -> 
     assert found.options.as_json() == QueueOptions(declared.queue, expected).as_json()
 
 
-@pytest.mark.spec("A-082")
+@pytest.mark.spec("A-079", "A-080", "A-081", "A-082", "POL-10", "OPP-07", "OPP-09", "W20")
 @settings(max_examples=500)
 @given(sets.cases(max_size=8))
 def test_the_options_in_force_are_those_of_the_reference(case: tuple[QueueOptions, list[Policy]]) -> None:
@@ -55,6 +55,7 @@ def test_the_order_of_changes_leaves_no_trace(case: tuple[QueueOptions, list[Pol
     check(found.resolve(declared), declared, list(left.values()))
 
 
+@pytest.mark.spec("POL-07", "POL-08", "OPP-01")
 @settings(max_examples=150)
 @given(st.lists(sets.policies(), min_size=2, max_size=8), sets.queues)
 def test_each_kind_comes_in_the_order_of_the_reference(policies: list[Policy], queue: str) -> None:
