@@ -7,7 +7,7 @@ where it stands (ready, leased, delayed) is a field of it, so here it cannot be 
 from collections import Counter
 from dataclasses import dataclass, field
 from fractions import Fraction
-from math import ceil
+from math import ceil, inf
 from typing import Any, NamedTuple
 
 from rqttl.options import written
@@ -59,6 +59,8 @@ class Msg:
     deaths: tuple[DeathRecord, ...] = ()
     state: str = "ready"
     until: int = 0
+    #: The end of retention as the queue knows it in a delay: from its beginning, or from the last sweep.
+    capped: float = inf
     token: bytes | None = None
     failures: int = 0
     #: The last description that a failed delivery was given.
@@ -220,8 +222,12 @@ class ModelQueue:
     def overdue(self, now: int) -> list[Msg]:
         """Ready messages past their deadline, and between them delayed ones that are due, in deadline order."""
         ready = [m for m in self.ready if self.expired(m, now)]
-        away = [m for m in self.in_state("delayed") if self.back_at(m) <= now and self.expired(m, now)]
+        away = [m for m in self.in_state("delayed") if min(m.until, m.capped) <= now and self.expired(m, now)]
         return sorted(ready + away if ready else [], key=lambda m: (self.deadline(m), m.seq))
+
+    def retained(self, m: Msg) -> float:
+        retention = self.number("message_ttl")
+        return inf if retention is None else m.arrived + retention
 
     def back_at(self, m: Msg) -> int:
         """When a delayed message comes back, or dies."""

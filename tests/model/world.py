@@ -200,6 +200,7 @@ class World:
                 m.state, m.until = "ready", 0
                 if ends > now:
                     m.state, m.until = "delayed", ends if m.own is None else min(ends, m.own)
+                    m.capped = q.retained(m)
         self.bury(q, now, "delivery_limit", spent, cause=1, description=description)
         self.bury(q, now, "expired", dead, cause=int(failed))
         return len(dead)
@@ -218,6 +219,8 @@ class World:
         Returns how many were overdue, also among those that return, and how many a limit has pushed out.
         """
         q = self.queues[name]
+        for m in q.in_state("delayed"):  # after a change of options only a sweep looks at them
+            m.capped = q.retained(m)
         overdue = q.overdue(now)
         self.bury(q, now, "expired", overdue)
         died = len(overdue)
