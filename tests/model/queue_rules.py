@@ -227,7 +227,7 @@ class QueueRules(Machine):
             due = self.before[name].due
             if due is not None and due <= now:
                 if not expected:
-                    lag = timedelta(milliseconds=max(0, now - min(q.next_due() or now, q.arrival_at or now)))
+                    lag = timedelta(milliseconds=max(0, now - min(q.next_due(known=True) or now, q.arrival_at or now)))
                 self.world.sweep(name, now)
             age = timedelta(milliseconds=max(0, now - q.ready[0].arrived)) if q.ready else None
             numbers = [len(q.in_state(state)) for state in ("ready", "leased", "delayed")]

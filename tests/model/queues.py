@@ -67,6 +67,11 @@ class Msg:
     description: str | None = None
 
     @property
+    def known_back_at(self) -> int:
+        """When the queue believes that a delayed message comes back, or dies."""
+        return int(min(self.until, self.capped))
+
+    @property
     def arrived(self) -> int:
         return int(self.seq[:13])
 
@@ -222,7 +227,7 @@ class ModelQueue:
     def overdue(self, now: int) -> list[Msg]:
         """Ready messages past their deadline, and between them delayed ones that are due, in deadline order."""
         ready = [m for m in self.ready if self.expired(m, now)]
-        away = [m for m in self.in_state("delayed") if min(m.until, m.capped) <= now and self.expired(m, now)]
+        away = [m for m in self.in_state("delayed") if m.known_back_at <= now and self.expired(m, now)]
         return sorted(ready + away if ready else [], key=lambda m: (self.deadline(m), m.seq))
 
     def retained(self, m: Msg) -> float:
@@ -234,10 +239,10 @@ class ModelQueue:
         deadline = self.deadline(m)
         return m.until if deadline is None else min(m.until, deadline)
 
-    def next_due(self) -> int | None:
-        """The earliest time at which something is to happen without anybody's doing."""
+    def next_due(self, *, known: bool = False) -> int | None:
+        """The earliest time at which something is to happen without anybody's doing; `known`: as the queue knows it."""
         times = [m.until for m in self.messages if m.state == "leased"]
-        times += [self.back_at(m) for m in self.in_state("delayed")]
+        times += [m.known_back_at if known else self.back_at(m) for m in self.in_state("delayed")]
         times += [at for m in self.ready if (at := self.deadline(m)) is not None]
         return min(times, default=None)
 
