@@ -18,7 +18,7 @@ from tests.model.raw import Reader
 
 #: A failing run is not made smaller where only the verdict counts.
 PHASES = [Phase.generate] if os.environ.get("RQTTL_MODEL_QUICK") else list(Phase)
-RUNS = int(os.environ.get("RQTTL_MODEL_RUNS", "200"))
+RUNS = int(os.environ.get("RQTTL_MODEL_RUNS", "100"))
 
 
 @pytest.mark.timeout(1800)
