@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import random
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from fnmatch import fnmatchcase
@@ -21,6 +22,8 @@ logger = logging.getLogger("rqttl")
 
 #: The time after its last entry after which another process removes it.
 FORGOTTEN = timedelta(hours=1)
+#: The number of entries that each one that ends looks through, on average, so that many may end at once.
+LOOKED_THROUGH = 100
 #: The ms for which an entry counts that does not say it.
 ALIVE = 30_000
 #: What the entry of another version, or of another program, may raise.
@@ -35,12 +38,16 @@ def enter(keyspace: Keyspace, name: str, entry: Mapping[str, Any]) -> Flow[None]
 
 
 def leave(keyspace: Keyspace, name: str) -> Flow[None]:
-    """Remove the entry of one that ends, entries that are an hour old, and entries that cannot be read."""
+    """Remove the entry of one that ends, and old and unreadable ones: where many are left, only now and then."""
+    _, left = yield Write([("HDEL", keyspace.workers, name), ("HLEN", keyspace.workers)])
+    if random.random() * left >= LOOKED_THROUGH:
+        return
     entries, now = yield from _read(keyspace)
     for field in (field for field, facts in entries.items() if facts is None):
         logger.warning("workers: the entry %s cannot be read, removed", escape(field, 100))
     old = [field for field, facts in entries.items() if facts is None or now - facts["beat"] > FORGOTTEN]
-    yield Write([("HDEL", keyspace.workers, name, *old)])
+    if old:
+        yield Write([("HDEL", keyspace.workers, *old)])
 
 
 def workers(keyspace: Keyspace) -> Flow[list[WorkerInfo]]:

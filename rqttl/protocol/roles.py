@@ -34,7 +34,7 @@ _DECLARE = {
     "outgoing": "HGETALL",
 }
 _LOOK_AHEAD = {"scheduled": "ZCARD ZMSCORE ZRANGE ZRANK", "upcoming": "HMGET HSTRLEN"}
-_LIVE = {"workers": "HDEL HGETALL HSET"}
+_LIVE = {"workers": "HDEL HGETALL HLEN HSET"}
 
 ROLES = {
     "producer": Role(

@@ -106,6 +106,18 @@ def test_one_that_was_killed_is_listed_no_more_after_30_s_and_an_idle_one_after_
         assert client.hlen(WORKERS) == left
 
 
+def test_one_of_many_that_end_looks_through_the_others_only_now_and_then(
+    clocked: Clocked, client: redis.Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client.hset(WORKERS, mapping={str(number): "unreadable" for number in range(200)})
+    driver = driver_of(clocked)
+
+    for chance, left in ((0.6, 200), (0.4, 0)):
+        monkeypatch.setattr("random.random", lambda chance=chance: chance)
+        driver.perform(roster.leave(driver.keyspace, "me"))
+        assert client.hlen(WORKERS) == left
+
+
 def test_nothing_is_written_for_a_message(clocked: Clocked, queue: Queue, client: redis.Redis, at_rest: None) -> None:
     queue.enqueue_many([b"x"] * 200)
     with queue.consume(10, lease="1h") as deliveries:
