@@ -6,10 +6,10 @@ READY  := .venv/.ready
 PYTEST := $(BIN)/python -m pytest
 
 # Tests of what depends on no server run once (`tests/unit`, `tests/testing`, the mark `once`); all others run on each kind
-# of server. Many tests wait for a process, so four at a time are quicker than two on two cores. Tests with a JVM run
+# of server. Many tests wait for a process, so three at a time are quicker than two on two cores. Tests with a JVM run
 # once, in two processes: each has a Spark session. `make check test` runs the quick tests once.
-PARALLEL := -n 4 --dist worksteal -m 'not spark and not quick'
-ON_EACH  := -n 4 --dist worksteal -m 'not spark and not once'
+PARALLEL := -n 3 --dist worksteal -m 'not spark and not quick'
+ON_EACH  := -n 3 --dist worksteal -m 'not spark and not once'
 
 
 .PHONY: help demo lint quick test test-7.0 test-valkey test-servers test-pythons test-fake test-aio test-cluster test-cluster-aio test-spark test-spark-versions check setup bench bench-spark bench-worker bench-instructions compare chaos chaos-worker cancellations coverage coverage-of-spec test-policies test-scheduled test-sentinel test-worker
