@@ -178,6 +178,20 @@ def test_a_watch_as_json_is_one_line_for_each_look(clocked: Clocked, run_clocked
     check_golden("stats-watch.json", result.stdout)
 
 
+@pytest.mark.parametrize("arguments", [(), ("orders",), ("o*", "mails")])
+def test_a_watch_goes_on_while_queues_come_and_go(
+    clocked: Clocked, run_clocked: Run, pauses: Pauses, arguments: tuple[str, ...]
+) -> None:
+    clocked.declare_queue("mails")
+    orders = clocked.declare_queue("orders")
+    pauses(orders.delete, lambda: clocked.declare_queue("orders"))
+
+    lines = run_clocked("stats", *arguments, "--watch", "--json", "--count", "3").stdout.splitlines()
+
+    existing = ["orders" in [one["queue"] for one in json.loads(line)["queues"]] for line in lines]
+    assert existing == [True, False, True]
+
+
 @pytest.fixture
 def away(clocked: Clocked, monkeypatch: pytest.MonkeyPatch) -> Callable[[Exception | None], None]:
     """`away(error)`: from now on Redis answers with it; `away(None)`: it is back."""
