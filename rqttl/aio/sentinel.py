@@ -67,14 +67,15 @@ class AsyncService(Service):
             await connection.disconnect()
 
     async def _watch(self, one: Mapping[str, Any]) -> None:
-        while True:
+        # `wait_for` of Python before 3.12 can swallow a cancellation: with it alone, `close` would wait for ever
+        while not self._closed:
             connection = _plain(one)
             try:
                 await connection.connect()
                 await connection.send_command("SUBSCRIBE", *CHANNELS)
                 connection.socket_timeout = None
                 keep_alive(connection._writer.get_extra_info("socket"))  # noqa: SLF001  # redis-py has no other way
-                while True:
+                while not self._closed:
                     for old in self.hear(one, await connection.read_response()):
                         old.cut()
             except (RedisError, OSError):

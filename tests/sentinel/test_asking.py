@@ -4,10 +4,12 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
 import redis
+import redis.asyncio
 
 import rqttl
 from tests.ports import free_port
@@ -138,6 +140,29 @@ def test_a_wait_ends_when_a_sentinel_tells_of_another_primary(
         until(lambda: blocked() and before not in blocked())  # it asked again, and waits anew
         broker.interrupt()
         waiting.join()
+
+
+def test_close_ends_an_asyncio_watcher_that_misses_its_cancellation(
+    port: int, stub: StartStub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send = redis.asyncio.Connection.send_command
+    subscribes = asyncio.Event()
+
+    async def miss(self: Any, *words: Any, **options: Any) -> None:
+        await send(self, *words, **options)
+        if words[0] == "SUBSCRIBE":
+            subscribes.set()
+            with suppress(asyncio.CancelledError):  # as `asyncio.wait_for` of Python before 3.12 does at that moment
+                await asyncio.Event().wait()
+
+    async def close_at_that_moment() -> None:
+        async with rqttl.connect_async(f"redis+sentinel://127.0.0.1:{stub(lambda _: port).port}/main") as broker:
+            await broker.queues()
+            await subscribes.wait()
+            await asyncio.wait_for(broker.aclose(), 30)
+
+    monkeypatch.setattr(redis.asyncio.Connection, "send_command", miss)
+    asyncio.run(close_at_that_moment())
 
 
 def watchers() -> list[str]:
