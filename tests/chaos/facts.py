@@ -127,9 +127,10 @@ class Facts:
         #: How far Redis is ahead, and until when it was as far ahead as before.
         self.ahead = 0
         self.steps: list[tuple[int, int]] = []
+        self.steps_back: list[int] = []
         self._held: dict[tuple[str, str, str], Claim] = {}
         self._settles: dict[str, tuple[str, list[tuple[Claim, Attempt]]]] = {}
-        self._collected: dict[tuple[str, str, str], Attempt] = {}
+        self._collected: dict[tuple[str, str, str], tuple[Claim, Attempt]] = {}
         self._takings: dict[str, Event] = {}
         self._taking_since: dict[str, int] = {}
         for event in events:
@@ -215,7 +216,7 @@ class Facts:
             claim.attempts.append(attempt)
             tried.append((claim, attempt))
             if event.get("collected"):
-                self._collected[event["q"], sequence, token] = attempt
+                self._collected[event["q"], sequence, token] = claim, attempt
         self._settles[event["n"]] = (event["q"], tried)
 
     def _settled(self, event: Event) -> None:
@@ -227,7 +228,7 @@ class Facts:
             told = claim is newest[claim.sequence] and claim.sequence in event.get("done", ())
             if claim.sequence in unknown and not told:
                 continue
-            attempt.done, attempt.ended = told or claim.sequence not in lost, event["t"]
+            self._end(claim, attempt, told or claim.sequence not in lost, event["t"])
             token = event.get("tokens", {}).get(claim.sequence)
             if token is not None and attempt.done:
                 attempt.granted = int(token)
@@ -236,9 +237,15 @@ class Facts:
     def _acks(self, event: Event) -> None:
         for name, done in (("done", True), ("lost", False)):
             for sequence, token in event[name]:
-                attempt = self._collected.pop((event["q"], sequence, token), None)
-                if attempt is not None:
-                    attempt.done, attempt.ended = done, event["t"]
+                if tried := self._collected.pop((event["q"], sequence, token), None):
+                    self._end(*tried, done, event["t"])
+
+    def _end(self, claim: Claim, attempt: Attempt, done: bool, instant: int) -> None:
+        attempt.ended = instant
+        # after a step back of the clock, an ack that is sent again seems to come before the end of its lease
+        is_late = attempt.how in ("ack", "reject") and instant - claim.began > claim.granted - claim.told
+        if not (done and is_late and any(claim.began <= step <= instant for step in self.steps_back)):
+            attempt.done = done
 
     # Policies
 
@@ -252,6 +259,7 @@ class Facts:
     def _clock(self, event: Event) -> None:
         self.ahead = event["ahead"]
         self.steps.append((event["t"], event["was"]))
+        self.steps_back += [event["t"]] * (event["ahead"] < event["was"])
 
     def instant_of(self, told: int) -> int:
         """When Redis told this as the time: it is some whole hours ahead, and a round is short."""

@@ -260,6 +260,17 @@ def test_a_broken_promise_is_named(kind: str, promise: str) -> None:
 # What excuses
 
 
+def test_an_ack_after_the_end_of_its_lease_is_uncertain_only_if_the_clock_went_back() -> None:
+    kinds = []
+    for ahead in (-HOUR, HOUR):
+        history = sent("stored", None)
+        slow = history.claim("a", "slow")
+        history.later(2 * LEASE).handle("a", "ack", "quick").add("clock", was=0, ahead=ahead)
+        kinds.append(history.settle(slow, process="slow").bad())
+
+    assert kinds == [{}, {"twice": 1, "told wrongly": 1}]
+
+
 def test_messages_that_an_unplanned_failover_forgets_are_counted_apart() -> None:
     history = History().send("a", "b").handle("b").handle("b", sequence="another")
     history.add("forget", how="kill", since=START * 1000, until=(START + 100) * 1000, queues=["q"])
