@@ -127,6 +127,7 @@ class Facts:
         #: How far Redis is ahead, and until when it was as far ahead as before.
         self.ahead = 0
         self.steps: list[tuple[int, int]] = []
+        #: When it was set back.
         self.steps_back: list[int] = []
         self._held: dict[tuple[str, str, str], Claim] = {}
         self._settles: dict[str, tuple[str, list[tuple[Claim, Attempt]]]] = {}
@@ -241,9 +242,9 @@ class Facts:
                     self._end(*tried, done, event["t"])
 
     def _end(self, claim: Claim, attempt: Attempt, done: bool, instant: int) -> None:
+        """Record the answer to an attempt. After a step back of the clock, an end that is sent again seems in time."""
         attempt.ended = instant
-        # after a step back of the clock, an ack that is sent again seems to come before the end of its lease
-        is_late = attempt.how in ("ack", "reject") and instant - claim.began > claim.granted - claim.told
+        is_late = attempt.how in ("ack", "reject") and instant > self.instant_of(claim.leased_until(instant))
         if not (done and is_late and any(claim.began <= step <= instant for step in self.steps_back)):
             attempt.done = done
 
@@ -259,7 +260,8 @@ class Facts:
     def _clock(self, event: Event) -> None:
         self.ahead = event["ahead"]
         self.steps.append((event["t"], event["was"]))
-        self.steps_back += [event["t"]] * (event["ahead"] < event["was"])
+        if event["ahead"] < event["was"]:
+            self.steps_back.append(event["t"])
 
     def instant_of(self, told: int) -> int:
         """When Redis told this as the time: it is some whole hours ahead, and a round is short."""

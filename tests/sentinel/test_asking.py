@@ -15,7 +15,7 @@ import rqttl
 from tests.ports import free_port
 from tests.sentinel.stub import StubSentinel
 from tests.servers import Server
-from tests.waiting import until
+from tests.waiting import PATIENCE, until
 
 pytestmark = pytest.mark.once
 
@@ -159,7 +159,7 @@ def test_close_ends_an_asyncio_watcher_that_misses_its_cancellation(
         async with rqttl.connect_async(f"redis+sentinel://127.0.0.1:{stub(lambda _: port).port}/main") as broker:
             await broker.queues()
             await subscribes.wait()
-            await asyncio.wait_for(broker.aclose(), 30)
+            await asyncio.wait_for(broker.aclose(), PATIENCE)
 
     monkeypatch.setattr(redis.asyncio.Connection, "send_command", miss)
     asyncio.run(close_at_that_moment())
