@@ -3,12 +3,29 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from tests.chaos.journal import HOUR, SECOND, Event
 
 #: A pair that names one handing-out of one message: its sequence and the token of its lease.
 Pair = tuple[str, str]
+
+
+#: Within this many µs of its event a step of the clock takes place.
+MOMENT = SECOND // 2
+
+
+class Step(NamedTuple):
+    """A step of the clock of Redis, and how far it was ahead before and after."""
+
+    at: int
+    was: int
+    ahead: int
+
+    @property
+    def latest(self) -> int:
+        """The latest time that Redis can have had before it."""
+        return self.at + MOMENT + self.was
 
 
 @dataclass
@@ -120,15 +137,15 @@ class Facts:
         self.counted: Counter[str] = Counter()
         self.lost_takings: Counter[str] = Counter()
         self.calls: dict[str, list[str]] = {}
+        #: The calls whose messages had a delay.
+        self.delayed: set[str] = set()
         self.last = 0
         #: When the last answered change of the policy began and ended, and the values that the policy may have since.
         self.policy_set: tuple[int, int] = (0, 0)
         self.policy_values: list[tuple[int, int | None]] = [(0, None)]
-        #: How far Redis is ahead, and until when it was as far ahead as before.
+        #: How far Redis is ahead, and the steps of its clock.
         self.ahead = 0
-        self.steps: list[tuple[int, int]] = []
-        #: When it was set back.
-        self.steps_back: list[int] = []
+        self.steps: list[Step] = []
         self._held: dict[tuple[str, str, str], Claim] = {}
         self._settles: dict[str, tuple[str, list[tuple[Claim, Attempt]]]] = {}
         self._collected: dict[tuple[str, str, str], tuple[Claim, Attempt]] = {}
@@ -148,6 +165,8 @@ class Facts:
 
     def _send(self, event: Event) -> None:
         self.calls[event["n"]] = event["ids"]
+        if event.get("delayed"):
+            self.delayed.add(event["n"])
         for id in event["ids"]:
             one = self.sent.setdefault(id, Sent(id, event["q"], event["t"], event["t"]))
             one.unknown += 1
@@ -178,7 +197,7 @@ class Facts:
         told = granted - event["lease"] * 1000 if token else since + self.ahead
         began = self.instant_of(told) if token else since
         # a step comes a moment after its event, and nobody knows whether before or after a call
-        is_near = any(until >= (event.get("looked") or (since,))[0] - SECOND for until, _ in self.steps)
+        is_near = any(step.at >= (event.get("looked") or (since,))[0] - SECOND for step in self.steps)
         for sequence, id, deadline, count, died in event["got"]:
             claim = Claim(
                 event["p"],
@@ -242,10 +261,12 @@ class Facts:
                     self._end(*tried, done, event["t"])
 
     def _end(self, claim: Claim, attempt: Attempt, done: bool, instant: int) -> None:
-        """Record the answer to an attempt. After a step back of the clock, an end that is sent again seems in time."""
+        """Record the answer to an attempt. After a step back of the clock, an end that comes too late seems in time."""
         attempt.ended = instant
-        is_late = attempt.how in ("ack", "reject") and instant > self.instant_of(claim.leased_until(instant))
-        if not (done and is_late and any(claim.began <= step <= instant for step in self.steps_back)):
+        ends, steps = claim.leased_until(instant), self.steps_while(claim, instant)
+        is_over = instant > self.instant_of(ends) or any(step.latest >= ends for step in steps)
+        went_back = is_over and any(step.ahead < step.was for step in steps)
+        if not (done and went_back and attempt.how in ("ack", "reject")):
             attempt.done = done
 
     # Policies
@@ -259,18 +280,20 @@ class Facts:
 
     def _clock(self, event: Event) -> None:
         self.ahead = event["ahead"]
-        self.steps.append((event["t"], event["was"]))
-        if event["ahead"] < event["was"]:
-            self.steps_back.append(event["t"])
+        self.steps.append(Step(event["t"], event["was"], self.ahead))
 
     def instant_of(self, told: int) -> int:
         """When Redis told this as the time: it is some whole hours ahead, and a round is short."""
         return told - round((told - self.last) / HOUR) * HOUR
 
-    def latest(self, since: int, claim: Claim) -> int:
-        """The latest time of Redis between an instant and a claim: a lease may have ended before a step back."""
-        steps = (until + SECOND // 2 + was for until, was in self.steps if since <= until <= claim.began)
-        return max([claim.told, *steps])
+    def steps_while(self, claim: Claim, until: int) -> list[Step]:
+        """The steps of the clock between a claim and an instant. A step comes a moment after its event."""
+        was = claim.told - claim.began
+        return [
+            step
+            for step in self.steps
+            if step.at <= until and (claim.began <= step.at or (claim.began <= step.at + MOMENT and step.was == was))
+        ]
 
     # What the nemeses tell. Of all else, `seen` is enough.
 

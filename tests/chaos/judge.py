@@ -12,7 +12,7 @@ from operator import attrgetter, itemgetter
 from typing import Literal, get_args
 
 from tests.chaos.cast import FEW, POLICED, POLICY, RATED, SLOW
-from tests.chaos.facts import Claim, Facts, Sent
+from tests.chaos.facts import MOMENT, Claim, Facts, Sent
 from tests.chaos.journal import SECOND, Event
 
 Kind = Literal["lost", "late", "twice", "over a limit", "out of order", "told wrongly", "unexplained"]
@@ -212,7 +212,8 @@ def _after(facts: Facts, id: str, claim: Claim, later: list[Claim]) -> Iterator[
     if any(one.done and one.began > other.began for one in renewals):
         yield Violation("told wrongly", id, f"{claim.queue}: {claim.process} renewed after {other.process} got it")
     ends = claim.leased_until(other.began)
-    latest = facts.latest(claim.began, other)
+    # a lease may have ended before a step back
+    latest = max([other.told, *(step.latest for step in facts.steps_while(claim, other.began))])
     if latest // 1000 < ends // 1000 and not claim.given_back_by(other.began + 1000):
         text = f"{claim.queue}: {other.process} got it {(ends - latest) // 1000} ms before the lease of "
         yield Violation("twice", id, f"{text}{claim.process} ended")
@@ -230,6 +231,9 @@ def counts(facts: Facts, _: Counter[str]) -> Iterator[Violation]:
 def order(facts: Facts, _: Counter[str]) -> Iterator[Violation]:
     """Messages of one call are stored in the order of the call."""
     for number, ids in facts.calls.items():
+        first = facts.sent[ids[0]]
+        if number in facts.delayed and any(first.began - MOMENT <= step.at <= first.ended for step in facts.steps):
+            continue  # after a step back, what comes later is due earlier
         places: list[tuple[str, str]] = []
         for id in ids:
             sent = facts.sent[id]
@@ -294,7 +298,7 @@ def rates(facts: Facts, _: Counter[str]) -> Iterator[Violation]:
         since = answer["t"] + SECOND  # no call of an operator that was killed is on its way any more
         claims = [one for held in facts.claims.values() for one in held if one.queue == RATED]
         left = sum(since <= one.began < end["t"] for one in claims)
-        if left > FEW + sum(since <= step <= end["t"] for step, _ in facts.steps):
+        if left > FEW + sum(since <= step.at <= end["t"] for step in facts.steps):
             yield Violation("over a limit", "", f"{RATED}: {left} messages left at a rate of {SLOW}")
 
 

@@ -260,15 +260,38 @@ def test_a_broken_promise_is_named(kind: str, promise: str) -> None:
 # What excuses
 
 
-def test_an_ack_after_the_end_of_its_lease_is_uncertain_only_if_the_clock_went_back() -> None:
-    kinds = []
-    for pause, ahead in ((2 * LEASE, -HOUR), (2 * LEASE, HOUR), (0, -HOUR)):
-        history = sent("stored", None)
-        slow = history.claim("a", "slow")
-        history.later(pause).handle("a", "ack", "quick").add("clock", was=0, ahead=ahead)
-        kinds.append(history.settle(slow, process="slow").bad())
+@pytest.mark.parametrize(
+    "pause, steps, wrong",
+    [(2 * LEASE, [-HOUR], 0), (2 * LEASE, [HOUR], 1), (0, [-HOUR], 1), (0, [HOUR, 0], 0)],
+    ids=["late, and back", "late, and ahead", "in time", "ahead, and back"],
+)
+def test_an_ack_after_the_end_of_its_lease_is_uncertain_only_if_the_clock_went_back(
+    pause: int, steps: list[int], wrong: int
+) -> None:
+    history, was = sent("stored", None), 0
+    slow = history.claim("a", "slow")
+    history.later(pause)
+    for ahead in steps:
+        history.add("clock", was=was, ahead=ahead)
+        if ahead == max(steps):
+            history.handle("a", "ack", "quick", claimed=history.at + ahead // 1000)
+        was = ahead
 
-    assert kinds == [{}, {"twice": 1, "told wrongly": 1}, {"twice": 1, "told wrongly": 1}]
+    assert history.settle(slow, process="slow").bad() == ({"twice": 1, "told wrongly": 1} if wrong else {})
+
+
+@pytest.mark.parametrize("delayed, ahead, wrong", [(True, -HOUR, 0), (False, -HOUR, 1), (True, 0, 1)])
+def test_messages_of_one_call_may_be_due_out_of_order_only_if_the_clock_stepped(
+    delayed: bool, ahead: int, wrong: int
+) -> None:
+    history = History().add("send", n="1", q="q", ids=["a", "b"], delayed=delayed)
+    if ahead:
+        history.add("clock", was=0, ahead=ahead)
+    history.add("sent", n="1", told=[["stored", None]] * 2)
+
+    history.handle("b", sequence=f"{START}-1").handle("a", sequence=f"{START}-2")
+
+    assert history.bad().get("out of order", 0) == wrong
 
 
 def test_messages_that_an_unplanned_failover_forgets_are_counted_apart() -> None:

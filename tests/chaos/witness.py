@@ -60,7 +60,8 @@ class Witness:
     def send(self, queue: rqttl.Queue, messages: Sequence[rqttl.Message], *, single: bool = False) -> bool:
         """Send messages, all of which have ids. Returns False where the outcome is not known."""
         number = self.journal.number()
-        self.journal.write("send", n=number, q=queue.name, ids=[message.id for message in messages])
+        ids, delayed = [message.id for message in messages], bool(messages[0].delay)
+        self.journal.write("send", n=number, q=queue.name, ids=ids, delayed=delayed)
         told: list[rqttl.Receipt | rqttl.QueueFull]
         try:
             told = [queue.enqueue(messages[0])] if single else queue.enqueue_many(messages)
